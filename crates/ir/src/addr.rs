@@ -1,0 +1,102 @@
+//! Addresses that must not be mixed: as linked, as loaded, of an instruction, after a call.
+
+use core::fmt;
+
+/// An address as linked: the `p_vaddr` space of one ELF file. Tables are keyed by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Vaddr(pub u64);
+
+/// An address in a running process, a core file or a copied stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct RuntimeAddr(pub u64);
+
+/// Run-time address minus link-time address of one module, in bytes; arithmetic wraps, because
+/// a module may be loaded below the address that it was linked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct LoadBias(pub u64);
+
+impl LoadBias {
+    /// Maps a run-time address to the link-time address that tables are keyed by.
+    #[must_use]
+    pub fn to_vaddr(self, addr: RuntimeAddr) -> Vaddr {
+        Vaddr(addr.0.wrapping_sub(self.0))
+    }
+
+    /// Maps a link-time address to the address it has in the process.
+    #[must_use]
+    pub fn to_runtime(self, addr: Vaddr) -> RuntimeAddr {
+        RuntimeAddr(addr.0.wrapping_add(self.0))
+    }
+}
+
+impl Vaddr {
+    /// The address `bytes` further on, wrapping.
+    #[must_use]
+    pub fn offset(self, bytes: u64) -> Vaddr {
+        Vaddr(self.0.wrapping_add(bytes))
+    }
+}
+
+/// Where a frame stands in its code, and how that is known.
+///
+/// A call pushes the address of the instruction *after* it, which may belong to another row,
+/// or to another function when the callee never returns. The row that describes the caller is
+/// therefore the one that covers the call: the byte before the return address.
+/// [`CodeAddr::lookup`] is the only place where that 1 is subtracted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CodeAddr {
+    /// The next instruction to be executed: the innermost frame, and a frame that was
+    /// interrupted by a signal.
+    Instruction(RuntimeAddr),
+    /// The address that a call will return to.
+    Return(RuntimeAddr),
+}
+
+impl CodeAddr {
+    /// The address as found in the register or on the stack.
+    #[must_use]
+    pub fn address(self) -> RuntimeAddr {
+        match self {
+            CodeAddr::Instruction(addr) | CodeAddr::Return(addr) => addr,
+        }
+    }
+
+    /// The address whose row describes the frame.
+    #[must_use]
+    pub fn lookup(self) -> RuntimeAddr {
+        match self {
+            CodeAddr::Instruction(addr) => addr,
+            CodeAddr::Return(addr) => RuntimeAddr(addr.0.wrapping_sub(1)),
+        }
+    }
+}
+
+macro_rules! hexadecimal {
+    ($($name:ident),*) => {$(
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:#x}", self.0)
+            }
+        }
+    )*};
+}
+hexadecimal!(Vaddr, RuntimeAddr, LoadBias);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_return_address_is_looked_up_at_the_call() {
+        let after_call = RuntimeAddr(0x1005);
+        assert_eq!(CodeAddr::Return(after_call).lookup(), RuntimeAddr(0x1004));
+        assert_eq!(CodeAddr::Instruction(after_call).lookup(), after_call);
+    }
+
+    #[test]
+    fn a_module_may_be_loaded_below_its_link_address() {
+        let bias = LoadBias(0x1000_u64.wrapping_sub(0x40_0000));
+        assert_eq!(bias.to_vaddr(RuntimeAddr(0x1010)), Vaddr(0x40_0010));
+        assert_eq!(bias.to_runtime(Vaddr(0x40_0010)), RuntimeAddr(0x1010));
+    }
+}

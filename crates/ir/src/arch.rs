@@ -1,0 +1,244 @@
+//! What an architecture's ABI adds to DWARF: names, the stack pointer, what a call preserves.
+//!
+//! Shared code never asks *which* architecture it serves; it asks the [`Spec`].
+
+use crate::register::Register;
+
+mod aarch64;
+mod arm;
+mod i386;
+mod x86_64;
+
+/// An instruction set architecture, as far as unwind tables need to know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Arch {
+    /// x86-64 (System V psABI), 64-bit addresses.
+    X86_64,
+    /// i386 (System V psABI), 32-bit addresses.
+    I386,
+    /// 32-bit ARM (AAPCS32).
+    Arm,
+    /// AArch64 (AAPCS64).
+    Aarch64,
+    /// Any other ELF machine, by its `e_machine`: tables are read and printed with numbered
+    /// registers, but no frame can be stepped.
+    Other {
+        /// The ELF header's `e_machine`.
+        machine: u16,
+        /// The size of an address.
+        word: Word,
+    },
+}
+
+/// The size of an address: ELF32 or ELF64.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Word {
+    /// 4 bytes.
+    W32,
+    /// 8 bytes.
+    W64,
+}
+
+impl Word {
+    /// The size in bytes: 4 or 8.
+    #[must_use]
+    pub const fn bytes(self) -> u8 {
+        match self {
+            Word::W32 => 4,
+            Word::W64 => 8,
+        }
+    }
+
+    /// The greatest address.
+    #[must_use]
+    pub const fn mask(self) -> u64 {
+        match self {
+            Word::W32 => 0xffff_ffff,
+            Word::W64 => u64::MAX,
+        }
+    }
+}
+
+/// Byte order of a file and of the memory it runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Endian {
+    /// Least significant byte first.
+    Little,
+    /// Most significant byte first.
+    Big,
+}
+
+/// Architecture and byte order: what interpreting a row takes beside the row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Abi {
+    /// The architecture.
+    pub arch: Arch,
+    /// The byte order of memory.
+    pub endian: Endian,
+}
+
+/// One architecture's facts.
+#[derive(Debug)]
+pub struct Spec {
+    /// The name as printed and parsed: `x86-64`.
+    pub name: &'static str,
+    /// The size of an address.
+    pub word: Word,
+    /// Register names with their DWARF numbers; the first name of a number is printed, the
+    /// others are accepted.
+    pub names: &'static [(u16, &'static str)],
+    /// The stack pointer, whose value in the caller is the CFA unless a rule says otherwise.
+    pub stack_pointer: Register,
+    /// The register slot that holds the frame's own code address.
+    pub pc: Register,
+    /// The return-address column that compilers use.
+    pub return_address: Register,
+    /// Registers that a call preserves: a row without a rule for them leaves them unchanged.
+    pub preserved: &'static [u16],
+}
+
+/// What a register holds in the caller when its row has no rule for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unspecified {
+    /// The ABI makes a callee preserve it: unchanged.
+    SameValue,
+    /// The stack pointer: the CFA.
+    Cfa,
+    /// A call may have changed it: unknown.
+    Unknown,
+}
+
+static OTHER_32: Spec = other(Word::W32);
+static OTHER_64: Spec = other(Word::W64);
+
+const fn other(word: Word) -> Spec {
+    // No register can have these numbers in a `Registers`, so nothing is ever recovered.
+    const NONE: Register = Register(u16::MAX);
+    Spec {
+        name: "other",
+        word,
+        names: &[],
+        stack_pointer: NONE,
+        pc: NONE,
+        return_address: NONE,
+        preserved: &[],
+    }
+}
+
+impl Arch {
+    /// The architectures that have a [`Spec`] of their own.
+    pub const KNOWN: [Arch; 4] = [Arch::X86_64, Arch::I386, Arch::Arm, Arch::Aarch64];
+
+    /// The architecture of an ELF file with this `e_machine` and class.
+    #[must_use]
+    pub const fn from_elf(machine: u16, word: Word) -> Arch {
+        match (machine, word) {
+            (62, Word::W64) => Arch::X86_64,
+            (3, Word::W32) => Arch::I386,
+            (40, Word::W32) => Arch::Arm,
+            (183, Word::W64) => Arch::Aarch64,
+            _ => Arch::Other { machine, word },
+        }
+    }
+
+    /// The ELF header's `e_machine`.
+    #[must_use]
+    pub const fn elf_machine(self) -> u16 {
+        match self {
+            Arch::X86_64 => 62,
+            Arch::I386 => 3,
+            Arch::Arm => 40,
+            Arch::Aarch64 => 183,
+            Arch::Other { machine, .. } => machine,
+        }
+    }
+
+    /// The facts of this architecture.
+    #[must_use]
+    pub const fn spec(self) -> &'static Spec {
+        match self {
+            Arch::X86_64 => &x86_64::SPEC,
+            Arch::I386 => &i386::SPEC,
+            Arch::Arm => &arm::SPEC,
+            Arch::Aarch64 => &aarch64::SPEC,
+            Arch::Other {
+                word: Word::W32, ..
+            } => &OTHER_32,
+            Arch::Other {
+                word: Word::W64, ..
+            } => &OTHER_64,
+        }
+    }
+
+    /// The psABI's name of a register, if it has one.
+    #[must_use]
+    pub fn register_name(self, register: Register) -> Option<&'static str> {
+        self.spec()
+            .names
+            .iter()
+            .find(|(n, _)| *n == register.0)
+            .map(|(_, name)| *name)
+    }
+
+    /// The register of that name; `r12` style numbers are accepted where the psABI does not
+    /// give the name another meaning.
+    #[must_use]
+    pub fn register_named(self, name: &str) -> Option<Register> {
+        if let Some((n, _)) = self.spec().names.iter().find(|(_, known)| *known == name) {
+            return Some(Register(*n));
+        }
+        name.strip_prefix("reg")?.parse().ok().map(Register)
+    }
+
+    /// What `register` holds in the caller when the row has no rule for it (DWARF 5 §6.4.1
+    /// leaves this to the ABI).
+    #[must_use]
+    pub fn unspecified(self, register: Register) -> Unspecified {
+        let spec = self.spec();
+        if register == spec.stack_pointer {
+            Unspecified::Cfa
+        } else if spec.preserved.contains(&register.0) {
+            Unspecified::SameValue
+        } else {
+            Unspecified::Unknown
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_printed_name_parses_back() {
+        for arch in Arch::KNOWN {
+            for number in 0..200 {
+                if let Some(name) = arch.register_name(Register(number)) {
+                    assert_eq!(
+                        arch.register_named(name),
+                        Some(Register(number)),
+                        "{arch:?}"
+                    );
+                }
+            }
+            assert_eq!(arch.register_named("reg199"), Some(Register(199)));
+            assert_eq!(arch.register_named("cfa"), None);
+        }
+    }
+
+    #[test]
+    fn machine_numbers_round_trip() {
+        for arch in Arch::KNOWN {
+            assert_eq!(Arch::from_elf(arch.elf_machine(), arch.spec().word), arch);
+        }
+        // x32: EM_X86_64 in ELF32 is not the x86-64 that we step.
+        assert_eq!(
+            Arch::from_elf(62, Word::W32),
+            Arch::Other {
+                machine: 62,
+                word: Word::W32
+            }
+        );
+    }
+}

@@ -1,0 +1,290 @@
+//! What a row means: the plain interpreter.
+//!
+//! [`step`] is written to be read beside `docs/semantics.md`. Every faster way of unwinding is
+//! compared with it. All rules are evaluated in one frame: they read the registers of *this*
+//! frame and its memory, never what another rule has just recovered.
+
+use crate::addr::{LoadBias, RuntimeAddr};
+use crate::arch::{Abi, Unspecified};
+use crate::expression::ExpressionError;
+use crate::memory::{Memory, Unreadable, read_word};
+use crate::register::{Register, Registers};
+use crate::row::{CfaRule, RaState, RegisterRule, Row};
+
+/// A frame whose caller is wanted: everything beside the row that [`step`] reads.
+#[derive(Debug)]
+pub struct Frame<'a, M: Memory + ?Sized> {
+    /// The architecture and byte order.
+    pub abi: Abi,
+    /// The registers of this frame, its own code address in [`crate::arch::Spec::pc`].
+    pub registers: &'a Registers,
+    /// The memory of the thread.
+    pub memory: &'a M,
+    /// The load bias of the module that the row is from (`DW_OP_addr` needs it).
+    pub bias: LoadBias,
+    /// The bits of a return address that pointer authentication may have changed: zero where
+    /// there is none.
+    pub pac_mask: u64,
+}
+
+/// Where the caller's value of a register is.
+///
+/// Whoever wants to *set* a register of the caller writes there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// In the same register of this frame.
+    Unchanged,
+    /// In memory.
+    Memory(RuntimeAddr),
+    /// In another register of this frame.
+    Register(Register),
+    /// Nowhere: it was computed, as the CFA is.
+    Value,
+    /// Nowhere: it cannot be recovered.
+    Lost,
+}
+
+/// One register of the caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recovered {
+    /// Where its value is.
+    pub place: Place,
+    /// Its value; `None` when it is lost, when its place cannot be read, or when it is in a
+    /// register that is itself unknown.
+    pub value: Option<u64>,
+    /// Why there is no value although there is a place.
+    pub error: Option<RegisterError>,
+}
+
+/// Why a register that has a rule has no value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegisterError {
+    /// Its place in memory cannot be read.
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+    /// Its expression has no value.
+    #[error(transparent)]
+    Expression(#[from] ExpressionError),
+}
+
+/// The frame that a row leads to.
+#[derive(Debug, Clone, Copy)]
+pub struct Caller {
+    /// The canonical frame address of the frame that was left.
+    pub cfa: RuntimeAddr,
+    /// The return address, authentication bits removed; `None` when the row says that it is
+    /// undefined: the frame that was left is the outermost one.
+    pub return_address: Option<RuntimeAddr>,
+    /// The caller's registers, as far as they are known.
+    pub registers: Registers,
+}
+
+/// Why a row leads to no caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StepError {
+    /// The row defines no CFA.
+    #[error("the row defines no CFA")]
+    NoCfa,
+    /// The CFA is based on a register whose value is not known in this frame.
+    #[error("the CFA is based on register {}, whose value is unknown in this frame", .0.0)]
+    UnknownCfaRegister(Register),
+    /// The CFA's expression has no value.
+    #[error("the CFA's expression: {0}")]
+    CfaExpression(ExpressionError),
+    /// The row has no rule for the return address, and the ABI has no default for it.
+    #[error("the row has no rule for the return address")]
+    NoReturnAddress,
+    /// The return address has a rule, but no value.
+    #[error("the return address: {0}")]
+    ReturnAddress(RegisterError),
+    /// The return address is in a register whose value is not known in this frame.
+    #[error("the return address is in a register whose value is unknown in this frame")]
+    UnknownReturnAddress,
+}
+
+/// The CFA of `frame` (DWARF 5 §6.4.3 step 1). It is computed before any register rule.
+///
+/// # Errors
+///
+/// [`StepError`], of its CFA variants.
+pub fn cfa<M: Memory + ?Sized>(
+    row: &Row<'_>,
+    frame: &Frame<'_, M>,
+) -> Result<RuntimeAddr, StepError> {
+    let value = match row.cfa {
+        CfaRule::Undefined => return Err(StepError::NoCfa),
+        CfaRule::RegisterOffset { register, offset } => frame
+            .registers
+            .get(register)
+            .ok_or(StepError::UnknownCfaRegister(register))?
+            .wrapping_add_signed(offset),
+        CfaRule::Expression(expression) => expression
+            .evaluate(frame, None)
+            .map_err(StepError::CfaExpression)?,
+    };
+    Ok(RuntimeAddr(value & frame.abi.arch.spec().word.mask()))
+}
+
+/// The caller's value of one register, and where it is.
+#[must_use]
+pub fn recover<M: Memory + ?Sized>(
+    row: &Row<'_>,
+    frame: &Frame<'_, M>,
+    cfa: RuntimeAddr,
+    register: Register,
+) -> Recovered {
+    let Some(rule) = row.rule(register) else {
+        return match frame.abi.arch.unspecified(register) {
+            Unspecified::SameValue => same(frame, Place::Unchanged, register),
+            Unspecified::Cfa => Recovered {
+                place: Place::Value,
+                value: Some(cfa.0),
+                error: None,
+            },
+            // An interrupted frame has made no call: what has no rule was not touched.
+            Unspecified::Unknown if row.signal_frame => same(frame, Place::Unchanged, register),
+            Unspecified::Unknown => Recovered {
+                place: Place::Lost,
+                value: None,
+                error: None,
+            },
+        };
+    };
+    let at_cfa =
+        |offset: i64| cfa.0.wrapping_add_signed(offset) & frame.abi.arch.spec().word.mask();
+    match rule {
+        RegisterRule::Undefined => Recovered {
+            place: Place::Lost,
+            value: None,
+            error: None,
+        },
+        RegisterRule::SameValue => same(frame, Place::Unchanged, register),
+        RegisterRule::Register(other) => same(frame, Place::Register(other), other),
+        RegisterRule::Offset(offset) => load(frame, RuntimeAddr(at_cfa(offset))),
+        RegisterRule::ValOffset(offset) => Recovered {
+            place: Place::Value,
+            value: Some(at_cfa(offset)),
+            error: None,
+        },
+        RegisterRule::Expression(expression) => match expression.evaluate(frame, Some(cfa.0)) {
+            Ok(addr) => load(frame, RuntimeAddr(addr)),
+            Err(error) => failed(error),
+        },
+        RegisterRule::ValExpression(expression) => match expression.evaluate(frame, Some(cfa.0)) {
+            Ok(value) => Recovered {
+                place: Place::Value,
+                value: Some(value),
+                error: None,
+            },
+            Err(error) => failed(error),
+        },
+    }
+}
+
+fn same<M: Memory + ?Sized>(frame: &Frame<'_, M>, place: Place, source: Register) -> Recovered {
+    Recovered {
+        place,
+        value: frame.registers.get(source),
+        error: None,
+    }
+}
+
+fn load<M: Memory + ?Sized>(frame: &Frame<'_, M>, addr: RuntimeAddr) -> Recovered {
+    let read = read_word(
+        frame.memory,
+        addr,
+        frame.abi.arch.spec().word,
+        frame.abi.endian,
+    );
+    Recovered {
+        place: Place::Memory(addr),
+        value: read.ok(),
+        error: read.err().map(RegisterError::Unreadable),
+    }
+}
+
+fn failed(error: ExpressionError) -> Recovered {
+    Recovered {
+        place: Place::Lost,
+        value: None,
+        error: Some(RegisterError::Expression(error)),
+    }
+}
+
+/// Steps from `frame` to its caller by `row`.
+///
+/// A register that cannot be recovered is unknown in the caller and does not stop the step; the
+/// CFA and the return address must have values. Allocates nothing; bounded by the number of
+/// rules; async-signal-safe if the frame's memory is.
+///
+/// # Errors
+///
+/// [`StepError`] when the CFA or the return address has no value.
+pub fn step<M: Memory + ?Sized>(row: &Row<'_>, frame: &Frame<'_, M>) -> Result<Caller, StepError> {
+    let spec = frame.abi.arch.spec();
+    let cfa = cfa(row, frame)?;
+    let return_address = return_address(row, frame, cfa)?;
+
+    let mut registers = Registers::new();
+    for (register, _) in frame.registers.iter() {
+        // Registers without a rule: unchanged, the CFA, or lost.
+        if row.rule(register).is_none() {
+            keep(&mut registers, register, recover(row, frame, cfa, register));
+        }
+    }
+    for (register, _) in row.rules() {
+        keep(&mut registers, register, recover(row, frame, cfa, register));
+    }
+    keep(
+        &mut registers,
+        spec.stack_pointer,
+        recover(row, frame, cfa, spec.stack_pointer),
+    );
+    match return_address {
+        Some(addr) => registers.set(spec.pc, addr.0),
+        None => registers.clear(spec.pc),
+    }
+    Ok(Caller {
+        cfa,
+        return_address,
+        registers,
+    })
+}
+
+fn keep(registers: &mut Registers, register: Register, recovered: Recovered) {
+    if let Some(value) = recovered.value {
+        registers.set(register, value);
+    }
+}
+
+/// The caller's code address: the recovered value of the return-address column.
+fn return_address<M: Memory + ?Sized>(
+    row: &Row<'_>,
+    frame: &Frame<'_, M>,
+    cfa: RuntimeAddr,
+) -> Result<Option<RuntimeAddr>, StepError> {
+    let column = row.return_address;
+    if row.rule(column) == Some(RegisterRule::Undefined) {
+        return Ok(None);
+    }
+    let recovered = recover(row, frame, cfa, column);
+    match (recovered.value, recovered.error) {
+        (Some(value), _) => Ok(Some(RuntimeAddr(plain_address(row, frame, value)))),
+        (None, Some(error)) => Err(StepError::ReturnAddress(error)),
+        (None, None) if recovered.place == Place::Lost => Err(StepError::NoReturnAddress),
+        (None, None) => Err(StepError::UnknownReturnAddress),
+    }
+}
+
+/// Removes what is not address: AArch64's authentication code.
+fn plain_address<M: Memory + ?Sized>(row: &Row<'_>, frame: &Frame<'_, M>, value: u64) -> u64 {
+    match row.ra_state {
+        RaState::Plain => value,
+        RaState::Signed | RaState::SignedWithPc => value & !frame.pac_mask,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+//! Variable-length integers (DWARF 5 §7.6), from a slice that shrinks as it is read.
+
+/// Takes the first byte.
+pub(crate) fn byte(bytes: &mut &[u8]) -> Option<u8> {
+    let (first, rest) = bytes.split_first()?;
+    *bytes = rest;
+    Some(*first)
+}
+
+/// Takes the first `len` bytes.
+pub(crate) fn take<'a>(bytes: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
+    let (head, rest) = bytes.split_at_checked(len)?;
+    *bytes = rest;
+    Some(head)
+}
+
+/// Takes an unsigned LEB128 number; `None` when it is cut short or exceeds 64 bits.
+pub(crate) fn unsigned(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0_u64;
+    let mut shift = 0_u32;
+    loop {
+        let next = byte(bytes)?;
+        let bits = u64::from(next & 0x7f);
+        // Padding past 64 bits is legal as long as it carries no value.
+        if shift >= 64 {
+            if bits != 0 {
+                return None;
+            }
+        } else {
+            if shift == 63 && bits > 1 {
+                return None;
+            }
+            value |= bits << shift;
+        }
+        if next & 0x80 == 0 {
+            return Some(value);
+        }
+        shift = shift.checked_add(7)?;
+    }
+}
+
+/// Takes a signed LEB128 number; `None` when it is cut short or exceeds 64 bits.
+pub(crate) fn signed(bytes: &mut &[u8]) -> Option<i64> {
+    let mut value = 0_i64;
+    let mut shift = 0_u32;
+    loop {
+        let next = byte(bytes)?;
+        let bits = i64::from(next & 0x7f);
+        if shift < 63 {
+            value |= bits << shift;
+        } else {
+            // Only the sign is left: all further bits repeat it.
+            if bits != 0 && bits != 0x7f {
+                return None;
+            }
+            if shift == 63 {
+                value |= bits << 63;
+            }
+        }
+        shift = shift.checked_add(7)?;
+        if next & 0x80 == 0 {
+            if shift < 64 && next & 0x40 != 0 {
+                value |= -1 << shift;
+            }
+            return Some(value);
+        }
+    }
+}
+
+#[cfg(feature = "alloc")]
+pub(crate) use write::{put_signed, put_unsigned};
+
+#[cfg(feature = "alloc")]
+mod write {
+    use alloc::vec::Vec;
+
+    /// Appends an unsigned LEB128 number in its shortest form.
+    pub(crate) fn put_unsigned(out: &mut Vec<u8>, mut value: u64) {
+        loop {
+            let low = value.to_le_bytes()[0] & 0x7f;
+            value >>= 7;
+            if value == 0 {
+                return out.push(low);
+            }
+            out.push(low | 0x80);
+        }
+    }
+
+    /// Appends a signed LEB128 number in its shortest form.
+    pub(crate) fn put_signed(out: &mut Vec<u8>, mut value: i64) {
+        loop {
+            let low = value.to_le_bytes()[0] & 0x7f;
+            value >>= 7;
+            let sign = low & 0x40 != 0;
+            if (value == 0 && !sign) || (value == -1 && sign) {
+                return out.push(low);
+            }
+            out.push(low | 0x80);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    #[test]
+    fn agrees_with_gimli_on_edges() {
+        let numbers = [
+            0,
+            1,
+            63,
+            64,
+            127,
+            128,
+            0x3fff,
+            0x4000,
+            u64::MAX / 2,
+            u64::MAX,
+        ];
+        for n in numbers {
+            let mut out = Vec::new();
+            put_unsigned(&mut out, n);
+            let mut ours = out.as_slice();
+            assert_eq!(unsigned(&mut ours), Some(n));
+            assert!(ours.is_empty());
+            let mut theirs = gimli::EndianSlice::new(&out, gimli::LittleEndian);
+            assert_eq!(gimli::Reader::read_uleb128(&mut theirs), Ok(n));
+
+            for n in [n.cast_signed(), n.cast_signed().wrapping_neg()] {
+                let mut out = Vec::new();
+                put_signed(&mut out, n);
+                let mut ours = out.as_slice();
+                assert_eq!(signed(&mut ours), Some(n));
+                assert!(ours.is_empty());
+                let mut theirs = gimli::EndianSlice::new(&out, gimli::LittleEndian);
+                assert_eq!(gimli::Reader::read_sleb128(&mut theirs), Ok(n));
+            }
+        }
+    }
+
+    #[test]
+    fn truncated_or_oversized_numbers_are_refused() {
+        assert_eq!(unsigned(&mut &[0x80][..]), None);
+        assert_eq!(signed(&mut &[0xff][..]), None);
+        assert_eq!(unsigned(&mut &[0xff; 11][..]), None);
+        let mut too_big = [0xff; 10];
+        too_big[9] = 0x02;
+        assert_eq!(unsigned(&mut &too_big[..]), None);
+    }
+
+    #[test]
+    fn padding_is_legal() {
+        assert_eq!(unsigned(&mut &[0x81, 0x80, 0x00][..]), Some(1));
+        assert_eq!(signed(&mut &[0xff, 0xff, 0x7f][..]), Some(-1));
+    }
+}

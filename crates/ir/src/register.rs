@@ -1,0 +1,99 @@
+//! Register numbers, and the values that a frame's registers hold.
+
+/// A register by its DWARF number, whose meaning the architecture's psABI gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Register(pub u16);
+
+/// The values of one frame's registers, as far as they are known.
+///
+/// Holds registers with DWARF numbers below [`Registers::LIMIT`], which covers every general
+/// register of the supported architectures and AArch64's callee-saved `d8`–`d15` (72–79, their
+/// 64 bits). Fixed size, no allocation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Registers {
+    known: u128,
+    values: [u64; Registers::LIMIT as usize],
+}
+
+impl Registers {
+    /// One more than the greatest register number that can be held.
+    pub const LIMIT: u16 = 96;
+
+    /// A frame about which nothing is known.
+    #[must_use]
+    pub const fn new() -> Self {
+        Registers {
+            known: 0,
+            values: [0; Self::LIMIT as usize],
+        }
+    }
+
+    /// The value of `register`, or `None` when it is unknown in this frame.
+    #[must_use]
+    pub fn get(&self, register: Register) -> Option<u64> {
+        let value = self.values.get(usize::from(register.0))?;
+        (self.known >> register.0 & 1 != 0).then_some(*value)
+    }
+
+    /// Makes `register` known. A register at or above [`Registers::LIMIT`] is not kept.
+    pub fn set(&mut self, register: Register, value: u64) {
+        if let Some(slot) = self.values.get_mut(usize::from(register.0)) {
+            *slot = value;
+            self.known |= 1 << register.0;
+        }
+    }
+
+    /// Makes `register` unknown.
+    pub fn clear(&mut self, register: Register) {
+        if let Some(slot) = self.values.get_mut(usize::from(register.0)) {
+            *slot = 0;
+            self.known &= !(1 << register.0);
+        }
+    }
+
+    /// The known registers and their values, in ascending order of number.
+    pub fn iter(&self) -> impl Iterator<Item = (Register, u64)> + '_ {
+        (0..Self::LIMIT).filter_map(|n| Some((Register(n), self.get(Register(n))?)))
+    }
+}
+
+impl Default for Registers {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl core::fmt::Debug for Registers {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_map()
+            .entries(self.iter().map(|(r, v)| (r.0, v)))
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_register_is_unknown_until_set_and_after_clear() {
+        let mut registers = Registers::new();
+        assert_eq!(registers.get(Register(7)), None);
+        registers.set(Register(7), 0);
+        assert_eq!(registers.get(Register(7)), Some(0));
+        registers.clear(Register(7));
+        assert_eq!(registers.get(Register(7)), None);
+    }
+
+    #[test]
+    fn numbers_past_the_limit_are_unknown_not_a_panic() {
+        let mut registers = Registers::new();
+        for number in [95, 96, 127, 128, u16::MAX] {
+            registers.set(Register(number), 1);
+            registers.clear(Register(number.wrapping_add(1)));
+        }
+        let known: std::vec::Vec<_> = registers.iter().collect();
+        assert_eq!(known, [(Register(95), 1)]);
+        assert_eq!(registers.get(Register(u16::MAX)), None);
+    }
+}

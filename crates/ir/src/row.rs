@@ -1,0 +1,271 @@
+//! One row: how to find the CFA, and a rule for every register that has one.
+
+use crate::expression::Expression;
+use crate::register::Register;
+
+/// How the CFA is computed (DWARF 5 §6.4.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CfaRule<'e> {
+    /// No instruction defined it: no caller can be found from here.
+    Undefined,
+    /// The value of a register of this frame plus an offset in bytes.
+    RegisterOffset {
+        /// The register.
+        register: Register,
+        /// The offset, in bytes.
+        offset: i64,
+    },
+    /// The result of a DWARF expression, evaluated on an empty stack.
+    Expression(Expression<'e>),
+}
+
+/// How the caller's value of a register is found (DWARF 5 §6.4.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RegisterRule<'e> {
+    /// It has no recoverable value. For the return address: this frame is the outermost.
+    Undefined,
+    /// It is what it is in this frame.
+    SameValue,
+    /// It is in memory at CFA + offset, in bytes.
+    Offset(i64),
+    /// It *is* CFA + offset, in bytes.
+    ValOffset(i64),
+    /// It is what another register is in this frame.
+    Register(Register),
+    /// It is in memory at the address that the expression yields, evaluated with the CFA on
+    /// the stack.
+    Expression(Expression<'e>),
+    /// It is what the expression yields, evaluated with the CFA on the stack.
+    ValExpression(Expression<'e>),
+}
+
+/// Whether the return address carries a pointer authentication code (AArch64 DWARF ABI,
+/// `RA_SIGN_STATE`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RaState {
+    /// It is a plain address; always so outside AArch64.
+    #[default]
+    Plain,
+    /// It is signed with the stack pointer at entry (`DW_CFA_AARCH64_negate_ra_state`).
+    Signed,
+    /// It is signed with the stack pointer and the signing instruction's address
+    /// (`DW_CFA_AARCH64_negate_ra_state_with_pc`).
+    SignedWithPc,
+}
+
+/// One row of an unwind table, in fixed storage: at most [`Row::MAX_RULES`] register rules,
+/// kept sorted by register.
+///
+/// `'e` is where expression bytes live: the section, or the compiled table, that was read.
+#[derive(Clone, Copy)]
+pub struct Row<'e> {
+    /// How the CFA is found.
+    pub cfa: CfaRule<'e>,
+    /// The return-address column: the register whose recovered value is the caller's pc.
+    pub return_address: Register,
+    /// The frame was interrupted, not called from: the caller's pc is the address of an
+    /// instruction, not of a return (augmentation `S`).
+    pub signal_frame: bool,
+    /// Whether the return address is signed.
+    pub ra_state: RaState,
+    /// Bytes of outgoing arguments on the stack (`DW_CFA_GNU_args_size`), which a landing pad
+    /// expects to be popped.
+    pub args_size: u64,
+    registers: [Register; Row::MAX_RULES],
+    rules: [RegisterRule<'e>; Row::MAX_RULES],
+    len: u8,
+}
+
+/// A row would need more than [`Row::MAX_RULES`] register rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a row has rules for more than {max} registers", max = Row::MAX_RULES)]
+pub struct TooManyRules;
+
+impl<'e> Row<'e> {
+    /// The most register rules that one row can hold. An AArch64 signal frame, the largest
+    /// seen, has 33.
+    pub const MAX_RULES: usize = 64;
+
+    /// A row without CFA and rules.
+    #[must_use]
+    pub const fn new(return_address: Register) -> Self {
+        Row {
+            cfa: CfaRule::Undefined,
+            return_address,
+            signal_frame: false,
+            ra_state: RaState::Plain,
+            args_size: 0,
+            registers: [Register(0); Row::MAX_RULES],
+            rules: [RegisterRule::Undefined; Row::MAX_RULES],
+            len: 0,
+        }
+    }
+
+    fn used(&self) -> &[Register] {
+        self.registers
+            .get(..usize::from(self.len))
+            .unwrap_or_default()
+    }
+
+    /// The rule of `register`, or `None` where the ABI's default holds
+    /// ([`crate::Arch::unspecified`]).
+    #[must_use]
+    pub fn rule(&self, register: Register) -> Option<RegisterRule<'e>> {
+        let at = self.used().iter().position(|r| *r == register)?;
+        self.rules.get(at).copied()
+    }
+
+    /// The rules, in ascending order of register.
+    pub fn rules(&self) -> impl ExactSizeIterator<Item = (Register, RegisterRule<'e>)> + '_ {
+        self.used().iter().copied().zip(self.rules.iter().copied())
+    }
+
+    /// Gives `register` a rule, or with `None` takes it away; yields the one it had.
+    ///
+    /// # Errors
+    ///
+    /// [`TooManyRules`] when the row is full; it is then unchanged.
+    pub fn set_rule(
+        &mut self,
+        register: Register,
+        rule: Option<RegisterRule<'e>>,
+    ) -> Result<Option<RegisterRule<'e>>, TooManyRules> {
+        let at = self.used().iter().take_while(|r| **r < register).count();
+        let present = self.used().get(at) == Some(&register);
+        let old = if present {
+            self.rules.get(at).copied()
+        } else {
+            None
+        };
+        match (rule, present) {
+            (Some(rule), true) => self.replace(at, rule),
+            (Some(rule), false) => self.insert(at, register, rule)?,
+            (None, true) => self.remove(at),
+            (None, false) => {}
+        }
+        Ok(old)
+    }
+
+    fn replace(&mut self, at: usize, rule: RegisterRule<'e>) {
+        if let Some(slot) = self.rules.get_mut(at) {
+            *slot = rule;
+        }
+    }
+
+    fn insert(
+        &mut self,
+        at: usize,
+        register: Register,
+        rule: RegisterRule<'e>,
+    ) -> Result<(), TooManyRules> {
+        let len = usize::from(self.len);
+        let (Some(registers), Some(rules)) = (
+            self.registers.get_mut(at..=len),
+            self.rules.get_mut(at..=len),
+        ) else {
+            return Err(TooManyRules);
+        };
+        registers.rotate_right(1);
+        rules.rotate_right(1);
+        if let (Some(first), Some(first_rule)) = (registers.first_mut(), rules.first_mut()) {
+            *first = register;
+            *first_rule = rule;
+        }
+        self.len += 1;
+        Ok(())
+    }
+
+    fn remove(&mut self, at: usize) {
+        let len = usize::from(self.len);
+        if let (Some(registers), Some(rules)) =
+            (self.registers.get_mut(at..len), self.rules.get_mut(at..len))
+        {
+            registers.rotate_left(1);
+            rules.rotate_left(1);
+            self.len -= 1;
+        }
+    }
+}
+
+impl PartialEq for Row<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cfa == other.cfa
+            && self.return_address == other.return_address
+            && self.signal_frame == other.signal_frame
+            && self.ra_state == other.ra_state
+            && self.args_size == other.args_size
+            && self.rules().eq(other.rules())
+    }
+}
+
+impl Eq for Row<'_> {}
+
+impl core::fmt::Debug for Row<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let mut out = f.debug_struct("Row");
+        out.field("cfa", &self.cfa)
+            .field("return_address", &self.return_address.0);
+        if self.signal_frame {
+            out.field("signal_frame", &true);
+        }
+        if self.ra_state != RaState::Plain {
+            out.field("ra_state", &self.ra_state);
+        }
+        if self.args_size != 0 {
+            out.field("args_size", &self.args_size);
+        }
+        for (register, rule) in self.rules() {
+            out.field("rule", &(register.0, rule));
+        }
+        out.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::vec::Vec;
+
+    #[test]
+    fn rules_behave_like_a_sorted_map() {
+        // Against a BTreeMap, over a fixed pseudo-random sequence of settings and removals.
+        let mut row = Row::new(Register(16));
+        let mut model = BTreeMap::new();
+        let mut state = 1_u32;
+        for _ in 0..10_000 {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let register = Register((state >> 16) as u16 % 60);
+            let rule = (!state.is_multiple_of(3)).then_some(RegisterRule::Offset(i64::from(state)));
+            let old = row.set_rule(register, rule).unwrap();
+            let expected = match rule {
+                Some(rule) => model.insert(register, rule),
+                None => model.remove(&register),
+            };
+            assert_eq!(old, expected);
+            assert!(row.rules().eq(model.iter().map(|(r, rule)| (*r, *rule))));
+        }
+        assert!(!model.is_empty());
+    }
+
+    #[test]
+    fn a_full_row_refuses_one_more_and_stays_as_it_was() {
+        let mut row = Row::new(Register(16));
+        for n in 0..u16::try_from(Row::MAX_RULES).unwrap() {
+            row.set_rule(Register(n * 2), Some(RegisterRule::SameValue))
+                .unwrap();
+        }
+        let before: Vec<_> = row.rules().collect();
+        for n in [1, 63, 999] {
+            assert_eq!(
+                row.set_rule(Register(n), Some(RegisterRule::Undefined)),
+                Err(TooManyRules)
+            );
+        }
+        assert_eq!(row.rules().collect::<Vec<_>>(), before);
+        // A register that has a rule can still get another.
+        row.set_rule(Register(0), Some(RegisterRule::Offset(8)))
+            .unwrap();
+        assert_eq!(row.rule(Register(0)), Some(RegisterRule::Offset(8)));
+    }
+}

@@ -1,0 +1,480 @@
+//! All rows of a module, with each distinct row stored once.
+
+use alloc::vec::Vec;
+use core::hash::BuildHasher;
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+
+use crate::addr::Vaddr;
+use crate::arch::Abi;
+use crate::encoding;
+use crate::row::Row;
+
+/// A distinct row of a [`Table`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RowId(pub u32);
+
+/// A frame description entry of a [`Table`], by its place in [`Table::fdes`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FdeId(pub u32);
+
+/// A pointer of the tables that may lead through one more word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Pointer {
+    /// The address itself.
+    Direct(Vaddr),
+    /// The address of a word that holds the run-time address (`DW_EH_PE_indirect`).
+    Indirect(Vaddr),
+}
+
+/// A frame description entry: a range of code that one description covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fde {
+    /// First address.
+    pub start: Vaddr,
+    /// One past the last address. Not before `start`; equal for an entry that covers nothing.
+    pub end: Vaddr,
+    /// The personality routine of the entry's CIE.
+    pub personality: Option<Pointer>,
+    /// The language-specific data area.
+    pub lsda: Option<Vaddr>,
+    /// Where the entry comes from, for messages: its offset in the section that was read.
+    pub origin: u64,
+    first_row: u32,
+    row_count: u32,
+}
+
+/// A row that holds from an address to the next row's, or to the end of its entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowStart {
+    /// First address.
+    pub start: Vaddr,
+    /// The row.
+    pub row: RowId,
+}
+
+/// A range of addresses, the row that holds in it, and the entry that the row is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// First address.
+    pub start: Vaddr,
+    /// One past the last address; greater than `start`.
+    pub end: Vaddr,
+    /// The entry.
+    pub fde: FdeId,
+    /// The row.
+    pub row: RowId,
+}
+
+/// Two entries claim the same addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Overlap {
+    /// The entry that has the greater start, or among equals comes first: the one that counts.
+    pub winner: FdeId,
+    /// The entry that does not count there.
+    pub loser: FdeId,
+    /// The first address that both claim.
+    pub at: Vaddr,
+}
+
+/// The unwind table of one module.
+///
+/// Entries stand in the order in which they were added, as the source has them: unsorted, and
+/// possibly overlapping. [`Table::spans`] is the table as a function of the address.
+#[derive(Clone)]
+pub struct Table {
+    abi: Abi,
+    fdes: Vec<Fde>,
+    rows: Vec<RowStart>,
+    encoded: Vec<u8>,
+    ends: Vec<u32>,
+    interned: HashTable<RowId>,
+    hasher: DefaultHashBuilder,
+}
+
+/// Why something could not be added to a [`Table`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TableError {
+    /// More entries, rows or distinct rows than 32-bit numbers count.
+    #[error("a table holds at most 2^32 entries, rows, and bytes of distinct rows")]
+    TooLarge,
+    /// The rows of an entry do not begin at its start, or do not ascend within its bounds.
+    #[error("row at {at} is out of order in the entry {start}..{end}")]
+    RowOrder {
+        /// The row's address.
+        at: Vaddr,
+        /// The entry's first address.
+        start: Vaddr,
+        /// The entry's end.
+        end: Vaddr,
+    },
+}
+
+/// What an entry says beside its rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FdeHeader {
+    /// First address.
+    pub start: Vaddr,
+    /// One past the last address.
+    pub end: Vaddr,
+    /// The personality routine.
+    pub personality: Option<Pointer>,
+    /// The language-specific data area.
+    pub lsda: Option<Vaddr>,
+    /// Where the entry comes from, for messages.
+    pub origin: u64,
+}
+
+impl Table {
+    /// An empty table.
+    #[must_use]
+    pub fn new(abi: Abi) -> Self {
+        Table {
+            abi,
+            fdes: Vec::new(),
+            rows: Vec::new(),
+            encoded: Vec::new(),
+            ends: Vec::new(),
+            interned: HashTable::new(),
+            hasher: DefaultHashBuilder::default(),
+        }
+    }
+
+    /// The architecture and byte order of the code that the table describes.
+    #[must_use]
+    pub fn abi(&self) -> Abi {
+        self.abi
+    }
+
+    /// The entries, in the order in which they were added.
+    #[must_use]
+    pub fn fdes(&self) -> &[Fde] {
+        &self.fdes
+    }
+
+    /// One entry.
+    #[must_use]
+    pub fn fde(&self, id: FdeId) -> Option<&Fde> {
+        self.fdes.get(id.0 as usize)
+    }
+
+    /// The rows of one entry, ascending; empty if it is not of this table.
+    #[must_use]
+    pub fn rows(&self, fde: &Fde) -> &[RowStart] {
+        let first = fde.first_row as usize;
+        self.rows
+            .get(first..first + fde.row_count as usize)
+            .unwrap_or_default()
+    }
+
+    /// The number of rows of all entries.
+    #[must_use]
+    pub fn row_count(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// The number of distinct rows; their ids are `0..count`.
+    #[must_use]
+    pub fn distinct_rows(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// The canonical encoding of a distinct row ([`crate::encoding`]).
+    #[must_use]
+    pub fn encoded_row(&self, id: RowId) -> &[u8] {
+        let at = id.0 as usize;
+        let start = at
+            .checked_sub(1)
+            .and_then(|before| self.ends.get(before))
+            .copied();
+        let end = self.ends.get(at).copied().unwrap_or(0);
+        self.encoded
+            .get(start.unwrap_or(0) as usize..end as usize)
+            .unwrap_or_default()
+    }
+
+    /// A distinct row; `None` if the id is not of this table.
+    #[must_use]
+    pub fn row(&self, id: RowId) -> Option<Row<'_>> {
+        encoding::decode(self.encoded_row(id))
+    }
+
+    /// Stores a row, once however often it is given.
+    ///
+    /// # Errors
+    ///
+    /// [`TableError::TooLarge`].
+    pub fn intern(&mut self, row: &Row<'_>) -> Result<RowId, TableError> {
+        let start = self.encoded.len();
+        encoding::encode(row, &mut self.encoded);
+        let (before, new) = self.encoded.split_at(start);
+        let ends = &self.ends;
+        let bytes_of = |id: &RowId| {
+            let at = id.0 as usize;
+            let from = at
+                .checked_sub(1)
+                .and_then(|at| ends.get(at))
+                .copied()
+                .unwrap_or(0);
+            let to = ends.get(at).copied().unwrap_or(0);
+            before.get(from as usize..to as usize).unwrap_or_default()
+        };
+        let hash = self.hasher.hash_one(new);
+        if let Some(id) = self.interned.find(hash, |id| bytes_of(id) == new) {
+            let id = *id;
+            self.encoded.truncate(start);
+            return Ok(id);
+        }
+        let id = RowId(index(self.ends.len())?);
+        let end = index(self.encoded.len())?;
+        self.interned
+            .insert_unique(hash, id, |id| self.hasher.hash_one(bytes_of(id)));
+        self.ends.push(end);
+        Ok(id)
+    }
+
+    /// Adds an entry with its rows: the first at the entry's start, the others ascending and
+    /// before its end. An entry that covers nothing keeps one row or none.
+    ///
+    /// # Errors
+    ///
+    /// [`TableError`]; the table is then as it was.
+    pub fn push(&mut self, header: FdeHeader, rows: &[RowStart]) -> Result<FdeId, TableError> {
+        let FdeHeader {
+            start,
+            end,
+            personality,
+            lsda,
+            origin,
+        } = header;
+        check_order(start, end, rows)?;
+        let id = FdeId(index(self.fdes.len())?);
+        let first_row = index(self.rows.len())?;
+        let row_count = index(rows.len())?;
+        index(self.rows.len() + rows.len())?;
+        self.rows.extend_from_slice(rows);
+        self.fdes.push(Fde {
+            start,
+            end,
+            personality,
+            lsda,
+            origin,
+            first_row,
+            row_count,
+        });
+        Ok(id)
+    }
+
+    /// The table as a function of the address: ascending, disjoint ranges.
+    ///
+    /// Where entries overlap, the one with the greatest start counts, and among equal starts
+    /// the first. Equal neighbouring rows of an entry are merged; holes stay holes.
+    #[must_use]
+    pub fn spans(&self) -> Spans<'_> {
+        Spans {
+            sweep: Sweep::new(self),
+            held: None,
+        }
+    }
+
+    /// Every pair of entries of which one hides part of the other, at most `limit` of them.
+    #[must_use]
+    pub fn overlaps(&self, limit: usize) -> Vec<Overlap> {
+        let mut sweep = Sweep::new(self);
+        let mut found = Vec::new();
+        while let Some((id, fde)) = sweep.pending() {
+            sweep.open.retain(|other| other.fde.end > fde.start);
+            let at = sweep.open_next(id, fde);
+            for (place, other) in sweep
+                .open
+                .iter()
+                .enumerate()
+                .filter(|(place, _)| *place != at)
+            {
+                if found.len() >= limit {
+                    return found;
+                }
+                let (winner, loser) = if place < at {
+                    (id, other.id)
+                } else {
+                    (other.id, id)
+                };
+                found.push(Overlap {
+                    winner,
+                    loser,
+                    at: fde.start,
+                });
+            }
+        }
+        found
+    }
+}
+
+impl core::fmt::Debug for Table {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Table")
+            .field("abi", &self.abi)
+            .field("fdes", &self.fdes.len())
+            .field("rows", &self.rows.len())
+            .field("distinct_rows", &self.ends.len())
+            .finish()
+    }
+}
+
+fn index(n: usize) -> Result<u32, TableError> {
+    u32::try_from(n).map_err(|_| TableError::TooLarge)
+}
+
+fn check_order(start: Vaddr, end: Vaddr, rows: &[RowStart]) -> Result<(), TableError> {
+    let out_of_order = |at| TableError::RowOrder { at, start, end };
+    if end < start {
+        return Err(out_of_order(end));
+    }
+    match rows.first() {
+        Some(first) if first.start == start => {}
+        Some(first) => return Err(out_of_order(first.start)),
+        None if start == end => return Ok(()),
+        None => return Err(out_of_order(end)),
+    }
+    for pair in rows.windows(2) {
+        if let [before, row] = pair
+            && (row.start <= before.start || row.start >= end)
+        {
+            return Err(out_of_order(row.start));
+        }
+    }
+    Ok(())
+}
+
+/// The iterator of [`Table::spans`].
+#[derive(Debug, Clone)]
+pub struct Spans<'t> {
+    sweep: Sweep<'t>,
+    held: Option<Span>,
+}
+
+impl Iterator for Spans<'_> {
+    type Item = Span;
+
+    fn next(&mut self) -> Option<Span> {
+        let mut span = self.held.take().or_else(|| self.sweep.next())?;
+        for next in self.sweep.by_ref() {
+            if (next.start, next.fde, next.row) != (span.end, span.fde, span.row) {
+                self.held = Some(next);
+                break;
+            }
+            span.end = next.end;
+        }
+        Some(span)
+    }
+}
+
+/// A sweep over the entries by ascending start, which resolves overlaps.
+#[derive(Debug, Clone)]
+struct Sweep<'t> {
+    table: &'t Table,
+    /// Entries that cover something, by ascending start.
+    order: Vec<FdeId>,
+    next: usize,
+    /// Entries that began; the one that counts is last.
+    open: Vec<Open<'t>>,
+    at: Vaddr,
+}
+
+/// An entry and those of its rows that are not passed yet.
+#[derive(Debug, Clone, Copy)]
+struct Open<'t> {
+    id: FdeId,
+    fde: &'t Fde,
+    rows: &'t [RowStart],
+}
+
+impl<'t> Sweep<'t> {
+    fn new(table: &'t Table) -> Self {
+        let start_of = |id: &FdeId| table.fde(*id).map(|fde| fde.start);
+        let mut order: Vec<FdeId> = (0_u32..)
+            .zip(&table.fdes)
+            .filter(|(_, fde)| fde.start < fde.end)
+            .map(|(n, _)| FdeId(n))
+            .collect();
+        if !order.is_sorted_by_key(start_of) {
+            order.sort_by_key(start_of); // stable: among equal starts the first stays first
+        }
+        Sweep {
+            table,
+            order,
+            next: 0,
+            open: Vec::new(),
+            at: Vaddr(0),
+        }
+    }
+
+    fn pending(&self) -> Option<(FdeId, &'t Fde)> {
+        let id = *self.order.get(self.next)?;
+        Some((id, self.table.fde(id)?))
+    }
+
+    /// Opens the next entry; yields its place in `open`.
+    fn open_next(&mut self, id: FdeId, fde: &'t Fde) -> usize {
+        self.next += 1;
+        // Of equal starts the first counts: the newcomer goes below it.
+        let equal = |other: &&Open<'_>| other.fde.start == fde.start;
+        let at = self.open.len() - self.open.iter().rev().take_while(equal).count();
+        self.open.insert(
+            at,
+            Open {
+                id,
+                fde,
+                rows: self.table.rows(fde),
+            },
+        );
+        at
+    }
+
+    /// Brings `open` up to date with `at`; `None` when the table is at its end.
+    fn settle(&mut self) -> Option<()> {
+        loop {
+            while self.open.last().is_some_and(|top| top.fde.end <= self.at) {
+                self.open.pop();
+            }
+            match self.pending() {
+                Some((id, fde)) if fde.start <= self.at => {
+                    self.open_next(id, fde);
+                }
+                Some((_, fde)) if self.open.is_empty() => self.at = fde.start,
+                _ => return self.open.last().map(|_| ()),
+            }
+        }
+    }
+}
+
+impl Iterator for Sweep<'_> {
+    type Item = Span;
+
+    fn next(&mut self) -> Option<Span> {
+        self.settle()?;
+        let newcomer = self.pending().map(|(_, fde)| fde.start);
+        let at = self.at;
+        let top = self.open.last_mut()?;
+        while let [_, rest @ ..] = top.rows
+            && rest.first().is_some_and(|row| row.start <= at)
+        {
+            top.rows = rest;
+        }
+        let (row, rest) = top.rows.split_first()?;
+        let row_end = rest.first().map_or(top.fde.end, |next| next.start);
+        let end = newcomer.map_or(row_end, |start| row_end.min(start));
+        let span = Span {
+            start: at,
+            end,
+            fde: top.id,
+            row: row.row,
+        };
+        self.at = end;
+        Some(span)
+    }
+}
+
+#[cfg(test)]
+mod tests;
