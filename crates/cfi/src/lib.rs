@@ -1,1 +1,78 @@
-//! x
+//! Call frame information: the bytes of `.eh_frame`, `.debug_frame` and `.eh_frame_hdr`, read
+//! into rows.
+//!
+//! Two ways in, which give equal rows. [`read_table`] reads a whole section into an
+//! [`unspool_ir::Table`] and reports every bad entry without losing the others. [`Lookup`]
+//! finds the row of *one* address straight from the bytes, in fixed storage, without
+//! allocating: what an unwinder uses until a compiled table is there.
+//!
+//! The decoder is ours rather than gimli's: gimli's section iterator ends at the first bad
+//! entry, and its reader refuses the `B` and `G` augmentations of AArch64, aligned pointers,
+//! and two GNU instructions. gimli and `readelf` are the independent opinions of the tests.
+//!
+//! Takes bytes, yields values: no file, no allocation without the `alloc` feature, no `unsafe`.
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "alloc")]
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod cursor;
+pub mod entry;
+pub mod error;
+pub mod evaluate;
+pub mod hdr;
+pub mod instruction;
+pub mod lookup;
+pub mod pointer;
+#[cfg(feature = "alloc")]
+mod table;
+
+pub use entry::{Cie, Entries, Entry, FdeEntry};
+pub use error::{CfiError, Problem};
+pub use hdr::Hdr;
+pub use instruction::{Instruction, Instructions};
+pub use lookup::{Found, Lookup};
+#[cfg(feature = "alloc")]
+pub use table::{Reading, Summary, read_table};
+
+use unspool_ir::{Abi, Vaddr};
+
+/// Which of the two CFI formats a section has (Linux Standard Base, "Exception Frames", and
+/// DWARF 5 §6.4.1): they differ in how an entry names its CIE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SectionKind {
+    /// `.eh_frame`: CIE id 0, CIE pointers relative to themselves.
+    EhFrame,
+    /// `.debug_frame`: CIE id -1, CIE pointers relative to the section.
+    DebugFrame,
+}
+
+impl core::fmt::Display for SectionKind {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            SectionKind::EhFrame => ".eh_frame",
+            SectionKind::DebugFrame => ".debug_frame",
+        })
+    }
+}
+
+/// A CFI section, and what its encoded pointers are relative to.
+#[derive(Debug, Clone, Copy)]
+pub struct Section<'a> {
+    /// The format.
+    pub kind: SectionKind,
+    /// The bytes.
+    pub data: &'a [u8],
+    /// The address of the first byte, as linked.
+    pub address: Vaddr,
+    /// What `DW_EH_PE_textrel` pointers are relative to: the address of `.text`.
+    pub text_base: Option<Vaddr>,
+    /// What `DW_EH_PE_datarel` pointers are relative to: the address of `.got`, or of
+    /// `.eh_frame_hdr` in that section.
+    pub data_base: Option<Vaddr>,
+    /// The architecture and byte order.
+    pub abi: Abi,
+}

@@ -71,6 +71,15 @@ impl CodeAddr {
     }
 }
 
+/// A pointer of the tables that may lead through one more word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Pointer {
+    /// The address itself.
+    Direct(Vaddr),
+    /// The address of a word that holds the run-time address (`DW_EH_PE_indirect`).
+    Indirect(Vaddr),
+}
+
 macro_rules! hexadecimal {
     ($($name:ident),*) => {$(
         impl fmt::Display for $name {

@@ -82,7 +82,7 @@ fn entry(table: &Table, span: Option<Span>) -> Option<&Fde> {
     table.fde(span?.fde)
 }
 
-type Facts = (Vaddr, Vaddr, Option<crate::table::Pointer>, Option<Vaddr>);
+type Facts = (Vaddr, Vaddr, Option<crate::addr::Pointer>, Option<Vaddr>);
 
 fn facts(fde: &Fde) -> Facts {
     (fde.start, fde.end, fde.personality, fde.lsda)

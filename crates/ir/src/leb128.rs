@@ -1,21 +1,21 @@
 //! Variable-length integers (DWARF 5 §7.6), from a slice that shrinks as it is read.
 
 /// Takes the first byte.
-pub(crate) fn byte(bytes: &mut &[u8]) -> Option<u8> {
+pub fn byte(bytes: &mut &[u8]) -> Option<u8> {
     let (first, rest) = bytes.split_first()?;
     *bytes = rest;
     Some(*first)
 }
 
 /// Takes the first `len` bytes.
-pub(crate) fn take<'a>(bytes: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
+pub fn take<'a>(bytes: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
     let (head, rest) = bytes.split_at_checked(len)?;
     *bytes = rest;
     Some(head)
 }
 
 /// Takes an unsigned LEB128 number; `None` when it is cut short or exceeds 64 bits.
-pub(crate) fn unsigned(bytes: &mut &[u8]) -> Option<u64> {
+pub fn unsigned(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0_u64;
     let mut shift = 0_u32;
     loop {
@@ -40,7 +40,7 @@ pub(crate) fn unsigned(bytes: &mut &[u8]) -> Option<u64> {
 }
 
 /// Takes a signed LEB128 number; `None` when it is cut short or exceeds 64 bits.
-pub(crate) fn signed(bytes: &mut &[u8]) -> Option<i64> {
+pub fn signed(bytes: &mut &[u8]) -> Option<i64> {
     let mut value = 0_i64;
     let mut shift = 0_u32;
     loop {
@@ -68,14 +68,14 @@ pub(crate) fn signed(bytes: &mut &[u8]) -> Option<i64> {
 }
 
 #[cfg(feature = "alloc")]
-pub(crate) use write::{put_signed, put_unsigned};
+pub use write::{put_signed, put_unsigned};
 
 #[cfg(feature = "alloc")]
 mod write {
     use alloc::vec::Vec;
 
     /// Appends an unsigned LEB128 number in its shortest form.
-    pub(crate) fn put_unsigned(out: &mut Vec<u8>, mut value: u64) {
+    pub fn put_unsigned(out: &mut Vec<u8>, mut value: u64) {
         loop {
             let low = value.to_le_bytes()[0] & 0x7f;
             value >>= 7;
@@ -87,7 +87,7 @@ mod write {
     }
 
     /// Appends a signed LEB128 number in its shortest form.
-    pub(crate) fn put_signed(out: &mut Vec<u8>, mut value: i64) {
+    pub fn put_signed(out: &mut Vec<u8>, mut value: i64) {
         loop {
             let low = value.to_le_bytes()[0] & 0x7f;
             value >>= 7;

@@ -23,7 +23,7 @@ pub mod diff;
 pub mod encoding;
 pub mod expression;
 pub mod interpret;
-mod leb128;
+pub mod leb128;
 pub mod memory;
 pub mod register;
 pub mod row;
@@ -32,11 +32,11 @@ pub mod table;
 #[cfg(feature = "alloc")]
 pub mod text;
 
-pub use addr::{CodeAddr, LoadBias, RuntimeAddr, Vaddr};
+pub use addr::{CodeAddr, LoadBias, Pointer, RuntimeAddr, Vaddr};
 pub use arch::{Abi, Arch, Endian};
 pub use expression::Expression;
 pub use memory::{Memory, Unreadable};
 pub use register::{Register, Registers};
 pub use row::{CfaRule, RaState, RegisterRule, Row};
 #[cfg(feature = "alloc")]
-pub use table::{Fde, FdeId, Pointer, RowId, Table};
+pub use table::{Fde, FdeId, RowId, Table};

@@ -5,7 +5,7 @@ use core::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-use crate::addr::Vaddr;
+use crate::addr::{Pointer, Vaddr};
 use crate::arch::Abi;
 use crate::encoding;
 use crate::row::Row;
@@ -17,15 +17,6 @@ pub struct RowId(pub u32);
 /// A frame description entry of a [`Table`], by its place in [`Table::fdes`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FdeId(pub u32);
-
-/// A pointer of the tables that may lead through one more word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Pointer {
-    /// The address itself.
-    Direct(Vaddr),
-    /// The address of a word that holds the run-time address (`DW_EH_PE_indirect`).
-    Indirect(Vaddr),
-}
 
 /// A frame description entry: a range of code that one description covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -26,12 +26,13 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
 
+use crate::addr::Pointer;
 use crate::arch::{Abi, Arch, Endian};
 use crate::expression::{Expression, Operand, operation};
 use crate::leb128::{put_signed, put_unsigned};
 use crate::register::Register;
 use crate::row::{CfaRule, RaState, RegisterRule, Row};
-use crate::table::{Fde, Pointer, Table};
+use crate::table::{Fde, Table};
 
 mod parse;
 

@@ -5,12 +5,12 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::assemble;
-use crate::addr::Vaddr;
+use crate::addr::{Pointer, Vaddr};
 use crate::arch::{Abi, Arch, Endian, Word};
 use crate::expression::{Expression, Operand, operation};
 use crate::register::Register;
 use crate::row::{CfaRule, RaState, RegisterRule, Row};
-use crate::table::{FdeHeader, Pointer, RowStart, Table};
+use crate::table::{FdeHeader, RowStart, Table};
 
 /// Why a text is not a table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

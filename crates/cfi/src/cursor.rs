@@ -1,0 +1,190 @@
+//! Reading numbers from a section, with the offset for error messages.
+
+use unspool_ir::arch::{Endian, Word};
+use unspool_ir::{Register, leb128};
+
+use crate::error::CfiError;
+
+/// A position in a section, and the end of what may be read.
+#[derive(Debug, Clone)]
+pub struct Cursor<'a> {
+    rest: &'a [u8],
+    end: u64,
+    endian: Endian,
+}
+
+impl<'a> Cursor<'a> {
+    /// Reads `data` between two offsets; what lies outside of it is cut off.
+    #[must_use]
+    pub fn new(data: &'a [u8], start: u64, end: u64, endian: Endian) -> Self {
+        let len = data.len() as u64;
+        let (start, end) = (start.min(len), end.min(len));
+        let at = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX);
+        let rest = data.get(at(start)..at(end)).unwrap_or_default();
+        Cursor {
+            rest,
+            end: start.max(end),
+            endian,
+        }
+    }
+
+    /// The offset of the next byte in the section.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.end - self.rest.len() as u64
+    }
+
+    /// Where reading ends, as an offset in the section.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Whether nothing is left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// Leaves nothing to read.
+    pub fn clear(&mut self) {
+        self.rest = &[];
+    }
+
+    /// What is left.
+    #[must_use]
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    fn truncated(&self) -> CfiError {
+        CfiError::Truncated {
+            offset: self.offset(),
+            end: self.end,
+        }
+    }
+
+    /// Takes `len` bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`CfiError::Truncated`].
+    pub fn take(&mut self, len: u64) -> Result<&'a [u8], CfiError> {
+        usize::try_from(len)
+            .ok()
+            .and_then(|len| leb128::take(&mut self.rest, len))
+            .ok_or_else(|| self.truncated())
+    }
+
+    /// Takes one byte.
+    ///
+    /// # Errors
+    ///
+    /// [`CfiError::Truncated`].
+    pub fn u8(&mut self) -> Result<u8, CfiError> {
+        leb128::byte(&mut self.rest).ok_or_else(|| self.truncated())
+    }
+
+    /// Takes an unsigned number of `size` bytes, at most 8.
+    ///
+    /// # Errors
+    ///
+    /// [`CfiError::Truncated`].
+    pub fn unsigned(&mut self, size: u8) -> Result<u64, CfiError> {
+        let mut bytes = [0_u8; 8];
+        let size = usize::from(size.min(8));
+        let taken = self.take(size as u64)?;
+        let into = match self.endian {
+            Endian::Little => bytes.get_mut(..size),
+            Endian::Big => bytes.get_mut(8 - size..),
+        };
+        if let Some(into) = into {
+            into.copy_from_slice(taken);
+        }
+        Ok(match self.endian {
+            Endian::Little => u64::from_le_bytes(bytes),
+            Endian::Big => u64::from_be_bytes(bytes),
+        })
+    }
+
+    /// Takes a signed number of `size` bytes (1 to 8), sign-extended.
+    ///
+    /// # Errors
+    ///
+    /// [`CfiError::Truncated`].
+    pub fn signed(&mut self, size: u8) -> Result<i64, CfiError> {
+        let unused = 64 - 8 * u32::from(size.clamp(1, 8));
+        Ok((self.unsigned(size)? << unused).cast_signed() >> unused)
+    }
+
+    /// Takes an address-sized number.
+    ///
+    /// # Errors
+    ///
+    /// [`CfiError::Truncated`].
+    pub fn word(&mut self, word: Word) -> Result<u64, CfiError> {
+        self.unsigned(word.bytes())
+    }
+
+    /// Takes an unsigned LEB128 number.
+    ///
+    /// # Errors
+    ///
+    /// [`CfiError::Number`].
+    pub fn uleb(&mut self) -> Result<u64, CfiError> {
+        let offset = self.offset();
+        leb128::unsigned(&mut self.rest).ok_or(CfiError::Number { offset })
+    }
+
+    /// Takes a signed LEB128 number.
+    ///
+    /// # Errors
+    ///
+    /// [`CfiError::Number`].
+    pub fn sleb(&mut self) -> Result<i64, CfiError> {
+        let offset = self.offset();
+        leb128::signed(&mut self.rest).ok_or(CfiError::Number { offset })
+    }
+
+    /// Takes a register number.
+    ///
+    /// # Errors
+    ///
+    /// [`CfiError::Number`], [`CfiError::Register`].
+    pub fn register(&mut self) -> Result<Register, CfiError> {
+        let number = self.uleb()?;
+        u16::try_from(number)
+            .map(Register)
+            .map_err(|_| CfiError::Register(number))
+    }
+
+    /// Takes a string that ends with a zero byte, without it.
+    ///
+    /// # Errors
+    ///
+    /// [`CfiError::Truncated`].
+    pub fn string(&mut self) -> Result<&'a [u8], CfiError> {
+        let len = self
+            .rest
+            .iter()
+            .position(|byte| *byte == 0)
+            .ok_or_else(|| self.truncated())?;
+        let string = self.take(len as u64)?;
+        self.u8()?;
+        Ok(string)
+    }
+
+    /// Takes `len` bytes as a cursor of their own.
+    ///
+    /// # Errors
+    ///
+    /// [`CfiError::Truncated`].
+    pub fn split(&mut self, len: u64) -> Result<Cursor<'a>, CfiError> {
+        let rest = self.take(len)?;
+        Ok(Cursor {
+            rest,
+            end: self.offset(),
+            endian: self.endian,
+        })
+    }
+}

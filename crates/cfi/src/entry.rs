@@ -1,0 +1,321 @@
+//! CIEs and FDEs: the entries of a section and their headers (DWARF 5 §6.4.1; LSB, "The CIE"
+//! and "The FDE").
+
+use unspool_ir::arch::Word;
+use unspool_ir::{Pointer, Register, Vaddr};
+
+use crate::cursor::Cursor;
+use crate::error::CfiError;
+use crate::pointer::{Bases, Encoding};
+use crate::{Section, SectionKind};
+
+/// An entry of a section, its header not read yet.
+#[derive(Debug, Clone)]
+pub struct Entry<'a> {
+    /// The offset of its length field in the section, in bytes.
+    pub offset: u64,
+    /// The offset of its CIE; `None` for a CIE.
+    pub cie: Option<u64>,
+    body: Cursor<'a>,
+}
+
+/// The entries of a section in the order of their bytes.
+///
+/// A zero length ends `.eh_frame` for a linear reader, but linkers leave such terminators in
+/// the middle; they are passed over. A bad length ends the iteration, since there is no telling
+/// where the next entry begins.
+#[derive(Debug, Clone)]
+pub struct Entries<'s, 'a> {
+    section: &'s Section<'a>,
+    at: u64,
+}
+
+impl<'a> Section<'a> {
+    /// The entries.
+    #[must_use]
+    pub fn entries(&self) -> Entries<'_, 'a> {
+        Entries {
+            section: self,
+            at: 0,
+        }
+    }
+
+    /// The entry whose length field is at `offset`; `None` for a terminator.
+    ///
+    /// # Errors
+    ///
+    /// The length or the CIE pointer is bad.
+    pub fn entry(&self, offset: u64) -> Result<Option<Entry<'a>>, CfiError> {
+        let end = self.data.len() as u64;
+        let mut cursor = Cursor::new(self.data, offset, end, self.abi.endian);
+        let (length, is_64) = match cursor.unsigned(4)? {
+            0xffff_ffff => (cursor.unsigned(8)?, true),
+            reserved @ 0xffff_fff0.. => {
+                let reserved = u32::try_from(reserved).unwrap_or(u32::MAX);
+                return Err(CfiError::ReservedLength(reserved));
+            }
+            length => (length, false),
+        };
+        if length == 0 {
+            return Ok(None);
+        }
+        let mut body = cursor
+            .split(length)
+            .map_err(|_| CfiError::Length { length, end })?;
+        let id_offset = body.offset();
+        let cie = match self.kind {
+            // The CIE pointer of `.eh_frame` has 4 bytes whatever the length has (LSB); it
+            // counts back from itself.
+            SectionKind::EhFrame => match body.unsigned(4)? {
+                0 => None,
+                back => Some(id_offset.checked_sub(back).ok_or(CfiError::NoCie(back))?),
+            },
+            SectionKind::DebugFrame => match body.unsigned(if is_64 { 8 } else { 4 })? {
+                0xffff_ffff if !is_64 => None,
+                u64::MAX if is_64 => None,
+                offset => Some(offset),
+            },
+        };
+        Ok(Some(Entry { offset, cie, body }))
+    }
+}
+
+impl<'a> Iterator for Entries<'_, 'a> {
+    type Item = (u64, Result<Entry<'a>, CfiError>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let end = self.section.data.len() as u64;
+        loop {
+            let offset = self.at;
+            if offset >= end {
+                return None;
+            }
+            match self.section.entry(offset) {
+                Ok(Some(entry)) => {
+                    self.at = entry.body.end();
+                    return Some((offset, Ok(entry)));
+                }
+                Ok(None) => self.at = offset + 4,
+                Err(error) => {
+                    self.at = self.after(offset).unwrap_or(end);
+                    return Some((offset, Err(error)));
+                }
+            }
+        }
+    }
+}
+
+impl Entries<'_, '_> {
+    /// Where the entry at `offset` ends, if its length can be trusted that far.
+    fn after(&self, offset: u64) -> Option<u64> {
+        let section = self.section;
+        let end = section.data.len() as u64;
+        let mut cursor = Cursor::new(section.data, offset, end, section.abi.endian);
+        let length = match cursor.unsigned(4).ok()? {
+            0xffff_ffff => cursor.unsigned(8).ok()?,
+            0xffff_fff0.. => return None,
+            length => length,
+        };
+        cursor
+            .offset()
+            .checked_add(length)
+            .filter(|next| *next <= end)
+    }
+}
+
+/// A common information entry.
+#[derive(Debug, Clone)]
+pub struct Cie<'a> {
+    /// The offset of its length field in the section, in bytes.
+    pub offset: u64,
+    /// The version: 1, 3 or 4.
+    pub version: u8,
+    /// The augmentation string.
+    pub augmentation: &'a [u8],
+    /// What advances are multiplied by.
+    pub code_alignment: u64,
+    /// What factored offsets are multiplied by.
+    pub data_alignment: i64,
+    /// The return-address column.
+    pub return_address: Register,
+    /// Frames of this CIE were interrupted by a signal (`S`).
+    pub signal_frame: bool,
+    /// Return addresses are signed with the B key (`B`, AArch64).
+    pub b_key: bool,
+    /// How addresses in its FDEs are encoded (`R`).
+    pub address_encoding: Encoding,
+    /// How the LSDA pointer is encoded (`L`).
+    pub lsda_encoding: Encoding,
+    /// The personality routine (`P`).
+    pub personality: Option<Pointer>,
+    /// The size of an address.
+    pub word: Word,
+    /// Its FDEs begin with augmentation data (`z`).
+    pub has_augmentation_data: bool,
+    /// The size of a segment selector before addresses, in bytes (version 4).
+    pub segment_size: u8,
+    /// The initial instructions.
+    pub instructions: &'a [u8],
+    /// The offset of the initial instructions in the section, in bytes.
+    pub instructions_offset: u64,
+}
+
+impl<'a> Cie<'a> {
+    /// Reads the CIE at `offset`.
+    ///
+    /// # Errors
+    ///
+    /// There is none, or it is bad.
+    pub fn at(section: &Section<'a>, offset: u64) -> Result<Self, CfiError> {
+        match section.entry(offset) {
+            Ok(Some(entry)) if entry.cie.is_none() => Cie::parse(section, entry),
+            _ => Err(CfiError::NoCie(offset)),
+        }
+    }
+
+    /// Reads the header of an entry that is a CIE.
+    ///
+    /// # Errors
+    ///
+    /// It is bad.
+    pub fn parse(section: &Section<'a>, entry: Entry<'a>) -> Result<Self, CfiError> {
+        let mut body = entry.body;
+        let version = body.u8()?;
+        if !matches!(version, 1 | 3 | 4) {
+            return Err(CfiError::Version(version));
+        }
+        let augmentation = body.string()?;
+        let mut word = section.abi.arch.spec().word;
+        if augmentation == b"eh" {
+            body.word(word)?; // gcc 2.x: a pointer to exception tables, long unused
+        }
+        let mut segment_size = 0;
+        if version == 4 {
+            word = match body.u8()? {
+                4 => Word::W32,
+                8 => Word::W64,
+                size => return Err(CfiError::AddressSize(size)),
+            };
+            segment_size = body.u8()?;
+        }
+        let mut cie = Cie {
+            offset: entry.offset,
+            version,
+            augmentation,
+            code_alignment: body.uleb()?,
+            data_alignment: body.sleb()?,
+            return_address: match version {
+                1 => Register(u16::from(body.u8()?)),
+                _ => body.register()?,
+            },
+            signal_frame: false,
+            b_key: false,
+            address_encoding: Encoding::ABSOLUTE,
+            lsda_encoding: Encoding(OMITTED),
+            personality: None,
+            word,
+            has_augmentation_data: false,
+            segment_size,
+            instructions: &[],
+            instructions_offset: 0,
+        };
+        cie.augment(section, &mut body)?;
+        cie.instructions_offset = body.offset();
+        cie.instructions = body.rest();
+        Ok(cie)
+    }
+
+    /// Reads the augmentation data that the letters announce.
+    fn augment(&mut self, section: &Section<'a>, body: &mut Cursor<'a>) -> Result<(), CfiError> {
+        let letters = match self.augmentation {
+            [] | b"eh" => return Ok(()),
+            [b'z', letters @ ..] => letters,
+            // Without `z` there is no telling where the instructions begin.
+            [other, ..] => return Err(CfiError::Augmentation(char::from(*other))),
+        };
+        self.has_augmentation_data = true;
+        let length = body.uleb()?;
+        let mut data = body.split(length)?;
+        let bases = Bases {
+            section,
+            word: self.word,
+            function: None,
+        };
+        for letter in letters {
+            match letter {
+                b'R' => self.address_encoding = Encoding(data.u8()?),
+                b'L' => self.lsda_encoding = Encoding(data.u8()?),
+                b'P' => {
+                    let encoding = Encoding(data.u8()?);
+                    self.personality = bases.nullable(&mut data, encoding)?;
+                }
+                b'S' => self.signal_frame = true,
+                b'B' => self.b_key = true,
+                b'G' => {} // AArch64: the frame's memory is tagged; says nothing about unwinding
+                other => return Err(CfiError::Augmentation(char::from(*other))),
+            }
+        }
+        Ok(())
+    }
+}
+
+const OMITTED: u8 = 0xff;
+
+/// A frame description entry.
+#[derive(Debug, Clone)]
+pub struct FdeEntry<'a> {
+    /// The offset of its length field in the section, in bytes.
+    pub offset: u64,
+    /// First address.
+    pub start: Vaddr,
+    /// One past the last address.
+    pub end: Vaddr,
+    /// The language-specific data area.
+    pub lsda: Option<Pointer>,
+    /// The instructions.
+    pub instructions: &'a [u8],
+    /// The offset of the instructions in the section, in bytes.
+    pub instructions_offset: u64,
+}
+
+impl<'a> FdeEntry<'a> {
+    /// Reads the header of an entry that is an FDE of `cie`.
+    ///
+    /// # Errors
+    ///
+    /// It is bad.
+    pub fn parse(section: &Section<'a>, cie: &Cie<'a>, entry: Entry<'a>) -> Result<Self, CfiError> {
+        let mut body = entry.body;
+        body.take(u64::from(cie.segment_size))?;
+        let mut bases = Bases {
+            section,
+            word: cie.word,
+            function: None,
+        };
+        let start = bases.address(&mut body, cie.address_encoding)?;
+        let length = bases.length(&mut body, cie.address_encoding)?;
+        // A range may end where the address space does; it may not go on from its beginning.
+        let end = match start.0.checked_add(length) {
+            Some(end) if end <= cie.word.mask() => Vaddr(end),
+            _ => return Err(CfiError::Range { start, length }),
+        };
+        bases.function = Some(start);
+        let mut lsda = None;
+        if cie.has_augmentation_data {
+            let length = body.uleb()?;
+            let mut data = body.split(length)?;
+            // An FDE may leave the pointer out by having no data.
+            if !data.is_empty() {
+                lsda = bases.nullable(&mut data, cie.lsda_encoding)?;
+            }
+        }
+        Ok(FdeEntry {
+            offset: entry.offset,
+            start,
+            end,
+            lsda,
+            instructions: body.rest(),
+            instructions_offset: body.offset(),
+        })
+    }
+}

@@ -1,0 +1,129 @@
+//! What can be wrong with call frame information.
+
+use unspool_ir::Vaddr;
+use unspool_ir::row::TooManyRules;
+
+use crate::SectionKind;
+
+/// A bad entry: where it is, and what is wrong with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{section} entry at offset {entry:#x}: {error}")]
+pub struct Problem {
+    /// The section.
+    pub section: SectionKind,
+    /// The offset of the entry in the section, in bytes.
+    pub entry: u64,
+    /// What is wrong.
+    pub error: CfiError,
+}
+
+/// Why an entry, or a part of one, cannot be read. Offsets are in bytes from the start of the
+/// section.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CfiError {
+    /// The entry, or the section, ends inside a field.
+    #[error("field at offset {offset:#x} runs past the end {end:#x}")]
+    Truncated {
+        /// Where the field begins.
+        offset: u64,
+        /// Where the entry or section ends.
+        end: u64,
+    },
+    /// The length field leads past the end of the section.
+    #[error("length {length:#x} runs past the section end {end:#x}")]
+    Length {
+        /// The length.
+        length: u64,
+        /// Where the section ends.
+        end: u64,
+    },
+    /// The length field has a reserved value (DWARF 5 §7.2.2).
+    #[error("length {0:#x} is reserved")]
+    ReservedLength(u32),
+    /// A LEB128 number that does not fit its field.
+    #[error("number at offset {offset:#x} is cut short or too large")]
+    Number {
+        /// Where the number begins.
+        offset: u64,
+    },
+    /// The CIE pointer leads to no CIE.
+    #[error("no CIE at offset {0:#x}")]
+    NoCie(u64),
+    /// The entry's CIE is bad itself, and reported by itself.
+    #[error("its CIE at offset {0:#x} is bad")]
+    BadCie(u64),
+    /// A CIE version other than 1, 3 and 4.
+    #[error("CIE version {0} is not supported")]
+    Version(u8),
+    /// An augmentation letter whose data cannot be skipped.
+    #[error("augmentation `{0}` is unknown")]
+    Augmentation(char),
+    /// An address size that no supported machine has.
+    #[error("address size of {0} bytes is not supported")]
+    AddressSize(u8),
+    /// A pointer encoding that is not one (LSB, "DWARF Exception Header Encoding").
+    #[error("pointer encoding {0:#04x} is unknown")]
+    Encoding(u8),
+    /// A pointer is relative to something that the section does not come with.
+    #[error("pointer encoding {0:#04x} needs a base address that the file does not give")]
+    NoBase(u8),
+    /// The end of the range wraps around the address space.
+    #[error("range of {length:#x} bytes at {start} wraps around the address space")]
+    Range {
+        /// The first address.
+        start: Vaddr,
+        /// The length, in bytes.
+        length: u64,
+    },
+    /// An unknown call frame instruction.
+    #[error("instruction {opcode:#04x} at offset {offset:#x} is unknown")]
+    Instruction {
+        /// The opcode.
+        opcode: u8,
+        /// Where it is.
+        offset: u64,
+    },
+    /// A register number above 65535.
+    #[error("register number {0} is too large")]
+    Register(u64),
+    /// A factored offset or an advance whose product exceeds 64 bits.
+    #[error("operand of the instruction at offset {offset:#x} overflows when it is scaled")]
+    Scale {
+        /// Where the instruction is.
+        offset: u64,
+    },
+    /// A new row would begin before the current one.
+    #[error("row at {to} follows one at {from}")]
+    Backwards {
+        /// The current row's address.
+        from: Vaddr,
+        /// The new row's address.
+        to: Vaddr,
+    },
+    /// `DW_CFA_def_cfa_register` or `_offset` where the CFA is no register plus offset
+    /// (DWARF 5 §6.4.2.2 makes them valid only there).
+    #[error("instruction at offset {offset:#x} changes half of a CFA that is not register+offset")]
+    CfaNotRegister {
+        /// Where the instruction is.
+        offset: u64,
+    },
+    /// `DW_CFA_restore_state` without a matching `DW_CFA_remember_state`.
+    #[error("restore_state at offset {offset:#x} has no matching remember_state")]
+    NothingRemembered {
+        /// Where the instruction is.
+        offset: u64,
+    },
+    /// More states, or more changes of them, are remembered than fixed storage holds.
+    #[error("remember_state at offset {offset:#x} nests too deeply")]
+    RememberedTooMuch {
+        /// Where the instruction is.
+        offset: u64,
+    },
+    /// A row would need too many rules.
+    #[error(transparent)]
+    Rules(#[from] TooManyRules),
+    /// The table would have more entries or rows than 32-bit numbers count.
+    #[error("the table is too large")]
+    TooLarge,
+}

@@ -1,0 +1,301 @@
+//! Instructions to rows (DWARF 5 §6.4.3), in fixed storage.
+//!
+//! `remember_state` does not copy the row: it marks a place in a log of changes, and
+//! `restore_state` undoes them. That keeps the evaluator small enough for a signal stack.
+
+use unspool_ir::{CfaRule, RaState, Register, RegisterRule, Row, Vaddr};
+
+use crate::Section;
+use crate::entry::{Cie, FdeEntry};
+use crate::error::CfiError;
+use crate::instruction::{Instruction, Instructions};
+
+/// How many states can be remembered at a time. Compilers nest one or two; LLVM has left
+/// `remember_state` unbalanced, a few in a function.
+pub const MAX_REMEMBERED: usize = 16;
+
+/// How many changes of register rules can be undone, over all remembered states.
+pub const MAX_CHANGES: usize = 96;
+
+/// A row that holds over a range of addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowRange {
+    /// First address.
+    pub start: Vaddr,
+    /// One past the last address; greater than `start`.
+    pub end: Vaddr,
+    /// Whether an instruction touched the row since the last range.
+    pub changed: bool,
+}
+
+/// What `remember_state` keeps beside the log.
+#[derive(Debug, Clone, Copy)]
+struct Remembered<'a> {
+    cfa: CfaRule<'a>,
+    ra_state: RaState,
+    changes: usize,
+}
+
+/// A rule that was replaced.
+type Change<'a> = (Register, Option<RegisterRule<'a>>);
+
+/// The row being built, the CIE's initial one, and what is remembered.
+#[derive(Clone)]
+struct State<'a> {
+    row: Row<'a>,
+    initial: Row<'a>,
+    remembered: [Remembered<'a>; MAX_REMEMBERED],
+    depth: usize,
+    log: [Change<'a>; MAX_CHANGES],
+    logged: usize,
+    changed: bool,
+}
+
+impl<'a> State<'a> {
+    fn new(initial: Row<'a>) -> Self {
+        let nothing = Remembered {
+            cfa: CfaRule::Undefined,
+            ra_state: RaState::Plain,
+            changes: 0,
+        };
+        State {
+            row: initial,
+            initial,
+            remembered: [nothing; MAX_REMEMBERED],
+            depth: 0,
+            log: [(Register(0), None); MAX_CHANGES],
+            logged: 0,
+            changed: true,
+        }
+    }
+
+    /// Applies an instruction that stays in the row. `offset` is where it is in the section.
+    #[inline]
+    fn apply(&mut self, instruction: Instruction<'a>, offset: u64) -> Result<(), CfiError> {
+        use Instruction as I;
+        match instruction {
+            I::DefCfa(register, offset) => {
+                self.row.cfa = CfaRule::RegisterOffset { register, offset }
+            }
+            I::DefCfaExpression(expression) => self.row.cfa = CfaRule::Expression(expression),
+            I::DefCfaRegister(register) => {
+                let (_, offset) = self.cfa(offset)?;
+                self.row.cfa = CfaRule::RegisterOffset { register, offset };
+            }
+            I::DefCfaOffset(new) => {
+                let (register, _) = self.cfa(offset)?;
+                self.row.cfa = CfaRule::RegisterOffset {
+                    register,
+                    offset: new,
+                };
+            }
+            I::Undefined(r) => self.set(r, Some(RegisterRule::Undefined), offset)?,
+            I::SameValue(r) => self.set(r, Some(RegisterRule::SameValue), offset)?,
+            I::Offset(r, n) => self.set(r, Some(RegisterRule::Offset(n)), offset)?,
+            I::ValOffset(r, n) => self.set(r, Some(RegisterRule::ValOffset(n)), offset)?,
+            I::Register(r, other) => self.set(r, Some(RegisterRule::Register(other)), offset)?,
+            I::Expression(r, e) => self.set(r, Some(RegisterRule::Expression(e)), offset)?,
+            I::ValExpression(r, e) => self.set(r, Some(RegisterRule::ValExpression(e)), offset)?,
+            I::Restore(r) => self.set(r, self.initial.rule(r), offset)?,
+            I::RememberState => return self.remember(offset),
+            I::RestoreState => self.restore(offset)?,
+            I::ArgsSize(size) => self.row.args_size = size,
+            I::NegateRaState => self.toggle(RaState::Signed),
+            I::NegateRaStateWithPc => self.toggle(RaState::SignedWithPc),
+            I::Nop | I::SetLoc(_) | I::AdvanceLoc(_) => return Ok(()),
+        }
+        self.changed = true;
+        Ok(())
+    }
+
+    /// The CFA's register and offset, for the instructions that change one of them.
+    fn cfa(&self, offset: u64) -> Result<(Register, i64), CfiError> {
+        match self.row.cfa {
+            CfaRule::RegisterOffset { register, offset } => Ok((register, offset)),
+            _ => Err(CfiError::CfaNotRegister { offset }),
+        }
+    }
+
+    #[inline]
+    fn set(
+        &mut self,
+        register: Register,
+        rule: Option<RegisterRule<'a>>,
+        offset: u64,
+    ) -> Result<(), CfiError> {
+        let old = self.row.set_rule(register, rule)?;
+        if self.depth > 0 {
+            self.log_change(register, old, offset)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Keeps the rule that a register had when the innermost state was remembered.
+    fn log_change(
+        &mut self,
+        register: Register,
+        old: Option<RegisterRule<'a>>,
+        offset: u64,
+    ) -> Result<(), CfiError> {
+        let since = self
+            .depth
+            .checked_sub(1)
+            .and_then(|top| self.remembered.get(top));
+        let since = since.map_or(0, |top| top.changes);
+        let logged = self.log.get(since..self.logged).unwrap_or_default();
+        if logged.iter().any(|(known, _)| *known == register) {
+            return Ok(());
+        }
+        let slot = self.log.get_mut(self.logged);
+        *slot.ok_or(CfiError::RememberedTooMuch { offset })? = (register, old);
+        self.logged += 1;
+        Ok(())
+    }
+
+    fn remember(&mut self, offset: u64) -> Result<(), CfiError> {
+        let slot = self.remembered.get_mut(self.depth);
+        *slot.ok_or(CfiError::RememberedTooMuch { offset })? = Remembered {
+            cfa: self.row.cfa,
+            ra_state: self.row.ra_state,
+            changes: self.logged,
+        };
+        self.depth += 1;
+        Ok(())
+    }
+
+    fn restore(&mut self, offset: u64) -> Result<(), CfiError> {
+        let top = self
+            .depth
+            .checked_sub(1)
+            .ok_or(CfiError::NothingRemembered { offset })?;
+        let state = *self
+            .remembered
+            .get(top)
+            .ok_or(CfiError::NothingRemembered { offset })?;
+        for (register, rule) in self.log.get(state.changes..self.logged).unwrap_or_default() {
+            self.row.set_rule(*register, *rule)?;
+        }
+        self.row.cfa = state.cfa;
+        self.row.ra_state = state.ra_state;
+        self.depth = top;
+        self.logged = state.changes;
+        Ok(())
+    }
+
+    fn toggle(&mut self, signed: RaState) {
+        self.row.ra_state = match self.row.ra_state {
+            RaState::Plain => signed,
+            RaState::Signed | RaState::SignedWithPc => RaState::Plain,
+        };
+    }
+}
+
+/// The row that the CIE's initial instructions make.
+///
+/// # Errors
+///
+/// An instruction is bad.
+pub fn initial_row<'a>(section: &Section<'a>, cie: &Cie<'a>) -> Result<Row<'a>, CfiError> {
+    let mut row = Row::new(cie.return_address);
+    row.signal_frame = cie.signal_frame;
+    let mut state = State::new(row);
+    let (offset, len) = (cie.instructions_offset, cie.instructions.len());
+    for instruction in Instructions::new(section, cie, offset, len) {
+        let (offset, instruction) = instruction?;
+        // A CIE has no addresses: advances have no meaning there, and no effect.
+        state.apply(instruction, offset)?;
+    }
+    Ok(state.row)
+}
+
+/// The rows of an FDE, one after another.
+///
+/// Where several rows begin at one address the last holds; what begins at or past the FDE's end
+/// holds nowhere.
+#[derive(Clone)]
+pub struct Rows<'s, 'a> {
+    instructions: Instructions<'s, 'a>,
+    state: State<'a>,
+    at: Vaddr,
+    end: Vaddr,
+    next: Vaddr,
+}
+
+impl<'s, 'a> Rows<'s, 'a> {
+    /// The rows of `fde`, whose CIE's instructions make `initial`.
+    #[must_use]
+    pub fn new(
+        section: &'s Section<'a>,
+        cie: &'s Cie<'a>,
+        initial: Row<'a>,
+        fde: &FdeEntry<'a>,
+    ) -> Self {
+        let (offset, len) = (fde.instructions_offset, fde.instructions.len());
+        Rows {
+            instructions: Instructions::new(section, cie, offset, len),
+            state: State::new(initial),
+            at: fde.start,
+            end: fde.end,
+            next: fde.start,
+        }
+    }
+
+    /// The row of the range that [`Rows::advance`] yielded last.
+    #[must_use]
+    pub fn row(&self) -> &Row<'a> {
+        &self.state.row
+    }
+
+    /// Evaluates up to the end of the next range.
+    ///
+    /// # Errors
+    ///
+    /// An instruction is bad; the whole entry is then to be dropped.
+    pub fn advance(&mut self) -> Result<Option<RowRange>, CfiError> {
+        if self.next > self.at {
+            self.at = self.next;
+            self.state.changed = false;
+        }
+        while let Some(next) = self.instructions.next() {
+            let (offset, instruction) = next?;
+            let to = match instruction {
+                Instruction::SetLoc(to) if to < self.at => {
+                    return Err(CfiError::Backwards { from: self.at, to });
+                }
+                Instruction::SetLoc(to) => to,
+                Instruction::AdvanceLoc(delta) => Vaddr(
+                    self.at
+                        .0
+                        .checked_add(delta)
+                        .ok_or(CfiError::Scale { offset })?,
+                ),
+                other => {
+                    self.state.apply(other, offset)?;
+                    continue;
+                }
+            };
+            if to > self.at {
+                if self.at < self.end {
+                    self.next = to;
+                    return Ok(Some(self.range(to.min(self.end))));
+                }
+                self.at = to; // past the end: evaluated for its errors only
+                self.next = to;
+            }
+        }
+        if self.at >= self.end {
+            return Ok(None);
+        }
+        self.next = self.end;
+        Ok(Some(self.range(self.end)))
+    }
+
+    fn range(&self, end: Vaddr) -> RowRange {
+        RowRange {
+            start: self.at,
+            end,
+            changed: self.state.changed,
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! `.eh_frame_hdr`: the binary search table of an `.eh_frame` section (LSB, "The .eh_frame_hdr
+//! section").
+//!
+//! It is a hint, never the truth: it may be absent, unsorted, incomplete or wrong.
+
+use unspool_ir::{Abi, Vaddr};
+
+use crate::cursor::Cursor;
+use crate::error::CfiError;
+use crate::pointer::{Bases, Encoding};
+use crate::{Section, SectionKind};
+
+/// The header and its table.
+#[derive(Debug, Clone, Copy)]
+pub struct Hdr<'a> {
+    /// The section's own bytes; its pointers are relative to `section.address`.
+    section: Section<'a>,
+    /// The address of `.eh_frame`.
+    pub eh_frame: Vaddr,
+    encoding: Encoding,
+    entry_size: u8,
+    table_offset: u64,
+    /// The number of entries in the search table: zero where there is none that can be searched.
+    pub count: u64,
+}
+
+/// An entry of the search table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HdrEntry {
+    /// The first address of an FDE.
+    pub start: Vaddr,
+    /// The address of the FDE.
+    pub fde: Vaddr,
+}
+
+impl<'a> Hdr<'a> {
+    /// Reads the header. `data_base` of its pointers is the section's own address.
+    ///
+    /// # Errors
+    ///
+    /// It is cut short, or has an unknown version or encoding.
+    pub fn parse(data: &'a [u8], address: Vaddr, abi: Abi) -> Result<Self, CfiError> {
+        let section = Section {
+            kind: SectionKind::EhFrame,
+            data,
+            address,
+            text_base: None,
+            data_base: Some(address),
+            abi,
+        };
+        let word = abi.arch.spec().word;
+        let bases = Bases {
+            section: &section,
+            word,
+            function: None,
+        };
+        let mut cursor = Cursor::new(data, 0, data.len() as u64, abi.endian);
+        let version = cursor.u8()?;
+        if version != 1 {
+            return Err(CfiError::Version(version));
+        }
+        let pointer_encoding = Encoding(cursor.u8()?);
+        let count_encoding = Encoding(cursor.u8()?);
+        let encoding = Encoding(cursor.u8()?);
+        let eh_frame = bases.address(&mut cursor, pointer_encoding)?;
+        let mut hdr = Hdr {
+            section,
+            eh_frame,
+            encoding,
+            entry_size: 0,
+            table_offset: 0,
+            count: 0,
+        };
+        if count_encoding.is_omitted() || encoding.is_omitted() {
+            return Ok(hdr);
+        }
+        let count = bases.length(&mut cursor, count_encoding)?;
+        hdr.table_offset = cursor.offset();
+        // Entries of variable size cannot be searched.
+        if let Some(size) = encoding.size(word) {
+            hdr.entry_size = size * 2;
+            let room = (cursor.end() - cursor.offset()) / u64::from(hdr.entry_size);
+            hdr.count = count.min(room);
+        }
+        Ok(hdr)
+    }
+
+    /// The entry at `index`.
+    ///
+    /// # Errors
+    ///
+    /// There is none, or its encoding is unknown.
+    pub fn entry(&self, index: u64) -> Result<HdrEntry, CfiError> {
+        let offset = self.table_offset + index.saturating_mul(u64::from(self.entry_size));
+        let end = self.section.data.len() as u64;
+        let mut cursor = Cursor::new(self.section.data, offset, end, self.section.abi.endian);
+        let word = self.section.abi.arch.spec().word;
+        let bases = Bases {
+            section: &self.section,
+            word,
+            function: None,
+        };
+        Ok(HdrEntry {
+            start: bases.address(&mut cursor, self.encoding)?,
+            fde: bases.address(&mut cursor, self.encoding)?,
+        })
+    }
+
+    /// The last entry that starts at or before `pc`, by binary search: right if the table is
+    /// sorted. Takes at most 64 steps.
+    ///
+    /// # Errors
+    ///
+    /// The encoding is unknown.
+    pub fn search(&self, pc: Vaddr) -> Result<Option<HdrEntry>, CfiError> {
+        let (mut low, mut high) = (0, self.count);
+        let mut found = None;
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let entry = self.entry(middle)?;
+            if entry.start <= pc {
+                found = Some(entry);
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(found)
+    }
+}

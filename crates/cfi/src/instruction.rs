@@ -1,0 +1,291 @@
+//! Call frame instructions (DWARF 5 §6.4.2 and §7.24, and the GNU and AArch64 extensions).
+
+use core::fmt;
+
+use unspool_ir::arch::Arch;
+use unspool_ir::{Abi, Expression, Register, Vaddr};
+
+use crate::Section;
+use crate::cursor::Cursor;
+use crate::entry::Cie;
+use crate::error::CfiError;
+use crate::pointer::Bases;
+
+/// One instruction, operands scaled by the CIE's alignment factors.
+///
+/// Variants of an instruction that differ only in how their operands are stored are one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Instruction<'a> {
+    /// `DW_CFA_set_loc`: a new row at an address (§6.4.2.1).
+    SetLoc(Vaddr),
+    /// `DW_CFA_advance_loc` and its kin: a new row so many bytes on (§6.4.2.1).
+    AdvanceLoc(u64),
+    /// `DW_CFA_def_cfa`, `_sf` (§6.4.2.2).
+    DefCfa(Register, i64),
+    /// `DW_CFA_def_cfa_register` (§6.4.2.2).
+    DefCfaRegister(Register),
+    /// `DW_CFA_def_cfa_offset`, `_sf` (§6.4.2.2).
+    DefCfaOffset(i64),
+    /// `DW_CFA_def_cfa_expression` (§6.4.2.2).
+    DefCfaExpression(Expression<'a>),
+    /// `DW_CFA_undefined` (§6.4.2.3).
+    Undefined(Register),
+    /// `DW_CFA_same_value` (§6.4.2.3).
+    SameValue(Register),
+    /// `DW_CFA_offset`, `_extended`, `_extended_sf`, `DW_CFA_GNU_negative_offset_extended`
+    /// (§6.4.2.3).
+    Offset(Register, i64),
+    /// `DW_CFA_val_offset`, `_sf` (§6.4.2.3).
+    ValOffset(Register, i64),
+    /// `DW_CFA_register` (§6.4.2.3).
+    Register(Register, Register),
+    /// `DW_CFA_expression` (§6.4.2.3).
+    Expression(Register, Expression<'a>),
+    /// `DW_CFA_val_expression` (§6.4.2.3).
+    ValExpression(Register, Expression<'a>),
+    /// `DW_CFA_restore`, `_extended` (§6.4.2.3).
+    Restore(Register),
+    /// `DW_CFA_remember_state` (§6.4.2.4).
+    RememberState,
+    /// `DW_CFA_restore_state` (§6.4.2.4).
+    RestoreState,
+    /// `DW_CFA_GNU_args_size`.
+    ArgsSize(u64),
+    /// `DW_CFA_AARCH64_negate_ra_state` (AArch64 DWARF ABI §4.3).
+    NegateRaState,
+    /// `DW_CFA_AARCH64_negate_ra_state_with_pc` (AArch64 DWARF ABI §4.3).
+    NegateRaStateWithPc,
+    /// `DW_CFA_nop` (§6.4.2.5).
+    Nop,
+}
+
+/// The instructions of a CIE or an FDE, with the offset of each in the section.
+///
+/// After an instruction that is unknown or cut short nothing more can be decoded: an error is
+/// the last item.
+#[derive(Debug, Clone)]
+pub struct Instructions<'s, 'a> {
+    section: &'s Section<'a>,
+    cie: &'s Cie<'a>,
+    cursor: Cursor<'a>,
+}
+
+impl<'s, 'a> Instructions<'s, 'a> {
+    /// Decodes the instructions at `offset` in the section, which are `len` bytes.
+    #[must_use]
+    pub fn new(section: &'s Section<'a>, cie: &'s Cie<'a>, offset: u64, len: usize) -> Self {
+        let end = offset.saturating_add(len as u64);
+        let cursor = Cursor::new(section.data, offset, end, section.abi.endian);
+        Instructions {
+            section,
+            cie,
+            cursor,
+        }
+    }
+
+    fn decode(&mut self, offset: u64) -> Result<Instruction<'a>, CfiError> {
+        let opcode = self.cursor.u8()?;
+        let low = opcode & 0x3f;
+        match opcode >> 6 {
+            1 => self.advance(u64::from(low), offset),
+            2 => {
+                let factored = self.cursor.uleb()?;
+                let register = Register(u16::from(low));
+                Ok(Instruction::Offset(
+                    register,
+                    self.scale_unsigned(factored, offset)?,
+                ))
+            }
+            3 => Ok(Instruction::Restore(Register(u16::from(low)))),
+            _ => self.decode_extended(opcode, offset),
+        }
+    }
+
+    /// The instructions whose two high bits are zero.
+    fn decode_extended(&mut self, opcode: u8, offset: u64) -> Result<Instruction<'a>, CfiError> {
+        let is_aarch64 = self.section.abi.arch == Arch::Aarch64;
+        let cursor = &mut self.cursor;
+        Ok(match opcode {
+            0x00 => Instruction::Nop,
+            0x01 => return self.set_loc(),
+            0x02 => return self.fixed_advance(1, offset),
+            0x03 => return self.fixed_advance(2, offset),
+            0x04 => return self.fixed_advance(4, offset),
+            0x1d => return self.fixed_advance(8, offset), // DW_CFA_MIPS_advance_loc8
+            0x05..=0x09 | 0x14 | 0x10 | 0x11 | 0x15 | 0x16 | 0x2f => {
+                let register = cursor.register()?;
+                return self.register_rule(opcode, register, offset);
+            }
+            0x0a => Instruction::RememberState,
+            0x0b => Instruction::RestoreState,
+            0x0c => {
+                let register = cursor.register()?;
+                Instruction::DefCfa(register, self.unscaled(offset)?)
+            }
+            0x0d => Instruction::DefCfaRegister(cursor.register()?),
+            0x0e => Instruction::DefCfaOffset(self.unscaled(offset)?),
+            0x0f => Instruction::DefCfaExpression(self.expression()?),
+            0x12 => {
+                let register = cursor.register()?;
+                Instruction::DefCfa(register, self.scaled(offset)?)
+            }
+            0x13 => Instruction::DefCfaOffset(self.scaled(offset)?),
+            0x2c if is_aarch64 => Instruction::NegateRaStateWithPc,
+            0x2d if is_aarch64 => Instruction::NegateRaState,
+            0x2e => Instruction::ArgsSize(cursor.uleb()?),
+            _ => return Err(CfiError::Instruction { opcode, offset }),
+        })
+    }
+
+    /// §6.4.2.3: the instructions that give `register` a rule.
+    fn register_rule(
+        &mut self,
+        opcode: u8,
+        register: Register,
+        offset: u64,
+    ) -> Result<Instruction<'a>, CfiError> {
+        Ok(match opcode {
+            0x05 => {
+                let factored = self.cursor.uleb()?;
+                Instruction::Offset(register, self.scale_unsigned(factored, offset)?)
+            }
+            0x06 => Instruction::Restore(register),
+            0x07 => Instruction::Undefined(register),
+            0x08 => Instruction::SameValue(register),
+            0x09 => Instruction::Register(register, self.cursor.register()?),
+            0x10 => Instruction::Expression(register, self.expression()?),
+            0x11 => Instruction::Offset(register, self.scaled(offset)?),
+            0x14 => {
+                let factored = self.cursor.uleb()?;
+                Instruction::ValOffset(register, self.scale_unsigned(factored, offset)?)
+            }
+            0x15 => Instruction::ValOffset(register, self.scaled(offset)?),
+            0x16 => Instruction::ValExpression(register, self.expression()?),
+            // 0x2f, DW_CFA_GNU_negative_offset_extended: gcc before DW_CFA_offset_extended_sf
+            _ => {
+                let factored = self.cursor.uleb()?;
+                let scaled = self.scale_unsigned(factored, offset)?;
+                Instruction::Offset(
+                    register,
+                    scaled.checked_neg().ok_or(CfiError::Scale { offset })?,
+                )
+            }
+        })
+    }
+
+    fn set_loc(&mut self) -> Result<Instruction<'a>, CfiError> {
+        let bases = Bases {
+            section: self.section,
+            word: self.cie.word,
+            function: None,
+        };
+        self.cursor.take(u64::from(self.cie.segment_size))?;
+        bases
+            .address(&mut self.cursor, self.cie.address_encoding)
+            .map(Instruction::SetLoc)
+    }
+
+    fn fixed_advance(&mut self, size: u8, offset: u64) -> Result<Instruction<'a>, CfiError> {
+        let delta = self.cursor.unsigned(size)?;
+        self.advance(delta, offset)
+    }
+
+    fn advance(&self, delta: u64, offset: u64) -> Result<Instruction<'a>, CfiError> {
+        let bytes = delta.checked_mul(self.cie.code_alignment);
+        bytes
+            .map(Instruction::AdvanceLoc)
+            .ok_or(CfiError::Scale { offset })
+    }
+
+    fn scale_unsigned(&self, factored: u64, offset: u64) -> Result<i64, CfiError> {
+        i64::try_from(factored)
+            .ok()
+            .and_then(|factored| factored.checked_mul(self.cie.data_alignment))
+            .ok_or(CfiError::Scale { offset })
+    }
+
+    fn scaled(&mut self, offset: u64) -> Result<i64, CfiError> {
+        let factored = self.cursor.sleb()?;
+        factored
+            .checked_mul(self.cie.data_alignment)
+            .ok_or(CfiError::Scale { offset })
+    }
+
+    fn unscaled(&mut self, offset: u64) -> Result<i64, CfiError> {
+        i64::try_from(self.cursor.uleb()?).map_err(|_| CfiError::Scale { offset })
+    }
+
+    fn expression(&mut self) -> Result<Expression<'a>, CfiError> {
+        let len = self.cursor.uleb()?;
+        self.cursor.take(len).map(Expression)
+    }
+}
+
+impl<'a> Iterator for Instructions<'_, 'a> {
+    type Item = Result<(u64, Instruction<'a>), CfiError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.cursor.is_empty() {
+            return None;
+        }
+        let offset = self.cursor.offset();
+        let decoded = self.decode(offset);
+        if decoded.is_err() {
+            self.cursor.clear();
+        }
+        Some(decoded.map(|instruction| (offset, instruction)))
+    }
+}
+
+/// Prints an instruction in the standard's words, registers by name.
+#[derive(Debug, Clone, Copy)]
+pub struct InstructionText<'a>(pub Instruction<'a>, pub Abi);
+
+impl fmt::Display for InstructionText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let arch = self.1.arch;
+        let name = |register: Register| RegisterName(register, arch);
+        match self.0 {
+            Instruction::SetLoc(addr) => write!(f, "set_loc {addr}"),
+            Instruction::AdvanceLoc(delta) => write!(f, "advance_loc {delta}"),
+            Instruction::DefCfa(r, offset) => write!(f, "def_cfa {}, {offset}", name(r)),
+            Instruction::DefCfaRegister(r) => write!(f, "def_cfa_register {}", name(r)),
+            Instruction::DefCfaOffset(offset) => write!(f, "def_cfa_offset {offset}"),
+            Instruction::DefCfaExpression(e) => write!(f, "def_cfa_expression {}", Hex(e)),
+            Instruction::Undefined(r) => write!(f, "undefined {}", name(r)),
+            Instruction::SameValue(r) => write!(f, "same_value {}", name(r)),
+            Instruction::Offset(r, offset) => write!(f, "offset {}, {offset}", name(r)),
+            Instruction::ValOffset(r, offset) => write!(f, "val_offset {}, {offset}", name(r)),
+            Instruction::Register(r, other) => write!(f, "register {}, {}", name(r), name(other)),
+            Instruction::Expression(r, e) => write!(f, "expression {}, {}", name(r), Hex(e)),
+            Instruction::ValExpression(r, e) => write!(f, "val_expression {}, {}", name(r), Hex(e)),
+            Instruction::Restore(r) => write!(f, "restore {}", name(r)),
+            Instruction::RememberState => f.write_str("remember_state"),
+            Instruction::RestoreState => f.write_str("restore_state"),
+            Instruction::ArgsSize(size) => write!(f, "GNU_args_size {size}"),
+            Instruction::NegateRaState => f.write_str("AARCH64_negate_ra_state"),
+            Instruction::NegateRaStateWithPc => f.write_str("AARCH64_negate_ra_state_with_pc"),
+            Instruction::Nop => f.write_str("nop"),
+        }
+    }
+}
+
+struct RegisterName(Register, Arch);
+
+impl fmt::Display for RegisterName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.1.register_name(self.0) {
+            Some(name) => f.write_str(name),
+            None => write!(f, "reg{}", self.0.0),
+        }
+    }
+}
+
+struct Hex<'a>(Expression<'a>);
+
+impl fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}

@@ -1,0 +1,198 @@
+//! One address → one FDE → one row, straight from section bytes.
+//!
+//! Async-signal-safe: fixed storage, no allocation, no lock. The answer is the bulk reader's:
+//! the FDE with the greatest start among those that cover the address, among equals the first,
+//! and none that the bulk reader would refuse.
+
+use unspool_ir::{Pointer, Row, Vaddr};
+
+use crate::Section;
+use crate::entry::{Cie, Entry, FdeEntry};
+use crate::error::CfiError;
+use crate::evaluate::{self, Rows};
+use crate::hdr::Hdr;
+
+/// How far the search table is trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HdrTrust {
+    /// The table lists every FDE that covers something, in order, and no two overlap: its
+    /// answer is the answer. [`Lookup::check_hdr`] finds out.
+    Complete,
+    /// The table may be wrong: every look-up goes through the whole section.
+    Suspect,
+}
+
+/// Looks single addresses up in a section.
+#[derive(Debug, Clone, Copy)]
+pub struct Lookup<'a> {
+    section: Section<'a>,
+    hdr: Option<Hdr<'a>>,
+    trust: HdrTrust,
+}
+
+/// The row of an address, and what its entry says beside it.
+#[derive(Clone, Debug)]
+pub struct Found<'a> {
+    /// The row.
+    pub row: Row<'a>,
+    /// The first address that the row holds for.
+    pub row_start: Vaddr,
+    /// One past the last address that the row holds for within its entry.
+    pub row_end: Vaddr,
+    /// The entry's first address.
+    pub start: Vaddr,
+    /// One past the entry's last address.
+    pub end: Vaddr,
+    /// The personality routine.
+    pub personality: Option<Pointer>,
+    /// The language-specific data area.
+    pub lsda: Option<Vaddr>,
+    /// The offset of the entry in the section, in bytes.
+    pub origin: u64,
+}
+
+impl<'a> Lookup<'a> {
+    /// Looks up in `section`, with the help of its search table if that is trusted.
+    #[must_use]
+    pub fn new(section: Section<'a>, hdr: Option<Hdr<'a>>, trust: HdrTrust) -> Self {
+        Lookup {
+            section,
+            hdr,
+            trust,
+        }
+    }
+
+    /// The row that holds at `pc`; `None` where no entry covers it.
+    ///
+    /// Takes time logarithmic in the number of entries plus the length of one entry where the
+    /// search table is complete, linear in the section where it is not.
+    ///
+    /// # Errors
+    ///
+    /// The entry that covers `pc` is bad.
+    pub fn row(&self, pc: Vaddr) -> Result<Option<Found<'a>>, CfiError> {
+        match (&self.hdr, self.trust) {
+            (Some(hdr), HdrTrust::Complete) => {
+                let Some(entry) = hdr.search(pc)? else {
+                    return Ok(None);
+                };
+                let offset = entry.fde.0.wrapping_sub(self.section.address.0);
+                let Some(entry) = self.section.entry(offset)? else {
+                    return Ok(None);
+                };
+                self.evaluate(entry, pc)
+            }
+            _ => self.scan(pc),
+        }
+    }
+
+    /// Looks through every entry.
+    fn scan(&self, pc: Vaddr) -> Result<Option<Found<'a>>, CfiError> {
+        let mut best: Option<Found<'a>> = None;
+        for (_, entry) in self.section.entries() {
+            let Ok(entry) = entry else { continue };
+            let Ok((cie, fde)) = self.headers(entry.clone()) else {
+                continue;
+            };
+            let covers = fde.start <= pc && pc < fde.end;
+            if covers && best.as_ref().is_none_or(|best| fde.start > best.start) {
+                // The bulk reader has no bad entries: an address that only they cover is a hole.
+                if let Ok(Some(found)) = self.evaluate_fde(&cie, &fde, pc) {
+                    best = Some(found);
+                }
+            }
+        }
+        Ok(best)
+    }
+
+    fn headers(&self, entry: Entry<'a>) -> Result<(Cie<'a>, FdeEntry<'a>), CfiError> {
+        let cie = Cie::at(
+            &self.section,
+            entry.cie.ok_or(CfiError::NoCie(entry.offset))?,
+        )?;
+        let fde = FdeEntry::parse(&self.section, &cie, entry)?;
+        Ok((cie, fde))
+    }
+
+    fn evaluate(&self, entry: Entry<'a>, pc: Vaddr) -> Result<Option<Found<'a>>, CfiError> {
+        let (cie, fde) = self.headers(entry)?;
+        if pc < fde.start || pc >= fde.end {
+            return Ok(None);
+        }
+        self.evaluate_fde(&cie, &fde, pc)
+    }
+
+    fn evaluate_fde(
+        &self,
+        cie: &Cie<'a>,
+        fde: &FdeEntry<'a>,
+        pc: Vaddr,
+    ) -> Result<Option<Found<'a>>, CfiError> {
+        let initial = evaluate::initial_row(&self.section, cie)?;
+        let mut rows = Rows::new(&self.section, cie, initial, fde);
+        let mut found = None;
+        // Evaluated to the end: an entry with a bad instruction is bad as a whole.
+        while let Some(range) = rows.advance()? {
+            if range.start <= pc && pc < range.end {
+                found = Some(Found {
+                    row: *rows.row(),
+                    row_start: range.start,
+                    row_end: range.end,
+                    start: fde.start,
+                    end: fde.end,
+                    personality: cie.personality,
+                    lsda: fde
+                        .lsda
+                        .map(|(Pointer::Direct(addr) | Pointer::Indirect(addr))| addr),
+                    origin: fde.offset,
+                });
+            }
+        }
+        Ok(found)
+    }
+
+    /// Compares the search table with the section: [`HdrTrust::Complete`] if it lists exactly
+    /// the readable entries that cover something, ascending and disjoint.
+    ///
+    /// Linear in the section; allocates nothing.
+    #[must_use]
+    pub fn check_hdr(&self) -> HdrTrust {
+        match &self.hdr {
+            Some(hdr) if self.is_complete(hdr) => HdrTrust::Complete,
+            _ => HdrTrust::Suspect,
+        }
+    }
+
+    fn is_complete(&self, hdr: &Hdr<'a>) -> bool {
+        let mut end = Vaddr(0);
+        let mut listed = 0_u64;
+        for index in 0..hdr.count {
+            let Ok(entry) = hdr.entry(index) else {
+                return false;
+            };
+            let offset = entry.fde.0.wrapping_sub(self.section.address.0);
+            let Ok(Some(raw)) = self.section.entry(offset) else {
+                return false;
+            };
+            let Ok((_, fde)) = self.headers(raw) else {
+                return false;
+            };
+            if fde.start != entry.start || fde.start < end {
+                return false;
+            }
+            end = fde.end;
+            listed += u64::from(fde.start < fde.end);
+        }
+        let mut present = 0_u64;
+        for (_, entry) in self.section.entries() {
+            let Ok(entry) = entry else { return false };
+            if entry.cie.is_some() {
+                match self.headers(entry) {
+                    Ok((_, fde)) => present += u64::from(fde.start < fde.end),
+                    Err(_) => return false,
+                }
+            }
+        }
+        listed == present
+    }
+}

@@ -1,0 +1,145 @@
+//! Encoded pointers (LSB, "DWARF Exception Header Encoding").
+
+use unspool_ir::arch::Word;
+use unspool_ir::{Pointer, Vaddr};
+
+use crate::Section;
+use crate::cursor::Cursor;
+use crate::error::CfiError;
+
+/// A `DW_EH_PE` byte: how a pointer is stored, and what is added to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Encoding(pub u8);
+
+const OMIT: u8 = 0xff;
+const ALIGNED: u8 = 0x50;
+const INDIRECT: u8 = 0x80;
+
+impl Encoding {
+    /// An address-sized number, absolute: what an entry has that does not say otherwise.
+    pub const ABSOLUTE: Encoding = Encoding(0);
+
+    /// Whether there is no pointer at all.
+    #[must_use]
+    pub fn is_omitted(self) -> bool {
+        self.0 == OMIT
+    }
+
+    /// The same size and sign, relative to nothing: how the length of a range is stored.
+    #[must_use]
+    pub fn length(self) -> Encoding {
+        Encoding(if self.0 == ALIGNED { 0 } else { self.0 & 0x0f })
+    }
+
+    /// The size in bytes, where it is fixed.
+    #[must_use]
+    pub fn size(self, word: Word) -> Option<u8> {
+        match self.0 & 0x0f {
+            0x0 | 0x8 => Some(word.bytes()),
+            0x2 | 0xa => Some(2),
+            0x3 | 0xb => Some(4),
+            0x4 | 0xc => Some(8),
+            _ => None,
+        }
+    }
+
+    /// Takes the stored number, sign-extended where the encoding is signed.
+    fn number(self, cursor: &mut Cursor<'_>, word: Word) -> Result<u64, CfiError> {
+        match self.0 & 0x0f {
+            0x0 => cursor.word(word),
+            0x1 => cursor.uleb(),
+            0x2 => cursor.unsigned(2),
+            0x3 => cursor.unsigned(4),
+            0x4 => cursor.unsigned(8),
+            0x8 => cursor.signed(word.bytes()).map(i64::cast_unsigned),
+            0x9 => cursor.sleb().map(i64::cast_unsigned),
+            0xa => cursor.signed(2).map(i64::cast_unsigned),
+            0xb => cursor.signed(4).map(i64::cast_unsigned),
+            0xc => cursor.signed(8).map(i64::cast_unsigned),
+            _ => Err(CfiError::Encoding(self.0)),
+        }
+    }
+}
+
+/// What pointers may be relative to while one entry is read.
+#[derive(Debug, Clone, Copy)]
+pub struct Bases<'s, 'a> {
+    /// The section that the pointer is in.
+    pub section: &'s Section<'a>,
+    /// The size of an address.
+    pub word: Word,
+    /// The first address that the entry covers, once it is known (`DW_EH_PE_funcrel`).
+    pub function: Option<Vaddr>,
+}
+
+impl Bases<'_, '_> {
+    /// Takes a pointer that is always there: the start of a range.
+    ///
+    /// # Errors
+    ///
+    /// [`CfiError::Encoding`], [`CfiError::NoBase`], or the field is cut short.
+    pub fn address(&self, cursor: &mut Cursor<'_>, encoding: Encoding) -> Result<Vaddr, CfiError> {
+        let (base, number) = self.parts(cursor, encoding)?;
+        Ok(Vaddr(base.wrapping_add(number) & self.word.mask()))
+    }
+
+    /// Takes a number that is relative to nothing: the length of a range.
+    ///
+    /// # Errors
+    ///
+    /// [`CfiError::Encoding`], or the field is cut short.
+    pub fn length(&self, cursor: &mut Cursor<'_>, encoding: Encoding) -> Result<u64, CfiError> {
+        Ok(encoding.length().number(cursor, self.word)? & self.word.mask())
+    }
+
+    /// Takes a pointer that may be null: a personality routine or an LSDA. A stored zero is
+    /// null whatever it is relative to.
+    ///
+    /// # Errors
+    ///
+    /// [`CfiError::Encoding`], [`CfiError::NoBase`], or the field is cut short.
+    pub fn nullable(
+        &self,
+        cursor: &mut Cursor<'_>,
+        encoding: Encoding,
+    ) -> Result<Option<Pointer>, CfiError> {
+        if encoding.is_omitted() {
+            return Ok(None);
+        }
+        let (base, number) = self.parts(cursor, encoding)?;
+        if number == 0 {
+            return Ok(None);
+        }
+        let address = Vaddr(base.wrapping_add(number) & self.word.mask());
+        Ok(Some(if encoding.0 & INDIRECT != 0 {
+            Pointer::Indirect(address)
+        } else {
+            Pointer::Direct(address)
+        }))
+    }
+
+    /// What the pointer is relative to, and the number that is stored.
+    fn parts(&self, cursor: &mut Cursor<'_>, encoding: Encoding) -> Result<(u64, u64), CfiError> {
+        if encoding.0 == ALIGNED {
+            self.align(cursor)?;
+            return Ok((0, cursor.word(self.word)?));
+        }
+        let no_base = CfiError::NoBase(encoding.0);
+        let base = match encoding.0 & 0x70 {
+            0x00 => Vaddr(0),
+            0x10 => self.section.address.offset(cursor.offset()),
+            0x20 => self.section.text_base.ok_or(no_base)?,
+            0x30 => self.section.data_base.ok_or(no_base)?,
+            0x40 => self.function.ok_or(no_base)?,
+            _ => return Err(CfiError::Encoding(encoding.0)),
+        };
+        Ok((base.0, encoding.number(cursor, self.word)?))
+    }
+
+    /// `DW_EH_PE_aligned`: an absolute word at the next aligned address.
+    fn align(&self, cursor: &mut Cursor<'_>) -> Result<(), CfiError> {
+        let size = u64::from(self.word.bytes());
+        let at = self.section.address.offset(cursor.offset()).0;
+        cursor.take(at.wrapping_neg() % size).map(drop)
+    }
+}

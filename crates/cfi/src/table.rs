@@ -1,0 +1,141 @@
+//! A whole section, read into a table.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use unspool_ir::table::{FdeHeader, RowId, RowStart, TableError};
+use unspool_ir::{Pointer, Row, Table};
+
+use crate::Section;
+use crate::entry::{Cie, Entry, FdeEntry};
+use crate::error::{CfiError, Problem};
+use crate::evaluate::{self, Rows};
+
+/// What a section holds, and what is wrong with it.
+#[derive(Debug, Clone)]
+pub struct Reading {
+    /// Every entry that could be read, in the order of the section.
+    pub table: Table,
+    /// Every entry that could not, in the order of the section.
+    pub problems: Vec<Problem>,
+    /// What was counted on the way.
+    pub summary: Summary,
+}
+
+/// Counts of what a section holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// CIEs.
+    pub cies: u32,
+    /// FDEs that were read, those that cover nothing included.
+    pub fdes: u32,
+    /// FDEs that cover nothing.
+    pub empty_fdes: u32,
+}
+
+/// A CIE and the row that its instructions make, or why there is none.
+struct Known<'a> {
+    cie: Cie<'a>,
+    initial: Row<'a>,
+}
+
+struct Reader<'s, 'a> {
+    section: &'s Section<'a>,
+    cies: BTreeMap<u64, Result<Known<'a>, CfiError>>,
+    table: Table,
+    rows: Vec<RowStart>,
+    summary: Summary,
+}
+
+/// Reads every entry of a section. A bad entry is reported and does not disturb the others.
+///
+/// Takes time and memory linear in the section. Allocates the table, one row per CIE, and the
+/// problems.
+#[must_use]
+pub fn read_table(section: &Section<'_>) -> Reading {
+    let mut reader = Reader {
+        section,
+        cies: BTreeMap::new(),
+        table: Table::new(section.abi),
+        rows: Vec::new(),
+        summary: Summary::default(),
+    };
+    let mut problems = Vec::new();
+    for (offset, entry) in section.entries() {
+        let read = entry.and_then(|entry| reader.read(entry));
+        if let Err(error) = read {
+            problems.push(Problem {
+                section: section.kind,
+                entry: offset,
+                error,
+            });
+        }
+    }
+    reader.summary.cies = u32::try_from(reader.cies.len()).unwrap_or(u32::MAX);
+    Reading {
+        table: reader.table,
+        problems,
+        summary: reader.summary,
+    }
+}
+
+impl<'a> Reader<'_, 'a> {
+    fn read(&mut self, entry: Entry<'a>) -> Result<(), CfiError> {
+        // A CIE is read, and its problems reported, when the first FDE refers to it.
+        let Some(cie) = entry.cie else { return Ok(()) };
+        let section = self.section;
+        let known = self
+            .cies
+            .entry(cie)
+            .or_insert_with(|| Known::read(section, cie));
+        let known = known.as_ref().map_err(|error| *error)?;
+        let fde = FdeEntry::parse(section, &known.cie, entry)?;
+        self.rows.clear();
+        let mut rows = Rows::new(section, &known.cie, known.initial, &fde);
+        let mut last: Option<RowId> = None;
+        while let Some(range) = rows.advance()? {
+            let row = match last {
+                Some(row) if !range.changed => row,
+                _ => self
+                    .table
+                    .intern(rows.row())
+                    .map_err(|_| CfiError::TooLarge)?,
+            };
+            last = Some(row);
+            self.rows.push(RowStart {
+                start: range.start,
+                row,
+            });
+        }
+        let lsda = fde
+            .lsda
+            .map(|(Pointer::Direct(addr) | Pointer::Indirect(addr))| addr);
+        let header = FdeHeader {
+            start: fde.start,
+            end: fde.end,
+            personality: known.cie.personality,
+            lsda,
+            origin: fde.offset,
+        };
+        self.table
+            .push(header, &self.rows)
+            .map_err(|error| match error {
+                TableError::RowOrder { at, start, .. } => CfiError::Backwards {
+                    from: start,
+                    to: at,
+                },
+                _ => CfiError::TooLarge,
+            })?;
+        self.summary.fdes += 1;
+        self.summary.empty_fdes += u32::from(fde.start == fde.end);
+        Ok(())
+    }
+}
+
+impl<'a> Known<'a> {
+    fn read(section: &Section<'a>, offset: u64) -> Result<Self, CfiError> {
+        let cie = Cie::at(section, offset)?;
+        let initial = evaluate::initial_row(section, &cie)?;
+        Ok(Known { cie, initial })
+    }
+}
