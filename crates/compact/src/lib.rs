@@ -1,1 +1,31 @@
-//! x
+//! The mappable table: one file per module that answers "which row holds here" in place.
+//!
+//! [`Compiled`] opens the bytes of a table in constant time and looks up without allocating;
+//! any bytes are memory-safe to look up in, and every look-up is bounded. With the `alloc`
+//! feature [`encode`] writes a table from rows, and [`compare`] proves a table equal to the
+//! rows it was written from, address by address.
+//!
+//! [`layout`] documents the format.
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "alloc")]
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod call;
+#[cfg(feature = "alloc")]
+mod compare;
+#[cfg(feature = "alloc")]
+mod encode;
+pub mod layout;
+mod little;
+mod reader;
+
+#[cfg(feature = "alloc")]
+pub use compare::{Comparison, Mismatch, compare};
+#[cfg(feature = "alloc")]
+pub use encode::{Code, EncodeError, Encoded, Part, encode};
+pub use layout::{Key, OpenError};
+pub use reader::{Compiled, Corrupt, EntryFacts, Hit, RowRef};

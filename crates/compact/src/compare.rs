@@ -1,0 +1,281 @@
+//! The proof: a compiled table held against the rows it was written from, over every address.
+//!
+//! Rows are constant on ranges of addresses. Within a range of the source, the compiled table's
+//! own ranges are walked one after another, so that both ends of every range of either side are
+//! looked up and none lies unseen between two that were: the comparison is complete, not
+//! sampled.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use unspool_ir::table::Span;
+use unspool_ir::{Fde, RowId, Table, Vaddr};
+
+use crate::encode::Code;
+use crate::reader::{Compiled, Corrupt, EntryFacts, RowRef};
+
+/// What a comparison found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Comparison {
+    /// Ranges of the source that were compared.
+    pub rows: u64,
+    /// Distinct rows among them.
+    pub distinct_rows: u64,
+    /// Pieces of entries whose bounds, personality and LSDA were compared.
+    pub entries: u64,
+    /// Holes, whose both ends were looked up.
+    pub holes: u64,
+    /// Addresses that pass the call test and were looked up in the call-site part.
+    pub call_sites: u64,
+    /// Of those, how many the call-site part leaves to the full table.
+    pub call_sites_asked: u64,
+    /// Addresses that do not pass, which the call-site part must not answer.
+    pub other_addresses: u64,
+    /// Differences, at most [`Comparison::MAX_MISMATCHES`] of them kept.
+    pub mismatches: Vec<Mismatch>,
+    /// All differences.
+    pub mismatch_count: u64,
+}
+
+impl Comparison {
+    /// How many differences are kept for display.
+    pub const MAX_MISMATCHES: usize = 100;
+
+    /// Whether the two are equal.
+    #[must_use]
+    pub fn is_equal(&self) -> bool {
+        self.mismatch_count == 0
+    }
+
+    fn note(&mut self, at: Vaddr, what: Difference) {
+        self.mismatch_count += 1;
+        if self.mismatches.len() < Self::MAX_MISMATCHES {
+            self.mismatches.push(Mismatch { at, what });
+        }
+    }
+
+    /// Adds the counts of a comparison of another part of the same table.
+    pub fn add(&mut self, other: Comparison) {
+        self.rows += other.rows;
+        self.entries += other.entries;
+        self.holes += other.holes;
+        self.call_sites += other.call_sites;
+        self.call_sites_asked += other.call_sites_asked;
+        self.other_addresses += other.other_addresses;
+        self.mismatch_count += other.mismatch_count;
+        let room = Self::MAX_MISMATCHES.saturating_sub(self.mismatches.len());
+        self.mismatches
+            .extend(other.mismatches.into_iter().take(room));
+    }
+}
+
+/// An address at which the compiled table is not its source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mismatch {
+    /// The address.
+    pub at: Vaddr,
+    /// What differs.
+    pub what: Difference,
+}
+
+/// What differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Difference {
+    /// The source has a row and the compiled table another, or none.
+    #[error("another row")]
+    Row,
+    /// The source has a hole and the compiled table a row.
+    #[error("a row in a hole")]
+    Hole,
+    /// The entry's bounds, personality or LSDA.
+    #[error("another entry")]
+    Entry,
+    /// The call-site part has another row than the source has at the call.
+    #[error("another row at a call site")]
+    CallSite,
+    /// The call-site part answers for an address that follows no call.
+    #[error("a call-site answer for an address that follows no call")]
+    NotACallSite,
+    /// The compiled table is corrupt there.
+    #[error("the compiled table is corrupt")]
+    Corrupt,
+}
+
+impl From<Corrupt> for Difference {
+    fn from(_: Corrupt) -> Self {
+        Difference::Corrupt
+    }
+}
+
+/// Compares a compiled table with its source over every address.
+///
+/// `code` are the executable ranges with their bytes; without them the call-site part is not
+/// compared. Linear in both; allocates a word per distinct row.
+#[must_use]
+pub fn compare(source: &Table, compiled: &Compiled<'_>, code: &Code<'_>) -> Comparison {
+    let mut comparison = compare_rows(source, compiled);
+    comparison.add(compare_calls(source, compiled, code));
+    comparison
+}
+
+/// Which rows of the source are which of the compiled table: each pair is compared once.
+struct Same<'s, 't> {
+    source: &'s Table,
+    compiled: &'s Compiled<'t>,
+    known: Vec<Option<RowRef>>,
+}
+
+impl Same<'_, '_> {
+    fn is_same(&mut self, ours: RowId, theirs: RowRef) -> bool {
+        let Some(known) = self.known.get_mut(ours.0 as usize) else {
+            return false;
+        };
+        if *known == Some(theirs) {
+            return true;
+        }
+        let same = match (self.source.row(ours), self.compiled.row(theirs)) {
+            (Some(ours), Ok(theirs)) => ours == theirs,
+            _ => false,
+        };
+        if same {
+            *known = Some(theirs);
+        }
+        same
+    }
+}
+
+/// Compares rows, holes and entries.
+fn compare_rows(source: &Table, compiled: &Compiled<'_>) -> Comparison {
+    let mut comparison = Comparison::default();
+    if !compiled.is_ordered() {
+        comparison.note(Vaddr(0), Difference::Corrupt);
+        return comparison;
+    }
+    let mut same = Same {
+        source,
+        compiled,
+        known: vec![None; source.distinct_rows()],
+    };
+    let mut seen = vec![false; source.distinct_rows()];
+    let mut pieces = compiled.piece_starts().peekable();
+    let mut at = Vaddr(0);
+    for span in source.spans() {
+        if at < span.start {
+            while let Some(piece) = pieces.next_if(|piece| *piece < span.start) {
+                comparison.note(piece, Difference::Hole);
+            }
+            compare_hole(&mut comparison, compiled, at, span.start);
+        }
+        comparison.rows += 1;
+        if let Some(seen) = seen.get_mut(span.row.0 as usize) {
+            comparison.distinct_rows += u64::from(!*seen);
+            *seen = true;
+        }
+        if let Err(difference) = compare_span(&mut same, &span) {
+            comparison.note(span.start, difference);
+        }
+        while let Some(piece) = pieces.next_if(|piece| *piece < span.end) {
+            comparison.entries += 1;
+            let ours = source.fde(span.fde).map(facts_of);
+            match compiled.entry(piece) {
+                Ok(theirs) if theirs == ours => {}
+                Ok(_) => comparison.note(piece, Difference::Entry),
+                Err(corrupt) => comparison.note(piece, corrupt.into()),
+            }
+        }
+        at = span.end;
+    }
+    for piece in pieces {
+        comparison.note(piece, Difference::Hole);
+    }
+    compare_hole(&mut comparison, compiled, at, Vaddr(u64::MAX));
+    comparison
+}
+
+fn facts_of(fde: &Fde) -> EntryFacts {
+    EntryFacts {
+        start: fde.start,
+        end: fde.end,
+        personality: fde.personality,
+        lsda: fde.lsda,
+    }
+}
+
+/// Walks the compiled ranges from one end of a source range to the other.
+fn compare_span(same: &mut Same<'_, '_>, span: &Span) -> Result<(), Difference> {
+    let mut at = span.start;
+    while at < span.end {
+        let hit = same.compiled.lookup(at)?.ok_or(Difference::Row)?;
+        // A range that does not begin or end where it says would leave addresses unseen.
+        if hit.start > at || hit.end <= at {
+            return Err(Difference::Corrupt);
+        }
+        let last = Vaddr(hit.end.0.min(span.end.0) - 1);
+        let at_last = same.compiled.lookup(last)?.ok_or(Difference::Row)?;
+        if !same.is_same(span.row, hit.row) || !same.is_same(span.row, at_last.row) {
+            return Err(Difference::Row);
+        }
+        at = hit.end;
+    }
+    Ok(())
+}
+
+/// Looks up both ends of a hole; that no piece begins in it has been seen.
+fn compare_hole(comparison: &mut Comparison, compiled: &Compiled<'_>, from: Vaddr, to: Vaddr) {
+    comparison.holes += 1;
+    for at in [from, Vaddr(to.0.wrapping_sub(1))] {
+        match compiled.lookup(at) {
+            Ok(None) => {}
+            Ok(Some(_)) => comparison.note(at, Difference::Hole),
+            Err(corrupt) => comparison.note(at, corrupt.into()),
+        }
+    }
+}
+
+/// Compares the call-site part: at every address of the code, passing the call test or not.
+fn compare_calls(source: &Table, compiled: &Compiled<'_>, code: &Code<'_>) -> Comparison {
+    let mut comparison = Comparison::default();
+    let mut same = Same {
+        source,
+        compiled,
+        known: vec![None; source.distinct_rows()],
+    };
+    let sites = compiled.call_sites();
+    let mut addresses: Vec<(Vaddr, &[u8])> = Vec::new();
+    for (start, bytes) in &code.ranges {
+        addresses.clear();
+        sites.for_each(*start, bytes, |address| {
+            let until = usize::try_from(address.0.wrapping_sub(start.0)).unwrap_or(usize::MAX);
+            addresses.push((address, bytes.get(..until).unwrap_or_default()));
+        });
+        addresses.sort_unstable_by_key(|(address, _)| *address);
+        addresses.dedup_by_key(|(address, _)| *address);
+        compare_sites(&mut comparison, &mut same, &addresses);
+        comparison.other_addresses += (bytes.len() - addresses.len()) as u64;
+    }
+    comparison
+}
+
+fn compare_sites(
+    comparison: &mut Comparison,
+    same: &mut Same<'_, '_>,
+    addresses: &[(Vaddr, &[u8])],
+) {
+    let mut spans = same.source.spans().peekable();
+    for (address, before) in addresses {
+        let call = Vaddr(address.0.wrapping_sub(1));
+        while spans.next_if(|span| span.end <= call).is_some() {}
+        let row = spans
+            .peek()
+            .filter(|span| span.start <= call)
+            .map(|span| span.row);
+        comparison.call_sites += 1;
+        match (same.compiled.call_site(*address, before), row) {
+            (Ok(None), _) => comparison.call_sites_asked += 1,
+            (Ok(Some(theirs)), Some(ours)) if same.is_same(ours, theirs) => {}
+            (Ok(Some(_)), _) => comparison.note(*address, Difference::CallSite),
+            (Err(corrupt), _) => comparison.note(*address, corrupt.into()),
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Rows to a table.
+//!
+//! [`pieces`] cuts the address space, [`shapes`] finds what pieces have in common, [`calls`]
+//! projects the rows on return addresses; this module numbers the rows and lays the file out.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use unspool_ir::arch::Endian;
+use unspool_ir::table::Span;
+use unspool_ir::{RowId, Table, Vaddr};
+
+use crate::layout::{self, CallTest, DIRECTORY_ENTRY, HEADER, Key, PAGE, Sections};
+
+pub(crate) mod calls;
+mod entries;
+mod pieces;
+mod shapes;
+
+/// The executable ranges of a module and their bytes: what the call-site part is made from.
+#[derive(Debug, Clone, Default)]
+pub struct Code<'a> {
+    /// Ranges in ascending order, with their bytes as in the file. At most 16 are used; with
+    /// more, the table has no call-site part.
+    pub ranges: Vec<(Vaddr, &'a [u8])>,
+}
+
+/// A finished table.
+#[derive(Debug, Clone)]
+pub struct Encoded {
+    /// The bytes of the file.
+    pub bytes: Vec<u8>,
+    /// How many bytes each part takes, for statistics.
+    pub parts: Vec<(Part, usize)>,
+}
+
+/// What bytes of a table are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Part {
+    /// Header, directory and key.
+    Header,
+    /// Rows over addresses: pieces, shapes, distinct rows.
+    Rows,
+    /// What entries say beside their rows: personality, LSDA, bounds of odd entries.
+    Entries,
+    /// The call-site part.
+    Calls,
+}
+
+impl Encoded {
+    /// The bytes of one part.
+    #[must_use]
+    pub fn part(&self, part: Part) -> usize {
+        self.parts
+            .iter()
+            .filter(|(of, _)| *of == part)
+            .map(|(_, len)| len)
+            .sum()
+    }
+}
+
+/// Why rows cannot be written as a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// The module's code spans more than 4 GiB.
+    #[error("code from {start} to {end} spans more than the 4 GiB that a table can describe")]
+    TooWide {
+        /// The first address.
+        start: Vaddr,
+        /// One past the last address.
+        end: Vaddr,
+    },
+    /// More distinct rows than 16 bits count.
+    #[error("{0} distinct rows are more than the 65,536 that a table can hold")]
+    TooManyRows(usize),
+    /// More than 65,535 personality routines, or a file of 4 GiB.
+    #[error("the table would be too large")]
+    TooLarge,
+}
+
+/// Rows by the number that they have in the file, the most frequent first.
+pub(crate) struct Numbering {
+    numbers: Vec<u16>,
+    rows: Vec<RowId>,
+}
+
+impl Numbering {
+    fn new(table: &Table, spans: &[Span]) -> Result<Self, EncodeError> {
+        let mut counts = vec![0_u32; table.distinct_rows()];
+        for span in spans {
+            if let Some(count) = counts.get_mut(span.row.0 as usize) {
+                *count += 1;
+            }
+        }
+        let used = (0_u32..).zip(&counts).filter(|(_, count)| **count > 0);
+        let mut rows: Vec<(u32, u32)> = used.map(|(row, count)| (row, *count)).collect();
+        rows.sort_by_key(|(row, count)| (Reverse(*count), *row));
+        let mut numbers = vec![0; counts.len()];
+        for (number, (row, _)) in rows.iter().enumerate() {
+            let number = u16::try_from(number).map_err(|_| EncodeError::TooManyRows(rows.len()))?;
+            if let Some(slot) = numbers.get_mut(*row as usize) {
+                *slot = number;
+            }
+        }
+        Ok(Numbering {
+            numbers,
+            rows: rows.into_iter().map(|(row, _)| RowId(row)).collect(),
+        })
+    }
+
+    pub(crate) fn number(&self, row: RowId) -> u16 {
+        self.numbers
+            .get(row.0 as usize)
+            .copied()
+            .unwrap_or_default()
+    }
+}
+
+/// Writes the table of a module.
+///
+/// Allocates about 40 bytes per row on the way.
+///
+/// # Errors
+///
+/// [`EncodeError`].
+pub fn encode(table: &Table, key: Key<'_>, code: &Code<'_>) -> Result<Encoded, EncodeError> {
+    let spans: Vec<Span> = table.spans().collect();
+    let base = base(&spans, code)?;
+    let numbering = Numbering::new(table, &spans)?;
+    let pieces = pieces::cut(&spans, base, &numbering)?;
+    let shapes = shapes::share(&pieces, numbering.rows.len());
+    let facts = entries::describe(table, &pieces, base)?;
+    let calls = calls::project(table.abi(), code, &spans, base, &numbering);
+
+    let key = key_bytes(key);
+    let (pages, starts) = pieces.index();
+    let (records, gaps) = pieces.records(&facts.classes, &shapes);
+    let (rows, row_ends, row_width) = dictionary(table, &numbering);
+    let sections = Sections {
+        key: &key,
+        pages: &pages,
+        starts: &starts,
+        pieces: &records,
+        gaps: &gaps,
+        shapes: &shapes.bytes,
+        successors: &shapes.successor_bytes,
+        row_ends: &row_ends,
+        rows: &rows,
+        classes: &facts.class_table,
+        personalities: &facts.personalities,
+        lsda_index: &facts.lsda_index,
+        lsdas: &facts.lsdas,
+        odds: &facts.odds,
+        executable: &calls.executable,
+        call_pages: &calls.pages,
+        call_buckets: &calls.buckets,
+        call_steps: &calls.steps,
+        call_slots: &calls.slots,
+    };
+    let test = if calls.steps.is_empty() {
+        CallTest::None
+    } else {
+        CallTest::of(table.abi().arch)
+    };
+    let widths = shapes.width | row_width << 4;
+    file(table, base, test, widths, &sections)
+}
+
+/// The address of page 0. Every address of the table must lie within 4 GiB of it.
+fn base(spans: &[Span], code: &Code<'_>) -> Result<Vaddr, EncodeError> {
+    let (Some(first), Some(last)) = (spans.first(), spans.last()) else {
+        return Ok(Vaddr(0));
+    };
+    let starts = code.ranges.iter().map(|(start, _)| *start);
+    let ends = code
+        .ranges
+        .iter()
+        .map(|(start, bytes)| start.offset(bytes.len() as u64));
+    let start = starts.chain([first.start]).min().unwrap_or(first.start);
+    let end = ends.chain([last.end]).max().unwrap_or(last.end);
+    let base = start.0 - start.0 % PAGE;
+    match end.0.checked_sub(base) {
+        Some(length) if length <= u64::from(u32::MAX) => Ok(Vaddr(base)),
+        _ => Err(EncodeError::TooWide { start, end }),
+    }
+}
+
+fn key_bytes(key: Key<'_>) -> Vec<u8> {
+    let (kind, id) = match key {
+        Key::BuildId(id) => (Key::BUILD_ID, id),
+        Key::Content(hash) => (Key::CONTENT, hash),
+    };
+    let mut bytes = vec![kind];
+    bytes.extend_from_slice(id);
+    bytes
+}
+
+/// The distinct rows, where each ends, and the width of those ends.
+fn dictionary(table: &Table, numbering: &Numbering) -> (Vec<u8>, Vec<u8>, u8) {
+    let mut bytes = Vec::new();
+    let mut ends = Vec::new();
+    for row in &numbering.rows {
+        bytes.extend_from_slice(table.encoded_row(*row));
+        ends.push(bytes.len());
+    }
+    let width = width(bytes.len());
+    let packed = ends
+        .iter()
+        .flat_map(|end| end.to_le_bytes().into_iter().take(usize::from(width)));
+    (bytes, packed.collect(), width)
+}
+
+/// How many bytes numbers up to `greatest` take: 2 to 4.
+pub(crate) fn width(greatest: usize) -> u8 {
+    match greatest {
+        0..=0xffff => 2,
+        0x1_0000..=0xff_ffff => 3,
+        _ => 4,
+    }
+}
+
+fn file(
+    table: &Table,
+    base: Vaddr,
+    test: CallTest,
+    widths: u8,
+    sections: &Sections<'_>,
+) -> Result<Encoded, EncodeError> {
+    let all: Vec<([u8; 4], &[u8])> = sections
+        .all()
+        .filter(|(_, content)| !content.is_empty())
+        .collect();
+    let body: usize = all.iter().map(|(_, content)| content.len()).sum();
+    let mut at = HEADER + all.len() * DIRECTORY_ENTRY;
+    let total = u32::try_from(at + body).map_err(|_| EncodeError::TooLarge)?;
+
+    let abi = table.abi();
+    let mut bytes = Vec::with_capacity(at + body);
+    bytes.extend_from_slice(&layout::MAGIC);
+    bytes.extend_from_slice(&layout::VERSION.to_le_bytes());
+    bytes.extend_from_slice(&abi.arch.elf_machine().to_le_bytes());
+    bytes.push(abi.arch.spec().word.bytes());
+    bytes.push(match abi.endian {
+        Endian::Little => 1,
+        Endian::Big => 2,
+    });
+    bytes.push(test.code());
+    bytes.push(widths);
+    bytes.extend_from_slice(&base.0.to_le_bytes());
+    bytes.extend_from_slice(&total.to_le_bytes());
+    put_u32(&mut bytes, all.len());
+    let mut parts = vec![(Part::Header, at)];
+    for (tag, content) in &all {
+        bytes.extend_from_slice(tag);
+        bytes.extend_from_slice(&layout::REQUIRED.to_le_bytes());
+        put_u32(&mut bytes, at);
+        put_u32(&mut bytes, content.len());
+        at += content.len();
+        parts.push((part_of(*tag), content.len()));
+    }
+    for (_, content) in &all {
+        bytes.extend_from_slice(content);
+    }
+    Ok(Encoded { bytes, parts })
+}
+
+fn part_of(tag: [u8; 4]) -> Part {
+    match &tag {
+        b"KEY " => Part::Header,
+        b"CLAS" | b"PERS" | b"LSDX" | b"LSDA" | b"ODDS" => Part::Entries,
+        b"EXEC" | b"CDIR" | b"CBKT" | b"CSTP" | b"CSLT" => Part::Calls,
+        _ => Part::Rows,
+    }
+}
+
+/// Appends a number that the caller has bounded by the 4 GiB of a table.
+pub(crate) fn put_u32(bytes: &mut Vec<u8>, number: usize) {
+    bytes.extend_from_slice(&u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes());
+}
+
+/// Appends a number that the caller has bounded by 65,535.
+pub(crate) fn put_u16(bytes: &mut Vec<u8>, number: u64) {
+    bytes.extend_from_slice(&u16::try_from(number).unwrap_or(u16::MAX).to_le_bytes());
+}

@@ -1,0 +1,401 @@
+//! The format, version 1.
+//!
+//! A table answers two questions about one module. For any address: which row of the unwind
+//! table holds, and what does its entry say (bounds, personality, LSDA)? For a return address:
+//! which row holds at the call, from a projection that is a twentieth of the size.
+//!
+//! All numbers are little-endian, whatever machine the table is for; arrays are packed and
+//! unaligned. Addresses are counted from `base`, the address of page 0; a *page* is 64 KiB of
+//! the module's address space, a table spans at most 65,536 pages. Nothing in a table is
+//! trusted: every index is checked where it is used, and a search visits a bounded number of
+//! elements, so that wrong bytes cost a wrong answer or [`crate::Corrupt`], never more.
+//!
+//! # Header and directory
+//!
+//! | offset | size | |
+//! |---|---|---|
+//! | 0 | 8 | `unspool\0` |
+//! | 8 | 2 | version: 1 |
+//! | 10 | 2 | the ELF header's `e_machine` |
+//! | 12 | 1 | bytes of an address: 4 or 8 |
+//! | 13 | 1 | byte order of the machine: 1 little, 2 big |
+//! | 14 | 1 | call test: 0 none, 1 x86, 2 AArch64 ([`crate::call`]) |
+//! | 15 | 1 | bytes of a shape reference (low 4 bits) and of a row reference (high 4 bits): 2–4 |
+//! | 16 | 8 | base, a multiple of 65,536 |
+//! | 24 | 4 | length of the table in bytes |
+//! | 28 | 4 | number of sections *n*, at most 64 |
+//! | 32 | 16 *n* | the directory: tag (4 letters), flags, offset, length (4 bytes each) |
+//!
+//! Flag bit 0 marks a section without which the table must not be used: a reader that does not
+//! know the tag refuses the table. Unknown sections without it are skipped. A later version
+//! that old readers could misread has another version number.
+//!
+//! # Rows
+//!
+//! A *piece* is a run of at most 32 rows of one entry that lies in one page. Pieces are in
+//! ascending order of address and do not overlap. Holes are what no piece covers.
+//!
+//! | tag | element | |
+//! |---|---|---|
+//! | `KEY ` | bytes | 1 = GNU build ID or 2 = SHA-256 of the file cut to 20 bytes, then the ID |
+//! | `PAGE` | u32 | for each page, and once more at the end, the first piece at or after its start |
+//! | `STRT` | u16 | for each piece, its start within the page |
+//! | `PIEC` | u8, u8, ref | for each piece: gap, class, shape |
+//! | `GAPS` | u32, u16 | piece and gap, ascending by piece, for gaps of 255 and more |
+//! | `SHAP` | bytes | the shapes |
+//! | `SUCC` | 3 × u16 | for each row, the three rows that most often follow it |
+//! | `ROWX` | row ref | for each row, where its encoding ends in `ROWS` |
+//! | `ROWS` | bytes | the distinct rows ([`unspool_ir::encoding`]), the most frequent first |
+//!
+//! A piece ends `gap` bytes before the next one starts, or before the page ends where there is
+//! no further piece in the page; gap 255 says that `GAPS` has the number.
+//!
+//! A *shape* is what a piece says about its rows relative to its start. Entries of equal shape
+//! share one. It begins with the number of rows (u8, 1–32) and the first row's number, and has
+//! for every further row a byte `rank << 6 | distance`:
+//!
+//! - distance 0–61: the row starts that plus 1 bytes after the row before; 62: a byte follows,
+//!   62 is added and 1; 63: a u16 follows, which is the distance itself.
+//! - rank 0–2: the row is that successor (`SUCC`) of the row before; 3: its number follows.
+//!
+//! Row numbers are a byte, or 255 and a u16. The distance's extension comes before the number.
+//!
+//! # What an entry says beside its rows
+//!
+//! | tag | element | |
+//! |---|---|---|
+//! | `CLAS` | u16, u16 | for each class, the personality's index (65,535 none); bit 0: has an LSDA |
+//! | `PERS` | u8, u64 | for each personality, 0 direct or 1 indirect, and the address |
+//! | `LSDX` | u32 | for each 64 pieces, the number of pieces before with a class with LSDA |
+//! | `LSDA` | u64, u32… | an address, then for each such piece its LSDA counted from that address |
+//! | `ODDS` | 28 bytes | u32 first piece, u32 pieces, u32 start, u32 end, u64 LSDA, u16 personality, u16 flags; ascending |
+//!
+//! Class 255 is *odd*: the piece is not a whole entry (long entries, entries that cross a page
+//! or are partly hidden by another), or its facts do not fit; `ODDS` has them. Start and end are
+//! counted from `base`. Of the flags bit 0 says that there is an LSDA.
+//!
+//! # Call sites
+//!
+//! | tag | element | |
+//! |---|---|---|
+//! | `EXEC` | u32, u32 | the executable ranges, start and end from `base`, ascending |
+//! | `CDIR` | u32 | for each page its first step; `0xffff_ffff`: ask the full table |
+//! | `CBKT` | 32 × u16 | for each page with steps, for each 2 KiB of it, the number of its steps up to the end of those 2 KiB |
+//! | `CSTP` | u16 | steps: granule of 16 bytes within the 2 KiB `<< 9 \|` slot |
+//! | `CSLT` | u16 | for each slot, a row number |
+//!
+//! `CDIR` has two numbers a page: the first step, and the index of the page's block in `CBKT`.
+//! The *key* of a return address is the address minus 1. The last step at or before the key's
+//! granule, which may be one of an earlier page, names the slot; slot 511, and a slot that
+//! `CSLT` does not have, say *ask the full table*. The answer holds only if the bytes before the
+//! return address pass the call test of [`crate::call`]; for every address that does, a call or
+//! not, it is the row that the full table has at the key. The bytes must be the file's.
+
+use unspool_ir::arch::Word;
+use unspool_ir::{Abi, Arch, Endian, Vaddr};
+
+use crate::little::{u16_at, u32_at, u64_from};
+
+/// The first bytes of a table.
+pub const MAGIC: [u8; 8] = *b"unspool\0";
+
+/// The version that is written, and the only one that is read.
+pub const VERSION: u16 = 1;
+
+/// Bytes of a page: the unit in which pieces are indexed.
+pub const PAGE: u64 = 1 << 16;
+
+/// The most rows of a piece.
+pub const MAX_PIECE_ROWS: usize = 32;
+
+/// The most sections of a table.
+pub const MAX_SECTIONS: u32 = 64;
+
+/// Bytes of the header without the directory.
+pub const HEADER: usize = 32;
+
+/// Bytes of one entry of the directory.
+pub const DIRECTORY_ENTRY: usize = 16;
+
+/// Directory flag: a reader that does not know the section must refuse the table.
+pub const REQUIRED: u32 = 1;
+
+pub(crate) const ODD_CLASS: u8 = 255;
+pub(crate) const ODD_SIZE: usize = 28;
+pub(crate) const NO_PERSONALITY: u16 = u16::MAX;
+pub(crate) const HAS_LSDA: u16 = 1;
+pub(crate) const LONG_GAP: u8 = 255;
+pub(crate) const LONG_ROW: u8 = 255;
+pub(crate) const GRANULE: u64 = 16;
+pub(crate) const BUCKET: u64 = 2048;
+pub(crate) const BUCKETS: usize = 32;
+pub(crate) const ASK_SLOT: u16 = 511;
+pub(crate) const ASK_PAGE: u32 = u32::MAX;
+pub(crate) const LSDA_BLOCK: usize = 64;
+
+/// What a table is keyed by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Key<'t> {
+    /// The GNU build ID of the module.
+    BuildId(&'t [u8]),
+    /// SHA-256 of the module's file, cut to 20 bytes: where there is no build ID.
+    Content(&'t [u8]),
+}
+
+impl<'t> Key<'t> {
+    pub(crate) const BUILD_ID: u8 = 1;
+    pub(crate) const CONTENT: u8 = 2;
+
+    fn parse(bytes: &'t [u8]) -> Option<Self> {
+        match bytes.split_first()? {
+            (&Self::BUILD_ID, id) => Some(Key::BuildId(id)),
+            (&Self::CONTENT, hash) => Some(Key::Content(hash)),
+            _ => None,
+        }
+    }
+}
+
+/// Why bytes are not a table that can be looked up in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// It does not begin with [`MAGIC`].
+    #[error("not a compiled unwind table")]
+    Magic,
+    /// Another version.
+    #[error("table format version {0} is not the supported version {VERSION}; compile it again")]
+    Version(u16),
+    /// The bytes end before the length in the header, or before the directory ends.
+    #[error("table is cut short: {len:#x} bytes of {expected:#x}")]
+    Truncated {
+        /// The bytes there are.
+        len: u64,
+        /// The bytes there should be.
+        expected: u64,
+    },
+    /// A field of the header has a value that it cannot have.
+    #[error("field at offset {offset:#x} of the header has the bad value {value:#x}")]
+    Header {
+        /// The field's offset.
+        offset: u64,
+        /// Its value.
+        value: u64,
+    },
+    /// A section that is needed is unknown, missing, or out of bounds, or its length does not
+    /// fit the others.
+    #[error("section `{}` is unknown, missing or has a bad place or length", tag_text(.0))]
+    Section([u8; 4]),
+}
+
+/// The tag as text, for messages.
+fn tag_text(tag: &[u8; 4]) -> &str {
+    core::str::from_utf8(tag).unwrap_or("?").trim_end()
+}
+
+macro_rules! sections {
+    ($($field:ident = $tag:literal $what:literal;)*) => {
+        /// The sections of a table, each empty where it is absent.
+        #[derive(Debug, Clone, Copy, Default)]
+        pub(crate) struct Sections<'t> {
+            $(#[doc = $what] pub(crate) $field: &'t [u8],)*
+        }
+
+        impl<'t> Sections<'t> {
+            /// The place of the section with this tag.
+            fn by_tag(&mut self, tag: [u8; 4]) -> Option<&mut &'t [u8]> {
+                match &tag {
+                    $($tag => Some(&mut self.$field),)*
+                    _ => None,
+                }
+            }
+
+            /// Tags and contents, in the order of the file.
+            #[cfg(feature = "alloc")]
+            pub(crate) fn all(&self) -> impl Iterator<Item = ([u8; 4], &'t [u8])> {
+                [$((*$tag, self.$field)),*].into_iter()
+            }
+        }
+    };
+}
+
+sections! {
+    key = b"KEY " "What the table is keyed by.";
+    pages = b"PAGE" "The first piece of each page.";
+    starts = b"STRT" "The start of each piece.";
+    pieces = b"PIEC" "Gap, class and shape of each piece.";
+    gaps = b"GAPS" "Long gaps.";
+    shapes = b"SHAP" "Shapes.";
+    successors = b"SUCC" "The usual successors of each row.";
+    row_ends = b"ROWX" "The end of each row's encoding.";
+    rows = b"ROWS" "Encoded rows.";
+    classes = b"CLAS" "Classes.";
+    personalities = b"PERS" "Personality routines.";
+    lsda_index = b"LSDX" "Ranks of LSDAs.";
+    lsdas = b"LSDA" "LSDAs.";
+    odds = b"ODDS" "Odd entries.";
+    executable = b"EXEC" "Executable ranges.";
+    call_pages = b"CDIR" "Call-site steps of each page.";
+    call_buckets = b"CBKT" "Steps of each bucket.";
+    call_steps = b"CSTP" "Call-site steps.";
+    call_slots = b"CSLT" "Row numbers of the slots.";
+}
+
+/// Which bytes before an address say that it follows a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CallTest {
+    /// The table has no call-site part.
+    None,
+    /// x86 and x86-64.
+    X86,
+    /// AArch64.
+    Aarch64,
+}
+
+impl CallTest {
+    /// The number that stands for it in the header.
+    #[cfg(feature = "alloc")]
+    pub(crate) const fn code(self) -> u8 {
+        match self {
+            CallTest::None => 0,
+            CallTest::X86 => 1,
+            CallTest::Aarch64 => 2,
+        }
+    }
+
+    /// The test for an architecture.
+    #[cfg(feature = "alloc")]
+    pub(crate) const fn of(arch: Arch) -> Self {
+        match arch {
+            Arch::X86_64 | Arch::I386 => CallTest::X86,
+            Arch::Aarch64 => CallTest::Aarch64,
+            _ => CallTest::None,
+        }
+    }
+}
+
+/// The header's fields.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Header {
+    pub(crate) abi: Abi,
+    pub(crate) call_test: CallTest,
+    pub(crate) shape_width: usize,
+    pub(crate) row_width: usize,
+    pub(crate) base: Vaddr,
+}
+
+/// Reads and checks header and directory. Takes constant time.
+pub(crate) fn open(bytes: &[u8]) -> Result<(Header, Sections<'_>, Key<'_>), OpenError> {
+    if bytes.first_chunk::<8>() != Some(&MAGIC) {
+        return Err(OpenError::Magic);
+    }
+    let len = bytes.len() as u64;
+    let truncated = |expected: u64| OpenError::Truncated { len, expected };
+    let head: &[u8; HEADER] = bytes.first_chunk().ok_or(truncated(HEADER as u64))?;
+    let version = u16_at(head, 4).unwrap_or_default();
+    if version != VERSION {
+        return Err(OpenError::Version(version));
+    }
+    let total = u32_at(head, 6).unwrap_or_default();
+    let table = usize::try_from(total)
+        .ok()
+        .and_then(|total| bytes.get(..total))
+        .ok_or(truncated(u64::from(total)))?;
+    let header = header(head)?;
+    let sections = directory(table, u32_at(head, 7).unwrap_or_default())?;
+    check_lengths(&header, &sections)?;
+    let key = Key::parse(sections.key).ok_or(OpenError::Section(*b"KEY "))?;
+    Ok((header, sections, key))
+}
+
+fn header(head: &[u8; HEADER]) -> Result<Header, OpenError> {
+    let byte = |offset: usize| head.get(offset).copied().unwrap_or_default();
+    let bad = |offset: usize| OpenError::Header {
+        offset: offset as u64,
+        value: u64::from(byte(offset)),
+    };
+    let word = match byte(12) {
+        4 => Word::W32,
+        8 => Word::W64,
+        _ => return Err(bad(12)),
+    };
+    let endian = match byte(13) {
+        1 => Endian::Little,
+        2 => Endian::Big,
+        _ => return Err(bad(13)),
+    };
+    let call_test = match byte(14) {
+        0 => CallTest::None,
+        1 => CallTest::X86,
+        2 => CallTest::Aarch64,
+        _ => return Err(bad(14)),
+    };
+    let (shape_width, row_width) = (usize::from(byte(15) & 15), usize::from(byte(15) >> 4));
+    if !(2..=4).contains(&shape_width) || !(2..=4).contains(&row_width) {
+        return Err(bad(15));
+    }
+    let base = u64_from(head, 16).unwrap_or_default();
+    if !base.is_multiple_of(PAGE) {
+        return Err(OpenError::Header {
+            offset: 16,
+            value: base,
+        });
+    }
+    let arch = Arch::from_elf(u16_at(head, 5).unwrap_or_default(), word);
+    Ok(Header {
+        abi: Abi { arch, endian },
+        call_test,
+        shape_width,
+        row_width,
+        base: Vaddr(base),
+    })
+}
+
+fn directory(table: &[u8], count: u32) -> Result<Sections<'_>, OpenError> {
+    if count > MAX_SECTIONS {
+        return Err(OpenError::Header {
+            offset: 28,
+            value: u64::from(count),
+        });
+    }
+    let mut sections = Sections::default();
+    for index in 0..count as usize {
+        let at = HEADER + index * DIRECTORY_ENTRY;
+        let entry = table
+            .get(at..)
+            .and_then(|rest| rest.first_chunk::<DIRECTORY_ENTRY>());
+        let entry = entry.ok_or(OpenError::Truncated {
+            len: table.len() as u64,
+            expected: (at + DIRECTORY_ENTRY) as u64,
+        })?;
+        let tag = *entry.first_chunk::<4>().unwrap_or(&[0; 4]);
+        let field = |n: usize| u32_at(entry, n).unwrap_or_default();
+        let place = usize::try_from(field(2))
+            .ok()
+            .zip(usize::try_from(field(3)).ok());
+        let content = place
+            .and_then(|(offset, len)| table.get(offset..)?.get(..len))
+            .ok_or(OpenError::Section(tag))?;
+        match sections.by_tag(tag) {
+            Some(section) => *section = content,
+            None if field(1) & REQUIRED != 0 => return Err(OpenError::Section(tag)),
+            None => {}
+        }
+    }
+    Ok(sections)
+}
+
+/// Arrays that run in parallel must be equally long.
+fn check_lengths(header: &Header, sections: &Sections<'_>) -> Result<(), OpenError> {
+    let pieces = sections.starts.len() / 2;
+    if sections.pieces.len() != pieces * (2 + header.shape_width) {
+        return Err(OpenError::Section(*b"PIEC"));
+    }
+    if sections.lsda_index.len() != pieces.div_ceil(LSDA_BLOCK) * 4 {
+        return Err(OpenError::Section(*b"LSDX"));
+    }
+    let rows = sections.row_ends.len() / header.row_width;
+    if sections.successors.len() != rows * 6 {
+        return Err(OpenError::Section(*b"SUCC"));
+    }
+    Ok(())
+}

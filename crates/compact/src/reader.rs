@@ -1,0 +1,473 @@
+//! Look-ups. Async-signal-safe: nothing here allocates, locks or loops without bound.
+
+use unspool_ir::{Abi, Pointer, Row, Vaddr, encoding};
+
+use crate::call::CallSites;
+use crate::layout::{
+    self, ASK_PAGE, ASK_SLOT, BUCKET, BUCKETS, GRANULE, HAS_LSDA, Header, Key, LONG_GAP, LONG_ROW,
+    LSDA_BLOCK, MAX_PIECE_ROWS, NO_PERSONALITY, ODD_CLASS, ODD_SIZE, OpenError, PAGE, Sections,
+};
+use crate::little::{narrow, partition, u16_at, u32_at, u64_from};
+
+/// A compiled table, looked up in place.
+#[derive(Debug, Clone, Copy)]
+pub struct Compiled<'t> {
+    header: Header,
+    sections: Sections<'t>,
+    key: Key<'t>,
+}
+
+/// A distinct row of a compiled table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RowRef(pub u16);
+
+/// Where an address was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hit {
+    /// The row that holds.
+    pub row: RowRef,
+    /// The first address for which it is known to hold: at most where the row begins.
+    pub start: Vaddr,
+    /// One past the last address for which it is known to hold.
+    pub end: Vaddr,
+}
+
+/// What an entry says beside its rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EntryFacts {
+    /// The entry's first address.
+    pub start: Vaddr,
+    /// One past the entry's last address.
+    pub end: Vaddr,
+    /// The personality routine.
+    pub personality: Option<Pointer>,
+    /// The language-specific data area.
+    pub lsda: Option<Vaddr>,
+}
+
+/// A look-up met bytes that no table has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the compiled table is corrupt")]
+pub struct Corrupt;
+
+/// A piece, by its number, and where it lies.
+#[derive(Debug, Clone, Copy)]
+struct Piece<'t> {
+    number: usize,
+    start: Vaddr,
+    end: Vaddr,
+    class: u8,
+    shape: &'t [u8],
+}
+
+impl<'t> Compiled<'t> {
+    /// Opens a table: checks header and section bounds, in constant time.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`].
+    pub fn open(bytes: &'t [u8]) -> Result<Self, OpenError> {
+        let (header, sections, key) = layout::open(bytes)?;
+        Ok(Compiled {
+            header,
+            sections,
+            key,
+        })
+    }
+
+    /// What the table is keyed by.
+    #[must_use]
+    pub fn key(&self) -> Key<'t> {
+        self.key
+    }
+
+    /// The architecture and byte order of the code that the table describes.
+    #[must_use]
+    pub fn abi(&self) -> Abi {
+        self.header.abi
+    }
+
+    /// The number of distinct rows.
+    #[must_use]
+    pub fn distinct_rows(&self) -> usize {
+        self.sections.row_ends.len() / self.header.row_width
+    }
+
+    /// The number of pieces.
+    #[must_use]
+    pub fn pieces(&self) -> usize {
+        self.sections.starts.len() / 2
+    }
+
+    /// The row that holds at `pc`; `None` in a hole.
+    ///
+    /// Visits at most 17 starts and 32 rows.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`].
+    pub fn lookup(&self, pc: Vaddr) -> Result<Option<Hit>, Corrupt> {
+        let Some(piece) = self.piece(pc)? else {
+            return Ok(None);
+        };
+        if pc >= piece.end {
+            return Ok(None);
+        }
+        let distance = pc.0.wrapping_sub(piece.start.0);
+        let (row, from, to) = self.row_in_shape(piece.shape, distance).ok_or(Corrupt)?;
+        let end = to.map_or(piece.end, |to| piece.start.offset(to).min(piece.end));
+        Ok(Some(Hit {
+            row,
+            start: piece.start.offset(from),
+            end,
+        }))
+    }
+
+    /// The last piece that starts at or before `pc` in its page.
+    fn piece(&self, pc: Vaddr) -> Result<Option<Piece<'t>>, Corrupt> {
+        let offset = pc.0.wrapping_sub(self.header.base.0);
+        let Ok(page) = usize::try_from(offset / PAGE) else {
+            return Ok(None);
+        };
+        let (Some(first), Some(last)) = (
+            u32_at(self.sections.pages, page),
+            u32_at(self.sections.pages, page + 1),
+        ) else {
+            return Ok(None);
+        };
+        let (first, last) = (first as usize, last as usize);
+        let within = offset % PAGE;
+        let starts = self.sections.starts;
+        let after = partition(first, last.min(self.pieces()), |n| {
+            u16_at(starts, n).is_some_and(|start| u64::from(start) <= within)
+        });
+        if after <= first {
+            return Ok(None);
+        }
+        let number = after - 1;
+        let page_start = self.header.base.offset(page as u64 * PAGE);
+        let start = page_start.offset(u16_at(starts, number).ok_or(Corrupt)?.into());
+        let next = if after < last {
+            u16_at(starts, after).map(u64::from)
+        } else {
+            Some(PAGE)
+        };
+        let next = page_start.offset(next.ok_or(Corrupt)?);
+        let (gap, class, shape) = self.record(number).ok_or(Corrupt)?;
+        let end = Vaddr(next.0.checked_sub(gap).ok_or(Corrupt)?);
+        Ok(Some(Piece {
+            number,
+            start,
+            end,
+            class,
+            shape,
+        }))
+    }
+
+    /// Gap, class and shape of a piece.
+    #[inline]
+    fn record(&self, number: usize) -> Option<(u64, u8, &'t [u8])> {
+        let size = 2 + self.header.shape_width;
+        let record = self
+            .sections
+            .pieces
+            .get(number.checked_mul(size)?..)?
+            .get(..size)?;
+        let (gap, class) = (*record.first()?, *record.get(1)?);
+        let gap = if gap == LONG_GAP {
+            self.long_gap(number)?
+        } else {
+            u64::from(gap)
+        };
+        let shape = narrow(record, 2, self.header.shape_width)?;
+        Some((gap, class, self.sections.shapes.get(shape..)?))
+    }
+
+    fn long_gap(&self, piece: usize) -> Option<u64> {
+        let gaps = self.sections.gaps;
+        let piece_at = |n: usize| narrow(gaps, n * 6, 4);
+        let at = partition(0, gaps.len() / 6, |n| {
+            piece_at(n).is_some_and(|at| at < piece)
+        });
+        (piece_at(at)? == piece)
+            .then(|| narrow(gaps, at * 6 + 4, 2))?
+            .map(|gap| gap as u64)
+    }
+
+    /// The row of a shape at a distance from its start, where the row begins, and where the
+    /// next one does.
+    #[inline]
+    fn row_in_shape(&self, shape: &[u8], distance: u64) -> Option<(RowRef, u64, Option<u64>)> {
+        let mut rest = shape;
+        let count = usize::from(take(&mut rest)?);
+        if count > MAX_PIECE_ROWS {
+            return None;
+        }
+        let mut row = take_row(&mut rest)?;
+        let mut at = 0;
+        for _ in 1..count {
+            let byte = take(&mut rest)?;
+            let next_at = at
+                + match byte & 0x3f {
+                    62 => u64::from(take(&mut rest)?) + 63,
+                    63 => u64::from(take_u16(&mut rest)?),
+                    short => u64::from(short) + 1,
+                };
+            if distance < next_at {
+                return Some((RowRef(row), at, Some(next_at)));
+            }
+            at = next_at;
+            row = match byte >> 6 {
+                3 => take_row(&mut rest)?,
+                rank => u16_at(
+                    self.sections.successors,
+                    usize::from(row) * 3 + usize::from(rank),
+                )?,
+            };
+        }
+        Some((RowRef(row), at, None))
+    }
+
+    /// A distinct row.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`].
+    pub fn row(&self, row: RowRef) -> Result<Row<'t>, Corrupt> {
+        encoding::decode(self.encoded_row(row)?).ok_or(Corrupt)
+    }
+
+    /// The encoding of a distinct row.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`].
+    pub fn encoded_row(&self, row: RowRef) -> Result<&'t [u8], Corrupt> {
+        let (ends, width) = (self.sections.row_ends, self.header.row_width);
+        let number = usize::from(row.0);
+        let end = narrow(ends, number * width, width).ok_or(Corrupt)?;
+        let start = match number.checked_sub(1) {
+            Some(before) => narrow(ends, before * width, width).ok_or(Corrupt)?,
+            None => 0,
+        };
+        self.sections.rows.get(start..end).ok_or(Corrupt)
+    }
+
+    /// What the entry that covers `pc` says beside its rows; `None` in a hole.
+    ///
+    /// Visits at most 64 pieces more than [`Compiled::lookup`].
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`].
+    pub fn entry(&self, pc: Vaddr) -> Result<Option<EntryFacts>, Corrupt> {
+        let Some(piece) = self.piece(pc)?.filter(|piece| pc < piece.end) else {
+            return Ok(None);
+        };
+        let facts = match piece.class {
+            ODD_CLASS => self.odd_entry(piece.number),
+            class => self.whole_entry(&piece, class),
+        };
+        facts.map(Some).ok_or(Corrupt)
+    }
+
+    /// The entry that is just this piece.
+    fn whole_entry(&self, piece: &Piece<'_>, class: u8) -> Option<EntryFacts> {
+        let classes = self.sections.classes;
+        let personality = u16_at(classes, usize::from(class) * 2)?;
+        let has_lsda = self.class_has_lsda(class)?;
+        Some(EntryFacts {
+            start: piece.start,
+            end: piece.end,
+            personality: self.personality(personality)?,
+            lsda: if has_lsda {
+                Some(self.lsda(piece.number)?)
+            } else {
+                None
+            },
+        })
+    }
+
+    fn class_has_lsda(&self, class: u8) -> Option<bool> {
+        if class == ODD_CLASS {
+            return Some(false);
+        }
+        u16_at(self.sections.classes, usize::from(class) * 2 + 1).map(|flags| flags & HAS_LSDA != 0)
+    }
+
+    /// The outer `None` is corruption, the inner one says that there is no personality.
+    #[expect(
+        clippy::option_option,
+        reason = "corrupt, absent and present are three answers"
+    )]
+    fn personality(&self, index: u16) -> Option<Option<Pointer>> {
+        if index == NO_PERSONALITY {
+            return Some(None);
+        }
+        let at = usize::from(index) * 9;
+        let address = Vaddr(u64_from(self.sections.personalities, at + 1)?);
+        match self.sections.personalities.get(at)? {
+            0 => Some(Some(Pointer::Direct(address))),
+            1 => Some(Some(Pointer::Indirect(address))),
+            _ => None,
+        }
+    }
+
+    fn lsda(&self, piece: usize) -> Option<Vaddr> {
+        let block = piece / LSDA_BLOCK;
+        let mut rank = u32_at(self.sections.lsda_index, block)? as usize;
+        let size = 2 + self.header.shape_width;
+        for before in block * LSDA_BLOCK..piece {
+            let class = *self.sections.pieces.get(before * size + 1)?;
+            rank += usize::from(self.class_has_lsda(class)?);
+        }
+        let base = u64_from(self.sections.lsdas, 0)?;
+        Some(Vaddr(base).offset(u32_at(self.sections.lsdas, rank + 2)?.into()))
+    }
+
+    fn odd_entry(&self, piece: usize) -> Option<EntryFacts> {
+        let odds = self.sections.odds;
+        let field = |n: usize, at: usize| u32_at(odds.get(n * ODD_SIZE..)?, at);
+        let after = partition(0, odds.len() / ODD_SIZE, |n| {
+            field(n, 0).is_some_and(|first| first as usize <= piece)
+        });
+        let n = after.checked_sub(1)?;
+        let (first, count) = (field(n, 0)? as usize, field(n, 1)? as usize);
+        if piece - first >= count {
+            return None;
+        }
+        let record = odds.get(n * ODD_SIZE..)?;
+        let flags = u16_at(record, 13)?;
+        Some(EntryFacts {
+            start: self.header.base.offset(field(n, 2)?.into()),
+            end: self.header.base.offset(field(n, 3)?.into()),
+            personality: self.personality(u16_at(record, 12)?)?,
+            lsda: if flags & HAS_LSDA != 0 {
+                Some(Vaddr(u64_from(record, 16)?))
+            } else {
+                None
+            },
+        })
+    }
+
+    /// Whether pages and pieces ascend, so that a binary search finds what is there.
+    #[cfg(feature = "alloc")]
+    pub(crate) fn is_ordered(&self) -> bool {
+        let (pages, starts) = (self.sections.pages, self.sections.starts);
+        let mut next = 0;
+        for page in 0..(pages.len() / 4).saturating_sub(1) {
+            let bounds = u32_at(pages, page).zip(u32_at(pages, page + 1));
+            let Some((first, last)) = bounds.map(|(f, l)| (f as usize, l as usize)) else {
+                return false;
+            };
+            let ascends =
+                (first..last).is_sorted_by(|a, b| a < b && u16_at(starts, *a) < u16_at(starts, *b));
+            if first != next || last < first || !ascends {
+                return false;
+            }
+            next = last;
+        }
+        next == self.pieces()
+    }
+
+    /// The starts of all pieces, in the order of the pages.
+    #[cfg(feature = "alloc")]
+    pub(crate) fn piece_starts(&self) -> impl Iterator<Item = Vaddr> + use<'t> {
+        let (pages, starts, base) = (self.sections.pages, self.sections.starts, self.header.base);
+        (0..(pages.len() / 4).saturating_sub(1)).flat_map(move |page| {
+            let first = u32_at(pages, page).unwrap_or(0) as usize;
+            let last = u32_at(pages, page + 1).unwrap_or(0) as usize;
+            let page_start = base.offset(page as u64 * PAGE);
+            (first..last).filter_map(move |n| Some(page_start.offset(u16_at(starts, n)?.into())))
+        })
+    }
+
+    /// The test that tells return addresses from others.
+    #[must_use]
+    pub fn call_sites(&self) -> CallSites<'t> {
+        CallSites {
+            test: self.header.call_test,
+            base: self.header.base,
+            executable: self.sections.executable,
+        }
+    }
+
+    /// The row that holds at the call before `return_address`, if the call-site part speaks for
+    /// it; `None`: ask [`Compiled::lookup`] with the address minus 1.
+    ///
+    /// `before` are the module's own bytes that end at the address, [`crate::call::WINDOW`] of
+    /// them or more, from the file or from memory that nobody has written to. Visits at most 8
+    /// steps.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`].
+    #[inline]
+    pub fn call_site(
+        &self,
+        return_address: Vaddr,
+        before: &[u8],
+    ) -> Result<Option<RowRef>, Corrupt> {
+        if !self.call_sites().follows_call(return_address, before) {
+            return Ok(None);
+        }
+        self.call_step(return_address)
+    }
+
+    /// The call-site part's answer for an address that passes the call test.
+    fn call_step(&self, return_address: Vaddr) -> Result<Option<RowRef>, Corrupt> {
+        let key = return_address
+            .0
+            .wrapping_sub(1)
+            .wrapping_sub(self.header.base.0);
+        let Ok(page) = usize::try_from(key / PAGE) else {
+            return Ok(None);
+        };
+        let pages = self.sections.call_pages;
+        let (first, block) = match (u32_at(pages, page * 2), u32_at(pages, page * 2 + 1)) {
+            (Some(first), Some(block)) if first != ASK_PAGE => (first as usize, block as usize),
+            _ => return Ok(None),
+        };
+        let bucket = usize::try_from(key % PAGE / BUCKET).map_err(|_| Corrupt)?;
+        let granule = key % BUCKET / GRANULE;
+        let up_to = |bucket: usize| {
+            u16_at(self.sections.call_buckets, block * BUCKETS + bucket).map(usize::from)
+        };
+        let low = match bucket.checked_sub(1) {
+            Some(before) => up_to(before).ok_or(Corrupt)?,
+            None => 0,
+        };
+        let high = up_to(bucket).ok_or(Corrupt)?;
+        let steps = self.sections.call_steps;
+        let after = partition(first + low, first + high, |n| {
+            u16_at(steps, n).is_some_and(|step| u64::from(step >> 9) <= granule)
+        });
+        // With no step in the bucket the one before it is in force.
+        let step = after.checked_sub(1).and_then(|n| u16_at(steps, n));
+        // Slot 511 is past the end of the slots: it asks the full table as any such slot does.
+        let slot = step.map_or(ASK_SLOT, |step| step & ASK_SLOT);
+        Ok(u16_at(self.sections.call_slots, usize::from(slot)).map(RowRef))
+    }
+}
+
+#[inline]
+fn take(rest: &mut &[u8]) -> Option<u8> {
+    let (first, tail) = rest.split_first()?;
+    *rest = tail;
+    Some(*first)
+}
+
+#[inline]
+fn take_u16(rest: &mut &[u8]) -> Option<u16> {
+    let low = take(rest)?;
+    let high = take(rest)?;
+    Some(u16::from_le_bytes([low, high]))
+}
+
+#[inline]
+fn take_row(rest: &mut &[u8]) -> Option<u16> {
+    match take(rest)? {
+        LONG_ROW => take_u16(rest),
+        short => Some(u16::from(short)),
+    }
+}
