@@ -1,1 +1,42 @@
-fn main() {}
+//! `cargo xtask TASK`: one entry point for developers and CI.
+
+use std::env;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use xtask::{Error, packages, sweep};
+
+const USAGE: &str = "\
+usage: cargo xtask TASK
+
+  setup                       install the Debian packages that tests and tasks need
+  sweep [--jobs N] [PATH...]  compare our reading of .eh_frame and .debug_frame with readelf's,
+                              for every ELF file below PATH (default: the whole machine)
+";
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(code) => code,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "xtask: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run() -> Result<ExitCode, Error> {
+    let mut args = env::args_os().skip(1);
+    let task = args.next().unwrap_or_default();
+    let is_clean = match task.to_str() {
+        Some("setup") => {
+            packages::setup(&mut io::stdout().lock())?;
+            true
+        }
+        Some("sweep") => {
+            let options = sweep::Options::parse(args)?;
+            sweep::sweep(&options, &mut io::stdout().lock())?
+        }
+        _ => return Err(USAGE.into()),
+    };
+    Ok(ExitCode::from(u8::from(!is_clean)))
+}

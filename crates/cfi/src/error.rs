@@ -101,8 +101,8 @@ pub enum CfiError {
         /// The new row's address.
         to: Vaddr,
     },
-    /// `DW_CFA_def_cfa_register` or `_offset` where the CFA is no register plus offset
-    /// (DWARF 5 §6.4.2.2 makes them valid only there).
+    /// `DW_CFA_def_cfa_register` or `_offset` where the CFA is no register plus offset and, in
+    /// this entry, never was (DWARF 5 §6.4.2.2).
     #[error("instruction at offset {offset:#x} changes half of a CFA that is not register+offset")]
     CfaNotRegister {
         /// Where the instruction is.

@@ -32,6 +32,7 @@ pub struct RowRange {
 #[derive(Debug, Clone, Copy)]
 struct Remembered<'a> {
     cfa: CfaRule<'a>,
+    register_offset: Option<(Register, i64)>,
     ra_state: RaState,
     changes: usize,
 }
@@ -44,6 +45,8 @@ type Change<'a> = (Register, Option<RegisterRule<'a>>);
 struct State<'a> {
     row: Row<'a>,
     initial: Row<'a>,
+    /// The CFA's last register and offset, which an expression leaves in place as libgcc does.
+    register_offset: Option<(Register, i64)>,
     remembered: [Remembered<'a>; MAX_REMEMBERED],
     depth: usize,
     log: [Change<'a>; MAX_CHANGES],
@@ -55,12 +58,18 @@ impl<'a> State<'a> {
     fn new(initial: Row<'a>) -> Self {
         let nothing = Remembered {
             cfa: CfaRule::Undefined,
+            register_offset: None,
             ra_state: RaState::Plain,
             changes: 0,
+        };
+        let register_offset = match initial.cfa {
+            CfaRule::RegisterOffset { register, offset } => Some((register, offset)),
+            CfaRule::Undefined | CfaRule::Expression(_) => None,
         };
         State {
             row: initial,
             initial,
+            register_offset,
             remembered: [nothing; MAX_REMEMBERED],
             depth: 0,
             log: [(Register(0), None); MAX_CHANGES],
@@ -74,20 +83,19 @@ impl<'a> State<'a> {
     fn apply(&mut self, instruction: Instruction<'a>, offset: u64) -> Result<(), CfiError> {
         use Instruction as I;
         match instruction {
-            I::DefCfa(register, offset) => {
-                self.row.cfa = CfaRule::RegisterOffset { register, offset }
-            }
+            I::DefCfa(register, offset) => self.set_cfa(register, offset),
             I::DefCfaExpression(expression) => self.row.cfa = CfaRule::Expression(expression),
             I::DefCfaRegister(register) => {
-                let (_, offset) = self.cfa(offset)?;
-                self.row.cfa = CfaRule::RegisterOffset { register, offset };
+                let (_, cfa_offset) = self.cfa(offset)?;
+                self.set_cfa(register, cfa_offset);
             }
-            I::DefCfaOffset(new) => {
+            I::DefCfaOffset(cfa_offset) => {
                 let (register, _) = self.cfa(offset)?;
-                self.row.cfa = CfaRule::RegisterOffset {
-                    register,
-                    offset: new,
-                };
+                match self.row.cfa {
+                    // libgcc and gdb keep the expression, and the offset for later.
+                    CfaRule::Expression(_) => self.register_offset = Some((register, cfa_offset)),
+                    _ => self.set_cfa(register, cfa_offset),
+                }
             }
             I::Undefined(r) => self.set(r, Some(RegisterRule::Undefined), offset)?,
             I::SameValue(r) => self.set(r, Some(RegisterRule::SameValue), offset)?,
@@ -108,12 +116,19 @@ impl<'a> State<'a> {
         Ok(())
     }
 
+    fn set_cfa(&mut self, register: Register, offset: i64) {
+        self.row.cfa = CfaRule::RegisterOffset { register, offset };
+        self.register_offset = Some((register, offset));
+    }
+
     /// The CFA's register and offset, for the instructions that change one of them.
+    ///
+    /// DWARF 5 §6.4.2.2 forbids these instructions where the CFA is an expression, but the
+    /// SHA-2 code of libgcrypt 1.10 leaves one with `.cfi_def_cfa_register`, relying on the
+    /// offset from before it; libgcc, gdb and `readelf` agree that this works.
     fn cfa(&self, offset: u64) -> Result<(Register, i64), CfiError> {
-        match self.row.cfa {
-            CfaRule::RegisterOffset { register, offset } => Ok((register, offset)),
-            _ => Err(CfiError::CfaNotRegister { offset }),
-        }
+        self.register_offset
+            .ok_or(CfiError::CfaNotRegister { offset })
     }
 
     #[inline]
@@ -157,6 +172,7 @@ impl<'a> State<'a> {
         let slot = self.remembered.get_mut(self.depth);
         *slot.ok_or(CfiError::RememberedTooMuch { offset })? = Remembered {
             cfa: self.row.cfa,
+            register_offset: self.register_offset,
             ra_state: self.row.ra_state,
             changes: self.logged,
         };
@@ -177,6 +193,7 @@ impl<'a> State<'a> {
             self.row.set_rule(*register, *rule)?;
         }
         self.row.cfa = state.cfa;
+        self.register_offset = state.register_offset;
         self.row.ra_state = state.ra_state;
         self.depth = top;
         self.logged = state.changes;

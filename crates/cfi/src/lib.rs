@@ -36,7 +36,7 @@ pub use hdr::Hdr;
 pub use instruction::{Instruction, Instructions};
 pub use lookup::{Found, Lookup};
 #[cfg(feature = "alloc")]
-pub use table::{Reading, Summary, read_table};
+pub use table::{Reading, Summary, read_table, read_tables};
 
 use unspool_ir::{Abi, Vaddr};
 

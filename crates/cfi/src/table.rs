@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use unspool_ir::table::{FdeHeader, RowId, RowStart, TableError};
-use unspool_ir::{Pointer, Row, Table};
+use unspool_ir::{Abi, Pointer, Row, Table};
 
 use crate::Section;
 use crate::entry::{Cie, Entry, FdeEntry};
@@ -53,30 +53,40 @@ struct Reader<'s, 'a> {
 /// problems.
 #[must_use]
 pub fn read_table(section: &Section<'_>) -> Reading {
-    let mut reader = Reader {
-        section,
-        cies: BTreeMap::new(),
-        table: Table::new(section.abi),
-        rows: Vec::new(),
+    read_tables(section.abi, core::slice::from_ref(section))
+}
+
+/// Reads several sections into one table: the `.eh_frame` sections of a relocatable file.
+#[must_use]
+pub fn read_tables(abi: Abi, sections: &[Section<'_>]) -> Reading {
+    let mut reading = Reading {
+        table: Table::new(abi),
+        problems: Vec::new(),
         summary: Summary::default(),
     };
-    let mut problems = Vec::new();
-    for (offset, entry) in section.entries() {
-        let read = entry.and_then(|entry| reader.read(entry));
-        if let Err(error) = read {
-            problems.push(Problem {
-                section: section.kind,
-                entry: offset,
-                error,
-            });
+    for section in sections {
+        let mut reader = Reader {
+            section,
+            cies: BTreeMap::new(),
+            table: reading.table,
+            rows: Vec::new(),
+            summary: reading.summary,
+        };
+        for (offset, entry) in section.entries() {
+            let read = entry.and_then(|entry| reader.read(entry));
+            if let Err(error) = read {
+                reading.problems.push(Problem {
+                    section: section.kind,
+                    entry: offset,
+                    error,
+                });
+            }
         }
+        reader.summary.cies += u32::try_from(reader.cies.len()).unwrap_or(u32::MAX);
+        reading.table = reader.table;
+        reading.summary = reader.summary;
     }
-    reader.summary.cies = u32::try_from(reader.cies.len()).unwrap_or(u32::MAX);
-    Reading {
-        table: reader.table,
-        problems,
-        summary: reader.summary,
-    }
+    reading
 }
 
 impl<'a> Reader<'_, 'a> {

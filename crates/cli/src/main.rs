@@ -1,1 +1,45 @@
-fn main() {}
+//! The command `unspool`: arguments in, reports out. All work is done by the libraries.
+
+mod args;
+mod commands;
+mod output;
+mod symbolize;
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Arguments, Command};
+use output::Failure;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let result = match arguments.command {
+        Command::Stack(stack) => commands::stack::run(&stack),
+        Command::Show(show) => commands::show::run(&show),
+        Command::Compile(compile) => commands::compile::run(&compile),
+        Command::Verify(verify) => commands::verify::run(&verify),
+        Command::Stats(stats) => commands::stats::run(&stats),
+        Command::Cache(cache) => commands::cache::run(&cache),
+        Command::Completions(completions) => commands::generate::completions(&completions),
+        Command::Man(man) => commands::generate::man(&man),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::error(&format_args!("{error:#}"));
+            ExitCode::from(Failure::COULD_NOT_RUN)
+        }
+    }
+}
+
+/// Whoever reads our output may stop reading: `unspool … | head -1` is no error.
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause
+            .downcast_ref::<io::Error>()
+            .is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
+    })
+}

@@ -2,7 +2,7 @@
 //!
 //! Shared code never asks *which* architecture it serves; it asks the [`Spec`].
 
-use crate::register::Register;
+use crate::register::{Register, Registers};
 
 mod aarch64;
 mod arm;
@@ -188,7 +188,9 @@ impl Arch {
         if let Some((n, _)) = self.spec().names.iter().find(|(_, known)| *known == name) {
             return Some(Register(*n));
         }
-        name.strip_prefix("reg")?.parse().ok().map(Register)
+        let number = name.strip_prefix("reg")?;
+        let all_digits = number.bytes().all(|byte| byte.is_ascii_digit());
+        number.parse().ok().filter(|_| all_digits).map(Register)
     }
 
     /// What `register` holds in the caller when the row has no rule for it (DWARF 5 §6.4.1
@@ -196,7 +198,10 @@ impl Arch {
     #[must_use]
     pub fn unspecified(self, register: Register) -> Unspecified {
         let spec = self.spec();
-        if register == spec.stack_pointer {
+        // An architecture without a `Spec` of its own has no stack pointer: its number is the
+        // same as its return-address column's, which must not be taken for the CFA.
+        let exists = register.0 < Registers::LIMIT;
+        if register == spec.stack_pointer && exists {
             Unspecified::Cfa
         } else if spec.preserved.contains(&register.0) {
             Unspecified::SameValue

@@ -103,8 +103,10 @@ mod write {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(feature = "alloc")]
     use std::vec::Vec;
 
+    #[cfg(feature = "alloc")]
     #[test]
     fn agrees_with_gimli_on_edges() {
         let numbers = [

@@ -1,6 +1,7 @@
 //! All rows of a module, with each distinct row stored once.
 
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 use core::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
@@ -276,27 +277,17 @@ impl Table {
         let mut found = Vec::new();
         while let Some((id, fde)) = sweep.pending() {
             sweep.open.retain(|other| other.fde.end > fde.start);
-            let at = sweep.open_next(id, fde);
-            for (place, other) in sweep
-                .open
-                .iter()
-                .enumerate()
-                .filter(|(place, _)| *place != at)
-            {
+            for other in &sweep.open {
                 if found.len() >= limit {
                     return found;
                 }
-                let (winner, loser) = if place < at {
-                    (id, other.id)
-                } else {
-                    (other.id, id)
-                };
                 found.push(Overlap {
-                    winner,
-                    loser,
+                    winner: id,
+                    loser: other.id,
                     at: fde.start,
                 });
             }
+            sweep.open_next(id, fde);
         }
         found
     }
@@ -365,7 +356,8 @@ impl Iterator for Spans<'_> {
 #[derive(Debug, Clone)]
 struct Sweep<'t> {
     table: &'t Table,
-    /// Entries that cover something, by ascending start.
+    /// Entries that cover something, by ascending start; among equal starts the first is last,
+    /// so that of two entries the one that counts is always opened later.
     order: Vec<FdeId>,
     next: usize,
     /// Entries that began; the one that counts is last.
@@ -389,8 +381,8 @@ impl<'t> Sweep<'t> {
             .filter(|(_, fde)| fde.start < fde.end)
             .map(|(n, _)| FdeId(n))
             .collect();
-        if !order.is_sorted_by_key(start_of) {
-            order.sort_by_key(start_of); // stable: among equal starts the first stays first
+        if !order.is_sorted_by(|a, b| start_of(a) < start_of(b)) {
+            order.sort_unstable_by_key(|id| (start_of(id), Reverse(*id)));
         }
         Sweep {
             table,
@@ -406,21 +398,14 @@ impl<'t> Sweep<'t> {
         Some((id, self.table.fde(id)?))
     }
 
-    /// Opens the next entry; yields its place in `open`.
-    fn open_next(&mut self, id: FdeId, fde: &'t Fde) -> usize {
+    /// Opens the next entry, on top of the others.
+    fn open_next(&mut self, id: FdeId, fde: &'t Fde) {
         self.next += 1;
-        // Of equal starts the first counts: the newcomer goes below it.
-        let equal = |other: &&Open<'_>| other.fde.start == fde.start;
-        let at = self.open.len() - self.open.iter().rev().take_while(equal).count();
-        self.open.insert(
-            at,
-            Open {
-                id,
-                fde,
-                rows: self.table.rows(fde),
-            },
-        );
-        at
+        self.open.push(Open {
+            id,
+            fde,
+            rows: self.table.rows(fde),
+        });
     }
 
     /// Brings `open` up to date with `at`; `None` when the table is at its end.
@@ -430,9 +415,7 @@ impl<'t> Sweep<'t> {
                 self.open.pop();
             }
             match self.pending() {
-                Some((id, fde)) if fde.start <= self.at => {
-                    self.open_next(id, fde);
-                }
+                Some((id, fde)) if fde.start <= self.at => self.open_next(id, fde),
                 Some((_, fde)) if self.open.is_empty() => self.at = fde.start,
                 _ => return self.open.last().map(|_| ()),
             }

@@ -1,1 +1,38 @@
-//! x
+//! One ELF module: segments, sections, build ID, debug files, symbols, lines.
+//!
+//! [`ElfFile`] is the file. It is opened by reading its headers, and answers everything else
+//! when asked, so that one broken part costs nothing but itself.
+
+mod build_id;
+mod contents;
+mod debug_file;
+mod demangle;
+mod dynamic;
+mod elf;
+mod error;
+mod header;
+mod image;
+mod layout;
+mod lines;
+mod note;
+mod plt;
+mod relocate;
+mod section;
+mod segment;
+mod symbol_sources;
+mod symbols;
+mod symtab;
+mod sys;
+mod unwind_sections;
+
+pub use build_id::{BuildId, ContentKey};
+pub use debug_file::{DebugFiles, SearchRoots};
+pub use demangle::demangle;
+pub use elf::ElfFile;
+pub use error::ModuleError;
+pub use header::ElfKind;
+pub use lines::{InlineFrame, Lines};
+pub use relocate::RelocationError;
+pub use section::{FoundBy, Section, SectionInfo};
+pub use segment::{Mapping, Segment};
+pub use symbols::{Binding, Symbol, Symbols};

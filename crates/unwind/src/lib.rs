@@ -1,1 +1,30 @@
-//! x
+//! From a frame to its caller: registers, memory and modules in, frames with evidence out.
+//!
+//! The core ([`Cursor`]) is `no_std`, allocates nothing and serves own stacks, copied stacks,
+//! other processes and cores alike: all it asks for is a [`Memory`](unspool_ir::Memory) and
+//! [`Modules`]. With the `std` feature come the sources: [`process`], [`core_file`], the tables
+//! of ELF files ([`tables`]), and [`space`], which puts them together.
+#![cfg_attr(not(feature = "std"), no_std)]
+
+mod arch;
+#[cfg(feature = "std")]
+pub mod core_file;
+pub mod cursor;
+pub mod evidence;
+#[cfg(feature = "std")]
+pub mod files;
+#[cfg(feature = "std")]
+pub mod maps;
+pub mod modules;
+#[cfg(feature = "std")]
+pub mod process;
+#[cfg(feature = "std")]
+pub mod space;
+#[cfg(feature = "std")]
+mod sys;
+#[cfg(feature = "std")]
+pub mod tables;
+
+pub use cursor::{Cursor, Found, Step};
+pub use evidence::{End, Evidence, NoRow};
+pub use modules::{FoundRow, Module, ModuleId, Modules};

@@ -216,7 +216,8 @@ impl<'e> Operations<'e> {
     }
 }
 
-fn sign_extend(value: u64, size: u8) -> u64 {
+/// The value of a signed number that is stored in `size` bytes (1 to 8).
+pub(crate) fn sign_extend(value: u64, size: u8) -> u64 {
     let unused = 64 - 8 * u32::from(size.clamp(1, 8));
     ((value << unused).cast_signed() >> unused).cast_unsigned()
 }

@@ -201,8 +201,12 @@ fn item<'e, 's>(
         Some(("cfa", rule)) => row.cfa = cfa_rule(rule, expression, arch)?,
         Some((name, rule)) => {
             let rule = register_rule(rule, expression, arch)?;
-            row.set_rule(register(name, arch)?, Some(rule))
+            let old = row
+                .set_rule(register(name, arch)?, Some(rule))
                 .map_err(|_| ("too many rules in one row", word))?;
+            if old.is_some() {
+                return Err(("second rule for the same register", word));
+            }
         }
     }
     Ok(())
@@ -216,7 +220,7 @@ fn cfa_rule<'e, 's>(
     if rule == "undefined" {
         return Ok(CfaRule::Undefined);
     }
-    if rule.starts_with('{') {
+    if in_braces(rule)? {
         return Ok(CfaRule::Expression(expression));
     }
     let sign = rule
@@ -225,7 +229,7 @@ fn cfa_rule<'e, 's>(
     let (name, offset) = rule.split_at(sign);
     Ok(CfaRule::RegisterOffset {
         register: register(name, arch)?,
-        offset: signed(offset)?,
+        offset: offset_of(offset)?,
     })
 }
 
@@ -237,17 +241,25 @@ fn register_rule<'e, 's>(
     Ok(match (rule, bracketed(rule)) {
         ("undefined", _) => RegisterRule::Undefined,
         ("same", _) => RegisterRule::SameValue,
-        (_, Some(inner)) if inner.starts_with('{') => RegisterRule::Expression(expression),
+        (_, Some(inner)) if in_braces(inner)? => RegisterRule::Expression(expression),
         (_, Some(inner)) => match inner.strip_prefix("cfa") {
-            Some(offset) => RegisterRule::Offset(signed(offset)?),
+            Some(offset) => RegisterRule::Offset(offset_of(offset)?),
             None => return Err(("expected `[cfa+N]` or `[{…}]`", rule)),
         },
-        _ if rule.starts_with('{') => RegisterRule::ValExpression(expression),
+        _ if in_braces(rule)? => RegisterRule::ValExpression(expression),
         _ => match rule.strip_prefix("cfa") {
-            Some(offset) => RegisterRule::ValOffset(signed(offset)?),
+            Some(offset) => RegisterRule::ValOffset(offset_of(offset)?),
             None => RegisterRule::Register(register(rule, arch)?),
         },
     })
+}
+
+/// Whether the rule is an expression, and nothing but one.
+fn in_braces(rule: &str) -> Result<bool, Fault<'_>> {
+    match (rule.starts_with('{'), rule.ends_with('}')) {
+        (true, false) => Err(("expected the expression to end with `}`", rule)),
+        (starts, _) => Ok(starts),
+    }
 }
 
 fn bracketed(text: &str) -> Option<&str> {
@@ -259,11 +271,24 @@ fn register(name: &str, arch: Arch) -> Result<Register, Fault<'_>> {
 }
 
 fn number(text: &str) -> Result<u64, Fault<'_>> {
+    let fault = ("expected a number", text);
+    if text.contains('+') {
+        return Err(fault); // the standard library takes `+5`
+    }
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => text.parse(),
     }
-    .map_err(|_| ("expected a number", text))
+    .map_err(|_| fault)
+}
+
+/// The `+N` or `-N` that follows a register or `cfa`.
+fn offset_of(text: &str) -> Result<i64, Fault<'_>> {
+    if text.starts_with(['+', '-']) {
+        signed(text)
+    } else {
+        Err(("expected +N or -N", text))
+    }
 }
 
 fn signed(text: &str) -> Result<i64, Fault<'_>> {
@@ -308,14 +333,34 @@ fn expression(text: &str, abi: Abi) -> Result<Vec<u8>, Fault<'_>> {
         if words.next().is_some() {
             return Err(("more operands than the operation takes", piece));
         }
+        if !fits(operand, values.0, abi) {
+            return Err(("operand does not fit", piece));
+        }
         assemble(&mut out, opcode, operand, values, abi);
     }
     Ok(out)
 }
 
+/// Whether `value` survives being stored in the operand's bytes.
+fn fits(operand: Operand, value: u64, abi: Abi) -> bool {
+    let (size, is_signed) = match operand {
+        Operand::Address => (abi.arch.spec().word.bytes(), false),
+        Operand::Unsigned(size) => (size, false),
+        Operand::Signed(size) => (size, true),
+        Operand::Branch => (2, true),
+        Operand::None | Operand::Uleb | Operand::Sleb | Operand::RegisterOffset => return true,
+    };
+    if is_signed {
+        value == operation::sign_extend(value, size)
+    } else {
+        size >= 8 || value >> (8 * size) == 0
+    }
+}
+
 fn raw_bytes(hex: &str) -> Result<Vec<u8>, Fault<'_>> {
     let fault = ("expected pairs of hexadecimal digits", hex);
-    if !hex.is_ascii() || !hex.len().is_multiple_of(2) {
+    let all_digits = hex.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !all_digits || !hex.len().is_multiple_of(2) {
         return Err(fault);
     }
     let pair = |at: usize| {

@@ -1,0 +1,135 @@
+//! Files of this machine, against `readelf`, row for row.
+
+use std::borrow::Cow;
+use std::path::PathBuf;
+
+use unspool_ir::{Pointer, Vaddr};
+use xtask::compare::{self, Report};
+use xtask::{elf, packages};
+
+/// Compilers, languages and architectures: what a Debian machine surely has.
+pub const FILES: [&str; 13] = [
+    "/lib/x86_64-linux-gnu/libc.so.6",
+    "/lib64/ld-linux-x86-64.so.2",
+    "/usr/lib/x86_64-linux-gnu/libstdc++.so.6",
+    "/usr/lib/x86_64-linux-gnu/libgcrypt.so.20",
+    "/usr/lib/x86_64-linux-gnu/libc.a",
+    "/usr/lib/x86_64-linux-gnu/crti.o",
+    "/usr/bin/gdb",
+    "/usr/bin/readelf",
+    "/usr/lib32/libc.so.6",
+    "/usr/lib32/libstdc++.so.6",
+    "/usr/aarch64-linux-gnu/lib/libc.so.6",
+    "/usr/aarch64-linux-gnu/lib/libstdc++.so.6",
+    "/usr/arm-linux-gnueabihf/lib/libc.so.6",
+];
+
+pub fn path(file: &str) -> PathBuf {
+    packages::path(file).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn check(file: &str) -> Report {
+    let report = compare::compare_file(&path(file)).unwrap();
+    for difference in &report.differences {
+        println!("{file}: {difference}");
+    }
+    assert_eq!(report.difference_count, 0, "{file}");
+    assert_eq!(report.problems, [], "{file}");
+    report
+}
+
+#[test]
+fn rows_are_those_of_readelf() {
+    let (mut sections, mut rows) = (0, 0);
+    for file in FILES {
+        let report = check(file);
+        sections += report.sections;
+        rows += report.rows;
+    }
+    assert!(sections > 500, "{sections} sections");
+    assert!(rows > 500_000, "{rows} rows");
+}
+
+/// libgcrypt 1.10's SHA-2 code goes from an expression back to a register with
+/// `.cfi_def_cfa_register`, for the offset that held before the expression.
+#[test]
+fn an_expression_leaves_the_offset_in_place() {
+    let report = check("/usr/lib/x86_64-linux-gnu/libgcrypt.so.20");
+    assert!(report.fdes > 1000);
+}
+
+/// The comparison compares: what is changed on one side is found.
+#[test]
+fn a_changed_byte_is_a_difference() {
+    let file = path("/lib64/ld-linux-x86-64.so.2");
+    let data = std::fs::read(&file).unwrap();
+    let units = elf::units(&data).unwrap();
+    let bytes = units[0].frames[0].data.to_vec();
+    let mut missed = Vec::new();
+    let mut tried = 0;
+    // DW_CFA_def_cfa_offset, and DW_CFA_offset of rbx, in the first kilobytes
+    for at in 0..4000 {
+        if bytes[at] == 0x0e && bytes[at + 1] == 16 {
+            let mut changed = elf::units(&data).unwrap();
+            let mut bytes = bytes.clone();
+            bytes[at + 1] = 24;
+            changed[0].frames[0].data = Cow::Owned(bytes);
+            tried += 1;
+            if compare::compare(&file, &changed).unwrap().difference_count == 0 {
+                missed.push(at);
+            }
+            if tried == 8 {
+                break;
+            }
+        }
+    }
+    assert!(tried == 8 && missed.is_empty(), "{tried} tried, {missed:?} not found");
+}
+
+/// gimli's reading of what `readelf` does not decode: personality routines and LSDAs.
+#[test]
+fn personality_and_lsda_are_those_of_gimli() {
+    use gimli::UnwindSection;
+    let mut compared = 0;
+    for file in FILES {
+        let data = std::fs::read(path(file)).unwrap();
+        for unit in elf::units(&data).unwrap() {
+            for frame in &unit.frames {
+                if frame.kind != unspool_cfi::SectionKind::EhFrame || unit.member.is_some() {
+                    continue;
+                }
+                let table = unspool_cfi::read_table(&unit.section(frame)).table;
+                let mut section = gimli::EhFrame::new(&frame.data, gimli::LittleEndian);
+                section.set_address_size(unit.abi.arch.spec().word.bytes());
+                let bases = gimli::BaseAddresses::default().set_eh_frame(frame.address.0);
+                for fde in table.fdes() {
+                    let offset = usize::try_from(fde.origin).unwrap();
+                    let theirs = section
+                        .fde_from_offset(&bases, offset.into(), gimli::EhFrame::cie_from_offset)
+                        .unwrap();
+                    let theirs = (
+                        Vaddr(theirs.initial_address()),
+                        theirs.personality().map(pointer),
+                        theirs.lsda().map(pointer).map(target).filter(|lsda| lsda.0 != 0),
+                    );
+                    assert_eq!((fde.start, fde.personality, fde.lsda), theirs, "{file}");
+                    compared += u64::from(fde.lsda.is_some());
+                }
+            }
+        }
+    }
+    assert!(compared > 1000, "{compared} LSDAs");
+}
+
+fn pointer(theirs: gimli::Pointer) -> Pointer {
+    match theirs {
+        gimli::Pointer::Direct(address) => Pointer::Direct(Vaddr(address)),
+        gimli::Pointer::Indirect(address) => Pointer::Indirect(Vaddr(address)),
+    }
+}
+
+fn target(pointer: Pointer) -> Vaddr {
+    match pointer {
+        Pointer::Direct(address) | Pointer::Indirect(address) => address,
+    }
+}

@@ -1,0 +1,220 @@
+//! The reader of one address against the reader of the whole section.
+
+use unspool_cfi::lookup::HdrTrust;
+use unspool_cfi::{CfiError, Found, Hdr, Lookup, Reading, Section, read_table};
+use unspool_ir::table::Span;
+use unspool_ir::{Table, Vaddr};
+use xtask::elf;
+
+use crate::build;
+use crate::files::{FILES, path};
+
+/// What the bulk reader says of one address.
+fn bulk<'t>(table: &'t Table, spans: &[Span], pc: Vaddr) -> Option<(&'t Table, Span)> {
+    let after = spans.partition_point(|span| span.start <= pc);
+    let span = spans[..after].last()?;
+    (pc < span.end).then_some((table, *span))
+}
+
+/// Compares one answer. `spans` are of `table`.
+pub fn check_pc(lookup: &Lookup<'_>, reading: &Reading, spans: &[Span], pc: Vaddr) {
+    let found = match lookup.row(pc) {
+        Ok(found) => found,
+        Err(error) => {
+            // Only a trusted search table leads to a bad entry: the bulk reader has dropped it.
+            assert!(bulk(&reading.table, spans, pc).is_none(), "{pc}: {error}");
+            return;
+        }
+    };
+    let expected = bulk(&reading.table, spans, pc);
+    match (found, expected) {
+        (None, None) => {}
+        (Some(found), Some((table, span))) => check_found(&found, table, span, pc),
+        (found, expected) => panic!("{pc}: {found:?}, expected {expected:?}"),
+    }
+}
+
+fn check_found(found: &Found<'_>, table: &Table, span: Span, pc: Vaddr) {
+    let fde = table.fde(span.fde).unwrap();
+    let row = table.row(span.row).unwrap();
+    assert_eq!(found.row, row, "{pc}");
+    assert_eq!(found.origin, fde.origin, "{pc}");
+    assert_eq!((found.start, found.end), (fde.start, fde.end), "{pc}");
+    assert_eq!(found.personality, fde.personality, "{pc}");
+    assert_eq!(found.lsda, fde.lsda, "{pc}");
+    assert!(found.row_start <= pc && pc < found.row_end, "{pc}");
+    // A span may join equal neighbouring rows, and may be cut short by another entry.
+    assert!(found.row_start < span.end && span.start < found.row_end, "{pc}");
+}
+
+/// Compares at the start and end of every entry and every row, and around them.
+pub fn check_section(section: &Section<'_>, hdr: Option<Hdr<'_>>, trust: HdrTrust) -> u64 {
+    let reading = read_table(section);
+    let spans: Vec<Span> = reading.table.spans().collect();
+    let lookup = Lookup::new(*section, hdr, trust);
+    let mut pcs: Vec<u64> = Vec::new();
+    for fde in reading.table.fdes() {
+        let rows = reading.table.rows(fde).iter().map(|row| row.start.0);
+        for at in rows.chain([fde.start.0, fde.end.0]) {
+            pcs.extend([at.wrapping_sub(1), at, at.wrapping_add(1)]);
+        }
+    }
+    pcs.sort_unstable();
+    pcs.dedup();
+    for pc in &pcs {
+        check_pc(&lookup, &reading, &spans, Vaddr(*pc));
+    }
+    pcs.len() as u64
+}
+
+fn hdr<'a>(unit: &'a elf::Unit<'_>) -> Option<Hdr<'a>> {
+    let (data, address) = unit.hdr.as_ref()?;
+    Some(Hdr::parse(data, *address, unit.abi).unwrap())
+}
+
+#[test]
+fn search_tables_of_linkers_are_complete_and_give_the_bulk_answer() {
+    let mut checked = 0;
+    for file in FILES {
+        let data = std::fs::read(path(file)).unwrap();
+        for unit in elf::units(&data).unwrap() {
+            let Some(hdr) = hdr(&unit) else { continue };
+            let section = unit.section(&unit.frames[0]);
+            let trust = Lookup::new(section, Some(hdr), HdrTrust::Suspect).check_hdr();
+            assert_eq!(trust, HdrTrust::Complete, "{file}");
+            checked += check_section(&section, Some(hdr), trust);
+        }
+    }
+    assert!(checked > 1_000_000, "{checked} addresses");
+}
+
+/// Without a table every entry is looked at: for small sections only.
+#[test]
+fn a_scan_gives_the_bulk_answer() {
+    let mut checked = 0;
+    for file in FILES {
+        let data = std::fs::read(path(file)).unwrap();
+        for unit in elf::units(&data).unwrap() {
+            for frame in unit.frames.iter().filter(|frame| frame.data.len() < 12_000) {
+                checked += check_section(&unit.section(frame), None, HdrTrust::Suspect);
+            }
+        }
+    }
+    assert!(checked > 50_000, "{checked} addresses");
+    check_section(&build::ordinary().section(), None, HdrTrust::Suspect);
+}
+
+/// A search table for the entries of the section, in the form that linkers write.
+fn search_table(section: &Section<'_>, address: u64) -> Vec<u8> {
+    let reading = read_table(section);
+    let mut entries: Vec<(u64, u64)> = reading
+        .table
+        .fdes()
+        .iter()
+        .filter(|fde| fde.start < fde.end)
+        .map(|fde| (fde.start.0, section.address.0 + fde.origin))
+        .collect();
+    entries.sort_unstable();
+    encode_table(&entries, section.address.0, address)
+}
+
+fn encode_table(entries: &[(u64, u64)], eh_frame: u64, address: u64) -> Vec<u8> {
+    let four = |number: u64| u32::try_from(number & 0xffff_ffff).unwrap().to_le_bytes();
+    let mut bytes = vec![1, 0x1b, 0x03, 0x3b];
+    bytes.extend(four(eh_frame.wrapping_sub(address + 4)));
+    bytes.extend(four(entries.len() as u64));
+    for (start, fde) in entries {
+        bytes.extend(four(start.wrapping_sub(address)));
+        bytes.extend(four(fde.wrapping_sub(address)));
+    }
+    bytes
+}
+
+const HDR: u64 = 0x40_8000;
+
+#[test]
+fn a_lying_search_table_is_suspect_and_does_no_harm() {
+    let section = build::ordinary();
+    let section = section.section();
+    let good = search_table(&section, HDR);
+    let parse = |bytes: &[u8]| Hdr::parse(bytes, Vaddr(HDR), section.abi).map(drop);
+    assert_eq!(parse(&good), Ok(()));
+
+    let mut swapped = good.clone();
+    let (a, b) = swapped[12..28].split_at_mut(8);
+    a.swap_with_slice(b);
+    let mut short = good.clone();
+    short.truncate(good.len() - 8);
+    let mut repeated = good.clone();
+    repeated.copy_within(12..20, 20);
+    let mut moved = good.clone();
+    moved[12] = moved[12].wrapping_add(1);
+    let mut elsewhere = good.clone();
+    elsewhere[16] = elsewhere[16].wrapping_add(4);
+    let mut empty = good.clone();
+    empty[8..12].fill(0);
+    let mut huge = good.clone();
+    huge[8..12].fill(0xff);
+    let omitted = [1, 0x1b, 0xff, 0xff, 0, 0, 0, 0];
+    let lies: [&[u8]; 7] = [&swapped, &short, &repeated, &moved, &elsewhere, &empty, &omitted];
+    for (n, lie) in lies.iter().enumerate() {
+        let hdr = Hdr::parse(lie, Vaddr(HDR), section.abi).unwrap();
+        let trust = Lookup::new(section, Some(hdr), HdrTrust::Suspect).check_hdr();
+        assert_eq!(trust, HdrTrust::Suspect, "lie {n}");
+        check_section(&section, Some(hdr), trust);
+        // Trusted by mistake it may give wrong answers, but does nothing worse.
+        let believer = Lookup::new(section, Some(hdr), HdrTrust::Complete);
+        for pc in (0..0x4000).chain([u64::MAX]) {
+            let _ = believer.row(Vaddr(pc));
+        }
+    }
+    // The count may be anything: what is there is what counts.
+    for bytes in [&good, &huge] {
+        let hdr = Hdr::parse(bytes, Vaddr(HDR), section.abi).unwrap();
+        let trust = Lookup::new(section, Some(hdr), HdrTrust::Suspect).check_hdr();
+        assert_eq!(trust, HdrTrust::Complete);
+        check_section(&section, Some(hdr), trust);
+    }
+}
+
+/// As many entries as the section has, disjoint and readable, but one of them is not an entry
+/// of the section: it is inside the instructions of another.
+#[test]
+fn a_search_table_that_lists_something_else_is_suspect() {
+    let mut b = build::Builder::new(unspool_cfi::SectionKind::EhFrame, build::X86_64);
+    let cie = b.cie(&build::Cie::plain());
+    let outer = b.fde(build::Format::Dwarf32, cie, |b| {
+        b.fixed(0x1000, 8);
+        b.fixed(0x10, 8);
+        b.plain_fde(cie, 0x9000, 0x10, &[]);
+    });
+    let inner = outer + 24;
+    let honest = b.plain_fde(cie, 0x2000, 0x10, &[]);
+    let section = b.section();
+    let at = |offset: u64| section.address.0 + offset;
+    for (second, trust) in [
+        ((0x2000, at(honest)), HdrTrust::Complete),
+        ((0x9000, at(inner)), HdrTrust::Suspect),
+    ] {
+        let table = encode_table(&[(0x1000, at(outer)), second], section.address.0, HDR);
+        let hdr = Hdr::parse(&table, Vaddr(HDR), section.abi).unwrap();
+        let lookup = Lookup::new(section, Some(hdr), HdrTrust::Suspect);
+        assert_eq!(lookup.check_hdr(), trust, "{second:x?}");
+    }
+}
+
+#[test]
+fn a_search_table_that_cannot_be_read_says_why() {
+    let parse = |bytes: &[u8]| Hdr::parse(bytes, Vaddr(HDR), build::X86_64).map(|hdr| hdr.count);
+    assert_eq!(parse(&[2, 0x1b, 3, 0x3b, 0, 0, 0, 0]), Err(CfiError::Version(2)));
+    assert_eq!(parse(&[1, 0x1d, 3, 0x3b, 0, 0, 0, 0]), Err(CfiError::Encoding(0x1d)));
+    assert!(matches!(parse(&[1, 0x1b, 3]), Err(CfiError::Truncated { .. })));
+    assert!(matches!(parse(&[1, 0x1b, 3, 0x3b, 0]), Err(CfiError::Truncated { .. })));
+    // Entries of variable size cannot be searched.
+    assert_eq!(parse(&[1, 0x1b, 3, 0x39, 0, 0, 0, 0, 9, 0, 0, 0, 1, 2]), Ok(0));
+    // A count past the end is cut to what is there.
+    let mut huge = vec![1, 0x1b, 4, 0x3b, 0, 0, 0, 0];
+    huge.extend([0xff; 8]);
+    huge.extend([0; 20]);
+    assert_eq!(parse(&huge), Ok(2));
+}

@@ -1,0 +1,203 @@
+//! The command line: what can be said. Nothing is checked or opened here.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+/// Stack unwinding from compiled, proven unwind tables.
+#[derive(Debug, Parser)]
+#[command(name = "unspool", version, max_term_width = 100)]
+#[command(after_help = "\
+Results go to standard output, everything else to standard error.
+Exit status: 0 clean; 1 findings, bad entries in a readable file, or the work asked for failed;
+2 could not run. `unspool stack -- CMD` passes on the command's own status.
+
+Environment: UNSPOOL_TABLE_PATH (folders of compiled tables, looked in before the cache),
+XDG_CACHE_HOME, NO_COLOR.")]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Stack(StackArgs),
+    Show(ShowArgs),
+    Compile(CompileArgs),
+    Verify(VerifyArgs),
+    Stats(StatsArgs),
+    Cache(CacheArgs),
+    Completions(CompletionsArgs),
+    Man(ManArgs),
+}
+
+/// How a report is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    Text,
+    Json,
+}
+
+/// Which section a table is read from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FromSection {
+    /// .eh_frame if it has entries, else .debug_frame.
+    Auto,
+    /// .eh_frame.
+    #[value(name = "eh_frame")]
+    EhFrame,
+    /// .debug_frame.
+    #[value(name = "debug_frame")]
+    DebugFrame,
+}
+
+/// Print the stacks of all threads of a process or core file.
+///
+/// The process is stopped while its stacks are read, usually for less than 2 ms, and goes on
+/// unharmed. With `-- CMD` the command is run, and if a signal is about to kill it, the signal,
+/// the address that was touched and all stacks are printed before it dies.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  unspool stack 1234                      all threads of process 1234
+  unspool stack --core core               of a core file
+  unspool stack -- ./app --flag           run, and show the stacks if it crashes
+  unspool stack --registers --format json 1234")]
+pub(crate) struct StackArgs {
+    /// Processes to look at.
+    #[arg(value_name = "PID", required_unless_present_any = ["core", "cmd"])]
+    pub(crate) pids: Vec<u32>,
+    /// A command to run.
+    #[arg(last = true, value_name = "CMD", conflicts_with_all = ["pids", "core"])]
+    pub(crate) cmd: Vec<OsString>,
+    /// A core file to look at.
+    #[arg(long, value_name = "CORE", conflicts_with = "pids")]
+    pub(crate) core: Option<PathBuf>,
+    /// The program that dumped the core, if it is not where the core says.
+    #[arg(long, value_name = "FILE", requires = "core")]
+    pub(crate) exe: Option<PathBuf>,
+    /// Show each frame's CFA and registers.
+    #[arg(long)]
+    pub(crate) registers: bool,
+    /// Exit with status 1 unless every stack reaches its root without a guess.
+    #[arg(long)]
+    pub(crate) reliable: bool,
+    /// Show functions only: no source lines, no inlined functions.
+    #[arg(long)]
+    pub(crate) no_lines: bool,
+    /// Stop after this many frames of each stack.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    pub(crate) max_frames: usize,
+    #[arg(long, value_enum, default_value = "text")]
+    pub(crate) format: Format,
+}
+
+/// Show the unwind table of a file, as text that can be read back.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  unspool show /bin/ls
+  unspool show --function malloc /lib/x86_64-linux-gnu/libc.so.6
+  unspool show --pc 0x29d90 --instructions /lib/x86_64-linux-gnu/libc.so.6")]
+pub(crate) struct ShowArgs {
+    /// The ELF file.
+    pub(crate) file: PathBuf,
+    /// Only the entries of this function (its symbol, mangled or not).
+    #[arg(long, value_name = "NAME")]
+    pub(crate) function: Option<String>,
+    /// Only the entry that covers this address, as linked.
+    #[arg(long, value_name = "ADDR", value_parser = parse_address)]
+    pub(crate) pc: Option<u64>,
+    /// The section to read.
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(crate) from: FromSection,
+    /// Show the call frame instructions beside the row that each yields.
+    #[arg(long)]
+    pub(crate) instructions: bool,
+    #[arg(long, value_enum, default_value = "text")]
+    pub(crate) format: Format,
+}
+
+/// Compile unwind tables, and prove them equal to their source.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  unspool compile /usr/lib/x86_64-linux-gnu/*.so*     into the cache, keyed by build ID
+  unspool compile -o libc.unspool /lib/x86_64-linux-gnu/libc.so.6")]
+pub(crate) struct CompileArgs {
+    /// The ELF files.
+    #[arg(required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    /// Write the table of one file here instead of into the cache.
+    #[arg(short, long, value_name = "OUT")]
+    pub(crate) output: Option<PathBuf>,
+    /// The section to read.
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(crate) from: FromSection,
+    /// Do not compare the result with its source.
+    #[arg(long)]
+    pub(crate) no_verify: bool,
+    #[arg(long, value_enum, default_value = "text")]
+    pub(crate) format: Format,
+}
+
+/// Prove that compiled tables equal their source, over every address.
+///
+/// With a second file, that table is compared with the first file's rows. Without, each file is
+/// compiled in memory and compared; folders are searched for ELF files.
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArgs {
+    /// An ELF file and a compiled table, or ELF files and folders.
+    #[arg(required = true)]
+    pub(crate) paths: Vec<PathBuf>,
+    #[arg(long, value_enum, default_value = "text")]
+    pub(crate) format: Format,
+}
+
+/// Count what unwind tables hold and what their forms cost.
+#[derive(Debug, Args)]
+pub(crate) struct StatsArgs {
+    /// The ELF files.
+    #[arg(required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    #[arg(long, value_enum, default_value = "text")]
+    pub(crate) format: Format,
+}
+
+/// List or remove the compiled tables in the cache.
+#[derive(Debug, Args)]
+pub(crate) struct CacheArgs {
+    #[command(subcommand)]
+    pub(crate) action: CacheAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CacheAction {
+    /// List the tables, with size and age.
+    List {
+        #[arg(long, value_enum, default_value = "text")]
+        format: Format,
+    },
+    /// Remove all tables.
+    Clean,
+}
+
+/// Print a completion script for a shell.
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    pub(crate) shell: Shell,
+}
+
+/// Write the manual pages into a folder.
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
+    pub(crate) folder: PathBuf,
+}
+
+fn parse_address(text: &str) -> Result<u64, String> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    u64::from_str_radix(digits, 16)
+        .map_err(|_| format!("`{text}` is no address; write it in hexadecimal: 0x1234"))
+}

@@ -1,0 +1,62 @@
+//! One module per command.
+
+pub(crate) mod cache;
+pub(crate) mod compile;
+pub(crate) mod generate;
+pub(crate) mod show;
+pub(crate) mod stack;
+pub(crate) mod stats;
+pub(crate) mod verify;
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use unspool_module::ElfFile;
+use unspool_unwind::tables::{self, From, Reading};
+
+use crate::args::FromSection;
+use crate::output;
+
+impl FromSection {
+    fn lower(self) -> From {
+        match self {
+            FromSection::Auto => From::Auto,
+            FromSection::EhFrame => From::EhFrame,
+            FromSection::DebugFrame => From::DebugFrame,
+        }
+    }
+}
+
+/// Opens an ELF file.
+fn open(path: &Path) -> anyhow::Result<ElfFile> {
+    Ok(ElfFile::open(path)?)
+}
+
+/// Reads a file's unwind table and reports its bad entries.
+fn read(file: &ElfFile, from: FromSection) -> anyhow::Result<Reading> {
+    let reading = tables::read(file, from.lower())?;
+    report_problems(file, &reading);
+    Ok(reading)
+}
+
+/// Reports the bad entries of a file.
+fn report_problems(file: &ElfFile, reading: &Reading) {
+    for problem in reading.problems.iter().take(MAX_SHOWN) {
+        output::notice(&format_args!("{}: {problem}", file.path().display()));
+    }
+    let hidden = reading.problems.len().saturating_sub(MAX_SHOWN);
+    if hidden > 0 {
+        output::notice(&format_args!(
+            "{}: {hidden} more bad entries",
+            file.path().display()
+        ));
+    }
+}
+
+/// How many bad entries of a file are reported one by one.
+const MAX_SHOWN: usize = 20;
+
+/// Writes a file, with its name in the error.
+fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    std::fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
+}

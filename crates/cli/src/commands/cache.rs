@@ -1,0 +1,64 @@
+//! `unspool cache`.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use serde_json::json;
+use unspool_unwind::tables::Store;
+
+use crate::args::{CacheAction, CacheArgs, Format};
+use crate::output;
+
+pub(crate) fn run(args: &CacheArgs) -> anyhow::Result<ExitCode> {
+    let store = Store::from_environment();
+    match args.action {
+        CacheAction::List { format } => list(&store, format),
+        CacheAction::Clean => {
+            let (count, bytes) = store.clean()?;
+            writeln!(output::results(), "removed {count} tables, {bytes} bytes")?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn list(store: &Store, format: Format) -> anyhow::Result<ExitCode> {
+    let stored = store.list()?;
+    let total: u64 = stored.iter().map(|table| table.size).sum();
+    let age = |used: SystemTime| used.elapsed().unwrap_or_default().as_secs();
+    if format == Format::Json {
+        let tables: Vec<_> = stored
+            .iter()
+            .map(|table| {
+                json!({
+                    "path": table.path.to_string_lossy(),
+                    "bytes": table.size,
+                    "seconds_since_use": age(table.used),
+                })
+            })
+            .collect();
+        output::document("cache", json!({ "tables": tables, "bytes": total }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut out = output::results();
+    for table in &stored {
+        let name = table.path.file_name().unwrap_or_default().to_string_lossy();
+        writeln!(
+            out,
+            "{:>10} {:>6} h  {name}",
+            table.size,
+            age(table.used) / 3600
+        )?;
+    }
+    let folder = store
+        .cache_folder()
+        .map(|folder| folder.display().to_string());
+    writeln!(
+        out,
+        "{} tables, {total} bytes in {}",
+        stored.len(),
+        folder.unwrap_or_default()
+    )?;
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}

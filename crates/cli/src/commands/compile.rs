@@ -1,0 +1,160 @@
+//! `unspool compile`.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context as _, bail};
+use serde_json::{Value, json};
+use unspool_compact::{Comparison, Compiled, Encoded};
+use unspool_module::ElfFile;
+use unspool_unwind::tables::{self, From, Reading, Store};
+
+use crate::args::{CompileArgs, Format};
+use crate::output::{self, Failure};
+
+/// A compiled table, what it was made from, and the proof that the two are equal.
+pub(crate) struct Made {
+    pub(crate) reading: Reading,
+    pub(crate) encoded: Encoded,
+    pub(crate) comparison: Option<Comparison>,
+}
+
+/// Compiles a file's table; proves it unless told otherwise.
+pub(crate) fn make(file: &ElfFile, from: From, verify: bool) -> anyhow::Result<Made> {
+    let reading = tables::read(file, from)?;
+    let encoded = tables::compile(file, &reading.table)
+        .with_context(|| format!("{}", file.path().display()))?;
+    let comparison = if verify {
+        let compiled = Compiled::open(&encoded.bytes)?;
+        let comparison = tables::verify(file, &reading.table, &compiled);
+        if let Some(mismatch) = comparison.mismatches.first() {
+            bail!(
+                "{}: the compiled table differs from its source at {}: {}; this is a bug in \
+                 unspool, please report it",
+                file.path().display(),
+                mismatch.at,
+                mismatch.what,
+            );
+        }
+        Some(comparison)
+    } else {
+        None
+    };
+    Ok(Made {
+        reading,
+        encoded,
+        comparison,
+    })
+}
+
+pub(crate) fn run(args: &CompileArgs) -> anyhow::Result<ExitCode> {
+    if args.output.is_some() && args.files.len() > 1 {
+        bail!("--output takes one file; leave it out to compile several into the cache");
+    }
+    let store = Store::from_environment();
+    let mut status = 0;
+    let mut reports = Vec::new();
+    for path in &args.files {
+        match one(path, args, &store) {
+            Ok(report) => {
+                if report.bad_entries > 0 {
+                    status = status.max(Failure::FINDINGS);
+                }
+                reports.push(report);
+            }
+            Err(error) if args.files.len() == 1 => return Err(error),
+            Err(error) => {
+                output::error(&format_args!("{error:#}"));
+                status = Failure::COULD_NOT_RUN;
+            }
+        }
+    }
+    print(&reports, args.format)?;
+    Ok(ExitCode::from(status))
+}
+
+struct CompileReport {
+    file: PathBuf,
+    table: PathBuf,
+    bytes: usize,
+    source_bytes: u64,
+    rows: usize,
+    verified: Option<u64>,
+    bad_entries: usize,
+    seconds: f64,
+}
+
+fn one(path: &Path, args: &CompileArgs, store: &Store) -> anyhow::Result<CompileReport> {
+    let started = Instant::now();
+    let file = super::open(path)?;
+    let made = make(&file, args.from.lower(), !args.no_verify)?;
+    super::report_problems(&file, &made.reading);
+    let table = match &args.output {
+        Some(output) => {
+            super::write(output, &made.encoded.bytes)?;
+            output.clone()
+        }
+        None => store.keep(&file.content_key(), &made.encoded.bytes)?,
+    };
+    let source: u64 = made.reading.origins.iter().map(|origin| origin.size).sum();
+    Ok(CompileReport {
+        file: path.to_path_buf(),
+        table,
+        bytes: made.encoded.bytes.len(),
+        source_bytes: source + made.reading.hdr_size,
+        rows: made.reading.table.row_count(),
+        verified: made.comparison.map(|comparison| comparison.rows),
+        bad_entries: made.reading.problems.len(),
+        seconds: started.elapsed().as_secs_f64(),
+    })
+}
+
+fn print(reports: &[CompileReport], format: Format) -> anyhow::Result<()> {
+    if format == Format::Json {
+        let files: Vec<Value> = reports
+            .iter()
+            .map(|report| {
+                json!({
+                    "file": report.file.to_string_lossy(),
+                    "table": report.table.to_string_lossy(),
+                    "bytes": report.bytes,
+                    "source_bytes": report.source_bytes,
+                    "rows": report.rows,
+                    "rows_verified": report.verified,
+                    "bad_entries": report.bad_entries,
+                    "seconds": report.seconds,
+                })
+            })
+            .collect();
+        return Ok(output::document("compile", json!({ "files": files }))?);
+    }
+    let mut out = output::results();
+    for report in reports {
+        let share = 100.0 * as_f64(report.bytes as u64) / as_f64(report.source_bytes.max(1));
+        let proof = match report.verified {
+            Some(rows) => format!("{rows} rows verified, 0 differences"),
+            None => format!("{} rows, not verified", report.rows),
+        };
+        writeln!(
+            out,
+            "{}: {} bytes ({share:.0} % of the source), {proof}, {:.0} ms\n  {}",
+            report.file.display(),
+            report.bytes,
+            report.seconds * 1e3,
+            report.table.display(),
+        )?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// A count as a number to divide by; precise enough below 2^53.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "shares are shown with two digits"
+)]
+pub(crate) fn as_f64(count: u64) -> f64 {
+    count as f64
+}

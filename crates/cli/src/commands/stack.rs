@@ -1,0 +1,250 @@
+//! `unspool stack`.
+
+use std::ffi::OsString;
+use std::process::{Command, ExitCode, ExitStatus};
+use std::time::Duration;
+
+use unspool_ir::{Arch, Register};
+use unspool_unwind::core_file::Core;
+use unspool_unwind::files::CoreFiles;
+use unspool_unwind::process::{Event, Process, Snapshot, Thread, Traced};
+use unspool_unwind::space::{Keep, Space, Stack};
+use unspool_unwind::tables::{self, Store};
+
+use crate::args::{Format, StackArgs};
+use crate::output::{self, Failure};
+use crate::symbolize::{Detail, Symbolizer};
+
+mod json;
+mod text;
+
+/// What was looked at.
+enum Subject<'a> {
+    Process(u32),
+    Command(&'a [OsString], u32),
+    Core(&'a std::path::Path),
+}
+
+/// One thread and its stack; `None` if its registers are not known.
+struct ThreadStack<'a> {
+    thread: &'a Thread,
+    stack: Option<Stack>,
+}
+
+/// All that is reported of one process.
+struct Report<'a> {
+    subject: Subject<'a>,
+    snapshot: &'a dyn Snapshot,
+    space: &'a Space<'a>,
+    threads: Vec<ThreadStack<'a>>,
+    stopped: Option<Duration>,
+    symbolizer: &'a Symbolizer,
+}
+
+impl Report<'_> {
+    /// Whether every stack reaches its root without a guess.
+    fn is_reliable(&self) -> bool {
+        let reliable =
+            |thread: &ThreadStack<'_>| thread.stack.as_ref().is_some_and(Stack::is_reliable);
+        !self.threads.is_empty() && self.threads.iter().all(reliable)
+    }
+}
+
+pub(crate) fn run(args: &StackArgs) -> anyhow::Result<ExitCode> {
+    let store = Store::from_environment();
+    let detail = if args.no_lines {
+        Detail::Functions
+    } else {
+        Detail::Lines
+    };
+    let stacks = Stacks {
+        args,
+        store: &store,
+        symbolizer: Symbolizer::new(detail),
+    };
+    if let Some(core) = &args.core {
+        return stacks.core(core);
+    }
+    if !args.cmd.is_empty() {
+        return stacks.command();
+    }
+    stacks.processes()
+}
+
+/// What all ways to a stack share.
+struct Stacks<'a> {
+    args: &'a StackArgs,
+    store: &'a Store,
+    symbolizer: Symbolizer,
+}
+
+impl Stacks<'_> {
+    fn processes(&self) -> anyhow::Result<ExitCode> {
+        let mut status = 0;
+        for pid in &self.args.pids {
+            match self.process(*pid) {
+                Ok(true) => {}
+                Ok(false) => status = status.max(Failure::FINDINGS),
+                Err(error) if self.args.pids.len() == 1 => return Err(error),
+                Err(error) => {
+                    output::error(&format_args!("{error:#}"));
+                    status = Failure::COULD_NOT_RUN;
+                }
+            }
+        }
+        Ok(ExitCode::from(status))
+    }
+
+    /// Shows a running process; yields whether the result is what was asked for.
+    fn process(&self, pid: u32) -> anyhow::Result<bool> {
+        let process = Process::attach(pid)?;
+        process.prefetch_stacks(STACK_BYTES);
+        let space = Space::new(&process, &process, self.store);
+        let threads = self.walk(&process, &space);
+        // Names are looked up while the process runs again.
+        let stopped = process.resume();
+        let report = Report {
+            subject: Subject::Process(pid),
+            snapshot: &process,
+            space: &space,
+            threads,
+            stopped: Some(stopped),
+            symbolizer: &self.symbolizer,
+        };
+        self.finish(&report)
+    }
+
+    fn core(&self, path: &std::path::Path) -> anyhow::Result<ExitCode> {
+        let core = Core::open(path)?;
+        for problem in core.problems() {
+            output::notice(&format_args!("{}: {problem}", path.display()));
+        }
+        let files = CoreFiles::new(&core, self.args.exe.clone());
+        let space = Space::new(&core, &files, self.store);
+        let report = Report {
+            subject: Subject::Core(path),
+            snapshot: &core,
+            space: &space,
+            threads: self.walk(&core, &space),
+            stopped: None,
+            symbolizer: &self.symbolizer,
+        };
+        Ok(status(self.finish(&report)?))
+    }
+
+    /// Runs the command; shows its stacks if a signal is about to kill it.
+    fn command(&self) -> anyhow::Result<ExitCode> {
+        let [program, arguments @ ..] = self.args.cmd.as_slice() else {
+            anyhow::bail!("no command given");
+        };
+        let mut command = Command::new(program);
+        command.args(arguments);
+        let mut traced = Traced::spawn(command)?;
+        let pid = traced.pid();
+        loop {
+            match traced.run_until_fatal_signal()? {
+                Event::Exited(exit) => return Ok(pass_on(exit)),
+                Event::Fatal(process) => {
+                    let space = Space::new(&*process, &*process, self.store);
+                    let report = Report {
+                        subject: Subject::Command(&self.args.cmd, pid),
+                        snapshot: &*process,
+                        space: &space,
+                        threads: self.walk(&*process, &space),
+                        stopped: None,
+                        symbolizer: &self.symbolizer,
+                    };
+                    self.finish(&report)?;
+                }
+            }
+        }
+    }
+
+    fn walk<'s>(&self, snapshot: &'s dyn Snapshot, space: &Space<'_>) -> Vec<ThreadStack<'s>> {
+        let keep = if self.args.registers {
+            Keep::Registers
+        } else {
+            Keep::Frames
+        };
+        let walk = |thread| space.walk(thread, self.args.max_frames, keep);
+        snapshot
+            .threads()
+            .iter()
+            .map(|thread| ThreadStack {
+                thread,
+                stack: walk(thread),
+            })
+            .collect()
+    }
+
+    /// Prints a report and makes the tables that were missing; yields whether the stacks are
+    /// what was asked for.
+    fn finish(&self, report: &Report<'_>) -> anyhow::Result<bool> {
+        match self.args.format {
+            Format::Text => text::print(report)?,
+            Format::Json => json::print(report)?,
+        }
+        for notice in report.space.take_notices() {
+            output::notice(&notice);
+        }
+        self.compile_missing(report.space);
+        Ok(!self.args.reliable || report.is_reliable())
+    }
+
+    /// Compiles the tables that the walk had to do without, for the next time.
+    fn compile_missing(&self, space: &Space<'_>) {
+        for module in space.uncompiled() {
+            if module.file.path().as_os_str() == "[vdso]" {
+                continue;
+            }
+            let made = super::compile::make(&module.file, tables::From::Auto, true);
+            let kept = made.and_then(|made| {
+                Ok(self
+                    .store
+                    .keep(&module.file.content_key(), &made.encoded.bytes)?)
+            });
+            if let Err(error) = kept {
+                output::notice(&format_args!(
+                    "{}: no compiled table kept: {error:#}",
+                    module.file.path().display()
+                ));
+            }
+        }
+    }
+}
+
+/// How much of each stack is read at once, in bytes.
+const STACK_BYTES: u64 = 64 << 10;
+
+fn status(as_asked: bool) -> ExitCode {
+    if as_asked {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(Failure::FINDINGS)
+    }
+}
+
+/// The command's own status: its exit code, or 128 plus the signal that killed it.
+fn pass_on(status: ExitStatus) -> ExitCode {
+    use std::os::unix::process::ExitStatusExt as _;
+    let code = status.code().or(status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok())
+        .map_or(ExitCode::FAILURE, ExitCode::from)
+}
+
+/// The registers that `--registers` shows: the general ones, by number.
+fn shown_registers(arch: Arch) -> impl Iterator<Item = Register> {
+    let pc = arch.spec().pc;
+    (0..=pc.0)
+        .map(Register)
+        .filter(move |register| arch.register_name(*register).is_some())
+}
+
+/// Joins a command for display.
+fn display(command: &[OsString]) -> String {
+    command
+        .iter()
+        .map(|word| word.to_string_lossy())
+        .collect::<Vec<_>>()
+        .join(" ")
+}

@@ -1,0 +1,219 @@
+//! A report as text.
+
+use std::io::{self, Write};
+
+use unspool_ir::Registers;
+use unspool_ir::text::Name as RegisterName;
+use unspool_module::InlineFrame;
+use unspool_unwind::process::{Signal, Thread, ThreadState};
+use unspool_unwind::space::{Stack, WalkedFrame};
+
+use super::{Report, Subject, ThreadStack, display};
+use crate::output;
+use crate::symbolize::short_name;
+
+pub(super) fn print(report: &Report<'_>) -> io::Result<()> {
+    let mut out = output::results();
+    header(&mut out, report)?;
+    for thread in &report.threads {
+        writeln!(out)?;
+        print_thread(&mut out, report, thread)?;
+    }
+    out.flush()
+}
+
+fn header(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
+    let count = report.threads.len();
+    let threads = if count == 1 {
+        "1 thread".into()
+    } else {
+        format!("{count} threads")
+    };
+    match &report.subject {
+        Subject::Process(pid) => write!(out, "process {pid}: {threads}")?,
+        Subject::Command(command, pid) => {
+            write!(out, "process {pid} ({}): {threads}", display(command))?;
+        }
+        Subject::Core(path) => write!(out, "core {}: {threads}", path.display())?,
+    }
+    if let Some(stopped) = report.stopped {
+        write!(out, ", stopped for {:.2} ms", stopped.as_secs_f64() * 1e3)?;
+    }
+    writeln!(out)?;
+    match report.snapshot.signal() {
+        Some(signal) => writeln!(out, "{}", signal_text(signal)),
+        None => Ok(()),
+    }
+}
+
+fn signal_text(signal: &Signal) -> String {
+    let mut text = match signal.name() {
+        Some(name) => format!("signal {name}"),
+        None => format!("signal {}", signal.number),
+    };
+    if let Some(address) = signal.address {
+        text.push_str(&format!(" at address {address}"));
+    }
+    if let Some(sender) = signal.sender {
+        text.push_str(&format!(
+            ", sent by process {} (user {})",
+            sender.pid, sender.uid
+        ));
+    }
+    text.push_str(&format!(", in thread {}", signal.tid));
+    text
+}
+
+fn print_thread(
+    out: &mut impl Write,
+    report: &Report<'_>,
+    thread: &ThreadStack<'_>,
+) -> io::Result<()> {
+    let ThreadStack { thread, stack } = thread;
+    write!(out, "thread {}", thread.tid)?;
+    if let Some(name) = &thread.name {
+        write!(out, " \"{name}\"")?;
+    }
+    writeln!(out, "{}", state_text(thread))?;
+    let Some(stack) = stack else {
+        return match &thread.registers {
+            Err(error) => writeln!(out, "  no stack: {error}"),
+            Ok(_) => writeln!(out, "  no stack: the registers have no code address"),
+        };
+    };
+    for (number, frame) in stack.frames.iter().enumerate() {
+        print_frame(out, report, number, frame)?;
+    }
+    writeln!(out, "  {}", end_text(report, stack))
+}
+
+fn state_text(thread: &Thread) -> String {
+    match thread.state {
+        ThreadState::JobStopped => ", stopped by job control".into(),
+        ThreadState::Signalled(signal) => format!(", about to get signal {signal}"),
+        ThreadState::Exited => ", exited".into(),
+        ThreadState::NotStopped(state) => format!(", did not stop (state {state})"),
+        _ => thread
+            .syscall
+            .map_or_else(String::new, |n| format!(", in system call {n}")),
+    }
+}
+
+fn end_text(report: &Report<'_>, stack: &Stack) -> String {
+    let mut text = match (stack.end.is_root(), stack.is_reliable()) {
+        (true, true) => format!("complete: {}", stack.end),
+        (true, false) => format!("not reliable: {}, but frames were guessed", stack.end),
+        (false, _) => format!("incomplete: {}", stack.end),
+    };
+    let last = stack.frames.last();
+    if !stack.end.is_root()
+        && let Some(problem) = last.and_then(|last| report.space.problem(last.code.lookup()))
+    {
+        text.push_str(&format!(" ({problem})"));
+    }
+    text
+}
+
+fn print_frame(
+    out: &mut impl Write,
+    report: &Report<'_>,
+    number: usize,
+    frame: &WalkedFrame,
+) -> io::Result<()> {
+    let located = report.space.locate(frame.code);
+    let name = located.as_ref().map(|at| {
+        report
+            .symbolizer
+            .name(&at.module.file, at.lookup, at.address)
+    });
+    let name = name.unwrap_or_default();
+    if let Some((_, inlined)) = name.inlined.split_last() {
+        for inline in inlined {
+            let function = inline.function.as_deref().unwrap_or("??");
+            writeln!(
+                out,
+                "  {number:>3}  {:18}  {function} (inlined){}",
+                "",
+                place(inline)
+            )?;
+        }
+    }
+    write!(out, "  {number:>3}  {:#018x}  ", frame.code.address().0)?;
+    let outer = name.inlined.last();
+    match (
+        outer.and_then(|outer| outer.function.as_deref()),
+        &name.function,
+    ) {
+        (Some(function), Some((_, offset))) => write!(out, "{function}+{offset:#x}")?,
+        (Some(function), None) => write!(out, "{function}")?,
+        (None, Some((function, offset))) => write!(out, "{function}+{offset:#x}")?,
+        (None, None) => write!(out, "??")?,
+    }
+    if let Some(outer) = outer {
+        write!(out, "{}", place(outer))?;
+    }
+    if let Some(at) = &located {
+        write!(
+            out,
+            "  [{}+{:#x}]",
+            short_name(&at.module.name),
+            at.address.0
+        )?;
+    }
+    write!(out, "{}", how(frame))?;
+    writeln!(out)?;
+    match &frame.registers {
+        Some(registers) => print_registers(out, report, frame, registers),
+        None => Ok(()),
+    }
+}
+
+/// Where a frame is in the source.
+fn place(frame: &InlineFrame) -> String {
+    match (&frame.file, frame.line) {
+        (Some(file), Some(line)) => format!(" at {file}:{line}"),
+        (Some(file), None) => format!(" at {file}"),
+        _ => String::new(),
+    }
+}
+
+/// What is unusual about how a frame was found.
+fn how(frame: &WalkedFrame) -> String {
+    let Some(found) = frame.found else {
+        return String::new();
+    };
+    let mut text = String::new();
+    if found.signal_frame {
+        text.push_str("  <interrupted by a signal>");
+    }
+    if found.evidence.is_guess() {
+        text.push_str(&format!("  <guess: {}", found.evidence.name()));
+        if let Some(reason) = found.instead_of {
+            text.push_str(&format!("; {reason}"));
+        }
+        text.push('>');
+    }
+    text
+}
+
+fn print_registers(
+    out: &mut impl Write,
+    report: &Report<'_>,
+    frame: &WalkedFrame,
+    registers: &Registers,
+) -> io::Result<()> {
+    const INDENT: &str = "                           ";
+    let arch = report.snapshot.abi().arch;
+    match frame.cfa {
+        Some(cfa) => writeln!(out, "{INDENT}cfa    {:#018x}", cfa.0)?,
+        None => writeln!(out, "{INDENT}cfa    unknown")?,
+    }
+    for register in super::shown_registers(arch) {
+        let name = RegisterName(register, arch);
+        match registers.get(register) {
+            Some(value) => writeln!(out, "{INDENT}{name:<6} {value:#018x}")?,
+            None => writeln!(out, "{INDENT}{name:<6} unknown")?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,726 @@
+//! Where the semantics of the 2018 report (T. Bastian, "DWARF debugging data, compilation and
+//! optimization") gives another answer than the standard, or none: one small example for each
+//! place that `docs/semantics.md` lists.
+//!
+//! The report translates instructions to an intermediate language and that to C. [`model`] is
+//! both translations as they are written there. An [`Example`] holds the instructions of one
+//! entry and, as IR text, the rows that the standard says they make. Instructions are read by
+//! another crate: here they are a list that only the model evaluates.
+#![cfg(test)]
+#![cfg(feature = "alloc")] // text form and whole tables
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use unspool_ir::interpret::{Frame, StepError, step};
+use unspool_ir::memory::{Memory, Unreadable};
+use unspool_ir::{
+    Abi, Arch, CodeAddr, Endian, LoadBias, Registers, RuntimeAddr, Table, Vaddr, text,
+};
+
+use model::{ERROR_VALUE, Failure};
+
+/// The report's semantics.
+mod model {
+    use std::collections::BTreeMap;
+    use std::fmt::Write;
+
+    /// A call frame instruction with its operands, in the standard's words.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum Instruction {
+        SetLoc(u64),
+        AdvanceLoc(u64),
+        DefCfa(&'static str, i64),
+        DefCfaRegister(&'static str),
+        DefCfaOffset(i64),
+        DefCfaExpression(&'static str),
+        Undefined(&'static str),
+        SameValue(&'static str),
+        Offset(&'static str, i64),
+        ValOffset(&'static str, i64),
+        Register(&'static str, &'static str),
+        Expression(&'static str, &'static str),
+        ValExpression(&'static str, &'static str),
+        Restore(&'static str),
+        RememberState,
+        RestoreState,
+        Nop,
+    }
+
+    /// A value of the intermediate language. The CFA is a register among others.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum Value {
+        At(&'static str, i64),
+        Is(&'static str, i64),
+        Bottom,
+    }
+
+    /// Registers to values; what is not in the map is undefined.
+    pub(crate) type Row = BTreeMap<&'static str, Value>;
+
+    /// The rows of an entry with the address at which each begins.
+    pub(crate) type Rows = Vec<(u64, Row)>;
+
+    /// Why the report gives a list of instructions no meaning.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum Failure {
+        /// The definition is left open.
+        ToBeDefined(Instruction),
+        /// The instruction is left out.
+        NotImplemented(Instruction),
+        /// The definition yields a value where a list of rows is wanted.
+        NotRows(Value),
+        /// A pattern that must match does not.
+        Erroneous,
+    }
+
+    /// Instructions to rows.
+    pub(crate) fn rows(start: u64, instructions: &[Instruction]) -> Result<Rows, Failure> {
+        use Instruction as I;
+        let mut rows: Rows = vec![(start, Row::new())];
+        let mut stack: Vec<Row> = Vec::new();
+        for instruction in instructions {
+            let (at, row) = rows.last().cloned().unwrap_or_default();
+            let (register, value) = match *instruction {
+                I::SetLoc(to) => {
+                    rows.push((to, row));
+                    continue;
+                }
+                I::AdvanceLoc(delta) => {
+                    rows.push((at + delta, row));
+                    continue;
+                }
+                I::RememberState => {
+                    stack.push(row);
+                    continue;
+                }
+                I::RestoreState => {
+                    rows.pop();
+                    rows.push((at, stack.pop().ok_or(Failure::Erroneous)?));
+                    continue;
+                }
+                I::Nop => continue,
+                I::DefCfa(register, offset) => ("cfa", Value::Is(register, offset)),
+                I::DefCfaRegister(register) => ("cfa", Value::Is(register, cfa(&row)?.1)),
+                I::DefCfaOffset(offset) => ("cfa", Value::Is(cfa(&row)?.0, offset)),
+                I::Undefined(register) => (register, Value::Bottom),
+                I::SameValue(register) => return Err(Failure::NotRows(Value::Is(register, 0))),
+                I::Offset(register, offset) => (register, Value::At("cfa", offset)),
+                I::ValOffset(register, offset) => (register, Value::Is("cfa", offset)),
+                I::Register(register, model) => {
+                    let before = rows.len().checked_sub(2).and_then(|n| rows.get(n));
+                    let (_, before) = before.ok_or(Failure::Erroneous)?;
+                    (
+                        register,
+                        before.get(model).copied().unwrap_or(Value::Bottom),
+                    )
+                }
+                I::DefCfaExpression(_) | I::Expression(..) | I::ValExpression(..) => {
+                    return Err(Failure::ToBeDefined(*instruction));
+                }
+                I::Restore(_) => return Err(Failure::NotImplemented(*instruction)),
+            };
+            if let Some((_, row)) = rows.last_mut() {
+                row.insert(register, value);
+            }
+        }
+        Ok(rows)
+    }
+
+    /// The CFA of a row, which must be register + offset.
+    fn cfa(row: &Row) -> Result<(&'static str, i64), Failure> {
+        match row.get("cfa") {
+            Some(Value::Is(register, offset)) => Ok((*register, *offset)),
+            _ => Err(Failure::Erroneous),
+        }
+    }
+
+    /// What the C function stores where there is no value; the report leaves it open.
+    pub(crate) const ERROR_VALUE: u64 = 0xdead_dead;
+
+    /// Rows to C, run: what the function leaves in `new_ctx[register]` for `ip`.
+    ///
+    /// The function tests the rows in their order and takes the first whose start is not above
+    /// `ip`. Every value is computed from `old_ctx`.
+    pub(crate) fn run_c(
+        rows: &Rows,
+        ip: u64,
+        register: &str,
+        old_ctx: &BTreeMap<&str, u64>,
+        load: impl Fn(u64) -> u64,
+    ) -> u64 {
+        let old = |register: &str| old_ctx.get(register).copied().unwrap_or(ERROR_VALUE);
+        let Some((_, row)) = rows.iter().find(|(loc, _)| ip >= *loc) else {
+            return ERROR_VALUE;
+        };
+        match row.get(register).copied().unwrap_or(Value::Bottom) {
+            Value::Bottom => ERROR_VALUE,
+            Value::At(base, offset) => load(old(base).wrapping_add_signed(offset)),
+            Value::Is(base, offset) => old(base).wrapping_add_signed(offset),
+        }
+    }
+
+    /// A row as IR text, so that our interpreter can say what it would mean.
+    pub(crate) fn text(row: &Row) -> String {
+        let mut out = String::new();
+        for (register, value) in row {
+            let space = if out.is_empty() { "" } else { "  " };
+            let value = match value {
+                Value::Bottom => "undefined".to_owned(),
+                Value::At(base, offset) => format!("[{base}{offset:+}]"),
+                Value::Is(base, 0) if *register != "cfa" => (*base).to_owned(),
+                Value::Is(base, offset) => format!("{base}{offset:+}"),
+            };
+            let _ = write!(out, "{space}{register}={value}");
+        }
+        out
+    }
+}
+
+use model::Instruction::{self, *};
+
+/// The state in which every example is asked. `cfa` is what the report's context holds from
+/// the step before: the CFA of the frame that was called from here.
+const REGISTERS: [(&str, u64); 8] = [
+    ("cfa", 0x6ff0),
+    ("rbx", 0xb),
+    ("rcx", 0xc),
+    ("rdi", 0x40_5678),
+    ("rbp", 0x7100),
+    ("rsp", 0x7000),
+    ("r12", 0x12),
+    ("ra", 0x40_100c),
+];
+
+/// A word of memory: at the top of the stack a return address, elsewhere its own address.
+fn word_at(addr: u64) -> u64 {
+    if addr == 0x7000 { 0x40_1234 } else { addr }
+}
+
+struct Words;
+
+impl Memory for Words {
+    fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
+        for (slot, byte) in into.iter_mut().zip(word_at(addr.0).to_le_bytes()) {
+            *slot = byte;
+        }
+        Ok(())
+    }
+}
+
+/// One entry: its instructions (the CIE's first), and its rows according to the standard.
+struct Example {
+    start: u64,
+    end: u64,
+    instructions: &'static [Instruction],
+    /// The rows as IR text. Empty: the instructions are in error and the entry has none.
+    rows: &'static str,
+}
+
+impl Example {
+    /// Our table of the entry.
+    fn table(&self) -> Table {
+        table(self.start, self.end, self.rows)
+    }
+
+    /// The report's rows, or why there are none.
+    fn report(&self) -> Result<model::Rows, Failure> {
+        model::rows(self.start, self.instructions)
+    }
+
+    /// What the report's C function answers.
+    fn report_c(&self, ip: u64, asked: &[&str]) -> String {
+        let rows = self.report().unwrap();
+        let old_ctx: BTreeMap<&str, u64> = REGISTERS.into();
+        let of = |register: &str| model::run_c(&rows, ip, register, &old_ctx, word_at);
+        show(asked, |register| format!("{:#x}", of(register)))
+    }
+
+    /// What the report's row for `pc` would mean, read as leniently as possible: the last row
+    /// that begins at or before `pc` counts, and our interpreter evaluates it.
+    fn report_row(&self, pc: u64, asked: &[&str]) -> String {
+        let rows = self.report().unwrap();
+        let (start, row) = rows.iter().rfind(|(start, _)| *start <= pc).unwrap();
+        let row = format!("{start:#x}  {}", model::text(row));
+        answer(&table(*start, u64::MAX, &row), pc, asked)
+    }
+
+    /// What is right.
+    fn ours(&self, pc: u64, asked: &[&str]) -> String {
+        answer(&self.table(), pc, asked)
+    }
+}
+
+fn table(start: u64, end: u64, rows: &str) -> Table {
+    let rows: String = rows
+        .lines()
+        .map(|row| format!("  {}\n", row.trim()))
+        .collect();
+    text::parse(&format!(
+        "arch x86-64 little\nfn {start:#x}..{end:#x}\n{rows}"
+    ))
+    .unwrap()
+}
+
+/// The caller's registers by our interpreter.
+fn answer(table: &Table, pc: u64, asked: &[&str]) -> String {
+    let Some(span) = table
+        .spans()
+        .find(|s| s.start <= Vaddr(pc) && Vaddr(pc) < s.end)
+    else {
+        return "no row".to_owned();
+    };
+    let row = table.row(span.row).unwrap();
+    let mut registers = Registers::new();
+    for (name, value) in REGISTERS {
+        if let Some(register) = Arch::X86_64.register_named(name) {
+            registers.set(register, value);
+        }
+    }
+    let frame = Frame {
+        abi: Abi {
+            arch: Arch::X86_64,
+            endian: Endian::Little,
+        },
+        registers: &registers,
+        memory: &Words,
+        bias: LoadBias(0),
+        pac_mask: 0,
+    };
+    let caller = match step(&row, &frame) {
+        Ok(caller) => caller,
+        Err(StepError::NoReturnAddress) => return "no return address".to_owned(),
+        Err(error) => return error.to_string(),
+    };
+    show(asked, |name| match (name, caller.return_address) {
+        ("cfa", _) => caller.cfa.to_string(),
+        ("ra", None) => "outermost".to_owned(),
+        ("ra", Some(addr)) => addr.to_string(),
+        _ => {
+            let value = caller
+                .registers
+                .get(Arch::X86_64.register_named(name).unwrap());
+            value.map_or("lost".to_owned(), |value| format!("{value:#x}"))
+        }
+    })
+}
+
+fn show(asked: &[&str], value: impl Fn(&str) -> String) -> String {
+    let mut out = String::new();
+    for name in asked {
+        let space = if out.is_empty() { "" } else { " " };
+        write!(out, "{space}{name}={}", value(name)).unwrap();
+    }
+    out
+}
+
+/// The report's answer and ours, which must be as stated and must not be the same.
+fn check(report: &str, ours: &str, expected_report: &str, expected_ours: &str) {
+    assert_eq!(report, expected_report, "the report's");
+    assert_eq!(ours, expected_ours, "ours");
+    assert_ne!(report, ours);
+}
+
+#[test]
+fn restore_takes_the_rule_of_the_cie_or_leaves_none() {
+    let example = Example {
+        start: 0x10,
+        end: 0x20,
+        instructions: &[
+            DefCfa("rsp", 8),
+            Offset("ra", -8),
+            Offset("rbx", -24),
+            // the FDE's
+            AdvanceLoc(2),
+            Undefined("rbx"),
+            Offset("rbp", -16),
+            AdvanceLoc(2),
+            Restore("rbx"),
+            Restore("rbp"),
+        ],
+        rows: "0x10  cfa=rsp+8  ra=[cfa-8]  rbx=[cfa-24]
+               0x12  cfa=rsp+8  ra=[cfa-8]  rbx=undefined  rbp=[cfa-16]
+               0x14  cfa=rsp+8  ra=[cfa-8]  rbx=[cfa-24]",
+    };
+    assert_eq!(
+        example.report(),
+        Err(Failure::NotImplemented(Restore("rbx")))
+    );
+    assert_eq!(example.ours(0x12, &["rbx", "rbp"]), "rbx=lost rbp=0x6ff8");
+    assert_eq!(example.ours(0x14, &["rbx", "rbp"]), "rbx=0x6ff0 rbp=0x7100");
+}
+
+#[test]
+fn expressions_have_values() {
+    // The CFA of a lazily bound procedure linkage table: one word higher after the push.
+    let plt = Example {
+        start: 0x40_1000,
+        end: 0x40_1020,
+        instructions: &[
+            DefCfa("rsp", 8),
+            Offset("ra", -8),
+            DefCfaExpression("breg7 8; breg16 0; lit15; and; lit11; ge; lit3; shl; plus"),
+        ],
+        rows: "0x401000  cfa={breg7 8; breg16 0; lit15; and; lit11; ge; lit3; shl; plus}  \
+               ra=[cfa-8]",
+    };
+    assert!(matches!(
+        plt.report(),
+        Err(Failure::ToBeDefined(DefCfaExpression(_)))
+    ));
+    assert_eq!(plt.ours(0x40_100c, &["cfa"]), "cfa=0x7010");
+    // A signal trampoline: registers are where the kernel's frame says.
+    for (instructions, rows, ours) in [
+        (
+            &[
+                DefCfa("rsp", 8),
+                Offset("ra", -8),
+                Expression("rbx", "breg7 128"),
+            ],
+            "0x10  cfa=rsp+8  ra=[cfa-8]  rbx=[{breg7 128}]",
+            "rbx=0x7080",
+        ),
+        (
+            &[
+                DefCfa("rsp", 8),
+                Offset("ra", -8),
+                ValExpression("rbx", "breg6 16"),
+            ],
+            "0x10  cfa=rsp+8  ra=[cfa-8]  rbx={breg6 16}",
+            "rbx=0x7110",
+        ),
+    ] {
+        let example = Example {
+            start: 0x10,
+            end: 0x20,
+            instructions,
+            rows,
+        };
+        assert_eq!(example.report(), Err(Failure::ToBeDefined(instructions[2])));
+        assert_eq!(example.ours(0x10, &["rbx"]), ours);
+    }
+}
+
+#[test]
+fn register_means_the_value_in_this_frame() {
+    // The model register's own rule in the row before is beside the point.
+    let example = Example {
+        start: 0x10,
+        end: 0x20,
+        instructions: &[
+            DefCfa("rsp", 8),
+            Offset("ra", -8),
+            Offset("rbx", -16),
+            AdvanceLoc(4),
+            Register("r12", "rbx"),
+        ],
+        rows: "0x10  cfa=rsp+8  ra=[cfa-8]  rbx=[cfa-16]
+               0x14  cfa=rsp+8  ra=[cfa-8]  rbx=[cfa-16]  r12=rbx",
+    };
+    let rows = example.report().unwrap();
+    assert_eq!(
+        model::text(&rows[1].1),
+        "cfa=rsp+8  r12=[cfa-16]  ra=[cfa-8]  rbx=[cfa-16]"
+    );
+    check(
+        &example.report_row(0x14, &["rbx", "r12"]),
+        &example.ours(0x14, &["rbx", "r12"]),
+        "rbx=0x6ff8 r12=0x6ff8",
+        "rbx=0x6ff8 r12=0xb",
+    );
+    // glibc's vfork: a model register without a rule loses the return address.
+    let vfork = Example {
+        start: 0x10,
+        end: 0x20,
+        instructions: &[
+            DefCfa("rsp", 8),
+            Offset("ra", -8),
+            AdvanceLoc(1),
+            DefCfaOffset(0),
+            Register("ra", "rdi"),
+        ],
+        rows: "0x10  cfa=rsp+8  ra=[cfa-8]
+               0x11  cfa=rsp+0  ra=rdi",
+    };
+    check(
+        &vfork.report_row(0x11, &["ra"]),
+        &vfork.ours(0x11, &["ra"]),
+        "ra=outermost",
+        "ra=0x405678",
+    );
+    // In an entry's first row there is no row before.
+    let first = Example {
+        instructions: &[DefCfa("rsp", 0), Register("ra", "rdi")],
+        rows: "0x10  cfa=rsp+0  ra=rdi",
+        ..vfork
+    };
+    assert_eq!(first.report(), Err(Failure::Erroneous));
+    assert_eq!(first.ours(0x10, &["ra"]), "ra=0x405678");
+}
+
+#[test]
+fn same_value_does_not_end_the_entry() {
+    let example = Example {
+        start: 0x10,
+        end: 0x20,
+        instructions: &[
+            DefCfa("rsp", 8),
+            Offset("ra", -8),
+            SameValue("rbx"),
+            AdvanceLoc(4),
+            DefCfaOffset(16),
+        ],
+        rows: "0x10  cfa=rsp+8  ra=[cfa-8]  rbx=same
+               0x14  cfa=rsp+16  ra=[cfa-8]  rbx=same",
+    };
+    assert_eq!(
+        example.report(),
+        Err(Failure::NotRows(model::Value::Is("rbx", 0)))
+    );
+    assert_eq!(example.ours(0x14, &["cfa", "rbx"]), "cfa=0x7010 rbx=0xb");
+}
+
+#[test]
+fn the_last_row_that_begins_at_or_before_the_pc_counts() {
+    let example = Example {
+        start: 0x10,
+        end: 0x20,
+        instructions: &[
+            DefCfa("rsp", 8),
+            Offset("ra", -8),
+            AdvanceLoc(1),
+            DefCfaOffset(16),
+        ],
+        rows: "0x10  cfa=rsp+8  ra=[cfa-8]
+               0x11  cfa=rsp+16  ra=[cfa-8]",
+    };
+    check(
+        &example.report_c(0x18, &["cfa"]),
+        &example.ours(0x18, &["cfa"]),
+        "cfa=0x7008",
+        "cfa=0x7010",
+    );
+    // Rows at the same address: the first has no address left to hold at.
+    let twice = Example {
+        instructions: &[
+            DefCfa("rsp", 8),
+            Offset("ra", -8),
+            SetLoc(0x10),
+            DefCfaOffset(16),
+            Nop,
+        ],
+        rows: "0x10  cfa=rsp+16  ra=[cfa-8]",
+        ..example
+    };
+    check(
+        &twice.report_c(0x10, &["cfa"]),
+        &twice.ours(0x10, &["cfa"]),
+        "cfa=0x7008",
+        "cfa=0x7010",
+    );
+}
+
+#[test]
+fn an_entry_ends() {
+    let example = Example {
+        start: 0x10,
+        end: 0x20,
+        instructions: &[DefCfa("rsp", 8), Offset("ra", -8)],
+        rows: "0x10  cfa=rsp+8  ra=[cfa-8]",
+    };
+    check(
+        &example.report_c(0x20, &["cfa"]),
+        &example.ours(0x20, &["cfa"]),
+        "cfa=0x7008",
+        "no row",
+    );
+    // A row at the end of the entry holds nowhere.
+    let beyond = Example {
+        instructions: &[
+            DefCfa("rsp", 8),
+            Offset("ra", -8),
+            AdvanceLoc(0x10),
+            DefCfaOffset(16),
+        ],
+        ..example
+    };
+    assert_eq!(beyond.report().unwrap().len(), 2);
+    assert_eq!(beyond.ours(0x20, &["cfa"]), "no row");
+}
+
+#[test]
+fn the_cfa_is_computed_before_what_is_based_on_it() {
+    let example = Example {
+        start: 0x10,
+        end: 0x20,
+        instructions: &[DefCfa("rsp", 8), Offset("ra", -8), ValOffset("r12", -16)],
+        rows: "0x10  cfa=rsp+8  ra=[cfa-8]  r12=cfa-16",
+    };
+    // The report's rules are based on the CFA of the step before.
+    check(
+        &example.report_c(0x10, &["cfa", "ra", "r12"]),
+        &example.ours(0x10, &["cfa", "ra", "r12"]),
+        "cfa=0x7008 ra=0x6fe8 r12=0x6fe0",
+        "cfa=0x7008 ra=0x401234 r12=0x6ff8",
+    );
+}
+
+#[test]
+fn an_undefined_return_address_is_no_error() {
+    let example = Example {
+        start: 0x10,
+        end: 0x20,
+        instructions: &[DefCfa("rsp", 8), Undefined("ra")],
+        rows: "0x10  cfa=rsp+8  ra=undefined",
+    };
+    let error = format!("ra={ERROR_VALUE:#x}");
+    check(
+        &example.report_c(0x10, &["ra"]),
+        &example.ours(0x10, &["ra"]),
+        &error,
+        "ra=outermost",
+    );
+    // The report cannot tell it from an address without a row; we can.
+    assert_eq!(example.report_c(0xf, &["ra"]), error);
+    assert_eq!(example.ours(0xf, &["ra"]), "no row");
+    // Nor from a row that says nothing about the return address.
+    let silent = Example {
+        instructions: &[DefCfa("rsp", 8)],
+        rows: "0x10  cfa=rsp+8",
+        ..example
+    };
+    assert_eq!(silent.report_c(0x10, &["ra"]), error);
+    assert_eq!(silent.ours(0x10, &["ra"]), "no return address");
+}
+
+#[test]
+fn registers_without_a_rule_follow_the_abi() {
+    let example = Example {
+        start: 0x10,
+        end: 0x20,
+        instructions: &[DefCfa("rsp", 8), Offset("ra", -8)],
+        rows: "0x10  cfa=rsp+8  ra=[cfa-8]",
+    };
+    check(
+        &example.report_c(0x10, &["rbx", "rcx", "rsp"]),
+        &example.ours(0x10, &["rbx", "rcx", "rsp"]),
+        "rbx=0xdeaddead rcx=0xdeaddead rsp=0xdeaddead",
+        "rbx=0xb rcx=lost rsp=0x7008",
+    );
+}
+
+#[test]
+fn a_return_address_is_looked_up_at_the_call() {
+    // The call is the last instruction before 0x14, where the row changes.
+    let example = Example {
+        start: 0x10,
+        end: 0x20,
+        instructions: &[
+            DefCfa("rsp", 8),
+            Offset("ra", -8),
+            AdvanceLoc(4),
+            DefCfaOffset(16),
+        ],
+        rows: "0x10  cfa=rsp+8  ra=[cfa-8]
+               0x14  cfa=rsp+16  ra=[cfa-8]",
+    };
+    let after_call = CodeAddr::Return(RuntimeAddr(0x14));
+    check(
+        &example.report_row(after_call.address().0, &["cfa"]),
+        &example.ours(after_call.lookup().0, &["cfa"]),
+        "cfa=0x7010",
+        "cfa=0x7008",
+    );
+}
+
+#[test]
+fn a_cfa_that_is_no_register_and_offset_has_no_part_to_change() {
+    // Both call it an error. The standard's reader drops this entry, and says so; the report
+    // gives the list of instructions no meaning at all, and no other entry is mentioned.
+    for instructions in [
+        &[DefCfaOffset(16)][..],
+        &[DefCfaRegister("rbp")],
+        &[Undefined("rbx"), DefCfaRegister("rbp")],
+    ] {
+        let example = Example {
+            start: 0x10,
+            end: 0x20,
+            instructions,
+            rows: "",
+        };
+        assert_eq!(example.report(), Err(Failure::Erroneous));
+    }
+    // After an expression the report does not come this far.
+    let after_expression = Example {
+        start: 0x10,
+        end: 0x20,
+        instructions: &[
+            DefCfa("rsp", 8),
+            DefCfaExpression("breg6 16"),
+            DefCfaOffset(16),
+        ],
+        rows: "",
+    };
+    assert_eq!(
+        after_expression.report(),
+        Err(Failure::ToBeDefined(DefCfaExpression("breg6 16")))
+    );
+    // With a register again, all is well.
+    let again = Example {
+        start: 0x10,
+        end: 0x20,
+        instructions: &[
+            DefCfaExpression("breg6 16"),
+            Offset("ra", -8),
+            AdvanceLoc(1),
+            DefCfa("rsp", 16),
+            DefCfaOffset(8),
+        ],
+        rows: "0x10  cfa={breg6 16}  ra=[cfa-8]
+               0x11  cfa=rsp+8  ra=[cfa-8]",
+    };
+    assert_eq!(again.report(), after_expression.report());
+    assert_eq!(again.ours(0x10, &["cfa"]), "cfa=0x7110");
+    assert_eq!(again.ours(0x11, &["cfa"]), "cfa=0x7008");
+}
+
+#[test]
+fn a_remembered_state_holds_the_cfa() {
+    // Here the report is right, because the CFA is a register of its rows; the standard's
+    // sentence names registers only. An early return, then the rest of the function:
+    let example = Example {
+        start: 0x10,
+        end: 0x20,
+        instructions: &[
+            DefCfa("rsp", 8),
+            Offset("ra", -8),
+            AdvanceLoc(1),
+            DefCfaOffset(16),
+            Offset("rbp", -16),
+            AdvanceLoc(4),
+            RememberState,
+            DefCfaOffset(8),
+            AdvanceLoc(1),
+            RestoreState,
+        ],
+        rows: "0x10  cfa=rsp+8   ra=[cfa-8]
+               0x11  cfa=rsp+16  ra=[cfa-8]  rbp=[cfa-16]
+               0x15  cfa=rsp+8   ra=[cfa-8]  rbp=[cfa-16]
+               0x16  cfa=rsp+16  ra=[cfa-8]  rbp=[cfa-16]",
+    };
+    for pc in [0x10, 0x11, 0x15, 0x16] {
+        let asked = ["cfa", "ra", "rbp"];
+        assert_eq!(
+            example.report_row(pc, &asked),
+            example.ours(pc, &asked),
+            "{pc:#x}"
+        );
+    }
+    let by_the_letter = table(0x16, 0x20, "0x16  cfa=rsp+8  ra=[cfa-8]  rbp=[cfa-16]");
+    check(
+        &answer(&by_the_letter, 0x16, &["cfa"]),
+        &example.ours(0x16, &["cfa"]),
+        "cfa=0x7008",
+        "cfa=0x7010",
+    );
+}

@@ -1,0 +1,114 @@
+//! What identifies the contents of a file: its build ID, or a hash where it has none.
+
+use std::fmt;
+
+/// A GNU build ID: 1 to 64 bytes that the linker derived from the contents of the file.
+///
+/// Printed as lower-case hexadecimal digits. Does not allocate.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BuildId {
+    // The bytes after `length` are zero, so the derived comparisons hold.
+    bytes: [u8; BuildId::MAX],
+    length: u8,
+}
+
+impl BuildId {
+    /// The most bytes that a build ID may have. Linkers write 8, 16, 20 or 32.
+    pub const MAX: usize = 64;
+
+    /// A build ID of these bytes; `None` if there are none or more than [`BuildId::MAX`].
+    #[must_use]
+    pub fn new(bytes: &[u8]) -> Option<BuildId> {
+        let length = u8::try_from(bytes.len()).ok()?;
+        let mut id = BuildId {
+            bytes: [0; BuildId::MAX],
+            length,
+        };
+        id.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        (length > 0).then_some(id)
+    }
+
+    /// A build ID from an even number of hexadecimal digits, as printed by `readelf -n`.
+    #[must_use]
+    pub fn from_hex(digits: &str) -> Option<BuildId> {
+        let mut bytes = Vec::new();
+        for pair in digits.as_bytes().chunks(2) {
+            let [high, low] = pair else { return None };
+            let high = char::from(*high).to_digit(16)?;
+            let low = char::from(*low).to_digit(16)?;
+            bytes.push(u8::try_from(high * 16 + low).ok()?);
+        }
+        BuildId::new(&bytes)
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes
+            .get(..usize::from(self.length))
+            .unwrap_or_default()
+    }
+}
+
+impl fmt::Display for BuildId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        hex(f, self.as_bytes())
+    }
+}
+
+impl fmt::Debug for BuildId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BuildId({self})")
+    }
+}
+
+fn hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
+    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+}
+
+/// A name for the contents of a file, to key caches by.
+///
+/// Printed as the build ID's digits, or as `sha256-` and 40 digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ContentKey {
+    /// The build ID that the file carries.
+    BuildId(BuildId),
+    /// The file has no build ID: the first 20 bytes of the SHA-256 of all its bytes.
+    Hash([u8; 20]),
+}
+
+impl fmt::Display for ContentKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ContentKey::BuildId(id) => write!(f, "{id}"),
+            ContentKey::Hash(bytes) => {
+                f.write_str("sha256-")?;
+                hex(f, bytes)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hex_round_trips_and_order_is_that_of_the_bytes() {
+        let id = BuildId::from_hex("00ff10").unwrap();
+        assert_eq!(id.to_string(), "00ff10");
+        assert_eq!(id.as_bytes(), [0, 0xff, 0x10]);
+        assert!(BuildId::from_hex("00ff").unwrap() < id);
+        assert!(BuildId::from_hex("0100").unwrap() > id);
+        assert_ne!(BuildId::new(&[1]), BuildId::new(&[1, 0]));
+    }
+
+    #[test]
+    fn what_is_no_build_id() {
+        for bad in ["", "0", "0g", "é0"] {
+            assert_eq!(BuildId::from_hex(bad), None, "{bad}");
+        }
+        assert_eq!(BuildId::new(&[7; 65]), None);
+        assert!(BuildId::new(&[7; 64]).is_some());
+    }
+}

@@ -1,0 +1,243 @@
+//! Separate debug files: where distributions put what they strip.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use crate::build_id::BuildId;
+use crate::elf::{ElfFile, until_nul};
+use crate::error::ModuleError;
+
+const DEBUG_DIRECTORY: &str = "usr/lib/debug";
+
+/// Where separate debug files are looked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SearchRoots {
+    /// File system roots, each with its `usr/lib/debug`: `/`, or the root of a container.
+    pub roots: Vec<PathBuf>,
+    /// A directory of files named `<build ID>/debuginfo`, as debuginfod clients keep it.
+    pub debuginfod_cache: Option<PathBuf>,
+}
+
+impl Default for SearchRoots {
+    /// The root of this system only.
+    fn default() -> Self {
+        SearchRoots {
+            roots: vec![PathBuf::from("/")],
+            debuginfod_cache: None,
+        }
+    }
+}
+
+/// The separate debug files of one module.
+#[derive(Debug, Clone, Default)]
+pub struct DebugFiles {
+    /// What was stripped from the module: the symbol table and the debug information.
+    pub debug: Option<Arc<ElfFile>>,
+    /// What several debug files share (`.gnu_debugaltlink`, as `dwz` makes it).
+    pub supplementary: Option<Arc<ElfFile>>,
+    /// Files that were found under the right name but are not the right ones, or are broken.
+    pub rejected: Vec<ModuleError>,
+}
+
+impl DebugFiles {
+    /// Looks for the separate debug files of `file`, unless it has debug information itself:
+    /// by build ID in each root's `/usr/lib/debug/.build-id`, then in the debuginfod cache, then
+    /// by the name in `.gnu_debuglink` beside the file, in `.debug` beside it, and under each
+    /// root's `/usr/lib/debug`.
+    ///
+    /// A file is taken if its build ID is the same; where one of the two has none, if its
+    /// CRC-32 is that in `.gnu_debuglink`, which reads all of it. Nothing is downloaded.
+    #[must_use]
+    pub fn locate(file: &ElfFile, roots: &SearchRoots) -> DebugFiles {
+        let mut found = DebugFiles::default();
+        if !has_debug_info(file) {
+            found.debug = found.first_of(&by_build_id(file, roots), &Check::of_build_id(file));
+            if let (None, Some(link)) = (&found.debug, DebugLink::of(file)) {
+                let check = Check {
+                    build_id: file.build_id(),
+                    checksum: Some(link.checksum),
+                };
+                found.debug = found.first_of(&link.candidates(file, roots), &check);
+            }
+        }
+        let debug = found.debug.clone();
+        if let Some(link) = AltLink::of(debug.as_deref().unwrap_or(file)) {
+            let candidates = link.candidates(debug.as_deref().unwrap_or(file), roots);
+            let check = Check {
+                build_id: Some(link.build_id),
+                checksum: None,
+            };
+            found.supplementary = found.first_of(&candidates, &check);
+        }
+        found
+    }
+
+    /// The first file that exists and passes; those that do not pass are remembered.
+    fn first_of(&mut self, candidates: &[PathBuf], check: &Check) -> Option<Arc<ElfFile>> {
+        for path in candidates.iter().filter(|path| path.exists()) {
+            match ElfFile::open(path).and_then(|file| check.pass(file)) {
+                Ok(file) => return Some(Arc::new(file)),
+                Err(error) => self.rejected.push(error),
+            }
+        }
+        None
+    }
+}
+
+fn has_debug_info(file: &ElfFile) -> bool {
+    file.indices_named(".debug_info").next().is_some()
+}
+
+/// What a debug file must have.
+struct Check {
+    build_id: Option<BuildId>,
+    checksum: Option<u32>,
+}
+
+impl Check {
+    fn of_build_id(file: &ElfFile) -> Check {
+        Check {
+            build_id: file.build_id(),
+            checksum: None,
+        }
+    }
+
+    fn pass(&self, file: ElfFile) -> Result<ElfFile, ModuleError> {
+        if let (Some(expected), Some(found)) = (self.build_id, file.build_id()) {
+            let file_path = || file.path().to_path_buf();
+            return match expected == found {
+                true => Ok(file),
+                false => Err(ModuleError::WrongBuild {
+                    file: file_path(),
+                    expected: Box::new(expected),
+                    found: Box::new(found),
+                }),
+            };
+        }
+        let Some(expected) = self.checksum else {
+            return Ok(file);
+        };
+        let found = crc32fast::hash(file.bytes());
+        match expected == found {
+            true => Ok(file),
+            false => Err(ModuleError::WrongChecksum {
+                file: file.path().to_path_buf(),
+                expected,
+                found,
+            }),
+        }
+    }
+}
+
+fn by_build_id(file: &ElfFile, roots: &SearchRoots) -> Vec<PathBuf> {
+    let Some(id) = file.build_id() else {
+        return Vec::new();
+    };
+    let mut paths = in_build_id_directories(id, roots);
+    let cached = |cache: &PathBuf| cache.join(id.to_string()).join("debuginfo");
+    paths.extend(roots.debuginfod_cache.iter().map(cached));
+    paths
+}
+
+/// `/usr/lib/debug/.build-id/ab/cdef….debug` under each root.
+fn in_build_id_directories(id: BuildId, roots: &SearchRoots) -> Vec<PathBuf> {
+    let digits = id.to_string();
+    let Some((first, rest)) = digits.split_at_checked(2) else {
+        return Vec::new();
+    };
+    let name = format!(".build-id/{first}/{rest}.debug");
+    roots
+        .roots
+        .iter()
+        .map(|root| root.join(DEBUG_DIRECTORY).join(&name))
+        .collect()
+}
+
+/// The directory that a file is in, without symbolic links if it exists.
+fn directory_of(file: &ElfFile) -> PathBuf {
+    let path = fs::canonicalize(file.path()).unwrap_or_else(|_| file.path().to_path_buf());
+    path.parent().map_or_else(PathBuf::new, Path::to_path_buf)
+}
+
+/// The path without what makes it absolute.
+fn relative(path: &Path) -> PathBuf {
+    path.components()
+        .filter(|part| matches!(part, Component::Normal(_)))
+        .collect()
+}
+
+/// `.gnu_debuglink`: a file name, padding to 4 bytes, and the CRC-32 of the file.
+struct DebugLink {
+    name: PathBuf,
+    checksum: u32,
+}
+
+impl DebugLink {
+    fn of(file: &ElfFile) -> Option<DebugLink> {
+        let data = file.section_named(".gnu_debuglink").ok()??.data;
+        let name = until_nul(data);
+        let at = (name.len() + 1).next_multiple_of(4);
+        let checksum = data.get(at..)?.first_chunk()?;
+        // A name only: a path in it could lead anywhere.
+        let plain = !name.is_empty() && !name.contains(&b'/') && name != b"." && name != b"..";
+        plain.then(|| DebugLink {
+            name: PathBuf::from(OsStr::from_bytes(name)),
+            checksum: match file.is_little_endian() {
+                true => u32::from_le_bytes(*checksum),
+                false => u32::from_be_bytes(*checksum),
+            },
+        })
+    }
+
+    fn candidates(&self, file: &ElfFile, roots: &SearchRoots) -> Vec<PathBuf> {
+        let directory = directory_of(file);
+        let mut paths = vec![
+            directory.join(&self.name),
+            directory.join(".debug").join(&self.name),
+        ];
+        for root in &roots.roots {
+            let inside = directory.strip_prefix(root).unwrap_or(&directory);
+            let debug = root.join(DEBUG_DIRECTORY).join(relative(inside));
+            paths.push(debug.join(&self.name));
+        }
+        let itself = fs::canonicalize(file.path()).ok();
+        paths.retain(|path| itself.is_none() || fs::canonicalize(path).ok() != itself);
+        paths
+    }
+}
+
+/// `.gnu_debugaltlink`: a path, and the build ID of the file.
+struct AltLink {
+    path: PathBuf,
+    build_id: BuildId,
+}
+
+impl AltLink {
+    fn of(file: &ElfFile) -> Option<AltLink> {
+        let data = file.section_named(".gnu_debugaltlink").ok()??.data;
+        let path = until_nul(data);
+        let build_id = BuildId::new(data.get(path.len() + 1..)?)?;
+        Some(AltLink {
+            path: PathBuf::from(OsStr::from_bytes(path)),
+            build_id,
+        })
+    }
+
+    fn candidates(&self, file: &ElfFile, roots: &SearchRoots) -> Vec<PathBuf> {
+        let mut paths = in_build_id_directories(self.build_id, roots);
+        if self.path.is_absolute() {
+            paths.extend(
+                roots
+                    .roots
+                    .iter()
+                    .map(|root| root.join(relative(&self.path))),
+            );
+        } else {
+            paths.push(directory_of(file).join(&self.path));
+        }
+        paths
+    }
+}

@@ -1,0 +1,308 @@
+//! The file: opening it, and what its headers say.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use object::elf;
+use sha2::{Digest, Sha256};
+use unspool_ir::arch::Word;
+use unspool_ir::{Abi, Endian, Vaddr};
+
+use crate::build_id::{BuildId, ContentKey};
+use crate::contents::Contents;
+use crate::error::ModuleError;
+use crate::header::{self, ElfKind, Headers, Phdr, Shdr};
+use crate::image::Image;
+use crate::layout::{self, AddressIndex};
+use crate::note;
+use crate::symbols::Symbols;
+
+/// One ELF file: its bytes, and what its headers say about them.
+///
+/// Opening reads the headers only. Everything else is read when it is asked for, and is its own
+/// success or failure: a broken symbol table does not keep the unwind tables from being read.
+/// What had to be computed (decompressed or relocated sections, symbols) is kept for the life
+/// of the value. It can be shared between threads.
+///
+/// # Relocatable files
+///
+/// Sections of a relocatable file have no addresses: they are laid out one after another,
+/// `.text` first at 0, the others in the order of the section headers, each aligned as its
+/// header asks. Undefined symbols get addresses of their own behind the last section. Every
+/// address that this crate takes or returns for such a file is of that layout.
+#[derive(Debug)]
+pub struct ElfFile {
+    path: PathBuf,
+    pub(crate) image: Arc<Image>,
+    pub(crate) headers: Headers,
+    /// Where undefined symbols of a relocatable file are.
+    pub(crate) externals: u64,
+    pub(crate) placed: AddressIndex,
+    pub(crate) contents: Vec<OnceLock<Box<Result<Contents, ModuleError>>>>,
+    pub(crate) relocation_sections: OnceLock<HashMap<u32, Vec<u32>>>,
+    build_id: OnceLock<Option<BuildId>>,
+    content_key: OnceLock<ContentKey>,
+    pub(crate) symbols: OnceLock<Symbols>,
+}
+
+impl ElfFile {
+    /// Opens the ELF file at `path`: maps it read-only, or reads it if it is under 64 KiB.
+    ///
+    /// If another process truncates a mapped file in place, reading the lost part raises
+    /// `SIGBUS`; replacing the file by renaming, as package managers and linkers do, is safe.
+    ///
+    /// # Errors
+    ///
+    /// [`ModuleError`] if the path cannot be opened, is no regular file, is empty, or does not
+    /// start with a whole and supported ELF header. Anything else that is wrong with the file
+    /// is reported when it is asked for.
+    pub fn open(path: impl AsRef<Path>) -> Result<ElfFile, ModuleError> {
+        let path = path.as_ref();
+        ElfFile::from_image(path.to_path_buf(), Image::open(path)?)
+    }
+
+    /// An ELF file whose bytes are in memory already, such as the vDSO; `name` stands for the
+    /// path in errors. The bytes must be laid out as in a file, which those of the vDSO are.
+    ///
+    /// # Errors
+    ///
+    /// As for [`ElfFile::open`].
+    pub fn from_bytes(
+        name: impl Into<PathBuf>,
+        bytes: impl Into<Arc<[u8]>>,
+    ) -> Result<ElfFile, ModuleError> {
+        ElfFile::from_image(name.into(), Image::Shared(bytes.into()))
+    }
+
+    pub(crate) fn from_image(path: PathBuf, image: Image) -> Result<ElfFile, ModuleError> {
+        let mut headers = header::parse(&path, image.bytes())?;
+        let mut externals = 0;
+        if let (ElfKind::Relocatable, Ok(sections)) = (headers.kind, &mut headers.sections) {
+            let names = names(image.bytes(), sections, headers.section_names).unwrap_or_default();
+            externals = layout::place(sections, names, headers.word);
+        }
+        let sections = headers.sections.as_deref().unwrap_or_default();
+        let placed = AddressIndex::new(sections);
+        let contents = sections.iter().map(|_| OnceLock::new()).collect();
+        Ok(ElfFile {
+            path,
+            image: Arc::new(image),
+            headers,
+            externals,
+            placed,
+            contents,
+            relocation_sections: OnceLock::new(),
+            build_id: OnceLock::new(),
+            content_key: OnceLock::new(),
+            symbols: OnceLock::new(),
+        })
+    }
+
+    /// The path that the file was opened by, or the name given to [`ElfFile::from_bytes`].
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// All bytes of the file.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.image.bytes()
+    }
+
+    /// Architecture and byte order.
+    #[must_use]
+    pub fn abi(&self) -> Abi {
+        self.headers.abi
+    }
+
+    /// The size of an address: 32-bit or 64-bit ELF.
+    #[must_use]
+    pub fn word(&self) -> Word {
+        self.headers.word
+    }
+
+    /// What kind of ELF file this is.
+    #[must_use]
+    pub fn kind(&self) -> ElfKind {
+        self.headers.kind
+    }
+
+    /// The entry point (`e_entry`); 0 where there is none.
+    #[must_use]
+    pub fn entry(&self) -> Vaddr {
+        Vaddr(self.headers.entry)
+    }
+
+    /// Whether the section header table could be read.
+    ///
+    /// # Errors
+    ///
+    /// What was wrong with it. A file without section headers is no error.
+    pub fn check_section_headers(&self) -> Result<(), ModuleError> {
+        self.headers
+            .sections
+            .as_ref()
+            .map(drop)
+            .map_err(ModuleError::clone)
+    }
+
+    /// Whether the program header table could be read.
+    ///
+    /// # Errors
+    ///
+    /// What was wrong with it. A file without program headers is no error.
+    pub fn check_program_headers(&self) -> Result<(), ModuleError> {
+        self.headers
+            .segments
+            .as_ref()
+            .map(drop)
+            .map_err(ModuleError::clone)
+    }
+
+    /// The GNU build ID: from the note sections, or without section headers from the note
+    /// segments. `None` if there is none, or none that is well-formed.
+    #[must_use]
+    pub fn build_id(&self) -> Option<BuildId> {
+        *self.build_id.get_or_init(|| note::build_id(self))
+    }
+
+    /// What identifies the contents of this file: the build ID, or a hash of all its bytes.
+    ///
+    /// The first call for a file without a build ID reads the whole file.
+    #[must_use]
+    pub fn content_key(&self) -> ContentKey {
+        *self.content_key.get_or_init(|| match self.build_id() {
+            Some(id) => ContentKey::BuildId(id),
+            None => ContentKey::Hash(truncated_hash(self.bytes())),
+        })
+    }
+
+    /// The file name of the dynamic loader (`PT_INTERP`), if the file asks for one.
+    #[must_use]
+    pub fn program_interpreter(&self) -> Option<Cow<'_, str>> {
+        let header = self.segment_of_kind(elf::PT_INTERP)?;
+        let bytes = slice(self.bytes(), header.offset, header.file_size)?;
+        Some(String::from_utf8_lossy(until_nul(bytes)))
+    }
+
+    /// Where the program headers are in memory, which is what `AT_PHDR` tells at run time:
+    /// `PT_PHDR`, or the segment that maps them.
+    #[must_use]
+    pub fn program_headers_vaddr(&self) -> Option<Vaddr> {
+        match self.segment_of_kind(elf::PT_PHDR) {
+            Some(header) => Some(Vaddr(header.vaddr)),
+            None => self.vaddr_of_offset(self.headers.program_header_offset),
+        }
+    }
+
+    pub(crate) fn is_little_endian(&self) -> bool {
+        self.headers.abi.endian == Endian::Little
+    }
+
+    pub(crate) fn is_relocatable(&self) -> bool {
+        self.headers.kind == ElfKind::Relocatable
+    }
+
+    pub(crate) fn program_headers(&self) -> &[Phdr] {
+        self.headers.segments.as_deref().unwrap_or_default()
+    }
+
+    pub(crate) fn segment_of_kind(&self, kind: elf::ProgramType) -> Option<&Phdr> {
+        self.program_headers()
+            .iter()
+            .find(|header| header.kind == kind.0)
+    }
+
+    pub(crate) fn section_headers(&self) -> &[Shdr] {
+        self.headers.sections.as_deref().unwrap_or_default()
+    }
+
+    pub(crate) fn section_header(&self, index: usize) -> Option<&Shdr> {
+        self.section_headers().get(index)
+    }
+
+    /// The raw name of a section, without allocating; empty where it cannot be read.
+    pub(crate) fn section_name_bytes(&self, header: &Shdr) -> &[u8] {
+        names(
+            self.bytes(),
+            self.section_headers(),
+            self.headers.section_names,
+        )
+        .and_then(|names| string_at(names, header.name))
+        .unwrap_or_default()
+    }
+
+    pub(crate) fn section_name(&self, index: usize) -> Cow<'_, str> {
+        match self.section_header(index) {
+            Some(header) => String::from_utf8_lossy(self.section_name_bytes(header)),
+            None => Cow::Borrowed(""),
+        }
+    }
+
+    pub(crate) fn truncated(&self, what: String, offset: u64, length: u64) -> ModuleError {
+        ModuleError::Truncated {
+            file: self.path.clone(),
+            what,
+            offset,
+            length,
+            end: self.bytes().len() as u64,
+        }
+    }
+
+    pub(crate) fn malformed(
+        &self,
+        what: &str,
+        offset: u64,
+        value: u64,
+        why: impl Into<String>,
+    ) -> ModuleError {
+        ModuleError::Malformed {
+            file: self.path.clone(),
+            what: what.to_owned(),
+            offset,
+            value,
+            why: why.into(),
+        }
+    }
+}
+
+fn truncated_hash(bytes: &[u8]) -> [u8; 20] {
+    let digest = Sha256::digest(bytes);
+    let mut key = [0; 20];
+    key.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
+    key
+}
+
+/// The section name string table.
+fn names<'a>(data: &'a [u8], sections: &[Shdr], index: u32) -> Option<&'a [u8]> {
+    let header = sections.get(usize::try_from(index).ok()?)?;
+    slice(data, header.offset, header.size)
+}
+
+/// `length` bytes at `offset`, if they are all there.
+pub(crate) fn slice(data: &[u8], offset: u64, length: u64) -> Option<&[u8]> {
+    let start = usize::try_from(offset).ok()?;
+    let end = usize::try_from(offset.checked_add(length)?).ok()?;
+    data.get(start..end)
+}
+
+/// The NUL-terminated string at `offset` of a string table.
+pub(crate) fn string_at(table: &[u8], offset: u32) -> Option<&[u8]> {
+    Some(until_nul(table.get(usize::try_from(offset).ok()?..)?))
+}
+
+pub(crate) fn until_nul(bytes: &[u8]) -> &[u8] {
+    bytes.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
+/// A number of up to 8 bytes.
+pub(crate) fn load(bytes: &[u8], little: bool) -> u64 {
+    let add = |value, byte: &u8| (value << 8) | u64::from(*byte);
+    match little {
+        true => bytes.iter().rev().fold(0, add),
+        false => bytes.iter().fold(0, add),
+    }
+}

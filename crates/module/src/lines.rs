@@ -1,0 +1,307 @@
+//! Source lines and inlined functions, from DWARF.
+//!
+//! The work is addr2line's. Its own loader is not used: it reads by path only, decompresses
+//! without a bound, prints to standard error, and takes relocatable files for laid out at 0.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use addr2line::{Context, LookupContinuation, LookupResult, SplitDwarfLoad};
+use gimli::{
+    AbbreviationsCacheStrategy, Dwarf, DwarfPackage, EndianSlice, RunTimeEndian, SectionId,
+};
+use self_cell::self_cell;
+use typed_arena::Arena;
+use unspool_ir::Vaddr;
+
+use crate::debug_file::DebugFiles;
+use crate::demangle::demangle;
+use crate::elf::ElfFile;
+use crate::error::ModuleError;
+
+/// No address is in more inlined functions than this; a file that says so loses the others.
+const MAX_FRAMES: usize = 1024;
+/// Remembered at most.
+const MAX_PROBLEMS: usize = 64;
+
+/// One function that an address is in, with the place in the source.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct InlineFrame {
+    /// The function's readable name.
+    pub function: Option<String>,
+    /// The source file, as the compiler was told, with the directory it ran in.
+    pub file: Option<String>,
+    /// The line: of the address in the innermost function, of the inlined call in the others.
+    pub line: Option<u32>,
+    /// The column, if the compiler recorded it.
+    pub column: Option<u32>,
+}
+
+/// The line information of one module.
+///
+/// The first look-up reads the headers of all compilation units; each unit is read when an
+/// address in it is first looked up, and kept. Can be shared between threads, which wait for
+/// each other.
+pub struct Lines {
+    sources: Files,
+    state: Mutex<State>,
+}
+
+#[derive(Clone)]
+struct Files {
+    module: Arc<ElfFile>,
+    debug: Option<Arc<ElfFile>>,
+    supplementary: Option<Arc<ElfFile>>,
+}
+
+#[derive(Default)]
+struct State {
+    loaded: Option<Result<Loaded, ModuleError>>,
+    problems: Vec<ModuleError>,
+}
+
+type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
+
+/// What the debug information is borrowed from.
+struct Sources {
+    files: Files,
+    package: Option<ElfFile>,
+    /// The `.dwo` files opened so far.
+    objects: Arena<ElfFile>,
+}
+
+struct Resolver<'a> {
+    context: Context<Slice<'a>>,
+    package: Option<DwarfPackage<Slice<'a>>>,
+}
+
+self_cell!(
+    struct Loaded {
+        owner: Sources,
+        #[not_covariant]
+        dependent: Resolver,
+    }
+);
+
+impl Files {
+    /// The file with the debug information.
+    fn primary(&self) -> &ElfFile {
+        self.debug.as_deref().unwrap_or(&self.module)
+    }
+}
+
+impl Lines {
+    /// The line information of `module`, or of its separate debug file if there is one. Reads
+    /// nothing yet.
+    ///
+    /// What compilers were told to leave in `.dwo` files is read from there, or from a `.dwp`
+    /// file beside the module.
+    #[must_use]
+    pub fn new(module: Arc<ElfFile>, files: &DebugFiles) -> Lines {
+        Lines {
+            sources: Files {
+                module,
+                debug: files.debug.clone(),
+                supplementary: files.supplementary.clone(),
+            },
+            state: Mutex::default(),
+        }
+    }
+
+    /// The functions that `addr` is in, the innermost inlined one first, the one that has the
+    /// code last. Empty if the debug information does not cover the address.
+    ///
+    /// `addr` is that of an instruction: for a return address, of the call before it.
+    ///
+    /// # Errors
+    ///
+    /// [`ModuleError`] if the debug sections cannot be read or contradict themselves.
+    pub fn frames(&self, addr: Vaddr) -> Result<Vec<InlineFrame>, ModuleError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let State { loaded, problems } = &mut *state;
+        let loaded = loaded.get_or_insert_with(|| load(self.sources.clone()));
+        let loaded = loaded.as_ref().map_err(ModuleError::clone)?;
+        loaded.with_dependent(|sources, resolver| resolver.frames(sources, addr, problems))
+    }
+
+    /// The `.dwo` files that could not be read so far: what they describe has lines, but no
+    /// functions.
+    #[must_use]
+    pub fn problems(&self) -> Vec<ModuleError> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.problems.clone()
+    }
+}
+
+impl std::fmt::Debug for Lines {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lines")
+            .field("file", &self.sources.primary().path())
+            .finish_non_exhaustive()
+    }
+}
+
+fn load(files: Files) -> Result<Loaded, ModuleError> {
+    let package = [Some(&files.module), files.debug.as_ref()]
+        .into_iter()
+        .flatten()
+        .map(|file| with_suffix(file.path(), ".dwp"))
+        .find(|path| path.is_file())
+        .map(ElfFile::open)
+        .transpose()?;
+    let sources = Sources {
+        files,
+        package,
+        objects: Arena::new(),
+    };
+    Loaded::try_new(sources, |sources| {
+        let file = sources.files.primary();
+        let mut dwarf = Dwarf::load(|id| section(file, id, Some(id.name())))?;
+        if let Some(supplementary) = &sources.files.supplementary {
+            dwarf.load_sup(|id| section(supplementary, id, Some(id.name())))?;
+        }
+        dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
+        let context = Context::from_dwarf(dwarf).map_err(|error| wrong(file, Vaddr(0), &error))?;
+        Ok(Resolver {
+            context,
+            package: sources.package.as_ref().map(package_of).transpose()?,
+        })
+    })
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+fn package_of(file: &ElfFile) -> Result<DwarfPackage<Slice<'_>>, ModuleError> {
+    let mut first = None;
+    let package = DwarfPackage::load(
+        |id| {
+            section(file, id, id.dwo_name()).map_err(|error| {
+                first = Some(error);
+                gimli::Error::Io
+            })
+        },
+        EndianSlice::new(&[], file.gimli_endian()),
+    );
+    package.map_err(|error| first.unwrap_or_else(|| wrong(file, Vaddr(0), &error)))
+}
+
+fn wrong(file: &ElfFile, addr: Vaddr, error: &gimli::Error) -> ModuleError {
+    ModuleError::Dwarf {
+        file: file.path().to_path_buf(),
+        address: addr.0,
+        why: error.to_string(),
+    }
+}
+
+/// The section, if looking up lines needs it: decompressing the others would take long.
+fn section<'a>(
+    file: &'a ElfFile,
+    id: SectionId,
+    name: Option<&str>,
+) -> Result<Slice<'a>, ModuleError> {
+    let needed = !matches!(
+        id,
+        SectionId::DebugLoc
+            | SectionId::DebugLocLists
+            | SectionId::DebugMacinfo
+            | SectionId::DebugMacro
+            | SectionId::DebugNames
+            | SectionId::DebugTypes
+    );
+    let data = match name.filter(|_| needed) {
+        Some(name) => file
+            .section_named(name)?
+            .map_or(&[][..], |section| section.data),
+        None => &[],
+    };
+    Ok(EndianSlice::new(data, file.gimli_endian()))
+}
+
+impl<'a> Resolver<'a> {
+    fn frames(
+        &self,
+        sources: &'a Sources,
+        addr: Vaddr,
+        problems: &mut Vec<ModuleError>,
+    ) -> Result<Vec<InlineFrame>, ModuleError> {
+        let failed = |error: gimli::Error| wrong(sources.files.primary(), addr, &error);
+        let mut lookup = self.context.find_frames(addr.0);
+        let mut found = loop {
+            match lookup {
+                LookupResult::Output(found) => break found.map_err(failed)?,
+                LookupResult::Load { load, continuation } => {
+                    let dwarf = self.split(sources, &load).unwrap_or_else(|error| {
+                        problems.extend((problems.len() < MAX_PROBLEMS).then_some(error));
+                        None
+                    });
+                    lookup = continuation.resume(dwarf.map(Arc::new));
+                }
+            }
+        };
+        let mut frames = Vec::new();
+        while let (Some(frame), true) = (found.next().map_err(failed)?, frames.len() < MAX_FRAMES) {
+            let name = frame
+                .function
+                .as_ref()
+                .and_then(|name| name.raw_name().ok());
+            let place = frame.location;
+            frames.push(InlineFrame {
+                function: name.map(|name| demangle(&name).into_owned()),
+                file: place
+                    .as_ref()
+                    .and_then(|place| place.file)
+                    .map(str::to_owned),
+                line: place.as_ref().and_then(|place| place.line),
+                column: place.as_ref().and_then(|place| place.column),
+            });
+        }
+        Ok(frames)
+    }
+
+    /// The debug information of one compilation unit that is in a file of its own.
+    fn split(
+        &self,
+        sources: &'a Sources,
+        load: &SplitDwarfLoad<Slice<'a>>,
+    ) -> Result<Option<Dwarf<Slice<'a>>>, ModuleError> {
+        if let (Some(package), Some(file)) = (&self.package, &sources.package) {
+            let unit = package.find_cu(load.dwo_id, &load.parent);
+            if let Some(unit) = unit.map_err(|error| wrong(file, Vaddr(0), &error))? {
+                return Ok(Some(unit));
+            }
+        }
+        let Some(name) = load.path else {
+            return Ok(None);
+        };
+        let directory = load
+            .comp_dir
+            .map_or_else(PathBuf::new, |bytes| path_of(&bytes));
+        let file = &*sources
+            .objects
+            .alloc(ElfFile::open(directory.join(path_of(&name)))?);
+        let mut dwarf = Dwarf::load(|id| section(file, id, id.dwo_name()))?;
+        let found = first_unit(&dwarf).map_err(|error| wrong(file, Vaddr(0), &error))?;
+        if found != Some(load.dwo_id) {
+            let id = found.map_or(0, |id| id.0);
+            return Err(file.malformed("the .dwo identifier", 0, id, "it is of another build"));
+        }
+        dwarf.make_dwo(&load.parent);
+        Ok(Some(dwarf))
+    }
+}
+
+fn first_unit(dwarf: &Dwarf<Slice<'_>>) -> gimli::Result<Option<gimli::DwoId>> {
+    let Some(header) = dwarf.units().next()? else {
+        return Ok(None);
+    };
+    Ok(dwarf.unit(header)?.dwo_id)
+}
+
+fn path_of(bytes: &Slice<'_>) -> PathBuf {
+    PathBuf::from(std::ffi::OsStr::from_bytes(bytes.slice()))
+}

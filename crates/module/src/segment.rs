@@ -1,0 +1,228 @@
+//! Loadable segments: between link-time addresses, file offsets and mappings.
+
+use std::ops::Range;
+
+use object::elf;
+use unspool_ir::{LoadBias, RuntimeAddr, Vaddr};
+
+use crate::elf::{ElfFile, slice};
+use crate::header::Phdr;
+
+/// One loadable segment (`PT_LOAD`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segment {
+    /// The link-time address of its first byte.
+    pub vaddr: Vaddr,
+    /// Bytes in memory.
+    pub mem_size: u64,
+    /// The file offset of its first byte, in bytes.
+    pub file_offset: u64,
+    /// Bytes in the file; the rest of `mem_size` is zero-filled.
+    pub file_size: u64,
+    /// The alignment asked for (`p_align`), in bytes.
+    pub align: u64,
+    /// May be read.
+    pub readable: bool,
+    /// May be written.
+    pub writable: bool,
+    /// May be executed.
+    pub executable: bool,
+}
+
+impl Segment {
+    fn new(header: &Phdr) -> Segment {
+        Segment {
+            vaddr: Vaddr(header.vaddr),
+            mem_size: header.mem_size,
+            file_offset: header.offset,
+            file_size: header.file_size.min(header.mem_size),
+            align: header.align,
+            readable: header.flags & elf::PF_R.0 != 0,
+            writable: header.flags & elf::PF_W.0 != 0,
+            executable: header.flags & elf::PF_X.0 != 0,
+        }
+    }
+
+    /// The link-time addresses that it takes in memory.
+    #[must_use]
+    pub fn range(&self) -> Range<Vaddr> {
+        self.vaddr..Vaddr(self.vaddr.0.saturating_add(self.mem_size))
+    }
+
+    /// How far `addr` is behind the start, if the file has a byte for it.
+    fn in_file(&self, addr: Vaddr) -> Option<u64> {
+        let delta = addr.0.checked_sub(self.vaddr.0)?;
+        (delta < self.file_size).then_some(delta)
+    }
+
+    /// The file offsets of the pages that a loader maps for this segment.
+    fn pages(&self, page_size: u64) -> Range<u64> {
+        let end = self.file_offset.saturating_add(self.file_size);
+        let start = self.file_offset - self.file_offset % page_size;
+        start..end.checked_next_multiple_of(page_size).unwrap_or(u64::MAX)
+    }
+}
+
+/// One mapping of a file in a process, as in a line of `/proc/PID/maps`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mapping {
+    /// Where it starts in the process.
+    pub start: RuntimeAddr,
+    /// Its length in bytes.
+    pub length: u64,
+    /// The file offset of its first byte, in bytes.
+    pub file_offset: u64,
+    /// Whether it may be executed.
+    pub executable: bool,
+    /// The page size of the system that mapped it, in bytes.
+    pub page_size: u64,
+}
+
+/// How well a mapping fits a segment; greater is better.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Fit {
+    permission: bool,
+    /// The start counts more: `PT_GNU_RELRO` splits a mapping behind its first pages.
+    edges: u8,
+    overlap: u64,
+}
+
+impl Mapping {
+    fn fit(&self, segment: &Segment) -> Option<Fit> {
+        let pages = segment.pages(self.page_size.max(1));
+        let end = self.file_offset.saturating_add(self.length);
+        let overlaps = self.file_offset < pages.end && pages.start < end;
+        let overlap = |range: Range<u64>| {
+            end.min(range.end)
+                .saturating_sub(self.file_offset.max(range.start))
+        };
+        let bytes = segment.file_offset..segment.file_offset.saturating_add(segment.file_size);
+        overlaps.then(|| Fit {
+            permission: segment.executable == self.executable,
+            edges: 2 * u8::from(pages.start == self.file_offset) + u8::from(pages.end == end),
+            overlap: overlap(bytes),
+        })
+    }
+}
+
+impl ElfFile {
+    /// The loadable segments, in the order of the program headers. Does not allocate.
+    pub fn segments(&self) -> impl Iterator<Item = Segment> + '_ {
+        self.program_headers()
+            .iter()
+            .filter(|header| header.kind == elf::PT_LOAD.0)
+            .map(Segment::new)
+    }
+
+    /// From the first to behind the last link-time address of the loadable segments.
+    #[must_use]
+    pub fn address_range(&self) -> Option<Range<Vaddr>> {
+        let start = self.segments().map(|s| s.vaddr).min()?;
+        let end = self.segments().map(|s| s.range().end).max()?;
+        Some(start..end)
+    }
+
+    /// The address ranges that may be executed, in ascending order: of segments, or of sections
+    /// if the file is relocatable. Allocates the result.
+    #[must_use]
+    pub fn executable_ranges(&self) -> Vec<Range<Vaddr>> {
+        let mut ranges: Vec<_> = if self.is_relocatable() {
+            let code = |s: &&_| crate::section::is_code(s);
+            let range =
+                |s: &crate::header::Shdr| Vaddr(s.addr)..Vaddr(s.addr.saturating_add(s.size));
+            self.section_headers()
+                .iter()
+                .filter(code)
+                .map(range)
+                .collect()
+        } else {
+            self.segments()
+                .filter(|s| s.executable)
+                .map(|s| s.range())
+                .collect()
+        };
+        ranges.sort_by_key(|range| range.start);
+        ranges
+    }
+
+    /// The link-time address that the file offset (in bytes) is loaded at.
+    #[must_use]
+    pub fn vaddr_of_offset(&self, offset: u64) -> Option<Vaddr> {
+        self.segments().find_map(|segment| {
+            let delta = offset.checked_sub(segment.file_offset)?;
+            (delta < segment.file_size).then(|| segment.vaddr.offset(delta))
+        })
+    }
+
+    /// The file offset, in bytes, of the byte that is loaded at `addr`.
+    #[must_use]
+    pub fn offset_of_vaddr(&self, addr: Vaddr) -> Option<u64> {
+        if self.is_relocatable() {
+            let header = self.section_header(self.placed.find(addr.0)?)?;
+            return header.offset.checked_add(addr.0.checked_sub(header.addr)?);
+        }
+        self.segments().find_map(|s| {
+            s.in_file(addr)
+                .map(|delta| s.file_offset.saturating_add(delta))
+        })
+    }
+
+    /// `length` bytes that the file holds for the link-time address `addr`; `None` unless it
+    /// holds all of them.
+    ///
+    /// A separate debug file holds none, although its segments may claim so: a section without
+    /// data at `addr` decides. In a relocatable file the bytes are those of one section, with
+    /// its relocations applied as far as possible.
+    #[must_use]
+    pub fn bytes_at(&self, addr: Vaddr, length: u64) -> Option<&[u8]> {
+        slice(self.rest_at(addr)?, 0, length)
+    }
+
+    /// All bytes from `addr` to the end of what the file holds contiguously: of the section in
+    /// a relocatable file, else of the segment.
+    pub(crate) fn rest_at(&self, addr: Vaddr) -> Option<&[u8]> {
+        let section = self.placed.find(addr.0);
+        if self.is_relocatable() {
+            let index = section?;
+            let delta = addr.0.checked_sub(self.section_header(index)?.addr)?;
+            let data = self.section_contents(index).ok()?.0;
+            return data.get(usize::try_from(delta).ok()?..);
+        }
+        let without_data = |index| {
+            self.section_header(index)
+                .is_some_and(|s| s.is(elf::SHT_NOBITS))
+        };
+        if section.is_some_and(without_data) {
+            return None;
+        }
+        self.segments().find_map(|segment| {
+            let delta = segment.in_file(addr)?;
+            let offset = segment.file_offset.checked_add(delta)?;
+            let available = (self.bytes().len() as u64).checked_sub(offset)?;
+            slice(
+                self.bytes(),
+                offset,
+                (segment.file_size - delta).min(available),
+            )
+        })
+    }
+
+    /// The load bias of a process that has this file mapped as `mapping`; `None` if no segment
+    /// of the file can have been mapped so.
+    ///
+    /// Several segments may share a page of the file, which is then mapped once for each of
+    /// them at different addresses. The segment is told by the permission to execute, then by
+    /// the first page of the mapping, the last one, then by the number of bytes in common.
+    #[must_use]
+    pub fn load_bias(&self, mapping: &Mapping) -> Option<LoadBias> {
+        let (_, segment) = self
+            .segments()
+            .filter_map(|segment| Some((mapping.fit(&segment)?, segment)))
+            .reduce(|best, next| if next.0 > best.0 { next } else { best })?;
+        // The file's first byte would be at `start - file_offset` if all of it were mapped like
+        // this segment is; its link-time address would be `vaddr - segment.file_offset`.
+        let runtime = mapping.start.0.wrapping_sub(mapping.file_offset);
+        let linked = segment.vaddr.0.wrapping_sub(segment.file_offset);
+        Some(LoadBias(runtime.wrapping_sub(linked)))
+    }
+}

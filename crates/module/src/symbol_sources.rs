@@ -1,0 +1,239 @@
+//! Where function symbols come from: the symbol tables of a file, of its debug file, and of the
+//! small symbol file that distributions embed.
+
+use std::io::Read;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use object::elf;
+use unspool_ir::{Arch, Vaddr};
+
+use crate::dynamic::DynamicSymbols;
+use crate::elf::ElfFile;
+use crate::error::ModuleError;
+use crate::image::Image;
+use crate::plt;
+use crate::symbols::{Binding, Collected, Entry, Names};
+use crate::symtab::{Place, RawSymbol, SymbolTable};
+
+/// The embedded symbol file may take this many bytes decompressed.
+const MAX_EMBEDDED: u64 = 256 << 20;
+
+pub(crate) fn collect(file: &ElfFile, debug: Option<&ElfFile>) -> Collected {
+    let mut found = Collected {
+        code: code_ranges(file),
+        ..Collected::default()
+    };
+    let mut full = false;
+    for file in [Some(file), debug].into_iter().flatten() {
+        full |= add_tables(&mut found, file, elf::SHT_SYMTAB);
+        add_tables(&mut found, file, elf::SHT_DYNSYM);
+    }
+    if file.section_headers().is_empty() {
+        add_dynamic(&mut found, file);
+        found.problems.extend(file.check_section_headers().err());
+    }
+    if !full {
+        match embedded(file) {
+            Ok(Some(embedded)) => _ = add_tables(&mut found, &embedded, elf::SHT_SYMTAB),
+            Ok(None) => {}
+            Err(error) => found.problems.push(error),
+        }
+    }
+    match plt::stubs(file) {
+        Ok(stubs) => add_stubs(&mut found, stubs),
+        Err(error) => found.problems.push(error),
+    }
+    found
+}
+
+/// Where code is: of sections, because there is padding between them that has no symbol.
+fn code_ranges(file: &ElfFile) -> Vec<Range<u64>> {
+    let mut ranges: Vec<Range<u64>> = file
+        .section_headers()
+        .iter()
+        .filter(|header| crate::section::is_code(header))
+        .map(|header| header.addr..header.addr.saturating_add(header.size))
+        .collect();
+    if ranges.is_empty() {
+        ranges = file
+            .executable_ranges()
+            .iter()
+            .map(|r| r.start.0..r.end.0)
+            .collect();
+    }
+    ranges.sort_by_key(|range| range.start);
+    ranges
+}
+
+/// Adds the symbols of all tables of that type; returns whether there was one.
+fn add_tables(found: &mut Collected, file: &ElfFile, kind: elf::SectionType) -> bool {
+    let mut any = false;
+    for index in file.indices(|_, header| header.is(kind)) {
+        any = true;
+        match SymbolTable::of_section(file, index) {
+            Ok(table) => add_table(found, file, &table, strings_of(file, index)),
+            Err(error) => found.problems.push(error),
+        }
+    }
+    any
+}
+
+fn strings_of(file: &ElfFile, table: usize) -> Range<u64> {
+    let link = file.section_header(table).map_or(0, |header| header.link);
+    let strings = usize::try_from(link)
+        .ok()
+        .and_then(|link| file.section_header(link));
+    strings.map_or(0..0, |strings| {
+        strings.offset..strings.offset.saturating_add(strings.size)
+    })
+}
+
+fn add_table(found: &mut Collected, file: &ElfFile, table: &SymbolTable<'_>, strings: Range<u64>) {
+    // More tables than this exist in no file; what they hold would be duplicates.
+    let Ok(number) = u8::try_from(found.tables.len()) else {
+        return;
+    };
+    found.tables.push(Names::InFile {
+        image: Arc::clone(&file.image),
+        offset: strings.start,
+        size: strings.end.saturating_sub(strings.start),
+    });
+    let code = std::mem::take(&mut found.code);
+    let entries = (0..table.len()).filter_map(|index| {
+        let symbol = table.get(index)?;
+        entry(file, &symbol, table.name(&symbol), &code).map(|e| Entry { table: number, ..e })
+    });
+    found.entries.extend(entries);
+    found.code = code;
+}
+
+/// The symbol as an entry, if it names code.
+fn entry(file: &ElfFile, symbol: &RawSymbol, name: &[u8], code: &[Range<u64>]) -> Option<Entry> {
+    let is_function = matches!(symbol.kind, elf::STT_FUNC | elf::STT_GNU_IFUNC);
+    if name.is_empty() || !(is_function || symbol.kind == elf::STT_NOTYPE) {
+        return None;
+    }
+    let Place::Section(section) = symbol.place else {
+        return None;
+    };
+    let mut address = symbol.value;
+    if file.is_relocatable() {
+        let header = file
+            .section_header(section)
+            .filter(|header| header.is_placed())?;
+        address = header.addr.checked_add(address)?;
+    }
+    if is_function && file.abi().arch == Arch::Arm {
+        address &= !1;
+    }
+    if !is_function && (is_marker(name) || !is_in(code, address)) {
+        return None;
+    }
+    Some(Entry {
+        address,
+        size: symbol.size,
+        name: symbol.name,
+        table: 0,
+        is_function,
+        binding: match symbol.bind {
+            elf::STB_LOCAL => Binding::Local,
+            elf::STB_WEAK => Binding::Weak,
+            _ => Binding::Global,
+        },
+    })
+}
+
+/// Mapping symbols (`$x`, `$d.1`), which tell code from data, and compilers' local labels.
+fn is_marker(name: &[u8]) -> bool {
+    match name {
+        [b'$', b'a' | b'd' | b't' | b'x', rest @ ..] => rest.is_empty() || rest.starts_with(b"."),
+        _ => name.starts_with(b".L"),
+    }
+}
+
+fn is_in(ranges: &[Range<u64>], address: u64) -> bool {
+    let after = ranges.partition_point(|range| range.start <= address);
+    let range = after.checked_sub(1).and_then(|at| ranges.get(at));
+    range.is_some_and(|range| range.contains(&address))
+}
+
+/// The dynamic symbols of a file without section headers.
+fn add_dynamic(found: &mut Collected, file: &ElfFile) {
+    if let Some(DynamicSymbols { symbols, strings }) = file.dynamic_symbols() {
+        let offset = file.offset_of_vaddr(strings).unwrap_or_default();
+        let bytes = file.rest_at(strings).unwrap_or_default();
+        let table = SymbolTable::bare(file, symbols, bytes);
+        add_table(
+            found,
+            file,
+            &table,
+            offset..offset.saturating_add(bytes.len() as u64),
+        );
+    }
+}
+
+fn add_stubs(found: &mut Collected, stubs: Vec<plt::Stub>) {
+    let Ok(table) = u8::try_from(found.tables.len()) else {
+        return;
+    };
+    let mut names = vec![0];
+    for stub in stubs {
+        let Ok(name) = u32::try_from(names.len()) else {
+            break;
+        };
+        names.extend(stub.name);
+        names.extend(b"@plt\0");
+        let Vaddr(address) = stub.address;
+        let binding = Binding::Local;
+        found.entries.push(Entry {
+            address,
+            size: stub.size,
+            name,
+            table,
+            is_function: true,
+            binding,
+        });
+    }
+    found.tables.push(Names::Made(names));
+}
+
+/// The ELF file in `.gnu_debugdata`: xz-compressed, with a `.symtab` of the functions that
+/// `.dynsym` lacks.
+fn embedded(file: &ElfFile) -> Result<Option<ElfFile>, ModuleError> {
+    let Some(index) = file.indices_named(".gnu_debugdata").next() else {
+        return Ok(None);
+    };
+    let Some(section) = file.section(index)? else {
+        return Ok(None);
+    };
+    let failed = |why: String| ModuleError::Compressed {
+        file: file.path().to_path_buf(),
+        section: ".gnu_debugdata".to_owned(),
+        offset: section.offset,
+        why,
+    };
+    let stream =
+        liblzma::stream::Stream::new_stream_decoder(MAX_EMBEDDED, liblzma::stream::CONCATENATED)
+            .map_err(|error| failed(error.to_string()))?;
+    let mut bytes = Vec::new();
+    liblzma::bufread::XzDecoder::new_stream(section.data, stream)
+        .take(MAX_EMBEDDED + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| failed(error.to_string()))?;
+    let size = bytes.len() as u64;
+    if size > MAX_EMBEDDED {
+        return Err(ModuleError::TooLarge {
+            file: file.path().to_path_buf(),
+            section: ".gnu_debugdata".to_owned(),
+            offset: section.offset,
+            stored: section.data.len() as u64,
+            size,
+            limit: MAX_EMBEDDED,
+        });
+    }
+    let mut name = file.path().as_os_str().to_owned();
+    name.push("[.gnu_debugdata]");
+    ElfFile::from_image(PathBuf::from(name), Image::Read(bytes)).map(Some)
+}

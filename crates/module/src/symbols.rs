@@ -1,0 +1,456 @@
+//! Function symbols, and which of them an address belongs to.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use unspool_ir::Vaddr;
+
+use crate::elf::{ElfFile, slice, string_at};
+use crate::error::ModuleError;
+use crate::image::Image;
+use crate::symbol_sources;
+
+/// A symbol that names code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Symbol<'a> {
+    /// The name as in the file, mangled; what is not UTF-8 in it is replaced.
+    pub name: Cow<'a, str>,
+    /// The link-time address of its first byte (without the Thumb bit).
+    pub address: Vaddr,
+    /// Its size in bytes; 0 where the symbol table does not say.
+    pub size: u64,
+    /// Which other files see it.
+    pub binding: Binding,
+    /// Whether its type is that of a function; assembly labels often have no type.
+    pub is_function: bool,
+}
+
+/// Which other files see a symbol; greater is preferred where several name one address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Binding {
+    /// None.
+    Local,
+    /// All, unless another one defines the same name.
+    Weak,
+    /// All.
+    Global,
+}
+
+/// The function symbols of a module, sorted by address.
+///
+/// Names stay in the file; a million symbols take about 50 MB beside it.
+pub struct Symbols {
+    entries: Vec<Entry>,
+    tables: Vec<Names>,
+    /// Functions with a size, labels with a size, and everything without: disjoint, sorted.
+    layers: [Vec<Span>; 3],
+    problems: Vec<ModuleError>,
+}
+
+/// One symbol.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entry {
+    pub(crate) address: u64,
+    pub(crate) size: u64,
+    /// Offset in the string table `table`.
+    pub(crate) name: u32,
+    pub(crate) table: u8,
+    pub(crate) is_function: bool,
+    pub(crate) binding: Binding,
+}
+
+/// A string table.
+pub(crate) enum Names {
+    InFile {
+        image: Arc<Image>,
+        offset: u64,
+        size: u64,
+    },
+    Made(Vec<u8>),
+}
+
+impl Names {
+    fn get(&self, offset: u32) -> &[u8] {
+        let table = match self {
+            Names::InFile {
+                image,
+                offset,
+                size,
+            } => slice(image.bytes(), *offset, *size),
+            Names::Made(bytes) => Some(bytes.as_slice()),
+        };
+        table
+            .and_then(|table| string_at(table, offset))
+            .unwrap_or_default()
+    }
+}
+
+/// Addresses whose symbol is `entries[entry]`.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    start: u64,
+    end: u64,
+    entry: usize,
+}
+
+/// What was found in symbol tables, in no order.
+#[derive(Default)]
+pub(crate) struct Collected {
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) tables: Vec<Names>,
+    pub(crate) problems: Vec<ModuleError>,
+    /// Where an unsized symbol ends at the latest: the ranges of code sections, sorted.
+    pub(crate) code: Vec<Range<u64>>,
+}
+
+impl Collected {
+    fn name(&self, entry: &Entry) -> &[u8] {
+        name_of(&self.tables, entry)
+    }
+}
+
+fn name_of<'a>(tables: &'a [Names], entry: &Entry) -> &'a [u8] {
+    tables
+        .get(usize::from(entry.table))
+        .map_or(&[], |names| names.get(entry.name))
+}
+
+impl ElfFile {
+    /// The function symbols of this file: of `.symtab`, `.dynsym`, and where there is no
+    /// `.symtab` of the compressed `.gnu_debugdata`; and on x86-64 `name@plt` for the stubs that
+    /// call other modules. Read by the first call, which allocates.
+    ///
+    /// What a stripped file keeps in its separate debug file is found by [`Symbols::new`].
+    pub fn symbols(&self) -> &Symbols {
+        self.symbols.get_or_init(|| Symbols::new(self, None))
+    }
+}
+
+impl Symbols {
+    /// The function symbols of a file and of its separate debug file together.
+    #[must_use]
+    pub fn new(file: &ElfFile, debug: Option<&ElfFile>) -> Symbols {
+        Symbols::from_collected(symbol_sources::collect(file, debug))
+    }
+
+    fn from_collected(mut found: Collected) -> Symbols {
+        let mut entries = std::mem::take(&mut found.entries);
+        entries.sort_by(|a, b| {
+            let key = |e: &Entry| (e.address, e.binding);
+            key(a)
+                .cmp(&key(b))
+                .then_with(|| underscores(found.name(b)).cmp(&underscores(found.name(a))))
+                .then_with(|| found.name(b).cmp(found.name(a)))
+        });
+        // The dynamic symbols are in the full table as well.
+        entries.dedup_by(|a, b| {
+            a.address == b.address
+                && a.binding == b.binding
+                && a.size == b.size
+                && found.name(a) == found.name(b)
+        });
+        let layers = [
+            flatten(&entries, |e| e.is_function && e.size > 0),
+            flatten(&entries, |e| !e.is_function && e.size > 0),
+            unsized_spans(&entries, &found.code),
+        ];
+        Symbols {
+            entries,
+            tables: found.tables,
+            layers,
+            problems: found.problems,
+        }
+    }
+
+    /// The symbol that `addr` belongs to.
+    ///
+    /// A function whose size covers the address comes before a label whose size does, and that
+    /// before a symbol without a size, which reaches to the next symbol or to the end of its
+    /// section. Of several that cover the address the one that starts last is taken; of several
+    /// that start there, a global one before a weak one before a local one, then the one with
+    /// the fewest leading underscores. An address between two symbols belongs to neither.
+    #[must_use]
+    pub fn lookup(&self, addr: Vaddr) -> Option<Symbol<'_>> {
+        self.layers.iter().find_map(|layer| {
+            let after = layer.partition_point(|span| span.start <= addr.0);
+            let span = layer.get(after.checked_sub(1)?)?;
+            let entry = self.entries.get(span.entry)?;
+            (addr.0 < span.end).then(|| self.symbol(entry))
+        })
+    }
+
+    /// All symbols, in the order of their addresses.
+    pub fn iter(&self) -> impl Iterator<Item = Symbol<'_>> {
+        self.entries.iter().map(|entry| self.symbol(entry))
+    }
+
+    /// The symbols of that name, as in the file. Looks at every symbol; does not allocate.
+    pub fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = Symbol<'a>> {
+        self.entries
+            .iter()
+            .filter(move |entry| name_of(&self.tables, entry) == name.as_bytes())
+            .map(|entry| self.symbol(entry))
+    }
+
+    /// How many symbols there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The symbol tables that could not be read.
+    #[must_use]
+    pub fn problems(&self) -> &[ModuleError] {
+        &self.problems
+    }
+
+    fn symbol(&self, entry: &Entry) -> Symbol<'_> {
+        Symbol {
+            name: String::from_utf8_lossy(name_of(&self.tables, entry)),
+            address: Vaddr(entry.address),
+            size: entry.size,
+            binding: entry.binding,
+            is_function: entry.is_function,
+        }
+    }
+}
+
+impl fmt::Debug for Symbols {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Symbols")
+            .field("len", &self.entries.len())
+            .field("problems", &self.problems)
+            .finish_non_exhaustive()
+    }
+}
+
+fn underscores(name: &[u8]) -> usize {
+    name.iter().take_while(|byte| **byte == b'_').count()
+}
+
+/// Cuts overlapping symbols into disjoint spans: each address goes to the symbol that starts
+/// last among those covering it, and among equals to the last in order.
+fn flatten(entries: &[Entry], wanted: impl Fn(&Entry) -> bool) -> Vec<Span> {
+    let mut cut = Cut::default();
+    for (index, entry) in entries
+        .iter()
+        .enumerate()
+        .filter(|(_, entry)| wanted(entry))
+    {
+        cut.advance(entry.address);
+        cut.open
+            .push((entry.address.saturating_add(entry.size), index));
+    }
+    cut.advance(u64::MAX);
+    cut.spans
+}
+
+#[derive(Default)]
+struct Cut {
+    /// (end, entry) of what covers `position`, the innermost last; ended ones may linger below.
+    open: Vec<(u64, usize)>,
+    position: u64,
+    spans: Vec<Span>,
+}
+
+impl Cut {
+    fn advance(&mut self, to: u64) {
+        while let Some((end, entry)) = self.open.last().copied() {
+            let until = end.min(to);
+            if self.position < until {
+                self.spans.push(Span {
+                    start: self.position,
+                    end: until,
+                    entry,
+                });
+                self.position = until;
+            }
+            if end > to {
+                break;
+            }
+            self.open.pop();
+        }
+        self.position = to;
+    }
+}
+
+/// A symbol without a size reaches to the next symbol of any kind, but not out of its section.
+fn unsized_spans(entries: &[Entry], code: &[Range<u64>]) -> Vec<Span> {
+    let mut spans = Vec::new();
+    for (index, group) in groups(entries) {
+        let Some(best) = group.iter().rposition(|entry| entry.size == 0) else {
+            continue;
+        };
+        let Some(start) = group.first().map(|entry| entry.address) else {
+            continue;
+        };
+        let next = entries
+            .get(index + group.len())
+            .map_or(u64::MAX, |entry| entry.address);
+        let before = code.partition_point(|range| range.start <= start);
+        let section = before.checked_sub(1).and_then(|at| code.get(at));
+        let Some(section) = section.filter(|range| range.contains(&start)) else {
+            continue;
+        };
+        spans.push(Span {
+            start,
+            end: next.min(section.end),
+            entry: index + best,
+        });
+    }
+    spans
+}
+
+/// Runs of entries with one address, each with the index of its first.
+fn groups(entries: &[Entry]) -> impl Iterator<Item = (usize, &[Entry])> {
+    let mut index = 0;
+    entries
+        .chunk_by(|a, b| a.address == b.address)
+        .map(move |group| {
+            let first = index;
+            index += group.len();
+            (first, group)
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Symbols written as `name start size kind`, with `F` or `N` for the type and `g`, `w` or
+    /// `l` for the binding; all in one section from 0x10 to 0x100.
+    fn symbols(text: &str) -> Symbols {
+        let mut names = vec![0];
+        let entry = |line: &str| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let number = |text| u64::from_str_radix(text, 16).unwrap();
+            let name = u32::try_from(names.len()).unwrap();
+            names.extend(fields[0].as_bytes());
+            names.push(0);
+            Entry {
+                address: number(fields[1]),
+                size: number(fields[2]),
+                name,
+                table: 0,
+                is_function: fields[3].starts_with('F'),
+                binding: match fields[3].as_bytes()[1] {
+                    b'g' => Binding::Global,
+                    b'w' => Binding::Weak,
+                    _ => Binding::Local,
+                },
+            }
+        };
+        let entries = text.lines().map(entry).collect();
+        Symbols::from_collected(Collected {
+            entries,
+            tables: vec![Names::Made(names)],
+            problems: Vec::new(),
+            code: std::iter::once(0x10..0x100).collect(),
+        })
+    }
+
+    fn check(text: &str, expected: &[(u64, &str)]) {
+        let symbols = symbols(text);
+        for (addr, name) in expected {
+            let found = symbols.lookup(Vaddr(*addr));
+            let found = found.as_ref().map_or("-", |symbol| &symbol.name);
+            assert_eq!(found, *name, "at {addr:#x} of\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_gap_belongs_to_nobody() {
+        check(
+            "a 10 8 Fg\nb 20 8 Fg",
+            &[
+                (0xf, "-"),
+                (0x10, "a"),
+                (0x17, "a"),
+                (0x18, "-"),
+                (0x20, "b"),
+                (0x28, "-"),
+            ],
+        );
+    }
+
+    #[test]
+    fn the_innermost_function_and_then_the_outer_one_again() {
+        check(
+            "outer 10 40 Fg\ninner 20 10 Fl\nlast 28 4 Fl",
+            &[
+                (0x1f, "outer"),
+                (0x20, "inner"),
+                (0x28, "last"),
+                (0x2c, "inner"),
+                (0x30, "outer"),
+            ],
+        );
+    }
+
+    #[test]
+    fn a_label_does_not_split_a_function() {
+        check(
+            "f 10 20 Fl\nlabel 18 0 Ng\nsized 1c 10 Ng",
+            &[(0x18, "f"), (0x1c, "f"), (0x2f, "f"), (0x30, "-")],
+        );
+        check(
+            "f 10 10 Fl\nsized 1c 10 Ng",
+            &[(0x1f, "f"), (0x20, "sized"), (0x2c, "-")],
+        );
+    }
+
+    #[test]
+    fn the_preferred_name_of_one_address() {
+        check("a 10 8 Fl\nb 10 8 Fw\nc 10 8 Fg", &[(0x10, "c")]);
+        check("__a 10 8 Fg\na 10 8 Fg\n_a 10 8 Fg", &[(0x10, "a")]);
+        check(
+            "short 10 4 Fg\nlong 10 8 Fl",
+            &[(0x13, "short"), (0x14, "long")],
+        );
+        check("n 10 0 Ng\nf 10 0 Fl", &[(0x10, "n")]);
+        check("b 10 8 Fg\na 10 8 Fg", &[(0x10, "a")]);
+    }
+
+    #[test]
+    fn without_a_size_until_the_next_symbol_or_the_end_of_the_section() {
+        check(
+            "start 10 0 Ng\nf 20 8 Fg\nend f0 0 Ng\noutside 110 0 Ng",
+            &[
+                (0x1f, "start"),
+                (0x28, "-"),
+                (0xff, "end"),
+                (0x100, "-"),
+                (0x110, "-"),
+            ],
+        );
+    }
+
+    #[test]
+    fn sizes_that_lie() {
+        check(
+            "all 10 ffffffffffffffff Fg\nf 20 8 Fg",
+            &[
+                (0x1f, "all"),
+                (0x20, "f"),
+                (0x28, "all"),
+                (u64::MAX - 1, "all"),
+            ],
+        );
+    }
+
+    #[test]
+    fn duplicates_are_listed_once() {
+        let symbols = symbols("a 10 8 Fg\na 10 8 Fg\na 20 8 Fg");
+        assert_eq!(symbols.len(), 2);
+        assert_eq!(symbols.named("a").count(), 2);
+        assert_eq!(symbols.named("b").count(), 0);
+    }
+}

@@ -1,0 +1,328 @@
+//! Lines and inlined functions, against what the addr2line of binutils says; and the debug
+//! files that they are read from.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests"
+)]
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use common::{PROGRAM, binutils, compile, directory};
+use unspool_ir::Vaddr;
+use unspool_module::{DebugFiles, ElfFile, InlineFrame, Lines, ModuleError, SearchRoots};
+
+/// (function, file:line) of each frame, as addr2line prints them.
+fn expected(path: &Path, addr: u64) -> Vec<(String, String)> {
+    let text = binutils(
+        "addr2line",
+        [
+            "-i",
+            "-f",
+            "-e",
+            path.to_str().unwrap(),
+            &format!("{addr:#x}"),
+        ],
+    );
+    let lines: Vec<&str> = text.lines().collect();
+    let place = |line: &str| line.split(" (discriminator").next().unwrap().to_owned();
+    lines
+        .chunks(2)
+        .map(|pair| (pair[0].to_owned(), place(pair[1])))
+        .collect()
+}
+
+fn printed(frames: &[InlineFrame]) -> Vec<(String, String)> {
+    let unknown = || "??".to_owned();
+    frames
+        .iter()
+        .map(|frame| {
+            let file = frame.file.clone().unwrap_or_else(unknown);
+            let line = frame.line.map_or("?".to_owned(), |line| line.to_string());
+            (
+                frame.function.clone().unwrap_or_else(unknown),
+                format!("{file}:{line}"),
+            )
+        })
+        .collect()
+}
+
+/// Every address of the functions of [`PROGRAM`] that `unstripped` has.
+fn addresses(unstripped: &Path) -> Vec<u64> {
+    let file = ElfFile::open(unstripped).unwrap();
+    let named = ["outer", "local", "main"].into_iter();
+    named
+        .flat_map(|name| file.symbols().named(name).collect::<Vec<_>>())
+        .flat_map(|symbol| symbol.address.0..symbol.address.0 + symbol.size)
+        .collect()
+}
+
+/// Compares all addresses in the functions of `unstripped` with what we find from `path`.
+fn check(unstripped: &Path, path: &Path, files: &DebugFiles) {
+    let lines = Lines::new(Arc::new(ElfFile::open(path).unwrap()), files);
+    let mut inlined = 0;
+    for addr in addresses(unstripped) {
+        let frames = printed(&lines.frames(Vaddr(addr)).unwrap());
+        assert_eq!(frames, expected(unstripped, addr), "at {addr:#x}");
+        inlined += usize::from(frames.len() > 1);
+    }
+    assert!(inlined > 0);
+    assert!(lines.problems().is_empty());
+    assert_eq!(lines.frames(Vaddr(0)).unwrap(), []);
+}
+
+#[test]
+fn every_address_of_a_program() {
+    let dir = directory("every_address_of_a_program");
+    for (name, arguments) in [
+        ("dwarf4", &["-gdwarf-4"][..]),
+        ("dwarf5", &["-gdwarf-5", "-O1"]),
+        ("compressed", &["-g", "-gz"]),
+        ("fixed", &["-g", "-no-pie", "-ffunction-sections"]),
+    ] {
+        let path = compile(&dir, name, PROGRAM, arguments);
+        check(&path, &path, &DebugFiles::default());
+    }
+}
+
+/// Compares the functions and the innermost lines of `split` with those of `whole`, the same
+/// program without split debug information; returns whether there were functions.
+fn check_split(split: &Path, whole: &Path, lines: &Lines) -> bool {
+    let mut functions = false;
+    for addr in addresses(split) {
+        let found = printed(&lines.frames(Vaddr(addr)).unwrap());
+        let wanted = expected(whole, addr);
+        let place = found[0].1.replace("/program.c:", "/whole.c:");
+        assert_eq!(place, wanted[0].1);
+        let names = |frames: &[(String, String)]| {
+            frames
+                .iter()
+                .map(|(name, _)| name.clone())
+                .collect::<Vec<_>>()
+        };
+        functions = names(&found) != ["??"];
+        assert!(!functions || names(&found) == names(&wanted), "{found:?}");
+    }
+    functions
+}
+
+#[test]
+fn split_debug_information() {
+    // The dwp of binutils 2.40 makes packages of DWARF 4 only.
+    for (version, packs) in [("-gdwarf-4", true), ("-gdwarf-5", false)] {
+        let dir = directory("split_debug_information");
+        let path = compile(&dir, "program", PROGRAM, &["-gsplit-dwarf", version]);
+        let whole = compile(&dir, "whole", PROGRAM, &[version]);
+        assert_eq!(addresses(&path), addresses(&whole));
+        let is_object = |path: &PathBuf| path.extension().is_some_and(|e| e == "dwo");
+        let mut entries = fs::read_dir(&dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().path());
+        let object = entries.find(is_object).unwrap();
+        let open = || {
+            Lines::new(
+                Arc::new(ElfFile::open(&path).unwrap()),
+                &DebugFiles::default(),
+            )
+        };
+
+        let lines = open();
+        assert!(check_split(&path, &whole, &lines));
+        assert!(lines.problems().is_empty(), "{:?}", lines.problems());
+
+        let moved = dir.join("moved");
+        fs::rename(&object, &moved).unwrap();
+        let lines = open();
+        assert!(!check_split(&path, &whole, &lines));
+        assert_eq!(lines.problems().len(), 1);
+        assert!(lines.problems()[0].to_string().contains(".dwo"));
+
+        if packs {
+            let package = dir.join("program.dwp");
+            binutils(
+                "dwp",
+                ["-o".as_ref(), package.as_os_str(), moved.as_os_str()],
+            );
+            assert!(check_split(&path, &whole, &open()));
+        }
+    }
+}
+
+/// A program, its stripped form with a debug link, and its debug file.
+struct Stripped {
+    directory: PathBuf,
+    whole: PathBuf,
+    stripped: PathBuf,
+    debug: PathBuf,
+}
+
+fn strip(test: &str, build_id: &str) -> Stripped {
+    let directory = directory(test);
+    let whole = compile(
+        &directory,
+        "whole",
+        PROGRAM,
+        &["-g", &format!("-Wl,--build-id={build_id}")],
+    );
+    let (stripped, debug) = (directory.join("stripped"), directory.join("whole.debug"));
+    binutils("objcopy", [Path::new("--only-keep-debug"), &whole, &debug]);
+    let link = format!("--add-gnu-debuglink={}", debug.display());
+    binutils(
+        "objcopy",
+        [
+            "-S".as_ref(),
+            link.as_ref(),
+            whole.as_os_str(),
+            stripped.as_os_str(),
+        ],
+    );
+    Stripped {
+        directory,
+        whole,
+        stripped,
+        debug,
+    }
+}
+
+fn locate(stripped: &Path, root: &Path) -> DebugFiles {
+    let roots = SearchRoots {
+        roots: vec![root.to_path_buf()],
+        debuginfod_cache: Some(root.join("cache")),
+    };
+    DebugFiles::locate(&ElfFile::open(stripped).unwrap(), &roots)
+}
+
+fn found(files: &DebugFiles) -> Option<&Path> {
+    files.debug.as_ref().map(|file| file.path())
+}
+
+#[test]
+fn a_debug_link_in_every_place() {
+    for build_id in ["sha1", "none"] {
+        let Stripped {
+            directory,
+            whole,
+            stripped,
+            debug,
+        } = strip("a_debug_link", build_id);
+        let root = directory.join("root");
+        let relative = directory.strip_prefix("/").unwrap();
+        for place in [
+            directory.clone(),
+            directory.join(".debug"),
+            root.join("usr/lib/debug").join(relative),
+        ] {
+            let path = place.join("whole.debug");
+            fs::create_dir_all(&place).unwrap();
+            let bytes = fs::read(&debug).unwrap();
+            fs::remove_file(&debug).unwrap();
+            fs::write(&path, &bytes).unwrap();
+            let files = locate(&stripped, &root);
+            assert_eq!(found(&files), Some(path.as_path()), "{:?}", files.rejected);
+            check(&whole, &stripped, &files);
+            fs::remove_file(&path).unwrap();
+            assert_eq!(found(&locate(&stripped, &root)), None);
+            fs::write(&debug, bytes).unwrap();
+        }
+    }
+}
+
+#[test]
+fn by_build_id() {
+    let Stripped {
+        directory,
+        whole,
+        stripped,
+        debug,
+    } = strip("by_build_id", "sha1");
+    let root = directory.join("root");
+    let id = ElfFile::open(&whole)
+        .unwrap()
+        .build_id()
+        .unwrap()
+        .to_string();
+    for place in [
+        root.join(format!(
+            "usr/lib/debug/.build-id/{}/{}.debug",
+            &id[..2],
+            &id[2..]
+        )),
+        root.join(format!("cache/{id}/debuginfo")),
+    ] {
+        fs::create_dir_all(place.parent().unwrap()).unwrap();
+        fs::copy(&debug, &place).unwrap();
+        let files = locate(&stripped, &root);
+        assert_eq!(found(&files), Some(place.as_path()));
+        check(&whole, &stripped, &files);
+        fs::remove_file(&place).unwrap();
+    }
+    // What has debug information needs no other file.
+    assert_eq!(found(&locate(&whole, &root)), None);
+}
+
+#[test]
+fn the_wrong_debug_file_is_rejected() {
+    let Stripped {
+        directory,
+        stripped,
+        debug,
+        ..
+    } = strip("the_wrong_debug_file", "sha1");
+    let other = compile(&directory, "other", "int main(void) { return 0; }", &["-g"]);
+    fs::copy(&other, &debug).unwrap();
+    let files = locate(&stripped, &directory);
+    assert_eq!(found(&files), None);
+    assert!(
+        matches!(files.rejected[..], [ModuleError::WrongBuild { .. }]),
+        "{:?}",
+        files.rejected
+    );
+
+    let Stripped {
+        directory,
+        stripped,
+        debug,
+        ..
+    } = strip("the_wrong_checksum", "none");
+    let mut bytes = fs::read(&debug).unwrap();
+    bytes.push(0);
+    fs::write(&debug, bytes).unwrap();
+    let files = locate(&stripped, &directory);
+    assert_eq!(found(&files), None);
+    assert!(
+        matches!(files.rejected[..], [ModuleError::WrongChecksum { .. }]),
+        "{:?}",
+        files.rejected
+    );
+}
+
+#[test]
+fn a_supplementary_file() {
+    let dir = directory("a_supplementary_file");
+    // dwz moves what two files share into a third.
+    let one = compile(&dir, "one", PROGRAM, &["-gdwarf-4"]);
+    let two = compile(&dir, "two", PROGRAM, &["-gdwarf-4"]);
+    let whole = dir.join("whole");
+    fs::copy(&one, &whole).unwrap();
+    let shared = dir.join("shared.dwz");
+    let arguments = [
+        "-m".as_ref(),
+        shared.as_os_str(),
+        "-r".as_ref(),
+        one.as_os_str(),
+        two.as_os_str(),
+    ];
+    common::run("dwz", "dwz", arguments);
+    let files = DebugFiles::locate(&ElfFile::open(&one).unwrap(), &SearchRoots::default());
+    let path = files
+        .supplementary
+        .as_ref()
+        .map(|file| file.path().to_path_buf());
+    assert_eq!(path, Some(shared), "{:?}", files.rejected);
+    check(&whole, &one, &files);
+}

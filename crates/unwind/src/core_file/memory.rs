@@ -1,0 +1,161 @@
+//! The memory that a core file recorded.
+
+use std::vec::Vec;
+
+use unspool_ir::memory::UnreadableReason;
+use unspool_ir::{Memory, RuntimeAddr, Unreadable};
+
+use super::CoreProblem;
+use super::elf::{PT_LOAD, Segment};
+use super::sys::Contents;
+
+/// The memory of a core file: see [`Core::memory`](super::Core::memory).
+///
+/// A read fails with [`UnreadableReason::Unmapped`] where nothing was mapped, with
+/// [`UnreadableReason::NotRecorded`] where the kernel left the bytes out of the core (program
+/// text, by default), and with [`UnreadableReason::Truncated`] where the file ends too early.
+#[derive(Debug)]
+pub struct CoreMemory {
+    contents: Contents,
+    loads: Vec<Load>,
+}
+
+/// A range of addresses and where its first bytes lie in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Load {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) flags: u32,
+    offset: u64,
+    /// How many bytes of the range the file has; the rest was not recorded.
+    recorded: u64,
+}
+
+impl CoreMemory {
+    pub(super) fn new(contents: Contents, loads: Vec<Load>) -> CoreMemory {
+        CoreMemory { contents, loads }
+    }
+
+    /// The piece of the file that holds what lies at `addr` and after it, up to the end of its
+    /// segment.
+    fn recorded_at(&self, addr: RuntimeAddr) -> Result<&[u8], Unreadable> {
+        let after = self.loads.partition_point(|load| load.end <= addr.0);
+        let load = self.loads.get(after).filter(|load| load.start <= addr.0);
+        let load = load.ok_or(Unreadable::unmapped(addr))?;
+        let into = addr.0 - load.start;
+        let left = load.recorded.checked_sub(into).filter(|left| *left > 0);
+        let why = UnreadableReason::NotRecorded;
+        let left = left.ok_or(Unreadable { addr, why })?;
+        let why = UnreadableReason::Truncated;
+        let offset = usize::try_from(load.offset.saturating_add(into)).unwrap_or(usize::MAX);
+        let bytes = self
+            .contents
+            .bytes()
+            .get(offset..)
+            .filter(|bytes| !bytes.is_empty());
+        let bytes = bytes.ok_or(Unreadable { addr, why })?;
+        let size = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
+        Ok(bytes.get(..size).unwrap_or(bytes))
+    }
+
+    /// Goes over `size` bytes from `addr` on in the pieces that the file holds.
+    fn each_piece(
+        &self,
+        addr: RuntimeAddr,
+        size: usize,
+        mut visit: impl FnMut(usize, &[u8]),
+    ) -> Result<(), Unreadable> {
+        let mut done = 0;
+        while done < size {
+            let wraps = Unreadable {
+                addr,
+                why: UnreadableReason::Wraps,
+            };
+            let at = u64::try_from(done)
+                .ok()
+                .and_then(|done| addr.0.checked_add(done));
+            let piece = self.recorded_at(RuntimeAddr(at.ok_or(wraps)?))?;
+            let piece = piece.get(..size - done).unwrap_or(piece);
+            visit(done, piece);
+            done += piece.len();
+        }
+        Ok(())
+    }
+}
+
+impl Memory for CoreMemory {
+    fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
+        self.each_piece(addr, into.len(), |_, _| {})?;
+        self.each_piece(addr, into.len(), |at, piece| {
+            if let Some(to) = into.get_mut(at..at + piece.len()) {
+                to.copy_from_slice(piece);
+            }
+        })
+    }
+}
+
+/// The `PT_LOAD` segments in ascending order, without overlap.
+pub(super) fn loads(
+    segments: &[Segment],
+    length: u64,
+    problems: &mut Vec<CoreProblem>,
+) -> Vec<Load> {
+    let mut loads = Vec::new();
+    for segment in segments.iter().filter(|segment| segment.kind == PT_LOAD) {
+        match load(segment) {
+            Some(load) => loads.push(load),
+            None => problems.push(CoreProblem::SegmentSize {
+                vaddr: segment.vaddr,
+            }),
+        }
+    }
+    report_truncation(&loads, length, problems);
+    loads.sort_by_key(|load: &Load| load.start);
+    let mut end = 0;
+    loads.retain_mut(|load| {
+        if load.start < end {
+            problems.push(CoreProblem::Overlap { vaddr: load.start });
+            load.clip(end);
+        }
+        end = end.max(load.end);
+        load.start < load.end
+    });
+    loads
+}
+
+fn load(segment: &Segment) -> Option<Load> {
+    let end = segment.vaddr.checked_add(segment.memory_size)?;
+    let recorded = segment.file_size.min(segment.memory_size);
+    segment.offset.checked_add(recorded)?;
+    Some(Load {
+        start: segment.vaddr,
+        end,
+        flags: segment.flags,
+        offset: segment.offset,
+        recorded,
+    })
+}
+
+fn report_truncation(loads: &[Load], length: u64, problems: &mut Vec<CoreProblem>) {
+    let ends = loads.iter().filter(|load| load.recorded > 0);
+    let ends = ends.map(|load| load.offset.saturating_add(load.recorded));
+    let cut: Vec<u64> = ends.filter(|end| *end > length).collect();
+    if let Some(needed) = cut.iter().max() {
+        problems.push(CoreProblem::Truncated {
+            segments: cut.len(),
+            needed: *needed,
+            length,
+        });
+    }
+}
+
+impl Load {
+    /// Leaves out what lies below `floor`.
+    fn clip(&mut self, floor: u64) {
+        let floor = floor.min(self.end);
+        let cut = floor - self.start;
+        self.start = floor;
+        self.offset = self.offset.saturating_add(cut);
+        self.recorded = self.recorded.saturating_sub(cut);
+    }
+}

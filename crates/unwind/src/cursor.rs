@@ -1,0 +1,236 @@
+//! From a frame to its caller.
+//!
+//! Async-signal-safe as far as the modules and the memory are: nothing here allocates, locks or
+//! loops without bound.
+
+use unspool_ir::interpret::{self, Frame};
+use unspool_ir::{Abi, CodeAddr, Memory, Registers, RuntimeAddr, Vaddr};
+
+use crate::arch;
+use crate::evidence::{End, Evidence, NoRow};
+use crate::modules::{Module, Modules};
+
+/// A frame of a walk: where it stands and what its registers hold.
+#[derive(Debug, Clone, Copy)]
+pub struct Cursor {
+    abi: Abi,
+    code: CodeAddr,
+    registers: Registers,
+    pac_mask: u64,
+    cycle: Cycle,
+}
+
+/// What a step led to.
+#[derive(Debug, Clone, Copy)]
+pub enum Step {
+    /// The cursor stands at the caller.
+    Caller(Found),
+    /// There is no caller to be found; the cursor stands where it stood.
+    End(End),
+}
+
+/// How the caller was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    /// The evidence.
+    pub evidence: Evidence,
+    /// The canonical frame address of the frame that was left.
+    pub cfa: RuntimeAddr,
+    /// For a guess, why no table could be asked.
+    pub instead_of: Option<NoRow>,
+    /// The frame that was left is that of a signal handler's trampoline: its caller was
+    /// interrupted.
+    pub signal_frame: bool,
+}
+
+impl Cursor {
+    /// The innermost frame of a thread; `None` if its code address is unknown.
+    #[must_use]
+    pub fn new(abi: Abi, registers: Registers) -> Option<Self> {
+        let pc = registers.get(abi.arch.spec().pc)?;
+        Some(Cursor {
+            abi,
+            code: CodeAddr::Instruction(RuntimeAddr(pc)),
+            registers,
+            pac_mask: 0,
+            cycle: Cycle::default(),
+        })
+    }
+
+    /// Names the bits of a code address that a pointer authentication code takes (AArch64).
+    #[must_use]
+    pub fn with_pac_mask(mut self, mask: u64) -> Self {
+        self.pac_mask = mask;
+        self
+    }
+
+    /// Where the frame stands.
+    #[must_use]
+    pub fn code(&self) -> CodeAddr {
+        self.code
+    }
+
+    /// The frame's registers, as far as they are known.
+    #[must_use]
+    pub fn registers(&self) -> &Registers {
+        &self.registers
+    }
+
+    /// The frame's stack pointer.
+    #[must_use]
+    pub fn stack_pointer(&self) -> Option<RuntimeAddr> {
+        self.registers
+            .get(self.abi.arch.spec().stack_pointer)
+            .map(RuntimeAddr)
+    }
+
+    /// Steps to the caller: by the row that covers the frame's address, or where none does by a
+    /// guess that is checked against what is known to be code.
+    pub fn step<S, M>(&mut self, modules: &S, memory: &M) -> Step
+    where
+        S: Modules + ?Sized,
+        M: Memory + ?Sized,
+    {
+        let pc = self.code.lookup();
+        let module = modules.module(pc);
+        let outcome = match &module {
+            Some(module) => match module.row(module.bias.to_vaddr(pc)) {
+                Ok(found) => self.by_row(&found.row, found.entry_start, module, memory),
+                Err(missing) => self.by_guess(missing, Some(module), modules, memory),
+            },
+            None => self.by_guess(NoRow::NoModule, None, modules, memory),
+        };
+        match outcome {
+            Ok((caller, found)) => {
+                if self.cycle.is_repeated(caller.code.address(), found.cfa) {
+                    return Step::End(End::Loop);
+                }
+                self.code = caller.code;
+                self.registers = caller.registers;
+                Step::Caller(found)
+            }
+            Err(end) => Step::End(end),
+        }
+    }
+
+    fn by_row<M: Memory + ?Sized>(
+        &self,
+        row: &unspool_ir::Row<'_>,
+        entry_start: Vaddr,
+        module: &Module<'_>,
+        memory: &M,
+    ) -> Result<(Caller, Found), End> {
+        let frame = Frame {
+            abi: self.abi,
+            registers: &self.registers,
+            memory,
+            bias: module.bias,
+            pac_mask: self.pac_mask,
+        };
+        let caller = match interpret::step(row, &frame) {
+            Ok(caller) => caller,
+            // Entry code need not describe a caller that it does not have.
+            Err(_) if module.entry == Some(entry_start) => return Err(End::EntryPoint),
+            Err(error) => return Err(End::Step(error)),
+        };
+        let return_address = caller.return_address.ok_or(End::Outermost)?;
+        if module.entry == Some(entry_start) {
+            return Err(End::EntryPoint);
+        }
+        if return_address.0 == 0 {
+            return Err(End::ZeroReturnAddress);
+        }
+        let code = if row.signal_frame {
+            CodeAddr::Instruction(return_address)
+        } else {
+            CodeAddr::Return(return_address)
+        };
+        let found = Found {
+            evidence: Evidence::Cfi,
+            cfa: caller.cfa,
+            instead_of: None,
+            signal_frame: row.signal_frame,
+        };
+        Ok((
+            Caller {
+                code,
+                registers: caller.registers,
+            },
+            found,
+        ))
+    }
+
+    fn by_guess<S, M>(
+        &self,
+        missing: NoRow,
+        module: Option<&Module<'_>>,
+        modules: &S,
+        memory: &M,
+    ) -> Result<(Caller, Found), End>
+    where
+        S: Modules + ?Sized,
+        M: Memory + ?Sized,
+    {
+        let pc = self.code.lookup();
+        if let Some(module) = module
+            && let Some(entry) = module.entry
+            && (entry..=entry.offset(ENTRY_CODE)).contains(&module.bias.to_vaddr(pc))
+        {
+            return Err(End::EntryPoint);
+        }
+        let guess = arch::guess(self, modules, memory).ok_or(End::NoRow(missing))?;
+        let found = Found {
+            evidence: guess.evidence,
+            cfa: guess.cfa,
+            instead_of: Some(missing),
+            signal_frame: guess.evidence == Evidence::SignalTrampoline,
+        };
+        Ok((
+            Caller {
+                code: guess.code,
+                registers: guess.registers,
+            },
+            found,
+        ))
+    }
+
+    /// The architecture and byte order.
+    #[must_use]
+    pub fn abi(&self) -> Abi {
+        self.abi
+    }
+}
+
+/// Entry code without a table of its own is taken to be at most this long, in bytes: `_start`
+/// of musl has 22.
+const ENTRY_CODE: u64 = 64;
+
+/// A frame that a step leads to.
+struct Caller {
+    code: CodeAddr,
+    registers: Registers,
+}
+
+/// Finds cycles of any length in constant memory (Brent's algorithm): a frame is remembered,
+/// compared with all that follow, and replaced after ever longer stretches.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cycle {
+    remembered: Option<(RuntimeAddr, RuntimeAddr)>,
+    steps: u64,
+    stretch: u64,
+}
+
+impl Cycle {
+    fn is_repeated(&mut self, pc: RuntimeAddr, cfa: RuntimeAddr) -> bool {
+        if self.remembered == Some((pc, cfa)) {
+            return true;
+        }
+        self.steps += 1;
+        if self.steps >= self.stretch {
+            self.remembered = Some((pc, cfa));
+            self.steps = 0;
+            self.stretch = (self.stretch * 2).max(1);
+        }
+        false
+    }
+}

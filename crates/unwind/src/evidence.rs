@@ -1,0 +1,115 @@
+//! How a frame was found, and why a walk ended.
+
+use unspool_cfi::CfiError;
+use unspool_ir::interpret::StepError;
+
+/// How the caller of a frame was found, most to least trustworthy. Only [`Evidence::Cfi`] and
+/// [`Evidence::Synthesized`] are proof; the others are guesses, reported as such.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Evidence {
+    /// By a row of the module's unwind table.
+    Cfi,
+    /// By a row synthesized from the machine code.
+    Synthesized,
+    /// The code is a signal trampoline by its bytes, and the kernel's record lies above it.
+    SignalTrampoline,
+    /// The address is not code: a call through a bad pointer has just been made, and the return
+    /// address is where a call leaves it.
+    BadCall,
+    /// By the frame pointer, on the assumption that the code keeps one.
+    FramePointer,
+}
+
+impl Evidence {
+    /// Whether the frame was not found by a table.
+    #[must_use]
+    pub fn is_guess(self) -> bool {
+        self > Evidence::Synthesized
+    }
+
+    /// The name used in reports: `cfi`, `frame-pointer`, …
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Evidence::Cfi => "cfi",
+            Evidence::Synthesized => "synthesized",
+            Evidence::SignalTrampoline => "signal-trampoline",
+            Evidence::BadCall => "bad-call",
+            Evidence::FramePointer => "frame-pointer",
+        }
+    }
+}
+
+/// Why there is no row for an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoRow {
+    /// The address lies in no module.
+    #[error("the address lies in no module")]
+    NoModule,
+    /// The module comes with no unwind table.
+    #[error("the module has no unwind table")]
+    NoTable,
+    /// The module's table does not cover the address.
+    #[error("the module's unwind table does not cover the address")]
+    Hole,
+    /// The entry that covers the address is bad.
+    #[error("the unwind table entry is bad: {0}")]
+    BadEntry(CfiError),
+    /// The compiled table has bytes that no table has.
+    #[error("the compiled unwind table is corrupt")]
+    CorruptTable,
+}
+
+/// Why a walk ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum End {
+    /// The row says that the return address is undefined: the outermost frame.
+    #[error("outermost frame")]
+    Outermost,
+    /// The frame runs the entry code of the program or of its loader, which nothing calls.
+    #[error("entry code")]
+    EntryPoint,
+    /// No row covers the frame's address, and no guess was plausible.
+    #[error(transparent)]
+    NoRow(NoRow),
+    /// The row leads to no caller.
+    #[error(transparent)]
+    Step(StepError),
+    /// The return address is zero, in a frame that does not declare itself the outermost.
+    #[error("the return address is zero")]
+    ZeroReturnAddress,
+    /// The same address and CFA came up again: the stack, or the table, leads in a circle.
+    #[error("the walk came back to a frame that it had left")]
+    Loop,
+    /// The caller asked for no more frames.
+    #[error("the limit of frames is reached")]
+    Limit,
+}
+
+impl End {
+    /// Whether the walk reached the root of the stack.
+    #[must_use]
+    pub fn is_root(self) -> bool {
+        matches!(self, End::Outermost | End::EntryPoint)
+    }
+
+    /// The name used in reports: `outermost`, `no-table`, …
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            End::Outermost => "outermost",
+            End::EntryPoint => "entry-point",
+            End::NoRow(NoRow::NoModule) => "no-module",
+            End::NoRow(NoRow::NoTable) => "no-table",
+            End::NoRow(NoRow::Hole) => "hole",
+            End::NoRow(NoRow::BadEntry(_)) => "bad-entry",
+            End::NoRow(NoRow::CorruptTable) => "corrupt-table",
+            End::Step(_) => "step-failed",
+            End::ZeroReturnAddress => "zero-return-address",
+            End::Loop => "loop",
+            End::Limit => "limit",
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The file behind a mapping: a live process and a core file have different ways to it.
+
+use std::boxed::Box;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::string::String;
+
+use unspool_ir::Unreadable;
+use unspool_module::{BuildId, ElfFile, ModuleError};
+
+use crate::core_file::Core;
+use crate::maps::Mapping;
+use crate::process::{Identity, Process, Snapshot};
+
+/// Finds the file behind a mapping.
+pub trait Files {
+    /// Opens the file that is mapped.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none, or none that is certain to be the same.
+    fn file(&self, mapping: &Mapping) -> Result<ElfFile, FileProblem>;
+}
+
+/// Why the file of a mapping is not used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FileProblem {
+    /// It cannot be opened.
+    #[error("{}: {error}", path.display())]
+    Open {
+        /// The path that the process has.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// It is no ELF file that can be read.
+    #[error(transparent)]
+    Elf(#[from] Box<ModuleError>),
+    /// The file on disk is another one than the process has mapped.
+    #[error("{}: the file was replaced since it was mapped{}", path.display(), build_ids(*mapped, *on_disk))]
+    Replaced {
+        /// The path.
+        path: PathBuf,
+        /// The build ID of what is mapped.
+        mapped: Option<BuildId>,
+        /// The build ID of the file.
+        on_disk: Option<BuildId>,
+    },
+    /// The image in memory cannot be read.
+    #[error("the image in memory cannot be read: {0}")]
+    Memory(#[from] Unreadable),
+    /// No segment of the file can have been mapped so.
+    #[error("{}: no segment of the file fits the mapping", path.display())]
+    NoSegment {
+        /// The path.
+        path: PathBuf,
+    },
+}
+
+impl From<ModuleError> for FileProblem {
+    fn from(error: ModuleError) -> Self {
+        FileProblem::Elf(Box::new(error))
+    }
+}
+
+fn build_ids(mapped: Option<BuildId>, on_disk: Option<BuildId>) -> String {
+    match (mapped, on_disk) {
+        (Some(mapped), Some(on_disk)) => {
+            format!(": build ID {mapped} is mapped, {on_disk} is on disk")
+        }
+        _ => String::new(),
+    }
+}
+
+impl Files for Process {
+    fn file(&self, mapping: &Mapping) -> Result<ElfFile, FileProblem> {
+        let path = || PathBuf::from(mapping.name.clone().unwrap_or_default());
+        let opened = self
+            .open_mapped_file(mapping)
+            .map_err(|error| FileProblem::Open {
+                path: path(),
+                error,
+            })?;
+        let file = ElfFile::open(&opened.path)?;
+        match opened.identity {
+            Identity::Same => Ok(file),
+            // Another inode, or file systems that do not say: the build ID decides.
+            Identity::Unverified | Identity::Replaced => same_build(self, mapping, file, path()),
+        }
+    }
+}
+
+/// Accepts a file whose build ID is that of the module in memory.
+fn same_build(
+    snapshot: &dyn Snapshot,
+    mapping: &Mapping,
+    file: ElfFile,
+    path: PathBuf,
+) -> Result<ElfFile, FileProblem> {
+    let mapped = snapshot
+        .build_id_at(mapping)
+        .ok()
+        .and_then(|id| BuildId::new(&id));
+    let on_disk = file.build_id();
+    if mapped.is_some() && mapped == on_disk {
+        return Ok(file);
+    }
+    Err(FileProblem::Replaced {
+        path,
+        mapped,
+        on_disk,
+    })
+}
+
+/// The files of a core: those it names, wherever they are now.
+#[derive(Debug)]
+pub struct CoreFiles<'c> {
+    core: &'c Core,
+    executable: Option<PathBuf>,
+}
+
+impl<'c> CoreFiles<'c> {
+    /// Takes the files from where the core says that they were; the executable from
+    /// `executable` if that is given.
+    #[must_use]
+    pub fn new(core: &'c Core, executable: Option<PathBuf>) -> Self {
+        CoreFiles { core, executable }
+    }
+
+    /// Whether a mapping is the program's, by its entry point.
+    fn is_executable(&self, mapping: &Mapping) -> bool {
+        let entry = self.core.auxv().entry();
+        let program = entry.and_then(|entry| self.core.mappings().find(entry));
+        program.is_some_and(|program| program.name == mapping.name)
+    }
+}
+
+impl Files for CoreFiles<'_> {
+    fn file(&self, mapping: &Mapping) -> Result<ElfFile, FileProblem> {
+        let given = self
+            .executable
+            .as_deref()
+            .filter(|_| self.is_executable(mapping));
+        let named = mapping.path().unwrap_or(Path::new(""));
+        let path = given.unwrap_or(named);
+        let file = ElfFile::open(path)?;
+        // A core says nothing of inodes. Without a recorded build ID the path has to do.
+        match self.core.build_id_at(mapping) {
+            Ok(_) => same_build(self.core, mapping, file, path.to_path_buf()),
+            Err(_) => Ok(file),
+        }
+    }
+}

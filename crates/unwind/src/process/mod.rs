@@ -1,0 +1,422 @@
+//! Live processes: stop all threads, read registers and memory, let them go on unharmed.
+//!
+//! [`Process::attach`] stops a running process for as long as the value lives.
+//! [`Traced::spawn`] runs a command and stops it when a signal is about to kill it.
+//! Both give a [`Snapshot`], as a core file does.
+
+use std::cell::RefCell;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use std::vec::Vec;
+
+use unspool_ir::{Abi, Arch, Endian, Memory, Register};
+
+use crate::maps::{Mapping, Mappings};
+
+mod build_id;
+mod error;
+pub(crate) mod little;
+mod mapped_file;
+mod memory;
+pub(crate) mod note;
+mod pages;
+mod procfs;
+pub(crate) mod registers;
+pub(crate) mod signal;
+mod snapshot;
+mod sys;
+mod traced;
+mod tracees;
+mod tracer;
+
+pub use build_id::NoBuildId;
+pub use error::ProcessError;
+pub use mapped_file::{Identity, MappedFile, Route};
+pub use memory::{ProcessMemory, STACK_WINDOW};
+pub use signal::{Sender, Signal};
+pub use snapshot::{AuxVector, NoRegisters, Snapshot, Thread, ThreadState};
+pub use traced::{Event, Traced};
+
+use tracees::Tracees;
+use tracer::{State, Tracer};
+
+/// How to attach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AttachOptions {
+    /// How long a thread may take to stop. One that waits in the kernel without being
+    /// interruptible (state `D`) may take for ever; the others stand still meanwhile.
+    pub stop_timeout: Duration,
+}
+
+impl Default for AttachOptions {
+    /// One second.
+    fn default() -> Self {
+        AttachOptions {
+            stop_timeout: Duration::from_secs(1),
+        }
+    }
+}
+
+/// A live process, all of whose threads stand still.
+///
+/// They go on when the value is dropped, on a panic too, with the signals that came meanwhile.
+/// [`Process::resume`] lets them go on earlier and keeps what was read so far. To stop a
+/// process only briefly, attach, call [`Process::prefetch_stacks`], resume, and then unwind.
+///
+/// Being stopped makes a few system calls return `EINTR` early, those that the kernel cannot
+/// restart: `epoll_wait`, `semop`, `sigtimedwait` and others (signal(7), "Interruption of
+/// system calls and library functions by stop signals"). All others are not disturbed.
+#[derive(Debug)]
+pub struct Process {
+    pid: i32,
+    /// The thread through which files of `/proc` and memory are read.
+    reader: i32,
+    abi: Abi,
+    threads: Vec<Thread>,
+    mappings: Arc<Mappings>,
+    auxv: AuxVector,
+    executable: Option<PathBuf>,
+    memory: ProcessMemory,
+    signal: Option<Signal>,
+    pac_mask: u64,
+    stop: RefCell<Stop>,
+}
+
+/// Whether the process still stands still.
+#[derive(Debug)]
+enum Stop {
+    Held { tracer: Arc<Tracer>, since: Instant },
+    Over(Duration),
+}
+
+/// What `/proc` tells about a process before it is stopped.
+#[derive(Debug)]
+struct Surroundings {
+    maps: Vec<u8>,
+    mappings: Mappings,
+    auxv: AuxVector,
+    executable: Option<PathBuf>,
+}
+
+/// What the tracing thread tells about the threads that it stopped.
+#[derive(Debug)]
+struct Stopped {
+    threads: Vec<Thread>,
+    since: Instant,
+    pac_mask: u64,
+}
+
+impl Process {
+    /// Stops all threads of the process `pid`; a thread's id stands for its process.
+    ///
+    /// # Errors
+    ///
+    /// There is no such process, it may not be traced, is traced by another program, or is a
+    /// 32-bit one. A single thread that cannot be stopped is no error: its registers say why.
+    pub fn attach(pid: u32) -> Result<Process, ProcessError> {
+        Process::attach_with(pid, &AttachOptions::default())
+    }
+
+    /// Like [`Process::attach`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Process::attach`].
+    pub fn attach_with(pid: u32, options: &AttachOptions) -> Result<Process, ProcessError> {
+        let pid = process_of(pid)?;
+        let before = Surroundings::read(living_thread(pid))?;
+        let tracer = Arc::new(Tracer::start()?);
+        Process::stop(pid, before, tracer, Tracees::new(pid, options.stop_timeout))
+    }
+
+    /// Stops the threads on `tracer` and puts together what is known.
+    fn stop(
+        pid: i32,
+        before: Surroundings,
+        tracer: Arc<Tracer>,
+        tracees: Tracees,
+    ) -> Result<Process, ProcessError> {
+        let arch = registers::native().ok_or(ProcessError::Architecture)?;
+        let stopped = tracer.run(move |state| stop_on_tracer(state, tracees, arch))??;
+        refuse_32_bit(pid, &stopped.threads)?;
+        let reader = reader(pid, &stopped.threads);
+        let around = before.refreshed(reader)?;
+        let mappings = Arc::new(around.mappings);
+        let memory = ProcessMemory::new(
+            reader,
+            Arc::clone(&mappings),
+            stack_pointers(&stopped.threads, arch),
+            &tracer,
+            stopped
+                .threads
+                .iter()
+                .any(|thread| thread.registers.is_ok())
+                .then_some(reader),
+        );
+        Ok(Process {
+            pid,
+            reader,
+            abi: Abi {
+                arch,
+                endian: Endian::Little,
+            },
+            threads: stopped.threads,
+            mappings,
+            auxv: around.auxv,
+            executable: around.executable,
+            memory,
+            signal: None,
+            pac_mask: stopped.pac_mask,
+            stop: RefCell::new(Stop::Held {
+                tracer,
+                since: stopped.since,
+            }),
+        })
+    }
+
+    /// Puts the thread that `signal` is for first.
+    fn with_signal(mut self, signal: Signal) -> Process {
+        self.threads.sort_by_key(|thread| thread.tid != signal.tid);
+        self.signal = Some(signal);
+        self
+    }
+
+    /// The process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid.unsigned_abs()
+    }
+
+    /// The executable's path as the process sees it, if it can be told.
+    #[must_use]
+    pub fn executable(&self) -> Option<&Path> {
+        self.executable.as_deref()
+    }
+
+    /// The memory, which stays usable after [`Process::resume`]: then it still knows what was
+    /// read before, and can read what the process cannot write to.
+    #[must_use]
+    pub fn memory(&self) -> &ProcessMemory {
+        &self.memory
+    }
+
+    /// Reads up to `bytes` of each thread's stack in as few system calls as possible, so that
+    /// the process can be let go before it is unwound. Returns the number of bytes read.
+    pub fn prefetch_stacks(&self, bytes: u64) -> usize {
+        self.memory.prefetch_stacks(bytes)
+    }
+
+    /// How long the process has been standing still, or stood still: from the first request
+    /// to stop until the last thread was let go.
+    #[must_use]
+    pub fn stopped(&self) -> Duration {
+        match &*self.stop.borrow() {
+            Stop::Held { since, .. } => since.elapsed(),
+            Stop::Over(duration) => *duration,
+        }
+    }
+
+    /// Lets all threads go on. Registers, mappings and the memory read so far are kept.
+    /// Returns how long the process stood still.
+    pub fn resume(&self) -> Duration {
+        let mut stop = self.stop.borrow_mut();
+        if let Stop::Held { tracer, since } = &*stop {
+            let released = tracer.run(|state| state.take().map(|mut tracees| tracees.release()));
+            let duration = released.ok().flatten().unwrap_or_else(|| since.elapsed());
+            // The tracing thread ends here, and with it whatever it still holds.
+            *stop = Stop::Over(duration);
+        }
+        drop(stop);
+        self.stopped()
+    }
+
+    /// Opens the file behind a mapping, and says whether it still is the mapped one.
+    ///
+    /// # Errors
+    ///
+    /// The mapping comes from no file, or the file can be reached in none of the three ways
+    /// of [`Route`]; the error is that of the last.
+    pub fn open_mapped_file(&self, mapping: &Mapping) -> io::Result<MappedFile> {
+        mapped_file::open(self.reader, mapping)
+    }
+}
+
+impl Snapshot for Process {
+    fn abi(&self) -> Abi {
+        self.abi
+    }
+
+    fn threads(&self) -> &[Thread] {
+        &self.threads
+    }
+
+    fn mappings(&self) -> &Mappings {
+        &self.mappings
+    }
+
+    fn auxv(&self) -> &AuxVector {
+        &self.auxv
+    }
+
+    fn memory(&self) -> &dyn Memory {
+        &self.memory
+    }
+
+    fn signal(&self) -> Option<&Signal> {
+        self.signal.as_ref()
+    }
+
+    fn pac_mask(&self) -> u64 {
+        self.pac_mask
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.resume();
+    }
+}
+
+impl Surroundings {
+    fn read(pid: i32) -> Result<Surroundings, ProcessError> {
+        if procfs::is_32_bit(pid) == Some(true) {
+            return Err(ProcessError::ThirtyTwoBit {
+                pid: pid.unsigned_abs(),
+            });
+        }
+        Surroundings::with_maps(pid, read_proc(pid, "maps")?)
+    }
+
+    fn with_maps(pid: i32, maps: Vec<u8>) -> Result<Surroundings, ProcessError> {
+        Ok(Surroundings {
+            mappings: Mappings::parse(&maps),
+            maps,
+            auxv: AuxVector::parse(&read_proc(pid, "auxv")?),
+            executable: procfs::executable(pid),
+        })
+    }
+
+    /// The same after the stop. Usually nothing has changed, and only comparing the text of
+    /// the maps is left to do while the process stands still.
+    fn refreshed(self, pid: i32) -> Result<Surroundings, ProcessError> {
+        let now = read_proc(pid, "maps")?;
+        if now == self.maps {
+            Ok(self)
+        } else {
+            Surroundings::with_maps(pid, now)
+        }
+    }
+}
+
+fn read_proc(pid: i32, file: &str) -> Result<Vec<u8>, ProcessError> {
+    procfs::read(pid, file).map_err(|source| {
+        if procfs::is_gone(&source) {
+            return ProcessError::NoSuchProcess {
+                pid: pid.unsigned_abs(),
+            };
+        }
+        match source.kind() {
+            io::ErrorKind::PermissionDenied => ProcessError::from_ptrace(
+                pid,
+                pid,
+                "open",
+                io::Error::from_raw_os_error(libc::EPERM),
+            ),
+            _ => ProcessError::Proc {
+                path: procfs::path(pid, file),
+                source,
+            },
+        }
+    })
+}
+
+/// The process that a process or thread id stands for; not this one.
+fn process_of(id: u32) -> Result<i32, ProcessError> {
+    let gone = ProcessError::NoSuchProcess { pid: id };
+    let Some(tid) = i32::try_from(id).ok().filter(|tid| *tid > 0) else {
+        return Err(gone);
+    };
+    let Ok(status) = procfs::Status::read(tid, tid) else {
+        return Err(gone);
+    };
+    let pid = status.tgid;
+    if pid.unsigned_abs() == std::process::id() {
+        return Err(ProcessError::Own { pid: id });
+    }
+    // A first thread that has ended may have left others behind.
+    if status.has_ended() && pid == tid && procfs::tasks(pid).is_ok_and(|tasks| tasks.len() < 2) {
+        return Err(ProcessError::Zombie { pid: id });
+    }
+    if status.kernel_thread && !status.has_ended() {
+        return Err(ProcessError::KernelThread { pid: id });
+    }
+    Ok(pid)
+}
+
+fn stop_on_tracer(
+    state: &mut State,
+    mut tracees: Tracees,
+    arch: Arch,
+) -> Result<Stopped, ProcessError> {
+    let layout = registers::layout(arch).ok_or(ProcessError::Architecture)?;
+    let since = tracees.stop()?;
+    let stopped = Stopped {
+        threads: tracees.threads(layout),
+        since,
+        pac_mask: if layout.has_pac_mask {
+            tracees.pac_mask()
+        } else {
+            0
+        },
+    };
+    *state = Some(tracees);
+    Ok(stopped)
+}
+
+/// A process is 32-bit if any of its threads is: the kernel then returns the shorter register
+/// block.
+fn refuse_32_bit(pid: i32, threads: &[Thread]) -> Result<(), ProcessError> {
+    let shorter = |thread: &Thread| matches!(thread.registers, Err(NoRegisters::Size { found, expected }) if found < expected);
+    if threads.iter().any(shorter) {
+        return Err(ProcessError::ThirtyTwoBit {
+            pid: pid.unsigned_abs(),
+        });
+    }
+    Ok(())
+}
+
+fn stack_pointers(threads: &[Thread], arch: Arch) -> Vec<u64> {
+    let register: Register = arch.spec().stack_pointer;
+    let known = threads
+        .iter()
+        .filter_map(|thread| thread.registers.as_ref().ok());
+    known
+        .filter_map(|registers| registers.get(register))
+        .collect()
+}
+
+/// The thread to read files of `/proc` and memory through: the first thread, unless it has
+/// ended before the others. The kernel then says that the process has no memory.
+fn reader(pid: i32, threads: &[Thread]) -> i32 {
+    let held = |thread: &&Thread| thread.registers.is_ok();
+    let first = threads
+        .iter()
+        .find(|thread| thread.tid == pid.unsigned_abs())
+        .filter(held);
+    let held = first.or_else(|| threads.iter().find(held));
+    held.map_or(pid, |thread| thread.tid.cast_signed())
+}
+
+/// The same before the threads are known.
+fn living_thread(pid: i32) -> i32 {
+    let lives = |tid: &i32| procfs::Status::read(pid, *tid).is_ok_and(|status| !status.has_ended());
+    let tasks = || procfs::tasks(pid).unwrap_or_default();
+    if lives(&pid) {
+        pid
+    } else {
+        tasks().into_iter().find(lives).unwrap_or(pid)
+    }
+}

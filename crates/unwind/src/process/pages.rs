@@ -1,0 +1,127 @@
+//! A bounded cache of another process's memory, in pieces of 4 KiB.
+
+use std::boxed::Box;
+use std::collections::HashMap;
+use std::vec::Vec;
+
+/// The size of a piece in bytes. Mappings begin and end at multiples of it on every supported
+/// page size.
+pub(super) const PAGE: u64 = 4096;
+const PAGE_BYTES: usize = 4096;
+
+type Page = [u8; PAGE_BYTES];
+
+/// At most `capacity` pages; a full cache forgets the page that it has held longest.
+#[derive(Debug)]
+pub(super) struct Pages {
+    slots: Vec<(u64, Box<Page>)>,
+    by_number: HashMap<u64, usize>,
+    capacity: usize,
+    oldest: usize,
+    /// The page found last and its slot: most reads hit the same page again.
+    last: Option<(u64, usize)>,
+}
+
+impl Pages {
+    pub(super) fn new(capacity: usize) -> Pages {
+        Pages {
+            slots: Vec::new(),
+            by_number: HashMap::new(),
+            capacity: capacity.max(1),
+            oldest: 0,
+            last: None,
+        }
+    }
+
+    /// Makes room for `pages` more, up to `limit` pages in all. Only before the cache is full.
+    pub(super) fn grow(&mut self, pages: usize, limit: usize) {
+        if self.oldest == 0 {
+            self.capacity = self
+                .capacity
+                .saturating_add(pages)
+                .min(limit.max(self.capacity));
+        }
+    }
+
+    /// The page with this number (address divided by [`PAGE`]).
+    pub(super) fn get(&mut self, number: u64) -> Option<&Page> {
+        let slot = match self.last {
+            Some((last, slot)) if last == number => slot,
+            _ => *self.by_number.get(&number)?,
+        };
+        self.last = Some((number, slot));
+        self.slots.get(slot).map(|(_, page)| &**page)
+    }
+
+    pub(super) fn contains(&self, number: u64) -> bool {
+        self.by_number.contains_key(&number)
+    }
+
+    /// Adds consecutive pages from `number` on; a cut last page is left out.
+    pub(super) fn insert_run(&mut self, number: u64, bytes: &[u8]) {
+        let (pages, _) = bytes.as_chunks::<PAGE_BYTES>();
+        for (number, page) in (number..).zip(pages) {
+            self.insert(number, page);
+        }
+    }
+
+    fn insert(&mut self, number: u64, page: &Page) {
+        self.last = None;
+        if let Some(known) = self
+            .by_number
+            .get(&number)
+            .and_then(|slot| self.slots.get_mut(*slot))
+        {
+            *known.1 = *page;
+        } else if self.slots.len() < self.capacity {
+            self.by_number.insert(number, self.slots.len());
+            self.slots.push((number, Box::new(*page)));
+        } else {
+            self.replace_oldest(number, page);
+        }
+    }
+
+    fn replace_oldest(&mut self, number: u64, page: &Page) {
+        let slot = self.oldest;
+        self.oldest = (slot + 1) % self.capacity;
+        if let Some(entry) = self.slots.get_mut(slot) {
+            self.by_number.remove(&entry.0);
+            entry.0 = number;
+            *entry.1 = *page;
+            self.by_number.insert(number, slot);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(fill: u8) -> Vec<u8> {
+        std::vec![fill; PAGE_BYTES]
+    }
+
+    #[test]
+    fn the_oldest_page_makes_room() {
+        let mut pages = Pages::new(2);
+        pages.insert_run(1, &page(1));
+        pages.insert_run(2, &page(2));
+        pages.insert_run(3, &page(3));
+        assert!(pages.get(1).is_none());
+        assert_eq!(pages.get(2).unwrap()[0], 2);
+        assert_eq!(pages.get(3).unwrap()[0], 3);
+        pages.insert_run(4, &page(4));
+        assert!(pages.get(2).is_none());
+        assert_eq!(pages.get(3).unwrap()[0], 3);
+    }
+
+    #[test]
+    fn a_run_leaves_out_its_cut_last_page_and_renews_known_ones() {
+        let mut pages = Pages::new(8);
+        pages.insert_run(5, &[page(5), page(6), std::vec![7; 100]].concat());
+        assert!(pages.contains(5) && pages.contains(6) && !pages.contains(7));
+        pages.insert_run(6, &page(60));
+        assert_eq!(pages.get(6).unwrap()[9], 60);
+        assert_eq!(pages.get(5).unwrap()[9], 5);
+    }
+}

@@ -1,0 +1,172 @@
+//! What `/proc` says about a process (proc(5)).
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::string::{String, ToString as _};
+use std::vec::Vec;
+
+use std::format;
+
+/// The files under `/proc` that are read whole are small, except for `maps`, which takes about
+/// 100 bytes for each of at most some 65,530 mappings. Reading stops here.
+const MAX_FILE: u64 = 256 << 20;
+
+/// The path of a file of the process's directory.
+pub(super) fn path(pid: i32, file: &str) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}/{file}"))
+}
+
+/// Reads a whole file of the process's directory.
+pub(super) fn read(pid: i32, file: &str) -> io::Result<Vec<u8>> {
+    read_path(&path(pid, file))
+}
+
+fn read_path(path: &Path) -> io::Result<Vec<u8>> {
+    // 4 KiB is what the kernel hands out of `maps` per call.
+    let mut bytes = Vec::with_capacity(4096);
+    fs::File::open(path)?
+        .take(MAX_FILE)
+        .read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The ids of the threads.
+pub(super) fn tasks(pid: i32) -> io::Result<Vec<i32>> {
+    let mut tasks = Vec::new();
+    for entry in fs::read_dir(path(pid, "task"))? {
+        let name = entry?.file_name();
+        tasks.extend(name.to_str().and_then(|name| name.parse::<i32>().ok()));
+    }
+    Ok(tasks)
+}
+
+/// Whether `tid` is a thread of `pid`.
+pub(super) fn is_thread_of(pid: i32, tid: i32) -> bool {
+    path(pid, &format!("task/{tid}")).exists()
+}
+
+/// The name of a thread.
+pub(super) fn name(pid: i32, tid: i32) -> Option<String> {
+    let bytes = read(pid, &format!("task/{tid}/comm")).ok()?;
+    let name = String::from_utf8_lossy(bytes.strip_suffix(b"\n").unwrap_or(&bytes));
+    Some(name.into_owned())
+}
+
+/// `/proc/sys/kernel/yama/ptrace_scope`.
+pub(super) fn ptrace_scope() -> Option<u32> {
+    let text = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok()?;
+    text.trim().parse().ok()
+}
+
+/// Whether the executable is a 32-bit ELF file; `None` if its header cannot be read.
+pub(super) fn is_32_bit(pid: i32) -> Option<bool> {
+    const ELFCLASS32: u8 = 1;
+    let mut ident = [0_u8; 5];
+    fs::File::open(path(pid, "exe"))
+        .ok()?
+        .read_exact(&mut ident)
+        .ok()?;
+    match ident {
+        [0x7f, b'E', b'L', b'F', class] => Some(class == ELFCLASS32),
+        _ => None,
+    }
+}
+
+/// Parts of `/proc/PID/task/TID/status`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Status {
+    /// The letter of the state: `R`, `S`, `D`, `T`, `t`, `Z`, `X`, …
+    pub(super) state: char,
+    /// The process that the thread belongs to.
+    pub(super) tgid: i32,
+    /// The tracer, or 0.
+    pub(super) tracer: i32,
+    /// The thread has no user memory: it runs in the kernel only, or has ended.
+    pub(super) kernel_thread: bool,
+    /// Signals that are ignored or handled; bit 0 is signal 1.
+    handled: u64,
+}
+
+impl Status {
+    /// Reads the file.
+    pub(super) fn read(pid: i32, tid: i32) -> io::Result<Status> {
+        let bytes = read(pid, &format!("task/{tid}/status"))?;
+        Ok(Status::parse(&String::from_utf8_lossy(&bytes)))
+    }
+
+    fn parse(text: &str) -> Status {
+        let value = |key: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(key));
+            line.map(|rest| rest.trim_start_matches([':', '\t', ' ']))
+        };
+        let number = |key| {
+            value(key)
+                .and_then(|text| text.trim().parse().ok())
+                .unwrap_or(0)
+        };
+        let mask = |key| value(key).and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
+        Status {
+            state: value("State:")
+                .and_then(|text| text.chars().next())
+                .unwrap_or('?'),
+            tgid: number("Tgid:"),
+            tracer: number("TracerPid:"),
+            kernel_thread: value("VmSize:").is_none(),
+            handled: mask("SigIgn:").unwrap_or(0) | mask("SigCgt:").unwrap_or(0),
+        }
+    }
+
+    /// The thread has ended and waits to be collected.
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.state, 'Z' | 'X' | 'x')
+    }
+
+    /// The signal is neither ignored nor handled.
+    pub(super) fn takes_default_action(&self, signal: i32) -> bool {
+        let bit = u32::try_from(signal.saturating_sub(1)).unwrap_or(u32::MAX);
+        1_u64
+            .checked_shl(bit)
+            .is_some_and(|mask| self.handled & mask == 0)
+    }
+}
+
+/// Whether the system reports `error` for a process or thread that is gone.
+pub(super) fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
+}
+
+/// The executable's path as the kernel names it, without the mark of a deleted file.
+pub(super) fn executable(pid: i32) -> Option<PathBuf> {
+    let target = fs::read_link(path(pid, "exe")).ok()?;
+    let plain = target
+        .to_str()
+        .and_then(|text| text.strip_suffix(" (deleted)"))
+        .map(str::to_string);
+    Some(plain.map_or(target, PathBuf::from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn status_fields() {
+        let text = "Name:\tState: x\nState:\tD (disk sleep)\nTgid:\t12\nTracerPid:\t34\n\
+                    SigIgn:\t0000000000001000\nSigCgt:\t0000000000000400\nVmSize:\t    2564 kB\n";
+        let status = Status::parse(text);
+        assert_eq!((status.state, status.tgid, status.tracer), ('D', 12, 34));
+        assert!(!status.kernel_thread && !status.has_ended());
+        assert!(!status.takes_default_action(libc::SIGSEGV));
+        assert!(!status.takes_default_action(libc::SIGPIPE));
+        assert!(status.takes_default_action(libc::SIGBUS));
+        assert!(status.takes_default_action(64));
+        assert!(!status.takes_default_action(65) && !status.takes_default_action(0));
+    }
+
+    #[test]
+    fn a_status_without_the_fields_is_not_an_error() {
+        let status = Status::parse("");
+        assert_eq!((status.state, status.tracer), ('?', 0));
+    }
+}

@@ -1,0 +1,35 @@
+//! x86-64: `struct user_regs_struct` of `arch/x86/include/asm/user_64.h`, 27 words.
+//!
+//! `orig_rax` (word 15) keeps the number of the system call that the thread is in, and -1 when
+//! it is in none. Segment registers are left out: they take no part in unwinding, but the
+//! bases of `fs` and `gs` do appear in expressions of thread-local storage.
+
+use super::Layout;
+
+pub(super) static LAYOUT: Layout = Layout {
+    size: 27 * 8,
+    words: &[
+        (0, 15),
+        (1, 14),
+        (2, 13),
+        (3, 12),
+        (4, 6),
+        (5, 3),
+        (6, 11),
+        (7, 10),
+        (8, 9),
+        (9, 8),
+        (10, 0),
+        (11, 2),
+        (12, 1),
+        (13, 4),
+        (14, 5),
+        (16, 16),
+        (18, 49),
+        (19, 7),
+        (21, 58),
+        (22, 59),
+    ],
+    syscall_word: Some(15),
+    has_pac_mask: false,
+};

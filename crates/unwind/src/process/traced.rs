@@ -1,0 +1,292 @@
+//! Running a command at full speed until a signal is about to kill it.
+//!
+//! The command is traced by `PTRACE_SEIZE`, which costs nothing until it gets a signal, starts
+//! a thread, or calls exec. Processes that it starts are not followed. Signals are passed on
+//! as they come; stopping and continuing by job control works as without a tracer. Being
+//! traced has one effect that a program can notice: executing a set-user-ID program does not
+//! change the user.
+
+use std::boxed::Box;
+use std::collections::BTreeSet;
+use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, ExitStatus};
+use std::string::String;
+use std::sync::{Arc, Weak};
+use std::thread;
+
+use super::tracees::Tracees;
+use super::tracer::Tracer;
+use super::{AttachOptions, Process, ProcessError, Signal, Surroundings, procfs, signal, sys};
+
+/// A command that runs until it exits or is about to be killed by a signal.
+///
+/// Dropping the value lets the command run on without a tracer.
+#[derive(Debug)]
+pub struct Traced {
+    pid: i32,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// It runs under the tracing thread.
+    Traced(Arc<Tracer>),
+    /// It was handed out with its fatal signal; the tracing thread ends when that is dropped.
+    Dying(Weak<Tracer>),
+    /// It has ended.
+    Ended(ExitStatus),
+}
+
+/// Why a traced command does not run any more.
+#[derive(Debug)]
+pub enum Event {
+    /// It ended, by itself or by a signal that was reported before, or by `SIGKILL`.
+    Exited(ExitStatus),
+    /// A signal is about to kill it: [`Snapshot::signal`](super::Snapshot::signal) says which.
+    /// All threads stand still until the value is dropped or resumed; then the signal is
+    /// delivered, and the next event is the end.
+    Fatal(Box<Process>),
+}
+
+/// What the tracing thread waited for.
+enum Outcome {
+    Ended(ExitStatus),
+    Fatal {
+        tid: i32,
+        signal: i32,
+        tids: BTreeSet<i32>,
+    },
+}
+
+impl Traced {
+    /// Starts the command. Its standard streams, environment and working directory are those
+    /// that `command` says.
+    ///
+    /// # Errors
+    ///
+    /// The program cannot be executed, or tracing it is forbidden.
+    pub fn spawn(command: Command) -> Result<Traced, ProcessError> {
+        let tracer = Arc::new(Tracer::start()?);
+        let pid = tracer.run(move |_| spawn_seized(command))??;
+        Ok(Traced {
+            pid,
+            stage: Stage::Traced(tracer),
+        })
+    }
+
+    /// The command's process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid.unsigned_abs()
+    }
+
+    /// Waits until the command ends or is about to be killed by a signal that it neither
+    /// handles, ignores nor blocks.
+    ///
+    /// # Errors
+    ///
+    /// The process of an earlier [`Event::Fatal`] was not dropped yet, the process turned
+    /// itself into a 32-bit one, or something else collected its exit status.
+    pub fn run_until_fatal_signal(&mut self) -> Result<Event, ProcessError> {
+        match &self.stage {
+            Stage::Traced(tracer) => {
+                let tracer = Arc::clone(tracer);
+                self.run_on(tracer)
+            }
+            Stage::Dying(tracer) if tracer.strong_count() > 0 => {
+                Err(ProcessError::StillHeld { pid: self.pid() })
+            }
+            Stage::Dying(_) => {
+                let raw = sys::wait_for_end(self.pid).map_err(|error| self.wait_failed(error))?;
+                self.stage = Stage::Ended(ExitStatus::from_raw(raw));
+                Ok(Event::Exited(ExitStatus::from_raw(raw)))
+            }
+            Stage::Ended(status) => Ok(Event::Exited(*status)),
+        }
+    }
+
+    fn run_on(&mut self, tracer: Arc<Tracer>) -> Result<Event, ProcessError> {
+        let pid = self.pid;
+        let outcome = tracer.run(move |_| Run::new(pid).until_fatal())?;
+        match outcome.map_err(|error| self.wait_failed(error))? {
+            Outcome::Ended(status) => {
+                self.stage = Stage::Ended(status);
+                Ok(Event::Exited(status))
+            }
+            Outcome::Fatal { tid, signal, tids } => {
+                self.stage = Stage::Dying(Arc::downgrade(&tracer));
+                hold(pid, tracer, (tid, signal), tids)
+                    .map(|process| Event::Fatal(Box::new(process)))
+            }
+        }
+    }
+
+    fn wait_failed(&self, source: io::Error) -> ProcessError {
+        ProcessError::Ptrace {
+            request: "waitpid",
+            tid: self.pid(),
+            source,
+        }
+    }
+}
+
+/// Stops the other threads of a process, one of whose threads stopped before a fatal signal.
+fn hold(
+    pid: i32,
+    tracer: Arc<Tracer>,
+    signalled: (i32, i32),
+    tids: BTreeSet<i32>,
+) -> Result<Process, ProcessError> {
+    let (tid, _) = signalled;
+    let siginfo = tracer.run(move |_| sys::siginfo(tid))?;
+    let mut tracees = Tracees::new(pid, AttachOptions::default().stop_timeout);
+    tracees.adopt(tids, signalled);
+    let around = Surroundings::read(tid)?;
+    let process = Process::stop(pid, around, tracer, tracees)?;
+    let signal = siginfo
+        .ok()
+        .and_then(|bytes| Signal::parse(tid.unsigned_abs(), &bytes));
+    let number_only = Signal {
+        tid: tid.unsigned_abs(),
+        number: signalled.1,
+        code: 0,
+        address: None,
+        sender: None,
+    };
+    Ok(process.with_signal(signal.unwrap_or(number_only)))
+}
+
+/// The loop that passes on signals and events.
+struct Run {
+    pid: i32,
+    tids: BTreeSet<i32>,
+}
+
+impl Run {
+    fn new(pid: i32) -> Run {
+        Run {
+            pid,
+            tids: BTreeSet::from([pid]),
+        }
+    }
+
+    fn until_fatal(mut self) -> io::Result<Outcome> {
+        loop {
+            let (tid, status) = sys::wait_any()?;
+            match status {
+                sys::Status::Gone { raw } if tid == self.pid => {
+                    return Ok(Outcome::Ended(ExitStatus::from_raw(raw)));
+                }
+                sys::Status::Gone { .. } => {
+                    self.tids.remove(&tid);
+                }
+                sys::Status::Stopped { signal, event } => {
+                    if self.handle_stop(tid, signal, event) {
+                        return Ok(Outcome::Fatal {
+                            tid,
+                            signal,
+                            tids: self.tids,
+                        });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Lets a stopped thread go on as it should; returns whether a fatal signal stopped it.
+    ///
+    /// Requests fail for a thread that was killed while it stood still; waiting reports it.
+    fn handle_stop(&mut self, tid: i32, signal: i32, event: i32) -> bool {
+        if !self.tids.contains(&tid) && !self.admit(tid) {
+            let _ = sys::detach(tid, 0);
+            return false;
+        }
+        let _ = match event {
+            0 if self.is_fatal(tid, signal) => return true,
+            0 => sys::resume(tid, signal),
+            sys::EVENT_STOP if signal::stops_by_default(signal) => sys::listen(tid),
+            libc::PTRACE_EVENT_EXEC => {
+                // The other threads are gone, and this one has the process's id now.
+                self.tids = BTreeSet::from([self.pid]);
+                sys::resume(tid, 0)
+            }
+            _ => sys::resume(tid, 0),
+        };
+        false
+    }
+
+    /// A thread that the kernel attached for us. `clone` without `SIGCHLD` can also start a
+    /// process; that is none of ours.
+    fn admit(&mut self, tid: i32) -> bool {
+        let ours = procfs::is_thread_of(self.pid, tid);
+        if ours {
+            self.tids.insert(tid);
+        }
+        ours
+    }
+
+    /// A stop before the delivery of a signal means that it is not blocked; it is fatal if it
+    /// is neither handled nor ignored, and its default is to kill.
+    fn is_fatal(&self, tid: i32, signal: i32) -> bool {
+        signal::kills_by_default(signal)
+            && procfs::Status::read(self.pid, tid)
+                .is_ok_and(|status| status.takes_default_action(signal))
+    }
+}
+
+/// Starts a command and attaches to it before it executes the program.
+///
+/// `Command::spawn` returns only when the program is executed, and the child must wait until
+/// it is traced; so a second thread starts it, and this one, the tracer, attaches.
+fn spawn_seized(mut command: Command) -> Result<i32, ProcessError> {
+    let program = String::from_utf8_lossy(command.get_program().as_encoded_bytes()).into_owned();
+    let failed = |source| ProcessError::Spawn {
+        program: program.clone(),
+        source,
+    };
+    let (report, report_writer) = io::pipe().map_err(failed)?;
+    let (release, release_writer) = io::pipe().map_err(failed)?;
+    sys::hold_at(
+        &mut command,
+        sys::Gate {
+            report: report_writer.as_raw_fd(),
+            release: release.as_raw_fd(),
+            release_writer: release_writer.as_raw_fd(),
+        },
+    );
+    thread::scope(|scope| {
+        let spawning = scope.spawn(move || {
+            // The child works with the numbers of these; they must stay open until it runs.
+            let _open = (report_writer, release);
+            command.spawn().map(|child| child.id())
+        });
+        let seized = seize_reported(report, release_writer);
+        let spawned = spawning
+            .join()
+            .unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()));
+        match (spawned, seized) {
+            (Ok(_), Ok(pid)) => Ok(pid),
+            // A child that could not be traced was told to give up, so that both failed.
+            (Ok(_), Err(error)) | (Err(_), Err(error @ ProcessError::Refused { .. })) => Err(error),
+            (Err(source), _) => Err(failed(source)),
+        }
+    })
+}
+
+/// Waits for the child's report, attaches to it and releases it. It is told to give up when
+/// attaching failed.
+fn seize_reported(mut report: PipeReader, mut release: PipeWriter) -> Result<i32, ProcessError> {
+    let mut pid = [0; 4];
+    // Nothing to read means that there is no child; the spawning thread knows why.
+    let no_child = |source| ProcessError::Tracer { source };
+    report.read_exact(&mut pid).map_err(no_child)?;
+    let pid = u32::from_ne_bytes(pid).cast_signed();
+    let options = libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_TRACEEXEC;
+    let seized = sys::seize(pid, options)
+        .map_err(|error| ProcessError::from_ptrace(pid, pid, "PTRACE_SEIZE", error));
+    let answer = u8::from(seized.is_err());
+    release.write_all(&[answer]).map_err(no_child)?;
+    seized.map(|()| pid)
+}

@@ -1,0 +1,294 @@
+//! A process that stands still, with its modules: walks the stacks of its threads.
+//!
+//! Modules are opened when a walk first meets them. Their compiled table comes from the
+//! [`Store`]; a module without one is unwound straight from its `.eh_frame`, and named by
+//! [`Space::uncompiled`] so that a table can be made once the process runs again.
+
+use std::boxed::Box;
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::vec::Vec;
+
+use unspool_cfi::Lookup;
+use unspool_compact::Compiled;
+use unspool_ir::{CodeAddr, LoadBias, Registers, RuntimeAddr, Vaddr};
+use unspool_module::{ElfFile, Mapping as SegmentMapping};
+
+use crate::cursor::{Cursor, Found, Step};
+use crate::evidence::End;
+use crate::files::{FileProblem, Files};
+use crate::maps::Mapping;
+use crate::modules::{Module, ModuleId, Modules};
+use crate::process::{Snapshot, Thread};
+use crate::tables::{self, Notice, Store, TableBytes};
+
+/// A module of the space, opened.
+#[derive(Debug)]
+pub struct OpenModule {
+    /// The file.
+    pub file: Arc<ElfFile>,
+    /// The path that the process knows it by, or the kernel's name in brackets.
+    pub name: PathBuf,
+    /// Its compiled table, if there is one.
+    pub table: Option<TableBytes>,
+    id: ModuleId,
+}
+
+impl OpenModule {
+    fn compiled(&self) -> Option<Compiled<'_>> {
+        match self.table.as_ref()? {
+            TableBytes::Embedded => tables::embedded(&self.file),
+            TableBytes::Mapped(map) => Compiled::open(map).ok(),
+            TableBytes::Memory(bytes) => Compiled::open(bytes).ok(),
+        }
+    }
+
+    fn cfi(&self) -> Option<Lookup<'_>> {
+        tables::lookup(&self.file)
+    }
+}
+
+/// What is mapped at a mapping: a module and its bias, or why there is none.
+type Slot = Result<(Rc<OpenModule>, LoadBias), FileProblem>;
+
+/// The modules of a process that stands still.
+pub struct Space<'p> {
+    snapshot: &'p dyn Snapshot,
+    files: &'p dyn Files,
+    store: &'p Store,
+    slots: Vec<OnceCell<Slot>>,
+    opened: RefCell<BTreeMap<(Option<OsString>, u64), Rc<OpenModule>>>,
+    notices: RefCell<Vec<Notice>>,
+}
+
+/// What a walk keeps of each frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// Where it stands, its CFA and its evidence.
+    Frames,
+    /// Its registers too: 800 bytes a frame.
+    Registers,
+}
+
+/// One frame of a walked stack.
+#[derive(Debug, Clone)]
+pub struct WalkedFrame {
+    /// Where the frame stands.
+    pub code: CodeAddr,
+    /// Its stack pointer, if that is known.
+    pub stack_pointer: Option<RuntimeAddr>,
+    /// Its registers as far as they are known, if they were asked for.
+    pub registers: Option<Box<Registers>>,
+    /// How it was found; `None` for the innermost frame, whose registers are the thread's.
+    pub found: Option<Found>,
+    /// Its canonical frame address, if its caller was found.
+    pub cfa: Option<RuntimeAddr>,
+}
+
+/// A walked stack.
+#[derive(Debug, Clone)]
+pub struct Stack {
+    /// The frames, innermost first.
+    pub frames: Vec<WalkedFrame>,
+    /// Why the walk ended.
+    pub end: End,
+}
+
+impl Stack {
+    /// Whether the stack can be relied on: no frame is a guess, and the root was reached.
+    #[must_use]
+    pub fn is_reliable(&self) -> bool {
+        let guessed = |frame: &WalkedFrame| frame.found.is_some_and(|f| f.evidence.is_guess());
+        self.end.is_root() && !self.frames.iter().any(guessed)
+    }
+}
+
+/// A frame's place in its module.
+#[derive(Debug, Clone)]
+pub struct Located {
+    /// The module.
+    pub module: Rc<OpenModule>,
+    /// The address that describes the frame, as linked: of the call, for a return address.
+    pub lookup: Vaddr,
+    /// The frame's own address, as linked.
+    pub address: Vaddr,
+}
+
+impl<'p> Space<'p> {
+    /// The modules of a snapshot, their files from `files`, their tables from `store`.
+    #[must_use]
+    pub fn new(snapshot: &'p dyn Snapshot, files: &'p dyn Files, store: &'p Store) -> Self {
+        let count = snapshot.mappings().as_slice().len();
+        Space {
+            snapshot,
+            files,
+            store,
+            slots: (0..count).map(|_| OnceCell::new()).collect(),
+            opened: RefCell::new(BTreeMap::new()),
+            notices: RefCell::new(Vec::new()),
+        }
+    }
+
+    /// Walks the stack of a thread, at most `limit` frames of it; `None` if its registers are
+    /// not known.
+    #[must_use]
+    pub fn walk(&self, thread: &Thread, limit: usize, keep: Keep) -> Option<Stack> {
+        let registers = *thread.registers.as_ref().ok()?;
+        let mut cursor =
+            Cursor::new(self.snapshot.abi(), registers)?.with_pac_mask(self.snapshot.pac_mask());
+        let mut frames: Vec<WalkedFrame> = Vec::new();
+        let mut found = None;
+        let end = loop {
+            frames.push(WalkedFrame {
+                code: cursor.code(),
+                stack_pointer: cursor.stack_pointer(),
+                registers: (keep == Keep::Registers).then(|| Box::new(*cursor.registers())),
+                found,
+                cfa: None,
+            });
+            if frames.len() >= limit {
+                break End::Limit;
+            }
+            match cursor.step(self, self.snapshot.memory()) {
+                Step::Caller(caller) => {
+                    if let Some(frame) = frames.last_mut() {
+                        frame.cfa = Some(caller.cfa);
+                    }
+                    found = Some(caller);
+                }
+                Step::End(end) => break end,
+            }
+        };
+        Some(Stack { frames, end })
+    }
+
+    /// The module that a frame stands in.
+    #[must_use]
+    pub fn locate(&self, code: CodeAddr) -> Option<Located> {
+        let (module, bias) = self.slot(code.lookup())?.as_ref().ok()?;
+        Some(Located {
+            module: Rc::clone(module),
+            lookup: bias.to_vaddr(code.lookup()),
+            address: bias.to_vaddr(code.address()),
+        })
+    }
+
+    /// Why there is no module at an address although a file is mapped there.
+    #[must_use]
+    pub fn problem(&self, addr: RuntimeAddr) -> Option<&FileProblem> {
+        self.slot(addr)?.as_ref().err()
+    }
+
+    /// The modules that walks met and that have no compiled table.
+    #[must_use]
+    pub fn uncompiled(&self) -> Vec<Rc<OpenModule>> {
+        let opened = self.opened.borrow();
+        opened
+            .values()
+            .filter(|module| module.table.is_none())
+            .cloned()
+            .collect()
+    }
+
+    /// What the store found and did not use.
+    #[must_use]
+    pub fn take_notices(&self) -> Vec<Notice> {
+        self.notices.take()
+    }
+
+    /// The mapping at an address, by its number.
+    fn mapping(&self, addr: RuntimeAddr) -> Option<(usize, &'p Mapping)> {
+        let list = self.snapshot.mappings().as_slice();
+        let at = list
+            .partition_point(|mapping| mapping.start <= addr)
+            .checked_sub(1)?;
+        let mapping = list.get(at)?;
+        (addr < mapping.end).then_some((at, mapping))
+    }
+
+    fn slot(&self, addr: RuntimeAddr) -> Option<&Slot> {
+        let (at, mapping) = self.mapping(addr)?;
+        if !mapping.permissions.execute || mapping.name.is_none() {
+            return None;
+        }
+        Some(self.slots.get(at)?.get_or_init(|| self.open(mapping)))
+    }
+
+    fn open(&self, mapping: &Mapping) -> Slot {
+        let key = (mapping.name.clone(), mapping.inode);
+        let known = self.opened.borrow().get(&key).map(Rc::clone);
+        let module = match known {
+            Some(module) => module,
+            None => {
+                let module = Rc::new(self.open_module(mapping)?);
+                self.opened.borrow_mut().insert(key, Rc::clone(&module));
+                module
+            }
+        };
+        let segment = SegmentMapping {
+            start: mapping.start,
+            length: mapping.size(),
+            file_offset: mapping.offset,
+            executable: mapping.permissions.execute,
+            page_size: 4096,
+        };
+        let bias = module
+            .file
+            .load_bias(&segment)
+            .ok_or_else(|| FileProblem::NoSegment {
+                path: module.file.path().to_path_buf(),
+            })?;
+        Ok((module, bias))
+    }
+
+    fn open_module(&self, mapping: &Mapping) -> Result<OpenModule, FileProblem> {
+        let is_vdso = mapping.name.as_deref().is_some_and(|name| name == "[vdso]");
+        let file = match self.snapshot.vdso_image().filter(|_| is_vdso) {
+            Some(image) => {
+                let image = image.map_err(FileProblem::Memory)?;
+                ElfFile::from_bytes("[vdso]", Box::<[u8]>::from(image))?
+            }
+            None => self.files.file(mapping)?,
+        };
+        let table = self.store.find(&file, &mut self.notices.borrow_mut());
+        let index = u32::try_from(self.opened.borrow().len()).unwrap_or(u32::MAX);
+        Ok(OpenModule {
+            file: Arc::new(file),
+            name: mapping.name.clone().unwrap_or_default().into(),
+            table: table.map(|(bytes, _)| bytes),
+            id: ModuleId {
+                index,
+                generation: 0,
+            },
+        })
+    }
+}
+
+impl Modules for Space<'_> {
+    fn module(&self, addr: RuntimeAddr) -> Option<Module<'_>> {
+        let (module, bias) = self.slot(addr)?.as_ref().ok()?;
+        let compiled = module.compiled();
+        let cfi = if compiled.is_some() {
+            None
+        } else {
+            module.cfi()
+        };
+        let entry = Some(module.file.entry()).filter(|entry| entry.0 != 0);
+        Some(Module {
+            id: module.id,
+            bias: *bias,
+            entry,
+            compiled,
+            cfi,
+        })
+    }
+
+    fn is_code(&self, addr: RuntimeAddr) -> bool {
+        self.mapping(addr)
+            .is_some_and(|(_, mapping)| mapping.permissions.execute)
+    }
+}

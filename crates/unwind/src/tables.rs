@@ -1,0 +1,11 @@
+//! The unwind tables of ELF files: read, compiled, and found again.
+
+mod compile;
+mod source;
+mod store;
+
+pub use compile::{code, compile, verify};
+pub(crate) use source::lookup;
+pub use source::{From, Origin, Reading, SourceError, read};
+pub(crate) use store::embedded;
+pub use store::{Notice, Place, Store, StoreError, Stored, TableBytes};

@@ -1,0 +1,183 @@
+//! The unwind table of an ELF file.
+
+use std::borrow::ToOwned;
+use std::string::String;
+use std::vec::Vec;
+
+use unspool_cfi::lookup::HdrTrust;
+use unspool_cfi::{Hdr, Lookup, Problem, Section, SectionKind, Summary, read_tables};
+use unspool_ir::{Table, Vaddr};
+use unspool_module::{ElfFile, ModuleError};
+
+/// Which section a table is read from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum From {
+    /// `.eh_frame` if it has entries, else `.debug_frame`.
+    #[default]
+    Auto,
+    /// `.eh_frame`.
+    EhFrame,
+    /// `.debug_frame`.
+    DebugFrame,
+}
+
+/// A section that a table was read from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// The format.
+    pub kind: SectionKind,
+    /// The name in the file; empty where the file has no section headers.
+    pub name: String,
+    /// The number of bytes, decompressed.
+    pub size: u64,
+}
+
+/// What was read.
+#[derive(Debug, Clone)]
+pub struct Reading {
+    /// The rows.
+    pub table: Table,
+    /// Entries that could not be read.
+    pub problems: Vec<Problem>,
+    /// Counts.
+    pub summary: Summary,
+    /// The sections that were read.
+    pub origins: Vec<Origin>,
+    /// What `.eh_frame_hdr` is worth; `None` where there is none.
+    pub hdr: Option<HdrTrust>,
+    /// Bytes of `.eh_frame_hdr`.
+    pub hdr_size: u64,
+}
+
+/// Why a file has no table to read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// The file cannot be read.
+    #[error(transparent)]
+    Module(#[from] ModuleError),
+    /// The file has no such section.
+    #[error("{file}: no {wanted}")]
+    Missing {
+        /// The file.
+        file: String,
+        /// What was looked for.
+        wanted: &'static str,
+    },
+}
+
+/// Reads the unwind table of a file. Bad entries are reported beside the others.
+///
+/// # Errors
+///
+/// The file has no such section, or its bytes are out of reach.
+pub fn read(file: &ElfFile, from: From) -> Result<Reading, SourceError> {
+    let kinds: &[SectionKind] = match from {
+        From::Auto => &[SectionKind::EhFrame, SectionKind::DebugFrame],
+        From::EhFrame => &[SectionKind::EhFrame],
+        From::DebugFrame => &[SectionKind::DebugFrame],
+    };
+    let mut empty = None;
+    for kind in kinds {
+        let found = sections(file, *kind)?;
+        if found.is_empty() {
+            continue;
+        }
+        let reading = read_found(file, &found);
+        if reading.summary.fdes > 0 || !reading.problems.is_empty() {
+            return Ok(reading);
+        }
+        empty.get_or_insert(reading);
+    }
+    empty.ok_or_else(|| SourceError::Missing {
+        file: file.path().to_string_lossy().into_owned(),
+        wanted: match from {
+            From::Auto => "unwind table (.eh_frame or .debug_frame)",
+            From::EhFrame => ".eh_frame",
+            From::DebugFrame => ".debug_frame",
+        },
+    })
+}
+
+/// A section as the reader takes it, and its name.
+type Named<'a> = (Section<'a>, String);
+
+fn sections(file: &ElfFile, kind: SectionKind) -> Result<Vec<Named<'_>>, ModuleError> {
+    let found = match kind {
+        SectionKind::EhFrame => file.eh_frames()?,
+        SectionKind::DebugFrame => file.debug_frames()?,
+    };
+    Ok(found
+        .into_iter()
+        .map(|section| {
+            let name = section.name.clone().into_owned();
+            (as_cfi(file, kind, section.data, section.address), name)
+        })
+        .collect())
+}
+
+fn as_cfi<'a>(file: &ElfFile, kind: SectionKind, data: &'a [u8], address: Vaddr) -> Section<'a> {
+    Section {
+        kind,
+        data,
+        address,
+        text_base: file.text_base(),
+        data_base: file.data_base(),
+        abi: file.abi(),
+    }
+}
+
+fn read_found(file: &ElfFile, found: &[Named<'_>]) -> Reading {
+    let sections: Vec<Section<'_>> = found.iter().map(|(section, _)| *section).collect();
+    let read = read_tables(file.abi(), &sections);
+    let (hdr, hdr_size) = match sections.as_slice() {
+        [section] if section.kind == SectionKind::EhFrame => hdr_trust(file, *section),
+        _ => (None, 0),
+    };
+    let origin = |(section, name): &Named<'_>| Origin {
+        kind: section.kind,
+        name: name.to_owned(),
+        size: section.data.len() as u64,
+    };
+    Reading {
+        table: read.table,
+        problems: read.problems,
+        summary: read.summary,
+        origins: found.iter().map(origin).collect(),
+        hdr,
+        hdr_size,
+    }
+}
+
+fn hdr_trust(file: &ElfFile, section: Section<'_>) -> (Option<HdrTrust>, u64) {
+    let Ok(Some(hdr)) = file.eh_frame_hdr() else {
+        return (None, 0);
+    };
+    let size = hdr.data.len() as u64;
+    let parsed = Hdr::parse(hdr.data, hdr.address, file.abi()).ok();
+    let trust = Lookup::new(section, parsed, HdrTrust::Suspect).check_hdr();
+    (Some(trust), size)
+}
+
+/// Looks single addresses up in the file's own section: what serves until a compiled table is
+/// there. `.eh_frame_hdr` is taken at its word.
+pub(crate) fn lookup(file: &ElfFile) -> Option<Lookup<'_>> {
+    if let Some((section, _)) = sections(file, SectionKind::EhFrame)
+        .ok()?
+        .into_iter()
+        .next()
+    {
+        let hdr = file.eh_frame_hdr().ok().flatten();
+        let hdr = hdr.and_then(|hdr| Hdr::parse(hdr.data, hdr.address, file.abi()).ok());
+        let trust = match &hdr {
+            Some(hdr) if hdr.count > 0 => HdrTrust::Complete,
+            _ => HdrTrust::Suspect,
+        };
+        return Some(Lookup::new(section, hdr, trust));
+    }
+    let (section, _) = sections(file, SectionKind::DebugFrame)
+        .ok()?
+        .into_iter()
+        .next()?;
+    Some(Lookup::new(section, None, HdrTrust::Suspect))
+}

@@ -1,0 +1,425 @@
+//! Our reading of a file's call frame information compared with `readelf`'s, row for row.
+//!
+//! Where `readelf` (binutils 2.40) is known to deviate, the comparison follows it, here and
+//! nowhere else:
+//!
+//! - Offsets are kept in an `int`: the low 32 bits are compared ([`crate::normal`]).
+//! - `u` means both "undefined" and "no rule"; a CFA that nothing defined is register 0 plus 0.
+//!   Its list of instructions tells them apart ([`crate::facts`]).
+//! - An entry whose instructions are all `nop` has no rows: its row is its CIE's.
+//! - Several rows may begin at one address, and rows at or past the end of the entry: the last
+//!   of them, and none of them, hold.
+//!
+//! An entry that we refuse is no difference; it is counted, and reported as a problem.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::Path;
+
+use unspool_cfi::{Problem, Reading, read_table};
+use unspool_ir::arch::Arch;
+use unspool_ir::{Abi, Fde, Register};
+
+use crate::Error;
+use crate::elf::{self, Unit};
+use crate::facts::{Facts, facts};
+use crate::normal::{Common, Normal, Text};
+use crate::readelf::{Entry, Form, Header, Item, Readelf, Row};
+
+/// How many differences of a file are kept.
+const KEPT: usize = 20;
+
+/// What comparing a file found.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Sections compared.
+    pub sections: u64,
+    /// FDEs that both readers have.
+    pub fdes: u64,
+    /// Rows that both readers have.
+    pub rows: u64,
+    /// Entries that we refuse, with the archive member.
+    pub problems: Vec<(Option<String>, Problem)>,
+    /// How many differences there are.
+    pub difference_count: u64,
+    /// The first of them.
+    pub differences: Vec<Difference>,
+}
+
+/// Something that the two readers see differently.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    /// The archive member, if it is one, and the section.
+    pub place: String,
+    /// The offset of the entry in the section.
+    pub entry: u64,
+    /// The address, where it is about one.
+    pub at: Option<u64>,
+    /// What we read.
+    pub ours: String,
+    /// What `readelf` read.
+    pub theirs: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} entry at offset {:#x}", self.place, self.entry)?;
+        if let Some(at) = self.at {
+            write!(f, ", pc {at:#x}")?;
+        }
+        write!(f, "\n  ours:   {}\n  theirs: {}", self.ours, self.theirs)
+    }
+}
+
+/// Reads a file, ELF or archive, both ways and compares.
+///
+/// # Errors
+///
+/// The file cannot be read, or `readelf` cannot be run.
+pub fn compare_file(path: &Path) -> Result<Report, Error> {
+    let data = std::fs::read(path)?;
+    compare(path, &elf::units(&data)?)
+}
+
+/// Compares the units of the file at `path` with what `readelf` says of it.
+///
+/// # Errors
+///
+/// `readelf` cannot be run.
+pub fn compare(path: &Path, units: &[Unit<'_>]) -> Result<Report, Error> {
+    let mut report = Report::default();
+    let mut units = units.iter();
+    let Some(mut unit) = units.as_slice().first() else {
+        return Ok(report);
+    };
+    if units.as_slice().iter().all(|unit| unit.frames.is_empty()) {
+        return Ok(report);
+    }
+    let mut rows = Readelf::start(path, Form::Rows, unit.abi.arch)?;
+    let mut instructions = Readelf::start(path, Form::Instructions, unit.abi.arch)?;
+    let mut compared = 0;
+    let mut open: Option<Open<'_>> = None;
+    loop {
+        let item = rows.next_item()?;
+        let Some(item) = both(item, instructions.next_item()?)? else {
+            break;
+        };
+        match item {
+            Both::Member(name) => {
+                close(&mut report, open.take());
+                // Members that are no ELF files are printed, too.
+                if let Some(at) = place(units.as_slice(), &name) {
+                    unit = units.nth(at).unwrap_or(unit);
+                    rows.set_arch(unit.abi.arch);
+                    instructions.set_arch(unit.abi.arch);
+                    compared = 0;
+                }
+            }
+            Both::Section(name) => {
+                close(&mut report, open.take());
+                if is_compared(&name) {
+                    let frame = unit.frames.get(compared);
+                    let frame = frame.ok_or("readelf prints a section that we do not find")?;
+                    compared += 1;
+                    let reading = read_table(&unit.section(frame));
+                    open = Some(Open::new(unit, name, reading));
+                }
+            }
+            Both::Entry(rows, instructions) => {
+                if let Some(open) = &mut open {
+                    open.entry(&mut report, *rows, *instructions);
+                }
+            }
+        }
+    }
+    close(&mut report, open.take());
+    for line in rows.strange().iter().chain(instructions.strange()) {
+        report.differ(Difference {
+            place: "output of readelf".to_owned(),
+            entry: 0,
+            at: None,
+            ours: "a line that is not understood".to_owned(),
+            theirs: line.clone(),
+        });
+    }
+    Ok(report)
+}
+
+/// Sections of other names are stale copies: `.bolt.org.eh_frame`.
+fn is_compared(name: &str) -> bool {
+    matches!(name, ".eh_frame" | ".debug_frame" | ".zdebug_frame")
+}
+
+fn place(units: &[Unit<'_>], name: &str) -> Option<usize> {
+    units
+        .iter()
+        .position(|unit| unit.member.as_deref() == Some(name))
+}
+
+/// The same item in both forms.
+enum Both {
+    Member(String),
+    Section(String),
+    Entry(Box<Entry>, Box<Entry>),
+}
+
+fn both(rows: Option<Item>, instructions: Option<Item>) -> Result<Option<Both>, Error> {
+    Ok(match (rows, instructions) {
+        (None, None) => None,
+        (Some(Item::Member(name)), Some(Item::Member(same))) if name == same => {
+            Some(Both::Member(name))
+        }
+        (Some(Item::Section(name)), Some(Item::Section(same))) if name == same => {
+            Some(Both::Section(name))
+        }
+        (Some(Item::Entry(rows)), Some(Item::Entry(instructions)))
+            if rows.offset == instructions.offset =>
+        {
+            Some(Both::Entry(Box::new(rows), Box::new(instructions)))
+        }
+        (rows, instructions) => {
+            let error = format!("the outputs of readelf do not match: {rows:?}, {instructions:?}");
+            return Err(error.into());
+        }
+    })
+}
+
+fn close(report: &mut Report, open: Option<Open<'_>>) {
+    if let Some(open) = open {
+        open.finish(report);
+    }
+}
+
+impl Report {
+    fn differ(&mut self, difference: Difference) {
+        self.difference_count += 1;
+        if self.differences.len() < KEPT {
+            self.differences.push(difference);
+        }
+    }
+}
+
+/// A section while it is compared.
+struct Open<'u> {
+    unit: &'u Unit<'u>,
+    place: String,
+    reading: Reading,
+    abi: Abi,
+    /// Rows of ours in the common form, by their ids.
+    normals: Vec<Option<Normal>>,
+    cies: HashMap<u64, Cie>,
+    /// FDEs whose CIE comes later.
+    waiting: Vec<(Entry, Entry)>,
+    /// Places of our FDEs that `readelf` has not printed yet.
+    unseen: u64,
+}
+
+/// What an FDE takes from its CIE.
+struct Cie {
+    common: Common,
+    facts: Facts,
+    row: Row,
+}
+
+impl<'u> Open<'u> {
+    fn new(unit: &'u Unit<'u>, name: String, reading: Reading) -> Self {
+        let place = match &unit.member {
+            Some(member) => format!("({member}) {name}"),
+            None => name,
+        };
+        Open {
+            unit,
+            place,
+            abi: unit.abi,
+            normals: vec![None; reading.table.distinct_rows()],
+            unseen: reading.table.fdes().len() as u64,
+            reading,
+            cies: HashMap::new(),
+            waiting: Vec::new(),
+        }
+    }
+
+    fn finish(mut self, report: &mut Report) {
+        for (rows, instructions) in std::mem::take(&mut self.waiting) {
+            self.fde(report, &rows, &instructions);
+        }
+        report.sections += 1;
+        if self.unseen > 0 {
+            let ours = format!("{} FDEs that readelf does not print", self.unseen);
+            report.differ(self.difference(0, None, ours, String::new()));
+        }
+        let member = &self.unit.member;
+        let problems = self.reading.problems.iter();
+        report
+            .problems
+            .extend(problems.map(|problem| (member.clone(), *problem)));
+    }
+
+    fn difference(&self, entry: u64, at: Option<u64>, ours: String, theirs: String) -> Difference {
+        Difference {
+            place: self.place.clone(),
+            entry,
+            at,
+            ours,
+            theirs,
+        }
+    }
+
+    fn entry(&mut self, report: &mut Report, rows: Entry, instructions: Entry) {
+        for line in rows.strange.iter().chain(&instructions.strange) {
+            if self.problem(rows.offset).is_none() {
+                let ours = "a line that is not understood".to_owned();
+                report.differ(self.difference(rows.offset, None, ours, line.clone()));
+            }
+        }
+        match &rows.header {
+            Header::Terminator => {}
+            Header::Cie(Some(line)) => {
+                let common = Common {
+                    return_address: line.return_address,
+                    signal_frame: line.augmentation.contains('S'),
+                };
+                let all = facts(&instructions.instructions, &Facts::default());
+                let row = rows.rows.last().cloned().unwrap_or_else(no_row);
+                let facts = all.last().cloned().unwrap_or_default();
+                let cie = Cie { common, facts, row };
+                self.cies.insert(rows.offset, cie);
+            }
+            Header::Cie(None) => {
+                let ours = "the first line of a CIE that is not understood".to_owned();
+                report.differ(self.difference(rows.offset, None, ours, String::new()));
+            }
+            Header::Fde { cie: Some(cie), .. } if !self.cies.contains_key(cie) => {
+                self.waiting.push((rows, instructions));
+            }
+            Header::Fde { .. } => self.fde(report, &rows, &instructions),
+        }
+    }
+
+    fn problem(&self, offset: u64) -> Option<&Problem> {
+        self.reading
+            .problems
+            .iter()
+            .find(|problem| problem.entry == offset)
+    }
+
+    fn our_fde(&self, offset: u64) -> Option<Fde> {
+        let fdes = self.reading.table.fdes();
+        let at = fdes.binary_search_by_key(&offset, |fde| fde.origin).ok()?;
+        fdes.get(at).copied()
+    }
+
+    fn fde(&mut self, report: &mut Report, rows: &Entry, instructions: &Entry) {
+        let Header::Fde { cie, start, end } = rows.header else {
+            return;
+        };
+        let offset = rows.offset;
+        let Some(fde) = self.our_fde(offset) else {
+            if self.problem(offset).is_none() {
+                let theirs = format!("FDE {start:#x}..{end:#x}");
+                report.differ(self.difference(offset, None, "nothing".to_owned(), theirs));
+            }
+            return;
+        };
+        self.unseen -= 1;
+        report.fdes += 1;
+        if (fde.start.0, fde.end.0) != (start, end) {
+            let ours = format!("FDE {}..{}", fde.start, fde.end);
+            let theirs = format!("FDE {start:#x}..{end:#x}");
+            report.differ(self.difference(offset, None, ours, theirs));
+            return;
+        }
+        let theirs = match cie.and_then(|cie| self.cies.get(&cie)) {
+            Some(cie) => their_rows(rows, instructions, cie),
+            None => Err("no CIE".to_owned()),
+        };
+        match theirs {
+            Ok(theirs) => self.rows(report, &fde, &theirs),
+            Err(theirs) => {
+                report.differ(self.difference(offset, None, "an FDE".to_owned(), theirs));
+            }
+        }
+    }
+
+    /// Compares the rows of an entry.
+    fn rows(&mut self, report: &mut Report, fde: &Fde, theirs: &[(u64, Normal)]) {
+        let table = &self.reading.table;
+        let ours = table.rows(fde);
+        let arch = self.abi.arch;
+        for n in 0..ours.len().max(theirs.len()) {
+            let our = ours.get(n).map(|row| {
+                let slot = self.normals.get_mut(row.row.0 as usize);
+                let normal = slot.and_then(|slot| {
+                    if slot.is_none() {
+                        *slot = table.row(row.row).map(|row| Normal::ours(&row, self.abi));
+                    }
+                    slot.as_ref()
+                });
+                (row.start.0, normal)
+            });
+            let their = theirs.get(n).map(|(at, row)| (*at, Some(row)));
+            if our == their {
+                report.rows += 1;
+                continue;
+            }
+            let (ours, theirs) = (text(our, arch), text(their, arch));
+            let at = their.or(our).map(|(at, _)| at);
+            report.differ(Difference {
+                place: self.place.clone(),
+                entry: fde.origin,
+                at,
+                ours,
+                theirs,
+            });
+            return;
+        }
+    }
+}
+
+fn text(row: Option<(u64, Option<&Normal>)>, arch: Arch) -> String {
+    match row {
+        Some((at, Some(row))) => format!("{at:#x} {}", Text(row, arch)),
+        Some((at, None)) => format!("{at:#x} that cannot be decoded"),
+        None => "no more rows".to_owned(),
+    }
+}
+
+fn no_row() -> Row {
+    Row {
+        at: 0,
+        cfa: Some((Register(0), 0)),
+        cells: Vec::new(),
+    }
+}
+
+/// The rows that hold somewhere in the entry.
+fn their_rows(rows: &Entry, instructions: &Entry, cie: &Cie) -> Result<Vec<(u64, Normal)>, String> {
+    let Header::Fde { start, end, .. } = rows.header else {
+        return Ok(Vec::new());
+    };
+    let facts = facts(&instructions.instructions, &cie.facts);
+    let from_cie = [Row {
+        at: start,
+        ..cie.row.clone()
+    }];
+    let printed: &[Row] = match rows.rows.as_slice() {
+        [] => &from_cie,
+        rows => rows,
+    };
+    if printed.len() != facts.len() {
+        return Err(format!(
+            "{} rows, and instructions for {}",
+            printed.len(),
+            facts.len()
+        ));
+    }
+    let mut held: Vec<(u64, Normal)> = Vec::new();
+    for (row, facts) in printed.iter().zip(&facts) {
+        if held.last().is_some_and(|(at, _)| *at == row.at) {
+            held.pop();
+        }
+        held.push((row.at, Normal::theirs(row, facts, cie.common)));
+    }
+    held.retain(|(at, _)| *at < end);
+    Ok(held)
+}

@@ -1,0 +1,205 @@
+//! The call frame information of an ELF file or an archive of them, by section *name* as
+//! `readelf` finds it: stale sections are here too, and a relocatable file's sections lie at
+//! address 0.
+
+use std::borrow::Cow;
+
+use object::read::archive::ArchiveFile;
+use object::{Object, ObjectSection, ObjectSymbol, RelocationKind, RelocationTarget};
+use unspool_cfi::{Section, SectionKind};
+use unspool_ir::arch::Word;
+use unspool_ir::{Abi, Arch, Endian, Vaddr};
+
+use crate::Error;
+
+/// An ELF file, or a member of an archive that is one.
+#[derive(Debug)]
+pub struct Unit<'a> {
+    /// The member's name; `None` for a file of its own.
+    pub member: Option<String>,
+    /// The architecture and byte order.
+    pub abi: Abi,
+    /// `.eh_frame` and `.debug_frame` sections that have bytes, in the order of their headers.
+    pub frames: Vec<Frame<'a>>,
+    /// `.eh_frame_hdr`, and its address.
+    pub hdr: Option<(Cow<'a, [u8]>, Vaddr)>,
+    /// The address of `.text`.
+    pub text_base: Option<Vaddr>,
+    /// The address of `.got`.
+    pub data_base: Option<Vaddr>,
+}
+
+/// A section with call frame information.
+#[derive(Debug)]
+pub struct Frame<'a> {
+    /// The format, by its name.
+    pub kind: SectionKind,
+    /// The bytes: decompressed, and relocated in a relocatable file.
+    pub data: Cow<'a, [u8]>,
+    /// The address of the first byte.
+    pub address: Vaddr,
+}
+
+impl Unit<'_> {
+    /// One of [`Unit::frames`], as our reader takes it.
+    #[must_use]
+    pub fn section<'s>(&self, frame: &'s Frame<'_>) -> Section<'s> {
+        Section {
+            kind: frame.kind,
+            data: &frame.data,
+            address: frame.address,
+            text_base: self.text_base,
+            data_base: self.data_base,
+            abi: self.abi,
+        }
+    }
+}
+
+/// Whether `head`, the first bytes of a file, say that [`units`] can read it.
+#[must_use]
+pub fn is_readable(head: &[u8]) -> bool {
+    is_elf(head) || is_archive(head)
+}
+
+fn is_elf(head: &[u8]) -> bool {
+    head.starts_with(b"\x7fELF")
+}
+
+fn is_archive(head: &[u8]) -> bool {
+    head.starts_with(b"!<arch>\n")
+}
+
+/// The ELF files that `data` holds: itself, or the members of an archive.
+///
+/// # Errors
+///
+/// It is neither, or a header is damaged. A member that is no ELF file is left out.
+pub fn units(data: &[u8]) -> Result<Vec<Unit<'_>>, Error> {
+    if !is_archive(data) {
+        return Ok(vec![unit(data, None)?]);
+    }
+    let mut units = Vec::new();
+    for member in ArchiveFile::parse(data)?.members() {
+        let member = member?;
+        let bytes = member.data(data)?;
+        if is_elf(bytes) {
+            let name = String::from_utf8_lossy(member.name()).into_owned();
+            units.push(unit(bytes, Some(name))?);
+        }
+    }
+    Ok(units)
+}
+
+fn unit(data: &[u8], member: Option<String>) -> Result<Unit<'_>, Error> {
+    let file = object::File::parse(data)?;
+    let address_of = |name: &str| {
+        let section = file.section_by_name(name);
+        section.map(|section| Vaddr(section.address()))
+    };
+    let mut frames = Vec::new();
+    let mut hdr = None;
+    for section in file.sections() {
+        let name = section.name().unwrap_or_default();
+        let kind = match name {
+            ".eh_frame" => Some(SectionKind::EhFrame),
+            ".debug_frame" | ".zdebug_frame" => Some(SectionKind::DebugFrame),
+            _ => None,
+        };
+        // A separate debug file has the header of `.eh_frame`, but not its bytes.
+        let is_empty = section.file_range().is_none_or(|(_, size)| size == 0);
+        if is_empty {
+            continue;
+        }
+        let address = Vaddr(section.address());
+        if name == ".eh_frame_hdr" {
+            hdr = Some((section.uncompressed_data()?, address));
+        }
+        if let Some(kind) = kind {
+            frames.push(Frame {
+                kind,
+                data: contents(&file, &section)?,
+                address,
+            });
+        }
+    }
+    Ok(Unit {
+        member,
+        abi: abi(data, &file)?,
+        frames,
+        hdr,
+        text_base: address_of(".text"),
+        data_base: address_of(".got"),
+    })
+}
+
+fn abi(data: &[u8], file: &object::File<'_>) -> Result<Abi, Error> {
+    let machine = data.get(18..20).and_then(|bytes| bytes.try_into().ok());
+    let machine: [u8; 2] = machine.ok_or("ELF header is cut short")?;
+    let word = match file.is_64() {
+        true => Word::W64,
+        false => Word::W32,
+    };
+    let (endian, machine) = match file.is_little_endian() {
+        true => (Endian::Little, u16::from_le_bytes(machine)),
+        false => (Endian::Big, u16::from_be_bytes(machine)),
+    };
+    let arch = Arch::from_elf(machine, word);
+    Ok(Abi { arch, endian })
+}
+
+fn contents<'a>(
+    file: &object::File<'a>,
+    section: &object::Section<'a, '_>,
+) -> Result<Cow<'a, [u8]>, Error> {
+    let data = section.uncompressed_data()?;
+    if file.kind() != object::ObjectKind::Relocatable || section.relocations().next().is_none() {
+        return Ok(data);
+    }
+    let mut data = data.into_owned();
+    for (offset, relocation) in section.relocations() {
+        let RelocationTarget::Symbol(symbol) = relocation.target() else {
+            continue;
+        };
+        let value = file.symbol_by_index(symbol)?.address();
+        let place = match relocation.kind() {
+            RelocationKind::Absolute => 0,
+            RelocationKind::Relative => section.address().wrapping_add(offset),
+            _ => continue, // of personality routines, which no row depends on
+        };
+        let field = usize::try_from(offset)?..;
+        let size = usize::from(relocation.size() / 8);
+        let field = data.get_mut(field).and_then(|rest| rest.get_mut(..size));
+        let field = field.ok_or("relocation lies outside of its section")?;
+        let mut number = value
+            .wrapping_add_signed(relocation.addend())
+            .wrapping_sub(place);
+        if relocation.has_implicit_addend() {
+            number = number.wrapping_add(stored(field, file.is_little_endian()));
+        }
+        store(field, number, file.is_little_endian());
+    }
+    Ok(Cow::Owned(data))
+}
+
+fn stored(field: &[u8], little: bool) -> u64 {
+    let shift_in = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
+    match little {
+        true => field.iter().rev().fold(0, shift_in),
+        false => field.iter().fold(0, shift_in),
+    }
+}
+
+fn store(field: &mut [u8], number: u64, little: bool) {
+    let bytes = number.to_le_bytes();
+    match little {
+        true => field
+            .iter_mut()
+            .zip(bytes)
+            .for_each(|(to, byte)| *to = byte),
+        false => field
+            .iter_mut()
+            .rev()
+            .zip(bytes)
+            .for_each(|(to, byte)| *to = byte),
+    }
+}

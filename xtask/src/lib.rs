@@ -1,0 +1,15 @@
+//! Development tasks, and what they share with the tests: our reading of call frame information
+//! compared with that of `readelf`.
+//!
+//! Not a part of the product: nothing that ships depends on it.
+
+pub mod compare;
+pub mod elf;
+pub mod facts;
+pub mod normal;
+pub mod packages;
+pub mod readelf;
+pub mod sweep;
+
+/// Any error, for a person to read.
+pub type Error = Box<dyn std::error::Error + Send + Sync>;

@@ -1,0 +1,535 @@
+//! The output of `readelf --debug-dump=frames-interp` and `--debug-dump=frames` (binutils 2.40),
+//! read as it is printed.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use unspool_ir::{Arch, Register};
+
+use crate::Error;
+
+/// Which of its two forms `readelf` is to print.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// Rows: what `readelf` understood.
+    Rows,
+    /// Instructions: what it read.
+    Instructions,
+}
+
+/// A piece of the output.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Item {
+    /// What follows is of this member of an archive.
+    Member(String),
+    /// What follows is of this section.
+    Section(String),
+    /// A CIE, an FDE or a terminator.
+    Entry(Entry),
+}
+
+/// An entry of a section.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// Its offset in the section.
+    pub offset: u64,
+    /// What its first line says.
+    pub header: Header,
+    /// Its rows; none for an entry whose instructions are all `nop`.
+    pub rows: Vec<Row>,
+    /// Its instructions.
+    pub instructions: Vec<Instruction>,
+    /// Lines that are not understood.
+    pub strange: Vec<String>,
+}
+
+/// The first line of an entry.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Header {
+    /// An entry of length zero.
+    Terminator,
+    /// A CIE; what it says beside its rows is on this line in the form of rows only.
+    Cie(Option<CieLine>),
+    /// An FDE.
+    Fde {
+        /// The offset of its CIE; `None` where `readelf` finds none.
+        cie: Option<u64>,
+        /// The first address.
+        start: u64,
+        /// One past the last address.
+        end: u64,
+    },
+}
+
+/// What the first line of a CIE says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CieLine {
+    /// The augmentation string.
+    pub augmentation: String,
+    /// The return-address column.
+    pub return_address: Register,
+}
+
+/// A row, as far as it is printed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// The address.
+    pub at: u64,
+    /// Register and offset; `None` for an expression.
+    pub cfa: Option<(Register, i64)>,
+    /// The columns.
+    pub cells: Vec<(Register, Cell)>,
+}
+
+/// What a column says of a register.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cell {
+    /// `u`: undefined, or there is no rule.
+    Undefined,
+    /// `s`
+    Same,
+    /// `c-16`
+    Offset(i64),
+    /// `v+8`
+    ValOffset(i64),
+    /// `r12 (r12)`
+    Register(Register),
+    /// `exp`
+    Expression,
+    /// `vexp`
+    ValExpression,
+}
+
+/// An instruction, as far as rows do not show its effect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Instruction {
+    /// A new row begins at this address.
+    Advance(u64),
+    /// The CFA becomes register plus offset, or one of the two changes.
+    Cfa,
+    /// The CFA becomes an expression.
+    CfaExpression(String),
+    /// A register becomes undefined.
+    Undefined(Register),
+    /// A register gets an expression.
+    Expression(Register, String),
+    /// A register gets the value of an expression.
+    ValExpression(Register, String),
+    /// A register gets a rule that rows show in full.
+    Rule(Register),
+    /// A register gets the CIE's rule.
+    Restore(Register),
+    /// `DW_CFA_remember_state`
+    RememberState,
+    /// `DW_CFA_restore_state`
+    RestoreState,
+    /// `DW_CFA_GNU_args_size`
+    ArgsSize(u64),
+    /// `DW_CFA_AARCH64_negate_ra_state`
+    NegateRaState,
+    /// `DW_CFA_nop`
+    Nop,
+}
+
+/// A `readelf` that is running, and its output.
+#[derive(Debug)]
+pub struct Readelf {
+    child: Child,
+    output: BufReader<ChildStdout>,
+    arch: Arch,
+    line: String,
+    /// The line was looked at and belongs to the next item.
+    pending: bool,
+    /// The columns of the rows that follow.
+    columns: Vec<Register>,
+    /// The return-address columns of the CIEs of this section, whose name is `ra`.
+    return_addresses: BTreeMap<u64, Register>,
+    strange: Vec<String>,
+}
+
+impl Readelf {
+    /// Starts `readelf` on a file whose registers have the names of `arch`.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be started.
+    pub fn start(path: &Path, form: Form, arch: Arch) -> Result<Self, Error> {
+        let dump = match form {
+            Form::Rows => "--debug-dump=frames-interp,no-follow-links",
+            Form::Instructions => "--debug-dump=frames,no-follow-links",
+        };
+        let mut child = Command::new("readelf")
+            .args(["--wide", dump])
+            .arg(path)
+            .env("LC_ALL", "C")
+            .env_remove("DEBUGINFOD_URLS")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| format!("cannot run readelf (package binutils): {error}"))?;
+        let output = child.stdout.take().ok_or("readelf has no output")?;
+        Ok(Readelf {
+            child,
+            output: BufReader::with_capacity(1 << 18, output),
+            arch,
+            line: String::new(),
+            pending: false,
+            columns: Vec::new(),
+            return_addresses: BTreeMap::new(),
+            strange: Vec::new(),
+        })
+    }
+
+    /// From here on registers have the names of `arch`.
+    pub fn set_arch(&mut self, arch: Arch) {
+        self.arch = arch;
+    }
+
+    /// Lines outside of entries that are not understood.
+    #[must_use]
+    pub fn strange(&self) -> &[String] {
+        &self.strange
+    }
+
+    /// Reads the next item; `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// The output cannot be read.
+    pub fn next_item(&mut self) -> Result<Option<Item>, Error> {
+        while self.advance()? {
+            let line = self.line.as_str();
+            if line.is_empty() || line.ends_with(" has no debugging data.") {
+                continue;
+            }
+            if let Some(rest) = line.strip_prefix("Contents of the ") {
+                let name = rest.split(' ').next().unwrap_or_default();
+                self.return_addresses.clear();
+                return Ok(Some(Item::Section(name.to_owned())));
+            }
+            if let Some(name) = line.strip_prefix("File: ") {
+                let member = name
+                    .strip_suffix(')')
+                    .and_then(|name| name.rsplit_once('('));
+                let member = member.map_or(name, |(_, member)| member);
+                return Ok(Some(Item::Member(member.to_owned())));
+            }
+            match entry_header(line) {
+                Some((offset, header)) => {
+                    return Ok(Some(Item::Entry(self.entry(offset, header)?)));
+                }
+                None => self.strange.push(line.to_owned()),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Makes `self.line` the next line, without its end.
+    fn advance(&mut self) -> Result<bool, Error> {
+        if std::mem::take(&mut self.pending) {
+            return Ok(true);
+        }
+        self.line.clear();
+        if self.output.read_line(&mut self.line)? == 0 {
+            return Ok(false);
+        }
+        let len = self.line.trim_end().len();
+        self.line.truncate(len);
+        Ok(true)
+    }
+
+    /// Reads the lines of an entry up to the first that is not its own.
+    fn entry(&mut self, offset: u64, header: Header) -> Result<Entry, Error> {
+        let mut entry = Entry {
+            offset,
+            header,
+            rows: Vec::new(),
+            instructions: Vec::new(),
+            strange: Vec::new(),
+        };
+        self.columns.clear();
+        if let Header::Cie(Some(cie)) = &entry.header {
+            self.return_addresses.insert(offset, cie.return_address);
+        }
+        while self.advance()? {
+            if self.line.is_empty() {
+                continue; // one stands before the instructions of some CIEs
+            }
+            if self.ends_entry() {
+                self.pending = true;
+                break;
+            }
+            self.entry_line(&mut entry);
+        }
+        Ok(entry)
+    }
+
+    fn ends_entry(&self) -> bool {
+        let line = self.line.as_str();
+        !line.starts_with(' ')
+            && (line.starts_with("Contents of the ")
+                || line.starts_with("File: ")
+                || entry_header(line).is_some())
+    }
+
+    fn entry_line(&mut self, entry: &mut Entry) {
+        let line = self.line.as_str();
+        if let Some(instruction) = line.strip_prefix("  DW_CFA_") {
+            match instruction_line(instruction) {
+                Some(instruction) => entry.instructions.push(instruction),
+                None => entry.strange.push(line.to_owned()),
+            }
+        } else if let Some(names) = line.strip_prefix("   LOC") {
+            let return_address = match entry.header {
+                Header::Fde { cie, .. } => cie,
+                _ => Some(entry.offset),
+            };
+            let return_address = return_address.and_then(|cie| self.return_addresses.get(&cie));
+            self.columns.clear();
+            for name in names.split_whitespace().skip(1) {
+                let register = match name {
+                    "ra" => return_address.copied(),
+                    _ => named(name, self.arch),
+                };
+                match register {
+                    Some(register) => self.columns.push(register),
+                    None => entry.strange.push(line.to_owned()),
+                }
+            }
+        } else if !CIE_FIELDS.iter().any(|field| line.starts_with(field)) {
+            match row_line(line, &self.columns, self.arch) {
+                Some(row) => entry.rows.push(row),
+                None => entry.strange.push(line.to_owned()),
+            }
+        }
+    }
+}
+
+impl Drop for Readelf {
+    fn drop(&mut self) {
+        // It may have ended by itself; there is nothing to do about a failure.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Lines of a CIE or an FDE in the form of instructions, which say again what the form of rows
+/// says on one line, or what no row depends on.
+const CIE_FIELDS: [&str; 8] = [
+    "  Version: ",
+    "  Augmentation: ",
+    "  Augmentation data: ",
+    "  Code alignment factor: ",
+    "  Data alignment factor: ",
+    "  Return address column: ",
+    "  Pointer Size: ",
+    "  Segment Size: ",
+];
+
+/// `00000018 0000000000000014 0000001c FDE cie=00000000 pc=00000000000023d0..00000000000023f2`
+fn entry_header(line: &str) -> Option<(u64, Header)> {
+    let mut words = line.split_ascii_whitespace();
+    let offset = hex(words.next()?)?;
+    if words.next()? == "ZERO" {
+        return Some((offset, Header::Terminator));
+    }
+    words.next()?;
+    let header = match words.next()? {
+        "CIE" => Header::Cie(cie_line(line)),
+        "FDE" => {
+            let cie = words.next()?.strip_prefix("cie=")?;
+            let pc = words.find_map(|word| word.strip_prefix("pc="))?;
+            let pc = pc.rsplit(':').next().unwrap_or(pc); // a segment selector stands before it
+            let (start, end) = pc.split_once("..")?;
+            Header::Fde {
+                cie: hex(cie),
+                start: hex(start)?,
+                end: hex(end)?,
+            }
+        }
+        _ => return None,
+    };
+    Some((offset, header))
+}
+
+/// `… CIE "zR" cf=1 df=-8 ra=16`
+fn cie_line(line: &str) -> Option<CieLine> {
+    let (_, rest) = line.split_once('"')?;
+    let (augmentation, rest) = rest.split_once('"')?;
+    let (_, column) = rest.rsplit_once("ra=")?;
+    Some(CieLine {
+        augmentation: augmentation.to_owned(),
+        return_address: Register(column.parse().ok()?),
+    })
+}
+
+/// `00000000000024d2 rsp+32   u     c-24  r2 (rcx) exp   c-8`
+fn row_line(line: &str, columns: &[Register], arch: Arch) -> Option<Row> {
+    let mut words = line
+        .split_ascii_whitespace()
+        .filter(|word| !word.starts_with('('));
+    let at = hex(words.next()?)?;
+    let cfa = match words.next()? {
+        "exp" => None,
+        cfa => {
+            let (name, offset) = cfa.split_at(cfa.rfind(['+', '-'])?);
+            Some((named(name, arch)?, offset.parse().ok()?))
+        }
+    };
+    let mut cells = Vec::with_capacity(columns.len());
+    for register in columns {
+        cells.push((*register, cell(words.next()?)?));
+    }
+    words.next().is_none().then_some(Row { at, cfa, cells })
+}
+
+fn cell(word: &str) -> Option<Cell> {
+    Some(match word {
+        "u" => Cell::Undefined,
+        "s" => Cell::Same,
+        "exp" => Cell::Expression,
+        "vexp" => Cell::ValExpression,
+        _ if word.starts_with('c') => Cell::Offset(word.get(1..)?.parse().ok()?),
+        _ if word.starts_with('v') => Cell::ValOffset(word.get(1..)?.parse().ok()?),
+        _ => Cell::Register(numbered(word)?),
+    })
+}
+
+/// `def_cfa: r7 (rsp) ofs 8` and so on, without `DW_CFA_`.
+fn instruction_line(line: &str) -> Option<Instruction> {
+    let (name, operands) = match line.split_once(": ") {
+        // The first colon may be one of an expression.
+        Some((name, operands)) if !name.contains(' ') => (name, operands),
+        _ => line.split_once(' ').unwrap_or((line, "")),
+    };
+    let register = || numbered(operands.split(' ').next()?);
+    let expression = || {
+        let open = match name {
+            "def_cfa_expression" => 0,
+            // after `r3 (rbx) `, or `r13 ` where registers have no names
+            _ => operands.find("(DW_OP_").or_else(|| operands.rfind("()"))?,
+        };
+        let inner = operands.get(open..)?.strip_prefix('(')?.strip_suffix(')')?;
+        Some(expression_text(inner))
+    };
+    Some(match name {
+        "nop" => Instruction::Nop,
+        "remember_state" => Instruction::RememberState,
+        "restore_state" => Instruction::RestoreState,
+        "AARCH64_negate_ra_state" => Instruction::NegateRaState,
+        "GNU_args_size" => Instruction::ArgsSize(operands.parse().ok()?),
+        "set_loc" => Instruction::Advance(hex(operands)?),
+        _ if name.contains("advance_loc") => {
+            Instruction::Advance(hex(operands.rsplit_once(' ')?.1)?)
+        }
+        "def_cfa" | "def_cfa_sf" | "def_cfa_register" | "def_cfa_offset" | "def_cfa_offset_sf" => {
+            Instruction::Cfa
+        }
+        "def_cfa_expression" => Instruction::CfaExpression(expression()?),
+        "expression" => Instruction::Expression(register()?, expression()?),
+        "val_expression" => Instruction::ValExpression(register()?, expression()?),
+        "undefined" => Instruction::Undefined(register()?),
+        "restore" | "restore_extended" => Instruction::Restore(register()?),
+        "same_value"
+        | "register"
+        | "offset"
+        | "offset_extended"
+        | "offset_extended_sf"
+        | "val_offset"
+        | "val_offset_sf"
+        | "GNU_negative_offset_extended" => Instruction::Rule(register()?),
+        _ => return None,
+    })
+}
+
+/// `DW_OP_breg7 (rsp): 8; DW_OP_plus` as `breg7 8; plus`.
+fn expression_text(text: &str) -> String {
+    let mut out = String::new();
+    for operation in text.split("; ").filter(|operation| !operation.is_empty()) {
+        if !out.is_empty() {
+            out.push_str("; ");
+        }
+        let words = operation.split_ascii_whitespace();
+        let words = words.filter(|word| !word.starts_with('('));
+        for (at, word) in words.enumerate() {
+            let word = word.strip_suffix(':').unwrap_or(word);
+            if at > 0 {
+                out.push(' ');
+            }
+            out.push_str(word.strip_prefix("DW_OP_").unwrap_or(word));
+        }
+    }
+    out
+}
+
+fn hex(word: &str) -> Option<u64> {
+    u64::from_str_radix(word, 16).ok()
+}
+
+/// `r7`: how `readelf` prints numbers of registers.
+fn numbered(word: &str) -> Option<Register> {
+    word.strip_prefix('r')?.parse().ok().map(Register)
+}
+
+/// A register by the name that `readelf` gives it, or `r7` if it has none.
+fn named(name: &str, arch: Arch) -> Option<Register> {
+    let arch = match arch {
+        Arch::Other { machine: 62, .. } => Arch::X86_64, // x32
+        arch => arch,
+    };
+    let ours = || arch.register_named(name);
+    let extra = || {
+        let families = match arch {
+            Arch::X86_64 => X86_64_FAMILIES,
+            Arch::I386 => I386_FAMILIES,
+            Arch::Aarch64 => AARCH64_FAMILIES,
+            _ => &[],
+        };
+        families.iter().find_map(|(family, first)| {
+            let number = name.strip_prefix(family)?;
+            let number: u16 = if number.is_empty() {
+                0
+            } else {
+                number.parse().ok()?
+            };
+            Some(Register(first + number))
+        })
+    };
+    ours().or_else(extra).or_else(|| numbered(name))
+}
+
+/// Registers that no compiler saves, which our table of names leaves out: the name or its
+/// beginning, and the number that it or the one with `0` appended has.
+type Families = &'static [(&'static str, u16)];
+
+const X86_64_FAMILIES: Families = &[
+    ("st", 33),
+    ("mm", 41),
+    ("es", 50),
+    ("cs", 51),
+    ("ss", 52),
+    ("ds", 53),
+    ("fs", 54),
+    ("gs", 55),
+    ("tr", 62),
+    ("ldtr", 63),
+    ("fsw", 66),
+    ("xmm", 67 - 16),
+    ("k", 118),
+    ("bnd", 126),
+];
+const I386_FAMILIES: Families = &[
+    ("mm", 29),
+    ("fcw", 37),
+    ("fsw", 38),
+    ("es", 40),
+    ("cs", 41),
+    ("ss", 42),
+    ("ds", 43),
+    ("fs", 44),
+    ("gs", 45),
+];
+const AARCH64_FAMILIES: Families = &[("elr", 33), ("ffr", 47), ("p", 48), ("z", 96)];
