@@ -6,7 +6,7 @@ use object::elf;
 use unspool_ir::{LoadBias, RuntimeAddr, Vaddr};
 
 use crate::elf::{ElfFile, slice};
-use crate::header::Phdr;
+use crate::header::{ElfKind, Phdr, Shdr};
 
 /// One loadable segment (`PT_LOAD`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +81,8 @@ pub struct Mapping {
 /// How well a mapping fits a segment; greater is better.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Fit {
+    /// An executable that is linked for fixed addresses is at these.
+    fixed: bool,
     permission: bool,
     /// The start counts more: `PT_GNU_RELRO` splits a mapping behind its first pages.
     edges: u8,
@@ -88,20 +90,36 @@ struct Fit {
 }
 
 impl Mapping {
-    fn fit(&self, segment: &Segment) -> Option<Fit> {
+    /// Whether any page of the mapping can be one of the segment's.
+    fn meets(&self, segment: &Segment) -> bool {
         let pages = segment.pages(self.page_size.max(1));
-        let end = self.file_offset.saturating_add(self.length);
-        let overlaps = self.file_offset < pages.end && pages.start < end;
-        let overlap = |range: Range<u64>| {
-            end.min(range.end)
-                .saturating_sub(self.file_offset.max(range.start))
-        };
+        self.file_offset < pages.end && pages.start < self.file_end()
+    }
+
+    fn file_end(&self) -> u64 {
+        self.file_offset.saturating_add(self.length)
+    }
+
+    /// The bias if this is a mapping of that segment.
+    fn bias(&self, segment: &Segment) -> LoadBias {
+        // The file's first byte would be at `start - file_offset` if all of it were mapped like
+        // this segment is; its link-time address would be `vaddr - segment.file_offset`.
+        let runtime = self.start.0.wrapping_sub(self.file_offset);
+        let linked = segment.vaddr.0.wrapping_sub(segment.file_offset);
+        LoadBias(runtime.wrapping_sub(linked))
+    }
+
+    fn fit(&self, segment: &Segment, kind: ElfKind) -> Fit {
+        let pages = segment.pages(self.page_size.max(1));
+        let end = self.file_end();
         let bytes = segment.file_offset..segment.file_offset.saturating_add(segment.file_size);
-        overlaps.then(|| Fit {
+        let from = self.file_offset.max(bytes.start);
+        Fit {
+            fixed: kind == ElfKind::Executable && self.bias(segment) == LoadBias(0),
             permission: segment.executable == self.executable,
             edges: 2 * u8::from(pages.start == self.file_offset) + u8::from(pages.end == end),
-            overlap: overlap(bytes),
-        })
+            overlap: end.min(bytes.end).saturating_sub(from),
+        }
     }
 }
 
@@ -128,8 +146,7 @@ impl ElfFile {
     pub fn executable_ranges(&self) -> Vec<Range<Vaddr>> {
         let mut ranges: Vec<_> = if self.is_relocatable() {
             let code = |s: &&_| crate::section::is_code(s);
-            let range =
-                |s: &crate::header::Shdr| Vaddr(s.addr)..Vaddr(s.addr.saturating_add(s.size));
+            let range = |s: &Shdr| Vaddr(s.addr)..Vaddr(s.addr.saturating_add(s.size));
             self.section_headers()
                 .iter()
                 .filter(code)
@@ -212,17 +229,36 @@ impl ElfFile {
     ///
     /// Several segments may share a page of the file, which is then mapped once for each of
     /// them at different addresses. The segment is told by the permission to execute, then by
-    /// the first page of the mapping, the last one, then by the number of bytes in common.
+    /// the first page of the mapping, the last one, and the number of bytes in common. That is
+    /// certain for the executable mapping of a file with one executable segment. Others can be
+    /// ambiguous: the part of the data that is made read-only after relocating looks like the
+    /// read-only segment before it. Where all mappings are known, ask
+    /// [`ElfFile::load_bias_of_all`].
     #[must_use]
     pub fn load_bias(&self, mapping: &Mapping) -> Option<LoadBias> {
-        let (_, segment) = self
-            .segments()
-            .filter_map(|segment| Some((mapping.fit(&segment)?, segment)))
+        let candidates = self.segments().filter(|segment| mapping.meets(segment));
+        let (_, bias) = candidates
+            .map(|segment| (mapping.fit(&segment, self.kind()), mapping.bias(&segment)))
             .reduce(|best, next| if next.0 > best.0 { next } else { best })?;
-        // The file's first byte would be at `start - file_offset` if all of it were mapped like
-        // this segment is; its link-time address would be `vaddr - segment.file_offset`.
-        let runtime = mapping.start.0.wrapping_sub(mapping.file_offset);
-        let linked = segment.vaddr.0.wrapping_sub(segment.file_offset);
-        Some(LoadBias(runtime.wrapping_sub(linked)))
+        Some(bias)
+    }
+
+    /// The load bias that explains most of these mappings, which must be those of one loaded
+    /// copy of this file; `None` if no segment can have been mapped so.
+    #[must_use]
+    pub fn load_bias_of_all(&self, mappings: &[Mapping]) -> Option<LoadBias> {
+        // The most certain candidates first: of equals, the first is kept.
+        let executable = mappings.iter().filter(|mapping| mapping.executable);
+        let candidates = executable.chain(mappings).filter_map(|m| self.load_bias(m));
+        let explained = |bias| mappings.iter().filter(|m| self.explains(bias, m)).count();
+        let (_, bias) = candidates
+            .map(|bias| (explained(bias), bias))
+            .reduce(|best, next| if next.0 > best.0 { next } else { best })?;
+        Some(bias)
+    }
+
+    fn explains(&self, bias: LoadBias, mapping: &Mapping) -> bool {
+        self.segments()
+            .any(|segment| mapping.meets(&segment) && mapping.bias(&segment) == bias)
     }
 }

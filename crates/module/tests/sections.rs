@@ -8,6 +8,7 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -323,45 +324,109 @@ fn addresses_and_offsets() {
 }
 
 #[test]
-fn the_bias_of_every_mapping_of_this_process() {
-    // All file mappings of one module must agree on its bias, and the bias must lead from the
-    // program headers in the file to those in memory.
+fn the_bias_of_every_module_of_this_process() {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
-    let mut biases: Vec<(String, LoadBias)> = Vec::new();
-    for line in maps.lines().filter(|line| line.contains('/')) {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let (start, end) = fields[0].split_once('-').unwrap();
-        let (start, end) = (hex(start), hex(end));
-        let Ok(file) = ElfFile::open(fields[5]) else {
-            continue;
-        };
-        let mapping = Mapping {
-            start: RuntimeAddr(start),
-            length: end - start,
-            file_offset: hex(fields[2]),
-            executable: fields[1].contains('x'),
-            page_size: 4096,
-        };
-        biases.push((fields[5].to_owned(), file.load_bias(&mapping).expect(line)));
-    }
-    assert!(biases.len() > 8);
-    for (path, bias) in &biases {
-        for (other, other_bias) in &biases {
-            assert!(path != other || bias == other_bias, "{path}");
+    let mut modules: BTreeMap<&str, Vec<Mapping>> = BTreeMap::new();
+    for line in maps.lines() {
+        if let Some(path) = line.find('/') {
+            modules
+                .entry(&line[path..])
+                .or_default()
+                .push(mapping(line));
         }
     }
-    let here = the_bias_of_every_mapping_of_this_process as fn() as usize as u64;
+    assert!(modules.len() > 2);
+    for (path, mappings) in &modules {
+        let Ok(file) = ElfFile::open(path) else {
+            continue;
+        };
+        // The first page of all these is the first of the file.
+        let expected = mappings
+            .iter()
+            .map(|mapping| mapping.start.0)
+            .min()
+            .unwrap();
+        assert_eq!(file.address_range().unwrap().start, Vaddr(0));
+        assert_eq!(
+            file.load_bias_of_all(mappings),
+            Some(LoadBias(expected)),
+            "{path}"
+        );
+    }
+    let here = the_bias_of_every_module_of_this_process as fn() as usize as u64;
     let program = fs::read_link("/proc/self/exe").unwrap();
-    let bias = biases
-        .iter()
-        .find(|(path, _)| Path::new(path) == program)
-        .unwrap()
-        .1;
     let file = ElfFile::open(&program).unwrap();
-    assert_eq!(
-        file.section_of(bias.to_vaddr(RuntimeAddr(here))).unwrap().0,
-        ".text"
-    );
+    let bias = file
+        .load_bias_of_all(&modules[program.to_str().unwrap()])
+        .unwrap();
+    let place = bias.to_vaddr(RuntimeAddr(here));
+    assert_eq!(file.section_of(place).unwrap().0, ".text");
+}
+
+/// Prints where `main` is, and what is mapped.
+const PRINT_MAPS: &str = "\
+#include <stdio.h>
+int main(void)
+{
+    static int data[5000] = { 1 };
+    char line[4096];
+    printf(\"%lx\\n\", (unsigned long)main);
+    FILE *maps = fopen(\"/proc/self/maps\", \"r\");
+    while (fgets(line, sizeof line, maps))
+        fputs(line, stdout);
+    return data[0] - 1;
+}
+";
+
+#[test]
+fn the_bias_of_modules_under_other_alignments() {
+    let dir = directory("other_alignments");
+    for (name, arguments) in [
+        ("shared_pages", &["-Wl,-z,noseparate-code"][..]),
+        (
+            "one_page",
+            &["-Wl,-z,noseparate-code", "-Wl,-z,norelro", "-Os"],
+        ),
+        ("aligned_64k", &["-Wl,-z,max-page-size=0x10000"]),
+        (
+            "aligned_2m",
+            &["-Wl,-z,max-page-size=0x200000", "-Wl,-z,noseparate-code"],
+        ),
+        ("fixed", &["-no-pie", "-Wl,-z,noseparate-code"]),
+        ("high", &["-no-pie", "-Wl,-Ttext-segment=0x70000000"]),
+    ] {
+        let path = compile(&dir, name, PRINT_MAPS, arguments);
+        let file = ElfFile::open(&path).unwrap();
+        let text = common::run(path.to_str().unwrap(), "gcc", [""; 0]);
+        let (main, maps) = text.split_once('\n').unwrap();
+        let linked = file.symbols().named("main").next().unwrap().address;
+        let ours = maps
+            .lines()
+            .filter(|line| line.ends_with(path.to_str().unwrap()));
+        let mappings: Vec<Mapping> = ours.map(mapping).collect();
+        let check = |bias: Option<LoadBias>| {
+            assert_eq!(
+                bias.unwrap().to_vaddr(RuntimeAddr(hex(main))),
+                linked,
+                "{name}: {text}"
+            );
+        };
+        check(file.load_bias_of_all(&mappings));
+        check(file.load_bias(mappings.iter().find(|mapping| mapping.executable).unwrap()));
+    }
+}
+
+/// A line of `/proc/PID/maps`.
+fn mapping(line: &str) -> Mapping {
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let (start, end) = fields[0].split_once('-').unwrap();
+    Mapping {
+        start: RuntimeAddr(hex(start)),
+        length: hex(end) - hex(start),
+        file_offset: hex(fields[2]),
+        executable: fields[1].contains('x'),
+        page_size: 4096,
+    }
 }
 
 #[test]
