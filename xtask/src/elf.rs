@@ -4,8 +4,10 @@
 
 use std::borrow::Cow;
 
+use object::elf::R_X86_64_PC64;
 use object::read::archive::ArchiveFile;
-use object::{Object, ObjectSection, ObjectSymbol, RelocationKind, RelocationTarget};
+use object::{Architecture, RelocationFlags, RelocationKind, RelocationTarget};
+use object::{Object, ObjectSection, ObjectSymbol};
 use unspool_cfi::{Section, SectionKind};
 use unspool_ir::arch::Word;
 use unspool_ir::{Abi, Arch, Endian, Vaddr};
@@ -161,13 +163,22 @@ fn contents<'a>(
             continue;
         };
         let value = file.symbol_by_index(symbol)?.address();
-        let place = match relocation.kind() {
+        let (kind, bits) = match relocation.flags() {
+            // `object` 0.40 leaves this one out.
+            RelocationFlags::Elf { r_type: R_X86_64_PC64 }
+                if file.architecture() == Architecture::X86_64 =>
+            {
+                (RelocationKind::Relative, 64)
+            }
+            _ => (relocation.kind(), relocation.size()),
+        };
+        let place = match kind {
             RelocationKind::Absolute => 0,
             RelocationKind::Relative => section.address().wrapping_add(offset),
             _ => continue, // of personality routines, which no row depends on
         };
         let field = usize::try_from(offset)?..;
-        let size = usize::from(relocation.size() / 8);
+        let size = usize::from(bits / 8);
         let field = data.get_mut(field).and_then(|rest| rest.get_mut(..size));
         let field = field.ok_or("relocation lies outside of its section")?;
         let mut number = value

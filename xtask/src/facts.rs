@@ -72,6 +72,7 @@ fn apply(now: &mut Facts, initial: &Facts, instruction: &Instruction) {
             now.has_cfa = true;
             now.cfa = None;
         }
+        Instruction::CfaOffset => now.has_cfa = true,
         Instruction::CfaExpression(text) => {
             now.has_cfa = true;
             now.cfa = Some(text.clone());

@@ -107,8 +107,10 @@ pub enum Cell {
 pub enum Instruction {
     /// A new row begins at this address.
     Advance(u64),
-    /// The CFA becomes register plus offset, or one of the two changes.
+    /// The CFA becomes register plus offset.
     Cfa,
+    /// The CFA's offset changes; an expression stays.
+    CfaOffset,
     /// The CFA becomes an expression.
     CfaExpression(String),
     /// A register becomes undefined.
@@ -425,9 +427,8 @@ fn instruction_line(line: &str) -> Option<Instruction> {
         _ if name.contains("advance_loc") => {
             Instruction::Advance(hex(operands.rsplit_once(' ')?.1)?)
         }
-        "def_cfa" | "def_cfa_sf" | "def_cfa_register" | "def_cfa_offset" | "def_cfa_offset_sf" => {
-            Instruction::Cfa
-        }
+        "def_cfa" | "def_cfa_sf" | "def_cfa_register" => Instruction::Cfa,
+        "def_cfa_offset" | "def_cfa_offset_sf" => Instruction::CfaOffset,
         "def_cfa_expression" => Instruction::CfaExpression(expression()?),
         "expression" => Instruction::Expression(register()?, expression()?),
         "val_expression" => Instruction::ValExpression(register()?, expression()?),

@@ -19,13 +19,25 @@ pub const MAX_CHANGES: usize = 96;
 
 /// A row that holds over a range of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RowRange {
+pub struct RowRange<'a> {
     /// First address.
     pub start: Vaddr,
     /// One past the last address; greater than `start`.
     pub end: Vaddr,
-    /// Whether an instruction touched the row since the last range.
-    pub changed: bool,
+    /// What made the row from the one before.
+    pub made_by: MadeBy<'a>,
+}
+
+/// What made a row from the one before it, which for an entry's first is the CIE's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MadeBy<'a> {
+    /// Nothing: it is the same row.
+    Nothing,
+    /// These instructions, and nothing else: the same on the same row make the same again, in
+    /// every entry of the CIE.
+    Instructions(&'a [u8]),
+    /// Instructions that depend on more than the row, such as `restore_state`.
+    State,
 }
 
 /// What `remember_state` keeps beside the log.
@@ -40,9 +52,10 @@ struct Remembered<'a> {
 /// A rule that was replaced.
 type Change<'a> = (Register, Option<RegisterRule<'a>>);
 
-/// The row being built, the CIE's initial one, and what is remembered.
+/// The row being built, the CIE's initial one, and what is remembered: the storage of an
+/// evaluation, 6 KiB, which can be used again and again.
 #[derive(Clone)]
-struct State<'a> {
+pub struct Evaluator<'a> {
     row: Row<'a>,
     initial: Row<'a>,
     /// The CFA's last register and offset, which an expression leaves in place as libgcc does.
@@ -52,29 +65,78 @@ struct State<'a> {
     log: [Change<'a>; MAX_CHANGES],
     logged: usize,
     changed: bool,
+    /// Whether the row since the last range depends on more than the row before.
+    is_stateful: bool,
 }
 
-impl<'a> State<'a> {
-    fn new(initial: Row<'a>) -> Self {
+impl Default for Evaluator<'_> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<'a> Evaluator<'a> {
+    /// Storage with nothing in it.
+    #[must_use]
+    pub fn new() -> Self {
         let nothing = Remembered {
             cfa: CfaRule::Undefined,
             register_offset: None,
             ra_state: RaState::Plain,
             changes: 0,
         };
-        let register_offset = match initial.cfa {
-            CfaRule::RegisterOffset { register, offset } => Some((register, offset)),
-            CfaRule::Undefined | CfaRule::Expression(_) => None,
-        };
-        State {
-            row: initial,
-            initial,
-            register_offset,
+        let empty = Row::new(Register(0));
+        Evaluator {
+            row: empty,
+            initial: empty,
+            register_offset: None,
             remembered: [nothing; MAX_REMEMBERED],
             depth: 0,
             log: [(Register(0), None); MAX_CHANGES],
             logged: 0,
-            changed: true,
+            changed: false,
+            is_stateful: false,
+        }
+    }
+
+    /// Begins an entry whose CIE's instructions make `initial`.
+    fn start(&mut self, initial: &Row<'a>) {
+        self.row.assign(initial);
+        self.initial.assign(initial);
+        self.register_offset = match initial.cfa {
+            CfaRule::RegisterOffset { register, offset } => Some((register, offset)),
+            CfaRule::Undefined | CfaRule::Expression(_) => None,
+        };
+        self.depth = 0;
+        self.logged = 0;
+        self.begin_range();
+    }
+
+    /// Begins the instructions of the next range.
+    fn begin_range(&mut self) {
+        self.changed = false;
+        // Where the CFA is an expression the register and offset from before it may come back.
+        self.is_stateful = !matches!(self.row.cfa, CfaRule::RegisterOffset { .. });
+    }
+
+    /// The rows of `fde`, whose CIE's instructions make `initial`.
+    pub fn rows<'e, 's>(
+        &'e mut self,
+        section: &'s Section<'a>,
+        cie: &'s Cie<'a>,
+        initial: &Row<'a>,
+        fde: &FdeEntry<'a>,
+    ) -> Rows<'e, 's, 'a> {
+        let (offset, len) = (fde.instructions_offset, fde.instructions.len());
+        self.start(initial);
+        Rows {
+            section,
+            instructions: Instructions::new(section, cie, offset, len),
+            since: offset,
+            evaluator: self,
+            at: fde.start,
+            end: fde.end,
+            next: fde.start,
         }
     }
 
@@ -106,7 +168,10 @@ impl<'a> State<'a> {
             I::ValExpression(r, e) => self.set(r, Some(RegisterRule::ValExpression(e)), offset)?,
             I::Restore(r) => self.set(r, self.initial.rule(r), offset)?,
             I::RememberState => return self.remember(offset),
-            I::RestoreState => self.restore(offset)?,
+            I::RestoreState => {
+                self.restore(offset)?;
+                self.is_stateful = true;
+            }
             I::ArgsSize(size) => self.row.args_size = size,
             I::NegateRaState => self.toggle(RaState::Signed),
             I::NegateRaStateWithPc => self.toggle(RaState::SignedWithPc),
@@ -216,52 +281,37 @@ impl<'a> State<'a> {
 pub fn initial_row<'a>(section: &Section<'a>, cie: &Cie<'a>) -> Result<Row<'a>, CfiError> {
     let mut row = Row::new(cie.return_address);
     row.signal_frame = cie.signal_frame;
-    let mut state = State::new(row);
+    let mut evaluator = Evaluator::new();
+    evaluator.start(&row);
     let (offset, len) = (cie.instructions_offset, cie.instructions.len());
     for instruction in Instructions::new(section, cie, offset, len) {
         let (offset, instruction) = instruction?;
         // A CIE has no addresses: advances have no meaning there, and no effect.
-        state.apply(instruction, offset)?;
+        evaluator.apply(instruction, offset)?;
     }
-    Ok(state.row)
+    Ok(evaluator.row)
 }
 
 /// The rows of an FDE, one after another.
 ///
 /// Where several rows begin at one address the last holds; what begins at or past the FDE's end
 /// holds nowhere.
-#[derive(Clone)]
-pub struct Rows<'s, 'a> {
+pub struct Rows<'e, 's, 'a> {
+    section: &'s Section<'a>,
     instructions: Instructions<'s, 'a>,
-    state: State<'a>,
+    /// Where the instructions of the range begin, as an offset in the section.
+    since: u64,
+    evaluator: &'e mut Evaluator<'a>,
     at: Vaddr,
     end: Vaddr,
     next: Vaddr,
 }
 
-impl<'s, 'a> Rows<'s, 'a> {
-    /// The rows of `fde`, whose CIE's instructions make `initial`.
-    #[must_use]
-    pub fn new(
-        section: &'s Section<'a>,
-        cie: &'s Cie<'a>,
-        initial: Row<'a>,
-        fde: &FdeEntry<'a>,
-    ) -> Self {
-        let (offset, len) = (fde.instructions_offset, fde.instructions.len());
-        Rows {
-            instructions: Instructions::new(section, cie, offset, len),
-            state: State::new(initial),
-            at: fde.start,
-            end: fde.end,
-            next: fde.start,
-        }
-    }
-
+impl<'a> Rows<'_, '_, 'a> {
     /// The row of the range that [`Rows::advance`] yielded last.
     #[must_use]
     pub fn row(&self) -> &Row<'a> {
-        &self.state.row
+        &self.evaluator.row
     }
 
     /// Evaluates up to the end of the next range.
@@ -269,12 +319,17 @@ impl<'s, 'a> Rows<'s, 'a> {
     /// # Errors
     ///
     /// An instruction is bad; the whole entry is then to be dropped.
-    pub fn advance(&mut self) -> Result<Option<RowRange>, CfiError> {
+    pub fn advance(&mut self) -> Result<Option<RowRange<'a>>, CfiError> {
         if self.next > self.at {
             self.at = self.next;
-            self.state.changed = false;
+            self.since = self.instructions.offset();
+            self.evaluator.begin_range();
         }
-        while let Some(next) = self.instructions.next() {
+        loop {
+            let before = self.instructions.offset();
+            let Some(next) = self.instructions.next() else {
+                break;
+            };
             let (offset, instruction) = next?;
             let to = match instruction {
                 Instruction::SetLoc(to) if to < self.at => {
@@ -288,14 +343,14 @@ impl<'s, 'a> Rows<'s, 'a> {
                         .ok_or(CfiError::Scale { offset })?,
                 ),
                 other => {
-                    self.state.apply(other, offset)?;
+                    self.evaluator.apply(other, offset)?;
                     continue;
                 }
             };
             if to > self.at {
                 if self.at < self.end {
                     self.next = to;
-                    return Ok(Some(self.range(to.min(self.end))));
+                    return Ok(Some(self.range(to.min(self.end), before)));
                 }
                 self.at = to; // past the end: evaluated for its errors only
                 self.next = to;
@@ -305,14 +360,20 @@ impl<'s, 'a> Rows<'s, 'a> {
             return Ok(None);
         }
         self.next = self.end;
-        Ok(Some(self.range(self.end)))
+        Ok(Some(self.range(self.end, self.instructions.offset())))
     }
 
-    fn range(&self, end: Vaddr) -> RowRange {
+    /// The range from here to `end`, made by the instructions up to the offset `until`.
+    fn range(&self, end: Vaddr, until: u64) -> RowRange<'a> {
+        let made_by = match (self.evaluator.changed, self.evaluator.is_stateful) {
+            (false, _) => MadeBy::Nothing,
+            (true, true) => MadeBy::State,
+            (true, false) => MadeBy::Instructions(self.section.bytes(self.since, until)),
+        };
         RowRange {
             start: self.at,
             end,
-            changed: self.state.changed,
+            made_by,
         }
     }
 }

@@ -83,6 +83,12 @@ impl<'s, 'a> Instructions<'s, 'a> {
         }
     }
 
+    /// The offset of the next instruction in the section.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.cursor.offset()
+    }
+
     fn decode(&mut self, offset: u64) -> Result<Instruction<'a>, CfiError> {
         let opcode = self.cursor.u8()?;
         let low = opcode & 0x3f;

@@ -76,3 +76,15 @@ pub struct Section<'a> {
     /// The architecture and byte order.
     pub abi: Abi,
 }
+
+impl<'a> Section<'a> {
+    /// The bytes between two offsets; what lies outside of the section is cut off.
+    pub(crate) fn bytes(&self, from: u64, to: u64) -> &'a [u8] {
+        let at = |offset: u64| {
+            usize::try_from(offset)
+                .unwrap_or(usize::MAX)
+                .min(self.data.len())
+        };
+        self.data.get(at(from)..at(to)).unwrap_or_default()
+    }
+}

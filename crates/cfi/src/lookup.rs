@@ -9,7 +9,7 @@ use unspool_ir::{Pointer, Row, Vaddr};
 use crate::Section;
 use crate::entry::{Cie, Entry, FdeEntry};
 use crate::error::CfiError;
-use crate::evaluate::{self, Rows};
+use crate::evaluate::{self, Evaluator};
 use crate::hdr::Hdr;
 
 /// How far the search table is trusted.
@@ -129,7 +129,8 @@ impl<'a> Lookup<'a> {
         pc: Vaddr,
     ) -> Result<Option<Found<'a>>, CfiError> {
         let initial = evaluate::initial_row(&self.section, cie)?;
-        let mut rows = Rows::new(&self.section, cie, initial, fde);
+        let mut evaluator = Evaluator::new();
+        let mut rows = evaluator.rows(&self.section, cie, &initial, fde);
         let mut found = None;
         // Evaluated to the end: an entry with a bad instruction is bad as a whole.
         while let Some(range) = rows.advance()? {
@@ -154,7 +155,7 @@ impl<'a> Lookup<'a> {
     /// Compares the search table with the section: [`HdrTrust::Complete`] if it lists exactly
     /// the readable entries that cover something, ascending and disjoint.
     ///
-    /// Linear in the section; allocates nothing.
+    /// Linear in the section but for a search per entry; allocates nothing.
     #[must_use]
     pub fn check_hdr(&self) -> HdrTrust {
         match &self.hdr {
@@ -186,10 +187,19 @@ impl<'a> Lookup<'a> {
         let mut present = 0_u64;
         for (_, entry) in self.section.entries() {
             let Ok(entry) = entry else { return false };
-            if entry.cie.is_some() {
-                match self.headers(entry) {
-                    Ok((_, fde)) => present += u64::from(fde.start < fde.end),
-                    Err(_) => return false,
+            if entry.cie.is_none() {
+                continue;
+            }
+            let Ok((_, fde)) = self.headers(entry) else {
+                return false;
+            };
+            if fde.start < fde.end {
+                present += 1;
+                // What is listed must be the entry itself, not bytes inside another.
+                let found = hdr.search(fde.start).ok().flatten();
+                let offset = found.map(|entry| entry.fde.0.wrapping_sub(self.section.address.0));
+                if offset != Some(fde.offset) {
+                    return false;
                 }
             }
         }

@@ -3,13 +3,16 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry as Slot;
+
 use unspool_ir::table::{FdeHeader, RowId, RowStart, TableError};
 use unspool_ir::{Abi, Pointer, Row, Table};
 
 use crate::Section;
 use crate::entry::{Cie, Entry, FdeEntry};
 use crate::error::{CfiError, Problem};
-use crate::evaluate::{self, Rows};
+use crate::evaluate::{self, Evaluator, MadeBy};
 
 /// What a section holds, and what is wrong with it.
 #[derive(Debug, Clone)]
@@ -44,6 +47,8 @@ struct Reader<'s, 'a> {
     cies: BTreeMap<u64, Result<Known<'a>, CfiError>>,
     table: Table,
     rows: Vec<RowStart>,
+    steps: HashMap<StepKey, RowId>,
+    evaluator: Evaluator<'a>,
     summary: Summary,
 }
 
@@ -70,6 +75,8 @@ pub fn read_tables(abi: Abi, sections: &[Section<'_>]) -> Reading {
             cies: BTreeMap::new(),
             table: reading.table,
             rows: Vec::new(),
+            steps: HashMap::new(),
+            evaluator: Evaluator::new(),
             summary: reading.summary,
         };
         for (offset, entry) in section.entries() {
@@ -91,25 +98,39 @@ pub fn read_tables(abi: Abi, sections: &[Section<'_>]) -> Reading {
 
 impl<'a> Reader<'_, 'a> {
     fn read(&mut self, entry: Entry<'a>) -> Result<(), CfiError> {
-        // A CIE is read, and its problems reported, when the first FDE refers to it.
-        let Some(cie) = entry.cie else { return Ok(()) };
         let section = self.section;
+        let at = entry.cie.unwrap_or(entry.offset);
         let known = self
             .cies
-            .entry(cie)
-            .or_insert_with(|| Known::read(section, cie));
-        let known = known.as_ref().map_err(|error| *error)?;
+            .entry(at)
+            .or_insert_with(|| Known::read(section, at));
+        let known = match (known, entry.cie) {
+            (Ok(_), None) => return Ok(()),
+            (Ok(known), Some(_)) => known,
+            (Err(error @ CfiError::NoCie(_)), _) | (Err(error), None) => return Err(*error),
+            (Err(_), Some(cie)) => return Err(CfiError::BadCie(cie)),
+        };
         let fde = FdeEntry::parse(section, &known.cie, entry)?;
         self.rows.clear();
-        let mut rows = Rows::new(section, &known.cie, known.initial, &fde);
+        let mut rows = self
+            .evaluator
+            .rows(section, &known.cie, &known.initial, &fde);
         let mut last: Option<RowId> = None;
         while let Some(range) = rows.advance()? {
-            let row = match last {
-                Some(row) if !range.changed => row,
-                _ => self
-                    .table
-                    .intern(rows.row())
-                    .map_err(|_| CfiError::TooLarge)?,
+            let table = &mut self.table;
+            let mut intern = || table.intern(rows.row()).map_err(|_| CfiError::TooLarge);
+            let row = match (range.made_by, last) {
+                (MadeBy::Nothing, Some(last)) => last,
+                (MadeBy::Instructions(bytes), _) => {
+                    match StepKey::new(known.cie.offset, last, bytes) {
+                        Some(key) => match self.steps.entry(key) {
+                            Slot::Occupied(known) => *known.get(),
+                            Slot::Vacant(new) => *new.insert(intern()?),
+                        },
+                        None => intern()?,
+                    }
+                }
+                _ => intern()?,
             };
             last = Some(row);
             self.rows.push(RowStart {
@@ -117,14 +138,13 @@ impl<'a> Reader<'_, 'a> {
                 row,
             });
         }
-        let lsda = fde
-            .lsda
-            .map(|(Pointer::Direct(addr) | Pointer::Indirect(addr))| addr);
         let header = FdeHeader {
             start: fde.start,
             end: fde.end,
             personality: known.cie.personality,
-            lsda,
+            lsda: fde
+                .lsda
+                .map(|(Pointer::Direct(addr) | Pointer::Indirect(addr))| addr),
             origin: fde.offset,
         };
         self.table
@@ -139,6 +159,31 @@ impl<'a> Reader<'_, 'a> {
         self.summary.fdes += 1;
         self.summary.empty_fdes += u32::from(fde.start == fde.end);
         Ok(())
+    }
+}
+
+/// Instructions on a row, of a CIE: most steps from row to row have been seen before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct StepKey {
+    cie: u64,
+    row: Option<RowId>,
+    instructions: [u8; StepKey::MAX + 1],
+}
+
+impl StepKey {
+    /// The most bytes of instructions that are remembered.
+    const MAX: usize = 15;
+
+    fn new(cie: u64, row: Option<RowId>, bytes: &[u8]) -> Option<Self> {
+        let mut instructions = [0; StepKey::MAX + 1];
+        let (length, rest) = instructions.split_first_mut()?;
+        rest.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        *length = u8::try_from(bytes.len()).ok()?;
+        Some(StepKey {
+            cie,
+            row,
+            instructions,
+        })
     }
 }
 

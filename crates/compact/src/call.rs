@@ -118,51 +118,64 @@ fn follows_aarch64(address: Vaddr, before: &[u8]) -> bool {
 
 #[cfg(feature = "alloc")]
 impl CallSites<'_> {
-    /// Visits every address in `bytes`, which lie at `start`, that passes the test. Addresses
-    /// come in nearly ascending order, some more than once.
+    /// Visits every address in `bytes`, which lie at `start`, that passes the test: once each,
+    /// ascending.
     ///
     /// Equal to asking [`CallSites::follows_call`] at every address with the bytes since
     /// `start`, and many times faster.
-    pub fn for_each(&self, start: Vaddr, bytes: &[u8], mut visit: impl FnMut(Vaddr)) {
+    pub fn for_each(&self, start: Vaddr, bytes: &[u8], visit: impl FnMut(Vaddr)) {
         match self.test {
             CallTest::None => {}
             CallTest::X86 => self.for_each_x86(start, bytes, visit),
-            CallTest::Aarch64 => {
-                let skew = usize::try_from(start.0.wrapping_neg() % 4).unwrap_or(0);
-                for (n, word) in bytes
-                    .get(skew..)
-                    .unwrap_or_default()
-                    .chunks_exact(4)
-                    .enumerate()
-                {
-                    let after = start.offset((skew + 4 * n + 4) as u64);
-                    if follows_aarch64(after, word) {
-                        visit(after);
-                    }
-                }
-            }
+            CallTest::Aarch64 => for_each_aarch64(start, bytes, visit),
         }
     }
 
     fn for_each_x86(&self, start: Vaddr, bytes: &[u8], mut visit: impl FnMut(Vaddr)) {
+        // Calls found at ascending places end at places that may descend by a few bytes. They
+        // wait, as bits counted from `base`, until no later call can end before them.
+        let (mut base, mut waiting) = (0_usize, 0_u32);
+        let mut release = |base: usize, waiting: u32, up_to: usize| {
+            let mut rest = waiting;
+            while rest != 0 && (rest.trailing_zeros() as usize) < up_to - base {
+                visit(start.offset((base + rest.trailing_zeros() as usize) as u64));
+                rest &= rest - 1;
+            }
+            rest.checked_shr(u32::try_from(up_to - base).unwrap_or(u32::MAX))
+                .unwrap_or(0)
+        };
         for at in memchr::memchr2_iter(0xe8, 0xff, bytes) {
-            let Some([opcode, rest @ ..]) = bytes.get(at..) else {
+            let Some(length) = self.x86_call_at(start, bytes, at) else {
                 continue;
             };
-            let length = match opcode {
-                0xe8 => 5,
-                _ => match x86_indirect_length(rest) {
-                    Some(length) => length,
-                    None => continue,
-                },
-            };
-            let address = start.offset((at + length) as u64);
-            let window = bytes.get(at..at + length);
-            let passes =
-                |window: &[u8]| *opcode == 0xff || self.follows_x86_direct(address, window);
-            if window.is_some_and(passes) {
-                visit(address);
-            }
+            waiting = release(base, waiting, at);
+            base = at;
+            waiting |= 1 << length;
+        }
+        release(base, waiting, bytes.len() + 1);
+    }
+
+    /// The length of the call whose opcode is at an offset, if there is one and it passes.
+    #[inline]
+    fn x86_call_at(&self, start: Vaddr, bytes: &[u8], at: usize) -> Option<usize> {
+        let (opcode, rest) = bytes.get(at..)?.split_first()?;
+        if *opcode == 0xff {
+            return x86_indirect_length(rest).filter(|length| at + length <= bytes.len());
+        }
+        let address = start.offset((at + 5) as u64);
+        self.follows_x86_direct(address, bytes.get(at..at + 5)?)
+            .then_some(5)
+    }
+}
+
+#[cfg(feature = "alloc")]
+fn for_each_aarch64(start: Vaddr, bytes: &[u8], mut visit: impl FnMut(Vaddr)) {
+    let skew = usize::try_from(start.0.wrapping_neg() % 4).unwrap_or(0);
+    let words = bytes.get(skew..).unwrap_or_default().chunks_exact(4);
+    for (n, word) in words.enumerate() {
+        let after = start.offset((skew + 4 * n + 4) as u64);
+        if follows_aarch64(after, word) {
+            visit(after);
         }
     }
 }

@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use unspool_ir::table::Span;
 use unspool_ir::{Fde, RowId, Table, Vaddr};
 
+use crate::call::WINDOW;
 use crate::encode::Code;
 use crate::reader::{Compiled, Corrupt, EntryFacts, RowRef};
 
@@ -145,8 +146,9 @@ impl Same<'_, '_> {
     }
 }
 
-/// Compares rows, holes and entries.
-fn compare_rows(source: &Table, compiled: &Compiled<'_>) -> Comparison {
+/// Compares rows, holes and entries: the first half of [`compare`].
+#[must_use]
+pub fn compare_rows(source: &Table, compiled: &Compiled<'_>) -> Comparison {
     let mut comparison = Comparison::default();
     if !compiled.is_ordered() {
         comparison.note(Vaddr(0), Difference::Corrupt);
@@ -233,8 +235,12 @@ fn compare_hole(comparison: &mut Comparison, compiled: &Compiled<'_>, from: Vadd
     }
 }
 
-/// Compares the call-site part: at every address of the code, passing the call test or not.
-fn compare_calls(source: &Table, compiled: &Compiled<'_>, code: &Code<'_>) -> Comparison {
+/// Compares the call-site part, the second half of [`compare`]: at every address of the code, passing the call test or not.
+///
+/// The part answers only for addresses that pass; those are looked up one by one. Of the others
+/// both neighbours of every address that passes are asked, which must have no answer.
+#[must_use]
+pub fn compare_calls(source: &Table, compiled: &Compiled<'_>, code: &Code<'_>) -> Comparison {
     let mut comparison = Comparison::default();
     let mut same = Same {
         source,
@@ -242,40 +248,62 @@ fn compare_calls(source: &Table, compiled: &Compiled<'_>, code: &Code<'_>) -> Co
         known: vec![None; source.distinct_rows()],
     };
     let sites = compiled.call_sites();
-    let mut addresses: Vec<(Vaddr, &[u8])> = Vec::new();
+    let mut spans = source.spans().peekable();
     for (start, bytes) in &code.ranges {
-        addresses.clear();
-        sites.for_each(*start, bytes, |address| {
+        let before = |address: Vaddr| {
             let until = usize::try_from(address.0.wrapping_sub(start.0)).unwrap_or(usize::MAX);
-            addresses.push((address, bytes.get(..until).unwrap_or_default()));
+            let from = until.saturating_sub(WINDOW);
+            bytes.get(from..until.min(bytes.len())).unwrap_or_default()
+        };
+        let mut next_other = *start;
+        sites.for_each(*start, bytes, |address| {
+            for other in [next_other, Vaddr(address.0.wrapping_sub(1))] {
+                if other < address && other >= next_other {
+                    compare_other(&mut comparison, compiled, other, before(other));
+                }
+            }
+            next_other = address.offset(1);
+            let call = Vaddr(address.0.wrapping_sub(1));
+            while spans.next_if(|span| span.end <= call).is_some() {}
+            let row = spans
+                .peek()
+                .filter(|span| span.start <= call)
+                .map(|span| span.row);
+            compare_site(&mut comparison, &mut same, address, before(address), row);
         });
-        addresses.sort_unstable_by_key(|(address, _)| *address);
-        addresses.dedup_by_key(|(address, _)| *address);
-        compare_sites(&mut comparison, &mut same, &addresses);
-        comparison.other_addresses += (bytes.len() - addresses.len()) as u64;
+        comparison.other_addresses += bytes.len() as u64;
     }
+    comparison.other_addresses = comparison
+        .other_addresses
+        .saturating_sub(comparison.call_sites);
     comparison
 }
 
-fn compare_sites(
+fn compare_site(
     comparison: &mut Comparison,
     same: &mut Same<'_, '_>,
-    addresses: &[(Vaddr, &[u8])],
+    address: Vaddr,
+    before: &[u8],
+    row: Option<RowId>,
 ) {
-    let mut spans = same.source.spans().peekable();
-    for (address, before) in addresses {
-        let call = Vaddr(address.0.wrapping_sub(1));
-        while spans.next_if(|span| span.end <= call).is_some() {}
-        let row = spans
-            .peek()
-            .filter(|span| span.start <= call)
-            .map(|span| span.row);
-        comparison.call_sites += 1;
-        match (same.compiled.call_site(*address, before), row) {
-            (Ok(None), _) => comparison.call_sites_asked += 1,
-            (Ok(Some(theirs)), Some(ours)) if same.is_same(ours, theirs) => {}
-            (Ok(Some(_)), _) => comparison.note(*address, Difference::CallSite),
-            (Err(corrupt), _) => comparison.note(*address, corrupt.into()),
-        }
+    comparison.call_sites += 1;
+    match (same.compiled.call_site(address, before), row) {
+        (Ok(None), _) => comparison.call_sites_asked += 1,
+        (Ok(Some(theirs)), Some(ours)) if same.is_same(ours, theirs) => {}
+        (Ok(Some(_)), _) => comparison.note(address, Difference::CallSite),
+        (Err(corrupt), _) => comparison.note(address, corrupt.into()),
+    }
+}
+
+fn compare_other(
+    comparison: &mut Comparison,
+    compiled: &Compiled<'_>,
+    address: Vaddr,
+    before: &[u8],
+) {
+    match compiled.call_site(address, before) {
+        Ok(None) => {}
+        Ok(Some(_)) => comparison.note(address, Difference::NotACallSite),
+        Err(corrupt) => comparison.note(address, corrupt.into()),
     }
 }

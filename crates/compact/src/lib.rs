@@ -24,7 +24,7 @@ mod little;
 mod reader;
 
 #[cfg(feature = "alloc")]
-pub use compare::{Comparison, Mismatch, compare};
+pub use compare::{Comparison, Difference, Mismatch, compare, compare_calls, compare_rows};
 #[cfg(feature = "alloc")]
 pub use encode::{Code, EncodeError, Encoded, Part, encode};
 pub use layout::{Key, OpenError};

@@ -101,6 +101,27 @@ impl<'e> Row<'e> {
         }
     }
 
+    /// Makes this row equal to another; copies only the rules that there are.
+    pub fn assign(&mut self, other: &Row<'e>) {
+        self.cfa = other.cfa;
+        self.return_address = other.return_address;
+        self.signal_frame = other.signal_frame;
+        self.ra_state = other.ra_state;
+        self.args_size = other.args_size;
+        self.len = other.len;
+        let used = usize::from(other.len);
+        for (slot, register) in self
+            .registers
+            .iter_mut()
+            .zip(other.registers.iter().take(used))
+        {
+            *slot = *register;
+        }
+        for (slot, rule) in self.rules.iter_mut().zip(other.rules.iter().take(used)) {
+            *slot = *rule;
+        }
+    }
+
     fn used(&self) -> &[Register] {
         self.registers
             .get(..usize::from(self.len))

@@ -264,9 +264,15 @@ impl Table {
     /// the first. Equal neighbouring rows of an entry are merged; holes stay holes.
     #[must_use]
     pub fn spans(&self) -> Spans<'_> {
+        let nothing = Run {
+            id: FdeId(0),
+            rows: &[],
+            at: Vaddr(0),
+            end: Vaddr(0),
+        };
         Spans {
             sweep: Sweep::new(self),
-            held: None,
+            run: nothing,
         }
     }
 
@@ -333,21 +339,42 @@ fn check_order(start: Vaddr, end: Vaddr, rows: &[RowStart]) -> Result<(), TableE
 #[derive(Debug, Clone)]
 pub struct Spans<'t> {
     sweep: Sweep<'t>,
-    held: Option<Span>,
+    run: Run<'t>,
+}
+
+/// Addresses for which one entry counts, and its rows that hold there.
+#[derive(Debug, Clone, Copy)]
+struct Run<'t> {
+    id: FdeId,
+    rows: &'t [RowStart],
+    at: Vaddr,
+    end: Vaddr,
 }
 
 impl Iterator for Spans<'_> {
     type Item = Span;
 
+    #[inline]
     fn next(&mut self) -> Option<Span> {
-        let mut span = self.held.take().or_else(|| self.sweep.next())?;
-        for next in self.sweep.by_ref() {
-            if (next.start, next.fde, next.row) != (span.end, span.fde, span.row) {
-                self.held = Some(next);
-                break;
-            }
-            span.end = next.end;
+        if self.run.at >= self.run.end {
+            self.run = self.sweep.next_run()?;
         }
+        let run = &mut self.run;
+        let (row, mut rest) = run.rows.split_first()?;
+        while let [next, tail @ ..] = rest
+            && next.row == row.row
+        {
+            rest = tail;
+        }
+        let end = rest.first().map_or(run.end, |next| next.start.min(run.end));
+        let span = Span {
+            start: run.at,
+            end,
+            fde: run.id,
+            row: row.row,
+        };
+        run.rows = rest;
+        run.at = end;
         Some(span)
     }
 }
@@ -421,12 +448,9 @@ impl<'t> Sweep<'t> {
             }
         }
     }
-}
 
-impl Iterator for Sweep<'_> {
-    type Item = Span;
-
-    fn next(&mut self) -> Option<Span> {
+    /// The addresses from `at` on for which one entry counts.
+    fn next_run(&mut self) -> Option<Run<'t>> {
         self.settle()?;
         let newcomer = self.pending().map(|(_, fde)| fde.start);
         let at = self.at;
@@ -436,17 +460,14 @@ impl Iterator for Sweep<'_> {
         {
             top.rows = rest;
         }
-        let (row, rest) = top.rows.split_first()?;
-        let row_end = rest.first().map_or(top.fde.end, |next| next.start);
-        let end = newcomer.map_or(row_end, |start| row_end.min(start));
-        let span = Span {
-            start: at,
-            end,
-            fde: top.id,
-            row: row.row,
-        };
+        let end = newcomer.map_or(top.fde.end, |start| top.fde.end.min(start));
         self.at = end;
-        Some(span)
+        Some(Run {
+            id: top.id,
+            rows: top.rows,
+            at,
+            end,
+        })
     }
 }
 

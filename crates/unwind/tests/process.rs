@@ -25,11 +25,6 @@ fn registers(thread: &Thread) -> &Registers {
     thread.registers.as_ref().unwrap()
 }
 
-fn register(process: &Process, thread: &Thread, name: &str) -> u64 {
-    let register = process.abi().arch.register_named(name).unwrap();
-    registers(thread).get(register).unwrap()
-}
-
 fn stack_pointer(process: &Process, thread: &Thread) -> u64 {
     registers(thread)
         .get(process.abi().arch.spec().stack_pointer)
@@ -393,7 +388,11 @@ fn the_vdso_and_build_ids_are_read_from_memory() {
     let vdso = process.vdso_image().unwrap().unwrap();
     assert!(vdso.starts_with(b"\x7fELF"));
     assert!(vdso.len() >= 4096 && vdso.len().is_multiple_of(4096));
-    let pc = RuntimeAddr(register(&process, &process.threads()[0], "rip"));
+    let pc = RuntimeAddr(
+        registers(&process.threads()[0])
+            .get(process.abi().arch.spec().pc)
+            .unwrap(),
+    );
     let libc = process.mappings().find(pc).unwrap();
     let id: String = process
         .build_id_at(libc)

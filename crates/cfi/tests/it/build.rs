@@ -5,16 +5,16 @@ use unspool_ir::arch::Word;
 use unspool_ir::leb128::{put_signed, put_unsigned};
 use unspool_ir::{Abi, Arch, Endian, Vaddr};
 
-pub const X86_64: Abi = Abi {
+pub(crate) const X86_64: Abi = Abi {
     arch: Arch::X86_64,
     endian: Endian::Little,
 };
-pub const AARCH64: Abi = Abi {
+pub(crate) const AARCH64: Abi = Abi {
     arch: Arch::Aarch64,
     endian: Endian::Little,
 };
 /// 32-bit PowerPC: ELF32, big-endian.
-pub const PPC: Abi = Abi {
+pub(crate) const PPC: Abi = Abi {
     arch: Arch::Other {
         machine: 20,
         word: Word::W32,
@@ -23,34 +23,34 @@ pub const PPC: Abi = Abi {
 };
 
 /// Where the section that is built lies, and what its pointers may be relative to.
-pub const ADDRESS: u64 = 0x40_2003; // odd, so that aligning has an effect
-pub const TEXT: u64 = 0x40_1000;
-pub const DATA: u64 = 0x40_4000;
+pub(crate) const ADDRESS: u64 = 0x40_2003; // odd, so that aligning has an effect
+pub(crate) const TEXT: u64 = 0x40_1000;
+pub(crate) const DATA: u64 = 0x40_4000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub(crate) enum Format {
     Dwarf32,
     Dwarf64,
 }
 
 #[derive(Debug, Clone)]
-pub struct Cie {
-    pub format: Format,
-    pub version: u8,
-    pub augmentation: &'static str,
+pub(crate) struct Cie {
+    pub(crate) format: Format,
+    pub(crate) version: u8,
+    pub(crate) augmentation: &'static str,
     /// What stands where the augmentation data belongs, without its length.
-    pub data: Vec<u8>,
-    pub address_size: u8,
-    pub segment_size: u8,
-    pub code_alignment: u64,
-    pub data_alignment: i64,
-    pub return_address: u64,
-    pub instructions: Vec<u8>,
+    pub(crate) data: Vec<u8>,
+    pub(crate) address_size: u8,
+    pub(crate) segment_size: u8,
+    pub(crate) code_alignment: u64,
+    pub(crate) data_alignment: i64,
+    pub(crate) return_address: u64,
+    pub(crate) instructions: Vec<u8>,
 }
 
 impl Cie {
     /// A CIE as gcc writes it for x86-64, without augmentation.
-    pub fn plain() -> Self {
+    pub(crate) fn plain() -> Self {
         Cie {
             format: Format::Dwarf32,
             version: 1,
@@ -68,23 +68,23 @@ impl Cie {
 }
 
 #[derive(Debug, Clone)]
-pub struct Builder {
-    pub kind: SectionKind,
-    pub abi: Abi,
-    pub bytes: Vec<u8>,
+pub(crate) struct Builder {
+    pub(crate) kind: SectionKind,
+    pub(crate) abi: Abi,
+    pub(crate) bytes: Vec<u8>,
 }
 
 impl Builder {
-    pub fn new(kind: SectionKind, abi: Abi) -> Self {
+    pub(crate) fn new(kind: SectionKind, abi: Abi) -> Self {
         let bytes = Vec::new();
         Builder { kind, abi, bytes }
     }
 
-    pub fn here(&self) -> u64 {
+    pub(crate) fn here(&self) -> u64 {
         self.bytes.len() as u64
     }
 
-    pub fn fixed(&mut self, number: u64, size: u8) {
+    pub(crate) fn fixed(&mut self, number: u64, size: u8) {
         let size = usize::from(size);
         match self.abi.endian {
             Endian::Little => self.bytes.extend(&number.to_le_bytes()[..size]),
@@ -92,12 +92,12 @@ impl Builder {
         }
     }
 
-    pub fn word(&self) -> u8 {
+    pub(crate) fn word(&self) -> u8 {
         self.abi.arch.spec().word.bytes()
     }
 
     /// Writes a length field, what `body` writes, and padding; corrects the length.
-    pub fn entry(&mut self, format: Format, body: impl FnOnce(&mut Self)) -> u64 {
+    pub(crate) fn entry(&mut self, format: Format, body: impl FnOnce(&mut Self)) -> u64 {
         let offset = self.here();
         match format {
             Format::Dwarf32 => self.fixed(0, 4),
@@ -127,7 +127,7 @@ impl Builder {
         offset
     }
 
-    pub fn cie(&mut self, cie: &Cie) -> u64 {
+    pub(crate) fn cie(&mut self, cie: &Cie) -> u64 {
         let id_size = self.id_size(cie.format);
         self.entry(cie.format, |b| {
             let id = match b.kind {
@@ -159,7 +159,7 @@ impl Builder {
     }
 
     /// An FDE of the CIE at `cie`; `body` writes what follows the CIE pointer.
-    pub fn fde(&mut self, format: Format, cie: u64, body: impl FnOnce(&mut Self)) -> u64 {
+    pub(crate) fn fde(&mut self, format: Format, cie: u64, body: impl FnOnce(&mut Self)) -> u64 {
         let id_size = self.id_size(format);
         self.entry(format, |b| {
             let pointer = match b.kind {
@@ -172,7 +172,13 @@ impl Builder {
     }
 
     /// An FDE with absolute addresses and no augmentation data.
-    pub fn plain_fde(&mut self, cie: u64, start: u64, length: u64, instructions: &[u8]) -> u64 {
+    pub(crate) fn plain_fde(
+        &mut self,
+        cie: u64,
+        start: u64,
+        length: u64,
+        instructions: &[u8],
+    ) -> u64 {
         self.fde(Format::Dwarf32, cie, |b| {
             let word = b.word();
             b.fixed(start, word);
@@ -181,7 +187,7 @@ impl Builder {
         })
     }
 
-    pub fn terminator(&mut self) {
+    pub(crate) fn terminator(&mut self) {
         self.bytes.extend([0; 4]);
     }
 
@@ -193,7 +199,7 @@ impl Builder {
     }
 
     /// Writes `target` as a pointer of this encoding, relative to what it says.
-    pub fn pointer(&mut self, encoding: u8, target: u64, function: u64) {
+    pub(crate) fn pointer(&mut self, encoding: u8, target: u64, function: u64) {
         let word = self.word();
         if encoding == 0x50 {
             while !(ADDRESS + self.here()).is_multiple_of(u64::from(word)) {
@@ -212,7 +218,7 @@ impl Builder {
     }
 
     /// Writes a number as this encoding stores it.
-    pub fn number(&mut self, encoding: u8, number: u64) {
+    pub(crate) fn number(&mut self, encoding: u8, number: u64) {
         match encoding & 0x0f {
             0x1 => put_unsigned(&mut self.bytes, number),
             0x9 => put_signed(&mut self.bytes, number.cast_signed()),
@@ -223,17 +229,17 @@ impl Builder {
         }
     }
 
-    pub fn section(&self) -> Section<'_> {
+    pub(crate) fn section(&self) -> Section<'_> {
         section(self.kind, self.abi, &self.bytes)
     }
 
-    pub fn read(&self) -> Reading {
+    pub(crate) fn read(&self) -> Reading {
         read_table(&self.section())
     }
 }
 
 /// `data` as a section at [`ADDRESS`].
-pub fn section(kind: SectionKind, abi: Abi, data: &[u8]) -> Section<'_> {
+pub(crate) fn section(kind: SectionKind, abi: Abi, data: &[u8]) -> Section<'_> {
     Section {
         kind,
         data,
@@ -246,7 +252,7 @@ pub fn section(kind: SectionKind, abi: Abi, data: &[u8]) -> Section<'_> {
 
 /// A section of an ordinary program: three CIEs, functions in order, one of them large, one
 /// empty, a terminator in the middle.
-pub fn ordinary() -> Builder {
+pub(crate) fn ordinary() -> Builder {
     let mut b = Builder::new(SectionKind::EhFrame, X86_64);
     let cie = b.cie(&Cie {
         augmentation: "zR",
@@ -293,7 +299,8 @@ pub fn ordinary() -> Builder {
         b.number(0x03, 0x3000);
         b.number(0x03, 0x10);
         b.bytes.push(0);
-        b.bytes.extend([0x10, 16, 2, 0x77, 0x10, 0x16, 7, 2, 0x77, 0x20]);
+        b.bytes
+            .extend([0x10, 16, 2, 0x77, 0x10, 0x16, 7, 2, 0x77, 0x20]);
     });
     b.terminator();
     b

@@ -17,7 +17,7 @@ fn bulk<'t>(table: &'t Table, spans: &[Span], pc: Vaddr) -> Option<(&'t Table, S
 }
 
 /// Compares one answer. `spans` are of `table`.
-pub fn check_pc(lookup: &Lookup<'_>, reading: &Reading, spans: &[Span], pc: Vaddr) {
+pub(crate) fn check_pc(lookup: &Lookup<'_>, reading: &Reading, spans: &[Span], pc: Vaddr) {
     let found = match lookup.row(pc) {
         Ok(found) => found,
         Err(error) => {
@@ -44,11 +44,14 @@ fn check_found(found: &Found<'_>, table: &Table, span: Span, pc: Vaddr) {
     assert_eq!(found.lsda, fde.lsda, "{pc}");
     assert!(found.row_start <= pc && pc < found.row_end, "{pc}");
     // A span may join equal neighbouring rows, and may be cut short by another entry.
-    assert!(found.row_start < span.end && span.start < found.row_end, "{pc}");
+    assert!(
+        found.row_start < span.end && span.start < found.row_end,
+        "{pc}"
+    );
 }
 
 /// Compares at the start and end of every entry and every row, and around them.
-pub fn check_section(section: &Section<'_>, hdr: Option<Hdr<'_>>, trust: HdrTrust) -> u64 {
+pub(crate) fn check_section(section: &Section<'_>, hdr: Option<Hdr<'_>>, trust: HdrTrust) -> u64 {
     let reading = read_table(section);
     let spans: Vec<Span> = reading.table.spans().collect();
     let lookup = Lookup::new(*section, hdr, trust);
@@ -156,7 +159,9 @@ fn a_lying_search_table_is_suspect_and_does_no_harm() {
     let mut huge = good.clone();
     huge[8..12].fill(0xff);
     let omitted = [1, 0x1b, 0xff, 0xff, 0, 0, 0, 0];
-    let lies: [&[u8]; 7] = [&swapped, &short, &repeated, &moved, &elsewhere, &empty, &omitted];
+    let lies: [&[u8]; 7] = [
+        &swapped, &short, &repeated, &moved, &elsewhere, &empty, &omitted,
+    ];
     for (n, lie) in lies.iter().enumerate() {
         let hdr = Hdr::parse(lie, Vaddr(HDR), section.abi).unwrap();
         let trust = Lookup::new(section, Some(hdr), HdrTrust::Suspect).check_hdr();
@@ -206,12 +211,27 @@ fn a_search_table_that_lists_something_else_is_suspect() {
 #[test]
 fn a_search_table_that_cannot_be_read_says_why() {
     let parse = |bytes: &[u8]| Hdr::parse(bytes, Vaddr(HDR), build::X86_64).map(|hdr| hdr.count);
-    assert_eq!(parse(&[2, 0x1b, 3, 0x3b, 0, 0, 0, 0]), Err(CfiError::Version(2)));
-    assert_eq!(parse(&[1, 0x1d, 3, 0x3b, 0, 0, 0, 0]), Err(CfiError::Encoding(0x1d)));
-    assert!(matches!(parse(&[1, 0x1b, 3]), Err(CfiError::Truncated { .. })));
-    assert!(matches!(parse(&[1, 0x1b, 3, 0x3b, 0]), Err(CfiError::Truncated { .. })));
+    assert_eq!(
+        parse(&[2, 0x1b, 3, 0x3b, 0, 0, 0, 0]),
+        Err(CfiError::Version(2))
+    );
+    assert_eq!(
+        parse(&[1, 0x1d, 3, 0x3b, 0, 0, 0, 0]),
+        Err(CfiError::Encoding(0x1d))
+    );
+    assert!(matches!(
+        parse(&[1, 0x1b, 3]),
+        Err(CfiError::Truncated { .. })
+    ));
+    assert!(matches!(
+        parse(&[1, 0x1b, 3, 0x3b, 0]),
+        Err(CfiError::Truncated { .. })
+    ));
     // Entries of variable size cannot be searched.
-    assert_eq!(parse(&[1, 0x1b, 3, 0x39, 0, 0, 0, 0, 9, 0, 0, 0, 1, 2]), Ok(0));
+    assert_eq!(
+        parse(&[1, 0x1b, 3, 0x39, 0, 0, 0, 0, 9, 0, 0, 0, 1, 2]),
+        Ok(0)
+    );
     // A count past the end is cut to what is there.
     let mut huge = vec![1, 0x1b, 4, 0x3b, 0, 0, 0, 0];
     huge.extend([0xff; 8]);

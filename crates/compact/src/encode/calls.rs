@@ -92,8 +92,6 @@ fn keys(sites: &CallSites<'_>, code: &Code<'_>, covered: &[bool]) -> Vec<u32> {
             }
         });
     }
-    keys.sort_unstable();
-    keys.dedup();
     keys
 }
 
