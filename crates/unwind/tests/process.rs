@@ -8,6 +8,8 @@
 
 use std::collections::BTreeSet;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use unspool_ir::memory::UnreadableReason;
@@ -198,14 +200,46 @@ fn signals_that_come_meanwhile_are_delivered_with_their_values() {
     assert_eq!(running.rest(), format!("count=200 sum={expected}\n"));
 }
 
-#[expect(unsafe_code, reason = "sigqueue is a C function")]
+#[test]
+fn a_signal_in_the_act_of_delivery_is_delivered_once() {
+    let mut running = Running::ready("signals.c", &[]);
+    let pid = running.pid();
+    let signal = libc::SIGRTMIN() + 1;
+    let enough = Arc::new(AtomicBool::new(false));
+    let until = Arc::clone(&enough);
+    let sending = std::thread::spawn(move || {
+        let mut sent = 0;
+        while !until.load(Ordering::Relaxed) {
+            // It fails when the queue is full.
+            sent += usize::from(try_queue_signal(pid.cast_signed(), signal, 1));
+        }
+        sent
+    });
+    let mut caught = 0;
+    await_that("stops before a delivery", || {
+        let process = Process::attach(pid).unwrap();
+        let caught_now = process.threads()[0].state == ThreadState::Signalled(signal);
+        caught += usize::from(caught_now);
+        caught >= 5
+    });
+    enough.store(true, Ordering::Relaxed);
+    let sent = sending.join().unwrap();
+    running.close_input();
+    assert_eq!(running.rest(), format!("count={sent} sum={sent}\n"));
+}
+
 fn queue_signal(pid: i32, signal: i32, value: usize) {
+    assert!(try_queue_signal(pid, signal, value));
+}
+
+#[expect(unsafe_code, reason = "sigqueue is a C function")]
+fn try_queue_signal(pid: i32, signal: i32, value: usize) -> bool {
     let value = libc::sigval {
         sival_ptr: std::ptr::without_provenance_mut(value),
     };
     // SAFETY: sigqueue passes on the value and reads no memory.
     let result = unsafe { libc::sigqueue(pid, signal, value) };
-    assert_eq!(result, 0);
+    result == 0
 }
 
 #[test]

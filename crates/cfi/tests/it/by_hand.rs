@@ -1,1 +1,484 @@
+//! Sections made byte by byte: what no assembler writes.
 
+use unspool_cfi::{CfiError, SectionKind};
+use unspool_ir::Abi;
+use unspool_ir::arch::Endian;
+
+use crate::build::{AARCH64, Builder, Cie, DATA, Format, PPC, TEXT, X86_64};
+
+fn check(b: &Builder, expected: &[&str]) {
+    let reading = b.read();
+    let mut lines: Vec<String> = reading.problems.iter().map(ToString::to_string).collect();
+    lines.extend(reading.table.to_string().lines().skip(1).map(str::to_owned));
+    assert_eq!(lines, expected);
+}
+
+const FORMATS: [u8; 10] = [0x00, 0x01, 0x02, 0x03, 0x04, 0x08, 0x09, 0x0a, 0x0b, 0x0c];
+const BASES: [u8; 4] = [0x00, 0x10, 0x20, 0x30];
+
+/// Whether a number of this format can be `offset`.
+fn fits(format: u8, offset: u64, abi: Abi) -> bool {
+    let signed = offset.cast_signed();
+    match format {
+        0x02 => offset <= 0xffff,
+        0x03 => offset <= 0xffff_ffff,
+        0x0a => i16::try_from(signed).is_ok(),
+        0x0b => i32::try_from(signed).is_ok(),
+        0x04 | 0x0c => true,
+        _ => abi.arch.spec().word.bytes() == 8 || i32::try_from(signed).is_ok(),
+    }
+}
+
+fn base_of(encoding: u8, at: u64) -> u64 {
+    match encoding & 0x70 {
+        0x10 => at,
+        0x20 => TEXT,
+        0x30 => DATA,
+        _ => 0,
+    }
+}
+
+#[test]
+fn starts_and_lengths_are_read_in_every_encoding() {
+    let mut read = 0;
+    for abi in [X86_64, AARCH64, PPC] {
+        for encoding in BASES.iter().flat_map(|base| FORMATS.map(|format| base | format)) {
+            let mut b = Builder::new(SectionKind::EhFrame, abi);
+            let cie = b.cie(&Cie {
+                augmentation: "zR",
+                data: vec![encoding],
+                ..Cie::plain()
+            });
+            let at = crate::build::ADDRESS + b.here() + 8;
+            let near = base_of(encoding, at).wrapping_add(0x120);
+            let far = if encoding & 0x70 == 0 { 0x120 } else { near - 0x240 };
+            for start in [near, far] {
+                if !fits(encoding & 0x0f, start.wrapping_sub(base_of(encoding, at)), abi) {
+                    continue;
+                }
+                let mut b = b.clone();
+                b.fde(Format::Dwarf32, cie, |b| {
+                    b.pointer(encoding, start, 0);
+                    b.number(encoding, 0x30);
+                    b.bytes.push(0);
+                });
+                let reading = b.read();
+                assert_eq!(reading.problems, [], "{encoding:#x} {abi:?}");
+                let fde = reading.table.fdes()[0];
+                let expected = (start, start + 0x30);
+                assert_eq!((fde.start.0, fde.end.0), expected, "{encoding:#x} {abi:?}");
+                read += 1;
+            }
+        }
+    }
+    assert!(read > 180, "{read}");
+}
+
+#[test]
+fn an_aligned_start_is_an_absolute_word_after_padding() {
+    for abi in [X86_64, PPC] {
+        let mut b = Builder::new(SectionKind::EhFrame, abi);
+        let cie = b.cie(&Cie {
+            augmentation: "zR",
+            data: vec![0x50],
+            ..Cie::plain()
+        });
+        b.fde(Format::Dwarf32, cie, |b| {
+            b.pointer(0x50, 0x1000, 0);
+            b.number(0, 0x20);
+            b.bytes.push(0);
+        });
+        let reading = b.read();
+        assert_eq!(reading.problems, []);
+        assert_eq!(reading.table.fdes()[0].start.0, 0x1000);
+        assert_eq!(reading.table.fdes()[0].end.0, 0x1020);
+    }
+}
+
+#[test]
+fn personality_and_lsda_are_read_in_every_encoding() {
+    for encoding in 0..=0xff_u8 {
+        let format = encoding & 0x0f;
+        let is_known = (FORMATS.contains(&format) && encoding & 0x70 <= 0x40) || encoding == 0x50;
+        let relative = encoding & 0x70;
+        if !is_known || format == 0x02 || format == 0x0a {
+            continue; // 16 bits do not reach
+        }
+        let (personality, lsda) = match relative {
+            0 | 0x50 => (0x1234, 0x5678),
+            _ => (base_of(encoding, DATA) + 0x1234, 0x40_5678),
+        };
+        let mut b = Builder::new(SectionKind::EhFrame, X86_64);
+        let is_function_relative = relative == 0x40; // there is no function in a CIE
+        let personality_encoding = if is_function_relative { 0 } else { encoding };
+        // The data begins behind length, id, version, `zPLR`, factors, column and its length.
+        let mut data = Builder::new(SectionKind::EhFrame, X86_64);
+        let before = 4 + 4 + 1 + 5 + 1 + 1 + 1 + 1;
+        data.bytes.resize(before, 0);
+        data.bytes.push(personality_encoding);
+        data.pointer(personality_encoding, personality, 0);
+        data.bytes.extend([encoding, 0x03]);
+        let cie = b.cie(&Cie {
+            augmentation: "zPLR",
+            data: data.bytes[before..].to_vec(),
+            ..Cie::plain()
+        });
+        b.fde(Format::Dwarf32, cie, |b| {
+            b.number(0x03, 0x1000);
+            b.number(0x03, 0x20);
+            // A LEB128 length that does not move what follows it.
+            let mut data = b.clone();
+            data.bytes.push(0);
+            let start = data.bytes.len();
+            data.pointer(encoding, lsda, 0x1000);
+            let data = data.bytes.split_off(start);
+            b.bytes.push(u8::try_from(data.len()).unwrap());
+            b.bytes.extend(data);
+        });
+        let indirect = personality_encoding & 0x80 != 0;
+        let personality = match indirect {
+            true => format!("[{personality:#x}]"),
+            false => format!("{personality:#x}"),
+        };
+        check(
+            &b,
+            &[
+                &format!("fn 0x1000..0x1020 personality={personality} lsda={lsda:#x}"),
+                "  0x1000  cfa=rsp+8  ra=[cfa-8]",
+            ],
+        );
+    }
+}
+
+/// An assembler writes zero for a missing LSDA, and linkers leave it: the null pointer is the
+/// stored zero, not the address that would result.
+#[test]
+fn a_stored_zero_is_null_whatever_it_is_relative_to() {
+    for encoding in [0x00, 0x03, 0x1b, 0x2b, 0x3b, 0x4b, 0x9b] {
+        let mut b = Builder::new(SectionKind::EhFrame, X86_64);
+        let cie = b.cie(&Cie {
+            augmentation: "zPLR",
+            data: vec![0x1b, 0, 0, 0, 0, encoding, 0x03],
+            ..Cie::plain()
+        });
+        b.fde(Format::Dwarf32, cie, |b| {
+            b.number(0x03, 0x1000);
+            b.number(0x03, 0x20);
+            b.bytes.push(if encoding == 0 { 8 } else { 4 });
+            b.number(encoding, 0);
+        });
+        // An FDE may also have no augmentation data at all.
+        b.fde(Format::Dwarf32, cie, |b| {
+            b.number(0x03, 0x2000);
+            b.number(0x03, 0x20);
+            b.bytes.push(0);
+        });
+        let row = "cfa=rsp+8  ra=[cfa-8]";
+        check(
+            &b,
+            &[
+                "fn 0x1000..0x1020",
+                &format!("  0x1000  {row}"),
+                "fn 0x2000..0x2020",
+                &format!("  0x2000  {row}"),
+            ],
+        );
+    }
+}
+
+#[test]
+fn an_omitted_lsda_takes_no_bytes() {
+    let mut b = Builder::new(SectionKind::EhFrame, X86_64);
+    let cie = b.cie(&Cie {
+        augmentation: "zLR",
+        data: vec![0xff, 0x03],
+        ..Cie::plain()
+    });
+    b.fde(Format::Dwarf32, cie, |b| {
+        b.number(0x03, 0x1000);
+        b.number(0x03, 0x20);
+        b.bytes.push(2);
+        b.bytes.extend([0x55, 0xaa]); // data of some other kind
+        b.bytes.extend([0x41, 0x0e, 16]);
+    });
+    check(
+        &b,
+        &[
+            "fn 0x1000..0x1020",
+            "  0x1000  cfa=rsp+8  ra=[cfa-8]",
+            "  0x1001  cfa=rsp+16  ra=[cfa-8]",
+        ],
+    );
+}
+
+#[test]
+fn a_pointer_without_its_base_is_an_error_of_its_entry_only() {
+    let mut b = Builder::new(SectionKind::EhFrame, X86_64);
+    let plain = b.cie(&Cie::plain());
+    for encoding in [0x23, 0x33, 0x43, 0x63] {
+        let cie = b.cie(&Cie {
+            augmentation: "zR",
+            data: vec![encoding],
+            ..Cie::plain()
+        });
+        b.fde(Format::Dwarf32, cie, |b| {
+            b.number(encoding, 0x1000);
+            b.number(encoding, 0x20);
+            b.bytes.push(0);
+        });
+    }
+    b.plain_fde(plain, 0x2000, 0x10, &[]);
+    let mut section = b.section();
+    section.text_base = None;
+    section.data_base = None;
+    let reading = unspool_cfi::read_table(&section);
+    let errors: Vec<CfiError> = reading.problems.iter().map(|problem| problem.error).collect();
+    let expected = [
+        CfiError::NoBase(0x23),
+        CfiError::NoBase(0x33),
+        CfiError::NoBase(0x43),
+        CfiError::Encoding(0x63),
+    ];
+    assert_eq!(errors, expected);
+    assert_eq!(reading.table.fdes().len(), 1);
+}
+
+#[test]
+fn augmentations_of_every_producer_are_known() {
+    // gcc 2.x; binutils' order and others; AArch64's keys and tags
+    for (augmentation, data, abi) in [
+        ("eh", vec![], X86_64),
+        ("z", vec![], X86_64),
+        ("zR", vec![0x00], X86_64),
+        ("zSR", vec![0x00], X86_64),
+        ("zRB", vec![0x00], AARCH64),
+        ("zRG", vec![0x00], AARCH64),
+        ("zRBGS", vec![0x00], AARCH64),
+        // more data than the letters announce: `z` says how much
+        ("zR", vec![0x00, 1, 2, 3], X86_64),
+    ] {
+        let mut b = Builder::new(SectionKind::EhFrame, abi);
+        let cie = b.cie(&Cie {
+            augmentation,
+            data,
+            ..Cie::plain()
+        });
+        b.fde(Format::Dwarf32, cie, |b| {
+            b.fixed(0x1000, 8);
+            b.fixed(0x20, 8);
+            if augmentation.starts_with('z') {
+                b.bytes.push(0);
+            }
+            b.bytes.extend([0x41, 0x0e, 16]);
+        });
+        let reading = b.read();
+        assert_eq!(reading.problems, [], "{augmentation}");
+        let table = reading.table;
+        let rows: Vec<_> = table.rows(&table.fdes()[0]).iter().collect();
+        assert_eq!(rows.len(), 2, "{augmentation}");
+        let signal = table.row(rows[0].row).unwrap().signal_frame;
+        assert_eq!(signal, augmentation.contains('S'), "{augmentation}");
+    }
+}
+
+#[test]
+fn both_formats_of_both_sections_are_read() {
+    for kind in [SectionKind::EhFrame, SectionKind::DebugFrame] {
+        for endian in [Endian::Little, Endian::Big] {
+            for (version, format) in [
+                (1, Format::Dwarf32),
+                (1, Format::Dwarf64),
+                (3, Format::Dwarf32),
+                (3, Format::Dwarf64),
+                (4, Format::Dwarf32),
+                (4, Format::Dwarf64),
+            ] {
+                let abi = Abi { endian, ..X86_64 };
+                let mut b = Builder::new(kind, abi);
+                let cie = b.cie(&Cie {
+                    format,
+                    version,
+                    ..Cie::plain()
+                });
+                b.fde(format, cie, |b| {
+                    b.fixed(0x1000, 8);
+                    b.fixed(0x20, 8);
+                    b.bytes.extend([0x41, 0x0e, 16, 0x03]);
+                    b.fixed(2, 2);
+                    b.bytes.extend([0x0e, 24]);
+                });
+                check(
+                    &b,
+                    &[
+                        "fn 0x1000..0x1020",
+                        "  0x1000  cfa=rsp+8  ra=[cfa-8]",
+                        "  0x1001  cfa=rsp+16  ra=[cfa-8]",
+                        "  0x1003  cfa=rsp+24  ra=[cfa-8]",
+                    ],
+                );
+            }
+        }
+    }
+}
+
+/// Version 4 has sizes of addresses and of segment selectors, which stand before addresses.
+#[test]
+fn version_4_sizes_are_followed() {
+    let mut b = Builder::new(SectionKind::DebugFrame, X86_64);
+    let cie = b.cie(&Cie {
+        version: 4,
+        address_size: 4,
+        segment_size: 2,
+        ..Cie::plain()
+    });
+    b.fde(Format::Dwarf32, cie, |b| {
+        b.fixed(7, 2);
+        b.fixed(0x1000, 4);
+        b.fixed(0x20, 4);
+        b.bytes.push(0x01); // set_loc
+        b.fixed(7, 2);
+        b.fixed(0x1008, 4);
+        b.bytes.extend([0x0e, 16]);
+    });
+    let bad = b.cie(&Cie {
+        version: 4,
+        address_size: 3,
+        ..Cie::plain()
+    });
+    b.plain_fde(bad, 0x2000, 0x10, &[]);
+    check(
+        &b,
+        &[
+            &format!(".debug_frame entry at offset {bad:#x}: address size of 3 bytes is not supported"),
+            &format!(
+                ".debug_frame entry at offset {:#x}: its CIE at offset {bad:#x} is bad",
+                bad + 28
+            ),
+            "fn 0x1000..0x1020",
+            "  0x1000  cfa=rsp+8  ra=[cfa-8]",
+            "  0x1008  cfa=rsp+16  ra=[cfa-8]",
+        ],
+    );
+}
+
+/// 32-bit big-endian PowerPC: `lr` is register 65 (108 in `.eh_frame` of old gcc), the stack
+/// pointer is register 1.
+#[test]
+fn elf32_big_endian_is_read() {
+    let mut b = Builder::new(SectionKind::EhFrame, PPC);
+    let cie = b.cie(&Cie {
+        version: 3,
+        augmentation: "zR",
+        data: vec![0x1b],
+        code_alignment: 4,
+        data_alignment: -4,
+        return_address: 65,
+        instructions: vec![0x0c, 1, 0],
+        ..Cie::plain()
+    });
+    b.fde(Format::Dwarf32, cie, |b| {
+        b.pointer(0x1b, 0x40_0100, 0);
+        b.number(0x1b, 0x40);
+        b.bytes.push(0);
+        // stwu; mflr; stw at cfa+4
+        b.bytes.extend([0x42, 0x0e, 32, 0x11, 65, 0x7f, 0x9f, 1]);
+        b.bytes.push(0x03); // advance_loc2, big-endian
+        b.fixed(0x08, 2);
+        b.bytes.extend([0x0f, 5, 0x0a, 0x12, 0x34, 0x71, 0]);
+    });
+    check(
+        &b,
+        &[
+            "fn 0x400100..0x400140",
+            "  0x400100  cfa=reg1+0  return=reg65",
+            "  0x400108  cfa=reg1+32  return=reg65  reg65=[cfa+4]  reg31=[cfa-4]",
+            "  0x400128  cfa={const2u 4660; breg1 0}  return=reg65  reg65=[cfa+4]  reg31=[cfa-4]",
+        ],
+    );
+}
+
+/// A 32-bit address space ends at 2^32: addresses wrap there, not at 2^64.
+#[test]
+fn pointers_wrap_at_the_end_of_their_address_space() {
+    let mut b = Builder::new(SectionKind::EhFrame, PPC);
+    let cie = b.cie(&Cie {
+        augmentation: "zR",
+        data: vec![0x1b],
+        ..Cie::plain()
+    });
+    for start in [0xffff_ff00_u64, 0xffff_fff0, 0x10] {
+        b.fde(Format::Dwarf32, cie, |b| {
+            b.pointer(0x1b, start, 0);
+            b.number(0x1b, 0x20);
+            b.bytes.push(0);
+        });
+    }
+    let reading = b.read();
+    let starts: Vec<u64> = reading.table.fdes().iter().map(|fde| fde.start.0).collect();
+    assert_eq!(starts, [0xffff_ff00, 0x10]);
+    assert!(matches!(reading.problems[0].error, CfiError::Range { .. }));
+}
+
+/// The greatest register that can be named, and a factor that scales everything.
+#[test]
+fn large_registers_and_factors_are_kept() {
+    let mut b = Builder::new(SectionKind::EhFrame, X86_64);
+    let cie = b.cie(&Cie {
+        code_alignment: 0x1_0000,
+        data_alignment: i64::from(i32::MIN),
+        ..Cie::plain()
+    });
+    b.plain_fde(cie, 0x1000, 0x10_0000, &[0x41, 0x05, 0xff, 0xff, 0x03, 3]);
+    b.plain_fde(cie, 0x2000, 0x10, &[0x05, 0x80, 0x80, 0x04, 3]);
+    let huge = [0x05, 3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f];
+    b.plain_fde(cie, 0x3000, 0x10, &huge);
+    let at = |fde: usize| b.read().problems[fde].entry;
+    check(
+        &b,
+        &[
+            &format!(".eh_frame entry at offset {:#x}: register number 65536 is too large", at(0)),
+            &format!(
+                ".eh_frame entry at offset {:#x}: operand of the instruction at offset {:#x} \
+                 overflows when it is scaled",
+                at(1),
+                at(1) + 24
+            ),
+            "fn 0x1000..0x101000",
+            "  0x1000  cfa=rsp+8  ra=[cfa-2147483648]",
+            "  0x11000  cfa=rsp+8  ra=[cfa-2147483648]  reg65535=[cfa-6442450944]",
+        ],
+    );
+}
+
+/// A row that would need one more rule than a row holds.
+#[test]
+fn too_many_rules_are_an_error_of_the_entry() {
+    let mut b = Builder::new(SectionKind::EhFrame, X86_64);
+    let cie = b.cie(&Cie::plain());
+    let rules = |count: u8| (0..count).flat_map(|n| [0x08, n + 20]).collect::<Vec<u8>>();
+    b.plain_fde(cie, 0x1000, 0x10, &rules(63)); // and one of the CIE
+    b.plain_fde(cie, 0x2000, 0x10, &rules(64));
+    let reading = b.read();
+    assert_eq!(reading.table.fdes().len(), 1);
+    assert!(matches!(reading.problems[0].error, CfiError::Rules(_)));
+}
+
+/// Fixed storage remembers 16 states; the 17th is refused, not forgotten.
+#[test]
+fn states_are_remembered_up_to_a_limit() {
+    let mut b = Builder::new(SectionKind::EhFrame, X86_64);
+    let cie = b.cie(&Cie::plain());
+    let nested = |depth: u8| {
+        let down = (0..depth).flat_map(|n| [0x41, 0x0a, 0x0e, 8 * n, 0x80 | n, n]);
+        let up = (0..depth).flat_map(|_| [0x41, 0x0b]);
+        down.chain(up).collect::<Vec<u8>>()
+    };
+    b.plain_fde(cie, 0x1000, 0x100, &nested(16));
+    b.plain_fde(cie, 0x2000, 0x100, &nested(17));
+    let reading = b.read();
+    let fde = &reading.table.fdes()[0];
+    let last = reading.table.rows(fde).last().unwrap();
+    let row = reading.table.row(last.row).unwrap().rules().count();
+    assert_eq!(row, 1, "only the CIE's rule is left");
+    assert!(matches!(reading.problems[0].error, CfiError::RememberedTooMuch { .. }));
+}

@@ -1,0 +1,51 @@
+# Run by gdb: the command `frames` prints what it knows of every frame of every thread, one a line:
+#
+#   thread LWP
+#   frame TYPE PC CFA REGISTER=VALUE ... NAME
+#
+# TYPE is gdb's number of the frame type; a value that gdb does not know is `-`.
+import re
+import gdb
+
+REGISTERS = ["rbx", "rbp", "rsp", "r12", "r13", "r14", "r15"]
+NOT_REAL = [gdb.INLINE_FRAME, gdb.TAILCALL_FRAME]
+
+
+def register(frame, name):
+    value = frame.read_register(name)
+    if value.is_optimized_out:
+        return "-"
+    return hex(int(value) & (2**64 - 1))
+
+
+def cfa(frame):
+    frame.select()
+    text = gdb.execute("info frame", to_string=True)
+    found = re.search(r"frame at (0x[0-9a-f]+)", text)
+    return found.group(1) if found else "-"
+
+
+def stack():
+    frame = gdb.newest_frame()
+    while frame is not None:
+        if frame.type() not in NOT_REAL:
+            values = " ".join(f"{name}={register(frame, name)}" for name in REGISTERS)
+            kind = "signal" if frame.type() == gdb.SIGTRAMP_FRAME else "normal"
+            print("frame", kind, hex(frame.pc()), cfa(frame), values, frame.name() or "??")
+        frame = frame.older()
+
+
+class Frames(gdb.Command):
+    """Print the frames of all threads."""
+
+    def __init__(self):
+        super().__init__("frames", gdb.COMMAND_STACK)
+
+    def invoke(self, argument, from_tty):
+        for thread in gdb.selected_inferior().threads():
+            thread.switch()
+            print("thread", thread.ptid[1] or thread.ptid[0])
+            stack()
+
+
+Frames()
