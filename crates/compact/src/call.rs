@@ -11,20 +11,34 @@
 use unspool_ir::Vaddr;
 
 use crate::layout::CallTest;
-use crate::little::u32_at;
 
 /// How many bytes before an address the test reads.
 pub const WINDOW: usize = 7;
 
+/// The most executable ranges that the test considers. Modules have a handful.
+pub const MAX_RANGES: usize = 16;
+
 /// Tells addresses that follow a call from others.
 #[derive(Debug, Clone, Copy)]
-pub struct CallSites<'t> {
-    pub(crate) test: CallTest,
-    pub(crate) base: Vaddr,
-    pub(crate) executable: &'t [u8],
+pub struct CallSites {
+    test: CallTest,
+    /// Executable ranges; those that are not used are empty.
+    executable: [(Vaddr, Vaddr); MAX_RANGES],
 }
 
-impl CallSites<'_> {
+impl CallSites {
+    /// The test of a module with these executable ranges, of which [`MAX_RANGES`] count.
+    pub(crate) fn new(test: CallTest, executable: impl Iterator<Item = (Vaddr, Vaddr)>) -> Self {
+        let mut ranges = [(Vaddr(0), Vaddr(0)); MAX_RANGES];
+        for (slot, range) in ranges.iter_mut().zip(executable) {
+            *slot = range;
+        }
+        CallSites {
+            test,
+            executable: ranges,
+        }
+    }
+
     /// Whether the bytes that end at `address` pass. `before` are as many of the bytes before
     /// it as are at hand, at least [`WINDOW`] unless the module's code begins there.
     #[must_use]
@@ -47,18 +61,11 @@ impl CallSites<'_> {
         let target = address
             .0
             .wrapping_add_signed(i64::from(i32::from_le_bytes(*distance)));
-        self.is_executable(Vaddr(target))
-    }
-
-    /// Whether an address lies in an executable range of the module.
-    fn is_executable(&self, address: Vaddr) -> bool {
-        let Ok(offset) = u32::try_from(address.0.wrapping_sub(self.base.0)) else {
-            return false;
-        };
-        // Modules have a handful of ranges; a table that claims more is not searched further.
-        (0..16)
-            .map_while(|n| u32_at(self.executable, 2 * n).zip(u32_at(self.executable, 2 * n + 1)))
-            .any(|(start, end)| start <= offset && offset < end)
+        let inside = |(start, end): &(Vaddr, Vaddr)| start.0 <= target && target < end.0;
+        self.executable
+            .iter()
+            .take_while(|(start, end)| start < end)
+            .any(inside)
     }
 }
 
@@ -117,7 +124,7 @@ fn follows_aarch64(address: Vaddr, before: &[u8]) -> bool {
 }
 
 #[cfg(feature = "alloc")]
-impl CallSites<'_> {
+impl CallSites {
     /// Visits every address in `bytes`, which lie at `start`, that passes the test: once each,
     /// ascending.
     ///

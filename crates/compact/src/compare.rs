@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use unspool_ir::table::Span;
 use unspool_ir::{Fde, RowId, Table, Vaddr};
 
-use crate::call::WINDOW;
+use crate::call::{CallSites, WINDOW};
 use crate::encode::Code;
 use crate::reader::{Compiled, Corrupt, EntryFacts, RowRef};
 
@@ -259,7 +259,7 @@ pub fn compare_calls(source: &Table, compiled: &Compiled<'_>, code: &Code<'_>) -
         sites.for_each(*start, bytes, |address| {
             for other in [next_other, Vaddr(address.0.wrapping_sub(1))] {
                 if other < address && other >= next_other {
-                    compare_other(&mut comparison, compiled, other, before(other));
+                    compare_other(&mut comparison, compiled, &sites, other, before(other));
                 }
             }
             next_other = address.offset(1);
@@ -269,7 +269,14 @@ pub fn compare_calls(source: &Table, compiled: &Compiled<'_>, code: &Code<'_>) -
                 .peek()
                 .filter(|span| span.start <= call)
                 .map(|span| span.row);
-            compare_site(&mut comparison, &mut same, address, before(address), row);
+            compare_site(
+                &mut comparison,
+                &mut same,
+                &sites,
+                address,
+                before(address),
+                row,
+            );
         });
         comparison.other_addresses += bytes.len() as u64;
     }
@@ -282,12 +289,13 @@ pub fn compare_calls(source: &Table, compiled: &Compiled<'_>, code: &Code<'_>) -
 fn compare_site(
     comparison: &mut Comparison,
     same: &mut Same<'_, '_>,
+    sites: &CallSites,
     address: Vaddr,
     before: &[u8],
     row: Option<RowId>,
 ) {
     comparison.call_sites += 1;
-    match (same.compiled.call_site(address, before), row) {
+    match (same.compiled.call_site(sites, address, before), row) {
         (Ok(None), _) => comparison.call_sites_asked += 1,
         (Ok(Some(theirs)), Some(ours)) if same.is_same(ours, theirs) => {}
         (Ok(Some(_)), _) => comparison.note(address, Difference::CallSite),
@@ -298,10 +306,11 @@ fn compare_site(
 fn compare_other(
     comparison: &mut Comparison,
     compiled: &Compiled<'_>,
+    sites: &CallSites,
     address: Vaddr,
     before: &[u8],
 ) {
-    match compiled.call_site(address, before) {
+    match compiled.call_site(sites, address, before) {
         Ok(None) => {}
         Ok(Some(_)) => comparison.note(address, Difference::NotACallSite),
         Err(corrupt) => comparison.note(address, corrupt.into()),

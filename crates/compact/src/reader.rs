@@ -2,7 +2,7 @@
 
 use unspool_ir::{Abi, Pointer, Row, Vaddr, encoding};
 
-use crate::call::CallSites;
+use crate::call::{CallSites, MAX_RANGES};
 use crate::layout::{
     self, ASK_PAGE, ASK_SLOT, BUCKET, BUCKETS, GRANULE, HAS_LSDA, Header, Key, LONG_GAP, LONG_ROW,
     LSDA_BLOCK, MAX_PIECE_ROWS, NO_PERSONALITY, ODD_CLASS, ODD_SIZE, OpenError, PAGE, Sections,
@@ -382,22 +382,21 @@ impl<'t> Compiled<'t> {
         })
     }
 
-    /// The test that tells return addresses from others.
+    /// The test that tells return addresses from others. Keep it where many addresses are asked.
     #[must_use]
-    pub fn call_sites(&self) -> CallSites<'t> {
-        CallSites {
-            test: self.header.call_test,
-            base: self.header.base,
-            executable: self.sections.executable,
-        }
+    pub fn call_sites(&self) -> CallSites {
+        let (executable, base) = (self.sections.executable, self.header.base);
+        let at = |n: usize| u32_at(executable, n).map(|bound| base.offset(bound.into()));
+        let ranges = (0..MAX_RANGES).map_while(|n| at(2 * n).zip(at(2 * n + 1)));
+        CallSites::new(self.header.call_test, ranges)
     }
 
     /// The row that holds at the call before `return_address`, if the call-site part speaks for
     /// it; `None`: ask [`Compiled::lookup`] with the address minus 1.
     ///
-    /// `before` are the module's own bytes that end at the address, [`crate::call::WINDOW`] of
-    /// them or more, from the file or from memory that nobody has written to. Visits at most 8
-    /// steps.
+    /// `sites` is the table's own [`Compiled::call_sites`]. `before` are the module's own bytes
+    /// that end at the address, [`crate::call::WINDOW`] of them or more, from the file or from
+    /// memory that nobody has written to. Visits at most 8 steps.
     ///
     /// # Errors
     ///
@@ -405,10 +404,11 @@ impl<'t> Compiled<'t> {
     #[inline]
     pub fn call_site(
         &self,
+        sites: &CallSites,
         return_address: Vaddr,
         before: &[u8],
     ) -> Result<Option<RowRef>, Corrupt> {
-        if !self.call_sites().follows_call(return_address, before) {
+        if !sites.follows_call(return_address, before) {
             return Ok(None);
         }
         self.call_step(return_address)

@@ -104,7 +104,7 @@ pub enum StepError {
     UnknownReturnAddress,
 }
 
-/// The CFA of `frame` (DWARF 5 §6.4.3 step 1). It is computed before any register rule.
+/// The CFA of `frame` (DWARF 5 §6.4.1). It is computed before any register rule.
 ///
 /// # Errors
 ///

@@ -1,7 +1,9 @@
 //! How a frame was found, and why a walk ended.
 
 use unspool_cfi::CfiError;
-use unspool_ir::interpret::StepError;
+use unspool_ir::expression::ExpressionError;
+use unspool_ir::interpret::{RegisterError, StepError};
+use unspool_ir::memory::UnreadableReason;
 
 /// How the caller of a frame was found, most to least trustworthy. Only [`Evidence::Cfi`] and
 /// [`Evidence::Synthesized`] are proof; the others are guesses, reported as such.
@@ -93,6 +95,23 @@ impl End {
     #[must_use]
     pub fn is_root(self) -> bool {
         matches!(self, End::Outermost | End::EntryPoint)
+    }
+
+    /// Whether the walk ended for want of memory that exists but was not copied: a look at the
+    /// process while it stands still would lead further.
+    #[must_use]
+    pub fn wants_more_memory(self) -> bool {
+        let unreadable = match self {
+            End::Step(
+                StepError::ReturnAddress(RegisterError::Unreadable(unreadable))
+                | StepError::ReturnAddress(RegisterError::Expression(ExpressionError::Unreadable(
+                    unreadable,
+                )))
+                | StepError::CfaExpression(ExpressionError::Unreadable(unreadable)),
+            ) => unreadable,
+            _ => return false,
+        };
+        unreadable.why == UnreadableReason::NotRecorded
     }
 
     /// The name used in reports: `outermost`, `no-table`, …

@@ -38,14 +38,14 @@ pub enum FileProblem {
     #[error(transparent)]
     Elf(#[from] Box<ModuleError>),
     /// The file on disk is another one than the process has mapped.
-    #[error("{}: the file was replaced since it was mapped{}", path.display(), build_ids(*mapped, *on_disk))]
+    #[error("{}: the file was replaced since it was mapped{}", path.display(), build_ids(mapped.as_deref(), on_disk.as_deref()))]
     Replaced {
         /// The path.
         path: PathBuf,
         /// The build ID of what is mapped.
-        mapped: Option<BuildId>,
+        mapped: Option<Box<BuildId>>,
         /// The build ID of the file.
-        on_disk: Option<BuildId>,
+        on_disk: Option<Box<BuildId>>,
     },
     /// The image in memory cannot be read.
     #[error("the image in memory cannot be read: {0}")]
@@ -64,7 +64,7 @@ impl From<ModuleError> for FileProblem {
     }
 }
 
-fn build_ids(mapped: Option<BuildId>, on_disk: Option<BuildId>) -> String {
+fn build_ids(mapped: Option<&BuildId>, on_disk: Option<&BuildId>) -> String {
     match (mapped, on_disk) {
         (Some(mapped), Some(on_disk)) => {
             format!(": build ID {mapped} is mapped, {on_disk} is on disk")
@@ -108,8 +108,8 @@ fn same_build(
     }
     Err(FileProblem::Replaced {
         path,
-        mapped,
-        on_disk,
+        mapped: mapped.map(Box::new),
+        on_disk: on_disk.map(Box::new),
     })
 }
 

@@ -52,6 +52,9 @@ impl OpenModule {
     }
 }
 
+/// A mapped file: its name and its inode.
+type FileId = (Option<OsString>, u64);
+
 /// What is mapped at a mapping: a module and its bias, or why there is none.
 type Slot = Result<(Rc<OpenModule>, LoadBias), FileProblem>;
 
@@ -61,7 +64,7 @@ pub struct Space<'p> {
     files: &'p dyn Files,
     store: &'p Store,
     slots: Vec<OnceCell<Slot>>,
-    opened: RefCell<BTreeMap<(Option<OsString>, u64), Rc<OpenModule>>>,
+    opened: RefCell<BTreeMap<FileId, Rc<OpenModule>>>,
     notices: RefCell<Vec<Notice>>,
 }
 

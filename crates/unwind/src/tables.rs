@@ -4,7 +4,7 @@ mod compile;
 mod source;
 mod store;
 
-pub use compile::{code, compile, verify};
+pub use compile::{CompileError, Made, code, compile, verify};
 pub(crate) use source::lookup;
 pub use source::{From, Origin, Reading, SourceError, read};
 pub(crate) use store::embedded;

@@ -345,15 +345,12 @@ fn version_4_sizes_are_followed() {
         address_size: 3,
         ..Cie::plain()
     });
-    b.plain_fde(bad, 0x2000, 0x10, &[]);
+    let fde = b.plain_fde(bad, 0x2000, 0x10, &[]);
     check(
         &b,
         &[
             &format!(".debug_frame entry at offset {bad:#x}: address size of 3 bytes is not supported"),
-            &format!(
-                ".debug_frame entry at offset {:#x}: its CIE at offset {bad:#x} is bad",
-                bad + 28
-            ),
+            &format!(".debug_frame entry at offset {fde:#x}: its CIE at offset {bad:#x} is bad"),
             "fn 0x1000..0x1020",
             "  0x1000  cfa=rsp+8  ra=[cfa-8]",
             "  0x1008  cfa=rsp+16  ra=[cfa-8]",

@@ -76,7 +76,7 @@ fn hdr<'a>(unit: &'a elf::Unit<'_>) -> Option<Hdr<'a>> {
 }
 
 #[test]
-fn search_tables_of_linkers_are_complete_and_give_the_bulk_answer() {
+pub(crate) fn search_tables_of_linkers_are_complete_and_give_the_bulk_answer() {
     let mut checked = 0;
     for file in FILES {
         let data = std::fs::read(path(file)).unwrap();
@@ -108,7 +108,7 @@ fn a_scan_gives_the_bulk_answer() {
 }
 
 /// A search table for the entries of the section, in the form that linkers write.
-fn search_table(section: &Section<'_>, address: u64) -> Vec<u8> {
+pub(crate) fn search_table(section: &Section<'_>, address: u64) -> Vec<u8> {
     let reading = read_table(section);
     let mut entries: Vec<(u64, u64)> = reading
         .table
@@ -133,7 +133,7 @@ fn encode_table(entries: &[(u64, u64)], eh_frame: u64, address: u64) -> Vec<u8> 
     bytes
 }
 
-const HDR: u64 = 0x40_8000;
+pub(crate) const HDR: u64 = 0x40_8000;
 
 #[test]
 fn a_lying_search_table_is_suspect_and_does_no_harm() {

@@ -5,48 +5,29 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use serde_json::{Value, json};
-use unspool_compact::{Comparison, Compiled, Encoded};
+use unspool_compact::Comparison;
 use unspool_module::ElfFile;
-use unspool_unwind::tables::{self, From, Reading, Store};
+use unspool_unwind::tables::{self, From, Made, Store};
 
 use crate::args::{CompileArgs, Format};
 use crate::output::{self, Failure};
 
-/// A compiled table, what it was made from, and the proof that the two are equal.
-pub(crate) struct Made {
-    pub(crate) reading: Reading,
-    pub(crate) encoded: Encoded,
-    pub(crate) comparison: Option<Comparison>,
-}
-
-/// Compiles a file's table; proves it unless told otherwise.
-pub(crate) fn make(file: &ElfFile, from: From, verify: bool) -> anyhow::Result<Made> {
-    let reading = tables::read(file, from)?;
-    let encoded = tables::compile(file, &reading.table)
-        .with_context(|| format!("{}", file.path().display()))?;
-    let comparison = if verify {
-        let compiled = Compiled::open(&encoded.bytes)?;
-        let comparison = tables::verify(file, &reading.table, &compiled);
-        if let Some(mismatch) = comparison.mismatches.first() {
-            bail!(
-                "{}: the compiled table differs from its source at {}: {}; this is a bug in \
-                 unspool, please report it",
-                file.path().display(),
-                mismatch.at,
-                mismatch.what,
-            );
-        }
-        Some(comparison)
-    } else {
-        None
-    };
-    Ok(Made {
-        reading,
-        encoded,
-        comparison,
-    })
+/// Compiles a file's table and proves it.
+pub(crate) fn make(file: &ElfFile, from: From) -> anyhow::Result<(Made, Comparison)> {
+    let made = tables::compile(file, from)?;
+    let comparison = tables::verify(file, &made.reading.table, &made.encoded.bytes)?;
+    if let Some(mismatch) = comparison.mismatches.first() {
+        bail!(
+            "{}: the compiled table differs from its source at {}: {}; this is a bug in unspool, \
+             please report it",
+            file.path().display(),
+            mismatch.at,
+            mismatch.what,
+        );
+    }
+    Ok((made, comparison))
 }
 
 pub(crate) fn run(args: &CompileArgs) -> anyhow::Result<ExitCode> {
@@ -89,7 +70,12 @@ struct CompileReport {
 fn one(path: &Path, args: &CompileArgs, store: &Store) -> anyhow::Result<CompileReport> {
     let started = Instant::now();
     let file = super::open(path)?;
-    let made = make(&file, args.from.lower(), !args.no_verify)?;
+    let (made, comparison) = if args.no_verify {
+        (tables::compile(&file, args.from.lower())?, None)
+    } else {
+        let (made, comparison) = make(&file, args.from.lower())?;
+        (made, Some(comparison))
+    };
     super::report_problems(&file, &made.reading);
     let table = match &args.output {
         Some(output) => {
@@ -105,7 +91,7 @@ fn one(path: &Path, args: &CompileArgs, store: &Store) -> anyhow::Result<Compile
         bytes: made.encoded.bytes.len(),
         source_bytes: source + made.reading.hdr_size,
         rows: made.reading.table.row_count(),
-        verified: made.comparison.map(|comparison| comparison.rows),
+        verified: comparison.map(|comparison| comparison.rows),
         bad_entries: made.reading.problems.len(),
         seconds: started.elapsed().as_secs_f64(),
     })

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::process::{Command, ExitCode, ExitStatus};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use unspool_ir::{Arch, Register};
 use unspool_unwind::core_file::Core;
 use unspool_unwind::files::CoreFiles;
@@ -97,25 +98,49 @@ impl Stacks<'_> {
 
     /// Shows a running process; yields whether the result is what was asked for.
     fn process(&self, pid: u32) -> anyhow::Result<bool> {
+        // The stacks are copied and walked while the process runs again. If one is larger than
+        // what was copied, the process is stopped again, for as long as the walk takes.
         let process = Process::attach(pid)?;
-        process.prefetch_stacks(STACK_BYTES);
+        process.prefetch_stacks(STACK_COPY);
+        let stopped = process.resume();
         let space = Space::new(&process, &process, self.store);
         let threads = self.walk(&process, &space);
-        // Names are looked up while the process runs again.
+        let is_short = |thread: &ThreadStack<'_>| {
+            thread
+                .stack
+                .as_ref()
+                .is_some_and(|stack| stack.end.wants_more_memory())
+        };
+        if !threads.iter().any(is_short) {
+            return self.finish_process(pid, &process, &space, (threads, stopped));
+        }
+        let process = Process::attach(pid)?;
+        process.prefetch_stacks(LARGE_STACK_COPY);
+        let space = Space::new(&process, &process, self.store);
+        let threads = self.walk(&process, &space);
         let stopped = process.resume();
-        let report = Report {
+        self.finish_process(pid, &process, &space, (threads, stopped))
+    }
+
+    fn finish_process(
+        &self,
+        pid: u32,
+        process: &Process,
+        space: &Space<'_>,
+        (threads, stopped): (Vec<ThreadStack<'_>>, Duration),
+    ) -> anyhow::Result<bool> {
+        self.finish(&Report {
             subject: Subject::Process(pid),
-            snapshot: &process,
-            space: &space,
+            snapshot: process,
+            space,
             threads,
             stopped: Some(stopped),
             symbolizer: &self.symbolizer,
-        };
-        self.finish(&report)
+        })
     }
 
     fn core(&self, path: &std::path::Path) -> anyhow::Result<ExitCode> {
-        let core = Core::open(path)?;
+        let core = Core::open(path).with_context(|| format!("core file {}", path.display()))?;
         for problem in core.problems() {
             output::notice(&format_args!("{}: {problem}", path.display()));
         }
@@ -197,8 +222,8 @@ impl Stacks<'_> {
             if module.file.path().as_os_str() == "[vdso]" {
                 continue;
             }
-            let made = super::compile::make(&module.file, tables::From::Auto, true);
-            let kept = made.and_then(|made| {
+            let made = super::compile::make(&module.file, tables::From::Auto);
+            let kept = made.and_then(|(made, _)| {
                 Ok(self
                     .store
                     .keep(&module.file.content_key(), &made.encoded.bytes)?)
@@ -213,8 +238,11 @@ impl Stacks<'_> {
     }
 }
 
-/// How much of each stack is read at once, in bytes.
-const STACK_BYTES: u64 = 64 << 10;
+/// How much of each stack is copied, in bytes: more than nearly all have.
+const STACK_COPY: u64 = 1 << 20;
+
+/// How much is copied of each stack if one is larger, in bytes.
+const LARGE_STACK_COPY: u64 = 64 << 20;
 
 fn status(as_asked: bool) -> ExitCode {
     if as_asked {

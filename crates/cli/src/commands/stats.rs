@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 use unspool_compact::Part;
 
-use super::compile::{as_f64, make};
+use unspool_unwind::tables;
+
+use super::compile::as_f64;
 use crate::args::{Format, StatsArgs};
 use crate::output::{self, Failure};
 
@@ -25,9 +27,7 @@ pub(crate) fn run(args: &StatsArgs) -> anyhow::Result<ExitCode> {
     let mut all = Vec::new();
     let mut status = 0;
     for path in &args.files {
-        match super::open(path)
-            .and_then(|file| make(&file, unspool_unwind::tables::From::Auto, false))
-        {
+        match super::open(path).and_then(|file| Ok(tables::compile(&file, tables::From::Auto)?)) {
             Ok(made) => {
                 let source: u64 = made.reading.origins.iter().map(|origin| origin.size).sum();
                 let part = |part| (part, made.encoded.part(part));

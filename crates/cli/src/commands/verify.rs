@@ -9,9 +9,9 @@ use std::time::Instant;
 use anyhow::Context as _;
 use rayon::prelude::*;
 use serde_json::{Value, json};
-use unspool_compact::{Comparison, Compiled};
+use unspool_compact::Comparison;
 use unspool_module::ElfFile;
-use unspool_unwind::tables::{self, From, SourceError};
+use unspool_unwind::tables::{self, CompileError, From, SourceError};
 
 use super::compile::as_f64;
 use crate::args::{Format, VerifyArgs};
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     for (path, result) in results {
         match result {
             Ok(proof) => proofs.push(proof),
-            Err(error) if error.downcast_ref::<SourceError>().is_some_and(is_missing) => {}
+            Err(error) if is_missing(&error) => {}
             Err(error) => {
                 failed += 1;
                 output::error(&format_args!("{}: {error:#}", path.display()));
@@ -58,8 +58,13 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     report(&proofs, failed, started, args.format)
 }
 
-fn is_missing(error: &SourceError) -> bool {
-    matches!(error, SourceError::Missing { .. })
+/// Whether a file simply has no unwind table.
+fn is_missing(error: &anyhow::Error) -> bool {
+    let missing = error.downcast_ref();
+    matches!(
+        missing,
+        Some(CompileError::Source(SourceError::Missing { .. }))
+    )
 }
 
 fn is_table(path: &Path) -> bool {
@@ -71,20 +76,18 @@ fn is_table(path: &Path) -> bool {
 /// Compares a file's rows with a compiled table, or with one that is made in memory.
 fn prove(path: &Path, compiled: Option<&[u8]>) -> anyhow::Result<Proof> {
     let file = ElfFile::open(path)?;
-    let reading = tables::read(&file, From::Auto)?;
-    let made;
-    let bytes = match compiled {
-        Some(bytes) => bytes,
+    let (reading, made) = match compiled {
+        Some(_) => (tables::read(&file, From::Auto)?, None),
         None => {
-            made = tables::compile(&file, &reading.table)?;
-            &made.bytes
+            let made = tables::compile(&file, From::Auto)?;
+            (made.reading, Some(made.encoded.bytes))
         }
     };
-    let compiled = Compiled::open(bytes)?;
+    let bytes = compiled.or(made.as_deref()).unwrap_or_default();
     Ok(Proof {
         path: path.to_path_buf(),
         build_id: file.build_id().map(|id| id.to_string()),
-        comparison: tables::verify(&file, &reading.table, &compiled),
+        comparison: tables::verify(&file, &reading.table, bytes)?,
         bad_entries: reading.problems.len(),
     })
 }

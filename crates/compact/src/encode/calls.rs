@@ -4,15 +4,12 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
+use unspool_ir::Vaddr;
 use unspool_ir::table::Span;
-use unspool_ir::{Abi, Vaddr};
 
 use super::{Code, Numbering, put_u16, put_u32};
-use crate::call::CallSites;
-use crate::layout::{ASK_PAGE, ASK_SLOT, BUCKET, BUCKETS, CallTest, GRANULE, PAGE};
-
-/// The most executable ranges that the call test considers.
-const MAX_RANGES: usize = 16;
+use crate::call::MAX_RANGES;
+use crate::layout::{ASK_PAGE, ASK_SLOT, BUCKET, BUCKETS, GRANULE, PAGE};
 
 /// The sections of the call-site part; all empty where there is none.
 #[derive(Default)]
@@ -32,34 +29,28 @@ pub(super) struct Calls {
 /// What the projection says of a granule: a row, or ask the full table.
 type Answer = Option<u16>;
 
-/// Builds the call-site part.
+/// Builds the call-site part for the addresses that pass the call test.
 pub(super) fn project(
-    abi: Abi,
     code: &Code<'_>,
+    addresses: &[Vaddr],
     spans: &[Span],
     base: Vaddr,
     numbering: &Numbering,
 ) -> Calls {
-    let test = CallTest::of(abi.arch);
-    if test == CallTest::None || code.ranges.is_empty() || code.ranges.len() > MAX_RANGES {
+    if addresses.is_empty() || code.ranges.len() > MAX_RANGES {
         return Calls::default();
     }
     let mut calls = Calls::default();
     for (start, bytes) in &code.ranges {
         let start = start.0.wrapping_sub(base.0);
         for bound in [start, start + bytes.len() as u64] {
-            calls
-                .executable
-                .extend_from_slice(&u32::try_from(bound).unwrap_or(u32::MAX).to_le_bytes());
+            put_u32(
+                &mut calls.executable,
+                usize::try_from(bound).unwrap_or(usize::MAX),
+            );
         }
     }
-    let sites = CallSites {
-        test,
-        base,
-        executable: &calls.executable,
-    };
-    let covered = covered_pages(spans, base);
-    let keys = keys(&sites, code, &covered);
+    let keys = keys(addresses, base, &covered_pages(spans, base));
     let (granules, sites_of) = answers(&keys, spans, base, numbering);
     let slot_of = rank(sites_of);
     calls.slots = slot_bytes(&slot_of);
@@ -79,20 +70,16 @@ fn covered_pages(spans: &[Span], base: Vaddr) -> Vec<bool> {
     covered
 }
 
-/// The keys (address minus 1, from base) of all addresses in covered pages that pass the call
-/// test, ascending.
-fn keys(sites: &CallSites<'_>, code: &Code<'_>, covered: &[bool]) -> Vec<u32> {
-    let mut keys = Vec::new();
-    for (start, bytes) in &code.ranges {
-        sites.for_each(*start, bytes, |address| {
-            let key = address.0.wrapping_sub(1).wrapping_sub(sites.base.0);
-            let page = usize::try_from(key / PAGE).unwrap_or(usize::MAX);
-            if let (Ok(key), Some(true)) = (u32::try_from(key), covered.get(page)) {
-                keys.push(key);
-            }
-        });
-    }
-    keys
+/// The keys (address minus 1, from base) of the addresses in covered pages, ascending.
+fn keys(addresses: &[Vaddr], base: Vaddr, covered: &[bool]) -> Vec<u32> {
+    let key = |address: &Vaddr| {
+        let key = address.0.wrapping_sub(1).wrapping_sub(base.0);
+        let page = usize::try_from(key / PAGE).unwrap_or(usize::MAX);
+        u32::try_from(key)
+            .ok()
+            .filter(|_| covered.get(page) == Some(&true))
+    };
+    addresses.iter().filter_map(key).collect()
 }
 
 /// The answer for each granule that holds a key, and the number of keys of each row.

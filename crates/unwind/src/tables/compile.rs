@@ -1,13 +1,49 @@
-//! Compiling a file's table, and proving the result.
+//! Compiling a file's table, and proving the result. Both use two threads.
 
-use unspool_compact::{Code, Comparison, Compiled, EncodeError, Encoded, Key, compare, encode};
+use std::thread;
+
+use unspool_compact::{
+    Code, Comparison, Compiled, EncodeError, Encoded, Key, OpenError, compare_calls, compare_rows,
+    encode,
+};
 use unspool_ir::Table;
-use unspool_module::{ContentKey, ElfFile};
+use unspool_module::{ContentKey, ElfFile, ElfKind};
 
-/// The executable code of a file, as the call-site part needs it: empty for a relocatable file,
-/// whose code is not final.
+use super::source::{self, From, Reading, SourceError};
+
+/// A compiled table and what it was made from.
+#[derive(Debug, Clone)]
+pub struct Made {
+    /// What was read.
+    pub reading: Reading,
+    /// The table.
+    pub encoded: Encoded,
+}
+
+/// Why a file's table cannot be compiled.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CompileError {
+    /// There is no table to read.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The rows cannot be written.
+    #[error("{file}: {error}")]
+    Encode {
+        /// The file.
+        file: String,
+        /// Why.
+        error: EncodeError,
+    },
+}
+
+/// The executable code of a file, as the call-site part needs it: none for a relocatable file,
+/// whose code is not final, and none for a file that says that it patches its own code.
 #[must_use]
 pub fn code(file: &ElfFile) -> Code<'_> {
+    if file.kind() == ElfKind::Relocatable || patches_itself(file) {
+        return Code::default();
+    }
     let ranges = file.executable_ranges().into_iter().filter_map(|range| {
         let bytes = file.bytes_at(range.start, range.end.0 - range.start.0)?;
         Some((range.start, bytes))
@@ -17,20 +53,61 @@ pub fn code(file: &ElfFile) -> Code<'_> {
     }
 }
 
-/// Compiles the table of a file, keyed by its build ID, or by a hash of its contents.
+/// Whether the program turns no-operations into calls while it runs (XRay,
+/// `-fpatchable-function-entry`): the call test reads the file's bytes, where they are not yet.
+fn patches_itself(file: &ElfFile) -> bool {
+    let patched = ["xray_instr_map", "__patchable_function_entries"];
+    file.sections()
+        .any(|section| patched.contains(&&*section.name))
+        || file
+            .segments()
+            .any(|segment| segment.executable && segment.writable)
+}
+
+/// Reads and compiles the table of a file, keyed by its build ID, or by a hash of its contents.
 ///
 /// # Errors
 ///
-/// The rows cannot be written as a table.
-pub fn compile(file: &ElfFile, table: &Table) -> Result<Encoded, EncodeError> {
+/// There is no table to read, or its rows cannot be written as one.
+pub fn compile(file: &ElfFile, from: From) -> Result<Made, CompileError> {
+    let code = code(file);
+    let arch = file.abi().arch;
+    let (reading, calls) = thread::scope(|scope| {
+        let calls = scope.spawn(|| {
+            let _ = file.content_key(); // may hash the whole file; is kept for later
+            code.call_addresses(arch)
+        });
+        (source::read(file, from), calls.join().unwrap_or_default())
+    });
+    let reading = reading?;
     let key = file.content_key();
-    encode(table, as_key(&key), &code(file))
+    let encoded = encode(&reading.table, as_key(&key), &code, &calls).map_err(|error| {
+        CompileError::Encode {
+            file: file.path().to_string_lossy().into_owned(),
+            error,
+        }
+    })?;
+    Ok(Made { reading, encoded })
 }
 
 /// Compares a compiled table with its source, over every address.
-#[must_use]
-pub fn verify(file: &ElfFile, table: &Table, compiled: &Compiled<'_>) -> Comparison {
-    compare(table, compiled, &code(file))
+///
+/// # Errors
+///
+/// The bytes are no table.
+pub fn verify(file: &ElfFile, source: &Table, table: &[u8]) -> Result<Comparison, OpenError> {
+    let compiled = Compiled::open(table)?;
+    let code = code(file);
+    Ok(thread::scope(|scope| {
+        let calls = scope.spawn(|| compare_calls(source, &compiled, &code));
+        let mut comparison = compare_rows(source, &compiled);
+        match calls.join() {
+            Ok(calls) => comparison.add(calls),
+            // The comparison does not panic; if it did, that would be no proof.
+            Err(_) => comparison.mismatch_count += 1,
+        }
+        comparison
+    }))
 }
 
 /// A file's key in the form that the format has.

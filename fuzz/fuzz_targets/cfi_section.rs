@@ -1,0 +1,107 @@
+//! Any bytes as a section: nothing panics, the spans are a function of the address, and the
+//! reader of one address says what the reader of the section says.
+//!
+//! The first byte chooses architecture, byte order and format; the second, where the section
+//! is cut: what follows is `.eh_frame_hdr`.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use unspool_cfi::lookup::HdrTrust;
+use unspool_cfi::{Hdr, Lookup, Reading, Section, SectionKind, read_table};
+use unspool_ir::arch::Word;
+use unspool_ir::table::Span;
+use unspool_ir::{Abi, Arch, Endian, Vaddr, text};
+
+const ADDRESS: u64 = 0x1000;
+const HDR: u64 = 0x800;
+
+/// How many spans are looked up: without a trusted search table each look-up is linear.
+const LOOKED_UP: usize = 64;
+
+fuzz_target!(|data: &[u8]| {
+    let [choice, cut, rest @ ..] = data else { return };
+    let abi = abi(*choice);
+    let kind = match choice & 0x10 {
+        0 => SectionKind::EhFrame,
+        _ => SectionKind::DebugFrame,
+    };
+    let (section, hdr) = rest.split_at(rest.len() - rest.len().min(usize::from(*cut)));
+    let section = Section {
+        kind,
+        data: section,
+        address: Vaddr(ADDRESS),
+        text_base: (choice & 0x20 != 0).then_some(Vaddr(0x4000)),
+        data_base: (choice & 0x40 != 0).then_some(Vaddr(0x5000)),
+        abi,
+    };
+    let reading = read_table(&section);
+    let spans: Vec<Span> = reading.table.spans().collect();
+    for span in &spans {
+        assert!(span.start < span.end);
+    }
+    for pair in spans.windows(2) {
+        assert!(pair[0].end <= pair[1].start);
+    }
+    let printed = reading.table.to_string();
+    let again = text::parse(&printed).expect("the text form parses back");
+    assert_eq!(again.to_string(), printed);
+
+    let hdr = Hdr::parse(hdr, Vaddr(HDR), abi).ok();
+    let trust = Lookup::new(section, hdr, HdrTrust::Suspect).check_hdr();
+    for trust in [trust, HdrTrust::Suspect] {
+        let lookup = Lookup::new(section, hdr, trust);
+        for span in spans.iter().take(LOOKED_UP) {
+            for at in [span.start.0, span.end.0] {
+                for pc in [at.wrapping_sub(1), at] {
+                    check(&lookup, &reading, &spans, Vaddr(pc));
+                }
+            }
+        }
+    }
+    // Trusted by mistake the search table may lead anywhere, but nowhere bad.
+    let believer = Lookup::new(section, hdr, HdrTrust::Complete);
+    for pc in [0, 1, ADDRESS, 0x4000, u64::from(u32::MAX), u64::MAX] {
+        let _ = believer.row(Vaddr(pc));
+    }
+});
+
+fn abi(choice: u8) -> Abi {
+    let arch = match choice & 7 {
+        0..=2 => Arch::X86_64,
+        3 => Arch::I386,
+        4 => Arch::Arm,
+        5 => Arch::Aarch64,
+        6 => Arch::Other {
+            machine: 20,
+            word: Word::W32,
+        },
+        _ => Arch::Other {
+            machine: 243,
+            word: Word::W64,
+        },
+    };
+    let endian = match choice & 8 {
+        0 => Endian::Little,
+        _ => Endian::Big,
+    };
+    Abi { arch, endian }
+}
+
+fn check(lookup: &Lookup<'_>, reading: &Reading, spans: &[Span], pc: Vaddr) {
+    let after = spans.partition_point(|span| span.start <= pc);
+    let expected = spans[..after].last().filter(|span| pc < span.end);
+    match (lookup.row(pc), expected) {
+        (Ok(None), None) => {}
+        // A trusted search table may lead to an entry that the bulk reader has refused.
+        (Err(_), None) => {}
+        (Ok(Some(found)), Some(span)) => {
+            let fde = reading.table.fde(span.fde).unwrap();
+            assert_eq!(Some(found.row), reading.table.row(span.row));
+            assert_eq!(found.origin, fde.origin);
+            assert_eq!((found.start, found.end), (fde.start, fde.end));
+            assert_eq!((found.personality, found.lsda), (fde.personality, fde.lsda));
+            assert!(found.row_start <= pc && pc < found.row_end);
+        }
+        (found, expected) => panic!("{pc}: {found:?}, expected {expected:?}"),
+    }
+}
