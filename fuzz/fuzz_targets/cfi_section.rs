@@ -19,7 +19,9 @@ const HDR: u64 = 0x800;
 const LOOKED_UP: usize = 64;
 
 fuzz_target!(|data: &[u8]| {
-    let [choice, cut, rest @ ..] = data else { return };
+    let [choice, cut, rest @ ..] = data else {
+        return;
+    };
     let abi = abi(*choice);
     let kind = match choice & 0x10 {
         0 => SectionKind::EhFrame,

@@ -37,7 +37,9 @@ impl Memory for Noise {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let [choice, seed, bytes @ ..] = data else { return };
+    let [choice, seed, bytes @ ..] = data else {
+        return;
+    };
     let arch = Arch::KNOWN[usize::from(choice & 3)];
     let endian = match choice & 4 {
         0 => Endian::Little,
@@ -49,7 +51,10 @@ fuzz_target!(|data: &[u8]| {
     for number in 0..Registers::LIMIT {
         let value = mix(seed, u64::from(number));
         if value % 5 != 0 {
-            registers.set(Register(number), value >> (value % 64) & arch.spec().word.mask());
+            registers.set(
+                Register(number),
+                value >> (value % 64) & arch.spec().word.mask(),
+            );
         }
     }
     let memory = Noise {
@@ -76,7 +81,9 @@ fuzz_target!(|data: &[u8]| {
     }
 
     let printed = ExpressionText(expression, abi).to_string();
-    let inner = printed.strip_prefix('{').and_then(|text| text.strip_suffix('}'));
+    let inner = printed
+        .strip_prefix('{')
+        .and_then(|text| text.strip_suffix('}'));
     let parsed = parse_expression(inner.expect("stands in braces"), abi);
     assert_eq!(parsed.as_deref(), Ok(bytes), "{printed}");
 });

@@ -92,11 +92,12 @@ pub fn compare_file(path: &Path) -> Result<Report, Error> {
 /// `readelf` cannot be run.
 pub fn compare(path: &Path, units: &[Unit<'_>]) -> Result<Report, Error> {
     let mut report = Report::default();
+    let sections: usize = units.iter().map(|unit| unit.frames.len()).sum();
     let mut units = units.iter();
     let Some(mut unit) = units.as_slice().first() else {
         return Ok(report);
     };
-    if units.as_slice().iter().all(|unit| unit.frames.is_empty()) {
+    if sections == 0 {
         return Ok(report);
     }
     let mut rows = Readelf::start(path, Form::Rows, unit.abi.arch)?;
@@ -138,15 +139,26 @@ pub fn compare(path: &Path, units: &[Unit<'_>]) -> Result<Report, Error> {
     }
     close(&mut report, open.take());
     for line in rows.strange().iter().chain(instructions.strange()) {
-        report.differ(Difference {
-            place: "output of readelf".to_owned(),
-            entry: 0,
-            at: None,
-            ours: "a line that is not understood".to_owned(),
-            theirs: line.clone(),
-        });
+        report.differ(of_file(
+            "a line that is not understood".to_owned(),
+            line.clone(),
+        ));
+    }
+    if sections as u64 != report.sections {
+        let theirs = format!("{} sections", report.sections);
+        report.differ(of_file(format!("{sections} sections"), theirs));
     }
     Ok(report)
+}
+
+fn of_file(ours: String, theirs: String) -> Difference {
+    Difference {
+        place: "the whole file".to_owned(),
+        entry: 0,
+        at: None,
+        ours,
+        theirs,
+    }
 }
 
 /// Sections of other names are stale copies: `.bolt.org.eh_frame`.

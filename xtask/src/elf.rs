@@ -165,11 +165,9 @@ fn contents<'a>(
         let value = file.symbol_by_index(symbol)?.address();
         let (kind, bits) = match relocation.flags() {
             // `object` 0.40 leaves this one out.
-            RelocationFlags::Elf { r_type: R_X86_64_PC64 }
-                if file.architecture() == Architecture::X86_64 =>
-            {
-                (RelocationKind::Relative, 64)
-            }
+            RelocationFlags::Elf {
+                r_type: R_X86_64_PC64,
+            } if file.architecture() == Architecture::X86_64 => (RelocationKind::Relative, 64),
             _ => (relocation.kind(), relocation.size()),
         };
         let place = match kind {

@@ -24,18 +24,22 @@ pub struct RowRange<'a> {
     pub start: Vaddr,
     /// One past the last address; greater than `start`.
     pub end: Vaddr,
+    /// The bytes of the instructions since the last range, without the one that ends this.
+    pub instructions: &'a [u8],
+    /// Where they are in the section.
+    pub instructions_offset: u64,
     /// What made the row from the one before.
-    pub made_by: MadeBy<'a>,
+    pub made_by: MadeBy,
 }
 
 /// What made a row from the one before it, which for an entry's first is the CIE's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MadeBy<'a> {
+pub enum MadeBy {
     /// Nothing: it is the same row.
     Nothing,
-    /// These instructions, and nothing else: the same on the same row make the same again, in
+    /// The instructions, and nothing else: the same on the same row make the same again, in
     /// every entry of the CIE.
-    Instructions(&'a [u8]),
+    Instructions,
     /// Instructions that depend on more than the row, such as `restore_state`.
     State,
 }
@@ -368,11 +372,13 @@ impl<'a> Rows<'_, '_, 'a> {
         let made_by = match (self.evaluator.changed, self.evaluator.is_stateful) {
             (false, _) => MadeBy::Nothing,
             (true, true) => MadeBy::State,
-            (true, false) => MadeBy::Instructions(self.section.bytes(self.since, until)),
+            (true, false) => MadeBy::Instructions,
         };
         RowRange {
             start: self.at,
             end,
+            instructions: self.section.bytes(self.since, until),
+            instructions_offset: self.since,
             made_by,
         }
     }

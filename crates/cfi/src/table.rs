@@ -121,8 +121,8 @@ impl<'a> Reader<'_, 'a> {
             let mut intern = || table.intern(rows.row()).map_err(|_| CfiError::TooLarge);
             let row = match (range.made_by, last) {
                 (MadeBy::Nothing, Some(last)) => last,
-                (MadeBy::Instructions(bytes), _) => {
-                    match StepKey::new(known.cie.offset, last, bytes) {
+                (MadeBy::Instructions, _) => {
+                    match StepKey::new(known.cie.offset, last, range.instructions) {
                         Some(key) => match self.steps.entry(key) {
                             Slot::Occupied(known) => *known.get(),
                             Slot::Vacant(new) => *new.insert(intern()?),

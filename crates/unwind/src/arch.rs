@@ -31,5 +31,8 @@ where
         Arch::Aarch64 => aarch64::guess(cursor, modules, memory)?,
         _ => return None,
     };
-    modules.is_code(guess.code.lookup()).then_some(guess)
+    // What a signal interrupted may have been a jump to where no code is.
+    let is_plausible =
+        guess.evidence == Evidence::SignalTrampoline || modules.is_code(guess.code.lookup());
+    is_plausible.then_some(guess)
 }

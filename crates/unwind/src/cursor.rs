@@ -137,7 +137,8 @@ impl Cursor {
         if module.entry == Some(entry_start) {
             return Err(End::EntryPoint);
         }
-        if return_address.0 == 0 {
+        // Code at 0 can be interrupted, by the fault of a call there.
+        if return_address.0 == 0 && !row.signal_frame {
             return Err(End::ZeroReturnAddress);
         }
         let code = if row.signal_frame {

@@ -101,15 +101,15 @@ impl End {
     /// process while it stands still would lead further.
     #[must_use]
     pub fn wants_more_memory(self) -> bool {
-        let unreadable = match self {
-            End::Step(
-                StepError::ReturnAddress(RegisterError::Unreadable(unreadable))
-                | StepError::ReturnAddress(RegisterError::Expression(ExpressionError::Unreadable(
-                    unreadable,
-                )))
-                | StepError::CfaExpression(ExpressionError::Unreadable(unreadable)),
-            ) => unreadable,
-            _ => return false,
+        let End::Step(
+            StepError::ReturnAddress(
+                RegisterError::Unreadable(unreadable)
+                | RegisterError::Expression(ExpressionError::Unreadable(unreadable)),
+            )
+            | StepError::CfaExpression(ExpressionError::Unreadable(unreadable)),
+        ) = self
+        else {
+            return false;
         };
         unreadable.why == UnreadableReason::NotRecorded
     }

@@ -160,6 +160,10 @@ impl<'p> Space<'p> {
                 Step::Caller(caller) => {
                     if let Some(frame) = frames.last_mut() {
                         frame.cfa = Some(caller.cfa);
+                        if caller.signal_frame {
+                            // The kernel made the handler return there: no call precedes it.
+                            frame.code = CodeAddr::Instruction(frame.code.address());
+                        }
                     }
                     found = Some(caller);
                 }
@@ -215,7 +219,8 @@ impl<'p> Space<'p> {
 
     fn slot(&self, addr: RuntimeAddr) -> Option<&Slot> {
         let (at, mapping) = self.mapping(addr)?;
-        if !mapping.permissions.execute || mapping.name.is_none() {
+        let may_execute = mapping.permissions.execute || is_unrecorded(mapping);
+        if !may_execute || mapping.name.is_none() {
             return None;
         }
         Some(self.slots.get(at)?.get_or_init(|| self.open(mapping)))
@@ -236,15 +241,16 @@ impl<'p> Space<'p> {
             start: mapping.start,
             length: mapping.size(),
             file_offset: mapping.offset,
-            executable: mapping.permissions.execute,
+            executable: true,
             page_size: 4096,
         };
-        let bias = module
-            .file
-            .load_bias(&segment)
-            .ok_or_else(|| FileProblem::NoSegment {
-                path: module.file.path().to_path_buf(),
-            })?;
+        let bias = module.file.load_bias(&segment);
+        let bias = bias.filter(|bias| {
+            mapping.permissions.execute || executes(&module.file, bias.to_vaddr(mapping.start))
+        });
+        let bias = bias.ok_or_else(|| FileProblem::NoSegment {
+            path: module.file.path().to_path_buf(),
+        })?;
         Ok((module, bias))
     }
 
@@ -291,7 +297,26 @@ impl Modules for Space<'_> {
     }
 
     fn is_code(&self, addr: RuntimeAddr) -> bool {
-        self.mapping(addr)
-            .is_some_and(|(_, mapping)| mapping.permissions.execute)
+        self.mapping(addr).is_some_and(|(_, mapping)| {
+            mapping.permissions.execute
+                || (is_unrecorded(mapping) && matches!(self.slot(addr), Some(Ok(_))))
+        })
     }
+}
+
+/// Whether nobody says what may be done with a mapping. gdb's `gcore` writes no segment for a
+/// part of a file that the process only reads and executes; the file has the permissions then.
+fn is_unrecorded(mapping: &Mapping) -> bool {
+    let permissions = mapping.permissions;
+    !permissions.read && !permissions.write && !permissions.execute
+}
+
+/// Whether an address lies in an executable segment. Mappings begin before the segment's first
+/// byte, at the start of its page.
+fn executes(file: &ElfFile, addr: Vaddr) -> bool {
+    let page = |addr: Vaddr| addr.0 / 4096;
+    file.segments()
+        .filter(|segment| segment.executable)
+        .map(|segment| segment.range())
+        .any(|range| page(range.start) <= page(addr) && addr < range.end)
 }

@@ -6,6 +6,6 @@ mod store;
 
 pub use compile::{CompileError, Made, code, compile, verify};
 pub(crate) use source::lookup;
-pub use source::{From, Origin, Reading, SourceError, read};
+pub use source::{From, Named, Origin, Reading, SourceError, read, sections};
 pub(crate) use store::embedded;
 pub use store::{Notice, Place, Store, StoreError, Stored, TableBytes};

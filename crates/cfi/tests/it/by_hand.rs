@@ -42,7 +42,10 @@ fn base_of(encoding: u8, at: u64) -> u64 {
 fn starts_and_lengths_are_read_in_every_encoding() {
     let mut read = 0;
     for abi in [X86_64, AARCH64, PPC] {
-        for encoding in BASES.iter().flat_map(|base| FORMATS.map(|format| base | format)) {
+        for encoding in BASES
+            .iter()
+            .flat_map(|base| FORMATS.map(|format| base | format))
+        {
             let mut b = Builder::new(SectionKind::EhFrame, abi);
             let cie = b.cie(&Cie {
                 augmentation: "zR",
@@ -51,9 +54,17 @@ fn starts_and_lengths_are_read_in_every_encoding() {
             });
             let at = crate::build::ADDRESS + b.here() + 8;
             let near = base_of(encoding, at).wrapping_add(0x120);
-            let far = if encoding & 0x70 == 0 { 0x120 } else { near - 0x240 };
+            let far = if encoding & 0x70 == 0 {
+                0x120
+            } else {
+                near - 0x240
+            };
             for start in [near, far] {
-                if !fits(encoding & 0x0f, start.wrapping_sub(base_of(encoding, at)), abi) {
+                if !fits(
+                    encoding & 0x0f,
+                    start.wrapping_sub(base_of(encoding, at)),
+                    abi,
+                ) {
                     continue;
                 }
                 let mut b = b.clone();
@@ -232,7 +243,11 @@ fn a_pointer_without_its_base_is_an_error_of_its_entry_only() {
     section.text_base = None;
     section.data_base = None;
     let reading = unspool_cfi::read_table(&section);
-    let errors: Vec<CfiError> = reading.problems.iter().map(|problem| problem.error).collect();
+    let errors: Vec<CfiError> = reading
+        .problems
+        .iter()
+        .map(|problem| problem.error)
+        .collect();
     let expected = [
         CfiError::NoBase(0x23),
         CfiError::NoBase(0x33),
@@ -349,7 +364,9 @@ fn version_4_sizes_are_followed() {
     check(
         &b,
         &[
-            &format!(".debug_frame entry at offset {bad:#x}: address size of 3 bytes is not supported"),
+            &format!(
+                ".debug_frame entry at offset {bad:#x}: address size of 3 bytes is not supported"
+            ),
             &format!(".debug_frame entry at offset {fde:#x}: its CIE at offset {bad:#x} is bad"),
             "fn 0x1000..0x1020",
             "  0x1000  cfa=rsp+8  ra=[cfa-8]",
@@ -427,13 +444,18 @@ fn large_registers_and_factors_are_kept() {
     });
     b.plain_fde(cie, 0x1000, 0x10_0000, &[0x41, 0x05, 0xff, 0xff, 0x03, 3]);
     b.plain_fde(cie, 0x2000, 0x10, &[0x05, 0x80, 0x80, 0x04, 3]);
-    let huge = [0x05, 3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f];
+    let huge = [
+        0x05, 3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f,
+    ];
     b.plain_fde(cie, 0x3000, 0x10, &huge);
     let at = |fde: usize| b.read().problems[fde].entry;
     check(
         &b,
         &[
-            &format!(".eh_frame entry at offset {:#x}: register number 65536 is too large", at(0)),
+            &format!(
+                ".eh_frame entry at offset {:#x}: register number 65536 is too large",
+                at(0)
+            ),
             &format!(
                 ".eh_frame entry at offset {:#x}: operand of the instruction at offset {:#x} \
                  overflows when it is scaled",
@@ -477,5 +499,8 @@ fn states_are_remembered_up_to_a_limit() {
     let last = reading.table.rows(fde).last().unwrap();
     let row = reading.table.row(last.row).unwrap().rules().count();
     assert_eq!(row, 1, "only the CIE's rule is left");
-    assert!(matches!(reading.problems[0].error, CfiError::RememberedTooMuch { .. }));
+    assert!(matches!(
+        reading.problems[0].error,
+        CfiError::RememberedTooMuch { .. }
+    ));
 }

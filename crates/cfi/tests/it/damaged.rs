@@ -49,10 +49,19 @@ fn a_truncated_section_keeps_what_is_before_the_cut() {
         let reading = read(&whole.bytes[..cut]);
         let complete = ends.iter().filter(|end| **end <= cut as u64).max();
         let kept = all.iter().filter(|(origin, _)| Some(origin) < complete);
-        assert_eq!(entries(&reading.table), kept.cloned().collect::<Vec<_>>(), "cut at {cut}");
+        assert_eq!(
+            entries(&reading.table),
+            kept.cloned().collect::<Vec<_>>(),
+            "cut at {cut}"
+        );
         let is_at_a_bound = cut == 0 || ends.contains(&(cut as u64));
-        assert!(is_at_a_bound || !reading.problems.is_empty() || cut as u64 > ends[ends.len() - 1]
-            || whole.bytes[..cut].ends_with(&[0; 4]), "cut at {cut}");
+        assert!(
+            is_at_a_bound
+                || !reading.problems.is_empty()
+                || cut as u64 > ends[ends.len() - 1]
+                || whole.bytes[..cut].ends_with(&[0; 4]),
+            "cut at {cut}"
+        );
     }
 }
 
@@ -62,14 +71,22 @@ fn a_truncated_section_keeps_what_is_before_the_cut() {
 fn a_flipped_bit_damages_only_its_entry() {
     let whole = build::ordinary();
     let all = entries(&whole.read().table);
-    let starts: Vec<u64> = whole.section().entries().map(|(offset, _)| offset).collect();
+    let starts: Vec<u64> = whole
+        .section()
+        .entries()
+        .map(|(offset, _)| offset)
+        .collect();
     let cies: Vec<(u64, u64)> = whole
         .section()
         .entries()
         .map(|(offset, entry)| (offset, entry.unwrap().cie.unwrap_or(offset)))
         .collect();
     for at in 0..whole.bytes.len() {
-        let here = *starts.iter().rev().find(|start| **start <= at as u64).unwrap();
+        let here = *starts
+            .iter()
+            .rev()
+            .find(|start| **start <= at as u64)
+            .unwrap();
         let is_length = at as u64 - here < 4;
         for bit in 0..8 {
             let mut damaged = whole.bytes.clone();
@@ -94,7 +111,11 @@ fn a_flipped_bit_damages_only_its_entry() {
 
 /// Whether the byte is of a terminator.
 fn is_gap(whole: &Builder, at: usize) -> bool {
-    let mut entries = whole.section().entries().map(|(offset, _)| offset).collect::<Vec<_>>();
+    let mut entries = whole
+        .section()
+        .entries()
+        .map(|(offset, _)| offset)
+        .collect::<Vec<_>>();
     entries.push(whole.here());
     entries.windows(2).any(|pair| {
         let start = usize::try_from(pair[0]).unwrap();
@@ -109,7 +130,9 @@ fn random_bytes_in_place_of_others_do_no_harm() {
     let whole = build::ordinary();
     let mut state = 1_u64;
     let mut random = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
         usize::try_from(state >> 33).unwrap()
     };
     for _ in 0..20_000 {
@@ -133,7 +156,11 @@ fn between(bytes: &[u8]) -> Reading {
 }
 
 fn errors(reading: &Reading) -> Vec<CfiError> {
-    reading.problems.iter().map(|problem| problem.error).collect()
+    reading
+        .problems
+        .iter()
+        .map(|problem| problem.error)
+        .collect()
 }
 
 #[test]
@@ -141,12 +168,18 @@ fn lengths_that_lie_are_reported() {
     let reading = between(&[0xf0, 0xff, 0xff, 0xff]);
     assert_eq!(errors(&reading), [CfiError::ReservedLength(0xffff_fff0)]);
     let reading = between(&[0xff, 0xff, 0, 0]);
-    assert!(matches!(errors(&reading)[..], [CfiError::Length { length: 0xffff, .. }]));
+    assert!(matches!(
+        errors(&reading)[..],
+        [CfiError::Length { length: 0xffff, .. }]
+    ));
     for length in [u64::MAX, 1 << 63, 1 << 32, u64::MAX - 20] {
         let mut bytes = vec![0xff; 4];
         bytes.extend(length.to_le_bytes());
         let reading = between(&bytes);
-        assert!(matches!(errors(&reading)[..], [CfiError::Length { .. }]), "{length:#x}");
+        assert!(
+            matches!(errors(&reading)[..], [CfiError::Length { .. }]),
+            "{length:#x}"
+        );
         assert_eq!(reading.table.fdes().len(), 1);
     }
     // A length too short for what the entry says: only that entry is lost.
@@ -175,7 +208,11 @@ fn cie_pointers_that_lead_nowhere_are_reported() {
     b.plain_fde(cie, 0x2000, 0x10, &[]);
     let reading = read(&b.bytes);
     assert_eq!(reading.problems.len(), 5);
-    assert!(errors(&reading).iter().all(|error| matches!(error, CfiError::NoCie(_))));
+    assert!(
+        errors(&reading)
+            .iter()
+            .all(|error| matches!(error, CfiError::NoCie(_)))
+    );
     let starts: Vec<u64> = reading.table.fdes().iter().map(|fde| fde.start.0).collect();
     assert_eq!(starts, [0x1000, 0x2000]);
 }
@@ -208,7 +245,11 @@ fn ranges_that_wrap_are_refused() {
     b.plain_fde(cie, u64::MAX - 0x10, 0x10, &[]);
     let reading = read(&b.bytes);
     assert_eq!(reading.problems.len(), 4);
-    assert!(errors(&reading).iter().all(|error| matches!(error, CfiError::Range { .. })));
+    assert!(
+        errors(&reading)
+            .iter()
+            .all(|error| matches!(error, CfiError::Range { .. }))
+    );
     assert_eq!(reading.table.fdes()[0].end, Vaddr(u64::MAX));
 }
 
@@ -222,7 +263,11 @@ fn advances_do_not_wrap() {
     b.plain_fde(cie, 0x1000, 0x10, &[0x42, 0x0e, 16]); // 2 · (2^64 - 1)
     b.plain_fde(cie, 0x2000, 0x10, &[0x41, 0x0e, 16]); // 0x2000 + 2^64 - 1
     let reading = read(&b.bytes);
-    assert!(errors(&reading).iter().all(|error| matches!(error, CfiError::Scale { .. })));
+    assert!(
+        errors(&reading)
+            .iter()
+            .all(|error| matches!(error, CfiError::Scale { .. }))
+    );
     assert_eq!(reading.problems.len(), 2);
 }
 
@@ -243,7 +288,11 @@ fn numbers_may_be_padded_but_not_too_large() {
     let reading = read(&b.bytes);
     let text = reading.table.to_string();
     assert!(text.ends_with("0x1000  cfa=rsp+16  ra=[cfa-8]\n"), "{text}");
-    assert!(errors(&reading).iter().all(|error| matches!(error, CfiError::Number { .. })));
+    assert!(
+        errors(&reading)
+            .iter()
+            .all(|error| matches!(error, CfiError::Number { .. }))
+    );
     assert_eq!(reading.problems.len(), 2);
 }
 

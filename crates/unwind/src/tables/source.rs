@@ -72,37 +72,46 @@ pub enum SourceError {
 ///
 /// The file has no such section, or its bytes are out of reach.
 pub fn read(file: &ElfFile, from: From) -> Result<Reading, SourceError> {
-    let kinds: &[SectionKind] = match from {
-        From::Auto => &[SectionKind::EhFrame, SectionKind::DebugFrame],
-        From::EhFrame => &[SectionKind::EhFrame],
-        From::DebugFrame => &[SectionKind::DebugFrame],
+    let found = sections(file, from)?;
+    Ok(read_found(file, &found))
+}
+
+/// The sections that hold a file's unwind table, with their names: one, or several in a
+/// relocatable file.
+///
+/// # Errors
+///
+/// The file has none, or its bytes are out of reach.
+pub fn sections(file: &ElfFile, from: From) -> Result<Vec<Named<'_>>, SourceError> {
+    let (kinds, wanted): (&[SectionKind], _) = match from {
+        From::Auto => (
+            &[SectionKind::EhFrame, SectionKind::DebugFrame],
+            "unwind table (.eh_frame or .debug_frame)",
+        ),
+        From::EhFrame => (&[SectionKind::EhFrame], ".eh_frame"),
+        From::DebugFrame => (&[SectionKind::DebugFrame], ".debug_frame"),
     };
     let mut empty = None;
     for kind in kinds {
-        let found = sections(file, *kind)?;
-        if found.is_empty() {
-            continue;
+        let found = sections_of_kind(file, *kind)?;
+        let has_entries = |(section, _): &Named<'_>| section.entries().next().is_some();
+        if found.iter().any(has_entries) {
+            return Ok(found);
         }
-        let reading = read_found(file, &found);
-        if reading.summary.fdes > 0 || !reading.problems.is_empty() {
-            return Ok(reading);
+        if !found.is_empty() {
+            empty.get_or_insert(found);
         }
-        empty.get_or_insert(reading);
     }
     empty.ok_or_else(|| SourceError::Missing {
         file: file.path().to_string_lossy().into_owned(),
-        wanted: match from {
-            From::Auto => "unwind table (.eh_frame or .debug_frame)",
-            From::EhFrame => ".eh_frame",
-            From::DebugFrame => ".debug_frame",
-        },
+        wanted,
     })
 }
 
 /// A section as the reader takes it, and its name.
-type Named<'a> = (Section<'a>, String);
+pub type Named<'a> = (Section<'a>, String);
 
-fn sections(file: &ElfFile, kind: SectionKind) -> Result<Vec<Named<'_>>, ModuleError> {
+fn sections_of_kind(file: &ElfFile, kind: SectionKind) -> Result<Vec<Named<'_>>, ModuleError> {
     let found = match kind {
         SectionKind::EhFrame => file.eh_frames()?,
         SectionKind::DebugFrame => file.debug_frames()?,
@@ -162,7 +171,7 @@ fn hdr_trust(file: &ElfFile, section: Section<'_>) -> (Option<HdrTrust>, u64) {
 /// Looks single addresses up in the file's own section: what serves until a compiled table is
 /// there. `.eh_frame_hdr` is taken at its word.
 pub(crate) fn lookup(file: &ElfFile) -> Option<Lookup<'_>> {
-    if let Some((section, _)) = sections(file, SectionKind::EhFrame)
+    if let Some((section, _)) = sections_of_kind(file, SectionKind::EhFrame)
         .ok()?
         .into_iter()
         .next()
@@ -175,7 +184,7 @@ pub(crate) fn lookup(file: &ElfFile) -> Option<Lookup<'_>> {
         };
         return Some(Lookup::new(section, hdr, trust));
     }
-    let (section, _) = sections(file, SectionKind::DebugFrame)
+    let (section, _) = sections_of_kind(file, SectionKind::DebugFrame)
         .ok()?
         .into_iter()
         .next()?;

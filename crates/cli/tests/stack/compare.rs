@@ -1,0 +1,310 @@
+//! The comparison, frame by frame.
+//!
+//! Of every frame of every thread, the address, the canonical frame address and the
+//! callee-saved registers must be those that gdb prints, and the addresses those of eu-stack.
+//! What may differ:
+//!
+//! - Names are compared without scopes, parameters and generic arguments, which gdb and we
+//!   print in different forms; and another symbol of the same address is as good.
+//! - Inlined functions and tail calls, which gdb makes up frames for, are no frames here.
+//! - Where no table covers an address, gdb and eu-stack go on by guessing, each in its own
+//!   way. Such an end is expected by the test ([`Expected::ends`]), and what they print past
+//!   it is not compared.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use crate::build::Program;
+use crate::debugger::{self, Threads, eu_stack, gdb_core, gdb_process};
+use crate::run::Running;
+use crate::unspool::{Report, Stack, report, report_core};
+
+/// The registers that are compared, beside the program counter.
+pub(crate) const REGISTERS: [&str; 7] = ["rbx", "rbp", "rsp", "r12", "r13", "r14", "r15"];
+
+/// One frame, as gdb or we see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) pc: u64,
+    pub(crate) cfa: Option<u64>,
+    pub(crate) registers: [Option<u64>; REGISTERS.len()],
+    /// The function's names by debug information and by symbol.
+    pub(crate) names: Vec<String>,
+    /// Our module, and the address in it where our symbol begins.
+    pub(crate) place: Option<(String, u64)>,
+    /// The frame is that of a signal handler's trampoline.
+    pub(crate) is_trampoline: bool,
+}
+
+/// How a program is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum How {
+    Live,
+    GdbCore,
+    KernelCore,
+}
+
+pub(crate) const ALL: [How; 3] = [How::Live, How::GdbCore, How::KernelCore];
+
+/// What a test expects of a program beside that all agree.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Expected<'a> {
+    /// Each must be found in some thread: names of functions, innermost first, not necessarily
+    /// of neighbours.
+    pub(crate) stacks: &'a [&'a [&'a str]],
+    /// The ends of stacks that do not reach a root, by name, sorted.
+    pub(crate) ends: &'a [&'a str],
+}
+
+/// Starts a program, and compares what it looks like in each of the ways.
+pub(crate) fn check(program: &Program, arguments: &[&str], how: &[How], expected: Expected<'_>) {
+    let running = Running::ready(program, arguments);
+    check_running(program, running, how, expected);
+}
+
+/// The same for a program that runs and is blocked; it is killed.
+pub(crate) fn check_running(
+    program: &Program,
+    running: Running,
+    how: &[How],
+    expected: Expected<'_>,
+) {
+    let core = program.directory.path().join("gdb.core");
+    let live = check_live(program, running.pid(), &core, expected);
+    if how.contains(&How::GdbCore) {
+        let recorded = check_core(program, &core, How::GdbCore, expected);
+        assert_same_frames(&live, &recorded);
+    }
+    if how.contains(&How::KernelCore) {
+        let core = running.dump_core(&program.directory);
+        let recorded = check_core(program, &core, How::KernelCore, expected);
+        assert_same_frames(&live, &recorded);
+    }
+}
+
+/// Compares a process that is blocked; gdb leaves a core file of it.
+pub(crate) fn check_live(
+    program: &Program,
+    pid: u32,
+    core: &std::path::Path,
+    expected: Expected<'_>,
+) -> Report {
+    let id = pid.to_string();
+    // The first run finds no compiled tables and leaves them to the second.
+    let cold = report(&program.directory, &[&id]);
+    let gdb = gdb_process(pid, core);
+    let eu = eu_stack(&["-p", &id]);
+    let warm = report(&program.directory, &[&id]);
+    for (ours, title) in [
+        (&cold, "live, no compiled tables"),
+        (&warm, "live, compiled tables"),
+    ] {
+        compare(ours, &gdb, title);
+        compare_addresses(ours, &eu, title);
+        assert_expected(ours, expected, title);
+    }
+    warm
+}
+
+fn check_core(
+    program: &Program,
+    core: &std::path::Path,
+    how: How,
+    expected: Expected<'_>,
+) -> Report {
+    let ours = report_core(&program.directory, core, program.path());
+    let title = format!("{how:?}");
+    compare(&ours, &gdb_core(core, program.path()), &title);
+    let eu = eu_stack(&["--core", core.to_str().unwrap(), "-e", program.path()]);
+    compare_addresses(&ours, &eu, &title);
+    assert_expected(&ours, expected, &title);
+    ours
+}
+
+/// The frames of a core file are those of the process that it was made of.
+fn assert_same_frames(live: &Report, recorded: &Report) {
+    let frames = |report: &Report| -> BTreeMap<u32, Vec<Frame>> {
+        let stacks = report.threads.iter();
+        stacks
+            .map(|(tid, stack)| (*tid, stack.frames.clone()))
+            .collect()
+    };
+    assert_eq!(frames(live), frames(recorded));
+}
+
+/// Compares a report with what gdb says.
+pub(crate) fn compare(ours: &Report, gdb: &Threads, title: &str) {
+    assert!(
+        ours.threads.keys().eq(gdb.keys()),
+        "{title}: threads {:?}, gdb's {:?}",
+        ours.threads.keys(),
+        gdb.keys()
+    );
+    let mut differences = String::new();
+    for (tid, stack) in &ours.threads {
+        let found = compare_stack(stack, &gdb[tid]);
+        if !found.is_empty() {
+            writeln!(differences, "thread {tid}:\n{found}").unwrap();
+        }
+    }
+    assert!(differences.is_empty(), "{title}: {differences}");
+}
+
+fn compare_stack(ours: &Stack, gdb: &[Frame]) -> String {
+    let mut text = String::new();
+    for (number, (a, b)) in ours.frames.iter().zip(gdb).enumerate() {
+        let is_last = number + 1 == ours.frames.len();
+        let differs = difference(a, b, is_last && !ours.is_root);
+        if !differs.is_empty() {
+            writeln!(
+                text,
+                "  frame {number}: {differs}\n    we:  {a:x?}\n    gdb: {b:x?}"
+            )
+            .unwrap();
+        }
+    }
+    let (count, theirs) = (ours.frames.len(), gdb.len());
+    if if ours.is_root {
+        count != theirs
+    } else {
+        count > theirs
+    } {
+        writeln!(text, "  {count} frames ({}), gdb has {theirs}", ours.end).unwrap();
+    }
+    text
+}
+
+/// What differs between two frames; where our walk did not reach a root, the last has no CFA.
+fn difference(ours: &Frame, gdb: &Frame, is_cut: bool) -> String {
+    let mut found = Vec::new();
+    if ours.pc != gdb.pc {
+        found.push("pc");
+    }
+    if ours.cfa != gdb.cfa && !is_cut {
+        found.push("cfa");
+    }
+    if ours.is_trampoline != gdb.is_trampoline {
+        found.push("signal frame");
+    }
+    let registers = ours.registers.iter().zip(&gdb.registers).zip(REGISTERS);
+    found.extend(registers.filter(|((a, b), _)| a != b).map(|(_, name)| name));
+    if !is_same_function(ours, gdb) {
+        found.push("name");
+    }
+    found.join(", ")
+}
+
+fn is_same_function(ours: &Frame, gdb: &Frame) -> bool {
+    let Some(theirs) = gdb.names.first() else {
+        return ours.names.is_empty();
+    };
+    let is_theirs = |name: &String| base(name) == base(theirs);
+    ours.names.iter().any(is_theirs)
+        || ours
+            .place
+            .as_ref()
+            .is_some_and(|(module, start)| debugger::names_of(module, *start).iter().any(is_theirs))
+}
+
+/// A function's own name: without its scope, parameters and generic arguments. Closures are
+/// numbered in some forms of a name only, and the shim that calls one by a virtual table is
+/// marked in some only.
+pub(crate) fn base(name: &str) -> String {
+    let name = name
+        .replace("{{vtable.shim}}", "")
+        .replace("{{closure}}", "{closure}");
+    let mut last = String::new();
+    let mut depth = 0;
+    for letter in name.chars() {
+        match letter {
+            '(' if depth == 0 && !last.is_empty() => break,
+            '<' | '(' | '{' if depth > 0 => depth += 1,
+            '<' | '(' => depth += 1,
+            '>' | ')' | '}' if depth > 0 => depth -= 1,
+            ':' | ' ' if depth == 0 => last.clear(),
+            _ if depth == 0 => last.push(letter),
+            _ => {}
+        }
+    }
+    let is_closure = last.starts_with("{closure");
+    if is_closure { "{closure}".into() } else { last }
+}
+
+/// Compares the addresses of a report with those that eu-stack prints.
+pub(crate) fn compare_addresses(ours: &Report, eu: &BTreeMap<u32, Vec<u64>>, title: &str) {
+    assert!(
+        ours.threads.keys().eq(eu.keys()),
+        "{title}: eu-stack's threads"
+    );
+    for (tid, stack) in &ours.threads {
+        let pcs: Vec<u64> = stack.frames.iter().map(|frame| frame.pc).collect();
+        assert_eq!(
+            pcs, eu[tid],
+            "{title}: thread {tid}, eu-stack's addresses are on the right"
+        );
+    }
+}
+
+fn assert_expected(report: &Report, expected: Expected<'_>, title: &str) {
+    let mut ends: Vec<&str> = Vec::new();
+    for stack in report.threads.values() {
+        if !stack.is_root {
+            ends.push(&stack.end);
+        }
+    }
+    ends.sort_unstable();
+    assert_eq!(ends, expected.ends, "{title}: ends that are no roots");
+    for functions in expected.stacks {
+        let found = report
+            .threads
+            .values()
+            .any(|stack| has_functions(stack, functions));
+        assert!(
+            found,
+            "{title}: no thread is in {functions:?}: {:#?}",
+            report.json
+        );
+    }
+}
+
+/// Whether a stack has these functions in this order, others between them or not.
+pub(crate) fn has_functions(stack: &Stack, functions: &[&str]) -> bool {
+    let mut frames = stack.frames.iter();
+    let mut is_found = |function: &&str| {
+        frames.any(|frame| frame.names.iter().any(|name| base(name) == *function))
+    };
+    functions.iter().all(|function| is_found(function))
+}
+
+#[test]
+fn names_without_scopes_and_arguments() {
+    for (name, expected) in [
+        ("pause", "pause"),
+        (
+            "work::Box<float>::wait(int, std::vector<double> const&) const",
+            "wait",
+        ),
+        (
+            "long work::descend<3>(work::Shape const&, double, long)",
+            "descend",
+        ),
+        ("work::descend<3>", "descend"),
+        ("work::Guard::~Guard()", "~Guard"),
+        (
+            "std::State<std::tuple<main()::<lambda()> > >::_M_run(void)",
+            "_M_run",
+        ),
+        ("<threads::Parks as core::ops::drop::Drop>::drop", "drop"),
+        ("threads::{impl#2}::drop", "drop"),
+        ("threads::main::{{closure}}", "{closure}"),
+        ("threads::main::{closure#0}", "{closure}"),
+        ("core::ops::FnOnce::call_once{{vtable.shim}}", "call_once"),
+        (
+            "core::ops::FnOnce::call_once<threads::main::{closure_env#5}, (&Barrier)>",
+            "call_once",
+        ),
+        ("parted.cold", "parted.cold"),
+    ] {
+        assert_eq!(base(name), expected, "{name}");
+    }
+}

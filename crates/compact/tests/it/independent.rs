@@ -1,0 +1,532 @@
+//! A second reader of the format, written from its description alone: the simplest that can be.
+//!
+//! It reads a whole file from front to back into a list of ranges, and knows nothing of
+//! `Compiled`. It is for files that are whole: on others it panics. Everything that the file
+//! says twice (indices, ranks) is checked on the way.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// A file, read.
+#[derive(Debug)]
+pub(crate) struct File {
+    pub(crate) machine: u16,
+    pub(crate) word: u8,
+    pub(crate) byte_order: u8,
+    pub(crate) key: Vec<u8>,
+    /// Ascending and disjoint; one per row of a piece.
+    pub(crate) ranges: Vec<Covered>,
+    /// The distinct rows, encoded.
+    pub(crate) rows: Vec<Vec<u8>>,
+    call_test: u8,
+    base: u64,
+    executable: Vec<Range<u64>>,
+    /// Granules of 16 bytes from `base` at which the slot changes.
+    steps: BTreeMap<u64, u16>,
+    /// The pages that the call-site part speaks for.
+    call_pages: Vec<bool>,
+    slots: Vec<u16>,
+}
+
+/// A range of addresses with its row and the facts of its entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Covered {
+    pub(crate) start: u64,
+    /// The last address: one past it may not be a number.
+    pub(crate) last: u64,
+    pub(crate) row: u16,
+    pub(crate) entry: Entry,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// 0 direct or 1 indirect, and the address.
+    pub(crate) personality: Option<(u8, u64)>,
+    pub(crate) lsda: Option<u64>,
+}
+
+/// Bytes that are read from the front.
+struct Bytes<'b>(&'b [u8]);
+
+impl Bytes<'_> {
+    /// A little-endian number of that many bytes.
+    fn number(&mut self, size: usize) -> u64 {
+        let (field, rest) = self.0.split_at(size);
+        self.0 = rest;
+        field
+            .iter()
+            .rev()
+            .fold(0, |value, byte| value << 8 | u64::from(*byte))
+    }
+
+    fn byte(&mut self) -> u8 {
+        self.number(1) as u8
+    }
+
+    fn half(&mut self) -> u16 {
+        self.number(2) as u16
+    }
+
+    fn word(&mut self) -> u32 {
+        self.number(4) as u32
+    }
+
+    fn row(&mut self) -> u16 {
+        match self.byte() {
+            255 => self.half(),
+            short => u16::from(short),
+        }
+    }
+}
+
+fn numbers(bytes: &[u8], size: usize) -> Vec<u64> {
+    assert_eq!(bytes.len() % size, 0, "an array of whole elements");
+    bytes
+        .chunks(size)
+        .map(|element| Bytes(element).number(size))
+        .collect()
+}
+
+const TAGS: [&[u8; 4]; 19] = [
+    b"KEY ", b"PAGE", b"STRT", b"PIEC", b"GAPS", b"SHAP", b"SUCC", b"ROWX", b"ROWS", b"CLAS",
+    b"PERS", b"LSDX", b"LSDA", b"ODDS", b"EXEC", b"CDIR", b"CBKT", b"CSTP", b"CSLT",
+];
+
+/// Reads a file.
+pub(crate) fn read(file: &[u8]) -> File {
+    let mut head = Bytes(file);
+    assert_eq!(&head.number(8).to_le_bytes(), b"unspool\0");
+    assert_eq!(head.half(), 1, "version");
+    let machine = head.half();
+    let (word, byte_order, call_test, widths) = (head.byte(), head.byte(), head.byte(), head.byte());
+    let (shape_width, row_width) = (usize::from(widths & 15), usize::from(widths >> 4));
+    let base = head.number(8);
+    assert_eq!(base % 65_536, 0);
+    let length = head.word() as usize;
+    assert_eq!(length, file.len(), "nothing follows");
+    let count = head.word();
+    assert!(count <= 64);
+    let mut sections: BTreeMap<[u8; 4], &[u8]> = BTreeMap::new();
+    for _ in 0..count {
+        let tag = head.word().to_le_bytes();
+        let (flags, offset, size) = (head.word(), head.word() as usize, head.word() as usize);
+        assert_eq!(flags, 1);
+        assert!(TAGS.contains(&&tag));
+        let content = &file[offset..offset + size];
+        assert!(sections.insert(tag, content).is_none(), "a tag once");
+    }
+    let section = |tag: &[u8; 4]| sections.get(tag).copied().unwrap_or_default();
+
+    // Distinct rows.
+    let mut rows = Vec::new();
+    let mut at = 0;
+    for end in numbers(section(b"ROWX"), row_width) {
+        rows.push(section(b"ROWS")[at..end as usize].to_vec());
+        at = end as usize;
+    }
+    assert_eq!(at, section(b"ROWS").len());
+
+    let pieces = pieces(&section, base, shape_width);
+    let entries = entries(&section, base, &pieces);
+    let mut ranges = Vec::new();
+    for (piece, entry) in pieces.iter().zip(entries) {
+        for (n, (start, row)) in piece.rows.iter().enumerate() {
+            let next = piece.rows.get(n + 1).map(|(start, _)| start - 1);
+            ranges.push(Covered {
+                start: *start,
+                last: next.unwrap_or(piece.last),
+                row: *row,
+                entry,
+            });
+        }
+    }
+
+    let bounds = numbers(section(b"EXEC"), 4);
+    let executable = bounds.chunks(2).map(|pair| pair[0]..pair[1]).collect();
+    let (steps, call_pages) = steps(&section);
+    let slots = numbers(section(b"CSLT"), 2);
+    File {
+        machine,
+        word,
+        byte_order,
+        key: section(b"KEY ").to_vec(),
+        ranges,
+        rows,
+        call_test,
+        base,
+        executable,
+        steps,
+        call_pages,
+        slots: slots.into_iter().map(|slot| slot as u16).collect(),
+    }
+}
+
+struct Piece {
+    class: u8,
+    start: u64,
+    last: u64,
+    /// First address and number of each row.
+    rows: Vec<(u64, u16)>,
+}
+
+fn pieces<'s>(section: &impl Fn(&[u8; 4]) -> &'s [u8], base: u64, width: usize) -> Vec<Piece> {
+    let firsts = numbers(section(b"PAGE"), 4);
+    let starts = numbers(section(b"STRT"), 2);
+    let successors = numbers(section(b"SUCC"), 2);
+    let mut gaps = Bytes(section(b"GAPS"));
+    let mut long_gaps = BTreeMap::new();
+    while !gaps.0.is_empty() {
+        long_gaps.insert(u64::from(gaps.word()), gaps.number(2));
+    }
+    assert_eq!(firsts.last().copied().unwrap_or(0), starts.len() as u64);
+
+    let mut records = Bytes(section(b"PIEC"));
+    let mut pieces: Vec<Piece> = Vec::new();
+    for (page, bounds) in firsts.windows(2).enumerate() {
+        let page_start = base + 65_536 * page as u64;
+        for n in bounds[0]..bounds[1] {
+            let start = starts[n as usize];
+            let next = if n + 1 < bounds[1] {
+                starts[n as usize + 1]
+            } else {
+                65_536
+            };
+            let gap = match records.number(1) {
+                255 => long_gaps.remove(&n).expect("a long gap"),
+                short => short,
+            };
+            let class = records.byte();
+            let shape = records.number(width) as usize;
+            assert!(start + gap < next, "a piece covers something");
+            let rows = shape_rows(&section(b"SHAP")[shape..], &successors);
+            let start = page_start + start;
+            let last = page_start + (next - gap - 1);
+            let rows: Vec<_> = rows
+                .into_iter()
+                .map(|(distance, row)| (start + distance, row))
+                .collect();
+            assert!(rows.iter().all(|(at, _)| *at <= last));
+            if let Some(before) = pieces.last() {
+                assert!(before.last < start, "pieces ascend");
+            }
+            pieces.push(Piece {
+                class,
+                start,
+                last,
+                rows,
+            });
+        }
+    }
+    assert!(records.0.is_empty() && long_gaps.is_empty());
+    pieces
+}
+
+/// The rows of a shape: distance from the start, and number.
+fn shape_rows(shape: &[u8], successors: &[u64]) -> Vec<(u64, u16)> {
+    let mut shape = Bytes(shape);
+    let count = shape.byte();
+    assert!((1..=32).contains(&count));
+    let mut rows = vec![(0, shape.row())];
+    for _ in 1..count {
+        let (at, before) = rows[rows.len() - 1];
+        let byte = shape.byte();
+        let distance = match byte & 63 {
+            62 => 62 + u64::from(shape.byte()) + 1,
+            63 => u64::from(shape.half()),
+            short => u64::from(short) + 1,
+        };
+        assert!(distance > 0, "rows ascend");
+        let row = match byte >> 6 {
+            3 => shape.row(),
+            rank => successors[3 * usize::from(before) + usize::from(rank)] as u16,
+        };
+        rows.push((at + distance, row));
+    }
+    rows
+}
+
+fn entries<'s>(section: &impl Fn(&[u8; 4]) -> &'s [u8], base: u64, pieces: &[Piece]) -> Vec<Entry> {
+    let classes = numbers(section(b"CLAS"), 2);
+    let mut rest = Bytes(section(b"PERS"));
+    let mut personalities = Vec::new();
+    while !rest.0.is_empty() {
+        personalities.push((rest.byte(), rest.number(8)));
+    }
+    let personality = |index: u16| match index {
+        65_535 => None,
+        index => Some(personalities[usize::from(index)]),
+    };
+    let ranks = numbers(section(b"LSDX"), 4);
+    let mut lsdas = Bytes(section(b"LSDA"));
+    let lsda_base = if lsdas.0.is_empty() { 0 } else { lsdas.number(8) };
+    let mut lsdas_read = 0;
+
+    // For each piece that is in a record of `ODDS`, what the record says.
+    let mut odd: BTreeMap<usize, Entry> = BTreeMap::new();
+    let mut odds = Bytes(section(b"ODDS"));
+    while !odds.0.is_empty() {
+        let (first, count) = (odds.word() as usize, odds.word() as usize);
+        let (start, end) = (base + odds.number(4), base + odds.number(4));
+        let lsda = odds.number(8);
+        let personality = personality(odds.half());
+        let lsda = (odds.half() & 1 != 0).then_some(lsda);
+        let entry = Entry {
+            start,
+            end,
+            personality,
+            lsda,
+        };
+        for piece in first..first + count {
+            assert!(odd.insert(piece, entry).is_none());
+        }
+    }
+
+    let mut entries = Vec::new();
+    for (n, piece) in pieces.iter().enumerate() {
+        if n % 64 == 0 {
+            assert_eq!(ranks[n / 64], lsdas_read, "the rank of block {}", n / 64);
+        }
+        if piece.class == 255 {
+            entries.push(odd.remove(&n).expect("an odd piece has its facts"));
+            continue;
+        }
+        let class = usize::from(piece.class);
+        let has_lsda = classes[2 * class + 1] & 1 != 0;
+        entries.push(Entry {
+            start: piece.start,
+            end: piece.last + 1,
+            personality: personality(classes[2 * class] as u16),
+            lsda: has_lsda.then(|| lsda_base + lsdas.number(4)),
+        });
+        lsdas_read += u64::from(has_lsda);
+    }
+    assert!(odd.is_empty() && lsdas.0.is_empty());
+    assert_eq!(ranks.len(), pieces.len().div_ceil(64));
+    entries
+}
+
+/// All steps by granule, and for each page whether the part speaks for it.
+fn steps<'s>(section: &impl Fn(&[u8; 4]) -> &'s [u8]) -> (BTreeMap<u64, u16>, Vec<bool>) {
+    let directory = numbers(section(b"CDIR"), 4);
+    let buckets = numbers(section(b"CBKT"), 2);
+    let words = numbers(section(b"CSTP"), 2);
+    let mut steps = BTreeMap::new();
+    let mut speaks = Vec::new();
+    let mut next = 0;
+    for (page, pair) in directory.chunks(2).enumerate() {
+        let (first, block) = (pair[0], pair[1] as usize);
+        speaks.push(first != 0xffff_ffff);
+        if first == 0xffff_ffff {
+            continue;
+        }
+        assert_eq!(first, next, "steps stand in the order of the pages");
+        let mut low = 0;
+        for (bucket, high) in buckets[32 * block..32 * block + 32].iter().enumerate() {
+            for word in &words[(first + low) as usize..(first + high) as usize] {
+                let granule = 4096 * page as u64 + 128 * bucket as u64 + (word >> 9);
+                let greatest = steps.last_key_value().map(|(granule, _)| *granule);
+                assert!(greatest < Some(granule), "steps ascend");
+                steps.insert(granule, (word & 511) as u16);
+            }
+            low = *high;
+        }
+        next = first + low;
+    }
+    assert_eq!(next, words.len() as u64);
+    (steps, speaks)
+}
+
+impl File {
+    /// Adjacent ranges that say the same are one.
+    pub(crate) fn merged(&self) -> Vec<Covered> {
+        let mut merged: Vec<Covered> = Vec::new();
+        for range in &self.ranges {
+            match merged.last_mut() {
+                Some(before)
+                    if before.last + 1 == range.start
+                        && before.row == range.row
+                        && before.entry == range.entry =>
+                {
+                    before.last = range.last;
+                }
+                _ => merged.push(range.clone()),
+            }
+        }
+        merged
+    }
+
+    /// The range that covers an address.
+    pub(crate) fn at(&self, pc: u64) -> Option<&Covered> {
+        let after = self.ranges.partition_point(|range| range.start <= pc);
+        let range = &self.ranges[after.checked_sub(1)?];
+        (pc <= range.last).then_some(range)
+    }
+
+    /// The row at the call before a return address; `None` says: ask the full table.
+    pub(crate) fn call_site(&self, address: u64, before: &[u8]) -> Option<u16> {
+        if !self.follows_call(address, before) {
+            return None;
+        }
+        let key = address.wrapping_sub(1).wrapping_sub(self.base);
+        let page = usize::try_from(key / 65_536).unwrap();
+        if self.call_pages.get(page) != Some(&true) {
+            return None;
+        }
+        let (_, slot) = self.steps.range(..=key / 16).next_back()?;
+        if *slot == 511 {
+            return None;
+        }
+        self.slots.get(usize::from(*slot)).copied()
+    }
+
+    /// The call test.
+    pub(crate) fn follows_call(&self, address: u64, before: &[u8]) -> bool {
+        match self.call_test {
+            0 => false,
+            1 => self.follows_call_x86(address, before),
+            2 => {
+                let Some(word) = before.last_chunk::<4>() else {
+                    return false;
+                };
+                let word = u32::from_le_bytes(*word);
+                address % 4 == 0 && (word >> 26 == 0x25 || word & 0xfeff_f000 == 0xd63f_0000)
+            }
+            other => panic!("call test {other}"),
+        }
+    }
+
+    fn follows_call_x86(&self, address: u64, before: &[u8]) -> bool {
+        if let Some([0xe8, distance @ ..]) = before.last_chunk::<5>() {
+            let distance = i64::from(i32::from_le_bytes(*distance));
+            let target = address.wrapping_add_signed(distance).wrapping_sub(self.base);
+            if self.executable.iter().any(|range| range.contains(&target)) {
+                return true;
+            }
+        }
+        // FF /2 of some length that ends here.
+        (2..=7).any(|length| {
+            let Some(from) = before.len().checked_sub(length) else {
+                return false;
+            };
+            before[from] == 0xff && indirect_call_length(&before[from + 1..]) == Some(length)
+        })
+    }
+}
+
+/// The length of `FF` followed by these bytes if it is an `FF /2`, by the tables of the Intel
+/// manual (volume 2, 2.1.5, 32- and 64-bit addressing).
+fn indirect_call_length(rest: &[u8]) -> Option<usize> {
+    let mod_rm = rest[0];
+    let (mode, reg, rm) = (mod_rm >> 6, mod_rm >> 3 & 7, mod_rm & 7);
+    if reg != 2 {
+        return None;
+    }
+    let sib = if mode != 3 && rm == 4 { rest.get(1).copied()? } else { 0 };
+    let has_sib = usize::from(mode != 3 && rm == 4);
+    let displacement = match mode {
+        0 if rm == 5 || (rm == 4 && sib & 7 == 5) => 4,
+        1 => 1,
+        2 => 4,
+        _ => 0,
+    };
+    Some(2 + has_sib + displacement)
+}
+
+/// What the encoding of a row says.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct PlainRow {
+    pub(crate) return_address: u64,
+    pub(crate) signal: bool,
+    /// 0 plain, 1 signed, 2 signed with pc.
+    pub(crate) ra_state: u8,
+    pub(crate) args_size: u64,
+    pub(crate) cfa: Cfa,
+    pub(crate) rules: Vec<(u64, Rule)>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Cfa {
+    Nothing,
+    Offset(u64, i64),
+    Expression(Vec<u8>),
+}
+
+/// A rule by the number of its kind.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Rule {
+    Plain(u8),
+    Number(u8, i64),
+    Register(u64),
+    Expression(u8, Vec<u8>),
+}
+
+/// Reads the encoding of a row.
+pub(crate) fn read_row(encoded: &[u8]) -> PlainRow {
+    let mut rest = Bytes(encoded);
+    let flags = rest.byte();
+    assert_eq!(flags >> 6, 0);
+    let return_address = unsigned(&mut rest);
+    let args_size = if flags & 8 != 0 { unsigned(&mut rest) } else { 0 };
+    let cfa = match flags >> 4 & 3 {
+        0 => Cfa::Nothing,
+        1 => Cfa::Offset(unsigned(&mut rest), signed(&mut rest)),
+        2 => Cfa::Expression(block(&mut rest)),
+        kind => panic!("CFA kind {kind}"),
+    };
+    let mut rules: Vec<(u64, Rule)> = Vec::new();
+    while !rest.0.is_empty() {
+        let head = rest.byte();
+        let register = match head & 31 {
+            31 => unsigned(&mut rest),
+            short => u64::from(short),
+        };
+        let rule = match head >> 5 {
+            kind @ 0..=1 => Rule::Plain(kind),
+            kind @ 2..=3 => Rule::Number(kind, signed(&mut rest)),
+            4 => Rule::Register(unsigned(&mut rest)),
+            kind @ 5..=6 => Rule::Expression(kind, block(&mut rest)),
+            kind => panic!("rule kind {kind}"),
+        };
+        assert!(rules.last().is_none_or(|(before, _)| *before < register));
+        rules.push((register, rule));
+    }
+    PlainRow {
+        return_address,
+        signal: flags & 1 != 0,
+        ra_state: flags >> 1 & 3,
+        args_size,
+        cfa,
+        rules,
+    }
+}
+
+fn block(rest: &mut Bytes<'_>) -> Vec<u8> {
+    let length = unsigned(rest) as usize;
+    let (block, tail) = rest.0.split_at(length);
+    rest.0 = tail;
+    block.to_vec()
+}
+
+fn leb128(rest: &mut Bytes<'_>) -> (u128, u32) {
+    let (mut value, mut bits) = (0, 0);
+    loop {
+        let byte = rest.byte();
+        value |= u128::from(byte & 0x7f) << bits;
+        bits += 7;
+        if byte & 0x80 == 0 {
+            return (value, bits);
+        }
+    }
+}
+
+fn unsigned(rest: &mut Bytes<'_>) -> u64 {
+    u64::try_from(leb128(rest).0).unwrap()
+}
+
+fn signed(rest: &mut Bytes<'_>) -> i64 {
+    let (value, bits) = leb128(rest);
+    let unused = 128 - bits;
+    i64::try_from((value << unused) as i128 >> unused).unwrap()
+}
