@@ -19,7 +19,6 @@ pub struct Needed {
 pub const NEEDED: &[Needed] = &[
     needed("/usr/bin/readelf", "binutils"),
     needed("/usr/bin/as", "binutils"),
-    needed("/usr/bin/ld", "binutils"),
     needed("/usr/bin/gdb", "gdb"),
     needed("/lib64/ld-linux-x86-64.so.2", "libc6"),
     needed("/lib/x86_64-linux-gnu/libc.so.6", "libc6"),

@@ -1,46 +1,26 @@
 //! `unspool stats`.
 
 use std::io::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use unspool_compact::Part;
-
 use unspool_unwind::tables;
 
+use self::figures::{Counts, Distribution, Figures};
 use super::compile::as_f64;
 use crate::args::{Format, StatsArgs};
 use crate::output::{self, Failure};
 
-/// One file's figures.
-struct Figures {
-    file: String,
-    fdes: usize,
-    rows: usize,
-    distinct_rows: usize,
-    source_bytes: u64,
-    parts: [(Part, usize); 4],
-    bad_entries: usize,
-}
+mod figures;
 
 pub(crate) fn run(args: &StatsArgs) -> anyhow::Result<ExitCode> {
     let mut all = Vec::new();
     let mut status = 0;
     for path in &args.files {
-        match super::open(path).and_then(|file| Ok(tables::compile(&file, tables::From::Auto)?)) {
-            Ok(made) => {
-                let source: u64 = made.reading.origins.iter().map(|origin| origin.size).sum();
-                let part = |part| (part, made.encoded.part(part));
-                all.push(Figures {
-                    file: path.display().to_string(),
-                    fdes: made.reading.table.fdes().len(),
-                    rows: made.reading.table.row_count(),
-                    distinct_rows: made.reading.table.distinct_rows(),
-                    source_bytes: source + made.reading.hdr_size,
-                    parts: [Part::Header, Part::Rows, Part::Entries, Part::Calls].map(part),
-                    bad_entries: made.reading.problems.len(),
-                });
-            }
+        match one(path) {
+            Ok(figures) => all.push(figures),
             Err(error) if args.files.len() == 1 => return Err(error),
             Err(error) => {
                 output::error(&format_args!("{error:#}"));
@@ -51,53 +31,129 @@ pub(crate) fn run(args: &StatsArgs) -> anyhow::Result<ExitCode> {
     if all.iter().any(|figures| figures.bad_entries > 0) {
         status = status.max(Failure::FINDINGS);
     }
-    print(&all, args.format)?;
+    match args.format {
+        Format::Text => print_text(&all)?,
+        Format::Json => print_json(&all)?,
+    }
     Ok(ExitCode::from(status))
 }
 
-fn print(all: &[Figures], format: Format) -> anyhow::Result<()> {
-    if format == Format::Json {
-        let files: Vec<Value> = all.iter().map(as_json).collect();
-        return Ok(output::document("stats", json!({ "files": files }))?);
-    }
+fn one(path: &Path) -> anyhow::Result<Figures> {
+    let file = super::open(path)?;
+    let made = tables::compile(&file, tables::From::Auto)?;
+    super::report_problems(&file, &made.reading);
+    Figures::of(&file, &made)
+}
+
+fn total(all: &[Figures]) -> Option<Figures> {
+    let mut all = all.iter();
+    let mut total = all.next()?.clone();
+    total.file = "total".into();
+    all.for_each(|figures| total.add(figures));
+    Some(total)
+}
+
+fn print_text(all: &[Figures]) -> std::io::Result<()> {
     let mut out = output::results();
-    writeln!(
-        out,
-        "{:>8} {:>9} {:>8} {:>11} {:>11} {:>6} {:>6} {:>6} {:>6}  file",
-        "FDEs", "rows", "distinct", "source B", "table B", "whole", "rows", "entry", "calls",
-    )?;
-    for f in all {
-        let total: usize = f.parts.iter().map(|(_, bytes)| bytes).sum();
-        let share = |bytes: usize| as_f64(bytes as u64) / as_f64(f.source_bytes.max(1));
-        let [_, (_, rows), (_, entries), (_, calls)] = f.parts;
+    let sum = if all.len() > 1 { total(all) } else { None };
+    for f in all.iter().chain(&sum) {
+        writeln!(out, "{}", f.file)?;
+        let rows_each = as_f64(f.rows) / as_f64(f.fdes.max(1));
         writeln!(
             out,
-            "{:>8} {:>9} {:>8} {:>11} {:>11} {:>6.3} {:>6.3} {:>6.3} {:>6.3}  {}",
-            f.fdes,
-            f.rows,
-            f.distinct_rows,
-            f.source_bytes,
-            total,
-            share(total),
-            share(rows),
-            share(entries),
-            share(calls),
-            f.file,
+            "  entries        {:>10}   {} CIEs, {} empty",
+            f.fdes, f.cies, f.empty_fdes
+        )?;
+        writeln!(
+            out,
+            "  code bytes     {:>10}   an entry: {}",
+            f.entry_sizes.sum, f.entry_sizes
+        )?;
+        writeln!(
+            out,
+            "  rows           {:>10}   an entry: {rows_each:.1} on average, {}",
+            f.rows, f.rows_per_entry
+        )?;
+        writeln!(out, "  distinct rows  {:>10}", f.distinct_rows)?;
+        writeln!(out, "  bad entries    {:>10}", f.bad_entries)?;
+        let source = f.source_bytes();
+        writeln!(
+            out,
+            "  bytes          {:>10}   of the source   of .text+.rodata",
+            ""
+        )?;
+        let line = |name: &str, bytes: u64| {
+            let share = |of: u64| 100.0 * as_f64(bytes) / as_f64(of.max(1));
+            format!(
+                "    {name:<13}{bytes:>10}   {:>11.1} %   {:>14.1} %",
+                share(source),
+                share(f.program_bytes)
+            )
+        };
+        writeln!(out, "{}", line("source", source))?;
+        writeln!(out, "{}", line("compiled", f.table_bytes()))?;
+        for (part, bytes) in f.parts {
+            writeln!(out, "{}", line(part_name(part), bytes))?;
+        }
+        writeln!(
+            out,
+            "  instructions   {:>10}   {}",
+            f.instructions.sum(),
+            f.instructions
+        )?;
+        writeln!(out, "  rules          {:>10}   {}", f.rules.sum(), f.rules)?;
+        writeln!(
+            out,
+            "  CFA rules      {:>10}   {}",
+            f.cfa_rules.sum(),
+            f.cfa_rules
         )?;
     }
-    out.flush()?;
-    Ok(())
+    out.flush()
+}
+
+fn part_name(part: Part) -> &'static str {
+    match part {
+        Part::Header => "  header",
+        Part::Rows => "  rows",
+        Part::Entries => "  entries",
+        Part::Calls => "  call sites",
+    }
+}
+
+fn print_json(all: &[Figures]) -> std::io::Result<()> {
+    let files: Vec<Value> = all.iter().map(as_json).collect();
+    let total = total(all).map(|total| as_json(&total));
+    output::document("stats", json!({ "files": files, "total": total }))
 }
 
 fn as_json(f: &Figures) -> Value {
+    let counts = |counts: &Counts| -> Value {
+        counts
+            .iter()
+            .map(|(name, count)| (name.to_owned(), json!(count)))
+            .collect()
+    };
+    let distribution = |d: &Distribution| {
+        json!({ "sum": d.sum, "p50": d.quantile(50), "p90": d.quantile(90),
+                "p99": d.quantile(99), "max": d.quantile(100) })
+    };
     let [(_, header), (_, rows), (_, entries), (_, calls)] = f.parts;
     json!({
         "file": f.file,
+        "cies": f.cies,
         "fdes": f.fdes,
+        "empty_fdes": f.empty_fdes,
+        "bad_entries": f.bad_entries,
         "rows": f.rows,
         "distinct_rows": f.distinct_rows,
-        "source_bytes": f.source_bytes,
-        "table_bytes": { "header": header, "rows": rows, "entries": entries, "calls": calls },
-        "bad_entries": f.bad_entries,
+        "entry_code_bytes": distribution(&f.entry_sizes),
+        "rows_per_entry": distribution(&f.rows_per_entry),
+        "program_bytes": f.program_bytes,
+        "source_bytes": f.source_bytes(),
+        "table_bytes": { "header": header, "rows": rows, "entries": entries, "call_sites": calls },
+        "instructions": counts(&f.instructions),
+        "rules": counts(&f.rules),
+        "cfa_rules": counts(&f.cfa_rules),
     })
 }

@@ -80,7 +80,8 @@ fn parse_frame(line: &str) -> Frame {
             .then(|| name.to_owned())
             .into_iter()
             .collect(),
-        place: None,
+        module: None,
+        symbol_start: None,
         is_trampoline,
     }
 }

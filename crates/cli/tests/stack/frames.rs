@@ -1,8 +1,8 @@
 //! Programs of all kinds, live and as core files.
 
 use crate::build::{Program, compile};
-use crate::compare::{ALL, Expected, check, check_running};
-use crate::run::Running;
+use crate::compare::{ALL, Expected, check, check_live};
+use crate::run::{Running, await_blocked, send_signal};
 
 #[test]
 fn cpp_threads() {
@@ -18,8 +18,8 @@ fn cpp_threads() {
         ],
         &["lock_held", "start_thread"],
         &["catcher", "start_thread"],
-        &["pause", "~Guard", "thrower", "_M_run"],
-        &["pause", "on_terminate", "__cxa_throw", "nobody_catches"],
+        &["~Guard", "thrower", "_M_run"],
+        &["on_terminate", "__cxa_throw", "nobody_catches"],
         &["_M_futex_wait_until", "_M_run"],
     ];
     let expected = Expected {
@@ -42,7 +42,7 @@ fn cpp_threads() {
 #[test]
 fn signal_handlers() {
     let stacks: [&[&str]; 5] = [
-        &["pause", "on_signal", "interrupted_in_call", "start_thread"],
+        &["on_signal", "interrupted_in_call", "start_thread"],
         &[
             "pause",
             "on_signal",
@@ -64,11 +64,147 @@ fn signal_handlers() {
             "faults",
             "at_first_instruction",
         ],
-        &["pause", "on_signal", "null_call", "start_thread"],
+        &["on_signal", "null_call", "start_thread"],
     ];
     let expected = Expected {
         stacks: &stacks,
         ..Expected::default()
     };
     check(&Program::build("signals.c", &["-O2"]), &[], &ALL, expected);
+}
+
+#[test]
+fn rust_threads() {
+    let stacks: [&[&str]; 6] = [
+        &["join", "main", "_start"],
+        &["wait", "descend", "descend", "call_once", "thread_start", "start_thread"],
+        &["wait", "descend", "descend", "call_once", "start_thread"],
+        &["park", "through_closures", "start_thread"],
+        &["sleep", "drop", "panics", "start_thread"],
+        &["park", "rust_panic_with_hook", "start_thread"],
+    ];
+    let expected = Expected {
+        stacks: &stacks,
+        ..Expected::default()
+    };
+    for options in [&["-O"], &["-Copt-level=0"], &["-Csymbol-mangling-version=v0"]] {
+        check(&Program::build("threads.rs", options), &[], &ALL, expected);
+    }
+}
+
+#[test]
+fn blocked_in_system_calls() {
+    let expected = Expected {
+        stacks: &[
+            &["read", "block", "keeps", "keeps", "keeps", "keeps", "keeps", "keeps", "run"],
+            &["epoll_wait", "block", "keeps", "run", "start_thread"],
+            &["main", "_start"],
+        ],
+        ..Expected::default()
+    };
+    for options in [
+        &["-O2"] as &[&str],
+        &["-O2", "-no-pie"],
+        &["-O1", "-static"],
+        &["-O2", "-static-pie"],
+    ] {
+        check(&Program::build("blocked.c", options), &[], &ALL, expected);
+    }
+}
+
+/// No symbols, so no names to expect.
+#[test]
+fn stripped() {
+    let program = Program::build("blocked.c", &["-O2", "-s"]);
+    check(&program, &[], &ALL, Expected::default());
+    let program = Program::build("threads.cc", &["-O2", "-s", "-static-pie"]);
+    check(&program, &[], &ALL, Expected::default());
+}
+
+#[test]
+fn below_library_code() {
+    let program = Program::build("places.c", &["-O2", "-rdynamic"]);
+    let library = compile(&program.directory, "constructor.c", &["-O2", "-shared", "-fPIC"]);
+    let expected = Expected {
+        stacks: &[
+            &["compare", "in_qsort", "start_thread"],
+            &["construct", "_dl_init", "dlopen", "in_constructor"],
+            &["coroutine"],
+            &["on_signal", "coroutine"],
+            &["destroy", "start_thread"],
+            &["at_exit", "exit", "_start"],
+        ],
+        // glibc's `__start_context` has an entry, which does not say where to go on.
+        ends: &["hole", "hole"],
+    };
+    check(&program, &[library.to_str().unwrap()], &ALL, expected);
+}
+
+#[test]
+fn after_fork_and_exec() {
+    let program = Program::build("family.c", &["-O2"]);
+    let mut running = Running::start(&program, &[]);
+    let mut ids = Vec::new();
+    // Each of the three writes a line, in any order.
+    for _ in 0..3 {
+        let line = running.line();
+        if line != "ready" {
+            ids = line.split(' ').map(|id| id.parse().unwrap()).collect();
+        }
+    }
+    let core = |name: &str| program.directory.path().join(name);
+    for (pid, functions) in [
+        (ids[0], &["after_exec", "main", "_start"]),
+        (ids[1], &["after_fork", "after_fork", "main"]),
+    ] {
+        await_blocked(pid);
+        let expected = Expected {
+            stacks: &[functions],
+            ..Expected::default()
+        };
+        check_live(&program, pid, &core("child.core"), expected);
+        send_signal(pid, "KILL");
+    }
+    let expected = Expected {
+        stacks: &[&["main", "_start"]],
+        ..Expected::default()
+    };
+    check_live(&program, running.pid(), &core("parent.core"), expected);
+}
+
+#[test]
+fn deep_recursion() {
+    let program = Program::build("recursion.c", &["-O2"]);
+    let expected = Expected {
+        stacks: &[&["small", "variable", "large", "small", "main", "_start"]],
+        ..Expected::default()
+    };
+    check(&program, &["200"], &ALL, expected);
+    check(&program, &["5000"], &ALL, expected);
+}
+
+#[test]
+fn realigned_stacks() {
+    let functions = ["innermost", "aligned", "aligned_and_variable", "variadic", "main"];
+    let expected = Expected {
+        stacks: &[&functions],
+        ..Expected::default()
+    };
+    for options in [
+        &["-O2"] as &[&str],
+        &["-O0"],
+        &["-O2", "-mstackrealign", "-mpreferred-stack-boundary=6"],
+    ] {
+        check(&Program::build("realigned.c", options), &[], &ALL, expected);
+    }
+}
+
+#[test]
+fn parts_that_are_cold() {
+    let program = Program::build("cold.c", &["-O2", "-freorder-blocks-and-partition"]);
+    let expected = Expected {
+        stacks: &[&["rare", "parted", "main"], &["rare", "parted.cold", "main"]],
+        ..Expected::default()
+    };
+    check(&program, &[], &ALL, expected);
 }

@@ -123,16 +123,14 @@ fn parse_frame(frame: &Value) -> Frame {
         cfa: address(&frame["cfa"]),
         registers,
         names: names.into_iter().flatten().map(str::to_owned).collect(),
-        place: place(frame),
+        module: frame["module"].as_str().map(str::to_owned),
+        symbol_start: symbol_start(frame),
         is_trampoline: false,
     }
 }
 
-/// The module and the address in it where the frame's symbol begins.
-fn place(frame: &Value) -> Option<(String, u64)> {
-    let module = frame["module"].as_str()?.to_owned();
-    let start = address(&frame["module_address"])?.checked_sub(frame["symbol_offset"].as_u64()?)?;
-    Some((module, start))
+fn symbol_start(frame: &Value) -> Option<u64> {
+    address(&frame["module_address"])?.checked_sub(frame["symbol_offset"].as_u64()?)
 }
 
 fn address(value: &Value) -> Option<u64> {

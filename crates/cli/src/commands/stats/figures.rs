@@ -1,0 +1,289 @@
+//! What is counted.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use unspool_cfi::instruction::Instruction;
+use unspool_cfi::{Cie, Entry, FdeEntry, Instructions, Section};
+use unspool_compact::Part;
+use unspool_ir::{CfaRule, RegisterRule, Table};
+use unspool_module::ElfFile;
+use unspool_unwind::tables::{self, Made};
+
+use crate::commands::compile::as_f64;
+
+/// One file's figures, or the sum of several.
+#[derive(Debug, Clone)]
+pub(super) struct Figures {
+    pub(super) file: String,
+    pub(super) cies: u64,
+    pub(super) fdes: u64,
+    pub(super) empty_fdes: u64,
+    pub(super) bad_entries: u64,
+    pub(super) rows: u64,
+    pub(super) distinct_rows: u64,
+    pub(super) entry_sizes: Distribution,
+    pub(super) rows_per_entry: Distribution,
+    /// Bytes of `.text` and `.rodata`.
+    pub(super) program_bytes: u64,
+    pub(super) section_bytes: u64,
+    pub(super) hdr_bytes: u64,
+    pub(super) parts: [(Part, u64); 4],
+    pub(super) instructions: Counts,
+    pub(super) rules: Counts,
+    pub(super) cfa_rules: Counts,
+}
+
+impl Figures {
+    pub(super) fn of(file: &ElfFile, made: &Made) -> anyhow::Result<Self> {
+        let reading = &made.reading;
+        let table = &reading.table;
+        let program = |name: &str| {
+            let found = file.sections().find(|section| section.name == name);
+            found.map_or(0, |section| section.size)
+        };
+        let part = |part| (part, made.encoded.part(part) as u64);
+        let mut figures = Figures {
+            file: file.path().display().to_string(),
+            cies: reading.summary.cies.into(),
+            fdes: reading.summary.fdes.into(),
+            empty_fdes: reading.summary.empty_fdes.into(),
+            bad_entries: reading.problems.len() as u64,
+            rows: table.row_count() as u64,
+            distinct_rows: table.distinct_rows() as u64,
+            entry_sizes: table
+                .fdes()
+                .iter()
+                .map(|fde| fde.end.0 - fde.start.0)
+                .collect(),
+            rows_per_entry: table
+                .fdes()
+                .iter()
+                .map(|fde| table.rows(fde).len() as u64)
+                .collect(),
+            program_bytes: program(".text") + program(".rodata"),
+            section_bytes: reading.origins.iter().map(|origin| origin.size).sum(),
+            hdr_bytes: reading.hdr_size,
+            parts: [Part::Header, Part::Rows, Part::Entries, Part::Calls].map(part),
+            instructions: Counts::default(),
+            rules: Counts::default(),
+            cfa_rules: Counts::default(),
+        };
+        figures.count_rules(table);
+        for (section, _) in tables::sections(file, tables::From::Auto)? {
+            figures.count_instructions(&section);
+        }
+        Ok(figures)
+    }
+
+    /// Bytes of the sections that the table was read from, with their search table.
+    pub(super) fn source_bytes(&self) -> u64 {
+        self.section_bytes + self.hdr_bytes
+    }
+
+    /// Bytes of the compiled table.
+    pub(super) fn table_bytes(&self) -> u64 {
+        self.parts.iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    fn count_rules(&mut self, table: &Table) {
+        let mut times = vec![0_u64; table.distinct_rows()];
+        let rows = table.fdes().iter().flat_map(|fde| table.rows(fde));
+        for start in rows {
+            if let Some(times) = times.get_mut(start.row.0 as usize) {
+                *times += 1;
+            }
+        }
+        for (id, times) in (0..).zip(times) {
+            let Some(row) = table.row(unspool_ir::RowId(id)) else {
+                continue;
+            };
+            self.cfa_rules.add(cfa_kind(&row.cfa), times);
+            for (_, rule) in row.rules() {
+                self.rules.add(rule_kind(&rule), times);
+            }
+        }
+    }
+
+    fn count_instructions(&mut self, section: &Section<'_>) {
+        for (_, entry) in section.entries() {
+            let Ok(entry) = entry else { continue };
+            // Entries that cannot be read are counted as bad elsewhere.
+            let Some((cie, offset, len)) = instructions_of(section, entry) else {
+                continue;
+            };
+            for instruction in Instructions::new(section, &cie, offset, len).flatten() {
+                self.instructions.add(instruction_kind(&instruction.1), 1);
+            }
+        }
+    }
+
+    /// Adds another file's figures.
+    pub(super) fn add(&mut self, other: &Figures) {
+        self.cies += other.cies;
+        self.fdes += other.fdes;
+        self.empty_fdes += other.empty_fdes;
+        self.bad_entries += other.bad_entries;
+        self.rows += other.rows;
+        self.distinct_rows += other.distinct_rows;
+        self.entry_sizes.merge(&other.entry_sizes);
+        self.rows_per_entry.merge(&other.rows_per_entry);
+        self.program_bytes += other.program_bytes;
+        self.section_bytes += other.section_bytes;
+        self.hdr_bytes += other.hdr_bytes;
+        for ((_, bytes), (_, more)) in self.parts.iter_mut().zip(other.parts) {
+            *bytes += more;
+        }
+        self.instructions.merge(&other.instructions);
+        self.rules.merge(&other.rules);
+        self.cfa_rules.merge(&other.cfa_rules);
+    }
+}
+
+/// The CIE that governs an entry's instructions, and where they are.
+fn instructions_of<'a>(section: &Section<'a>, entry: Entry<'a>) -> Option<(Cie<'a>, u64, usize)> {
+    match entry.cie {
+        None => {
+            let cie = Cie::parse(section, entry).ok()?;
+            let place = (cie.instructions_offset, cie.instructions.len());
+            Some((cie, place.0, place.1))
+        }
+        Some(offset) => {
+            let cie = Cie::at(section, offset).ok()?;
+            let fde = FdeEntry::parse(section, &cie, entry).ok()?;
+            Some((cie, fde.instructions_offset, fde.instructions.len()))
+        }
+    }
+}
+
+fn cfa_kind(rule: &CfaRule<'_>) -> &'static str {
+    match rule {
+        CfaRule::Undefined => "undefined",
+        CfaRule::RegisterOffset { .. } => "register+offset",
+        CfaRule::Expression(_) => "expression",
+    }
+}
+
+fn rule_kind(rule: &RegisterRule<'_>) -> &'static str {
+    match rule {
+        RegisterRule::Undefined => "undefined",
+        RegisterRule::SameValue => "same_value",
+        RegisterRule::Offset(_) => "offset",
+        RegisterRule::ValOffset(_) => "val_offset",
+        RegisterRule::Register(_) => "register",
+        RegisterRule::Expression(_) => "expression",
+        RegisterRule::ValExpression(_) => "val_expression",
+    }
+}
+
+fn instruction_kind(instruction: &Instruction<'_>) -> &'static str {
+    match instruction {
+        Instruction::SetLoc(_) => "set_loc",
+        Instruction::AdvanceLoc(_) => "advance_loc",
+        Instruction::DefCfa(..) => "def_cfa",
+        Instruction::DefCfaRegister(_) => "def_cfa_register",
+        Instruction::DefCfaOffset(_) => "def_cfa_offset",
+        Instruction::DefCfaExpression(_) => "def_cfa_expression",
+        Instruction::Undefined(_) => "undefined",
+        Instruction::SameValue(_) => "same_value",
+        Instruction::Offset(..) => "offset",
+        Instruction::ValOffset(..) => "val_offset",
+        Instruction::Register(..) => "register",
+        Instruction::Expression(..) => "expression",
+        Instruction::ValExpression(..) => "val_expression",
+        Instruction::Restore(_) => "restore",
+        Instruction::RememberState => "remember_state",
+        Instruction::RestoreState => "restore_state",
+        Instruction::ArgsSize(_) => "GNU_args_size",
+        Instruction::NegateRaState => "AARCH64_negate_ra_state",
+        Instruction::NegateRaStateWithPc => "AARCH64_negate_ra_state_with_pc",
+        Instruction::Nop => "nop",
+    }
+}
+
+/// How often each kind of thing occurs.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Counts(BTreeMap<&'static str, u64>);
+
+impl Counts {
+    fn add(&mut self, kind: &'static str, times: u64) {
+        if times > 0 {
+            *self.0.entry(kind).or_default() += times;
+        }
+    }
+
+    fn merge(&mut self, other: &Counts) {
+        other
+            .0
+            .iter()
+            .for_each(|(kind, times)| self.add(kind, *times));
+    }
+
+    pub(super) fn sum(&self) -> u64 {
+        self.0.values().sum()
+    }
+
+    /// Kinds and counts, the most frequent first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let mut all: Vec<_> = self.0.iter().map(|(kind, count)| (*kind, *count)).collect();
+        all.sort_by_key(|(kind, count)| (std::cmp::Reverse(*count), *kind));
+        all.into_iter()
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sum = as_f64(self.sum().max(1));
+        for (n, (kind, count)) in self.iter().enumerate() {
+            let comma = if n == 0 { "" } else { ", " };
+            write!(f, "{comma}{kind} {:.2} %", 100.0 * as_f64(count) / sum)?;
+        }
+        Ok(())
+    }
+}
+
+/// How a number is distributed: how often each value occurs.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Distribution {
+    values: BTreeMap<u64, u64>,
+    pub(super) sum: u64,
+}
+
+impl Distribution {
+    fn merge(&mut self, other: &Distribution) {
+        for (value, count) in &other.values {
+            *self.values.entry(*value).or_default() += count;
+        }
+        self.sum = self.sum.saturating_add(other.sum);
+    }
+
+    /// The least value that so many per cent of all are not above.
+    pub(super) fn quantile(&self, percent: u64) -> u64 {
+        let count: u64 = self.values.values().sum();
+        let wanted = (count * percent).div_ceil(100);
+        let mut seen = 0;
+        let reached = self.values.iter().find(|(_, times)| {
+            seen += **times;
+            seen >= wanted
+        });
+        reached.map_or(0, |(value, _)| *value)
+    }
+}
+
+impl FromIterator<u64> for Distribution {
+    fn from_iter<I: IntoIterator<Item = u64>>(numbers: I) -> Self {
+        let mut distribution = Distribution::default();
+        for number in numbers {
+            *distribution.values.entry(number).or_default() += 1;
+            distribution.sum = distribution.sum.saturating_add(number);
+        }
+        distribution
+    }
+}
+
+impl fmt::Display for Distribution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [p50, p90, p99, max] = [50, 90, 99, 100].map(|percent| self.quantile(percent));
+        write!(f, "median {p50}, 90 % {p90}, 99 % {p99}, greatest {max}")
+    }
+}

@@ -1,0 +1,259 @@
+//! Tables to files and back.
+
+use proptest::prelude::*;
+use unspool_compact::{Code, Compiled, EncodeError, Key, Part, encode};
+use unspool_ir::table::{FdeHeader, RowStart};
+use unspool_ir::{Abi, Arch, Endian, Pointer, Register, RegisterRule, Row, Table, Vaddr, text};
+
+use crate::generate::{Choices, table_and_code};
+use crate::oracle::check;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1500))]
+
+    #[test]
+    fn generated_tables(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        let made = table_and_code(&mut Choices::new(&bytes));
+        check(&made.table, &made.code());
+    }
+}
+
+const X86_64: Abi = Abi {
+    arch: Arch::X86_64,
+    endian: Endian::Little,
+};
+
+/// Adds an entry with one row, told from others by a number.
+fn push(table: &mut Table, start: u64, end: u64, number: u32) {
+    push_with(table, start, end, number, None, None);
+}
+
+fn push_with(
+    table: &mut Table,
+    start: u64,
+    end: u64,
+    number: u32,
+    personality: Option<Pointer>,
+    lsda: Option<Vaddr>,
+) {
+    let mut row = Row::new(Register(16));
+    row.set_rule(Register(3), Some(RegisterRule::ValOffset(i64::from(number))))
+        .unwrap();
+    let row = table.intern(&row).unwrap();
+    let header = FdeHeader {
+        start: Vaddr(start),
+        end: Vaddr(end),
+        personality,
+        lsda,
+        origin: 0,
+    };
+    let rows = [RowStart {
+        start: Vaddr(start),
+        row,
+    }];
+    table.push(header, &rows).unwrap();
+}
+
+fn no_code() -> Code<'static> {
+    Code::default()
+}
+
+#[test]
+fn the_empty_table() {
+    let bytes = check(&Table::new(X86_64), &no_code());
+    let compiled = Compiled::open(&bytes).unwrap();
+    assert_eq!((compiled.pieces(), compiled.distinct_rows()), (0, 0));
+    // Code alone makes no table, wherever it lies.
+    for start in [0, 0x40_1000, u64::MAX - 0x100] {
+        let code = Code {
+            ranges: vec![(Vaddr(start), &[0xff, 0xd0, 0xe8, 0, 0, 0, 0])],
+        };
+        check(&Table::new(X86_64), &code);
+    }
+}
+
+#[test]
+fn entries_that_cover_nothing() {
+    let mut table = Table::new(X86_64);
+    push_with(&mut table, 0x10, 0x10, 1, None, Some(Vaddr(0)));
+    check(&table, &no_code());
+    push_with(&mut table, 0x10, 0x20, 2, None, Some(Vaddr(1 << 40)));
+    push(&mut table, 0x20, 0x20, 3);
+    push(&mut table, 0x18, 0x18, 4);
+    check(&table, &no_code());
+}
+
+#[test]
+fn the_ends_of_the_address_space() {
+    for (start, end) in [
+        (0, 1),
+        (0, 0x1_0000),
+        (u64::MAX - 1, u64::MAX),
+        (u64::MAX - 0x1_0000, u64::MAX),
+        (u64::MAX - 0x3_0000, u64::MAX),
+        (u64::MAX - 0x100, u64::MAX - 0x80),
+    ] {
+        let mut table = Table::new(X86_64);
+        push(&mut table, start, end, 1);
+        check(&table, &no_code());
+    }
+}
+
+#[test]
+fn the_widest_table_and_one_too_wide() {
+    for (last, fits) in [(0xffff_fffe, true), (0xffff_ffff, false)] {
+        let mut table = Table::new(X86_64);
+        push(&mut table, 0x7_0000_1234, 0x7_0000_2000, 1);
+        push(&mut table, 0x7_0000_0000 + last, 0x7_0000_0001 + last, 2);
+        let result = encode(&table, Key::Content(&[0; 20]), &no_code());
+        assert_eq!(result.is_ok(), fits);
+        if fits {
+            check(&table, &no_code());
+        } else {
+            let too_wide = EncodeError::TooWide {
+                start: Vaddr(0x7_0000_1234),
+                end: Vaddr(0x8_0000_0000),
+            };
+            assert_eq!(result.unwrap_err(), too_wide);
+        }
+    }
+    // Code counts too.
+    let mut table = Table::new(X86_64);
+    push(&mut table, 0x1000, 0x2000, 1);
+    let code = Code {
+        ranges: vec![(Vaddr(0x1_0000_0000), &[0])],
+    };
+    assert!(matches!(
+        encode(&table, Key::Content(&[0; 20]), &code),
+        Err(EncodeError::TooWide { .. })
+    ));
+}
+
+#[test]
+fn one_entry_over_whole_pages() {
+    let mut table = Table::new(X86_64);
+    push(&mut table, 0x1_2345, 0x9_0000, 1);
+    push(&mut table, 0xa_0000, 0xb_0000, 2);
+    push(&mut table, 0xb_0000, 0xb_0001, 2);
+    check(&table, &no_code());
+}
+
+#[test]
+fn every_gap_at_a_page_end_and_between() {
+    for gap in (0..600).chain([0xfffe, 0xffff, 0x1_0000, 0x1_0001]) {
+        let mut table = Table::new(X86_64);
+        push(&mut table, 0x1_0000, 0x1_0001, 1);
+        push(&mut table, 0x1_0001 + gap, 0x1_0002 + gap, 1);
+        push(&mut table, 0x1_ffff - gap % 0xf000, 0x2_0000 - gap % 0xf000, 2);
+        check(&table, &no_code());
+    }
+}
+
+#[test]
+fn every_distance_between_rows() {
+    let mut all = Table::new(X86_64);
+    for distance in (1..330).chain([0xfffe, 0xffff, 0x1_0000]) {
+        // The second row in the first two entries is a usual successor, in the third not.
+        let start = 0x10_0000 * distance;
+        let mut text = String::from("arch x86-64 little\n");
+        for (n, second) in [8, 8, 16, 24, 32, 40].into_iter().enumerate() {
+            let start = start + 0x3_0000 * n as u64;
+            let (next, end) = (start + distance, start + distance + 1);
+            text += &format!("fn {start:#x}..{end:#x}\n  {start:#x} cfa=rsp+0\n");
+            text += &format!("  {next:#x} cfa=rsp+{second}\n");
+        }
+        check(&text::parse(&text).unwrap(), &no_code());
+        push(&mut all, start, start + distance, 1);
+    }
+    check(&all, &no_code());
+}
+
+#[test]
+fn rows_up_to_the_last_number() {
+    let mut table = Table::new(X86_64);
+    for number in 0..65_536 {
+        push(&mut table, 8 * u64::from(number), 8 * u64::from(number) + 7, number);
+    }
+    let bytes = encode(&table, Key::BuildId(b"build"), &no_code())
+        .unwrap()
+        .bytes;
+    let compiled = Compiled::open(&bytes).unwrap();
+    for number in [0, 254, 255, 256, 65_534, 65_535] {
+        let hit = compiled.lookup(Vaddr(8 * number)).unwrap().unwrap();
+        let rule = compiled.row(hit.row).unwrap().rule(Register(3));
+        assert_eq!(rule, Some(RegisterRule::ValOffset(number as i64)));
+    }
+    assert!(unspool_compact::compare(&table, &compiled, &no_code()).is_equal());
+    push(&mut table, 0x80_0000, 0x80_0001, 65_536);
+    assert_eq!(
+        encode(&table, Key::BuildId(b"build"), &no_code()).unwrap_err(),
+        EncodeError::TooManyRows(65_537)
+    );
+}
+
+#[test]
+fn more_classes_than_a_byte_counts() {
+    let mut table = Table::new(X86_64);
+    for n in 0..400 {
+        let personality = Some(match n % 3 {
+            0 => Pointer::Indirect(Vaddr(n)),
+            _ => Pointer::Direct(Vaddr(n << 40)),
+        });
+        let lsda = (n % 5 != 0).then_some(Vaddr(0x9000 + 4 * n));
+        push_with(&mut table, 16 * n, 16 * n + 16, 1, personality, lsda);
+    }
+    check(&table, &no_code());
+}
+
+#[test]
+fn more_personalities_than_16_bits_count() {
+    let mut table = Table::new(X86_64);
+    for n in 0..300 {
+        push_with(&mut table, n, n + 1, 1, Some(Pointer::Direct(Vaddr(n))), None);
+    }
+    check(&table, &no_code());
+}
+
+#[test]
+fn lsdas_far_apart() {
+    let mut table = Table::new(X86_64);
+    let far = u64::from(u32::MAX);
+    for (n, lsda) in [0x100, 0x100 + far, 0x101 + far, 0x200, u64::MAX, 0x100]
+        .into_iter()
+        .enumerate()
+    {
+        let n = n as u64;
+        push_with(&mut table, 16 * n, 16 * n + 16, 1, None, Some(Vaddr(lsda)));
+    }
+    check(&table, &no_code());
+}
+
+#[test]
+fn an_entry_in_the_midst_of_another() {
+    let text = "arch x86-64 little
+fn 0x1000..0x1100 lsda=0x9000
+  0x1000 cfa=rsp+8
+  0x1050 cfa=rsp+16
+fn 0x1040..0x1060 personality=0x8000
+  0x1040 cfa=rsp+24
+fn 0x1040..0x1048
+  0x1040 cfa=rsp+32
+fn 0x10f0..0x1110
+  0x10f0 cfa=rsp+16
+";
+    let bytes = check(&text::parse(text).unwrap(), &no_code());
+    let compiled = Compiled::open(&bytes).unwrap();
+    let lsda_at = |pc| compiled.entry(Vaddr(pc)).unwrap().unwrap().lsda;
+    assert_eq!(lsda_at(0x103f), Some(Vaddr(0x9000)));
+    assert_eq!(lsda_at(0x1047), None);
+    assert_eq!(lsda_at(0x1060), Some(Vaddr(0x9000)));
+}
+
+#[test]
+fn the_parts_add_up() {
+    let made = table_and_code(&mut Choices::new(&[77]));
+    let encoded = encode(&made.table, Key::BuildId(b"build"), &made.code()).unwrap();
+    let parts = [Part::Header, Part::Rows, Part::Entries, Part::Calls];
+    let sum: usize = parts.map(|part| encoded.part(part)).iter().sum();
+    assert_eq!(sum, encoded.bytes.len());
+}
