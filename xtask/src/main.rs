@@ -1,8 +1,9 @@
 //! `cargo xtask TASK`: one entry point for developers and CI.
 
 use std::env;
+use std::ffi::OsString;
 use std::io::{self, Write};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use xtask::{Error, packages, sweep};
 
@@ -10,6 +11,7 @@ const USAGE: &str = "\
 usage: cargo xtask TASK
 
   setup                       install the Debian packages that tests and tasks need
+  test [ARGUMENT...]          setup, then all tests (arguments go to `cargo test`)
   sweep [--jobs N] [PATH...]  compare our reading of .eh_frame and .debug_frame with readelf's,
                               for every ELF file below PATH (default: the whole machine)
 ";
@@ -32,6 +34,10 @@ fn run() -> Result<ExitCode, Error> {
             packages::setup(&mut io::stdout().lock())?;
             true
         }
+        Some("test") => {
+            packages::setup(&mut io::stdout().lock())?;
+            run_tests(args)?
+        }
         Some("sweep") => {
             let options = sweep::Options::parse(args)?;
             sweep::sweep(&options, &mut io::stdout().lock())?
@@ -39,4 +45,15 @@ fn run() -> Result<ExitCode, Error> {
         _ => return Err(USAGE.into()),
     };
     Ok(ExitCode::from(u8::from(!is_clean)))
+}
+
+/// Runs all tests of the workspace; yields whether they passed.
+fn run_tests(arguments: impl Iterator<Item = OsString>) -> Result<bool, Error> {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(&cargo)
+        .args(["test", "--workspace"])
+        .args(arguments)
+        .status()
+        .map_err(|error| format!("cannot run {}: {error}", cargo.to_string_lossy()))?;
+    Ok(status.success())
 }

@@ -4,7 +4,8 @@
 //! tables are proven right at every such address. So the test need not be exact: bytes that
 //! look like a call and are none cost a step in the table, never a wrong answer.
 //!
-//! x86: `E8` and a 32-bit distance whose target lies in an executable range of the module; or
+//! x86: `E8` and a 32-bit distance whose target lies in the module's executable code, from its
+//! first to its last address; or
 //! `FF /2` in a form whose length ends at the address. AArch64: the word before is `BL`, `BLR`
 //! or one of `BLRAA`, `BLRAAZ`, `BLRAB`, `BLRABZ`.
 
@@ -13,114 +14,89 @@ use unspool_ir::Vaddr;
 use crate::layout::CallTest;
 
 /// How many bytes before an address the test reads.
-pub const WINDOW: usize = 7;
-
-/// The most executable ranges that the test considers. Modules have a handful.
-pub const MAX_RANGES: usize = 16;
+pub const WINDOW: usize = 8;
 
 /// Tells addresses that follow a call from others.
 #[derive(Debug, Clone, Copy)]
 pub struct CallSites {
     test: CallTest,
-    /// Executable ranges; those that are not used are empty.
-    executable: [(Vaddr, Vaddr); MAX_RANGES],
+    start: Vaddr,
+    end: Vaddr,
 }
 
 impl CallSites {
-    /// The test of a module with these executable ranges, of which [`MAX_RANGES`] count.
-    pub(crate) fn new(test: CallTest, executable: impl Iterator<Item = (Vaddr, Vaddr)>) -> Self {
-        let mut ranges = [(Vaddr(0), Vaddr(0)); MAX_RANGES];
-        for (slot, range) in ranges.iter_mut().zip(executable) {
-            *slot = range;
-        }
-        CallSites {
-            test,
-            executable: ranges,
-        }
+    /// The test of a module whose executable code lies between two addresses.
+    pub(crate) fn new(test: CallTest, start: Vaddr, end: Vaddr) -> Self {
+        CallSites { test, start, end }
     }
 
-    /// Whether the bytes that end at `address` pass. `before` are as many of the bytes before
-    /// it as are at hand, at least [`WINDOW`] unless the module's code begins there.
+    /// Whether the bytes that end at `address` pass. Zeros stand for what is before the code.
+    ///
+    /// Does not branch on the bytes: they may be far away, and a processor that guesses that the
+    /// test passes need not wait for them.
     #[must_use]
     #[inline]
-    pub fn follows_call(&self, address: Vaddr, before: &[u8]) -> bool {
+    pub fn follows_call(&self, address: Vaddr, before: [u8; WINDOW]) -> bool {
         match self.test {
             CallTest::None => false,
             CallTest::X86 => {
-                follows_x86_indirect(before) || self.follows_x86_direct(address, before)
+                follows_x86_indirect(before) | self.follows_x86_direct(address, before)
             }
             CallTest::Aarch64 => follows_aarch64(address, before),
         }
     }
 
     #[inline]
-    fn follows_x86_direct(&self, address: Vaddr, before: &[u8]) -> bool {
-        let Some([0xe8, distance @ ..]) = before.last_chunk::<5>() else {
-            return false;
-        };
-        let target = address
-            .0
-            .wrapping_add_signed(i64::from(i32::from_le_bytes(*distance)));
-        let inside = |(start, end): &(Vaddr, Vaddr)| start.0 <= target && target < end.0;
-        self.executable
-            .iter()
-            .take_while(|(start, end)| start < end)
-            .any(inside)
+    fn follows_x86_direct(&self, address: Vaddr, before: [u8; WINDOW]) -> bool {
+        let [.., opcode, d0, d1, d2, d3] = before;
+        let distance = i64::from(i32::from_le_bytes([d0, d1, d2, d3]));
+        let target = address.0.wrapping_add_signed(distance);
+        let length = self.end.0.wrapping_sub(self.start.0);
+        (opcode == 0xe8) & (target.wrapping_sub(self.start.0) < length)
     }
 }
 
 /// `FF /2`: a call through a register or memory, in each of its lengths.
 #[inline]
-fn follows_x86_indirect(before: &[u8]) -> bool {
-    const DISP32: u8 = 5;
-    const SIB: u8 = 4;
-    let mod_rm = |modrm: u8| (modrm >> 6, modrm & 7, modrm >> 3 & 7 == 2);
-    if let Some([0xff, modrm]) = before.last_chunk::<2>() {
-        match mod_rm(*modrm) {
-            (3, _, true) => return true,
-            (0, rm, true) if rm != SIB && rm != DISP32 => return true,
-            _ => {}
-        }
-    }
-    if let Some([0xff, modrm, third]) = before.last_chunk::<3>() {
-        match mod_rm(*modrm) {
-            (1, rm, true) if rm != SIB => return true,
-            (0, SIB, true) if third & 7 != DISP32 => return true,
-            _ => {}
-        }
-    }
-    if let Some([0xff, modrm, ..]) = before.last_chunk::<4>()
-        && let (1, SIB, true) = mod_rm(*modrm)
-    {
-        return true;
-    }
-    if let Some([0xff, modrm, ..]) = before.last_chunk::<6>() {
-        match mod_rm(*modrm) {
-            (0, DISP32, true) => return true,
-            (2, rm, true) if rm != SIB => return true,
-            _ => {}
-        }
-    }
-    if let Some([0xff, modrm, sib, ..]) = before.last_chunk::<7>() {
-        match mod_rm(*modrm) {
-            (2, SIB, true) => return true,
-            (0, SIB, true) if sib & 7 == DISP32 => return true,
-            _ => {}
-        }
-    }
-    false
+fn follows_x86_indirect(before: [u8; WINDOW]) -> bool {
+    let [_, b7, b6, b5, b4, b3, b2, b1] = before;
+    // ModRM with /2: the register or memory operand is in the low three bits.
+    let without_displacement = |modrm: u8| {
+        ((modrm & 0xf8) == 0xd0) | (((modrm & 0xf8) == 0x10) & (modrm != 0x14) & (modrm != 0x15))
+    };
+    let with_disp8 = |modrm: u8| ((modrm & 0xf8) == 0x50) & (modrm != 0x54);
+    let with_disp32 = |modrm: u8| (((modrm & 0xf8) == 0x90) & (modrm != 0x94)) | (modrm == 0x15);
+    let sib_has_disp32 = |sib: u8| sib & 7 == 5;
+    ((b2 == 0xff) & without_displacement(b1))
+        | ((b3 == 0xff) & (with_disp8(b2) | ((b2 == 0x14) & !sib_has_disp32(b1))))
+        | ((b4 == 0xff) & (b3 == 0x54))
+        | ((b6 == 0xff) & with_disp32(b5))
+        | ((b7 == 0xff) & ((b6 == 0x94) | ((b6 == 0x14) & sib_has_disp32(b5))))
 }
 
 #[inline]
-fn follows_aarch64(address: Vaddr, before: &[u8]) -> bool {
-    let Some(word) = before.last_chunk::<4>() else {
-        return false;
-    };
+fn follows_aarch64(address: Vaddr, before: [u8; WINDOW]) -> bool {
+    let [.., w0, w1, w2, w3] = before;
     // Instructions are little-endian on big-endian machines too.
-    let word = u32::from_le_bytes(*word);
+    let word = u32::from_le_bytes([w0, w1, w2, w3]);
     let is_bl = word & 0xfc00_0000 == 0x9400_0000;
     let is_blr = word & 0xfeff_f000 == 0xd63f_0000;
-    address.0.is_multiple_of(4) && (is_bl || is_blr)
+    address.0.is_multiple_of(4) & (is_bl | is_blr)
+}
+
+/// The bytes that end at an offset of `code`, zeros where it has none.
+#[must_use]
+#[inline]
+pub fn window(code: &[u8], end: usize) -> [u8; WINDOW] {
+    let before = code.get(..end).unwrap_or_default();
+    if let Some(window) = before.last_chunk::<WINDOW>() {
+        return *window;
+    }
+    let mut window = [0; WINDOW];
+    for (slot, byte) in window.iter_mut().rev().zip(before.iter().rev()) {
+        *slot = *byte;
+    }
+    window
 }
 
 #[cfg(feature = "alloc")]
@@ -169,20 +145,20 @@ impl CallSites {
         if *opcode == 0xff {
             return x86_indirect_length(rest).filter(|length| at + length <= bytes.len());
         }
-        let address = start.offset((at + 5) as u64);
-        self.follows_x86_direct(address, bytes.get(at..at + 5)?)
-            .then_some(5)
+        let end = at + 5;
+        let address = start.offset(end as u64);
+        let passes = end <= bytes.len() && self.follows_x86_direct(address, window(bytes, end));
+        passes.then_some(5)
     }
 }
 
 #[cfg(feature = "alloc")]
 fn for_each_aarch64(start: Vaddr, bytes: &[u8], mut visit: impl FnMut(Vaddr)) {
-    let skew = usize::try_from(start.0.wrapping_neg() % 4).unwrap_or(0);
-    let words = bytes.get(skew..).unwrap_or_default().chunks_exact(4);
-    for (n, word) in words.enumerate() {
-        let after = start.offset((skew + 4 * n + 4) as u64);
-        if follows_aarch64(after, word) {
-            visit(after);
+    let first = usize::try_from(start.0.wrapping_neg() % 4).unwrap_or(0) + 4;
+    for end in (first..=bytes.len()).step_by(4) {
+        let address = start.offset(end as u64);
+        if follows_aarch64(address, window(bytes, end)) {
+            visit(address);
         }
     }
 }

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use unspool_ir::table::Span;
 use unspool_ir::{Fde, RowId, Table, Vaddr};
 
-use crate::call::{CallSites, WINDOW};
+use crate::call::{CallSites, WINDOW, window};
 use crate::encode::Code;
 use crate::reader::{Compiled, Corrupt, EntryFacts, RowRef};
 
@@ -83,6 +83,9 @@ pub struct Mismatch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Difference {
+    /// The architecture or byte order, at no address in particular.
+    #[error("another architecture or byte order")]
+    Abi,
     /// The source has a row and the compiled table another, or none.
     #[error("another row")]
     Row,
@@ -150,6 +153,9 @@ impl Same<'_, '_> {
 #[must_use]
 pub fn compare_rows(source: &Table, compiled: &Compiled<'_>) -> Comparison {
     let mut comparison = Comparison::default();
+    if compiled.abi() != source.abi() {
+        comparison.note(Vaddr(0), Difference::Abi);
+    }
     if !compiled.is_ordered() {
         comparison.note(Vaddr(0), Difference::Corrupt);
         return comparison;
@@ -162,12 +168,13 @@ pub fn compare_rows(source: &Table, compiled: &Compiled<'_>) -> Comparison {
     let mut seen = vec![false; source.distinct_rows()];
     let mut pieces = compiled.piece_starts().peekable();
     let mut at = Vaddr(0);
+    let mut entry_before = None;
     for span in source.spans() {
         if at < span.start {
             while let Some(piece) = pieces.next_if(|piece| *piece < span.start) {
                 comparison.note(piece, Difference::Hole);
             }
-            compare_hole(&mut comparison, compiled, at, span.start);
+            compare_hole(&mut comparison, compiled, at, Vaddr(span.start.0 - 1));
         }
         comparison.rows += 1;
         if let Some(seen) = seen.get_mut(span.row.0 as usize) {
@@ -177,22 +184,37 @@ pub fn compare_rows(source: &Table, compiled: &Compiled<'_>) -> Comparison {
         if let Err(difference) = compare_span(&mut same, &span) {
             comparison.note(span.start, difference);
         }
+        let ours = source.fde(span.fde).map(facts_of);
+        // A piece of the entry before may reach into this one.
+        if entry_before != Some(span.fde) && pieces.peek() != Some(&span.start) {
+            compare_entry(&mut comparison, compiled, span.start, ours);
+        }
         while let Some(piece) = pieces.next_if(|piece| *piece < span.end) {
             comparison.entries += 1;
-            let ours = source.fde(span.fde).map(facts_of);
-            match compiled.entry(piece) {
-                Ok(theirs) if theirs == ours => {}
-                Ok(_) => comparison.note(piece, Difference::Entry),
-                Err(corrupt) => comparison.note(piece, corrupt.into()),
-            }
+            compare_entry(&mut comparison, compiled, piece, ours);
         }
         at = span.end;
+        entry_before = Some(span.fde);
     }
     for piece in pieces {
         comparison.note(piece, Difference::Hole);
     }
+    // No entry reaches past the last address, so that one is always in a hole.
     compare_hole(&mut comparison, compiled, at, Vaddr(u64::MAX));
     comparison
+}
+
+fn compare_entry(
+    comparison: &mut Comparison,
+    compiled: &Compiled<'_>,
+    at: Vaddr,
+    ours: Option<EntryFacts>,
+) {
+    match compiled.entry(at) {
+        Ok(theirs) if theirs == ours => {}
+        Ok(_) => comparison.note(at, Difference::Entry),
+        Err(corrupt) => comparison.note(at, corrupt.into()),
+    }
 }
 
 fn facts_of(fde: &Fde) -> EntryFacts {
@@ -223,10 +245,10 @@ fn compare_span(same: &mut Same<'_, '_>, span: &Span) -> Result<(), Difference> 
     Ok(())
 }
 
-/// Looks up both ends of a hole; that no piece begins in it has been seen.
-fn compare_hole(comparison: &mut Comparison, compiled: &Compiled<'_>, from: Vaddr, to: Vaddr) {
+/// Looks up the first and the last address of a hole; that no piece begins in it has been seen.
+fn compare_hole(comparison: &mut Comparison, compiled: &Compiled<'_>, first: Vaddr, last: Vaddr) {
     comparison.holes += 1;
-    for at in [from, Vaddr(to.0.wrapping_sub(1))] {
+    for at in [first, last] {
         match compiled.lookup(at) {
             Ok(None) => {}
             Ok(Some(_)) => comparison.note(at, Difference::Hole),
@@ -251,9 +273,8 @@ pub fn compare_calls(source: &Table, compiled: &Compiled<'_>, code: &Code<'_>) -
     let mut spans = source.spans().peekable();
     for (start, bytes) in &code.ranges {
         let before = |address: Vaddr| {
-            let until = usize::try_from(address.0.wrapping_sub(start.0)).unwrap_or(usize::MAX);
-            let from = until.saturating_sub(WINDOW);
-            bytes.get(from..until.min(bytes.len())).unwrap_or_default()
+            let end = usize::try_from(address.0.wrapping_sub(start.0)).unwrap_or(usize::MAX);
+            window(bytes, end)
         };
         let mut next_other = *start;
         sites.for_each(*start, bytes, |address| {
@@ -291,7 +312,7 @@ fn compare_site(
     same: &mut Same<'_, '_>,
     sites: &CallSites,
     address: Vaddr,
-    before: &[u8],
+    before: [u8; WINDOW],
     row: Option<RowId>,
 ) {
     comparison.call_sites += 1;
@@ -308,7 +329,7 @@ fn compare_other(
     compiled: &Compiled<'_>,
     sites: &CallSites,
     address: Vaddr,
-    before: &[u8],
+    before: [u8; WINDOW],
 ) {
     match compiled.call_site(sites, address, before) {
         Ok(None) => {}

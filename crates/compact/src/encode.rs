@@ -11,7 +11,7 @@ use unspool_ir::arch::Endian;
 use unspool_ir::table::Span;
 use unspool_ir::{Arch, RowId, Table, Vaddr};
 
-use crate::call::{CallSites, MAX_RANGES};
+use crate::call::CallSites;
 use crate::layout::{self, CallTest, DIRECTORY_ENTRY, HEADER, Key, PAGE, Sections};
 
 pub(crate) mod calls;
@@ -22,24 +22,16 @@ mod shapes;
 /// The executable ranges of a module and their bytes: what the call-site part is made from.
 #[derive(Debug, Clone, Default)]
 pub struct Code<'a> {
-    /// Ranges in ascending order, with their bytes as in the file. With more than
-    /// [`crate::call::MAX_RANGES`] the table has no call-site part.
+    /// Ranges in ascending order, with their bytes as in the file.
     pub ranges: Vec<(Vaddr, &'a [u8])>,
 }
 
 impl Code<'_> {
-    /// The call test for this code.
-    fn call_sites(&self, arch: Arch) -> CallSites {
-        let known = if self.ranges.len() <= MAX_RANGES {
-            CallTest::of(arch)
-        } else {
-            CallTest::None
-        };
-        let ranges = self
-            .ranges
-            .iter()
-            .map(|(start, bytes)| (*start, start.offset(bytes.len() as u64)));
-        CallSites::new(known, ranges)
+    /// All of the code: its first address, and one past its last.
+    pub(crate) fn bounds(&self) -> (Vaddr, Vaddr) {
+        let end = |(start, bytes): &(Vaddr, &[u8])| start.offset(bytes.len() as u64);
+        let start = self.ranges.first().map_or(Vaddr(0), |(start, _)| *start);
+        (start, self.ranges.last().map_or(Vaddr(0), end))
     }
 
     /// Every address of the code that passes the call test, ascending.
@@ -47,7 +39,8 @@ impl Code<'_> {
     /// Independent of the rows, so it can run beside reading them. About 2 GB/s on x86-64.
     #[must_use]
     pub fn call_addresses(&self, arch: Arch) -> Vec<Vaddr> {
-        let sites = self.call_sites(arch);
+        let (start, end) = self.bounds();
+        let sites = CallSites::new(CallTest::of(arch), start, end);
         let mut addresses = Vec::new();
         for (start, bytes) in &self.ranges {
             sites.for_each(*start, bytes, |address| addresses.push(address));
@@ -165,22 +158,22 @@ pub fn encode(
     let base = base(&spans, code)?;
     let numbering = Numbering::new(table, &spans)?;
     let pieces = pieces::cut(&spans, base, &numbering)?;
-    let shapes = shapes::share(&pieces, numbering.rows.len());
+    let shapes = shapes::share(&pieces);
     let facts = entries::describe(table, &pieces, base)?;
     let calls = calls::project(code, calls, &spans, base, &numbering);
 
     let key = key_bytes(key);
-    let (pages, starts) = pieces.index();
+    let (piece_buckets, starts) = pieces.index();
     let (records, gaps) = pieces.records(&facts.classes, &shapes);
     let (rows, row_ends, row_width) = dictionary(table, &numbering);
     let sections = Sections {
         key: &key,
-        pages: &pages,
+        piece_buckets: &piece_buckets,
         starts: &starts,
         pieces: &records,
         gaps: &gaps,
         shapes: &shapes.bytes,
-        successors: &shapes.successor_bytes,
+        sequences: &shapes.sequences,
         row_ends: &row_ends,
         rows: &rows,
         classes: &facts.class_table,
@@ -189,18 +182,29 @@ pub fn encode(
         lsdas: &facts.lsdas,
         odds: &facts.odds,
         executable: &calls.executable,
-        call_pages: &calls.pages,
-        call_buckets: &calls.buckets,
-        call_steps: &calls.steps,
-        call_slots: &calls.slots,
+        step_buckets: &calls.buckets,
+        steps: &calls.steps,
+        slots: &calls.slots,
     };
     let test = if calls.steps.is_empty() {
         CallTest::None
     } else {
         CallTest::of(table.abi().arch)
     };
-    let widths = shapes.width | row_width << 4;
+    let widths = Widths {
+        shape: shapes.width,
+        sequence: shapes.sequence_width,
+        row: row_width,
+    };
     file(table, base, test, widths, &sections)
+}
+
+/// Bytes of references.
+#[derive(Clone, Copy)]
+struct Widths {
+    shape: u8,
+    sequence: u8,
+    row: u8,
 }
 
 /// The address of page 0. Every address of the table must lie within 4 GiB of it.
@@ -260,7 +264,7 @@ fn file(
     table: &Table,
     base: Vaddr,
     test: CallTest,
-    widths: u8,
+    widths: Widths,
     sections: &Sections<'_>,
 ) -> Result<Encoded, EncodeError> {
     let all: Vec<([u8; 4], &[u8])> = sections
@@ -282,10 +286,12 @@ fn file(
         Endian::Big => 2,
     });
     bytes.push(test.code());
-    bytes.push(widths);
+    bytes.push(widths.shape);
     bytes.extend_from_slice(&base.0.to_le_bytes());
     bytes.extend_from_slice(&total.to_le_bytes());
-    put_u32(&mut bytes, all.len());
+    put_u16(&mut bytes, all.len() as u64);
+    bytes.push(widths.sequence);
+    bytes.push(widths.row);
     let mut parts = vec![(Part::Header, at)];
     for (tag, content) in &all {
         bytes.extend_from_slice(tag);
@@ -305,7 +311,7 @@ fn part_of(tag: [u8; 4]) -> Part {
     match &tag {
         b"KEY " => Part::Header,
         b"CLAS" | b"PERS" | b"LSDX" | b"LSDA" | b"ODDS" => Part::Entries,
-        b"EXEC" | b"CDIR" | b"CBKT" | b"CSTP" | b"CSLT" => Part::Calls,
+        b"EXEC" | b"CBKT" | b"CSTP" | b"CSLT" => Part::Calls,
         _ => Part::Rows,
     }
 }

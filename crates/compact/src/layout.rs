@@ -20,15 +20,23 @@
 //! | 12 | 1 | bytes of an address: 4 or 8 |
 //! | 13 | 1 | byte order of the machine: 1 little, 2 big |
 //! | 14 | 1 | call test: 0 none, 1 x86, 2 AArch64 ([`crate::call`]) |
-//! | 15 | 1 | bytes of a shape reference (low 4 bits) and of a row reference (high 4 bits): 2–4 |
+//! | 15 | 1 | bytes of a shape reference: 2–4 |
 //! | 16 | 8 | base, a multiple of 65,536 |
 //! | 24 | 4 | length of the table in bytes |
-//! | 28 | 4 | number of sections *n*, at most 64 |
+//! | 28 | 2 | number of sections *n*, at most 64 |
+//! | 30 | 1 | bytes of a sequence reference: 2–4 |
+//! | 31 | 1 | bytes of a row reference: 2–4 |
 //! | 32 | 16 *n* | the directory: tag (4 letters), flags, offset, length (4 bytes each) |
 //!
 //! Flag bit 0 marks a section without which the table must not be used: a reader that does not
 //! know the tag refuses the table. Unknown sections without it are skipped. A later version
 //! that old readers could misread has another version number.
+//!
+//! # Arrays by address
+//!
+//! Pieces and call-site steps are arrays in ascending order of address. Each is found through an
+//! array of u32, one for each *bucket* of the address space, and one more: how many elements
+//! begin before the bucket. The elements of a bucket are few; they are looked through one by one.
 //!
 //! # Rows
 //!
@@ -38,27 +46,25 @@
 //! | tag | element | |
 //! |---|---|---|
 //! | `KEY ` | bytes | 1 = GNU build ID or 2 = SHA-256 of the file cut to 20 bytes, then the ID |
-//! | `PAGE` | u32 | for each page, and once more at the end, the first piece at or after its start |
+//! | `PBKT` | u32 | for each 4 KiB, how many pieces start before |
 //! | `STRT` | u16 | for each piece, its start within the page |
 //! | `PIEC` | u8, u8, ref | for each piece: gap, class, shape |
 //! | `GAPS` | u32, u16 | piece and gap, ascending by piece, for gaps of 255 and more |
 //! | `SHAP` | bytes | the shapes |
-//! | `SUCC` | 3 × u16 | for each row, the three rows that most often follow it |
-//! | `ROWX` | row ref | for each row, where its encoding ends in `ROWS` |
+//! | `SEQS` | bytes | the sequences |
+//! | `ROWX` | ref | for each row, where its encoding ends in `ROWS` |
 //! | `ROWS` | bytes | the distinct rows ([`unspool_ir::encoding`]), the most frequent first |
 //!
 //! A piece ends `gap` bytes before the next one starts, or before the page ends where there is
 //! no further piece in the page; gap 255 says that `GAPS` has the number.
 //!
-//! A *shape* is what a piece says about its rows relative to its start. Entries of equal shape
-//! share one. It begins with the number of rows (u8, 1–32) and the first row's number, and has
-//! for every further row a byte `rank << 6 | distance`:
+//! A *shape* is what a piece says about its rows relative to its start; pieces of equal shape
+//! share one. It begins with a sequence reference. Then comes, for every row but the first, how
+//! many bytes after the row before it starts: a byte, which is that number minus 1, or 255 and a
+//! u16, which is the number itself.
 //!
-//! - distance 0–61: the row starts that plus 1 bytes after the row before; 62: a byte follows,
-//!   62 is added and 1; 63: a u16 follows, which is the distance itself.
-//! - rank 0–2: the row is that successor (`SUCC`) of the row before; 3: its number follows.
-//!
-//! Row numbers are a byte, or 255 and a u16. The distance's extension comes before the number.
+//! A *sequence* is the rows that follow each other: a byte with their number (1–32) in the low 7
+//! bits, then the row numbers, each a byte, or a u16 if the high bit of the first byte is set.
 //!
 //! # What an entry says beside its rows
 //!
@@ -78,18 +84,17 @@
 //!
 //! | tag | element | |
 //! |---|---|---|
-//! | `EXEC` | u32, u32 | the executable ranges, start and end from `base`, ascending |
-//! | `CDIR` | u32 | for each page its first step; `0xffff_ffff`: ask the full table |
-//! | `CBKT` | 32 × u16 | for each page with steps, for each 2 KiB of it, the number of its steps up to the end of those 2 KiB |
+//! | `EXEC` | u32, u32 | the executable code: start and end from `base`, of all of it |
+//! | `CBKT` | u32 | for each 2 KiB, how many steps lie before |
 //! | `CSTP` | u16 | steps: granule of 16 bytes within the 2 KiB `<< 9 \|` slot |
 //! | `CSLT` | u16 | for each slot, a row number |
 //!
-//! `CDIR` has two numbers a page: the first step, and the index of the page's block in `CBKT`.
 //! The *key* of a return address is the address minus 1. The last step at or before the key's
-//! granule, which may be one of an earlier page, names the slot; slot 511, and a slot that
-//! `CSLT` does not have, say *ask the full table*. The answer holds only if the bytes before the
-//! return address pass the call test of [`crate::call`]; for every address that does, a call or
-//! not, it is the row that the full table has at the key. The bytes must be the file's.
+//! granule, which may be one of an earlier bucket, names the slot; slot 511, and a slot that
+//! `CSLT` does not have, say *ask the full table*; so does a key past the last bucket. The answer
+//! holds only if the bytes before the return address pass the call test of [`crate::call`]; for
+//! every address that does, a call or not, it is the row that the full table has at the key. The
+//! bytes must be the file's.
 
 use unspool_ir::arch::Word;
 use unspool_ir::{Abi, Arch, Endian, Vaddr};
@@ -105,11 +110,14 @@ pub const VERSION: u16 = 1;
 /// Bytes of a page: the unit in which pieces are indexed.
 pub const PAGE: u64 = 1 << 16;
 
+/// The most pages of a table: 4 GiB of address space.
+pub const MAX_PAGES: u64 = 1 << 16;
+
 /// The most rows of a piece.
 pub const MAX_PIECE_ROWS: usize = 32;
 
 /// The most sections of a table.
-pub const MAX_SECTIONS: u32 = 64;
+pub const MAX_SECTIONS: u16 = 64;
 
 /// Bytes of the header without the directory.
 pub const HEADER: usize = 32;
@@ -125,12 +133,14 @@ pub(crate) const ODD_SIZE: usize = 28;
 pub(crate) const NO_PERSONALITY: u16 = u16::MAX;
 pub(crate) const HAS_LSDA: u16 = 1;
 pub(crate) const LONG_GAP: u8 = 255;
-pub(crate) const LONG_ROW: u8 = 255;
+pub(crate) const LONG_DISTANCE: u8 = 255;
+pub(crate) const WIDE_SEQUENCE: u8 = 0x80;
+/// Bytes of a bucket of pieces.
+pub(crate) const PIECE_BUCKET: u64 = 4096;
+/// Bytes of a bucket of call-site steps.
+pub(crate) const STEP_BUCKET: u64 = 2048;
 pub(crate) const GRANULE: u64 = 16;
-pub(crate) const BUCKET: u64 = 2048;
-pub(crate) const BUCKETS: usize = 32;
 pub(crate) const ASK_SLOT: u16 = 511;
-pub(crate) const ASK_PAGE: u32 = u32::MAX;
 pub(crate) const LSDA_BLOCK: usize = 64;
 
 /// What a table is keyed by.
@@ -181,9 +191,9 @@ pub enum OpenError {
         /// Its value.
         value: u64,
     },
-    /// A section that is needed is unknown, missing, or out of bounds, or its length does not
-    /// fit the others.
-    #[error("section `{}` is unknown, missing or has a bad place or length", tag_text(.0))]
+    /// A section that is needed is unknown, missing, given twice, or out of bounds, or its
+    /// length does not fit.
+    #[error("section `{}` is unknown, missing, given twice or has a bad place or length", tag_text(.0))]
     Section([u8; 4]),
 }
 
@@ -220,12 +230,12 @@ macro_rules! sections {
 
 sections! {
     key = b"KEY " "What the table is keyed by.";
-    pages = b"PAGE" "The first piece of each page.";
+    piece_buckets = b"PBKT" "How many pieces start before each bucket.";
     starts = b"STRT" "The start of each piece.";
     pieces = b"PIEC" "Gap, class and shape of each piece.";
     gaps = b"GAPS" "Long gaps.";
     shapes = b"SHAP" "Shapes.";
-    successors = b"SUCC" "The usual successors of each row.";
+    sequences = b"SEQS" "Sequences of rows.";
     row_ends = b"ROWX" "The end of each row's encoding.";
     rows = b"ROWS" "Encoded rows.";
     classes = b"CLAS" "Classes.";
@@ -233,11 +243,10 @@ sections! {
     lsda_index = b"LSDX" "Ranks of LSDAs.";
     lsdas = b"LSDA" "LSDAs.";
     odds = b"ODDS" "Odd entries.";
-    executable = b"EXEC" "Executable ranges.";
-    call_pages = b"CDIR" "Call-site steps of each page.";
-    call_buckets = b"CBKT" "Steps of each bucket.";
-    call_steps = b"CSTP" "Call-site steps.";
-    call_slots = b"CSLT" "Row numbers of the slots.";
+    executable = b"EXEC" "The executable code.";
+    step_buckets = b"CBKT" "How many steps lie before each bucket.";
+    steps = b"CSTP" "Call-site steps.";
+    slots = b"CSLT" "Row numbers of the slots.";
 }
 
 /// Which bytes before an address say that it follows a call.
@@ -279,6 +288,7 @@ pub(crate) struct Header {
     pub(crate) abi: Abi,
     pub(crate) call_test: CallTest,
     pub(crate) shape_width: usize,
+    pub(crate) sequence_width: usize,
     pub(crate) row_width: usize,
     pub(crate) base: Vaddr,
 }
@@ -301,7 +311,7 @@ pub(crate) fn open(bytes: &[u8]) -> Result<(Header, Sections<'_>, Key<'_>), Open
         .and_then(|total| bytes.get(..total))
         .ok_or(truncated(u64::from(total)))?;
     let header = header(head)?;
-    let sections = directory(table, u32_at(head, 7).unwrap_or_default())?;
+    let sections = directory(table, u16_at(head, 14).unwrap_or_default())?;
     check_lengths(&header, &sections)?;
     let key = Key::parse(sections.key).ok_or(OpenError::Section(*b"KEY "))?;
     Ok((header, sections, key))
@@ -329,10 +339,11 @@ fn header(head: &[u8; HEADER]) -> Result<Header, OpenError> {
         2 => CallTest::Aarch64,
         _ => return Err(bad(14)),
     };
-    let (shape_width, row_width) = (usize::from(byte(15) & 15), usize::from(byte(15) >> 4));
-    if !(2..=4).contains(&shape_width) || !(2..=4).contains(&row_width) {
-        return Err(bad(15));
-    }
+    let width = |offset: usize| match byte(offset) {
+        width @ 2..=4 => Ok(usize::from(width)),
+        _ => Err(bad(offset)),
+    };
+    let (shape_width, sequence_width, row_width) = (width(15)?, width(30)?, width(31)?);
     let base = u64_from(head, 16).unwrap_or_default();
     if !base.is_multiple_of(PAGE) {
         return Err(OpenError::Header {
@@ -345,12 +356,13 @@ fn header(head: &[u8; HEADER]) -> Result<Header, OpenError> {
         abi: Abi { arch, endian },
         call_test,
         shape_width,
+        sequence_width,
         row_width,
         base: Vaddr(base),
     })
 }
 
-fn directory(table: &[u8], count: u32) -> Result<Sections<'_>, OpenError> {
+fn directory(table: &[u8], count: u16) -> Result<Sections<'_>, OpenError> {
     if count > MAX_SECTIONS {
         return Err(OpenError::Header {
             offset: 28,
@@ -358,7 +370,7 @@ fn directory(table: &[u8], count: u32) -> Result<Sections<'_>, OpenError> {
         });
     }
     let mut sections = Sections::default();
-    for index in 0..count as usize {
+    for index in 0..usize::from(count) {
         let at = HEADER + index * DIRECTORY_ENTRY;
         let entry = table
             .get(at..)
@@ -375,7 +387,12 @@ fn directory(table: &[u8], count: u32) -> Result<Sections<'_>, OpenError> {
         let content = place
             .and_then(|(offset, len)| table.get(offset..)?.get(..len))
             .ok_or(OpenError::Section(tag))?;
+        let is_tag_at = |n: usize| {
+            let before = table.get(HEADER + n * DIRECTORY_ENTRY..);
+            before.and_then(|before| before.first_chunk::<4>()) == Some(&tag)
+        };
         match sections.by_tag(tag) {
+            Some(_) if (0..index).any(is_tag_at) => return Err(OpenError::Section(tag)),
             Some(section) => *section = content,
             None if field(1) & REQUIRED != 0 => return Err(OpenError::Section(tag)),
             None => {}
@@ -384,7 +401,7 @@ fn directory(table: &[u8], count: u32) -> Result<Sections<'_>, OpenError> {
     Ok(sections)
 }
 
-/// Arrays that run in parallel must be equally long.
+/// Arrays that run in parallel must be equally long, and pages must lie in the address space.
 fn check_lengths(header: &Header, sections: &Sections<'_>) -> Result<(), OpenError> {
     let pieces = sections.starts.len() / 2;
     if sections.pieces.len() != pieces * (2 + header.shape_width) {
@@ -393,9 +410,14 @@ fn check_lengths(header: &Header, sections: &Sections<'_>) -> Result<(), OpenErr
     if sections.lsda_index.len() != pieces.div_ceil(LSDA_BLOCK) * 4 {
         return Err(OpenError::Section(*b"LSDX"));
     }
-    let rows = sections.row_ends.len() / header.row_width;
-    if sections.successors.len() != rows * 6 {
-        return Err(OpenError::Section(*b"SUCC"));
+    let buckets = (sections.piece_buckets.len() / 4) as u64;
+    let pages = buckets.saturating_mul(PIECE_BUCKET) / PAGE;
+    let last_page = pages.saturating_sub(1).saturating_mul(PAGE);
+    if pages > MAX_PAGES || header.base.0.checked_add(last_page).is_none() {
+        return Err(OpenError::Section(*b"PBKT"));
+    }
+    if sections.slots.len() > 2 * usize::from(ASK_SLOT) {
+        return Err(OpenError::Section(*b"CSLT"));
     }
     Ok(())
 }

@@ -14,6 +14,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod buckets;
 pub mod call;
 #[cfg(feature = "alloc")]
 mod compare;

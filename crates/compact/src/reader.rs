@@ -2,12 +2,14 @@
 
 use unspool_ir::{Abi, Pointer, Row, Vaddr, encoding};
 
-use crate::call::{CallSites, MAX_RANGES};
+use crate::buckets::Buckets;
+use crate::call::{CallSites, WINDOW};
 use crate::layout::{
-    self, ASK_PAGE, ASK_SLOT, BUCKET, BUCKETS, GRANULE, HAS_LSDA, Header, Key, LONG_GAP, LONG_ROW,
-    LSDA_BLOCK, MAX_PIECE_ROWS, NO_PERSONALITY, ODD_CLASS, ODD_SIZE, OpenError, PAGE, Sections,
+    self, ASK_SLOT, GRANULE, HAS_LSDA, Header, Key, LONG_DISTANCE, LONG_GAP, LSDA_BLOCK,
+    MAX_PIECE_ROWS, NO_PERSONALITY, ODD_CLASS, ODD_SIZE, OpenError, PAGE, PIECE_BUCKET,
+    STEP_BUCKET, Sections, WIDE_SEQUENCE,
 };
-use crate::little::{narrow, partition, u16_at, u32_at, u64_from};
+use crate::little::{count_u16, narrow, partition, u16_at, u32_at, u64_from};
 
 /// A compiled table, looked up in place.
 #[derive(Debug, Clone, Copy)]
@@ -101,7 +103,7 @@ impl<'t> Compiled<'t> {
 
     /// The row that holds at `pc`; `None` in a hole.
     ///
-    /// Visits at most 17 starts and 32 rows.
+    /// Visits the pieces that start in the same 4 KiB, and at most 32 rows.
     ///
     /// # Errors
     ///
@@ -124,41 +126,44 @@ impl<'t> Compiled<'t> {
     }
 
     /// The last piece that starts at or before `pc` in its page.
+    #[inline]
     fn piece(&self, pc: Vaddr) -> Result<Option<Piece<'t>>, Corrupt> {
+        let buckets = Buckets(self.sections.piece_buckets);
         let offset = pc.0.wrapping_sub(self.header.base.0);
-        let Ok(page) = usize::try_from(offset / PAGE) else {
+        let Ok(bucket) = usize::try_from(offset / PIECE_BUCKET) else {
             return Ok(None);
         };
-        let (Some(first), Some(last)) = (
-            u32_at(self.sections.pages, page),
-            u32_at(self.sections.pages, page + 1),
-        ) else {
+        let Some((first, end)) = buckets.elements(bucket) else {
             return Ok(None);
         };
-        let (first, last) = (first as usize, last as usize);
         let within = offset % PAGE;
         let starts = self.sections.starts;
-        let after = partition(first, last.min(self.pieces()), |n| {
-            u16_at(starts, n).is_some_and(|start| u64::from(start) <= within)
-        });
-        if after <= first {
+        let at_or_before = |start: u16| u64::from(start) <= within;
+        let after = first + count_u16(starts, first, end, at_or_before).ok_or(Corrupt)?;
+        // With none in the bucket it is the one before, if that is of the same page.
+        let page = bucket - bucket % BUCKETS_OF_PAGE;
+        let (page_first, _) = buckets.elements(page).ok_or(Corrupt)?;
+        if after <= page_first {
             return Ok(None);
         }
         let number = after - 1;
-        let page_start = self.header.base.offset(page as u64 * PAGE);
-        let start = page_start.offset(u16_at(starts, number).ok_or(Corrupt)?.into());
-        let next = if after < last {
+        let page_start = Vaddr(pc.0 - within);
+        let start = u16_at(starts, number).ok_or(Corrupt)?;
+        let (_, page_end) = buckets
+            .elements(page + BUCKETS_OF_PAGE - 1)
+            .ok_or(Corrupt)?;
+        let next = if after < page_end {
             u16_at(starts, after).map(u64::from)
         } else {
             Some(PAGE)
         };
-        let next = page_start.offset(next.ok_or(Corrupt)?);
         let (gap, class, shape) = self.record(number).ok_or(Corrupt)?;
-        let end = Vaddr(next.0.checked_sub(gap).ok_or(Corrupt)?);
+        // Within the page: the end of the last page of the address space is no number.
+        let end = next.and_then(|next| next.checked_sub(gap)).ok_or(Corrupt)?;
         Ok(Some(Piece {
             number,
-            start,
-            end,
+            start: page_start.offset(start.into()),
+            end: page_start.offset(end),
             class,
             shape,
         }))
@@ -198,34 +203,32 @@ impl<'t> Compiled<'t> {
     /// next one does.
     #[inline]
     fn row_in_shape(&self, shape: &[u8], distance: u64) -> Option<(RowRef, u64, Option<u64>)> {
-        let mut rest = shape;
-        let count = usize::from(take(&mut rest)?);
+        let width = self.header.sequence_width;
+        let sequence = self.sections.sequences.get(narrow(shape, 0, width)?..)?;
+        let (head, rows) = sequence.split_first()?;
+        let count = usize::from(head & !WIDE_SEQUENCE);
         if count > MAX_PIECE_ROWS {
             return None;
         }
-        let mut row = take_row(&mut rest)?;
-        let mut at = 0;
-        for _ in 1..count {
-            let byte = take(&mut rest)?;
-            let next_at = at
-                + match byte & 0x3f {
-                    62 => u64::from(take(&mut rest)?) + 63,
-                    63 => u64::from(take_u16(&mut rest)?),
-                    short => u64::from(short) + 1,
-                };
-            if distance < next_at {
-                return Some((RowRef(row), at, Some(next_at)));
-            }
-            at = next_at;
-            row = match byte >> 6 {
-                3 => take_row(&mut rest)?,
-                rank => u16_at(
-                    self.sections.successors,
-                    usize::from(row) * 3 + usize::from(rank),
-                )?,
+        let mut rest = shape.get(width..)?;
+        let (mut number, mut at, mut next) = (0, 0, None);
+        while number + 1 < count {
+            let further = match take(&mut rest)? {
+                LONG_DISTANCE => u64::from(take_u16(&mut rest)?),
+                short => u64::from(short) + 1,
             };
+            if distance < at + further {
+                next = Some(at + further);
+                break;
+            }
+            at += further;
+            number += 1;
         }
-        Some((RowRef(row), at, None))
+        let row = match head & WIDE_SEQUENCE {
+            0 => u16::from(*rows.get(number)?),
+            _ => u16_at(rows, number)?,
+        };
+        Some((RowRef(row), at, next))
     }
 
     /// A distinct row.
@@ -350,53 +353,57 @@ impl<'t> Compiled<'t> {
         })
     }
 
-    /// Whether pages and pieces ascend, so that a binary search finds what is there.
+    /// Whether buckets and pieces ascend, so that every piece is found where it lies.
     #[cfg(feature = "alloc")]
     pub(crate) fn is_ordered(&self) -> bool {
-        let (pages, starts) = (self.sections.pages, self.sections.starts);
+        let (buckets, starts) = (Buckets(self.sections.piece_buckets), self.sections.starts);
         let mut next = 0;
-        for page in 0..(pages.len() / 4).saturating_sub(1) {
-            let bounds = u32_at(pages, page).zip(u32_at(pages, page + 1));
-            let Some((first, last)) = bounds.map(|(f, l)| (f as usize, l as usize)) else {
+        for bucket in 0..buckets.len() {
+            let Some((first, end)) = buckets.elements(bucket) else {
                 return false;
             };
+            let low = bucket as u64 * PIECE_BUCKET % PAGE;
+            let is_inside = |n: usize| {
+                let start = u16_at(starts, n).map(u64::from);
+                start.is_some_and(|start| (low..low + PIECE_BUCKET).contains(&start))
+            };
             let ascends =
-                (first..last).is_sorted_by(|a, b| a < b && u16_at(starts, *a) < u16_at(starts, *b));
-            if first != next || last < first || !ascends {
+                (first..end).is_sorted_by(|a, b| a < b && u16_at(starts, *a) < u16_at(starts, *b));
+            if first != next || end < first || !ascends || !(first..end).all(is_inside) {
                 return false;
             }
-            next = last;
+            next = end;
         }
-        next == self.pieces()
+        next == self.pieces() && buckets.len().is_multiple_of(BUCKETS_OF_PAGE)
     }
 
-    /// The starts of all pieces, in the order of the pages.
+    /// The starts of all pieces, in the order of the buckets.
     #[cfg(feature = "alloc")]
     pub(crate) fn piece_starts(&self) -> impl Iterator<Item = Vaddr> + use<'t> {
-        let (pages, starts, base) = (self.sections.pages, self.sections.starts, self.header.base);
-        (0..(pages.len() / 4).saturating_sub(1)).flat_map(move |page| {
-            let first = u32_at(pages, page).unwrap_or(0) as usize;
-            let last = u32_at(pages, page + 1).unwrap_or(0) as usize;
-            let page_start = base.offset(page as u64 * PAGE);
-            (first..last).filter_map(move |n| Some(page_start.offset(u16_at(starts, n)?.into())))
+        let (buckets, starts) = (Buckets(self.sections.piece_buckets), self.sections.starts);
+        let base = self.header.base;
+        (0..buckets.len()).flat_map(move |bucket| {
+            let (first, end) = buckets.elements(bucket).unwrap_or_default();
+            let page = bucket as u64 * PIECE_BUCKET / PAGE * PAGE;
+            let start = move |n| Some(base.offset(page).offset(u16_at(starts, n)?.into()));
+            (first..end).filter_map(start)
         })
     }
 
     /// The test that tells return addresses from others. Keep it where many addresses are asked.
     #[must_use]
     pub fn call_sites(&self) -> CallSites {
-        let (executable, base) = (self.sections.executable, self.header.base);
-        let at = |n: usize| u32_at(executable, n).map(|bound| base.offset(bound.into()));
-        let ranges = (0..MAX_RANGES).map_while(|n| at(2 * n).zip(at(2 * n + 1)));
-        CallSites::new(self.header.call_test, ranges)
+        let bound = |n: usize| u32_at(self.sections.executable, n).unwrap_or(0);
+        let at = |n: usize| self.header.base.offset(bound(n).into());
+        CallSites::new(self.header.call_test, at(0), at(1))
     }
 
     /// The row that holds at the call before `return_address`, if the call-site part speaks for
     /// it; `None`: ask [`Compiled::lookup`] with the address minus 1.
     ///
     /// `sites` is the table's own [`Compiled::call_sites`]. `before` are the module's own bytes
-    /// that end at the address, [`crate::call::WINDOW`] of them or more, from the file or from
-    /// memory that nobody has written to. Visits at most 8 steps.
+    /// that end at the address, from the file or from memory that nobody has written to; zeros
+    /// stand for what is before the code. Visits the steps of the same 2 KiB.
     ///
     /// # Errors
     ///
@@ -406,7 +413,7 @@ impl<'t> Compiled<'t> {
         &self,
         sites: &CallSites,
         return_address: Vaddr,
-        before: &[u8],
+        before: [u8; WINDOW],
     ) -> Result<Option<RowRef>, Corrupt> {
         if !sites.follows_call(return_address, before) {
             return Ok(None);
@@ -415,40 +422,34 @@ impl<'t> Compiled<'t> {
     }
 
     /// The call-site part's answer for an address that passes the call test.
+    #[inline]
     fn call_step(&self, return_address: Vaddr) -> Result<Option<RowRef>, Corrupt> {
+        let steps = self.sections.steps;
         let key = return_address
             .0
             .wrapping_sub(1)
             .wrapping_sub(self.header.base.0);
-        let Ok(page) = usize::try_from(key / PAGE) else {
+        let Ok(bucket) = usize::try_from(key / STEP_BUCKET) else {
             return Ok(None);
         };
-        let pages = self.sections.call_pages;
-        let (first, block) = match (u32_at(pages, page * 2), u32_at(pages, page * 2 + 1)) {
-            (Some(first), Some(block)) if first != ASK_PAGE => (first as usize, block as usize),
-            _ => return Ok(None),
+        let Some((first, end)) = Buckets(self.sections.step_buckets).elements(bucket) else {
+            return Ok(None);
         };
-        let bucket = usize::try_from(key % PAGE / BUCKET).map_err(|_| Corrupt)?;
-        let granule = key % BUCKET / GRANULE;
-        let up_to = |bucket: usize| {
-            u16_at(self.sections.call_buckets, block * BUCKETS + bucket).map(usize::from)
-        };
-        let low = match bucket.checked_sub(1) {
-            Some(before) => up_to(before).ok_or(Corrupt)?,
-            None => 0,
-        };
-        let high = up_to(bucket).ok_or(Corrupt)?;
-        let steps = self.sections.call_steps;
-        let after = partition(first + low, first + high, |n| {
-            u16_at(steps, n).is_some_and(|step| u64::from(step >> 9) <= granule)
-        });
+        let granule = key % STEP_BUCKET / GRANULE;
+        let at_or_before = |step: u16| u64::from(step >> 9) <= granule;
+        let count = count_u16(steps, first, end, at_or_before).ok_or(Corrupt)?;
         // With no step in the bucket the one before it is in force.
-        let step = after.checked_sub(1).and_then(|n| u16_at(steps, n));
+        let step = (first + count)
+            .checked_sub(1)
+            .and_then(|n| u16_at(steps, n));
         // Slot 511 is past the end of the slots: it asks the full table as any such slot does.
         let slot = step.map_or(ASK_SLOT, |step| step & ASK_SLOT);
-        Ok(u16_at(self.sections.call_slots, usize::from(slot)).map(RowRef))
+        Ok(u16_at(self.sections.slots, usize::from(slot)).map(RowRef))
     }
 }
+
+/// How many buckets of pieces a page has.
+const BUCKETS_OF_PAGE: usize = (PAGE / PIECE_BUCKET) as usize;
 
 #[inline]
 fn take(rest: &mut &[u8]) -> Option<u8> {
@@ -462,12 +463,4 @@ fn take_u16(rest: &mut &[u8]) -> Option<u16> {
     let low = take(rest)?;
     let high = take(rest)?;
     Some(u16::from_le_bytes([low, high]))
-}
-
-#[inline]
-fn take_row(rest: &mut &[u8]) -> Option<u16> {
-    match take(rest)? {
-        LONG_ROW => take_u16(rest),
-        short => Some(u16::from(short)),
-    }
 }

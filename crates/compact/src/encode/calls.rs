@@ -8,16 +8,14 @@ use unspool_ir::Vaddr;
 use unspool_ir::table::Span;
 
 use super::{Code, Numbering, put_u16, put_u32};
-use crate::call::MAX_RANGES;
-use crate::layout::{ASK_PAGE, ASK_SLOT, BUCKET, BUCKETS, GRANULE, PAGE};
+use crate::buckets::Builder;
+use crate::layout::{ASK_SLOT, GRANULE, PAGE, STEP_BUCKET};
 
 /// The sections of the call-site part; all empty where there is none.
 #[derive(Default)]
 pub(super) struct Calls {
     /// `EXEC`.
     pub(super) executable: Vec<u8>,
-    /// `CDIR`.
-    pub(super) pages: Vec<u8>,
     /// `CBKT`.
     pub(super) buckets: Vec<u8>,
     /// `CSTP`.
@@ -37,24 +35,24 @@ pub(super) fn project(
     base: Vaddr,
     numbering: &Numbering,
 ) -> Calls {
-    if addresses.is_empty() || code.ranges.len() > MAX_RANGES {
-        return Calls::default();
-    }
     let mut calls = Calls::default();
-    for (start, bytes) in &code.ranges {
-        let start = start.0.wrapping_sub(base.0);
-        for bound in [start, start + bytes.len() as u64] {
-            put_u32(
-                &mut calls.executable,
-                usize::try_from(bound).unwrap_or(usize::MAX),
-            );
-        }
+    if addresses.is_empty() {
+        return calls;
     }
-    let keys = keys(addresses, base, &covered_pages(spans, base));
+    let (start, end) = code.bounds();
+    for bound in [start, end] {
+        let offset = bound.0.wrapping_sub(base.0);
+        put_u32(
+            &mut calls.executable,
+            usize::try_from(offset).unwrap_or(usize::MAX),
+        );
+    }
+    let covered = covered_pages(spans, base);
+    let keys = keys(addresses, base, &covered);
     let (granules, sites_of) = answers(&keys, spans, base, numbering);
     let slot_of = rank(sites_of);
     calls.slots = slot_bytes(&slot_of);
-    calls.lay_out(&granules, &slot_of);
+    calls.lay_out(&granules, &slot_of, &covered);
     calls
 }
 
@@ -149,47 +147,33 @@ fn slot_bytes(slot_of: &[u16]) -> Vec<u8> {
 }
 
 impl Calls {
-    /// Writes steps, buckets and pages.
-    fn lay_out(&mut self, granules: &[(u32, Answer)], slot_of: &[u16]) {
-        let granules_per_page = u32::try_from(PAGE / GRANULE).unwrap_or(u32::MAX);
-        let granules_per_bucket = u32::try_from(BUCKET / GRANULE).unwrap_or(u32::MAX);
-        let mut in_force = None;
-        let mut blocks = 0;
-        let mut next_page = 0;
-        for page in granules.chunk_by(|a, b| a.0 / granules_per_page == b.0 / granules_per_page) {
-            let Some((first, _)) = page.first() else {
-                continue;
-            };
-            let number = first / granules_per_page;
-            for _ in next_page..number {
-                put_u32(&mut self.pages, ASK_PAGE as usize);
-                put_u32(&mut self.pages, 0);
+    /// Writes steps and their buckets. In a run of pages without rows nothing was asked: there
+    /// the answer is the full table's, as it is before the first step.
+    fn lay_out(&mut self, granules: &[(u32, Answer)], slot_of: &[u16], covered: &[bool]) {
+        let mut buckets = Builder::new(STEP_BUCKET);
+        let mut in_force = ASK_SLOT;
+        let mut put = |offset: u64, slot: u16| {
+            if in_force != slot {
+                in_force = slot;
+                buckets.push(offset);
+                let within = offset % STEP_BUCKET / GRANULE;
+                put_u16(&mut self.steps, within << 9 | u64::from(slot));
             }
-            next_page = number + 1;
-            let first_step = self.steps.len() / 2;
-            put_u32(&mut self.pages, first_step);
-            put_u32(&mut self.pages, blocks);
-            blocks += 1;
-            let mut steps_up_to = [0_u64; BUCKETS];
-            for (granule, answer) in page {
+        };
+        let mut granules = granules.iter().peekable();
+        for (page, is_covered) in (0..).zip(covered) {
+            if !is_covered {
+                put(page * PAGE, ASK_SLOT);
+            }
+            let is_here =
+                |(granule, _): &&(u32, Answer)| u64::from(*granule) * GRANULE < (page + 1) * PAGE;
+            while let Some((granule, answer)) = granules.next_if(is_here) {
                 let slot = answer
                     .and_then(|row| slot_of.get(usize::from(row)))
                     .copied();
-                let slot = slot.unwrap_or(ASK_SLOT);
-                if in_force != Some(slot) {
-                    in_force = Some(slot);
-                    let within = granule % granules_per_bucket;
-                    put_u16(&mut self.steps, u64::from(within << 9 | u32::from(slot)));
-                }
-                let bucket = granule % granules_per_page / granules_per_bucket;
-                let so_far = (self.steps.len() / 2 - first_step) as u64;
-                for count in steps_up_to.iter_mut().skip(bucket as usize) {
-                    *count = so_far;
-                }
-            }
-            for count in steps_up_to {
-                put_u16(&mut self.buckets, count);
+                put(u64::from(*granule) * GRANULE, slot.unwrap_or(ASK_SLOT));
             }
         }
+        self.buckets = buckets.finish(covered.len() as u64, PAGE);
     }
 }

@@ -7,7 +7,8 @@ use unspool_ir::{FdeId, Vaddr};
 
 use super::shapes::Shapes;
 use super::{EncodeError, Numbering, put_u16, put_u32};
-use crate::layout::{LONG_GAP, MAX_PIECE_ROWS, PAGE};
+use crate::buckets::Builder;
+use crate::layout::{LONG_GAP, MAX_PIECE_ROWS, PAGE, PIECE_BUCKET};
 
 /// A row of a piece: where it starts, from the table's base, and its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,21 +92,19 @@ impl Pieces {
             .unwrap_or_default()
     }
 
-    /// `PAGE` and `STRT`.
+    /// `PBKT` and `STRT`.
     pub(super) fn index(&self) -> (Vec<u8>, Vec<u8>) {
-        let mut pages = Vec::new();
+        let mut buckets = Builder::new(PIECE_BUCKET);
         let mut starts = Vec::with_capacity(self.list.len() * 2);
-        let mut page_count = 0;
-        for (number, piece) in self.list.iter().enumerate() {
-            let page = u64::from(piece.start) / PAGE;
-            while page_count <= page {
-                put_u32(&mut pages, number);
-                page_count += 1;
-            }
+        for piece in &self.list {
+            buckets.push(piece.start.into());
             put_u16(&mut starts, u64::from(piece.start) % PAGE);
         }
-        put_u32(&mut pages, self.list.len());
-        (pages, starts)
+        let pages = self
+            .list
+            .last()
+            .map_or(0, |last| u64::from(last.start) / PAGE + 1);
+        (buckets.finish(pages, PAGE), starts)
     }
 
     /// `PIEC` and `GAPS`.

@@ -119,7 +119,9 @@ pub(crate) fn table_and_code(choices: &mut Choices<'_>) -> Made {
         };
         // Only forward past the end of the address space, only backward past its beginning.
         let start = match (gap as i64) < 0 {
-            true => at.saturating_add_signed(gap as i64).max(origin.saturating_sub(0x100)),
+            true => at
+                .saturating_add_signed(gap as i64)
+                .max(origin.saturating_sub(0x100)),
             false => at.saturating_add(gap),
         };
         let length = match choices.below(8) {

@@ -20,11 +20,11 @@ pub(crate) struct File {
     pub(crate) rows: Vec<Vec<u8>>,
     call_test: u8,
     base: u64,
-    executable: Vec<Range<u64>>,
+    executable: Range<u64>,
     /// Granules of 16 bytes from `base` at which the slot changes.
     steps: BTreeMap<u64, u16>,
-    /// The pages that the call-site part speaks for.
-    call_pages: Vec<bool>,
+    /// From this granule on the call-site part says nothing.
+    granules: u64,
     slots: Vec<u16>,
 }
 
@@ -72,13 +72,6 @@ impl Bytes<'_> {
     fn word(&mut self) -> u32 {
         self.number(4) as u32
     }
-
-    fn row(&mut self) -> u16 {
-        match self.byte() {
-            255 => self.half(),
-            short => u16::from(short),
-        }
-    }
 }
 
 fn numbers(bytes: &[u8], size: usize) -> Vec<u64> {
@@ -89,9 +82,9 @@ fn numbers(bytes: &[u8], size: usize) -> Vec<u64> {
         .collect()
 }
 
-const TAGS: [&[u8; 4]; 19] = [
-    b"KEY ", b"PAGE", b"STRT", b"PIEC", b"GAPS", b"SHAP", b"SUCC", b"ROWX", b"ROWS", b"CLAS",
-    b"PERS", b"LSDX", b"LSDA", b"ODDS", b"EXEC", b"CDIR", b"CBKT", b"CSTP", b"CSLT",
+pub(crate) const TAGS: [&[u8; 4]; 18] = [
+    b"KEY ", b"PBKT", b"STRT", b"PIEC", b"GAPS", b"SHAP", b"SEQS", b"ROWX", b"ROWS", b"CLAS",
+    b"PERS", b"LSDX", b"LSDA", b"ODDS", b"EXEC", b"CBKT", b"CSTP", b"CSLT",
 ];
 
 /// Reads a file.
@@ -100,14 +93,15 @@ pub(crate) fn read(file: &[u8]) -> File {
     assert_eq!(&head.number(8).to_le_bytes(), b"unspool\0");
     assert_eq!(head.half(), 1, "version");
     let machine = head.half();
-    let (word, byte_order, call_test, widths) = (head.byte(), head.byte(), head.byte(), head.byte());
-    let (shape_width, row_width) = (usize::from(widths & 15), usize::from(widths >> 4));
+    let (word, byte_order, call_test) = (head.byte(), head.byte(), head.byte());
+    let shape_width = usize::from(head.byte());
     let base = head.number(8);
     assert_eq!(base % 65_536, 0);
     let length = head.word() as usize;
     assert_eq!(length, file.len(), "nothing follows");
-    let count = head.word();
+    let count = head.half();
     assert!(count <= 64);
+    let (sequence_width, row_width) = (usize::from(head.byte()), usize::from(head.byte()));
     let mut sections: BTreeMap<[u8; 4], &[u8]> = BTreeMap::new();
     for _ in 0..count {
         let tag = head.word().to_le_bytes();
@@ -128,7 +122,7 @@ pub(crate) fn read(file: &[u8]) -> File {
     }
     assert_eq!(at, section(b"ROWS").len());
 
-    let pieces = pieces(&section, base, shape_width);
+    let pieces = pieces(&section, base, shape_width, sequence_width);
     let entries = entries(&section, base, &pieces);
     let mut ranges = Vec::new();
     for (piece, entry) in pieces.iter().zip(entries) {
@@ -144,8 +138,12 @@ pub(crate) fn read(file: &[u8]) -> File {
     }
 
     let bounds = numbers(section(b"EXEC"), 4);
-    let executable = bounds.chunks(2).map(|pair| pair[0]..pair[1]).collect();
-    let (steps, call_pages) = steps(&section);
+    assert!(matches!(bounds.len(), 0 | 2));
+    let executable = match bounds.as_slice() {
+        [start, end] => *start..*end,
+        _ => 0..0,
+    };
+    let (steps, granules) = steps(&section);
     let slots = numbers(section(b"CSLT"), 2);
     File {
         machine,
@@ -158,7 +156,7 @@ pub(crate) fn read(file: &[u8]) -> File {
         base,
         executable,
         steps,
-        call_pages,
+        granules,
         slots: slots.into_iter().map(|slot| slot as u16).collect(),
     }
 }
@@ -171,42 +169,54 @@ struct Piece {
     rows: Vec<(u64, u16)>,
 }
 
-fn pieces<'s>(section: &impl Fn(&[u8; 4]) -> &'s [u8], base: u64, width: usize) -> Vec<Piece> {
-    let firsts = numbers(section(b"PAGE"), 4);
+/// The elements of each bucket of an array by address. Checks that each is in one.
+fn buckets(counts: &[u8], elements: usize) -> Vec<Range<usize>> {
+    let counts = numbers(counts, 4);
+    assert_eq!(counts.first().copied().unwrap_or(0), 0);
+    assert_eq!(counts.last().copied().unwrap_or(0), elements as u64);
+    counts
+        .windows(2)
+        .map(|pair| pair[0] as usize..pair[1] as usize)
+        .collect()
+}
+
+fn pieces<'s>(
+    section: &impl Fn(&[u8; 4]) -> &'s [u8],
+    base: u64,
+    shape_width: usize,
+    sequence_width: usize,
+) -> Vec<Piece> {
     let starts = numbers(section(b"STRT"), 2);
-    let successors = numbers(section(b"SUCC"), 2);
     let mut gaps = Bytes(section(b"GAPS"));
     let mut long_gaps = BTreeMap::new();
     while !gaps.0.is_empty() {
-        long_gaps.insert(u64::from(gaps.word()), gaps.number(2));
+        long_gaps.insert(gaps.word() as usize, gaps.number(2));
     }
-    assert_eq!(firsts.last().copied().unwrap_or(0), starts.len() as u64);
 
     let mut records = Bytes(section(b"PIEC"));
     let mut pieces: Vec<Piece> = Vec::new();
-    for (page, bounds) in firsts.windows(2).enumerate() {
-        let page_start = base + 65_536 * page as u64;
-        for n in bounds[0]..bounds[1] {
-            let start = starts[n as usize];
-            let next = if n + 1 < bounds[1] {
-                starts[n as usize + 1]
-            } else {
-                65_536
-            };
+    let buckets = buckets(section(b"PBKT"), starts.len());
+    assert_eq!(buckets.len() % 16, 0, "buckets fill whole pages");
+    for (bucket, elements) in buckets.iter().enumerate() {
+        let page_start = base + 65_536 * (bucket as u64 / 16);
+        // One past the last piece of the page.
+        let page_end = buckets[bucket - bucket % 16 + 15].end;
+        for n in elements.clone() {
+            let start = starts[n];
+            assert_eq!(start / 4096, bucket as u64 % 16, "a piece in its bucket");
+            let next = if n + 1 < page_end { starts[n + 1] } else { 65_536 };
             let gap = match records.number(1) {
                 255 => long_gaps.remove(&n).expect("a long gap"),
                 short => short,
             };
             let class = records.byte();
-            let shape = records.number(width) as usize;
+            let shape = records.number(shape_width) as usize;
             assert!(start + gap < next, "a piece covers something");
-            let rows = shape_rows(&section(b"SHAP")[shape..], &successors);
+            let mut shape = Bytes(&section(b"SHAP")[shape..]);
+            let sequence = shape.number(sequence_width) as usize;
             let start = page_start + start;
             let last = page_start + (next - gap - 1);
-            let rows: Vec<_> = rows
-                .into_iter()
-                .map(|(distance, row)| (start + distance, row))
-                .collect();
+            let rows = piece_rows(start, &mut shape, &section(b"SEQS")[sequence..]);
             assert!(rows.iter().all(|(at, _)| *at <= last));
             if let Some(before) = pieces.last() {
                 assert!(before.last < start, "pieces ascend");
@@ -223,26 +233,26 @@ fn pieces<'s>(section: &impl Fn(&[u8; 4]) -> &'s [u8], base: u64, width: usize) 
     pieces
 }
 
-/// The rows of a shape: distance from the start, and number.
-fn shape_rows(shape: &[u8], successors: &[u64]) -> Vec<(u64, u16)> {
-    let mut shape = Bytes(shape);
-    let count = shape.byte();
+/// First address and number of each row of a piece, from what its shape has after the sequence
+/// reference, and the sequence.
+fn piece_rows(start: u64, distances: &mut Bytes<'_>, sequence: &[u8]) -> Vec<(u64, u16)> {
+    let mut sequence = Bytes(sequence);
+    let head = sequence.byte();
+    let size = if head & 0x80 != 0 { 2 } else { 1 };
+    let count = head & 0x7f;
     assert!((1..=32).contains(&count));
-    let mut rows = vec![(0, shape.row())];
-    for _ in 1..count {
-        let (at, before) = rows[rows.len() - 1];
-        let byte = shape.byte();
-        let distance = match byte & 63 {
-            62 => 62 + u64::from(shape.byte()) + 1,
-            63 => u64::from(shape.half()),
-            short => u64::from(short) + 1,
-        };
-        assert!(distance > 0, "rows ascend");
-        let row = match byte >> 6 {
-            3 => shape.row(),
-            rank => successors[3 * usize::from(before) + usize::from(rank)] as u16,
-        };
-        rows.push((at + distance, row));
+    let mut at = start;
+    let mut rows = Vec::new();
+    for n in 0..count {
+        if n > 0 {
+            let distance = match distances.number(1) {
+                255 => distances.number(2),
+                short => short + 1,
+            };
+            assert!(distance > 0, "rows ascend");
+            at += distance;
+        }
+        rows.push((at, sequence.number(size) as u16));
     }
     rows
 }
@@ -260,7 +270,11 @@ fn entries<'s>(section: &impl Fn(&[u8; 4]) -> &'s [u8], base: u64, pieces: &[Pie
     };
     let ranks = numbers(section(b"LSDX"), 4);
     let mut lsdas = Bytes(section(b"LSDA"));
-    let lsda_base = if lsdas.0.is_empty() { 0 } else { lsdas.number(8) };
+    let lsda_base = if lsdas.0.is_empty() {
+        0
+    } else {
+        lsdas.number(8)
+    };
     let mut lsdas_read = 0;
 
     // For each piece that is in a record of `ODDS`, what the record says.
@@ -307,35 +321,20 @@ fn entries<'s>(section: &impl Fn(&[u8; 4]) -> &'s [u8], base: u64, pieces: &[Pie
     entries
 }
 
-/// All steps by granule, and for each page whether the part speaks for it.
-fn steps<'s>(section: &impl Fn(&[u8; 4]) -> &'s [u8]) -> (BTreeMap<u64, u16>, Vec<bool>) {
-    let directory = numbers(section(b"CDIR"), 4);
-    let buckets = numbers(section(b"CBKT"), 2);
+/// All steps by granule, and the number of granules of all buckets.
+fn steps<'s>(section: &impl Fn(&[u8; 4]) -> &'s [u8]) -> (BTreeMap<u64, u16>, u64) {
     let words = numbers(section(b"CSTP"), 2);
     let mut steps = BTreeMap::new();
-    let mut speaks = Vec::new();
-    let mut next = 0;
-    for (page, pair) in directory.chunks(2).enumerate() {
-        let (first, block) = (pair[0], pair[1] as usize);
-        speaks.push(first != 0xffff_ffff);
-        if first == 0xffff_ffff {
-            continue;
+    let buckets = buckets(section(b"CBKT"), words.len());
+    for (bucket, elements) in buckets.iter().enumerate() {
+        for word in &words[elements.clone()] {
+            let granule = 128 * bucket as u64 + (word >> 9);
+            let greatest = steps.last_key_value().map(|(granule, _)| *granule);
+            assert!(greatest < Some(granule), "steps ascend");
+            steps.insert(granule, (word & 511) as u16);
         }
-        assert_eq!(first, next, "steps stand in the order of the pages");
-        let mut low = 0;
-        for (bucket, high) in buckets[32 * block..32 * block + 32].iter().enumerate() {
-            for word in &words[(first + low) as usize..(first + high) as usize] {
-                let granule = 4096 * page as u64 + 128 * bucket as u64 + (word >> 9);
-                let greatest = steps.last_key_value().map(|(granule, _)| *granule);
-                assert!(greatest < Some(granule), "steps ascend");
-                steps.insert(granule, (word & 511) as u16);
-            }
-            low = *high;
-        }
-        next = first + low;
     }
-    assert_eq!(next, words.len() as u64);
-    (steps, speaks)
+    (steps, 128 * buckets.len() as u64)
 }
 
 impl File {
@@ -365,13 +364,12 @@ impl File {
     }
 
     /// The row at the call before a return address; `None` says: ask the full table.
-    pub(crate) fn call_site(&self, address: u64, before: &[u8]) -> Option<u16> {
+    pub(crate) fn call_site(&self, address: u64, before: &[u8; 8]) -> Option<u16> {
         if !self.follows_call(address, before) {
             return None;
         }
         let key = address.wrapping_sub(1).wrapping_sub(self.base);
-        let page = usize::try_from(key / 65_536).unwrap();
-        if self.call_pages.get(page) != Some(&true) {
+        if key / 16 >= self.granules {
             return None;
         }
         let (_, slot) = self.steps.range(..=key / 16).next_back()?;
@@ -382,34 +380,31 @@ impl File {
     }
 
     /// The call test.
-    pub(crate) fn follows_call(&self, address: u64, before: &[u8]) -> bool {
+    pub(crate) fn follows_call(&self, address: u64, before: &[u8; 8]) -> bool {
         match self.call_test {
             0 => false,
             1 => self.follows_call_x86(address, before),
             2 => {
-                let Some(word) = before.last_chunk::<4>() else {
-                    return false;
-                };
-                let word = u32::from_le_bytes(*word);
+                let word = Bytes(&before[4..]).word();
                 address % 4 == 0 && (word >> 26 == 0x25 || word & 0xfeff_f000 == 0xd63f_0000)
             }
             other => panic!("call test {other}"),
         }
     }
 
-    fn follows_call_x86(&self, address: u64, before: &[u8]) -> bool {
-        if let Some([0xe8, distance @ ..]) = before.last_chunk::<5>() {
-            let distance = i64::from(i32::from_le_bytes(*distance));
-            let target = address.wrapping_add_signed(distance).wrapping_sub(self.base);
-            if self.executable.iter().any(|range| range.contains(&target)) {
+    fn follows_call_x86(&self, address: u64, before: &[u8; 8]) -> bool {
+        if before[3] == 0xe8 {
+            let distance = i64::from(Bytes(&before[4..]).word() as i32);
+            let target = address
+                .wrapping_add_signed(distance)
+                .wrapping_sub(self.base);
+            if self.executable.contains(&target) {
                 return true;
             }
         }
         // FF /2 of some length that ends here.
         (2..=7).any(|length| {
-            let Some(from) = before.len().checked_sub(length) else {
-                return false;
-            };
+            let from = 8 - length;
             before[from] == 0xff && indirect_call_length(&before[from + 1..]) == Some(length)
         })
     }
@@ -423,7 +418,11 @@ fn indirect_call_length(rest: &[u8]) -> Option<usize> {
     if reg != 2 {
         return None;
     }
-    let sib = if mode != 3 && rm == 4 { rest.get(1).copied()? } else { 0 };
+    let sib = if mode != 3 && rm == 4 {
+        rest.get(1).copied()?
+    } else {
+        0
+    };
     let has_sib = usize::from(mode != 3 && rm == 4);
     let displacement = match mode {
         0 if rm == 5 || (rm == 4 && sib & 7 == 5) => 4,
@@ -468,7 +467,11 @@ pub(crate) fn read_row(encoded: &[u8]) -> PlainRow {
     let flags = rest.byte();
     assert_eq!(flags >> 6, 0);
     let return_address = unsigned(&mut rest);
-    let args_size = if flags & 8 != 0 { unsigned(&mut rest) } else { 0 };
+    let args_size = if flags & 8 != 0 {
+        unsigned(&mut rest)
+    } else {
+        0
+    };
     let cfa = match flags >> 4 & 3 {
         0 => Cfa::Nothing,
         1 => Cfa::Offset(unsigned(&mut rest), signed(&mut rest)),

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use unspool_compact::call::WINDOW;
-use unspool_compact::{Code, Compiled, EntryFacts, Key, compare, encode};
+use unspool_compact::call::window;
+use unspool_compact::{Code, Compiled, EncodeError, Encoded, EntryFacts, Key, compare, encode};
 use unspool_ir::arch::Endian;
 use unspool_ir::table::Span;
 use unspool_ir::{CfaRule, Fde, Pointer, RaState, RegisterRule, Row, RowId, Table, Vaddr};
@@ -74,9 +74,15 @@ fn facts(fde: &Fde) -> EntryFacts {
     }
 }
 
+/// Encodes a table with the calls of its code.
+pub(crate) fn encode_with(table: &Table, code: &Code<'_>) -> Result<Encoded, EncodeError> {
+    let calls = code.call_addresses(table.abi().arch);
+    encode(table, Key::BuildId(b"build"), code, &calls)
+}
+
 /// Encodes a table and checks the file in every way. Yields the file.
 pub(crate) fn check(table: &Table, code: &Code<'_>) -> Vec<u8> {
-    let bytes = encode(table, Key::BuildId(b"build"), code).unwrap().bytes;
+    let bytes = encode_with(table, code).unwrap().bytes;
     let compiled = Compiled::open(&bytes).unwrap();
     let file = independent::read(&bytes);
     let source = Source::new(table);
@@ -154,7 +160,12 @@ fn check_rows(source: &Source<'_>, file: &File, compiled: &Compiled<'_>) {
     assert_eq!(rows.len(), file.rows.len(), "rows are distinct");
     assert_eq!(rows, used);
     assert_eq!(compiled.distinct_rows(), file.rows.len());
-    for id in source.spans.iter().map(|span| span.row).collect::<BTreeSet<_>>() {
+    for id in source
+        .spans
+        .iter()
+        .map(|span| span.row)
+        .collect::<BTreeSet<_>>()
+    {
         let row = source.table.row(id).unwrap();
         let read = independent::read_row(source.table.encoded_row(id));
         assert_eq!(read, plain(&row));
@@ -222,16 +233,14 @@ fn check_calls(source: &Source<'_>, file: &File, compiled: &Compiled<'_>, code: 
         let mut passing = Vec::new();
         for offset in 0..=bytes.len() {
             let address = start.0 + offset as u64;
-            let all = &bytes[..offset];
-            let window = &all[offset.saturating_sub(WINDOW)..];
-            let passes = sites.follows_call(Vaddr(address), window);
-            assert_eq!(sites.follows_call(Vaddr(address), all), passes);
-            assert_eq!(file.follows_call(address, all), passes, "at {address:#x}");
+            let before = window(bytes, offset);
+            let passes = sites.follows_call(Vaddr(address), before);
+            assert_eq!(file.follows_call(address, &before), passes, "{address:#x}");
             if passes {
                 passing.push(address);
             }
-            let answer = compiled.call_site(Vaddr(address), window).unwrap();
-            assert_eq!(answer.map(|row| row.0), file.call_site(address, window));
+            let answer = compiled.call_site(&sites, Vaddr(address), before).unwrap();
+            assert_eq!(answer.map(|row| row.0), file.call_site(address, &before));
             if let Some(row) = answer {
                 let expected = source.row_at(address - 1).expect("a row at the call");
                 assert_eq!(
@@ -243,4 +252,81 @@ fn check_calls(source: &Source<'_>, file: &File, compiled: &Compiled<'_>, code: 
         }
         assert_eq!(visited, passing);
     }
+}
+
+/// What became of bytes that may not be the table's file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Verdict {
+    /// `open` refuses them.
+    Refused,
+    /// `compare` finds a difference.
+    Different,
+    /// `compare` finds them equal, and every answer asked for is the table's.
+    Equal,
+}
+
+/// Holds any bytes against a table. Nothing may panic, and no answer at any of the addresses,
+/// nor at a return address in the code, may be another than the table's unless `compare` says
+/// so.
+pub(crate) fn judge(
+    source: &Source<'_>,
+    code: &Code<'_>,
+    bytes: &[u8],
+    addresses: impl IntoIterator<Item = u64>,
+) -> Verdict {
+    let Ok(compiled) = Compiled::open(bytes) else {
+        return Verdict::Refused;
+    };
+    // All are asked, also after the first wrong answer: none may panic.
+    let wrong = addresses
+        .into_iter()
+        .filter(|pc| !is_right(source, &compiled, *pc))
+        .fold(None, |first, pc| first.or(Some(pc)));
+    let wrong_call = wrong_call(source, &compiled, code);
+    let comparison = compare(source.table, &compiled, code);
+    if !comparison.is_equal() {
+        return Verdict::Different;
+    }
+    assert_eq!(wrong, None, "unseen by `compare`");
+    assert_eq!(wrong_call, None, "unseen by `compare`");
+    assert_eq!(compiled.abi(), source.table.abi(), "unseen by `compare`");
+    Verdict::Equal
+}
+
+fn is_right(source: &Source<'_>, compiled: &Compiled<'_>, pc: u64) -> bool {
+    let hit = compiled.lookup(Vaddr(pc));
+    let entry = compiled.entry(Vaddr(pc));
+    let Some(span) = source.at(pc) else {
+        return hit == Ok(None) && entry == Ok(None);
+    };
+    let Ok(Some(hit)) = hit else { return false };
+    entry == Ok(Some(source.facts(span)))
+        && compiled.row(hit.row).ok() == source.table.row(span.row)
+        && (hit.start.0..hit.end.0).contains(&pc)
+        && source.is_one_row(hit.start.0, hit.end.0, span.row)
+}
+
+/// The first return address with another answer than the row at the call, or none.
+fn wrong_call(source: &Source<'_>, compiled: &Compiled<'_>, code: &Code<'_>) -> Option<u64> {
+    let sites = compiled.call_sites();
+    let mut wrong = None;
+    for (start, bytes) in &code.ranges {
+        for until in 0..=bytes.len() {
+            let before = window(bytes, until);
+            let address = start.offset(until as u64);
+            let is_right = match compiled.call_site(&sites, address, before) {
+                Ok(None) => true,
+                Ok(Some(row)) => {
+                    let expected = source.row_at(address.0.wrapping_sub(1));
+                    let expected = expected.and_then(|row| source.table.row(row));
+                    expected.is_some() && compiled.row(row).ok() == expected
+                }
+                Err(_) => false,
+            };
+            if !is_right {
+                wrong.get_or_insert(address.0);
+            }
+        }
+    }
+    wrong
 }

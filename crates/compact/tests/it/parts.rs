@@ -1,1 +1,141 @@
-//! x
+//! A file taken apart into sections and put together again, whole or not.
+
+use crate::generate::Choices;
+
+/// Header and sections of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Parts {
+    /// The header's bytes up to the length of the table.
+    pub(crate) head: [u8; 24],
+    /// The header's last two bytes.
+    pub(crate) widths: [u8; 2],
+    pub(crate) sections: Vec<Section>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Section {
+    pub(crate) tag: [u8; 4],
+    pub(crate) flags: u32,
+    pub(crate) content: Vec<u8>,
+}
+
+fn word(file: &[u8], at: usize) -> usize {
+    u32::from_le_bytes(file[at..at + 4].try_into().unwrap()) as usize
+}
+
+impl Parts {
+    /// Takes a whole file apart.
+    pub(crate) fn of(file: &[u8]) -> Self {
+        let section = |n: usize| {
+            let at = 32 + 16 * n;
+            let (offset, length) = (word(file, at + 8), word(file, at + 12));
+            Section {
+                tag: file[at..at + 4].try_into().unwrap(),
+                flags: word(file, at + 4) as u32,
+                content: file[offset..offset + length].to_vec(),
+            }
+        };
+        Parts {
+            head: file[..24].try_into().unwrap(),
+            widths: file[30..32].try_into().unwrap(),
+            sections: (0..usize::from(file[28])).map(section).collect(),
+        }
+    }
+
+    /// The content of a section, which is made if it is not there.
+    pub(crate) fn section(&mut self, tag: &[u8; 4]) -> &mut Vec<u8> {
+        let found = self.sections.iter().position(|section| section.tag == *tag);
+        let at = found.unwrap_or_else(|| {
+            self.sections.push(Section {
+                tag: *tag,
+                flags: 1,
+                content: Vec::new(),
+            });
+            self.sections.len() - 1
+        });
+        &mut self.sections[at].content
+    }
+
+    /// Sets one element of an array of numbers.
+    pub(crate) fn set(&mut self, tag: &[u8; 4], size: usize, index: usize, value: u64) {
+        let field = &mut self.section(tag)[index * size..(index + 1) * size];
+        field.copy_from_slice(&value.to_le_bytes()[..size]);
+    }
+
+    /// The file of these parts.
+    pub(crate) fn build(&self) -> Vec<u8> {
+        let mut file = self.head.to_vec();
+        let body: usize = self
+            .sections
+            .iter()
+            .map(|section| section.content.len())
+            .sum();
+        let mut at = 32 + 16 * self.sections.len();
+        file.extend_from_slice(&((at + body) as u32).to_le_bytes());
+        file.extend_from_slice(&(self.sections.len() as u16).to_le_bytes());
+        file.extend_from_slice(&self.widths);
+        for section in &self.sections {
+            file.extend_from_slice(&section.tag);
+            let length = section.content.len();
+            for number in [section.flags as usize, at, length] {
+                file.extend_from_slice(&(number as u32).to_le_bytes());
+            }
+            at += length;
+        }
+        for section in &self.sections {
+            file.extend_from_slice(&section.content);
+        }
+        file
+    }
+}
+
+/// Changes a file as the choices say.
+pub(crate) fn change(file: &mut Vec<u8>, choices: &mut Choices<'_>) {
+    if choices.below(3) == 0 {
+        let mut parts = Parts::of(file);
+        change_section(&mut parts, choices);
+        *file = parts.build();
+    }
+    for _ in 0..choices.below(4) {
+        let at = choices.below(file.len() as u64) as usize;
+        file[at] = match choices.below(4) {
+            0 => file[at] ^ 1 << choices.below(8),
+            1 => file[at].wrapping_add(1),
+            2 => file[at].wrapping_sub(1),
+            _ => choices.byte(),
+        };
+    }
+}
+
+fn change_section(parts: &mut Parts, choices: &mut Choices<'_>) {
+    let count = parts.sections.len() as u64;
+    if count == 0 {
+        return;
+    }
+    let n = choices.below(count) as usize;
+    let other = choices.below(count) as usize;
+    let length = parts.sections[n].content.len() as u64;
+    let at = choices.below(length.max(1)) as usize;
+    let some = choices.below(40) as usize;
+    match choices.below(6) {
+        0 => parts.sections.swap(n, other),
+        1 => {
+            parts.sections.remove(n);
+        }
+        2 => {
+            let copy = parts.sections[other].content.clone();
+            parts.sections[n].content = copy;
+        }
+        3 => parts.sections[n].content.truncate(at),
+        4 => {
+            let content = &mut parts.sections[n].content;
+            let some = some.min(content.len() - at.min(content.len()));
+            content.drain(at..at + some);
+        }
+        _ => {
+            let content = &mut parts.sections[n].content;
+            let new = (0..some).map(|_| choices.byte()).collect::<Vec<_>>();
+            content.splice(at..at, new);
+        }
+    }
+}
