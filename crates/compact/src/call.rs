@@ -154,7 +154,8 @@ impl CallSites {
 
 #[cfg(feature = "alloc")]
 fn for_each_aarch64(start: Vaddr, bytes: &[u8], mut visit: impl FnMut(Vaddr)) {
-    let first = usize::try_from(start.0.wrapping_neg() % 4).unwrap_or(0) + 4;
+    // Code that begins within a word may have the end of a call first.
+    let first = usize::try_from(start.0.wrapping_neg() % 4).unwrap_or(0);
     for end in (first..=bytes.len()).step_by(4) {
         let address = start.offset(end as u64);
         if follows_aarch64(address, window(bytes, end)) {

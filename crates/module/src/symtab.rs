@@ -86,6 +86,14 @@ impl<'a> SymbolTable<'a> {
         }
     }
 
+    /// Where the value is in an entry, in bytes.
+    pub(crate) fn value_offset(&self) -> u64 {
+        match self.word {
+            Word::W32 => 4,
+            Word::W64 => 8,
+        }
+    }
+
     /// The entry of that index.
     pub(crate) fn get(&self, index: usize) -> Option<RawSymbol> {
         let data = self.data.get(index.checked_mul(self.entry_size())?..)?;

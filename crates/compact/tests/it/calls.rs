@@ -104,10 +104,9 @@ fn forms_of_calls_on_x86() {
         (&[0xff, 0x14, 0xc5, 0, 1, 0], &[]),
         (&[0xff], &[]),
         (&[0xe8, 0, 0, 0], &[]),
-        // A near call to itself, to the end, to outside, to the byte before.
+        // A near call to itself, to what follows, to outside, to the byte before.
         (&[0xe8, 0xfb, 0xff, 0xff, 0xff], &[5]),
-        (&[0xe8, 0, 0, 0, 0], &[]),
-        (&[0xe8, 0, 0, 0, 0, 0x90], &[5]),
+        (&[0xe8, 0, 0, 0, 0], &[5]),
         (&[0xe8, 0, 0, 0x10, 0], &[]),
         (&[0xe8, 0xfa, 0xff, 0xff, 0xff], &[]),
         // Two that end at one address, and two of which the later ends first.
@@ -141,6 +140,18 @@ fn forms_of_calls_on_aarch64() {
         let mut shifted = vec![0x1f];
         shifted.extend_from_slice(&word.to_le_bytes());
         assert_eq!(passing("aarch64", &shifted), [0; 0], "{word:x}");
+    }
+}
+
+#[test]
+fn aarch64_code_that_begins_within_a_word() {
+    // Zeros stand for the bytes before the code, and make a `BL` of its first ones.
+    for skew in 0..4 {
+        let bytes = [[0x94; 8], [0; 8]].concat();
+        let code = Code {
+            ranges: vec![(Vaddr(START + skew), &bytes)],
+        };
+        check(&one_entry("aarch64"), &code);
     }
 }
 

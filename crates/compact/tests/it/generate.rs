@@ -72,17 +72,8 @@ impl<'c> Choices<'c> {
         self.number(bits.div_ceil(8)) % limit
     }
 
-    fn flag(&mut self) -> bool {
-        self.byte() & 1 != 0
-    }
-
     fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.below(all.len() as u64) as usize]
-    }
-
-    /// Whether all bytes are used up.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
     }
 }
 

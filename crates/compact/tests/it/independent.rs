@@ -356,13 +356,6 @@ impl File {
         merged
     }
 
-    /// The range that covers an address.
-    pub(crate) fn at(&self, pc: u64) -> Option<&Covered> {
-        let after = self.ranges.partition_point(|range| range.start <= pc);
-        let range = &self.ranges[after.checked_sub(1)?];
-        (pc <= range.last).then_some(range)
-    }
-
     /// The row at the call before a return address; `None` says: ask the full table.
     pub(crate) fn call_site(&self, address: u64, before: &[u8; 8]) -> Option<u16> {
         if !self.follows_call(address, before) {

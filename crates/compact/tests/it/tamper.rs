@@ -92,8 +92,7 @@ fn every_byte_changed() {
     let [refused, different, equal] = counts;
     // Equal ones are the directory's unused flags, other ways to say the same, call-site steps
     // that ask, the key.
-    assert!(refused > 100 && different > 500, "{counts:?}");
-    assert!(equal < (refused + different) / 2, "{counts:?}");
+    assert!(refused > 100 && different > 1000 && equal > 100, "{counts:?}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::vec::Vec;
 
 use unspool_cfi::lookup::HdrTrust;
 use unspool_cfi::{Hdr, Lookup, Problem, Section, SectionKind, Summary, read_tables};
-use unspool_ir::{Table, Vaddr};
+use unspool_ir::{Fde, Table, Vaddr};
 use unspool_module::{ElfFile, ModuleError};
 
 /// Which section a table is read from.
@@ -140,7 +140,7 @@ fn read_found(file: &ElfFile, found: &[Named<'_>]) -> Reading {
     let sections: Vec<Section<'_>> = found.iter().map(|(section, _)| *section).collect();
     let read = read_tables(file.abi(), &sections);
     let (hdr, hdr_size) = match sections.as_slice() {
-        [section] if section.kind == SectionKind::EhFrame => hdr_trust(file, *section),
+        [section] if section.kind == SectionKind::EhFrame => hdr_trust(file, *section, &read.table),
         _ => (None, 0),
     };
     let origin = |(section, name): &Named<'_>| Origin {
@@ -158,14 +158,37 @@ fn read_found(file: &ElfFile, found: &[Named<'_>]) -> Reading {
     }
 }
 
-fn hdr_trust(file: &ElfFile, section: Section<'_>) -> (Option<HdrTrust>, u64) {
-    let Ok(Some(hdr)) = file.eh_frame_hdr() else {
+/// Whether `.eh_frame_hdr` lists just the entries of `table` that cover something, ascending.
+fn hdr_trust(file: &ElfFile, section: Section<'_>, table: &Table) -> (Option<HdrTrust>, u64) {
+    let Ok(Some(found)) = file.eh_frame_hdr() else {
         return (None, 0);
     };
-    let size = hdr.data.len() as u64;
-    let parsed = Hdr::parse(hdr.data, hdr.address, file.abi()).ok();
-    let trust = Lookup::new(section, parsed, HdrTrust::Suspect).check_hdr();
-    (Some(trust), size)
+    let size = found.data.len() as u64;
+    let Ok(hdr) = Hdr::parse(found.data, found.address, file.abi()) else {
+        return (Some(HdrTrust::Suspect), size);
+    };
+    let mut entries: Vec<_> = table
+        .fdes()
+        .iter()
+        .filter(|fde| fde.start < fde.end)
+        .collect();
+    entries.sort_by_key(|fde| fde.start); // linear where they ascend already
+    let is_listed = |(index, fde): (u64, &&Fde)| {
+        let at = section.address.offset(fde.origin);
+        hdr.entry(index)
+            .is_ok_and(|entry| (entry.start, entry.fde) == (fde.start, at))
+    };
+    let complete = hdr.count == entries.len() as u64
+        && (0..).zip(&entries).all(is_listed)
+        && entries.is_sorted_by(|a, b| a.end <= b.start);
+    (
+        Some(if complete {
+            HdrTrust::Complete
+        } else {
+            HdrTrust::Suspect
+        }),
+        size,
+    )
 }
 
 /// Looks single addresses up in the file's own section: what serves until a compiled table is

@@ -1,0 +1,106 @@
+//! Why a section could not be put into a file.
+
+use std::path::PathBuf;
+
+use crate::error::ModuleError;
+
+/// Why a section could not be put into a file. Offsets and lengths are in bytes.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum EmbedError {
+    /// A header table of the file cannot be read, or runs or leads past the end of the file.
+    #[error(transparent)]
+    Module(#[from] ModuleError),
+    /// The name is empty or has a NUL in it.
+    #[error("{name:?} cannot be the name of a section")]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// The alignment is not a power of two, or larger than a page.
+    #[error("a section cannot be aligned to {align} bytes: a power of two up to {limit} is needed")]
+    Align {
+        /// The alignment asked for.
+        align: u64,
+        /// The greatest allowed.
+        limit: u64,
+    },
+    /// The content does not begin with 8 bytes to know it by.
+    #[error("content of {length} bytes does not begin with 8 magic bytes, not all zero")]
+    Content {
+        /// The size of the content.
+        length: u64,
+    },
+    /// The file is of a kind that no loader maps.
+    #[error("{} is {what}", file.display())]
+    NotLinked {
+        /// The file.
+        file: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
+    /// The file is a separate debug file: it describes a program without having its bytes.
+    #[error("{} is a separate debug file: it has no bytes for the code section {section}", file.display())]
+    DebugFile {
+        /// The file.
+        file: PathBuf,
+        /// The section that should hold code.
+        section: String,
+    },
+    /// Another section has that name.
+    #[error(
+        "{}: the section {section} at offset {offset:#x} is not alone at the start of a read-only segment, \
+         so it is none that could be replaced",
+        file.display()
+    )]
+    NameTaken {
+        /// The file.
+        file: PathBuf,
+        /// The name.
+        section: String,
+        /// Where that section starts.
+        offset: u64,
+    },
+    /// There are bytes behind the last section, which a program may look for at the end of the
+    /// file, as self-extracting ones do.
+    #[error(
+        "{}: {length:#x} bytes at offset {offset:#x} belong to no section; \
+         their reader may look for them at the end of the file",
+        file.display()
+    )]
+    Trailing {
+        /// The file.
+        file: PathBuf,
+        /// Where the first of them that is not zero is.
+        offset: u64,
+        /// How many bytes follow from there to the end of the file.
+        length: u64,
+    },
+    /// No program header can be added.
+    #[error(
+        "{}: no room for another program header ({needed} bytes at offset {offset:#x}): {why}",
+        file.display()
+    )]
+    NoRoom {
+        /// The file.
+        file: PathBuf,
+        /// Where the program header table ends.
+        offset: u64,
+        /// The size of a program header.
+        needed: u64,
+        /// What is in the way.
+        why: String,
+    },
+    /// The result would not fit into the address space or the file format.
+    #[error("{}: {what} would be {value:#x}, the limit is {limit:#x}", file.display())]
+    TooLarge {
+        /// The file.
+        file: PathBuf,
+        /// What would be too large.
+        what: &'static str,
+        /// How large it would be; of an overflow, the greatest number.
+        value: u64,
+        /// The greatest allowed.
+        limit: u64,
+    },
+}

@@ -1,0 +1,126 @@
+//! Finding a section that was embedded before.
+
+use object::elf;
+
+use super::draft::Place;
+use super::error::EmbedError;
+use crate::elf::{ElfFile, slice};
+use crate::header::{Phdr, Shdr};
+
+/// A section that was embedded, and its segment.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// The index of the program header.
+    pub(super) program: usize,
+    /// The index of the section header.
+    pub(super) section: Option<usize>,
+    /// Where both start.
+    pub(super) place: Place,
+    /// Bytes of the section.
+    pub(super) content: u64,
+    /// Bytes of the segment.
+    pub(super) size: u64,
+    /// Where in the segment what made room for its program header starts.
+    pub(super) guests: Option<u64>,
+}
+
+impl Found {
+    /// Whether the file offset is in the segment.
+    pub(super) fn holds(&self, offset: u64) -> bool {
+        offset
+            .checked_sub(self.place.offset)
+            .is_some_and(|delta| delta < self.size)
+    }
+}
+
+/// Finds it by its section header, else by its first bytes.
+pub(super) fn find(
+    file: &ElfFile,
+    name: &str,
+    magic: &[u8],
+) -> Result<Option<Found>, EmbedError> {
+    let named = |header: &Shdr| file.section_name_bytes(header) == name.as_bytes();
+    let Some(section) = file.section_headers().iter().position(named) else {
+        return Ok(by_magic(file, magic));
+    };
+    by_section(file, section)
+        .map(Some)
+        .ok_or_else(|| EmbedError::NameTaken {
+            file: file.path().to_path_buf(),
+            section: name.to_owned(),
+            offset: file.section_header(section).map_or(0, |s| s.offset),
+        })
+}
+
+/// The readable segments that have bytes; not the one with the headers, which begins with the
+/// magic number of ELF files.
+fn candidates(file: &ElfFile) -> impl Iterator<Item = (usize, &Phdr)> {
+    file.program_headers().iter().enumerate().filter(|(_, p)| {
+        p.kind == elf::PT_LOAD.0 && p.flags == elf::PF_R.0 && p.file_size > 0 && p.offset > 0
+    })
+}
+
+fn by_section(file: &ElfFile, index: usize) -> Option<Found> {
+    let header = file.section_header(index)?;
+    let plain = header.is(elf::SHT_PROGBITS) && header.flags == elf::SHF_ALLOC.0;
+    let (program, segment) = candidates(file)
+        .find(|(_, p)| plain && p.offset == header.offset && p.vaddr == header.addr)?;
+    let guests = guests(file, segment, Some(index));
+    let end = guests.unwrap_or(segment.file_size);
+    (header.size <= end).then_some(Found {
+        program,
+        section: Some(index),
+        place: Place::of(segment),
+        content: header.size,
+        size: segment.file_size,
+        guests,
+    })
+}
+
+fn by_magic(file: &ElfFile, magic: &[u8]) -> Option<Found> {
+    let begins = |p: &Phdr| {
+        let length = magic.len() as u64;
+        length > 0 && length <= p.file_size && slice(file.bytes(), p.offset, length) == Some(magic)
+    };
+    let (program, segment) = candidates(file).find(|(_, p)| begins(p))?;
+    let guests = guests(file, segment, None);
+    Some(Found {
+        program,
+        section: None,
+        place: Place::of(segment),
+        content: guests.unwrap_or(segment.file_size),
+        size: segment.file_size,
+        guests,
+    })
+}
+
+/// Where in the segment anything else starts that a header or the dynamic section points at.
+fn guests(file: &ElfFile, segment: &Phdr, except: Option<usize>) -> Option<u64> {
+    let sections = file.section_headers().iter().enumerate();
+    let sections = sections
+        .filter(|(index, s)| Some(*index) != except && s.is_placed() && s.size > 0)
+        .map(|(_, s)| s.offset);
+    let programs = file.program_headers().iter();
+    let programs = programs
+        .filter(|p| p.kind != elf::PT_LOAD.0 && p.file_size > 0)
+        .map(|p| p.offset);
+    let tables = TABLES.iter().filter_map(|(_, tag)| {
+        let address = file.dynamic_value(*tag)?;
+        address
+            .checked_sub(segment.vaddr)?
+            .checked_add(segment.offset)
+    });
+    sections
+        .chain(programs)
+        .chain(tables)
+        .filter_map(|offset| offset.checked_sub(segment.offset))
+        .filter(|delta| (1..segment.file_size).contains(delta))
+        .min()
+}
+
+/// The tables that are found by the dynamic section alone: section type, dynamic tag.
+pub(super) const TABLES: [(elf::SectionType, elf::DynamicTag); 3] = [
+    (elf::SHT_HASH, elf::DT_HASH),
+    (elf::SHT_GNU_HASH, elf::DT_GNU_HASH),
+    (elf::SHT_DYNSYM, elf::DT_SYMTAB),
+];

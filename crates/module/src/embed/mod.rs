@@ -1,0 +1,176 @@
+//! Putting a read-only section into a linked ELF file, so that it is mapped with the file.
+//!
+//! The section becomes a segment of its own (`PT_LOAD`, readable only) behind all others, in the
+//! file and in memory, so that no byte of code or data changes its place. What is hard is the
+//! program header that the segment needs: the table of program headers ends where the first
+//! section begins.
+//!
+//! # Where the program header comes from
+//!
+//! 1. A header that means nothing: `PT_NULL`; a `PT_NOTE` of the same bytes as
+//!    `PT_GNU_PROPERTY`, which all that act on the property have read since Linux 5.8 and glibc
+//!    2.32; `PT_PHDR` where nothing computes a load bias from it, which is a file linked for
+//!    fixed addresses, or a library.
+//! 2. Else the table grows where it is. What stands behind it is found by headers and by the
+//!    dynamic section, not by code: the interpreter's name, notes, hash tables, the dynamic
+//!    symbols. Notes move on by a few bytes, for the build ID must stay in the first page,
+//!    where core files and the kernel have it; the others move into the new segment, behind
+//!    the section. All that points at them is changed: program and section headers, `DT_HASH`,
+//!    `DT_GNU_HASH` and `DT_SYMTAB`, and symbols defined in them.
+//!
+//! The table never moves, which would be simpler. Before 5.18 Linux told a program a wrong
+//! `AT_PHDR` if it had; before 6.12 it found no build ID; glibc's own loader computes the address
+//! from `e_phoff`; and `strip` and `objcopy` of binutils and of elfutils destroy such files
+//! without an error (binutils 2.40, elfutils 0.188), because they write the table behind the ELF
+//! header again.
+//!
+//! A library for this was looked at: the ELF builder of `object` lays out the whole file anew,
+//! from the section headers, and so loses what no section describes.
+//!
+//! # The file
+//!
+//! ```text
+//! the old file, up to its last section      (section names and headers are dropped from the end)
+//! the new segment: the section, then what had to make room for the program header
+//! the section names
+//! the section headers: the old ones in their order, then the new one
+//! ```
+//!
+//! Embedding again takes the old segment out and puts the new one in, at the same place unless
+//! another tool has put something behind it.
+
+mod draft;
+mod encode;
+mod error;
+mod found;
+mod rest;
+mod room;
+
+use object::elf;
+use unspool_ir::Vaddr;
+
+use crate::elf::{ElfFile, slice};
+use crate::header::ElfKind;
+
+use draft::{Draft, Request};
+pub use error::EmbedError;
+
+/// The least size of a page that a file is mapped in.
+const PAGE: u64 = 4096;
+
+/// The bytes at the start of a section that tell it from others.
+const MAGIC: usize = 8;
+
+/// A copy of the ELF file in which `content` is a section of that name, mapped read-only.
+///
+/// The section is at the start of a segment of its own, so that a process finds it by its
+/// program header: a readable `PT_LOAD` that begins with the first 8 bytes of `content`. Its
+/// address is a multiple of `align`. A file with section headers gets one for it; the indices
+/// of the others stay. If the file has the section already, it is replaced; embedding the same
+/// content again gives the same bytes.
+///
+/// All addresses and file offsets stay, but for what has to make room for a program header in
+/// some files: the interpreter's name, notes, hash tables and dynamic symbols. The build ID
+/// stays the same. Signatures of the file as a whole do not. The segment is behind `.bss`, so
+/// that the heap of a program (`brk`) starts behind it.
+///
+/// A dynamic loader (`ld-linux…so`) that has the section runs as a program everywhere, but
+/// serves as the interpreter of others only since Linux 6.7: the kernels before cleared the
+/// `.bss` of an interpreter only if it was last in memory.
+///
+/// Allocates the result and little else.
+///
+/// # Errors
+///
+/// [`EmbedError`] if the file is not a linked one, is damaged, has bytes behind its last
+/// section, or has no room for another program header; and if the name, the content or the
+/// alignment cannot be used.
+pub fn embed(
+    file: &ElfFile,
+    name: &str,
+    content: &[u8],
+    align: u64,
+) -> Result<Vec<u8>, EmbedError> {
+    let magic = check_request(name, content, align)?;
+    check_file(file)?;
+    let mut draft = Draft::new(file);
+    let old = found::find(file, name, magic)?;
+    let rest = rest::end(file, old.as_ref())?;
+    let room = match &old {
+        Some(old) => draft.take_out(old),
+        None => room::make(&mut draft)?,
+    };
+    let request = Request {
+        name,
+        content,
+        align,
+    };
+    draft.write(&request, &room, old.as_ref(), rest)
+}
+
+impl ElfFile {
+    /// The address and the bytes of a section that [`embed`] put into this file.
+    ///
+    /// It is found by its section header, or without one as the segment that begins with
+    /// `magic`. In the latter case up to 15 zero bytes may follow it. Does not allocate.
+    #[must_use]
+    pub fn embedded(&self, name: &str, magic: &[u8]) -> Option<(Vaddr, &[u8])> {
+        let found = found::find(self, name, magic).ok()??;
+        let bytes = slice(self.bytes(), found.place.offset, found.content)?;
+        Some((Vaddr(found.place.vaddr), bytes))
+    }
+}
+
+/// Returns the magic bytes of the content.
+fn check_request<'a>(name: &str, content: &'a [u8], align: u64) -> Result<&'a [u8], EmbedError> {
+    if name.is_empty() || name.contains('\0') {
+        return Err(EmbedError::Name {
+            name: name.to_owned(),
+        });
+    }
+    if !align.is_power_of_two() || align > PAGE {
+        return Err(EmbedError::Align { align, limit: PAGE });
+    }
+    match content.get(..MAGIC) {
+        Some(magic) if magic.iter().any(|byte| *byte != 0) => Ok(magic),
+        _ => Err(EmbedError::Content {
+            length: content.len() as u64,
+        }),
+    }
+}
+
+/// Refuses what no loader maps.
+fn check_file(file: &ElfFile) -> Result<(), EmbedError> {
+    let path = || file.path().to_path_buf();
+    let what = match file.kind() {
+        ElfKind::Executable | ElfKind::Dynamic => None,
+        ElfKind::Relocatable => Some("a relocatable file, which must be linked first"),
+        ElfKind::Core => Some("a core file"),
+        ElfKind::Other(_) => Some("neither a program nor a shared object"),
+    };
+    if let Some(what) = what {
+        return Err(EmbedError::NotLinked { file: path(), what });
+    }
+    file.check_program_headers()?;
+    file.check_section_headers()?;
+    if file.segments().next().is_none() {
+        let what = "without loadable segments";
+        return Err(EmbedError::NotLinked { file: path(), what });
+    }
+    if let Some(text) = text_without_bytes(file) {
+        return Err(EmbedError::DebugFile {
+            file: path(),
+            section: file.section_name(text).into_owned(),
+        });
+    }
+    Ok(())
+}
+
+/// A section of code that the file has no bytes for, as in a separate debug file.
+fn text_without_bytes(file: &ElfFile) -> Option<usize> {
+    file.section_headers().iter().position(|header| {
+        crate::section::is_code(header)
+            && header.is(elf::SHT_NOBITS)
+            && !header.has_flag(elf::SHF_WRITE)
+    })
+}

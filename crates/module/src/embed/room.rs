@@ -1,0 +1,266 @@
+//! Finding room for one more program header.
+
+use object::elf;
+
+use super::draft::{Draft, Guest, Place, Room, Shift};
+use super::error::EmbedError;
+use super::found::TABLES;
+use super::rest::{first_nonzero, has_bytes, section_table};
+use crate::elf::ElfFile;
+use crate::header::{ElfKind, Phdr, Shdr};
+use crate::symtab::{self, SymbolTable};
+
+/// What keeps its place modulo this is aligned as before, and as far from its neighbours.
+const STEP: u64 = 16;
+
+/// Gives up a program header that means nothing, or makes room for one more.
+pub(super) fn make(draft: &mut Draft<'_>) -> Result<Room, EmbedError> {
+    if let Some(index) = expendable(draft.file) {
+        draft.programs.remove(index);
+        return Ok(Room::default());
+    }
+    let table = draft.program_table();
+    let needed = draft.encoding.program_size();
+    grow(draft).map_err(|why| EmbedError::NoRoom {
+        file: draft.file.path().to_path_buf(),
+        offset: table.end,
+        needed,
+        why,
+    })
+}
+
+fn expendable(file: &ElfFile) -> Option<usize> {
+    let programs = file.program_headers();
+    let of_kind = |kind: elf::ProgramType| programs.iter().position(|p| p.kind == kind.0);
+    let property = file.segment_of_kind(elf::PT_GNU_PROPERTY);
+    let is_property = |p: &Phdr| {
+        let same = |q: &Phdr| (p.offset, p.file_size) == (q.offset, q.file_size);
+        p.kind == elf::PT_NOTE.0 && property.is_some_and(same)
+    };
+    of_kind(elf::PT_NULL)
+        .or_else(|| programs.iter().position(is_property))
+        .or_else(|| of_kind(elf::PT_PHDR).filter(|_| !needs_phdr(file)))
+}
+
+/// Whether a loader or start-up code computes the load bias from `PT_PHDR`. For a library, which
+/// has neither an interpreter nor an entry point, it does not.
+fn needs_phdr(file: &ElfFile) -> bool {
+    let library = file.segment_of_kind(elf::PT_INTERP).is_none() && file.entry().0 == 0;
+    file.kind() != ElfKind::Executable && !library
+}
+
+/// A section behind the program header table.
+struct Neighbour<'a> {
+    index: usize,
+    header: &'a Shdr,
+    is_note: bool,
+}
+
+/// Where a neighbour would go.
+enum Target {
+    /// To this file offset, in the same segment.
+    Stay(u64),
+    /// That far behind the embedded section.
+    Leave(u64),
+}
+
+struct Planned<'a> {
+    header: &'a Shdr,
+    target: Target,
+}
+
+/// Makes the table longer where it is; the error says what is in the way.
+fn grow(draft: &Draft<'_>) -> Result<Room, String> {
+    let file = draft.file;
+    let table = draft.program_table();
+    let inside = |p: &&Phdr| {
+        let end = p.offset.saturating_add(p.file_size);
+        p.kind == elf::PT_LOAD.0 && p.offset <= table.start && table.end <= end
+    };
+    let Some(home) = draft.programs.iter().find(inside) else {
+        return Err("no segment has the program header table".to_owned());
+    };
+    if draft.sections.is_empty() {
+        return Err("without section headers, what follows is unknown".to_owned());
+    }
+    let behind = neighbours(file, table.end);
+    let movable = behind.iter().take_while(|n| may_move(file, home, n)).count();
+    let site = Site {
+        file,
+        home,
+        start: table.end,
+        end: table.end + draft.encoding.program_size(),
+    };
+    let attempts = [true, false]
+        .into_iter()
+        .flat_map(|stay| (0..=movable).map(move |count| (stay, count)));
+    for (stay, count) in attempts {
+        let (vacated, next) = behind.split_at_checked(count).unwrap_or((&behind, &[]));
+        let limit = next.first().map(|n| n.header.offset);
+        let limit = limit.unwrap_or(home.offset + home.file_size);
+        if let Some(plan) = site.plan(vacated, limit, stay) {
+            return Ok(room(home, &plan));
+        }
+    }
+    Err(match behind.get(movable) {
+        Some(n) => format!("{} cannot move", file.section_name(n.index)),
+        None => "too little follows".to_owned(),
+    })
+}
+
+/// The sections behind the table, in the order of the file.
+fn neighbours(file: &ElfFile, from: u64) -> Vec<Neighbour<'_>> {
+    let sections = file.section_headers().iter().enumerate();
+    let mut found: Vec<_> = sections
+        .filter(|(_, s)| has_bytes(s) && s.offset.saturating_add(s.size) > from)
+        .map(|(index, header)| Neighbour {
+            index,
+            header,
+            is_note: header.is(elf::SHT_NOTE),
+        })
+        .collect();
+    found.sort_by_key(|n| n.header.offset);
+    found
+}
+
+/// Whether all that points at the section is known and can be changed.
+fn may_move(file: &ElfFile, home: &Phdr, n: &Neighbour<'_>) -> bool {
+    let s = n.header;
+    let at_home = s.flags == elf::SHF_ALLOC.0
+        && s.align <= STEP
+        && s.offset >= home.offset
+        && s.addr.wrapping_sub(s.offset) == home.vaddr.wrapping_sub(home.offset);
+    let is_interpreter = |p: &Phdr| p.offset == s.offset && p.file_size == s.size;
+    let interpreter = file.segment_of_kind(elf::PT_INTERP).is_some_and(is_interpreter);
+    let table = TABLES
+        .iter()
+        .any(|(kind, tag)| s.is(*kind) && file.dynamic_value(*tag) == Some(s.addr));
+    at_home && (n.is_note || interpreter || table) && !is_named(file, n.index)
+}
+
+/// Whether a symbol names something in the section, so that code may refer to it. The start-up
+/// file of glibc names its note `__abi_tag`, which nothing refers to.
+fn is_named(file: &ElfFile, index: usize) -> bool {
+    let tables = file.indices(|_, s| s.is(elf::SHT_SYMTAB) || s.is(elf::SHT_DYNSYM));
+    let mut tables = tables.filter_map(|table| SymbolTable::of_section(file, table).ok());
+    tables.any(|table| {
+        let mut symbols = (0..table.len()).filter_map(|at| table.get(at));
+        symbols.any(|symbol| {
+            symbol.place == symtab::Place::Section(index)
+                && symbol.kind != elf::STT_SECTION
+                && !matches!(table.name(&symbol), b"" | b"__abi_tag")
+        })
+    })
+}
+
+/// Where the program header table ends, and where it is to end.
+struct Site<'a> {
+    file: &'a ElfFile,
+    home: &'a Phdr,
+    start: u64,
+    end: u64,
+}
+
+impl Site<'_> {
+    /// Where these neighbours go, if that leaves enough room before `limit`.
+    fn plan<'a>(
+        &self,
+        vacated: &[Neighbour<'a>],
+        limit: u64,
+        notes_stay: bool,
+    ) -> Option<Vec<Planned<'a>>> {
+        let (mut staying, mut leaving) = (self.end, 0);
+        let mut plan = Vec::new();
+        for Neighbour {
+            header, is_note, ..
+        } in vacated
+        {
+            let stays = notes_stay && *is_note;
+            let cursor = if stays { &mut staying } else { &mut leaving };
+            let at = congruent(*cursor, header.offset)?;
+            *cursor = at.checked_add(header.size)?;
+            let target = match stays {
+                true => Target::Stay(at),
+                false => Target::Leave(at),
+            };
+            plan.push(Planned { header, target });
+        }
+        let fits = staying <= limit && self.is_free(vacated, staying);
+        (fits && self.segments_stay_whole(&plan)).then_some(plan)
+    }
+
+    /// Whether only the neighbours and the section header table, which is written elsewhere,
+    /// are before `end`.
+    fn is_free(&self, vacated: &[Neighbour<'_>], end: u64) -> bool {
+        let sections = vacated
+            .iter()
+            .map(|n| n.header.offset..n.header.offset.saturating_add(n.header.size));
+        let mut known: Vec<_> = sections.chain([section_table(self.file)]).collect();
+        known.sort_by_key(|range| range.start);
+        let mut at = self.start;
+        for range in known {
+            let gap = at..range.start.clamp(at, end.max(at));
+            if first_nonzero(self.file.bytes(), gap).is_some() {
+                return false;
+            }
+            at = at.max(range.end);
+        }
+        first_nonzero(self.file.bytes(), at..end.max(at)).is_none()
+    }
+
+    /// Whether the sections of each segment that is no `PT_LOAD` move together or not at all.
+    fn segments_stay_whole(&self, plan: &[Planned<'_>]) -> bool {
+        let inner = |p: &&Phdr| {
+            let kind = elf::ProgramType(p.kind);
+            !matches!(kind, elf::PT_LOAD | elf::PT_PHDR) && p.file_size > 0
+        };
+        let mut programs = self.file.program_headers().iter().filter(inner);
+        programs.all(|p| {
+            let end = p.offset.saturating_add(p.file_size);
+            let within = |s: &Shdr| s.offset < end && p.offset < s.offset.saturating_add(s.size);
+            let sections = self.file.section_headers().iter();
+            let all = sections.filter(|s| has_bytes(s) && within(s)).count();
+            let moved: Vec<_> = plan.iter().filter(|n| within(n.header)).collect();
+            let starts = moved.iter().any(|n| n.header.offset == p.offset);
+            let together = moved
+                .windows(2)
+                .all(|pair| matches!(pair, [a, b] if a.delta() == b.delta()));
+            moved.is_empty() || (starts && together && moved.len() == all)
+        })
+    }
+}
+
+impl Planned<'_> {
+    fn delta(&self) -> (bool, u64) {
+        match self.target {
+            Target::Stay(at) => (true, at.wrapping_sub(self.header.offset)),
+            Target::Leave(at) => (false, at.wrapping_sub(self.header.offset)),
+        }
+    }
+}
+
+/// The first offset from `cursor` on that is aligned like `offset`.
+fn congruent(cursor: u64, offset: u64) -> Option<u64> {
+    let up = offset.wrapping_sub(cursor) % STEP;
+    cursor.checked_add(up)
+}
+
+fn room(home: &Phdr, plan: &[Planned<'_>]) -> Room {
+    let mut room = Room::default();
+    for Planned { header, target } in plan {
+        let from = Place {
+            offset: header.offset,
+            vaddr: header.addr,
+        };
+        let length = header.size;
+        match *target {
+            Target::Stay(offset) => {
+                let vaddr = home.vaddr.wrapping_add(offset.wrapping_sub(home.offset));
+                let to = Place { offset, vaddr };
+                room.shifts.push(Shift { from, length, to });
+            }
+            Target::Leave(at) => room.guests.push(Guest { from, length, at }),
+        }
+    }
+    room
+}
