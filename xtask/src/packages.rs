@@ -19,7 +19,14 @@ pub struct Needed {
 pub const NEEDED: &[Needed] = &[
     needed("/usr/bin/readelf", "binutils"),
     needed("/usr/bin/as", "binutils"),
+    needed("/usr/bin/gcc", "gcc"),
+    needed("/usr/bin/g++", "g++"),
+    needed("/usr/bin/musl-gcc", "musl-tools"),
     needed("/usr/bin/gdb", "gdb"),
+    needed("/usr/bin/eu-stack", "elfutils"),
+    needed("/usr/bin/llvm-mc", "llvm"),
+    needed("/usr/bin/dwz", "dwz"),
+    needed("/usr/bin/xz", "xz-utils"),
     needed("/lib64/ld-linux-x86-64.so.2", "libc6"),
     needed("/lib/x86_64-linux-gnu/libc.so.6", "libc6"),
     needed("/usr/lib/x86_64-linux-gnu/libgcrypt.so.20", "libgcrypt20"),
@@ -94,27 +101,11 @@ pub fn setup(out: &mut impl Write) -> Result<(), Error> {
     }
     writeln!(out, "installing {}", packages.join(" "))?;
     out.flush()?;
-    let mut command = match is_root()? {
-        true => Command::new("apt-get"),
-        false => {
-            let mut sudo = Command::new("sudo");
-            sudo.arg("apt-get");
-            sudo
-        }
-    };
-    command
-        .args(["install", "--yes", "--no-install-recommends"])
-        .args(&packages);
-    let status = command.status().map_err(|error| {
-        let program = command.get_program().to_string_lossy().into_owned();
-        format!(
-            "cannot run {program}: {error}; install by hand: {}",
-            packages.join(" ")
-        )
-    })?;
-    if !status.success() {
-        return Err(format!("apt-get failed ({status}); is `apt-get update` due?").into());
-    }
+    // A fresh machine has no package lists, or old ones.
+    apt_get(&["update"], &packages)?;
+    let mut install = vec!["install", "--yes", "--no-install-recommends"];
+    install.extend(&packages);
+    apt_get(&install, &packages)?;
     match NEEDED
         .iter()
         .find(|needed| !Path::new(needed.file).exists())
@@ -124,6 +115,28 @@ pub fn setup(out: &mut impl Write) -> Result<(), Error> {
             Err(format!("package {package} is installed, but does not have {file}").into())
         }
     }
+}
+
+/// Runs `apt-get`, as root or with `sudo`, asking nothing.
+fn apt_get(arguments: &[&str], packages: &[&str]) -> Result<(), Error> {
+    let by_hand = || format!("install by hand: {}", packages.join(" "));
+    let mut words = if is_root()? { vec![] } else { vec!["sudo"] };
+    words.extend([
+        "env",
+        "DEBIAN_FRONTEND=noninteractive",
+        "apt-get",
+        "--quiet",
+    ]);
+    words.extend(arguments);
+    let (program, rest) = words.split_first().ok_or("no command")?;
+    let status = Command::new(program)
+        .args(rest)
+        .status()
+        .map_err(|error| format!("cannot run {program}: {error}; {}", by_hand()))?;
+    if !status.success() {
+        return Err(format!("`{}` failed ({status}); {}", words.join(" "), by_hand()).into());
+    }
+    Ok(())
 }
 
 fn is_root() -> Result<bool, Error> {
