@@ -1,10 +1,8 @@
 //! A whole section, read into a table.
 
 use alloc::collections::BTreeMap;
+use alloc::vec;
 use alloc::vec::Vec;
-
-use hashbrown::HashMap;
-use hashbrown::hash_map::Entry as Slot;
 
 use unspool_ir::table::{FdeHeader, RowId, RowStart, TableError};
 use unspool_ir::{Abi, Pointer, Row, Table};
@@ -12,7 +10,7 @@ use unspool_ir::{Abi, Pointer, Row, Table};
 use crate::Section;
 use crate::entry::{Cie, Entry, FdeEntry};
 use crate::error::{CfiError, Problem};
-use crate::evaluate::{self, Evaluator, MadeBy};
+use crate::evaluate::{self, Evaluator, MadeBy, RowRange};
 
 /// What a section holds, and what is wrong with it.
 #[derive(Debug, Clone)]
@@ -47,7 +45,7 @@ struct Reader<'s, 'a> {
     cies: BTreeMap<u64, Result<Known<'a>, CfiError>>,
     table: Table,
     rows: Vec<RowStart>,
-    steps: HashMap<StepKey, RowId>,
+    steps: Steps,
     evaluator: Evaluator<'a>,
     summary: Summary,
 }
@@ -75,7 +73,7 @@ pub fn read_tables(abi: Abi, sections: &[Section<'_>]) -> Reading {
             cies: BTreeMap::new(),
             table: reading.table,
             rows: Vec::new(),
-            steps: HashMap::new(),
+            steps: Steps::new(),
             evaluator: Evaluator::new(),
             summary: reading.summary,
         };
@@ -117,19 +115,15 @@ impl<'a> Reader<'_, 'a> {
             .rows(section, &known.cie, &known.initial, &fde);
         let mut last: Option<RowId> = None;
         while let Some(range) = rows.advance()? {
-            let table = &mut self.table;
-            let mut intern = || table.intern(rows.row()).map_err(|_| CfiError::TooLarge);
+            let step = Step::new(section, known.cie.offset, last, &range);
+            let mut intern = || {
+                self.table
+                    .intern(rows.row())
+                    .map_err(|_| CfiError::TooLarge)
+            };
             let row = match (range.made_by, last) {
                 (MadeBy::Nothing, Some(last)) => last,
-                (MadeBy::Instructions, _) => {
-                    match StepKey::new(known.cie.offset, last, range.instructions) {
-                        Some(key) => match self.steps.entry(key) {
-                            Slot::Occupied(known) => *known.get(),
-                            Slot::Vacant(new) => *new.insert(intern()?),
-                        },
-                        None => intern()?,
-                    }
-                }
+                (MadeBy::Instructions, _) => self.steps.take(step, intern)?,
                 _ => intern()?,
             };
             last = Some(row);
@@ -162,28 +156,84 @@ impl<'a> Reader<'_, 'a> {
     }
 }
 
-/// Instructions on a row, of a CIE: most steps from row to row have been seen before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct StepKey {
-    cie: u64,
-    row: Option<RowId>,
-    instructions: [u8; StepKey::MAX + 1],
+/// Steps from row to row that have been seen: most are taken again and again.
+///
+/// A cache, not a map: a step that finds its slot taken by another replaces it.
+struct Steps {
+    slots: Vec<(Step, RowId)>,
 }
 
-impl StepKey {
-    /// The most bytes of instructions that are remembered.
-    const MAX: usize = 15;
+/// Instructions on a row, of a CIE: what the next row depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Step {
+    cie: u64,
+    /// The row before plus 1; 0 for the CIE's own.
+    row: u64,
+    /// The instructions' bytes, and their number in the highest byte; 0 in an empty slot.
+    instructions: u128,
+}
 
-    fn new(cie: u64, row: Option<RowId>, bytes: &[u8]) -> Option<Self> {
-        let mut instructions = [0; StepKey::MAX + 1];
-        let (length, rest) = instructions.split_first_mut()?;
-        rest.get_mut(..bytes.len())?.copy_from_slice(bytes);
-        *length = u8::try_from(bytes.len()).ok()?;
-        Some(StepKey {
+impl Step {
+    /// `None` for more than 15 bytes of instructions, and at the end of the section.
+    fn new(
+        section: &Section<'_>,
+        cie: u64,
+        row: Option<RowId>,
+        range: &RowRange<'_>,
+    ) -> Option<Self> {
+        let len = u32::try_from(range.instructions.len())
+            .ok()
+            .filter(|len| *len < 16)?;
+        // Sixteen bytes at once, of which the first `len` are kept.
+        let from = usize::try_from(range.instructions_offset).ok()?;
+        let bytes = u128::from_le_bytes(*section.data.get(from..)?.first_chunk::<16>()?);
+        let kept = bytes & ((1 << (8 * len)) - 1);
+        let row = row.map_or(0, |row| u64::from(row.0) + 1);
+        Some(Step {
             cie,
             row,
-            instructions,
+            instructions: kept | u128::from(len) << 120,
         })
+    }
+
+    /// A slot number. The multipliers are odd constants without further meaning.
+    #[expect(clippy::cast_possible_truncation, reason = "a hash takes any bits")]
+    fn hash(&self) -> usize {
+        let (low, high) = (self.instructions as u64, (self.instructions >> 64) as u64);
+        let mixed = low
+            ^ high.rotate_left(29)
+            ^ self.row.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            ^ self.cie.wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+        let hash = mixed.wrapping_mul(0xd6e8_feb8_6659_fd93) >> (64 - Steps::BITS);
+        hash as usize
+    }
+}
+
+impl Steps {
+    const BITS: u32 = 13;
+
+    fn new() -> Self {
+        Steps {
+            slots: vec![(Step::default(), RowId(0)); 1 << Self::BITS],
+        }
+    }
+
+    /// Where a step leads: as it did before, or else to what `find` yields.
+    fn take(
+        &mut self,
+        step: Option<Step>,
+        find: impl FnOnce() -> Result<RowId, CfiError>,
+    ) -> Result<RowId, CfiError> {
+        let slot = step.and_then(|step| Some((step, self.slots.get_mut(step.hash())?)));
+        match slot {
+            Some((step, slot)) if slot.0 == step => Ok(slot.1),
+            Some((step, slot)) => {
+                let row = find()?;
+                *slot = (step, row);
+                Ok(row)
+            }
+            None => find(),
+        }
     }
 }
 
