@@ -1,9 +1,7 @@
 //! The file behind a mapping: a live process and a core file have different ways to it.
 
-use std::boxed::Box;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::string::String;
 
 use unspool_ir::Unreadable;
 use unspool_module::{BuildId, ElfFile, ModuleError};

@@ -4,7 +4,6 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-use std::vec::Vec;
 
 use unspool_ir::RuntimeAddr;
 

@@ -4,14 +4,12 @@
 //! [`Store`]; a module without one is unwound straight from its `.eh_frame`, and named by
 //! [`Space::uncompiled`] so that a table can be made once the process runs again.
 
-use std::boxed::Box;
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::vec::Vec;
 
 use unspool_cfi::Lookup;
 use unspool_compact::Compiled;

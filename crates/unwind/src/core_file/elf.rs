@@ -1,8 +1,6 @@
 //! The ELF header and the program headers of a core file (gABI, "ELF Header", "Program
 //! Header").
 
-use std::vec::Vec;
-
 use unspool_ir::Arch;
 use unspool_ir::arch::Word;
 

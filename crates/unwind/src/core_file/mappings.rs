@@ -5,7 +5,6 @@
 //! none for memory that it left out.
 
 use std::ffi::OsString;
-use std::vec::Vec;
 
 use unspool_ir::RuntimeAddr;
 

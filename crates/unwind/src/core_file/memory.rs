@@ -1,7 +1,5 @@
 //! The memory that a core file recorded.
 
-use std::vec::Vec;
-
 use unspool_ir::memory::UnreadableReason;
 use unspool_ir::{Memory, RuntimeAddr, Unreadable};
 

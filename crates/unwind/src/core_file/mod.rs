@@ -6,8 +6,6 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::string::String;
-use std::vec::Vec;
 
 use unspool_ir::{Abi, Endian, Memory};
 

@@ -1,8 +1,5 @@
 //! The notes of a core file: threads, the signal, the mapped files (core(5), `elfcore.h`).
 
-use std::string::String;
-use std::vec::Vec;
-
 use unspool_ir::Arch;
 
 use super::{CoreProblem, ProcessInfo};

@@ -3,7 +3,6 @@
 
 use std::fs::File;
 use std::io;
-use std::vec::Vec;
 
 use memmap2::Mmap;
 

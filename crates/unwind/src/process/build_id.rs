@@ -1,7 +1,5 @@
 //! The build ID of a module, read from the memory that it is loaded in.
 
-use std::vec::Vec;
-
 use unspool_ir::{Memory, RuntimeAddr, Unreadable};
 
 use super::little::{u16_at, u32_at, u64_at};
@@ -83,7 +81,7 @@ fn program_headers(
     let not_elf = NoBuildId::NotElf { addr: base };
     let (table, count) = program_header_table(&header).ok_or(not_elf)?;
     let size = usize::from(count) * usize::from(PROGRAM_HEADER_SIZE);
-    let mut bytes = std::vec![0; size];
+    let mut bytes = vec![0; size];
     memory.read(RuntimeAddr(base.0.wrapping_add(table)), &mut bytes)?;
     let entries = bytes.chunks_exact(usize::from(PROGRAM_HEADER_SIZE));
     Ok(entries.filter_map(program_header).collect())
@@ -114,7 +112,7 @@ fn in_notes(
     header: &ProgramHeader,
 ) -> Result<Option<Vec<u8>>, Unreadable> {
     let size = usize::try_from(header.size.min(MAX_NOTES)).unwrap_or(0);
-    let mut bytes = std::vec![0; size];
+    let mut bytes = vec![0; size];
     memory.read(addr, &mut bytes)?;
     let notes = Notes::new(&bytes, header.align).map_while(Result::ok);
     let mut ids = notes.filter(|note| note.name == b"GNU" && note.kind == NT_GNU_BUILD_ID);

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::string::String;
 
 use crate::process::procfs;
 

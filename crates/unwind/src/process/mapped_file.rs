@@ -1,6 +1,5 @@
 //! Opening the file behind a mapping of a live process.
 
-use std::format;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};

@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Weak};
-use std::vec::Vec;
 
 use unspool_ir::memory::UnreadableReason;
 use unspool_ir::{Memory, RuntimeAddr, Unreadable};
@@ -215,7 +214,7 @@ impl ProcessMemory {
 
     /// A read of many bytes, past the cache.
     fn read_uncached(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
-        let mut bytes = std::vec![0; into.len()];
+        let mut bytes = vec![0; into.len()];
         let mut done = 0;
         while let Some(rest) = bytes.get_mut(done..).filter(|rest| !rest.is_empty()) {
             let at = advance(addr, done)?;

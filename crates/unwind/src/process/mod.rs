@@ -9,7 +9,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use std::vec::Vec;
 
 use unspool_ir::{Abi, Arch, Endian, Memory, Register};
 

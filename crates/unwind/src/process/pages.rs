@@ -1,8 +1,6 @@
 //! A bounded cache of another process's memory, in pieces of 4 KiB.
 
-use std::boxed::Box;
 use std::collections::HashMap;
-use std::vec::Vec;
 
 /// The size of a piece in bytes. Mappings begin and end at multiples of it on every supported
 /// page size.
@@ -98,7 +96,7 @@ mod tests {
     use super::*;
 
     fn page(fill: u8) -> Vec<u8> {
-        std::vec![fill; PAGE_BYTES]
+        vec![fill; PAGE_BYTES]
     }
 
     #[test]
@@ -118,7 +116,7 @@ mod tests {
     #[test]
     fn a_run_leaves_out_its_cut_last_page_and_renews_known_ones() {
         let mut pages = Pages::new(8);
-        pages.insert_run(5, &[page(5), page(6), std::vec![7; 100]].concat());
+        pages.insert_run(5, &[page(5), page(6), vec![7; 100]].concat());
         assert!(pages.contains(5) && pages.contains(6) && !pages.contains(7));
         pages.insert_run(6, &page(60));
         assert_eq!(pages.get(6).unwrap()[9], 60);

@@ -4,9 +4,6 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::string::{String, ToString as _};
-use std::vec::Vec;
-
-use std::format;
 
 /// The files under `/proc` that are read whole are small, except for `maps`, which takes about
 /// 100 bytes for each of at most some 65,530 mappings. Reading stops here.

@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn a_block_of_another_size_is_refused() {
         for size in [0, 68, 215, 217, 1000] {
-            assert!(x86_64::LAYOUT.decode(&std::vec![0; size]).is_none());
+            assert!(x86_64::LAYOUT.decode(&vec![0; size]).is_none());
         }
     }
 

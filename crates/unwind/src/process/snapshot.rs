@@ -1,8 +1,6 @@
 //! What a live process and a core file have in common: a process that stands still.
 
-use std::string::String;
 use std::time::Duration;
-use std::vec::Vec;
 
 use unspool_ir::{Abi, Memory, Registers, RuntimeAddr, Unreadable};
 
@@ -48,7 +46,7 @@ pub trait Snapshot {
         let start = self.auxv().sysinfo_ehdr()?;
         let mapping = self.mappings().find(start)?;
         let size = mapping.end.0.saturating_sub(start.0).min(MAX_VDSO);
-        let mut image = std::vec![0; usize::try_from(size).ok()?];
+        let mut image = vec![0; usize::try_from(size).ok()?];
         Some(self.memory().read(start, &mut image).map(|()| image))
     }
 

@@ -15,7 +15,6 @@ use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
-use std::vec::Vec;
 
 use libc::{c_int, c_uint, c_void, pid_t};
 

@@ -6,13 +6,11 @@
 //! traced has one effect that a program can notice: executing a set-user-ID program does not
 //! change the user.
 
-use std::boxed::Box;
 use std::collections::BTreeSet;
 use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, ExitStatus};
-use std::string::String;
 use std::sync::{Arc, Weak};
 use std::thread;
 

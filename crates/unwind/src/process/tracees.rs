@@ -7,10 +7,8 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::string::String;
 use std::thread;
 use std::time::{Duration, Instant};
-use std::vec::Vec;
 
 use super::{ProcessError, procfs, registers, signal, sys};
 use crate::process::{NoRegisters, Thread, ThreadState};

@@ -5,7 +5,6 @@
 //! thread of its own: its end is the last safeguard, which holds on a panic, on an early
 //! return, and for a thread of the target that never stopped and so cannot be detached from.
 
-use std::boxed::Box;
 use std::io;
 use std::string::ToString as _;
 use std::sync::mpsc;

@@ -1,9 +1,5 @@
 //! The unwind table of an ELF file.
 
-use std::borrow::ToOwned;
-use std::string::String;
-use std::vec::Vec;
-
 use unspool_cfi::lookup::HdrTrust;
 use unspool_cfi::{Hdr, Lookup, Problem, Section, SectionKind, Summary, read_tables};
 use unspool_ir::{Fde, Table, Vaddr};

@@ -10,11 +10,9 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::string::String;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
-use std::vec::Vec;
-use std::{env, format, process};
+use std::{env, process};
 
 use unspool_compact::{Compiled, OpenError};
 use unspool_module::{ContentKey, ElfFile};

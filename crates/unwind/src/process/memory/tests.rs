@@ -35,7 +35,7 @@ fn reads_of_every_size_and_alignment_are_exact() {
         (1, 65_536),
         (0, 200_000),
     ] {
-        let mut into = std::vec![0; size];
+        let mut into = vec![0; size];
         memory
             .read(
                 RuntimeAddr(start.0 + u64::try_from(from).unwrap()),
@@ -52,7 +52,7 @@ fn each_way_of_reading_is_tried() {
     let tracer = Arc::new(Tracer::start().unwrap());
     let memory = own_memory(Vec::new(), &tracer);
     memory.state.borrow_mut().direct = Way::Closed;
-    let mut into = std::vec![0; 9000];
+    let mut into = vec![0; 9000];
     memory.read(address_of(&bytes), &mut into).unwrap();
     assert!(into == bytes);
     let _file = memory.state.replace(State {
@@ -119,7 +119,7 @@ fn errors_name_the_first_unreadable_byte() {
     });
     let end = after.unwrap().end;
     for size in [16, 100_000] {
-        let mut into = std::vec![0; size];
+        let mut into = vec![0; size];
         let error = memory.read(RuntimeAddr(end.0 - 8), &mut into).unwrap_err();
         assert_eq!(error, Unreadable::unmapped(end), "{size}");
         assert!(into.iter().all(|byte| *byte == 0));
@@ -136,11 +136,11 @@ fn once_let_go_only_kept_or_constant_memory_is_read() {
     let kept = pattern(100_000);
     let tracer = Arc::new(Tracer::start().unwrap());
     let start = address_of(&kept);
-    let memory = own_memory(std::vec![start.0], &tracer);
+    let memory = own_memory(vec![start.0], &tracer);
     let fetched = memory.prefetch_stacks(20_000);
     assert!((20_000..=28_672).contains(&fetched), "{fetched}");
     drop(tracer);
-    let mut into = std::vec![0; 20_000];
+    let mut into = vec![0; 20_000];
     memory.read(start, &mut into).unwrap();
     assert!(into == kept[..20_000]);
     let later = RuntimeAddr(start.0 + 60_000);
