@@ -3,8 +3,8 @@
 //! Async-signal-safe as far as the modules and the memory are: nothing here allocates, locks or
 //! loops without bound.
 
-use unspool_ir::interpret::{self, Frame};
-use unspool_ir::{Abi, CodeAddr, Memory, Registers, RuntimeAddr, Vaddr};
+use unspool_ir::interpret::{self, Frame, StepError};
+use unspool_ir::{Abi, CodeAddr, Memory, Registers, Row, RuntimeAddr, Vaddr};
 
 use crate::arch;
 use crate::evidence::{End, Evidence, NoRow};
@@ -115,11 +115,17 @@ impl Cursor {
 
     fn by_row<M: Memory + ?Sized>(
         &self,
-        row: &unspool_ir::Row<'_>,
+        row: &Row<'_>,
         entry_start: Vaddr,
         module: &Module<'_>,
         memory: &M,
     ) -> Result<(Caller, Found), End> {
+        // A function that has made a call has saved its return address somewhere: a link register
+        // without a rule holds the return address of that call, and would lead back to here.
+        let is_leaf_row = row.rule(row.return_address).is_none();
+        if is_leaf_row && matches!(self.code, CodeAddr::Return(_)) {
+            return Err(End::Step(StepError::NoReturnAddress));
+        }
         let frame = Frame {
             abi: self.abi,
             registers: &self.registers,
