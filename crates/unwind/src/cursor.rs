@@ -4,7 +4,7 @@
 //! loops without bound.
 
 use unspool_ir::interpret::{self, Frame, StepError};
-use unspool_ir::{Abi, CodeAddr, Memory, Registers, Row, RuntimeAddr, Vaddr};
+use unspool_ir::{Abi, CodeAddr, Memory, RegisterRule, Registers, Row, RuntimeAddr, Vaddr};
 
 use crate::arch;
 use crate::evidence::{End, Evidence, NoRow};
@@ -120,11 +120,16 @@ impl Cursor {
         module: &Module<'_>,
         memory: &M,
     ) -> Result<(Caller, Found), End> {
-        // A function that has made a call has saved its return address somewhere: a link register
-        // without a rule holds the return address of that call, and would lead back to here.
-        let is_leaf_row = row.rule(row.return_address).is_none();
-        if is_leaf_row && matches!(self.code, CodeAddr::Return(_)) {
-            return Err(End::Step(StepError::NoReturnAddress));
+        match row.rule(row.return_address) {
+            Some(RegisterRule::Undefined) => return Err(End::Outermost),
+            // Entry code need not describe a caller that it does not have.
+            _ if module.entry == Some(entry_start) => return Err(End::EntryPoint),
+            // A function that has made a call has saved its return address somewhere: a link
+            // register without a rule holds that of the call, and would lead back to here.
+            None if matches!(self.code, CodeAddr::Return(_)) => {
+                return Err(End::Step(StepError::NoReturnAddress));
+            }
+            _ => {}
         }
         let frame = Frame {
             abi: self.abi,
@@ -133,16 +138,8 @@ impl Cursor {
             bias: module.bias,
             pac_mask: self.pac_mask,
         };
-        let caller = match interpret::step(row, &frame) {
-            Ok(caller) => caller,
-            // Entry code need not describe a caller that it does not have.
-            Err(_) if module.entry == Some(entry_start) => return Err(End::EntryPoint),
-            Err(error) => return Err(End::Step(error)),
-        };
+        let caller = interpret::step(row, &frame).map_err(End::Step)?;
         let return_address = caller.return_address.ok_or(End::Outermost)?;
-        if module.entry == Some(entry_start) {
-            return Err(End::EntryPoint);
-        }
         // Code at 0 can be interrupted, by the fault of a call there.
         if return_address.0 == 0 && !row.signal_frame {
             return Err(End::ZeroReturnAddress);
