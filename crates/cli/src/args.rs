@@ -125,14 +125,19 @@ pub(crate) struct ShowArgs {
 #[command(after_help = "\
 Examples:
   unspool compile /usr/lib/x86_64-linux-gnu/*.so*     into the cache, keyed by build ID
-  unspool compile -o libc.unspool /lib/x86_64-linux-gnu/libc.so.6")]
+  unspool compile -o libc.unspool /lib/x86_64-linux-gnu/libc.so.6
+  unspool compile app --into app                      the table goes where the program goes")]
 pub(crate) struct CompileArgs {
     /// The ELF files.
     #[arg(required = true)]
     pub(crate) files: Vec<PathBuf>,
     /// Write the table of one file here instead of into the cache.
-    #[arg(short, long, value_name = "OUT")]
+    #[arg(short, long, value_name = "OUT", conflicts_with = "into")]
     pub(crate) output: Option<PathBuf>,
+    /// Write one file to ELF with the table in a read-only segment of its own; ELF may be the
+    /// file itself.
+    #[arg(long, value_name = "ELF")]
+    pub(crate) into: Option<PathBuf>,
     /// The section to read.
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) from: FromSection,

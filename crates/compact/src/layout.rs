@@ -1,100 +1,22 @@
-//! The format, version 1.
+//! Names and numbers of the format, version 1, and the checks that opening a table makes.
 //!
-//! A table answers two questions about one module. For any address: which row of the unwind
-//! table holds, and what does its entry say (bounds, personality, LSDA)? For a return address:
-//! which row holds at the call, from a projection that is a twentieth of the size.
+//! `docs/formats.md` specifies the format, with a worked example that is a test
+//! (`tests/it/example.rs`); a second reader, written from the text, is held against this crate
+//! (`tests/it/independent.rs`). In short: a header, a directory, and arrays of little-endian
+//! numbers, packed and unaligned.
 //!
-//! All numbers are little-endian, whatever machine the table is for; arrays are packed and
-//! unaligned. Addresses are counted from `base`, the address of page 0; a *page* is 64 KiB of
-//! the module's address space, a table spans at most 65,536 pages. Nothing in a table is
-//! trusted: every index is checked where it is used, and a search visits a bounded number of
-//! elements, so that wrong bytes cost a wrong answer or [`crate::Corrupt`], never more.
+//! - Rows: `PBKT` leads from 4 KiB of addresses to the *pieces* that start there (`STRT`, `PIEC`,
+//!   `GAPS`), a piece to its *shape* (`SHAP`: a sequence, and distances), a sequence (`SEQS`) to
+//!   row numbers, a row number (`ROWX`) to the row's encoding (`ROWS`, [`unspool_ir::encoding`]).
+//! - Entries: a piece has a class (`CLAS`), which names the personality routine (`PERS`) and says
+//!   whether there is an LSDA (`LSDX`, `LSDA`); what that cannot say is in `ODDS`.
+//! - Call sites: `CBKT` leads from 2 KiB of addresses to the *steps* there (`CSTP`), a step to its
+//!   slot (`CSLT`), a slot to a row number, for addresses that pass the call test
+//!   ([`crate::call`], `EXEC`).
 //!
-//! # Header and directory
-//!
-//! | offset | size | |
-//! |---|---|---|
-//! | 0 | 8 | `unspool\0` |
-//! | 8 | 2 | version: 1 |
-//! | 10 | 2 | the ELF header's `e_machine` |
-//! | 12 | 1 | bytes of an address: 4 or 8 |
-//! | 13 | 1 | byte order of the machine: 1 little, 2 big |
-//! | 14 | 1 | call test: 0 none, 1 x86, 2 AArch64 ([`crate::call`]) |
-//! | 15 | 1 | bytes of a shape reference: 2–4 |
-//! | 16 | 8 | base, a multiple of 65,536 |
-//! | 24 | 4 | length of the table in bytes |
-//! | 28 | 2 | number of sections *n*, at most 64 |
-//! | 30 | 1 | bytes of a sequence reference: 2–4 |
-//! | 31 | 1 | bytes of a row reference: 2–4 |
-//! | 32 | 16 *n* | the directory: tag (4 letters), flags, offset, length (4 bytes each) |
-//!
-//! Flag bit 0 marks a section without which the table must not be used: a reader that does not
-//! know the tag refuses the table. Unknown sections without it are skipped. A later version
-//! that old readers could misread has another version number.
-//!
-//! # Arrays by address
-//!
-//! Pieces and call-site steps are arrays in ascending order of address. Each is found through an
-//! array of u32, one for each *bucket* of the address space, and one more: how many elements
-//! begin before the bucket. The elements of a bucket are few; they are looked through one by one.
-//!
-//! # Rows
-//!
-//! A *piece* is a run of at most 32 rows of one entry that lies in one page. Pieces are in
-//! ascending order of address and do not overlap. Holes are what no piece covers.
-//!
-//! | tag | element | |
-//! |---|---|---|
-//! | `KEY ` | bytes | 1 = GNU build ID or 2 = SHA-256 of the file cut to 20 bytes, then the ID |
-//! | `PBKT` | u32 | for each 4 KiB, how many pieces start before |
-//! | `STRT` | u16 | for each piece, its start within the page |
-//! | `PIEC` | u8, u8, ref | for each piece: gap, class, shape |
-//! | `GAPS` | u32, u16 | piece and gap, ascending by piece, for gaps of 255 and more |
-//! | `SHAP` | bytes | the shapes |
-//! | `SEQS` | bytes | the sequences |
-//! | `ROWX` | ref | for each row, where its encoding ends in `ROWS` |
-//! | `ROWS` | bytes | the distinct rows ([`unspool_ir::encoding`]), the most frequent first |
-//!
-//! A piece ends `gap` bytes before the next one starts, or before the page ends where there is
-//! no further piece in the page; gap 255 says that `GAPS` has the number.
-//!
-//! A *shape* is what a piece says about its rows relative to its start; pieces of equal shape
-//! share one. It begins with a sequence reference. Then comes, for every row but the first, how
-//! many bytes after the row before it starts: a byte, which is that number minus 1, or 255 and a
-//! u16, which is the number itself.
-//!
-//! A *sequence* is the rows that follow each other: a byte with their number (1–32) in the low 7
-//! bits, then the row numbers, each a byte, or a u16 if the high bit of the first byte is set.
-//!
-//! # What an entry says beside its rows
-//!
-//! | tag | element | |
-//! |---|---|---|
-//! | `CLAS` | u16, u16 | for each class, the personality's index (65,535 none); bit 0: has an LSDA |
-//! | `PERS` | u8, u64 | for each personality, 0 direct or 1 indirect, and the address |
-//! | `LSDX` | u32 | for each 64 pieces, the number of pieces before with a class with LSDA |
-//! | `LSDA` | u64, u32… | an address, then for each such piece its LSDA counted from that address |
-//! | `ODDS` | 28 bytes | u32 first piece, u32 pieces, u32 start, u32 end, u64 LSDA, u16 personality, u16 flags; ascending |
-//!
-//! Class 255 is *odd*: the piece is not a whole entry (long entries, entries that cross a page
-//! or are partly hidden by another), or its facts do not fit; `ODDS` has them. Start and end are
-//! counted from `base`. Of the flags bit 0 says that there is an LSDA.
-//!
-//! # Call sites
-//!
-//! | tag | element | |
-//! |---|---|---|
-//! | `EXEC` | u32, u32 | the executable code: start and end from `base`, of all of it |
-//! | `CBKT` | u32 | for each 2 KiB, how many steps lie before |
-//! | `CSTP` | u16 | steps: granule of 16 bytes within the 2 KiB `<< 9 \|` slot |
-//! | `CSLT` | u16 | for each slot, a row number |
-//!
-//! The *key* of a return address is the address minus 1. The last step at or before the key's
-//! granule, which may be one of an earlier bucket, names the slot; slot 511, and a slot that
-//! `CSLT` does not have, say *ask the full table*; so does a key past the last bucket. The answer
-//! holds only if the bytes before the return address pass the call test of [`crate::call`]; for
-//! every address that does, a call or not, it is the row that the full table has at the key. The
-//! bytes must be the file's.
+//! Nothing in a table is trusted: every index is checked where it is used, and a search visits a
+//! bounded number of elements, so that wrong bytes cost a wrong answer or [`crate::Corrupt`],
+//! never more.
 
 use unspool_ir::arch::Word;
 use unspool_ir::{Abi, Arch, Endian, Vaddr};

@@ -54,7 +54,8 @@ pub(crate) fn partition(low: usize, high: usize, before: impl Fn(usize) -> bool)
     low
 }
 
-/// How many of the 16-bit numbers from `low` up to `high` (indices) satisfy `test`.
+/// How many of the 16-bit numbers from `low` up to `high` (indices) satisfy `test`. `None` where
+/// there are no such indices, or more than a bucket can have.
 ///
 /// A sum without branches on the numbers: for the few elements of a bucket faster than a search.
 #[inline]
@@ -65,6 +66,8 @@ pub(crate) fn count_u16(
     test: impl Fn(u16) -> bool,
 ) -> Option<usize> {
     const FEW: usize = 16;
+    /// A piece at each address of a bucket of 4 KiB; buckets of steps have fewer.
+    const MOST: usize = 4096;
     let wanted = high.checked_sub(low)?;
     let rest = bytes.get(low.checked_mul(2)?..)?;
     // Nearly always there are few, and as many again behind them: one pass of fixed length.
@@ -78,7 +81,10 @@ pub(crate) fn count_u16(
         });
         return Some(usize::from(counted.sum::<u16>()));
     }
-    let (numbers, _) = rest.get(..wanted.checked_mul(2)?)?.as_chunks::<2>();
+    if wanted > MOST {
+        return None;
+    }
+    let (numbers, _) = rest.get(..wanted * 2)?.as_chunks::<2>();
     Some(
         numbers
             .iter()

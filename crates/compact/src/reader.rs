@@ -28,7 +28,7 @@ pub struct RowRef(pub u16);
 pub struct Hit {
     /// The row that holds.
     pub row: RowRef,
-    /// The first address for which it is known to hold: at most where the row begins.
+    /// The first address for which it is known to hold: where the row begins, or later.
     pub start: Vaddr,
     /// One past the last address for which it is known to hold.
     pub end: Vaddr,

@@ -7,6 +7,7 @@ use unspool_ir::arch::Word;
 
 use crate::elf::{ElfFile, string_at};
 use crate::error::ModuleError;
+use crate::header::Shdr;
 
 /// One symbol table entry, with its fields widened.
 #[derive(Debug, Clone, Copy)]
@@ -17,6 +18,15 @@ pub(crate) struct RawSymbol {
     pub(crate) value: u64,
     pub(crate) size: u64,
     pub(crate) place: Place,
+}
+
+impl RawSymbol {
+    /// Whether it is defined in that section, at its address or up to its end. Linkers attribute
+    /// symbols such as `__ehdr_start` to sections that they are not in.
+    pub(crate) fn is_within(&self, index: usize, section: &Shdr) -> bool {
+        let delta = self.value.checked_sub(section.addr);
+        self.place == Place::Section(index) && delta.is_some_and(|delta| delta <= section.size)
+    }
 }
 
 /// Where a symbol is defined.

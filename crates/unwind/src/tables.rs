@@ -8,4 +8,4 @@ pub use compile::{CompileError, Made, code, compile, verify};
 pub(crate) use source::lookup;
 pub use source::{From, Named, Origin, Reading, SourceError, read, sections};
 pub(crate) use store::embedded;
-pub use store::{Notice, Place, Store, StoreError, Stored, TableBytes};
+pub use store::{EMBEDDED_SECTION, Notice, Place, Store, StoreError, Stored, TableBytes};

@@ -1,5 +1,6 @@
 //! `unspool compile`.
 
+use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -8,7 +9,7 @@ use std::time::Instant;
 use anyhow::bail;
 use serde_json::{Value, json};
 use unspool_compact::Comparison;
-use unspool_module::ElfFile;
+use unspool_module::{ElfFile, embed};
 use unspool_unwind::tables::{self, From, Made, Store};
 
 use crate::args::{CompileArgs, Format};
@@ -31,8 +32,10 @@ pub(crate) fn make(file: &ElfFile, from: From) -> anyhow::Result<(Made, Comparis
 }
 
 pub(crate) fn run(args: &CompileArgs) -> anyhow::Result<ExitCode> {
-    if args.output.is_some() && args.files.len() > 1 {
-        bail!("--output takes one file; leave it out to compile several into the cache");
+    if (args.output.is_some() || args.into.is_some()) && args.files.len() > 1 {
+        bail!(
+            "--output and --into take one file; leave them out to compile several into the cache"
+        );
     }
     let store = Store::from_environment();
     let mut status = 0;
@@ -77,12 +80,18 @@ fn one(path: &Path, args: &CompileArgs, store: &Store) -> anyhow::Result<Compile
         (made, Some(comparison))
     };
     super::report_problems(&file, &made.reading);
-    let table = match &args.output {
-        Some(output) => {
-            super::write(output, &made.encoded.bytes)?;
+    let bytes = &made.encoded.bytes;
+    let table = match (&args.output, &args.into) {
+        (Some(output), _) => {
+            super::write(output, bytes)?;
             output.clone()
         }
-        None => store.keep(&file.content_key(), &made.encoded.bytes)?,
+        (None, Some(into)) => {
+            let elf = embed(&file, tables::EMBEDDED_SECTION, bytes, EMBEDDED_ALIGN)?;
+            replace(path, into, &elf)?;
+            into.clone()
+        }
+        (None, None) => store.keep(&file.content_key(), bytes)?,
     };
     let source: u64 = made.reading.origins.iter().map(|origin| origin.size).sum();
     Ok(CompileReport {
@@ -94,6 +103,25 @@ fn one(path: &Path, args: &CompileArgs, store: &Store) -> anyhow::Result<Compile
         verified: comparison.map(|comparison| comparison.rows),
         bad_entries: made.reading.problems.len(),
         seconds: started.elapsed().as_secs_f64(),
+    })
+}
+
+/// The alignment of an embedded table: a cache line.
+const EMBEDDED_ALIGN: u64 = 64;
+
+/// Writes a file beside its place and renames it, with the permissions of another: a program that
+/// runs, or a library that is mapped, keeps the file that it has.
+fn replace(like: &Path, path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(format!(".{}.tmp", std::process::id()));
+    let temporary = PathBuf::from(temporary);
+    super::write(&temporary, bytes)?;
+    let moved = fs::metadata(like)
+        .and_then(|metadata| fs::set_permissions(&temporary, metadata.permissions()))
+        .and_then(|()| fs::rename(&temporary, path));
+    moved.map_err(|error| {
+        let _ = fs::remove_file(&temporary); // nothing more can be done about it
+        anyhow::Error::new(error).context(format!("cannot write {}", path.display()))
     })
 }
 

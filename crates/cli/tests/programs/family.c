@@ -1,6 +1,7 @@
 // A process that starts itself again, and forks without doing so. Each waits; the first prints
 // the ids of the others.
 #define _GNU_SOURCE
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include "ready.h"
@@ -31,6 +32,8 @@ static KEPT pid_t start(int again, char *program)
 {
     char *arguments[] = { program, "again", NULL };
     pid_t child = fork();
+    if (child == 0)
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (child == 0 && again)
         execv("/proc/self/exe", arguments);
     if (child == 0)

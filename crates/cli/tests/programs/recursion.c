@@ -1,11 +1,12 @@
 // recursion DEPTH: waits DEPTH calls deep, in three functions with frames of different sizes
-// that call each other.
+// that call each other; with a second argument, returns from there.
 #include <stdlib.h>
 #include "ready.h"
 
 #define KEPT __attribute__((noinline, noclone))
 
 static volatile long sink;
+static int returns;
 
 // Every frame has values of its own in the callee-saved registers, and so saves its caller's.
 #define USE_REGISTERS(value) \
@@ -31,6 +32,8 @@ static KEPT long large(long depth, long value)
 
 static KEPT long small(long depth, long value)
 {
+    if (depth <= 0 && returns)
+        return value;
     if (depth <= 0) {
         ready();
         for (;;)
@@ -42,6 +45,7 @@ static KEPT long small(long depth, long value)
 
 int main(int count, char **arguments)
 {
+    returns = count > 2;
     sink = small(count > 1 ? atol(arguments[1]) : 0, count);
     return 0;
 }

@@ -120,8 +120,8 @@ impl Compiler {
         let from = folder.join(source);
         let to = directory.path().join(source.split('.').next().unwrap());
         let mut arguments = self.options.to_vec();
-        arguments.extend(options);
         arguments.extend(["-o", to.to_str().unwrap(), from.to_str().unwrap()]);
+        arguments.extend(options);
         let output = tool(self.name, self.package, &arguments);
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{} {source}: {errors}", self.name);

@@ -6,10 +6,13 @@
 //!
 //! - Names are compared without scopes, parameters and generic arguments, which gdb and we
 //!   print in different forms; and another symbol of the same address is as good.
+//! - A Rust function whose symbol has another name ([`RENAMED`]).
+//! - gdb makes up a name, `*ABS*+0x…@plt`, for the stub of a function that is chosen when the
+//!   program starts; we have none.
 //! - Inlined functions and tail calls, which gdb makes up frames for, are no frames here.
 //! - Where no table covers an address, gdb and eu-stack go on by guessing, each in its own
 //!   way. Such an end is expected by the test ([`Expected::ends`]), and what they print past
-//!   it is not compared.
+//!   it is not compared. Neither is what they print past entry code.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -21,6 +24,9 @@ use crate::unspool::{Report, Stack, report, report_core};
 
 /// The registers that are compared, beside the program counter.
 pub(crate) const REGISTERS: [&str; 7] = ["rbx", "rbp", "rsp", "r12", "r13", "r14", "r15"];
+
+/// Names by symbol and by debug information of one function, which gdb prefers.
+const RENAMED: [(&str, &str); 1] = [("rust_begin_unwind", "panic_handler")];
 
 /// One frame, as gdb or we see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,7 +161,7 @@ fn compare_stack(ours: &Stack, gdb: &[Frame]) -> String {
     let mut text = String::new();
     for (number, (a, b)) in ours.frames.iter().zip(gdb).enumerate() {
         let is_last = number + 1 == ours.frames.len();
-        let differs = difference(a, b, is_last && !ours.is_root);
+        let differs = difference(a, b, is_last && gdb_may_go_on(ours));
         if !differs.is_empty() {
             writeln!(
                 text,
@@ -165,17 +171,19 @@ fn compare_stack(ours: &Stack, gdb: &[Frame]) -> String {
         }
     }
     let (count, theirs) = (ours.frames.len(), gdb.len());
-    if if ours.is_root {
-        count != theirs
-    } else {
-        count > theirs
-    } {
+    if count > theirs || (count < theirs && !gdb_may_go_on(ours)) {
         writeln!(text, "  {count} frames ({}), gdb has {theirs}", ours.end).unwrap();
     }
     text
 }
 
-/// What differs between two frames; where our walk did not reach a root, the last has no CFA.
+/// Whether our stack ends where no table says so: where it has no row, and in entry code, which
+/// is described as if it had a caller.
+fn gdb_may_go_on(ours: &Stack) -> bool {
+    !ours.is_root || ours.end == "entry-point"
+}
+
+/// What differs between two frames; where gdb may go on and we do not, the last has no CFA.
 fn difference(ours: &Frame, gdb: &Frame, is_cut: bool) -> String {
     let mut found = Vec::new();
     if ours.pc != gdb.pc {
@@ -196,10 +204,16 @@ fn difference(ours: &Frame, gdb: &Frame, is_cut: bool) -> String {
 }
 
 fn is_same_function(ours: &Frame, gdb: &Frame) -> bool {
-    let Some(theirs) = gdb.names.first() else {
+    let is_made_up = |name: &&String| name.starts_with("*ABS*");
+    let Some(theirs) = gdb.names.first().filter(|name| !is_made_up(name)) else {
         return ours.names.is_empty();
     };
-    let is_theirs = |name: &String| base(name) == base(theirs);
+    let is_theirs = |name: &String| {
+        let (ours, theirs) = (base(name), base(theirs));
+        // Each function of the vDSO has two names.
+        let ours = ours.strip_prefix("__vdso_").unwrap_or(&ours);
+        ours == theirs || RENAMED.contains(&(ours, &theirs))
+    };
     let aliases = match (&ours.module, ours.symbol_start) {
         (Some(module), Some(start)) if !ours.names.iter().any(is_theirs) => {
             debugger::names_of(module, start)
@@ -215,7 +229,8 @@ fn is_same_function(ours: &Frame, gdb: &Frame) -> bool {
 pub(crate) fn base(name: &str) -> String {
     let name = name
         .replace("{{vtable.shim}}", "")
-        .replace("{{closure}}", "{closure}");
+        .replace("{{closure}}", "{closure}")
+        .replace("::<", "<");
     let mut last = String::new();
     let mut depth = 0;
     for letter in name.chars() {
@@ -236,20 +251,23 @@ pub(crate) fn base(name: &str) -> String {
 /// Compares the addresses of a report with those that eu-stack prints. It stops where it knows
 /// no module.
 pub(crate) fn compare_addresses(ours: &Report, eu: &BTreeMap<u32, Vec<u64>>, title: &str) {
-    let tids = |tids: &mut dyn Iterator<Item = &u32>| tids.copied().collect::<Vec<_>>();
-    assert_eq!(
-        tids(&mut ours.threads.keys()),
-        tids(&mut eu.keys()),
-        "{title}: eu-stack's threads are on the right"
-    );
-    for (tid, stack) in &ours.threads {
-        let known = stack.frames.iter().take_while(|frame| frame.module.is_some());
-        let pcs: Vec<u64> = known.map(|frame| frame.pc).collect();
-        assert_eq!(
-            pcs, eu[tid],
-            "{title}: thread {tid}, eu-stack's addresses are on the right"
-        );
-    }
+    let known = known_addresses(ours);
+    assert_eq!(&known, eu, "{title}: eu-stack's addresses are on the right");
+}
+
+/// The addresses of each stack up to the first that lies in no module.
+pub(crate) fn known_addresses(ours: &Report) -> BTreeMap<u32, Vec<u64>> {
+    let addresses = |stack: &Stack| {
+        let known = stack
+            .frames
+            .iter()
+            .take_while(|frame| frame.module.is_some());
+        known.map(|frame| frame.pc).collect()
+    };
+    let threads = ours.threads.iter();
+    threads
+        .map(|(tid, stack)| (*tid, addresses(stack)))
+        .collect()
 }
 
 fn assert_expected(report: &Report, expected: Expected<'_>, title: &str) {
@@ -305,6 +323,7 @@ fn names_without_scopes_and_arguments() {
         ),
         ("<threads::Parks as core::ops::drop::Drop>::drop", "drop"),
         ("threads::{impl#2}::drop", "drop"),
+        ("backtrace::end::<hook::{closure#0}, !>", "end"),
         ("threads::main::{{closure}}", "{closure}"),
         ("threads::main::{closure#0}", "{closure}"),
         ("core::ops::FnOnce::call_once{{vtable.shim}}", "call_once"),

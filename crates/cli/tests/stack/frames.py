@@ -1,4 +1,4 @@
-# Run by gdb: the command `frames` prints what it knows of every frame of every thread, one a line:
+# Run by gdb. The command `frames` prints what gdb knows of every frame of every thread:
 #
 #   thread LWP
 #   frame TYPE PC CFA REGISTER=VALUE ... NAME
@@ -48,4 +48,22 @@ class Frames(gdb.Command):
             stack()
 
 
+class Steps(gdb.Command):
+    """steps COUNT STRIDE PREFIX: COUNT times, print `stop N` and the frames of all threads,
+    write the core file PREFIX.N, and step STRIDE instructions."""
+
+    def __init__(self):
+        super().__init__("steps", gdb.COMMAND_STACK)
+
+    def invoke(self, argument, from_tty):
+        count, stride, prefix = argument.split(" ", 2)
+        for number in range(int(count)):
+            # gdb may have left a line unfinished.
+            print("\nstop", number)
+            gdb.execute("frames")
+            gdb.execute(f"gcore {prefix}.{number}")
+            gdb.execute(f"stepi {stride}", to_string=True)
+
+
 Frames()
+Steps()

@@ -2,7 +2,7 @@
 
 use crate::build::{Program, compile};
 use crate::compare::{ALL, Expected, check, check_live};
-use crate::run::{Running, await_blocked, send_signal};
+use crate::run::{Running, await_blocked};
 
 #[test]
 fn cpp_threads() {
@@ -77,17 +77,28 @@ fn signal_handlers() {
 fn rust_threads() {
     let stacks: [&[&str]; 6] = [
         &["join", "main", "_start"],
-        &["wait", "descend", "descend", "call_once", "thread_start", "start_thread"],
+        &[
+            "wait",
+            "descend",
+            "descend",
+            "call_once",
+            "thread_start",
+            "start_thread",
+        ],
         &["wait", "descend", "descend", "call_once", "start_thread"],
         &["park", "through_closures", "start_thread"],
         &["sleep", "drop", "panics", "start_thread"],
-        &["park", "rust_panic_with_hook", "start_thread"],
+        &["park", "panic_fmt", "start_thread"],
     ];
     let expected = Expected {
         stacks: &stacks,
         ..Expected::default()
     };
-    for options in [&["-O"], &["-Copt-level=0"], &["-Csymbol-mangling-version=v0"]] {
+    for options in [
+        &["-O"],
+        &["-Copt-level=0"],
+        &["-Csymbol-mangling-version=v0"],
+    ] {
         check(&Program::build("threads.rs", options), &[], &ALL, expected);
     }
 }
@@ -96,7 +107,9 @@ fn rust_threads() {
 fn blocked_in_system_calls() {
     let expected = Expected {
         stacks: &[
-            &["read", "block", "keeps", "keeps", "keeps", "keeps", "keeps", "keeps", "run"],
+            &[
+                "block", "keeps", "keeps", "keeps", "keeps", "keeps", "keeps", "run",
+            ],
             &["epoll_wait", "block", "keeps", "run", "start_thread"],
             &["main", "_start"],
         ],
@@ -124,7 +137,11 @@ fn stripped() {
 #[test]
 fn below_library_code() {
     let program = Program::build("places.c", &["-O2", "-rdynamic"]);
-    let library = compile(&program.directory, "constructor.c", &["-O2", "-shared", "-fPIC"]);
+    let library = compile(
+        &program.directory,
+        "constructor.c",
+        &["-O2", "-shared", "-fPIC"],
+    );
     let expected = Expected {
         stacks: &[
             &["compare", "in_qsort", "start_thread"],
@@ -163,7 +180,6 @@ fn after_fork_and_exec() {
             ..Expected::default()
         };
         check_live(&program, pid, &core("child.core"), expected);
-        send_signal(pid, "KILL");
     }
     let expected = Expected {
         stacks: &[&["main", "_start"]],
@@ -185,7 +201,13 @@ fn deep_recursion() {
 
 #[test]
 fn realigned_stacks() {
-    let functions = ["innermost", "aligned", "aligned_and_variable", "variadic", "main"];
+    let functions = [
+        "innermost",
+        "aligned",
+        "aligned_and_variable",
+        "variadic",
+        "main",
+    ];
     let expected = Expected {
         stacks: &[&functions],
         ..Expected::default()
@@ -203,7 +225,10 @@ fn realigned_stacks() {
 fn parts_that_are_cold() {
     let program = Program::build("cold.c", &["-O2", "-freorder-blocks-and-partition"]);
     let expected = Expected {
-        stacks: &[&["rare", "parted", "main"], &["rare", "parted.cold", "main"]],
+        stacks: &[
+            &["rare", "parted", "main"],
+            &["rare", "parted.cold", "main"],
+        ],
         ..Expected::default()
     };
     check(&program, &[], &ALL, expected);

@@ -173,9 +173,17 @@ fn every_indirect_call() {
 
 #[test]
 fn a_target_between_first_and_last_range_counts() {
-    let many: Vec<_> = (0..40).map(|n| (Vaddr(START + 16 * n), &[0xff, 0xd0][..])).collect();
+    let many: Vec<_> = (0..40)
+        .map(|n| (Vaddr(START + 16 * n), &[0xff, 0xd0][..]))
+        .collect();
     // Just before the last range's end, at it, in a hole, in the first byte, before it.
-    for (target, passes) in [(0x1271, true), (0x1272, false), (0x1018, true), (0x1000, true), (0xfff, false)] {
+    for (target, passes) in [
+        (0x1271, true),
+        (0x1272, false),
+        (0x1018, true),
+        (0x1000, true),
+        (0xfff, false),
+    ] {
         let mut direct = vec![0xe8];
         direct.extend_from_slice(&(target - 0x1015_i32).to_le_bytes());
         let mut code = Code {

@@ -47,6 +47,11 @@ impl<'c> Choices<'c> {
         }
     }
 
+    /// Without a seed: what follows the last byte is zero.
+    pub(crate) fn unseeded(bytes: &'c [u8]) -> Self {
+        Choices { bytes, random: 0 }
+    }
+
     pub(crate) fn byte(&mut self) -> u8 {
         if let Some((first, rest)) = self.bytes.split_first() {
             self.bytes = rest;
@@ -66,14 +71,28 @@ impl<'c> Choices<'c> {
         (0..bytes).fold(0, |value, _| value << 8 | u64::from(self.byte()))
     }
 
+    fn half(&mut self) -> u16 {
+        u16::from_be_bytes([self.byte(), self.byte()])
+    }
+
+    /// As [`Choices::below`].
+    fn signed(&mut self, limit: u64) -> i64 {
+        self.below(limit).cast_signed()
+    }
+
     /// A number below `limit`, which is not 0.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         let bits = 64 - (limit - 1).leading_zeros();
         self.number(bits.div_ceil(8)) % limit
     }
 
+    /// An index below `len`, which is not 0.
+    pub(crate) fn index(&mut self, len: usize) -> usize {
+        usize::try_from(self.below(len as u64)).unwrap()
+    }
+
     fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len() as u64) as usize]
+        all[self.index(all.len())]
     }
 }
 
@@ -100,20 +119,20 @@ pub(crate) fn table_and_code(choices: &mut Choices<'_>) -> Made {
     let mut at = origin;
     for n in 0..count {
         let gap = match choices.below(8) {
-            3 => choices.below(32),
-            4 => 253 + choices.below(4),
-            5 => choices.below(600),
-            6 if is_wide && n == 3 => 0x7000_0000 + choices.below(0x2000_0000),
-            6 => choices.below(0x2_0000),
-            7 => choices.below(300).wrapping_neg(),
+            3 => choices.signed(32),
+            4 => 253 + choices.signed(4),
+            5 => choices.signed(600),
+            6 if is_wide && n == 3 => 0x7000_0000 + choices.signed(0x2000_0000),
+            6 => choices.signed(0x2_0000),
+            7 => -choices.signed(300),
             _ => 0,
         };
         // Only forward past the end of the address space, only backward past its beginning.
-        let start = match (gap as i64) < 0 {
-            true => at
-                .saturating_add_signed(gap as i64)
-                .max(origin.saturating_sub(0x100)),
-            false => at.saturating_add(gap),
+        let start = at.saturating_add_signed(gap);
+        let start = if gap < 0 {
+            start.max(origin.saturating_sub(0x100))
+        } else {
+            start
         };
         let length = match choices.below(8) {
             0 => choices.below(2),
@@ -141,7 +160,7 @@ pub(crate) fn table_and_code(choices: &mut Choices<'_>) -> Made {
         1 => entries.reverse(),
         _ => {
             for n in 0..entries.len() {
-                let other = choices.below(entries.len() as u64) as usize;
+                let other = choices.index(entries.len());
                 entries.swap(n, other);
             }
         }
@@ -210,12 +229,12 @@ fn row(table: &mut Table, choices: &mut Choices<'_>, n: u64) -> RowId {
         // Different for each row of the table.
         _ => CfaRule::RegisterOffset {
             register: register(choices),
-            offset: 8 * n as i64,
+            offset: i64::try_from(8 * n).unwrap(),
         },
     };
-    let count = match choices.below(32) {
+    let count = match choices.index(32) {
         30 => 40,
-        31 => Row::MAX_RULES as u64,
+        31 => Row::MAX_RULES,
         count => count % 6,
     };
     for n in 0..count {
@@ -225,8 +244,8 @@ fn row(table: &mut Table, choices: &mut Choices<'_>, n: u64) -> RowId {
             2 | 3 => RegisterRule::Offset(offset(choices)),
             4 => RegisterRule::ValOffset(offset(choices)),
             5 => RegisterRule::Register(register(choices)),
-            6 => RegisterRule::Expression(Expression(&expressions[n as usize % 4])),
-            _ => RegisterRule::ValExpression(Expression(&expressions[n as usize % 4])),
+            6 => RegisterRule::Expression(Expression(&expressions[n % 4])),
+            _ => RegisterRule::ValExpression(Expression(&expressions[n % 4])),
         };
         row.set_rule(register(choices), Some(rule)).unwrap();
     }
@@ -236,16 +255,16 @@ fn row(table: &mut Table, choices: &mut Choices<'_>, n: u64) -> RowId {
 fn register(choices: &mut Choices<'_>) -> Register {
     Register(match choices.below(8) {
         6 => choices.one_of(&[30, 31, 32, 95, 127, 128]),
-        7 => choices.below(0x1_0000) as u16,
-        _ => choices.below(32) as u16,
+        7 => choices.half(),
+        _ => choices.half() % 32,
     })
 }
 
 fn offset(choices: &mut Choices<'_>) -> i64 {
     match choices.below(8) {
-        6 => choices.number(8) as i64,
+        6 => choices.number(8).cast_signed(),
         7 => choices.one_of(&[i64::MIN, i64::MAX, 63, 64, -64, -65, 0]),
-        _ => -8 * choices.below(64) as i64,
+        _ => -8 * choices.signed(64),
     }
 }
 
@@ -258,6 +277,9 @@ fn personality(choices: &mut Choices<'_>, n: u64) -> Option<Pointer> {
     }
 }
 
+/// The most that an LSDA can lie above the first in 32 bits.
+const FAR: u64 = 0xffff_ffff;
+
 fn lsda(choices: &mut Choices<'_>, n: u64) -> Option<Vaddr> {
     match choices.below(6) {
         0..=2 => None,
@@ -265,8 +287,8 @@ fn lsda(choices: &mut Choices<'_>, n: u64) -> Option<Vaddr> {
         4 => Some(Vaddr(0x5000 + n * 16)),
         _ => Some(Vaddr(choices.one_of(&[
             0,
-            0x5000 + u32::MAX as u64,
-            0x5001 + u32::MAX as u64,
+            0x5000 + FAR,
+            0x5001 + FAR,
             u64::MAX,
         ]))),
     }
@@ -275,14 +297,14 @@ fn lsda(choices: &mut Choices<'_>, n: u64) -> Option<Vaddr> {
 /// Rows over an entry.
 fn row_starts(choices: &mut Choices<'_>, start: u64, end: u64, rows: &[RowId]) -> Vec<RowStart> {
     let mut starts = Vec::new();
-    let most = match choices.below(8) {
+    let most = match choices.index(8) {
         0 => 1,
         7 => 100,
         most => most * 2,
     };
     let distances = choices.below(5);
     let mut at = start;
-    while at < end && starts.len() < most as usize {
+    while at < end && starts.len() < most {
         starts.push(RowStart {
             start: Vaddr(at),
             row: choices.one_of(rows),
@@ -334,7 +356,7 @@ pub(crate) fn put_x86(bytes: &mut Vec<u8>, choices: &mut Choices<'_>) {
     match choices.below(8) {
         0 | 1 => {
             bytes.push(0xe8);
-            let distance = choices.below(0x1000) as i32 - 0x800;
+            let distance = i32::from(choices.half() % 0x1000) - 0x800;
             bytes.extend_from_slice(&distance.to_le_bytes());
         }
         2 => bytes.extend_from_slice(&[0xff, choices.byte() & 0xc7 | 0x10]),
@@ -348,7 +370,7 @@ pub(crate) fn put_x86(bytes: &mut Vec<u8>, choices: &mut Choices<'_>) {
 
 /// A word that is often a call, or nearly one.
 pub(crate) fn put_aarch64(bytes: &mut Vec<u8>, choices: &mut Choices<'_>) {
-    let any = choices.number(4) as u32;
+    let any = u32::from(choices.half()) << 16 | u32::from(choices.half());
     let word = match choices.below(8) {
         0 => 0x9400_0000 | any & 0x03ff_ffff,
         1 => 0xd63f_0000 | any & 0x3e0,

@@ -123,7 +123,7 @@ fn counts_that_are_too_great() {
 #[test]
 fn sections_out_of_bounds() {
     let file = parts().build();
-    let len = file.len() as u32;
+    let len = u32::try_from(file.len()).unwrap();
     for n in 0..parts().sections.len() {
         for (offset, length) in [
             (len, 1),
@@ -288,11 +288,15 @@ fn buckets_that_do_not_ascend() {
     // A last page that is not whole.
     for more in [1, 15, 17] {
         let mut parts = original.clone();
-        parts.section(b"PBKT").extend_from_slice(&[1, 0, 0, 0].repeat(more));
+        parts
+            .section(b"PBKT")
+            .extend_from_slice(&[1, 0, 0, 0].repeat(more));
         assert_eq!(verdict(&parts), Verdict::Different);
     }
     let mut parts = original.clone();
-    parts.section(b"PBKT").extend_from_slice(&[1, 0, 0, 0].repeat(16));
+    parts
+        .section(b"PBKT")
+        .extend_from_slice(&[1, 0, 0, 0].repeat(16));
     assert_eq!(verdict(&parts), Verdict::Equal);
 }
 
@@ -307,7 +311,9 @@ fn 0xfffffffffffffff8..0xfffffffffffffffc lsda=0xf00000000000
 ";
     let table = text::parse(text).unwrap();
     let mut parts = Parts::of(&encode_with(&table, &Code::default()).unwrap().bytes);
-    parts.section(b"PBKT").extend_from_slice(&[3, 0, 0, 0].repeat(16));
+    parts
+        .section(b"PBKT")
+        .extend_from_slice(&[3, 0, 0, 0].repeat(16));
     parts.section(b"STRT").extend_from_slice(&[0x10, 0]);
     let record = parts.section(b"PIEC")[4..].to_vec();
     parts.section(b"PIEC").extend_from_slice(&record);
@@ -321,6 +327,61 @@ fn 0xfffffffffffffff8..0xfffffffffffffffc lsda=0xf00000000000
     assert_eq!(open_error(&parts.build()), OpenError::Section(*b"PBKT"));
     parts.section(b"PBKT").truncate(most);
     assert!(Compiled::open(&parts.build()).is_ok());
+}
+
+#[test]
+fn a_piece_in_the_midst_of_a_hole() {
+    // Neither end of the hole shows it.
+    let mut parts = parts();
+    *parts.section(b"STRT") = [0x1000, 0x1014, 0x1020_u16].map(u16::to_le_bytes).concat();
+    let records = parts.section(b"PIEC").clone();
+    let (first, last) = records.split_at(4);
+    // The first ends at 0x1010, the new one 8 bytes before the last begins.
+    let first = [&[4], &first[1..]].concat();
+    let new = [&[8], &last[1..]].concat();
+    *parts.section(b"PIEC") = [&first, &new, last].concat();
+    parts.set(b"GAPS", 2, 0, 2);
+    for count in parts.section(b"PBKT").chunks_mut(4).skip(2) {
+        count[0] = 3;
+    }
+    let file = parts.build();
+    let compiled = Compiled::open(&file).unwrap();
+    let found = |pc| compiled.lookup(Vaddr(pc)).unwrap().is_some();
+    let covered = [
+        0x100f, 0x1010, 0x1013, 0x1014, 0x1017, 0x1018, 0x101f, 0x1020,
+    ]
+    .map(found);
+    assert_eq!(
+        covered,
+        [true, false, false, true, true, false, false, true]
+    );
+    assert_eq!(judge_parts(&parts), Verdict::Different);
+}
+
+#[test]
+fn an_odd_piece_without_a_record() {
+    let text = "arch x86-64 little
+fn 0x1000..0x1030
+  0x1000 cfa=rsp+8
+fn 0x1010..0x1020
+  0x1010 cfa=rsp+16
+fn 0xfff0..0x10010
+  0xfff0 cfa=rsp+8
+";
+    let table = text::parse(text).unwrap();
+    let original = Parts::of(&check(&table, &Code::default()));
+    // The records are of pieces 0, 2, and 3 to 4: another first piece, or fewer pieces.
+    for (field, value, pc) in [(0, 1, 0x1000), (14, 4, 0xfff0), (15, 1, 0x10000)] {
+        let mut parts = original.clone();
+        let entry = |parts: &Parts| {
+            let file = parts.build();
+            let compiled = Compiled::open(&file).unwrap();
+            compiled.entry(Vaddr(pc))
+        };
+        assert!(entry(&parts).unwrap().is_some());
+        parts.set(b"ODDS", 4, field, value);
+        assert_eq!(entry(&parts), Err(Corrupt), "{field}");
+    }
 }
 
 #[test]
@@ -354,13 +415,13 @@ fn rows_that_are_no_rows() {
 fn a_bucket_with_more_elements_than_it_has_room_for() {
     // Each look-up would walk through all of them.
     let mut parts = parts();
-    let pieces = 5000_u32;
+    let pieces = 4097_u32;
     *parts.section(b"STRT") = vec![0; 2 * pieces as usize];
     *parts.section(b"PIEC") = vec![0; 4 * pieces as usize];
     *parts.section(b"LSDX") = vec![0; 4 * pieces.div_ceil(64) as usize];
     *parts.section(b"PBKT") = [[0; 4], pieces.to_le_bytes()].concat();
-    *parts.section(b"CBKT") = [[0; 4], 129_u32.to_le_bytes()].concat();
-    *parts.section(b"CSTP") = vec![0; 2 * 129];
+    *parts.section(b"CBKT") = [[0; 4], pieces.to_le_bytes()].concat();
+    *parts.section(b"CSTP") = vec![0; 2 * pieces as usize];
     let file = parts.build();
     let compiled = Compiled::open(&file).unwrap();
     assert_eq!(compiled.lookup(Vaddr(0)), Err(Corrupt));
@@ -368,8 +429,8 @@ fn a_bucket_with_more_elements_than_it_has_room_for() {
     let sites = compiled.call_sites();
     let answer = compiled.call_site(&sites, Vaddr(0x10), window(&CALLS, 2));
     assert_eq!(answer, Err(Corrupt));
-    // One less is possible: a step for each granule.
-    parts.set(b"CBKT", 4, 1, 128);
+    // As many as it can have are walked through.
+    parts.set(b"CBKT", 4, 1, 4096);
     let file = parts.build();
     let compiled = Compiled::open(&file).unwrap();
     let answer = compiled.call_site(&sites, Vaddr(0x10), window(&CALLS, 2));
@@ -396,12 +457,17 @@ fn monotonous_files() {
             for file in [parts.build(), {
                 // Every second bucket claims all elements.
                 for tag in [b"PBKT", b"CBKT"] {
-                    let all = [[0; 4], (pieces as u32).to_le_bytes()].concat();
+                    let all = [[0; 4], u32::try_from(pieces).unwrap().to_le_bytes()].concat();
                     *parts.section(tag) = all.repeat(8);
                 }
                 parts.build()
             }] {
-                judge(&Source::new(&table), &code(), &file, (0..0x1_0000).step_by(0x61));
+                judge(
+                    &Source::new(&table),
+                    &code(),
+                    &file,
+                    (0..0x1_0000).step_by(0x61),
+                );
             }
         }
     }

@@ -62,16 +62,24 @@ impl Bytes<'_> {
     }
 
     fn byte(&mut self) -> u8 {
-        self.number(1) as u8
+        u8::try_from(self.number(1)).unwrap()
     }
 
     fn half(&mut self) -> u16 {
-        self.number(2) as u16
+        u16::try_from(self.number(2)).unwrap()
     }
 
     fn word(&mut self) -> u32 {
-        self.number(4) as u32
+        u32::try_from(self.number(4)).unwrap()
     }
+}
+
+fn index(number: u64) -> usize {
+    usize::try_from(number).unwrap()
+}
+
+fn half(number: u64) -> u16 {
+    u16::try_from(number).unwrap()
 }
 
 fn numbers(bytes: &[u8], size: usize) -> Vec<u64> {
@@ -117,8 +125,8 @@ pub(crate) fn read(file: &[u8]) -> File {
     let mut rows = Vec::new();
     let mut at = 0;
     for end in numbers(section(b"ROWX"), row_width) {
-        rows.push(section(b"ROWS")[at..end as usize].to_vec());
-        at = end as usize;
+        rows.push(section(b"ROWS")[at..index(end)].to_vec());
+        at = index(end);
     }
     assert_eq!(at, section(b"ROWS").len());
 
@@ -157,7 +165,7 @@ pub(crate) fn read(file: &[u8]) -> File {
         executable,
         steps,
         granules,
-        slots: slots.into_iter().map(|slot| slot as u16).collect(),
+        slots: slots.into_iter().map(half).collect(),
     }
 }
 
@@ -176,7 +184,7 @@ fn buckets(counts: &[u8], elements: usize) -> Vec<Range<usize>> {
     assert_eq!(counts.last().copied().unwrap_or(0), elements as u64);
     counts
         .windows(2)
-        .map(|pair| pair[0] as usize..pair[1] as usize)
+        .map(|pair| index(pair[0])..index(pair[1]))
         .collect()
 }
 
@@ -204,16 +212,20 @@ fn pieces<'s>(
         for n in elements.clone() {
             let start = starts[n];
             assert_eq!(start / 4096, bucket as u64 % 16, "a piece in its bucket");
-            let next = if n + 1 < page_end { starts[n + 1] } else { 65_536 };
+            let next = if n + 1 < page_end {
+                starts[n + 1]
+            } else {
+                65_536
+            };
             let gap = match records.number(1) {
                 255 => long_gaps.remove(&n).expect("a long gap"),
                 short => short,
             };
             let class = records.byte();
-            let shape = records.number(shape_width) as usize;
+            let shape = index(records.number(shape_width));
             assert!(start + gap < next, "a piece covers something");
             let mut shape = Bytes(&section(b"SHAP")[shape..]);
-            let sequence = shape.number(sequence_width) as usize;
+            let sequence = index(shape.number(sequence_width));
             let start = page_start + start;
             let last = page_start + (next - gap - 1);
             let rows = piece_rows(start, &mut shape, &section(b"SEQS")[sequence..]);
@@ -252,7 +264,7 @@ fn piece_rows(start: u64, distances: &mut Bytes<'_>, sequence: &[u8]) -> Vec<(u6
             assert!(distance > 0, "rows ascend");
             at += distance;
         }
-        rows.push((at, sequence.number(size) as u16));
+        rows.push((at, half(sequence.number(size))));
     }
     rows
 }
@@ -311,7 +323,7 @@ fn entries<'s>(section: &impl Fn(&[u8; 4]) -> &'s [u8], base: u64, pieces: &[Pie
         entries.push(Entry {
             start: piece.start,
             end: piece.last + 1,
-            personality: personality(classes[2 * class] as u16),
+            personality: personality(half(classes[2 * class])),
             lsda: has_lsda.then(|| lsda_base + lsdas.number(4)),
         });
         lsdas_read += u64::from(has_lsda);
@@ -331,7 +343,7 @@ fn steps<'s>(section: &impl Fn(&[u8; 4]) -> &'s [u8]) -> (BTreeMap<u64, u16>, u6
             let granule = 128 * bucket as u64 + (word >> 9);
             let greatest = steps.last_key_value().map(|(granule, _)| *granule);
             assert!(greatest < Some(granule), "steps ascend");
-            steps.insert(granule, (word & 511) as u16);
+            steps.insert(granule, half(word & 511));
         }
     }
     (steps, 128 * buckets.len() as u64)
@@ -379,7 +391,8 @@ impl File {
             1 => self.follows_call_x86(address, before),
             2 => {
                 let word = Bytes(&before[4..]).word();
-                address % 4 == 0 && (word >> 26 == 0x25 || word & 0xfeff_f000 == 0xd63f_0000)
+                address.is_multiple_of(4)
+                    && (word >> 26 == 0x25 || word & 0xfeff_f000 == 0xd63f_0000)
             }
             other => panic!("call test {other}"),
         }
@@ -387,7 +400,7 @@ impl File {
 
     fn follows_call_x86(&self, address: u64, before: &[u8; 8]) -> bool {
         if before[3] == 0xe8 {
-            let distance = i64::from(Bytes(&before[4..]).word() as i32);
+            let distance = i64::from(Bytes(&before[4..]).word().cast_signed());
             let target = address
                 .wrapping_add_signed(distance)
                 .wrapping_sub(self.base);
@@ -499,7 +512,7 @@ pub(crate) fn read_row(encoded: &[u8]) -> PlainRow {
 }
 
 fn block(rest: &mut Bytes<'_>) -> Vec<u8> {
-    let length = unsigned(rest) as usize;
+    let length = index(unsigned(rest));
     let (block, tail) = rest.0.split_at(length);
     rest.0 = tail;
     block.to_vec()
@@ -524,5 +537,5 @@ fn unsigned(rest: &mut Bytes<'_>) -> u64 {
 fn signed(rest: &mut Bytes<'_>) -> i64 {
     let (value, bits) = leb128(rest);
     let unused = 128 - bits;
-    i64::try_from((value << unused) as i128 >> unused).unwrap()
+    i64::try_from((value << unused).cast_signed() >> unused).unwrap()
 }

@@ -113,13 +113,14 @@ fn check_header(source: &Source<'_>, file: &File, compiled: &Compiled<'_>) {
 fn check_ranges(source: &Source<'_>, file: &File) {
     let number_of = |row: RowId| {
         let encoded = source.table.encoded_row(row);
-        file.rows.iter().position(|other| other == encoded)
+        let number = file.rows.iter().position(|other| other == encoded);
+        u16::try_from(number.expect("a row")).unwrap()
     };
     let mut numbers = vec![None; source.table.distinct_rows()];
     let mut expected: Vec<Covered> = Vec::new();
     for span in &source.spans {
         let id = span.row.0 as usize;
-        let number = *numbers[id].get_or_insert_with(|| number_of(span.row).expect("a row") as u16);
+        let number = *numbers[id].get_or_insert_with(|| number_of(span.row));
         let facts = source.facts(span);
         let entry = Entry {
             start: facts.start.0,

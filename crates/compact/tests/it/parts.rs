@@ -19,8 +19,17 @@ pub(crate) struct Section {
     pub(crate) content: Vec<u8>,
 }
 
-fn word(file: &[u8], at: usize) -> usize {
-    u32::from_le_bytes(file[at..at + 4].try_into().unwrap()) as usize
+fn word(file: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(file[at..at + 4].try_into().unwrap())
+}
+
+/// A place or length in a file.
+fn place(file: &[u8], at: usize) -> usize {
+    usize::try_from(word(file, at)).unwrap()
+}
+
+fn put(file: &mut Vec<u8>, number: usize) {
+    file.extend_from_slice(&u32::try_from(number).unwrap().to_le_bytes());
 }
 
 impl Parts {
@@ -28,10 +37,10 @@ impl Parts {
     pub(crate) fn of(file: &[u8]) -> Self {
         let section = |n: usize| {
             let at = 32 + 16 * n;
-            let (offset, length) = (word(file, at + 8), word(file, at + 12));
+            let (offset, length) = (place(file, at + 8), place(file, at + 12));
             Section {
                 tag: file[at..at + 4].try_into().unwrap(),
-                flags: word(file, at + 4) as u32,
+                flags: word(file, at + 4),
                 content: file[offset..offset + length].to_vec(),
             }
         };
@@ -71,15 +80,16 @@ impl Parts {
             .map(|section| section.content.len())
             .sum();
         let mut at = 32 + 16 * self.sections.len();
-        file.extend_from_slice(&((at + body) as u32).to_le_bytes());
-        file.extend_from_slice(&(self.sections.len() as u16).to_le_bytes());
+        put(&mut file, at + body);
+        let count = u16::try_from(self.sections.len()).unwrap();
+        file.extend_from_slice(&count.to_le_bytes());
         file.extend_from_slice(&self.widths);
         for section in &self.sections {
             file.extend_from_slice(&section.tag);
             let length = section.content.len();
-            for number in [section.flags as usize, at, length] {
-                file.extend_from_slice(&(number as u32).to_le_bytes());
-            }
+            file.extend_from_slice(&section.flags.to_le_bytes());
+            put(&mut file, at);
+            put(&mut file, length);
             at += length;
         }
         for section in &self.sections {
@@ -97,7 +107,7 @@ pub(crate) fn change(file: &mut Vec<u8>, choices: &mut Choices<'_>) {
         *file = parts.build();
     }
     for _ in 0..choices.below(4) {
-        let at = choices.below(file.len() as u64) as usize;
+        let at = choices.index(file.len());
         file[at] = match choices.below(4) {
             0 => file[at] ^ 1 << choices.below(8),
             1 => file[at].wrapping_add(1),
@@ -108,15 +118,15 @@ pub(crate) fn change(file: &mut Vec<u8>, choices: &mut Choices<'_>) {
 }
 
 fn change_section(parts: &mut Parts, choices: &mut Choices<'_>) {
-    let count = parts.sections.len() as u64;
+    let count = parts.sections.len();
     if count == 0 {
         return;
     }
-    let n = choices.below(count) as usize;
-    let other = choices.below(count) as usize;
-    let length = parts.sections[n].content.len() as u64;
-    let at = choices.below(length.max(1)) as usize;
-    let some = choices.below(40) as usize;
+    let n = choices.index(count);
+    let other = choices.index(count);
+    let length = parts.sections[n].content.len();
+    let at = choices.index(length.max(1));
+    let some = choices.index(40);
     match choices.below(6) {
         0 => parts.sections.swap(n, other),
         1 => {

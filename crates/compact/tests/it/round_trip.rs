@@ -196,7 +196,7 @@ fn rows_up_to_the_last_number() {
     for number in [0, 254, 255, 256, 65_534, 65_535] {
         let hit = compiled.lookup(Vaddr(8 * number)).unwrap().unwrap();
         let rule = compiled.row(hit.row).unwrap().rule(Register(3));
-        assert_eq!(rule, Some(RegisterRule::ValOffset(number as i64)));
+        assert_eq!(rule, Some(RegisterRule::ValOffset(number.cast_signed())));
     }
     assert!(unspool_compact::compare(&table, &compiled, &no_code()).is_equal());
     push(&mut table, 0x80_0000, 0x80_0001, 65_536);
@@ -204,6 +204,55 @@ fn rows_up_to_the_last_number() {
         encode_with(&table, &no_code()).unwrap_err(),
         EncodeError::TooManyRows(65_537)
     );
+}
+
+#[test]
+fn references_of_three_bytes() {
+    // Shapes, sequences and rows of more than 64 KiB each.
+    let mut table = Table::new(X86_64);
+    let rows: Vec<_> = (0..9000)
+        .map(|number| {
+            let mut row = Row::new(Register(16));
+            for register in [3, 6] {
+                row.set_rule(
+                    Register(register),
+                    Some(RegisterRule::ValOffset(number * 0x1000)),
+                )
+                .unwrap();
+            }
+            table.intern(&row).unwrap()
+        })
+        .collect();
+    let mut random = 1_u64;
+    let mut next = |limit: u64| {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % limit
+    };
+    let mut at = 0x1000;
+    for origin in 0..3000 {
+        let start = at;
+        let mut starts = Vec::new();
+        for _ in 0..20 {
+            let row = rows[usize::try_from(next(9000)).unwrap()];
+            starts.push(RowStart {
+                start: Vaddr(at),
+                row,
+            });
+            at += 1 + next(100);
+        }
+        let header = FdeHeader {
+            start: Vaddr(start),
+            end: Vaddr(at),
+            personality: None,
+            lsda: (origin % 3 == 0).then_some(Vaddr(start)),
+            origin,
+        };
+        table.push(header, &starts).unwrap();
+    }
+    let file = check(&table, &no_code());
+    assert_eq!((file[15], file[30], file[31]), (3, 3, 3));
 }
 
 #[test]

@@ -132,7 +132,7 @@ impl<'a> Draft<'a> {
         let guests = old.guests.map(|start| Guest {
             from: old.place.plus(start),
             length: old.size - start,
-            at: 0,
+            at: old.place.plus(start).vaddr % ALIGN,
         });
         Room {
             shifts: Vec::new(),
@@ -316,7 +316,8 @@ impl<'a> Draft<'a> {
         };
         let before = |p: &Phdr| p.kind == elf::PT_LOAD.0 && p.vaddr < header.vaddr;
         let last = self.programs.iter().rposition(before);
-        self.programs.insert(last.map_or(0, |index| index + 1), header);
+        self.programs
+            .insert(last.map_or(0, |index| index + 1), header);
         let count = self.count("program headers", self.programs.len(), u16::MAX - 1)?;
         let start = self.file.headers.program_header_offset;
         let size = u64::from(count) * self.encoding.program_size();
@@ -324,11 +325,26 @@ impl<'a> Draft<'a> {
         for program in table.filter(|p| p.kind == elf::PT_PHDR.0) {
             (program.file_size, program.mem_size) = (size, size);
         }
+        self.cover(start..start.saturating_add(size));
         let encoded = self.programs.iter().map(|p| self.encoding.program(p));
         put(out, start, &encoded.collect::<Vec<_>>().concat());
         let field = self.encoding.header_fields().program_count;
         put(out, field, &self.encoding.number(count.into(), 2));
         Ok(())
+    }
+
+    /// Makes the segment of the program header table longer if the table has outgrown it.
+    fn cover(&mut self, table: Range<u64>) {
+        let old = self.program_table();
+        let is_home = |p: &&mut Phdr| {
+            let covered = p.offset..p.offset.saturating_add(p.file_size);
+            p.kind == elf::PT_LOAD.0 && covered.contains(&old.start) && old.end <= covered.end
+        };
+        if let Some(home) = self.programs.iter_mut().find(is_home) {
+            let size = table.end.saturating_sub(home.offset);
+            home.file_size = home.file_size.max(size);
+            home.mem_size = home.mem_size.max(size);
+        }
     }
 
     fn write_sections(
@@ -385,14 +401,16 @@ impl<'a> Draft<'a> {
         let header = header.and_then(|index| self.sections.get(index));
         let names = header.and_then(|s| slice(self.file.bytes(), s.offset, s.size));
         match (header, names) {
-            (Some(header), Some(names)) if !header.has_flag(elf::SHF_ALLOC) => {
+            (Some(header), Some(names))
+                if header.is(elf::SHT_STRTAB) && !header.has_flag(elf::SHF_ALLOC) =>
+            {
                 Ok(Some(names.to_vec()))
             }
             _ => Err(EmbedError::Module(self.file.malformed(
                 "the section of the section names",
                 rest::section_table(self.file).start,
                 index.into(),
-                "it cannot be read, or is part of the program",
+                "it is none, cannot be read, or is part of the program",
             ))),
         }
     }
@@ -411,15 +429,14 @@ impl<'a> Draft<'a> {
 }
 
 /// The new value of a symbol, if it is in a section that moves.
-fn moved_symbol(
-    file: &ElfFile,
-    symbol: &symtab::RawSymbol,
-    shifts: &[Shift],
-) -> Option<u64> {
+fn moved_symbol(file: &ElfFile, symbol: &symtab::RawSymbol, shifts: &[Shift]) -> Option<u64> {
     let symtab::Place::Section(section) = symbol.place else {
         return None;
     };
     let header = file.section_header(section).filter(|s| has_bytes(s))?;
+    if !symbol.is_within(section, header) {
+        return None;
+    }
     let to = shifts.iter().find_map(|s| s.of_offset(header.offset))?;
     let delta = to.vaddr.wrapping_sub(header.addr);
     Some(symbol.value.wrapping_add(delta))
@@ -441,7 +458,11 @@ fn with_name(mut names: Vec<u8>, name: &str) -> (Vec<u8>, usize) {
 
 /// Takes the bytes of these places away, leaving zeros.
 fn lift(out: &mut [u8], shifts: &[Shift]) -> Vec<Vec<u8>> {
-    let bytes = |s: &Shift| slice(out, s.from.offset, s.length).unwrap_or_default().to_vec();
+    let bytes = |s: &Shift| {
+        slice(out, s.from.offset, s.length)
+            .unwrap_or_default()
+            .to_vec()
+    };
     let lifted = shifts.iter().map(bytes).collect();
     for shift in shifts {
         fill(out, shift.from.offset, shift.length);
@@ -463,7 +484,10 @@ fn fill(out: &mut [u8], offset: u64, length: u64) {
 /// Writes over bytes that are there.
 fn overwrite(out: &mut [u8], offset: u64, bytes: &[u8]) {
     let there = range(out, offset, bytes.len() as u64);
-    there.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+    there
+        .iter_mut()
+        .zip(bytes)
+        .for_each(|(to, from)| *to = *from);
 }
 
 /// Writes bytes at an offset, behind zeros if the file ends before it.

@@ -4,6 +4,7 @@ use object::elf;
 
 use super::draft::Place;
 use super::error::EmbedError;
+use super::rest::has_bytes;
 use crate::elf::{ElfFile, slice};
 use crate::header::{Phdr, Shdr};
 
@@ -33,12 +34,8 @@ impl Found {
     }
 }
 
-/// Finds it by its section header, else by its first bytes.
-pub(super) fn find(
-    file: &ElfFile,
-    name: &str,
-    magic: &[u8],
-) -> Result<Option<Found>, EmbedError> {
+/// Finds it by its section header, or without one by its first bytes.
+pub(super) fn find(file: &ElfFile, name: &str, magic: &[u8]) -> Result<Option<Found>, EmbedError> {
     let named = |header: &Shdr| file.section_name_bytes(header) == name.as_bytes();
     let Some(section) = file.section_headers().iter().position(named) else {
         return Ok(by_magic(file, magic));
@@ -62,9 +59,7 @@ fn candidates(file: &ElfFile) -> impl Iterator<Item = (usize, &Phdr)> {
 
 fn by_section(file: &ElfFile, index: usize) -> Option<Found> {
     let header = file.section_header(index)?;
-    let plain = header.is(elf::SHT_PROGBITS) && header.flags == elf::SHF_ALLOC.0;
-    let (program, segment) = candidates(file)
-        .find(|(_, p)| plain && p.offset == header.offset && p.vaddr == header.addr)?;
+    let (program, segment) = candidates(file).find(|(_, p)| is_content(header, p))?;
     let guests = guests(file, segment, Some(index));
     let end = guests.unwrap_or(segment.file_size);
     (header.size <= end).then_some(Found {
@@ -77,12 +72,25 @@ fn by_section(file: &ElfFile, index: usize) -> Option<Found> {
     })
 }
 
+/// Whether the section is one that could be embedded in that segment.
+fn is_content(header: &Shdr, segment: &Phdr) -> bool {
+    let plain = header.is(elf::SHT_PROGBITS) && header.flags == elf::SHF_ALLOC.0;
+    plain && header.offset == segment.offset && header.addr == segment.vaddr
+}
+
+/// Only the last segment in memory, and only without a section at its start: the constants of a
+/// program that looks for the magic bytes may well begin with them.
 fn by_magic(file: &ElfFile, magic: &[u8]) -> Option<Found> {
-    let begins = |p: &Phdr| {
-        let length = magic.len() as u64;
-        length > 0 && length <= p.file_size && slice(file.bytes(), p.offset, length) == Some(magic)
-    };
-    let (program, segment) = candidates(file).find(|(_, p)| begins(p))?;
+    let (program, segment) = candidates(file).max_by_key(|(_, p)| p.vaddr)?;
+    let length = magic.len() as u64;
+    let begins = length > 0
+        && length <= segment.file_size
+        && slice(file.bytes(), segment.offset, length) == Some(magic);
+    let last = file.segments().all(|other| other.vaddr.0 <= segment.vaddr);
+    let starts = |s: &Shdr| has_bytes(s) && s.offset == segment.offset;
+    if !begins || !last || file.section_headers().iter().any(starts) {
+        return None;
+    }
     let guests = guests(file, segment, None);
     Some(Found {
         program,
@@ -98,7 +106,7 @@ fn by_magic(file: &ElfFile, magic: &[u8]) -> Option<Found> {
 fn guests(file: &ElfFile, segment: &Phdr, except: Option<usize>) -> Option<u64> {
     let sections = file.section_headers().iter().enumerate();
     let sections = sections
-        .filter(|(index, s)| Some(*index) != except && s.is_placed() && s.size > 0)
+        .filter(|(index, s)| Some(*index) != except && s.is_placed() && has_bytes(s))
         .map(|(_, s)| s.offset);
     let programs = file.program_headers().iter();
     let programs = programs

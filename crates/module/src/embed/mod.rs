@@ -64,7 +64,8 @@ const MAGIC: usize = 8;
 /// A copy of the ELF file in which `content` is a section of that name, mapped read-only.
 ///
 /// The section is at the start of a segment of its own, so that a process finds it by its
-/// program header: a readable `PT_LOAD` that begins with the first 8 bytes of `content`. Its
+/// program header: a readable `PT_LOAD` that begins with the first 8 bytes of `content`. (So can
+/// the constants of a program that looks for these bytes: the bytes that follow must tell.) Its
 /// address is a multiple of `align`. A file with section headers gets one for it; the indices
 /// of the others stay. If the file has the section already, it is replaced; embedding the same
 /// content again gives the same bytes.
@@ -111,8 +112,9 @@ pub fn embed(
 impl ElfFile {
     /// The address and the bytes of a section that [`embed`] put into this file.
     ///
-    /// It is found by its section header, or without one as the segment that begins with
-    /// `magic`. In the latter case up to 15 zero bytes may follow it. Does not allocate.
+    /// It is found by its section header, or in a file without section headers as the last
+    /// segment in memory, if that is read-only and begins with `magic`. In the latter case a few
+    /// zero bytes may follow it. Does not allocate.
     #[must_use]
     pub fn embedded(&self, name: &str, magic: &[u8]) -> Option<(Vaddr, &[u8])> {
         let found = found::find(self, name, magic).ok()??;

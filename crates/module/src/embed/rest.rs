@@ -96,18 +96,18 @@ fn first_unknown(file: &ElfFile, old: Option<&Found>, from: u64) -> Option<u64> 
     let mut at = from;
     for range in known {
         let gap = at..range.start.max(at);
-        if let Some(found) = first_nonzero(file.bytes(), gap) {
+        if let Some(found) = first_but(&[0], file.bytes(), gap) {
             return Some(found);
         }
         at = at.max(range.end);
     }
-    first_nonzero(file.bytes(), at..(file.bytes().len() as u64).max(at))
+    first_but(&[0], file.bytes(), at..(file.bytes().len() as u64).max(at))
 }
 
-/// The first byte of the range that is not zero.
-pub(super) fn first_nonzero(bytes: &[u8], range: Range<u64>) -> Option<u64> {
+/// The first byte of the range that is none of `blank`.
+pub(super) fn first_but(blank: &[u8], bytes: &[u8], range: Range<u64>) -> Option<u64> {
     let end = range.end.min(bytes.len() as u64);
     let data = slice(bytes, range.start, end.checked_sub(range.start)?)?;
-    let delta = data.iter().position(|byte| *byte != 0)?;
+    let delta = data.iter().position(|byte| !blank.contains(byte))?;
     Some(range.start + delta as u64)
 }

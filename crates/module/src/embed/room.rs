@@ -2,16 +2,20 @@
 
 use object::elf;
 
+use super::PAGE;
 use super::draft::{Draft, Guest, Place, Room, Shift};
 use super::error::EmbedError;
 use super::found::TABLES;
-use super::rest::{first_nonzero, has_bytes, section_table};
+use super::rest::{first_but, has_bytes, section_table};
 use crate::elf::ElfFile;
 use crate::header::{ElfKind, Phdr, Shdr};
-use crate::symtab::{self, SymbolTable};
+use crate::symtab::SymbolTable;
 
 /// What keeps its place modulo this is aligned as before, and as far from its neighbours.
 const STEP: u64 = 16;
+
+/// What is in the file where nothing is: `patchelf` writes `X` where it took a section away.
+const BLANK: &[u8] = b"\0X";
 
 /// Gives up a program header that means nothing, or makes room for one more.
 pub(super) fn make(draft: &mut Draft<'_>) -> Result<Room, EmbedError> {
@@ -84,10 +88,12 @@ fn grow(draft: &Draft<'_>) -> Result<Room, String> {
         return Err("without section headers, what follows is unknown".to_owned());
     }
     let behind = neighbours(file, table.end);
-    let movable = behind.iter().take_while(|n| may_move(file, home, n)).count();
+    let movable = behind
+        .iter()
+        .take_while(|n| n.header.offset >= table.end && may_move(file, home, n))
+        .count();
     let site = Site {
         file,
-        home,
         start: table.end,
         end: table.end + draft.encoding.program_size(),
     };
@@ -97,15 +103,26 @@ fn grow(draft: &Draft<'_>) -> Result<Room, String> {
     for (stay, count) in attempts {
         let (vacated, next) = behind.split_at_checked(count).unwrap_or((&behind, &[]));
         let limit = next.first().map(|n| n.header.offset);
-        let limit = limit.unwrap_or(home.offset + home.file_size);
+        let limit = limit.unwrap_or(u64::MAX).min(end_of_home(home));
         if let Some(plan) = site.plan(vacated, limit, stay) {
             return Ok(room(home, &plan));
         }
     }
     Err(match behind.get(movable) {
-        Some(n) => format!("{} cannot move", file.section_name(n.index)),
-        None => "too little follows".to_owned(),
+        Some(n) if n.header.offset < site.end => {
+            format!("{} cannot move", file.section_name(n.index))
+        }
+        _ => "something unknown follows".to_owned(),
     })
+}
+
+/// How far the segment can be made longer: its last page is mapped anyway.
+fn end_of_home(home: &Phdr) -> u64 {
+    let end = home.offset + home.file_size;
+    match home.file_size == home.mem_size && home.vaddr % PAGE == home.offset % PAGE {
+        true => end.next_multiple_of(PAGE),
+        false => end,
+    }
 }
 
 /// The sections behind the table, in the order of the file.
@@ -131,23 +148,25 @@ fn may_move(file: &ElfFile, home: &Phdr, n: &Neighbour<'_>) -> bool {
         && s.offset >= home.offset
         && s.addr.wrapping_sub(s.offset) == home.vaddr.wrapping_sub(home.offset);
     let is_interpreter = |p: &Phdr| p.offset == s.offset && p.file_size == s.size;
-    let interpreter = file.segment_of_kind(elf::PT_INTERP).is_some_and(is_interpreter);
+    let interpreter = file
+        .segment_of_kind(elf::PT_INTERP)
+        .is_some_and(is_interpreter);
     let table = TABLES
         .iter()
         .any(|(kind, tag)| s.is(*kind) && file.dynamic_value(*tag) == Some(s.addr));
-    at_home && (n.is_note || interpreter || table) && !is_named(file, n.index)
+    at_home && (n.is_note || interpreter || table) && !is_named(file, n)
 }
 
 /// Whether a symbol names something in the section, so that code may refer to it. The start-up
 /// file of glibc names its note `__abi_tag`, which nothing refers to.
-fn is_named(file: &ElfFile, index: usize) -> bool {
+fn is_named(file: &ElfFile, n: &Neighbour<'_>) -> bool {
     let tables = file.indices(|_, s| s.is(elf::SHT_SYMTAB) || s.is(elf::SHT_DYNSYM));
     let mut tables = tables.filter_map(|table| SymbolTable::of_section(file, table).ok());
     tables.any(|table| {
         let mut symbols = (0..table.len()).filter_map(|at| table.get(at));
         symbols.any(|symbol| {
-            symbol.place == symtab::Place::Section(index)
-                && symbol.kind != elf::STT_SECTION
+            symbol.kind != elf::STT_SECTION
+                && symbol.is_within(n.index, n.header)
                 && !matches!(table.name(&symbol), b"" | b"__abi_tag")
         })
     })
@@ -156,7 +175,6 @@ fn is_named(file: &ElfFile, index: usize) -> bool {
 /// Where the program header table ends, and where it is to end.
 struct Site<'a> {
     file: &'a ElfFile,
-    home: &'a Phdr,
     start: u64,
     end: u64,
 }
@@ -200,12 +218,12 @@ impl Site<'_> {
         let mut at = self.start;
         for range in known {
             let gap = at..range.start.clamp(at, end.max(at));
-            if first_nonzero(self.file.bytes(), gap).is_some() {
+            if first_but(BLANK, self.file.bytes(), gap).is_some() {
                 return false;
             }
             at = at.max(range.end);
         }
-        first_nonzero(self.file.bytes(), at..end.max(at)).is_none()
+        first_but(BLANK, self.file.bytes(), at..end.max(at)).is_none()
     }
 
     /// Whether the sections of each segment that is no `PT_LOAD` move together or not at all.

@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 use std::{env, process};
 
-use unspool_compact::{Compiled, OpenError};
+use unspool_compact::layout::MAGIC;
+use unspool_compact::{Compiled, Key, OpenError};
 use unspool_module::{ContentKey, ElfFile};
 
 use super::compile::as_key;
@@ -258,10 +259,21 @@ impl Store {
     }
 }
 
-/// The section of a file that holds its own table.
+/// The section of an ELF file that holds its own table.
+pub const EMBEDDED_SECTION: &str = ".unspool";
+
+/// The table that a file holds of itself.
+///
+/// A table that is keyed by a build ID must have the file's. One that is keyed by contents cannot
+/// be checked: the contents have changed by its being put there.
 pub(crate) fn embedded(file: &ElfFile) -> Option<Compiled<'_>> {
-    let section = file.section_named(".unspool").ok()??;
-    Compiled::open(section.data).ok()
+    let (_, bytes) = file.embedded(EMBEDDED_SECTION, &MAGIC)?;
+    let compiled = Compiled::open(bytes).ok()?;
+    let is_own = match compiled.key() {
+        Key::BuildId(id) => file.build_id().is_some_and(|own| own.as_bytes() == id),
+        Key::Content(_) => file.build_id().is_none(),
+    };
+    is_own.then_some(compiled)
 }
 
 fn file_name(key: &ContentKey) -> String {

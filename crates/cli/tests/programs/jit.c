@@ -1,0 +1,37 @@
+// Waits below code that no file has and no table describes, but that keeps a frame pointer.
+#define _GNU_SOURCE
+#include <string.h>
+#include <sys/mman.h>
+#include "ready.h"
+
+#define KEPT __attribute__((noipa))
+
+static volatile long sink;
+
+// push %rbp; mov %rsp, %rbp; sub $32, %rsp; call *%rdi; leave; ret
+static const unsigned char CODE[] = { 0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec,
+                                      0x20, 0xff, 0xd7, 0xc9, 0xc3 };
+
+static KEPT void waits(void)
+{
+    ready();
+    for (;;)
+        pause();
+}
+
+static KEPT void calls(void (*made)(void (*)(void)))
+{
+    made(waits);
+    sink++;
+}
+
+int main(void)
+{
+    void *made = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (made == MAP_FAILED)
+        return 1;
+    memcpy(made, CODE, sizeof CODE);
+    calls((void (*)(void (*)(void)))made);
+    return 0;
+}
