@@ -39,7 +39,9 @@ static KEPT void calls(void (*function)(void))
 static KEPT void smashes(void)
 {
     volatile char buffer[16];
-    memset((char *)buffer, 0x5a, 256);
+    volatile char *at = buffer;
+    for (int i = 0; i < 256; i++)
+        *at++ = 0x5a;
 }
 
 static void on_signal(int number)

@@ -227,6 +227,8 @@ fn is_same_function(ours: &Frame, gdb: &Frame) -> bool {
 /// numbered in some forms of a name only, and the shim that calls one by a virtual table is
 /// marked in some only.
 pub(crate) fn base(name: &str) -> String {
+    // What v0 mangling says behind the name of a virtual call's shim; DWARF does not.
+    let (name, _) = name.split_once("::{shim:").unwrap_or((name, ""));
     let name = name
         .replace("{{vtable.shim}}", "")
         .replace("{{closure}}", "{closure}")
@@ -327,6 +329,10 @@ fn names_without_scopes_and_arguments() {
         ("threads::main::{{closure}}", "{closure}"),
         ("threads::main::{closure#0}", "{closure}"),
         ("core::ops::FnOnce::call_once{{vtable.shim}}", "call_once"),
+        (
+            "<a::main::{closure#2} as core::ops::FnOnce<(&Barrier,)>>::call_once::{shim:vtable#0}",
+            "call_once",
+        ),
         (
             "core::ops::FnOnce::call_once<threads::main::{closure_env#5}, (&Barrier)>",
             "call_once",
