@@ -76,7 +76,7 @@ pub(crate) struct StackArgs {
     #[arg(long, value_name = "CORE", conflicts_with = "pids")]
     pub(crate) core: Option<PathBuf>,
     /// The program that dumped the core, if it is not where the core says.
-    #[arg(long, value_name = "FILE", requires = "core")]
+    #[arg(long, value_name = "FILE", requires = "core", conflicts_with_all = ["pids", "cmd"])]
     pub(crate) exe: Option<PathBuf>,
     /// Show each frame's CFA and registers.
     #[arg(long)]

@@ -1,5 +1,6 @@
 //! Results on standard output, all else on standard error.
 
+use std::error::Error;
 use std::fmt::Display;
 use std::io::{self, BufWriter, StdoutLock, Write};
 
@@ -28,6 +29,17 @@ pub(crate) fn error(message: &dyn Display) {
 /// Reports something worth knowing; the work goes on.
 pub(crate) fn notice(message: &dyn Display) {
     let _ = writeln!(anstream::stderr(), "unspool: {message}");
+}
+
+/// An error and what caused it.
+pub(crate) fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    text
 }
 
 /// Writes a JSON document with its schema's name.

@@ -1,5 +1,12 @@
 //! The defects of the system that this project starts from (frdwarf, 2018 and 2019), each as a
 //! test that it would fail: its compiler, its table look-up, and its way from frame to frame.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
 
 use std::ffi::OsString;
 use std::fs;

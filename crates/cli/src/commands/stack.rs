@@ -5,6 +5,7 @@ use std::process::{Command, ExitCode, ExitStatus};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use unspool_ir::text::Name as RegisterName;
 use unspool_ir::{Arch, Register};
 use unspool_unwind::core_file::Core;
 use unspool_unwind::files::CoreFiles;
@@ -154,7 +155,8 @@ impl Stacks<'_> {
             stopped: None,
             symbolizer: &self.symbolizer,
         };
-        Ok(status(self.finish(&report)?))
+        let is_whole = core.problems().is_empty();
+        Ok(status(self.finish(&report)? && is_whole))
     }
 
     /// Runs the command; shows its stacks if a signal is about to kill it.
@@ -266,6 +268,16 @@ fn shown_registers(arch: Arch) -> impl Iterator<Item = Register> {
     (0..=pc.0)
         .map(Register)
         .filter(move |register| arch.register_name(*register).is_some())
+}
+
+/// The name that such a register is shown by. What DWARF calls the return address column of
+/// x86-64 is the frame's own address here.
+fn shown_name(register: Register, arch: Arch) -> String {
+    if register == arch.spec().pc {
+        "pc".into()
+    } else {
+        RegisterName(register, arch).to_string()
+    }
 }
 
 /// Joins a command for display.

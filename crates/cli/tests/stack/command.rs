@@ -1,1 +1,166 @@
-//! x
+//! `unspool stack -- CMD`: commands that crash, and those that do not.
+
+use std::process::Command;
+
+use crate::build::Program;
+use crate::compare::{compare, has_functions};
+use crate::debugger::gdb_core;
+use crate::run::kernel_core;
+use crate::unspool::{Printed, Report, parse, printed, stack, unspool};
+
+/// What `crash` writes itself.
+const OWN_OUTPUT: &str = "from the program\n";
+
+fn crash() -> Program {
+    Program::build("crash.c", &["-O2"])
+}
+
+/// Runs `crash HOW` under `unspool stack`, in its own directory.
+fn run(program: &Program, options: &[&str], how: &str) -> Printed {
+    let mut arguments = options.to_vec();
+    arguments.extend(["--", program.path(), how]);
+    stack(&program.directory, &arguments)
+}
+
+/// Runs `crash HOW` with small stacks and so that it dumps core, compares what was reported
+/// with what gdb finds in the core, and returns it.
+fn check(program: &Program, how: &str, status: i32) -> Report {
+    let unspool = unspool(&program.directory);
+    let mut command = Command::new("sh");
+    let limits = "ulimit -c unlimited; ulimit -s 1024; exec \"$0\" \"$@\"";
+    command.args(["-c", limits]).arg(unspool.get_program());
+    for (name, value) in unspool.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command
+        .args(["stack", "--format", "json", "--registers", "--"])
+        .args([program.path(), how])
+        .current_dir(program.directory.path());
+    let printed = printed(&mut command);
+    assert_eq!((printed.status, printed.err.as_str()), (status, ""), "{how}");
+    let report = parse(printed.out.strip_prefix(OWN_OUTPUT).unwrap());
+    assert_eq!(report.json["subject"]["kind"], "command");
+    let pid = report.json["subject"]["pid"].as_u64().unwrap();
+    let core = kernel_core(&program.directory, u32::try_from(pid).unwrap());
+    compare(&report, &gdb_core(&core, program.path()), how);
+    report
+}
+
+/// The thread that the signal was for.
+fn signalled(report: &Report) -> &crate::unspool::Stack {
+    let tid = report.json["signal"]["tid"].as_u64().unwrap();
+    assert_eq!(report.json["threads"][0]["tid"], tid, "it comes first");
+    &report.threads[&u32::try_from(tid).unwrap()]
+}
+
+#[test]
+fn a_bad_access() {
+    let program = crash();
+    let report = check(&program, "segv", 139);
+    assert_eq!(report.threads.len(), 3);
+    assert_eq!(report.json["signal"]["name"], "SIGSEGV");
+    assert_eq!(report.json["signal"]["address"], "0x123450");
+    assert_eq!(report.json["reliable"], true);
+    let functions = ["touches", "ends", "crashes", "start_thread"];
+    assert!(has_functions(signalled(&report), &functions));
+
+    let printed = run(&program, &[], "segv");
+    assert_eq!((printed.status, printed.err.as_str()), (139, ""));
+    let lines: Vec<&str> = printed.out.lines().collect();
+    assert_eq!(lines[0], OWN_OUTPUT.trim_end());
+    assert!(lines[1].ends_with("crash segv): 3 threads"), "{}", lines[1]);
+    let signal = "signal SIGSEGV at address 0x123450, in thread ";
+    let tid = lines[2].strip_prefix(signal).unwrap();
+    let thread = format!("thread {tid} \"crash\", about to get signal 11");
+    assert_eq!(lines[4], thread);
+    assert!(lines[5].contains("  touches+0x"), "{}", lines[5]);
+    let complete = lines.iter().filter(|line| line.starts_with("  complete: "));
+    assert_eq!(complete.count(), 3, "{}", printed.out);
+}
+
+#[test]
+fn an_abort() {
+    let report = check(&crash(), "abort", 134);
+    let signal = &report.json["signal"];
+    assert_eq!(signal["name"], "SIGABRT");
+    assert_eq!(signal["sender_pid"], report.json["subject"]["pid"]);
+    assert!(has_functions(signalled(&report), &["abort", "crashes"]));
+}
+
+#[test]
+fn a_stack_overflow() {
+    let report = check(&crash(), "overflow", 139);
+    let stack = signalled(&report);
+    assert!(stack.frames.len() > 200, "{} frames", stack.frames.len());
+    assert!(has_functions(stack, &["overflows", "overflows", "crashes"]));
+    assert_eq!(report.json["reliable"], true);
+}
+
+#[test]
+fn a_call_through_a_null_pointer() {
+    let report = check(&crash(), "null", 139);
+    assert_eq!(report.json["signal"]["address"], "0x0");
+    let stack = signalled(&report);
+    assert_eq!(stack.frames[0].pc, 0);
+    assert_eq!(stack.evidence[1].as_deref(), Some("bad-call"));
+    assert!(has_functions(stack, &["calls", "ends", "crashes", "start_thread"]));
+    assert_eq!(report.json["reliable"], false);
+}
+
+/// gdb takes the data that is called for a function, so there is nothing to compare with.
+#[test]
+fn calls_to_where_no_code_is() {
+    let program = crash();
+    for how in ["data", "nowhere"] {
+        let printed = run(&program, &["--format", "json", "--registers"], how);
+        assert_eq!((printed.status, printed.err.as_str()), (139, ""), "{how}");
+        let report = parse(printed.out.strip_prefix(OWN_OUTPUT).unwrap());
+        let stack = signalled(&report);
+        assert_eq!(stack.evidence[1].as_deref(), Some("bad-call"));
+        assert!(has_functions(stack, &["calls", "ends", "crashes", "start_thread"]));
+    }
+}
+
+/// The walk ends, and says why; the other threads are shown all the same.
+#[test]
+fn a_smashed_stack() {
+    let program = crash();
+    let printed = run(&program, &[], "smash");
+    assert_eq!((printed.status, printed.err.as_str()), (139, ""));
+    assert!(printed.out.contains("  smashes+0x"), "{}", printed.out);
+    let end = "  incomplete: the address lies in no module\n";
+    assert!(printed.out.contains(end), "{}", printed.out);
+    let complete = printed.out.matches("\n  complete: ").count();
+    assert_eq!(complete, 2, "{}", printed.out);
+}
+
+/// Nothing to report: the command's output and status are all there is.
+#[test]
+fn commands_that_no_signal_kills() {
+    let program = crash();
+    for (how, status) in [("0", 0), ("7", 7), ("handled", 3), ("kill", 137)] {
+        let printed = run(&program, &[], how);
+        assert_eq!(
+            (printed.status, printed.out.as_str(), printed.err.as_str()),
+            (status, OWN_OUTPUT, ""),
+            "{how}"
+        );
+    }
+}
+
+#[test]
+fn commands_that_cannot_be_run() {
+    let program = crash();
+    for (command, reason) in [
+        ("/nonexistent/program", "No such file or directory"),
+        ("/etc/passwd", "Permission denied"),
+    ] {
+        let printed = stack(&program.directory, &["--", command]);
+        assert_eq!((printed.status, printed.out.as_str()), (2, ""));
+        let message = format!("unspool: error: cannot run `{command}`: {reason}");
+        assert!(printed.err.starts_with(&message), "{}", printed.err);
+    }
+}

@@ -1,1 +1,162 @@
-//! x
+//! Files that were deleted or replaced since they were mapped.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::build::{Directory, Program, compile, tool};
+use crate::compare::{Expected, check_live, has_functions};
+use crate::run::Running;
+use crate::unspool::{Printed, printed, report_core, stack, unspool};
+
+/// A program in a directory of its own, with its library.
+fn with_library() -> (Program, PathBuf) {
+    let directory = Directory::below(&std::env::temp_dir());
+    let library = build_library(&directory, 1);
+    let options = ["-O2", "-Wl,-rpath,$ORIGIN", library.to_str().unwrap()];
+    let path = compile(&directory, "uses_library.c", &options);
+    (Program { directory, path }, library)
+}
+
+fn build_library(directory: &Directory, build: u32) -> PathBuf {
+    let build = format!("-DBUILD={build}");
+    let options = ["-O2", "-shared", "-fPIC", "-Wl,--build-id", &build];
+    let made = compile(directory, "library.c", &options);
+    // A linker that writes into an old file would change what is mapped.
+    let library = directory.path().join("libwaits.so");
+    fs::rename(made, &library).unwrap();
+    library
+}
+
+/// The build ID of a file.
+fn build_id(file: &Path) -> String {
+    let output = tool("eu-readelf", "elfutils", &["-n", file.to_str().unwrap()]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.split("Build ID: ").nth(1).unwrap().lines().next().unwrap().to_owned()
+}
+
+#[test]
+fn a_deleted_executable() {
+    let program = Program::build("recursion.c", &["-O2"]);
+    let running = Running::ready(&program, &["5"]);
+    fs::remove_file(&program.path).unwrap();
+    let expected = Expected {
+        stacks: &[&["small", "large", "small", "main", "_start"]],
+        ..Expected::default()
+    };
+    let core = program.directory.path().join("gdb.core");
+    check_live(&program, running.pid(), &core, expected);
+}
+
+/// The user `nobody` where this test is run by root, who may read mapped files that are gone.
+fn unprivileged(command: &mut Command) -> &mut Command {
+    if fs::metadata("/proc/self").unwrap().uid() == 0 {
+        command.uid(65534).gid(65534);
+    }
+    command
+}
+
+/// Runs `unspool stack PID` as a user without privileges.
+fn unprivileged_stack(program: &Program, pid: u32) -> Printed {
+    // A copy, since not every user may reach the place where it was built.
+    let copy = program.directory.path().join("unspool");
+    if !copy.exists() {
+        fs::copy(env!("CARGO_BIN_EXE_unspool"), &copy).unwrap();
+    }
+    let original = unspool(&program.directory);
+    let mut command = Command::new(copy);
+    for (name, value) in original.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    printed(unprivileged(command.args(["stack", &pid.to_string()])))
+}
+
+fn start_unprivileged(program: &Program) -> Running {
+    let directory = program.directory.path();
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).unwrap();
+    let owner = fs::metadata("/proc/self").unwrap().uid();
+    if owner == 0 {
+        chown(directory, Some(65534), Some(65534)).unwrap();
+    }
+    let mut running = Running::command(unprivileged(&mut Command::new(&program.path)));
+    running.await_ready();
+    running
+}
+
+#[test]
+fn a_replaced_library() {
+    let (program, library) = with_library();
+    let running = start_unprivileged(&program);
+    let before = build_id(&library);
+    build_library(&program.directory, 2);
+    let after = build_id(&library);
+    assert_ne!(before, after);
+    let printed = unprivileged_stack(&program, running.pid());
+    assert_eq!((printed.status, printed.err.as_str()), (0, ""));
+    let end = format!(
+        "  incomplete: the address lies in no module ({}: the file was replaced since it was \
+         mapped: build ID {before} is mapped, {after} is on disk)\n",
+        library.display()
+    );
+    assert!(printed.out.ends_with(&end), "{}", printed.out);
+}
+
+/// The executable itself can always be read, by `/proc/PID/exe`.
+#[test]
+fn a_replaced_executable() {
+    let (program, _) = with_library();
+    let running = start_unprivileged(&program);
+    fs::remove_file(&program.path).unwrap();
+    fs::write(&program.path, "another file").unwrap();
+    let printed = unprivileged_stack(&program, running.pid());
+    assert_eq!((printed.status, printed.err.as_str()), (0, ""));
+    assert!(printed.out.contains("  main+0x"), "{}", printed.out);
+    assert!(printed.out.ends_with("  complete: outermost frame\n"), "{}", printed.out);
+}
+
+/// A core file outlives the files that it names.
+#[test]
+fn a_core_file_and_other_files() {
+    let (program, library) = with_library();
+    let before = build_id(&library);
+    let core = Running::ready(&program, &[]).dump_core(&program.directory);
+    let path = core.to_str().unwrap();
+    let ours = report_core(&program.directory, &core, program.path());
+    let stack_of = |report: &crate::unspool::Report, functions: &[&str]| {
+        has_functions(report.threads.values().next().unwrap(), functions)
+    };
+    assert!(stack_of(&ours, &["waits", "main", "_start"]));
+
+    // Moved, the executable is found by `--exe` only.
+    let moved = program.directory.path().join("moved");
+    fs::rename(&program.path, &moved).unwrap();
+    let moved_path = moved.to_str().unwrap();
+    let printed = stack(&program.directory, &["--core", path]);
+    assert_eq!((printed.status, printed.err.as_str()), (0, ""));
+    assert!(printed.out.contains("  incomplete: the address lies in no module ("));
+    assert!(printed.out.contains("No such file or directory"), "{}", printed.out);
+    let ours = report_core(&program.directory, &core, moved_path);
+    assert!(stack_of(&ours, &["waits", "main", "_start"]));
+
+    // Another program, by its build ID.
+    let other = Program::build("recursion.c", &["-O2", "-Wl,--build-id"]);
+    let printed = stack(&program.directory, &["--core", path, "--exe", other.path()]);
+    assert_eq!((printed.status, printed.err.as_str()), (0, ""));
+    let ids = format!(
+        "build ID {} is mapped, {} is on disk",
+        build_id(&moved),
+        build_id(&other.path)
+    );
+    assert!(printed.out.contains(&ids), "{}", printed.out);
+
+    build_library(&program.directory, 2);
+    let printed = stack(&program.directory, &["--core", path, "--exe", moved_path]);
+    assert_eq!((printed.status, printed.err.as_str()), (0, ""));
+    let ids = format!("build ID {before} is mapped, {} is on disk", build_id(&library));
+    assert!(printed.out.contains(&ids), "{}", printed.out);
+}

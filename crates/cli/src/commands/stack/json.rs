@@ -3,7 +3,6 @@
 use std::io;
 
 use serde_json::{Map, Value, json};
-use unspool_ir::text::Name as RegisterName;
 use unspool_ir::{CodeAddr, Registers};
 use unspool_module::InlineFrame;
 use unspool_unwind::process::{Signal, ThreadState};
@@ -111,7 +110,7 @@ fn frame(report: &Report<'_>, number: usize, frame: &WalkedFrame) -> Value {
             json!(name.inlined.iter().map(function).collect::<Vec<_>>()),
         );
     } else if let Some(problem) = report.space.problem(frame.code.lookup()) {
-        put("module_problem", json!(problem.to_string()));
+        put("module_problem", json!(output::with_causes(problem)));
     }
     if let Some(registers) = &frame.registers {
         put("registers", registers_of(report, registers));
@@ -132,7 +131,7 @@ fn registers_of(report: &Report<'_>, registers: &Registers) -> Value {
     let arch = report.snapshot.abi().arch;
     let named = super::shown_registers(arch).map(|register| {
         let value = registers.get(register).map(address);
-        (RegisterName(register, arch).to_string(), json!(value))
+        (super::shown_name(register, arch), json!(value))
     });
     Value::Object(named.collect())
 }

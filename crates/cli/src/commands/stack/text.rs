@@ -3,7 +3,6 @@
 use std::io::{self, Write};
 
 use unspool_ir::Registers;
-use unspool_ir::text::Name as RegisterName;
 use unspool_module::InlineFrame;
 use unspool_unwind::process::{Signal, Thread, ThreadState};
 use unspool_unwind::space::{Stack, WalkedFrame};
@@ -109,7 +108,7 @@ fn end_text(report: &Report<'_>, stack: &Stack) -> String {
     if !stack.end.is_root()
         && let Some(problem) = last.and_then(|last| report.space.problem(last.code.lookup()))
     {
-        text.push_str(&format!(" ({problem})"));
+        text.push_str(&format!(" ({})", output::with_causes(problem)));
     }
     text
 }
@@ -209,7 +208,7 @@ fn print_registers(
         None => writeln!(out, "{INDENT}cfa    unknown")?,
     }
     for register in super::shown_registers(arch) {
-        let name = RegisterName(register, arch);
+        let name = super::shown_name(register, arch);
         match registers.get(register) {
             Some(value) => writeln!(out, "{INDENT}{name:<6} {value:#018x}")?,
             None => writeln!(out, "{INDENT}{name:<6} unknown")?,

@@ -1,0 +1,10 @@
+// A library in which its program waits. Built with another BUILD, it is another file.
+#include "ready.h"
+
+__attribute__((noipa)) int waits(void)
+{
+    ready();
+    for (;;)
+        pause();
+    return BUILD;
+}
