@@ -1,17 +1,20 @@
-// crash HOW: three threads, of which the second ends the program in one of several ways.
+// crash HOW: three threads, of which the second ends the program in one of several ways, when
+// the others wait.
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
+#include <time.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define KEPT __attribute__((noipa))
 
-static pthread_barrier_t all;
 static const char *how;
 static sigjmp_buf back;
 static volatile long sink;
@@ -72,6 +75,8 @@ static KEPT void ends(void)
         calls((void (*)(void))&sink);
     else if (!strcmp(how, "nowhere"))
         calls((void (*)(void))0x1234567890);
+    else if (!strcmp(how, "vdso"))
+        clock_gettime(CLOCK_REALTIME_COARSE, (struct timespec *)16);
     else if (!strcmp(how, "smash"))
         smashes();
     else if (!strcmp(how, "handled"))
@@ -85,15 +90,35 @@ static KEPT void ends(void)
 
 static void *waits(void *unused)
 {
-    pthread_barrier_wait(&all);
     for (;;)
         pause();
     return unused;
 }
 
+// How many of the threads are in pause.
+static int waiting(void)
+{
+    int count = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    for (struct dirent *task; (task = readdir(tasks));) {
+        char path[300];
+        long call;
+        if (task->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof path, "/proc/self/task/%s/syscall", task->d_name);
+        FILE *file = fopen(path, "r");
+        count += file && fscanf(file, "%ld", &call) == 1 && call == SYS_pause;
+        if (file)
+            fclose(file);
+    }
+    closedir(tasks);
+    return count;
+}
+
 static void *crashes(void *unused)
 {
-    pthread_barrier_wait(&all);
+    while (waiting() < 2)
+        sched_yield();
     ends();
     return unused;
 }
@@ -104,7 +129,6 @@ int main(int count, char **arguments)
     how = count > 1 ? arguments[1] : "0";
     puts("from the program");
     fflush(stdout);
-    pthread_barrier_init(&all, NULL, 3);
     pthread_create(&threads[0], NULL, crashes, NULL);
     pthread_create(&threads[1], NULL, waits, NULL);
     waits(NULL);

@@ -3,8 +3,9 @@
 
 __attribute__((noipa)) int waits(void)
 {
+    volatile int build = BUILD;
     ready();
     for (;;)
         pause();
-    return BUILD;
+    return build;
 }

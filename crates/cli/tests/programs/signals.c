@@ -1,11 +1,13 @@
 // Threads that wait in signal handlers: below a system call, below a raise, on an alternative
-// stack, one handler inside another, and where the first instruction of a function faulted.
+// stack, one handler inside another, where the first instruction of a function faulted, where
+// a null pointer was called, and in the vDSO.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include "ready.h"
 
 #define KEPT __attribute__((noinline, noclone))
@@ -113,10 +115,19 @@ static KEPT void *null_call(void *unused)
     return unused;
 }
 
+// Faults in the kernel's vDSO, which the C library calls. It has the coarse clock on every
+// machine.
+static KEPT void *in_vdso(void *unused)
+{
+    clock_gettime(CLOCK_REALTIME_COARSE, (struct timespec *)16);
+    sink++;
+    return unused;
+}
+
 int main(void)
 {
     sigset_t set;
-    pthread_t threads[5];
+    pthread_t threads[6];
     sigemptyset(&set);
     sigaddset(&set, SIGUSR1);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
@@ -124,13 +135,14 @@ int main(void)
     handle(SIGUSR2, SA_ONSTACK | SA_SIGINFO, (void (*)(int))outer_handler);
     handle(SIGILL, SA_ONSTACK | SA_SIGINFO, (void (*)(int))outer_handler);
     handle(SIGSEGV, SA_NODEFER, on_signal);
-    pthread_barrier_init(&all, NULL, 6);
+    pthread_barrier_init(&all, NULL, 7);
     pthread_create(&threads[0], NULL, interrupted_in_call, NULL);
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
     pthread_create(&threads[1], NULL, below_raise, NULL);
     pthread_create(&threads[2], NULL, on_other_stack, NULL);
     pthread_create(&threads[3], NULL, at_first_instruction, NULL);
     pthread_create(&threads[4], NULL, null_call, NULL);
+    pthread_create(&threads[5], NULL, in_vdso, NULL);
     pthread_kill(threads[0], SIGUSR1);
     pthread_barrier_wait(&all);
     ready();

@@ -12,7 +12,7 @@ use crate::unspool::{Printed, Report, parse, printed, stack, unspool};
 const OWN_OUTPUT: &str = "from the program\n";
 
 fn crash() -> Program {
-    Program::build("crash.c", &["-O2"])
+    Program::build("crash.c", &["-O2", "-fno-stack-protector"])
 }
 
 /// Runs `crash HOW` under `unspool stack`, in its own directory.
@@ -40,7 +40,11 @@ fn check(program: &Program, how: &str, status: i32) -> Report {
         .args([program.path(), how])
         .current_dir(program.directory.path());
     let printed = printed(&mut command);
-    assert_eq!((printed.status, printed.err.as_str()), (status, ""), "{how}");
+    assert_eq!(
+        (printed.status, printed.err.as_str()),
+        (status, ""),
+        "{how}"
+    );
     let report = parse(printed.out.strip_prefix(OWN_OUTPUT).unwrap());
     assert_eq!(report.json["subject"]["kind"], "command");
     let pid = report.json["subject"]["pid"].as_u64().unwrap();
@@ -91,6 +95,16 @@ fn an_abort() {
 }
 
 #[test]
+fn a_fault_in_the_vdso() {
+    let report = check(&crash(), "vdso", 139);
+    assert_eq!(report.json["signal"]["address"], "0x10");
+    let stack = signalled(&report);
+    assert_eq!(stack.frames[0].module.as_deref(), Some("[vdso]"));
+    assert!(has_functions(stack, &["clock_gettime", "ends", "crashes"]));
+    assert_eq!(report.json["reliable"], true);
+}
+
+#[test]
 fn a_stack_overflow() {
     let report = check(&crash(), "overflow", 139);
     let stack = signalled(&report);
@@ -106,7 +120,10 @@ fn a_call_through_a_null_pointer() {
     let stack = signalled(&report);
     assert_eq!(stack.frames[0].pc, 0);
     assert_eq!(stack.evidence[1].as_deref(), Some("bad-call"));
-    assert!(has_functions(stack, &["calls", "ends", "crashes", "start_thread"]));
+    assert!(has_functions(
+        stack,
+        &["calls", "ends", "crashes", "start_thread"]
+    ));
     assert_eq!(report.json["reliable"], false);
 }
 
@@ -120,7 +137,10 @@ fn calls_to_where_no_code_is() {
         let report = parse(printed.out.strip_prefix(OWN_OUTPUT).unwrap());
         let stack = signalled(&report);
         assert_eq!(stack.evidence[1].as_deref(), Some("bad-call"));
-        assert!(has_functions(stack, &["calls", "ends", "crashes", "start_thread"]));
+        assert!(has_functions(
+            stack,
+            &["calls", "ends", "crashes", "start_thread"]
+        ));
     }
 }
 

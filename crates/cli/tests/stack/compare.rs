@@ -61,6 +61,8 @@ pub(crate) struct Expected<'a> {
     pub(crate) stacks: &'a [&'a [&'a str]],
     /// The ends of stacks that do not reach a root, by name, sorted.
     pub(crate) ends: &'a [&'a str],
+    /// How frames were found that no table led to, sorted.
+    pub(crate) guesses: &'a [&'a str],
 }
 
 /// Starts a program, and compares what it looks like in each of the ways.
@@ -129,7 +131,7 @@ fn check_core(
 }
 
 /// The frames of a core file are those of the process that it was made of.
-fn assert_same_frames(live: &Report, recorded: &Report) {
+pub(crate) fn assert_same_frames(live: &Report, recorded: &Report) {
     let frames = |report: &Report| -> BTreeMap<u32, Vec<Frame>> {
         let stacks = report.threads.iter();
         stacks
@@ -273,14 +275,15 @@ pub(crate) fn known_addresses(ours: &Report) -> BTreeMap<u32, Vec<u64>> {
 }
 
 fn assert_expected(report: &Report, expected: Expected<'_>, title: &str) {
-    let mut ends: Vec<&str> = Vec::new();
+    let (mut ends, mut guesses) = (Vec::new(), Vec::new());
     for stack in report.threads.values() {
-        if !stack.is_root {
-            ends.push(&stack.end);
-        }
+        ends.extend((!stack.is_root).then_some(stack.end.as_str()));
+        guesses.extend(stack.guesses());
     }
     ends.sort_unstable();
+    guesses.sort_unstable();
     assert_eq!(ends, expected.ends, "{title}: ends that are no roots");
+    assert_eq!(guesses, expected.guesses, "{title}: guesses");
     for functions in expected.stacks {
         let found = report
             .threads
@@ -299,10 +302,10 @@ fn names(stack: &Stack) -> String {
 /// Whether a stack has these functions in this order, others between them or not.
 pub(crate) fn has_functions(stack: &Stack, functions: &[&str]) -> bool {
     let mut frames = stack.frames.iter();
-    let mut is_found = |function: &&str| {
+    let is_found = |function: &&str| {
         frames.any(|frame| frame.names.iter().any(|name| base(name) == *function))
     };
-    functions.iter().all(|function| is_found(function))
+    functions.iter().all(is_found)
 }
 
 #[test]

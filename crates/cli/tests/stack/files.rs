@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::build::{Directory, Program, compile, tool};
-use crate::compare::{Expected, check_live, has_functions};
+use crate::compare::{Expected, assert_same_frames, check_live, has_functions};
 use crate::run::Running;
-use crate::unspool::{Printed, printed, report_core, stack, unspool};
+use crate::unspool::{Printed, printed, report, report_core, stack, unspool};
 
 /// A program in a directory of its own, with its library.
 fn with_library() -> (Program, PathBuf) {
@@ -34,20 +34,29 @@ fn build_library(directory: &Directory, build: u32) -> PathBuf {
 fn build_id(file: &Path) -> String {
     let output = tool("eu-readelf", "elfutils", &["-n", file.to_str().unwrap()]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    text.split("Build ID: ").nth(1).unwrap().lines().next().unwrap().to_owned()
+    text.split("Build ID: ")
+        .nth(1)
+        .unwrap()
+        .lines()
+        .next()
+        .unwrap()
+        .to_owned()
 }
 
+/// gdb finds the files of a process by their paths only, so it is asked before.
 #[test]
 fn a_deleted_executable() {
     let program = Program::build("recursion.c", &["-O2"]);
     let running = Running::ready(&program, &["5"]);
-    fs::remove_file(&program.path).unwrap();
     let expected = Expected {
         stacks: &[&["small", "large", "small", "main", "_start"]],
         ..Expected::default()
     };
     let core = program.directory.path().join("gdb.core");
-    check_live(&program, running.pid(), &core, expected);
+    let before = check_live(&program, running.pid(), &core, expected);
+    fs::remove_file(&program.path).unwrap();
+    let after = report(&program.directory, &[&running.pid().to_string()]);
+    assert_same_frames(&before, &after);
 }
 
 /// The user `nobody` where this test is run by root, who may read mapped files that are gone.
@@ -63,7 +72,9 @@ fn unprivileged_stack(program: &Program, pid: u32) -> Printed {
     // A copy, since not every user may reach the place where it was built.
     let copy = program.directory.path().join("unspool");
     if !copy.exists() {
-        fs::copy(env!("CARGO_BIN_EXE_unspool"), &copy).unwrap();
+        // By another process: a file that a child of this one has open cannot be executed.
+        let built = env!("CARGO_BIN_EXE_unspool");
+        tool("cp", "coreutils", &[built, copy.to_str().unwrap()]);
     }
     let original = unspool(&program.directory);
     let mut command = Command::new(copy);
@@ -116,7 +127,11 @@ fn a_replaced_executable() {
     let printed = unprivileged_stack(&program, running.pid());
     assert_eq!((printed.status, printed.err.as_str()), (0, ""));
     assert!(printed.out.contains("  main+0x"), "{}", printed.out);
-    assert!(printed.out.ends_with("  complete: outermost frame\n"), "{}", printed.out);
+    assert!(
+        printed.out.ends_with("  complete: outermost frame\n"),
+        "{}",
+        printed.out
+    );
 }
 
 /// A core file outlives the files that it names.
@@ -138,8 +153,16 @@ fn a_core_file_and_other_files() {
     let moved_path = moved.to_str().unwrap();
     let printed = stack(&program.directory, &["--core", path]);
     assert_eq!((printed.status, printed.err.as_str()), (0, ""));
-    assert!(printed.out.contains("  incomplete: the address lies in no module ("));
-    assert!(printed.out.contains("No such file or directory"), "{}", printed.out);
+    assert!(
+        printed
+            .out
+            .contains("  incomplete: the address lies in no module (")
+    );
+    assert!(
+        printed.out.contains("No such file or directory"),
+        "{}",
+        printed.out
+    );
     let ours = report_core(&program.directory, &core, moved_path);
     assert!(stack_of(&ours, &["waits", "main", "_start"]));
 
@@ -157,6 +180,9 @@ fn a_core_file_and_other_files() {
     build_library(&program.directory, 2);
     let printed = stack(&program.directory, &["--core", path, "--exe", moved_path]);
     assert_eq!((printed.status, printed.err.as_str()), (0, ""));
-    let ids = format!("build ID {before} is mapped, {} is on disk", build_id(&library));
+    let ids = format!(
+        "build ID {before} is mapped, {} is on disk",
+        build_id(&library)
+    );
     assert!(printed.out.contains(&ids), "{}", printed.out);
 }

@@ -41,36 +41,23 @@ fn cpp_threads() {
 
 #[test]
 fn signal_handlers() {
-    let stacks: [&[&str]; 5] = [
+    let stacks: [&[&str]; 6] = [
         &["on_signal", "interrupted_in_call", "start_thread"],
-        &[
-            "pause",
-            "on_signal",
-            "raises",
-            "below_raise",
-            "start_thread",
-        ],
-        &[
-            "pause",
-            "on_signal",
-            "outer_handler",
-            "raises",
-            "on_other_stack",
-        ],
-        &[
-            "pause",
-            "on_signal",
-            "outer_handler",
-            "faults",
-            "at_first_instruction",
-        ],
+        &["on_signal", "raises", "below_raise", "start_thread"],
+        &["on_signal", "outer_handler", "raises", "on_other_stack"],
+        &["on_signal", "outer_handler", "faults", "at_first_instruction"],
         &["on_signal", "null_call", "start_thread"],
+        &["on_signal", "__vdso_clock_gettime", "in_vdso", "start_thread"],
     ];
     let expected = Expected {
         stacks: &stacks,
+        // The call through a null pointer.
+        guesses: &["bad-call"],
         ..Expected::default()
     };
-    check(&Program::build("signals.c", &["-O2"]), &[], &ALL, expected);
+    for options in [&["-O2"] as &[&str], &["-O1", "-static"], &["-O0"]] {
+        check(&Program::build("signals.c", options), &[], &ALL, expected);
+    }
 }
 
 #[test]
@@ -153,6 +140,7 @@ fn below_library_code() {
         ],
         // glibc's `__start_context` has an entry, which does not say where to go on.
         ends: &["hole", "hole"],
+        guesses: &[],
     };
     check(&program, &[library.to_str().unwrap()], &ALL, expected);
 }

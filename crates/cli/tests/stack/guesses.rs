@@ -12,12 +12,6 @@ fn only_stack(program: &Program, pid: u32) -> Stack {
     threads.remove(&pid).unwrap()
 }
 
-/// How the frames that were guessed were found.
-fn guesses(stack: &Stack) -> Vec<&str> {
-    let evidence = stack.evidence.iter().flatten();
-    evidence.map(String::as_str).filter(|name| *name != "cfi").collect()
-}
-
 /// Code that a program makes as it runs is in no file. eu-stack takes the frame pointer, as we
 /// do; gdb loses its way.
 #[test]
@@ -27,7 +21,7 @@ fn code_in_anonymous_memory() {
     let pid = running.pid().to_string();
     let found = only_stack(&program, running.pid());
     assert!(has_functions(&found, &["waits", "calls", "main", "_start"]));
-    assert_eq!(guesses(&found), ["frame-pointer"]);
+    assert_eq!(found.guesses(), ["frame-pointer"]);
     assert!(found.is_root);
     let pcs: Vec<u64> = found.frames.iter().map(|frame| frame.pc).collect();
     assert_eq!(eu_stack(&["-p", &pid])[&running.pid()], pcs);
@@ -51,15 +45,24 @@ fn a_trampoline_without_a_table() {
     let found = only_stack(&program, running.pid());
     let functions = ["on_signal", "__restore_rt", "faults", "main"];
     assert!(has_functions(&found, &functions));
-    assert_eq!(guesses(&found)[0], "signal-trampoline");
+    assert_eq!(found.guesses()[0], "signal-trampoline");
     assert_eq!(found.evidence[2].as_deref(), Some("signal-trampoline"));
 
     let core = program.directory.path().join("gdb.core");
     let gdb = &gdb_process(running.pid(), &core)[&running.pid()];
     let facts = |frame: &Frame| (frame.pc, frame.registers, frame.is_trampoline);
-    for (number, (ours, theirs)) in found.frames.iter().zip(gdb).take(functions.len()).enumerate() {
+    for (number, (ours, theirs)) in found
+        .frames
+        .iter()
+        .zip(gdb)
+        .take(functions.len())
+        .enumerate()
+    {
         assert_eq!(facts(ours), facts(theirs), "frame {number}, {REGISTERS:?}");
-        assert!(ours.cfa == theirs.cfa || ours.is_trampoline, "frame {number}");
+        assert!(
+            ours.cfa == theirs.cfa || ours.is_trampoline,
+            "frame {number}"
+        );
     }
 }
 
@@ -67,7 +70,14 @@ fn a_trampoline_without_a_table() {
 fn a_reliable_stack() {
     let program = Program::build("recursion.c", &["-O2"]);
     let running = Running::ready(&program, &["3"]);
-    let printed = stack(&program.directory, &["--reliable", &running.pid().to_string()]);
+    let printed = stack(
+        &program.directory,
+        &["--reliable", &running.pid().to_string()],
+    );
     assert_eq!((printed.status, printed.err.as_str()), (0, ""));
-    assert!(printed.out.ends_with("  complete: outermost frame\n"), "{}", printed.out);
+    assert!(
+        printed.out.ends_with("  complete: outermost frame\n"),
+        "{}",
+        printed.out
+    );
 }

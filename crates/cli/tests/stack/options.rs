@@ -7,8 +7,9 @@ use std::process::Stdio;
 use serde_json::Value;
 
 use crate::build::Program;
-use crate::run::Running;
-use crate::unspool::{parse, stack, unspool};
+use crate::compare::has_functions;
+use crate::run::{Running, await_state, send_signal};
+use crate::unspool::{parse, report, stack, unspool};
 
 fn waiting(depth: &str) -> (Program, Running, String) {
     let program = Program::build("recursion.c", &["-O2"]);
@@ -50,10 +51,18 @@ fn json() {
             assert!(frame[key].is_string(), "{key}: {frame}");
         }
     }
-    let main = frames.iter().find(|frame| frame["symbol"] == "main").unwrap();
+    let main = frames
+        .iter()
+        .find(|frame| frame["symbol"] == "main")
+        .unwrap();
     let function = &main["functions"][0];
     assert_eq!(function["function"], "main");
-    assert!(function["file"].as_str().unwrap().ends_with("programs/recursion.c"));
+    assert!(
+        function["file"]
+            .as_str()
+            .unwrap()
+            .ends_with("programs/recursion.c")
+    );
     assert!(function["line"].as_u64().unwrap() > 40);
 }
 
@@ -75,6 +84,18 @@ fn several_processes() {
     assert_eq!(pids, [a, b]);
 }
 
+/// A process that job control has stopped is read as it is and stays stopped.
+#[test]
+fn a_stopped_process() {
+    let (program, running, pid) = waiting("3");
+    send_signal(running.pid(), "STOP");
+    await_state(running.pid(), 'T');
+    let found = report(&program.directory, &[&pid]);
+    assert_eq!(found.json["threads"][0]["state"], "job-stopped");
+    assert!(has_functions(&found.threads[&running.pid()], &["small", "main", "_start"]));
+    await_state(running.pid(), 'T');
+}
+
 #[test]
 fn a_limit_of_frames() {
     let (program, _running, pid) = waiting("20");
@@ -83,7 +104,10 @@ fn a_limit_of_frames() {
     let lines: Vec<&str> = printed.out.lines().skip(3).collect();
     assert_eq!(lines.len(), 4, "{}", printed.out);
     assert_eq!(lines[3], "  incomplete: the limit of frames is reached");
-    let printed = stack(&program.directory, &["--reliable", "--max-frames", "3", &pid]);
+    let printed = stack(
+        &program.directory,
+        &["--reliable", "--max-frames", "3", &pid],
+    );
     assert_eq!((printed.status, printed.err.as_str()), (1, ""));
 }
 
@@ -91,7 +115,11 @@ fn a_limit_of_frames() {
 fn lines_and_registers() {
     let (program, _running, pid) = waiting("0");
     let printed = stack(&program.directory, &[&pid]);
-    assert!(printed.out.contains("programs/recursion.c:"), "{}", printed.out);
+    assert!(
+        printed.out.contains("programs/recursion.c:"),
+        "{}",
+        printed.out
+    );
     assert!(!printed.out.contains(" rbx "), "{}", printed.out);
     let printed = stack(&program.directory, &["--no-lines", "--registers", &pid]);
     assert!(!printed.out.contains("recursion.c"), "{}", printed.out);
@@ -118,7 +146,11 @@ fn a_closed_pipe() {
         drop(reader);
         let output = child.wait_with_output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!((output.status.code(), errors.as_str()), (Some(0), ""), "{format}");
+        assert_eq!(
+            (output.status.code(), errors.as_str()),
+            (Some(0), ""),
+            "{format}"
+        );
     }
 }
 

@@ -109,9 +109,14 @@ fn assert_plain_core_pattern() -> String {
 
 /// Waits until all threads of a process sleep.
 pub(crate) fn await_blocked(pid: u32) {
-    await_that("all threads to block", || {
+    await_state(pid, 'S');
+}
+
+/// Waits until all threads of a process have a state, as `/proc/PID/stat` has it.
+pub(crate) fn await_state(pid: u32, letter: char) {
+    await_that(&format!("state {letter}"), || {
         let states = states(pid);
-        !states.is_empty() && states.iter().all(|state| *state == 'S')
+        !states.is_empty() && states.iter().all(|state| *state == letter)
     });
 }
 

@@ -64,6 +64,14 @@ pub(crate) struct Stack {
     pub(crate) evidence: Vec<Option<String>>,
 }
 
+impl Stack {
+    /// How the frames were found that no table led to.
+    pub(crate) fn guesses(&self) -> Vec<&str> {
+        let evidence = self.evidence.iter().flatten().map(String::as_str);
+        evidence.filter(|name| *name != "cfi").collect()
+    }
+}
+
 /// Runs `unspool stack --format json --registers` with these arguments, which must succeed.
 pub(crate) fn report(directory: &Directory, arguments: &[&str]) -> Report {
     let mut all = vec!["--format", "json", "--registers"];
