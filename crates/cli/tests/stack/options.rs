@@ -47,7 +47,10 @@ fn json() {
         assert_eq!(frame["interrupted"], false);
         assert_eq!(frame["cfa"].is_string(), index + 1 < frames.len());
         assert!(frame.get("registers").is_none());
-        for key in ["pc", "sp", "module", "module_address", "build_id", "symbol"] {
+        // Not all of the C library's functions have a symbol.
+        let is_own = frame["module"].as_str().unwrap().ends_with("/recursion");
+        assert!(frame["symbol"].is_string() || !is_own, "{frame}");
+        for key in ["pc", "sp", "module", "module_address", "build_id"] {
             assert!(frame[key].is_string(), "{key}: {frame}");
         }
     }
@@ -92,7 +95,10 @@ fn a_stopped_process() {
     await_state(running.pid(), 'T');
     let found = report(&program.directory, &[&pid]);
     assert_eq!(found.json["threads"][0]["state"], "job-stopped");
-    assert!(has_functions(&found.threads[&running.pid()], &["small", "main", "_start"]));
+    assert!(has_functions(
+        &found.threads[&running.pid()],
+        &["small", "main", "_start"]
+    ));
     await_state(running.pid(), 'T');
 }
 
