@@ -6,7 +6,7 @@ use crate::build::Program;
 use crate::compare::{compare, has_functions};
 use crate::debugger::gdb_core;
 use crate::run::kernel_core;
-use crate::unspool::{Printed, Report, parse, printed, stack, unspool};
+use crate::unspool::{Printed, Report, Stack, parse, printed, stack, unspool};
 
 /// What `crash` writes itself.
 const OWN_OUTPUT: &str = "from the program\n";
@@ -22,8 +22,9 @@ fn run(program: &Program, options: &[&str], how: &str) -> Printed {
     stack(&program.directory, &arguments)
 }
 
-/// Runs `crash HOW` with small stacks and so that it dumps core, compares what was reported
-/// with what gdb finds in the core, and returns it.
+/// Runs `crash HOW` with small stacks and so that it dumps core, compares what was reported of
+/// the thread that crashed with what gdb finds in the core, and returns it. The other threads
+/// went on with their system calls in between.
 fn check(program: &Program, how: &str, status: i32) -> Report {
     let unspool = unspool(&program.directory);
     let mut command = Command::new("sh");
@@ -45,26 +46,35 @@ fn check(program: &Program, how: &str, status: i32) -> Report {
         (status, ""),
         "{how}"
     );
-    let report = parse(printed.out.strip_prefix(OWN_OUTPUT).unwrap());
+    let mut report = parse(printed.out.strip_prefix(OWN_OUTPUT).unwrap());
     assert_eq!(report.json["subject"]["kind"], "command");
     let pid = report.json["subject"]["pid"].as_u64().unwrap();
     let core = kernel_core(&program.directory, u32::try_from(pid).unwrap());
-    compare(&report, &gdb_core(&core, program.path()), how);
+    let mut gdb = gdb_core(&core, program.path());
+    assert!(report.threads.keys().eq(gdb.keys()), "{how}");
+    let tid = signalled_tid(&report);
+    gdb.retain(|other, _| *other == tid);
+    report.threads.retain(|other, _| *other == tid);
+    compare(&report, &gdb, how);
     report
 }
 
 /// The thread that the signal was for.
-fn signalled(report: &Report) -> &crate::unspool::Stack {
+fn signalled_tid(report: &Report) -> u32 {
     let tid = report.json["signal"]["tid"].as_u64().unwrap();
     assert_eq!(report.json["threads"][0]["tid"], tid, "it comes first");
-    &report.threads[&u32::try_from(tid).unwrap()]
+    u32::try_from(tid).unwrap()
+}
+
+fn signalled(report: &Report) -> &Stack {
+    &report.threads[&signalled_tid(report)]
 }
 
 #[test]
 fn a_bad_access() {
     let program = crash();
     let report = check(&program, "segv", 139);
-    assert_eq!(report.threads.len(), 3);
+    assert_eq!(report.json["threads"].as_array().unwrap().len(), 3);
     assert_eq!(report.json["signal"]["name"], "SIGSEGV");
     assert_eq!(report.json["signal"]["address"], "0x123450");
     assert_eq!(report.json["reliable"], true);

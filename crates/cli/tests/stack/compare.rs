@@ -16,10 +16,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::path::Path;
 
 use crate::build::Program;
 use crate::debugger::{self, Threads, eu_stack, gdb_core, gdb_process};
-use crate::run::Running;
+use crate::run::{Running, await_blocked};
 use crate::unspool::{Report, Stack, report, report_core};
 
 /// The registers that are compared, beside the program counter.
@@ -92,17 +93,23 @@ pub(crate) fn check_running(
 }
 
 /// Compares a process that is blocked; gdb leaves a core file of it.
+///
+/// Whoever looks at a process lets its threads begin their system calls anew, so each waits
+/// until they did.
 pub(crate) fn check_live(
     program: &Program,
     pid: u32,
-    core: &std::path::Path,
+    core: &Path,
     expected: Expected<'_>,
 ) -> Report {
     let id = pid.to_string();
     // The first run finds no compiled tables and leaves them to the second.
     let cold = report(&program.directory, &[&id]);
+    await_blocked(pid);
     let gdb = gdb_process(pid, core);
+    await_blocked(pid);
     let eu = eu_stack(&["-p", &id]);
+    await_blocked(pid);
     let warm = report(&program.directory, &[&id]);
     for (ours, title) in [
         (&cold, "live, no compiled tables"),
@@ -115,12 +122,7 @@ pub(crate) fn check_live(
     warm
 }
 
-fn check_core(
-    program: &Program,
-    core: &std::path::Path,
-    how: How,
-    expected: Expected<'_>,
-) -> Report {
+fn check_core(program: &Program, core: &Path, how: How, expected: Expected<'_>) -> Report {
     let ours = report_core(&program.directory, core, program.path());
     let title = format!("{how:?}");
     compare(&ours, &gdb_core(core, program.path()), &title);

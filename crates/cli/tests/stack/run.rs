@@ -59,6 +59,7 @@ impl Running {
     /// Lets the kernel write a core file of the program, which ends with that.
     pub(crate) fn dump_core(mut self, directory: &Directory) -> PathBuf {
         assert_plain_core_pattern();
+        await_blocked(self.pid());
         send_signal(self.pid(), "ABRT");
         let status = self.child.wait().unwrap();
         assert!(status.core_dumped(), "no core was dumped: {status}");
