@@ -8,7 +8,7 @@ use std::process::Command;
 
 use crate::build::{Directory, Program, compile, tool};
 use crate::compare::{Expected, assert_same_frames, check_live, has_functions};
-use crate::run::Running;
+use crate::run::{Running, await_blocked};
 use crate::unspool::{Printed, printed, report, report_core, stack, unspool};
 
 /// A program in a directory of its own, with its library.
@@ -55,6 +55,7 @@ fn a_deleted_executable() {
     let core = program.directory.path().join("gdb.core");
     let before = check_live(&program, running.pid(), &core, expected);
     fs::remove_file(&program.path).unwrap();
+    await_blocked(running.pid());
     let after = report(&program.directory, &[&running.pid().to_string()]);
     assert_same_frames(&before, &after);
 }
