@@ -141,6 +141,7 @@ impl<'a> Evaluator<'a> {
             at: fde.start,
             end: fde.end,
             next: fde.start,
+            is_movable: true,
         }
     }
 
@@ -309,6 +310,7 @@ pub struct Rows<'e, 's, 'a> {
     at: Vaddr,
     end: Vaddr,
     next: Vaddr,
+    is_movable: bool,
 }
 
 impl<'a> Rows<'_, '_, 'a> {
@@ -316,6 +318,12 @@ impl<'a> Rows<'_, '_, 'a> {
     #[must_use]
     pub fn row(&self) -> &Row<'a> {
         &self.evaluator.row
+    }
+
+    /// Whether the ranges so far depend only on the CIE, the instructions, and where the FDE
+    /// starts: not if an instruction names an address, or ranges at the FDE's end are left out.
+    pub(crate) fn is_movable(&self) -> bool {
+        self.is_movable
     }
 
     /// Evaluates up to the end of the next range.
@@ -339,7 +347,10 @@ impl<'a> Rows<'_, '_, 'a> {
                 Instruction::SetLoc(to) if to < self.at => {
                     return Err(CfiError::Backwards { from: self.at, to });
                 }
-                Instruction::SetLoc(to) => to,
+                Instruction::SetLoc(to) => {
+                    self.is_movable = false;
+                    to
+                }
                 Instruction::AdvanceLoc(delta) => Vaddr(
                     self.at
                         .0
@@ -351,6 +362,7 @@ impl<'a> Rows<'_, '_, 'a> {
                     continue;
                 }
             };
+            self.is_movable &= to < self.end;
             if to > self.at {
                 if self.at < self.end {
                     self.next = to;

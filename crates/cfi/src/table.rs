@@ -1,7 +1,6 @@
 //! A whole section, read into a table.
 
 use alloc::collections::BTreeMap;
-use alloc::vec;
 use alloc::vec::Vec;
 
 use unspool_ir::table::{FdeHeader, RowId, RowStart, TableError};
@@ -10,7 +9,11 @@ use unspool_ir::{Abi, Pointer, Row, Table};
 use crate::Section;
 use crate::entry::{Cie, Entry, FdeEntry};
 use crate::error::{CfiError, Problem};
-use crate::evaluate::{self, Evaluator, MadeBy, RowRange};
+use crate::evaluate::{self, Evaluator, MadeBy};
+
+mod repeats;
+
+use repeats::{Entries, Step, Steps};
 
 /// What a section holds, and what is wrong with it.
 #[derive(Debug, Clone)]
@@ -43,10 +46,7 @@ struct Known<'a> {
 struct Reader<'s, 'a> {
     section: &'s Section<'a>,
     cies: BTreeMap<u64, Result<Known<'a>, CfiError>>,
-    table: Table,
-    rows: Vec<RowStart>,
-    steps: Steps,
-    evaluator: Evaluator<'a>,
+    builder: Builder<'a>,
     summary: Summary,
 }
 
@@ -71,10 +71,7 @@ pub fn read_tables(abi: Abi, sections: &[Section<'_>]) -> Reading {
         let mut reader = Reader {
             section,
             cies: BTreeMap::new(),
-            table: reading.table,
-            rows: Vec::new(),
-            steps: Steps::new(),
-            evaluator: Evaluator::new(),
+            builder: Builder::new(reading.table),
             summary: reading.summary,
         };
         for (offset, entry) in section.entries() {
@@ -88,7 +85,7 @@ pub fn read_tables(abi: Abi, sections: &[Section<'_>]) -> Reading {
             }
         }
         reader.summary.cies += u32::try_from(reader.cies.len()).unwrap_or(u32::MAX);
-        reading.table = reader.table;
+        reading.table = reader.builder.table;
         reading.summary = reader.summary;
     }
     reading
@@ -109,10 +106,88 @@ impl<'a> Reader<'_, 'a> {
             (Err(_), Some(cie)) => return Err(CfiError::BadCie(cie)),
         };
         let fde = FdeEntry::parse(section, &known.cie, entry)?;
+        self.builder.push(section, known, &fde)?;
+        self.summary.fdes += 1;
+        self.summary.empty_fdes += u32::from(fde.start == fde.end);
+        Ok(())
+    }
+}
+
+/// The table that is being built, and what makes it fast: most entries have the instructions of
+/// another, and most rows are made from the row before as others were.
+struct Builder<'a> {
+    table: Table,
+    /// The rows of the entry that is being read.
+    rows: Vec<RowStart>,
+    evaluator: Evaluator<'a>,
+    entries: Entries<'a>,
+    steps: Steps,
+}
+
+impl<'a> Builder<'a> {
+    fn new(table: Table) -> Self {
+        Builder {
+            table,
+            rows: Vec::new(),
+            evaluator: Evaluator::new(),
+            entries: Entries::new(),
+            steps: Steps::new(),
+        }
+    }
+
+    fn push(
+        &mut self,
+        section: &Section<'a>,
+        known: &Known<'a>,
+        fde: &FdeEntry<'a>,
+    ) -> Result<(), CfiError> {
+        let FdeEntry { start, end, .. } = *fde;
         self.rows.clear();
+        let cie = known.cie.offset;
+        let mut is_movable = false;
+        if let Some(other) = self.entries.same(cie, fde.instructions, &self.table)
+            && let Some(rows) = repeats::moved(&self.table, other, start, end)
+        {
+            self.rows.extend(rows);
+        } else {
+            is_movable = self.evaluate(section, known, fde)?;
+        }
+        let header = FdeHeader {
+            start,
+            end,
+            personality: known.cie.personality,
+            lsda: fde
+                .lsda
+                .map(|(Pointer::Direct(addr) | Pointer::Indirect(addr))| addr),
+            origin: fde.offset,
+        };
+        let id = self
+            .table
+            .push(header, &self.rows)
+            .map_err(|error| match error {
+                TableError::RowOrder { at, start, .. } => CfiError::Backwards {
+                    from: start,
+                    to: at,
+                },
+                _ => CfiError::TooLarge,
+            })?;
+        if is_movable {
+            self.entries.keep(cie, fde.instructions, id);
+        }
+        Ok(())
+    }
+
+    /// Evaluates the instructions. Whether another entry with the same instructions has the same
+    /// rows.
+    fn evaluate(
+        &mut self,
+        section: &Section<'a>,
+        known: &Known<'a>,
+        fde: &FdeEntry<'a>,
+    ) -> Result<bool, CfiError> {
         let mut rows = self
             .evaluator
-            .rows(section, &known.cie, &known.initial, &fde);
+            .rows(section, &known.cie, &known.initial, fde);
         let mut last: Option<RowId> = None;
         while let Some(range) = rows.advance()? {
             let step = Step::new(section, known.cie.offset, last, &range);
@@ -132,108 +207,7 @@ impl<'a> Reader<'_, 'a> {
                 row,
             });
         }
-        let header = FdeHeader {
-            start: fde.start,
-            end: fde.end,
-            personality: known.cie.personality,
-            lsda: fde
-                .lsda
-                .map(|(Pointer::Direct(addr) | Pointer::Indirect(addr))| addr),
-            origin: fde.offset,
-        };
-        self.table
-            .push(header, &self.rows)
-            .map_err(|error| match error {
-                TableError::RowOrder { at, start, .. } => CfiError::Backwards {
-                    from: start,
-                    to: at,
-                },
-                _ => CfiError::TooLarge,
-            })?;
-        self.summary.fdes += 1;
-        self.summary.empty_fdes += u32::from(fde.start == fde.end);
-        Ok(())
-    }
-}
-
-/// Steps from row to row that have been seen: most are taken again and again.
-///
-/// A cache, not a map: a step that finds its slot taken by another replaces it.
-struct Steps {
-    slots: Vec<(Step, RowId)>,
-}
-
-/// Instructions on a row, of a CIE: what the next row depends on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Step {
-    cie: u64,
-    /// The row before plus 1; 0 for the CIE's own.
-    row: u64,
-    /// The instructions' bytes, and their number in the highest byte; 0 in an empty slot.
-    instructions: u128,
-}
-
-impl Step {
-    /// `None` for more than 15 bytes of instructions, and at the end of the section.
-    fn new(
-        section: &Section<'_>,
-        cie: u64,
-        row: Option<RowId>,
-        range: &RowRange<'_>,
-    ) -> Option<Self> {
-        let len = u32::try_from(range.instructions.len())
-            .ok()
-            .filter(|len| *len < 16)?;
-        // Sixteen bytes at once, of which the first `len` are kept.
-        let from = usize::try_from(range.instructions_offset).ok()?;
-        let bytes = u128::from_le_bytes(*section.data.get(from..)?.first_chunk::<16>()?);
-        let kept = bytes & ((1 << (8 * len)) - 1);
-        let row = row.map_or(0, |row| u64::from(row.0) + 1);
-        Some(Step {
-            cie,
-            row,
-            instructions: kept | u128::from(len) << 120,
-        })
-    }
-
-    /// A slot number. The multipliers are odd constants without further meaning.
-    #[expect(clippy::cast_possible_truncation, reason = "a hash takes any bits")]
-    fn hash(&self) -> usize {
-        let (low, high) = (self.instructions as u64, (self.instructions >> 64) as u64);
-        let mixed = low
-            ^ high.rotate_left(29)
-            ^ self.row.wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            ^ self.cie.wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
-        let hash = mixed.wrapping_mul(0xd6e8_feb8_6659_fd93) >> (64 - Steps::BITS);
-        hash as usize
-    }
-}
-
-impl Steps {
-    const BITS: u32 = 13;
-
-    fn new() -> Self {
-        Steps {
-            slots: vec![(Step::default(), RowId(0)); 1 << Self::BITS],
-        }
-    }
-
-    /// Where a step leads: as it did before, or else to what `find` yields.
-    fn take(
-        &mut self,
-        step: Option<Step>,
-        find: impl FnOnce() -> Result<RowId, CfiError>,
-    ) -> Result<RowId, CfiError> {
-        let slot = step.and_then(|step| Some((step, self.slots.get_mut(step.hash())?)));
-        match slot {
-            Some((step, slot)) if slot.0 == step => Ok(slot.1),
-            Some((step, slot)) => {
-                let row = find()?;
-                *slot = (step, row);
-                Ok(row)
-            }
-            None => find(),
-        }
+        Ok(rows.is_movable())
     }
 }
 

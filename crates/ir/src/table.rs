@@ -385,7 +385,7 @@ struct Sweep<'t> {
     table: &'t Table,
     /// Entries that cover something, by ascending start; among equal starts the first is last,
     /// so that of two entries the one that counts is always opened later.
-    order: Vec<FdeId>,
+    order: Vec<(Vaddr, Reverse<FdeId>)>,
     next: usize,
     /// Entries that began; the one that counts is last.
     open: Vec<Open<'t>>,
@@ -402,15 +402,12 @@ struct Open<'t> {
 
 impl<'t> Sweep<'t> {
     fn new(table: &'t Table) -> Self {
-        let start_of = |id: &FdeId| table.fde(*id).map(|fde| fde.start);
-        let mut order: Vec<FdeId> = (0_u32..)
+        let mut order: Vec<(Vaddr, Reverse<FdeId>)> = (0_u32..)
             .zip(&table.fdes)
             .filter(|(_, fde)| fde.start < fde.end)
-            .map(|(n, _)| FdeId(n))
+            .map(|(n, fde)| (fde.start, Reverse(FdeId(n))))
             .collect();
-        if !order.is_sorted_by(|a, b| start_of(a) < start_of(b)) {
-            order.sort_unstable_by_key(|id| (start_of(id), Reverse(*id)));
-        }
+        order.sort(); // linear where they ascend already, and fast where a few runs do
         Sweep {
             table,
             order,
@@ -421,7 +418,7 @@ impl<'t> Sweep<'t> {
     }
 
     fn pending(&self) -> Option<(FdeId, &'t Fde)> {
-        let id = *self.order.get(self.next)?;
+        let (_, Reverse(id)) = *self.order.get(self.next)?;
         Some((id, self.table.fde(id)?))
     }
 

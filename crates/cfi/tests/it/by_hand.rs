@@ -504,3 +504,59 @@ fn states_are_remembered_up_to_a_limit() {
         CfiError::RememberedTooMuch { .. }
     ));
 }
+
+/// The rows of entries with equal instructions are equal but for where they start and end.
+#[test]
+fn equal_instructions_are_evaluated_for_each_entry_s_own_bounds() {
+    // advance 1; cfa offset 16; advance 0x10; cfa offset 32
+    let instructions = [0x41, 0x0e, 16, 0x50, 0x0e, 32];
+    // set_loc 0x4008; cfa offset 16
+    let absolute = [0x01, 0x08, 0x40, 0, 0, 0, 0, 0, 0, 0x0e, 16];
+    let mut b = Builder::new(SectionKind::EhFrame, X86_64);
+    let cie = b.cie(&Cie::plain());
+    let other = b.cie(&Cie {
+        code_alignment: 4,
+        ..Cie::plain()
+    });
+    b.plain_fde(cie, 0x1000, 0x11, &instructions); // ends where the last row would begin
+    b.plain_fde(cie, 0x2000, 0x12, &instructions);
+    b.plain_fde(cie, 0x3000, 0x800, &instructions);
+    b.plain_fde(cie, 0x3800, 0x8, &instructions);
+    b.plain_fde(cie, 0x3900, 0, &instructions);
+    b.plain_fde(cie, u64::MAX - 0x10, 0x10, &instructions); // the last row would be past 2^64
+    b.plain_fde(other, 0x3a00, 0x100, &instructions);
+    b.plain_fde(cie, 0x4000, 0x10, &absolute);
+    b.plain_fde(cie, 0x4001, 0x10, &absolute);
+    check(
+        &b,
+        &[
+            ".eh_frame entry at offset 0xc8: operand of the instruction at offset 0xe3 overflows \
+             when it is scaled",
+            "fn 0x1000..0x1011",
+            "  0x1000  cfa=rsp+8  ra=[cfa-8]",
+            "  0x1001  cfa=rsp+16  ra=[cfa-8]",
+            "fn 0x2000..0x2012",
+            "  0x2000  cfa=rsp+8  ra=[cfa-8]",
+            "  0x2001  cfa=rsp+16  ra=[cfa-8]",
+            "  0x2011  cfa=rsp+32  ra=[cfa-8]",
+            "fn 0x3000..0x3800",
+            "  0x3000  cfa=rsp+8  ra=[cfa-8]",
+            "  0x3001  cfa=rsp+16  ra=[cfa-8]",
+            "  0x3011  cfa=rsp+32  ra=[cfa-8]",
+            "fn 0x3800..0x3808",
+            "  0x3800  cfa=rsp+8  ra=[cfa-8]",
+            "  0x3801  cfa=rsp+16  ra=[cfa-8]",
+            "fn 0x3900..0x3900",
+            "fn 0x3a00..0x3b00",
+            "  0x3a00  cfa=rsp+8  ra=[cfa-8]",
+            "  0x3a04  cfa=rsp+16  ra=[cfa-8]",
+            "  0x3a44  cfa=rsp+32  ra=[cfa-8]",
+            "fn 0x4000..0x4010",
+            "  0x4000  cfa=rsp+8  ra=[cfa-8]",
+            "  0x4008  cfa=rsp+16  ra=[cfa-8]",
+            "fn 0x4001..0x4011",
+            "  0x4001  cfa=rsp+8  ra=[cfa-8]",
+            "  0x4008  cfa=rsp+16  ra=[cfa-8]",
+        ],
+    );
+}

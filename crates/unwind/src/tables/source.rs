@@ -163,20 +163,18 @@ fn hdr_trust(file: &ElfFile, section: Section<'_>, table: &Table) -> (Option<Hdr
     let Ok(hdr) = Hdr::parse(found.data, found.address, file.abi()) else {
         return (Some(HdrTrust::Suspect), size);
     };
-    let mut entries: Vec<_> = table
-        .fdes()
-        .iter()
-        .filter(|fde| fde.start < fde.end)
-        .collect();
-    entries.sort_by_key(|fde| fde.start); // linear where they ascend already
-    let is_listed = |(index, fde): (u64, &&Fde)| {
-        let at = section.address.offset(fde.origin);
+    let covers = |fde: &&Fde| fde.start < fde.end;
+    let bounds = |fde: &Fde| (fde.start, fde.end, fde.origin);
+    let mut entries: Vec<_> = table.fdes().iter().filter(covers).map(bounds).collect();
+    entries.sort(); // linear where they ascend already
+    let is_listed = |(index, (start, _, origin)): (u64, &(Vaddr, Vaddr, u64))| {
+        let at = section.address.offset(*origin);
         hdr.entry(index)
-            .is_ok_and(|entry| (entry.start, entry.fde) == (fde.start, at))
+            .is_ok_and(|entry| (entry.start, entry.fde) == (*start, at))
     };
     let complete = hdr.count == entries.len() as u64
         && (0..).zip(&entries).all(is_listed)
-        && entries.is_sorted_by(|a, b| a.end <= b.start);
+        && entries.is_sorted_by(|(_, end, _), (start, _, _)| end <= start);
     (
         Some(if complete {
             HdrTrust::Complete

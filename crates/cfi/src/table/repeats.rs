@@ -1,0 +1,180 @@
+//! What repeats in a section.
+//!
+//! Caches, not maps: of two things that fall on one slot, the later replaces the earlier.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use unspool_ir::table::{FdeId, RowId, RowStart};
+use unspool_ir::{Fde, Table, Vaddr};
+
+use crate::Section;
+use crate::error::CfiError;
+use crate::evaluate::RowRange;
+
+/// Entries whose rows are those of every entry with the same CIE and instructions.
+pub(super) struct Entries<'a> {
+    slots: Vec<Slot<'a>>,
+}
+
+#[derive(Clone, Copy)]
+struct Slot<'a> {
+    cie: u64,
+    instructions: &'a [u8],
+    id: FdeId,
+}
+
+impl<'a> Entries<'a> {
+    const BITS: u32 = 14;
+
+    pub(super) fn new() -> Self {
+        let empty = Slot {
+            cie: u64::MAX,
+            instructions: &[],
+            id: FdeId(u32::MAX),
+        };
+        Entries {
+            slots: vec![empty; 1 << Self::BITS],
+        }
+    }
+
+    /// An entry with the same CIE and instructions.
+    pub(super) fn same<'t>(
+        &self,
+        cie: u64,
+        instructions: &[u8],
+        table: &'t Table,
+    ) -> Option<&'t Fde> {
+        let slot = self.slots.get(Self::slot(cie, instructions))?;
+        let is_same = slot.cie == cie && slot.instructions == instructions;
+        table.fde(slot.id).filter(|_| is_same)
+    }
+
+    pub(super) fn keep(&mut self, cie: u64, instructions: &'a [u8], id: FdeId) {
+        if let Some(slot) = self.slots.get_mut(Self::slot(cie, instructions)) {
+            *slot = Slot {
+                cie,
+                instructions,
+                id,
+            };
+        }
+    }
+
+    fn slot(cie: u64, instructions: &[u8]) -> usize {
+        let (words, rest) = instructions.as_chunks::<8>();
+        let rest = rest
+            .iter()
+            .fold(0, |word, byte| word << 8 | u64::from(*byte));
+        let words = words.iter().map(|word| u64::from_le_bytes(*word));
+        let mixed = words
+            .chain([rest])
+            .fold(cie, |hash, word| mix(hash.rotate_left(23) ^ word));
+        top(mixed, Self::BITS)
+    }
+}
+
+/// The rows of an entry, moved to another start. `None` if not all of them begin before `end`.
+pub(super) fn moved(
+    table: &Table,
+    of: &Fde,
+    start: Vaddr,
+    end: Vaddr,
+) -> Option<impl Iterator<Item = RowStart>> {
+    let rows = table.rows(of);
+    let distance = move |row: &RowStart| row.start.0 - of.start.0;
+    let fits = rows
+        .last()
+        .is_some_and(|row| distance(row) < end.0.saturating_sub(start.0));
+    fits.then(|| {
+        rows.iter().map(move |row| RowStart {
+            start: start.offset(distance(row)),
+            row: row.row,
+        })
+    })
+}
+
+/// Steps from row to row that have been seen: most are taken again and again.
+pub(super) struct Steps {
+    slots: Vec<(Step, RowId)>,
+}
+
+/// Instructions on a row, of a CIE: what the next row depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Step {
+    cie: u64,
+    /// The row before plus 1; 0 for the CIE's own.
+    row: u64,
+    /// The instructions' bytes, and their number in the highest byte; 0 in an empty slot.
+    instructions: u128,
+}
+
+impl Step {
+    /// `None` for more than 15 bytes of instructions, and at the end of the section.
+    pub(super) fn new(
+        section: &Section<'_>,
+        cie: u64,
+        row: Option<RowId>,
+        range: &RowRange<'_>,
+    ) -> Option<Self> {
+        let len = u32::try_from(range.instructions.len())
+            .ok()
+            .filter(|len| *len < 16)?;
+        // Sixteen bytes at once, of which the first `len` are kept.
+        let from = usize::try_from(range.instructions_offset).ok()?;
+        let bytes = u128::from_le_bytes(*section.data.get(from..)?.first_chunk::<16>()?);
+        let kept = bytes & ((1 << (8 * len)) - 1);
+        let row = row.map_or(0, |row| u64::from(row.0) + 1);
+        Some(Step {
+            cie,
+            row,
+            instructions: kept | u128::from(len) << 120,
+        })
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "a hash takes any bits")]
+    fn slot(&self) -> usize {
+        let (low, high) = (self.instructions as u64, (self.instructions >> 64) as u64);
+        top(
+            mix(low ^ high.rotate_left(29) ^ mix(self.row ^ self.cie.rotate_left(32))),
+            Steps::BITS,
+        )
+    }
+}
+
+impl Steps {
+    const BITS: u32 = 13;
+
+    pub(super) fn new() -> Self {
+        Steps {
+            slots: vec![(Step::default(), RowId(0)); 1 << Self::BITS],
+        }
+    }
+
+    /// Where a step leads: as it did before, or else to what `find` yields.
+    pub(super) fn take(
+        &mut self,
+        step: Option<Step>,
+        find: impl FnOnce() -> Result<RowId, CfiError>,
+    ) -> Result<RowId, CfiError> {
+        let slot = step.and_then(|step| Some((step, self.slots.get_mut(step.slot())?)));
+        match slot {
+            Some((step, slot)) if slot.0 == step => Ok(slot.1),
+            Some((step, slot)) => {
+                let row = find()?;
+                *slot = (step, row);
+                Ok(row)
+            }
+            None => find(),
+        }
+    }
+}
+
+/// Spreads a number over the high bits. The multiplier is odd and has no further meaning.
+fn mix(number: u64) -> u64 {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// The highest bits of a mixed number.
+fn top(mixed: u64, bits: u32) -> usize {
+    usize::try_from(mixed >> (64 - bits)).unwrap_or(0)
+}
