@@ -1,10 +1,10 @@
 //! Names and source lines for addresses.
 
-use std::cell::{OnceCell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use unspool_ir::Vaddr;
 use unspool_module::{DebugFiles, ElfFile, InlineFrame, Lines, SearchRoots, Symbols, demangle};
@@ -18,76 +18,96 @@ pub(crate) enum Detail {
     Lines,
 }
 
-/// Looks names up, and keeps what it read of each module.
-pub(crate) struct Symbolizer {
-    detail: Detail,
-    roots: SearchRoots,
-    modules: RefCell<HashMap<PathBuf, Rc<Names>>>,
-}
-
-/// The names of one module.
-struct Names {
-    file: Arc<ElfFile>,
-    debug: DebugFiles,
-    symbols: OnceCell<Symbols>,
-    lines: Lines,
-}
-
 /// What is known of an address.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Name {
-    /// The function that has the code, and the offset in it.
-    pub(crate) function: Option<(String, u64)>,
+    /// The function that has the code, and its address.
+    pub(crate) function: Option<(String, Vaddr)>,
     /// The functions that were inlined at the address, innermost first, then the one that has
     /// the code: empty without debug information.
     pub(crate) inlined: Vec<InlineFrame>,
 }
 
-impl Symbolizer {
-    pub(crate) fn new(detail: Detail) -> Self {
-        Symbolizer {
-            detail,
-            roots: SearchRoots::default(),
-            modules: RefCell::new(HashMap::new()),
-        }
-    }
+/// The names of some addresses of some modules.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    known: HashMap<(PathBuf, Vaddr), Name>,
+}
 
-    /// Names an address of a module: `lookup` is in the instruction, `address` what is shown.
-    pub(crate) fn name(&self, file: &Arc<ElfFile>, lookup: Vaddr, address: Vaddr) -> Name {
-        let names = self.names(file);
-        let symbol = names.symbols().lookup(lookup);
-        let function = symbol.map(|symbol| {
-            let offset = address.0.wrapping_sub(symbol.address.0);
-            (demangle(&symbol.name).into_owned(), offset)
-        });
-        let inlined = match self.detail {
-            Detail::Functions => Vec::new(),
-            // Debug information that cannot be read leaves the symbol's name.
-            Detail::Lines => names.lines.frames(lookup).unwrap_or_default(),
-        };
-        Name { function, inlined }
-    }
-
-    fn names(&self, file: &Arc<ElfFile>) -> Rc<Names> {
-        let mut modules = self.modules.borrow_mut();
-        let names = modules.entry(file.path().to_path_buf()).or_insert_with(|| {
-            let debug = DebugFiles::locate(file, &self.roots);
-            let lines = Lines::new(Arc::clone(file), &debug);
-            Rc::new(Names {
-                file: Arc::clone(file),
-                debug,
-                symbols: OnceCell::new(),
-                lines,
-            })
-        });
-        Rc::clone(names)
-    }
+/// The addresses to look up in one module.
+struct Work<'a> {
+    file: &'a Arc<ElfFile>,
+    addresses: Vec<Vaddr>,
 }
 
 impl Names {
-    fn symbols(&self) -> &Symbols {
-        self.symbols
-            .get_or_init(|| Symbols::new(&self.file, self.debug.debug.as_deref()))
+    /// Looks the addresses up, several modules at a time. An address is that of an instruction:
+    /// for a return address, of the call before it.
+    pub(crate) fn look_up<'a>(
+        addresses: impl Iterator<Item = (&'a Arc<ElfFile>, Vaddr)>,
+        detail: Detail,
+    ) -> Names {
+        let mut modules: BTreeMap<&Path, Work<'a>> = BTreeMap::new();
+        for (file, address) in addresses {
+            let work = modules.entry(file.path()).or_insert_with(|| Work {
+                file,
+                addresses: Vec::new(),
+            });
+            work.addresses.push(address);
+        }
+        let workers = thread::available_parallelism().map_or(1, NonZero::get);
+        let workers = workers.min(modules.len());
+        let queue = Mutex::new(modules.into_values());
+        let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let known = Mutex::new(HashMap::new());
+        let work = || {
+            while let Some(work) = next() {
+                let names = work.names(detail);
+                let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+                known.extend(names);
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 1..workers {
+                scope.spawn(work);
+            }
+            work();
+        });
+        Names {
+            known: known.into_inner().unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+
+    /// The name of an address that was looked up.
+    pub(crate) fn get(&self, file: &ElfFile, address: Vaddr) -> Option<&Name> {
+        self.known.get(&(file.path().to_path_buf(), address))
+    }
+}
+
+impl Work<'_> {
+    fn names(mut self, detail: Detail) -> Vec<((PathBuf, Vaddr), Name)> {
+        self.addresses.sort_unstable();
+        self.addresses.dedup();
+        let debug = DebugFiles::locate(self.file, &SearchRoots::default());
+        let symbols = Symbols::near(self.file, debug.debug.as_deref(), &self.addresses);
+        let lines = Lines::new(Arc::clone(self.file), &debug);
+        let name = |address: &Vaddr| {
+            let function = symbols.lookup(*address);
+            Name {
+                function: function
+                    .map(|symbol| (demangle(&symbol.name).into_owned(), symbol.address)),
+                inlined: match detail {
+                    Detail::Functions => Vec::new(),
+                    // Debug information that cannot be read leaves the symbol's name.
+                    Detail::Lines => lines.frames(*address).unwrap_or_default(),
+                },
+            }
+        };
+        let path = self.file.path();
+        self.addresses
+            .iter()
+            .map(|address| ((path.to_path_buf(), *address), name(address)))
+            .collect()
     }
 }
 

@@ -14,6 +14,7 @@ use crate::elf::ElfFile;
 use crate::error::ModuleError;
 use crate::relocate;
 use crate::section::Section;
+use crate::symbols::Wanted;
 use crate::symtab::SymbolTable;
 
 /// One stub.
@@ -27,7 +28,8 @@ pub(crate) struct Stub {
 
 const SECTIONS: [&str; 3] = [".plt", ".plt.sec", ".plt.got"];
 
-pub(crate) fn stubs(file: &ElfFile) -> Result<Vec<Stub>, ModuleError> {
+/// The stubs in those sections where some are wanted.
+pub(crate) fn stubs(file: &ElfFile, wanted: &Wanted) -> Result<Vec<Stub>, ModuleError> {
     let mut stubs = Vec::new();
     if file.abi().arch != Arch::X86_64 || file.is_relocatable() {
         return Ok(stubs);
@@ -38,6 +40,10 @@ pub(crate) fn stubs(file: &ElfFile) -> Result<Vec<Stub>, ModuleError> {
             let Some(section) = file.section(index)? else {
                 continue;
             };
+            let start = section.address.0;
+            if !wanted.is_any_in(start..start.saturating_add(section.data.len() as u64)) {
+                continue;
+            }
             let slots = match &mut slots {
                 Some(slots) => slots,
                 none => none.insert(filled_slots(file)?),

@@ -14,34 +14,35 @@ use crate::elf::ElfFile;
 use crate::error::ModuleError;
 use crate::image::Image;
 use crate::plt;
-use crate::symbols::{Binding, Collected, Entry, Names};
+use crate::symbols::{Binding, Collected, Entry, Names, Wanted};
 use crate::symtab::{Place, RawSymbol, SymbolTable};
 
 /// The embedded symbol file may take this many bytes decompressed.
 const MAX_EMBEDDED: u64 = 256 << 20;
 
-pub(crate) fn collect(file: &ElfFile, debug: Option<&ElfFile>) -> Collected {
+/// Collects the function symbols of a file and its debug file.
+pub(crate) fn collect(file: &ElfFile, debug: Option<&ElfFile>, wanted: &mut Wanted) -> Collected {
     let mut found = Collected {
         code: code_ranges(file),
         ..Collected::default()
     };
     let mut full = false;
     for file in [Some(file), debug].into_iter().flatten() {
-        full |= add_tables(&mut found, file, elf::SHT_SYMTAB);
-        add_tables(&mut found, file, elf::SHT_DYNSYM);
+        full |= add_tables(&mut found, wanted, file, elf::SHT_SYMTAB);
+        add_tables(&mut found, wanted, file, elf::SHT_DYNSYM);
     }
     if file.section_headers().is_empty() {
-        add_dynamic(&mut found, file);
+        add_dynamic(&mut found, wanted, file);
         found.problems.extend(file.check_section_headers().err());
     }
     if !full {
         match embedded(file) {
-            Ok(Some(embedded)) => _ = add_tables(&mut found, &embedded, elf::SHT_SYMTAB),
+            Ok(Some(embedded)) => _ = add_tables(&mut found, wanted, &embedded, elf::SHT_SYMTAB),
             Ok(None) => {}
             Err(error) => found.problems.push(error),
         }
     }
-    match plt::stubs(file) {
+    match plt::stubs(file, wanted) {
         Ok(stubs) => add_stubs(&mut found, stubs),
         Err(error) => found.problems.push(error),
     }
@@ -68,12 +69,17 @@ fn code_ranges(file: &ElfFile) -> Vec<Range<u64>> {
 }
 
 /// Adds the symbols of all tables of that type; returns whether there was one.
-fn add_tables(found: &mut Collected, file: &ElfFile, kind: elf::SectionType) -> bool {
+fn add_tables(
+    found: &mut Collected,
+    wanted: &mut Wanted,
+    file: &ElfFile,
+    kind: elf::SectionType,
+) -> bool {
     let mut any = false;
     for index in file.indices(|_, header| header.is(kind)) {
         any = true;
         match SymbolTable::of_section(file, index) {
-            Ok(table) => add_table(found, file, &table, strings_of(file, index)),
+            Ok(table) => add_table(found, wanted, file, &table, strings_of(file, index)),
             Err(error) => found.problems.push(error),
         }
     }
@@ -90,7 +96,13 @@ fn strings_of(file: &ElfFile, table: usize) -> Range<u64> {
     })
 }
 
-fn add_table(found: &mut Collected, file: &ElfFile, table: &SymbolTable<'_>, strings: Range<u64>) {
+fn add_table(
+    found: &mut Collected,
+    wanted: &mut Wanted,
+    file: &ElfFile,
+    table: &SymbolTable<'_>,
+    strings: Range<u64>,
+) {
     // More tables than this exist in no file; what they hold would be duplicates.
     let Ok(number) = u8::try_from(found.tables.len()) else {
         return;
@@ -100,19 +112,24 @@ fn add_table(found: &mut Collected, file: &ElfFile, table: &SymbolTable<'_>, str
         offset: strings.start,
         size: strings.end.saturating_sub(strings.start),
     });
-    let code = std::mem::take(&mut found.code);
-    let entries = (0..table.len()).filter_map(|index| {
-        let symbol = table.get(index)?;
-        entry(file, &symbol, table.name(&symbol), &code).map(|e| Entry { table: number, ..e })
-    });
-    found.entries.extend(entries);
-    found.code = code;
+    for symbol in (0..table.len()).filter_map(|index| table.get(index)) {
+        let Some(entry) = entry(file, &symbol, number) else {
+            continue;
+        };
+        // Names are far away: they are looked at last.
+        if wanted.accepts(entry.address, entry.size)
+            && names_code(table.name(&symbol), &entry, &found.code)
+        {
+            wanted.keep(entry.address);
+            found.entries.push(entry);
+        }
+    }
 }
 
-/// The symbol as an entry, if it names code.
-fn entry(file: &ElfFile, symbol: &RawSymbol, name: &[u8], code: &[Range<u64>]) -> Option<Entry> {
+/// The symbol as an entry, if by its type it can name code.
+fn entry(file: &ElfFile, symbol: &RawSymbol, table: u8) -> Option<Entry> {
     let is_function = matches!(symbol.kind, elf::STT_FUNC | elf::STT_GNU_IFUNC);
-    if name.is_empty() || !(is_function || symbol.kind == elf::STT_NOTYPE) {
+    if !(is_function || symbol.kind == elf::STT_NOTYPE) {
         return None;
     }
     let Place::Section(section) = symbol.place else {
@@ -128,14 +145,11 @@ fn entry(file: &ElfFile, symbol: &RawSymbol, name: &[u8], code: &[Range<u64>]) -
     if is_function && file.abi().arch == Arch::Arm {
         address &= !1;
     }
-    if !is_function && (is_marker(name) || !is_in(code, address)) {
-        return None;
-    }
     Some(Entry {
         address,
         size: symbol.size,
         name: symbol.name,
-        table: 0,
+        table,
         is_function,
         binding: match symbol.bind {
             elf::STB_LOCAL => Binding::Local,
@@ -143,6 +157,12 @@ fn entry(file: &ElfFile, symbol: &RawSymbol, name: &[u8], code: &[Range<u64>]) -
             _ => Binding::Global,
         },
     })
+}
+
+/// Whether a symbol of this name names code: a function always, a label without a type if it is
+/// in code and for people.
+fn names_code(name: &[u8], entry: &Entry, code: &[Range<u64>]) -> bool {
+    !name.is_empty() && (entry.is_function || (!is_marker(name) && is_in(code, entry.address)))
 }
 
 /// Mapping symbols (`$x`, `$d.1`), which tell code from data, and compilers' local labels.
@@ -160,13 +180,14 @@ fn is_in(ranges: &[Range<u64>], address: u64) -> bool {
 }
 
 /// The dynamic symbols of a file without section headers.
-fn add_dynamic(found: &mut Collected, file: &ElfFile) {
+fn add_dynamic(found: &mut Collected, wanted: &mut Wanted, file: &ElfFile) {
     if let Some(DynamicSymbols { symbols, strings }) = file.dynamic_symbols() {
         let offset = file.offset_of_vaddr(strings).unwrap_or_default();
         let bytes = file.rest_at(strings).unwrap_or_default();
         let table = SymbolTable::bare(file, symbols, bytes);
         add_table(
             found,
+            wanted,
             file,
             &table,
             offset..offset.saturating_add(bytes.len() as u64),

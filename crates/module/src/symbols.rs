@@ -105,6 +105,63 @@ pub(crate) struct Collected {
     pub(crate) code: Vec<Range<u64>>,
 }
 
+/// Which symbols are wanted.
+pub(crate) enum Wanted {
+    /// All.
+    All,
+    /// Those that matter for some addresses.
+    Near {
+        /// The addresses, ascending.
+        addresses: Vec<u64>,
+        /// For each address the greatest start, not above it but above the address before it,
+        /// of the symbols that were kept.
+        starts: Vec<Option<u64>>,
+    },
+}
+
+impl Wanted {
+    fn near(addresses: &[Vaddr]) -> Self {
+        let mut addresses: Vec<u64> = addresses.iter().map(|addr| addr.0).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        Wanted::Near {
+            starts: vec![None; addresses.len()],
+            addresses,
+        }
+    }
+
+    /// Whether a symbol that begins there matters: it covers one of the addresses, or none that
+    /// is known begins closer to the next of them.
+    pub(crate) fn accepts(&self, start: u64, size: u64) -> bool {
+        let Wanted::Near { addresses, starts } = self else {
+            return true;
+        };
+        let next = addresses.partition_point(|addr| *addr < start);
+        let (Some(addr), Some(known)) = (addresses.get(next), starts.get(next)) else {
+            return false;
+        };
+        *addr < start.saturating_add(size) || known.is_none_or(|known| start >= known)
+    }
+
+    /// Remembers a symbol that is kept.
+    pub(crate) fn keep(&mut self, start: u64) {
+        if let Wanted::Near { addresses, starts } = self {
+            let next = addresses.partition_point(|addr| *addr < start);
+            if let Some(known) = starts.get_mut(next) {
+                *known = Some(start).max(*known);
+            }
+        }
+    }
+
+    /// Whether anything in a range of addresses can be wanted.
+    pub(crate) fn is_any_in(&self, range: Range<u64>) -> bool {
+        match self {
+            Wanted::All => true,
+            Wanted::Near { addresses, .. } => addresses.iter().any(|addr| range.contains(addr)),
+        }
+    }
+}
+
 impl Collected {
     fn name(&self, entry: &Entry) -> &[u8] {
         name_of(&self.tables, entry)
@@ -132,7 +189,15 @@ impl Symbols {
     /// The function symbols of a file and of its separate debug file together.
     #[must_use]
     pub fn new(file: &ElfFile, debug: Option<&ElfFile>) -> Symbols {
-        Symbols::from_collected(symbol_sources::collect(file, debug))
+        Symbols::from_collected(symbol_sources::collect(file, debug, &mut Wanted::All))
+    }
+
+    /// Those of the symbols that decide what [`Symbols::lookup`] says of these addresses, and a
+    /// few more: for few addresses many times faster than [`Symbols::new`].
+    #[must_use]
+    pub fn near(file: &ElfFile, debug: Option<&ElfFile>, addresses: &[Vaddr]) -> Symbols {
+        let mut wanted = Wanted::near(addresses);
+        Symbols::from_collected(symbol_sources::collect(file, debug, &mut wanted))
     }
 
     fn from_collected(mut found: Collected) -> Symbols {

@@ -55,6 +55,53 @@ fn name_at(symbols: &Symbols, addr: u64) -> String {
         .map_or("-".to_owned(), |symbol| symbol.name.into_owned())
 }
 
+/// Asks for the addresses in groups of several sizes; each must have the name that it has among
+/// all symbols.
+fn check_near(file: &ElfFile, debug: Option<&ElfFile>, addresses: &[Vaddr]) {
+    let all = Symbols::new(file, debug);
+    for size in [1, 7, 300, addresses.len()] {
+        // Every so many, so that a group spreads over the file.
+        let groups = addresses.len().div_ceil(size);
+        for group in (0..groups).step_by(groups.div_ceil(20)) {
+            let group: Vec<Vaddr> = addresses[group..].iter().step_by(groups).copied().collect();
+            let near = Symbols::near(file, debug, &group);
+            for address in group {
+                let expected = all.lookup(address);
+                assert_eq!(
+                    near.lookup(address),
+                    expected,
+                    "{address} with {size} others"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn symbols_near_some_addresses_decide_as_all_do() {
+    let dir = directory("symbols_near");
+    let assembly = "asm(\".globl a\\na: nop\\nnop\\n.globl b\\nb: nop\\nnop\\n.size b, 1\\n\
+                    .type b, @function\\nc: nop\\n.Lhidden: nop\\nd: nop\\n.size d, 3\\nnop\\n\");";
+    let object = compile(&dir, "object", assembly, &["-c"]);
+    let object = ElfFile::open(&object).unwrap();
+    check_near(&object, None, &(0..12).map(Vaddr).collect::<Vec<_>>());
+    let program = compile(&dir, "program", PROGRAM, &[]);
+    let program = ElfFile::open(&program).unwrap();
+    let code = program.executable_ranges()[0].clone();
+    let every = |range: std::ops::Range<Vaddr>| (range.start.0..range.end.0).map(Vaddr);
+    check_near(&program, None, &every(code).collect::<Vec<_>>());
+    for path in [
+        "/lib/x86_64-linux-gnu/libc.so.6",
+        "/usr/lib/x86_64-linux-gnu/libstdc++.so.6",
+    ] {
+        let file = ElfFile::open(path).unwrap();
+        let debug = DebugFiles::locate(&file, &SearchRoots::default()).debug;
+        let code = file.executable_ranges()[0].clone();
+        let addresses: Vec<Vaddr> = every(code).step_by(331).collect();
+        check_near(&file, debug.as_deref(), &addresses);
+    }
+}
+
 #[test]
 fn every_function_that_nm_lists() {
     let dir = directory("every_function_that_nm_lists");

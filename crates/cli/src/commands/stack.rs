@@ -10,12 +10,12 @@ use unspool_ir::{Arch, Register};
 use unspool_unwind::core_file::Core;
 use unspool_unwind::files::CoreFiles;
 use unspool_unwind::process::{Event, Process, Snapshot, Thread, Traced};
-use unspool_unwind::space::{Keep, Space, Stack};
+use unspool_unwind::space::{Keep, Located, Space, Stack, WalkedFrame};
 use unspool_unwind::tables::{self, Store};
 
 use crate::args::{Format, StackArgs};
 use crate::output::{self, Failure};
-use crate::symbolize::{Detail, Symbolizer};
+use crate::symbolize::{Detail, Name, Names};
 
 mod json;
 mod text;
@@ -40,10 +40,17 @@ struct Report<'a> {
     space: &'a Space<'a>,
     threads: Vec<ThreadStack<'a>>,
     stopped: Option<Duration>,
-    symbolizer: &'a Symbolizer,
+    names: Names,
 }
 
 impl Report<'_> {
+    /// Where a frame stands and what that is called.
+    fn locate(&self, frame: &WalkedFrame) -> Option<(Located, &Name)> {
+        let at = self.space.locate(frame.code)?;
+        let name = self.names.get(&at.module.file, at.lookup)?;
+        Some((at, name))
+    }
+
     /// Whether every stack reaches its root without a guess.
     fn is_reliable(&self) -> bool {
         let reliable =
@@ -54,15 +61,9 @@ impl Report<'_> {
 
 pub(crate) fn run(args: &StackArgs) -> anyhow::Result<ExitCode> {
     let store = Store::from_environment();
-    let detail = if args.no_lines {
-        Detail::Functions
-    } else {
-        Detail::Lines
-    };
     let stacks = Stacks {
         args,
         store: &store,
-        symbolizer: Symbolizer::new(detail),
     };
     if let Some(core) = &args.core {
         return stacks.core(core);
@@ -77,7 +78,6 @@ pub(crate) fn run(args: &StackArgs) -> anyhow::Result<ExitCode> {
 struct Stacks<'a> {
     args: &'a StackArgs,
     store: &'a Store,
-    symbolizer: Symbolizer,
 }
 
 impl Stacks<'_> {
@@ -130,13 +130,13 @@ impl Stacks<'_> {
         space: &Space<'_>,
         (threads, stopped): (Vec<ThreadStack<'_>>, Duration),
     ) -> anyhow::Result<bool> {
-        self.finish(&Report {
+        self.finish(Report {
             subject: Subject::Process(pid),
             snapshot: process,
             space,
             threads,
             stopped: Some(stopped),
-            symbolizer: &self.symbolizer,
+            names: Names::default(),
         })
     }
 
@@ -153,10 +153,10 @@ impl Stacks<'_> {
             space: &space,
             threads: self.walk(&core, &space),
             stopped: None,
-            symbolizer: &self.symbolizer,
+            names: Names::default(),
         };
         let is_whole = core.problems().is_empty();
-        Ok(status(self.finish(&report)? && is_whole))
+        Ok(status(self.finish(report)? && is_whole))
     }
 
     /// Runs the command; shows its stacks if a signal is about to kill it.
@@ -179,9 +179,9 @@ impl Stacks<'_> {
                         space: &space,
                         threads: self.walk(&*process, &space),
                         stopped: None,
-                        symbolizer: &self.symbolizer,
+                        names: Names::default(),
                     };
-                    self.finish(&report)?;
+                    self.finish(report)?;
                 }
             }
         }
@@ -206,16 +206,33 @@ impl Stacks<'_> {
 
     /// Prints a report and makes the tables that were missing; yields whether the stacks are
     /// what was asked for.
-    fn finish(&self, report: &Report<'_>) -> anyhow::Result<bool> {
+    fn finish(&self, mut report: Report<'_>) -> anyhow::Result<bool> {
+        report.names = self.names(&report);
         match self.args.format {
-            Format::Text => text::print(report)?,
-            Format::Json => json::print(report)?,
+            Format::Text => text::print(&report)?,
+            Format::Json => json::print(&report)?,
         }
         for notice in report.space.take_notices() {
             output::notice(&notice);
         }
         self.compile_missing(report.space);
         Ok(!self.args.reliable || report.is_reliable())
+    }
+
+    /// The names of all frames.
+    fn names(&self, report: &Report<'_>) -> Names {
+        let stacks = report.threads.iter().filter_map(|t| t.stack.as_ref());
+        let frames = stacks.flat_map(|stack| &stack.frames);
+        let located: Vec<Located> = frames
+            .filter_map(|frame| report.space.locate(frame.code))
+            .collect();
+        let addresses = located.iter().map(|at| (&at.module.file, at.lookup));
+        let detail = if self.args.no_lines {
+            Detail::Functions
+        } else {
+            Detail::Lines
+        };
+        Names::look_up(addresses, detail)
     }
 
     /// Compiles the tables that the walk had to do without, for the next time.

@@ -95,15 +95,14 @@ fn frame(report: &Report<'_>, number: usize, frame: &WalkedFrame) -> Value {
         "interrupted",
         json!(frame.found.is_some_and(|found| found.signal_frame)),
     );
-    if let Some(at) = report.space.locate(frame.code) {
+    if let Some((at, name)) = report.locate(frame) {
         let file = &at.module.file;
-        let name = report.symbolizer.name(file, at.lookup, at.address);
         put("module", json!(at.module.name.to_string_lossy()));
         put("build_id", json!(file.build_id().map(|id| id.to_string())));
         put("module_address", address(at.address.0));
-        if let Some((function, offset)) = &name.function {
+        if let Some((function, start)) = &name.function {
             put("symbol", json!(function));
-            put("symbol_offset", json!(offset));
+            put("symbol_offset", json!(at.address.0.wrapping_sub(start.0)));
         }
         put(
             "functions",

@@ -119,14 +119,17 @@ fn print_frame(
     number: usize,
     frame: &WalkedFrame,
 ) -> io::Result<()> {
-    let located = report.space.locate(frame.code);
-    let name = located.as_ref().map(|at| {
-        report
-            .symbolizer
-            .name(&at.module.file, at.lookup, at.address)
-    });
-    let name = name.unwrap_or_default();
-    if let Some((_, inlined)) = name.inlined.split_last() {
+    let located = report.locate(frame);
+    let (function, inlined) = match &located {
+        Some((at, name)) => (
+            name.function
+                .as_ref()
+                .map(|(function, start)| (function, at.address.0.wrapping_sub(start.0))),
+            name.inlined.as_slice(),
+        ),
+        None => (None, [].as_slice()),
+    };
+    if let Some((_, inlined)) = inlined.split_last() {
         for inline in inlined {
             let function = inline.function.as_deref().unwrap_or("??");
             writeln!(
@@ -138,11 +141,8 @@ fn print_frame(
         }
     }
     write!(out, "  {number:>3}  {:#018x}  ", frame.code.address().0)?;
-    let outer = name.inlined.last();
-    match (
-        outer.and_then(|outer| outer.function.as_deref()),
-        &name.function,
-    ) {
+    let outer = inlined.last();
+    match (outer.and_then(|outer| outer.function.as_deref()), function) {
         (Some(function), Some((_, offset))) => write!(out, "{function}+{offset:#x}")?,
         (Some(function), None) => write!(out, "{function}")?,
         (None, Some((function, offset))) => write!(out, "{function}+{offset:#x}")?,
@@ -151,7 +151,7 @@ fn print_frame(
     if let Some(outer) = outer {
         write!(out, "{}", place(outer))?;
     }
-    if let Some(at) = &located {
+    if let Some((at, _)) = &located {
         write!(
             out,
             "  [{}+{:#x}]",
