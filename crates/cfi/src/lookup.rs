@@ -18,6 +18,10 @@ pub enum HdrTrust {
     /// The table lists every FDE that covers something, in order, and no two overlap: its
     /// answer is the answer. [`Lookup::check_hdr`] finds out.
     Complete,
+    /// Nobody has looked. An entry that the table leads to and that covers the address is taken,
+    /// which is wrong only where a table leaves out an entry that overlaps it; where the table
+    /// leads to none, the look-up goes through the whole section.
+    Unchecked,
     /// The table may be wrong: every look-up goes through the whole section.
     Suspect,
 }
@@ -72,18 +76,25 @@ impl<'a> Lookup<'a> {
     /// The entry that covers `pc` is bad.
     pub fn row(&self, pc: Vaddr) -> Result<Option<Found<'a>>, CfiError> {
         match (&self.hdr, self.trust) {
-            (Some(hdr), HdrTrust::Complete) => {
-                let Some(entry) = hdr.search(pc)? else {
-                    return Ok(None);
-                };
-                let offset = entry.fde.0.wrapping_sub(self.section.address.0);
-                let Some(entry) = self.section.entry(offset)? else {
-                    return Ok(None);
-                };
-                self.evaluate(entry, pc)
-            }
+            (Some(hdr), HdrTrust::Complete) => self.search(hdr, pc),
+            (Some(hdr), HdrTrust::Unchecked) => match self.search(hdr, pc) {
+                Ok(Some(found)) => Ok(Some(found)),
+                _ => self.scan(pc),
+            },
             _ => self.scan(pc),
         }
+    }
+
+    /// Follows the search table.
+    fn search(&self, hdr: &Hdr<'a>, pc: Vaddr) -> Result<Option<Found<'a>>, CfiError> {
+        let Some(entry) = hdr.search(pc)? else {
+            return Ok(None);
+        };
+        let offset = entry.fde.0.wrapping_sub(self.section.address.0);
+        let Some(entry) = self.section.entry(offset)? else {
+            return Ok(None);
+        };
+        self.evaluate(entry, pc)
     }
 
     /// Looks through every entry.

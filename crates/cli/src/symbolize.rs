@@ -1,7 +1,9 @@
 //! Names and source lines for addresses.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fs;
 use std::num::NonZero;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -41,11 +43,12 @@ struct Work<'a> {
 }
 
 impl Names {
-    /// Looks the addresses up, several modules at a time. An address is that of an instruction:
+    /// Looks the addresses up, several modules at a time, with debug files from `roots`. An address is that of an instruction:
     /// for a return address, of the call before it.
     pub(crate) fn look_up<'a>(
         addresses: impl Iterator<Item = (&'a Arc<ElfFile>, Vaddr)>,
         detail: Detail,
+        roots: &SearchRoots,
     ) -> Names {
         let mut modules: BTreeMap<&Path, Work<'a>> = BTreeMap::new();
         for (file, address) in addresses {
@@ -62,7 +65,7 @@ impl Names {
         let known = Mutex::new(HashMap::new());
         let work = || {
             while let Some(work) = next() {
-                let names = work.names(detail);
+                let names = work.names(detail, roots);
                 let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
                 known.extend(names);
             }
@@ -85,10 +88,10 @@ impl Names {
 }
 
 impl Work<'_> {
-    fn names(mut self, detail: Detail) -> Vec<((PathBuf, Vaddr), Name)> {
+    fn names(mut self, detail: Detail, roots: &SearchRoots) -> Vec<((PathBuf, Vaddr), Name)> {
         self.addresses.sort_unstable();
         self.addresses.dedup();
-        let debug = DebugFiles::locate(self.file, &SearchRoots::default());
+        let debug = DebugFiles::locate(self.file, roots);
         let symbols = Symbols::near(self.file, debug.debug.as_deref(), &self.addresses);
         let lines = Lines::new(Arc::clone(self.file), &debug);
         let name = |address: &Vaddr| {
@@ -109,6 +112,19 @@ impl Work<'_> {
             .map(|address| ((path.to_path_buf(), *address), name(address)))
             .collect()
     }
+}
+
+/// Where the debug files of a process are: in its own root first, where that is another.
+pub(crate) fn roots_of(pid: u32) -> SearchRoots {
+    let mut roots = SearchRoots::default();
+    let own = PathBuf::from(format!("/proc/{pid}/root"));
+    let identity = |path: &Path| fs::metadata(path).map(|root| (root.dev(), root.ino())).ok();
+    if let (Some(theirs), Some(ours)) = (identity(&own), identity(Path::new("/")))
+        && theirs != ours
+    {
+        roots.roots.insert(0, own);
+    }
+    roots
 }
 
 /// The last component of a module's path.

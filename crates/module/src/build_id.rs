@@ -77,6 +77,17 @@ pub enum ContentKey {
     Hash([u8; 20]),
 }
 
+impl ContentKey {
+    /// Reads what [`ContentKey`] prints for a file without build ID.
+    #[must_use]
+    pub fn hash_from_text(text: &str) -> Option<ContentKey> {
+        let digits = text.strip_prefix("sha256-")?;
+        let bytes = BuildId::from_hex(digits)?;
+        let hash = bytes.as_bytes().try_into().ok()?;
+        Some(ContentKey::Hash(hash))
+    }
+}
+
 impl fmt::Display for ContentKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -14,7 +14,7 @@ use crate::build_id::{BuildId, ContentKey};
 use crate::contents::Contents;
 use crate::error::ModuleError;
 use crate::header::{self, ElfKind, Headers, Phdr, Shdr};
-use crate::image::Image;
+use crate::image::{FileState, Image};
 use crate::layout::{self, AddressIndex};
 use crate::note;
 use crate::symbols::Symbols;
@@ -35,6 +35,7 @@ use crate::symbols::Symbols;
 #[derive(Debug)]
 pub struct ElfFile {
     path: PathBuf,
+    state: Option<FileState>,
     pub(crate) image: Arc<Image>,
     pub(crate) headers: Headers,
     /// Where undefined symbols of a relocatable file are.
@@ -60,7 +61,10 @@ impl ElfFile {
     /// is reported when it is asked for.
     pub fn open(path: impl AsRef<Path>) -> Result<ElfFile, ModuleError> {
         let path = path.as_ref();
-        ElfFile::from_image(path.to_path_buf(), Image::open(path)?)
+        let (image, state) = Image::open(path)?;
+        let mut file = ElfFile::from_image(path.to_path_buf(), image)?;
+        file.state = Some(state);
+        Ok(file)
     }
 
     /// An ELF file whose bytes are in memory already, such as the vDSO; `name` stands for the
@@ -88,6 +92,7 @@ impl ElfFile {
         let contents = sections.iter().map(|_| OnceLock::new()).collect();
         Ok(ElfFile {
             path,
+            state: None,
             image: Arc::new(image),
             headers,
             externals,
@@ -104,6 +109,13 @@ impl ElfFile {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// What the file system said of the file when it was opened; `None` for one that was not
+    /// opened by a path.
+    #[must_use]
+    pub fn state(&self) -> Option<FileState> {
+        self.state
     }
 
     /// All bytes of the file.

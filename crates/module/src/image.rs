@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -22,6 +22,35 @@ pub(crate) enum Image {
     Shared(Arc<[u8]>),
 }
 
+/// What the file system said of a file when it was opened: what changes when the file does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FileState {
+    /// The device that the file is on.
+    pub device: u64,
+    /// Its inode there.
+    pub inode: u64,
+    /// Its size in bytes.
+    pub size: u64,
+    /// When its bytes were written last: nanoseconds since 1970.
+    pub modified: i128,
+    /// When its bytes or its inode changed last, which no user can set: nanoseconds since 1970.
+    pub changed: i128,
+}
+
+impl FileState {
+    fn of(metadata: &fs::Metadata) -> Self {
+        let nanoseconds =
+            |seconds: i64, rest: i64| i128::from(seconds) * 1_000_000_000 + i128::from(rest);
+        FileState {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.len(),
+            modified: nanoseconds(metadata.mtime(), metadata.mtime_nsec()),
+            changed: nanoseconds(metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+}
+
 impl Image {
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
@@ -32,7 +61,7 @@ impl Image {
     }
 
     /// Opens a regular file; a pipe or device is refused before it can block.
-    pub(crate) fn open(path: &Path) -> Result<Image, ModuleError> {
+    pub(crate) fn open(path: &Path) -> Result<(Image, FileState), ModuleError> {
         let io = |source: io::Error| ModuleError::Io {
             file: path.to_path_buf(),
             source: Arc::new(source),
@@ -45,16 +74,17 @@ impl Image {
             });
         }
         let mut file = File::open(path).map_err(io)?;
-        let size = file.metadata().map_err(io)?.len();
-        if size >= MAP_FROM {
-            return sys::map(&file).map(Image::Mapped).map_err(io);
+        let state = FileState::of(&file.metadata().map_err(io)?);
+        if state.size >= MAP_FROM {
+            let map = sys::map(&file).map_err(io)?;
+            return Ok((Image::Mapped(map), state));
         }
         let mut bytes = Vec::new();
         file.by_ref()
             .take(MAP_FROM)
             .read_to_end(&mut bytes)
             .map_err(io)?;
-        Ok(Image::Read(bytes))
+        Ok((Image::Read(bytes), state))
     }
 }
 

@@ -33,6 +33,7 @@ pub use elf::ElfFile;
 pub use embed::{EmbedError, embed};
 pub use error::ModuleError;
 pub use header::ElfKind;
+pub use image::FileState;
 pub use lines::{InlineFrame, Lines};
 pub use relocate::RelocationError;
 pub use section::{FoundBy, Section, SectionInfo};

@@ -81,7 +81,7 @@ fn check_near(file: &ElfFile, debug: Option<&ElfFile>, addresses: &[Vaddr]) {
 fn symbols_near_some_addresses_decide_as_all_do() {
     let dir = directory("symbols_near");
     let assembly = "asm(\".globl a\\na: nop\\nnop\\n.globl b\\nb: nop\\nnop\\n.size b, 1\\n\
-                    .type b, @function\\nc: nop\\n.Lhidden: nop\\nd: nop\\n.size d, 3\\nnop\\n\");";
+                    .type b, @function\\nc: .globl cc\\ncc: nop\\n.Lhidden: nop\\nd: nop\\n.size d, 3\\nnop\\n\");";
     let object = compile(&dir, "object", assembly, &["-c"]);
     let object = ElfFile::open(&object).unwrap();
     check_near(&object, None, &(0..12).map(Vaddr).collect::<Vec<_>>());

@@ -1,6 +1,7 @@
 //! The unwind tables of ELF files: read, compiled, and found again.
 
 mod compile;
+mod keys;
 mod source;
 mod store;
 

@@ -6,12 +6,15 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use serde_json::{Value, json};
+use unspool_cfi::Section;
+use unspool_cfi::lookup::HdrTrust;
+use unspool_ir::table::{FdeId, RowStart};
 use unspool_ir::text::{AbiText, FdeText, RowText};
-use unspool_ir::{Fde, Pointer, Table, Vaddr};
+use unspool_ir::{Fde, Pointer, Vaddr};
 use unspool_module::{ElfFile, demangle};
-use unspool_unwind::tables::Reading;
+use unspool_unwind::tables::{self, Reading};
 
-use crate::args::{Format, ShowArgs};
+use crate::args::{Format, FromSection, ShowArgs};
 use crate::output::{self, Failure};
 
 mod instructions;
@@ -20,18 +23,23 @@ pub(crate) fn run(args: &ShowArgs) -> anyhow::Result<ExitCode> {
     let file = super::open(&args.file)?;
     let reading = super::read(&file, args.from)?;
     let selection = Selection::new(&file, args)?;
-    let mut wanted: Vec<&Fde> = reading.table.fdes().iter().collect();
-    wanted.retain(|fde| selection.has(fde.start, fde.end));
-    if wanted.is_empty() && !selection.is_all() {
+    let mut fdes = reading.table.fdes().iter();
+    if !selection.is_all() && !fdes.any(|fde| selection.has(fde)) {
         bail!(
             "{}: no unwind table entry covers that",
             file.path().display()
         );
     }
-    match args.format {
-        Format::Text if args.instructions => instructions::print(&file, args.from, &selection)?,
-        Format::Text => print_text(&file, &reading.table, &wanted)?,
-        Format::Json => print_json(&file, &reading, &wanted)?,
+    let shown = Shown {
+        file: &file,
+        reading: &reading,
+        selection: &selection,
+    };
+    match (args.format, args.instructions) {
+        (Format::Text, false) => shown.text()?,
+        (Format::Text, true) => shown.text_with_instructions(args.from)?,
+        (Format::Json, false) => shown.json(&shown.entries())?,
+        (Format::Json, true) => shown.json(&shown.entries_with_instructions(args.from)?)?,
     }
     let status = if reading.problems.is_empty() {
         0
@@ -64,7 +72,8 @@ impl Selection {
         self.function.is_none() && self.pc.is_none()
     }
 
-    fn has(&self, start: Vaddr, end: Vaddr) -> bool {
+    fn has(&self, fde: &Fde) -> bool {
+        let (start, end) = (fde.start, fde.end);
         let overlaps = |range: &Range<Vaddr>| start < range.end && range.start < end;
         self.function
             .as_ref()
@@ -103,55 +112,156 @@ fn print_name(out: &mut impl Write, file: &ElfFile, start: Vaddr) -> std::io::Re
     }
 }
 
-fn print_text(file: &ElfFile, table: &Table, wanted: &[&Fde]) -> std::io::Result<()> {
-    let mut out = output::results();
-    writeln!(out, "{}", AbiText(table.abi()))?;
-    for fde in wanted {
-        print_name(&mut out, file, fde.start)?;
-        writeln!(out, "{}", FdeText(fde))?;
-        for start in table.rows(fde) {
-            if let Some(row) = table.row(start.row) {
+/// What is shown.
+struct Shown<'a> {
+    file: &'a ElfFile,
+    reading: &'a Reading,
+    selection: &'a Selection,
+}
+
+impl Shown<'_> {
+    fn wanted(&self) -> impl Iterator<Item = &Fde> {
+        let fdes = self.reading.table.fdes().iter();
+        fdes.filter(|fde| self.selection.has(fde))
+    }
+
+    fn sections(&self, from: FromSection) -> anyhow::Result<Vec<Section<'_>>> {
+        let named = tables::sections(self.file, from.lower())?;
+        Ok(named.into_iter().map(|(section, _)| section).collect())
+    }
+
+    fn text(&self) -> anyhow::Result<()> {
+        let mut out = output::results();
+        self.head(&mut out)?;
+        let table = &self.reading.table;
+        for fde in self.wanted() {
+            print_name(&mut out, self.file, fde.start)?;
+            writeln!(out, "{}", FdeText(fde))?;
+            for start in table.rows(fde) {
+                if let Some(row) = table.row(start.row) {
+                    let text = RowText(&row, table.abi());
+                    writeln!(out, "  {:#x}  {text}", start.start.0)?;
+                }
+            }
+        }
+        Ok(out.flush()?)
+    }
+
+    fn text_with_instructions(&self, from: FromSection) -> anyhow::Result<()> {
+        let mut out = output::results();
+        self.head(&mut out)?;
+        let is_wanted = |fde: &Fde| self.selection.has(fde);
+        let sections = self.sections(from)?;
+        instructions::for_each(&sections, &self.reading.table, is_wanted, |fde, listing| {
+            print_name(&mut out, self.file, fde.start)?;
+            writeln!(out, "{}", FdeText(fde))?;
+            Ok(listing.print(&mut out)?)
+        })?;
+        Ok(out.flush()?)
+    }
+
+    /// What holds for the whole table. What is wrong with it stands in comments.
+    fn head(&self, out: &mut impl Write) -> std::io::Result<()> {
+        let table = &self.reading.table;
+        writeln!(out, "{}", AbiText(table.abi()))?;
+        for origin in &self.reading.origins {
+            writeln!(out, "# section {}, {} bytes", origin.name, origin.size)?;
+        }
+        if self.reading.hdr == Some(HdrTrust::Suspect) {
+            writeln!(out, "# .eh_frame_hdr {SUSPECT_HDR}")?;
+        }
+        for overlap in table.overlaps(MAX_OVERLAPS) {
+            if let (Some(winner), Some(loser)) =
+                (table.fde(overlap.winner), table.fde(overlap.loser))
+            {
                 writeln!(
                     out,
-                    "  {:#x}  {}",
-                    start.start.0,
-                    RowText(&row, table.abi())
+                    "# overlap at {}: the entry at {:#x} of the section counts, not the one at {:#x}",
+                    overlap.at, winner.origin, loser.origin,
                 )?;
             }
         }
+        Ok(())
     }
-    out.flush()
-}
 
-fn print_json(file: &ElfFile, reading: &Reading, wanted: &[&Fde]) -> std::io::Result<()> {
-    let table = &reading.table;
-    let entries: Vec<Value> = wanted.iter().map(|fde| entry(file, table, fde)).collect();
-    let problems: Vec<_> = reading.problems.iter().map(ToString::to_string).collect();
-    let overlaps: Vec<Value> = table
-        .overlaps(MAX_OVERLAPS)
-        .iter()
-        .map(|overlap| output::address(overlap.at.0))
-        .collect();
-    output::document(
-        "show",
-        json!({
+    fn entries(&self) -> Vec<Value> {
+        let table = &self.reading.table;
+        let row = |start: &RowStart| {
+            let row = table.row(start.row)?;
+            let text = RowText(&row, table.abi()).to_string();
+            Some(json!({ "address": output::address(start.start.0), "row": text }))
+        };
+        let rows = |fde| table.rows(fde).iter().filter_map(row).collect::<Vec<_>>();
+        self.wanted()
+            .map(|fde| entry(self.file, fde, &rows(fde)))
+            .collect()
+    }
+
+    fn entries_with_instructions(&self, from: FromSection) -> anyhow::Result<Vec<Value>> {
+        let mut entries = Vec::new();
+        let is_wanted = |fde: &Fde| self.selection.has(fde);
+        let sections = self.sections(from)?;
+        instructions::for_each(&sections, &self.reading.table, is_wanted, |fde, listing| {
+            let (cie, rows) = listing.json();
+            let mut entry = entry(self.file, fde, &rows);
+            if let Some(object) = entry.as_object_mut() {
+                object.insert("cie".into(), cie);
+            }
+            entries.push(entry);
+            Ok(())
+        })?;
+        Ok(entries)
+    }
+
+    fn json(&self, entries: &[Value]) -> anyhow::Result<()> {
+        let table = &self.reading.table;
+        let problems: Vec<_> = self
+            .reading
+            .problems
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        let origin = |id: FdeId| table.fde(id).map(|fde| fde.origin);
+        let overlaps: Vec<Value> = table
+            .overlaps(MAX_OVERLAPS)
+            .iter()
+            .map(|overlap| {
+                json!({
+                    "address": output::address(overlap.at.0),
+                    "counts": origin(overlap.winner),
+                    "hidden": origin(overlap.loser),
+                })
+            })
+            .collect();
+        let sections: Vec<Value> = self
+            .reading
+            .origins
+            .iter()
+            .map(|origin| json!({ "name": origin.name, "bytes": origin.size }))
+            .collect();
+        let body = json!({
             "abi": AbiText(table.abi()).to_string(),
+            "sections": sections,
+            "eh_frame_hdr": self.reading.hdr.map(|trust| match trust {
+                HdrTrust::Complete => "lists every entry",
+                HdrTrust::Unchecked | HdrTrust::Suspect => SUSPECT_HDR,
+            }),
             "entries": entries,
             "overlaps": overlaps,
             "problems": problems,
-        }),
-    )
+        });
+        Ok(output::document("show", body)?)
+    }
 }
+
+/// What is wrong with an `.eh_frame_hdr` that nothing can be looked up in.
+const SUSPECT_HDR: &str = "does not list just these entries in order, or they overlap: unwinders that search it may find \
+     another entry or none";
 
 /// How many overlaps are listed.
 const MAX_OVERLAPS: usize = 1000;
 
-fn entry(file: &ElfFile, table: &Table, fde: &Fde) -> Value {
-    let row = |start: &unspool_ir::table::RowStart| {
-        let row = table.row(start.row)?;
-        let text = RowText(&row, table.abi()).to_string();
-        Some(json!({ "address": output::address(start.start.0), "row": text }))
-    };
+fn entry(file: &ElfFile, fde: &Fde, rows: &[Value]) -> Value {
     let symbol = file.symbols().lookup(fde.start);
     let personality = fde.personality.map(|personality| match personality {
         Pointer::Direct(addr) => json!({ "address": output::address(addr.0) }),
@@ -164,6 +274,6 @@ fn entry(file: &ElfFile, table: &Table, fde: &Fde) -> Value {
         "personality": personality,
         "lsda": fde.lsda.map(|lsda| output::address(lsda.0)),
         "section_offset": fde.origin,
-        "rows": table.rows(fde).iter().filter_map(row).collect::<Vec<_>>(),
+        "rows": rows,
     })
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use unspool_ir::text::Name as RegisterName;
 use unspool_ir::{Arch, Register};
+use unspool_module::SearchRoots;
 use unspool_unwind::core_file::Core;
 use unspool_unwind::files::CoreFiles;
 use unspool_unwind::process::{Event, Process, Snapshot, Thread, Traced};
@@ -15,7 +16,7 @@ use unspool_unwind::tables::{self, Store};
 
 use crate::args::{Format, StackArgs};
 use crate::output::{self, Failure};
-use crate::symbolize::{Detail, Name, Names};
+use crate::symbolize::{self, Detail, Name, Names};
 
 mod json;
 mod text;
@@ -232,7 +233,11 @@ impl Stacks<'_> {
         } else {
             Detail::Lines
         };
-        Names::look_up(addresses, detail)
+        let roots = match report.subject {
+            Subject::Process(pid) | Subject::Command(_, pid) => symbolize::roots_of(pid),
+            Subject::Core(_) => SearchRoots::default(),
+        };
+        Names::look_up(addresses, detail, &roots)
     }
 
     /// Compiles the tables that the walk had to do without, for the next time.

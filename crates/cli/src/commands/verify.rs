@@ -9,7 +9,8 @@ use std::time::Instant;
 use anyhow::Context as _;
 use rayon::prelude::*;
 use serde_json::{Value, json};
-use unspool_compact::Comparison;
+use sha2::{Digest as _, Sha256};
+use unspool_compact::{Comparison, layout};
 use unspool_module::ElfFile;
 use unspool_unwind::tables::{self, CompileError, From, SourceError};
 
@@ -23,6 +24,29 @@ struct Proof {
     build_id: Option<String>,
     comparison: Comparison,
     bad_entries: usize,
+    hashes: Option<Hashes>,
+}
+
+/// What a certificate speaks of: the SHA-256 of the file, whose sections and code are the source,
+/// and of the table.
+struct Hashes {
+    file: String,
+    table: String,
+    table_bytes: usize,
+}
+
+impl Hashes {
+    fn new(file: &ElfFile, table: &[u8]) -> Self {
+        let hex = |bytes: &[u8]| {
+            let digest = Sha256::digest(bytes);
+            digest.iter().map(|byte| format!("{byte:02x}")).collect()
+        };
+        Hashes {
+            file: hex(file.bytes()),
+            table: hex(table),
+            table_bytes: table.len(),
+        }
+    }
 }
 
 pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
@@ -31,17 +55,17 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
         && is_table(compiled)
     {
         let bytes = fs::read(compiled).with_context(|| format!("{}", compiled.display()))?;
-        let proof = prove(file, Some(&bytes))?;
+        let proof = prove(file, Some(&bytes), args.format)?;
         return report(&[proof], 0, started, args.format);
     }
     let single = args.paths.len() == 1 && args.paths.iter().all(|path| path.is_file());
     if let (true, [path]) = (single, args.paths.as_slice()) {
-        return report(&[prove(path, None)?], 0, started, args.format);
+        return report(&[prove(path, None, args.format)?], 0, started, args.format);
     }
     let files = find_elf_files(&args.paths)?;
     let results: Vec<_> = files
         .par_iter()
-        .map(|path| (path, prove(path, None)))
+        .map(|path| (path, prove(path, None, args.format)))
         .collect();
     let mut proofs = Vec::new();
     let mut failed = 0;
@@ -70,11 +94,11 @@ fn is_missing(error: &anyhow::Error) -> bool {
 fn is_table(path: &Path) -> bool {
     let mut magic = [0; 8];
     let read = fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
-    read.is_ok() && magic == unspool_compact::layout::MAGIC
+    read.is_ok() && magic == layout::MAGIC
 }
 
 /// Compares a file's rows with a compiled table, or with one that is made in memory.
-fn prove(path: &Path, compiled: Option<&[u8]>) -> anyhow::Result<Proof> {
+fn prove(path: &Path, compiled: Option<&[u8]>, format: Format) -> anyhow::Result<Proof> {
     let file = ElfFile::open(path)?;
     let (reading, made) = match compiled {
         Some(_) => (tables::read(&file, From::Auto)?, None),
@@ -89,6 +113,7 @@ fn prove(path: &Path, compiled: Option<&[u8]>) -> anyhow::Result<Proof> {
         build_id: file.build_id().map(|id| id.to_string()),
         comparison: tables::verify(&file, &reading.table, bytes)?,
         bad_entries: reading.problems.len(),
+        hashes: (format == Format::Json).then(|| Hashes::new(&file, bytes)),
     })
 }
 
@@ -218,12 +243,23 @@ fn print_json(proofs: &[Proof], total: &Comparison, seconds: f64) -> anyhow::Res
             json!({
                 "file": proof.path.to_string_lossy(),
                 "build_id": proof.build_id,
+                "sha256": proof.hashes.as_ref().map(|hashes| &hashes.file),
+                "table": proof.hashes.as_ref().map(|hashes| json!({
+                    "sha256": hashes.table,
+                    "bytes": hashes.table_bytes,
+                    "format_version": layout::VERSION,
+                })),
                 "bad_entries": proof.bad_entries,
                 "counts": numbers(&proof.comparison),
                 "mismatches": mismatches,
             })
         })
         .collect();
-    let body = json!({ "files": files, "total": numbers(total), "seconds": seconds });
+    let body = json!({
+        "unspool": env!("CARGO_PKG_VERSION"),
+        "files": files,
+        "total": numbers(total),
+        "seconds": seconds,
+    });
     Ok(output::document("verify", body)?)
 }

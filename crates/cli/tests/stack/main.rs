@@ -10,6 +10,7 @@
 mod build;
 mod command;
 mod compare;
+mod container;
 mod debugger;
 mod files;
 mod frames;

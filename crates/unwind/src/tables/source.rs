@@ -186,7 +186,7 @@ fn hdr_trust(file: &ElfFile, section: Section<'_>, table: &Table) -> (Option<Hdr
 }
 
 /// Looks single addresses up in the file's own section: what serves until a compiled table is
-/// there. `.eh_frame_hdr` is taken at its word.
+/// there. `.eh_frame_hdr` is not checked first, which would take as long as reading the section.
 pub(crate) fn lookup(file: &ElfFile) -> Option<Lookup<'_>> {
     if let Some((section, _)) = sections_of_kind(file, SectionKind::EhFrame)
         .ok()?
@@ -195,11 +195,7 @@ pub(crate) fn lookup(file: &ElfFile) -> Option<Lookup<'_>> {
     {
         let hdr = file.eh_frame_hdr().ok().flatten();
         let hdr = hdr.and_then(|hdr| Hdr::parse(hdr.data, hdr.address, file.abi()).ok());
-        let trust = match &hdr {
-            Some(hdr) if hdr.count > 0 => HdrTrust::Complete,
-            _ => HdrTrust::Suspect,
-        };
-        return Some(Lookup::new(section, hdr, trust));
+        return Some(Lookup::new(section, hdr, HdrTrust::Unchecked));
     }
     let (section, _) = sections_of_kind(file, SectionKind::DebugFrame)
         .ok()?

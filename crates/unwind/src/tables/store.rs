@@ -3,7 +3,15 @@
 //! In order: the ELF file itself (section `.unspool`), the folders of `UNSPOOL_TABLE_PATH`, the
 //! user's cache (`$XDG_CACHE_HOME/unspool`, else `~/.cache/unspool`), and
 //! `/usr/lib/unspool/tables` for packaged tables. A table's file is named by the module's build
-//! ID, or `sha256-` and a hash of its contents, with the ending `.unspool`.
+//! ID, or `sha256-` and a hash of its contents, with the ending `.unspool`. Files with other names
+//! are left alone, wherever they are.
+//!
+//! A file, and the folder that it is looked for in, must belong to the user or root and be
+//! writable by nobody else. What is above the folder is not looked at.
+//!
+//! Tables are mapped. Whoever truncates a table in place, which only its owner can, ends the
+//! processes that look up in it (`SIGBUS`). So a table is replaced by renaming another onto it, as
+//! [`Store::keep`] does.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -11,21 +19,31 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use std::{env, process};
 
 use unspool_compact::layout::MAGIC;
 use unspool_compact::{Compiled, Key, OpenError};
-use unspool_module::{ContentKey, ElfFile};
+use unspool_module::{BuildId, ContentKey, ElfFile};
 
 use super::compile::as_key;
+use super::keys;
 use crate::sys;
 
 /// The folder of packaged tables.
 const SYSTEM: &str = "/usr/lib/unspool/tables";
 
-/// The cache is trimmed to this many bytes, least recently used tables first.
+/// The ending of a table's name.
+const ENDING: &str = "unspool";
+
+/// The most bytes that the tables of a cache have together.
 const DEFAULT_CACHE_BYTES: u64 = 1 << 30;
+
+/// How exactly it is noted when a table was used last.
+const USE_NOTED: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A file that a writer has not finished by then was left behind by one that was killed.
+const LEFT_BEHIND: Duration = Duration::from_secs(60 * 60);
 
 /// Finds compiled tables, and keeps those that were made.
 #[derive(Debug, Clone)]
@@ -34,6 +52,8 @@ pub struct Store {
     path: Vec<PathBuf>,
     cache: Option<PathBuf>,
     cache_bytes: u64,
+    /// The folder that is looked in last.
+    system: PathBuf,
 }
 
 /// Where a table was found.
@@ -63,7 +83,7 @@ pub struct Stored {
     pub path: PathBuf,
     /// Its size in bytes.
     pub size: u64,
-    /// When it was used last.
+    /// When it was used last, to the day: the time of its last modification.
     pub used: SystemTime,
 }
 
@@ -80,7 +100,7 @@ pub enum StoreError {
         error: io::Error,
     },
     /// Others could have written it.
-    #[error("{}: owned by user {owner}, mode {mode:03o}: not trusted; it must belong to you or root and be writable by nobody else", path.display())]
+    #[error("{}: not trusted: owned by user {owner}, mode {mode:03o}; it must belong to you or root (chown) and be writable by nobody else (chmod go-w)", path.display())]
     Untrusted {
         /// The file or folder.
         path: PathBuf,
@@ -88,6 +108,30 @@ pub enum StoreError {
         owner: u32,
         /// Its permissions.
         mode: u32,
+    },
+    /// A cache would be made in the folder of another user.
+    #[error("{}: no cache is made in a folder of user {owner}; set XDG_CACHE_HOME to one of yours", path.display())]
+    OthersFolder {
+        /// The folder.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+    },
+    /// It is no file: a folder, a pipe.
+    #[error("{}: not a regular file", path.display())]
+    NotRegular {
+        /// What there is.
+        path: PathBuf,
+    },
+    /// It is larger than all tables of the cache may be together.
+    #[error("{}: a table of {size} bytes; the cache is limited to {limit}", path.display())]
+    TooLarge {
+        /// Its file, if it were written.
+        path: PathBuf,
+        /// Its size in bytes.
+        size: u64,
+        /// The limit in bytes.
+        limit: u64,
     },
     /// It is no table, or one of another version.
     #[error("{}: {error}", path.display())]
@@ -104,7 +148,7 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// There is nowhere to keep tables.
-    #[error("no cache folder: neither XDG_CACHE_HOME nor HOME is set")]
+    #[error("no cache folder: neither XDG_CACHE_HOME nor HOME names one")]
     NoCache,
 }
 
@@ -131,16 +175,28 @@ impl Store {
         cache_home: Option<OsString>,
         home: Option<OsString>,
     ) -> Self {
-        let path = table_path
-            .map(|path| env::split_paths(&path).collect())
-            .unwrap_or_default();
+        let path = table_path.iter().flat_map(env::split_paths);
         let absolute = |path: Option<OsString>| path.map(PathBuf::from).filter(|p| p.is_absolute());
         let cache = absolute(cache_home).or_else(|| absolute(home).map(|home| home.join(".cache")));
         Store {
-            path,
+            // An empty part of the variable would be the working directory.
+            path: path.filter(|p| !p.as_os_str().is_empty()).collect(),
             cache: cache.map(|cache| cache.join("unspool")),
             cache_bytes: DEFAULT_CACHE_BYTES,
+            system: PathBuf::from(SYSTEM),
         }
+    }
+
+    /// Limits the size of the cache: [`Store::keep`] removes the least recently used tables until
+    /// all of them together, the new one included, have at most so many bytes. 1 GiB if this is
+    /// not called.
+    ///
+    /// Several processes that keep tables at the same time can exceed the limit by what the
+    /// others are writing; the next that keeps one corrects that.
+    #[must_use]
+    pub fn with_cache_limit(mut self, bytes: u64) -> Self {
+        self.cache_bytes = bytes;
+        self
     }
 
     /// The cache folder.
@@ -149,113 +205,122 @@ impl Store {
         self.cache.as_deref()
     }
 
-    /// The table of a module, if there is one; what was found and not used goes to `notices`.
+    /// The table of a module, if there is one. What was found and not used goes to `notices`,
+    /// each notice once.
+    ///
+    /// Opens files and maps one; for a file without build ID it may read the whole file.
     pub fn find(&self, file: &ElfFile, notices: &mut Vec<Notice>) -> Option<(TableBytes, Place)> {
-        if embedded(file).is_some() {
-            return Some((TableBytes::Embedded, Place::Embedded));
+        match check_embedded(file) {
+            Ok(Some(_)) => return Some((TableBytes::Embedded, Place::Embedded)),
+            Ok(None) => {}
+            Err(notice) => say(notices, notice),
         }
-        let key = file.content_key();
-        let name = file_name(&key);
-        let folders = self
-            .path
-            .iter()
-            .map(PathBuf::as_path)
-            .chain(self.cache.as_deref());
-        for folder in folders.chain([Path::new(SYSTEM)]) {
-            let path = folder.join(&name);
-            match open(&path, &key) {
-                Ok(Some(map)) => return Some((TableBytes::Mapped(map), Place::File(path))),
+        let key = keys::content_key(self.cache.as_deref(), file);
+        let cache = self.cache.as_ref();
+        for folder in self.path.iter().chain(cache).chain([&self.system]) {
+            match open(folder, &key) {
+                Ok(Some(found)) => {
+                    if cache == Some(folder) {
+                        note_use(&found.file);
+                    }
+                    return Some((TableBytes::Mapped(found.map), Place::File(found.path)));
+                }
                 Ok(None) => {}
-                Err(notice) => notices.push(notice),
+                Err(notice) => say(notices, notice),
             }
         }
         None
     }
 
     /// Keeps a table in the cache: written beside its place and renamed, so that several writers
-    /// and readers never see half of one.
+    /// and readers never see half of one, and not renamed before it is on the disk.
+    ///
+    /// Makes room first ([`Store::with_cache_limit`]), and removes files that killed writers left
+    /// there over an hour ago.
     ///
     /// # Errors
     ///
-    /// The folder cannot be made or trusted, or the file cannot be written.
+    /// The folder cannot be made or trusted, the file cannot be written, or the table alone is
+    /// larger than the limit; then no other is removed.
     pub fn keep(&self, key: &ContentKey, bytes: &[u8]) -> Result<PathBuf, StoreError> {
         let folder = self.cache.as_deref().ok_or(StoreError::NoCache)?;
-        make_folder(folder)?;
-        self.trim(folder, bytes.len() as u64);
         let path = folder.join(file_name(key));
-        write_atomically(&path, bytes)?;
+        let size = bytes.len() as u64;
+        if size > self.cache_bytes {
+            return Err(StoreError::TooLarge {
+                path,
+                size,
+                limit: self.cache_bytes,
+            });
+        }
+        make_folder(folder)?;
+        remove_leftovers(folder);
+        self.trim(&path, size);
+        write_atomically(&path, |file| {
+            file.write_all(bytes)?;
+            // Else a table could have holes after a power failure, and nobody would notice.
+            file.sync_data()
+        })?;
         Ok(path)
     }
 
-    /// The tables in the cache.
+    /// The tables in the cache, by name.
     ///
     /// # Errors
     ///
     /// The folder cannot be read.
     pub fn list(&self) -> Result<Vec<Stored>, StoreError> {
         let folder = self.cache.as_deref().ok_or(StoreError::NoCache)?;
-        let io = |error| StoreError::Io {
-            path: folder.to_path_buf(),
-            error,
-        };
-        let entries = match fs::read_dir(folder) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            other => other.map_err(io)?,
-        };
-        let mut stored = Vec::new();
-        for entry in entries {
-            let path = entry.map_err(io)?.path();
-            if path
-                .extension()
-                .is_none_or(|extension| extension != "unspool")
-            {
-                continue;
-            }
-            if let Ok(metadata) = fs::symlink_metadata(&path) {
-                let used = metadata
-                    .accessed()
-                    .or(metadata.modified())
-                    .unwrap_or(SystemTime::UNIX_EPOCH);
-                stored.push(Stored {
-                    path,
-                    size: metadata.len(),
-                    used,
-                });
-            }
-        }
+        let mut stored = files(folder)?;
+        stored.retain(|file| is_table(name(file)));
         stored.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(stored)
     }
 
-    /// Removes every table of the cache; yields how many there were, and their bytes.
+    /// Removes every table of the cache, what is remembered beside them, and what killed writers
+    /// left there over an hour ago; yields how many tables it removed, and their bytes.
     ///
     /// # Errors
     ///
-    /// The folder cannot be read, or a file cannot be removed.
+    /// The folder cannot be read or trusted, or a file cannot be removed.
     pub fn clean(&self) -> Result<(usize, u64), StoreError> {
-        let stored = self.list()?;
-        for table in &stored {
-            fs::remove_file(&table.path).map_err(|error| StoreError::Io {
-                path: table.path.clone(),
-                error,
-            })?;
+        let folder = self.cache.as_deref().ok_or(StoreError::NoCache)?;
+        let (mut count, mut bytes) = (0, 0);
+        if is_trusted_folder(folder)? {
+            for table in self.list()? {
+                if remove(&table.path)? {
+                    count += 1;
+                    bytes += table.size;
+                }
+            }
+            remove_leftovers(folder);
+            keys::forget_all(folder)?;
         }
-        Ok((stored.len(), stored.iter().map(|table| table.size).sum()))
+        Ok((count, bytes))
     }
 
-    /// Makes room for a new table. A table that cannot be removed is left alone.
-    fn trim(&self, folder: &Path, new: u64) {
-        let Ok(mut stored) = self.list() else { return };
-        let mut total: u64 = stored.iter().map(|table| table.size).sum();
+    /// Makes room for a new table at `path`. A table that cannot be removed is left alone.
+    fn trim(&self, path: &Path, new: u64) {
+        let mut stored = self.list().unwrap_or_default();
+        stored.retain(|table| table.path != path); // the new one takes its place
         stored.sort_by_key(|table| table.used);
+        let mut total: u64 = new + stored.iter().map(|table| table.size).sum::<u64>();
         for table in stored {
-            if total.saturating_add(new) <= self.cache_bytes {
+            if total <= self.cache_bytes {
                 break;
             }
-            if fs::remove_file(folder.join(table.path)).is_ok() {
+            if fs::remove_file(&table.path).is_ok() {
                 total -= table.size;
             }
         }
+    }
+}
+
+/// Adds a notice. Modules share folders, and one word about each is enough.
+fn say(notices: &mut Vec<Notice>, notice: Notice) {
+    let text = notice.to_string();
+    if !notices.iter().any(|said| said.to_string() == text) {
+        notices.push(notice);
     }
 }
 
@@ -263,62 +328,144 @@ impl Store {
 pub const EMBEDDED_SECTION: &str = ".unspool";
 
 /// The table that a file holds of itself.
+pub(crate) fn embedded(file: &ElfFile) -> Option<Compiled<'_>> {
+    check_embedded(file).ok()?
+}
+
+/// The table that a file holds of itself, or why it is not used.
 ///
 /// A table that is keyed by a build ID must have the file's. One that is keyed by contents cannot
 /// be checked: the contents have changed by its being put there.
-pub(crate) fn embedded(file: &ElfFile) -> Option<Compiled<'_>> {
-    let (_, bytes) = file.embedded(EMBEDDED_SECTION, &MAGIC)?;
-    let compiled = Compiled::open(bytes).ok()?;
+fn check_embedded(file: &ElfFile) -> Result<Option<Compiled<'_>>, StoreError> {
+    let Some((_, bytes)) = file.embedded(EMBEDDED_SECTION, &MAGIC) else {
+        return Ok(None);
+    };
+    let path = || file.path().to_path_buf();
+    let compiled = Compiled::open(bytes).map_err(|error| StoreError::Table {
+        path: path(),
+        error,
+    })?;
     let is_own = match compiled.key() {
         Key::BuildId(id) => file.build_id().is_some_and(|own| own.as_bytes() == id),
         Key::Content(_) => file.build_id().is_none(),
     };
-    is_own.then_some(compiled)
+    if !is_own {
+        return Err(StoreError::OtherModule { path: path() });
+    }
+    Ok(Some(compiled))
 }
 
 fn file_name(key: &ContentKey) -> String {
-    format!("{key}.unspool")
+    format!("{key}.{ENDING}")
 }
 
-/// Maps a table file if it is there, can be trusted and belongs to the module.
-fn open(path: &Path, key: &ContentKey) -> Result<Option<memmap2::Mmap>, StoreError> {
-    let io = |error| StoreError::Io {
-        path: path.to_path_buf(),
-        error,
+fn name(file: &Stored) -> &str {
+    let name = file.path.file_name().and_then(|name| name.to_str());
+    name.unwrap_or_default()
+}
+
+/// Whether a file could have this name from [`file_name`].
+fn is_table(name: &str) -> bool {
+    name.split_once('.')
+        .is_some_and(|(stem, rest)| is_key(stem) && rest == ENDING)
+}
+
+/// Whether a file could have this name from [`create_beside`].
+fn is_temporary(name: &str) -> bool {
+    name.split_once('.')
+        .is_some_and(|(stem, rest)| (is_key(stem) || keys::is_slot(stem)) && rest.ends_with(".tmp"))
+}
+
+fn is_key(text: &str) -> bool {
+    BuildId::from_hex(text).is_some() || ContentKey::hash_from_text(text).is_some()
+}
+
+/// A table file that can be used.
+struct FoundTable {
+    path: PathBuf,
+    file: File,
+    map: memmap2::Mmap,
+}
+
+/// Maps a module's table file if it is in the folder, can be trusted and belongs to the module.
+fn open(folder: &Path, key: &ContentKey) -> Result<Option<FoundTable>, StoreError> {
+    if !is_trusted_folder(folder)? {
+        return Ok(None);
+    }
+    let path = folder.join(file_name(key));
+    let Some(file) = open_trusted(&path)? else {
+        return Ok(None);
     };
-    let file = match OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_CLOEXEC)
-        .open(path)
-    {
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-            ) =>
-        {
-            return Ok(None);
+    let map = sys::map(&file).map_err(|error| io_error(&path, error))?;
+    match Compiled::open(&map) {
+        Err(error) => return Err(StoreError::Table { path, error }),
+        Ok(compiled) if compiled.key() != as_key(key) => {
+            return Err(StoreError::OtherModule { path });
         }
-        other => other.map_err(io)?,
+        Ok(_) => {}
+    }
+    Ok(Some(FoundTable { path, file, map }))
+}
+
+/// Notes that a table was used, in the time of its last modification: file systems need not keep
+/// that of the last access, and mostly do not (`noatime`, `relatime`).
+fn note_use(file: &File) {
+    let noted = file.metadata().and_then(|metadata| metadata.modified());
+    let is_recent = noted.is_ok_and(|noted| noted.elapsed().is_ok_and(|age| age < USE_NOTED));
+    if !is_recent {
+        // Fails for root's table in the user's cache, which then counts as not used.
+        let _ = file.set_modified(SystemTime::now());
+    }
+}
+
+/// Opens a regular file if it is there and can be trusted.
+pub(super) fn open_trusted(path: &Path) -> Result<Option<File>, StoreError> {
+    let opened = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK) // a pipe would have us wait for its writer
+        .open(path);
+    let file = match opened {
+        Err(error) if is_missing(&error) => return Ok(None),
+        opened => opened.map_err(|error| io_error(path, error))?,
     };
-    check_trust(path, &file.metadata().map_err(io)?)?;
-    let map = sys::map(&file).map_err(io)?;
-    let compiled = Compiled::open(&map).map_err(|error| StoreError::Table {
-        path: path.to_path_buf(),
-        error,
-    })?;
-    if compiled.key() != as_key(key) {
-        return Err(StoreError::OtherModule {
+    let metadata = file.metadata().map_err(|error| io_error(path, error))?;
+    if !metadata.is_file() {
+        return Err(StoreError::NotRegular {
             path: path.to_path_buf(),
         });
     }
-    Ok(Some(map))
+    check_trust(path, &metadata)?;
+    Ok(Some(file))
+}
+
+/// Whether there is a folder; an error if it cannot be trusted, or not looked into.
+pub(super) fn is_trusted_folder(folder: &Path) -> Result<bool, StoreError> {
+    // What is in a folder, its own `.` too, is out of reach for those who may not look into it.
+    match fs::metadata(folder.join(".")) {
+        Err(error) if is_missing(&error) => Ok(false),
+        Err(error) => Err(io_error(folder, error)),
+        Ok(metadata) => check_trust(folder, &metadata).map(|()| true),
+    }
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
+}
+
+fn io_error(path: &Path, error: io::Error) -> StoreError {
+    StoreError::Io {
+        path: path.to_path_buf(),
+        error,
+    }
 }
 
 /// Refuses what somebody else could have written.
 fn check_trust(path: &Path, metadata: &fs::Metadata) -> Result<(), StoreError> {
     let (owner, mode) = (metadata.uid(), metadata.mode() & 0o777);
-    if (owner == 0 || owner == sys::effective_user()) && mode & 0o022 == 0 {
+    if is_trusted_owner(owner) && mode & 0o022 == 0 {
         return Ok(());
     }
     Err(StoreError::Untrusted {
@@ -328,40 +475,103 @@ fn check_trust(path: &Path, metadata: &fs::Metadata) -> Result<(), StoreError> {
     })
 }
 
-fn make_folder(folder: &Path) -> Result<(), StoreError> {
-    let io = |error| StoreError::Io {
-        path: folder.to_path_buf(),
-        error,
-    };
+fn is_trusted_owner(owner: u32) -> bool {
+    owner == 0 || owner == sys::effective_user()
+}
+
+/// Makes a folder, and those above it, for the user alone.
+pub(super) fn make_folder(folder: &Path) -> Result<(), StoreError> {
+    if is_trusted_folder(folder)? {
+        return Ok(());
+    }
+    // Root with the home of a user, which `sudo` may keep: a folder of root's would be in the
+    // user's way.
+    let mut above = folder.ancestors().skip(1);
+    let existing = above.find_map(|path| Some((path, fs::metadata(path).ok()?.uid())));
+    if let Some((path, owner)) = existing.filter(|(_, owner)| !is_trusted_owner(*owner)) {
+        return Err(StoreError::OthersFolder {
+            path: path.to_path_buf(),
+            owner,
+        });
+    }
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(folder)
-        .map_err(io)?;
-    check_trust(folder, &fs::metadata(folder).map_err(io)?)
+        .map_err(|error| io_error(folder, error))?;
+    is_trusted_folder(folder).map(drop) // somebody else may have been faster
 }
 
-fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let mut temporary = path.as_os_str().to_os_string();
-    temporary.push(format!(".{}.{count}.tmp", process::id()));
-    let temporary = PathBuf::from(temporary);
-    let io = |error| StoreError::Io {
-        path: temporary.clone(),
-        error,
-    };
-    let mut file: File = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&temporary)
-        .map_err(io)?;
-    let written = file
-        .write_all(bytes)
-        .and_then(|()| fs::rename(&temporary, path));
+/// Writes a file beside its place and renames it.
+pub(super) fn write_atomically(
+    path: &Path,
+    write: impl FnOnce(&mut File) -> io::Result<()>,
+) -> Result<(), StoreError> {
+    let (temporary, mut file) = create_beside(path).map_err(|error| io_error(path, error))?;
+    let written = write(&mut file).and_then(|()| fs::rename(&temporary, path));
     written.map_err(|error| {
         let _ = fs::remove_file(&temporary); // nothing more can be done about it
-        io(error)
+        io_error(path, error)
     })
+}
+
+fn create_beside(path: &Path) -> io::Result<(PathBuf, File)> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    loop {
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let mut temporary = path.as_os_str().to_os_string();
+        temporary.push(format!(".{}.{count}.tmp", process::id()));
+        let created = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&temporary);
+        match created {
+            // Of a killed process that had this number, or of one in another container.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            created => return created.map(|file| (PathBuf::from(temporary), file)),
+        }
+    }
+}
+
+/// All in a folder that is no folder itself; nothing if there is no such folder.
+pub(super) fn files(folder: &Path) -> Result<Vec<Stored>, StoreError> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(|error| io_error(folder, error))?,
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(|error| io_error(folder, error))?.path();
+        let Ok(metadata) = fs::symlink_metadata(&path) else {
+            continue; // removed in between
+        };
+        if !metadata.is_dir() {
+            files.push(Stored {
+                path,
+                size: metadata.len(),
+                used: metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH),
+            });
+        }
+    }
+    Ok(files)
+}
+
+/// Removes what killed writers left behind.
+pub(super) fn remove_leftovers(folder: &Path) {
+    for file in files(folder).unwrap_or_default() {
+        let is_old = file.used.elapsed().is_ok_and(|age| age > LEFT_BEHIND);
+        if is_old && is_temporary(name(&file)) {
+            let _ = fs::remove_file(&file.path); // the next writer tries again
+        }
+    }
+}
+
+/// Removes a file; yields whether it was there.
+pub(super) fn remove(path: &Path) -> Result<bool, StoreError> {
+    match fs::remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(io_error(path, error)),
+    }
 }

@@ -1,48 +1,74 @@
 //! `unspool show --instructions`: what CIEs and FDEs say, beside the rows that it makes.
 //!
-//! Instructions stand in comments, so that the whole still parses as a table.
+//! In text, instructions stand in comments, so that the whole still parses as a table.
 
 use std::io::Write;
 
+use serde_json::{Value, json};
 use unspool_cfi::evaluate::{self, Evaluator};
 use unspool_cfi::instruction::{Instruction, InstructionText, Instructions};
-use unspool_cfi::{CfiError, Cie, Entry, FdeEntry, Section};
-use unspool_ir::Pointer;
-use unspool_ir::text::{AbiText, RowText};
-use unspool_module::ElfFile;
-use unspool_unwind::tables;
+use unspool_cfi::{CfiError, Cie, FdeEntry, Section};
+use unspool_ir::text::RowText;
+use unspool_ir::{Fde, Table, Vaddr};
 
-use super::Selection;
-use crate::args::FromSection;
 use crate::output;
 
-pub(super) fn print(
-    file: &ElfFile,
-    from: FromSection,
-    selection: &Selection,
+/// An entry of a section, with the instructions of its CIE and its own.
+pub(super) struct Listing {
+    fde: u64,
+    cie: u64,
+    version: u8,
+    augmentation: String,
+    code_alignment: u64,
+    data_alignment: i64,
+    initial: Vec<Line>,
+    rows: Vec<Row>,
+}
+
+/// An instruction and its offset in the section.
+struct Line(u64, String);
+
+/// A row and the instructions that make it from the row before.
+struct Row {
+    instructions: Vec<Line>,
+    start: Vaddr,
+    text: String,
+}
+
+/// Visits those entries of the sections that `is_wanted` accepts, in the order of the table that
+/// was read from them.
+pub(super) fn for_each<'t>(
+    sections: &[Section<'_>],
+    table: &'t Table,
+    is_wanted: impl Fn(&Fde) -> bool,
+    mut visit: impl FnMut(&'t Fde, Listing) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let mut out = output::results();
-    writeln!(out, "{}", AbiText(file.abi()))?;
-    for (section, name) in tables::sections(file, from.lower())? {
-        writeln!(out, "# section {name} at {}", section.address)?;
+    let mut fdes = table.fdes().iter().peekable();
+    for section in sections {
         for (_, entry) in section.entries() {
-            // Bad entries have been reported when the table was read.
-            let Ok(Some((cie, fde))) = entry.and_then(|entry| headers(&section, entry)) else {
+            // Bad entries are not in the table, and have been reported when it was read.
+            let Ok(Some((cie, entry))) = entry.and_then(|entry| headers(section, entry)) else {
                 continue;
             };
-            if selection.has(fde.start, fde.end) {
-                super::print_name(&mut out, file, fde.start)?;
-                print_entry(&mut out, &section, &cie, &fde)?;
+            let is_next = |fde: &&Fde| {
+                (fde.origin, fde.start, fde.end) == (entry.offset, entry.start, entry.end)
+            };
+            if let Some(fde) = fdes.next_if(is_next)
+                && is_wanted(fde)
+            {
+                visit(fde, Listing::new(section, &cie, &entry)?)?;
             }
         }
     }
-    out.flush()?;
     Ok(())
 }
 
 type Headers<'a> = (Cie<'a>, FdeEntry<'a>);
 
-fn headers<'a>(section: &Section<'a>, entry: Entry<'a>) -> Result<Option<Headers<'a>>, CfiError> {
+fn headers<'a>(
+    section: &Section<'a>,
+    entry: unspool_cfi::Entry<'a>,
+) -> Result<Option<Headers<'a>>, CfiError> {
     let Some(offset) = entry.cie else {
         return Ok(None);
     };
@@ -51,62 +77,97 @@ fn headers<'a>(section: &Section<'a>, entry: Entry<'a>) -> Result<Option<Headers
     Ok(Some((cie, fde)))
 }
 
-fn print_entry(
-    out: &mut impl Write,
-    section: &Section<'_>,
-    cie: &Cie<'_>,
-    fde: &FdeEntry<'_>,
-) -> anyhow::Result<()> {
-    write!(out, "fn {:#x}..{:#x}", fde.start.0, fde.end.0)?;
-    match cie.personality {
-        None => {}
-        Some(Pointer::Direct(addr)) => write!(out, " personality={addr}")?,
-        Some(Pointer::Indirect(addr)) => write!(out, " personality=[{addr}]")?,
+impl Listing {
+    fn new<'a>(section: &Section<'a>, cie: &Cie<'a>, fde: &FdeEntry<'a>) -> Result<Self, CfiError> {
+        let list = |offset, bytes: &[u8]| {
+            let all = Instructions::new(section, cie, offset, bytes.len());
+            lines(section, all)
+        };
+        let initial_row = evaluate::initial_row(section, cie)?;
+        let mut evaluator = Evaluator::new();
+        let mut evaluated = evaluator.rows(section, cie, &initial_row, fde);
+        let mut rows = Vec::new();
+        while let Some(range) = evaluated.advance()? {
+            rows.push(Row {
+                instructions: list(range.instructions_offset, range.instructions)?,
+                start: range.start,
+                text: RowText(evaluated.row(), section.abi).to_string(),
+            });
+        }
+        Ok(Listing {
+            fde: fde.offset,
+            cie: cie.offset,
+            version: cie.version,
+            augmentation: cie.augmentation.escape_ascii().to_string(),
+            code_alignment: cie.code_alignment,
+            data_alignment: cie.data_alignment,
+            initial: list(cie.instructions_offset, cie.instructions)?,
+            rows,
+        })
     }
-    if let Some(Pointer::Direct(lsda) | Pointer::Indirect(lsda)) = fde.lsda {
-        write!(out, " lsda={lsda}")?;
-    }
-    writeln!(out)?;
-    writeln!(
-        out,
-        "  # FDE at {:#x}, CIE at {:#x}: version {}, augmentation \"{}\", code alignment {}, data alignment {}",
-        fde.offset,
-        cie.offset,
-        cie.version,
-        cie.augmentation.escape_ascii(),
-        cie.code_alignment,
-        cie.data_alignment,
-    )?;
-    let (offset, len) = (cie.instructions_offset, cie.instructions.len());
-    print_instructions(out, section, Instructions::new(section, cie, offset, len))?;
-    let initial = evaluate::initial_row(section, cie)?;
-    let mut evaluator = Evaluator::new();
-    let mut rows = evaluator.rows(section, cie, &initial, fde);
-    while let Some(range) = rows.advance()? {
-        let (offset, len) = (range.instructions_offset, range.instructions.len());
-        print_instructions(out, section, Instructions::new(section, cie, offset, len))?;
+
+    /// Prints all but the line that names the entry.
+    pub(super) fn print(&self, out: &mut impl Write) -> std::io::Result<()> {
         writeln!(
             out,
-            "  {:#x}  {}",
-            range.start.0,
-            RowText(rows.row(), section.abi)
+            "  # FDE at {:#x}, CIE at {:#x}: version {}, augmentation \"{}\", \
+             code alignment {}, data alignment {}",
+            self.fde,
+            self.cie,
+            self.version,
+            self.augmentation,
+            self.code_alignment,
+            self.data_alignment,
         )?;
+        print_lines(out, &self.initial)?;
+        for row in &self.rows {
+            print_lines(out, &row.instructions)?;
+            writeln!(out, "  {:#x}  {}", row.start.0, row.text)?;
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// The CIE, and for each row the instructions that make it.
+    pub(super) fn json(&self) -> (Value, Vec<Value>) {
+        let all = |lines: &[Line]| lines.iter().map(line_json).collect::<Vec<_>>();
+        let cie = json!({
+            "section_offset": self.cie,
+            "version": self.version,
+            "augmentation": self.augmentation,
+            "code_alignment": self.code_alignment,
+            "data_alignment": self.data_alignment,
+            "instructions": all(&self.initial),
+        });
+        let rows = self.rows.iter().map(|row| {
+            json!({
+                "address": output::address(row.start.0),
+                "row": row.text,
+                "instructions": all(&row.instructions),
+            })
+        });
+        (cie, rows.collect())
+    }
 }
 
-/// Prints instructions, one a line. Where the next row begins is not repeated.
-fn print_instructions(
-    out: &mut impl Write,
-    section: &Section<'_>,
-    instructions: Instructions<'_, '_>,
-) -> anyhow::Result<()> {
+/// The instructions but for padding. Where the next row begins is not repeated.
+fn lines(section: &Section<'_>, instructions: Instructions<'_, '_>) -> Result<Vec<Line>, CfiError> {
+    let mut lines = Vec::new();
     for instruction in instructions {
         let (offset, instruction) = instruction?;
         if instruction != Instruction::Nop {
             let text = InstructionText(instruction, section.abi);
-            writeln!(out, "  # {offset:#6x}  DW_CFA_{text}")?;
+            lines.push(Line(offset, format!("DW_CFA_{text}")));
         }
     }
-    Ok(())
+    Ok(lines)
+}
+
+fn print_lines(out: &mut impl Write, lines: &[Line]) -> std::io::Result<()> {
+    lines
+        .iter()
+        .try_for_each(|Line(offset, text)| writeln!(out, "  # {offset:#6x}  {text}"))
+}
+
+fn line_json(Line(offset, text): &Line) -> Value {
+    json!({ "section_offset": offset, "instruction": text })
 }

@@ -1,0 +1,84 @@
+//! Processes whose files are not where this process would look for them.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::build::{Directory, Program, compile, tool};
+use crate::compare::{compare, has_functions};
+use crate::debugger::gdb_process;
+use crate::run::Running;
+use crate::unspool::report;
+
+/// Makes a file system that only the program sees, with the program, the libraries that it
+/// needs and its debug information, and starts it there.
+const START: &str = r#"
+set -e
+root=$1 program=$2 debug=$3
+mount -t tmpfs none "$root"
+mkdir -p "$root$(dirname "$debug")" "$root/bin"
+ldd "$program" | grep -o '/[^ ]*' | while read -r library; do
+    mkdir -p "$root$(dirname "$library")"
+    cp "$library" "$root$library"
+done
+objcopy --only-keep-debug "$program" "$root$debug"
+strip -o "$root/bin/contained" "$program"
+exec chroot "$root" /bin/contained 5
+"#;
+
+/// Where a debug file is by build ID.
+fn debug_path(program: &Path) -> String {
+    let output = tool("eu-readelf", "elfutils", &["-n", program.to_str().unwrap()]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let id = text.split("Build ID: ").nth(1).unwrap();
+    let (first, rest) = id.lines().next().unwrap().trim().split_at(2);
+    format!("/usr/lib/debug/.build-id/{first}/{rest}.debug")
+}
+
+/// As in a container: the paths of the process lead nowhere for others, and what it has mapped
+/// is found by the kernel's links and in its own root.
+#[test]
+fn a_process_with_a_file_system_of_its_own() {
+    let directory = Directory::new();
+    let path = compile(&directory, "recursion.c", &["-O2", "-g"]);
+    let root = directory.path().join("root");
+    fs::create_dir(&root).unwrap();
+    let debug = debug_path(&path);
+    assert!(!Path::new(&debug).exists());
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--mount", "sh", "-c", START, "start"]);
+    command.args([root.to_str().unwrap(), path.to_str().unwrap(), &debug]);
+    let mut running = Running::command(&mut command);
+    running.await_ready();
+    assert!(
+        !root.join("bin/contained").exists(),
+        "it is seen from outside"
+    );
+
+    let program = Program { directory, path };
+    let pid = running.pid();
+    let gdb = gdb_process(pid, &program.directory.path().join("gdb.core"));
+    for _ in ["no compiled tables", "compiled tables"] {
+        let ours = report(&program.directory, &["--reliable", &pid.to_string()]);
+        let stack = &ours.threads[&pid];
+        // gdb sees the frames but does not find the files that name them.
+        let mut gdb = gdb.clone();
+        for (theirs, ours) in gdb.get_mut(&pid).unwrap().iter_mut().zip(&stack.frames) {
+            theirs.names.clone_from(&ours.names);
+        }
+        compare(&ours, &gdb, "in a container");
+        let expected = ["small", "large", "small", "main", "_start"];
+        assert!(has_functions(stack, &expected), "{stack:?}");
+        assert_eq!(stack.guesses(), Vec::<&str>::new());
+        let frames = ours.json["threads"][0]["frames"].as_array().unwrap();
+        let main = frames
+            .iter()
+            .find(|frame| frame["symbol"] == "main")
+            .unwrap();
+        let source = main["functions"][0]["file"].as_str();
+        assert!(
+            source.is_some_and(|file| file.ends_with("/recursion.c")),
+            "{main}"
+        );
+    }
+}
