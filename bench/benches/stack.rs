@@ -1,6 +1,6 @@
 //! `unspool stack` against gdb and eu-stack: the same process, the same work.
 //!
-//! `cargo bench --bench stack`, after `cargo build --release`. Needs gdb and elfutils.
+//! `cargo bench -p unspool-bench --bench stack`, after `cargo build --release`. Needs gdb and elfutils.
 #![expect(clippy::print_stdout, reason = "a measurement prints")]
 
 use std::io::{BufRead as _, BufReader};

@@ -6,7 +6,7 @@
 )]
 //! Compiled tables: bytes, the cost of building and proving them, and look-ups against framehop.
 //!
-//! `cargo bench --bench tables [-- FILE…]`
+//! `cargo bench -p unspool-bench --bench tables [-- FILE…]`
 
 use std::hint::black_box;
 use std::path::Path;
@@ -19,7 +19,7 @@ use unspool_bench::{Random, files, median, time};
 use unspool_compact::call::window;
 use unspool_compact::{Code, Compiled, Encoded, Key, Part, encode};
 use unspool_ir::table::Span;
-use unspool_ir::{Table, Vaddr};
+use unspool_ir::{Arch, Table, Vaddr};
 use unspool_module::ElfFile;
 use unspool_unwind::tables::{self, From};
 
@@ -117,10 +117,15 @@ fn build(file: &ElfFile) -> anyhow::Result<()> {
 fn lookups(file: &ElfFile, table: &Table, compiled: &Compiled<'_>) -> anyhow::Result<()> {
     let spans: Vec<Span> = table.spans().collect();
     let code = tables::code(file);
-    let sites = call_sites(&code, &spans, file);
+    let (start, text) = *code
+        .ranges
+        .iter()
+        .max_by_key(|(_, bytes)| bytes.len())
+        .context("no code")?;
+    let sites = return_addresses(file.abi().arch, start, text, &spans);
     let pcs = random_pcs(&spans);
     let peer = Peer::new(file)?;
-    let test = compiled.call_sites();
+    let call_sites = compiled.call_sites();
 
     let mut figures: [Vec<Duration>; 5] = Default::default();
     let row_at = |pc: Vaddr| {
@@ -136,14 +141,14 @@ fn lookups(file: &ElfFile, table: &Table, compiled: &Compiled<'_>) -> anyhow::Re
         let hot = shuffled(&pcs[..pcs.len().min(64)], round);
         let took = [
             dependent(&sites, |site, zero| {
-                let address = site.address.offset(zero);
-                let before = window(site.code, site.end + usize::try_from(zero).unwrap_or(0));
-                let row = compiled.call_site(&test, address, before);
-                row.ok().flatten().map_or(0, |row| u64::from(row.0))
+                let address = site.offset(zero);
+                let before = window(text, usize::try_from(address.0 - start.0).unwrap_or(0));
+                match call_sites.row(address, before) {
+                    Ok(Some(row)) => u64::from(row.0),
+                    _ => row_at(Vaddr(address.0 - 1)),
+                }
             }),
-            dependent(&sites, |site, zero| {
-                peer.step_return(site.address.offset(zero))
-            }),
+            dependent(&sites, |site, zero| peer.step_return(site.offset(zero))),
             dependent(&pcs, |pc, zero| row_at(pc.offset(zero))),
             dependent(&pcs, |pc, zero| peer.step(pc.offset(zero))),
             dependent(&hot, |pc, zero| row_at(pc.offset(zero))),
@@ -190,38 +195,19 @@ fn dependent<Q: Copy>(questions: &[Q], mut ask: impl FnMut(Q, u64) -> u64) -> Du
     took
 }
 
-#[derive(Clone, Copy)]
-struct Site<'a> {
-    address: Vaddr,
-    /// The executable range that it is in, and its place there.
-    code: &'a [u8],
-    end: usize,
-}
-
-/// Return addresses of the code that the table covers.
-fn call_sites<'a>(code: &Code<'a>, spans: &[Span], file: &ElfFile) -> Vec<Site<'a>> {
-    let covered = |address: Vaddr| {
+/// Return addresses in a range of code, of calls that the table covers.
+fn return_addresses(arch: Arch, start: Vaddr, text: &[u8], spans: &[Span]) -> Vec<Vaddr> {
+    let range = Code {
+        ranges: vec![(start, text)],
+    };
+    let is_covered = |address: &Vaddr| {
         let call = Vaddr(address.0 - 1);
         let after = spans.partition_point(|span| span.start <= call);
         after > 0 && call < spans[after - 1].end
     };
-    let mut sites = Vec::new();
-    let addresses = code.call_addresses(file.abi().arch);
-    for address in addresses.into_iter().filter(|address| covered(*address)) {
-        let (start, bytes) = code
-            .ranges
-            .iter()
-            .rfind(|(start, _)| *start < address)
-            .copied()
-            .unwrap_or_default();
-        let end = usize::try_from(address.0 - start.0).unwrap_or(0);
-        sites.push(Site {
-            address,
-            code: bytes,
-            end,
-        });
-    }
-    sites
+    let mut addresses = range.call_addresses(arch);
+    addresses.retain(is_covered);
+    addresses
 }
 
 /// Addresses spread evenly over the code that the table covers.

@@ -81,6 +81,13 @@ fn sections(mut rest: &[u8]) -> Vec<u8> {
         let tag = independent::TAGS[usize::from(*tag) % independent::TAGS.len()];
         parts.section(tag).extend_from_slice(content);
     }
+    // As many pages as either of the two begins, each with all of its buckets.
+    for (pages, buckets) in [(b"PPGS", b"PBKT"), (b"CPGS", b"CBKT")] {
+        let of_pages = (parts.section(pages).len() / 4).saturating_sub(1);
+        let count = of_pages.max(parts.section(buckets).len().div_ceil(130));
+        parts.section(pages).resize(4 * (count + 1), 0);
+        parts.section(buckets).resize(130 * count, 0);
+    }
     let pieces = parts.section(b"STRT").len() / 2;
     parts.section(b"PIEC").resize(4 * pieces, 0);
     parts.section(b"LSDX").resize(4 * pieces.div_ceil(64), 0);
@@ -114,7 +121,7 @@ fn look_up_everywhere(file: &[u8], bytes: &[u8]) {
             }
             let _ = compiled.entry(pc);
             let before = window(bytes, (offset % 0x100) as usize);
-            if let Ok(Some(row)) = compiled.call_site(&sites, pc, before) {
+            if let Ok(Some(row)) = sites.row(pc, before) {
                 let _ = compiled.row(row);
             }
         }
@@ -123,5 +130,11 @@ fn look_up_everywhere(file: &[u8], bytes: &[u8]) {
         let _ = (compiled.row(RowRef(row)), compiled.encoded_row(RowRef(row)));
     }
     let _ = (compiled.key(), compiled.abi(), compiled.pieces());
-    sites.for_each(Vaddr(base), bytes, |_| {});
+    let mut last = None;
+    sites.test().for_each(Vaddr(base), bytes, |address| {
+        let end = (address.0.wrapping_sub(base)) as usize;
+        assert!(last < Some(end), "ascending");
+        assert!(sites.test().passes(address, window(bytes, end)));
+        last = Some(end);
+    });
 }

@@ -107,10 +107,15 @@ impl Work<'_> {
             }
         };
         let path = self.file.path();
-        self.addresses
+        let names = self
+            .addresses
             .iter()
             .map(|address| ((path.to_path_buf(), *address), name(address)))
-            .collect()
+            .collect();
+        // The command is about to end: to free what was read piece by piece would take longer
+        // than to look up most of the names.
+        std::mem::forget(lines);
+        names
     }
 }
 

@@ -11,23 +11,29 @@
 
 use unspool_ir::Vaddr;
 
-use crate::layout::CallTest;
+use crate::layout::CallForm;
 
 /// How many bytes before an address the test reads.
 pub const WINDOW: usize = 8;
 
 /// Tells addresses that follow a call from others.
 #[derive(Debug, Clone, Copy)]
-pub struct CallSites {
-    test: CallTest,
+pub struct CallTest {
+    form: CallForm,
+    /// All executable code: its first address, and its length.
     start: Vaddr,
-    end: Vaddr,
+    length: u64,
 }
 
-impl CallSites {
+impl CallTest {
     /// The test of a module whose executable code lies between two addresses.
-    pub(crate) fn new(test: CallTest, start: Vaddr, end: Vaddr) -> Self {
-        CallSites { test, start, end }
+    pub(crate) fn new(form: CallForm, start: Vaddr, end: Vaddr) -> Self {
+        let length = end.0.saturating_sub(start.0);
+        CallTest {
+            form,
+            start,
+            length,
+        }
     }
 
     /// Whether the bytes that end at `address` pass. Zeros stand for what is before the code.
@@ -36,42 +42,116 @@ impl CallSites {
     /// test passes need not wait for them.
     #[must_use]
     #[inline]
-    pub fn follows_call(&self, address: Vaddr, before: [u8; WINDOW]) -> bool {
-        match self.test {
-            CallTest::None => false,
-            CallTest::X86 => {
-                follows_x86_indirect(before) | self.follows_x86_direct(address, before)
-            }
-            CallTest::Aarch64 => follows_aarch64(address, before),
+    pub fn passes(&self, address: Vaddr, before: [u8; WINDOW]) -> bool {
+        match self.form {
+            CallForm::X86 => self.follows_x86(address, u64::from_le_bytes(before)),
+            CallForm::Aarch64 => follows_aarch64(address, before),
+            CallForm::None => false,
         }
     }
 
+    /// Looks at all places of the 8 bytes at once: bit 7 of a byte is the answer for its place.
+    /// Comparisons would be shorter, but compilers make a branch of each.
     #[inline]
-    fn follows_x86_direct(&self, address: Vaddr, before: [u8; WINDOW]) -> bool {
-        let [.., opcode, d0, d1, d2, d3] = before;
-        let distance = i64::from(i32::from_le_bytes([d0, d1, d2, d3]));
+    fn follows_x86(&self, address: Vaddr, before: u64) -> bool {
+        let opcodes = zero_bytes(before ^ x86::OPCODES);
+        let modrms = zero_bytes(before.wrapping_add(x86::ADDED) & x86::MASKS ^ x86::VALUES);
+        let indirect = opcodes << 8 & modrms & x86::PLACES;
+
+        let distance = before.cast_signed() >> 32;
         let target = address.0.wrapping_add_signed(distance);
-        let length = self.end.0.wrapping_sub(self.start.0);
-        (opcode == 0xe8) & (target.wrapping_sub(self.start.0) < length)
+        let offset = target.wrapping_sub(self.start.0);
+        // Both are below 2^63, or it is not inside.
+        let is_inside = offset.wrapping_sub(self.length) & !offset;
+        let direct = opcodes << 32 & is_inside & 1 << 63;
+        indirect | direct != 0
     }
 }
 
-/// `FF /2`: a call through a register or memory, in each of its lengths.
+/// Bit 7 of each byte that is 0; other bits say nothing.
 #[inline]
-fn follows_x86_indirect(before: [u8; WINDOW]) -> bool {
-    let [_, b7, b6, b5, b4, b3, b2, b1] = before;
-    // ModRM with /2: the register or memory operand is in the low three bits.
-    let without_displacement = |modrm: u8| {
-        ((modrm & 0xf8) == 0xd0) | (((modrm & 0xf8) == 0x10) & (modrm != 0x14) & (modrm != 0x15))
+const fn zero_bytes(bytes: u64) -> u64 {
+    const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+    !(((bytes & LOW) + LOW) | bytes)
+}
+
+/// The calls of x86 in the 8 bytes that end with one, the last byte at place 7.
+///
+/// | length | opcode | at | ModRM at | mod, rm |
+/// |---|---|---|---|---|
+/// | 7 | `FF` | 1 | 2 | 0 or 2, 4 |
+/// | 6 | `FF` | 2 | 3 | 0 or 2 |
+/// | 5 | `E8` | 3 | | |
+/// | 4 | `FF` | 4 | 5 | 1, 4 |
+/// | 3 | `FF` | 5 | 6 | 0 or 1 |
+/// | 2 | `FF` | 6 | 7 | 3 or 0: when 1 is added, 0 or 1 |
+mod x86 {
+    pub(super) const OPCODES: u64 = u64::from_le_bytes([0, 0xff, 0xff, 0xe8, 0xff, 0xff, 0xff, 0]);
+    /// Added before bits of the ModRM byte are masked.
+    pub(super) const ADDED: u64 = u64::from_le_bytes([0, 0, 0, 0, 0, 0, 0, 0x40]);
+    /// The bits of the ModRM byte that are looked at: the middle three say that it is `FF /2`.
+    pub(super) const MASKS: u64 = u64::from_le_bytes([0, 0, 0x7f, 0x78, 0, 0xff, 0xb8, 0xb8]);
+    /// What they have to be.
+    pub(super) const VALUES: u64 = u64::from_le_bytes([0, 0, 0x14, 0x10, 0, 0x54, 0x10, 0x10]);
+    /// Where a ModRM byte may be.
+    pub(super) const PLACES: u64 = u64::from_le_bytes([0, 0, 0x80, 0x80, 0, 0x80, 0x80, 0x80]);
+
+    /// The lengths of `FF` with this ModRM byte, as bits.
+    #[cfg(feature = "alloc")]
+    #[inline]
+    pub(super) fn indirect_lengths(modrm: u8) -> u8 {
+        LENGTHS.get(usize::from(modrm)).copied().unwrap_or(0)
+    }
+
+    #[cfg(feature = "alloc")]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "a panic would be an error of compilation"
+    )]
+    static LENGTHS: [u8; 256] = {
+        let mut lengths = [0; 256];
+        let mut modrm = 0;
+        while modrm < 256 {
+            // The byte at all its places at once.
+            let all = modrm as u64 * 0x0101_0101_0101_0101;
+            let fits = super::zero_bytes(all.wrapping_add(ADDED) & MASKS ^ VALUES) & PLACES;
+            let mut place = 2;
+            while place < 8 {
+                // The opcode is one place before, and what follows ends behind place 7.
+                lengths[modrm] |= ((fits >> (8 * place + 7) & 1) as u8) << (9 - place);
+                place += 1;
+            }
+            modrm += 1;
+        }
+        lengths
     };
-    let with_disp8 = |modrm: u8| ((modrm & 0xf8) == 0x50) & (modrm != 0x54);
-    let with_disp32 = |modrm: u8| (((modrm & 0xf8) == 0x90) & (modrm != 0x94)) | (modrm == 0x15);
-    let sib_has_disp32 = |sib: u8| sib & 7 == 5;
-    ((b2 == 0xff) & without_displacement(b1))
-        | ((b3 == 0xff) & (with_disp8(b2) | ((b2 == 0x14) & !sib_has_disp32(b1))))
-        | ((b4 == 0xff) & (b3 == 0x54))
-        | ((b6 == 0xff) & with_disp32(b5))
-        | ((b7 == 0xff) & ((b6 == 0x94) | ((b6 == 0x14) & sib_has_disp32(b5))))
+
+    /// Visits every offset where a call may have its opcode, ascending: `E8`, and `FF` before
+    /// a byte that makes it `FF /2`; perhaps others among the last.
+    #[cfg(feature = "alloc")]
+    pub(super) fn for_each_opcode(bytes: &[u8], mut visit: impl FnMut(usize)) {
+        use wide::u8x16;
+        const BLOCK: usize = 16;
+        let mut at = 0;
+        while let Some(block) = bytes
+            .get(at..)
+            .and_then(<[u8]>::first_chunk::<{ BLOCK + 1 }>)
+        {
+            let [_, behind @ ..] = *block;
+            let [opcodes @ .., _] = *block;
+            let (opcodes, behind) = (u8x16::new(opcodes), u8x16::new(behind));
+            let direct = opcodes.simd_eq(u8x16::splat(0xe8));
+            let modrm = (behind & u8x16::splat(0x38)).simd_eq(u8x16::splat(0x10));
+            let indirect = opcodes.simd_eq(u8x16::splat(0xff)) & modrm;
+            let mut found = (direct | indirect).to_bitmask();
+            while found != 0 {
+                visit(at + found.trailing_zeros() as usize);
+                found &= found - 1;
+            }
+            at += BLOCK;
+        }
+        (at..bytes.len()).for_each(visit);
+    }
 }
 
 #[inline]
@@ -100,17 +180,16 @@ pub fn window(code: &[u8], end: usize) -> [u8; WINDOW] {
 }
 
 #[cfg(feature = "alloc")]
-impl CallSites {
-    /// Visits every address in `bytes`, which lie at `start`, that passes the test: once each,
-    /// ascending.
+impl CallTest {
+    /// Visits every address in `bytes`, which lie at `start`, that passes: once each, ascending.
     ///
-    /// Equal to asking [`CallSites::follows_call`] at every address with the bytes since
-    /// `start`, and many times faster.
+    /// Equal to asking [`CallTest::passes`] at every address with the bytes since `start`, and
+    /// many times faster.
     pub fn for_each(&self, start: Vaddr, bytes: &[u8], visit: impl FnMut(Vaddr)) {
-        match self.test {
-            CallTest::None => {}
-            CallTest::X86 => self.for_each_x86(start, bytes, visit),
-            CallTest::Aarch64 => for_each_aarch64(start, bytes, visit),
+        match self.form {
+            CallForm::None => {}
+            CallForm::X86 => self.for_each_x86(start, bytes, visit),
+            CallForm::Aarch64 => for_each_aarch64(start, bytes, visit),
         }
     }
 
@@ -127,28 +206,32 @@ impl CallSites {
             rest.checked_shr(u32::try_from(up_to - base).unwrap_or(u32::MAX))
                 .unwrap_or(0)
         };
-        for at in memchr::memchr2_iter(0xe8, 0xff, bytes) {
-            let Some(length) = self.x86_call_at(start, bytes, at) else {
-                continue;
-            };
-            waiting = release(base, waiting, at);
-            base = at;
-            waiting |= 1 << length;
-        }
+        x86::for_each_opcode(bytes, |at| {
+            let lengths = self.x86_calls_at(start, bytes, at);
+            if lengths != 0 {
+                waiting = release(base, waiting, at) | lengths;
+                base = at;
+            }
+        });
         release(base, waiting, bytes.len() + 1);
     }
 
-    /// The length of the call whose opcode is at an offset, if there is one and it passes.
+    /// The lengths of the calls whose opcode is at an offset, as bits.
     #[inline]
-    fn x86_call_at(&self, start: Vaddr, bytes: &[u8], at: usize) -> Option<usize> {
-        let (opcode, rest) = bytes.get(at..)?.split_first()?;
-        if *opcode == 0xff {
-            return x86_indirect_length(rest).filter(|length| at + length <= bytes.len());
+    fn x86_calls_at(&self, start: Vaddr, bytes: &[u8], at: usize) -> u32 {
+        match bytes.get(at..) {
+            Some([0xe8, d0, d1, d2, d3, ..]) => {
+                let distance = i32::from_le_bytes([*d0, *d1, *d2, *d3]);
+                let address = start.offset(at as u64 + 5);
+                let target = address.0.wrapping_add_signed(distance.into());
+                u32::from(target.wrapping_sub(self.start.0) < self.length) << 5
+            }
+            Some(rest @ [0xff, modrm, ..]) => {
+                let fits = 0xff_u32 >> 7_usize.saturating_sub(rest.len());
+                u32::from(x86::indirect_lengths(*modrm)) & fits
+            }
+            _ => 0,
         }
-        let end = at + 5;
-        let address = start.offset(end as u64);
-        let passes = end <= bytes.len() && self.follows_x86_direct(address, window(bytes, end));
-        passes.then_some(5)
     }
 }
 
@@ -162,22 +245,4 @@ fn for_each_aarch64(start: Vaddr, bytes: &[u8], mut visit: impl FnMut(Vaddr)) {
             visit(address);
         }
     }
-}
-
-/// The length of the `FF /2` instruction whose bytes after the opcode are given.
-#[cfg(feature = "alloc")]
-#[inline]
-fn x86_indirect_length(rest: &[u8]) -> Option<usize> {
-    let modrm = *rest.first()?;
-    if modrm >> 3 & 7 != 2 {
-        return None;
-    }
-    let has_sib = modrm & 7 == 4 && modrm >> 6 != 3;
-    let displacement = match (modrm >> 6, modrm & 7) {
-        (0, 4) if rest.get(1)? & 7 == 5 => 4,
-        (0, 5) | (2, _) => 4,
-        (1, _) => 1,
-        _ => 0,
-    };
-    Some(2 + usize::from(has_sib) + displacement)
 }

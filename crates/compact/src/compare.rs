@@ -11,9 +11,10 @@ use alloc::vec::Vec;
 use unspool_ir::table::Span;
 use unspool_ir::{Fde, RowId, Table, Vaddr};
 
-use crate::call::{CallSites, WINDOW, window};
+use crate::call::{WINDOW, window};
 use crate::encode::Code;
 use crate::reader::{Compiled, Corrupt, EntryFacts, RowRef};
+use crate::sites::CallSites;
 
 /// What a comparison found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -277,10 +278,10 @@ pub fn compare_calls(source: &Table, compiled: &Compiled<'_>, code: &Code<'_>) -
             window(bytes, end)
         };
         let mut next_other = *start;
-        sites.for_each(*start, bytes, |address| {
+        sites.test().for_each(*start, bytes, |address| {
             for other in [next_other, Vaddr(address.0.wrapping_sub(1))] {
                 if other < address && other >= next_other {
-                    compare_other(&mut comparison, compiled, &sites, other, before(other));
+                    compare_other(&mut comparison, &sites, other, before(other));
                 }
             }
             next_other = address.offset(1);
@@ -310,13 +311,13 @@ pub fn compare_calls(source: &Table, compiled: &Compiled<'_>, code: &Code<'_>) -
 fn compare_site(
     comparison: &mut Comparison,
     same: &mut Same<'_, '_>,
-    sites: &CallSites,
+    sites: &CallSites<'_>,
     address: Vaddr,
     before: [u8; WINDOW],
     row: Option<RowId>,
 ) {
     comparison.call_sites += 1;
-    match (same.compiled.call_site(sites, address, before), row) {
+    match (sites.row(address, before), row) {
         (Ok(None), _) => comparison.call_sites_asked += 1,
         (Ok(Some(theirs)), Some(ours)) if same.is_same(ours, theirs) => {}
         (Ok(Some(_)), _) => comparison.note(address, Difference::CallSite),
@@ -326,12 +327,11 @@ fn compare_site(
 
 fn compare_other(
     comparison: &mut Comparison,
-    compiled: &Compiled<'_>,
-    sites: &CallSites,
+    sites: &CallSites<'_>,
     address: Vaddr,
     before: [u8; WINDOW],
 ) {
-    match compiled.call_site(sites, address, before) {
+    match sites.row(address, before) {
         Ok(None) => {}
         Ok(Some(_)) => comparison.note(address, Difference::NotACallSite),
         Err(corrupt) => comparison.note(address, corrupt.into()),

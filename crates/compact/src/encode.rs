@@ -11,10 +11,11 @@ use unspool_ir::arch::Endian;
 use unspool_ir::table::Span;
 use unspool_ir::{Arch, RowId, Table, Vaddr};
 
-use crate::call::CallSites;
-use crate::layout::{self, CallTest, DIRECTORY_ENTRY, HEADER, Key, PAGE, Sections};
+use crate::call::CallTest;
+use crate::encode::calls::Projection;
+use crate::layout::{self, ASK, CallForm, DIRECTORY_ENTRY, HEADER, Key, PAGE, Sections};
 
-pub(crate) mod calls;
+mod calls;
 mod entries;
 mod pieces;
 mod shapes;
@@ -40,10 +41,10 @@ impl Code<'_> {
     #[must_use]
     pub fn call_addresses(&self, arch: Arch) -> Vec<Vaddr> {
         let (start, end) = self.bounds();
-        let sites = CallSites::new(CallTest::of(arch), start, end);
+        let test = CallTest::new(CallForm::of(arch), start, end);
         let mut addresses = Vec::new();
         for (start, bytes) in &self.ranges {
-            sites.for_each(*start, bytes, |address| addresses.push(address));
+            test.for_each(*start, bytes, |address| addresses.push(address));
         }
         addresses
     }
@@ -110,7 +111,10 @@ pub(crate) struct Numbering {
 }
 
 impl Numbering {
-    fn new(table: &Table, spans: &[Span]) -> Result<Self, EncodeError> {
+    /// Numbers the rows that are used. Steps name the rows below [`ASK`]: these are the ones
+    /// with the most call sites. Among themselves, and among the others, the most frequent are
+    /// first, because sequences take a byte for a number below 256.
+    fn new(table: &Table, spans: &[Span], sites_of: &[u32]) -> Result<Self, EncodeError> {
         let mut counts = vec![0_u32; table.distinct_rows()];
         for span in spans {
             if let Some(count) = counts.get_mut(span.row.0 as usize) {
@@ -119,7 +123,13 @@ impl Numbering {
         }
         let used = (0_u32..).zip(&counts).filter(|(_, count)| **count > 0);
         let mut rows: Vec<(u32, u32)> = used.map(|(row, count)| (row, *count)).collect();
-        rows.sort_by_key(|(row, count)| (Reverse(*count), *row));
+        let sites = |row: u32| sites_of.get(row as usize).copied().unwrap_or_default();
+        rows.sort_by_key(|(row, count)| (Reverse(sites(*row)), Reverse(*count), *row));
+        let in_steps = rows.len().min(ASK.into());
+        let (in_steps, others) = rows.split_at_mut(in_steps);
+        for part in [in_steps, others] {
+            part.sort_by_key(|(row, count)| (Reverse(*count), *row));
+        }
         let mut numbers = vec![0; counts.len()];
         for (number, (row, _)) in rows.iter().enumerate() {
             let number = u16::try_from(number).map_err(|_| EncodeError::TooManyRows(rows.len()))?;
@@ -156,19 +166,21 @@ pub fn encode(
 ) -> Result<Encoded, EncodeError> {
     let spans: Vec<Span> = table.spans().collect();
     let base = base(&spans, code)?;
-    let numbering = Numbering::new(table, &spans)?;
+    let projection = Projection::new(calls, &spans, base, table.distinct_rows());
+    let numbering = Numbering::new(table, &spans, &projection.sites_of)?;
     let pieces = pieces::cut(&spans, base, &numbering)?;
     let shapes = shapes::share(&pieces);
     let facts = entries::describe(table, &pieces, base)?;
-    let calls = calls::project(code, calls, &spans, base, &numbering);
+    let calls = projection.lay_out(code, base, &numbering);
 
     let key = key_bytes(key);
-    let (piece_buckets, starts) = pieces.index();
+    let (pieces_index, starts) = pieces.index();
     let (records, gaps) = pieces.records(&facts.classes, &shapes);
     let (rows, row_ends, row_width) = dictionary(table, &numbering);
     let sections = Sections {
         key: &key,
-        piece_buckets: &piece_buckets,
+        piece_pages: &pieces_index.pages,
+        piece_buckets: &pieces_index.buckets,
         starts: &starts,
         pieces: &records,
         gaps: &gaps,
@@ -182,21 +194,21 @@ pub fn encode(
         lsdas: &facts.lsdas,
         odds: &facts.odds,
         executable: &calls.executable,
-        step_buckets: &calls.buckets,
+        step_pages: &calls.index.pages,
+        step_buckets: &calls.index.buckets,
         steps: &calls.steps,
-        slots: &calls.slots,
     };
-    let test = if calls.steps.is_empty() {
-        CallTest::None
+    let form = if calls.steps.is_empty() {
+        CallForm::None
     } else {
-        CallTest::of(table.abi().arch)
+        CallForm::of(table.abi().arch)
     };
     let widths = Widths {
         shape: shapes.width,
         sequence: shapes.sequence_width,
         row: row_width,
     };
-    file(table, base, test, widths, &sections)
+    file(table, base, form, widths, &sections)
 }
 
 /// Bytes of references.
@@ -263,7 +275,7 @@ pub(crate) fn width(greatest: usize) -> u8 {
 fn file(
     table: &Table,
     base: Vaddr,
-    test: CallTest,
+    form: CallForm,
     widths: Widths,
     sections: &Sections<'_>,
 ) -> Result<Encoded, EncodeError> {
@@ -285,7 +297,7 @@ fn file(
         Endian::Little => 1,
         Endian::Big => 2,
     });
-    bytes.push(test.code());
+    bytes.push(form.code());
     bytes.push(widths.shape);
     bytes.extend_from_slice(&base.0.to_le_bytes());
     bytes.extend_from_slice(&total.to_le_bytes());
@@ -311,7 +323,7 @@ fn part_of(tag: [u8; 4]) -> Part {
     match &tag {
         b"KEY " => Part::Header,
         b"CLAS" | b"PERS" | b"LSDX" | b"LSDA" | b"ODDS" => Part::Entries,
-        b"EXEC" | b"CBKT" | b"CSTP" | b"CSLT" => Part::Calls,
+        b"EXEC" | b"CPGS" | b"CBKT" | b"CSTP" => Part::Calls,
         _ => Part::Rows,
     }
 }

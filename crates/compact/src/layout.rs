@@ -5,14 +5,13 @@
 //! (`tests/it/independent.rs`). In short: a header, a directory, and arrays of little-endian
 //! numbers, packed and unaligned.
 //!
-//! - Rows: `PBKT` leads from 4 KiB of addresses to the *pieces* that start there (`STRT`, `PIEC`,
-//!   `GAPS`), a piece to its *shape* (`SHAP`: a sequence, and distances), a sequence (`SEQS`) to
+//! - Rows: `PPGS` and `PBKT` lead from 1 KiB of addresses to the *pieces* that start there
+//!   (`STRT`, `PIEC`, `GAPS`), a piece to its *shape* (`SHAP`: a sequence, and distances), a sequence (`SEQS`) to
 //!   row numbers, a row number (`ROWX`) to the row's encoding (`ROWS`, [`unspool_ir::encoding`]).
 //! - Entries: a piece has a class (`CLAS`), which names the personality routine (`PERS`) and says
 //!   whether there is an LSDA (`LSDX`, `LSDA`); what that cannot say is in `ODDS`.
-//! - Call sites: `CBKT` leads from 2 KiB of addresses to the *steps* there (`CSTP`), a step to its
-//!   slot (`CSLT`), a slot to a row number, for addresses that pass the call test
-//!   ([`crate::call`], `EXEC`).
+//! - Call sites: `CPGS` and `CBKT` lead from 1 KiB of addresses to the *steps* there (`CSTP`), a
+//!   step to a row number, for addresses that pass the call test ([`crate::call`], `EXEC`).
 //!
 //! Nothing in a table is trusted: every index is checked where it is used, and a search visits a
 //! bounded number of elements, so that wrong bytes cost a wrong answer or [`crate::Corrupt`],
@@ -29,7 +28,7 @@ pub const MAGIC: [u8; 8] = *b"unspool\0";
 /// The version that is written, and the only one that is read.
 pub const VERSION: u16 = 1;
 
-/// Bytes of a page: the unit in which pieces are indexed.
+/// Bytes of a page: the unit in which pieces and steps are indexed.
 pub const PAGE: u64 = 1 << 16;
 
 /// The most pages of a table: 4 GiB of address space.
@@ -57,12 +56,12 @@ pub(crate) const HAS_LSDA: u16 = 1;
 pub(crate) const LONG_GAP: u8 = 255;
 pub(crate) const LONG_DISTANCE: u8 = 255;
 pub(crate) const WIDE_SEQUENCE: u8 = 0x80;
-/// Bytes of a bucket of pieces.
-pub(crate) const PIECE_BUCKET: u64 = 4096;
-/// Bytes of a bucket of call-site steps.
-pub(crate) const STEP_BUCKET: u64 = 2048;
-pub(crate) const GRANULE: u64 = 16;
-pub(crate) const ASK_SLOT: u16 = 511;
+/// Bytes of a bucket: the unit in which pieces and steps are found.
+pub(crate) const BUCKET: u64 = 1 << 10;
+pub(crate) const BUCKETS_OF_PAGE: u64 = PAGE / BUCKET;
+pub(crate) const GRANULE: u32 = 8;
+/// The row number in a step that leaves the answer to the rows.
+pub(crate) const ASK: u16 = 511;
 pub(crate) const LSDA_BLOCK: usize = 64;
 
 /// What a table is keyed by.
@@ -152,7 +151,8 @@ macro_rules! sections {
 
 sections! {
     key = b"KEY " "What the table is keyed by.";
-    piece_buckets = b"PBKT" "How many pieces start before each bucket.";
+    piece_pages = b"PPGS" "How many pieces start before each page.";
+    piece_buckets = b"PBKT" "How many pieces of its page start before each bucket.";
     starts = b"STRT" "The start of each piece.";
     pieces = b"PIEC" "Gap, class and shape of each piece.";
     gaps = b"GAPS" "Long gaps.";
@@ -166,14 +166,14 @@ sections! {
     lsdas = b"LSDA" "LSDAs.";
     odds = b"ODDS" "Odd entries.";
     executable = b"EXEC" "The executable code.";
-    step_buckets = b"CBKT" "How many steps lie before each bucket.";
+    step_pages = b"CPGS" "How many steps lie before each page.";
+    step_buckets = b"CBKT" "How many steps of its page lie before each bucket.";
     steps = b"CSTP" "Call-site steps.";
-    slots = b"CSLT" "Row numbers of the slots.";
 }
 
-/// Which bytes before an address say that it follows a call.
+/// The call instructions that the call test knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CallTest {
+pub(crate) enum CallForm {
     /// The table has no call-site part.
     None,
     /// x86 and x86-64.
@@ -182,14 +182,14 @@ pub(crate) enum CallTest {
     Aarch64,
 }
 
-impl CallTest {
+impl CallForm {
     /// The number that stands for it in the header.
     #[cfg(feature = "alloc")]
     pub(crate) const fn code(self) -> u8 {
         match self {
-            CallTest::None => 0,
-            CallTest::X86 => 1,
-            CallTest::Aarch64 => 2,
+            CallForm::None => 0,
+            CallForm::X86 => 1,
+            CallForm::Aarch64 => 2,
         }
     }
 
@@ -197,9 +197,9 @@ impl CallTest {
     #[cfg(feature = "alloc")]
     pub(crate) const fn of(arch: Arch) -> Self {
         match arch {
-            Arch::X86_64 | Arch::I386 => CallTest::X86,
-            Arch::Aarch64 => CallTest::Aarch64,
-            _ => CallTest::None,
+            Arch::X86_64 | Arch::I386 => CallForm::X86,
+            Arch::Aarch64 => CallForm::Aarch64,
+            _ => CallForm::None,
         }
     }
 }
@@ -208,7 +208,7 @@ impl CallTest {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Header {
     pub(crate) abi: Abi,
-    pub(crate) call_test: CallTest,
+    pub(crate) call_form: CallForm,
     pub(crate) shape_width: usize,
     pub(crate) sequence_width: usize,
     pub(crate) row_width: usize,
@@ -255,10 +255,10 @@ fn header(head: &[u8; HEADER]) -> Result<Header, OpenError> {
         2 => Endian::Big,
         _ => return Err(bad(13)),
     };
-    let call_test = match byte(14) {
-        0 => CallTest::None,
-        1 => CallTest::X86,
-        2 => CallTest::Aarch64,
+    let call_form = match byte(14) {
+        0 => CallForm::None,
+        1 => CallForm::X86,
+        2 => CallForm::Aarch64,
         _ => return Err(bad(14)),
     };
     let width = |offset: usize| match byte(offset) {
@@ -276,7 +276,7 @@ fn header(head: &[u8; HEADER]) -> Result<Header, OpenError> {
     let arch = Arch::from_elf(u16_at(head, 5).unwrap_or_default(), word);
     Ok(Header {
         abi: Abi { arch, endian },
-        call_test,
+        call_form,
         shape_width,
         sequence_width,
         row_width,
@@ -332,14 +332,38 @@ fn check_lengths(header: &Header, sections: &Sections<'_>) -> Result<(), OpenErr
     if sections.lsda_index.len() != pieces.div_ceil(LSDA_BLOCK) * 4 {
         return Err(OpenError::Section(*b"LSDX"));
     }
-    let buckets = (sections.piece_buckets.len() / 4) as u64;
-    let pages = buckets.saturating_mul(PIECE_BUCKET) / PAGE;
-    let last_page = pages.saturating_sub(1).saturating_mul(PAGE);
-    if pages > MAX_PAGES || header.base.0.checked_add(last_page).is_none() {
-        return Err(OpenError::Section(*b"PBKT"));
+    let pages = page_count(
+        sections.piece_pages,
+        *b"PPGS",
+        sections.piece_buckets,
+        *b"PBKT",
+    )?;
+    let last_page = pages.saturating_sub(1) * PAGE;
+    if header.base.0.checked_add(last_page).is_none() {
+        return Err(OpenError::Section(*b"PPGS"));
     }
-    if sections.slots.len() > 2 * usize::from(ASK_SLOT) {
-        return Err(OpenError::Section(*b"CSLT"));
-    }
+    page_count(
+        sections.step_pages,
+        *b"CPGS",
+        sections.step_buckets,
+        *b"CBKT",
+    )?;
     Ok(())
+}
+
+/// The pages of an index. Each has all of its buckets: more would be of a page past the last.
+fn page_count(
+    pages: &[u8],
+    pages_tag: [u8; 4],
+    buckets: &[u8],
+    buckets_tag: [u8; 4],
+) -> Result<u64, OpenError> {
+    let count = (pages.len() / 4).saturating_sub(1) as u64;
+    if count > MAX_PAGES {
+        return Err(OpenError::Section(pages_tag));
+    }
+    if buckets.len() as u64 != count * (BUCKETS_OF_PAGE + 1) * 2 {
+        return Err(OpenError::Section(buckets_tag));
+    }
+    Ok(count)
 }

@@ -23,6 +23,7 @@ mod encode;
 pub mod layout;
 mod little;
 mod reader;
+mod sites;
 
 #[cfg(feature = "alloc")]
 pub use compare::{Comparison, Difference, Mismatch, compare, compare_calls, compare_rows};
@@ -30,3 +31,4 @@ pub use compare::{Comparison, Difference, Mismatch, compare, compare_calls, comp
 pub use encode::{Code, EncodeError, Encoded, Part, encode};
 pub use layout::{Key, OpenError};
 pub use reader::{Compiled, Corrupt, EntryFacts, Hit, RowRef};
+pub use sites::CallSites;

@@ -8,6 +8,13 @@ pub(crate) fn u16_at(bytes: &[u8], index: usize) -> Option<u16> {
     Some(u16::from_le_bytes(*two))
 }
 
+/// The low 16 bits.
+#[inline]
+pub(crate) const fn low_u16(number: u64) -> u16 {
+    let [b0, b1, ..] = number.to_le_bytes();
+    u16::from_le_bytes([b0, b1])
+}
+
 /// The 32-bit number at `index`, counted in 32-bit numbers.
 #[inline]
 pub(crate) fn u32_at(bytes: &[u8], index: usize) -> Option<u32> {
@@ -16,16 +23,20 @@ pub(crate) fn u32_at(bytes: &[u8], index: usize) -> Option<u32> {
     Some(u32::from_le_bytes(*four))
 }
 
-/// The number of `width` bytes (2 to 4) at the byte offset `at`.
+/// The number of `width` bytes (2 to 4) at the byte offset `at`. A table has one width, so that
+/// a processor guesses the branch.
 #[inline]
 pub(crate) fn narrow(bytes: &[u8], at: usize, width: usize) -> Option<usize> {
-    let field = bytes.get(at..)?.get(..width)?;
-    Some(
-        field
-            .iter()
-            .rev()
-            .fold(0, |value, byte| value << 8 | usize::from(*byte)),
-    )
+    let rest = bytes.get(at..)?;
+    let number = match width {
+        2 => u16::from_le_bytes(*rest.first_chunk()?).into(),
+        3 => {
+            let [b0, b1, b2] = *rest.first_chunk()?;
+            u32::from_le_bytes([b0, b1, b2, 0])
+        }
+        _ => u32::from_le_bytes(*rest.first_chunk()?),
+    };
+    Some(number as usize)
 }
 
 /// The 64-bit number at the byte offset `at`.
@@ -52,43 +63,4 @@ pub(crate) fn partition(low: usize, high: usize, before: impl Fn(usize) -> bool)
         }
     }
     low
-}
-
-/// How many of the 16-bit numbers from `low` up to `high` (indices) satisfy `test`. `None` where
-/// there are no such indices, or more than a bucket can have.
-///
-/// A sum without branches on the numbers: for the few elements of a bucket faster than a search.
-#[inline]
-pub(crate) fn count_u16(
-    bytes: &[u8],
-    low: usize,
-    high: usize,
-    test: impl Fn(u16) -> bool,
-) -> Option<usize> {
-    const FEW: usize = 16;
-    /// A piece at each address of a bucket of 4 KiB; buckets of steps have fewer.
-    const MOST: usize = 4096;
-    let wanted = high.checked_sub(low)?;
-    let rest = bytes.get(low.checked_mul(2)?..)?;
-    // Nearly always there are few, and as many again behind them: one pass of fixed length.
-    if wanted <= FEW
-        && let Some(few) = rest.first_chunk::<{ 2 * FEW }>()
-    {
-        let (numbers, _) = few.as_chunks::<2>();
-        let counted = numbers.iter().zip(0_u16..).map(|(number, at)| {
-            let is_wanted = usize::from(at) < wanted;
-            u16::from(is_wanted & test(u16::from_le_bytes(*number)))
-        });
-        return Some(usize::from(counted.sum::<u16>()));
-    }
-    if wanted > MOST {
-        return None;
-    }
-    let (numbers, _) = rest.get(..wanted * 2)?.as_chunks::<2>();
-    Some(
-        numbers
-            .iter()
-            .filter(|number| test(u16::from_le_bytes(**number)))
-            .count(),
-    )
 }

@@ -1,5 +1,6 @@
 //! The bytes of a section as they are meant: decompressed, and relocated in relocatable files.
 
+use libdeflater::DecompressionError;
 use object::elf;
 use object::read::CompressedData;
 use object::{CompressionFormat, Endianness, pod};
@@ -109,6 +110,9 @@ impl ElfFile {
                 limit,
             });
         }
+        if parts.format == CompressionFormat::Zlib {
+            return inflate(&parts).map_err(failed);
+        }
         let compressed = CompressedData {
             format: parts.format,
             data: parts.data,
@@ -152,6 +156,23 @@ impl ElfFile {
 }
 
 /// The header of a `.zdebug_` section: `ZLIB` and the size, big-endian, in 8 bytes.
+fn inflate(parts: &Compressed<'_>) -> Result<Vec<u8>, &'static str> {
+    let size = usize::try_from(parts.size).map_err(|_| "too large for this machine")?;
+    let mut data = vec![0; size];
+    let written = libdeflater::Decompressor::new()
+        .zlib_decompress(parts.data, &mut data)
+        .map_err(|error| match error {
+            DecompressionError::BadData => "the zlib stream is corrupt",
+            DecompressionError::InsufficientSpace => {
+                "the zlib stream holds more than the compression header says"
+            }
+        })?;
+    match written == size {
+        true => Ok(data),
+        false => Err("the zlib stream holds less than the compression header says"),
+    }
+}
+
 fn gnu_compression_header(raw: &[u8]) -> Option<Compressed<'_>> {
     let (size, data) = raw.get(4..)?.split_first_chunk()?;
     Some(Compressed {

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use addr2line::{Context, LookupContinuation, LookupResult, SplitDwarfLoad};
 use gimli::{
-    AbbreviationsCacheStrategy, Dwarf, DwarfPackage, EndianSlice, RunTimeEndian, SectionId,
+    AbbreviationsCache, DebugAbbrev, DebugAbbrevOffset, Dwarf, DwarfPackage, EndianSlice,
+    Reader as _, RunTimeEndian, SectionId,
 };
 use self_cell::self_cell;
 use typed_arena::Arena;
@@ -157,12 +158,12 @@ fn load(files: Files) -> Result<Loaded, ModuleError> {
     };
     Loaded::try_new(sources, |sources| {
         let file = sources.files.primary();
-        decompress(file);
+        let abbreviations = prepare(file);
         let mut dwarf = Dwarf::load(|id| section(file, id, Some(id.name())))?;
         if let Some(supplementary) = &sources.files.supplementary {
             dwarf.load_sup(|id| section(supplementary, id, Some(id.name())))?;
         }
-        dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
+        dwarf.abbreviations_cache = abbreviations;
         let context = Context::from_dwarf(dwarf).map_err(|error| wrong(file, Vaddr(0), &error))?;
         Ok(Resolver {
             context,
@@ -171,19 +172,54 @@ fn load(files: Files) -> Result<Loaded, ModuleError> {
     })
 }
 
-/// Decompresses the largest section beside the others: together that is half of the time that
-/// the first look-up takes. What is wrong with a section is found again where it is read.
-fn decompress(file: &ElfFile) {
+/// Decompresses the largest section, and reads the abbreviations beside it: most of the time that
+/// the first look-up takes. What is wrong with a section is found again where it is used.
+fn prepare(file: &ElfFile) -> AbbreviationsCache {
     std::thread::scope(|scope| {
         scope.spawn(|| section(file, SectionId::DebugInfo, Some(".debug_info")).is_ok());
-        for id in [
-            SectionId::DebugAbbrev,
-            SectionId::DebugLine,
-            SectionId::DebugStr,
-        ] {
+        let cache = match section(file, SectionId::DebugAbbrev, Some(".debug_abbrev")) {
+            Ok(abbreviations) => all_abbreviations(abbreviations),
+            Err(_) => AbbreviationsCache::new(),
+        };
+        for id in [SectionId::DebugLine, SectionId::DebugStr] {
             let _ = section(file, id, Some(id.name()));
         }
-    });
+        cache
+    })
+}
+
+/// The tables of `.debug_abbrev`, which follow one another (DWARF 5 §7.5.3). A table that a unit
+/// has and this does not find is read when it is used.
+fn all_abbreviations(section: Slice<'_>) -> AbbreviationsCache {
+    let mut cache = AbbreviationsCache::new();
+    let tables = DebugAbbrev::from(section);
+    let mut rest = section;
+    while !rest.is_empty() {
+        let offset = DebugAbbrevOffset(rest.offset_from(section));
+        let (Ok(table), Ok(())) = (tables.abbreviations(offset), skip_table(&mut rest)) else {
+            break;
+        };
+        cache.set::<Slice<'_>>(offset, Arc::new(table));
+    }
+    cache
+}
+
+fn skip_table(rest: &mut Slice<'_>) -> gimli::Result<()> {
+    const IMPLICIT_CONST: u64 = gimli::DW_FORM_implicit_const.0 as u64;
+    while rest.read_uleb128()? != 0 {
+        rest.read_uleb128()?; // the tag
+        rest.read_u8()?; // whether there are children
+        loop {
+            let (name, form) = (rest.read_uleb128()?, rest.read_uleb128()?);
+            if form == IMPLICIT_CONST {
+                rest.read_sleb128()?;
+            }
+            if (name, form) == (0, 0) {
+                break;
+            }
+        }
+    }
+    Ok(())
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use unspool_compact::Part;
-use unspool_unwind::tables;
+use unspool_unwind::tables::{self, CompileError, From};
 
 use self::figures::{Counts, Distribution, Figures};
 use super::compile::as_f64;
@@ -40,9 +40,16 @@ pub(crate) fn run(args: &StatsArgs) -> anyhow::Result<ExitCode> {
 
 fn one(path: &Path) -> anyhow::Result<Figures> {
     let file = super::open(path)?;
-    let made = tables::compile(&file, tables::From::Auto)?;
-    super::report_problems(&file, &made.reading);
-    Figures::of(&file, &made)
+    let (reading, encoded) = match tables::compile(&file, From::Auto) {
+        Ok(made) => (made.reading, Some(made.encoded)),
+        Err(error @ CompileError::Encode { .. }) => {
+            output::notice(&error);
+            (tables::read(&file, From::Auto)?, None)
+        }
+        Err(error) => return Err(error.into()),
+    };
+    super::report_problems(&file, &reading);
+    Figures::of(&file, &reading, encoded.as_ref())
 }
 
 fn total(all: &[Figures]) -> Option<Figures> {
@@ -76,6 +83,11 @@ fn print_text(all: &[Figures]) -> std::io::Result<()> {
         )?;
         writeln!(out, "  distinct rows  {:>10}", f.distinct_rows)?;
         writeln!(out, "  bad entries    {:>10}", f.bad_entries)?;
+        writeln!(
+            out,
+            "  not held       {:>10}   rows that the compiled form cannot represent",
+            f.rows_not_held
+        )?;
         let source = f.source_bytes();
         writeln!(
             out,
@@ -147,6 +159,7 @@ fn as_json(f: &Figures) -> Value {
         "bad_entries": f.bad_entries,
         "rows": f.rows,
         "distinct_rows": f.distinct_rows,
+        "rows_not_represented": f.rows_not_held,
         "entry_code_bytes": distribution(&f.entry_sizes),
         "rows_per_entry": distribution(&f.rows_per_entry),
         "program_bytes": f.program_bytes,

@@ -7,8 +7,8 @@ use unspool_ir::{FdeId, Vaddr};
 
 use super::shapes::Shapes;
 use super::{EncodeError, Numbering, put_u16, put_u32};
-use crate::buckets::Builder;
-use crate::layout::{LONG_GAP, MAX_PIECE_ROWS, PAGE, PIECE_BUCKET};
+use crate::buckets::Index;
+use crate::layout::{LONG_GAP, MAX_PIECE_ROWS, PAGE};
 
 /// A row of a piece: where it starts, from the table's base, and its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,19 +92,18 @@ impl Pieces {
             .unwrap_or_default()
     }
 
-    /// `PBKT` and `STRT`.
-    pub(super) fn index(&self) -> (Vec<u8>, Vec<u8>) {
-        let mut buckets = Builder::new(PIECE_BUCKET);
+    /// `PPGS` and `PBKT`; `STRT`.
+    pub(super) fn index(&self) -> (Index, Vec<u8>) {
+        let mut index = Index::default();
         let mut starts = Vec::with_capacity(self.list.len() * 2);
         for piece in &self.list {
-            buckets.push(piece.start.into());
+            index.push(piece.start.into());
             put_u16(&mut starts, u64::from(piece.start) % PAGE);
         }
-        let pages = self
-            .list
-            .last()
-            .map_or(0, |last| u64::from(last.start) / PAGE + 1);
-        (buckets.finish(pages, PAGE), starts)
+        if let Some(last) = self.list.last() {
+            index.finish(u64::from(last.start) / PAGE + 1);
+        }
+        (index, starts)
     }
 
     /// `PIEC` and `GAPS`.

@@ -23,7 +23,8 @@ fn block(name: &str) -> Vec<&'static str> {
     lines.take_while(|line| !line.starts_with("```")).collect()
 }
 
-/// The bytes of a dump: `address  bytes  ; what they are`, the addresses without gaps.
+/// The bytes of a dump: `address  bytes  ; what they are`, the addresses without gaps. After the
+/// bytes `× n` says that they are there n times.
 fn dump(name: &str, start: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     for line in block(name) {
@@ -34,7 +35,12 @@ fn dump(name: &str, start: u64) -> Vec<u8> {
         };
         let address = u64::from_str_radix(address, 16).unwrap();
         assert_eq!(address, start + bytes.len() as u64, "{line}");
-        bytes.extend(words.map(|word| u8::from_str_radix(word, 16).unwrap()));
+        let of_line = words.by_ref().take_while(|word| *word != "×");
+        let of_line = of_line.map(|word| u8::from_str_radix(word, 16).unwrap());
+        let of_line: Vec<u8> = of_line.collect();
+        let times = words.next().map_or(1, |times| times.parse().unwrap());
+        assert_eq!(words.next(), None, "{line}");
+        bytes.extend(of_line.repeat(times));
     }
     bytes
 }
@@ -81,8 +87,7 @@ fn the_bytes_give_these_answers() {
             "row" => row_and_entry(&compiled, Vaddr(address)),
             "call" => {
                 let before = window(&code, usize::try_from(address - 0x1000).unwrap());
-                let row = compiled.call_site(&compiled.call_sites(), Vaddr(address), before);
-                let row = row.unwrap();
+                let row = compiled.call_sites().row(Vaddr(address), before).unwrap();
                 assert_eq!(row.map(|row| row.0), second.call_site(address, &before));
                 row.map_or("ask".to_owned(), |row| row_text(&compiled, row))
             }

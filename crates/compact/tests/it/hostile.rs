@@ -1,7 +1,9 @@
 //! Files made to mislead: refused by `open`, or looked up in without harm and seen by `compare`.
 
 use unspool_compact::call::window;
-use unspool_compact::{Code, Compiled, Corrupt, Key, OpenError, encode};
+use unspool_compact::{
+    Code, Compiled, Corrupt, Difference, Key, Mismatch, OpenError, RowRef, compare, encode,
+};
 use unspool_ir::{Table, Vaddr, text};
 
 use crate::oracle::{Source, Verdict, check, encode_with, judge};
@@ -246,26 +248,184 @@ fn keys() {
 
 #[test]
 fn arrays_of_unequal_length() {
-    for (tag, size) in [(b"STRT", 2), (b"PIEC", 4), (b"LSDX", 4)] {
+    for (tag, size, refused) in [
+        (b"STRT", 2, b"PIEC"),
+        (b"PIEC", 4, b"PIEC"),
+        (b"LSDX", 4, b"LSDX"),
+        (b"PPGS", 4, b"PBKT"),
+        (b"PBKT", 2, b"PBKT"),
+        (b"PBKT", 1, b"PBKT"),
+        (b"PBKT", 130, b"PBKT"),
+        (b"CPGS", 4, b"CBKT"),
+        (b"CBKT", 2, b"CBKT"),
+        (b"CBKT", 1, b"CBKT"),
+        (b"CBKT", 130, b"CBKT"),
+    ] {
+        let expected = OpenError::Section(*refused);
         let mut parts = parts();
         let length = parts.section(tag).len();
         parts.section(tag).truncate(length - size);
-        assert!(matches!(open_error(&parts.build()), OpenError::Section(_)));
+        assert_eq!(open_error(&parts.build()), expected);
+        parts.section(tag).resize(length + size, 0);
+        assert_eq!(open_error(&parts.build()), expected);
     }
 }
 
 #[test]
-fn unsorted_starts_and_pages() {
+fn buckets_of_a_page_past_the_last() {
+    // They would make a page of what the index of pages ends at.
+    for (pages, buckets) in [(b"PPGS", b"PBKT"), (b"CPGS", b"CBKT")] {
+        let mut parts = parts();
+        parts.section(buckets).extend_from_slice(&[0; 130]);
+        assert_eq!(open_error(&parts.build()), OpenError::Section(*buckets));
+        // With an end it is a page without elements.
+        let [start, end] = parts.numbers(pages, 4)[..] else {
+            panic!("one page")
+        };
+        parts.set_numbers(pages, 4, [start, end, end]);
+        assert_eq!(judge_parts(&parts), Verdict::Equal);
+    }
+}
+
+#[test]
+fn unsorted_starts() {
     let mut parts = parts();
     parts.set(b"STRT", 2, 0, 0x1020);
     parts.set(b"STRT", 2, 1, 0x1000);
     assert_eq!(judge_parts(&parts), Verdict::Different);
     parts.set(b"STRT", 2, 0, 0x1000);
     assert_eq!(judge_parts(&parts), Verdict::Different);
-    for (index, value) in [(1, 1), (2, 1), (2, 3), (16, 3), (2, 1 << 31)] {
-        let mut parts = self::parts();
-        parts.set(b"PBKT", 4, index, value);
+}
+
+#[test]
+fn a_piece_twice() {
+    // No look-up finds the first of the two, so that no answer is wrong; it is no table anyway.
+    let text =
+        "arch x86-64 little\nfn 0x10..0x20\n  0x10 cfa=rsp+8\nfn 0x20..0x30\n  0x20 cfa=rsp+8\n";
+    let table = text::parse(text).unwrap();
+    let mut parts = Parts::of(&check(&table, &Code::default()));
+    parts.set_numbers(b"STRT", 2, [0x10, 0x10, 0x20]);
+    let records = parts.numbers(b"PIEC", 4);
+    parts.set_numbers(b"PIEC", 4, [records[0], records[0], records[1]]);
+    parts.set_numbers(b"PPGS", 4, [0, 3]);
+    parts.set_numbers(b"PBKT", 2, [0].into_iter().chain([3; 64]));
+    parts.set(b"GAPS", 4, 0, 2);
+    let file = parts.build();
+    let compiled = Compiled::open(&file).unwrap();
+    for pc in 0..0x40 {
+        let entry = compiled.entry(Vaddr(pc)).unwrap();
+        let start = entry.map(|entry| entry.start);
+        let expected = (0x10..0x30).contains(&pc).then_some(Vaddr(pc & 0x30));
+        assert_eq!(start, expected, "{pc:#x}");
+    }
+    let verdict = judge(&Source::new(&table), &Code::default(), &file, 0..0x40);
+    assert_eq!(verdict, Verdict::Different);
+}
+
+#[test]
+fn wrong_counts_of_pieces() {
+    // Both pieces are in bucket 4 of the only page.
+    let mut original = parts();
+    assert_eq!(original.numbers(b"PPGS", 4), [0, 2]);
+    let buckets = original.numbers(b"PBKT", 2);
+    assert!(
+        buckets
+            .into_iter()
+            .eq((0..65).map(|n| if n < 5 { 0 } else { 2 }))
+    );
+    for (index, value) in [
+        (0, 1),
+        (0, 2),
+        (0, 1 << 31),
+        (0, u32::MAX),
+        (1, 0),
+        (1, 1),
+        (1, 3),
+        (1, 0x1_0002),
+        (1, u32::MAX),
+    ] {
+        let mut parts = original.clone();
+        parts.set(b"PPGS", 4, index, value.into());
         assert_eq!(judge_parts(&parts), Verdict::Different, "{index} {value}");
+    }
+    for (index, value) in [
+        (0, 1),
+        (0, 0xffff),
+        (3, 2),
+        (4, 1),
+        (4, 2),
+        (5, 0),
+        (5, 1),
+        (5, 3),
+        (5, 17),
+        (5, 0xffff),
+        (40, 0),
+        (63, 1 << 15),
+        (64, 0),
+        (64, 1),
+        (64, 3),
+    ] {
+        let mut parts = original.clone();
+        parts.set(b"PBKT", 2, index, value);
+        assert_eq!(judge_parts(&parts), Verdict::Different, "{index} {value}");
+    }
+    // A page that begins with some of the page before, in its own count and that of its buckets.
+    let mut parts = original.clone();
+    parts.set_numbers(b"PPGS", 4, [0, 1, 2]);
+    let one = (0..65).map(|n| if n < 5 { 0 } else { 2 });
+    parts.set_numbers(b"PBKT", 2, one.chain([1; 65]));
+    assert_eq!(judge_parts(&parts), Verdict::Different);
+    // All counts of the only page more by one, as if there were a page before it.
+    let mut parts = original.clone();
+    parts.set(b"PPGS", 4, 0, u32::MAX.into());
+    parts.set_numbers(b"PBKT", 2, (0..65).map(|n| if n < 5 { 1 } else { 3 }));
+    assert_eq!(judge_parts(&parts), Verdict::Different);
+}
+
+#[test]
+fn wrong_counts_of_steps() {
+    // Row 1 from 0x1008 and row 0 from 0x1020, both in bucket 4 of the only page.
+    let mut original = parts();
+    assert_eq!(original.numbers(b"CPGS", 4), [0, 2]);
+    let buckets = original.numbers(b"CBKT", 2);
+    assert!(
+        buckets
+            .into_iter()
+            .eq((0..65).map(|n| if n < 5 { 0 } else { 2 }))
+    );
+    assert_eq!(original.numbers(b"CSTP", 2), [1 << 9 | 1, 4 << 9]);
+    let answer = |parts: &Parts, address: u64| {
+        let file = parts.build();
+        let compiled = Compiled::open(&file).unwrap();
+        let before = window(&CALLS, usize::try_from(address % 16).unwrap());
+        compiled.call_sites().row(Vaddr(address), before)
+    };
+    let addresses = [0x1002, 0x100d, 0x1022];
+    let all = |parts: &Parts| addresses.map(|address| answer(parts, address));
+    let (ask, row) = (Ok(None), |number| Ok(Some(RowRef(number))));
+    assert_eq!(all(&original), [ask, row(1), row(0)]);
+    for (tag, size, index, value, expected) in [
+        // More elements than there are.
+        (b"CPGS", 4, 0, 1, [Err(Corrupt); 3]),
+        (b"CPGS", 4, 0, 3, [Err(Corrupt); 3]),
+        (b"CPGS", 4, 0, 0xffff_ffff, [Err(Corrupt); 3]),
+        (b"CBKT", 2, 4, 0xffff, [Err(Corrupt); 3]),
+        (b"CBKT", 2, 5, 3, [Err(Corrupt); 3]),
+        (b"CBKT", 2, 5, 16, [Err(Corrupt); 3]),
+        (b"CBKT", 2, 5, 17, [Err(Corrupt); 3]),
+        (b"CBKT", 2, 5, 0xffff, [Err(Corrupt); 3]),
+        // Fewer, and others.
+        (b"CBKT", 2, 4, 1, [row(1), row(1), row(0)]),
+        (b"CBKT", 2, 4, 2, [row(0); 3]),
+        (b"CBKT", 2, 5, 1, [ask, row(1), row(1)]),
+        (b"CBKT", 2, 5, 0, [ask; 3]),
+    ] {
+        let mut parts = original.clone();
+        parts.set(tag, size, index, value);
+        assert_eq!(all(&parts), expected, "{index} {value}");
+        let is_right = expected == [ask; 3];
+        let verdict = judge_parts(&parts);
+        assert_eq!(verdict == Verdict::Equal, is_right, "{index} {value}");
     }
 }
 
@@ -280,24 +440,41 @@ fn buckets_that_do_not_ascend() {
         let addresses = (0x1_0000..0x3_0000).step_by(0x100);
         judge(&source, &Code::default(), &parts.build(), addresses)
     };
-    for (bucket, count) in [(5, 0), (5, 2), (5, 0xffff_ffff), (14, 0), (0, 1), (15, 2)] {
+    for (bucket, count) in [
+        (0, 1),
+        (1, 0),
+        (5, 0),
+        (5, 2),
+        (5, 0xffff),
+        (62, 0),
+        (63, 2),
+        (64, 0),
+        (64, 2),
+    ] {
         let mut parts = original.clone();
-        parts.set(b"PBKT", 4, bucket, count);
+        parts.set(b"PBKT", 2, bucket, count);
         assert_eq!(verdict(&parts), Verdict::Different, "{bucket} {count}");
     }
     // A last page that is not whole.
-    for more in [1, 15, 17] {
+    for more in [1, 2, 64, 66] {
         let mut parts = original.clone();
-        parts
-            .section(b"PBKT")
-            .extend_from_slice(&[1, 0, 0, 0].repeat(more));
-        assert_eq!(verdict(&parts), Verdict::Different);
+        parts.set(b"PPGS", 4, 1, 1);
+        parts.section(b"PPGS").extend_from_slice(&[1, 0, 0, 0]);
+        let page = [0, 0].repeat(more);
+        parts.section(b"PBKT").extend_from_slice(&page);
+        assert_eq!(verdict(&parts), Verdict::Refused);
     }
     let mut parts = original.clone();
-    parts
-        .section(b"PBKT")
-        .extend_from_slice(&[1, 0, 0, 0].repeat(16));
+    parts.section(b"PPGS").extend_from_slice(&[1, 0, 0, 0]);
+    parts.section(b"PBKT").extend_from_slice(&[0; 130]);
     assert_eq!(verdict(&parts), Verdict::Equal);
+    // Its own number of elements, and that of the page.
+    for (page, bucket) in [(2, 0), (0, 1)] {
+        let mut parts = parts.clone();
+        parts.set(b"PPGS", 4, 2, page);
+        parts.set(b"PBKT", 2, 65 + 64, bucket);
+        assert_eq!(verdict(&parts), Verdict::Different);
+    }
 }
 
 #[test]
@@ -311,22 +488,26 @@ fn 0xfffffffffffffff8..0xfffffffffffffffc lsda=0xf00000000000
 ";
     let table = text::parse(text).unwrap();
     let mut parts = Parts::of(&encode_with(&table, &Code::default()).unwrap().bytes);
-    parts
-        .section(b"PBKT")
-        .extend_from_slice(&[3, 0, 0, 0].repeat(16));
+    parts.section(b"PPGS").extend_from_slice(&[3, 0, 0, 0]);
+    let page = (0..65).map(|n| u64::from(n > 0));
+    let all = parts.numbers(b"PBKT", 2).into_iter().chain(page);
+    parts.set_numbers(b"PBKT", 2, all);
     parts.section(b"STRT").extend_from_slice(&[0x10, 0]);
     let record = parts.section(b"PIEC")[4..].to_vec();
     parts.section(b"PIEC").extend_from_slice(&record);
     parts.set(b"ODDS", 4, 1, 2);
-    assert_eq!(open_error(&parts.build()), OpenError::Section(*b"PBKT"));
+    assert_eq!(open_error(&parts.build()), OpenError::Section(*b"PPGS"));
 
     // More pages than a table may have.
-    let mut parts = self::parts();
-    let most = 4 * (16 * 65_536 + 1);
-    parts.section(b"PBKT").resize(most + 4 * 16, 2);
-    assert_eq!(open_error(&parts.build()), OpenError::Section(*b"PBKT"));
-    parts.section(b"PBKT").truncate(most);
-    assert!(Compiled::open(&parts.build()).is_ok());
+    for (pages, buckets) in [(b"PPGS", b"PBKT"), (b"CPGS", b"CBKT")] {
+        let mut parts = self::parts();
+        parts.section(pages).resize(4 * (65_537 + 1), 2);
+        parts.section(buckets).resize(65_537 * 130, 2);
+        assert_eq!(open_error(&parts.build()), OpenError::Section(*pages));
+        parts.section(pages).truncate(4 * (65_536 + 1));
+        parts.section(buckets).truncate(65_536 * 130);
+        assert!(Compiled::open(&parts.build()).is_ok());
+    }
 }
 
 #[test]
@@ -341,9 +522,8 @@ fn a_piece_in_the_midst_of_a_hole() {
     let new = [&[8], &last[1..]].concat();
     *parts.section(b"PIEC") = [&first, &new, last].concat();
     parts.set(b"GAPS", 2, 0, 2);
-    for count in parts.section(b"PBKT").chunks_mut(4).skip(2) {
-        count[0] = 3;
-    }
+    parts.set(b"PPGS", 4, 1, 3);
+    parts.set_numbers(b"PBKT", 2, (0..65).map(|n| if n < 5 { 0 } else { 3 }));
     let file = parts.build();
     let compiled = Compiled::open(&file).unwrap();
     let found = |pc| compiled.lookup(Vaddr(pc)).unwrap().is_some();
@@ -384,21 +564,61 @@ fn 0xfff0..0x10010
     }
 }
 
-#[test]
-fn slot_511_answers_nothing() {
+/// A file all of whose steps name a row, and the answer for an address that has a step.
+fn with_steps_to(row: u16) -> (Vec<u8>, Result<Option<RowRef>, Corrupt>) {
     let mut parts = parts();
-    let ask = 511_u16.to_le_bytes();
-    for step in parts.section(b"CSTP").chunks_mut(2) {
-        step[0] |= ask[0];
-        step[1] |= ask[1];
-    }
-    parts.section(b"CSLT").resize(2 * 511, 0);
+    let steps = parts.numbers(b"CSTP", 2);
+    let changed = steps.into_iter().map(|step| step & !511 | u64::from(row));
+    parts.set_numbers(b"CSTP", 2, changed);
+    let file = parts.build();
+    let answer = Compiled::open(&file)
+        .unwrap()
+        .call_sites()
+        .row(Vaddr(0x100d), window(&CALLS, 13));
+    (file, answer)
+}
+
+#[test]
+fn row_511_asks() {
+    let (file, answer) = with_steps_to(511);
+    assert_eq!(answer, Ok(None));
+    // Even in a table that has such a row; and to ask is never wrong.
+    let mut parts = Parts::of(&file);
+    let end = *parts.numbers(b"ROWX", 2).last().unwrap();
+    parts.set_numbers(b"ROWX", 2, [end; 600]);
     let file = parts.build();
     let compiled = Compiled::open(&file).unwrap();
-    let answer = compiled.call_site(&compiled.call_sites(), Vaddr(0x1002), window(&CALLS, 2));
+    assert_eq!(compiled.distinct_rows(), 600);
+    let answer = compiled.call_sites().row(Vaddr(0x100d), window(&CALLS, 13));
     assert_eq!(answer, Ok(None));
-    parts.section(b"CSLT").resize(2 * 512, 0);
-    assert_eq!(open_error(&parts.build()), OpenError::Section(*b"CSLT"));
+    let table = table();
+    let (file, _) = with_steps_to(511);
+    let verdict = judge(&Source::new(&table), &code(), &file, 0xf00..0x1100);
+    assert_eq!(verdict, Verdict::Equal);
+}
+
+#[test]
+fn steps_to_rows_that_there_are_not() {
+    // The table has two rows.
+    let table = table();
+    for row in [2, 3, 255, 256, 509, 510] {
+        let (file, answer) = with_steps_to(row);
+        assert_eq!(answer, Ok(Some(RowRef(row))));
+        let compiled = Compiled::open(&file).unwrap();
+        assert_eq!(compiled.row(RowRef(row)), Err(Corrupt));
+        assert_eq!(compiled.encoded_row(RowRef(row)), Err(Corrupt));
+        let verdict = judge(&Source::new(&table), &code(), &file, 0xf00..0x1100);
+        assert_eq!(verdict, Verdict::Different, "{row}");
+        let comparison = compare(&table, &compiled, &code());
+        let at_calls = |mismatch: &Mismatch| mismatch.what == Difference::CallSite;
+        assert!(comparison.mismatches.iter().all(at_calls));
+    }
+    // To the wrong one that there is.
+    for row in [0, 1] {
+        let (file, _) = with_steps_to(row);
+        let verdict = judge(&Source::new(&table), &code(), &file, 0xf00..0x1100);
+        assert_eq!(verdict, Verdict::Different, "{row}");
+    }
 }
 
 #[test]
@@ -414,27 +634,58 @@ fn rows_that_are_no_rows() {
 #[test]
 fn a_bucket_with_more_elements_than_it_has_room_for() {
     // Each look-up would walk through all of them.
-    let mut parts = parts();
-    let pieces = 4097_u32;
-    *parts.section(b"STRT") = vec![0; 2 * pieces as usize];
-    *parts.section(b"PIEC") = vec![0; 4 * pieces as usize];
-    *parts.section(b"LSDX") = vec![0; 4 * pieces.div_ceil(64) as usize];
-    *parts.section(b"PBKT") = [[0; 4], pieces.to_le_bytes()].concat();
-    *parts.section(b"CBKT") = [[0; 4], pieces.to_le_bytes()].concat();
-    *parts.section(b"CSTP") = vec![0; 2 * pieces as usize];
-    let file = parts.build();
-    let compiled = Compiled::open(&file).unwrap();
-    assert_eq!(compiled.lookup(Vaddr(0)), Err(Corrupt));
-    assert_eq!(compiled.entry(Vaddr(0)), Err(Corrupt));
-    let sites = compiled.call_sites();
-    let answer = compiled.call_site(&sites, Vaddr(0x10), window(&CALLS, 2));
-    assert_eq!(answer, Err(Corrupt));
-    // As many as it can have are walked through.
-    parts.set(b"CBKT", 4, 1, 4096);
-    let file = parts.build();
-    let compiled = Compiled::open(&file).unwrap();
-    let answer = compiled.call_site(&sites, Vaddr(0x10), window(&CALLS, 2));
-    assert!(answer.unwrap().is_some());
+    let file_with = |elements: u16, claimed: u16| {
+        let (there, claimed) = (usize::from(elements), u64::from(claimed));
+        let mut parts = parts();
+        *parts.section(b"STRT") = vec![0; 2 * there];
+        // Class 1 has no LSDA.
+        *parts.section(b"PIEC") = [0, 1, 0, 0].repeat(there);
+        *parts.section(b"LSDX") = vec![0; 4 * there.div_ceil(64)];
+        *parts.section(b"CSTP") = vec![0; 2 * there];
+        for (pages, buckets) in [(b"PPGS", b"PBKT"), (b"CPGS", b"CBKT")] {
+            parts.set_numbers(pages, 4, [0, claimed]);
+            parts.set_numbers(buckets, 2, [0].into_iter().chain([claimed; 64]));
+        }
+        parts.build()
+    };
+    // As many as a bucket can have, or as there are, are walked through.
+    for (elements, claimed, is_good) in [
+        (1, 1, true),
+        (15, 15, true),
+        (15, 16, false),
+        (16, 15, true),
+        (16, 16, true),
+        (16, 17, false),
+        (17, 16, true),
+        (17, 17, true),
+        (1023, 1024, false),
+        (1024, 1024, true),
+        (1024, 1025, false),
+        (1025, 1025, false),
+        (2000, 1024, true),
+        (2000, 1025, false),
+        (65_535, 2000, false),
+        (65_535, 65_535, false),
+    ] {
+        let file = file_with(elements, claimed);
+        let compiled = Compiled::open(&file).unwrap();
+        let what = format!("{claimed} of {elements}");
+        let hit = compiled.lookup(Vaddr(0));
+        let entry = compiled.entry(Vaddr(0));
+        let sites = compiled.call_sites();
+        let step = sites.row(Vaddr(0x10), window(&CALLS, 2));
+        if is_good {
+            assert!(hit.unwrap().is_some(), "{what}");
+            assert!(entry.unwrap().is_some(), "{what}");
+            assert_eq!(step, Ok(Some(RowRef(0))), "{what}");
+        } else {
+            assert_eq!(hit, Err(Corrupt), "{what}");
+            assert_eq!(entry, Err(Corrupt), "{what}");
+            assert_eq!(step, Err(Corrupt), "{what}");
+        }
+        let (table, code) = (table(), code());
+        judge(&Source::new(&table), &code, &file, 0xf00..0x1100);
+    }
 }
 
 /// All bytes of an array the same, in tables of every size.
@@ -443,22 +694,32 @@ fn monotonous_files() {
     let table = table();
     let original = parts();
     for fill in [0, 1, 0x3f, 0x7f, 0x80, 0xfe, 0xff] {
-        for size in [0, 128, 1 << 16] {
+        for (size, pages) in [(0, 0), (0, 1), (128, 1), (1 << 16, 1), (1 << 16, 7)] {
             let mut parts = original.clone();
             for section in &mut parts.sections {
                 if section.tag != *b"KEY " {
                     section.content = vec![fill; size];
                 }
             }
-            parts.section(b"CSLT").truncate(2 * 511);
+            for (of_pages, of_buckets) in [(b"PPGS", b"PBKT"), (b"CPGS", b"CBKT")] {
+                *parts.section(of_pages) = vec![fill; 4 * (pages + 1)];
+                *parts.section(of_buckets) = vec![fill; 130 * pages];
+            }
             let pieces = size / 2;
             *parts.section(b"PIEC") = vec![fill; 4 * pieces];
             *parts.section(b"LSDX") = vec![fill; 4 * pieces.div_ceil(64)];
             for file in [parts.build(), {
-                // Every second bucket claims all elements.
-                for tag in [b"PBKT", b"CBKT"] {
-                    let all = [[0; 4], u32::try_from(pieces).unwrap().to_le_bytes()].concat();
-                    *parts.section(tag) = all.repeat(8);
+                // Every second bucket claims all elements, and every second page.
+                let all = |n: usize| {
+                    if n.is_multiple_of(2) {
+                        0
+                    } else {
+                        pieces as u64
+                    }
+                };
+                for (of_pages, of_buckets) in [(b"PPGS", b"PBKT"), (b"CPGS", b"CBKT")] {
+                    parts.set_numbers(of_pages, 4, (0..=pages).map(all));
+                    parts.set_numbers(of_buckets, 2, (0..65 * pages).map(all));
                 }
                 parts.build()
             }] {
@@ -466,7 +727,7 @@ fn monotonous_files() {
                     &Source::new(&table),
                     &code(),
                     &file,
-                    (0..0x1_0000).step_by(0x61),
+                    (0..0x8_0000).step_by(0x61),
                 );
             }
         }

@@ -21,11 +21,10 @@ pub(crate) struct File {
     call_test: u8,
     base: u64,
     executable: Range<u64>,
-    /// Granules of 16 bytes from `base` at which the slot changes.
+    /// Granules of 8 bytes from `base` at which the answer changes: a row, or 511 for "ask".
     steps: BTreeMap<u64, u16>,
     /// From this granule on the call-site part says nothing.
     granules: u64,
-    slots: Vec<u16>,
 }
 
 /// A range of addresses with its row and the facts of its entry.
@@ -90,9 +89,9 @@ fn numbers(bytes: &[u8], size: usize) -> Vec<u64> {
         .collect()
 }
 
-pub(crate) const TAGS: [&[u8; 4]; 18] = [
-    b"KEY ", b"PBKT", b"STRT", b"PIEC", b"GAPS", b"SHAP", b"SEQS", b"ROWX", b"ROWS", b"CLAS",
-    b"PERS", b"LSDX", b"LSDA", b"ODDS", b"EXEC", b"CBKT", b"CSTP", b"CSLT",
+pub(crate) const TAGS: [&[u8; 4]; 19] = [
+    b"KEY ", b"PPGS", b"PBKT", b"STRT", b"PIEC", b"GAPS", b"SHAP", b"SEQS", b"ROWX", b"ROWS",
+    b"CLAS", b"PERS", b"LSDX", b"LSDA", b"ODDS", b"EXEC", b"CPGS", b"CBKT", b"CSTP",
 ];
 
 /// Reads a file.
@@ -152,7 +151,11 @@ pub(crate) fn read(file: &[u8]) -> File {
         _ => 0..0,
     };
     let (steps, granules) = steps(&section);
-    let slots = numbers(section(b"CSLT"), 2);
+    let has_row = |row: &u16| *row == 511 || usize::from(*row) < rows.len();
+    assert!(
+        steps.values().all(has_row),
+        "steps name rows that there are"
+    );
     File {
         machine,
         word,
@@ -165,7 +168,6 @@ pub(crate) fn read(file: &[u8]) -> File {
         executable,
         steps,
         granules,
-        slots: slots.into_iter().map(half).collect(),
     }
 }
 
@@ -178,14 +180,25 @@ struct Piece {
 }
 
 /// The elements of each bucket of an array by address. Checks that each is in one.
-fn buckets(counts: &[u8], elements: usize) -> Vec<Range<usize>> {
-    let counts = numbers(counts, 4);
-    assert_eq!(counts.first().copied().unwrap_or(0), 0);
-    assert_eq!(counts.last().copied().unwrap_or(0), elements as u64);
-    counts
-        .windows(2)
-        .map(|pair| index(pair[0])..index(pair[1]))
-        .collect()
+fn buckets(pages: &[u8], buckets: &[u8], elements: usize) -> Vec<Range<usize>> {
+    let (pages, counts) = (numbers(pages, 4), numbers(buckets, 2));
+    assert_eq!(counts.len(), 65 * pages.len().saturating_sub(1));
+    let mut all = Vec::new();
+    let mut next = 0;
+    for (page, counts) in pages.iter().zip(counts.chunks(65)) {
+        assert_eq!(counts[0], 0, "none of the page lie before it");
+        for pair in counts.windows(2) {
+            let first = page + pair[0];
+            let count = (pair[1] + 65_536 - pair[0]) % 65_536;
+            assert_eq!(first, next, "buckets follow each other");
+            assert!(count <= 1024);
+            next = first + count;
+            all.push(index(first)..index(next));
+        }
+    }
+    assert_eq!(pages.last().copied().unwrap_or(0), next);
+    assert_eq!(next, elements as u64);
+    all
 }
 
 fn pieces<'s>(
@@ -203,15 +216,14 @@ fn pieces<'s>(
 
     let mut records = Bytes(section(b"PIEC"));
     let mut pieces: Vec<Piece> = Vec::new();
-    let buckets = buckets(section(b"PBKT"), starts.len());
-    assert_eq!(buckets.len() % 16, 0, "buckets fill whole pages");
+    let buckets = buckets(section(b"PPGS"), section(b"PBKT"), starts.len());
     for (bucket, elements) in buckets.iter().enumerate() {
-        let page_start = base + 65_536 * (bucket as u64 / 16);
+        let page_start = base + 65_536 * (bucket as u64 / 64);
         // One past the last piece of the page.
-        let page_end = buckets[bucket - bucket % 16 + 15].end;
+        let page_end = buckets[bucket - bucket % 64 + 63].end;
         for n in elements.clone() {
             let start = starts[n];
-            assert_eq!(start / 4096, bucket as u64 % 16, "a piece in its bucket");
+            assert_eq!(start / 1024, bucket as u64 % 64, "a piece in its bucket");
             let next = if n + 1 < page_end {
                 starts[n + 1]
             } else {
@@ -337,7 +349,7 @@ fn entries<'s>(section: &impl Fn(&[u8; 4]) -> &'s [u8], base: u64, pieces: &[Pie
 fn steps<'s>(section: &impl Fn(&[u8; 4]) -> &'s [u8]) -> (BTreeMap<u64, u16>, u64) {
     let words = numbers(section(b"CSTP"), 2);
     let mut steps = BTreeMap::new();
-    let buckets = buckets(section(b"CBKT"), words.len());
+    let buckets = buckets(section(b"CPGS"), section(b"CBKT"), words.len());
     for (bucket, elements) in buckets.iter().enumerate() {
         for word in &words[elements.clone()] {
             let granule = 128 * bucket as u64 + (word >> 9);
@@ -374,14 +386,11 @@ impl File {
             return None;
         }
         let key = address.wrapping_sub(1).wrapping_sub(self.base);
-        if key / 16 >= self.granules {
+        if key / 8 >= self.granules {
             return None;
         }
-        let (_, slot) = self.steps.range(..=key / 16).next_back()?;
-        if *slot == 511 {
-            return None;
-        }
-        self.slots.get(usize::from(*slot)).copied()
+        let (_, row) = self.steps.range(..=key / 8).next_back()?;
+        (*row != 511).then_some(*row)
     }
 
     /// The call test.
@@ -398,45 +407,22 @@ impl File {
         }
     }
 
+    /// Line by line as in the table of the description.
     fn follows_call_x86(&self, address: u64, before: &[u8; 8]) -> bool {
-        if before[3] == 0xe8 {
+        let [_, b7, b6, b5, b4, b3, b2, b1] = *before;
+        if b5 == 0xe8 {
             let distance = i64::from(Bytes(&before[4..]).word().cast_signed());
-            let target = address
-                .wrapping_add_signed(distance)
-                .wrapping_sub(self.base);
-            if self.executable.contains(&target) {
+            let target = address.wrapping_add_signed(distance);
+            if self.executable.contains(&target.wrapping_sub(self.base)) {
                 return true;
             }
         }
-        // FF /2 of some length that ends here.
-        (2..=7).any(|length| {
-            let from = 8 - length;
-            before[from] == 0xff && indirect_call_length(&before[from + 1..]) == Some(length)
-        })
+        (b2 == 0xff && matches!(b1, 0xd0..=0xd7 | 0x10..=0x17))
+            || (b3 == 0xff && matches!(b2, 0x10..=0x17 | 0x50..=0x57))
+            || (b4 == 0xff && b3 == 0x54)
+            || (b6 == 0xff && matches!(b5, 0x10..=0x17 | 0x90..=0x97))
+            || (b7 == 0xff && matches!(b6, 0x14 | 0x94))
     }
-}
-
-/// The length of `FF` followed by these bytes if it is an `FF /2`, by the tables of the Intel
-/// manual (volume 2, 2.1.5, 32- and 64-bit addressing).
-fn indirect_call_length(rest: &[u8]) -> Option<usize> {
-    let mod_rm = rest[0];
-    let (mode, reg, rm) = (mod_rm >> 6, mod_rm >> 3 & 7, mod_rm & 7);
-    if reg != 2 {
-        return None;
-    }
-    let sib = if mode != 3 && rm == 4 {
-        rest.get(1).copied()?
-    } else {
-        0
-    };
-    let has_sib = usize::from(mode != 3 && rm == 4);
-    let displacement = match mode {
-        0 if rm == 5 || (rm == 4 && sib & 7 == 5) => 4,
-        1 => 1,
-        2 => 4,
-        _ => 0,
-    };
-    Some(2 + has_sib + displacement)
 }
 
 /// What the encoding of a row says.

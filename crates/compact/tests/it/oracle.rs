@@ -230,17 +230,19 @@ fn check_calls(source: &Source<'_>, file: &File, compiled: &Compiled<'_>, code: 
     let sites = compiled.call_sites();
     for (start, bytes) in &code.ranges {
         let mut visited = Vec::new();
-        sites.for_each(*start, bytes, |address| visited.push(address.0));
+        sites
+            .test()
+            .for_each(*start, bytes, |address| visited.push(address.0));
         let mut passing = Vec::new();
         for offset in 0..=bytes.len() {
             let address = start.0 + offset as u64;
             let before = window(bytes, offset);
-            let passes = sites.follows_call(Vaddr(address), before);
+            let passes = sites.test().passes(Vaddr(address), before);
             assert_eq!(file.follows_call(address, &before), passes, "{address:#x}");
             if passes {
                 passing.push(address);
             }
-            let answer = compiled.call_site(&sites, Vaddr(address), before).unwrap();
+            let answer = sites.row(Vaddr(address), before).unwrap();
             assert_eq!(answer.map(|row| row.0), file.call_site(address, &before));
             if let Some(row) = answer {
                 let expected = source.row_at(address - 1).expect("a row at the call");
@@ -315,7 +317,7 @@ fn wrong_call(source: &Source<'_>, compiled: &Compiled<'_>, code: &Code<'_>) -> 
         for until in 0..=bytes.len() {
             let before = window(bytes, until);
             let address = start.offset(until as u64);
-            let is_right = match compiled.call_site(&sites, address, before) {
+            let is_right = match sites.row(address, before) {
                 Ok(None) => true,
                 Ok(Some(row)) => {
                     let expected = source.row_at(address.0.wrapping_sub(1));

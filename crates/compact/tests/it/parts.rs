@@ -71,6 +71,28 @@ impl Parts {
         field.copy_from_slice(&value.to_le_bytes()[..size]);
     }
 
+    /// An array of numbers of that many bytes.
+    pub(crate) fn numbers(&mut self, tag: &[u8; 4], size: usize) -> Vec<u64> {
+        let number = |element: &[u8]| {
+            let mut wide = [0; 8];
+            wide[..size].copy_from_slice(element);
+            u64::from_le_bytes(wide)
+        };
+        self.section(tag).chunks(size).map(number).collect()
+    }
+
+    /// Makes an array of numbers of that many bytes.
+    pub(crate) fn set_numbers(
+        &mut self,
+        tag: &[u8; 4],
+        size: usize,
+        numbers: impl IntoIterator<Item = u64>,
+    ) {
+        let numbers = numbers.into_iter();
+        let bytes = numbers.flat_map(|number| number.to_le_bytes().into_iter().take(size));
+        *self.section(tag) = bytes.collect();
+    }
+
     /// The file of these parts.
     pub(crate) fn build(&self) -> Vec<u8> {
         let mut file = self.head.to_vec();

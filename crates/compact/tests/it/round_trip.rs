@@ -7,6 +7,7 @@ use unspool_ir::{Abi, Arch, Endian, Pointer, Register, RegisterRule, Row, Table,
 
 use crate::generate::{Choices, table_and_code};
 use crate::oracle::{check, encode_with};
+use crate::parts::Parts;
 
 proptest! {
     #![proptest_config(ProptestConfig {
@@ -143,6 +144,110 @@ fn one_entry_over_whole_pages() {
     push(&mut table, 0xa_0000, 0xb_0000, 2);
     push(&mut table, 0xb_0000, 0xb_0001, 2);
     check(&table, &no_code());
+}
+
+/// Adds an entry of one byte at each address.
+fn push_bytes(table: &mut Table, addresses: impl IntoIterator<Item = u64>) {
+    for (number, at) in (0_u32..).zip(addresses) {
+        push(table, at, at + 1, number % 3);
+    }
+}
+
+#[test]
+fn pages_with_a_piece_at_each_address() {
+    // A piece at the end of page 0, none in pages 1 and 5, each address of pages 2 and 4, all
+    // but the last of page 3, one at the start of page 6.
+    let mut table = Table::new(X86_64);
+    push_bytes(&mut table, [0xffff]);
+    push_bytes(&mut table, 0x2_0000..0x3_ffff);
+    push_bytes(&mut table, 0x4_0000..0x5_0000);
+    push_bytes(&mut table, [0x6_0000]);
+    let mut parts = Parts::of(&check(&table, &no_code()));
+    let pages = parts.numbers(b"PPGS", 4);
+    let (full, all) = (65_536, 3 * 65_536 + 1);
+    assert_eq!(
+        pages,
+        [0, 1, 1, 1 + full, 2 * full, 3 * full, 3 * full, all]
+    );
+    let buckets = parts.numbers(b"PBKT", 2);
+    let ascending = || (0..64).map(|bucket| 1024 * bucket);
+    let expected: Vec<u64> = [0; 64]
+        .into_iter()
+        .chain([1])
+        .chain([0; 65])
+        // A full page has 65,536, which are written as 0.
+        .chain(ascending().chain([0]))
+        .chain(ascending().chain([65_535]))
+        .chain(ascending().chain([0]))
+        .chain([0; 65])
+        .chain([0].into_iter().chain([1; 64]))
+        .collect();
+    assert_eq!(buckets, expected);
+}
+
+#[test]
+fn every_number_of_pieces_in_a_bucket() {
+    // In the third bucket of a page, with none or more behind, of which a look-up may read some.
+    for count in (0..40).chain([63, 64, 65, 255, 256, 257, 1022, 1023, 1024]) {
+        for behind in [0, 1, 14, 15, 16, 17] {
+            // At the front of the bucket, at its end, all over it.
+            for (from, step) in [(0, 1), (1024 - count, 1), (0, 1024 / count.max(1))] {
+                let mut table = Table::new(X86_64);
+                push_bytes(&mut table, [0x1_0000, 0x1_0001, 0x1_07ff]);
+                push_bytes(&mut table, (0..count).map(|n| 0x1_0800 + from + step * n));
+                push_bytes(&mut table, (0..behind).map(|n| 0x1_0c00 + n));
+                let file = check(&table, &no_code());
+                let compiled = Compiled::open(&file).unwrap();
+                assert_eq!(compiled.pieces() as u64, 3 + count + behind);
+            }
+        }
+    }
+}
+
+#[test]
+fn pieces_at_both_sides_of_every_bucket() {
+    for first in [0, 0x3ff, 0x400, 0x401] {
+        let mut table = Table::new(X86_64);
+        let starts = (0..3 * 64).flat_map(|bucket| {
+            let bucket = 0x1_0000 + 0x400 * bucket;
+            [bucket, bucket + 0x3ff]
+                .into_iter()
+                .filter(move |_| bucket % 0xc00 != 0)
+        });
+        push_bytes(
+            &mut table,
+            starts.filter(|start| *start >= 0x1_0000 + first),
+        );
+        check(&table, &no_code());
+    }
+}
+
+#[test]
+fn pages_without_pieces_between_others() {
+    // Pages 3, 4, 7 and 20 have some; code lies in all, with calls that have a row and others.
+    let mut text = String::from("arch x86-64 little\n");
+    for (n, start) in [0x3_fff0_u64, 0x4_0400, 0x7_0000, 0x7_fff8, 0x14_8000]
+        .into_iter()
+        .enumerate()
+    {
+        let end = start + 0x18;
+        text += &format!("fn {start:#x}..{end:#x}\n  {start:#x} cfa=rsp+{n}\n");
+    }
+    let table = text::parse(&text).unwrap();
+    let bytes = [0x90, 0x90, 0xff, 0xd0, 0x90, 0x90, 0x90, 0x90].repeat(0x20_0000 / 8);
+    let code = Code {
+        ranges: vec![(Vaddr(0), &bytes)],
+    };
+    let mut parts = Parts::of(&check(&table, &code));
+    // The table begins with page 0 because the code does.
+    let pages = [0, 0, 0, 0, 1, 3, 3, 3, 5]
+        .into_iter()
+        .chain([6; 12])
+        .chain([7]);
+    assert!(parts.numbers(b"PPGS", 4).into_iter().eq(pages));
+    assert_eq!(parts.numbers(b"PBKT", 2).len(), 21 * 65);
+    assert_eq!(parts.numbers(b"CPGS", 4).len(), 22);
+    assert_eq!(parts.numbers(b"CBKT", 2).len(), 21 * 65);
 }
 
 #[test]

@@ -5,10 +5,10 @@ use std::fmt;
 
 use unspool_cfi::instruction::Instruction;
 use unspool_cfi::{Cie, Entry, FdeEntry, Instructions, Section};
-use unspool_compact::Part;
+use unspool_compact::{Encoded, Part};
 use unspool_ir::{CfaRule, RegisterRule, Table};
 use unspool_module::ElfFile;
-use unspool_unwind::tables::{self, Made};
+use unspool_unwind::tables::{self, Reading};
 
 use crate::commands::compile::as_f64;
 
@@ -22,6 +22,8 @@ pub(super) struct Figures {
     pub(super) bad_entries: u64,
     pub(super) rows: u64,
     pub(super) distinct_rows: u64,
+    /// Rows that the compiled form cannot hold.
+    pub(super) rows_not_held: u64,
     pub(super) entry_sizes: Distribution,
     pub(super) rows_per_entry: Distribution,
     /// Bytes of `.text` and `.rodata`.
@@ -35,14 +37,18 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    pub(super) fn of(file: &ElfFile, made: &Made) -> anyhow::Result<Self> {
-        let reading = &made.reading;
+    /// Counts what was read, and what it was compiled to if it could be.
+    pub(super) fn of(
+        file: &ElfFile,
+        reading: &Reading,
+        encoded: Option<&Encoded>,
+    ) -> anyhow::Result<Self> {
         let table = &reading.table;
         let program = |name: &str| {
             let found = file.sections().find(|section| section.name == name);
             found.map_or(0, |section| section.size)
         };
-        let part = |part| (part, made.encoded.part(part) as u64);
+        let part = |part| (part, encoded.map_or(0, |encoded| encoded.part(part) as u64));
         let mut figures = Figures {
             file: file.path().display().to_string(),
             cies: reading.summary.cies.into(),
@@ -51,6 +57,10 @@ impl Figures {
             bad_entries: reading.problems.len() as u64,
             rows: table.row_count() as u64,
             distinct_rows: table.distinct_rows() as u64,
+            rows_not_held: match encoded {
+                Some(_) => 0,
+                None => table.row_count() as u64,
+            },
             entry_sizes: table
                 .fdes()
                 .iter()
@@ -126,6 +136,7 @@ impl Figures {
         self.bad_entries += other.bad_entries;
         self.rows += other.rows;
         self.distinct_rows += other.distinct_rows;
+        self.rows_not_held += other.rows_not_held;
         self.entry_sizes.merge(&other.entry_sizes);
         self.rows_per_entry.merge(&other.rows_per_entry);
         self.program_bytes += other.program_bytes;

@@ -1,0 +1,71 @@
+//! The call-site part: rows projected on return addresses.
+//!
+//! Async-signal-safe, as [`crate::reader`].
+
+use unspool_ir::Vaddr;
+
+use crate::buckets::Buckets;
+use crate::call::{CallTest, WINDOW};
+use crate::layout::{ASK, BUCKET, GRANULE, Header, Sections};
+use crate::little::{low_u16, u32_at};
+use crate::reader::{Corrupt, RowRef};
+
+/// The call-site part of a table. Keep it where many addresses are asked.
+#[derive(Debug, Clone, Copy)]
+pub struct CallSites<'t> {
+    test: CallTest,
+    base: Vaddr,
+    steps: Buckets<'t>,
+}
+
+impl<'t> CallSites<'t> {
+    pub(crate) fn new(header: &Header, sections: &Sections<'t>) -> Self {
+        let bound = |n: usize| u32_at(sections.executable, n).unwrap_or(0);
+        let at = |n: usize| header.base.offset(bound(n).into());
+        CallSites {
+            test: CallTest::new(header.call_form, at(0), at(1)),
+            base: header.base,
+            steps: Buckets::new(sections.step_pages, sections.step_buckets, sections.steps),
+        }
+    }
+
+    /// The test that an address has to pass.
+    #[must_use]
+    pub fn test(&self) -> CallTest {
+        self.test
+    }
+
+    /// The row that holds at the call before `return_address`, if this part speaks for it;
+    /// `None`: ask [`crate::Compiled::lookup`] with the address minus 1.
+    ///
+    /// `before` are the module's own bytes that end at the address, from the file or from memory
+    /// that nobody has written to; zeros stand for what is before the code. Visits the steps of
+    /// the same 1 KiB.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`].
+    #[inline]
+    pub fn row(
+        &self,
+        return_address: Vaddr,
+        before: [u8; WINDOW],
+    ) -> Result<Option<RowRef>, Corrupt> {
+        if !self.test.passes(return_address, before) {
+            return Ok(None);
+        }
+        let key = return_address.0.wrapping_sub(1).wrapping_sub(self.base.0);
+        let Some(bucket) = self.steps.bucket(key) else {
+            return Ok(None);
+        };
+        // Every step of this granule or an earlier one, whatever its row.
+        let limit = (key % BUCKET / u64::from(GRANULE)) << 9 | u64::from(ASK);
+        let count = self.steps.count_at_most(bucket, low_u16(limit));
+        // With no step in the bucket the one before it is in force.
+        let Some(step) = (bucket.first + count.ok_or(Corrupt)?).checked_sub(1) else {
+            return Ok(None);
+        };
+        let row = self.steps.number(step).ok_or(Corrupt)? & ASK;
+        Ok((row != ASK).then_some(RowRef(row)))
+    }
+}
