@@ -1,5 +1,5 @@
-//! CIEs and FDEs: the entries of a section and their headers (DWARF 5 §6.4.1; LSB, "The CIE"
-//! and "The FDE").
+//! CIEs and FDEs: the entries of a section and their headers (DWARF 5 §6.4.1; LSB, "The
+//! .eh_frame section").
 
 use unspool_ir::arch::Word;
 use unspool_ir::{Pointer, Register, Vaddr};
@@ -65,10 +65,11 @@ impl<'a> Section<'a> {
         let id_offset = body.offset();
         let cie = match self.kind {
             // The CIE pointer of `.eh_frame` has 4 bytes whatever the length has (LSB); it
-            // counts back from itself.
-            SectionKind::EhFrame => match body.unsigned(4)? {
+            // counts back from itself. The LSB calls it unsigned, but libgcc and `readelf` take
+            // it as signed: a CIE may stand behind its FDE.
+            SectionKind::EhFrame => match body.signed(4)? {
                 0 => None,
-                back => Some(id_offset.checked_sub(back).ok_or(CfiError::NoCie(back))?),
+                back => Some(before(id_offset, back)?),
             },
             SectionKind::DebugFrame => match body.unsigned(if is_64 { 8 } else { 4 })? {
                 0xffff_ffff if !is_64 => None,
@@ -77,6 +78,14 @@ impl<'a> Section<'a> {
             },
         };
         Ok(Some(Entry { offset, cie, body }))
+    }
+}
+
+/// The offset `back` bytes before another.
+fn before(offset: u64, back: i64) -> Result<u64, CfiError> {
+    match offset.checked_add_signed(-back) {
+        Some(cie) => Ok(cie),
+        None => Err(CfiError::CieInFront(back.unsigned_abs() - offset)),
     }
 }
 
@@ -296,7 +305,7 @@ impl<'a> FdeEntry<'a> {
         let length = bases.length(&mut body, cie.address_encoding)?;
         // A range may end where the address space does; it may not go on from its beginning.
         let end = match start.0.checked_add(length) {
-            Some(end) if end <= cie.word.mask() => Vaddr(end),
+            Some(end) if end.saturating_sub(1) <= cie.word.mask() => Vaddr(end),
             _ => return Err(CfiError::Range { start, length }),
         };
         bases.function = Some(start);

@@ -47,9 +47,15 @@ pub enum CfiError {
         /// Where the number begins.
         offset: u64,
     },
-    /// The CIE pointer leads to no CIE.
-    #[error("no CIE at offset {0:#x}")]
+    /// The CIE pointer leads to a place where no CIE stands.
+    #[error("the CIE pointer leads to offset {0:#x}, where there is no CIE")]
     NoCie(u64),
+    /// The CIE pointer leads so many bytes back from the start of the section.
+    #[error("the CIE pointer leads to offset -{0:#x}, in front of the section")]
+    CieInFront(u64),
+    /// The search table leads to a place where no FDE stands.
+    #[error("the search table leads to offset {0:#x}, where there is no FDE")]
+    NoFde(u64),
     /// The entry's CIE is bad itself, and reported by itself.
     #[error("its CIE at offset {0:#x} is bad")]
     BadCie(u64),
@@ -68,7 +74,8 @@ pub enum CfiError {
     /// A pointer is relative to something that the section does not come with.
     #[error("pointer encoding {0:#04x} needs a base address that the file does not give")]
     NoBase(u8),
-    /// The end of the range wraps around the address space.
+    /// The range does not end in the address space. It may end where that does, but in 64 bits
+    /// there is no number for the end.
     #[error("range of {length:#x} bytes at {start} wraps around the address space")]
     Range {
         /// The first address.
@@ -101,9 +108,9 @@ pub enum CfiError {
         /// The new row's address.
         to: Vaddr,
     },
-    /// `DW_CFA_def_cfa_register` or `_offset` where the CFA is no register plus offset and, in
-    /// this entry, never was (DWARF 5 §6.4.2.2).
-    #[error("instruction at offset {offset:#x} changes half of a CFA that is not register+offset")]
+    /// `DW_CFA_def_cfa_offset` where the CFA is no register plus offset and, in this entry,
+    /// never was (DWARF 5 §6.4.2.2).
+    #[error("instruction at offset {offset:#x} gives an offset to a CFA without a register")]
     CfaNotRegister {
         /// Where the instruction is.
         offset: u64,

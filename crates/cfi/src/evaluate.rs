@@ -62,7 +62,12 @@ type Change<'a> = (Register, Option<RegisterRule<'a>>);
 pub struct Evaluator<'a> {
     row: Row<'a>,
     initial: Row<'a>,
-    /// The CFA's last register and offset, which an expression leaves in place as libgcc does.
+    /// The CFA's last register and offset, for the instructions that change one of them.
+    ///
+    /// DWARF 5 §6.4.2.2 forbids these where the CFA is not a register and an offset. But the
+    /// SHA-2 code of libgcrypt 1.10 leaves an expression with `.cfi_def_cfa_register`, relying
+    /// on the offset from before it, and every CIE of MIPS begins with that instruction, for
+    /// an offset of 0. libgcc, gdb and `readelf` agree that both work.
     register_offset: Option<(Register, i64)>,
     remembered: [Remembered<'a>; MAX_REMEMBERED],
     depth: usize,
@@ -104,13 +109,10 @@ impl<'a> Evaluator<'a> {
     }
 
     /// Begins an entry whose CIE's instructions make `initial`.
-    fn start(&mut self, initial: &Row<'a>) {
-        self.row.assign(initial);
-        self.initial.assign(initial);
-        self.register_offset = match initial.cfa {
-            CfaRule::RegisterOffset { register, offset } => Some((register, offset)),
-            CfaRule::Undefined | CfaRule::Expression(_) => None,
-        };
+    fn start(&mut self, initial: &Initial<'a>) {
+        self.row.assign(&initial.row);
+        self.initial.assign(&initial.row);
+        self.register_offset = initial.register_offset;
         self.depth = 0;
         self.logged = 0;
         self.begin_range();
@@ -128,7 +130,7 @@ impl<'a> Evaluator<'a> {
         &'e mut self,
         section: &'s Section<'a>,
         cie: &'s Cie<'a>,
-        initial: &Row<'a>,
+        initial: &Initial<'a>,
         fde: &FdeEntry<'a>,
     ) -> Rows<'e, 's, 'a> {
         let (offset, len) = (fde.instructions_offset, fde.instructions.len());
@@ -153,13 +155,14 @@ impl<'a> Evaluator<'a> {
             I::DefCfa(register, offset) => self.set_cfa(register, offset),
             I::DefCfaExpression(expression) => self.row.cfa = CfaRule::Expression(expression),
             I::DefCfaRegister(register) => {
-                let (_, cfa_offset) = self.cfa(offset)?;
-                self.set_cfa(register, cfa_offset);
+                let last = self.register_offset.map_or(0, |(_, offset)| offset);
+                self.set_cfa(register, last);
             }
             I::DefCfaOffset(cfa_offset) => {
-                let (register, _) = self.cfa(offset)?;
+                let last = self.register_offset;
+                let (register, _) = last.ok_or(CfiError::CfaNotRegister { offset })?;
                 match self.row.cfa {
-                    // libgcc and gdb keep the expression, and the offset for later.
+                    // The expression stays, and the offset is kept for later.
                     CfaRule::Expression(_) => self.register_offset = Some((register, cfa_offset)),
                     _ => self.set_cfa(register, cfa_offset),
                 }
@@ -189,16 +192,6 @@ impl<'a> Evaluator<'a> {
     fn set_cfa(&mut self, register: Register, offset: i64) {
         self.row.cfa = CfaRule::RegisterOffset { register, offset };
         self.register_offset = Some((register, offset));
-    }
-
-    /// The CFA's register and offset, for the instructions that change one of them.
-    ///
-    /// DWARF 5 §6.4.2.2 forbids these instructions where the CFA is an expression, but the
-    /// SHA-2 code of libgcrypt 1.10 leaves one with `.cfi_def_cfa_register`, relying on the
-    /// offset from before it; libgcc, gdb and `readelf` agree that this works.
-    fn cfa(&self, offset: u64) -> Result<(Register, i64), CfiError> {
-        self.register_offset
-            .ok_or(CfiError::CfaNotRegister { offset })
     }
 
     #[inline]
@@ -278,23 +271,36 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-/// The row that the CIE's initial instructions make.
+/// What an entry begins with: the row that its CIE's instructions make.
+#[derive(Debug, Clone, Copy)]
+pub struct Initial<'a> {
+    row: Row<'a>,
+    register_offset: Option<(Register, i64)>,
+}
+
+/// Evaluates the CIE's initial instructions.
 ///
 /// # Errors
 ///
 /// An instruction is bad.
-pub fn initial_row<'a>(section: &Section<'a>, cie: &Cie<'a>) -> Result<Row<'a>, CfiError> {
+pub fn initial_row<'a>(section: &Section<'a>, cie: &Cie<'a>) -> Result<Initial<'a>, CfiError> {
     let mut row = Row::new(cie.return_address);
     row.signal_frame = cie.signal_frame;
     let mut evaluator = Evaluator::new();
-    evaluator.start(&row);
+    evaluator.start(&Initial {
+        row,
+        register_offset: None,
+    });
     let (offset, len) = (cie.instructions_offset, cie.instructions.len());
     for instruction in Instructions::new(section, cie, offset, len) {
         let (offset, instruction) = instruction?;
         // A CIE has no addresses: advances have no meaning there, and no effect.
         evaluator.apply(instruction, offset)?;
     }
-    Ok(evaluator.row)
+    Ok(Initial {
+        row: evaluator.row,
+        register_offset: evaluator.register_offset,
+    })
 }
 
 /// The rows of an FDE, one after another.
@@ -322,7 +328,8 @@ impl<'a> Rows<'_, '_, 'a> {
 
     /// Whether the ranges so far depend only on the CIE, the instructions, and where the FDE
     /// starts: not if an instruction names an address, or ranges at the FDE's end are left out.
-    pub(crate) fn is_movable(&self) -> bool {
+    #[must_use]
+    pub fn is_movable(&self) -> bool {
         self.is_movable
     }
 

@@ -32,8 +32,8 @@ pub enum Instruction<'a> {
     Undefined(Register),
     /// `DW_CFA_same_value` (§6.4.2.3).
     SameValue(Register),
-    /// `DW_CFA_offset`, `_extended`, `_extended_sf`, `DW_CFA_GNU_negative_offset_extended`
-    /// (§6.4.2.3).
+    /// `DW_CFA_offset`, `_extended`, `_extended_sf` (§6.4.2.3),
+    /// `DW_CFA_GNU_negative_offset_extended` (LSB, "DWARF CFI Extensions").
     Offset(Register, i64),
     /// `DW_CFA_val_offset`, `_sf` (§6.4.2.3).
     ValOffset(Register, i64),
@@ -49,11 +49,11 @@ pub enum Instruction<'a> {
     RememberState,
     /// `DW_CFA_restore_state` (§6.4.2.4).
     RestoreState,
-    /// `DW_CFA_GNU_args_size`.
+    /// `DW_CFA_GNU_args_size` (LSB, "DWARF CFI Extensions").
     ArgsSize(u64),
-    /// `DW_CFA_AARCH64_negate_ra_state` (AArch64 DWARF ABI §4.3).
+    /// `DW_CFA_AARCH64_negate_ra_state` (AADWARF64, "Call frame instructions").
     NegateRaState,
-    /// `DW_CFA_AARCH64_negate_ra_state_with_pc` (AArch64 DWARF ABI §4.3).
+    /// `DW_CFA_AARCH64_negate_ra_state_with_pc` (the same).
     NegateRaStateWithPc,
     /// `DW_CFA_nop` (§6.4.2.5).
     Nop,

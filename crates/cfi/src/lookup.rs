@@ -91,10 +91,8 @@ impl<'a> Lookup<'a> {
             return Ok(None);
         };
         let offset = entry.fde.0.wrapping_sub(self.section.address.0);
-        let Some(entry) = self.section.entry(offset)? else {
-            return Ok(None);
-        };
-        self.evaluate(entry, pc)
+        let entry = self.section.entry(offset)?;
+        self.evaluate(entry.ok_or(CfiError::NoFde(offset))?, pc)
     }
 
     /// Looks through every entry.
@@ -117,10 +115,8 @@ impl<'a> Lookup<'a> {
     }
 
     fn headers(&self, entry: Entry<'a>) -> Result<(Cie<'a>, FdeEntry<'a>), CfiError> {
-        let cie = Cie::at(
-            &self.section,
-            entry.cie.ok_or(CfiError::NoCie(entry.offset))?,
-        )?;
+        let cie = entry.cie.ok_or(CfiError::NoFde(entry.offset))?;
+        let cie = Cie::at(&self.section, cie)?;
         let fde = FdeEntry::parse(&self.section, &cie, entry)?;
         Ok((cie, fde))
     }

@@ -1,4 +1,5 @@
-//! Encoded pointers (LSB, "DWARF Exception Header Encoding").
+//! Encoded pointers (LSB, "DWARF Exception Header Encoding"). The LSB leaves out what GCC also
+//! writes: 0x08, a signed word, and 0x80, a pointer to the pointer.
 
 use unspool_ir::arch::Word;
 use unspool_ir::{Pointer, Vaddr};

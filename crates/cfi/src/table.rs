@@ -4,12 +4,12 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use unspool_ir::table::{FdeHeader, RowId, RowStart, TableError};
-use unspool_ir::{Abi, Pointer, Row, Table};
+use unspool_ir::{Abi, Pointer, Table};
 
 use crate::Section;
 use crate::entry::{Cie, Entry, FdeEntry};
 use crate::error::{CfiError, Problem};
-use crate::evaluate::{self, Evaluator, MadeBy};
+use crate::evaluate::{self, Evaluator, Initial, MadeBy};
 
 mod repeats;
 
@@ -37,10 +37,10 @@ pub struct Summary {
     pub empty_fdes: u32,
 }
 
-/// A CIE and the row that its instructions make, or why there is none.
+/// A CIE and what its instructions make.
 struct Known<'a> {
     cie: Cie<'a>,
-    initial: Row<'a>,
+    initial: Initial<'a>,
 }
 
 struct Reader<'s, 'a> {
@@ -71,7 +71,7 @@ pub fn read_tables(abi: Abi, sections: &[Section<'_>]) -> Reading {
         let mut reader = Reader {
             section,
             cies: BTreeMap::new(),
-            builder: Builder::new(reading.table),
+            builder: Builder::new(section, reading.table),
             summary: reading.summary,
         };
         for (offset, entry) in section.entries() {
@@ -125,13 +125,14 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    fn new(table: Table) -> Self {
+    /// Begins a section: CIEs are known by their offsets, and so is what is remembered.
+    fn new(section: &Section<'a>, table: Table) -> Self {
         Builder {
             table,
             rows: Vec::new(),
             evaluator: Evaluator::new(),
-            entries: Entries::new(),
-            steps: Steps::new(),
+            entries: Entries::new(section),
+            steps: Steps::new(section),
         }
     }
 

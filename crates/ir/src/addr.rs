@@ -43,6 +43,11 @@ impl Vaddr {
 /// or to another function when the callee never returns. The row that describes the caller is
 /// therefore the one that covers the call: the byte before the return address.
 /// [`CodeAddr::lookup`] is the only place where that 1 is subtracted.
+///
+/// On ARM both are addresses of bytes, as tables have them: bit 0, which in a link register or a
+/// function pointer says that the code is Thumb (AAPCS32, "Subroutine Calls"), is not part of
+/// them. Left in, it would undo the 1. [`crate::interpret::step`] clears it, and is the only
+/// place that does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CodeAddr {
     /// The next instruction to be executed: the innermost frame, and a frame that was
@@ -53,7 +58,7 @@ pub enum CodeAddr {
 }
 
 impl CodeAddr {
-    /// The address as found in the register or on the stack.
+    /// The address itself.
     #[must_use]
     pub fn address(self) -> RuntimeAddr {
         match self {

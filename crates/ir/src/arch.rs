@@ -2,7 +2,7 @@
 //!
 //! Shared code never asks *which* architecture it serves; it asks the [`Spec`].
 
-use crate::register::{Register, Registers};
+use crate::register::Register;
 
 mod aarch64;
 mod arm;
@@ -21,8 +21,9 @@ pub enum Arch {
     Arm,
     /// AArch64 (AAPCS64).
     Aarch64,
-    /// Any other ELF machine, by its `e_machine`: tables are read and printed with numbered
-    /// registers, but no frame can be stepped.
+    /// Any other ELF machine, as [`Arch::from_elf`] makes it. Tables are read and printed with
+    /// numbered registers, and rules mean what they mean everywhere. But no register is known to
+    /// be the stack pointer, to hold the code address, or to be preserved: no stack is walked.
     Other {
         /// The ELF header's `e_machine`.
         machine: u16,
@@ -88,12 +89,15 @@ pub struct Spec {
     /// Register names with their DWARF numbers; the first name of a number is printed, the
     /// others are accepted.
     pub names: &'static [(u16, &'static str)],
-    /// The stack pointer, whose value in the caller is the CFA unless a rule says otherwise.
+    /// The stack pointer, whose value in the caller is the CFA unless a rule says otherwise;
+    /// [`Spec::NONE`] where none is known.
     pub stack_pointer: Register,
-    /// The register slot that holds the frame's own code address.
+    /// The register slot that holds the frame's own code address, or [`Spec::NONE`].
     pub pc: Register,
-    /// The return-address column that compilers use.
+    /// The return-address column that compilers use, or [`Spec::NONE`].
     pub return_address: Register,
+    /// Bits of a code pointer that choose the instruction set and are no part of the address.
+    pub mode_bits: u64,
     /// Registers that a call preserves: a row without a rule for them leaves them unchanged.
     pub preserved: &'static [u16],
 }
@@ -109,19 +113,24 @@ pub enum Unspecified {
     Unknown,
 }
 
+impl Spec {
+    /// Stands for a register of an ABI that is not known. It is above
+    /// [`crate::Registers::LIMIT`], so it has a value in no frame.
+    pub const NONE: Register = Register(u16::MAX);
+}
+
 static OTHER_32: Spec = other(Word::W32);
 static OTHER_64: Spec = other(Word::W64);
 
 const fn other(word: Word) -> Spec {
-    // No register can have these numbers in a `Registers`, so nothing is ever recovered.
-    const NONE: Register = Register(u16::MAX);
     Spec {
         name: "other",
         word,
         names: &[],
-        stack_pointer: NONE,
-        pc: NONE,
-        return_address: NONE,
+        stack_pointer: Spec::NONE,
+        pc: Spec::NONE,
+        return_address: Spec::NONE,
+        mode_bits: 0,
         preserved: &[],
     }
 }
@@ -198,10 +207,9 @@ impl Arch {
     #[must_use]
     pub fn unspecified(self, register: Register) -> Unspecified {
         let spec = self.spec();
-        // An architecture without a `Spec` of its own has no stack pointer: its number is the
-        // same as its return-address column's, which must not be taken for the CFA.
-        let exists = register.0 < Registers::LIMIT;
-        if register == spec.stack_pointer && exists {
+        if register == Spec::NONE {
+            Unspecified::Unknown
+        } else if register == spec.stack_pointer {
             Unspecified::Cfa
         } else if spec.preserved.contains(&register.0) {
             Unspecified::SameValue
@@ -237,13 +245,34 @@ mod tests {
         for arch in Arch::KNOWN {
             assert_eq!(Arch::from_elf(arch.elf_machine(), arch.spec().word), arch);
         }
-        // x32: EM_X86_64 in ELF32 is not the x86-64 that we step.
-        assert_eq!(
-            Arch::from_elf(62, Word::W32),
-            Arch::Other {
-                machine: 62,
-                word: Word::W32
+    }
+
+    /// x32 and AArch64's ILP32 among them: a known machine of the other class is not the one
+    /// that we step.
+    #[test]
+    fn nothing_is_taken_from_another_architecture() {
+        for (machine, word) in [
+            (62, Word::W32),
+            (183, Word::W32),
+            (3, Word::W64),
+            (40, Word::W64),
+            (20, Word::W32),
+            (0, Word::W64),
+        ] {
+            let arch = Arch::from_elf(machine, word);
+            assert_eq!(arch, Arch::Other { machine, word });
+            assert_eq!((arch.elf_machine(), arch.spec().word), (machine, word));
+            assert_eq!(arch.spec().mode_bits, 0);
+            for number in 0..=u16::MAX {
+                let register = Register(number);
+                assert_eq!(arch.register_name(register), None);
+                assert_eq!(arch.unspecified(register), Unspecified::Unknown);
             }
-        );
+            for known in Arch::KNOWN {
+                for (_, name) in known.spec().names {
+                    assert_eq!(arch.register_named(name), None);
+                }
+            }
+        }
     }
 }

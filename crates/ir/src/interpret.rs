@@ -73,8 +73,8 @@ pub enum RegisterError {
 pub struct Caller {
     /// The canonical frame address of the frame that was left.
     pub cfa: RuntimeAddr,
-    /// The return address, authentication bits removed; `None` when the row says that it is
-    /// undefined: the frame that was left is the outermost one.
+    /// The return address, without authentication bits and without ARM's Thumb bit; `None` when
+    /// the row says that it is undefined: the frame that was left is the outermost one.
     pub return_address: Option<RuntimeAddr>,
     /// The caller's registers, as far as they are known.
     pub registers: Registers,
@@ -278,12 +278,13 @@ fn return_address<M: Memory + ?Sized>(
     }
 }
 
-/// Removes what is not address: AArch64's authentication code.
+/// Removes what is not address: AArch64's authentication code, ARM's Thumb bit.
 fn plain_address<M: Memory + ?Sized>(row: &Row<'_>, frame: &Frame<'_, M>, value: u64) -> u64 {
-    match row.ra_state {
-        RaState::Plain => value,
-        RaState::Signed | RaState::SignedWithPc => value & !frame.pac_mask,
-    }
+    let authentication = match row.ra_state {
+        RaState::Plain => 0,
+        RaState::Signed | RaState::SignedWithPc => frame.pac_mask,
+    };
+    value & !authentication & !frame.abi.arch.spec().mode_bits
 }
 
 #[cfg(test)]

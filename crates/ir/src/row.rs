@@ -39,8 +39,8 @@ pub enum RegisterRule<'e> {
     ValExpression(Expression<'e>),
 }
 
-/// Whether the return address carries a pointer authentication code (AArch64 DWARF ABI,
-/// `RA_SIGN_STATE`).
+/// Whether the return address carries a pointer authentication code (AADWARF64, "DWARF register
+/// names", `RA_SIGN_STATE`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RaState {
     /// It is a plain address; always so outside AArch64.

@@ -20,7 +20,7 @@
 //!
 //! Registers have their psABI names, or `reg77`. Expressions are `DW_OP` names without the
 //! prefix; bytes that these names would not reproduce exactly stand as `{#1a2b}`. `#` at the
-//! start of a line makes it a comment.
+//! start of a line makes it a comment. Nothing is said twice in a line.
 
 use alloc::string::String;
 use alloc::vec::Vec;

@@ -25,16 +25,14 @@ struct Slot<'a> {
 }
 
 impl<'a> Entries<'a> {
-    const BITS: u32 = 14;
-
-    pub(super) fn new() -> Self {
+    pub(super) fn new(section: &Section<'a>) -> Self {
         let empty = Slot {
             cie: u64::MAX,
             instructions: &[],
             id: FdeId(u32::MAX),
         };
         Entries {
-            slots: vec![empty; 1 << Self::BITS],
+            slots: vec![empty; slots(section, 14)],
         }
     }
 
@@ -45,13 +43,14 @@ impl<'a> Entries<'a> {
         instructions: &[u8],
         table: &'t Table,
     ) -> Option<&'t Fde> {
-        let slot = self.slots.get(Self::slot(cie, instructions))?;
+        let slot = self.slots.get(self.slot(cie, instructions))?;
         let is_same = slot.cie == cie && slot.instructions == instructions;
         table.fde(slot.id).filter(|_| is_same)
     }
 
     pub(super) fn keep(&mut self, cie: u64, instructions: &'a [u8], id: FdeId) {
-        if let Some(slot) = self.slots.get_mut(Self::slot(cie, instructions)) {
+        let at = self.slot(cie, instructions);
+        if let Some(slot) = self.slots.get_mut(at) {
             *slot = Slot {
                 cie,
                 instructions,
@@ -60,7 +59,7 @@ impl<'a> Entries<'a> {
         }
     }
 
-    fn slot(cie: u64, instructions: &[u8]) -> usize {
+    fn slot(&self, cie: u64, instructions: &[u8]) -> usize {
         let (words, rest) = instructions.as_chunks::<8>();
         let rest = rest
             .iter()
@@ -69,7 +68,7 @@ impl<'a> Entries<'a> {
         let mixed = words
             .chain([rest])
             .fold(cie, |hash, word| mix(hash.rotate_left(23) ^ word));
-        top(mixed, Self::BITS)
+        top(mixed, self.slots.len())
     }
 }
 
@@ -132,21 +131,19 @@ impl Step {
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "a hash takes any bits")]
-    fn slot(&self) -> usize {
+    fn slot(&self, slots: usize) -> usize {
         let (low, high) = (self.instructions as u64, (self.instructions >> 64) as u64);
         top(
             mix(low ^ high.rotate_left(29) ^ mix(self.row ^ self.cie.rotate_left(32))),
-            Steps::BITS,
+            slots,
         )
     }
 }
 
 impl Steps {
-    const BITS: u32 = 13;
-
-    pub(super) fn new() -> Self {
+    pub(super) fn new(section: &Section<'_>) -> Self {
         Steps {
-            slots: vec![(Step::default(), RowId(0)); 1 << Self::BITS],
+            slots: vec![(Step::default(), RowId(0)); slots(section, 13)],
         }
     }
 
@@ -156,7 +153,8 @@ impl Steps {
         step: Option<Step>,
         find: impl FnOnce() -> Result<RowId, CfiError>,
     ) -> Result<RowId, CfiError> {
-        let slot = step.and_then(|step| Some((step, self.slots.get_mut(step.slot())?)));
+        let slots = self.slots.len();
+        let slot = step.and_then(|step| Some((step, self.slots.get_mut(step.slot(slots))?)));
         match slot {
             Some((step, slot)) if slot.0 == step => Ok(slot.1),
             Some((step, slot)) => {
@@ -169,12 +167,18 @@ impl Steps {
     }
 }
 
+/// How many slots a cache has: a power of two, about one for each entry of the section, from 16
+/// up to 2 to the power of `most`.
+fn slots(section: &Section<'_>, most: u32) -> usize {
+    1 << (section.data.len() / 64).max(1).ilog2().clamp(4, most)
+}
+
 /// Spreads a number over the high bits. The multiplier is odd and has no further meaning.
 fn mix(number: u64) -> u64 {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// The highest bits of a mixed number.
-fn top(mixed: u64, bits: u32) -> usize {
-    usize::try_from(mixed >> (64 - bits)).unwrap_or(0)
+/// The highest bits of a mixed number: one of so many slots.
+fn top(mixed: u64, slots: usize) -> usize {
+    usize::try_from(mixed >> (64 - slots.ilog2())).unwrap_or(0)
 }

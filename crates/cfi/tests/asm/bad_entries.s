@@ -8,11 +8,13 @@
 #! .eh_frame entry at offset 0xb4: instruction 0x3f at offset 0xcc is unknown
 #! .eh_frame entry at offset 0xd0: field at offset 0xea runs past the end 0xec
 #! .eh_frame entry at offset 0xec: range of 0x10 bytes at 0xfffffffffffffff8 wraps around the address space
-#! .eh_frame entry at offset 0x104: no CIE at offset 0x88
-#! .eh_frame entry at offset 0x11c: no CIE at offset 0x14
-#! .eh_frame entry at offset 0x144: instruction at offset 0x15c changes half of a CFA that is not register+offset
-#! .eh_frame entry at offset 0x160: register number 536870911 is too large
-#! .eh_frame entry at offset 0x19c: length 0x1000 runs past the section end 0x1a4
+#! .eh_frame entry at offset 0x104: the CIE pointer leads to offset 0x88, where there is no CIE
+#! .eh_frame entry at offset 0x11c: the CIE pointer leads to offset 0x14, where there is no CIE
+#! .eh_frame entry at offset 0x134: the CIE pointer leads to offset -0x1000, in front of the section
+#! .eh_frame entry at offset 0x14c: the CIE pointer leads to offset 0x1000, where there is no CIE
+#! .eh_frame entry at offset 0x174: instruction at offset 0x18c gives an offset to a CFA without a register
+#! .eh_frame entry at offset 0x190: register number 536870911 is too large
+#! .eh_frame entry at offset 0x1cc: length 0x1000 runs past the section end 0x1d4
 #| arch x86-64 little
 #| fn 0x1000..0x1010
 #|   0x1000  cfa=rsp+8  ra=[cfa-8]
@@ -56,8 +58,10 @@ without: cie	1, "R", 0x0c, 7, 8
 	fde	good, -8, 0x10				# wraps around the address space
 	fde	0b, 0x1600, 0x10			# CIE pointer into a CIE
 	fde	entry, 0x1700, 0x10			# CIE pointer to an FDE
+	fde	(good - 0x1000), 0x1710, 0x10		# CIE pointer out of the section
+	fde	(good + 0x1000), 0x1720, 0x10
 bare:	cie	1, "", 0
-	fde	bare, 0x1800, 0x10, 0x0e, 16		# half of a CFA that nothing defined
+	fde	bare, 0x1800, 0x10, 0x0e, 16		# offset of a CFA that nothing defined
 	fde	good, 0x1900, 0x10, 0x05, 0xff, 0xff, 0xff, 0xff, 1, 1 # register number
 	fde	good, 0x2000, 0x10, 0x44, 0x0e, 16
 	.long	0x1000					# past the end

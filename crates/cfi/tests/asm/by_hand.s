@@ -1,7 +1,6 @@
-# A section that is written by hand: entries out of order, an FDE before its CIE, of nothing,
-# terminators in the middle, overlaps, set_loc, the text of gcc 2.x.
+# A section that is written by hand: entries out of order, an FDE of nothing, terminators in the
+# middle, overlaps, set_loc, a CFA that nothing defines, or only half of it.
 #! .eh_frame entry at offset 0xb8: row at 0xb0 follows one at 0xb4
-#! .eh_frame entry at offset 0xd4: no CIE at offset 0xfffffff0
 #| arch x86-64 little
 #| fn 0x80..0x90
 #|   0x80  cfa=rsp+8  ra=[cfa-8]
@@ -27,6 +26,10 @@
 #| fn 0xe0..0xf0
 #|   0xe0  cfa=undefined
 #|   0xe4  cfa=undefined  rbx=[cfa-16]
+#| fn 0xf0..0x100
+#|   0xf0  cfa=undefined
+#|   0xf4  cfa=rsp+0
+#|   0xf8  cfa=rsp+16
 	.text
 	.skip	0x100
 	.section .eh_frame, "a"
@@ -86,7 +89,6 @@ cie:	.long	1f - 0f
 	.byte	0x0e, 24
 	.balign	4
 3:
-	fde	cie_eh, 0xc0, 0x10			# its CIE follows
 cie_eh:	.long	1f - 0f
 0:	.long	0
 	.byte	1
@@ -112,5 +114,11 @@ bare:	.long	1f - 0f					# nothing defines the CFA
 	.quad	.text + 0xe0
 	.quad	0x10
 	.byte	0x44, 0x83, 2
+	.balign	4
+3:	.long	3f - 2f					# def_cfa_register: offset 0
+2:	.long	. - bare
+	.quad	.text + 0xf0
+	.quad	0x10
+	.byte	0x44, 0x0d, 7, 0x44, 0x0e, 16
 	.balign	4
 3:	.long	0

@@ -39,9 +39,20 @@ fn expected(source: &str) -> Expected {
     }
 }
 
-fn assemble(source: &Path, expected: &Expected) -> PathBuf {
-    let name = source.file_stem().unwrap().to_str().unwrap();
-    let object = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.o"));
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/asm")
+}
+
+/// Assembles the source of that name to an object of another, so that tests do not meet.
+pub(crate) fn object(name: &str, object: &str) -> PathBuf {
+    let source = folder().join(format!("{name}.s"));
+    let expected = expected(&fs::read_to_string(&source).unwrap());
+    assemble(&source, &expected, object)
+}
+
+fn assemble(source: &Path, expected: &Expected, object: &str) -> PathBuf {
+    let name = source.display();
+    let object = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{object}.o"));
     let [program, options @ ..] = expected.assembler.as_slice() else {
         panic!("{name}: no assembler");
     };
@@ -80,7 +91,8 @@ fn check(source: &Path) {
     let name = source.display();
     let content = fs::read_to_string(source).unwrap();
     let expected = expected(&content);
-    let object = assemble(source, &expected);
+    let object = source.file_stem().unwrap().to_str().unwrap();
+    let object = assemble(source, &expected, object);
     let data = fs::read(&object).unwrap();
     let units = elf::units(&data).unwrap();
     let lines = read(&units[0]);
@@ -118,8 +130,7 @@ fn bless(source: &Path, content: &str, lines: &str) {
 
 #[test]
 fn assembled_sections_read_as_their_sources_say() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/asm");
-    let mut sources: Vec<PathBuf> = fs::read_dir(folder)
+    let mut sources: Vec<PathBuf> = fs::read_dir(folder())
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .collect();

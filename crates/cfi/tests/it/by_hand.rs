@@ -1,10 +1,12 @@
 //! Sections made byte by byte: what no assembler writes.
 
+use unspool_cfi::lookup::HdrTrust;
 use unspool_cfi::{CfiError, SectionKind};
-use unspool_ir::Abi;
-use unspool_ir::arch::Endian;
+use unspool_ir::arch::{Endian, Word};
+use unspool_ir::{Abi, Arch, text};
 
 use crate::build::{AARCH64, Builder, Cie, DATA, Format, PPC, TEXT, X86_64};
+use crate::lookup::check_section;
 
 fn check(b: &Builder, expected: &[&str]) {
     let reading = b.read();
@@ -336,6 +338,55 @@ fn both_formats_of_both_sections_are_read() {
     }
 }
 
+/// The distance back to the CIE is signed and has 4 bytes, in both formats: libgcc's and
+/// `readelf`'s reading.
+#[test]
+fn a_cie_may_stand_behind_its_fde() {
+    for (format, size) in [(Format::Dwarf32, 28), (Format::Dwarf64, 36)] {
+        for endian in [Endian::Little, Endian::Big] {
+            let abi = Abi { endian, ..X86_64 };
+            let mut b = Builder::new(SectionKind::EhFrame, abi);
+            b.fde(format, size, |b| {
+                b.fixed(0x1000, 8);
+                b.fixed(0x20, 8);
+                b.bytes.extend([0x41, 0x0e, 16]);
+            });
+            let cie = b.cie(&Cie {
+                format,
+                ..Cie::plain()
+            });
+            assert_eq!(cie, size);
+            check(
+                &b,
+                &[
+                    "fn 0x1000..0x1020",
+                    "  0x1000  cfa=rsp+8  ra=[cfa-8]",
+                    "  0x1001  cfa=rsp+16  ra=[cfa-8]",
+                ],
+            );
+            check_section(&b.section(), None, HdrTrust::Suspect);
+        }
+    }
+}
+
+/// Opcodes 0x2c and 0x2d are AArch64's, and SPARC's own; no other machine has them.
+#[test]
+fn instructions_of_one_architecture_are_unknown_to_the_others() {
+    let ilp32 = Arch::from_elf(Arch::Aarch64.elf_machine(), Word::W32);
+    for abi in [X86_64, PPC, Abi { arch: ilp32, ..PPC }] {
+        for opcode in [0x2c, 0x2d] {
+            let mut b = Builder::new(SectionKind::EhFrame, abi);
+            let cie = b.cie(&Cie::plain());
+            b.plain_fde(cie, 0x1000, 0x10, &[opcode]);
+            let error = b.read().problems[0].error;
+            assert!(
+                matches!(error, CfiError::Instruction { opcode: at, .. } if at == opcode),
+                "{abi:?}: {error}"
+            );
+        }
+    }
+}
+
 /// Version 4 has sizes of addresses and of segment selectors, which stand before addresses.
 #[test]
 fn version_4_sizes_are_followed() {
@@ -411,7 +462,8 @@ fn elf32_big_endian_is_read() {
     );
 }
 
-/// A 32-bit address space ends at 2^32: addresses wrap there, not at 2^64.
+/// A 32-bit address space ends at 2^32: addresses wrap there, not at 2^64, and a range may end
+/// there. (`llvm-dwarfdump` prints such a range alike; `readelf` and gimli print an end of 0.)
 #[test]
 fn pointers_wrap_at_the_end_of_their_address_space() {
     let mut b = Builder::new(SectionKind::EhFrame, PPC);
@@ -420,17 +472,39 @@ fn pointers_wrap_at_the_end_of_their_address_space() {
         data: vec![0x1b],
         ..Cie::plain()
     });
-    for start in [0xffff_ff00_u64, 0xffff_fff0, 0x10] {
+    // The second goes on from 0; the third ends where the address space does.
+    let offsets = [0xffff_ff00_u64, 0xffff_fff0, 0xffff_ffe0, 0x10].map(|start| {
         b.fde(Format::Dwarf32, cie, |b| {
             b.pointer(0x1b, start, 0);
             b.number(0x1b, 0x20);
-            b.bytes.push(0);
+            b.bytes.extend([0, 0x44, 0x0e, 16, 0x02, 0x1b, 0x0e, 24]);
+        })
+    });
+    let row = "cfa=reg7+8  return=reg16  reg16=[cfa-8]";
+    let rows = |start: u64, end: u64| {
+        let rows = [(0, 8), (4, 16), (31, 24)];
+        let rows = rows.map(|(distance, offset)| {
+            let row = row.replace("+8", &format!("+{offset}"));
+            format!("  {:#x}  {row}", start + distance)
         });
-    }
-    let reading = b.read();
-    let starts: Vec<u64> = reading.table.fdes().iter().map(|fde| fde.start.0).collect();
-    assert_eq!(starts, [0xffff_ff00, 0x10]);
-    assert!(matches!(reading.problems[0].error, CfiError::Range { .. }));
+        [vec![format!("fn {start:#x}..{end:#x}")], rows.into()].concat()
+    };
+    let expected = [
+        vec![format!(
+            ".eh_frame entry at offset {:#x}: range of 0x20 bytes at 0xfffffff0 wraps around the \
+             address space",
+            offsets[1]
+        )],
+        rows(0xffff_ff00, 0xffff_ff20),
+        rows(0xffff_ffe0, 0x1_0000_0000),
+        rows(0x10, 0x30),
+    ];
+    let expected = expected.concat();
+    check(&b, &expected.iter().map(String::as_str).collect::<Vec<_>>());
+    check_section(&b.section(), None, HdrTrust::Suspect);
+
+    let text = b.read().table.to_string();
+    assert_eq!(text::parse(&text).unwrap().to_string(), text);
 }
 
 /// The greatest register that can be named, and a factor that scales everything.

@@ -2,10 +2,15 @@
 
 use gimli::UnwindSection;
 use proptest::prelude::*;
+use unspool_cfi::evaluate::{self, Evaluator};
 use unspool_cfi::lookup::HdrTrust;
-use unspool_cfi::{Hdr, Lookup, SectionKind, read_table};
+use unspool_cfi::{
+    self as cfi, CfiError, Entry, FdeEntry, Hdr, Lookup, Section, SectionKind, read_table,
+    read_tables,
+};
 use unspool_ir::leb128::{put_signed, put_unsigned};
 use unspool_ir::table::Span;
+use unspool_ir::text::RowText;
 use unspool_ir::{CfaRule, Register, RegisterRule, Vaddr};
 
 use crate::build::{ADDRESS, Builder, Cie, DATA, Format, TEXT, X86_64};
@@ -137,6 +142,40 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+/// Instructions out of few and in few orders, so that equal rows meet equal instructions again
+/// and again. Every state that is restored was remembered.
+fn frequent_ops() -> impl Strategy<Value = Vec<Op>> {
+    let numbers = || prop::sample::select(vec![8_i32, 16]);
+    let row = prop_oneof![
+        2 => numbers().prop_map(|offset| vec![Op::DefCfaOffset(0x0e, offset)]),
+        1 => Just(vec![Op::DefCfaRegister(6)]),
+        1 => Just(vec![Op::CfaExpression(vec![0x77, 8])]),
+        2 => (numbers(), numbers())
+            .prop_map(|(a, b)| vec![Op::Rule(0x11, 3, a), Op::Rule(0x11, 6, b)]),
+        1 => Just(vec![Op::Restore(3)]),
+        2 => Just(vec![Op::Remember]),
+        2 => Just(vec![Op::RestoreState]),
+        1 => Just(vec![Op::ArgsSize(16)]),
+    ];
+    prop::collection::vec(row, 0..12).prop_map(|rows| {
+        let mut depth = 0;
+        let mut is_possible = |op: &Op| {
+            match op {
+                Op::Remember => depth += 1,
+                Op::RestoreState if depth == 0 => return false,
+                Op::RestoreState => depth -= 1,
+                _ => {}
+            }
+            true
+        };
+        let advanced = rows.into_iter().flat_map(|mut row| {
+            row.push(Op::Advance(0x40, 1));
+            row
+        });
+        advanced.filter(|op| is_possible(op)).collect()
+    })
+}
+
 /// One entry of a generated section.
 #[derive(Debug, Clone)]
 struct Function {
@@ -204,6 +243,70 @@ fn section(cies: &[Vec<Op>; 2], functions: &[Function]) -> Builder {
         );
     }
     b
+}
+
+/// One entry of a crowd: many entries with few lists of instructions and few CIEs.
+#[derive(Debug, Clone)]
+struct Member {
+    start: u64,
+    length: u64,
+    /// Which list, and which CIE.
+    body: prop::sample::Index,
+    cie: prop::sample::Index,
+}
+
+fn member() -> impl Strategy<Value = Member> {
+    let start = prop_oneof![
+        8 => 0x1000_u64..0x1200,
+        1 => u64::MAX - 0x100..u64::MAX, // advances may wrap
+    ];
+    let length = prop_oneof![8 => 0_u64..0x90, 1 => 0_u64..0x1000];
+    let any = any::<prop::sample::Index>;
+    (start, length, any(), any()).prop_map(|(start, length, body, cie)| Member {
+        start,
+        length,
+        body,
+        cie,
+    })
+}
+
+/// The lists and the CIEs are in the same places in every crowd of as many.
+fn crowd(cies: &[Vec<Op>; 2], bodies: &[Vec<Op>], members: &[Member]) -> Builder {
+    let functions: Vec<Function> = members
+        .iter()
+        .map(|member| Function {
+            start: member.start,
+            length: member.length,
+            ops: member.body.get(bodies).clone(),
+            tail: Vec::new(),
+            second: member.cie.index(2) == 1,
+        })
+        .collect();
+    section(cies, &functions)
+}
+
+/// Where an entry begins and ends, and its rows, each as it is printed.
+type Read = (Vaddr, Vaddr, Vec<(Vaddr, String)>);
+
+/// An entry that is evaluated as if it were the only one; `None` for a CIE.
+fn alone(section: &Section<'_>, entry: Entry<'_>) -> Result<Option<Read>, CfiError> {
+    let at = entry.cie.unwrap_or(entry.offset);
+    let cie = cfi::Cie::at(section, at)
+        .and_then(|cie| Ok((evaluate::initial_row(section, &cie)?, cie)))
+        .map_err(|error| entry.cie.map_or(error, CfiError::BadCie));
+    let (initial, cie) = cie?;
+    if entry.cie.is_none() {
+        return Ok(None);
+    }
+    let fde = FdeEntry::parse(section, &cie, entry)?;
+    let mut evaluator = Evaluator::new();
+    let mut rows = evaluator.rows(section, &cie, &initial, &fde);
+    let mut all = Vec::new();
+    while let Some(range) = rows.advance()? {
+        let row = RowText(rows.row(), section.abi).to_string();
+        all.push((range.start, row));
+    }
+    Ok(Some((fde.start, fde.end, all)))
 }
 
 /// A row as both readers have it.
@@ -442,6 +545,58 @@ proptest! {
                 }
             }
         }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: ProptestConfig::default().cases.max(1000),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    /// Bulk reading takes rows from entries that have the same instructions. Each entry has the
+    /// rows that it has alone; in two sections whose CIEs have the same offsets, too.
+    #[test]
+    fn entries_in_a_crowd_read_as_alone(
+        cies in [cies(), cies()],
+        bodies in prop::collection::vec(
+            prop_oneof![
+                3 => frequent_ops(),
+                1 => prop::collection::vec(op(), 0..8),
+            ],
+            1..16,
+        ),
+        members in prop::collection::vec(member(), 20..60),
+    ) {
+        let builders = cies.map(|cies| crowd(&cies, &bodies, &members));
+        let sections = builders.each_ref().map(Builder::section);
+        let reading = read_tables(X86_64, &sections);
+        let table = &reading.table;
+        let mut fdes = table.fdes().iter();
+        let mut problems = reading.problems.iter();
+        for section in &sections {
+            for (offset, entry) in section.entries() {
+                match alone(section, entry.unwrap()) {
+                    Ok(None) => {}
+                    Ok(Some(expected)) => {
+                        let fde = fdes.next().unwrap();
+                        prop_assert_eq!(fde.origin, offset);
+                        let rows = table.rows(fde).iter().map(|row| {
+                            let text = RowText(&table.row(row.row).unwrap(), X86_64).to_string();
+                            (row.start, text)
+                        });
+                        prop_assert_eq!((fde.start, fde.end, rows.collect()), expected);
+                    }
+                    Err(error) => {
+                        let problem = problems.next().unwrap();
+                        prop_assert_eq!((problem.entry, problem.error), (offset, error));
+                    }
+                }
+            }
+        }
+        prop_assert!(fdes.next().is_none() && problems.next().is_none());
+        check_section(&sections[0], None, HdrTrust::Suspect);
     }
 }
 

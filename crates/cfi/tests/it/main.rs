@@ -15,3 +15,7 @@ mod files;
 mod generated;
 #[cfg(test)]
 mod lookup;
+#[cfg(test)]
+mod report_2018;
+#[cfg(test)]
+mod thumb;

@@ -3,7 +3,8 @@
 //! `bl` leaves the return address in `x30`, the return-address column: a leaf has no rule for
 //! it, and the value is still in the register. `x30` may be signed (PAuth); whether it is, is
 //! the row's [`crate::RaState`], which `DW_CFA_AARCH64_negate_ra_state` toggles. The slot of
-//! the frame's own code address is 32, "PC" in AADWARF64. `d8`–`d15` (72–79) survive a call.
+//! the frame's own code address is 32, "PC" in AADWARF64. `d8`–`d15` (72–79) survive a call, and
+//! so does the size of SVE's vectors (46), as AADWARF64 says ("Common information entries").
 
 use super::{Spec, Word};
 use crate::register::Register;
@@ -84,7 +85,8 @@ pub(super) static SPEC: Spec = Spec {
     stack_pointer: Register(31),
     pc: Register(32),
     return_address: Register(30),
+    mode_bits: 0,
     preserved: &[
-        19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 72, 73, 74, 75, 76, 77, 78, 79,
+        19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 46, 72, 73, 74, 75, 76, 77, 78, 79,
     ],
 };

@@ -1,8 +1,9 @@
 //! 32-bit ARM, AAPCS32.
 //!
 //! A call leaves the return address in `lr`, which is the return-address column: a leaf that
-//! never saved it has no rule for it. Bit 0 of a code address marks Thumb code and is not part
-//! of the address. Distributions put ARM CFI in `.debug_frame`; exceptions use EHABI instead.
+//! never saved it has no rule for it. Bit 0 of a code pointer marks Thumb code and is not part
+//! of the address ([`crate::CodeAddr`]). `r4`–`r11` and `d8`–`d15` (264–271) survive a call.
+//! Distributions put ARM CFI in `.debug_frame`; exceptions use EHABI instead.
 
 use super::{Spec, Word};
 use crate::register::Register;
@@ -47,5 +48,8 @@ pub(super) static SPEC: Spec = Spec {
     stack_pointer: Register(13),
     pc: Register(15),
     return_address: Register(14),
-    preserved: &[4, 5, 6, 7, 8, 9, 10, 11, 14],
+    mode_bits: 1,
+    preserved: &[
+        4, 5, 6, 7, 8, 9, 10, 11, 14, 264, 265, 266, 267, 268, 269, 270, 271,
+    ],
 };

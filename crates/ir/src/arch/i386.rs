@@ -43,5 +43,6 @@ pub(super) static SPEC: Spec = Spec {
     stack_pointer: Register(4),
     pc: Register(8),
     return_address: Register(8),
+    mode_bits: 0,
     preserved: &[3, 5, 6, 7],
 };

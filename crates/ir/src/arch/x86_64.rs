@@ -2,7 +2,8 @@
 //!
 //! `call` pushes the return address, so at a function's first instruction the CFA is `rsp+8`
 //! and the return address is at `cfa-8`. The return-address column, 16, is no machine register;
-//! the slot holds the frame's `rip`. Six registers survive a call. Numbers: psABI figure 3.36.
+//! the slot holds the frame's `rip`. Six registers survive a call. Numbers: psABI,
+//! "DWARF Register Number Mapping".
 
 use super::{Spec, Word};
 use crate::register::Register;
@@ -54,5 +55,6 @@ pub(super) static SPEC: Spec = Spec {
     stack_pointer: Register(7),
     pc: Register(16),
     return_address: Register(16),
+    mode_bits: 0,
     preserved: &[3, 6, 12, 13, 14, 15],
 };

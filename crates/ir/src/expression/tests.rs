@@ -439,7 +439,7 @@ const FORBIDDEN: &[(u8, &str)] = &[
     (0xa6, "deref_type"),
     (0xa5, "regval_type"),
     (0xa9, "reinterpret"),
-    // Second item: there is no object. Third item: circular.
+    // Second item: there is no object. Third item: circular, and so is what it does not name.
     (0x97, "push_object_address"),
     (0x9c, "call_frame_cfa"),
     (0xa3, "entry_value"),
@@ -459,13 +459,20 @@ const FORBIDDEN: &[(u8, &str)] = &[
     (0x95, "xderef_size"),
     (0xa7, "xderef_type"),
     (0x9b, "form_tls_address"),
+    // A pointer as in `.eh_frame`, relative to places that are unknown here; a mark.
+    (0xf1, "GNU_encoded_addr"),
+    (0xf0, "GNU_uninit"),
+    // AADWARF64: signs a pointer, with keys that nobody else has.
+    (0xea, "AARCH64_operation"),
     // GNU forms of the above.
     (0xe0, "GNU_push_tls_address"),
+    (0xf2, "GNU_implicit_pointer"),
     (0xf3, "GNU_entry_value"),
     (0xf4, "GNU_const_type"),
     (0xf5, "GNU_regval_type"),
     (0xf6, "GNU_deref_type"),
     (0xf7, "GNU_convert"),
+    (0xf9, "GNU_reinterpret"),
 ];
 
 #[test]

@@ -43,18 +43,10 @@ struct Given {
 impl Given {
     fn parse(text: &str) -> Given {
         let mut words = text.split_whitespace();
-        let name = words.next().unwrap();
-        let arch = Arch::KNOWN.into_iter().find(|a| a.spec().name == name);
-        let endian = match words.next() {
-            Some("little") => Endian::Little,
-            _ => Endian::Big,
-        };
-        let abi = Abi {
-            arch: arch.unwrap(),
-            endian,
-        };
+        let (name, endian) = (words.next().unwrap(), words.next().unwrap());
+        let table = text::parse(&format!("arch {name} {endian}\n")).unwrap();
         let mut given = Given {
-            abi,
+            abi: table.abi(),
             registers: Registers::new(),
             memory: Bytes::default(),
             bias: LoadBias::default(),
@@ -281,6 +273,34 @@ fn registers_without_a_rule_are_kept_or_lost_as_the_abi_says() {
 }
 
 #[test]
+fn a_register_without_a_rule_has_its_place_too() {
+    check_places(
+        "arm little sp=0x7000 r4=4 r3=3",
+        "cfa=sp+0",
+        "
+        r3: lost
+        r4: unchanged 0x4
+        r12: lost
+        sp: value 0x7000
+        d7: lost
+        d8: unchanged
+        d15: unchanged
+        ",
+    );
+    check_places(
+        "aarch64 little sp=0x7000 vg=2 v7=7",
+        "cfa=sp+0",
+        "
+        x18: lost
+        vg: unchanged 0x2
+        v7: lost
+        v8: unchanged
+        v16: lost
+        ",
+    );
+}
+
+#[test]
 fn a_rule_for_the_stack_pointer_overrides_the_cfa() {
     check(
         "x86-64 little rsp=0x7000 rcx=0x9999 [0x7000]=0x401234",
@@ -439,6 +459,29 @@ fn a_signed_return_address_loses_its_code_the_register_keeps_it() {
 }
 
 #[test]
+fn a_return_address_loses_the_thumb_bit_the_register_keeps_it() {
+    let given = "arm little sp=0x7000 lr=0x401235 [0x6ffc]=0x401237";
+    for (row, expected) in [
+        (
+            "cfa=sp+0",
+            "cfa=0x7000 return=0x401234 sp=0x7000 lr=0x401235 pc=0x401234",
+        ),
+        (
+            "cfa=sp+0 lr=[cfa-4]",
+            "cfa=0x7000 return=0x401236 sp=0x7000 lr=0x401237 pc=0x401236",
+        ),
+    ] {
+        check(given, row, expected);
+    }
+    // Elsewhere every bit is the address's.
+    check(
+        "x86-64 little rsp=0x7000 [0x7000]=0x401235",
+        "cfa=rsp+8 ra=[cfa-8]",
+        "cfa=0x7008 return=0x401235 rsp=0x7008 ra=0x401235",
+    );
+}
+
+#[test]
 fn addresses_wrap_at_their_width() {
     check(
         "i386 little esp=0xfffffffc ebx=1 [0x0]=0x401234 [0xfffffff8]=7",
@@ -484,27 +527,26 @@ fn linked_addresses_in_expressions_move_with_the_module() {
 }
 
 #[test]
-fn a_foreign_architecture_is_not_stepped() {
-    let abi = Abi {
-        arch: Arch::from_elf(243, crate::arch::Word::W64),
-        endian: Endian::Little,
-    };
-    let mut registers = Registers::new();
-    registers.set(Register(2), 0x7000);
-    let table = "arch machine-243-64 little\nfn 0x0..0x1\n  0x0  cfa=reg2+0\n";
-    let table = text::parse(table).unwrap();
-    let row = table.row(table.spans().next().unwrap().row).unwrap();
-    let frame = Frame {
-        abi,
-        registers: &registers,
-        memory: &Bytes::default(),
-        bias: LoadBias(0),
-        pac_mask: 0,
-    };
-    assert_eq!(
-        step(&row, &frame).err(),
-        Some(super::StepError::NoReturnAddress)
-    );
+fn a_foreign_architecture_has_rules_and_nothing_else() {
+    let given = "machine-20-32 big reg1=0x7000 reg14=14 reg65535=1 [0x7004]=0x401235";
+    for (row, expected) in [
+        ("cfa=reg1+0", "the row has no rule for the return address"),
+        (
+            "cfa=reg1+0 return=reg65",
+            "the row has no rule for the return address",
+        ),
+        // Neither the stack pointer nor the slot of the code address is known.
+        (
+            "cfa=reg1+0 return=reg65 reg65=[cfa+4] reg14=same",
+            "cfa=0x7000 return=0x401235 reg14=0xe reg65=0x401235",
+        ),
+        (
+            "cfa=reg1+0 signal return=reg65 reg65=[cfa+4]",
+            "cfa=0x7000 return=0x401235 reg1=0x7000 reg14=0xe reg65=0x401235",
+        ),
+    ] {
+        check(given, row, expected);
+    }
 }
 
 #[test]

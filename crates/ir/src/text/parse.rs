@@ -126,7 +126,9 @@ fn header(rest: &str) -> Result<FdeHeader, Fault<'_>> {
         lsda: None,
         origin: 0,
     };
-    for word in words {
+    let words: Vec<&str> = words.collect();
+    for (n, word) in words.iter().enumerate() {
+        check_once(&words, n)?;
         match word.split_once('=') {
             Some(("lsda", addr)) => header.lsda = Some(Vaddr(number(addr)?)),
             Some(("personality", addr)) => {
@@ -159,13 +161,30 @@ fn row_line<'s>(table: &mut Table, line: &'s str) -> Result<RowStart, Fault<'s>>
         });
     }
     let mut row = Row::new(abi.arch.spec().return_address);
-    for (word, bytes) in words.iter().zip(&assembled) {
+    for (n, (word, bytes)) in words.iter().zip(&assembled).enumerate() {
+        check_once(&words, n)?;
         item(&mut row, word, Expression(bytes), abi.arch)?;
     }
     let row = table
         .intern(&row)
         .map_err(|_| ("the table is too large", line))?;
     Ok(RowStart { start, row })
+}
+
+const GIVEN_TWICE: &str = "given a second time";
+
+/// Refuses the `n`th word if an earlier one speaks of the same.
+fn check_once<'s>(words: &[&'s str], n: usize) -> Result<(), Fault<'s>> {
+    let subject = |word: &&'s str| match word.split_once('=') {
+        Some((name, _)) => name,
+        None => word.strip_suffix("-pc").unwrap_or(word), // `signed`, `signed-pc`
+    };
+    match words.get(..n).zip(words.get(n)) {
+        Some((earlier, word)) if earlier.iter().any(|other| subject(other) == subject(word)) => {
+            Err((GIVEN_TWICE, word))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Splits at white space outside braces.
@@ -205,7 +224,7 @@ fn item<'e, 's>(
                 .set_rule(register(name, arch)?, Some(rule))
                 .map_err(|_| ("too many rules in one row", word))?;
             if old.is_some() {
-                return Err(("second rule for the same register", word));
+                return Err((GIVEN_TWICE, word)); // by another name of the register
             }
         }
     }

@@ -174,6 +174,14 @@ fn a_refusal_names_line_and_word() {
             "arch x86-64 little\nfn 0x0..0x1 size=1",
             "line 2: expected `personality=` or `lsda=`, in `size=1`",
         ),
+        (
+            "arch x86-64 little\nfn 0x0..0x1 lsda=1 personality=2 lsda=1",
+            "line 2: given a second time, in `lsda=1`",
+        ),
+        (
+            "arch x86-64 little\n\nfn 0x0..0x1 personality=1 personality=[1]",
+            "line 3: given a second time, in `personality=[1]`",
+        ),
     ] {
         check_error(text, expected);
     }
@@ -224,13 +232,27 @@ fn a_refused_row_names_its_word() {
         ("rbx=reg+5", "unknown register, in `reg+5`"),
         ("nothing=same", "unknown register, in `nothing`"),
         (
-            "rbx=same rbx=undefined",
-            "second rule for the same register, in `rbx=undefined`",
+            "cfa=rsp+8 rbx=same cfa=rsp+8",
+            "given a second time, in `cfa=rsp+8`",
         ),
         (
-            "ra=same rip=same",
-            "second rule for the same register, in `rip=same`",
+            "cfa={lit1; dup} cfa=undefined",
+            "given a second time, in `cfa=undefined`",
         ),
+        ("args=0 args=8", "given a second time, in `args=8`"),
+        (
+            "return=rax return=rax",
+            "given a second time, in `return=rax`",
+        ),
+        ("signal signal", "given a second time, in `signal`"),
+        ("signed signed-pc", "given a second time, in `signed-pc`"),
+        ("signed-pc signed", "given a second time, in `signed`"),
+        (
+            "rbx=same rbx=undefined",
+            "given a second time, in `rbx=undefined`",
+        ),
+        ("ra=same rip=same", "given a second time, in `rip=same`"),
+        ("reg3=same rbx=same", "given a second time, in `rbx=same`"),
         ("args=many", "expected a number, in `many`"),
         ("return=nothing", "unknown register, in `nothing`"),
         ("cfa={frob}", "unknown operation, in `frob`"),

@@ -43,9 +43,9 @@ pub(super) fn content_key(cache: Option<&Path>, file: &ElfFile) -> ContentKey {
     key
 }
 
-/// Whether a file is large enough, and its state would change with its contents: not if it
-/// changed just now, and not on a file system that counts whole seconds, or an image of one whose
-/// times all are set to the same.
+/// Whether a file is large, and in a state that would be another if its contents were: not if it
+/// changed just now. Nor where times are in whole seconds, as in the image of a file system, which
+/// is mounted in the place of another of its kind: times, inodes and sizes may all be equal there.
 fn is_telling(state: &FileState, now: i128) -> bool {
     let changed = state.changed.max(state.modified);
     state.size >= LARGE && now - changed > SETTLED && state.changed % SECOND != 0
@@ -83,17 +83,14 @@ pub(super) fn forget_all(cache: &Path) -> Result<(), StoreError> {
     if !store::is_trusted_folder(&folder)? {
         return Ok(());
     }
-    store::remove_leftovers(&folder);
-    for file in store::files(&folder)? {
-        let name = file.path.file_name().and_then(|name| name.to_str());
-        if name.is_some_and(is_slot) {
-            store::remove(&file.path)?;
-        }
+    for file in store::files(&folder, is_slot)? {
+        store::remove(&file.path)?;
     }
     Ok(())
 }
 
-fn folder(cache: &Path) -> PathBuf {
+/// The folder of the keys in a cache.
+pub(super) fn folder(cache: &Path) -> PathBuf {
     cache.join("keys")
 }
 
@@ -130,4 +127,139 @@ fn stamp(state: &FileState) -> String {
         changed,
     } = state;
     format!("{device:x} {inode:x} {size} {modified} {changed}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATE: FileState = FileState {
+        device: 0xfe01,
+        inode: 0x1234_5678,
+        size: LARGE,
+        modified: 1_700_000_000_000_000_000,
+        changed: 1_700_000_000_123_456_789,
+    };
+
+    const KEY: ContentKey = ContentKey::Hash([0xc5; 20]);
+
+    const LINE: &str = "fe01 12345678 1048576 1700000000000000000 1700000000123456789 \
+                        sha256-c5c5c5c5c5c5c5c5c5c5c5c5c5c5c5c5c5c5c5c5\n";
+
+    /// States that differ from [`STATE`] in one thing.
+    fn others() -> [FileState; 9] {
+        let with = |change: fn(&mut FileState)| {
+            let mut state = STATE;
+            change(&mut state);
+            state
+        };
+        [
+            with(|state| state.device += 1),
+            with(|state| state.inode += 1),
+            // The same number, and so the same file name.
+            with(|state| state.inode += SLOTS),
+            with(|state| state.size += 1),
+            with(|state| state.size *= 10),
+            with(|state| state.modified += 1),
+            with(|state| state.modified -= 1_000_000_000),
+            with(|state| state.changed += 1),
+            with(|state| state.changed = -state.changed),
+        ]
+    }
+
+    #[test]
+    fn a_key_is_read_back_for_the_same_state_only() {
+        assert_eq!(line(&STATE, &KEY), LINE);
+        assert_eq!(read_line(LINE, &STATE), Some(KEY));
+        for other in others() {
+            assert_eq!(read_line(LINE, &other), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_such_line_is_not_believed() {
+        for end in 0..LINE.len() {
+            assert_eq!(read_line(&LINE[..end], &STATE), None, "{end}");
+        }
+        for start in 1..LINE.len() {
+            assert_eq!(read_line(&LINE[start..], &STATE), None, "{start}");
+        }
+        let bad = [
+            LINE.replace("c5\n", "\n"),
+            LINE.replace("c5\n", "c5c5\n"),
+            LINE.replace("c5\n", "g5\n"),
+            LINE.replace("sha256-", ""),
+            LINE.replace("789 ", "789  "),
+            format!("{LINE}\n"),
+            format!("{LINE}{LINE}"),
+        ];
+        for bad in bad {
+            assert_eq!(read_line(&bad, &STATE), None, "{bad:?}");
+        }
+        assert!(LINE.len() < usize::try_from(MAX_LINE).unwrap());
+        let widest = FileState {
+            device: u64::MAX,
+            inode: u64::MAX,
+            size: u64::MAX,
+            modified: i128::from(i64::MIN) * SECOND,
+            changed: i128::from(i64::MIN) * SECOND,
+        };
+        assert!(line(&widest, &KEY).len() < usize::try_from(MAX_LINE).unwrap());
+    }
+
+    #[test]
+    fn a_state_tells_enough_if_the_file_is_large_and_settled() {
+        let after = |nanoseconds| STATE.changed + nanoseconds;
+        assert!(is_telling(&STATE, after(SETTLED + 1)));
+        assert!(!is_telling(&STATE, after(SETTLED)), "changed just now");
+        assert!(!is_telling(&STATE, after(0)));
+        assert!(!is_telling(&STATE, after(-1)), "changed in the future");
+        assert!(!is_telling(&STATE, 0), "no clock");
+        let small = FileState {
+            size: LARGE - 1,
+            ..STATE
+        };
+        assert!(!is_telling(&small, after(SETTLED + 1)));
+        let written = FileState {
+            modified: STATE.changed + 10,
+            ..STATE
+        };
+        assert!(
+            !is_telling(&written, after(SETTLED + 10)),
+            "either time counts"
+        );
+        assert!(is_telling(&written, after(SETTLED + 11)));
+        let coarse = FileState {
+            changed: STATE.modified,
+            ..STATE
+        };
+        assert!(!is_telling(&coarse, after(SETTLED + 1)), "whole seconds");
+    }
+
+    #[test]
+    fn there_are_so_many_files_and_no_more() {
+        let slot = |device, inode| {
+            let state = FileState {
+                device,
+                inode,
+                ..STATE
+            };
+            let (folder, path) = place(Path::new("/cache"), &state);
+            assert_eq!(folder, Path::new("/cache/keys"));
+            let name = path
+                .strip_prefix(folder)
+                .unwrap()
+                .to_str()
+                .unwrap()
+                .to_owned();
+            assert!(is_slot(&name), "{name}");
+            name
+        };
+        let names: std::collections::BTreeSet<_> = (0..20_000).map(|n| slot(7, n)).collect();
+        assert_eq!(names.len(), 4096);
+        assert_ne!(slot(7, 1), slot(8, 1));
+        for other in ["", "ff", "0fff", "0fg", "0ff.1.0.tmp", "é0"] {
+            assert!(!is_slot(other), "{other}");
+        }
+    }
 }

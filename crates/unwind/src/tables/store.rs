@@ -4,14 +4,7 @@
 //! user's cache (`$XDG_CACHE_HOME/unspool`, else `~/.cache/unspool`), and
 //! `/usr/lib/unspool/tables` for packaged tables. A table's file is named by the module's build
 //! ID, or `sha256-` and a hash of its contents, with the ending `.unspool`. Files with other names
-//! are left alone, wherever they are.
-//!
-//! A file, and the folder that it is looked for in, must belong to the user or root and be
-//! writable by nobody else. What is above the folder is not looked at.
-//!
-//! Tables are mapped. Whoever truncates a table in place, which only its owner can, ends the
-//! processes that look up in it (`SIGBUS`). So a table is replaced by renaming another onto it, as
-//! [`Store::keep`] does.
+//! are neither used nor listed nor removed.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -46,6 +39,13 @@ const USE_NOTED: Duration = Duration::from_secs(24 * 60 * 60);
 const LEFT_BEHIND: Duration = Duration::from_secs(60 * 60);
 
 /// Finds compiled tables, and keeps those that were made.
+///
+/// A table file, and the folder that it is looked for in, must belong to the user or root and be
+/// writable by nobody else. What is above the folder is not looked at.
+///
+/// Tables are mapped. Whoever truncates a table in place, which only its owner can, ends the
+/// processes that look up in it (`SIGBUS`). So a table is replaced by renaming another onto it, as
+/// [`Store::keep`] does.
 #[derive(Debug, Clone)]
 pub struct Store {
     /// Folders that are looked in before the cache.
@@ -175,12 +175,13 @@ impl Store {
         cache_home: Option<OsString>,
         home: Option<OsString>,
     ) -> Self {
-        let path = table_path.iter().flat_map(env::split_paths);
+        // An empty part of the variable would be the working directory.
+        let is_some = |folder: &PathBuf| !folder.as_os_str().is_empty();
+        let path = table_path.map(|path| env::split_paths(&path).filter(is_some).collect());
         let absolute = |path: Option<OsString>| path.map(PathBuf::from).filter(|p| p.is_absolute());
         let cache = absolute(cache_home).or_else(|| absolute(home).map(|home| home.join(".cache")));
         Store {
-            // An empty part of the variable would be the working directory.
-            path: path.filter(|p| !p.as_os_str().is_empty()).collect(),
+            path: path.unwrap_or_default(),
             cache: cache.map(|cache| cache.join("unspool")),
             cache_bytes: DEFAULT_CACHE_BYTES,
             system: PathBuf::from(SYSTEM),
@@ -271,8 +272,7 @@ impl Store {
     /// The folder cannot be read.
     pub fn list(&self) -> Result<Vec<Stored>, StoreError> {
         let folder = self.cache.as_deref().ok_or(StoreError::NoCache)?;
-        let mut stored = files(folder)?;
-        stored.retain(|file| is_table(name(file)));
+        let mut stored = files(folder, is_table)?;
         stored.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(stored)
     }
@@ -290,11 +290,11 @@ impl Store {
             for table in self.list()? {
                 if remove(&table.path)? {
                     count += 1;
-                    bytes += table.size;
+                    bytes = table.size.saturating_add(bytes);
                 }
             }
-            remove_leftovers(folder);
             keys::forget_all(folder)?;
+            remove_leftovers(folder);
         }
         Ok((count, bytes))
     }
@@ -304,13 +304,14 @@ impl Store {
         let mut stored = self.list().unwrap_or_default();
         stored.retain(|table| table.path != path); // the new one takes its place
         stored.sort_by_key(|table| table.used);
-        let mut total: u64 = new + stored.iter().map(|table| table.size).sum::<u64>();
+        let sizes = stored.iter().map(|table| table.size);
+        let mut total = sizes.fold(new, u64::saturating_add);
         for table in stored {
             if total <= self.cache_bytes {
                 break;
             }
             if fs::remove_file(&table.path).is_ok() {
-                total -= table.size;
+                total = total.saturating_sub(table.size);
             }
         }
     }
@@ -357,11 +358,6 @@ fn check_embedded(file: &ElfFile) -> Result<Option<Compiled<'_>>, StoreError> {
 
 fn file_name(key: &ContentKey) -> String {
     format!("{key}.{ENDING}")
-}
-
-fn name(file: &Stored) -> &str {
-    let name = file.path.file_name().and_then(|name| name.to_str());
-    name.unwrap_or_default()
 }
 
 /// Whether a file could have this name from [`file_name`].
@@ -479,7 +475,8 @@ fn is_trusted_owner(owner: u32) -> bool {
     owner == 0 || owner == sys::effective_user()
 }
 
-/// Makes a folder, and those above it, for the user alone.
+/// Makes a folder, and the one that it is in, for the user alone. Not those above: a home is not
+/// made.
 pub(super) fn make_folder(folder: &Path) -> Result<(), StoreError> {
     if is_trusted_folder(folder)? {
         return Ok(());
@@ -494,12 +491,19 @@ pub(super) fn make_folder(folder: &Path) -> Result<(), StoreError> {
             owner,
         });
     }
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder)
-        .map_err(|error| io_error(folder, error))?;
-    is_trusted_folder(folder).map(drop) // somebody else may have been faster
+    for path in folder.parent().into_iter().chain([folder]) {
+        match DirBuilder::new().mode(0o700).create(path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(io_error(path, error));
+            }
+            _ => {}
+        }
+    }
+    // Somebody else may have been faster, or there is something else by that name.
+    if !is_trusted_folder(folder)? {
+        return Err(io_error(folder, io::ErrorKind::NotADirectory.into()));
+    }
+    Ok(())
 }
 
 /// Writes a file beside its place and renames it.
@@ -534,21 +538,27 @@ fn create_beside(path: &Path) -> io::Result<(PathBuf, File)> {
     }
 }
 
-/// All in a folder that is no folder itself; nothing if there is no such folder.
-pub(super) fn files(folder: &Path) -> Result<Vec<Stored>, StoreError> {
+/// What a folder has by such names and is no folder itself; nothing if there is no such folder.
+pub(super) fn files(
+    folder: &Path,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Result<Vec<Stored>, StoreError> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(|error| io_error(folder, error))?,
     };
     let mut files = Vec::new();
     for entry in entries {
-        let path = entry.map_err(|error| io_error(folder, error))?.path();
-        let Ok(metadata) = fs::symlink_metadata(&path) else {
+        let entry = entry.map_err(|error| io_error(folder, error))?;
+        if !entry.file_name().to_str().is_some_and(&is_wanted) {
+            continue;
+        }
+        let Ok(metadata) = entry.metadata() else {
             continue; // removed in between
         };
         if !metadata.is_dir() {
             files.push(Stored {
-                path,
+                path: entry.path(),
                 size: metadata.len(),
                 used: metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH),
             });
@@ -557,12 +567,15 @@ pub(super) fn files(folder: &Path) -> Result<Vec<Stored>, StoreError> {
     Ok(files)
 }
 
-/// Removes what killed writers left behind.
-pub(super) fn remove_leftovers(folder: &Path) {
-    for file in files(folder).unwrap_or_default() {
-        let is_old = file.used.elapsed().is_ok_and(|age| age > LEFT_BEHIND);
-        if is_old && is_temporary(name(&file)) {
-            let _ = fs::remove_file(&file.path); // the next writer tries again
+/// Removes what killed writers left behind in a cache. What cannot be removed is left alone.
+fn remove_leftovers(cache: &Path) {
+    for folder in [cache, &keys::folder(cache)] {
+        let is_trusted = is_trusted_folder(folder).is_ok_and(|is_there| is_there);
+        let found = is_trusted.then(|| files(folder, is_temporary));
+        for file in found.and_then(Result::ok).unwrap_or_default() {
+            if file.used.elapsed().is_ok_and(|age| age > LEFT_BEHIND) {
+                let _ = fs::remove_file(&file.path);
+            }
         }
     }
 }
@@ -573,5 +586,88 @@ pub(super) fn remove(path: &Path) -> Result<bool, StoreError> {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(io_error(path, error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use unspool_compact::{Code, encode};
+    use unspool_ir::Table;
+
+    use super::*;
+
+    /// The header of an ELF file that has nothing else.
+    fn file() -> ElfFile {
+        let mut header = [0; 64];
+        header[..8].copy_from_slice(b"\x7fELF\x02\x01\x01\x00");
+        header[16..24].copy_from_slice(&[2, 0, 62, 0, 1, 0, 0, 0]);
+        header[52] = 64; // e_ehsize
+        ElfFile::from_bytes("file", header.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn the_folder_of_packaged_tables_comes_last() {
+        let file = file();
+        let key = file.content_key();
+        let table = encode(&Table::new(file.abi()), as_key(&key), &Code::default(), &[]);
+        let table = table.unwrap().bytes;
+        let root = env::temp_dir().join(format!("unspool-store-{}", process::id()));
+        let place = |name: &str| {
+            let folder = root.join(name);
+            make_folder(folder.parent().unwrap()).unwrap();
+            make_folder(&folder).unwrap();
+            let path = folder.join(file_name(&key));
+            fs::write(&path, &table).unwrap();
+            path
+        };
+        let home = root.join("home");
+        let mut store = Store::new(None, None, Some(home.into()));
+        assert_eq!(store.system, Path::new("/usr/lib/unspool/tables"));
+        store.system = root.join("system");
+        let (system, cached) = (place("system"), place("home/.cache/unspool"));
+        let found = |notices: &mut Vec<Notice>| store.find(&file, notices).map(|found| found.1);
+        let mut notices = Vec::new();
+        assert_eq!(found(&mut notices), Some(Place::File(cached.clone())));
+        fs::remove_file(cached).unwrap();
+        assert_eq!(found(&mut notices), Some(Place::File(system.clone())));
+        fs::remove_file(system).unwrap();
+        assert_eq!(found(&mut notices), None);
+        assert!(notices.is_empty(), "{notices:?}");
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn names_of_our_files() {
+        let digits = "0123456789abcdef0123456789abcdef01234567";
+        let key = |text: &str| text.replace('#', digits);
+        for name in ["#.unspool", "sha256-#.unspool", "ab.unspool"] {
+            assert!(is_table(&key(name)), "{name}");
+            assert!(!is_temporary(&key(name)), "{name}");
+            assert!(is_temporary(&key(&format!("{name}.1.0.tmp"))), "{name}");
+        }
+        assert!(is_temporary("0ff.1.0.tmp"));
+        let others = [
+            "",
+            ".",
+            "#",
+            "0ff",
+            "unspool",
+            ".unspool",
+            "abc.unspool",
+            "xy.unspool",
+            "#.unspool~",
+            "#.Unspool",
+            "#..unspool",
+            "sha256-ab.unspool",
+            "#.unspool.bak",
+            "a b.unspool",
+            "notes.tmp",
+            "x.1.0.tmp",
+            "0fff.1.0.tmps",
+        ];
+        for name in others {
+            assert!(!is_table(&key(name)), "{name}");
+            assert!(!is_temporary(&key(name)), "{name}");
+        }
     }
 }

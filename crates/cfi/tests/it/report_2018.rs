@@ -4,19 +4,21 @@
 //!
 //! The report translates instructions to an intermediate language and that to C. [`model`] is
 //! both translations as they are written there. An [`Example`] holds the instructions of one
-//! entry and, as IR text, the rows that the standard says they make. Instructions are read by
-//! another crate: here they are a list that only the model evaluates.
-#![cfg(test)]
-#![cfg(feature = "alloc")] // text form and whole tables
+//! entry and, as IR text, the rows that the standard says they make. The model evaluates the
+//! instructions; we read them from the bytes of a section, both ways, and step by the rows.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use unspool_cfi::lookup::HdrTrust;
+use unspool_cfi::{CfiError, Lookup, SectionKind};
 use unspool_ir::interpret::{Frame, StepError, step};
+use unspool_ir::leb128::{put_signed, put_unsigned};
 use unspool_ir::memory::{Memory, Unreadable};
-use unspool_ir::{
-    Abi, Arch, CodeAddr, Endian, LoadBias, Registers, RuntimeAddr, Table, Vaddr, text,
-};
+use unspool_ir::{Abi, Arch, CodeAddr, Endian, LoadBias, Registers, Row, RuntimeAddr, Vaddr, text};
+
+use crate::build::{self, Builder, Format, X86_64};
+use crate::lookup::check_section;
 
 use model::{ERROR_VALUE, Failure};
 
@@ -197,10 +199,16 @@ fn word_at(addr: u64) -> u64 {
     if addr == 0x7000 { 0x40_1234 } else { addr }
 }
 
+/// The end of the stack: nothing is mapped there.
+const STACK_END: u64 = 0x8000;
+
 struct Words;
 
 impl Memory for Words {
     fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
+        if addr.0 >= STACK_END {
+            return Err(Unreadable::unmapped(addr));
+        }
         for (slot, byte) in into.iter_mut().zip(word_at(addr.0).to_le_bytes()) {
             *slot = byte;
         }
@@ -208,24 +216,38 @@ impl Memory for Words {
     }
 }
 
-/// One entry: its instructions (the CIE's first), and its rows according to the standard.
+/// The instructions of a CIE after a `call`.
+const CALLED: &[Instruction] = &[DefCfa("rsp", 8), Offset("ra", -8)];
+
+/// One entry: its instructions, and its rows according to the standard.
 struct Example {
     start: u64,
     end: u64,
-    instructions: &'static [Instruction],
+    /// The CIE's instructions.
+    cie: &'static [Instruction],
+    /// The FDE's instructions.
+    fde: &'static [Instruction],
     /// The rows as IR text. Empty: the instructions are in error and the entry has none.
     rows: &'static str,
 }
 
 impl Example {
-    /// Our table of the entry.
-    fn table(&self) -> Table {
-        table(self.start, self.end, self.rows)
+    /// The entry as bytes, and behind it another that nothing is wrong with.
+    fn section(&self) -> Builder {
+        let mut b = Builder::new(SectionKind::EhFrame, X86_64);
+        let cie = b.cie(&build::Cie {
+            instructions: encode(self.cie),
+            ..build::Cie::plain()
+        });
+        b.plain_fde(cie, self.start, self.end - self.start, &encode(self.fde));
+        let good = b.cie(&build::Cie::plain());
+        b.plain_fde(good, GOOD, 0x10, &[]);
+        b
     }
 
     /// The report's rows, or why there are none.
     fn report(&self) -> Result<model::Rows, Failure> {
-        model::rows(self.start, self.instructions)
+        model::rows(self.start, &[self.cie, self.fde].concat())
     }
 
     /// What the report's C function answers.
@@ -240,54 +262,159 @@ impl Example {
     /// that begins at or before `pc` counts, and our interpreter evaluates it.
     fn report_row(&self, pc: u64, asked: &[&str]) -> String {
         let rows = self.report().unwrap();
-        let (start, row) = rows.iter().rfind(|(start, _)| *start <= pc).unwrap();
-        let row = format!("{start:#x}  {}", model::text(row));
-        answer(&table(*start, u64::MAX, &row), pc, asked)
+        let (_, row) = rows.iter().rfind(|(start, _)| *start <= pc).unwrap();
+        by_text(&model::text(row), asked)
     }
 
-    /// What is right.
+    /// What is right: read from the bytes, by the bulk reader and for one address.
     fn ours(&self, pc: u64, asked: &[&str]) -> String {
-        answer(&self.table(), pc, asked)
+        let b = self.section();
+        let rows = self.rows.lines().map(str::trim).collect::<Vec<_>>();
+        let (start, end) = (self.start, self.end);
+        let expected = format!(
+            "arch x86-64 little\nfn {start:#x}..{end:#x}\n{}\nfn {GOOD:#x}..{:#x}\n{GOOD:#x} {}",
+            rows.join("\n"),
+            GOOD + 0x10,
+            "cfa=rsp+8 ra=[cfa-8]",
+        );
+        let reading = b.read();
+        assert_eq!(reading.problems, []);
+        assert_eq!(
+            reading.table.to_string(),
+            text::parse(&expected).unwrap().to_string()
+        );
+        check_section(&b.section(), None, HdrTrust::Suspect);
+        look_up(&b, pc, asked)
+    }
+
+    /// Why the entry is refused; the other is read all the same.
+    fn refusal(&self) -> CfiError {
+        assert_eq!(self.rows, "");
+        let reading = self.section().read();
+        let starts: Vec<Vaddr> = reading.table.fdes().iter().map(|fde| fde.start).collect();
+        assert_eq!(starts, [Vaddr(GOOD)]);
+        reading.problems[0].error
     }
 }
 
-fn table(start: u64, end: u64, rows: &str) -> Table {
-    let rows: String = rows
-        .lines()
-        .map(|row| format!("  {}\n", row.trim()))
-        .collect();
-    text::parse(&format!(
-        "arch x86-64 little\nfn {start:#x}..{end:#x}\n{rows}"
-    ))
-    .unwrap()
+/// A function of 16 bytes that has not touched the stack.
+const EXAMPLE: Example = Example {
+    start: 0x10,
+    end: 0x20,
+    cie: CALLED,
+    fde: &[],
+    rows: "",
+};
+
+/// Where the entry begins that every example's section has, too.
+const GOOD: u64 = 0x90_0000;
+
+fn register(name: &str) -> unspool_ir::Register {
+    Arch::X86_64.register_named(name).unwrap()
+}
+
+/// Call frame instructions as bytes, for a code alignment of 1 and a data alignment of -8.
+fn encode(instructions: &[Instruction]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for instruction in instructions {
+        encode_one(&mut out, *instruction);
+    }
+    out
+}
+
+fn encode_one(out: &mut Vec<u8>, instruction: Instruction) {
+    let op = |out: &mut Vec<u8>, opcode: u8, name: &str| {
+        out.push(opcode);
+        put_unsigned(out, u64::from(register(name).0));
+    };
+    let block = |out: &mut Vec<u8>, expression: &str| {
+        let bytes = text::parse_expression(expression, X86_64).unwrap();
+        put_unsigned(out, bytes.len() as u64);
+        out.extend(bytes);
+    };
+    match instruction {
+        SetLoc(to) => {
+            out.push(0x01);
+            out.extend(to.to_le_bytes());
+        }
+        AdvanceLoc(delta) => out.extend([0x02, u8::try_from(delta).unwrap()]),
+        DefCfa(name, offset) => {
+            op(out, 0x0c, name);
+            put_unsigned(out, offset.unsigned_abs());
+        }
+        DefCfaRegister(name) => op(out, 0x0d, name),
+        DefCfaOffset(offset) => {
+            out.push(0x0e);
+            put_unsigned(out, offset.unsigned_abs());
+        }
+        DefCfaExpression(expression) => {
+            out.push(0x0f);
+            block(out, expression);
+        }
+        Undefined(name) => op(out, 0x07, name),
+        SameValue(name) => op(out, 0x08, name),
+        Offset(name, offset) => {
+            op(out, 0x11, name);
+            put_signed(out, offset / -8);
+        }
+        ValOffset(name, offset) => {
+            op(out, 0x15, name);
+            put_signed(out, offset / -8);
+        }
+        Register(name, other) => {
+            op(out, 0x09, name);
+            put_unsigned(out, u64::from(register(other).0));
+        }
+        Expression(name, expression) => {
+            op(out, 0x10, name);
+            block(out, expression);
+        }
+        ValExpression(name, expression) => {
+            op(out, 0x16, name);
+            block(out, expression);
+        }
+        Restore(name) => op(out, 0x06, name),
+        RememberState => out.push(0x0a),
+        RestoreState => out.push(0x0b),
+        Nop => out.push(0x00),
+    }
+}
+
+/// The caller's registers by the row that a section has for `pc`.
+fn look_up(b: &Builder, pc: u64, asked: &[&str]) -> String {
+    let lookup = Lookup::new(b.section(), None, HdrTrust::Suspect);
+    match lookup.row(Vaddr(pc)).unwrap() {
+        Some(found) => by_row(&found.row, asked),
+        None => "no row".to_owned(),
+    }
+}
+
+/// The caller's registers by a row in IR text.
+fn by_text(row: &str, asked: &[&str]) -> String {
+    let table = format!("arch x86-64 little\nfn 0x0..0x1\n  0x0  {row}\n");
+    let table = text::parse(&table).unwrap();
+    by_row(
+        &table.row(table.spans().next().unwrap().row).unwrap(),
+        asked,
+    )
 }
 
 /// The caller's registers by our interpreter.
-fn answer(table: &Table, pc: u64, asked: &[&str]) -> String {
-    let Some(span) = table
-        .spans()
-        .find(|s| s.start <= Vaddr(pc) && Vaddr(pc) < s.end)
-    else {
-        return "no row".to_owned();
-    };
-    let row = table.row(span.row).unwrap();
+fn by_row(row: &Row<'_>, asked: &[&str]) -> String {
     let mut registers = Registers::new();
     for (name, value) in REGISTERS {
-        if let Some(register) = Arch::X86_64.register_named(name) {
-            registers.set(register, value);
+        if name != "cfa" {
+            registers.set(register(name), value);
         }
     }
     let frame = Frame {
-        abi: Abi {
-            arch: Arch::X86_64,
-            endian: Endian::Little,
-        },
+        abi: X86_64,
         registers: &registers,
         memory: &Words,
         bias: LoadBias(0),
         pac_mask: 0,
     };
-    let caller = match step(&row, &frame) {
+    let caller = match step(row, &frame) {
         Ok(caller) => caller,
         Err(StepError::NoReturnAddress) => return "no return address".to_owned(),
         Err(error) => return error.to_string(),
@@ -297,9 +424,7 @@ fn answer(table: &Table, pc: u64, asked: &[&str]) -> String {
         ("ra", None) => "outermost".to_owned(),
         ("ra", Some(addr)) => addr.to_string(),
         _ => {
-            let value = caller
-                .registers
-                .get(Arch::X86_64.register_named(name).unwrap());
+            let value = caller.registers.get(register(name));
             value.map_or("lost".to_owned(), |value| format!("{value:#x}"))
         }
     })
@@ -324,13 +449,8 @@ fn check(report: &str, ours: &str, expected_report: &str, expected_ours: &str) {
 #[test]
 fn restore_takes_the_rule_of_the_cie_or_leaves_none() {
     let example = Example {
-        start: 0x10,
-        end: 0x20,
-        instructions: &[
-            DefCfa("rsp", 8),
-            Offset("ra", -8),
-            Offset("rbx", -24),
-            // the FDE's
+        cie: &[DefCfa("rsp", 8), Offset("ra", -8), Offset("rbx", -24)],
+        fde: &[
             AdvanceLoc(2),
             Undefined("rbx"),
             Offset("rbp", -16),
@@ -341,6 +461,7 @@ fn restore_takes_the_rule_of_the_cie_or_leaves_none() {
         rows: "0x10  cfa=rsp+8  ra=[cfa-8]  rbx=[cfa-24]
                0x12  cfa=rsp+8  ra=[cfa-8]  rbx=undefined  rbp=[cfa-16]
                0x14  cfa=rsp+8  ra=[cfa-8]  rbx=[cfa-24]",
+        ..EXAMPLE
     };
     assert_eq!(
         example.report(),
@@ -356,11 +477,10 @@ fn expressions_have_values() {
     let plt = Example {
         start: 0x40_1000,
         end: 0x40_1020,
-        instructions: &[
-            DefCfa("rsp", 8),
-            Offset("ra", -8),
-            DefCfaExpression("breg7 8; breg16 0; lit15; and; lit11; ge; lit3; shl; plus"),
-        ],
+        cie: CALLED,
+        fde: &[DefCfaExpression(
+            "breg7 8; breg16 0; lit15; and; lit11; ge; lit3; shl; plus",
+        )],
         rows: "0x401000  cfa={breg7 8; breg16 0; lit15; and; lit11; ge; lit3; shl; plus}  \
                ra=[cfa-8]",
     };
@@ -370,33 +490,24 @@ fn expressions_have_values() {
     ));
     assert_eq!(plt.ours(0x40_100c, &["cfa"]), "cfa=0x7010");
     // A signal trampoline: registers are where the kernel's frame says.
-    for (instructions, rows, ours) in [
+    for (fde, rows, ours) in [
         (
-            &[
-                DefCfa("rsp", 8),
-                Offset("ra", -8),
-                Expression("rbx", "breg7 128"),
-            ],
+            &[Expression("rbx", "breg7 128")],
             "0x10  cfa=rsp+8  ra=[cfa-8]  rbx=[{breg7 128}]",
             "rbx=0x7080",
         ),
         (
-            &[
-                DefCfa("rsp", 8),
-                Offset("ra", -8),
-                ValExpression("rbx", "breg6 16"),
-            ],
+            &[ValExpression("rbx", "breg6 16")],
             "0x10  cfa=rsp+8  ra=[cfa-8]  rbx={breg6 16}",
             "rbx=0x7110",
         ),
     ] {
         let example = Example {
-            start: 0x10,
-            end: 0x20,
-            instructions,
+            fde,
             rows,
+            ..EXAMPLE
         };
-        assert_eq!(example.report(), Err(Failure::ToBeDefined(instructions[2])));
+        assert_eq!(example.report(), Err(Failure::ToBeDefined(fde[0])));
         assert_eq!(example.ours(0x10, &["rbx"]), ours);
     }
 }
@@ -405,17 +516,10 @@ fn expressions_have_values() {
 fn register_means_the_value_in_this_frame() {
     // The model register's own rule in the row before is beside the point.
     let example = Example {
-        start: 0x10,
-        end: 0x20,
-        instructions: &[
-            DefCfa("rsp", 8),
-            Offset("ra", -8),
-            Offset("rbx", -16),
-            AdvanceLoc(4),
-            Register("r12", "rbx"),
-        ],
+        fde: &[Offset("rbx", -16), AdvanceLoc(4), Register("r12", "rbx")],
         rows: "0x10  cfa=rsp+8  ra=[cfa-8]  rbx=[cfa-16]
                0x14  cfa=rsp+8  ra=[cfa-8]  rbx=[cfa-16]  r12=rbx",
+        ..EXAMPLE
     };
     let rows = example.report().unwrap();
     assert_eq!(
@@ -430,17 +534,10 @@ fn register_means_the_value_in_this_frame() {
     );
     // glibc's vfork: a model register without a rule loses the return address.
     let vfork = Example {
-        start: 0x10,
-        end: 0x20,
-        instructions: &[
-            DefCfa("rsp", 8),
-            Offset("ra", -8),
-            AdvanceLoc(1),
-            DefCfaOffset(0),
-            Register("ra", "rdi"),
-        ],
+        fde: &[AdvanceLoc(1), DefCfaOffset(0), Register("ra", "rdi")],
         rows: "0x10  cfa=rsp+8  ra=[cfa-8]
                0x11  cfa=rsp+0  ra=rdi",
+        ..EXAMPLE
     };
     check(
         &vfork.report_row(0x11, &["ra"]),
@@ -450,7 +547,8 @@ fn register_means_the_value_in_this_frame() {
     );
     // In an entry's first row there is no row before.
     let first = Example {
-        instructions: &[DefCfa("rsp", 0), Register("ra", "rdi")],
+        cie: &[],
+        fde: &[DefCfa("rsp", 0), Register("ra", "rdi")],
         rows: "0x10  cfa=rsp+0  ra=rdi",
         ..vfork
     };
@@ -461,17 +559,10 @@ fn register_means_the_value_in_this_frame() {
 #[test]
 fn same_value_does_not_end_the_entry() {
     let example = Example {
-        start: 0x10,
-        end: 0x20,
-        instructions: &[
-            DefCfa("rsp", 8),
-            Offset("ra", -8),
-            SameValue("rbx"),
-            AdvanceLoc(4),
-            DefCfaOffset(16),
-        ],
+        fde: &[SameValue("rbx"), AdvanceLoc(4), DefCfaOffset(16)],
         rows: "0x10  cfa=rsp+8  ra=[cfa-8]  rbx=same
                0x14  cfa=rsp+16  ra=[cfa-8]  rbx=same",
+        ..EXAMPLE
     };
     assert_eq!(
         example.report(),
@@ -483,16 +574,10 @@ fn same_value_does_not_end_the_entry() {
 #[test]
 fn the_last_row_that_begins_at_or_before_the_pc_counts() {
     let example = Example {
-        start: 0x10,
-        end: 0x20,
-        instructions: &[
-            DefCfa("rsp", 8),
-            Offset("ra", -8),
-            AdvanceLoc(1),
-            DefCfaOffset(16),
-        ],
+        fde: &[AdvanceLoc(1), DefCfaOffset(16)],
         rows: "0x10  cfa=rsp+8  ra=[cfa-8]
                0x11  cfa=rsp+16  ra=[cfa-8]",
+        ..EXAMPLE
     };
     check(
         &example.report_c(0x18, &["cfa"]),
@@ -502,13 +587,7 @@ fn the_last_row_that_begins_at_or_before_the_pc_counts() {
     );
     // Rows at the same address: the first has no address left to hold at.
     let twice = Example {
-        instructions: &[
-            DefCfa("rsp", 8),
-            Offset("ra", -8),
-            SetLoc(0x10),
-            DefCfaOffset(16),
-            Nop,
-        ],
+        fde: &[SetLoc(0x10), DefCfaOffset(16), Nop],
         rows: "0x10  cfa=rsp+16  ra=[cfa-8]",
         ..example
     };
@@ -523,10 +602,9 @@ fn the_last_row_that_begins_at_or_before_the_pc_counts() {
 #[test]
 fn an_entry_ends() {
     let example = Example {
-        start: 0x10,
-        end: 0x20,
-        instructions: &[DefCfa("rsp", 8), Offset("ra", -8)],
+        fde: &[],
         rows: "0x10  cfa=rsp+8  ra=[cfa-8]",
+        ..EXAMPLE
     };
     check(
         &example.report_c(0x20, &["cfa"]),
@@ -536,12 +614,7 @@ fn an_entry_ends() {
     );
     // A row at the end of the entry holds nowhere.
     let beyond = Example {
-        instructions: &[
-            DefCfa("rsp", 8),
-            Offset("ra", -8),
-            AdvanceLoc(0x10),
-            DefCfaOffset(16),
-        ],
+        fde: &[AdvanceLoc(0x10), DefCfaOffset(16)],
         ..example
     };
     assert_eq!(beyond.report().unwrap().len(), 2);
@@ -551,10 +624,9 @@ fn an_entry_ends() {
 #[test]
 fn the_cfa_is_computed_before_what_is_based_on_it() {
     let example = Example {
-        start: 0x10,
-        end: 0x20,
-        instructions: &[DefCfa("rsp", 8), Offset("ra", -8), ValOffset("r12", -16)],
+        fde: &[ValOffset("r12", -16)],
         rows: "0x10  cfa=rsp+8  ra=[cfa-8]  r12=cfa-16",
+        ..EXAMPLE
     };
     // The report's rules are based on the CFA of the step before.
     check(
@@ -568,10 +640,10 @@ fn the_cfa_is_computed_before_what_is_based_on_it() {
 #[test]
 fn an_undefined_return_address_is_no_error() {
     let example = Example {
-        start: 0x10,
-        end: 0x20,
-        instructions: &[DefCfa("rsp", 8), Undefined("ra")],
+        cie: &[],
+        fde: &[DefCfa("rsp", 8), Undefined("ra")],
         rows: "0x10  cfa=rsp+8  ra=undefined",
+        ..EXAMPLE
     };
     let error = format!("ra={ERROR_VALUE:#x}");
     check(
@@ -585,7 +657,8 @@ fn an_undefined_return_address_is_no_error() {
     assert_eq!(example.ours(0xf, &["ra"]), "no row");
     // Nor from a row that says nothing about the return address.
     let silent = Example {
-        instructions: &[DefCfa("rsp", 8)],
+        cie: &[],
+        fde: &[DefCfa("rsp", 8)],
         rows: "0x10  cfa=rsp+8",
         ..example
     };
@@ -596,10 +669,9 @@ fn an_undefined_return_address_is_no_error() {
 #[test]
 fn registers_without_a_rule_follow_the_abi() {
     let example = Example {
-        start: 0x10,
-        end: 0x20,
-        instructions: &[DefCfa("rsp", 8), Offset("ra", -8)],
+        fde: &[],
         rows: "0x10  cfa=rsp+8  ra=[cfa-8]",
+        ..EXAMPLE
     };
     check(
         &example.report_c(0x10, &["rbx", "rcx", "rsp"]),
@@ -613,16 +685,10 @@ fn registers_without_a_rule_follow_the_abi() {
 fn a_return_address_is_looked_up_at_the_call() {
     // The call is the last instruction before 0x14, where the row changes.
     let example = Example {
-        start: 0x10,
-        end: 0x20,
-        instructions: &[
-            DefCfa("rsp", 8),
-            Offset("ra", -8),
-            AdvanceLoc(4),
-            DefCfaOffset(16),
-        ],
+        fde: &[AdvanceLoc(4), DefCfaOffset(16)],
         rows: "0x10  cfa=rsp+8  ra=[cfa-8]
                0x14  cfa=rsp+16  ra=[cfa-8]",
+        ..EXAMPLE
     };
     let after_call = CodeAddr::Return(RuntimeAddr(0x14));
     check(
@@ -635,51 +701,58 @@ fn a_return_address_is_looked_up_at_the_call() {
 
 #[test]
 fn a_cfa_that_is_no_register_and_offset_has_no_part_to_change() {
-    // Both call it an error. The standard's reader drops this entry, and says so; the report
-    // gives the list of instructions no meaning at all, and no other entry is mentioned.
-    for instructions in [
-        &[DefCfaOffset(16)][..],
-        &[DefCfaRegister("rbp")],
-        &[Undefined("rbx"), DefCfaRegister("rbp")],
-    ] {
-        let example = Example {
-            start: 0x10,
-            end: 0x20,
-            instructions,
-            rows: "",
-        };
-        assert_eq!(example.report(), Err(Failure::Erroneous));
-    }
-    // After an expression the report does not come this far.
+    // Both call it an error. We drop this entry, say so, and read the others; the report gives
+    // the list of instructions no meaning at all, and mentions no other entry.
+    let offset = Example {
+        cie: &[],
+        fde: &[DefCfaOffset(16)],
+        ..EXAMPLE
+    };
+    assert_eq!(offset.report(), Err(Failure::Erroneous));
+    assert!(matches!(offset.refusal(), CfiError::CfaNotRegister { .. }));
+    // What producers rely on, and libgcc, gdb and readelf do: an offset of 0, and the register
+    // and the offset from before an expression.
+    let register = Example {
+        cie: &[DefCfaRegister("rbp")],
+        fde: &[],
+        rows: "0x10  cfa=rbp+0",
+        ..EXAMPLE
+    };
+    assert_eq!(register.report(), Err(Failure::Erroneous));
+    assert_eq!(register.ours(0x10, &[]), "no return address");
+    let expression = DefCfaExpression("breg6 16");
     let after_expression = Example {
-        start: 0x10,
-        end: 0x20,
-        instructions: &[
-            DefCfa("rsp", 8),
+        fde: &[
             DefCfaExpression("breg6 16"),
+            AdvanceLoc(1),
             DefCfaOffset(16),
+            AdvanceLoc(1),
+            DefCfaRegister("rbp"),
         ],
-        rows: "",
+        rows: "0x10  cfa={breg6 16}  ra=[cfa-8]
+               0x11  cfa={breg6 16}  ra=[cfa-8]
+               0x12  cfa=rbp+16  ra=[cfa-8]",
+        ..EXAMPLE
     };
     assert_eq!(
         after_expression.report(),
-        Err(Failure::ToBeDefined(DefCfaExpression("breg6 16")))
+        Err(Failure::ToBeDefined(expression))
     );
+    assert_eq!(after_expression.ours(0x11, &["cfa"]), "cfa=0x7110");
+    assert_eq!(after_expression.ours(0x12, &["cfa"]), "cfa=0x7110");
     // With a register again, all is well.
     let again = Example {
-        start: 0x10,
-        end: 0x20,
-        instructions: &[
+        fde: &[
             DefCfaExpression("breg6 16"),
-            Offset("ra", -8),
             AdvanceLoc(1),
             DefCfa("rsp", 16),
             DefCfaOffset(8),
         ],
         rows: "0x10  cfa={breg6 16}  ra=[cfa-8]
                0x11  cfa=rsp+8  ra=[cfa-8]",
+        ..EXAMPLE
     };
-    assert_eq!(again.report(), after_expression.report());
+    assert_eq!(again.report(), Err(Failure::ToBeDefined(expression)));
     assert_eq!(again.ours(0x10, &["cfa"]), "cfa=0x7110");
     assert_eq!(again.ours(0x11, &["cfa"]), "cfa=0x7008");
 }
@@ -689,11 +762,7 @@ fn a_remembered_state_holds_the_cfa() {
     // Here the report is right, because the CFA is a register of its rows; the standard's
     // sentence names registers only. An early return, then the rest of the function:
     let example = Example {
-        start: 0x10,
-        end: 0x20,
-        instructions: &[
-            DefCfa("rsp", 8),
-            Offset("ra", -8),
+        fde: &[
             AdvanceLoc(1),
             DefCfaOffset(16),
             Offset("rbp", -16),
@@ -707,6 +776,7 @@ fn a_remembered_state_holds_the_cfa() {
                0x11  cfa=rsp+16  ra=[cfa-8]  rbp=[cfa-16]
                0x15  cfa=rsp+8   ra=[cfa-8]  rbp=[cfa-16]
                0x16  cfa=rsp+16  ra=[cfa-8]  rbp=[cfa-16]",
+        ..EXAMPLE
     };
     for pc in [0x10, 0x11, 0x15, 0x16] {
         let asked = ["cfa", "ra", "rbp"];
@@ -716,11 +786,110 @@ fn a_remembered_state_holds_the_cfa() {
             "{pc:#x}"
         );
     }
-    let by_the_letter = table(0x16, 0x20, "0x16  cfa=rsp+8  ra=[cfa-8]  rbp=[cfa-16]");
     check(
-        &answer(&by_the_letter, 0x16, &["cfa"]),
+        &by_text("cfa=rsp+8  ra=[cfa-8]  rbp=[cfa-16]", &["cfa"]), // by the letter
         &example.ours(0x16, &["cfa"]),
         "cfa=0x7008",
         "cfa=0x7010",
     );
+}
+
+/// The signal trampoline's caller was interrupted. The report does not mention signals: its row
+/// is that of any other entry.
+#[test]
+fn an_interrupted_frame_keeps_what_has_no_rule() {
+    let mut b = Builder::new(SectionKind::EhFrame, X86_64);
+    let fde = |b: &mut Builder, augmentation: &'static str, start: u64| {
+        let cie = b.cie(&build::Cie {
+            augmentation,
+            ..build::Cie::plain()
+        });
+        b.fde(Format::Dwarf32, cie, |b| {
+            b.fixed(start, 8);
+            b.fixed(0x10, 8);
+            b.bytes.push(0);
+        });
+    };
+    fde(&mut b, "z", 0x10);
+    fde(&mut b, "zS", 0x20);
+    let asked = ["ra", "rbx", "rcx", "rsp"];
+    check(
+        &look_up(&b, 0x10, &asked),
+        &look_up(&b, 0x20, &asked),
+        "ra=0x401234 rbx=0xb rcx=lost rsp=0x7008",
+        "ra=0x401234 rbx=0xb rcx=0xc rsp=0x7008",
+    );
+    check_section(&b.section(), None, HdrTrust::Suspect);
+}
+
+#[test]
+fn a_register_that_cannot_be_recovered_does_not_stop_the_step() {
+    let example = Example {
+        fde: &[Offset("rbx", 0x2000)],
+        rows: "0x10  cfa=rsp+8  ra=[cfa-8]  rbx=[cfa+8192]",
+        ..EXAMPLE
+    };
+    // C's `*` of an address where nothing is has no meaning; the model yields any value.
+    check(
+        &example.report_c(0x10, &["cfa", "rbx"]),
+        &example.ours(0x10, &["cfa", "rbx", "r12"]),
+        "cfa=0x7008 rbx=0x8ff0",
+        "cfa=0x7008 rbx=lost r12=0x12",
+    );
+}
+
+/// The report has one entry. Between entries is nothing; of two that cover an address the one
+/// counts that begins later.
+#[test]
+fn holes_stay_holes_and_the_inner_entry_counts() {
+    let mut b = Builder::new(SectionKind::EhFrame, X86_64);
+    let cie = b.cie(&build::Cie::plain());
+    for (start, length, offset) in [(0x10, 0x20, 16), (0x18, 0x8, 24), (0x40, 0x10, 32)] {
+        b.plain_fde(cie, start, length, &encode(&[DefCfaOffset(offset)]));
+    }
+    for (pc, ours) in [
+        (0xf, "no row"),
+        (0x17, "cfa=0x7010"),
+        (0x18, "cfa=0x7018"),
+        (0x20, "cfa=0x7010"),
+        (0x2f, "cfa=0x7010"),
+        (0x30, "no row"),
+        (0x3f, "no row"),
+        (0x40, "cfa=0x7020"),
+        (0x50, "no row"),
+    ] {
+        assert_eq!(look_up(&b, pc, &["cfa"]), ours, "{pc:#x}");
+    }
+    check_section(&b.section(), None, HdrTrust::Suspect);
+}
+
+/// C's integers have the width of the machine that the C was compiled for.
+#[test]
+fn addresses_wrap_at_their_width() {
+    let i386 = Abi {
+        arch: Arch::I386,
+        endian: Endian::Little,
+    };
+    let mut b = Builder::new(SectionKind::EhFrame, i386);
+    let cie = b.cie(&build::Cie {
+        data_alignment: -4,
+        return_address: 8,
+        instructions: vec![0x0c, 4, 8, 0x88, 1],
+        ..build::Cie::plain()
+    });
+    b.plain_fde(cie, 0x10, 0x10, &[]);
+    let lookup = Lookup::new(b.section(), None, HdrTrust::Suspect);
+    let mut registers = Registers::new();
+    registers.set(unspool_ir::Register(4), 0xffff_fffc);
+    let frame = Frame {
+        abi: i386,
+        registers: &registers,
+        memory: &Words,
+        bias: LoadBias(0),
+        pac_mask: 0,
+    };
+    let found = lookup.row(Vaddr(0x10)).unwrap().unwrap();
+    let caller = step(&found.row, &frame).unwrap();
+    assert_eq!(caller.cfa, RuntimeAddr(4));
+    assert_eq!(caller.return_address, Some(RuntimeAddr(0)));
 }

@@ -1,0 +1,765 @@
+//! The cache of compiled tables, as the command uses it: what it writes and how, that several may
+//! do so at once, what happens where nothing can be written, and `unspool cache`.
+//!
+//! Run by root these tests also do what only root can do: run the command as another user.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+
+#[path = "stack/build.rs"]
+#[allow(dead_code, reason = "shared with the tests of `unspool stack`")]
+mod build;
+#[path = "stack/run.rs"]
+#[allow(dead_code, reason = "shared with the tests of `unspool stack`")]
+mod run;
+
+use build::{Directory, Program, tool};
+use run::{Running, await_blocked};
+
+/// The user `nobody`, and the user `daemon`: two that are neither root nor each other.
+const NOBODY: u32 = 65534;
+const DAEMON: u32 = 1;
+
+/// A program that waits in a function called `small`, `large` or `variable`.
+fn program() -> Program {
+    Program::build("recursion.c", &["-O1"])
+}
+
+fn wait(program: &Program) -> Running {
+    Running::ready(program, &["10"])
+}
+
+/// `unspool` with `cache` below the directory as `XDG_CACHE_HOME`.
+fn unspool(directory: &Directory) -> Command {
+    with_environment(Command::new(env!("CARGO_BIN_EXE_unspool")), directory)
+}
+
+/// `unspool`, started by `sh` after these commands.
+fn unspool_after(commands: &str, directory: &Directory) -> Command {
+    let mut shell = Command::new("sh");
+    let exec = format!("{commands}; exec \"$0\" \"$@\"");
+    shell.args(["-c", &exec, env!("CARGO_BIN_EXE_unspool")]);
+    with_environment(shell, directory)
+}
+
+fn with_environment(mut command: Command, directory: &Directory) -> Command {
+    command
+        .stdin(Stdio::null())
+        .current_dir(directory.path())
+        .env("XDG_CACHE_HOME", directory.path().join("cache"))
+        .env_remove("HOME")
+        .env_remove("UNSPOOL_TABLE_PATH")
+        .env("NO_COLOR", "1");
+    command
+}
+
+#[derive(Debug, PartialEq)]
+struct Printed {
+    status: ExitStatus,
+    out: String,
+    err: String,
+}
+
+fn printed(command: &mut Command) -> Printed {
+    let output = command.output().unwrap();
+    Printed {
+        status: output.status,
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+impl Printed {
+    /// Asserts success without a notice; yields the output.
+    fn quiet(self) -> String {
+        assert!(self.status.success() && self.err.is_empty(), "{self:?}");
+        self.out
+    }
+
+    /// Asserts that the stack is there, and that it was looked at successfully.
+    fn assert_stack(&self) {
+        assert!(self.status.success(), "{self:?}");
+        for text in ["  small+0x", "  large+0x", "  variable+0x", "  complete: "] {
+            assert!(self.out.contains(text), "{text}: {self:?}");
+        }
+    }
+
+    /// Asserts that the stack is there, and that all notices are of tables not kept and say why.
+    fn assert_not_kept(&self, why: &str) {
+        self.assert_stack();
+        assert!(!self.err.is_empty(), "{why}: {self:?}");
+        for line in self.err.lines() {
+            let is_notice = line.starts_with("unspool: ")
+                && line.contains("no compiled table kept: ")
+                && line.contains(why);
+            assert!(is_notice, "{why}: {line}");
+        }
+    }
+}
+
+fn stack(running: &Running, mut unspool: Command) -> Printed {
+    printed(unspool.arg("stack").arg(running.pid().to_string()))
+}
+
+fn cache(directory: &Directory) -> PathBuf {
+    directory.path().join("cache/unspool")
+}
+
+/// The files of a folder by name, with their bytes.
+fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(folder).unwrap();
+    let contents = |entry: fs::DirEntry| {
+        let name = entry.file_name().into_string().unwrap();
+        (name, fs::read(entry.path()).unwrap())
+    };
+    entries.map(|entry| contents(entry.unwrap())).collect()
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    contents(folder).into_keys().collect()
+}
+
+fn is_temporary(name: &str) -> bool {
+    name.ends_with(".tmp")
+}
+
+fn is_root() -> bool {
+    let output = tool("id", "coreutils", &["-u"]);
+    output.stdout == b"0\n"
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().mode() & 0o7777
+}
+
+fn set_age(path: &Path, hours: u32) {
+    let file = File::options().write(true).open(path).unwrap();
+    let age = Duration::from_secs(60 * 60) * hours;
+    file.set_modified(SystemTime::now() - age).unwrap();
+}
+
+/// The build ID of a file, as `readelf` has it.
+fn build_id(path: &str) -> String {
+    let output = tool("readelf", "binutils", &["-n", path]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let after = text.split("Build ID: ").nth(1).unwrap();
+    after.split_whitespace().next().unwrap().to_owned()
+}
+
+// What is written.
+
+#[test]
+fn missing_tables_are_made_once_and_then_used() {
+    let program = program();
+    let running = wait(&program);
+    let directory = &program.directory;
+    let first = stack(&running, unspool(directory));
+    first.assert_stack();
+    assert_eq!(first.err, "");
+    let folder = cache(directory);
+    let own = folder.join(format!("{}.unspool", build_id(program.path())));
+    assert!(own.exists());
+    assert!(names(&folder).len() >= 2, "the program and libc");
+    let inode = |path: &Path| fs::metadata(path).unwrap().ino();
+    let made = inode(&own);
+
+    stack(&running, unspool(directory)).assert_stack();
+    assert_eq!(inode(&own), made, "not made again");
+
+    // Whatever is wrong with a table, it is said once and the table made again.
+    let whole = fs::read(&own).unwrap();
+    let mut of_other_version = whole.clone();
+    of_other_version[8] = 77;
+    for (stale, why) in [
+        (&whole[..whole.len() / 2], "table is cut short"),
+        (&[][..], "not a compiled unwind table"),
+        (&of_other_version, "table format version 77"),
+    ] {
+        fs::write(&own, stale).unwrap();
+        let printed = stack(&running, unspool(directory));
+        printed.assert_stack();
+        let expected = format!("unspool: {}: {why}", own.display());
+        assert!(printed.err.starts_with(&expected), "{printed:?}");
+        assert_eq!(printed.err.lines().count(), 1, "{printed:?}");
+        assert_eq!(fs::read(&own).unwrap(), whole);
+        assert_eq!(stack(&running, unspool(directory)).err, "");
+    }
+}
+
+#[test]
+fn nobody_else_may_look_into_the_cache_whatever_the_umask_is() {
+    for umask in ["0", "022", "077"] {
+        let program = program();
+        let directory = &program.directory;
+        let mut unspool = unspool_after(&format!("umask {umask}"), directory);
+        printed(unspool.args(["compile", program.path()])).quiet();
+        let folder = cache(directory);
+        let modes = [folder.parent().unwrap(), &folder].map(mode);
+        assert_eq!(modes, [0o700, 0o700], "umask {umask}");
+        let tables = names(&folder);
+        assert_eq!(tables, [format!("{}.unspool", build_id(program.path()))]);
+        assert_eq!(mode(&folder.join(&tables[0])), 0o600, "umask {umask}");
+    }
+}
+
+/// All start with an empty cache, make the same tables, and see none that is not whole: that
+/// would be noticed.
+#[test]
+fn several_processes_share_a_cache() {
+    const COUNT: usize = 8;
+    let program = program();
+    let running: Vec<Running> = (0..COUNT).map(|_| wait(&program)).collect();
+    let alone = Directory::new();
+    assert_eq!(stack(&running[0], unspool(&alone)).err, "");
+    let expected = contents(&cache(&alone));
+    let directory = &program.directory;
+    for round in 0..3 {
+        let started: Vec<_> = running
+            .iter()
+            .map(|running| {
+                let mut command = unspool(directory);
+                command.arg("stack").arg(running.pid().to_string());
+                command.stdout(Stdio::piped()).stderr(Stdio::piped());
+                command.spawn().unwrap()
+            })
+            .collect();
+        for child in started {
+            let output = child.wait_with_output().unwrap();
+            let printed = Printed {
+                status: output.status,
+                out: String::from_utf8(output.stdout).unwrap(),
+                err: String::from_utf8(output.stderr).unwrap(),
+            };
+            printed.assert_stack();
+            assert_eq!(printed.err, "", "round {round}");
+        }
+        let found = contents(&cache(directory));
+        assert!(found == expected, "round {round}: {:?}", found.keys());
+        printed(unspool(directory).args(["cache", "clean"])).quiet();
+    }
+}
+
+// Where nothing can be written.
+
+/// The size of files is limited, which a program that does not want the signal sees as an error
+/// of writing: at the first byte, or in the middle of a table.
+#[test]
+fn on_a_full_disk_the_stack_is_shown_and_nothing_is_left_behind() {
+    let program = program();
+    let running = wait(&program);
+    for blocks in [0, 1, 4] {
+        let directory = Directory::new();
+        let limit = format!("trap '' XFSZ; ulimit -f {blocks}");
+        let printed = stack(&running, unspool_after(&limit, &directory));
+        printed.assert_stack();
+        let folder = cache(&directory);
+        assert!(!printed.err.is_empty(), "libc's table is larger");
+        for line in printed.err.lines() {
+            let expected = format!("no compiled table kept: {}/", folder.display());
+            assert!(line.contains(&expected), "{line}");
+            assert!(line.ends_with(": File too large (os error 27)"), "{line}");
+        }
+        let left = names(&folder);
+        assert!(
+            !left.iter().any(|name| is_temporary(name)),
+            "{blocks}: {left:?}"
+        );
+        if blocks < 4 {
+            printed.assert_not_kept("File too large");
+            assert_eq!(left, [""; 0]);
+        }
+        // When there is room again, all is well.
+        stack(&running, unspool(&directory)).assert_stack();
+        assert_eq!(stack(&running, unspool(&directory)).err, "");
+    }
+}
+
+/// Here the signal ends the command while it writes a table.
+#[test]
+fn what_a_killed_command_left_is_removed_an_hour_later() {
+    for clean in [false, true] {
+        let program = program();
+        let directory = &program.directory;
+        let compile = |mut unspool: Command| printed(unspool.args(["compile", program.path()]));
+        let killed = compile(unspool_after("ulimit -c 0; ulimit -f 1", directory));
+        assert_eq!(killed.status.signal(), Some(libc::SIGXFSZ), "{killed:?}");
+        let folder = cache(directory);
+        let left = names(&folder);
+        assert_eq!(left.len(), 1);
+        assert!(is_temporary(&left[0]), "{left:?}");
+
+        let again = || {
+            if clean {
+                let printed = printed(unspool(directory).args(["cache", "clean"])).quiet();
+                assert!(printed.starts_with("removed "), "{printed}");
+            } else {
+                compile(unspool(directory)).quiet();
+            }
+            names(&folder).contains(&left[0])
+        };
+        assert!(again(), "it could be in the works");
+        set_age(&folder.join(&left[0]), 2);
+        assert!(!again(), "clean: {clean}");
+    }
+}
+
+/// A home that is none: the stack is shown all the same, and the reason for not keeping tables.
+#[test]
+fn without_a_usable_home_the_stack_is_shown() {
+    let program = program();
+    let running = wait(&program);
+    let directory = &program.directory;
+    let file = directory.path().join("file");
+    fs::write(&file, "").unwrap();
+    let missing = directory.path().join("missing");
+    let cases: [(&Path, &[&str]); 4] = [
+        (&file, &["Not a directory"]),
+        (&missing, &["No such file or directory"]),
+        (Path::new("/proc"), &["No such file or directory"]),
+        (
+            Path::new("/sys"),
+            &[
+                "Permission denied",
+                "Operation not permitted",
+                "Read-only file system",
+            ],
+        ),
+    ];
+    for (home, reasons) in cases {
+        let mut unspool = unspool(directory);
+        unspool.env_remove("XDG_CACHE_HOME").env("HOME", home);
+        let printed = stack(&running, unspool);
+        printed.assert_not_kept(&format!(" {}/.cache: ", home.display()));
+        let is_told = |line: &str| reasons.iter().any(|reason| line.contains(reason));
+        assert!(printed.err.lines().all(is_told), "{printed:?}");
+    }
+    assert_eq!(fs::read(&file).unwrap(), b"");
+    assert!(!missing.exists());
+
+    for unset in ["", "relative"] {
+        let mut unspool = unspool(directory);
+        unspool.env("XDG_CACHE_HOME", unset);
+        let why = "no cache folder: neither XDG_CACHE_HOME nor HOME names one";
+        stack(&running, unspool).assert_not_kept(why);
+    }
+    assert!(!directory.path().join("relative").exists());
+}
+
+#[test]
+fn without_a_usable_cache_folder_the_stack_is_shown() {
+    let program = program();
+    let running = wait(&program);
+    let flawed = |make: &dyn Fn(&Path), why: &str| {
+        let directory = Directory::new();
+        let folder = cache(&directory);
+        fs::create_dir(folder.parent().unwrap()).unwrap();
+        make(&folder);
+        stack(&running, unspool(&directory)).assert_not_kept(&format!("{}{why}", folder.display()));
+    };
+    flawed(
+        &|folder| symlink("nowhere", folder).unwrap(),
+        ": not a directory",
+    );
+    flawed(
+        &|folder| fs::write(folder, "").unwrap(),
+        ": not a directory",
+    );
+}
+
+/// What others could have put there is not used, and one notice says so for all modules.
+#[test]
+fn a_cache_that_others_can_write_is_refused() {
+    let program = program();
+    let running = wait(&program);
+    let directory = &program.directory;
+    stack(&running, unspool(directory)).assert_stack();
+    let folder = cache(directory);
+    let before = contents(&folder);
+    set_mode(&folder, 0o777);
+    let printed = stack(&running, unspool(directory));
+    printed.assert_stack();
+    let notice = format!("{}: not trusted: owned by user ", folder.display());
+    let said = |start: &str| {
+        let expected = format!("{start}{notice}");
+        let lines = printed.err.lines();
+        lines.filter(|line| line.contains(&expected)).count()
+    };
+    assert_eq!(said("unspool: "), 1, "{printed:?}");
+    assert!(said("no compiled table kept: ") >= 1, "{printed:?}");
+    for line in printed.err.lines() {
+        assert!(line.contains("mode 777; "), "{line}");
+        assert!(line.contains("chmod go-w"), "{line}");
+    }
+    assert!(contents(&folder) == before, "nothing is written there");
+}
+
+// Whose environment, whose files.
+
+/// An empty part of the variable is not the working directory, as it would be for a shell.
+#[test]
+fn folders_of_the_table_path() {
+    let program = program();
+    let running = wait(&program);
+    let directory = &program.directory;
+    stack(&running, unspool(directory)).assert_stack();
+    let name = format!("{}.unspool", build_id(program.path()));
+    set_mode(directory.path(), 0o755);
+    fs::write(directory.path().join(&name), "no table").unwrap();
+    set_mode(&directory.path().join(&name), 0o644);
+    let whole = directory.path().join("whole");
+    fs::create_dir(&whole).unwrap();
+    set_mode(&whole, 0o755);
+    fs::copy(cache(directory).join(&name), whole.join(&name)).unwrap();
+    for (path, noticed) in [
+        ("", false),
+        (":", false),
+        ("/nowhere::/nowhere", false),
+        (".", true),
+        ("/nowhere:.", true),
+        ("whole:.", false),
+        (".:whole", true),
+    ] {
+        let mut unspool = unspool(directory);
+        unspool.env("UNSPOOL_TABLE_PATH", path);
+        let printed = stack(&running, unspool);
+        printed.assert_stack();
+        let notice = format!("unspool: ./{name}: not a compiled unwind table\n");
+        let expected = if noticed { notice.as_str() } else { "" };
+        assert_eq!(printed.err, expected, "{path:?}");
+    }
+}
+
+/// A program whose real user is another than its effective one, as a setuid program's, does not
+/// do what the environment says. Only root can start one; for others this only shows that the
+/// environment counts otherwise.
+#[test]
+fn a_privileged_program_ignores_the_environment() {
+    let program = program();
+    let directory = &program.directory;
+    fs::write(directory.path().join("file"), "").unwrap();
+    let environment = |mut command: Command, arguments: &[&str]| {
+        command = with_environment(command, directory);
+        command.env("HOME", directory.path());
+        printed(command.args(arguments))
+    };
+    let plain = || Command::new(env!("CARGO_BIN_EXE_unspool"));
+    let compile = ["compile", program.path()];
+    environment(plain(), &compile).quiet();
+    let before = contents(&cache(directory));
+    assert_eq!(before.len(), 1);
+    if !is_root() {
+        return;
+    }
+    let privileged = || {
+        let version = tool("setpriv", "util-linux", &["--version"]);
+        assert!(version.status.success());
+        let mut command = Command::new("setpriv");
+        command.args(["--ruid", &NOBODY.to_string()]);
+        command.arg(env!("CARGO_BIN_EXE_unspool"));
+        command
+    };
+    printed(unspool(directory).args(["cache", "clean"])).quiet();
+    for arguments in [&compile[..], &["cache", "list"], &["cache", "clean"]] {
+        let printed = environment(privileged(), arguments);
+        assert_eq!(printed.status.code(), Some(2), "{printed:?}");
+        let why = "unspool: error: no cache folder: neither XDG_CACHE_HOME nor HOME names one\n";
+        assert_eq!((printed.out.as_str(), printed.err.as_str()), ("", why));
+    }
+    assert_eq!(names(&cache(directory)), [""; 0]);
+    assert!(!directory.path().join(".cache").exists());
+
+    // The folders of the table path would be named in a notice.
+    let running = wait(&program);
+    let bad = directory.path().join("bad");
+    fs::create_dir(&bad).unwrap();
+    set_mode(&bad, 0o777);
+    for (command, noticed) in [(plain(), true), (privileged(), false)] {
+        let mut command = with_environment(command, directory);
+        command.env("UNSPOOL_TABLE_PATH", &bad);
+        let printed = stack(&running, command);
+        printed.assert_stack();
+        assert_eq!(
+            printed.err.contains(&bad.display().to_string()),
+            noticed,
+            "{printed:?}"
+        );
+    }
+}
+
+/// An ordinary user uses tables of their own and of root's, and nobody else's. Needs root, to
+/// have files of three users; run by somebody else it only shows the first.
+#[test]
+fn an_ordinary_user_trusts_root_and_nobody_else() {
+    let program = program();
+    if !is_root() {
+        let running = wait(&program);
+        stack(&running, unspool(&program.directory)).assert_stack();
+        assert_eq!(stack(&running, unspool(&program.directory)).err, "");
+        return;
+    }
+    // Where every user can get to, unlike the folder of the build.
+    let directory = Directory::below(&std::env::temp_dir());
+    set_mode(directory.path(), 0o755);
+    let at = |name: &str| directory.path().join(name);
+    for (name, from) in [
+        ("unspool", env!("CARGO_BIN_EXE_unspool")),
+        ("recursion", program.path()),
+    ] {
+        fs::copy(from, at(name)).unwrap();
+        set_mode(&at(name), 0o755);
+    }
+    for (name, owner) in [("cache", NOBODY), ("tables", 0)] {
+        fs::create_dir(at(name)).unwrap();
+        set_mode(&at(name), 0o755);
+        chown(at(name), Some(owner), None).unwrap();
+    }
+    let ids = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+    let as_nobody = |name: &str| {
+        let mut command = Command::new("setpriv");
+        command.args(ids).arg(at(name));
+        let mut command = with_environment(command, &directory);
+        command.env("UNSPOOL_TABLE_PATH", at("tables"));
+        command
+    };
+    let mut running = Running::command(as_nobody("recursion").arg("10"));
+    assert_eq!(running.line(), "ready");
+    await_blocked(running.pid());
+    let show = || stack(&running, as_nobody("unspool"));
+
+    let first = show();
+    first.assert_stack();
+    assert_eq!(first.err, "");
+    assert_eq!(show().err, "", "their own are used");
+    let table = format!("{}.unspool", build_id(program.path()));
+    let (own, packaged) = (cache(&directory).join(&table), at("tables").join(&table));
+    assert_eq!(fs::metadata(&own).unwrap().uid(), NOBODY);
+
+    // That a table was opened is told by what is wrong with it.
+    fs::write(&packaged, "no table").unwrap();
+    set_mode(&packaged, 0o644);
+    let opened = format!(
+        "unspool: {}: not a compiled unwind table\n",
+        packaged.display()
+    );
+    let refused = format!(
+        "unspool: {}: not trusted: owned by user 1, mode 644; ",
+        packaged.display()
+    );
+    for (owner, expected) in [(0, &opened), (NOBODY, &opened), (DAEMON, &refused)] {
+        chown(&packaged, Some(owner), None).unwrap();
+        let printed = show();
+        printed.assert_stack();
+        assert!(printed.err.starts_with(expected), "{owner}: {printed:?}");
+        assert_eq!(printed.err.lines().count(), 1, "{owner}: {printed:?}");
+    }
+    fs::remove_file(&packaged).unwrap();
+
+    // Root's table in the user's cache is used, though its use cannot be noted.
+    set_mode(&own, 0o644);
+    chown(&own, Some(0), None).unwrap();
+    set_age(&own, 24 * 30);
+    assert_eq!(show().err, "");
+    // A cache that root keeps to itself is named once; the folder cannot be written into either.
+    let folder = cache(&directory);
+    chown(&folder, Some(0), None).unwrap();
+    let printed = show();
+    printed.assert_stack();
+    let closed = format!("unspool: {}: Permission denied", folder.display());
+    let lines = printed.err.lines();
+    assert_eq!(
+        lines.filter(|line| line.starts_with(&closed)).count(),
+        1,
+        "{printed:?}"
+    );
+    // One of a third user is refused.
+    set_mode(&folder, 0o755);
+    chown(&folder, Some(DAEMON), None).unwrap();
+    let printed = show();
+    printed.assert_stack();
+    let refused = format!(
+        "unspool: {}: not trusted: owned by user 1, mode 755; ",
+        folder.display()
+    );
+    let lines = printed.err.lines();
+    assert_eq!(
+        lines.filter(|line| line.starts_with(&refused)).count(),
+        1,
+        "{printed:?}"
+    );
+}
+
+// `unspool cache`.
+
+fn list_json(directory: &Directory) -> Value {
+    let arguments = ["cache", "list", "--format", "json"];
+    serde_json::from_str(&printed(unspool(directory).args(arguments)).quiet()).unwrap()
+}
+
+fn list_text(directory: &Directory) -> String {
+    printed(unspool(directory).args(["cache", "list"])).quiet()
+}
+
+fn clean(directory: &Directory) -> String {
+    printed(unspool(directory).args(["cache", "clean"])).quiet()
+}
+
+fn assert_empty(directory: &Directory) {
+    let folder = cache(directory);
+    assert_eq!(
+        list_text(directory),
+        format!("0 tables, 0 bytes in {}\n", folder.display())
+    );
+    let expected = json!({
+        "schema": "unspool.cache",
+        "version": 1,
+        "bytes": 0,
+        "tables": [],
+    });
+    assert_eq!(list_json(directory), expected);
+    assert_eq!(clean(directory), "removed 0 tables, 0 bytes\n");
+}
+
+#[test]
+fn listing_and_cleaning() {
+    let directory = Directory::new();
+    assert_empty(&directory);
+    assert!(
+        !directory.path().join("cache").exists(),
+        "looking makes no folder"
+    );
+    let folder = cache(&directory);
+    fs::create_dir_all(&folder).unwrap();
+    set_mode(&folder, 0o700);
+    assert_empty(&directory);
+
+    let (first, second) = ("aa".repeat(20), "sha256-".to_owned() + &"bb".repeat(20));
+    for (name, size, hours) in [(&second, 12345, 0), (&first, 67, 50)] {
+        let path = folder.join(format!("{name}.unspool"));
+        fs::write(&path, vec![0; size]).unwrap();
+        set_age(&path, hours);
+    }
+    fs::create_dir(folder.join("keys")).unwrap();
+    set_mode(&folder.join("keys"), 0o700);
+    fs::write(folder.join("keys/07f"), "a key").unwrap();
+    let expected = format!(
+        "        67     50 h  {first}.unspool\n     12345      0 h  {second}.unspool\n\
+         2 tables, 12412 bytes in {}\n",
+        folder.display()
+    );
+    assert_eq!(list_text(&directory), expected);
+    let listed = list_json(&directory);
+    assert_eq!(listed["bytes"], 12412);
+    let tables = listed["tables"].as_array().unwrap();
+    let named = [(&first, 67_u64, 50), (&second, 12345, 0)];
+    assert_eq!(tables.len(), named.len());
+    for (table, (name, size, hours)) in tables.iter().zip(named) {
+        let path = folder.join(format!("{name}.unspool"));
+        assert_eq!(table["path"], path.to_str().unwrap());
+        assert_eq!(table["bytes"], size);
+        assert_eq!(table["seconds_since_use"].as_u64().unwrap() / 3600, hours);
+    }
+
+    assert_eq!(clean(&directory), "removed 2 tables, 12412 bytes\n");
+    assert!(!folder.join("keys/07f").exists());
+    assert_empty(&directory);
+}
+
+/// Not even a terminal is confused by names that somebody put there.
+#[test]
+fn hostile_names_are_not_ours() {
+    let program = program();
+    let directory = &program.directory;
+    let folder = cache(directory);
+    printed(unspool(directory).args(["compile", program.path()])).quiet();
+    let own = names(&folder);
+    let ours = (list_text(directory), list_json(directory));
+    let hostile: [&[u8]; 6] = [
+        b"line\nline.unspool",
+        b"\x1b]0;title\x07.unspool",
+        b"\xff\xff.unspool",
+        b"a b.unspool",
+        b".unspool",
+        b"\n",
+    ];
+    for name in hostile {
+        fs::write(folder.join(OsStr::from_bytes(name)), "hostile").unwrap();
+    }
+    fs::create_dir(folder.join("x.unspool")).unwrap();
+    fs::create_dir(folder.join("abcdef.unspool")).unwrap();
+    let now = (list_text(directory), list_json(directory));
+    assert_eq!(now.0, ours.0);
+    assert_eq!(now.1["tables"][0]["path"], ours.1["tables"][0]["path"]);
+    assert_eq!(now.1["bytes"], ours.1["bytes"]);
+    assert_eq!(now.1["tables"].as_array().unwrap().len(), 1);
+    let running = wait(&program);
+    stack(&running, unspool(directory)).assert_stack();
+    let removed = clean(directory);
+    assert!(!removed.starts_with("removed 0"), "{removed}");
+    assert!(!folder.join(&own[0]).exists());
+    assert_empty(directory);
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), hostile.len() + 2);
+}
+
+/// Where the folder is no folder, or cannot be trusted, `cache` says so.
+#[test]
+fn a_cache_that_cannot_be_looked_at_is_an_error() {
+    let directory = Directory::new();
+    let folder = cache(&directory);
+    fs::create_dir_all(folder.parent().unwrap()).unwrap();
+    fs::write(&folder, "").unwrap();
+    let expected = format!(
+        "unspool: error: {}: Not a directory (os error 20)\n",
+        folder.display()
+    );
+    let list = printed(unspool(&directory).args(["cache", "list"]));
+    assert_eq!((list.status.code(), list.err), (Some(2), expected));
+    fs::remove_file(&folder).unwrap();
+    symlink("nowhere", &folder).unwrap();
+    assert_empty(&directory);
+    fs::remove_file(&folder).unwrap();
+
+    fs::create_dir(&folder).unwrap();
+    set_mode(&folder, 0o770);
+    let clean = printed(unspool(&directory).args(["cache", "clean"]));
+    assert_eq!(clean.status.code(), Some(2), "{clean:?}");
+    let expected = format!("unspool: error: {}: not trusted: ", folder.display());
+    assert!(clean.err.starts_with(&expected), "{clean:?}");
+}
+
+/// Reads only, and so has nothing to say of a cache that cannot be written to.
+#[test]
+fn output_that_nobody_reads_is_no_error() {
+    let directory = Directory::new();
+    let mut command = unspool(&directory);
+    command.args(["cache", "list"]).stdout(Stdio::piped());
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let mut err = String::new();
+    child
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut err)
+        .unwrap();
+    assert_eq!((child.wait().unwrap().code(), err.as_str()), (Some(0), ""));
+}
