@@ -1,6 +1,7 @@
 //! The command line: what can be said. Nothing is checked or opened here.
 
 use std::ffi::OsString;
+use std::num::NonZero;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -88,8 +89,8 @@ pub(crate) struct StackArgs {
     #[arg(long)]
     pub(crate) no_lines: bool,
     /// Stop after this many frames of each stack.
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
-    pub(crate) max_frames: usize,
+    #[arg(long, value_name = "N", default_value = "1000000")]
+    pub(crate) max_frames: NonZero<usize>,
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }

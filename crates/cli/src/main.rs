@@ -5,7 +5,6 @@ mod commands;
 mod output;
 mod symbolize;
 
-use std::io;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -27,19 +26,10 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(code) => code,
-        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if output::is_closed(&error) => ExitCode::SUCCESS,
         Err(error) => {
             output::error(&format_args!("{error:#}"));
             ExitCode::from(Failure::COULD_NOT_RUN)
         }
     }
-}
-
-/// Whoever reads our output may stop reading: `unspool … | head -1` is no error.
-fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        cause
-            .downcast_ref::<io::Error>()
-            .is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
-    })
 }

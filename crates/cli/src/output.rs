@@ -16,9 +16,43 @@ impl Failure {
     pub(crate) const COULD_NOT_RUN: u8 = 2;
 }
 
+/// Whoever reads our output stopped reading: `unspool … | head -1` is no error.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("standard output was closed")]
+pub(crate) struct Closed;
+
+/// Whether an error is that nobody reads our output any more.
+pub(crate) fn is_closed(error: &anyhow::Error) -> bool {
+    let inner = |cause: &'_ (dyn Error + 'static)| {
+        let inner = cause.downcast_ref::<io::Error>()?.get_ref()?;
+        inner.downcast_ref::<Closed>().copied()
+    };
+    error.chain().any(|cause| inner(cause).is_some())
+}
+
+/// Standard output, which says when it was closed; other broken pipes are errors.
+pub(crate) struct Results(StdoutLock<'static>);
+
+impl Write for Results {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(told)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(told)
+    }
+}
+
+fn told(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => io::Error::new(io::ErrorKind::BrokenPipe, Closed),
+        _ => error,
+    }
+}
+
 /// Buffered standard output.
-pub(crate) fn results() -> BufWriter<StdoutLock<'static>> {
-    BufWriter::with_capacity(1 << 16, io::stdout().lock())
+pub(crate) fn results() -> BufWriter<Results> {
+    BufWriter::with_capacity(1 << 16, Results(io::stdout().lock()))
 }
 
 /// Reports an error. A closed standard error is nobody's problem.

@@ -78,6 +78,11 @@ impl<'t> Buckets<'t> {
         })
     }
 
+    /// Whether there are no numbers.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.numbers.is_empty()
+    }
+
     /// The number at an index.
     #[inline]
     pub(crate) fn number(&self, index: usize) -> Option<u16> {

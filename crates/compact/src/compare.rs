@@ -271,6 +271,10 @@ pub fn compare_calls(source: &Table, compiled: &Compiled<'_>, code: &Code<'_>) -
         known: vec![None; source.distinct_rows()],
     };
     let sites = compiled.call_sites();
+    if code.ranges.is_empty() && !sites.is_empty() {
+        // It speaks for addresses, and there is no code to compare it with.
+        comparison.note(Vaddr(0), Difference::NotACallSite);
+    }
     let mut spans = source.spans().peekable();
     for (start, bytes) in &code.ranges {
         let before = |address: Vaddr| {

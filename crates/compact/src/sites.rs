@@ -29,6 +29,12 @@ impl<'t> CallSites<'t> {
         }
     }
 
+    /// Whether the table has no call-site part.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
     /// The test that an address has to pass.
     #[must_use]
     pub fn test(&self) -> CallTest {

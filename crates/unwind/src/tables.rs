@@ -5,7 +5,7 @@ mod keys;
 mod source;
 mod store;
 
-pub use compile::{CompileError, Made, code, compile, verify};
+pub use compile::{CompileError, Made, code, compile, is_table_of, verify};
 pub(crate) use source::lookup;
 pub use source::{From, Named, Origin, Reading, SourceError, read, sections};
 pub(crate) use store::embedded;

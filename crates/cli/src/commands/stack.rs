@@ -88,7 +88,9 @@ impl Stacks<'_> {
             match self.process(*pid) {
                 Ok(true) => {}
                 Ok(false) => status = status.max(Failure::FINDINGS),
-                Err(error) if self.args.pids.len() == 1 => return Err(error),
+                Err(error) if self.args.pids.len() == 1 || output::is_closed(&error) => {
+                    return Err(error);
+                }
                 Err(error) => {
                     output::error(&format_args!("{error:#}"));
                     status = Failure::COULD_NOT_RUN;
@@ -182,7 +184,12 @@ impl Stacks<'_> {
                         stopped: None,
                         names: Names::default(),
                     };
-                    self.finish(report)?;
+                    // Whatever becomes of the report, the command goes on to its end.
+                    if let Err(error) = self.finish(report)
+                        && !output::is_closed(&error)
+                    {
+                        output::error(&format_args!("{error:#}"));
+                    }
                 }
             }
         }
@@ -194,7 +201,7 @@ impl Stacks<'_> {
         } else {
             Keep::Frames
         };
-        let walk = |thread| space.walk(thread, self.args.max_frames, keep);
+        let walk = |thread| space.walk(thread, self.args.max_frames.get(), keep);
         snapshot
             .threads()
             .iter()

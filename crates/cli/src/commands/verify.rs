@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use rayon::prelude::*;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use unspool_compact::{Comparison, layout};
+use unspool_compact::{Comparison, Compiled, layout};
 use unspool_module::ElfFile;
 use unspool_unwind::tables::{self, CompileError, From, SourceError};
 
@@ -51,16 +51,20 @@ impl Hashes {
 
 pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
-    if let [file, compiled] = args.paths.as_slice()
-        && is_table(compiled)
+    if let [file, table] = args.paths.as_slice()
+        && !is_folder(file)
+        && !is_folder(table)
+        && !is_elf(table)
     {
-        let bytes = fs::read(compiled).with_context(|| format!("{}", compiled.display()))?;
-        let proof = prove(file, Some(&bytes), args.format)?;
+        let bytes = read_table(table)?;
+        let proof = prove(file, Some(&bytes), args.format);
+        let proof = proof.with_context(|| table.display().to_string())?;
         return report(&[proof], 0, started, args.format);
     }
-    let single = args.paths.len() == 1 && args.paths.iter().all(|path| path.is_file());
-    if let (true, [path]) = (single, args.paths.as_slice()) {
-        return report(&[prove(path, None, args.format)?], 0, started, args.format);
+    if let [file] = args.paths.as_slice()
+        && !is_folder(file)
+    {
+        return report(&[prove(file, None, args.format)?], 0, started, args.format);
     }
     let files = find_elf_files(&args.paths)?;
     let results: Vec<_> = files
@@ -72,12 +76,15 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     for (path, result) in results {
         match result {
             Ok(proof) => proofs.push(proof),
-            Err(error) if is_missing(&error) => {}
+            Err(error) if is_missing(&error) && !args.paths.contains(path) => {}
             Err(error) => {
                 failed += 1;
-                output::error(&format_args!("{}: {error:#}", path.display()));
+                output::error(&format_args!("{error:#}"));
             }
         }
+    }
+    if proofs.is_empty() && failed == 0 {
+        bail!("no ELF file with an unwind table in the folders given");
     }
     report(&proofs, failed, started, args.format)
 }
@@ -91,10 +98,17 @@ fn is_missing(error: &anyhow::Error) -> bool {
     )
 }
 
-fn is_table(path: &Path) -> bool {
-    let mut magic = [0; 8];
-    let read = fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
-    read.is_ok() && magic == layout::MAGIC
+fn is_folder(path: &Path) -> bool {
+    path.is_dir()
+}
+
+fn read_table(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let name = || path.display().to_string();
+    // A pipe would be waited for.
+    if !fs::metadata(path).with_context(name)?.is_file() {
+        bail!("{}: not a regular file", path.display());
+    }
+    fs::read(path).with_context(name)
 }
 
 /// Compares a file's rows with a compiled table, or with one that is made in memory.
@@ -108,6 +122,13 @@ fn prove(path: &Path, compiled: Option<&[u8]>, format: Format) -> anyhow::Result
         }
     };
     let bytes = compiled.or(made.as_deref()).unwrap_or_default();
+    if !tables::is_table_of(&Compiled::open(bytes)?, &file) {
+        bail!(
+            "it is the table of another module than {}, whose key is {}",
+            path.display(),
+            file.content_key()
+        );
+    }
     Ok(Proof {
         path: path.to_path_buf(),
         build_id: file.build_id().map(|id| id.to_string()),
@@ -139,10 +160,10 @@ fn find_elf_files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
             if let Ok(entries) = fs::read_dir(&path) {
                 open.extend(entries.flatten().map(|entry| entry.path()));
             }
-        } else if metadata.is_file()
-            && seen.insert((metadata.dev(), metadata.ino()))
-            && is_elf(&path)
-        {
+        } else if named || (metadata.is_file() && is_elf(&path)) {
+            if !seen.insert((metadata.dev(), metadata.ino())) {
+                continue;
+            }
             found.push(path);
         }
     }
@@ -151,6 +172,9 @@ fn find_elf_files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 fn is_elf(path: &Path) -> bool {
+    if !path.is_file() {
+        return false; // a pipe would be waited for
+    }
     let mut magic = [0; 4];
     let read = fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
     read.is_ok() && magic == *b"\x7fELF"

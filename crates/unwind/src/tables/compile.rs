@@ -110,6 +110,12 @@ pub fn verify(file: &ElfFile, source: &Table, table: &[u8]) -> Result<Comparison
     }))
 }
 
+/// Whether a table is keyed as the table of this file. Hashes a file that has no build ID.
+#[must_use]
+pub fn is_table_of(table: &Compiled<'_>, file: &ElfFile) -> bool {
+    table.key() == as_key(&file.content_key())
+}
+
 /// A file's key in the form that the format has.
 pub(crate) fn as_key(key: &ContentKey) -> Key<'_> {
     match key {
