@@ -8,6 +8,8 @@ pub(crate) mod stack;
 pub(crate) mod stats;
 pub(crate) mod verify;
 
+use std::fs::{self, File, Permissions};
+use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -56,7 +58,23 @@ fn report_problems(file: &ElfFile, reading: &Reading) {
 /// How many bad entries of a file are reported one by one.
 const MAX_SHOWN: usize = 20;
 
-/// Writes a file, with its name in the error.
-fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    std::fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
+/// Writes a file, with its name in the error: beside its place and renamed, so that whoever has the
+/// old one mapped keeps it, and nobody sees half of the new. What is no regular file is written to.
+fn write(path: &Path, bytes: &[u8], permissions: Option<Permissions>) -> anyhow::Result<()> {
+    let failed = || format!("cannot write {}", path.display());
+    if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        return fs::write(path, bytes).with_context(failed);
+    }
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(format!(".{}.tmp", std::process::id()));
+    let written = File::create_new(&temporary)
+        .and_then(|mut file| {
+            file.write_all(bytes)?;
+            permissions.map_or(Ok(()), |permissions| file.set_permissions(permissions))
+        })
+        .and_then(|()| fs::rename(&temporary, path));
+    written.with_context(|| {
+        let _ = fs::remove_file(&temporary); // nothing more can be done about it
+        failed()
+    })
 }

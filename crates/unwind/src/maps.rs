@@ -47,7 +47,7 @@ pub struct Permissions {
 }
 
 /// A device number in its two parts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Device {
     /// The driver.
     pub major: u32,

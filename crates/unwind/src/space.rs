@@ -19,7 +19,7 @@ use unspool_module::{ElfFile, Mapping as SegmentMapping};
 use crate::cursor::{Cursor, Found, Step};
 use crate::evidence::End;
 use crate::files::{FileProblem, Files};
-use crate::maps::Mapping;
+use crate::maps::{Device, Mapping};
 use crate::modules::{Module, ModuleId, Modules};
 use crate::process::{Snapshot, Thread};
 use crate::tables::{self, Notice, Store, TableBytes};
@@ -50,8 +50,8 @@ impl OpenModule {
     }
 }
 
-/// A mapped file: its name and its inode.
-type FileId = (Option<OsString>, u64);
+/// A mapped file: its name, and its device and inode, which a core file does not have.
+type FileId = (Option<OsString>, Device, u64);
 
 /// What is mapped at a mapping: a module and its bias, or why there is none.
 type Slot = Result<(Rc<OpenModule>, LoadBias), FileProblem>;
@@ -225,7 +225,7 @@ impl<'p> Space<'p> {
     }
 
     fn open(&self, mapping: &Mapping) -> Slot {
-        let key = (mapping.name.clone(), mapping.inode);
+        let key = (mapping.name.clone(), mapping.device, mapping.inode);
         let known = self.opened.borrow().get(&key).map(Rc::clone);
         let module = match known {
             Some(module) => module,
@@ -254,7 +254,12 @@ impl<'p> Space<'p> {
 
     fn open_module(&self, mapping: &Mapping) -> Result<OpenModule, FileProblem> {
         let is_vdso = mapping.name.as_deref().is_some_and(|name| name == "[vdso]");
-        let file = match self.snapshot.vdso_image().filter(|_| is_vdso) {
+        let image = if is_vdso {
+            self.snapshot.vdso_image()
+        } else {
+            None
+        };
+        let file = match image {
             Some(image) => {
                 let image = image.map_err(FileProblem::Memory)?;
                 ElfFile::from_bytes("[vdso]", Box::<[u8]>::from(image))?

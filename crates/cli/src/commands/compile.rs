@@ -83,12 +83,13 @@ fn one(path: &Path, args: &CompileArgs, store: &Store) -> anyhow::Result<Compile
     let bytes = &made.encoded.bytes;
     let table = match (&args.output, &args.into) {
         (Some(output), _) => {
-            super::write(output, bytes)?;
+            super::write(output, bytes, None)?;
             output.clone()
         }
         (None, Some(into)) => {
             let elf = embed(&file, tables::EMBEDDED_SECTION, bytes, EMBEDDED_ALIGN)?;
-            replace(path, into, &elf)?;
+            let permissions = fs::metadata(path)?.permissions();
+            super::write(into, &elf, Some(permissions))?;
             into.clone()
         }
         (None, None) => store.keep(&file.content_key(), bytes)?,
@@ -108,22 +109,6 @@ fn one(path: &Path, args: &CompileArgs, store: &Store) -> anyhow::Result<Compile
 
 /// The alignment of an embedded table: a cache line.
 const EMBEDDED_ALIGN: u64 = 64;
-
-/// Writes a file beside its place and renames it, with the permissions of another: a program that
-/// runs, or a library that is mapped, keeps the file that it has.
-fn replace(like: &Path, path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(format!(".{}.tmp", std::process::id()));
-    let temporary = PathBuf::from(temporary);
-    super::write(&temporary, bytes)?;
-    let moved = fs::metadata(like)
-        .and_then(|metadata| fs::set_permissions(&temporary, metadata.permissions()))
-        .and_then(|()| fs::rename(&temporary, path));
-    moved.map_err(|error| {
-        let _ = fs::remove_file(&temporary); // nothing more can be done about it
-        anyhow::Error::new(error).context(format!("cannot write {}", path.display()))
-    })
-}
 
 fn print(reports: &[CompileReport], format: Format) -> anyhow::Result<()> {
     if format == Format::Json {
