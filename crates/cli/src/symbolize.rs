@@ -58,7 +58,11 @@ impl Names {
             });
             work.addresses.push(address);
         }
-        let workers = thread::available_parallelism().map_or(1, NonZero::get);
+        let workers = match detail {
+            // Faster than a thread starts.
+            Detail::Functions => 1,
+            Detail::Lines => thread::available_parallelism().map_or(1, NonZero::get),
+        };
         let workers = workers.min(modules.len());
         let queue = Mutex::new(modules.into_values());
         let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
@@ -107,15 +111,10 @@ impl Work<'_> {
             }
         };
         let path = self.file.path();
-        let names = self
-            .addresses
+        self.addresses
             .iter()
             .map(|address| ((path.to_path_buf(), *address), name(address)))
-            .collect();
-        // The command is about to end: to free what was read piece by piece would take longer
-        // than to look up most of the names.
-        std::mem::forget(lines);
-        names
+            .collect()
     }
 }
 
