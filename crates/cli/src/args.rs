@@ -71,7 +71,7 @@ pub(crate) struct StackArgs {
     #[arg(value_name = "PID", required_unless_present_any = ["core", "cmd"])]
     pub(crate) pids: Vec<u32>,
     /// A command to run.
-    #[arg(last = true, value_name = "CMD", conflicts_with_all = ["pids", "core"])]
+    #[arg(last = true, value_name = "CMD", conflicts_with_all = ["pids", "core", "reliable"])]
     pub(crate) cmd: Vec<OsString>,
     /// A core file to look at.
     #[arg(long, value_name = "CORE", conflicts_with = "pids")]

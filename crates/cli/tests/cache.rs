@@ -294,6 +294,27 @@ fn on_a_full_disk_the_stack_is_shown_and_nothing_is_left_behind() {
     }
 }
 
+/// A disk that fails, or is found to be full, when the bytes are to reach it, which systems say
+/// only if they are asked: played by a library that is loaded before libc.
+#[test]
+fn a_table_that_does_not_reach_the_disk_is_not_kept() {
+    let program = program();
+    let running = wait(&program);
+    let directory = &program.directory;
+    let (source, library) = ("no_sync.c", "no_sync.so");
+    let code = "#include <errno.h>\nint fdatasync(int fd) { return errno = EIO, -1; }\n\
+                int fsync(int fd) { return fdatasync(fd); }\n";
+    fs::write(directory.path().join(source), code).unwrap();
+    let [source, library] = [source, library].map(|name| directory.path().join(name));
+    let files = ["-o", library.to_str().unwrap(), source.to_str().unwrap()];
+    let built = tool("gcc", "gcc", &[&["-shared", "-fPIC"], &files[..]].concat());
+    assert!(built.status.success(), "{built:?}");
+    let mut unspool = unspool(directory);
+    unspool.env("LD_PRELOAD", &library);
+    stack(&running, unspool).assert_not_kept(": Input/output error (os error 5)");
+    assert_eq!(names(&cache(directory)), [""; 0]);
+}
+
 /// Here the signal ends the command while it writes a table.
 #[test]
 fn what_a_killed_command_left_is_removed_an_hour_later() {

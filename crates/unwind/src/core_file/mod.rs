@@ -4,7 +4,8 @@
 //! What can be read is read: a cut or partly malformed core yields its intact parts, and
 //! [`Core::problems`] lists the others with their place in the file.
 
-use std::fs::File;
+use std::fs::{self, File};
+use std::io;
 use std::path::Path;
 
 use unspool_ir::{Abi, Endian, Memory};
@@ -51,6 +52,14 @@ pub struct ProcessInfo {
     pub arguments: String,
 }
 
+/// Opens a regular file: a pipe would be waited for, a device might do anything.
+fn open_regular(path: &Path) -> io::Result<File> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    File::open(path)
+}
+
 impl Core {
     /// Opens a core file. The file is mapped, not read: nobody may change or shorten it while
     /// the value lives, or reads of the lost part end this program by `SIGBUS`.
@@ -61,7 +70,7 @@ impl Core {
     /// architecture, or ends before its first program header.
     pub fn open(path: impl AsRef<Path>) -> Result<Core, CoreError> {
         let path = path.as_ref();
-        let contents = File::open(path).and_then(|file| Contents::map(&file));
+        let contents = open_regular(path).and_then(|file| Contents::map(&file));
         let failed = |source| CoreError::Open {
             path: path.to_path_buf(),
             source,

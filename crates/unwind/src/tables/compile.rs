@@ -1,5 +1,6 @@
 //! Compiling a file's table, and proving the result. Both use two threads.
 
+use std::panic::resume_unwind;
 use std::thread;
 
 use unspool_compact::{
@@ -77,7 +78,9 @@ pub fn compile(file: &ElfFile, from: From) -> Result<Made, CompileError> {
             let _ = file.content_key(); // may hash the whole file; is kept for later
             code.call_addresses(arch)
         });
-        (source::read(file, from), calls.join().unwrap_or_default())
+        let reading = source::read(file, from);
+        let calls = calls.join();
+        (reading, calls.unwrap_or_else(|panic| resume_unwind(panic)))
     });
     let reading = reading?;
     let key = file.content_key();

@@ -190,6 +190,8 @@ mod tests {
             LINE.replace("c5\n", "g5\n"),
             LINE.replace("sha256-", ""),
             LINE.replace("789 ", "789  "),
+            format!("1{LINE}"),
+            format!("1 {LINE}"),
             format!("{LINE}\n"),
             format!("{LINE}{LINE}"),
         ];

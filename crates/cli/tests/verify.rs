@@ -1,0 +1,172 @@
+//! `unspool verify` and `unspool compile`, as a user calls them: what is proven, what is refused.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+#[path = "stack/build.rs"]
+#[allow(dead_code, reason = "shared with the tests of `unspool stack`")]
+mod build;
+
+use build::{Directory, Program, tool};
+
+fn unspool(directory: &Directory, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_unspool"));
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .current_dir(directory.path())
+        .env("XDG_CACHE_HOME", directory.path().join("cache"));
+    command
+}
+
+/// Runs a command that must end with this status; yields what it printed.
+fn run(directory: &Directory, arguments: &[&str], status: i32) -> (String, String) {
+    let output = unspool(directory, arguments).output().unwrap();
+    let out = String::from_utf8(output.stdout).unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(
+        output.status.code(),
+        Some(status),
+        "{arguments:?}: {out}{err}"
+    );
+    (out, err)
+}
+
+/// The command proves nothing: exit status 2, and an error with these words.
+fn refused(directory: &Directory, arguments: &[&str], words: &[&str]) {
+    let (out, err) = run(directory, arguments, 2);
+    assert_eq!(out, "", "{arguments:?}");
+    for word in words {
+        assert!(
+            err.contains(word),
+            "{arguments:?}: `{word}` is not in: {err}"
+        );
+    }
+}
+
+#[test]
+fn a_table_is_proven_against_its_own_file_only() {
+    let Program { directory, path } = Program::build("recursion.c", &["-O2"]);
+    let program = path.to_str().unwrap();
+    run(&directory, &["compile", "-o", "table", program], 0);
+    let (out, _) = run(&directory, &["verify", program, "table"], 0);
+    assert!(out.contains("; 0 differences"), "{out}");
+    let words = ["table: ", "another module", "/bin/true"];
+    refused(&directory, &["verify", "/bin/true", "table"], &words);
+
+    // A number in every byte of the table in turn: seen, or of no meaning to any look-up.
+    let good = fs::read(directory.path().join("table")).unwrap();
+    let mut seen = 0;
+    for at in (8..good.len()).step_by(7) {
+        let mut bad = good.clone();
+        bad[at] ^= 0x5a;
+        fs::write(directory.path().join("bad"), bad).unwrap();
+        let output = unspool(&directory, &["verify", program, "bad"])
+            .output()
+            .unwrap();
+        let status = output.status.code().unwrap();
+        assert!(status <= 2, "byte {at}: {output:?}");
+        seen += usize::from(status > 0);
+    }
+    assert!(
+        seen * 7 > good.len() / 2,
+        "{seen} changes of {} were seen",
+        good.len() / 7
+    );
+}
+
+#[test]
+fn what_is_named_is_never_passed_over() {
+    let directory = Directory::new();
+    let file = |name: &str, bytes: &[u8]| fs::write(directory.path().join(name), bytes).unwrap();
+    file("text", b"no table\n");
+    file("empty", b"");
+    file("magic", b"unspool\0");
+    fs::create_dir(directory.path().join("folder")).unwrap();
+    tool(
+        "mkfifo",
+        "coreutils",
+        &[directory.path().join("pipe").to_str().unwrap()],
+    );
+    for (second, words) in [
+        ("text", &["text", "not a compiled unwind table"][..]),
+        ("empty", &["empty", "not a compiled unwind table"]),
+        ("magic", &["magic", "cut short"]),
+        ("pipe", &["pipe", "not a regular file"]),
+        ("missing", &["missing", "No such file"]),
+    ] {
+        refused(&directory, &["verify", "/bin/true", second], words);
+    }
+    for alone in ["text", "empty", "pipe", "missing"] {
+        refused(&directory, &["verify", alone], &[alone]);
+    }
+    refused(&directory, &["verify", "folder"], &["no ELF file"]);
+    let (_, err) = run(
+        &directory,
+        &["verify", "/bin/true", "/bin/false", "text"],
+        1,
+    );
+    assert!(err.contains("text"), "{err}");
+    refused(
+        &directory,
+        &["stack", "--core", "pipe"],
+        &["pipe", "not a regular file"],
+    );
+}
+
+/// The hashes are those that coreutils compute.
+#[test]
+fn a_certificate_names_file_and_table_by_hash() {
+    let directory = Directory::new();
+    run(&directory, &["compile", "-o", "table", "/bin/true"], 0);
+    let (out, _) = run(
+        &directory,
+        &["verify", "--format", "json", "/bin/true", "table"],
+        0,
+    );
+    let certificate: Value = serde_json::from_str(&out).unwrap();
+    let hash = |path: &Path| {
+        let printed = tool("sha256sum", "coreutils", &[path.to_str().unwrap()]).stdout;
+        String::from_utf8(printed).unwrap()[..64].to_owned()
+    };
+    let file = &certificate["files"][0];
+    assert_eq!(file["sha256"], hash(Path::new("/bin/true")));
+    assert_eq!(
+        file["table"]["sha256"],
+        hash(&directory.path().join("table"))
+    );
+    assert_eq!(file["counts"]["differences"], 0);
+    assert!(file["counts"]["rows"].as_u64().unwrap() > 0);
+}
+
+/// A reader who stops reading is no error; what a crashed command ended with is passed on still.
+#[test]
+fn a_closed_output_hides_nothing() {
+    let directory = Directory::new();
+    let script = "\"$0\" \"$@\" | true; echo ${PIPESTATUS[0]}";
+    for (arguments, status) in [
+        (&["show", "/bin/true"][..], "0\n"),
+        (&["stack", "--", "sh", "-c", "kill -SEGV $$"], "139\n"),
+    ] {
+        let mut shell = Command::new("bash");
+        shell.args(["-c", script, env!("CARGO_BIN_EXE_unspool")]);
+        shell
+            .args(arguments)
+            .env("XDG_CACHE_HOME", directory.path());
+        let output = shell.output().unwrap();
+        assert_eq!(
+            String::from_utf8(output.stdout).unwrap(),
+            status,
+            "{arguments:?}"
+        );
+    }
+}
