@@ -1,7 +1,7 @@
 //! Results on standard output, all else on standard error.
 
 use std::error::Error;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io::{self, BufWriter, StdoutLock, Write};
 
 use serde_json::{Value, json};
@@ -57,12 +57,33 @@ pub(crate) fn results() -> BufWriter<Results> {
 
 /// Reports an error. A closed standard error is nobody's problem.
 pub(crate) fn error(message: &dyn Display) {
-    let _ = writeln!(anstream::stderr(), "unspool: error: {message}");
+    let message = message.to_string();
+    let _ = writeln!(anstream::stderr(), "unspool: error: {}", Plain(&message));
 }
 
 /// Reports something worth knowing; the work goes on.
 pub(crate) fn notice(message: &dyn Display) {
-    let _ = writeln!(anstream::stderr(), "unspool: {message}");
+    let message = message.to_string();
+    let _ = writeln!(anstream::stderr(), "unspool: {}", Plain(&message));
+}
+
+/// Text that comes from elsewhere: names in files, of threads, of files. What would steer a
+/// terminal or begin a line is shown as an escape.
+pub(crate) struct Plain<'a>(pub(crate) &'a str);
+
+impl Display for Plain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for part in self.0.split_inclusive(char::is_control) {
+            match part.chars().next_back().filter(|last| last.is_control()) {
+                Some(last) => {
+                    let rest = part.strip_suffix(last).unwrap_or(part);
+                    write!(f, "{rest}{}", last.escape_default())?;
+                }
+                None => f.write_str(part)?,
+            }
+        }
+        Ok(())
+    }
 }
 
 /// An error and what caused it.

@@ -15,7 +15,7 @@ use unspool_module::{ElfFile, demangle};
 use unspool_unwind::tables::{self, Reading};
 
 use crate::args::{Format, FromSection, ShowArgs};
-use crate::output::{self, Failure};
+use crate::output::{self, Failure, Plain};
 
 mod instructions;
 
@@ -103,10 +103,12 @@ fn function_ranges(file: &ElfFile, name: &str) -> anyhow::Result<Vec<Range<Vaddr
 /// Names the function that an entry is of.
 fn print_name(out: &mut impl Write, file: &ElfFile, start: Vaddr) -> std::io::Result<()> {
     match file.symbols().lookup(start) {
-        Some(symbol) if symbol.address == start => writeln!(out, "# {}", demangle(&symbol.name)),
+        Some(symbol) if symbol.address == start => {
+            writeln!(out, "# {}", Plain(&demangle(&symbol.name)))
+        }
         Some(symbol) => {
             let offset = start.0.wrapping_sub(symbol.address.0);
-            writeln!(out, "# {}+{offset:#x}", demangle(&symbol.name))
+            writeln!(out, "# {}+{offset:#x}", Plain(&demangle(&symbol.name)))
         }
         None => Ok(()),
     }

@@ -170,3 +170,24 @@ fn a_full_disk() {
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(errors.contains("No space left on device"), "{errors}");
 }
+
+/// What a program is called must not steer the terminal of whoever looks.
+#[test]
+fn names_are_shown_as_plain_text() {
+    let Program { directory, path } = Program::build("recursion.c", &["-O2"]);
+    let steering = directory.path().join("\u{1b}[31mred\n\u{7}x");
+    std::fs::rename(path, &steering).unwrap();
+    let program = Program {
+        directory,
+        path: steering,
+    };
+    let running = Running::ready(&program, &["2"]);
+    let printed = stack(&program.directory, &[&running.pid().to_string()]);
+    assert_eq!(printed.status, 0, "{}", printed.err);
+    let thread = "\"\\u{1b}[31mred\\n\\u{7}x\"";
+    assert!(printed.out.contains(thread), "{}", printed.out);
+    let module = "[\\u{1b}[31mred\\n\\u{7}x+0x";
+    assert!(printed.out.contains(module), "{}", printed.out);
+    let is_steering = |c: char| c.is_control() && c != '\n';
+    assert!(!printed.out.contains(is_steering), "{}", printed.out);
+}

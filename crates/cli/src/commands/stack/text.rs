@@ -8,7 +8,7 @@ use unspool_unwind::process::{Signal, Thread, ThreadState};
 use unspool_unwind::space::{Stack, WalkedFrame};
 
 use super::{Report, Subject, ThreadStack, display};
-use crate::output;
+use crate::output::{self, Plain};
 use crate::symbolize::short_name;
 
 pub(super) fn print(report: &Report<'_>) -> io::Result<()> {
@@ -31,9 +31,16 @@ fn header(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
     match &report.subject {
         Subject::Process(pid) => write!(out, "process {pid}: {threads}")?,
         Subject::Command(command, pid) => {
-            write!(out, "process {pid} ({}): {threads}", display(command))?;
+            write!(
+                out,
+                "process {pid} ({}): {threads}",
+                Plain(&display(command))
+            )?;
         }
-        Subject::Core(path) => write!(out, "core {}: {threads}", path.display())?,
+        Subject::Core(path) => {
+            let path = path.to_string_lossy();
+            write!(out, "core {}: {threads}", Plain(&path))?;
+        }
     }
     if let Some(stopped) = report.stopped {
         write!(out, ", stopped for {:.2} ms", stopped.as_secs_f64() * 1e3)?;
@@ -71,7 +78,7 @@ fn print_thread(
     let ThreadStack { thread, stack } = thread;
     write!(out, "thread {}", thread.tid)?;
     if let Some(name) = &thread.name {
-        write!(out, " \"{name}\"")?;
+        write!(out, " \"{}\"", Plain(name))?;
     }
     writeln!(out, "{}", state_text(thread))?;
     let Some(stack) = stack else {
@@ -131,7 +138,7 @@ fn print_frame(
     };
     if let Some((_, inlined)) = inlined.split_last() {
         for inline in inlined {
-            let function = inline.function.as_deref().unwrap_or("??");
+            let function = Plain(inline.function.as_deref().unwrap_or("??"));
             writeln!(
                 out,
                 "  {number:>3}  {:18}  {function} (inlined){}",
@@ -143,9 +150,9 @@ fn print_frame(
     write!(out, "  {number:>3}  {:#018x}  ", frame.code.address().0)?;
     let outer = inlined.last();
     match (outer.and_then(|outer| outer.function.as_deref()), function) {
-        (Some(function), Some((_, offset))) => write!(out, "{function}+{offset:#x}")?,
-        (Some(function), None) => write!(out, "{function}")?,
-        (None, Some((function, offset))) => write!(out, "{function}+{offset:#x}")?,
+        (Some(function), Some((_, offset))) => write!(out, "{}+{offset:#x}", Plain(function))?,
+        (Some(function), None) => write!(out, "{}", Plain(function))?,
+        (None, Some((function, offset))) => write!(out, "{}+{offset:#x}", Plain(function))?,
         (None, None) => write!(out, "??")?,
     }
     if let Some(outer) = outer {
@@ -155,7 +162,7 @@ fn print_frame(
         write!(
             out,
             "  [{}+{:#x}]",
-            short_name(&at.module.name),
+            Plain(&short_name(&at.module.name)),
             at.address.0
         )?;
     }
@@ -170,8 +177,8 @@ fn print_frame(
 /// Where a frame is in the source.
 fn place(frame: &InlineFrame) -> String {
     match (&frame.file, frame.line) {
-        (Some(file), Some(line)) => format!(" at {file}:{line}"),
-        (Some(file), None) => format!(" at {file}"),
+        (Some(file), Some(line)) => format!(" at {}:{line}", Plain(file)),
+        (Some(file), None) => format!(" at {}", Plain(file)),
         _ => String::new(),
     }
 }
