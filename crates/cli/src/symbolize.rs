@@ -97,7 +97,7 @@ impl Work<'_> {
         self.addresses.dedup();
         let debug = DebugFiles::locate(self.file, roots);
         let symbols = Symbols::near(self.file, debug.debug.as_deref(), &self.addresses);
-        let lines = Lines::new(Arc::clone(self.file), &debug);
+        let lines = Lines::new(Arc::clone(self.file), &debug, &self.addresses);
         let name = |address: &Vaddr| {
             let function = symbols.lookup(*address);
             Name {

@@ -166,6 +166,17 @@ fn build_id(path: &str) -> String {
     after.split_whitespace().next().unwrap().to_owned()
 }
 
+/// A library of this code, whose functions are called instead of those of libc.
+fn before_libc(directory: &Directory, code: &str) -> PathBuf {
+    let at = |name: &str| directory.path().join(name);
+    let (source, library) = (at("before_libc.c"), at("before_libc.so"));
+    fs::write(&source, code).unwrap();
+    let files = ["-o", library.to_str().unwrap(), source.to_str().unwrap()];
+    let built = tool("gcc", "gcc", &[&["-shared", "-fPIC"], &files[..]].concat());
+    assert!(built.status.success(), "{built:?}");
+    library
+}
+
 // What is written.
 
 #[test]
@@ -259,6 +270,49 @@ fn several_processes_share_a_cache() {
     }
 }
 
+/// While some write a table over and over, onto a disk that takes a few bytes at a time, others
+/// never see a part of it.
+#[test]
+fn a_table_that_is_being_written_is_not_seen() {
+    let program = program();
+    let running = wait(&program);
+    let directory = &program.directory;
+    assert_eq!(stack(&running, unspool(directory)).err, "");
+    let slow = "#define _GNU_SOURCE\n#include <sys/syscall.h>\n#include <unistd.h>\n\
+                ssize_t write(int fd, const void *bytes, size_t count) {\n\
+                    if (count > 200) { count = 200; usleep(1000); }\n\
+                    return syscall(SYS_write, fd, bytes, count);\n\
+                }\n";
+    let slow = before_libc(directory, slow);
+    let mut writers: Vec<_> = (0..3)
+        .map(|_| {
+            let mut command = unspool(directory);
+            command.env("LD_PRELOAD", &slow).arg("compile");
+            command.args([program.path(); 100]).stdout(Stdio::null());
+            command.spawn().unwrap()
+        })
+        .collect();
+    let mut seen = 0;
+    while writers
+        .iter_mut()
+        .any(|writer| writer.try_wait().unwrap().is_none())
+    {
+        let printed = stack(&running, unspool(directory));
+        printed.assert_stack();
+        assert_eq!(printed.err, "");
+        seen += 1;
+    }
+    assert!(seen > 0);
+    for mut writer in writers {
+        assert!(writer.wait().unwrap().success());
+    }
+    assert!(
+        !names(&cache(directory))
+            .iter()
+            .any(|name| is_temporary(name))
+    );
+}
+
 // Where nothing can be written.
 
 /// The size of files is limited, which a program that does not want the signal sees as an error
@@ -301,16 +355,10 @@ fn a_table_that_does_not_reach_the_disk_is_not_kept() {
     let program = program();
     let running = wait(&program);
     let directory = &program.directory;
-    let (source, library) = ("no_sync.c", "no_sync.so");
     let code = "#include <errno.h>\nint fdatasync(int fd) { return errno = EIO, -1; }\n\
                 int fsync(int fd) { return fdatasync(fd); }\n";
-    fs::write(directory.path().join(source), code).unwrap();
-    let [source, library] = [source, library].map(|name| directory.path().join(name));
-    let files = ["-o", library.to_str().unwrap(), source.to_str().unwrap()];
-    let built = tool("gcc", "gcc", &[&["-shared", "-fPIC"], &files[..]].concat());
-    assert!(built.status.success(), "{built:?}");
     let mut unspool = unspool(directory);
-    unspool.env("LD_PRELOAD", &library);
+    unspool.env("LD_PRELOAD", before_libc(directory, code));
     stack(&running, unspool).assert_not_kept(": Input/output error (os error 5)");
     assert_eq!(names(&cache(directory)), [""; 0]);
 }

@@ -9,8 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use addr2line::{Context, LookupContinuation, LookupResult, SplitDwarfLoad};
 use gimli::{
-    AbbreviationsCache, DebugAbbrev, DebugAbbrevOffset, Dwarf, DwarfPackage, EndianSlice,
-    Reader as _, RunTimeEndian, SectionId,
+    AbbreviationsCacheStrategy, Dwarf, DwarfPackage, EndianSlice, RunTimeEndian, SectionId,
 };
 use self_cell::self_cell;
 use typed_arena::Arena;
@@ -20,6 +19,8 @@ use crate::debug_file::DebugFiles;
 use crate::demangle::demangle;
 use crate::elf::ElfFile;
 use crate::error::ModuleError;
+
+mod part;
 
 /// No address is in more inlined functions than this; a file that says so loses the others.
 const MAX_FRAMES: usize = 1024;
@@ -41,11 +42,12 @@ pub struct InlineFrame {
 
 /// The line information of one module.
 ///
-/// The first look-up reads the headers of all compilation units; each unit is read when an
-/// address in it is first looked up, and kept. Can be shared between threads, which wait for
-/// each other.
+/// The first look-up reads the headers of compilation units; each unit is read when an address
+/// in it is first looked up, and kept. Can be shared between threads, which wait for each other.
 pub struct Lines {
     sources: Files,
+    /// What was said to be looked up.
+    addresses: Vec<Vaddr>,
     state: Mutex<State>,
 }
 
@@ -74,6 +76,8 @@ struct Sources {
 
 struct Resolver<'a> {
     context: Context<Slice<'a>>,
+    /// Whether `context` knows only the units of the addresses that were announced.
+    is_part: bool,
     package: Option<DwarfPackage<Slice<'a>>>,
 }
 
@@ -98,9 +102,14 @@ impl Lines {
     ///
     /// What compilers were told to leave in `.dwo` files is read from there, or from a `.dwp`
     /// file beside the module.
+    ///
+    /// If `addresses` says what will be looked up, only the units that these addresses are in
+    /// are read, as far as the file tells (`.debug_aranges`). Others can be looked up too; the
+    /// first of them costs reading the headers of all units.
     #[must_use]
-    pub fn new(module: Arc<ElfFile>, files: &DebugFiles) -> Lines {
+    pub fn new(module: Arc<ElfFile>, files: &DebugFiles, addresses: &[Vaddr]) -> Lines {
         Lines {
+            addresses: addresses.to_vec(),
             sources: Files {
                 module,
                 debug: files.debug.clone(),
@@ -120,10 +129,14 @@ impl Lines {
     /// [`ModuleError`] if the debug sections cannot be read or contradict themselves.
     pub fn frames(&self, addr: Vaddr) -> Result<Vec<InlineFrame>, ModuleError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let State { loaded, problems } = &mut *state;
-        let loaded = loaded.get_or_insert_with(|| load(self.sources.clone()));
-        let loaded = loaded.as_ref().map_err(ModuleError::clone)?;
-        loaded.with_dependent(|sources, resolver| resolver.frames(sources, addr, problems))
+        if state.loaded.is_none() {
+            state.loaded = Some(load(self.sources.clone(), &self.addresses));
+        }
+        if let Some(frames) = state.frames(addr)? {
+            return Ok(frames);
+        }
+        state.loaded = Some(load(self.sources.clone(), &[]));
+        Ok(state.frames(addr)?.unwrap_or_default())
     }
 
     /// The `.dwo` files that could not be read so far: what they describe has lines, but no
@@ -143,7 +156,22 @@ impl std::fmt::Debug for Lines {
     }
 }
 
-fn load(files: Files) -> Result<Loaded, ModuleError> {
+impl State {
+    /// The functions at `addr`; `None` if units that were not read may tell.
+    fn frames(&mut self, addr: Vaddr) -> Result<Option<Vec<InlineFrame>>, ModuleError> {
+        let State { loaded, problems } = self;
+        match loaded {
+            Some(Ok(loaded)) => loaded.with_dependent(|sources, resolver| {
+                let frames = resolver.frames(sources, addr, problems)?;
+                Ok((!frames.is_empty() || !resolver.is_part).then_some(frames))
+            }),
+            Some(Err(error)) => Err(error.clone()),
+            None => Ok(None),
+        }
+    }
+}
+
+fn load(files: Files, addresses: &[Vaddr]) -> Result<Loaded, ModuleError> {
     let package = [Some(&files.module), files.debug.as_ref()]
         .into_iter()
         .flatten()
@@ -158,68 +186,39 @@ fn load(files: Files) -> Result<Loaded, ModuleError> {
     };
     Loaded::try_new(sources, |sources| {
         let file = sources.files.primary();
-        let abbreviations = prepare(file);
+        prepare(file);
         let mut dwarf = Dwarf::load(|id| section(file, id, Some(id.name())))?;
         if let Some(supplementary) = &sources.files.supplementary {
             dwarf.load_sup(|id| section(supplementary, id, Some(id.name())))?;
         }
-        dwarf.abbreviations_cache = abbreviations;
+        let abbreviations = part::abbreviations(&dwarf, addresses);
+        let is_part = abbreviations.is_some();
+        if let Some(abbreviations) = abbreviations {
+            dwarf.abbreviations_cache = abbreviations;
+        } else {
+            dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
+        }
         let context = Context::from_dwarf(dwarf).map_err(|error| wrong(file, Vaddr(0), &error))?;
         Ok(Resolver {
             context,
+            is_part,
             package: sources.package.as_ref().map(package_of).transpose()?,
         })
     })
 }
 
-/// Decompresses the largest section, and reads the abbreviations beside it: most of the time that
-/// the first look-up takes. What is wrong with a section is found again where it is used.
-fn prepare(file: &ElfFile) -> AbbreviationsCache {
+/// Decompresses the largest section beside the others: most of the time that a first look-up
+/// takes. What is wrong with a section is found again where it is used.
+fn prepare(file: &ElfFile) {
+    let decompress = |id: SectionId| section(file, id, Some(id.name()));
     std::thread::scope(|scope| {
-        scope.spawn(|| section(file, SectionId::DebugInfo, Some(".debug_info")).is_ok());
-        let cache = match section(file, SectionId::DebugAbbrev, Some(".debug_abbrev")) {
-            Ok(abbreviations) => all_abbreviations(abbreviations),
-            Err(_) => AbbreviationsCache::new(),
+        scope.spawn(move || decompress(SectionId::DebugInfo).is_ok());
+        let others = |id| match id {
+            SectionId::DebugInfo => Ok(EndianSlice::new(&[][..], file.gimli_endian())),
+            _ => decompress(id),
         };
-        for id in [SectionId::DebugLine, SectionId::DebugStr] {
-            let _ = section(file, id, Some(id.name()));
-        }
-        cache
-    })
-}
-
-/// The tables of `.debug_abbrev`, which follow one another (DWARF 5 §7.5.3). A table that a unit
-/// has and this does not find is read when it is used.
-fn all_abbreviations(section: Slice<'_>) -> AbbreviationsCache {
-    let mut cache = AbbreviationsCache::new();
-    let tables = DebugAbbrev::from(section);
-    let mut rest = section;
-    while !rest.is_empty() {
-        let offset = DebugAbbrevOffset(rest.offset_from(section));
-        let (Ok(table), Ok(())) = (tables.abbreviations(offset), skip_table(&mut rest)) else {
-            break;
-        };
-        cache.set::<Slice<'_>>(offset, Arc::new(table));
-    }
-    cache
-}
-
-fn skip_table(rest: &mut Slice<'_>) -> gimli::Result<()> {
-    const IMPLICIT_CONST: u64 = gimli::DW_FORM_implicit_const.0 as u64;
-    while rest.read_uleb128()? != 0 {
-        rest.read_uleb128()?; // the tag
-        rest.read_u8()?; // whether there are children
-        loop {
-            let (name, form) = (rest.read_uleb128()?, rest.read_uleb128()?);
-            if form == IMPLICIT_CONST {
-                rest.read_sleb128()?;
-            }
-            if (name, form) == (0, 0) {
-                break;
-            }
-        }
-    }
-    Ok(())
+        let _: Result<Dwarf<Slice<'_>>, ModuleError> = Dwarf::load(others);
+    });
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {

@@ -63,7 +63,7 @@ fn ask_everything(bytes: Vec<u8>, addr: Vaddr) -> usize {
     );
     count(files.rejected.is_empty());
     count(
-        Lines::new(file, &files)
+        Lines::new(file, &files, &[addr])
             .frames(addr)
             .is_ok_and(|frames| !frames.is_empty()),
     );

@@ -54,9 +54,13 @@ fn printed(frames: &[InlineFrame]) -> Vec<(String, String)> {
 
 /// Every address of the functions of [`PROGRAM`] that `unstripped` has.
 fn addresses(unstripped: &Path) -> Vec<u64> {
-    let file = ElfFile::open(unstripped).unwrap();
-    let named = ["outer", "local", "main"].into_iter();
-    named
+    addresses_of(unstripped, &["outer", "local", "main"])
+}
+
+fn addresses_of(path: &Path, functions: &[&str]) -> Vec<u64> {
+    let file = ElfFile::open(path).unwrap();
+    functions
+        .iter()
         .flat_map(|name| file.symbols().named(name).collect::<Vec<_>>())
         .flat_map(|symbol| symbol.address.0..symbol.address.0 + symbol.size)
         .collect()
@@ -64,9 +68,11 @@ fn addresses(unstripped: &Path) -> Vec<u64> {
 
 /// Compares all addresses in the functions of `unstripped` with what we find from `path`.
 fn check(unstripped: &Path, path: &Path, files: &DebugFiles) {
-    let lines = Lines::new(Arc::new(ElfFile::open(path).unwrap()), files);
+    let addresses = addresses(unstripped);
+    let known: Vec<Vaddr> = addresses.iter().copied().map(Vaddr).collect();
+    let lines = Lines::new(Arc::new(ElfFile::open(path).unwrap()), files, &known);
     let mut inlined = 0;
-    for addr in addresses(unstripped) {
+    for addr in addresses {
         let frames = printed(&lines.frames(Vaddr(addr)).unwrap());
         assert_eq!(frames, expected(unstripped, addr), "at {addr:#x}");
         inlined += usize::from(frames.len() > 1);
@@ -87,6 +93,48 @@ fn every_address_of_a_program() {
     ] {
         let path = compile(&dir, name, PROGRAM, arguments);
         check(&path, &path, &DebugFiles::default());
+    }
+}
+
+/// An address of another unit than those that were announced is found too, and names in other
+/// units: the inlined function is described in the first unit, its copy in that of the link.
+#[test]
+fn a_part_of_the_units() {
+    let dir = directory("a_part_of_the_units");
+    let functions = ["outer", "main", "other"];
+    let source = "int puts(const char *);\nint doubled(int n) { return puts(\"y\") * n; }\n\
+                  __attribute__((noinline)) int other(int n)\n{\n  return doubled(n) + 1;\n}\n";
+    fs::write(dir.join("other.c"), source).unwrap();
+    let program = PROGRAM.replace("abs(", "other(");
+    let other = dir.join("other.c");
+    for (name, arguments) in [
+        ("dwarf4", &["-gdwarf-4", "-O1"][..]),
+        ("dwarf5", &["-g", "-O2"]),
+        ("link", &["-g", "-O2", "-flto", "-flto-partition=none"]),
+    ] {
+        let arguments = [arguments, &[other.to_str().unwrap()]].concat();
+        let path = compile(&dir, name, &program, &arguments);
+        let module = Arc::new(ElfFile::open(&path).unwrap());
+        let all = addresses_of(&path, &functions);
+        assert!(all.len() > 30);
+        // The addr2line of binutils 2.40 takes the names of files from the wrong unit.
+        let numbers = |frames: Vec<(String, String)>| -> Vec<(String, String)> {
+            let number = |place: String| place.rsplit(':').next().unwrap().to_owned();
+            let frame = |(function, place)| (function, number(place));
+            frames.into_iter().map(frame).collect()
+        };
+        let expected: Vec<_> = all
+            .iter()
+            .map(|addr| numbers(expected(&path, *addr)))
+            .collect();
+        for announced in functions {
+            let announced = Vaddr(addresses_of(&path, &[announced])[0]);
+            let lines = Lines::new(module.clone(), &DebugFiles::default(), &[announced]);
+            for (addr, expected) in all.iter().zip(&expected) {
+                let found = printed(&lines.frames(Vaddr(*addr)).unwrap());
+                assert_eq!(numbers(found), *expected, "{name} at {addr:#x}");
+            }
+        }
     }
 }
 
@@ -128,6 +176,7 @@ fn split_debug_information() {
             Lines::new(
                 Arc::new(ElfFile::open(&path).unwrap()),
                 &DebugFiles::default(),
+                &[],
             )
         };
 

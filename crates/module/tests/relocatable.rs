@@ -194,7 +194,7 @@ fn lines_of_an_object_file_with_groups() {
                   int one(int x) {\n  return twice(x);\n}\nlong two(long x) {\n  return twice(x);\n}\n";
     let path = compile_cxx(&dir, "object", source, &["-c", "-g", "-ffunction-sections"]);
     let file = std::sync::Arc::new(ElfFile::open(&path).unwrap());
-    let lines = Lines::new(file.clone(), &DebugFiles::default());
+    let lines = Lines::new(file.clone(), &DebugFiles::default(), &[]);
     for (name, readable, line) in [
         ("_Z3onei", "one(int)", 4),
         ("_Z3twol", "two(long)", 7),
