@@ -145,14 +145,15 @@ impl<'a> Builder<'a> {
         let FdeEntry { start, end, .. } = *fde;
         self.rows.clear();
         let cie = known.cie.offset;
-        let mut is_movable = false;
-        if let Some(other) = self.entries.same(cie, fde.instructions, &self.table)
+        // The last of equal entries is the one that is still near.
+        let is_movable = if let Some(other) = self.entries.same(cie, fde.instructions, &self.table)
             && let Some(rows) = repeats::moved(&self.table, other, start, end)
         {
             self.rows.extend(rows);
+            true
         } else {
-            is_movable = self.evaluate(section, known, fde)?;
-        }
+            self.evaluate(section, known, fde)?
+        };
         let header = FdeHeader {
             start,
             end,

@@ -8,11 +8,11 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use unspool_ir::arch::Endian;
-use unspool_ir::table::Span;
-use unspool_ir::{Arch, RowId, Table, Vaddr};
+use unspool_ir::{Arch, Fde, RowId, Table, Vaddr};
 
 use crate::call::CallTest;
 use crate::encode::calls::Projection;
+use crate::encode::pieces::Pieces;
 use crate::layout::{self, ASK, CallForm, DIRECTORY_ENTRY, HEADER, Key, PAGE, Sections};
 
 mod calls;
@@ -114,10 +114,10 @@ impl Numbering {
     /// Numbers the rows that are used. Steps name the rows below [`ASK`]: these are the ones
     /// with the most call sites. Among themselves, and among the others, the most frequent are
     /// first, because sequences take a byte for a number below 256.
-    fn new(table: &Table, spans: &[Span], sites_of: &[u32]) -> Result<Self, EncodeError> {
+    fn new(table: &Table, pieces: &Pieces, sites_of: &[u32]) -> Result<Self, EncodeError> {
         let mut counts = vec![0_u32; table.distinct_rows()];
-        for span in spans {
-            if let Some(count) = counts.get_mut(span.row.0 as usize) {
+        for row in pieces.all_rows() {
+            if let Some(count) = counts.get_mut(row.row.0 as usize) {
                 *count += 1;
             }
         }
@@ -164,12 +164,11 @@ pub fn encode(
     code: &Code<'_>,
     calls: &[Vaddr],
 ) -> Result<Encoded, EncodeError> {
-    let spans: Vec<Span> = table.spans().collect();
-    let base = base(&spans, code)?;
-    let projection = Projection::new(calls, &spans, base, table.distinct_rows());
-    let numbering = Numbering::new(table, &spans, &projection.sites_of)?;
-    let pieces = pieces::cut(&spans, base, &numbering)?;
-    let shapes = shapes::share(&pieces);
+    let base = base(table, code)?;
+    let pieces = pieces::cut(table, base)?;
+    let projection = Projection::new(calls, &pieces, base, table.distinct_rows());
+    let numbering = Numbering::new(table, &pieces, &projection.sites_of)?;
+    let shapes = shapes::share(&pieces, &numbering);
     let facts = entries::describe(table, &pieces, base)?;
     let calls = projection.lay_out(code, base, &numbering);
 
@@ -220,17 +219,19 @@ struct Widths {
 }
 
 /// The address of page 0. Every address of the table must lie within 4 GiB of it.
-fn base(spans: &[Span], code: &Code<'_>) -> Result<Vaddr, EncodeError> {
-    let (Some(first), Some(last)) = (spans.first(), spans.last()) else {
+fn base(table: &Table, code: &Code<'_>) -> Result<Vaddr, EncodeError> {
+    let covers = |fde: &&Fde| fde.start < fde.end;
+    let entries = table.fdes().iter().filter(covers);
+    let bounds = entries.map(|fde| (fde.start, fde.end));
+    let both = |(start, end): (Vaddr, Vaddr), (s, e): (Vaddr, Vaddr)| (start.min(s), end.max(e));
+    let Some(rows) = bounds.reduce(both) else {
         return Ok(Vaddr(0));
     };
-    let starts = code.ranges.iter().map(|(start, _)| *start);
-    let ends = code
-        .ranges
-        .iter()
-        .map(|(start, bytes)| start.offset(bytes.len() as u64));
-    let start = starts.chain([first.start]).min().unwrap_or(first.start);
-    let end = ends.chain([last.end]).max().unwrap_or(last.end);
+    let (start, end) = if code.ranges.is_empty() {
+        rows
+    } else {
+        both(rows, code.bounds())
+    };
     let base = start.0 - start.0 % PAGE;
     match end.0.checked_sub(base) {
         Some(length) if length <= u64::from(u32::MAX) => Ok(Vaddr(base)),

@@ -186,8 +186,8 @@ impl<'e> Row<'e> {
         ) else {
             return Err(TooManyRules);
         };
-        registers.rotate_right(1);
-        rules.rotate_right(1);
+        registers.copy_within(..registers.len() - 1, 1);
+        rules.copy_within(..rules.len() - 1, 1);
         if let (Some(first), Some(first_rule)) = (registers.first_mut(), rules.first_mut()) {
             *first = register;
             *first_rule = rule;

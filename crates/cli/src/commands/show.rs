@@ -7,7 +7,6 @@ use std::process::ExitCode;
 use anyhow::bail;
 use serde_json::{Value, json};
 use unspool_cfi::Section;
-use unspool_cfi::lookup::HdrTrust;
 use unspool_ir::table::{FdeId, RowStart};
 use unspool_ir::text::{AbiText, FdeText, RowText};
 use unspool_ir::{Fde, Pointer, Vaddr};
@@ -169,7 +168,7 @@ impl Shown<'_> {
         for origin in &self.reading.origins {
             writeln!(out, "# section {}, {} bytes", origin.name, origin.size)?;
         }
-        if self.reading.hdr == Some(HdrTrust::Suspect) {
+        if tables::hdr_is_complete(self.file, self.reading) == Some(false) {
             writeln!(out, "# .eh_frame_hdr {SUSPECT_HDR}")?;
         }
         for overlap in table.overlaps(MAX_OVERLAPS) {
@@ -241,13 +240,11 @@ impl Shown<'_> {
             .iter()
             .map(|origin| json!({ "name": origin.name, "bytes": origin.size }))
             .collect();
+        let hdr = tables::hdr_is_complete(self.file, self.reading);
         let body = json!({
             "abi": AbiText(table.abi()).to_string(),
             "sections": sections,
-            "eh_frame_hdr": self.reading.hdr.map(|trust| match trust {
-                HdrTrust::Complete => "lists every entry",
-                HdrTrust::Unchecked | HdrTrust::Suspect => SUSPECT_HDR,
-            }),
+            "eh_frame_hdr": hdr.map(|complete| if complete { "lists every entry" } else { SUSPECT_HDR }),
             "entries": entries,
             "overlaps": overlaps,
             "problems": problems,

@@ -3,9 +3,9 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use unspool_ir::table::Span;
 use unspool_ir::{RowId, Vaddr};
 
+use super::pieces::Pieces;
 use super::{Code, Numbering, put_u16, put_u32};
 use crate::buckets::Index;
 use crate::layout::{ASK, BUCKET, GRANULE, PAGE};
@@ -36,25 +36,23 @@ type Answer = Option<RowId>;
 
 impl Projection {
     /// Projects the rows on the addresses that pass the call test.
-    pub(super) fn new(addresses: &[Vaddr], spans: &[Span], base: Vaddr, rows: usize) -> Self {
+    pub(super) fn new(addresses: &[Vaddr], pieces: &Pieces, base: Vaddr, rows: usize) -> Self {
         let mut projection = Projection {
             granules: Vec::with_capacity(addresses.len()),
             sites_of: vec![0; rows],
-            covered: covered_pages(spans, base),
+            covered: covered_pages(pieces),
         };
-        let mut rest = spans;
+        let mut rest = pieces.list.as_slice();
         for key in keys(addresses, base, &projection.covered) {
-            let address = base.offset(u64::from(key));
-            while let [span, tail @ ..] = rest
-                && span.end <= address
+            while let [piece, tail @ ..] = rest
+                && piece.end <= key
             {
                 rest = tail;
             }
-            let answer = rest
-                .first()
-                .filter(|span| span.start <= address)
-                .map(|span| span.row);
-            projection.add(key, answer);
+            let piece = rest.first().filter(|piece| piece.start <= key);
+            let rows = piece.map_or(&[][..], |piece| pieces.rows(piece));
+            let row = rows.iter().rev().find(|row| row.start <= key);
+            projection.add(key, row.map(|row| row.row));
         }
         projection
     }
@@ -116,12 +114,13 @@ impl Projection {
 }
 
 /// For each page, whether any row lies in it.
-fn covered_pages(spans: &[Span], base: Vaddr) -> Vec<bool> {
-    let page = |addr: u64| usize::try_from(addr.wrapping_sub(base.0) / PAGE).unwrap_or(0);
-    let mut covered = vec![false; spans.last().map_or(0, |last| page(last.end.0 - 1) + 1)];
-    for span in spans {
-        if let Some(pages) = covered.get_mut(page(span.start.0)..=page(span.end.0 - 1)) {
-            pages.fill(true);
+fn covered_pages(pieces: &Pieces) -> Vec<bool> {
+    let page = |start: u32| usize::try_from(u64::from(start) / PAGE).unwrap_or(0);
+    let last = pieces.list.last();
+    let mut covered = vec![false; last.map_or(0, |piece| page(piece.start) + 1)];
+    for piece in &pieces.list {
+        if let Some(covered) = covered.get_mut(page(piece.start)) {
+            *covered = true;
         }
     }
     covered

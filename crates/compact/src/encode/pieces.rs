@@ -2,19 +2,18 @@
 
 use alloc::vec::Vec;
 
-use unspool_ir::table::Span;
-use unspool_ir::{FdeId, Vaddr};
+use unspool_ir::{FdeId, RowId, Table, Vaddr};
 
 use super::shapes::Shapes;
-use super::{EncodeError, Numbering, put_u16, put_u32};
+use super::{EncodeError, put_u16, put_u32};
 use crate::buckets::Index;
 use crate::layout::{LONG_GAP, MAX_PIECE_ROWS, PAGE};
 
-/// A row of a piece: where it starts, from the table's base, and its number.
+/// A row of a piece: where it starts, from the table's base, and which it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PieceRow {
     pub(super) start: u32,
-    pub(super) row: u16,
+    pub(super) row: RowId,
 }
 
 /// A run of rows of one entry in one page.
@@ -35,18 +34,13 @@ pub(super) struct Pieces {
     rows: Vec<PieceRow>,
 }
 
-/// Cuts spans into pieces: at entries, holes, page boundaries, and after 32 rows.
-pub(super) fn cut(
-    spans: &[Span],
-    base: Vaddr,
-    numbering: &Numbering,
-) -> Result<Pieces, EncodeError> {
+/// Cuts the address space: at entries, holes, page boundaries, and after 32 rows.
+pub(super) fn cut(table: &Table, base: Vaddr) -> Result<Pieces, EncodeError> {
     let mut pieces = Pieces {
-        list: Vec::with_capacity(spans.len() / 8),
-        rows: Vec::with_capacity(spans.len()),
+        list: Vec::with_capacity(table.fdes().len()),
+        rows: Vec::with_capacity(table.row_count()),
     };
-    for span in spans {
-        let row = numbering.number(span.row);
+    for span in table.spans() {
         let relative = |addr: Vaddr| {
             u32::try_from(addr.0.wrapping_sub(base.0)).map_err(|_| EncodeError::TooLarge)
         };
@@ -54,7 +48,7 @@ pub(super) fn cut(
         while start < end {
             let page_end = u64::from(start) / PAGE * PAGE + PAGE;
             let until = u32::try_from(page_end).map_or(end, |page_end| page_end.min(end));
-            pieces.push(start, until, span.fde, row);
+            pieces.push(start, until, span.fde, span.row);
             start = until;
         }
     }
@@ -62,7 +56,7 @@ pub(super) fn cut(
 }
 
 impl Pieces {
-    fn push(&mut self, start: u32, end: u32, fde: FdeId, row: u16) {
+    fn push(&mut self, start: u32, end: u32, fde: FdeId, row: RowId) {
         let first_row = self.rows.len();
         self.rows.push(PieceRow { start, row });
         match self.list.last_mut() {
@@ -90,6 +84,11 @@ impl Pieces {
         self.rows
             .get(piece.first_row..piece.first_row + piece.row_count)
             .unwrap_or_default()
+    }
+
+    /// The rows of all pieces.
+    pub(super) fn all_rows(&self) -> &[PieceRow] {
+        &self.rows
     }
 
     /// `PPGS` and `PBKT`; `STRT`.

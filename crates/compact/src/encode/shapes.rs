@@ -6,7 +6,7 @@ use core::hash::BuildHasher;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::pieces::{PieceRow, Pieces};
-use super::{put_u16, width};
+use super::{Numbering, put_u16, width};
 use crate::layout::{LONG_DISTANCE, WIDE_SEQUENCE};
 
 /// The shapes of a table.
@@ -24,12 +24,12 @@ pub(super) struct Shapes {
 }
 
 /// Writes every distinct sequence, and then every distinct shape, once.
-pub(super) fn share(pieces: &Pieces) -> Shapes {
+pub(super) fn share(pieces: &Pieces, numbering: &Numbering) -> Shapes {
     let mut sequences = Shared::default();
     let sequence_of: Vec<u32> = pieces
         .list
         .iter()
-        .map(|piece| sequences.add(|bytes| put_sequence(bytes, pieces.rows(piece))))
+        .map(|piece| sequences.add(|bytes| put_sequence(bytes, pieces.rows(piece), numbering)))
         .collect();
     let sequence_width = width(sequences.bytes.len());
     let mut shapes = Shared::default();
@@ -88,16 +88,17 @@ impl Shared {
     }
 }
 
-fn put_sequence(bytes: &mut Vec<u8>, rows: &[PieceRow]) {
+fn put_sequence(bytes: &mut Vec<u8>, rows: &[PieceRow], numbering: &Numbering) {
     let count = u8::try_from(rows.len()).unwrap_or(0);
-    let short = |row: &PieceRow| u8::try_from(row.row);
+    let number = |row: &PieceRow| numbering.number(row.row);
+    let short = |row: &PieceRow| u8::try_from(number(row));
     if rows.iter().all(|row| short(row).is_ok()) {
         bytes.push(count);
         bytes.extend(rows.iter().filter_map(|row| short(row).ok()));
     } else {
         bytes.push(count | WIDE_SEQUENCE);
         rows.iter()
-            .for_each(|row| put_u16(bytes, u64::from(row.row)));
+            .for_each(|row| put_u16(bytes, u64::from(number(row))));
     }
 }
 

@@ -39,9 +39,7 @@ pub struct Reading {
     pub summary: Summary,
     /// The sections that were read.
     pub origins: Vec<Origin>,
-    /// What `.eh_frame_hdr` is worth; `None` where there is none.
-    pub hdr: Option<HdrTrust>,
-    /// Bytes of `.eh_frame_hdr`.
+    /// Bytes of the `.eh_frame_hdr` of the section; 0 where there is none.
     pub hdr_size: u64,
 }
 
@@ -135,10 +133,9 @@ fn as_cfi<'a>(file: &ElfFile, kind: SectionKind, data: &'a [u8], address: Vaddr)
 fn read_found(file: &ElfFile, found: &[Named<'_>]) -> Reading {
     let sections: Vec<Section<'_>> = found.iter().map(|(section, _)| *section).collect();
     let read = read_tables(file.abi(), &sections);
-    let (hdr, hdr_size) = match sections.as_slice() {
-        [section] if section.kind == SectionKind::EhFrame => hdr_trust(file, *section, &read.table),
-        _ => (None, 0),
-    };
+    let is_searched =
+        matches!(sections.as_slice(), [section] if section.kind == SectionKind::EhFrame);
+    let hdr = file.eh_frame_hdr().ok().flatten().filter(|_| is_searched);
     let origin = |(section, name): &Named<'_>| Origin {
         kind: section.kind,
         name: name.to_owned(),
@@ -149,40 +146,43 @@ fn read_found(file: &ElfFile, found: &[Named<'_>]) -> Reading {
         problems: read.problems,
         summary: read.summary,
         origins: found.iter().map(origin).collect(),
-        hdr,
-        hdr_size,
+        hdr_size: hdr.map_or(0, |hdr| hdr.data.len() as u64),
     }
 }
 
-/// Whether `.eh_frame_hdr` lists just the entries of `table` that cover something, ascending.
-fn hdr_trust(file: &ElfFile, section: Section<'_>, table: &Table) -> (Option<HdrTrust>, u64) {
-    let Ok(Some(found)) = file.eh_frame_hdr() else {
-        return (None, 0);
-    };
-    let size = found.data.len() as u64;
+/// Whether `.eh_frame_hdr` lists just the entries that were read and cover something, ascending
+/// and without overlaps, so that a search finds the right one. `None` where there is none, or
+/// they were not read from `.eh_frame`.
+#[must_use]
+pub fn hdr_is_complete(file: &ElfFile, reading: &Reading) -> Option<bool> {
+    if reading.hdr_size == 0 {
+        return None;
+    }
+    let found = file.eh_frame_hdr().ok()??;
+    let sections = sections_of_kind(file, SectionKind::EhFrame).ok()?;
+    let (section, _) = sections.first()?;
     let Ok(hdr) = Hdr::parse(found.data, found.address, file.abi()) else {
-        return (Some(HdrTrust::Suspect), size);
+        return Some(false);
     };
     let covers = |fde: &&Fde| fde.start < fde.end;
     let bounds = |fde: &Fde| (fde.start, fde.end, fde.origin);
-    let mut entries: Vec<_> = table.fdes().iter().filter(covers).map(bounds).collect();
-    entries.sort(); // linear where they ascend already
+    let mut entries: Vec<_> = reading
+        .table
+        .fdes()
+        .iter()
+        .filter(covers)
+        .map(bounds)
+        .collect();
+    entries.sort();
     let is_listed = |(index, (start, _, origin)): (u64, &(Vaddr, Vaddr, u64))| {
         let at = section.address.offset(*origin);
         hdr.entry(index)
             .is_ok_and(|entry| (entry.start, entry.fde) == (*start, at))
     };
-    let complete = hdr.count == entries.len() as u64
+    let is_complete = hdr.count == entries.len() as u64
         && (0..).zip(&entries).all(is_listed)
         && entries.is_sorted_by(|(_, end, _), (start, _, _)| end <= start);
-    (
-        Some(if complete {
-            HdrTrust::Complete
-        } else {
-            HdrTrust::Suspect
-        }),
-        size,
-    )
+    Some(is_complete)
 }
 
 /// Looks single addresses up in the file's own section: what serves until a compiled table is
