@@ -207,12 +207,13 @@ fn load(files: Files, addresses: &[Vaddr]) -> Result<Loaded, ModuleError> {
     })
 }
 
-/// Decompresses the largest section beside the others: most of the time that a first look-up
-/// takes. What is wrong with a section is found again where it is used.
+/// Decompresses the largest section beside the others, if a thread can be had: most of the time
+/// that a first look-up takes. What is wrong with a section is found again where it is used.
 fn prepare(file: &ElfFile) {
     let decompress = |id: SectionId| section(file, id, Some(id.name()));
     std::thread::scope(|scope| {
-        scope.spawn(move || decompress(SectionId::DebugInfo).is_ok());
+        let largest = move || decompress(SectionId::DebugInfo).is_ok();
+        let _ = std::thread::Builder::new().spawn_scoped(scope, largest);
         let others = |id| match id {
             SectionId::DebugInfo => Ok(EndianSlice::new(&[][..], file.gimli_endian())),
             _ => decompress(id),

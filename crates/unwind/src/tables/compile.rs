@@ -73,15 +73,11 @@ fn patches_itself(file: &ElfFile) -> bool {
 pub fn compile(file: &ElfFile, from: From) -> Result<Made, CompileError> {
     let code = code(file);
     let arch = file.abi().arch;
-    let (reading, calls) = thread::scope(|scope| {
-        let calls = scope.spawn(|| {
-            let _ = file.content_key(); // may hash the whole file; is kept for later
-            code.call_addresses(arch)
-        });
-        let reading = source::read(file, from);
-        let calls = calls.join();
-        (reading, calls.unwrap_or_else(|panic| resume_unwind(panic)))
-    });
+    let calls = || {
+        let _ = file.content_key(); // may hash the whole file; is kept for later
+        code.call_addresses(arch)
+    };
+    let (reading, calls) = join(|| source::read(file, from), &calls);
     let reading = reading?;
     let key = file.content_key();
     let encoded = encode(&reading.table, as_key(&key), &code, &calls).map_err(|error| {
@@ -101,16 +97,24 @@ pub fn compile(file: &ElfFile, from: From) -> Result<Made, CompileError> {
 pub fn verify(file: &ElfFile, source: &Table, table: &[u8]) -> Result<Comparison, OpenError> {
     let compiled = Compiled::open(table)?;
     let code = code(file);
-    Ok(thread::scope(|scope| {
-        let calls = scope.spawn(|| compare_calls(source, &compiled, &code));
-        let mut comparison = compare_rows(source, &compiled);
-        match calls.join() {
-            Ok(calls) => comparison.add(calls),
-            // The comparison does not panic; if it did, that would be no proof.
-            Err(_) => comparison.mismatch_count += 1,
-        }
-        comparison
-    }))
+    let calls = || compare_calls(source, &compiled, &code);
+    let (mut comparison, calls) = join(|| compare_rows(source, &compiled), &calls);
+    comparison.add(calls);
+    Ok(comparison)
+}
+
+/// Runs one function here and another beside it, or after it if no thread can be had.
+fn join<A, B: Send>(here: impl FnOnce() -> A, beside: &(impl Fn() -> B + Sync)) -> (A, B) {
+    thread::scope(
+        |scope| match thread::Builder::new().spawn_scoped(scope, beside) {
+            Ok(thread) => {
+                let first = here();
+                let second = thread.join();
+                (first, second.unwrap_or_else(|panic| resume_unwind(panic)))
+            }
+            Err(_) => (here(), beside()),
+        },
+    )
 }
 
 /// Whether a table is keyed as the table of this file. Hashes a file that has no build ID.
