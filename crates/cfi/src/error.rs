@@ -127,6 +127,19 @@ pub enum CfiError {
         /// Where the instruction is.
         offset: u64,
     },
+    /// The expressions of one row, taken together, are longer than
+    /// [`crate::evaluate::MAX_EXPRESSION_BYTES`].
+    #[error(
+        "instruction at offset {offset:#x} makes a row with {bytes} bytes of expressions, \
+         more than {max}",
+        max = crate::evaluate::MAX_EXPRESSION_BYTES
+    )]
+    Expressions {
+        /// Where the instruction is.
+        offset: u64,
+        /// The length of all expressions of the row, in bytes.
+        bytes: usize,
+    },
     /// A row would need too many rules.
     #[error(transparent)]
     Rules(#[from] TooManyRules),

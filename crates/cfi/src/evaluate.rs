@@ -3,7 +3,7 @@
 //! `remember_state` does not copy the row: it marks a place in a log of changes, and
 //! `restore_state` undoes them. That keeps the evaluator small enough for a signal stack.
 
-use unspool_ir::{CfaRule, RaState, Register, RegisterRule, Row, Vaddr};
+use unspool_ir::{CfaRule, Expression, RaState, Register, RegisterRule, Row, Vaddr};
 
 use crate::Section;
 use crate::entry::{Cie, FdeEntry};
@@ -16,6 +16,12 @@ pub const MAX_REMEMBERED: usize = 16;
 
 /// How many changes of register rules can be undone, over all remembered states.
 pub const MAX_CHANGES: usize = 96;
+
+/// How many bytes the expressions of one row have at most, taken together. A row takes three bytes
+/// of instructions and repeats the expressions of the row before: without a bound, what is made
+/// from a section is not linear in its size. The most that we have seen is 56, in OpenJDK's
+/// libjsvml.
+pub const MAX_EXPRESSION_BYTES: usize = 1024;
 
 /// A row that holds over a range of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,7 +159,10 @@ impl<'a> Evaluator<'a> {
         use Instruction as I;
         match instruction {
             I::DefCfa(register, offset) => self.set_cfa(register, offset),
-            I::DefCfaExpression(expression) => self.row.cfa = CfaRule::Expression(expression),
+            I::DefCfaExpression(expression) => {
+                self.row.cfa = CfaRule::Expression(expression);
+                self.check_expressions(offset)?;
+            }
             I::DefCfaRegister(register) => {
                 let last = self.register_offset.map_or(0, |(_, offset)| offset);
                 self.set_cfa(register, last);
@@ -202,10 +211,29 @@ impl<'a> Evaluator<'a> {
         offset: u64,
     ) -> Result<(), CfiError> {
         let old = self.row.set_rule(register, rule)?;
+        if let Some(RegisterRule::Expression(_) | RegisterRule::ValExpression(_)) = rule {
+            self.check_expressions(offset)?;
+        }
         if self.depth > 0 {
             self.log_change(register, old, offset)
         } else {
             Ok(())
+        }
+    }
+
+    /// Refuses a row whose expressions are too long, after the instruction at `offset`.
+    fn check_expressions(&self, offset: u64) -> Result<(), CfiError> {
+        let cfa = match self.row.cfa {
+            CfaRule::Expression(Expression(bytes)) => bytes.len(),
+            CfaRule::Undefined | CfaRule::RegisterOffset { .. } => 0,
+        };
+        let rules = self.row.rules().map(|(_, rule)| match rule {
+            RegisterRule::Expression(e) | RegisterRule::ValExpression(e) => e.0.len(),
+            _ => 0,
+        });
+        match rules.fold(cfa, usize::saturating_add) {
+            ..=MAX_EXPRESSION_BYTES => Ok(()),
+            bytes => Err(CfiError::Expressions { offset, bytes }),
         }
     }
 

@@ -52,8 +52,9 @@ struct Reader<'s, 'a> {
 
 /// Reads every entry of a section. A bad entry is reported and does not disturb the others.
 ///
-/// Takes time and memory linear in the section. Allocates the table, one row per CIE, and the
-/// problems.
+/// Takes time and memory linear in the section: a row, for which two bytes can be enough, takes at
+/// most 2 KiB in the table (64 rules, and [`crate::evaluate::MAX_EXPRESSION_BYTES`]). Allocates the
+/// table, one row per CIE, and the problems.
 #[must_use]
 pub fn read_table(section: &Section<'_>) -> Reading {
     read_tables(section.abi, core::slice::from_ref(section))

@@ -3,7 +3,8 @@
 use unspool_cfi::lookup::HdrTrust;
 use unspool_cfi::{CfiError, SectionKind};
 use unspool_ir::arch::{Endian, Word};
-use unspool_ir::{Abi, Arch, text};
+use unspool_ir::leb128::put_unsigned;
+use unspool_ir::{Abi, Arch, RowId, text};
 
 use crate::build::{AARCH64, Builder, Cie, DATA, Format, PPC, TEXT, X86_64};
 use crate::lookup::check_section;
@@ -577,6 +578,90 @@ fn states_are_remembered_up_to_a_limit() {
         reading.problems[0].error,
         CfiError::RememberedTooMuch { .. }
     ));
+}
+
+/// `DW_CFA_expression` of rbx, or without a register `DW_CFA_def_cfa_expression`: rsp + 8 behind so
+/// many bytes of `DW_OP_nop` that the expression has this length.
+fn expression(register: Option<u8>, length: u64) -> Vec<u8> {
+    let mut bytes = match register {
+        Some(register) => vec![0x10, register],
+        None => vec![0x0f],
+    };
+    put_unsigned(&mut bytes, length);
+    bytes.extend(std::iter::repeat_n(
+        0x96,
+        usize::try_from(length).unwrap() - 2,
+    ));
+    bytes.extend([0x77, 8]);
+    bytes
+}
+
+/// A CIE's long expression would be in each of the rows, which take three bytes.
+#[test]
+fn rows_are_small_whatever_the_expressions() {
+    let mut b = Builder::new(SectionKind::EhFrame, X86_64);
+    let mut rows = Vec::new();
+    for n in 0..10_000 {
+        rows.extend([0x41, 0x0e]); // advance 1; cfa offset n
+        put_unsigned(&mut rows, n);
+    }
+    let cie = |b: &mut Builder, length: u64| {
+        let mut cie = Cie::plain();
+        cie.instructions.extend(expression(Some(3), length));
+        b.cie(&cie)
+    };
+    let (short, long) = (cie(&mut b, 1024), cie(&mut b, 60_000));
+    b.plain_fde(short, 0x10_0000, 10_001, &rows);
+    b.plain_fde(long, 0x20_0000, 10_001, &rows);
+    let reading = b.read();
+    let bad: Vec<CfiError> = reading.problems.iter().map(|bad| bad.error).collect();
+    let too_long = matches!(bad[0], CfiError::Expressions { bytes: 60_000, .. });
+    assert!(too_long && bad[1..] == [CfiError::BadCie(long)], "{bad:?}");
+    let table = reading.table;
+    assert_eq!((table.fdes().len(), table.distinct_rows()), (1, 10_000));
+    let stored = (0..10_000).map(|id| table.encoded_row(RowId(id)).len());
+    assert!(stored.max() < Some(1024 + 20));
+}
+
+/// The limit counts what a row has, however it came by it.
+#[test]
+fn expressions_of_a_row_are_counted_together() {
+    let mut b = Builder::new(SectionKind::EhFrame, X86_64);
+    let mut cie = Cie::plain();
+    cie.instructions.extend(expression(Some(3), 600));
+    let cie = b.cie(&cie);
+    let offset_of_rbx = [0x83, 2];
+    let restore_rbx = [0xc3];
+    for (start, instructions, is_good) in [
+        (0x1000, expression(Some(6), 424), true),
+        (0x2000, expression(Some(6), 425), false),
+        (0x3000, expression(None, 424), true),
+        (0x4000, expression(None, 425), false),
+        // one takes the place of another
+        (0x5000, expression(Some(3), 1024), true),
+        (
+            0x6000,
+            [&offset_of_rbx[..], &expression(Some(6), 1000)].concat(),
+            true,
+        ),
+        // and the CIE's comes back
+        (
+            0x7000,
+            [&offset_of_rbx[..], &expression(Some(6), 1000), &restore_rbx].concat(),
+            false,
+        ),
+    ] {
+        let fde = b.plain_fde(cie, start, 0x10, &instructions);
+        let reading = b.read();
+        let bad = reading.problems.iter().find(|bad| bad.entry == fde);
+        match bad.map(|bad| bad.error) {
+            None => assert!(is_good, "{start:#x}"),
+            Some(CfiError::Expressions { bytes, .. }) => {
+                assert!(!is_good && bytes > 1024, "{start:#x}");
+            }
+            Some(error) => panic!("{error}"),
+        }
+    }
 }
 
 /// The rows of entries with equal instructions are equal but for where they start and end.
