@@ -91,6 +91,14 @@ pub enum CfiError {
         /// Where it is.
         offset: u64,
     },
+    /// `DW_CFA_AARCH64_set_ra_state` with a state that AADWARF64 reserves.
+    #[error("return address state {state} of the instruction at offset {offset:#x} is unknown")]
+    RaState {
+        /// The state.
+        state: u64,
+        /// Where the instruction is.
+        offset: u64,
+    },
     /// A register number above 65535.
     #[error("register number {0} is too large")]
     Register(u64),

@@ -191,6 +191,8 @@ impl<'a> Evaluator<'a> {
             }
             I::ArgsSize(size) => self.row.args_size = size,
             I::NegateRaState => self.toggle(RaState::Signed),
+            // Where it was signed would only serve to authenticate the address, which we do not.
+            I::SetRaState(state, _) => self.row.ra_state = state,
             I::NegateRaStateWithPc => self.toggle(RaState::SignedWithPc),
             I::Nop | I::SetLoc(_) | I::AdvanceLoc(_) => return Ok(()),
         }

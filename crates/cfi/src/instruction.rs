@@ -3,7 +3,7 @@
 use core::fmt;
 
 use unspool_ir::arch::Arch;
-use unspool_ir::{Abi, Expression, Register, Vaddr};
+use unspool_ir::{Abi, Expression, RaState, Register, Vaddr};
 
 use crate::Section;
 use crate::cursor::Cursor;
@@ -55,6 +55,9 @@ pub enum Instruction<'a> {
     NegateRaState,
     /// `DW_CFA_AARCH64_negate_ra_state_with_pc` (the same).
     NegateRaStateWithPc,
+    /// `DW_CFA_AARCH64_set_ra_state` (the same): the state, and the distance from the current
+    /// address to the instruction that signs or authenticates, in bytes.
+    SetRaState(RaState, i64),
     /// `DW_CFA_nop` (§6.4.2.5).
     Nop,
 }
@@ -136,6 +139,7 @@ impl<'s, 'a> Instructions<'s, 'a> {
                 Instruction::DefCfa(register, self.scaled(offset)?)
             }
             0x13 => Instruction::DefCfaOffset(self.scaled(offset)?),
+            0x2b if is_aarch64 => return self.set_ra_state(offset),
             0x2c if is_aarch64 => Instruction::NegateRaStateWithPc,
             0x2d if is_aarch64 => Instruction::NegateRaState,
             0x2e => Instruction::ArgsSize(cursor.uleb()?),
@@ -189,6 +193,17 @@ impl<'s, 'a> Instructions<'s, 'a> {
         bases
             .address(&mut self.cursor, self.cie.address_encoding)
             .map(Instruction::SetLoc)
+    }
+
+    fn set_ra_state(&mut self, offset: u64) -> Result<Instruction<'a>, CfiError> {
+        let state = self.cursor.uleb()?;
+        let state = RaState::from_number(state).ok_or(CfiError::RaState { state, offset })?;
+        let factored = self.cursor.sleb()?;
+        let distance = i64::try_from(self.cie.code_alignment)
+            .ok()
+            .and_then(|factor| factored.checked_mul(factor))
+            .ok_or(CfiError::Scale { offset })?;
+        Ok(Instruction::SetRaState(state, distance))
     }
 
     fn fixed_advance(&mut self, size: u8, offset: u64) -> Result<Instruction<'a>, CfiError> {
@@ -272,6 +287,9 @@ impl fmt::Display for InstructionText<'_> {
             Instruction::ArgsSize(size) => write!(f, "GNU_args_size {size}"),
             Instruction::NegateRaState => f.write_str("AARCH64_negate_ra_state"),
             Instruction::NegateRaStateWithPc => f.write_str("AARCH64_negate_ra_state_with_pc"),
+            Instruction::SetRaState(state, distance) => {
+                write!(f, "AARCH64_set_ra_state {}, {distance}", state.number())
+            }
             Instruction::Nop => f.write_str("nop"),
         }
     }

@@ -48,12 +48,7 @@ pub fn decode(bytes: &[u8]) -> Option<Row<'_>> {
     }
     let mut row = Row::new(register(&mut rest)?);
     row.signal_frame = flags & SIGNAL != 0;
-    row.ra_state = match flags >> RA_STATE_SHIFT & 3 {
-        0 => RaState::Plain,
-        1 => RaState::Signed,
-        2 => RaState::SignedWithPc,
-        _ => return None,
-    };
+    row.ra_state = RaState::from_number(u64::from(flags >> RA_STATE_SHIFT & 3))?;
     if flags & ARGS_SIZE != 0 {
         row.args_size = leb128::unsigned(&mut rest)?;
     }
@@ -110,7 +105,7 @@ mod write {
     use crate::expression::Expression;
     use crate::leb128::{put_signed, put_unsigned};
     use crate::register::Register;
-    use crate::row::{CfaRule, RaState, RegisterRule, Row};
+    use crate::row::{CfaRule, RegisterRule, Row};
     use alloc::vec::Vec;
 
     /// Appends the canonical encoding of `row`.
@@ -134,11 +129,6 @@ mod write {
     }
 
     fn flags(row: &Row<'_>) -> u8 {
-        let ra_state = match row.ra_state {
-            RaState::Plain => 0,
-            RaState::Signed => 1,
-            RaState::SignedWithPc => 2,
-        };
         let cfa = match row.cfa {
             CfaRule::Undefined => 0,
             CfaRule::RegisterOffset { .. } => 1,
@@ -146,7 +136,7 @@ mod write {
         };
         let signal = if row.signal_frame { SIGNAL } else { 0 };
         let args_size = if row.args_size != 0 { ARGS_SIZE } else { 0 };
-        signal | ra_state << RA_STATE_SHIFT | args_size | cfa << CFA_SHIFT
+        signal | row.ra_state.number() << RA_STATE_SHIFT | args_size | cfa << CFA_SHIFT
     }
 
     fn put_expression(out: &mut Vec<u8>, Expression(bytes): Expression<'_>) {

@@ -43,14 +43,37 @@ pub enum RegisterRule<'e> {
 /// names", `RA_SIGN_STATE`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RaState {
-    /// It is a plain address; always so outside AArch64.
+    /// It is a plain address; always so outside AArch64 (`DW_AARCH64_RA_NOT_SIGNED`, 0).
     #[default]
     Plain,
-    /// It is signed with the stack pointer at entry (`DW_CFA_AARCH64_negate_ra_state`).
+    /// It is signed with the stack pointer at entry (`DW_AARCH64_RA_SIGNED_SP`, 1).
     Signed,
     /// It is signed with the stack pointer and the signing instruction's address
-    /// (`DW_CFA_AARCH64_negate_ra_state_with_pc`).
+    /// (`DW_AARCH64_RA_SIGNED_SP_PC`, 2).
     SignedWithPc,
+}
+
+impl RaState {
+    /// The ABI's number of the state.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            RaState::Plain => 0,
+            RaState::Signed => 1,
+            RaState::SignedWithPc => 2,
+        }
+    }
+
+    /// The state with this number; `None` for the numbers that the ABI reserves.
+    #[must_use]
+    pub const fn from_number(number: u64) -> Option<Self> {
+        match number {
+            0 => Some(RaState::Plain),
+            1 => Some(RaState::Signed),
+            2 => Some(RaState::SignedWithPc),
+            _ => None,
+        }
+    }
 }
 
 /// One row of an unwind table, in fixed storage: at most [`Row::MAX_RULES`] register rules,

@@ -1,5 +1,6 @@
 //! Sections made byte by byte: what no assembler writes.
 
+use unspool_cfi::instruction::{InstructionText, Instructions};
 use unspool_cfi::lookup::HdrTrust;
 use unspool_cfi::{CfiError, SectionKind};
 use unspool_ir::arch::{Endian, Word};
@@ -578,6 +579,32 @@ fn states_are_remembered_up_to_a_limit() {
         reading.problems[0].error,
         CfiError::RememberedTooMuch { .. }
     ));
+}
+
+/// The distance to the signing instruction is factored by the code alignment (AADWARF64, "Call
+/// frame instructions").
+#[test]
+fn set_ra_state_has_a_factored_distance() {
+    let set = |code_alignment, operands: &[u8]| {
+        let mut b = Builder::new(SectionKind::EhFrame, AARCH64);
+        let cie = b.cie(&Cie {
+            code_alignment,
+            instructions: [&[0x2b], operands].concat(),
+            ..Cie::plain()
+        });
+        let section = b.section();
+        let cie = unspool_cfi::Cie::at(&section, cie).unwrap();
+        let (offset, len) = (cie.instructions_offset, cie.instructions.len());
+        let first = Instructions::new(&section, &cie, offset, len).next();
+        let text = |(_, set)| InstructionText(set, AARCH64).to_string();
+        first.unwrap().map(text)
+    };
+    let text = |text: &str| Ok(text.to_owned());
+    assert_eq!(set(4, &[2, 0x7e]), text("AARCH64_set_ra_state 2, -8"));
+    assert_eq!(set(1, &[1, 8]), text("AARCH64_set_ra_state 1, 8"));
+    assert_eq!(set(4, &[0, 0]), text("AARCH64_set_ra_state 0, 0"));
+    let overflow = set(u64::from(u32::MAX) << 30, &[2, 0x80, 0x04]);
+    assert!(matches!(overflow, Err(CfiError::Scale { .. })));
 }
 
 /// `DW_CFA_expression` of rbx, or without a register `DW_CFA_def_cfa_expression`: rsp + 8 behind so

@@ -208,6 +208,7 @@ fn instruction_kind(instruction: &Instruction<'_>) -> &'static str {
         Instruction::ArgsSize(_) => "GNU_args_size",
         Instruction::NegateRaState => "AARCH64_negate_ra_state",
         Instruction::NegateRaStateWithPc => "AARCH64_negate_ra_state_with_pc",
+        Instruction::SetRaState(..) => "AARCH64_set_ra_state",
         Instruction::Nop => "nop",
     }
 }
