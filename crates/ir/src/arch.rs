@@ -96,6 +96,8 @@ pub struct Spec {
     pub pc: Register,
     /// The return-address column that compilers use, or [`Spec::NONE`].
     pub return_address: Register,
+    /// The pseudo-register that says whether the return address is signed, where the ABI has one.
+    pub ra_sign_state: Option<Register>,
     /// Bits of a code pointer that choose the instruction set and are no part of the address.
     pub mode_bits: u64,
     /// Registers that a call preserves: a row without a rule for them leaves them unchanged.
@@ -130,6 +132,7 @@ const fn other(word: Word) -> Spec {
         stack_pointer: Spec::NONE,
         pc: Spec::NONE,
         return_address: Spec::NONE,
+        ra_sign_state: None,
         mode_bits: 0,
         preserved: &[],
     }

@@ -271,7 +271,7 @@ fn return_address<M: Memory + ?Sized>(
     }
     let recovered = recover(row, frame, cfa, column);
     match (recovered.value, recovered.error) {
-        (Some(value), _) => Ok(Some(RuntimeAddr(plain_address(row, frame, value)))),
+        (Some(value), _) => Ok(Some(RuntimeAddr(plain_address(row, frame, cfa, value)))),
         (None, Some(error)) => Err(StepError::ReturnAddress(error)),
         (None, None) if recovered.place == Place::Lost => Err(StepError::NoReturnAddress),
         (None, None) => Err(StepError::UnknownReturnAddress),
@@ -279,13 +279,34 @@ fn return_address<M: Memory + ?Sized>(
 }
 
 /// Removes what is not address: AArch64's authentication code, ARM's Thumb bit.
-fn plain_address<M: Memory + ?Sized>(row: &Row<'_>, frame: &Frame<'_, M>, value: u64) -> u64 {
-    let authentication = match row.ra_state {
-        RaState::Plain => 0,
-        RaState::Signed | RaState::SignedWithPc => frame.pac_mask,
+fn plain_address<M: Memory + ?Sized>(
+    row: &Row<'_>,
+    frame: &Frame<'_, M>,
+    cfa: RuntimeAddr,
+    value: u64,
+) -> u64 {
+    let authentication = match is_signed(row, frame, cfa) {
+        true => frame.pac_mask,
+        false => 0,
     };
     value & !authentication & !frame.abi.arch.spec().mode_bits
 }
+
+/// Whether the return address is signed. A rule for the pseudo-register may say so, too
+/// (AADWARF64, "Call frame instructions"); if its value is unknown, the address counts as signed,
+/// since an address of user space that is not signed loses nothing.
+fn is_signed<M: Memory + ?Sized>(row: &Row<'_>, frame: &Frame<'_, M>, cfa: RuntimeAddr) -> bool {
+    let register = frame.abi.arch.spec().ra_sign_state;
+    let by_rule = register.filter(|register| row.rule(*register).is_some());
+    let is_set = |register| {
+        let state = recover(row, frame, cfa, register).value;
+        state.is_none_or(|state| state & RA_STATE_BITS != 0)
+    };
+    row.ra_state != RaState::Plain || by_rule.is_some_and(is_set)
+}
+
+/// The bits of `RA_SIGN_STATE` that have a meaning (AADWARF64, "DWARF register names", note 8).
+const RA_STATE_BITS: u64 = 0xf;
 
 #[cfg(test)]
 mod tests;

@@ -2,9 +2,10 @@
 //!
 //! `bl` leaves the return address in `x30`, the return-address column: a leaf has no rule for
 //! it, and the value is still in the register. `x30` may be signed (PAuth); whether it is, is
-//! the row's [`crate::RaState`], which `DW_CFA_AARCH64_negate_ra_state` toggles. The slot of
-//! the frame's own code address is 32, "PC" in AADWARF64. `d8`–`d15` (72–79) survive a call, and
-//! so does the size of SVE's vectors (46), as AADWARF64 says ("Common information entries").
+//! the row's [`crate::RaState`], which call frame instructions of AArch64's own set, or what a
+//! rule for the pseudo-register 34, `RA_SIGN_STATE`, yields. The slot of the frame's own code
+//! address is 32, "PC" in AADWARF64. `d8`–`d15` (72–79) survive a call, and so does the size of
+//! SVE's vectors (46), as AADWARF64 says ("Common information entries").
 
 use super::{Spec, Word};
 use crate::register::Register;
@@ -85,6 +86,7 @@ pub(super) static SPEC: Spec = Spec {
     stack_pointer: Register(31),
     pc: Register(32),
     return_address: Register(30),
+    ra_sign_state: Some(Register(34)),
     mode_bits: 0,
     preserved: &[
         19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 46, 72, 73, 74, 75, 76, 77, 78, 79,

@@ -48,6 +48,7 @@ pub(super) static SPEC: Spec = Spec {
     stack_pointer: Register(13),
     pc: Register(15),
     return_address: Register(14),
+    ra_sign_state: None,
     mode_bits: 1,
     preserved: &[
         4, 5, 6, 7, 8, 9, 10, 11, 14, 264, 265, 266, 267, 268, 269, 270, 271,

@@ -43,6 +43,7 @@ pub(super) static SPEC: Spec = Spec {
     stack_pointer: Register(4),
     pc: Register(8),
     return_address: Register(8),
+    ra_sign_state: None,
     mode_bits: 0,
     preserved: &[3, 5, 6, 7],
 };

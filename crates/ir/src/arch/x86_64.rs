@@ -55,6 +55,7 @@ pub(super) static SPEC: Spec = Spec {
     stack_pointer: Register(7),
     pc: Register(16),
     return_address: Register(16),
+    ra_sign_state: None,
     mode_bits: 0,
     preserved: &[3, 6, 12, 13, 14, 15],
 };

@@ -110,9 +110,9 @@ fn number(text: &str) -> u64 {
 
 /// Steps by `row` from the frame `given`: the CFA, the return address, and every register that
 /// is known in the caller; or the error.
-fn check(given: &str, row: &str, expected: &str) {
+fn stepped(given: &str, row: &str) -> String {
     let given = Given::parse(given);
-    let shown = given.with_row(row, |row| match step(row, &given.frame()) {
+    given.with_row(row, |row| match step(row, &given.frame()) {
         Ok(caller) => {
             let mut out = format!("cfa={}", caller.cfa);
             match caller.return_address {
@@ -125,8 +125,11 @@ fn check(given: &str, row: &str, expected: &str) {
             out
         }
         Err(error) => error.to_string(),
-    });
-    assert_eq!(shown, expected, "{row}");
+    })
+}
+
+fn check(given: &str, row: &str, expected: &str) {
+    assert_eq!(stepped(given, row), expected, "{row}");
 }
 
 /// Where the caller's value of each register in `expected` is, and what it is:
@@ -456,6 +459,39 @@ fn a_signed_return_address_loses_its_code_the_register_keeps_it() {
     ] {
         check(given, row, expected);
     }
+}
+
+#[test]
+fn a_rule_for_the_state_of_the_return_address_counts() {
+    let kept = "return=0x3a00000000401234";
+    let plain = "return=0x401234";
+    for (row, expected) in [
+        // {lit0}, {lit1}, {lit2}: the numbers of AADWARF64; bits above the fourth mean nothing
+        ("cfa=sp+0 ra_sign_state={lit0}", kept),
+        ("cfa=sp+0 ra_sign_state={lit1}", plain),
+        ("cfa=sp+0 ra_sign_state={lit2}", plain),
+        ("cfa=sp+0 ra_sign_state={lit16}", kept),
+        ("cfa=sp+0 ra_sign_state={const1u 17}", plain),
+        // in memory
+        ("cfa=sp+0 ra_sign_state=[cfa-8]", plain),
+        ("cfa=sp+0 ra_sign_state=[cfa-16]", kept),
+        // without a value
+        ("cfa=sp+0 ra_sign_state=[cfa-24]", plain),
+        ("cfa=sp+0 ra_sign_state=undefined", plain),
+        // beside an instruction
+        ("cfa=sp+0 ra_sign_state={lit0} signed", plain),
+    ] {
+        let given = "aarch64 little sp=0x7000 x30=0x3a00000000401234 pac=0x7f00000000000000 \
+                     [0x6ff8]=1 [0x6ff0]=0";
+        let stepped = stepped(given, row);
+        assert!(stepped.contains(expected), "{row}: {stepped}");
+    }
+    // On another machine register 34 is a register.
+    let stepped = stepped(
+        "x86-64 little rsp=0x7000 [0x7000]=0x401234",
+        "cfa=rsp+8 ra=[cfa-8] reg34={lit1}",
+    );
+    assert!(stepped.contains(plain), "{stepped}");
 }
 
 #[test]
