@@ -161,6 +161,8 @@ pub struct Cie<'a> {
     pub word: Word,
     /// Its FDEs begin with augmentation data (`z`).
     pub has_augmentation_data: bool,
+    /// The first letter behind `z` that is unknown, and passed over.
+    pub unknown_letter: Option<u8>,
     /// The size of a segment selector before addresses, in bytes (version 4).
     pub segment_size: u8,
     /// The initial instructions.
@@ -224,6 +226,7 @@ impl<'a> Cie<'a> {
             personality: None,
             word,
             has_augmentation_data: false,
+            unknown_letter: None,
             segment_size,
             instructions: &[],
             instructions_offset: 0,
@@ -251,6 +254,10 @@ impl<'a> Cie<'a> {
             function: None,
         };
         for letter in letters {
+            if let (b'R' | b'L' | b'P', Some(unknown)) = (letter, self.unknown_letter) {
+                // Its data stands behind that of the unknown letter, whose length is unknown.
+                return Err(CfiError::Augmentation(char::from(unknown)));
+            }
             match letter {
                 b'R' => self.address_encoding = Encoding(data.u8()?),
                 b'L' => self.lsda_encoding = Encoding(data.u8()?),
@@ -261,7 +268,9 @@ impl<'a> Cie<'a> {
                 b'S' => self.signal_frame = true,
                 b'B' => self.b_key = true,
                 b'G' => {} // AArch64: the frame's memory is tagged; says nothing about unwinding
-                other => return Err(CfiError::Augmentation(char::from(*other))),
+                other => {
+                    self.unknown_letter.get_or_insert(*other);
+                }
             }
         }
         Ok(())

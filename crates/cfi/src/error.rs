@@ -5,7 +5,8 @@ use unspool_ir::row::TooManyRules;
 
 use crate::SectionKind;
 
-/// A bad entry: where it is, and what is wrong with it.
+/// What is wrong with an entry, and where it is. The entry is left out, unless `error` says that it
+/// is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{section} entry at offset {entry:#x}: {error}")]
 pub struct Problem {
@@ -62,9 +63,14 @@ pub enum CfiError {
     /// A CIE version other than 1, 3 and 4.
     #[error("CIE version {0} is not supported")]
     Version(u8),
-    /// An augmentation letter whose data cannot be skipped.
-    #[error("augmentation `{0}` is unknown")]
+    /// An unknown augmentation letter, behind which something cannot be found: without `z` the
+    /// instructions, with it the data of a known letter.
+    #[error("what stands behind the data of augmentation `{0}` cannot be found")]
     Augmentation(char),
+    /// An unknown augmentation letter that could be passed over. The CIE's entries are read: this
+    /// is a note beside them.
+    #[error("augmentation `{0}` is unknown; entries are read without it")]
+    AugmentationIgnored(char),
     /// An address size that no supported machine has.
     #[error("address size of {0} bytes is not supported")]
     AddressSize(u8),

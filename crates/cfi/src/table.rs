@@ -20,7 +20,7 @@ use repeats::{Entries, Step, Steps};
 pub struct Reading {
     /// Every entry that could be read, in the order of the section.
     pub table: Table,
-    /// Every entry that could not, in the order of the section.
+    /// Every entry that could not, or not with certainty, in the order of the section.
     pub problems: Vec<Problem>,
     /// What was counted on the way.
     pub summary: Summary,
@@ -101,7 +101,7 @@ impl<'a> Reader<'_, 'a> {
             .entry(at)
             .or_insert_with(|| Known::read(section, at));
         let known = match (known, entry.cie) {
-            (Ok(_), None) => return Ok(()),
+            (Ok(known), None) => return known.note(),
             (Ok(known), Some(_)) => known,
             (Err(error @ CfiError::NoCie(_)), _) | (Err(error), None) => return Err(*error),
             (Err(_), Some(cie)) => return Err(CfiError::BadCie(cie)),
@@ -219,5 +219,13 @@ impl<'a> Known<'a> {
         let cie = Cie::at(section, offset)?;
         let initial = evaluate::initial_row(section, &cie)?;
         Ok(Known { cie, initial })
+    }
+
+    /// What is to be said about a CIE that can be used.
+    fn note(&self) -> Result<(), CfiError> {
+        match self.cie.unknown_letter {
+            Some(letter) => Err(CfiError::AugmentationIgnored(char::from(letter))),
+            None => Ok(()),
+        }
     }
 }

@@ -34,14 +34,14 @@ fn open(path: &Path) -> anyhow::Result<ElfFile> {
     Ok(ElfFile::open(path)?)
 }
 
-/// Reads a file's unwind table and reports its bad entries.
+/// Reads a file's unwind table and reports what is wrong with it.
 fn read(file: &ElfFile, from: FromSection) -> anyhow::Result<Reading> {
     let reading = tables::read(file, from.lower())?;
     report_problems(file, &reading);
     Ok(reading)
 }
 
-/// Reports the bad entries of a file.
+/// Reports what is wrong with the entries of a file.
 fn report_problems(file: &ElfFile, reading: &Reading) {
     for problem in reading.problems.iter().take(MAX_SHOWN) {
         output::notice(&format_args!("{}: {problem}", file.path().display()));
@@ -49,13 +49,13 @@ fn report_problems(file: &ElfFile, reading: &Reading) {
     let hidden = reading.problems.len().saturating_sub(MAX_SHOWN);
     if hidden > 0 {
         output::notice(&format_args!(
-            "{}: {hidden} more bad entries",
+            "{}: {hidden} more problems",
             file.path().display()
         ));
     }
 }
 
-/// How many bad entries of a file are reported one by one.
+/// How many problems of a file are reported one by one.
 const MAX_SHOWN: usize = 20;
 
 /// Writes a file, with its name in the error: beside its place and renamed, so that whoever has the

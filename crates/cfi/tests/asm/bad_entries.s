@@ -1,9 +1,8 @@
 # Bad entries among good ones: each is reported, and nothing else is lost.
 #! .eh_frame entry at offset 0x2c: CIE version 2 is not supported
 #! .eh_frame entry at offset 0x3c: its CIE at offset 0x2c is bad
-#! .eh_frame entry at offset 0x54: augmentation `Q` is unknown
-#! .eh_frame entry at offset 0x68: its CIE at offset 0x54 is bad
-#! .eh_frame entry at offset 0x84: augmentation `R` is unknown
+#! .eh_frame entry at offset 0x54: augmentation `Q` is unknown; entries are read without it
+#! .eh_frame entry at offset 0x84: what stands behind the data of augmentation `R` cannot be found
 #! .eh_frame entry at offset 0x98: its CIE at offset 0x84 is bad
 #! .eh_frame entry at offset 0xb4: instruction 0x3f at offset 0xcc is unknown
 #! .eh_frame entry at offset 0xd0: field at offset 0xea runs past the end 0xec
@@ -18,6 +17,8 @@
 #| arch x86-64 little
 #| fn 0x1000..0x1010
 #|   0x1000  cfa=rsp+8  ra=[cfa-8]
+#| fn 0x1200..0x1210
+#|   0x1200  cfa=rsp+8
 #| fn 0x2000..0x2010
 #|   0x2000  cfa=rsp+8  ra=[cfa-8]
 #|   0x2004  cfa=rsp+16  ra=[cfa-8]

@@ -300,6 +300,65 @@ fn augmentations_of_every_producer_are_known() {
     }
 }
 
+/// A letter of the future: `z` says where the instructions begin, but not where the data of the
+/// next letter does.
+#[test]
+fn an_unknown_letter_is_passed_over_if_no_data_follows() {
+    let read = |augmentation, data| {
+        let mut b = Builder::new(SectionKind::EhFrame, X86_64);
+        let cie = b.cie(&Cie {
+            augmentation,
+            data,
+            ..Cie::plain()
+        });
+        b.fde(Format::Dwarf32, cie, |b| {
+            b.number(0x03, 0x1000);
+            b.number(0x03, 0x20);
+            b.bytes.extend([4, 0x78, 0x56, 0x34, 0x12]); // LSDA
+            b.bytes.extend([0x41, 0x0e, 16]);
+        });
+        let reading = b.read();
+        let problems: Vec<_> = reading.problems.iter().map(ToString::to_string).collect();
+        (
+            reading
+                .table
+                .to_string()
+                .replace("arch x86-64 little\n", ""),
+            problems,
+        )
+    };
+    let row = |rest: &str| {
+        format!(
+            "fn 0x1000..0x1020 lsda=0x12345678\n  0x1000  cfa=rsp+8{rest}  ra=[cfa-8]\n  \
+             0x1001  cfa=rsp+16{rest}  ra=[cfa-8]\n"
+        )
+    };
+    let note = "augmentation `X` is unknown; entries are read without it";
+    let note = vec![format!(".eh_frame entry at offset 0x0: {note}")];
+    assert_eq!(
+        read("zLRX", vec![0x03, 0x03, 9, 9]),
+        (row(""), note.clone())
+    );
+    assert_eq!(
+        read("zLRXYS", vec![0x03, 0x03, 9]),
+        (row("  signal"), note.clone())
+    );
+    assert_eq!(read("zLRX", vec![0x03, 0x03]), (row(""), note));
+    for (augmentation, data) in [
+        ("zXLR", vec![9, 0x03, 0x03]),
+        ("zLXR", vec![0x03, 9, 0x03]),
+        ("zLRXP", vec![0x03, 0x03, 9, 0x03, 0, 0, 0, 0]),
+        ("X", vec![]),
+    ] {
+        let (table, problems) = read(augmentation, data);
+        assert_eq!((table.as_str(), problems.len()), ("", 2), "{augmentation}");
+        assert!(
+            problems[0].contains("behind the data of augmentation `X`"),
+            "{problems:?}"
+        );
+    }
+}
+
 #[test]
 fn both_formats_of_both_sections_are_read() {
     for kind in [SectionKind::EhFrame, SectionKind::DebugFrame] {

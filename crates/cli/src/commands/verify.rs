@@ -214,7 +214,7 @@ fn print_text(proofs: &[Proof], total: &Comparison, seconds: f64) -> anyhow::Res
         if proof.bad_entries > 0 {
             writeln!(
                 out,
-                "  {} entries of the source cannot be read",
+                "  {} problems in the source: entries left out, or read in doubt",
                 proof.bad_entries
             )?;
         }
