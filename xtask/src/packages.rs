@@ -40,6 +40,10 @@ pub const NEEDED: &[Needed] = &[
         "libc6-armhf-cross",
     ),
     needed(
+        "/usr/arm-linux-gnueabihf/lib/libubsan.so.1.0.0",
+        "libubsan1-armhf-cross",
+    ),
+    needed(
         "/usr/bin/arm-linux-gnueabihf-as",
         "binutils-arm-linux-gnueabihf",
     ),
@@ -52,6 +56,11 @@ pub const NEEDED: &[Needed] = &[
         "/usr/bin/aarch64-linux-gnu-as",
         "binutils-aarch64-linux-gnu",
     ),
+    needed(
+        "/usr/powerpc-linux-gnu/lib/libc.so.6",
+        "libc6-powerpc-cross",
+    ),
+    needed("/usr/s390x-linux-gnu/lib/libc.so.6", "libc6-s390x-cross"),
 ];
 
 const fn needed(file: &'static str, package: &'static str) -> Needed {

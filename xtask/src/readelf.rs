@@ -487,6 +487,7 @@ fn named(name: &str, arch: Arch) -> Option<Register> {
             Arch::X86_64 => X86_64_FAMILIES,
             Arch::I386 => I386_FAMILIES,
             Arch::Aarch64 => AARCH64_FAMILIES,
+            Arch::Other { machine: 22, .. } => S390_FAMILIES,
             _ => &[],
         };
         families.iter().find_map(|(family, first)| {
@@ -534,3 +535,22 @@ const I386_FAMILIES: Families = &[
     ("gs", 45),
 ];
 const AARCH64_FAMILIES: Families = &[("elr", 33), ("ffr", 47), ("p", 48), ("z", 96)];
+/// Floating-point registers in the order of their numbers, `f1` behind those that it begins.
+const S390_FAMILIES: Families = &[
+    ("f0", 16),
+    ("f2", 17),
+    ("f4", 18),
+    ("f6", 19),
+    ("f3", 21),
+    ("f5", 22),
+    ("f7", 23),
+    ("f8", 24),
+    ("f10", 25),
+    ("f12", 26),
+    ("f14", 27),
+    ("f9", 28),
+    ("f11", 29),
+    ("f13", 30),
+    ("f15", 31),
+    ("f1", 20),
+];
