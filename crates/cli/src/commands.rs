@@ -43,6 +43,12 @@ fn read(file: &ElfFile, from: FromSection) -> anyhow::Result<Reading> {
 
 /// Reports what is wrong with the entries of a file.
 fn report_problems(file: &ElfFile, reading: &Reading) {
+    if reading.table.fdes().is_empty() && file.has_arm_exception_index() {
+        output::notice(&format_args!(
+            "{}: the unwind table is empty; the file's ARM exception index (.ARM.exidx) is not read",
+            file.path().display()
+        ));
+    }
     for problem in reading.problems.iter().take(MAX_SHOWN) {
         output::notice(&format_args!("{}: {problem}", file.path().display()));
     }

@@ -148,6 +148,38 @@ fn a_certificate_names_file_and_table_by_hash() {
     assert!(file["counts"]["rows"].as_u64().unwrap() > 0);
 }
 
+/// 32-bit ARM has tables of its own, which are not read: that is said where there are no others.
+#[test]
+fn an_arm_file_without_call_frame_information_says_what_it_has() {
+    let directory = Directory::new();
+    let code = "f: .fnstart\n push {r4, lr}\n .save {r4, lr}\n pop {r4, pc}\n .fnend\n";
+    let terminator = " .section .eh_frame, \"a\"\n .long 0\n";
+    for (name, source) in [("none", code), ("empty", &[code, terminator].concat())] {
+        let path = |extension| directory.path().join(format!("{name}.{extension}"));
+        fs::write(path("s"), source).unwrap();
+        let (from, to) = (path("s"), path("o"));
+        let arguments = ["-o", to.to_str().unwrap(), from.to_str().unwrap()];
+        let assembled = tool(
+            "arm-linux-gnueabihf-as",
+            "binutils-arm-linux-gnueabihf",
+            &arguments,
+        );
+        assert!(assembled.status.success(), "{assembled:?}");
+    }
+    let unread = "ARM exception index (.ARM.exidx) is not read";
+    refused(
+        &directory,
+        &["show", "none.o"],
+        &["no unwind table", unread],
+    );
+    let (out, err) = run(&directory, &["show", "empty.o"], 0);
+    assert_eq!(out, "arch arm little\n# section .eh_frame, 4 bytes\n");
+    assert!(
+        err.contains("the unwind table is empty") && err.contains(unread),
+        "{err}"
+    );
+}
+
 /// A reader who stops reading is no error; what a crashed command ended with is passed on still.
 #[test]
 fn a_closed_output_hides_nothing() {

@@ -73,6 +73,16 @@ impl ElfFile {
         })
     }
 
+    /// Whether the file has the exception index tables of 32-bit ARM (EHABI32, `.ARM.exidx`). Most
+    /// of ARM's files have these and no `.eh_frame`.
+    #[must_use]
+    pub fn has_arm_exception_index(&self) -> bool {
+        let has_segment = || self.segment_of_kind(elf::PT_ARM_EXIDX).is_some();
+        let mut sections = self.section_headers().iter();
+        self.abi().arch == Arch::Arm
+            && (has_segment() || sections.any(|header| header.is(elf::SHT_ARM_EXIDX)))
+    }
+
     /// What text-relative pointers (`DW_EH_PE_textrel`) are relative to: the address of `.text`.
     #[must_use]
     pub fn text_base(&self) -> Option<Vaddr> {

@@ -51,12 +51,17 @@ pub enum SourceError {
     #[error(transparent)]
     Module(#[from] ModuleError),
     /// The file has no such section.
-    #[error("{file}: no {wanted}")]
+    #[error(
+        "{file}: no {wanted}{}",
+        if *.has_arm_exception_index { "; its ARM exception index (.ARM.exidx) is not read" } else { "" }
+    )]
     Missing {
         /// The file.
         file: String,
         /// What was looked for.
         wanted: &'static str,
+        /// Whether it has the unwind tables that most of ARM's files have instead.
+        has_arm_exception_index: bool,
     },
 }
 
@@ -99,6 +104,7 @@ pub fn sections(file: &ElfFile, from: From) -> Result<Vec<Named<'_>>, SourceErro
     empty.ok_or_else(|| SourceError::Missing {
         file: file.path().to_string_lossy().into_owned(),
         wanted,
+        has_arm_exception_index: file.has_arm_exception_index(),
     })
 }
 
