@@ -5,14 +5,12 @@ use unspool_ir::expression::ExpressionError;
 use unspool_ir::interpret::{RegisterError, StepError};
 use unspool_ir::memory::UnreadableReason;
 
-/// How the caller of a frame was found, most to least trustworthy. Only [`Evidence::Cfi`] and
-/// [`Evidence::Synthesized`] are proof; the others are guesses, reported as such.
+/// How the caller of a frame was found, most to least trustworthy. Only [`Evidence::Cfi`] is
+/// proof; the others are guesses, reported as such.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Evidence {
     /// By a row of the module's unwind table.
     Cfi,
-    /// By a row synthesized from the machine code.
-    Synthesized,
     /// The code is a signal trampoline by its bytes, and the kernel's record lies above it.
     SignalTrampoline,
     /// The address is not code: a call through a bad pointer has just been made, and the return
@@ -26,7 +24,7 @@ impl Evidence {
     /// Whether the frame was not found by a table.
     #[must_use]
     pub fn is_guess(self) -> bool {
-        self > Evidence::Synthesized
+        self > Evidence::Cfi
     }
 
     /// The name used in reports: `cfi`, `frame-pointer`, …
@@ -34,7 +32,6 @@ impl Evidence {
     pub fn name(self) -> &'static str {
         match self {
             Evidence::Cfi => "cfi",
-            Evidence::Synthesized => "synthesized",
             Evidence::SignalTrampoline => "signal-trampoline",
             Evidence::BadCall => "bad-call",
             Evidence::FramePointer => "frame-pointer",
