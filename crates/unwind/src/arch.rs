@@ -1,7 +1,8 @@
 //! Guesses, where no table covers an address.
 //!
-//! They are made in the order of their trustworthiness and each is checked: what it finds must
-//! be code, and the stack must not grow backwards.
+//! They are made in the order of their trustworthiness and each is checked. A signal trampoline is
+//! known by its bytes; what it interrupted may be anywhere, and on another stack. What any other
+//! guess finds must be code, and its CFA must not be below the stack pointer.
 
 use unspool_ir::{Arch, CodeAddr, Memory, Registers, RuntimeAddr};
 
