@@ -91,8 +91,9 @@ impl<'a> Hdr<'a> {
     ///
     /// There is none, or its encoding is unknown.
     pub fn entry(&self, index: u64) -> Result<HdrEntry, CfiError> {
-        let offset = self.table_offset + index.saturating_mul(u64::from(self.entry_size));
-        let end = self.section.data.len() as u64;
+        let size = u64::from(self.entry_size);
+        let end = self.table_offset + self.count * size;
+        let offset = index.saturating_mul(size).saturating_add(self.table_offset);
         let mut cursor = Cursor::new(self.section.data, offset, end, self.section.abi.endian);
         let word = self.section.abi.arch.spec().word;
         let bases = Bases {

@@ -240,3 +240,24 @@ fn a_search_table_that_cannot_be_read_says_why() {
     huge.extend([0; 20]);
     assert_eq!(parse(&huge), Ok(2));
 }
+
+#[test]
+fn a_search_table_has_no_entry_past_its_count() {
+    // one entry, and room for another
+    let mut bytes = vec![1, 0x1b, 3, 0x3b, 0, 0, 0, 0, 1, 0, 0, 0];
+    bytes.extend([0; 16]);
+    let entry = |bytes: &[u8], index| {
+        let hdr = Hdr::parse(bytes, Vaddr(HDR), build::X86_64).unwrap();
+        hdr.entry(index).map(|entry| entry.start)
+    };
+    assert_eq!(entry(&bytes, 0), Ok(Vaddr(HDR)));
+    for index in [1, 2, u64::MAX / 8, u64::MAX] {
+        let past = entry(&bytes, index);
+        assert!(matches!(past, Err(CfiError::Truncated { .. })), "{index}");
+    }
+    let none = entry(&[1, 0x1b, 0xff, 0xff, 0, 0, 0, 0], 0);
+    assert!(matches!(
+        none,
+        Err(CfiError::Truncated { .. } | CfiError::Encoding(_))
+    ));
+}
