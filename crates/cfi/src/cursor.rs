@@ -158,17 +158,20 @@ impl<'a> Cursor<'a> {
             .map_err(|_| CfiError::Register(number))
     }
 
-    /// Takes a string that ends with a zero byte, without it.
+    /// Takes a string of at most `most` bytes that ends with a zero byte, without it.
     ///
     /// # Errors
     ///
-    /// [`CfiError::Truncated`].
-    pub fn string(&mut self) -> Result<&'a [u8], CfiError> {
-        let len = self
-            .rest
-            .iter()
+    /// [`CfiError::Truncated`], [`CfiError::TooLong`].
+    pub fn string(&mut self, most: usize) -> Result<&'a [u8], CfiError> {
+        let offset = self.offset();
+        let mut looked_at = self.rest.iter().take(most.saturating_add(1));
+        let len = looked_at
             .position(|byte| *byte == 0)
-            .ok_or_else(|| self.truncated())?;
+            .ok_or(match self.rest.len() {
+                len if len <= most => self.truncated(),
+                _ => CfiError::TooLong { offset, most },
+            })?;
         let string = self.take(len as u64)?;
         self.u8()?;
         Ok(string)

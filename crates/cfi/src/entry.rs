@@ -195,7 +195,7 @@ impl<'a> Cie<'a> {
         if !matches!(version, 1 | 3 | 4) {
             return Err(CfiError::Version(version));
         }
-        let augmentation = body.string()?;
+        let augmentation = body.string(MAX_AUGMENTATION)?;
         let mut word = section.abi.arch.spec().word;
         if augmentation == b"eh" {
             body.word(word)?; // gcc 2.x: a pointer to exception tables, long unused
@@ -276,6 +276,10 @@ impl<'a> Cie<'a> {
         Ok(())
     }
 }
+
+/// The most bytes of an augmentation string. Where single entries are looked up, the header of the
+/// CIE is read for each FDE: without a bound that is not linear in the section.
+pub const MAX_AUGMENTATION: usize = 32;
 
 const OMITTED: u8 = 0xff;
 

@@ -48,6 +48,14 @@ pub enum CfiError {
         /// Where the number begins.
         offset: u64,
     },
+    /// A string that does not end where it must.
+    #[error("string at offset {offset:#x} has more than {most} bytes")]
+    TooLong {
+        /// Where the string begins.
+        offset: u64,
+        /// The most bytes that it may have.
+        most: usize,
+    },
     /// The CIE pointer leads to a place where no CIE stands.
     #[error("the CIE pointer leads to offset {0:#x}, where there is no CIE")]
     NoCie(u64),

@@ -63,7 +63,7 @@ struct Remembered<'a> {
 type Change<'a> = (Register, Option<RegisterRule<'a>>);
 
 /// The row being built, the CIE's initial one, and what is remembered: the storage of an
-/// evaluation, 6 KiB, which can be used again and again.
+/// evaluation, 7.5 KB, which can be used again and again.
 #[derive(Clone)]
 pub struct Evaluator<'a> {
     row: Row<'a>,

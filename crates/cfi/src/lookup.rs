@@ -69,7 +69,8 @@ impl<'a> Lookup<'a> {
     /// The row that holds at `pc`; `None` where no entry covers it.
     ///
     /// Takes time logarithmic in the number of entries plus the length of one entry where the
-    /// search table is complete, linear in the section where it is not.
+    /// search table is complete. Where it is not, linear in the section; but of entries that
+    /// overlap at `pc` each one is evaluated that starts behind those before it.
     ///
     /// # Errors
     ///

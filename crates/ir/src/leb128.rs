@@ -1,4 +1,10 @@
 //! Variable-length integers (DWARF 5 §7.6), from a slice that shrinks as it is read.
+//!
+//! A number may be padded with bytes that add nothing to it, up to [`MAX_BYTES`].
+
+/// The most bytes of a number. Ten hold 64 bits; without a bound, one number could be all of a
+/// section, and be read again with each entry that refers to it.
+pub const MAX_BYTES: u32 = 32;
 
 /// Takes the first byte.
 pub fn byte(bytes: &mut &[u8]) -> Option<u8> {
@@ -14,7 +20,7 @@ pub fn take<'a>(bytes: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
     Some(head)
 }
 
-/// Takes an unsigned LEB128 number; `None` when it is cut short or exceeds 64 bits.
+/// Takes an unsigned LEB128 number; `None` when it is cut short, too long, or exceeds 64 bits.
 pub fn unsigned(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0_u64;
     let mut shift = 0_u32;
@@ -35,11 +41,16 @@ pub fn unsigned(bytes: &mut &[u8]) -> Option<u64> {
         if next & 0x80 == 0 {
             return Some(value);
         }
-        shift = shift.checked_add(7)?;
+        shift = next_shift(shift)?;
     }
 }
 
-/// Takes a signed LEB128 number; `None` when it is cut short or exceeds 64 bits.
+/// Where the bits of the next byte belong; `None` behind [`MAX_BYTES`].
+fn next_shift(shift: u32) -> Option<u32> {
+    Some(shift + 7).filter(|shift| *shift < 7 * MAX_BYTES)
+}
+
+/// Takes a signed LEB128 number; `None` when it is cut short, too long, or exceeds 64 bits.
 pub fn signed(bytes: &mut &[u8]) -> Option<i64> {
     let mut value = 0_i64;
     let mut shift = 0_u32;
@@ -57,13 +68,13 @@ pub fn signed(bytes: &mut &[u8]) -> Option<i64> {
                 value |= bits << 63;
             }
         }
-        shift = shift.checked_add(7)?;
         if next & 0x80 == 0 {
-            if shift < 64 && next & 0x40 != 0 {
-                value |= -1 << shift;
+            if shift < 57 && next & 0x40 != 0 {
+                value |= -1 << (shift + 7);
             }
             return Some(value);
         }
+        shift = next_shift(shift)?;
     }
 }
 
@@ -153,8 +164,16 @@ mod tests {
     }
 
     #[test]
-    fn padding_is_legal() {
+    fn padding_is_legal_within_a_bound() {
         assert_eq!(unsigned(&mut &[0x81, 0x80, 0x00][..]), Some(1));
         assert_eq!(signed(&mut &[0xff, 0xff, 0x7f][..]), Some(-1));
+        for (len, is_legal) in [(31, true), (32, true), (33, false)] {
+            let mut one = std::vec![0x80; len];
+            (one[0], one[len - 1]) = (0x81, 0x00);
+            assert_eq!(unsigned(&mut one.as_slice()), is_legal.then_some(1));
+            let mut minus_one = std::vec![0xff; len];
+            minus_one[len - 1] = 0x7f;
+            assert_eq!(signed(&mut minus_one.as_slice()), is_legal.then_some(-1));
+        }
     }
 }

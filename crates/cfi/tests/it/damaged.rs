@@ -341,3 +341,38 @@ fn a_string_without_end_is_an_error() {
     b.plain_fde(0, 0x1000, 0x10, &[]);
     assert!(!read(&b.bytes).problems.is_empty());
 }
+
+/// The header of a CIE is read with each of its FDEs: nothing in it may be long.
+#[test]
+fn a_header_of_any_length_is_an_error() {
+    let read_with = |letters: usize, padding: usize| {
+        let mut b = Builder::new(SectionKind::EhFrame, X86_64);
+        let cie = b.entry(Format::Dwarf32, |b| {
+            b.fixed(0, 4);
+            b.bytes.extend([1, b'z']);
+            b.bytes.extend(std::iter::repeat_n(b'S', letters - 1));
+            b.bytes.push(0);
+            b.bytes.push(0x81); // code alignment 1
+            b.bytes.extend(std::iter::repeat_n(0x80, padding));
+            b.bytes.extend([0, 0x78, 16, 0, 0x0c, 7, 8, 0x90, 1]);
+        });
+        b.fde(Format::Dwarf32, cie, |b| {
+            b.fixed(0x1000, 8);
+            b.fixed(0x10, 8);
+            b.bytes.push(0);
+        });
+        let reading = read(&b.bytes);
+        assert_eq!(reading.table.fdes().len() + reading.problems.len() / 2, 1);
+        reading.problems.first().map(|problem| problem.error)
+    };
+    assert_eq!(read_with(32, 30), None);
+    let too_long = Some(CfiError::TooLong {
+        offset: 9,
+        most: 32,
+    });
+    assert_eq!(read_with(33, 0), too_long);
+    assert_eq!(read_with(1_000_000, 0), too_long);
+    let number = Some(CfiError::Number { offset: 11 });
+    assert_eq!(read_with(1, 31), number);
+    assert_eq!(read_with(1, 1_000_000), number);
+}
