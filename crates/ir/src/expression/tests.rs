@@ -636,7 +636,7 @@ fn piece(choice: u8, n: u64, depth: i32) -> (Piece, i32) {
 #[test]
 fn random_expressions_have_the_value_that_gimli_gives_them() {
     let values = Cell::new(0);
-    let cases = 20_000;
+    let cases = Config::default().cases.max(20_000);
     let mut runner = TestRunner::new(Config {
         cases,
         failure_persistence: None,
@@ -671,7 +671,7 @@ fn random_expressions_have_the_value_that_gimli_gives_them() {
 }
 
 proptest! {
-    #![proptest_config(Config::with_cases(20_000))]
+    #![proptest_config(Config::with_cases(Config::default().cases.max(20_000)))]
 
     /// At most 10 bytes: a LEB128 number then has at most 9, which is where gimli stops to
     /// accept padding that we accept. Operations that are illegal here but known to gimli, and

@@ -16,9 +16,10 @@ mod generate;
 
 use generate::{TableParts, WithRow, row_parts, table_pair, table_parts};
 
+/// At least so many cases; more with the environment variable PROPTEST_CASES.
 fn config(cases: u32) -> ProptestConfig {
     ProptestConfig {
-        cases,
+        cases: ProptestConfig::default().cases.max(cases),
         failure_persistence: None,
         ..ProptestConfig::default()
     }
