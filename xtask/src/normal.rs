@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-use unspool_ir::arch::Arch;
+use unspool_ir::arch::{Arch, RegisterName};
 use unspool_ir::expression::{Expression, Operand, operation};
-use unspool_ir::text::Name;
 use unspool_ir::{Abi, CfaRule, RaState, Register, RegisterRule};
 
 use crate::facts::{Facts, Note};
@@ -196,22 +195,24 @@ impl fmt::Display for Text<'_> {
         let Text(row, arch) = *self;
         match &row.cfa {
             Cfa::Undefined => f.write_str("cfa=undefined")?,
-            Cfa::Offset(register, offset) => write!(f, "cfa={}{offset:+}", Name(*register, arch))?,
+            Cfa::Offset(register, offset) => {
+                write!(f, "cfa={}{offset:+}", RegisterName(*register, arch))?;
+            }
             Cfa::Expression(text) => write!(f, "cfa={{{text}}}")?,
         }
         for (register, rule) in &row.rules {
-            write!(f, " {}=", Name(*register, arch))?;
+            write!(f, " {}=", RegisterName(*register, arch))?;
             match rule {
                 Rule::Undefined => f.write_str("undefined")?,
                 Rule::Same => f.write_str("same")?,
                 Rule::Offset(offset) => write!(f, "[cfa{offset:+}]")?,
                 Rule::ValOffset(offset) => write!(f, "cfa{offset:+}")?,
-                Rule::Register(other) => write!(f, "{}", Name(*other, arch))?,
+                Rule::Register(other) => write!(f, "{}", RegisterName(*other, arch))?,
                 Rule::Expression(text) => write!(f, "[{{{text}}}]")?,
                 Rule::ValExpression(text) => write!(f, "{{{text}}}")?,
             }
         }
-        write!(f, " return={}", Name(row.return_address, arch))?;
+        write!(f, " return={}", RegisterName(row.return_address, arch))?;
         if row.signed {
             f.write_str(" signed")?;
         }

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use unspool_ir::arch::Arch;
+use unspool_ir::arch::{Arch, RegisterName};
 use unspool_ir::{Abi, Expression, RaState, Register, Vaddr};
 
 use crate::Section;
@@ -291,17 +291,6 @@ impl fmt::Display for InstructionText<'_> {
                 write!(f, "AARCH64_set_ra_state {}, {distance}", state.number())
             }
             Instruction::Nop => f.write_str("nop"),
-        }
-    }
-}
-
-struct RegisterName(Register, Arch);
-
-impl fmt::Display for RegisterName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.1.register_name(self.0) {
-            Some(name) => f.write_str(name),
-            None => write!(f, "reg{}", self.0.0),
         }
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Shared code never asks *which* architecture it serves; it asks the [`Spec`].
 
+use core::fmt;
+
 use crate::register::Register;
 
 mod aarch64;
@@ -218,6 +220,19 @@ impl Arch {
             Unspecified::SameValue
         } else {
             Unspecified::Unknown
+        }
+    }
+}
+
+/// Prints a register's name, or `reg77` where it has none.
+#[derive(Debug, Clone, Copy)]
+pub struct RegisterName(pub Register, pub Arch);
+
+impl fmt::Display for RegisterName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.1.register_name(self.0) {
+            Some(name) => f.pad(name),
+            None => write!(f, "reg{}", self.0.0),
         }
     }
 }

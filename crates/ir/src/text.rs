@@ -27,7 +27,7 @@ use alloc::vec::Vec;
 use core::fmt::{self, Write};
 
 use crate::addr::Pointer;
-use crate::arch::{Abi, Arch, Endian};
+use crate::arch::{Abi, Arch, Endian, RegisterName};
 use crate::expression::{Expression, Operand, operation};
 use crate::leb128::{put_signed, put_unsigned};
 use crate::register::Register;
@@ -107,7 +107,7 @@ impl fmt::Display for RowText<'_> {
         match row.cfa {
             CfaRule::Undefined => f.write_str("undefined")?,
             CfaRule::RegisterOffset { register, offset } => {
-                write!(f, "{}{offset:+}", Name(register, abi.arch))?;
+                write!(f, "{}{offset:+}", RegisterName(register, abi.arch))?;
             }
             CfaRule::Expression(expression) => ExpressionText(expression, abi).fmt(f)?,
         }
@@ -115,7 +115,7 @@ impl fmt::Display for RowText<'_> {
             f.write_str("  signal")?;
         }
         if row.return_address != abi.arch.spec().return_address {
-            write!(f, "  return={}", Name(row.return_address, abi.arch))?;
+            write!(f, "  return={}", RegisterName(row.return_address, abi.arch))?;
         }
         match row.ra_state {
             RaState::Plain => {}
@@ -128,22 +128,14 @@ impl fmt::Display for RowText<'_> {
         let is_return_address = |(register, _): &(Register, _)| *register == row.return_address;
         let others = row.rules().filter(|rule| !is_return_address(rule));
         for (register, rule) in row.rules().filter(is_return_address).chain(others) {
-            write!(f, "  {}={}", Name(register, abi.arch), RuleText(rule, abi))?;
+            write!(
+                f,
+                "  {}={}",
+                RegisterName(register, abi.arch),
+                RuleText(rule, abi)
+            )?;
         }
         Ok(())
-    }
-}
-
-/// Prints a register's name.
-#[derive(Debug, Clone, Copy)]
-pub struct Name(pub Register, pub Arch);
-
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.1.register_name(self.0) {
-            Some(name) => f.pad(name),
-            None => write!(f, "reg{}", self.0.0),
-        }
     }
 }
 
@@ -158,7 +150,7 @@ impl fmt::Display for RuleText<'_> {
             RegisterRule::SameValue => f.write_str("same"),
             RegisterRule::Offset(offset) => write!(f, "[cfa{offset:+}]"),
             RegisterRule::ValOffset(offset) => write!(f, "cfa{offset:+}"),
-            RegisterRule::Register(register) => Name(register, self.1.arch).fmt(f),
+            RegisterRule::Register(register) => RegisterName(register, self.1.arch).fmt(f),
             RegisterRule::Expression(expression) => {
                 write!(f, "[{}]", ExpressionText(expression, self.1))
             }

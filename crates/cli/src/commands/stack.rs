@@ -5,7 +5,7 @@ use std::process::{Command, ExitCode, ExitStatus};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use unspool_ir::text::Name as RegisterName;
+use unspool_ir::arch::RegisterName;
 use unspool_ir::{Arch, Register};
 use unspool_module::SearchRoots;
 use unspool_unwind::core_file::Core;

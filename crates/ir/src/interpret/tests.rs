@@ -9,11 +9,11 @@ use std::vec::Vec;
 
 use super::{Frame, Place, Recovered, cfa, recover, step};
 use crate::addr::{LoadBias, RuntimeAddr};
-use crate::arch::{Abi, Arch, Endian};
+use crate::arch::{Abi, Arch, Endian, RegisterName};
 use crate::memory::{Memory, Unreadable};
 use crate::register::{Register, Registers};
 use crate::row::Row;
-use crate::text::{self, Name};
+use crate::text;
 
 /// The bytes that a frame's description names; nothing else is mapped.
 #[derive(Default)]
@@ -120,7 +120,12 @@ fn stepped(given: &str, row: &str) -> String {
                 None => out.push_str(" outermost"),
             }
             for (register, value) in caller.registers.iter() {
-                write!(out, " {}={value:#x}", Name(register, given.abi.arch)).unwrap();
+                write!(
+                    out,
+                    " {}={value:#x}",
+                    RegisterName(register, given.abi.arch)
+                )
+                .unwrap();
             }
             out
         }
@@ -151,7 +156,7 @@ fn show_place(recovered: Recovered, arch: Arch) -> String {
     let mut out = match recovered.place {
         Place::Unchanged => "unchanged".into(),
         Place::Memory(addr) => format!("memory {addr}"),
-        Place::Register(register) => format!("register {}", Name(register, arch)),
+        Place::Register(register) => format!("register {}", RegisterName(register, arch)),
         Place::Value => "value".into(),
         Place::Lost => String::from("lost"),
     };
