@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -61,7 +62,24 @@ impl ElfFile {
     /// is reported when it is asked for.
     pub fn open(path: impl AsRef<Path>) -> Result<ElfFile, ModuleError> {
         let path = path.as_ref();
-        let (image, state) = Image::open(path)?;
+        ElfFile::from_opened(path, Image::open(path)?)
+    }
+
+    /// The ELF file that `file` has open, read from its beginning, whatever `path` leads to by
+    /// now. Otherwise as if `path` had been opened; the descriptor can be closed afterwards.
+    ///
+    /// # Errors
+    ///
+    /// As for [`ElfFile::open`].
+    pub fn from_file(path: impl AsRef<Path>, file: &File) -> Result<ElfFile, ModuleError> {
+        let path = path.as_ref();
+        ElfFile::from_opened(path, Image::of_file(file, path)?)
+    }
+
+    fn from_opened(
+        path: &Path,
+        (image, state): (Image, FileState),
+    ) -> Result<ElfFile, ModuleError> {
         let mut file = ElfFile::from_image(path.to_path_buf(), image)?;
         file.state = Some(state);
         Ok(file)

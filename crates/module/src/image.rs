@@ -1,7 +1,7 @@
 //! The bytes of a file: mapped, read, or handed in.
 
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{self, Read, Seek};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -62,30 +62,45 @@ impl Image {
 
     /// Opens a regular file; a pipe or device is refused before it can block.
     pub(crate) fn open(path: &Path) -> Result<(Image, FileState), ModuleError> {
-        let io = |source: io::Error| ModuleError::Io {
-            file: path.to_path_buf(),
-            source: Arc::new(source),
-        };
-        let kind = fs::metadata(path).map_err(io)?.file_type();
-        if !kind.is_file() {
-            return Err(ModuleError::NotRegular {
-                file: path.to_path_buf(),
-                what: what_is(kind),
-            });
-        }
-        let mut file = File::open(path).map_err(io)?;
-        let state = FileState::of(&file.metadata().map_err(io)?);
+        let metadata = fs::metadata(path).map_err(|source| io_error(path, source))?;
+        check_regular(&metadata, path)?;
+        let file = File::open(path).map_err(|source| io_error(path, source))?;
+        Image::of_file(&file, path)
+    }
+
+    /// The bytes of a regular file that is open; `path` stands for it in errors.
+    pub(crate) fn of_file(file: &File, path: &Path) -> Result<(Image, FileState), ModuleError> {
+        let io = |source| io_error(path, source);
+        let metadata = file.metadata().map_err(io)?;
+        check_regular(&metadata, path)?;
+        let state = FileState::of(&metadata);
         if state.size >= MAP_FROM {
-            let map = sys::map(&file).map_err(io)?;
+            let map = sys::map(file).map_err(io)?;
             return Ok((Image::Mapped(map), state));
         }
         let mut bytes = Vec::new();
-        file.by_ref()
-            .take(MAP_FROM)
-            .read_to_end(&mut bytes)
-            .map_err(io)?;
+        let mut file = file;
+        file.rewind().map_err(io)?;
+        file.take(MAP_FROM).read_to_end(&mut bytes).map_err(io)?;
         Ok((Image::Read(bytes), state))
     }
+}
+
+fn io_error(path: &Path, source: io::Error) -> ModuleError {
+    ModuleError::Io {
+        file: path.to_path_buf(),
+        source: Arc::new(source),
+    }
+}
+
+fn check_regular(metadata: &fs::Metadata, path: &Path) -> Result<(), ModuleError> {
+    if metadata.is_file() {
+        return Ok(());
+    }
+    Err(ModuleError::NotRegular {
+        file: path.to_path_buf(),
+        what: what_is(metadata.file_type()),
+    })
 }
 
 fn what_is(kind: fs::FileType) -> &'static str {

@@ -457,3 +457,24 @@ fn what_is_no_elf_file_is_named() {
     let error = ElfFile::open(dir.join("absent")).unwrap_err();
     assert!(matches!(error, ModuleError::Io { .. }), "{error}");
 }
+
+/// Between opening a path and reading it, another file may have taken its place.
+#[test]
+fn an_open_file_is_read_whatever_its_path_leads_to() {
+    for padding in [0, 100_000] {
+        let directory = directory("open-file");
+        let path = compile(&directory, "replaced", PROGRAM, &["-g"]);
+        let mut before = fs::read(&path).unwrap();
+        before.resize(before.len() + padding, 0);
+        fs::write(&path, &before).unwrap();
+        let open = fs::File::open(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "another").unwrap();
+        let file = ElfFile::from_file(&path, &open).unwrap();
+        drop(open);
+        assert!(file.bytes() == before);
+        assert_eq!(file.path(), path);
+        assert_ne!(file.state().unwrap().size, 7);
+        assert!(ElfFile::open(&path).is_err());
+    }
+}

@@ -1,8 +1,6 @@
 //! The file behind a mapping: a live process and a core file have different ways to it.
 
-use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use unspool_ir::Unreadable;
@@ -75,35 +73,21 @@ fn build_ids(mapped: Option<&BuildId>, on_disk: Option<&BuildId>) -> String {
 
 impl Files for Process {
     fn file(&self, mapping: &Mapping) -> Result<ElfFile, FileProblem> {
-        by_mapping(self, mapping).or_else(|problem| executable_file(self, mapping).ok_or(problem))
+        let path = || PathBuf::from(mapping.name.clone().unwrap_or_default());
+        let opened = self
+            .open_mapped_file(mapping)
+            .map_err(|error| FileProblem::Open {
+                path: path(),
+                error,
+            })?;
+        // What the path leads to can be another file by now than the one that was identified.
+        let file = ElfFile::from_file(&opened.path, &opened.file)?;
+        match opened.identity {
+            Identity::Same => Ok(file),
+            // Another inode, or file systems that do not say: the build ID decides.
+            Identity::Unverified | Identity::Replaced => same_build(self, mapping, file, path()),
+        }
     }
-}
-
-fn by_mapping(process: &Process, mapping: &Mapping) -> Result<ElfFile, FileProblem> {
-    let path = || PathBuf::from(mapping.name.clone().unwrap_or_default());
-    let opened = process
-        .open_mapped_file(mapping)
-        .map_err(|error| FileProblem::Open {
-            path: path(),
-            error,
-        })?;
-    let file = ElfFile::open(&opened.path)?;
-    match opened.identity {
-        Identity::Same => Ok(file),
-        // Another inode, or file systems that do not say: the build ID decides.
-        Identity::Unverified | Identity::Replaced => same_build(process, mapping, file, path()),
-    }
-}
-
-/// The executable by the kernel's link to it, which every user who may look at the process may
-/// follow, when the file is gone from its path.
-fn executable_file(process: &Process, mapping: &Mapping) -> Option<ElfFile> {
-    if process.executable() != mapping.path() {
-        return None;
-    }
-    let link = PathBuf::from(format!("/proc/{}/exe", process.pid()));
-    let is_mapped = fs::metadata(&link).is_ok_and(|file| file.ino() == mapping.inode);
-    is_mapped.then(|| ElfFile::open(&link).ok()).flatten()
 }
 
 /// Accepts a file whose build ID is that of the module in memory.

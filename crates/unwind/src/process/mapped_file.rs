@@ -31,6 +31,9 @@ pub enum Route {
     Root,
     /// The path as this program sees it.
     Path,
+    /// `/proc/PID/exe`: the executable, wherever it is, for everybody who may look at the
+    /// process.
+    Executable,
 }
 
 /// Whether an opened file is the one that a process has mapped.
@@ -45,7 +48,8 @@ pub enum Identity {
     Replaced,
 }
 
-/// Tries the ways one after the other; the error of the last one is returned.
+/// Tries the ways one after the other, until one leads to the mapped file. If none does, the
+/// first file that was found is returned, or the error of the last way to the path.
 pub(super) fn open(pid: i32, mapping: &Mapping) -> io::Result<MappedFile> {
     let name = mapping.path().ok_or_else(|| {
         io::Error::new(
@@ -54,18 +58,23 @@ pub(super) fn open(pid: i32, mapping: &Mapping) -> io::Result<MappedFile> {
         )
     })?;
     let link = format!("map_files/{:x}-{:x}", mapping.start.0, mapping.end.0);
-    let mut error = io::Error::from(io::ErrorKind::NotFound);
+    let mut found = Err(io::Error::from(io::ErrorKind::NotFound));
     for (route, path) in [
         (Route::MapFiles, procfs::path(pid, &link)),
         (Route::Root, in_root(pid, name)),
         (Route::Path, name.to_path_buf()),
+        (Route::Executable, procfs::path(pid, "exe")),
     ] {
-        match open_regular(&path) {
-            Ok(file) => return identify(file, path, route, mapping),
-            Err(reason) => error = reason,
+        let opened = open_regular(&path).and_then(|file| identify(file, path, route, mapping));
+        let is_mapped = |file: &MappedFile| file.identity != Identity::Replaced;
+        match opened {
+            Ok(file) if is_mapped(&file) => return Ok(file),
+            // What has nothing to do with the path says nothing about it.
+            _ if route == Route::Executable => {}
+            opened => found = found.or(opened),
         }
     }
-    Err(error)
+    found
 }
 
 fn in_root(pid: i32, name: &Path) -> PathBuf {

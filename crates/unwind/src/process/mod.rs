@@ -236,8 +236,8 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// The mapping comes from no file, or the file can be reached in none of the three ways
-    /// of [`Route`]; the error is that of the last.
+    /// The mapping comes from no file, or no file can be reached in any of the ways of
+    /// [`Route`]; the error is that of the path.
     pub fn open_mapped_file(&self, mapping: &Mapping) -> io::Result<MappedFile> {
         mapped_file::open(self.reader, mapping)
     }
