@@ -8,7 +8,8 @@ use std::sync::{Arc, Weak};
 use unspool_ir::memory::UnreadableReason;
 use unspool_ir::{Memory, RuntimeAddr, Unreadable};
 
-use super::pages::{PAGE, Pages};
+use super::copies::{Copies, fair_share};
+use super::pages::{PAGE, PAGE_BYTES, Pages};
 use super::tracer::Tracer;
 use super::{procfs, sys};
 use crate::maps::{Mapping, Mappings};
@@ -17,19 +18,20 @@ use crate::maps::{Mapping, Mappings};
 pub const STACK_WINDOW: u64 = 64 << 10;
 /// How much any other read fetches at once, in bytes.
 const LINE: u64 = 16 << 10;
-/// How many pages are kept: 8 MiB, and what was prefetched, up to 256 MiB.
+/// How many pages are kept beside what was prefetched: 8 MiB.
 const CAPACITY: usize = 2048;
-const GREATEST_CAPACITY: usize = 65536;
-/// How many stacks are read in one system call; this bounds the buffer that it takes.
-const STACKS_PER_CALL: usize = 32;
+/// How much is prefetched of all stacks together, in bytes.
+const GREATEST_COPY: u64 = 512 << 20;
+/// How many stacks are read in one system call.
+const STACKS_PER_CALL: usize = 64;
 /// Reads of at least this size, in bytes, are not kept.
 const UNCACHED: usize = 64 << 10;
 
 /// The memory of a process: see [`Process::memory`](super::Process::memory).
 ///
 /// A read fetches the surrounding 16 KiB, or 64 KiB upwards in the stack of a thread, in one
-/// system call, and keeps up to 8 MiB beside what was prefetched. Only mapped addresses are tried. The ways of reading
-/// are, in this order, `process_vm_readv`, `/proc/PID/mem`, and `PTRACE_PEEKDATA`; the later
+/// system call, and keeps up to 8 MiB beside what was prefetched. Only mapped addresses are
+/// tried. The ways of reading are, in this order, `process_vm_readv`, `/proc/PID/mem`, and `PTRACE_PEEKDATA`; the later
 /// ones serve where a sandbox forbids the first, or a page is not readable for the process
 /// itself.
 #[derive(Debug)]
@@ -46,6 +48,7 @@ pub struct ProcessMemory {
 
 #[derive(Debug)]
 struct State {
+    copies: Copies,
     pages: Pages,
     buffer: Vec<u8>,
     direct: Way<()>,
@@ -76,6 +79,7 @@ impl ProcessMemory {
             tracer: Arc::downgrade(tracer),
             tracee,
             state: RefCell::new(State {
+                copies: Copies::default(),
                 pages: Pages::new(CAPACITY),
                 buffer: Vec::new(),
                 direct: Way::Untried,
@@ -84,30 +88,61 @@ impl ProcessMemory {
         }
     }
 
-    /// Reads up to `bytes` from each thread's stack pointer upwards, in as few system calls as
-    /// possible, and keeps them. Returns how many bytes it read.
-    pub(super) fn prefetch_stacks(&self, bytes: u64) -> usize {
-        let ranges = self.stack_ranges(bytes);
+    /// Reads up to `bytes` upwards from each thread's stack pointer and from each address of
+    /// `others`, in as few system calls as possible, and keeps them instead of what an earlier
+    /// call read. Returns how many bytes it read.
+    pub(super) fn prefetch(&self, bytes: u64, others: &[RuntimeAddr]) -> usize {
         let mut state = self.state.borrow_mut();
-        let pages = ranges.iter().map(|(_, size)| size.div_ceil(4096)).sum();
-        state.pages.grow(pages, GREATEST_CAPACITY);
+        state.copies = Copies::default();
+        let ranges = self.ranges_above(bytes, others);
         let batches = ranges.chunks(STACKS_PER_CALL);
-        batches.map(|batch| state.prefetch(self.pid, batch)).sum()
+        batches.map(|batch| self.copy(&mut state, batch)).sum()
     }
 
-    /// The page-aligned ranges above the stack pointers, each within its mapping.
-    fn stack_ranges(&self, bytes: u64) -> Vec<sys::Range> {
-        let range = |stack_pointer: &u64| {
-            let mapping = self.mappings.find(RuntimeAddr(*stack_pointer))?;
-            let start = stack_pointer / PAGE * PAGE;
-            let end = stack_pointer
-                .saturating_add(bytes)
-                .next_multiple_of(PAGE)
-                .min(mapping.end.0);
-            let size = usize::try_from(end.checked_sub(start)?).ok()?;
-            Some((usize::try_from(start).ok()?, size))
+    /// The whole pages from the stack pointers and the other addresses upwards: ascending,
+    /// without overlap, each within its mapping, all together no more than [`GREATEST_COPY`].
+    fn ranges_above(&self, bytes: u64, others: &[RuntimeAddr]) -> Vec<sys::Range> {
+        let others = others.iter().map(|addr| addr.0);
+        let mut starts: Vec<u64> = self.stack_pointers.iter().copied().chain(others).collect();
+        starts.sort_unstable();
+        let mut covered = 0;
+        let range = |addr: u64| {
+            let mapping = self.mappings.find(RuntimeAddr(addr))?;
+            let start = (addr / PAGE * PAGE).max(covered);
+            let end = addr.saturating_add(bytes).min(mapping.end.0);
+            covered = end.next_multiple_of(PAGE).max(covered);
+            (start < covered).then(|| (start, covered - start))
         };
-        self.stack_pointers.iter().filter_map(range).collect()
+        let ranges: Vec<(u64, u64)> = starts.into_iter().filter_map(range).collect();
+        let sizes = ranges.iter().map(|(_, size)| *size).collect();
+        let share = fair_share(sizes, GREATEST_COPY) / PAGE * PAGE;
+        let as_usize = |n: u64| usize::try_from(n).ok();
+        ranges
+            .into_iter()
+            .filter_map(|(start, size)| Some((as_usize(start)?, as_usize(size.min(share))?)))
+            .collect()
+    }
+
+    /// Copies ranges of whole pages: in one system call, unless something unreadable is in its
+    /// way.
+    fn copy(&self, state: &mut State, ranges: &[sys::Range]) -> usize {
+        let mut bytes = vec![0; ranges.iter().map(|(_, size)| size).sum()];
+        let mut at_once = state.by_system_call(self.pid, ranges, &mut bytes);
+        let mut rest = bytes.as_mut_slice();
+        let mut taken = Vec::with_capacity(ranges.len());
+        for (start, size) in ranges {
+            let (own, after) = rest.split_at_mut(*size);
+            rest = after;
+            taken.push(if at_once >= *size {
+                *size
+            } else {
+                self.read_directly(state, *start as u64, own) / PAGE_BYTES * PAGE_BYTES
+            });
+            at_once = at_once.saturating_sub(*size);
+        }
+        let total = taken.iter().sum();
+        state.copies.add(bytes, ranges, &taken);
+        total
     }
 
     /// Fails unless `addr` may be read now: it is mapped, and the process stands still or
@@ -127,7 +162,7 @@ impl ProcessMemory {
 
     /// Makes sure that the page which holds `addr` is in the cache.
     fn load_page(&self, addr: RuntimeAddr) -> Result<(), Unreadable> {
-        if self.state.borrow().pages.contains(addr.0 / PAGE) {
+        if self.state.borrow_mut().kept(addr.0).is_some() {
             return Ok(());
         }
         let mapping = self.readable_mapping(addr)?;
@@ -186,9 +221,11 @@ impl ProcessMemory {
 
     /// Fills as much of `into` as can be read, by the first way that works; returns its size.
     fn read_directly(&self, state: &mut State, start: u64, into: &mut [u8]) -> usize {
-        let first = state.by_system_call(self.pid, start, into);
-        if first > 0 {
-            return first;
+        if let Ok(start) = usize::try_from(start) {
+            let first = state.by_system_call(self.pid, &[(start, into.len())], into);
+            if first > 0 {
+                return first;
+            }
         }
         let second = state.by_file(self.pid, start, into);
         if second > 0 {
@@ -235,16 +272,14 @@ impl ProcessMemory {
         Ok(())
     }
 
-    /// Copies from pages that are in the cache; returns the first address that is not.
-    fn copy_cached(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), RuntimeAddr> {
+    /// Copies from what is kept; returns the first address that is not.
+    fn copy_kept(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), RuntimeAddr> {
         let mut state = self.state.borrow_mut();
         let mut at = addr.0;
         let mut rest = into;
         while !rest.is_empty() {
             let missing = RuntimeAddr(at);
-            let page = state.pages.get(at / PAGE).ok_or(missing)?;
-            let offset = usize::try_from(at % PAGE).map_err(|_| missing)?;
-            let from = page.get(offset..).ok_or(missing)?;
+            let from = state.kept(at).ok_or(missing)?;
             let size = from.len().min(rest.len());
             let (to, after) = rest.split_at_mut(size);
             to.copy_from_slice(from.get(..size).ok_or(missing)?);
@@ -269,7 +304,7 @@ impl Memory for ProcessMemory {
             self.load_page(first_in_page)?;
         }
         let why = UnreadableReason::Refused;
-        self.copy_cached(addr, into)
+        self.copy_kept(addr, into)
             .map_err(|addr| Unreadable { addr, why })
     }
 }
@@ -297,15 +332,21 @@ fn peek_words(tid: i32, start: u64, size: usize) -> Vec<u8> {
 }
 
 impl State {
-    fn by_system_call(&mut self, pid: i32, start: u64, into: &mut [u8]) -> usize {
+    /// What is kept from `addr` on, up to the end of the page at least.
+    fn kept(&mut self, addr: u64) -> Option<&[u8]> {
+        if let Some(bytes) = self.copies.from(addr) {
+            return Some(bytes);
+        }
+        let page = self.pages.get(addr / PAGE)?;
+        page.get(usize::try_from(addr % PAGE).ok()?..)
+    }
+
+    /// Reads ranges one after another into `into`, up to the first byte that is unreadable.
+    fn by_system_call(&mut self, pid: i32, ranges: &[sys::Range], into: &mut [u8]) -> usize {
         let (Way::Untried | Way::Open(())) = self.direct else {
             return 0;
         };
-        let Ok(start) = usize::try_from(start) else {
-            return 0;
-        };
-        let size = into.len();
-        match sys::read_memory(pid, into, &[(start, size)]) {
+        match sys::read_memory(pid, into, ranges) {
             Ok(size) => size,
             Err(error) => {
                 // `EFAULT` concerns this page only; a refusal concerns all.
@@ -326,25 +367,6 @@ impl State {
             Way::Open(file) => file.read_at(into, start).unwrap_or(0),
             _ => 0,
         }
-    }
-
-    fn prefetch(&mut self, pid: i32, ranges: &[sys::Range]) -> usize {
-        if let Way::Closed = self.direct {
-            return 0;
-        }
-        let size = ranges.iter().map(|(_, size)| size).sum();
-        let mut buffer = core::mem::take(&mut self.buffer);
-        buffer.resize(size, 0);
-        let got = sys::read_memory(pid, &mut buffer, ranges).unwrap_or(0);
-        let mut rest = buffer.get(..got).unwrap_or(&[]);
-        for (start, size) in ranges {
-            let (bytes, after) = rest.split_at(rest.len().min(*size));
-            self.pages
-                .insert_run(u64::try_from(*start).unwrap_or(0) / PAGE, bytes);
-            rest = after;
-        }
-        self.buffer = buffer;
-        got
     }
 }
 

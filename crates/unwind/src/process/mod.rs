@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unspool_ir::{Abi, Arch, Endian, Memory, Register};
+use unspool_ir::{Abi, Arch, Endian, Memory, Register, RuntimeAddr};
 
 use crate::maps::{Mapping, Mappings};
 
 mod build_id;
+mod copies;
 mod error;
 pub(crate) mod little;
 mod mapped_file;
@@ -203,9 +204,17 @@ impl Process {
     }
 
     /// Reads up to `bytes` of each thread's stack in as few system calls as possible, so that
-    /// the process can be let go before it is unwound. Returns the number of bytes read.
+    /// the process can be let go before it is unwound. Returns the number of bytes read. All
+    /// stacks together are read up to 512 MiB, which small ones leave to the large ones.
     pub fn prefetch_stacks(&self, bytes: u64) -> usize {
-        self.memory.prefetch_stacks(bytes)
+        self.prefetch_stacks_and(bytes, &[])
+    }
+
+    /// Like [`Process::prefetch_stacks`], and reads as much from each address of `others`
+    /// upwards, such as where an earlier walk found a stack that is no thread's own. What an
+    /// earlier call read is given up.
+    pub fn prefetch_stacks_and(&self, bytes: u64, others: &[RuntimeAddr]) -> usize {
+        self.memory.prefetch(bytes, others)
     }
 
     /// How long the process has been standing still, or stood still: from the first request

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 /// The size of a piece in bytes. Mappings begin and end at multiples of it on every supported
 /// page size.
 pub(super) const PAGE: u64 = 4096;
-const PAGE_BYTES: usize = 4096;
+pub(super) const PAGE_BYTES: usize = 4096;
 
 type Page = [u8; PAGE_BYTES];
 
@@ -31,16 +31,6 @@ impl Pages {
         }
     }
 
-    /// Makes room for `pages` more, up to `limit` pages in all. Only before the cache is full.
-    pub(super) fn grow(&mut self, pages: usize, limit: usize) {
-        if self.oldest == 0 {
-            self.capacity = self
-                .capacity
-                .saturating_add(pages)
-                .min(limit.max(self.capacity));
-        }
-    }
-
     /// The page with this number (address divided by [`PAGE`]).
     pub(super) fn get(&mut self, number: u64) -> Option<&Page> {
         let slot = match self.last {
@@ -49,10 +39,6 @@ impl Pages {
         };
         self.last = Some((number, slot));
         self.slots.get(slot).map(|(_, page)| &**page)
-    }
-
-    pub(super) fn contains(&self, number: u64) -> bool {
-        self.by_number.contains_key(&number)
     }
 
     /// Adds consecutive pages from `number` on; a cut last page is left out.
@@ -117,7 +103,7 @@ mod tests {
     fn a_run_leaves_out_its_cut_last_page_and_renews_known_ones() {
         let mut pages = Pages::new(8);
         pages.insert_run(5, &[page(5), page(6), vec![7; 100]].concat());
-        assert!(pages.contains(5) && pages.contains(6) && !pages.contains(7));
+        assert!(pages.get(6).is_some() && pages.get(7).is_none());
         pages.insert_run(6, &page(60));
         assert_eq!(pages.get(6).unwrap()[9], 60);
         assert_eq!(pages.get(5).unwrap()[9], 5);

@@ -56,6 +56,7 @@ fn each_way_of_reading_is_tried() {
     memory.read(address_of(&bytes), &mut into).unwrap();
     assert!(into == bytes);
     let _file = memory.state.replace(State {
+        copies: Copies::default(),
         pages: Pages::new(8),
         buffer: Vec::new(),
         direct: Way::Closed,
@@ -96,6 +97,7 @@ fn peeking_reads_what_the_system_call_reads() {
     let mut direct = [0; 100];
     memory.read(start, &mut direct).unwrap();
     let _direct = memory.state.replace(State {
+        copies: Copies::default(),
         pages: Pages::new(8),
         buffer: Vec::new(),
         direct: Way::Closed,
@@ -137,7 +139,7 @@ fn once_let_go_only_kept_or_constant_memory_is_read() {
     let tracer = Arc::new(Tracer::start().unwrap());
     let start = address_of(&kept);
     let memory = own_memory(vec![start.0], &tracer);
-    let fetched = memory.prefetch_stacks(20_000);
+    let fetched = memory.prefetch(20_000, &[]);
     assert!((20_000..=28_672).contains(&fetched), "{fetched}");
     drop(tracer);
     let mut into = vec![0; 20_000];
