@@ -44,7 +44,7 @@ pub enum UnreadableReason {
     Wraps,
     /// The address is mapped, but its bytes were not recorded: a core file that leaves the
     /// mapping out, or a stack copy that is too short.
-    #[error("mapped, but not recorded")]
+    #[error("mapped, but not copied")]
     NotRecorded,
     /// The recording ends before these bytes.
     #[error("the file is truncated")]

@@ -4,7 +4,8 @@
 //! known by its bytes; what it interrupted may be anywhere, and on another stack. What any other
 //! guess finds must be code, and its CFA must not be below the stack pointer.
 
-use unspool_ir::{Arch, CodeAddr, Memory, Registers, RuntimeAddr};
+use unspool_ir::memory::UnreadableReason;
+use unspool_ir::{Arch, CodeAddr, Memory, Register, Registers, RuntimeAddr, Unreadable};
 
 use crate::cursor::Cursor;
 use crate::evidence::Evidence;
@@ -21,8 +22,37 @@ pub(crate) struct Guess {
     pub(crate) registers: Registers,
 }
 
+/// Why there is no guess.
+pub(crate) enum NoGuess {
+    /// Nothing that looks like a caller.
+    Implausible,
+    /// There may be one in memory that exists, but whose bytes nobody has.
+    NotRecorded(Unreadable),
+}
+
+impl From<Unreadable> for NoGuess {
+    fn from(unreadable: Unreadable) -> Self {
+        match unreadable.why {
+            UnreadableReason::NotRecorded | UnreadableReason::Truncated => {
+                NoGuess::NotRecorded(unreadable)
+            }
+            _ => NoGuess::Implausible,
+        }
+    }
+}
+
+impl NoGuess {
+    /// Tries the next way, but not where one that comes before it might have led on.
+    fn or(self, next: impl FnOnce() -> Result<Guess, NoGuess>) -> Result<Guess, NoGuess> {
+        match self {
+            NoGuess::Implausible => next(),
+            NoGuess::NotRecorded(_) => Err(self),
+        }
+    }
+}
+
 /// Guesses the caller of a frame.
-pub(crate) fn guess<S, M>(cursor: &Cursor, modules: &S, memory: &M) -> Option<Guess>
+pub(crate) fn guess<S, M>(cursor: &Cursor, modules: &S, memory: &M) -> Result<Guess, NoGuess>
 where
     S: Modules + ?Sized,
     M: Memory + ?Sized,
@@ -30,10 +60,23 @@ where
     let guess = match cursor.abi().arch {
         Arch::X86_64 => x86_64::guess(cursor, modules, memory)?,
         Arch::Aarch64 => aarch64::guess(cursor, modules, memory)?,
-        _ => return None,
+        _ => return Err(NoGuess::Implausible),
     };
     // What a signal interrupted may have been a jump to where no code is.
-    let is_plausible =
-        guess.evidence == Evidence::SignalTrampoline || modules.is_code(guess.code.lookup());
-    is_plausible.then_some(guess)
+    if guess.evidence == Evidence::SignalTrampoline || modules.is_code(guess.code.lookup()) {
+        Ok(guess)
+    } else {
+        Err(NoGuess::Implausible)
+    }
+}
+
+/// Where a frame pointer leads, if it can be one: to the caller's frame pointer, the return
+/// address, and the end of the frame.
+fn frame_words(cursor: &Cursor, frame_pointer: Register) -> Option<[RuntimeAddr; 3]> {
+    let at = cursor.registers().get(frame_pointer)?;
+    if at % 8 != 0 || at < cursor.stack_pointer()?.0 {
+        return None;
+    }
+    let above = |bytes| at.checked_add(bytes).map(RuntimeAddr);
+    Some([above(0)?, above(8)?, above(16)?])
 }

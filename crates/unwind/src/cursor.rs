@@ -6,7 +6,7 @@
 use unspool_ir::interpret::{self, Frame, StepError};
 use unspool_ir::{Abi, CodeAddr, Memory, RegisterRule, Registers, Row, RuntimeAddr, Vaddr};
 
-use crate::arch;
+use crate::arch::{self, Guess, NoGuess};
 use crate::evidence::{End, Evidence, NoRow};
 use crate::modules::{Module, Modules};
 
@@ -182,20 +182,8 @@ impl Cursor {
         {
             return Err(End::EntryPoint);
         }
-        let guess = arch::guess(self, modules, memory).ok_or(End::NoRow(missing))?;
-        let found = Found {
-            evidence: guess.evidence,
-            cfa: guess.cfa,
-            instead_of: Some(missing),
-            signal_frame: guess.evidence == Evidence::SignalTrampoline,
-        };
-        Ok((
-            Caller {
-                code: guess.code,
-                registers: guess.registers,
-            },
-            found,
-        ))
+        let guess = arch::guess(self, modules, memory).map_err(|none| none.end(missing))?;
+        Ok(by(&guess, missing))
     }
 
     /// The architecture and byte order.
@@ -213,6 +201,33 @@ const ENTRY_CODE: u64 = 64;
 struct Caller {
     code: CodeAddr,
     registers: Registers,
+}
+
+impl NoGuess {
+    fn end(self, missing: NoRow) -> End {
+        match self {
+            NoGuess::Implausible => End::NoRow(missing),
+            NoGuess::NotRecorded(unreadable) => End::Guess {
+                missing,
+                unreadable,
+            },
+        }
+    }
+}
+
+/// The caller that was guessed, for want of a row.
+fn by(guess: &Guess, missing: NoRow) -> (Caller, Found) {
+    let found = Found {
+        evidence: guess.evidence,
+        cfa: guess.cfa,
+        instead_of: Some(missing),
+        signal_frame: guess.evidence == Evidence::SignalTrampoline,
+    };
+    let caller = Caller {
+        code: guess.code,
+        registers: guess.registers,
+    };
+    (caller, found)
 }
 
 /// Finds cycles of any length in constant memory (Brent's algorithm): a frame is remembered,

@@ -3,7 +3,7 @@
 use unspool_cfi::CfiError;
 use unspool_ir::expression::ExpressionError;
 use unspool_ir::interpret::{RegisterError, StepError};
-use unspool_ir::memory::UnreadableReason;
+use unspool_ir::memory::{Unreadable, UnreadableReason};
 
 /// How the caller of a frame was found, most to least trustworthy. Only [`Evidence::Cfi`] is
 /// proof; the others are guesses, reported as such.
@@ -73,6 +73,15 @@ pub enum End {
     /// No row covers the frame's address, and no guess was plausible.
     #[error(transparent)]
     NoRow(NoRow),
+    /// No row covers the frame's address, and what a guess would read is in memory that was
+    /// not copied.
+    #[error("{missing}; {unreadable}")]
+    Guess {
+        /// Why there is no row.
+        missing: NoRow,
+        /// Where a caller may be.
+        unreadable: Unreadable,
+    },
     /// The row leads to no caller.
     #[error(transparent)]
     Step(StepError),
@@ -94,26 +103,30 @@ impl End {
         matches!(self, End::Outermost | End::EntryPoint)
     }
 
-    /// Whether the walk ended for want of memory that exists but was not copied: a look at the
-    /// process while it stands still would lead further.
+    /// What the walk could not read and had to, if that is why it ended.
     #[must_use]
-    pub fn wants_more_memory(self) -> bool {
-        let End::Step(
-            StepError::ReturnAddress(
-                RegisterError::Unreadable(unreadable)
-                | RegisterError::Expression(ExpressionError::Unreadable(unreadable)),
-            )
-            | StepError::CfaExpression(ExpressionError::Unreadable(unreadable)),
-        ) = self
-        else {
-            return false;
-        };
-        unreadable.why == UnreadableReason::NotRecorded
+    pub fn unreadable(self) -> Option<Unreadable> {
+        match self {
+            End::Guess { unreadable, .. }
+            | End::Step(
+                StepError::ReturnAddress(
+                    RegisterError::Unreadable(unreadable)
+                    | RegisterError::Expression(ExpressionError::Unreadable(unreadable)),
+                )
+                | StepError::CfaExpression(ExpressionError::Unreadable(unreadable)),
+            ) => Some(unreadable),
+            _ => None,
+        }
     }
 
     /// The name used in reports: `outermost`, `no-table`, …
     #[must_use]
     pub fn name(self) -> &'static str {
+        if let Some(unreadable) = self.unreadable()
+            && unreadable.why == UnreadableReason::NotRecorded
+        {
+            return "not-copied";
+        }
         match self {
             End::Outermost => "outermost",
             End::EntryPoint => "entry-point",
@@ -122,7 +135,7 @@ impl End {
             End::NoRow(NoRow::Hole) => "hole",
             End::NoRow(NoRow::BadEntry(_)) => "bad-entry",
             End::NoRow(NoRow::CorruptTable) => "corrupt-table",
-            End::Step(_) => "step-failed",
+            End::Guess { .. } | End::Step(_) => "step-failed",
             End::ZeroReturnAddress => "zero-return-address",
             End::Loop => "loop",
             End::Limit => "limit",

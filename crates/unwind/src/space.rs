@@ -4,7 +4,7 @@
 //! [`Store`]; a module without one is unwound straight from its `.eh_frame`, and named by
 //! [`Space::uncompiled`] so that a table can be made once the process runs again.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use unspool_cfi::Lookup;
 use unspool_compact::Compiled;
-use unspool_ir::{CodeAddr, LoadBias, Registers, RuntimeAddr, Vaddr};
+use unspool_ir::memory::{Unreadable, UnreadableReason};
+use unspool_ir::{CodeAddr, LoadBias, Memory, Registers, RuntimeAddr, Vaddr};
 use unspool_module::{ElfFile, Mapping as SegmentMapping};
 
 use crate::cursor::{Cursor, Found, Step};
@@ -97,6 +98,9 @@ pub struct Stack {
     pub frames: Vec<WalkedFrame>,
     /// Why the walk ended.
     pub end: End,
+    /// Where memory begins that was not copied and that would show more: callers, or registers
+    /// of the frames if those were asked for.
+    pub missing: Option<RuntimeAddr>,
 }
 
 impl Stack {
@@ -143,6 +147,10 @@ impl<'p> Space<'p> {
             Cursor::new(self.snapshot.abi(), registers)?.with_pac_mask(self.snapshot.pac_mask());
         let mut frames: Vec<WalkedFrame> = Vec::new();
         let mut found = None;
+        let memory = Seen {
+            space: self,
+            missing: Cell::new(None),
+        };
         let end = loop {
             frames.push(WalkedFrame {
                 code: cursor.code(),
@@ -154,7 +162,7 @@ impl<'p> Space<'p> {
             if frames.len() >= limit {
                 break End::Limit;
             }
-            match cursor.step(self, self.snapshot.memory()) {
+            match cursor.step(self, &memory) {
                 Step::Caller(caller) => {
                     if let Some(frame) = frames.last_mut() {
                         frame.cfa = Some(caller.cfa);
@@ -168,7 +176,13 @@ impl<'p> Space<'p> {
                 Step::End(end) => break end,
             }
         };
-        Some(Stack { frames, end })
+        let is_all = end.is_root() && keep == Keep::Frames;
+        let missing = memory.missing.get().filter(|_| !is_all);
+        Some(Stack {
+            frames,
+            end,
+            missing,
+        })
     }
 
     /// The module that a frame stands in.
@@ -277,6 +291,26 @@ impl<'p> Space<'p> {
                 generation: 0,
             },
         })
+    }
+}
+
+/// The memory of the process during one walk.
+struct Seen<'s> {
+    space: &'s Space<'s>,
+    /// The first address that exists and was not copied.
+    missing: Cell<Option<RuntimeAddr>>,
+}
+
+impl Memory for Seen<'_> {
+    fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
+        let read = self.space.snapshot.memory().read(addr, into);
+        if let Err(unreadable) = read
+            && unreadable.why == UnreadableReason::NotRecorded
+        {
+            self.missing
+                .set(self.missing.get().or(Some(unreadable.addr)));
+        }
+        read
     }
 }
 

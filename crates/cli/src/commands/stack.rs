@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use unspool_ir::arch::RegisterName;
-use unspool_ir::{Arch, Register};
+use unspool_ir::{Arch, Register, RuntimeAddr};
 use unspool_module::SearchRoots;
 use unspool_unwind::core_file::Core;
 use unspool_unwind::files::CoreFiles;
@@ -102,43 +102,35 @@ impl Stacks<'_> {
 
     /// Shows a running process; yields whether the result is what was asked for.
     fn process(&self, pid: u32) -> anyhow::Result<bool> {
-        // The stacks are copied and walked while the process runs again. If one is larger than
-        // what was copied, the process is stopped again, for as long as the walk takes.
-        let process = Process::attach(pid)?;
-        process.prefetch_stacks(STACK_COPY);
-        let stopped = process.resume();
-        let space = Space::new(&process, &process, self.store);
-        let threads = self.walk(&process, &space);
-        let is_short = |thread: &ThreadStack<'_>| {
-            thread
-                .stack
-                .as_ref()
-                .is_some_and(|stack| stack.end.wants_more_memory())
-        };
-        if !threads.iter().any(is_short) {
-            return self.finish_process(pid, &process, &space, (threads, stopped));
-        }
-        let process = Process::attach(pid)?;
-        process.prefetch_stacks(LARGE_STACK_COPY);
-        let space = Space::new(&process, &process, self.store);
-        let threads = self.walk(&process, &space);
-        let stopped = process.resume();
-        self.finish_process(pid, &process, &space, (threads, stopped))
+        self.copied(pid, &Process::attach(pid)?, Copying::default())
     }
 
-    fn finish_process(
-        &self,
-        pid: u32,
-        process: &Process,
-        space: &Space<'_>,
-        (threads, stopped): (Vec<ThreadStack<'_>>, Duration),
-    ) -> anyhow::Result<bool> {
+    /// Copies the stacks of a process that stands still, and walks the copy while it runs again.
+    /// Where that is too short, the process is stopped anew for a larger copy.
+    fn copied(&self, pid: u32, process: &Process, mut copying: Copying) -> anyhow::Result<bool> {
+        let copied = process.prefetch_stacks_and(copying.bytes, &copying.others);
+        copying.stopped += process.resume();
+        let space = Space::new(process, process, self.store);
+        let threads = self.walk(process, &space);
+        let stacks = threads.iter().filter_map(|thread| thread.stack.as_ref());
+        let missing: Vec<RuntimeAddr> = stacks.filter_map(|stack| stack.missing).collect();
+        let may_grow = copying.bytes < LAST_COPY && copying.copied != Some(copied);
+        // A process that is gone has been seen all the same.
+        if !missing.is_empty()
+            && may_grow
+            && let Ok(process) = Process::attach(pid)
+        {
+            copying.bytes *= LARGER;
+            copying.copied = Some(copied);
+            copying.others.extend(missing);
+            return self.copied(pid, &process, copying);
+        }
         self.finish(Report {
             subject: Subject::Process(pid),
             snapshot: process,
-            space,
+            space: &space,
             threads,
-            stopped: Some(stopped),
+            stopped: Some(copying.stopped),
             names: Names::default(),
         })
     }
@@ -269,11 +261,36 @@ impl Stacks<'_> {
     }
 }
 
-/// How much of each stack is copied, in bytes: more than nearly all have.
-const STACK_COPY: u64 = 1 << 20;
+/// How much of each stack is copied first, in bytes: more than nearly all have.
+const FIRST_COPY: u64 = 1 << 20;
+/// How many times as much the next copy takes.
+const LARGER: u64 = 64;
+/// The size of the last copy: whole stacks.
+const LAST_COPY: u64 = FIRST_COPY * LARGER * LARGER;
 
-/// How much is copied of each stack if one is larger, in bytes.
-const LARGE_STACK_COPY: u64 = 64 << 20;
+/// What is copied of a process, after what earlier copies told.
+struct Copying {
+    /// How much of each stack, in bytes.
+    bytes: u64,
+    /// Where memory begins that earlier copies lacked. It need not be on a thread's own stack:
+    /// a signal handler can have a stack to itself.
+    others: Vec<RuntimeAddr>,
+    /// How many bytes the copy before had. One that has no more is as large as can be.
+    copied: Option<usize>,
+    /// How long the process has stood still for earlier copies.
+    stopped: Duration,
+}
+
+impl Default for Copying {
+    fn default() -> Self {
+        Copying {
+            bytes: FIRST_COPY,
+            others: Vec::new(),
+            copied: None,
+            stopped: Duration::ZERO,
+        }
+    }
+}
 
 fn status(as_asked: bool) -> ExitCode {
     if as_asked {

@@ -11,6 +11,7 @@ mod build;
 mod command;
 mod compare;
 mod container;
+mod copies;
 mod debugger;
 mod files;
 mod frames;

@@ -7,7 +7,7 @@
 use unspool_ir::memory::read_uint;
 use unspool_ir::{CodeAddr, Memory, Register, Registers, RuntimeAddr};
 
-use super::Guess;
+use super::{Guess, NoGuess, frame_words};
 use crate::cursor::Cursor;
 use crate::evidence::Evidence;
 use crate::modules::Modules;
@@ -17,12 +17,12 @@ const LR: Register = Register(30);
 const SP: Register = Register(31);
 const PC: Register = Register(32);
 
-pub(super) fn guess<S, M>(cursor: &Cursor, modules: &S, memory: &M) -> Option<Guess>
+pub(super) fn guess<S, M>(cursor: &Cursor, modules: &S, memory: &M) -> Result<Guess, NoGuess>
 where
     S: Modules + ?Sized,
     M: Memory + ?Sized,
 {
-    bad_call(cursor, modules).or_else(|| frame_record(cursor, memory))
+    bad_call(cursor, modules).map_or_else(|| frame_record(cursor, memory), Ok)
 }
 
 fn bad_call<S: Modules + ?Sized>(cursor: &Cursor, modules: &S) -> Option<Guess> {
@@ -43,24 +43,19 @@ fn bad_call<S: Modules + ?Sized>(cursor: &Cursor, modules: &S) -> Option<Guess> 
     })
 }
 
-fn frame_record<M: Memory + ?Sized>(cursor: &Cursor, memory: &M) -> Option<Guess> {
-    let frame = cursor.registers().get(FP)?;
-    if frame % 8 != 0 || frame < cursor.stack_pointer()?.0 {
-        return None;
-    }
-    let word = |addr: u64| read_uint(memory, RuntimeAddr(addr), 8, cursor.abi().endian).ok();
-    let caller_frame = word(frame)?;
-    let return_address = word(frame.checked_add(8)?)?;
-    let cfa = RuntimeAddr(frame.checked_add(16)?);
+fn frame_record<M: Memory + ?Sized>(cursor: &Cursor, memory: &M) -> Result<Guess, NoGuess> {
+    let [at, above, cfa] = frame_words(cursor, FP).ok_or(NoGuess::Implausible)?;
+    let word = |addr| read_uint(memory, addr, 8, cursor.abi().endian);
+    let caller_frame = word(at)?;
+    let return_address = word(above)?;
     let mut registers = Registers::new();
     registers.set(FP, caller_frame);
     registers.set(SP, cfa.0);
     registers.set(PC, return_address);
-    let code = CodeAddr::Return(RuntimeAddr(return_address));
-    Some(Guess {
+    Ok(Guess {
         evidence: Evidence::FramePointer,
         cfa,
-        code,
+        code: CodeAddr::Return(RuntimeAddr(return_address)),
         registers,
     })
 }

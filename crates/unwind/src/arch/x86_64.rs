@@ -6,9 +6,9 @@
 //! frame pointer has its caller's in `[rbp]` and the return address above it.
 
 use unspool_ir::memory::read_uint;
-use unspool_ir::{CodeAddr, Endian, Memory, Register, Registers, RuntimeAddr};
+use unspool_ir::{CodeAddr, Endian, Memory, Register, Registers, RuntimeAddr, Unreadable};
 
-use super::Guess;
+use super::{Guess, NoGuess, frame_words};
 use crate::cursor::Cursor;
 use crate::evidence::Evidence;
 use crate::modules::Modules;
@@ -42,85 +42,83 @@ const SIGCONTEXT: [(u16, u64); 17] = [
     (16, 168),
 ];
 
-pub(super) fn guess<S, M>(cursor: &Cursor, modules: &S, memory: &M) -> Option<Guess>
+pub(super) fn guess<S, M>(cursor: &Cursor, modules: &S, memory: &M) -> Result<Guess, NoGuess>
 where
     S: Modules + ?Sized,
     M: Memory + ?Sized,
 {
     trampoline(cursor, memory)
-        .or_else(|| bad_call(cursor, modules, memory))
-        .or_else(|| frame_pointer(cursor, memory))
+        .or_else(|none| none.or(|| bad_call(cursor, modules, memory)))
+        .or_else(|none| none.or(|| frame_pointer(cursor, memory)))
 }
 
-fn word<M: Memory + ?Sized>(memory: &M, addr: RuntimeAddr) -> Option<u64> {
-    read_uint(memory, addr, 8, Endian::Little).ok()
+fn word<M: Memory + ?Sized>(memory: &M, addr: RuntimeAddr) -> Result<u64, Unreadable> {
+    read_uint(memory, addr, 8, Endian::Little)
 }
 
-fn trampoline<M: Memory + ?Sized>(cursor: &Cursor, memory: &M) -> Option<Guess> {
+fn trampoline<M: Memory + ?Sized>(cursor: &Cursor, memory: &M) -> Result<Guess, NoGuess> {
     // A handler's return address is the trampoline's first instruction, not one after a call.
     let start = cursor.code().address();
     let mut bytes = [0; TRAMPOLINE.len()];
-    memory.read(start, &mut bytes).ok()?;
-    if bytes != TRAMPOLINE {
-        return None;
-    }
-    let context = cursor.stack_pointer()?;
+    let is_read = memory.read(start, &mut bytes).is_ok();
+    let context = cursor
+        .stack_pointer()
+        .filter(|_| is_read && bytes == TRAMPOLINE)
+        .ok_or(NoGuess::Implausible)?;
     let mut registers = Registers::new();
     for (register, offset) in SIGCONTEXT {
         let addr = RuntimeAddr(context.0.wrapping_add(offset));
         registers.set(Register(register), word(memory, addr)?);
     }
-    Some(Guess {
+    let known = |register| registers.get(register).map(RuntimeAddr);
+    let (Some(cfa), Some(pc)) = (known(RSP), known(RIP)) else {
+        return Err(NoGuess::Implausible);
+    };
+    Ok(Guess {
         evidence: Evidence::SignalTrampoline,
-        cfa: RuntimeAddr(registers.get(RSP)?),
-        code: CodeAddr::Instruction(RuntimeAddr(registers.get(RIP)?)),
+        cfa,
+        code: CodeAddr::Instruction(pc),
         registers,
     })
 }
 
-fn bad_call<S, M>(cursor: &Cursor, modules: &S, memory: &M) -> Option<Guess>
+fn bad_call<S, M>(cursor: &Cursor, modules: &S, memory: &M) -> Result<Guess, NoGuess>
 where
     S: Modules + ?Sized,
     M: Memory + ?Sized,
 {
-    let CodeAddr::Instruction(pc) = cursor.code() else {
-        return None;
+    let (CodeAddr::Instruction(pc), Some(top)) = (cursor.code(), cursor.stack_pointer()) else {
+        return Err(NoGuess::Implausible);
     };
     if modules.is_code(pc) {
-        return None;
+        return Err(NoGuess::Implausible);
     }
-    let top = cursor.stack_pointer()?;
     let return_address = word(memory, top)?;
-    let cfa = RuntimeAddr(top.0.checked_add(8)?);
+    // The word was read, so its end is an address.
+    let cfa = RuntimeAddr(top.0.wrapping_add(8));
     let mut registers = *cursor.registers();
     registers.set(RSP, cfa.0);
     registers.set(RIP, return_address);
-    let code = CodeAddr::Return(RuntimeAddr(return_address));
-    Some(Guess {
+    Ok(Guess {
         evidence: Evidence::BadCall,
         cfa,
-        code,
+        code: CodeAddr::Return(RuntimeAddr(return_address)),
         registers,
     })
 }
 
-fn frame_pointer<M: Memory + ?Sized>(cursor: &Cursor, memory: &M) -> Option<Guess> {
-    let frame = cursor.registers().get(RBP)?;
-    if frame % 8 != 0 || frame < cursor.stack_pointer()?.0 {
-        return None;
-    }
-    let caller_frame = word(memory, RuntimeAddr(frame))?;
-    let return_address = word(memory, RuntimeAddr(frame.checked_add(8)?))?;
-    let cfa = RuntimeAddr(frame.checked_add(16)?);
+fn frame_pointer<M: Memory + ?Sized>(cursor: &Cursor, memory: &M) -> Result<Guess, NoGuess> {
+    let [at, above, cfa] = frame_words(cursor, RBP).ok_or(NoGuess::Implausible)?;
+    let caller_frame = word(memory, at)?;
+    let return_address = word(memory, above)?;
     let mut registers = Registers::new();
     registers.set(RBP, caller_frame);
     registers.set(RSP, cfa.0);
     registers.set(RIP, return_address);
-    let code = CodeAddr::Return(RuntimeAddr(return_address));
-    Some(Guess {
+    Ok(Guess {
         evidence: Evidence::FramePointer,
         cfa,
-        code,
+        code: CodeAddr::Return(RuntimeAddr(return_address)),
         registers,
     })
 }

@@ -1,0 +1,53 @@
+//! Stacks that are larger than what is copied at first, and that lie in more than one place.
+
+use crate::build::{Directory, Program};
+use crate::run::Running;
+use crate::unspool::{Stack, report};
+
+/// So many frames of `recursion.c`, which calls itself by threes, take 4 MiB.
+const DEPTH: usize = 3 * 7_000;
+
+fn waiting(options: &[&str]) -> (Program, Running) {
+    let program = Program::build("recursion.c", options);
+    let running = Running::ready(&program, &[&DEPTH.to_string()]);
+    (program, running)
+}
+
+fn only_stack(directory: &Directory, running: &Running) -> Stack {
+    let mut threads = report(directory, &[&running.pid().to_string()]).threads;
+    threads.remove(&running.pid()).unwrap()
+}
+
+/// How many frames are those of the recursion.
+fn descents(stack: &Stack, functions: &[&str]) -> usize {
+    let is_one = |name: &String| functions.contains(&name.as_str());
+    let frames = stack.frames.iter();
+    frames
+        .filter(|frame| frame.names.iter().any(is_one))
+        .count()
+}
+
+#[test]
+fn a_long_stack() {
+    let (program, running) = waiting(&["-O2"]);
+    let found = only_stack(&program.directory, &running);
+    assert!(found.is_root, "{}", found.end);
+    assert!(found.guesses().is_empty());
+    assert_eq!(descents(&found, &["small", "variable", "large"]), DEPTH + 1);
+}
+
+/// Guesses lead as far into what was not copied as tables do.
+#[test]
+fn a_long_stack_without_tables() {
+    let options = [
+        "-O2",
+        "-fno-omit-frame-pointer",
+        "-fno-asynchronous-unwind-tables",
+        "-fno-optimize-sibling-calls",
+    ];
+    let (program, running) = waiting(&options);
+    let found = only_stack(&program.directory, &running);
+    assert_eq!(descents(&found, &["small", "variable", "large"]), DEPTH + 1);
+    assert!(found.is_root, "{}", found.end);
+    assert!(found.guesses().len() > DEPTH);
+}

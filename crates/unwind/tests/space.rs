@@ -1,0 +1,102 @@
+//! Walks over copied stacks, and what they say of memory that was not copied.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
+use unspool_ir::{Register, RuntimeAddr};
+use unspool_unwind::process::{Process, Snapshot};
+use unspool_unwind::space::{Keep, Space, Stack};
+use unspool_unwind::tables::Store;
+use unspool_unwind::{End, Evidence};
+
+#[path = "programs-sources/mod.rs"]
+mod programs;
+use programs::{Running, compile};
+
+const ALL: usize = 1_000_000;
+
+/// Starts `deep.c`, 5,000 calls deep in frames of 100 bytes and more.
+fn deep(options: &[&str]) -> Running {
+    let mut running = Running::start(&compile("deep.c", options), &["5000"]);
+    assert_eq!(running.line(), "ready");
+    running.await_state('S');
+    running
+}
+
+/// Walks what was copied, after the process was let go.
+fn walk(running: &Running, bytes: u64, others: &[RuntimeAddr], keep: Keep) -> Stack {
+    let process = Process::attach(running.pid()).unwrap();
+    process.prefetch_stacks_and(bytes, others);
+    process.resume();
+    let store = Store::new(None, None, None);
+    let space = Space::new(&process, &process, &store);
+    space.walk(&process.threads()[0], ALL, keep).unwrap()
+}
+
+#[test]
+fn a_copy_that_is_too_short_says_so() {
+    let running = deep(&[]);
+    let short = walk(&running, 100_000, &[], Keep::Frames);
+    assert_eq!(short.end.name(), "not-copied", "{}", short.end);
+    assert!(matches!(short.end, End::Step(_)), "{}", short.end);
+    let missing = short.missing.unwrap();
+    assert!(short.frames.len() < 1000);
+
+    let long = walk(&running, 64 << 20, &[], Keep::Frames);
+    assert_eq!((long.end, long.missing), (End::Outermost, None));
+    assert!(long.frames.len() > 5000);
+
+    // Together with what lies where the short one ended.
+    let both = walk(&running, 100_000, &[missing], Keep::Frames);
+    assert!(both.frames.len() > short.frames.len());
+}
+
+#[test]
+fn a_guess_says_that_its_memory_was_not_copied() {
+    let options = ["-fno-omit-frame-pointer", "-fno-asynchronous-unwind-tables"];
+    let running = deep(&options);
+    let short = walk(&running, 100_000, &[], Keep::Frames);
+    assert_eq!(short.end.name(), "not-copied", "{}", short.end);
+    assert!(matches!(short.end, End::Guess { .. }), "{}", short.end);
+    assert!(short.missing.is_some());
+    assert!(
+        short
+            .end
+            .to_string()
+            .ends_with("is unreadable: mapped, but not copied")
+    );
+
+    let long = walk(&running, 64 << 20, &[], Keep::Frames);
+    assert_eq!((long.end, long.missing), (End::Outermost, None));
+    let guessed = |evidence| {
+        let frames = long.frames.iter();
+        frames
+            .filter(|frame| frame.found.is_some_and(|found| found.evidence == evidence))
+            .count()
+    };
+    assert!(guessed(Evidence::FramePointer) > 5000);
+}
+
+/// A register that is kept elsewhere than on the stack, which the walk itself does not need.
+#[test]
+fn a_register_that_was_not_copied() {
+    let mut running = Running::start(&compile("far_register.c", &[]), &[]);
+    assert_eq!(running.line(), "ready");
+    running.await_state('S');
+    let frames = walk(&running, 8 << 10, &[], Keep::Frames);
+    assert_eq!((frames.end, frames.missing), (End::Outermost, None));
+    let short = walk(&running, 8 << 10, &[], Keep::Registers);
+    assert_eq!(short.end, End::Outermost);
+    let missing = short.missing.unwrap();
+    let all = walk(&running, 8 << 10, &[missing], Keep::Registers);
+    assert_eq!((all.end, all.missing), (End::Outermost, None));
+    let rbx = |stack: &Stack| {
+        let frame = &stack.frames[stack.frames.len() - 4];
+        frame.registers.as_ref().unwrap().get(Register(3))
+    };
+    assert_eq!(rbx(&short), None);
+    assert_eq!(rbx(&all), Some(0x1234));
+}
