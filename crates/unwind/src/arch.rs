@@ -70,6 +70,17 @@ where
     }
 }
 
+/// The caller of a frame whose code is a signal handler's trampoline by its bytes.
+pub(crate) fn trampoline<M>(cursor: &Cursor, memory: &M) -> Result<Guess, NoGuess>
+where
+    M: Memory + ?Sized,
+{
+    match cursor.abi().arch {
+        Arch::X86_64 => x86_64::trampoline(cursor, memory),
+        _ => Err(NoGuess::Implausible),
+    }
+}
+
 /// Where a frame pointer leads, if it can be one: to the caller's frame pointer, the return
 /// address, and the end of the frame.
 fn frame_words(cursor: &Cursor, frame_pointer: Register) -> Option<[RuntimeAddr; 3]> {

@@ -4,11 +4,11 @@
 //! loops without bound.
 
 use unspool_ir::interpret::{self, Frame, StepError};
-use unspool_ir::{Abi, CodeAddr, Memory, RegisterRule, Registers, Row, RuntimeAddr, Vaddr};
+use unspool_ir::{Abi, CodeAddr, Memory, RegisterRule, Registers, RuntimeAddr};
 
 use crate::arch::{self, Guess, NoGuess};
 use crate::evidence::{End, Evidence, NoRow};
-use crate::modules::{Module, Modules};
+use crate::modules::{FoundRow, Module, Modules};
 
 /// A frame of a walk: where it stands and what its registers hold.
 #[derive(Debug, Clone, Copy)]
@@ -95,7 +95,9 @@ impl Cursor {
         let module = modules.module(pc);
         let outcome = match &module {
             Some(module) => match module.row(module.bias.to_vaddr(pc)) {
-                Ok(found) => self.by_row(&found.row, found.entry_start, module, memory),
+                Ok(found) => self
+                    .by_trampoline(&found, module, memory)
+                    .unwrap_or_else(|| self.by_row(&found, module, memory)),
                 Err(missing) => self.by_guess(missing, Some(module), modules, memory),
             },
             None => self.by_guess(NoRow::NoModule, None, modules, memory),
@@ -113,17 +115,37 @@ impl Cursor {
         }
     }
 
+    /// A handler returns to the first byte of its trampoline, not to behind a call, so the byte
+    /// before it may belong to another function, whose row would be the wrong one. That
+    /// function ends where the trampoline begins, and so do those that end in a call that never
+    /// returns: the bytes of the trampoline tell.
+    fn by_trampoline<M: Memory + ?Sized>(
+        &self,
+        found: &FoundRow<'_>,
+        module: &Module<'_>,
+        memory: &M,
+    ) -> Option<Result<(Caller, Found), End>> {
+        let address = self.code.address();
+        let stands_behind = matches!(self.code, CodeAddr::Return(_))
+            && module.bias.to_vaddr(address) == found.entry_end;
+        match stands_behind.then(|| arch::trampoline(self, memory))? {
+            Ok(guess) => Some(Ok(by(&guess, NoRow::Hole))),
+            Err(NoGuess::Implausible) => None,
+            Err(none) => Some(Err(none.end(NoRow::Hole))),
+        }
+    }
+
     fn by_row<M: Memory + ?Sized>(
         &self,
-        row: &Row<'_>,
-        entry_start: Vaddr,
+        found: &FoundRow<'_>,
         module: &Module<'_>,
         memory: &M,
     ) -> Result<(Caller, Found), End> {
+        let row = &found.row;
         match row.rule(row.return_address) {
             Some(RegisterRule::Undefined) => return Err(End::Outermost),
             // Entry code need not describe a caller that it does not have.
-            _ if module.entry == Some(entry_start) => return Err(End::EntryPoint),
+            _ if module.entry == Some(found.entry_start) => return Err(End::EntryPoint),
             // A function that has made a call has saved its return address somewhere: a link
             // register without a rule holds that of the call, and would lead back to here.
             None if matches!(self.code, CodeAddr::Return(_)) => {

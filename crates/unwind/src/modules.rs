@@ -50,6 +50,8 @@ pub struct FoundRow<'m> {
     pub row: Row<'m>,
     /// The first address of the entry that the row is from.
     pub entry_start: Vaddr,
+    /// One past its last address.
+    pub entry_end: Vaddr,
 }
 
 impl<'m> Module<'m> {
@@ -66,6 +68,7 @@ impl<'m> Module<'m> {
                 Ok(FoundRow {
                     row: found.row,
                     entry_start: found.start,
+                    entry_end: found.end,
                 })
             }
             (None, None) => Err(NoRow::NoTable),
@@ -84,5 +87,6 @@ fn compiled_row<'m>(compiled: &Compiled<'m>, pc: Vaddr) -> Result<FoundRow<'m>, 
     Ok(FoundRow {
         row,
         entry_start: entry.start,
+        entry_end: entry.end,
     })
 }

@@ -266,6 +266,17 @@ impl<'p> Space<'p> {
         Ok((module, bias))
     }
 
+    /// Bytes of code as the file has them: a core leaves out those that nobody has changed.
+    fn code_in_file(&self, addr: RuntimeAddr, length: usize) -> Option<&[u8]> {
+        let (_, mapping) = self.mapping(addr)?;
+        if mapping.permissions.write {
+            return None;
+        }
+        let (module, bias) = self.slot(addr)?.as_ref().ok()?;
+        let length = u64::try_from(length).ok()?;
+        module.file.bytes_at(bias.to_vaddr(addr), length)
+    }
+
     fn open_module(&self, mapping: &Mapping) -> Result<OpenModule, FileProblem> {
         let is_vdso = mapping.name.as_deref().is_some_and(|name| name == "[vdso]");
         let image = if is_vdso {
@@ -304,13 +315,17 @@ struct Seen<'s> {
 impl Memory for Seen<'_> {
     fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
         let read = self.space.snapshot.memory().read(addr, into);
-        if let Err(unreadable) = read
-            && unreadable.why == UnreadableReason::NotRecorded
-        {
-            self.missing
-                .set(self.missing.get().or(Some(unreadable.addr)));
+        let Err(unreadable) = read else {
+            return Ok(());
+        };
+        if let Some(code) = self.space.code_in_file(addr, into.len()) {
+            into.copy_from_slice(code);
+            return Ok(());
         }
-        read
+        if unreadable.why == UnreadableReason::NotRecorded && self.missing.get().is_none() {
+            self.missing.set(Some(unreadable.addr));
+        }
+        Err(unreadable)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Stacks that are larger than what is copied at first, and that lie in more than one place.
 
 use crate::build::{Directory, Program};
+use crate::compare::has_functions;
 use crate::run::Running;
 use crate::unspool::{Stack, report};
 
@@ -50,4 +51,23 @@ fn a_long_stack_without_tables() {
     assert_eq!(descents(&found, &["small", "variable", "large"]), DEPTH + 1);
     assert!(found.is_root, "{}", found.end);
     assert!(found.guesses().len() > DEPTH);
+}
+
+/// A handler's stack is copied first, since the stack pointer is there; what it interrupted is
+/// on another. The handler returns to behind a function whose rows are none for the trampoline.
+#[test]
+fn a_handler_on_a_stack_of_its_own() {
+    let program = Program::build("handled.c", &["-O2"]);
+    let running = Running::ready(&program, &[&DEPTH.to_string()]);
+    let found = only_stack(&program.directory, &running);
+    assert!(found.is_root, "{}", found.end);
+    assert_eq!(found.guesses(), ["signal-trampoline"]);
+    let functions = ["on_signal", "restorer", "descend", "main", "_start"];
+    assert!(has_functions(&found, &functions));
+    assert_eq!(descents(&found, &["descend"]), DEPTH + 1);
+    let core = running.dump_core(&program.directory);
+    let arguments = ["--core", core.to_str().unwrap()];
+    let recorded = report(&program.directory, &arguments);
+    let recorded = recorded.threads.values().next().unwrap();
+    assert_eq!(found.frames, recorded.frames);
 }

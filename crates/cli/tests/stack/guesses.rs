@@ -4,7 +4,7 @@ use crate::build::{MUSL, Program};
 use crate::compare::{Frame, REGISTERS, has_functions};
 use crate::debugger::{eu_stack, gdb_process};
 use crate::run::Running;
-use crate::unspool::{Stack, report, stack};
+use crate::unspool::{Stack, report, report_core, stack};
 
 /// The only thread of a process, which is the program's first.
 fn only_stack(program: &Program, pid: u32) -> Stack {
@@ -63,6 +63,14 @@ fn a_trampoline_without_a_table() {
             ours.cfa == theirs.cfa || ours.is_trampoline,
             "frame {number}"
         );
+    }
+
+    // Cores have none of the code.
+    let kernel_core = running.dump_core(&program.directory);
+    for core in [core, kernel_core] {
+        let recorded = report_core(&program.directory, &core, program.path());
+        let recorded = recorded.threads.values().next().unwrap();
+        assert_eq!(recorded.frames, found.frames);
     }
 }
 

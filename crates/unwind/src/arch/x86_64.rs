@@ -56,7 +56,10 @@ fn word<M: Memory + ?Sized>(memory: &M, addr: RuntimeAddr) -> Result<u64, Unread
     read_uint(memory, addr, 8, Endian::Little)
 }
 
-fn trampoline<M: Memory + ?Sized>(cursor: &Cursor, memory: &M) -> Result<Guess, NoGuess> {
+pub(super) fn trampoline<M>(cursor: &Cursor, memory: &M) -> Result<Guess, NoGuess>
+where
+    M: Memory + ?Sized,
+{
     // A handler's return address is the trampoline's first instruction, not one after a call.
     let start = cursor.code().address();
     let mut bytes = [0; TRAMPOLINE.len()];

@@ -1,0 +1,64 @@
+// handled DEPTH: waits in a signal handler on a stack of its own, DEPTH calls above `main`. The
+// handler returns by a trampoline without a table, placed directly behind a function with one.
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include "ready.h"
+
+#define KEPT __attribute__((noipa))
+
+static volatile long sink;
+
+// As the kernel has it.
+struct action {
+    void (*handler)(int);
+    unsigned long flags;
+    void (*restorer)(void);
+    unsigned long mask;
+};
+
+void restorer(void);
+
+// The row of the last byte before the trampoline is another one than the trampoline would have.
+__asm__(".text\n"
+        ".type before, @function\n"
+        "before:\n"
+        ".cfi_startproc\n"
+        "sub $4104, %rsp\n"
+        ".cfi_adjust_cfa_offset 4104\n"
+        "hlt\n"
+        ".cfi_endproc\n"
+        ".size before, . - before\n"
+        ".globl restorer\n"
+        ".type restorer, @function\n"
+        "restorer:\n"
+        "mov $15, %rax\n"
+        "syscall\n"
+        ".size restorer, . - restorer\n");
+
+static KEPT void on_signal(int number)
+{
+    ready();
+    for (;;)
+        sink += pause() + number;
+}
+
+static KEPT long descend(long depth, volatile long *at)
+{
+    volatile long buffer[20] = { depth };
+    if (depth == 0)
+        return *at;
+    return descend(depth - 1, at) + buffer[depth % 20];
+}
+
+int main(int count, char **arguments)
+{
+    enum { SIZE = 65536, RESTORER = 0x04000000 };
+    stack_t stack = { .ss_sp = malloc(SIZE), .ss_size = SIZE };
+    struct action action = { on_signal, SA_ONSTACK | RESTORER, restorer, 0 };
+    sigaltstack(&stack, NULL);
+    syscall(SYS_rt_sigaction, SIGSEGV, &action, NULL, 8);
+    sink = descend(count > 1 ? atol(arguments[1]) : 0, (long *)8);
+    return 0;
+}
