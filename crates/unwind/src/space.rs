@@ -238,6 +238,10 @@ impl<'p> Space<'p> {
         Some(self.slots.get(at)?.get_or_init(|| self.open(mapping)))
     }
 
+    fn page_size(&self) -> u64 {
+        self.snapshot.auxv().page_size().unwrap_or(4096)
+    }
+
     fn open(&self, mapping: &Mapping) -> Slot {
         let key = (mapping.name.clone(), mapping.device, mapping.inode);
         let known = self.opened.borrow().get(&key).map(Rc::clone);
@@ -254,11 +258,12 @@ impl<'p> Space<'p> {
             length: mapping.size(),
             file_offset: mapping.offset,
             executable: true,
-            page_size: 4096,
+            page_size: self.page_size(),
         };
         let bias = module.file.load_bias(&segment);
         let bias = bias.filter(|bias| {
-            mapping.permissions.execute || executes(&module.file, bias.to_vaddr(mapping.start))
+            mapping.permissions.execute
+                || executes(&module.file, bias.to_vaddr(mapping.start), self.page_size())
         });
         let bias = bias.ok_or_else(|| FileProblem::NoSegment {
             path: module.file.path().to_path_buf(),
@@ -365,8 +370,8 @@ fn is_unrecorded(mapping: &Mapping) -> bool {
 
 /// Whether an address lies in an executable segment. Mappings begin before the segment's first
 /// byte, at the start of its page.
-fn executes(file: &ElfFile, addr: Vaddr) -> bool {
-    let page = |addr: Vaddr| addr.0 / 4096;
+fn executes(file: &ElfFile, addr: Vaddr, page_size: u64) -> bool {
+    let page = |addr: Vaddr| addr.0 / page_size;
     file.segments()
         .filter(|segment| segment.executable)
         .map(|segment| segment.range())

@@ -6,8 +6,14 @@
     reason = "a test"
 )]
 
-use unspool_ir::{Register, RuntimeAddr};
-use unspool_unwind::process::{Process, Snapshot};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use unspool_ir::{Abi, Arch, CodeAddr, Endian, Memory, Register, RuntimeAddr, Unreadable};
+use unspool_module::ElfFile;
+use unspool_unwind::files::{FileProblem, Files};
+use unspool_unwind::maps::{Device, Mapping, Mappings, Permissions};
+use unspool_unwind::process::{AuxVector, Process, Signal, Snapshot, Thread};
 use unspool_unwind::space::{Keep, Space, Stack};
 use unspool_unwind::tables::Store;
 use unspool_unwind::{End, Evidence};
@@ -99,4 +105,92 @@ fn a_register_that_was_not_copied() {
     };
     assert_eq!(rbx(&short), None);
     assert_eq!(rbx(&all), Some(0x1234));
+}
+
+/// A process with one mapping of a file, on a system with pages of 64 KiB.
+struct LargePages {
+    mappings: Mappings,
+    auxv: AuxVector,
+    file: PathBuf,
+}
+
+impl Snapshot for LargePages {
+    fn abi(&self) -> Abi {
+        Abi {
+            arch: Arch::X86_64,
+            endian: Endian::Little,
+        }
+    }
+
+    fn threads(&self) -> &[Thread] {
+        &[]
+    }
+
+    fn mappings(&self) -> &Mappings {
+        &self.mappings
+    }
+
+    fn auxv(&self) -> &AuxVector {
+        &self.auxv
+    }
+
+    fn memory(&self) -> &dyn Memory {
+        self
+    }
+
+    fn signal(&self) -> Option<&Signal> {
+        None
+    }
+
+    fn pac_mask(&self) -> u64 {
+        0
+    }
+}
+
+impl Memory for LargePages {
+    fn read(&self, addr: RuntimeAddr, _into: &mut [u8]) -> Result<(), Unreadable> {
+        Err(Unreadable::unmapped(addr))
+    }
+}
+
+impl Files for LargePages {
+    fn file(&self, _mapping: &Mapping) -> Result<ElfFile, FileProblem> {
+        Ok(ElfFile::open(&self.file)?)
+    }
+}
+
+/// Code is mapped from the page that its first byte lies in, which may begin far before it. As
+/// in a core by gdb's `gcore`, nobody says that the mapping may be executed.
+#[test]
+fn a_mapping_begins_at_a_page_of_the_process() {
+    const AT_PAGESZ: u64 = 6;
+    let file = compile("deep.c", &["-Wl,-z,separate-code,-z,max-page-size=0x1000"]);
+    let entry = ElfFile::open(&file).unwrap().entry();
+    let start = RuntimeAddr(0x7000_0000_0000);
+    for (page_size, is_found) in [(0x1_0000, true), (0x1000, false)] {
+        let auxv: Vec<u8> = [AT_PAGESZ, page_size]
+            .iter()
+            .flat_map(|word: &u64| word.to_le_bytes())
+            .collect();
+        let mapping = Mapping {
+            start,
+            end: RuntimeAddr(start.0 + 0x1_0000),
+            offset: 0,
+            permissions: Permissions::default(),
+            device: Device::default(),
+            inode: 0,
+            name: Some(OsString::from("/deep")),
+            deleted: false,
+        };
+        let process = LargePages {
+            mappings: Mappings::from_list(vec![mapping]),
+            auxv: AuxVector::parse(&auxv),
+            file: file.clone(),
+        };
+        let store = Store::new(None, None, None);
+        let space = Space::new(&process, &process, &store);
+        let at = CodeAddr::Instruction(RuntimeAddr(start.0 + entry.0));
+        let located = space.locate(at).map(|found| found.address);
+        assert_eq!(located, is_found.then_some(entry), "{page_size:#x}");
+    }
 }

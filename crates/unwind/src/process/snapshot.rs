@@ -145,6 +145,7 @@ pub struct AuxVector {
 impl AuxVector {
     const AT_NULL: u64 = 0;
     const AT_PHDR: u64 = 3;
+    const AT_PAGESZ: u64 = 6;
     const AT_BASE: u64 = 7;
     const AT_ENTRY: u64 = 9;
     const AT_RANDOM: u64 = 25;
@@ -192,6 +193,13 @@ impl AuxVector {
         self.address(Self::AT_ENTRY)
     }
 
+    /// `AT_PAGESZ`: the size of a page in bytes.
+    #[must_use]
+    pub fn page_size(&self) -> Option<u64> {
+        self.get(Self::AT_PAGESZ)
+            .filter(|size| size.is_power_of_two())
+    }
+
     /// `AT_BASE`: where the program interpreter (`ld.so`) is loaded; absent in a static program.
     #[must_use]
     pub fn base(&self) -> Option<RuntimeAddr> {
@@ -214,12 +222,13 @@ mod tests {
 
     #[test]
     fn auxv_ends_at_null_and_at_a_cut_entry() {
-        let words = [33_u64, 0x7000, 9, 0x1000, 7, 0, 0, 0, 3, 1];
+        let words = [33_u64, 0x7000, 9, 0x1000, 7, 0, 6, 0x10000, 0, 0, 3, 1];
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let auxv = AuxVector::parse(&bytes);
         assert_eq!(auxv.sysinfo_ehdr(), Some(RuntimeAddr(0x7000)));
         assert_eq!(auxv.entry(), Some(RuntimeAddr(0x1000)));
         assert_eq!((auxv.base(), auxv.phdr()), (None, None));
+        assert_eq!(auxv.page_size(), Some(0x10000));
         for end in 0..bytes.len() {
             let cut = AuxVector::parse(&bytes[..end]);
             assert_eq!(cut.sysinfo_ehdr().is_some(), end >= 16);
