@@ -51,8 +51,16 @@ impl OpenModule {
     }
 }
 
-/// A mapped file: its name, and its device and inode, which a core file does not have.
-type FileId = (Option<OsString>, Device, u64);
+/// What tells a mapped file from others.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct FileId {
+    name: Option<OsString>,
+    device: Device,
+    inode: u64,
+    /// Where it was loaded, if nobody knows its inode: a core may have two files of one name,
+    /// one of which was replaced by the other while the process ran.
+    copy: Option<RuntimeAddr>,
+}
 
 /// What is mapped at a mapping: a module and its bias, or why there is none.
 type Slot = Result<(Rc<OpenModule>, LoadBias), FileProblem>;
@@ -202,15 +210,13 @@ impl<'p> Space<'p> {
         self.slot(addr)?.as_ref().err()
     }
 
-    /// The modules that walks met and that have no compiled table.
+    /// The modules that walks met and that have no compiled table, each file once.
     #[must_use]
     pub fn uncompiled(&self) -> Vec<Rc<OpenModule>> {
         let opened = self.opened.borrow();
-        opened
-            .values()
-            .filter(|module| module.table.is_none())
-            .cloned()
-            .collect()
+        let modules = opened.values().filter(|module| module.table.is_none());
+        let by_path = modules.map(|module| (module.file.path(), Rc::clone(module)));
+        by_path.collect::<BTreeMap<_, _>>().into_values().collect()
     }
 
     /// What the store found and did not use.
@@ -243,7 +249,16 @@ impl<'p> Space<'p> {
     }
 
     fn open(&self, mapping: &Mapping) -> Slot {
-        let key = (mapping.name.clone(), mapping.device, mapping.inode);
+        let key = FileId {
+            name: mapping.name.clone(),
+            device: mapping.device,
+            inode: mapping.inode,
+            copy: if mapping.inode == 0 {
+                self.snapshot.copy_start(mapping)
+            } else {
+                None
+            },
+        };
         let known = self.opened.borrow().get(&key).map(Rc::clone);
         let module = match known {
             Some(module) => module,

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::build::{Directory, Program, compile, tool};
-use crate::compare::{Expected, assert_same_frames, check_live, has_functions};
+use crate::compare::{Expected, assert_same_frames, check_live, compare, has_functions};
+use crate::debugger::gdb_process;
 use crate::run::{Running, await_blocked};
 use crate::unspool::{Printed, printed, report, report_core, stack, unspool};
 
@@ -186,4 +187,67 @@ fn a_core_file_and_other_files() {
         build_id(&library)
     );
     assert!(printed.out.contains(&ids), "{}", printed.out);
+}
+
+fn build_through(program: &Program, name: &str, frame: u32) -> PathBuf {
+    let frame = format!("-DFRAME={frame}");
+    let options = [
+        "-O2",
+        "-shared",
+        "-fPIC",
+        "-nostdlib",
+        "-Wl,--build-id",
+        &frame,
+    ];
+    let made = compile(&program.directory, "through.c", &options);
+    let library = program.directory.path().join(name);
+    fs::rename(made, &library).unwrap();
+    library
+}
+
+/// One file, loaded three times and mapped as data beside that.
+#[test]
+fn copies_of_a_library() {
+    let program = Program::build("copies.c", &["-O2"]);
+    let library = build_through(&program, "libthrough.so", 4);
+    let running = Running::ready(&program, &[library.to_str().unwrap()]);
+    let core = program.directory.path().join("gdb.core");
+    let live = report(&program.directory, &[&running.pid().to_string()]);
+    let functions = ["down", "through", "through", "through", "main", "_start"];
+    assert!(has_functions(&live.threads[&running.pid()], &functions));
+    // Not eu-stack, which takes the data for the module.
+    compare(&live, &gdb_process(running.pid(), &core), "live");
+    let kernel_core = running.dump_core(&program.directory);
+    for core in [core, kernel_core] {
+        let recorded = report_core(&program.directory, &core, program.path());
+        assert_same_frames(&live, &recorded);
+    }
+}
+
+/// Two files of one name, of which the one on disk is not that of the first copy.
+#[test]
+fn a_library_that_was_replaced_between_two_copies() {
+    let program = Program::build("copies.c", &["-O2"]);
+    let library = build_through(&program, "libthrough.so", 4);
+    let other = build_through(&program, "libother.so", 90);
+    let (before, after) = (build_id(&library), build_id(&other));
+    let arguments = [library.to_str().unwrap(), other.to_str().unwrap()];
+    let running = Running::ready(&program, &arguments);
+    let core = running.dump_core(&program.directory);
+    let printed = stack(&program.directory, &["--core", core.to_str().unwrap()]);
+    assert_eq!((printed.status, printed.err.as_str()), (0, ""));
+    // The two later copies have their table; the first has none.
+    assert_eq!(
+        printed.out.matches("  through+0x").count(),
+        2,
+        "{}",
+        printed.out
+    );
+    assert!(!printed.out.contains("  before+0x"), "{}", printed.out);
+    let end = format!(
+        "({}: the file was replaced since it was mapped: build ID {before} is mapped, {after} \
+         is on disk)\n",
+        library.display()
+    );
+    assert!(printed.out.ends_with(&end), "{}", printed.out);
 }

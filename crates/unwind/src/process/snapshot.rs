@@ -50,6 +50,15 @@ pub trait Snapshot {
         Some(self.memory().read(start, &mut image).map(|()| image))
     }
 
+    /// The first address of the loaded copy of a file that a mapping belongs to: that of the
+    /// nearest mapping of the file's first byte. A file can be loaded more than once.
+    fn copy_start(&self, mapping: &Mapping) -> Option<RuntimeAddr> {
+        let mut candidates = self.mappings().iter().filter(|other| {
+            other.start <= mapping.start && other.offset == 0 && other.name == mapping.name
+        });
+        Some(candidates.next_back()?.start)
+    }
+
     /// The build ID of the module that a mapping belongs to, read from memory: what was
     /// loaded, whatever the file on disk is now.
     ///
@@ -57,13 +66,10 @@ pub trait Snapshot {
     ///
     /// The module has none, or its headers are not in memory.
     fn build_id_at(&self, mapping: &Mapping) -> Result<Vec<u8>, NoBuildId> {
-        let mut candidates = self.mappings().iter().filter(|other| {
-            other.start <= mapping.start && other.offset == 0 && other.name == mapping.name
-        });
-        let header = candidates.next_back().ok_or(NoBuildId::NoHeader {
+        let header = self.copy_start(mapping).ok_or(NoBuildId::NoHeader {
             start: mapping.start,
         })?;
-        build_id::read(self.memory(), header.start)
+        build_id::read(self.memory(), header)
     }
 }
 
