@@ -86,14 +86,24 @@ impl<'a> Lookup<'a> {
         }
     }
 
+    /// The row that an entry has at `pc`, by the entry's offset in the section in bytes
+    /// ([`Found::origin`]); `None` where it does not cover `pc`. Whoever remembers which entry
+    /// [`Lookup::row`] found for an address saves the search.
+    ///
+    /// # Errors
+    ///
+    /// The entry is bad, or none begins there.
+    pub fn row_in(&self, origin: u64, pc: Vaddr) -> Result<Option<Found<'a>>, CfiError> {
+        let entry = self.section.entry(origin)?;
+        self.evaluate(entry.ok_or(CfiError::NoFde(origin))?, pc)
+    }
+
     /// Follows the search table.
     fn search(&self, hdr: &Hdr<'a>, pc: Vaddr) -> Result<Option<Found<'a>>, CfiError> {
         let Some(entry) = hdr.search(pc)? else {
             return Ok(None);
         };
-        let offset = entry.fde.0.wrapping_sub(self.section.address.0);
-        let entry = self.section.entry(offset)?;
-        self.evaluate(entry.ok_or(CfiError::NoFde(offset))?, pc)
+        self.row_in(entry.fde.0.wrapping_sub(self.section.address.0), pc)
     }
 
     /// Looks through every entry.

@@ -27,4 +27,4 @@ pub mod tables;
 
 pub use cursor::{Cursor, Found, Step};
 pub use evidence::{End, Evidence, NoRow};
-pub use modules::{FoundRow, Module, ModuleId, Modules};
+pub use modules::{FoundEntries, FoundRow, Module, ModuleId, Modules};

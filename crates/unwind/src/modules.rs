@@ -1,6 +1,9 @@
 //! Code and its unwind tables in one address space, as the cursor sees them.
 
-use unspool_cfi::Lookup;
+use core::cell::Cell;
+
+use unspool_cfi::lookup::Found;
+use unspool_cfi::{CfiError, Lookup};
 use unspool_compact::Compiled;
 use unspool_ir::{LoadBias, Row, RuntimeAddr, Vaddr};
 
@@ -41,6 +44,67 @@ pub struct Module<'m> {
     pub compiled: Option<Compiled<'m>>,
     /// Its unwind table as the file has it: asked where there is no compiled table.
     pub cfi: Option<Lookup<'m>>,
+    /// Which entries of `cfi` were found before.
+    pub found: Option<&'m FoundEntries>,
+}
+
+/// The entries that were found for some addresses of one module: a walk through a recursion
+/// asks for the same few again and again, and without a search table each look-up goes through
+/// the whole section. Fixed size; a later address takes the place of an earlier one.
+#[derive(Debug)]
+pub struct FoundEntries {
+    slots: [Cell<Option<FoundEntry>>; FoundEntries::SLOTS],
+}
+
+/// An address and the offset of the entry that covers it, if there is one.
+#[derive(Debug, Clone, Copy)]
+struct FoundEntry {
+    pc: Vaddr,
+    origin: Option<u64>,
+}
+
+impl FoundEntries {
+    const BITS: u32 = 6;
+    const SLOTS: usize = 1 << FoundEntries::BITS;
+
+    /// Nothing is known.
+    #[must_use]
+    pub const fn new() -> Self {
+        FoundEntries {
+            slots: [const { Cell::new(None) }; FoundEntries::SLOTS],
+        }
+    }
+
+    fn slot(&self, pc: Vaddr) -> Option<&Cell<Option<FoundEntry>>> {
+        // Fibonacci hashing: neighbouring addresses go to different slots.
+        let hash = pc.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - FoundEntries::BITS);
+        self.slots.get(usize::try_from(hash).ok()?)
+    }
+
+    /// What `cfi.row(pc)` yields.
+    fn row<'m>(&self, cfi: &Lookup<'m>, pc: Vaddr) -> Result<Option<Found<'m>>, CfiError> {
+        let Some(slot) = self.slot(pc) else {
+            return cfi.row(pc);
+        };
+        if let Some(known) = slot.get().filter(|known| known.pc == pc) {
+            return match known.origin {
+                Some(origin) => cfi.row_in(origin, pc),
+                None => Ok(None),
+            };
+        }
+        let found = cfi.row(pc)?;
+        slot.set(Some(FoundEntry {
+            pc,
+            origin: found.as_ref().map(|found| found.origin),
+        }));
+        Ok(found)
+    }
+}
+
+impl Default for FoundEntries {
+    fn default() -> Self {
+        FoundEntries::new()
+    }
 }
 
 /// The row of an address, and where its entry begins.
@@ -64,7 +128,11 @@ impl<'m> Module<'m> {
         match (&self.compiled, &self.cfi) {
             (Some(compiled), _) => compiled_row(compiled, pc),
             (None, Some(cfi)) => {
-                let found = cfi.row(pc).map_err(NoRow::BadEntry)?.ok_or(NoRow::Hole)?;
+                let found = match self.found {
+                    Some(entries) => entries.row(cfi, pc),
+                    None => cfi.row(pc),
+                };
+                let found = found.map_err(NoRow::BadEntry)?.ok_or(NoRow::Hole)?;
                 Ok(FoundRow {
                     row: found.row,
                     entry_start: found.start,

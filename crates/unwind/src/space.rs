@@ -21,7 +21,7 @@ use crate::cursor::{Cursor, Found, Step};
 use crate::evidence::End;
 use crate::files::{FileProblem, Files};
 use crate::maps::{Device, Mapping};
-use crate::modules::{Module, ModuleId, Modules};
+use crate::modules::{FoundEntries, Module, ModuleId, Modules};
 use crate::process::{Snapshot, Thread};
 use crate::tables::{self, Notice, Store, TableBytes};
 
@@ -35,6 +35,7 @@ pub struct OpenModule {
     /// Its compiled table, if there is one.
     pub table: Option<TableBytes>,
     id: ModuleId,
+    found: FoundEntries,
 }
 
 impl OpenModule {
@@ -321,6 +322,7 @@ impl<'p> Space<'p> {
                 index,
                 generation: 0,
             },
+            found: FoundEntries::new(),
         })
     }
 }
@@ -365,6 +367,7 @@ impl Modules for Space<'_> {
             entry,
             compiled,
             cfi,
+            found: Some(&module.found),
         })
     }
 

@@ -83,6 +83,7 @@ impl Modules for World {
             entry: None,
             compiled: table.as_deref().map(|bytes| Compiled::open(bytes).unwrap()),
             cfi: None,
+            found: None,
         })
     }
 

@@ -9,14 +9,18 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use unspool_ir::{Abi, Arch, CodeAddr, Endian, Memory, Register, RuntimeAddr, Unreadable};
+use unspool_cfi::lookup::HdrTrust;
+use unspool_cfi::{Lookup, Section, SectionKind};
+use unspool_ir::{
+    Abi, Arch, CodeAddr, Endian, LoadBias, Memory, Register, RuntimeAddr, Unreadable, Vaddr,
+};
 use unspool_module::ElfFile;
 use unspool_unwind::files::{FileProblem, Files};
 use unspool_unwind::maps::{Device, Mapping, Mappings, Permissions};
 use unspool_unwind::process::{AuxVector, Process, Signal, Snapshot, Thread};
 use unspool_unwind::space::{Keep, Space, Stack};
-use unspool_unwind::tables::Store;
-use unspool_unwind::{End, Evidence};
+use unspool_unwind::tables::{self, From, Store};
+use unspool_unwind::{End, Evidence, FoundEntries, Module, ModuleId};
 
 #[path = "programs-sources/mod.rs"]
 mod programs;
@@ -105,6 +109,52 @@ fn a_register_that_was_not_copied() {
     };
     assert_eq!(rbx(&short), None);
     assert_eq!(rbx(&all), Some(0x1234));
+}
+
+/// A remembered entry yields the same rows as the search, whatever was asked for before, and so
+/// does a remembered hole.
+#[test]
+fn entries_that_were_found_before() {
+    let file = ElfFile::open(compile("deep.c", &["-static", "-Wl,--no-eh-frame-hdr"])).unwrap();
+    let section = file.eh_frames().unwrap().remove(0);
+    let section = Section {
+        kind: SectionKind::EhFrame,
+        data: section.data,
+        address: section.address,
+        text_base: file.text_base(),
+        data_base: file.data_base(),
+        abi: file.abi(),
+    };
+    let found = FoundEntries::new();
+    let module = |found| Module {
+        id: ModuleId {
+            index: 0,
+            generation: 0,
+        },
+        bias: LoadBias(0),
+        entry: None,
+        compiled: None,
+        cfi: Some(Lookup::new(section, None, HdrTrust::Suspect)),
+        found,
+    };
+    let table = tables::read(&file, From::EhFrame).unwrap().table;
+    let edges = table.fdes().iter().step_by(5);
+    let addresses = edges.flat_map(|fde| [fde.start.0, fde.start.0 + 4, fde.end.0 - 1, fde.end.0]);
+    let mut addresses: Vec<Vaddr> = addresses.map(Vaddr).collect();
+    addresses.push(Vaddr(0));
+    let searched: Vec<String> = addresses
+        .iter()
+        .map(|pc| format!("{:?}", module(None).row(*pc)))
+        .collect();
+    for _ in 0..2 {
+        for (pc, expected) in addresses.iter().zip(&searched) {
+            for _ in 0..2 {
+                let row = module(Some(&found)).row(*pc);
+                assert_eq!(&format!("{row:?}"), expected, "{pc}");
+            }
+        }
+    }
+    assert!(searched.iter().any(|row| row.contains("Hole")));
 }
 
 /// A process with one mapping of a file, on a system with pages of 64 KiB.
