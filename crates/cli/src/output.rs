@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt::{self, Display};
 use std::io::{self, BufWriter, StdoutLock, Write};
 
-use serde_json::{Value, json};
+use serde::{Serialize, Serializer};
 
 /// Exit statuses beside 0.
 pub(crate) struct Failure;
@@ -97,19 +97,42 @@ pub(crate) fn with_causes(error: &dyn Error) -> String {
     text
 }
 
-/// Writes a JSON document with its schema's name.
-pub(crate) fn document(schema: &str, mut body: Value) -> io::Result<()> {
-    if let Some(object) = body.as_object_mut() {
-        object.insert("schema".into(), json!(format!("unspool.{schema}")));
-        object.insert("version".into(), json!(1));
-    }
+/// A JSON document with its schema's name.
+#[derive(Serialize)]
+struct Document<'a, T> {
+    schema: String,
+    version: u32,
+    #[serde(flatten)]
+    body: &'a T,
+}
+
+/// Writes an object as a JSON document of a schema.
+pub(crate) fn document(schema: &str, body: &impl Serialize) -> io::Result<()> {
+    let document = Document {
+        schema: format!("unspool.{schema}"),
+        version: 1,
+        body,
+    };
     let mut out = results();
-    serde_json::to_writer_pretty(&mut out, &body)?;
+    serde_json::to_writer_pretty(&mut out, &document)?;
     writeln!(out)?;
     out.flush()
 }
 
+/// A list that is made while it is written, and so needs no memory.
+pub(crate) struct Streamed<F>(pub(crate) F);
+
+impl<F, I> Serialize for Streamed<F>
+where
+    F: Fn() -> I,
+    I: Iterator<Item: Serialize>,
+{
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq((self.0)())
+    }
+}
+
 /// An address as JSON: a string, since numbers above 2^53 are not safe in every reader.
-pub(crate) fn address(addr: u64) -> Value {
-    json!(format!("{addr:#x}"))
+pub(crate) fn address(addr: u64) -> String {
+    format!("{addr:#x}")
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use unspool_cfi::Lookup;
 use unspool_compact::Compiled;
 use unspool_ir::memory::{Unreadable, UnreadableReason};
-use unspool_ir::{CodeAddr, LoadBias, Memory, Registers, RuntimeAddr, Vaddr};
+use unspool_ir::{CodeAddr, LoadBias, Memory, Register, Registers, RuntimeAddr, Vaddr};
 use unspool_module::{ElfFile, Mapping as SegmentMapping};
 
 use crate::cursor::{Cursor, Found, Step};
@@ -81,8 +81,37 @@ pub struct Space<'p> {
 pub enum Keep {
     /// Where it stands, its CFA and its evidence.
     Frames,
-    /// Its registers too: 800 bytes a frame.
+    /// Its registers too: mostly some 100 bytes a frame.
     Registers,
+}
+
+/// The registers of a frame that are known, and nothing of the others.
+#[derive(Debug, Clone)]
+pub struct KnownRegisters {
+    /// Bit `n` stands for register `n`.
+    known: u128,
+    /// The values of the known ones, ascending by number.
+    values: Box<[u64]>,
+}
+
+impl KnownRegisters {
+    fn of(registers: &Registers) -> Self {
+        KnownRegisters {
+            known: registers
+                .iter()
+                .fold(0, |known, (register, _)| known | 1 << register.0),
+            values: registers.iter().map(|(_, value)| value).collect(),
+        }
+    }
+
+    /// The value of `register`, or `None` when it is unknown in this frame.
+    #[must_use]
+    pub fn get(&self, register: Register) -> Option<u64> {
+        let bit = 1_u128.checked_shl(register.0.into())?;
+        let before = (self.known & (bit - 1)).count_ones();
+        let value = self.values.get(usize::try_from(before).ok()?)?;
+        (self.known & bit != 0).then_some(*value)
+    }
 }
 
 /// One frame of a walked stack.
@@ -93,7 +122,7 @@ pub struct WalkedFrame {
     /// Its stack pointer, if that is known.
     pub stack_pointer: Option<RuntimeAddr>,
     /// Its registers as far as they are known, if they were asked for.
-    pub registers: Option<Box<Registers>>,
+    pub registers: Option<KnownRegisters>,
     /// How it was found; `None` for the innermost frame, whose registers are the thread's.
     pub found: Option<Found>,
     /// Its canonical frame address, if its caller was found.
@@ -164,7 +193,8 @@ impl<'p> Space<'p> {
             frames.push(WalkedFrame {
                 code: cursor.code(),
                 stack_pointer: cursor.stack_pointer(),
-                registers: (keep == Keep::Registers).then(|| Box::new(*cursor.registers())),
+                registers: (keep == Keep::Registers)
+                    .then(|| KnownRegisters::of(cursor.registers())),
                 found,
                 cfa: None,
             });
@@ -185,6 +215,7 @@ impl<'p> Space<'p> {
                 Step::End(end) => break end,
             }
         };
+        frames.shrink_to_fit();
         let is_all = end.is_root() && keep == Keep::Frames;
         let missing = memory.missing.get().filter(|_| !is_all);
         Some(Stack {

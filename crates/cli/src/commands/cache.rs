@@ -37,7 +37,7 @@ fn list(store: &Store, format: Format) -> anyhow::Result<ExitCode> {
                 })
             })
             .collect();
-        output::document("cache", json!({ "tables": tables, "bytes": total }))?;
+        output::document("cache", &json!({ "tables": tables, "bytes": total }))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut out = output::results();

@@ -127,7 +127,7 @@ fn print(reports: &[CompileReport], format: Format) -> anyhow::Result<()> {
                 })
             })
             .collect();
-        return Ok(output::document("compile", json!({ "files": files }))?);
+        return Ok(output::document("compile", &json!({ "files": files }))?);
     }
     let mut out = output::results();
     for report in reports {

@@ -249,7 +249,7 @@ impl Shown<'_> {
             "overlaps": overlaps,
             "problems": problems,
         });
-        Ok(output::document("show", body)?)
+        Ok(output::document("show", &body)?)
     }
 }
 

@@ -136,7 +136,7 @@ fn part_name(part: Part) -> &'static str {
 fn print_json(all: &[Figures]) -> std::io::Result<()> {
     let files: Vec<Value> = all.iter().map(as_json).collect();
     let total = total(all).map(|total| as_json(&total));
-    output::document("stats", json!({ "files": files, "total": total }))
+    output::document("stats", &json!({ "files": files, "total": total }))
 }
 
 fn as_json(f: &Figures) -> Value {

@@ -285,5 +285,5 @@ fn print_json(proofs: &[Proof], total: &Comparison, seconds: f64) -> anyhow::Res
         "total": numbers(total),
         "seconds": seconds,
     });
-    Ok(output::document("verify", body)?)
+    Ok(output::document("verify", &body)?)
 }

@@ -1,9 +1,11 @@
 //! Stacks that are larger than what is copied at first, and that lie in more than one place.
 
+use std::process::Command;
+
 use crate::build::{Directory, Program};
 use crate::compare::has_functions;
 use crate::run::Running;
-use crate::unspool::{Stack, report};
+use crate::unspool::{Stack, printed, report, unspool};
 
 /// So many frames of `recursion.c`, which calls itself by threes, take 4 MiB.
 const DEPTH: usize = 3 * 7_000;
@@ -70,4 +72,26 @@ fn a_handler_on_a_stack_of_its_own() {
     let recorded = report(&program.directory, &arguments);
     let recorded = recorded.threads.values().next().unwrap();
     assert_eq!(found.frames, recorded.frames);
+}
+
+/// A report of many frames is written as it is made.
+#[test]
+fn a_long_report_needs_little_memory() {
+    let (program, running) = waiting(&["-O2"]);
+    let original = unspool(&program.directory);
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -d 100000; exec \"$0\" \"$@\""]);
+    command.arg(original.get_program());
+    for (name, value) in original.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let pid = running.pid().to_string();
+    let arguments = ["stack", "--registers", "--format", "json", &pid];
+    let printed = printed(command.args(arguments));
+    assert_eq!((printed.status, printed.err.as_str()), (0, ""));
+    let found = crate::unspool::parse(&printed.out);
+    assert!(found.threads[&running.pid()].frames.len() > DEPTH);
 }

@@ -1,51 +1,114 @@
-//! A report as JSON.
+//! A report as JSON, written frame by frame: a deep stack has hundreds of thousands.
 
+use std::borrow::Cow;
 use std::io;
 
-use serde_json::{Map, Value, json};
-use unspool_ir::{CodeAddr, Registers};
+use serde::{Serialize, Serializer};
+use unspool_ir::CodeAddr;
 use unspool_module::InlineFrame;
 use unspool_unwind::process::{Signal, ThreadState};
-use unspool_unwind::space::{Stack, WalkedFrame};
+use unspool_unwind::space::{KnownRegisters, Located, Stack, WalkedFrame};
 
 use super::{Report, Subject, ThreadStack};
-use crate::output::{self, address};
+use crate::output::{self, Streamed, address};
+use crate::symbolize::Name;
 
 pub(super) fn print(report: &Report<'_>) -> io::Result<()> {
-    let subject = match &report.subject {
-        Subject::Process(pid) => json!({ "kind": "process", "pid": pid }),
-        Subject::Command(command, pid) => {
-            let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
-            json!({ "kind": "command", "pid": pid, "command": words })
-        }
-        Subject::Core(path) => json!({ "kind": "core", "path": path.to_string_lossy() }),
-    };
-    let threads: Vec<Value> = report.threads.iter().map(|t| thread(report, t)).collect();
     output::document(
         "stack",
-        json!({
-            "subject": subject,
-            "stopped_ms": report.stopped.map(|stopped| stopped.as_secs_f64() * 1e3),
-            "signal": report.snapshot.signal().map(signal),
-            "reliable": report.is_reliable(),
-            "threads": threads,
-        }),
+        &Document {
+            subject: subject(&report.subject),
+            stopped_ms: report.stopped.map(|stopped| stopped.as_secs_f64() * 1e3),
+            signal: report.snapshot.signal().map(SignalObject::new),
+            reliable: report.is_reliable(),
+            threads: Streamed(|| report.threads.iter().map(|one| thread(report, one))),
+        },
     )
 }
 
-fn signal(signal: &Signal) -> Value {
-    json!({
-        "tid": signal.tid,
-        "number": signal.number,
-        "name": signal.name(),
-        "code": signal.code,
-        "address": signal.address.map(|addr| address(addr.0)),
-        "sender_pid": signal.sender.map(|sender| sender.pid),
-    })
+#[derive(Serialize)]
+struct Document<'a, T> {
+    subject: SubjectObject<'a>,
+    stopped_ms: Option<f64>,
+    signal: Option<SignalObject>,
+    reliable: bool,
+    threads: T,
 }
 
-fn thread(report: &Report<'_>, thread: &ThreadStack<'_>) -> Value {
-    let ThreadStack { thread, stack } = thread;
+#[derive(Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+enum SubjectObject<'a> {
+    Process {
+        pid: u32,
+    },
+    Command {
+        pid: u32,
+        command: Vec<Cow<'a, str>>,
+    },
+    Core {
+        path: Cow<'a, str>,
+    },
+}
+
+fn subject<'a>(subject: &Subject<'a>) -> SubjectObject<'a> {
+    match *subject {
+        Subject::Process(pid) => SubjectObject::Process { pid },
+        Subject::Command(command, pid) => SubjectObject::Command {
+            pid,
+            command: command.iter().map(|word| word.to_string_lossy()).collect(),
+        },
+        Subject::Core(path) => SubjectObject::Core {
+            path: path.to_string_lossy(),
+        },
+    }
+}
+
+#[derive(Serialize)]
+struct SignalObject {
+    tid: u32,
+    number: i32,
+    name: Option<&'static str>,
+    code: i32,
+    address: Option<String>,
+    sender_pid: Option<u32>,
+}
+
+impl SignalObject {
+    fn new(signal: &Signal) -> Self {
+        SignalObject {
+            tid: signal.tid,
+            number: signal.number,
+            name: signal.name(),
+            code: signal.code,
+            address: signal.address.map(|addr| address(addr.0)),
+            sender_pid: signal.sender.map(|sender| sender.pid),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct ThreadObject<'a, F> {
+    tid: u32,
+    name: Option<&'a str>,
+    state: &'static str,
+    syscall: Option<u64>,
+    error: Option<String>,
+    reliable: bool,
+    end: Option<EndObject>,
+    frames: Option<F>,
+}
+
+#[derive(Serialize)]
+struct EndObject {
+    code: &'static str,
+    message: String,
+    root: bool,
+}
+
+fn thread<'a>(
+    report: &'a Report<'_>,
+    ThreadStack { thread, stack }: &'a ThreadStack<'_>,
+) -> impl Serialize + use<'a> {
     let state = match thread.state {
         ThreadState::JobStopped => "job-stopped",
         ThreadState::Signalled(_) => "signalled",
@@ -54,83 +117,131 @@ fn thread(report: &Report<'_>, thread: &ThreadStack<'_>) -> Value {
         ThreadState::Recorded => "recorded",
         _ => "stopped",
     };
-    let frames = stack.as_ref().map(|stack| {
-        let numbered = stack.frames.iter().enumerate();
-        numbered
-            .map(|(number, f)| frame(report, number, f))
-            .collect::<Vec<_>>()
-    });
-    json!({
-        "tid": thread.tid,
-        "name": thread.name,
-        "state": state,
-        "syscall": thread.syscall,
-        "error": thread.registers.as_ref().err().map(ToString::to_string),
-        "reliable": stack.as_ref().is_some_and(Stack::is_reliable),
-        "end": stack.as_ref().map(|stack| json!({
-            "code": stack.end.name(),
-            "message": stack.end.to_string(),
-            "root": stack.end.is_root(),
-        })),
-        "frames": frames,
-    })
+    let stack = stack.as_ref();
+    ThreadObject {
+        tid: thread.tid,
+        name: thread.name.as_deref(),
+        state,
+        syscall: thread.syscall,
+        error: thread.registers.as_ref().err().map(ToString::to_string),
+        reliable: stack.is_some_and(Stack::is_reliable),
+        end: stack.map(|stack| EndObject {
+            code: stack.end.name(),
+            message: stack.end.to_string(),
+            root: stack.end.is_root(),
+        }),
+        frames: stack.map(|stack| {
+            Streamed(move || {
+                let numbered = stack.frames.iter().enumerate();
+                numbered.map(|(index, one)| frame(report, index, one))
+            })
+        }),
+    }
 }
 
-fn frame(report: &Report<'_>, number: usize, frame: &WalkedFrame) -> Value {
-    let mut object = Map::new();
-    let mut put = |key: &str, value: Value| object.insert(key.into(), value);
-    put("index", json!(number));
-    put("pc", address(frame.code.address().0));
-    put(
-        "return_address",
-        json!(matches!(frame.code, CodeAddr::Return(_))),
-    );
-    put("sp", json!(frame.stack_pointer.map(|sp| address(sp.0))));
-    put("cfa", json!(frame.cfa.map(|cfa| address(cfa.0))));
-    put(
-        "evidence",
-        json!(frame.found.map(|found| found.evidence.name())),
-    );
-    put(
-        "interrupted",
-        json!(frame.found.is_some_and(|found| found.signal_frame)),
-    );
-    if let Some((at, name)) = report.locate(frame) {
-        let file = &at.module.file;
-        put("module", json!(at.module.name.to_string_lossy()));
-        put("build_id", json!(file.build_id().map(|id| id.to_string())));
-        put("module_address", address(at.address.0));
-        if let Some((function, start)) = &name.function {
-            put("symbol", json!(function));
-            put("symbol_offset", json!(at.address.0.wrapping_sub(start.0)));
+#[derive(Serialize)]
+struct FrameObject<'a> {
+    index: usize,
+    pc: String,
+    return_address: bool,
+    sp: Option<String>,
+    cfa: Option<String>,
+    evidence: Option<&'static str>,
+    interrupted: bool,
+    #[serde(flatten)]
+    place: Option<PlaceObject<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    module_problem: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    registers: Option<RegistersObject<'a>>,
+}
+
+fn frame<'a>(report: &'a Report<'_>, index: usize, frame: &'a WalkedFrame) -> FrameObject<'a> {
+    let place = report.locate(frame);
+    let problem = match place {
+        Some(_) => None,
+        None => report.space.problem(frame.code.lookup()),
+    };
+    FrameObject {
+        index,
+        pc: address(frame.code.address().0),
+        return_address: matches!(frame.code, CodeAddr::Return(_)),
+        sp: frame.stack_pointer.map(|sp| address(sp.0)),
+        cfa: frame.cfa.map(|cfa| address(cfa.0)),
+        evidence: frame.found.map(|found| found.evidence.name()),
+        interrupted: frame.found.is_some_and(|found| found.signal_frame),
+        place: place.map(|(at, name)| PlaceObject::new(&at, name)),
+        module_problem: problem.map(|problem| output::with_causes(problem)),
+        registers: frame
+            .registers
+            .as_ref()
+            .map(|registers| RegistersObject { report, registers }),
+    }
+}
+
+/// Where a frame stands in its module.
+#[derive(Serialize)]
+struct PlaceObject<'a> {
+    module: String,
+    build_id: Option<String>,
+    module_address: String,
+    #[serde(flatten)]
+    symbol: Option<SymbolObject<'a>>,
+    functions: Vec<FunctionObject<'a>>,
+}
+
+#[derive(Serialize)]
+struct SymbolObject<'a> {
+    symbol: &'a str,
+    symbol_offset: u64,
+}
+
+#[derive(Serialize)]
+struct FunctionObject<'a> {
+    function: Option<&'a str>,
+    file: Option<&'a str>,
+    line: Option<u32>,
+    column: Option<u32>,
+}
+
+impl<'a> PlaceObject<'a> {
+    fn new(at: &Located, name: &'a Name) -> Self {
+        PlaceObject {
+            module: at.module.name.to_string_lossy().into_owned(),
+            build_id: at.module.file.build_id().map(|id| id.to_string()),
+            module_address: address(at.address.0),
+            symbol: name.function.as_ref().map(|(symbol, start)| SymbolObject {
+                symbol,
+                symbol_offset: at.address.0.wrapping_sub(start.0),
+            }),
+            functions: name.inlined.iter().map(FunctionObject::new).collect(),
         }
-        put(
-            "functions",
-            json!(name.inlined.iter().map(function).collect::<Vec<_>>()),
-        );
-    } else if let Some(problem) = report.space.problem(frame.code.lookup()) {
-        put("module_problem", json!(output::with_causes(problem)));
     }
-    if let Some(registers) = &frame.registers {
-        put("registers", registers_of(report, registers));
-    }
-    Value::Object(object)
 }
 
-fn function(frame: &InlineFrame) -> Value {
-    json!({
-        "function": frame.function,
-        "file": frame.file,
-        "line": frame.line,
-        "column": frame.column,
-    })
+impl<'a> FunctionObject<'a> {
+    fn new(frame: &'a InlineFrame) -> Self {
+        FunctionObject {
+            function: frame.function.as_deref(),
+            file: frame.file.as_deref(),
+            line: frame.line,
+            column: frame.column,
+        }
+    }
 }
 
-fn registers_of(report: &Report<'_>, registers: &Registers) -> Value {
-    let arch = report.snapshot.abi().arch;
-    let named = super::shown_registers(arch).map(|register| {
-        let value = registers.get(register).map(address);
-        (super::shown_name(register, arch), json!(value))
-    });
-    Value::Object(named.collect())
+/// The registers that are shown, by name; null for an unknown one.
+struct RegistersObject<'a> {
+    report: &'a Report<'a>,
+    registers: &'a KnownRegisters,
+}
+
+impl Serialize for RegistersObject<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let arch = self.report.snapshot.abi().arch;
+        serializer.collect_map(super::shown_registers(arch).map(|register| {
+            let value = self.registers.get(register).map(address);
+            (super::shown_name(register, arch), value)
+        }))
+    }
 }

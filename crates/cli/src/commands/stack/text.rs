@@ -2,10 +2,9 @@
 
 use std::io::{self, Write};
 
-use unspool_ir::Registers;
 use unspool_module::InlineFrame;
 use unspool_unwind::process::{Signal, Thread, ThreadState};
-use unspool_unwind::space::{Stack, WalkedFrame};
+use unspool_unwind::space::{KnownRegisters, Stack, WalkedFrame};
 
 use super::{Report, Subject, ThreadStack, display};
 use crate::output::{self, Plain};
@@ -206,7 +205,7 @@ fn print_registers(
     out: &mut impl Write,
     report: &Report<'_>,
     frame: &WalkedFrame,
-    registers: &Registers,
+    registers: &KnownRegisters,
 ) -> io::Result<()> {
     const INDENT: &str = "                           ";
     let arch = report.snapshot.abi().arch;
