@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::ffi::CStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -256,13 +257,20 @@ impl ElfFile {
 
     /// The raw name of a section, without allocating; empty where it cannot be read.
     pub(crate) fn section_name_bytes(&self, header: &Shdr) -> &[u8] {
-        names(
-            self.bytes(),
-            self.section_headers(),
-            self.headers.section_names,
-        )
-        .and_then(|names| string_at(names, header.name))
-        .unwrap_or_default()
+        self.section_names()
+            .and_then(|names| string_at(names, header.name, MAX_NAME))
+            .unwrap_or_default()
+    }
+
+    /// Whether a section has that name.
+    pub(crate) fn is_named(&self, header: &Shdr, name: &str) -> bool {
+        self.section_names()
+            .is_some_and(|names| is_string_at(names, header.name, name.as_bytes()))
+    }
+
+    fn section_names(&self) -> Option<&[u8]> {
+        let sections = self.section_headers();
+        names(self.bytes(), sections, self.headers.section_names)
     }
 
     pub(crate) fn section_name(&self, index: usize) -> Cow<'_, str> {
@@ -319,13 +327,25 @@ pub(crate) fn slice(data: &[u8], offset: u64, length: u64) -> Option<&[u8]> {
     data.get(start..end)
 }
 
-/// The NUL-terminated string at `offset` of a string table.
-pub(crate) fn string_at(table: &[u8], offset: u32) -> Option<&[u8]> {
-    Some(until_nul(table.get(usize::try_from(offset).ok()?..)?))
+/// The most bytes of a name that are read. Names in a string table may overlap: a file of a few
+/// megabytes can have a million of them, each nearly as long as the file.
+pub(crate) const MAX_NAME: usize = 64 * 1024;
+
+/// The NUL-terminated string at `offset` of a string table; of one longer than `most` bytes, so
+/// many.
+pub(crate) fn string_at(table: &[u8], offset: u32, most: usize) -> Option<&[u8]> {
+    let rest = table.get(usize::try_from(offset).ok()?..)?;
+    Some(until_nul(rest.get(..most).unwrap_or(rest)))
+}
+
+/// Whether that is the NUL-terminated string at `offset` of a string table. Looks at no more of
+/// it than `text` has.
+pub(crate) fn is_string_at(table: &[u8], offset: u32, text: &[u8]) -> bool {
+    string_at(table, offset, text.len() + 1) == Some(text)
 }
 
 pub(crate) fn until_nul(bytes: &[u8]) -> &[u8] {
-    bytes.split(|byte| *byte == 0).next().unwrap_or_default()
+    CStr::from_bytes_until_nul(bytes).map_or(bytes, CStr::to_bytes)
 }
 
 /// A number of up to 8 bytes.

@@ -4,7 +4,7 @@
 use object::elf;
 use unspool_ir::arch::Word;
 
-use crate::elf::string_at;
+use crate::elf::is_string_at;
 use crate::header::Shdr;
 
 /// Addresses stay below this in 64-bit files, so that sums of two never wrap.
@@ -20,7 +20,7 @@ pub(crate) fn place(sections: &mut [Shdr], names: &[u8], word: Word) -> u64 {
         Word::W32 => word.mask(),
         Word::W64 => LIMIT_64,
     };
-    let is_text = |s: &Shdr| string_at(names, s.name) == Some(b".text");
+    let is_text = |s: &Shdr| is_string_at(names, s.name, b".text");
     let mut next = 0;
     if let Some(text) = sections.iter_mut().find(|s| s.is_placed() && is_text(s)) {
         next = place_one(text, next, limit);

@@ -12,6 +12,7 @@ use unspool_ir::{Arch, Vaddr};
 
 use crate::elf::ElfFile;
 use crate::error::ModuleError;
+use crate::header::Shdr;
 use crate::relocate;
 use crate::section::Section;
 use crate::symbols::Wanted;
@@ -22,18 +23,27 @@ pub(crate) struct Stub {
     pub(crate) address: Vaddr,
     /// Its size in bytes.
     pub(crate) size: u64,
-    /// The function that it calls.
-    pub(crate) name: Vec<u8>,
+    /// The name of the function that it calls: an offset in the strings of the symbol table.
+    pub(crate) name: u32,
+}
+
+/// The stubs of a file.
+#[derive(Default)]
+pub(crate) struct Stubs {
+    /// The section of the dynamic symbol table that names them.
+    pub(crate) symbols: usize,
+    pub(crate) list: Vec<Stub>,
 }
 
 const SECTIONS: [&str; 3] = [".plt", ".plt.sec", ".plt.got"];
 
 /// The stubs in those sections where some are wanted.
-pub(crate) fn stubs(file: &ElfFile, wanted: &Wanted) -> Result<Vec<Stub>, ModuleError> {
-    let mut stubs = Vec::new();
-    if file.abi().arch != Arch::X86_64 || file.is_relocatable() {
-        return Ok(stubs);
-    }
+pub(crate) fn stubs(file: &ElfFile, wanted: &Wanted) -> Result<Stubs, ModuleError> {
+    let dynamic = file.indices(|_, header| header.is(elf::SHT_DYNSYM)).next();
+    let Some(symbols) = dynamic.filter(|_| file.abi().arch == Arch::X86_64) else {
+        return Ok(Stubs::default());
+    };
+    let mut list = Vec::new();
     let mut slots = None;
     for name in SECTIONS {
         for index in file.indices_named(name) {
@@ -46,26 +56,26 @@ pub(crate) fn stubs(file: &ElfFile, wanted: &Wanted) -> Result<Vec<Stub>, Module
             }
             let slots = match &mut slots {
                 Some(slots) => slots,
-                none => none.insert(filled_slots(file)?),
+                none => none.insert(filled_slots(file, symbols)?),
             };
             let entry = file
                 .section_header(index)
                 .map_or(0, |header| header.entry_size);
-            stubs.extend(in_section(&section, if entry == 8 { 8 } else { 16 }, slots));
+            list.extend(in_section(&section, if entry == 8 { 8 } else { 16 }, slots));
         }
     }
-    Ok(stubs)
+    Ok(Stubs { symbols, list })
 }
 
 fn in_section<'a>(
     section: &'a Section<'_>,
     step: usize,
-    slots: &'a HashMap<u64, Vec<u8>>,
+    slots: &'a HashMap<u64, u32>,
 ) -> impl Iterator<Item = Stub> + 'a {
     let stubs = (0_u64..).zip(section.data.chunks(step));
     stubs.filter_map(move |(number, code)| {
         let address = section.address.offset(number * step as u64);
-        let name = slots.get(&slot_of(address, code)?)?.clone();
+        let name = *slots.get(&slot_of(address, code)?)?;
         Some(Stub {
             address,
             size: code.len() as u64,
@@ -88,31 +98,28 @@ fn slot_of(address: Vaddr, code: &[u8]) -> Option<u64> {
     )
 }
 
-/// The slots that the dynamic loader fills with the address of a function, and its name.
-fn filled_slots(file: &ElfFile) -> Result<HashMap<u64, Vec<u8>>, ModuleError> {
+/// The slots that the dynamic loader fills with the address of a function of the symbol table in
+/// section `symbols`, and the function's name there.
+fn filled_slots(file: &ElfFile, symbols: usize) -> Result<HashMap<u64, u32>, ModuleError> {
     let mut slots = HashMap::new();
-    let dynamic =
-        |header: &crate::header::Shdr| header.is(elf::SHT_RELA) && header.has_flag(elf::SHF_ALLOC);
-    for index in file.indices(|_, header| dynamic(header)) {
+    let table = SymbolTable::of_section(file, symbols)?;
+    let is_dynamic = |header: &Shdr| {
+        header.is(elf::SHT_RELA)
+            && header.has_flag(elf::SHF_ALLOC)
+            && usize::try_from(header.link) == Ok(symbols)
+    };
+    for index in file.indices(|_, header| is_dynamic(header)) {
         let Some(header) = file.section_header(index) else {
             continue;
         };
-        let table = usize::try_from(header.link).unwrap_or(usize::MAX);
-        if !file
-            .section_header(table)
-            .is_some_and(|table| table.is(elf::SHT_DYNSYM))
-        {
-            continue;
-        }
-        let symbols = SymbolTable::of_section(file, table)?;
         for entry in relocate::entries(file, index, header)? {
             let kind = elf::RelocationType(entry.kind);
             let fills = matches!(kind, elf::R_X86_64_JUMP_SLOT | elf::R_X86_64_GLOB_DAT);
             let symbol = usize::try_from(entry.symbol)
                 .ok()
-                .and_then(|index| symbols.get(index));
+                .and_then(|index| table.get(index));
             if let (true, Some(symbol)) = (fills, symbol) {
-                slots.insert(entry.offset, symbols.name(&symbol).to_vec());
+                slots.insert(entry.offset, symbol.name);
             }
         }
     }

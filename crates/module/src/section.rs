@@ -138,12 +138,12 @@ impl ElfFile {
     }
 
     /// The sections of that name that the file holds bytes for.
-    pub(crate) fn indices_named(&self, name: &str) -> impl Iterator<Item = usize> {
-        let wanted = name.as_bytes();
-        let plain = wanted.strip_prefix(b".debug_");
+    pub(crate) fn indices_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = usize> {
+        let compressed = name.strip_prefix(".debug_");
+        let compressed = compressed.map(|rest| format!(".zdebug_{rest}"));
         self.indices(move |file, header| {
-            let name = file.section_name_bytes(header);
-            name == wanted || (plain.is_some() && name.strip_prefix(b".zdebug_") == plain)
+            let is = |name| file.is_named(header, name);
+            is(name) || compressed.as_deref().is_some_and(is)
         })
     }
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use object::elf;
-use unspool_ir::{Arch, Vaddr};
+use unspool_ir::Arch;
 
 use crate::dynamic::DynamicSymbols;
 use crate::elf::ElfFile;
@@ -43,7 +43,7 @@ pub(crate) fn collect(file: &ElfFile, debug: Option<&ElfFile>, wanted: &mut Want
         }
     }
     match plt::stubs(file, wanted) {
-        Ok(stubs) => add_stubs(&mut found, stubs),
+        Ok(stubs) => add_stubs(&mut found, file, &stubs),
         Err(error) => found.problems.push(error),
     }
     found
@@ -107,10 +107,10 @@ fn add_table(
     let Ok(number) = u8::try_from(found.tables.len()) else {
         return;
     };
-    found.tables.push(Names::InFile {
+    found.tables.push(Names {
         image: Arc::clone(&file.image),
-        offset: strings.start,
-        size: strings.end.saturating_sub(strings.start),
+        strings,
+        suffix: "",
     });
     for symbol in (0..table.len()).filter_map(|index| table.get(index)) {
         let Some(entry) = entry(file, &symbol, number) else {
@@ -118,7 +118,7 @@ fn add_table(
         };
         // Names are far away: they are looked at last.
         if wanted.accepts(entry.address, entry.size)
-            && names_code(table.name(&symbol), &entry, &found.code)
+            && names_code(table.name(&symbol, MARKER), &entry, &found.code)
         {
             wanted.keep(entry.address);
             found.entries.push(entry);
@@ -159,8 +159,11 @@ fn entry(file: &ElfFile, symbol: &RawSymbol, table: u8) -> Option<Entry> {
     })
 }
 
-/// Whether a symbol of this name names code: a function always, a label without a type if it is
-/// in code and for people.
+/// How many bytes of a name tell whether it is a marker.
+const MARKER: usize = 3;
+
+/// Whether a symbol whose name starts so names code: a function always, a label without a type if
+/// it is in code and for people.
 fn names_code(name: &[u8], entry: &Entry, code: &[Range<u64>]) -> bool {
     !name.is_empty() && (entry.is_function || (!is_marker(name) && is_in(code, entry.address)))
 }
@@ -195,29 +198,23 @@ fn add_dynamic(found: &mut Collected, wanted: &mut Wanted, file: &ElfFile) {
     }
 }
 
-fn add_stubs(found: &mut Collected, stubs: Vec<plt::Stub>) {
+fn add_stubs(found: &mut Collected, file: &ElfFile, stubs: &plt::Stubs) {
     let Ok(table) = u8::try_from(found.tables.len()) else {
         return;
     };
-    let mut names = vec![0];
-    for stub in stubs {
-        let Ok(name) = u32::try_from(names.len()) else {
-            break;
-        };
-        names.extend(stub.name);
-        names.extend(b"@plt\0");
-        let Vaddr(address) = stub.address;
-        let binding = Binding::Local;
-        found.entries.push(Entry {
-            address,
-            size: stub.size,
-            name,
-            table,
-            is_function: true,
-            binding,
-        });
-    }
-    found.tables.push(Names::Made(names));
+    found.tables.push(Names {
+        image: Arc::clone(&file.image),
+        strings: strings_of(file, stubs.symbols),
+        suffix: "@plt",
+    });
+    found.entries.extend(stubs.list.iter().map(|stub| Entry {
+        address: stub.address.0,
+        size: stub.size,
+        name: stub.name,
+        table,
+        is_function: true,
+        binding: Binding::Local,
+    }));
 }
 
 /// The ELF file in `.gnu_debugdata`: xz-compressed, with a `.symtab` of the functions that

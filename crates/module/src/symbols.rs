@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use unspool_ir::Vaddr;
 
-use crate::elf::{ElfFile, slice, string_at};
+use crate::elf::{ElfFile, MAX_NAME, is_string_at, slice, string_at};
 use crate::error::ModuleError;
 use crate::image::Image;
 use crate::symbol_sources;
@@ -15,7 +15,8 @@ use crate::symbol_sources;
 /// A symbol that names code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Symbol<'a> {
-    /// The name as in the file, mangled; what is not UTF-8 in it is replaced.
+    /// The name as in the file, mangled; what is not UTF-8 in it is replaced. One longer than
+    /// 64 KiB is cut there and ends with `…`.
     pub name: Cow<'a, str>,
     /// The link-time address of its first byte (without the Thumb bit).
     pub address: Vaddr,
@@ -40,7 +41,9 @@ pub enum Binding {
 
 /// The function symbols of a module, sorted by address.
 ///
-/// Names stay in the file; a million symbols take about 50 MB beside it.
+/// Names stay in the file; a million symbols take about 50 MB beside it. Names may overlap there,
+/// so that their lengths together are bounded by nothing: work is done with the first few bytes
+/// of each.
 pub struct Symbols {
     entries: Vec<Entry>,
     tables: Vec<Names>,
@@ -61,29 +64,40 @@ pub(crate) struct Entry {
     pub(crate) binding: Binding,
 }
 
-/// A string table.
-pub(crate) enum Names {
-    InFile {
-        image: Arc<Image>,
-        offset: u64,
-        size: u64,
-    },
-    Made(Vec<u8>),
+/// A string table of a file, and what is added to each of its names.
+pub(crate) struct Names {
+    pub(crate) image: Arc<Image>,
+    /// Where the table is in the image.
+    pub(crate) strings: Range<u64>,
+    /// `@plt` for stubs, which are named after what they call.
+    pub(crate) suffix: &'static str,
 }
 
 impl Names {
-    fn get(&self, offset: u32) -> &[u8] {
-        let table = match self {
-            Names::InFile {
-                image,
-                offset,
-                size,
-            } => slice(image.bytes(), *offset, *size),
-            Names::Made(bytes) => Some(bytes.as_slice()),
-        };
-        table
-            .and_then(|table| string_at(table, offset))
-            .unwrap_or_default()
+    fn strings(&self) -> &[u8] {
+        let Range { start, end } = self.strings;
+        slice(self.image.bytes(), start, end.saturating_sub(start)).unwrap_or_default()
+    }
+
+    /// The start of the name at an offset, at most so many bytes.
+    fn start(&self, offset: u32, most: usize) -> &[u8] {
+        string_at(self.strings(), offset, most).unwrap_or_default()
+    }
+
+    fn is(&self, offset: u32, name: &str) -> bool {
+        name.strip_suffix(self.suffix)
+            .is_some_and(|name| is_string_at(self.strings(), offset, name.as_bytes()))
+    }
+
+    fn text(&self, offset: u32) -> Cow<'_, str> {
+        let bytes = self.start(offset, MAX_NAME + 1);
+        let whole = bytes.len() <= MAX_NAME;
+        let name = String::from_utf8_lossy(bytes.get(..MAX_NAME).unwrap_or(bytes));
+        match (whole, self.suffix) {
+            (true, "") => name,
+            (true, suffix) => Cow::Owned(format!("{name}{suffix}")),
+            (false, suffix) => Cow::Owned(format!("{name}…{suffix}")),
+        }
     }
 }
 
@@ -162,16 +176,26 @@ impl Wanted {
     }
 }
 
+/// The most bytes of names that are compared with each other.
+const COMPARED: usize = 512;
+
 impl Collected {
-    fn name(&self, entry: &Entry) -> &[u8] {
-        name_of(&self.tables, entry)
+    /// What names of one address are ordered by.
+    fn start_of_name(&self, entry: &Entry) -> &[u8] {
+        names_of(&self.tables, entry).map_or(&[], |names| names.start(entry.name, COMPARED))
+    }
+
+    /// Whether two symbols have one name, as far as that can be told cheaply.
+    fn is_same_name(&self, a: &Entry, b: &Entry) -> bool {
+        let suffix = |entry| names_of(&self.tables, entry).map(|names| names.suffix);
+        let (start, other) = (self.start_of_name(a), self.start_of_name(b));
+        (a.table, a.name) == (b.table, b.name)
+            || (start.len() < COMPARED && start == other && suffix(a) == suffix(b))
     }
 }
 
-fn name_of<'a>(tables: &'a [Names], entry: &Entry) -> &'a [u8] {
-    tables
-        .get(usize::from(entry.table))
-        .map_or(&[], |names| names.get(entry.name))
+fn names_of<'a>(tables: &'a [Names], entry: &Entry) -> Option<&'a Names> {
+    tables.get(usize::from(entry.table))
 }
 
 impl ElfFile {
@@ -204,17 +228,18 @@ impl Symbols {
         let mut entries = std::mem::take(&mut found.entries);
         entries.sort_by(|a, b| {
             let key = |e: &Entry| (e.address, e.binding);
-            key(a)
-                .cmp(&key(b))
-                .then_with(|| underscores(found.name(b)).cmp(&underscores(found.name(a))))
-                .then_with(|| found.name(b).cmp(found.name(a)))
+            let preferred_last = || {
+                let (a, b) = (found.start_of_name(a), found.start_of_name(b));
+                underscores(b).cmp(&underscores(a)).then_with(|| b.cmp(a))
+            };
+            key(a).cmp(&key(b)).then_with(preferred_last)
         });
         // The dynamic symbols are in the full table as well.
         entries.dedup_by(|a, b| {
             a.address == b.address
                 && a.binding == b.binding
                 && a.size == b.size
-                && found.name(a) == found.name(b)
+                && found.is_same_name(a, b)
         });
         let layers = [
             flatten(&entries, |e| e.is_function && e.size > 0),
@@ -246,7 +271,8 @@ impl Symbols {
         })
     }
 
-    /// All symbols, in the order of their addresses.
+    /// All symbols, in the order of their addresses. One that is in several tables of the file is
+    /// listed once, unless its name is longer than 511 bytes.
     pub fn iter(&self) -> impl Iterator<Item = Symbol<'_>> {
         self.entries.iter().map(|entry| self.symbol(entry))
     }
@@ -255,7 +281,9 @@ impl Symbols {
     pub fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = Symbol<'a>> {
         self.entries
             .iter()
-            .filter(move |entry| name_of(&self.tables, entry) == name.as_bytes())
+            .filter(move |entry| {
+                names_of(&self.tables, entry).is_some_and(|names| names.is(entry.name, name))
+            })
             .map(|entry| self.symbol(entry))
     }
 
@@ -278,8 +306,9 @@ impl Symbols {
     }
 
     fn symbol(&self, entry: &Entry) -> Symbol<'_> {
+        let names = names_of(&self.tables, entry);
         Symbol {
-            name: String::from_utf8_lossy(name_of(&self.tables, entry)),
+            name: names.map_or(Cow::Borrowed(""), |names| names.text(entry.name)),
             address: Vaddr(entry.address),
             size: entry.size,
             binding: entry.binding,
@@ -416,7 +445,11 @@ mod tests {
         let entries = text.lines().map(entry).collect();
         Symbols::from_collected(Collected {
             entries,
-            tables: vec![Names::Made(names)],
+            tables: vec![Names {
+                strings: 0..names.len() as u64,
+                image: Arc::new(Image::Read(names)),
+                suffix: "",
+            }],
             problems: Vec::new(),
             code: std::iter::once(0x10..0x100).collect(),
         })

@@ -119,8 +119,9 @@ impl<'a> SymbolTable<'a> {
         }
     }
 
-    pub(crate) fn name(&self, symbol: &RawSymbol) -> &'a [u8] {
-        string_at(self.strings, symbol.name).unwrap_or_default()
+    /// The name of a symbol; of one longer than `most` bytes, so many.
+    pub(crate) fn name(&self, symbol: &RawSymbol, most: usize) -> &'a [u8] {
+        string_at(self.strings, symbol.name, most).unwrap_or_default()
     }
 
     fn widen<S: Sym<Endian = Endianness>>(&self, index: usize, symbol: &S) -> Option<RawSymbol> {

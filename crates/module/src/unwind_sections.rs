@@ -68,9 +68,7 @@ impl ElfFile {
         if let Some(header) = self.segment_of_kind(elf::PT_GNU_SFRAME) {
             return Ok(self.section_of_segment(header)?.into_iter().collect());
         }
-        self.all(|file, header| {
-            header.is(elf::SHT_GNU_SFRAME) || file.section_name_bytes(header) == b".sframe"
-        })
+        self.all(|file, header| header.is(elf::SHT_GNU_SFRAME) || file.is_named(header, ".sframe"))
     }
 
     /// Whether the file has the exception index tables of 32-bit ARM (EHABI32, `.ARM.exidx`). Most
@@ -86,7 +84,7 @@ impl ElfFile {
     /// What text-relative pointers (`DW_EH_PE_textrel`) are relative to: the address of `.text`.
     #[must_use]
     pub fn text_base(&self) -> Option<Vaddr> {
-        self.address_of_section(b".text")
+        self.address_of_section(".text")
     }
 
     /// What data-relative pointers (`DW_EH_PE_datarel`) in `.eh_frame` are relative to: the
@@ -96,13 +94,13 @@ impl ElfFile {
     pub fn data_base(&self) -> Option<Vaddr> {
         self.dynamic_value(elf::DT_PLTGOT)
             .map(Vaddr)
-            .or_else(|| self.address_of_section(b".got"))
+            .or_else(|| self.address_of_section(".got"))
     }
 
-    fn address_of_section(&self, name: &[u8]) -> Option<Vaddr> {
+    fn address_of_section(&self, name: &str) -> Option<Vaddr> {
         self.section_headers()
             .iter()
-            .find(|header| header.is_placed() && self.section_name_bytes(header) == name)
+            .find(|header| header.is_placed() && self.is_named(header, name))
             .map(|header| Vaddr(header.addr))
     }
 
@@ -236,7 +234,7 @@ impl ElfFile {
 /// Solaris and some LLVM versions give `.eh_frame` a type of its own on x86-64, and other tools
 /// keep copies of that type.
 fn is_eh_frame(file: &ElfFile, header: &Shdr, arch: Arch) -> bool {
-    let name = file.section_name_bytes(header);
-    let typed = arch == Arch::X86_64 && header.is(elf::SHT_X86_64_UNWIND);
-    name == b".eh_frame" || (typed && name.starts_with(b".eh_frame.") && header.is_placed())
+    let typed = arch == Arch::X86_64 && header.is(elf::SHT_X86_64_UNWIND) && header.is_placed();
+    let name = || file.section_name_bytes(header);
+    file.is_named(header, ".eh_frame") || (typed && name().starts_with(b".eh_frame."))
 }

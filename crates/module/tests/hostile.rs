@@ -192,6 +192,91 @@ fn a_cut_file_says_so_instead_of_having_no_tables() {
     );
 }
 
+/// A file with so many functions at the address 0x1000, all but the last without a name of their
+/// own: the names are the ends of one string of so many bytes.
+fn overlapping_names(count: u32, length: u32) -> Vec<u8> {
+    let mut strings = vec![0];
+    strings.extend(std::iter::repeat_n(b'_', length as usize));
+    strings.extend(b"\0plain\0");
+    let mut symbols = vec![0; 24];
+    for index in 0..count {
+        let name = if index + 1 == count {
+            length + 2
+        } else {
+            1 + index % length
+        };
+        symbols.extend(name.to_le_bytes());
+        symbols.extend([0x12, 0, 1, 0]); // STB_GLOBAL STT_FUNC, in section 1
+        symbols.extend(0x1000_u64.to_le_bytes());
+        symbols.extend(16_u64.to_le_bytes());
+    }
+    let mut file = vec![0; 64];
+    let mut sections = vec![0; 64];
+    let code = [0x90; 16].to_vec();
+    for (kind, flags, address, link, data) in [
+        (1_u32, 6_u64, 0x1000_u64, 0_u32, code), // SHT_PROGBITS, SHF_ALLOC | SHF_EXECINSTR
+        (2, 0, 0, 3, symbols),                   // SHT_SYMTAB
+        (3, 0, 0, 0, strings),                   // SHT_STRTAB
+    ] {
+        sections.extend([0; 4]);
+        sections.extend(kind.to_le_bytes());
+        for field in [flags, address, file.len() as u64, data.len() as u64] {
+            sections.extend(field.to_le_bytes());
+        }
+        sections.extend(link.to_le_bytes());
+        sections.extend([0; 4]);
+        for field in [8_u64, 24] {
+            sections.extend(field.to_le_bytes());
+        }
+        file.extend(data);
+    }
+    let at = file.len() as u64;
+    file.extend(sections);
+    file[..20].copy_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x3e\0");
+    file[0x14] = 1;
+    file[0x28..0x30].copy_from_slice(&at.to_le_bytes());
+    file[0x34..0x40].copy_from_slice(&[64, 0, 56, 0, 0, 0, 64, 0, 4, 0, 0, 0]);
+    file
+}
+
+/// Each name alone is as long as the file: to compare whole names would take days.
+#[test]
+fn names_that_overlap() {
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let bytes = overlapping_names(100_000, 4_000_000);
+        let file = ElfFile::from_bytes("overlapping", bytes).unwrap();
+        let name = |symbols: &Symbols| symbols.lookup(Vaddr(0x1008)).unwrap().name.into_owned();
+        assert_eq!(name(file.symbols()), "plain");
+        assert_eq!(name(&Symbols::near(&file, None, &[Vaddr(0x1008)])), "plain");
+        assert_eq!(file.symbols().named("plain").count(), 1);
+        assert_eq!(file.symbols().named("_").count(), 0);
+        assert_eq!(file.symbols().len(), 100_000);
+        done.send(()).unwrap();
+    });
+    let within = std::time::Duration::from_secs(120);
+    assert!(
+        is_done.recv_timeout(within).is_ok(),
+        "failed, or no answer in {within:?}"
+    );
+}
+
+#[test]
+fn a_name_that_is_cut_says_so() {
+    let file = ElfFile::from_bytes("long", overlapping_names(2, 100_000)).unwrap();
+    let symbols: Vec<_> = file.symbols().iter().collect();
+    assert_eq!(symbols[1].name, "plain");
+    assert_eq!(symbols[0].name, "_".repeat(64 * 1024) + "…");
+    // Names are found by all of their bytes.
+    assert_eq!(file.symbols().named(&"_".repeat(100_000)).count(), 1);
+    assert_eq!(file.symbols().named(&symbols[0].name).count(), 0);
+    let file = ElfFile::from_bytes("longest", overlapping_names(2, 64 * 1024)).unwrap();
+    assert_eq!(
+        file.symbols().iter().next().unwrap().name,
+        "_".repeat(64 * 1024)
+    );
+}
+
 #[test]
 fn files_can_be_shared_between_threads() {
     fn assert<T: Send + Sync>() {}

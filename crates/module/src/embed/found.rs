@@ -36,7 +36,7 @@ impl Found {
 
 /// Finds it by its section header, or without one by its first bytes.
 pub(super) fn find(file: &ElfFile, name: &str, magic: &[u8]) -> Result<Option<Found>, EmbedError> {
-    let named = |header: &Shdr| file.section_name_bytes(header) == name.as_bytes();
+    let named = |header: &Shdr| file.is_named(header, name);
     let Some(section) = file.section_headers().iter().position(named) else {
         return Ok(by_magic(file, magic));
     };

@@ -157,8 +157,10 @@ fn may_move(file: &ElfFile, home: &Phdr, n: &Neighbour<'_>) -> bool {
     at_home && (n.is_note || interpreter || table) && !is_named(file, n)
 }
 
-/// Whether a symbol names something in the section, so that code may refer to it. The start-up
-/// file of glibc names its note `__abi_tag`, which nothing refers to.
+/// What the start-up file of glibc calls its note, which nothing refers to.
+const ABI_TAG: &[u8] = b"__abi_tag";
+
+/// Whether a symbol names something in the section, so that code may refer to it.
 fn is_named(file: &ElfFile, n: &Neighbour<'_>) -> bool {
     let tables = file.indices(|_, s| s.is(elf::SHT_SYMTAB) || s.is(elf::SHT_DYNSYM));
     let mut tables = tables.filter_map(|table| SymbolTable::of_section(file, table).ok());
@@ -167,7 +169,7 @@ fn is_named(file: &ElfFile, n: &Neighbour<'_>) -> bool {
         symbols.any(|symbol| {
             symbol.kind != elf::STT_SECTION
                 && symbol.is_within(n.index, n.header)
-                && !matches!(table.name(&symbol), b"" | b"__abi_tag")
+                && !matches!(table.name(&symbol, ABI_TAG.len() + 1), b"" | ABI_TAG)
         })
     })
 }
