@@ -59,8 +59,9 @@ pub enum ModuleError {
     },
     /// Something runs past the end of the file: the file was cut short, or an offset lies.
     #[error(
-        "{}: {what} at offset {offset:#x} ({length:#x} bytes) runs past the end of the file at {end:#x}",
-        file.display()
+        "{}: {what} at offset {offset:#x} ({length:#x} bytes) runs past the end of the file at {end:#x}: \
+         there are {end} bytes of at least {}; is it an incomplete download or copy?",
+        file.display(), offset.saturating_add(*length)
     )]
     Truncated {
         /// The file.

@@ -206,7 +206,10 @@ impl ElfFile {
             return Ok(None);
         }
         let Some(data) = slice(self.bytes(), header.offset, header.file_size) else {
-            let what = format!("the segment of type {:#x}", header.kind);
+            let what = match elf::ProgramType(header.kind).name() {
+                Some(name) => format!("the segment {name}"),
+                None => format!("the segment of type {:#x}", header.kind),
+            };
             return Err(self.truncated(what, header.offset, header.file_size));
         };
         Ok(Some(Section {

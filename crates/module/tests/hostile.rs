@@ -171,7 +171,8 @@ fn a_cut_file_says_so_instead_of_having_no_tables() {
     let cut = ElfFile::from_bytes("cut", whole.bytes()[..0x800].to_vec()).unwrap();
     let error = cut.eh_frames().unwrap_err().to_string();
     assert!(
-        error.contains("runs past the end of the file at 0x800"),
+        error.contains("the segment PT_GNU_EH_FRAME at offset 0x")
+            && error.contains("runs past the end of the file at 0x800: there are 2048 bytes of"),
         "{error}"
     );
     let error = cut.section_named(".text").unwrap_err().to_string();

@@ -443,7 +443,8 @@ fn what_is_no_elf_file_is_named() {
         (&empty, "empty is empty"),
         (
             &short,
-            "short: the ELF header at offset 0x0 (0x40 bytes) runs past the end of the file at 0x7",
+            "short: the ELF header at offset 0x0 (0x40 bytes) runs past the end of the file at 0x7: \
+             there are 7 bytes of at least 64; is it an incomplete download or copy?",
         ),
         (
             &dir,
