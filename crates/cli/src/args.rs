@@ -183,11 +183,16 @@ pub(crate) struct CacheArgs {
 pub(crate) enum CacheAction {
     /// List the tables, with size and age.
     List {
+        /// How the report is written.
         #[arg(long, value_enum, default_value = "text")]
         format: Format,
     },
-    /// Remove all tables.
-    Clean,
+    /// Remove all tables. They are made again when they are needed.
+    Clean {
+        /// How the report is written.
+        #[arg(long, value_enum, default_value = "text")]
+        format: Format,
+    },
 }
 
 /// Print a completion script for a shell.

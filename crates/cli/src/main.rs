@@ -13,16 +13,12 @@ use args::{Arguments, Command};
 use output::Failure;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    let result = match arguments.command {
-        Command::Stack(stack) => commands::stack::run(&stack),
-        Command::Show(show) => commands::show::run(&show),
-        Command::Compile(compile) => commands::compile::run(&compile),
-        Command::Verify(verify) => commands::verify::run(&verify),
-        Command::Stats(stats) => commands::stats::run(&stats),
-        Command::Cache(cache) => commands::cache::run(&cache),
-        Command::Completions(completions) => commands::generate::completions(&completions),
-        Command::Man(man) => commands::generate::man(&man),
+    let result = match Arguments::try_parse() {
+        Ok(arguments) => run(&arguments.command),
+        Err(usage) if usage.use_stderr() => usage.exit(),
+        Err(help) => output::help(&help)
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(anyhow::Error::from),
     };
     match result {
         Ok(code) => code,
@@ -31,5 +27,18 @@ fn main() -> ExitCode {
             output::error(&format_args!("{error:#}"));
             ExitCode::from(Failure::COULD_NOT_RUN)
         }
+    }
+}
+
+fn run(command: &Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Stack(stack) => commands::stack::run(stack),
+        Command::Show(show) => commands::show::run(show),
+        Command::Compile(compile) => commands::compile::run(compile),
+        Command::Verify(verify) => commands::verify::run(verify),
+        Command::Stats(stats) => commands::stats::run(stats),
+        Command::Cache(cache) => commands::cache::run(cache),
+        Command::Completions(completions) => commands::generate::completions(completions),
+        Command::Man(man) => commands::generate::man(man),
     }
 }

@@ -35,24 +35,37 @@ pub(crate) struct Results(StdoutLock<'static>);
 
 impl Write for Results {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes).map_err(told)
+        self.0.write(bytes).map_err(|error| told(&error))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.flush().map_err(told)
+        self.0.flush().map_err(|error| told(&error))
     }
 }
 
-fn told(error: io::Error) -> io::Error {
+fn told(error: &io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::BrokenPipe => io::Error::new(io::ErrorKind::BrokenPipe, Closed),
-        _ => error,
+        kind => io::Error::new(kind, format!("cannot write to standard output: {error}")),
     }
 }
 
-/// Buffered standard output.
+/// Buffered standard output. To be flushed: an error is lost where it is dropped.
 pub(crate) fn results() -> BufWriter<Results> {
     BufWriter::with_capacity(1 << 16, Results(io::stdout().lock()))
+}
+
+/// Writes all of a text to standard output.
+pub(crate) fn print(text: &[u8]) -> io::Result<()> {
+    let mut out = results();
+    out.write_all(text)?;
+    out.flush()
+}
+
+/// Prints the help or the version, which the parser of the command line yields.
+pub(crate) fn help(help: &clap::Error) -> io::Result<()> {
+    let printed = help.print().and_then(|()| io::stdout().flush());
+    printed.map_err(|error| told(&error))
 }
 
 /// Reports an error. A closed standard error is nobody's problem.

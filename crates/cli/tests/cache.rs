@@ -748,7 +748,15 @@ fn listing_and_cleaning() {
         assert_eq!(table["seconds_since_use"].as_u64().unwrap() / 3600, hours);
     }
 
-    assert_eq!(clean(&directory), "removed 2 tables, 12412 bytes\n");
+    let arguments = ["cache", "clean", "--format", "json"];
+    let removed = printed(unspool(&directory).args(arguments)).quiet();
+    let expected = json!({
+        "schema": "unspool.cache-clean",
+        "version": 1,
+        "removed": 2,
+        "bytes": 12412,
+    });
+    assert_eq!(serde_json::from_str::<Value>(&removed).unwrap(), expected);
     assert!(!folder.join("keys/07f").exists());
     assert_empty(&directory);
 }

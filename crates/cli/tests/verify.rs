@@ -180,6 +180,37 @@ fn an_arm_file_without_call_frame_information_says_what_it_has() {
     );
 }
 
+/// What cannot be written is an error, however little it is.
+#[test]
+fn a_full_output_is_an_error() {
+    let directory = Directory::new();
+    for arguments in [
+        &["--help"][..],
+        &["--version"],
+        &["show", "--help"],
+        &["show", "/bin/true"],
+        &["show", "--format", "json", "/bin/true"],
+        &["stats", "/bin/true"],
+        &["verify", "/bin/true"],
+        &["compile", "/bin/true"],
+        &["cache", "list"],
+        &["cache", "clean"],
+        &["cache", "clean", "--format", "json"],
+        &["completions", "bash"],
+    ] {
+        let mut command = unspool(&directory, arguments);
+        let full = fs::OpenOptions::new()
+            .write(true)
+            .open("/dev/full")
+            .unwrap();
+        let output = command.stdout(full).output().unwrap();
+        let err = String::from_utf8(output.stderr).unwrap();
+        let expected = "unspool: error: cannot write to standard output: No space left";
+        assert!(err.starts_with(expected), "{arguments:?}: {err}");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+    }
+}
+
 /// A reader who stops reading is no error; what a crashed command ended with is passed on still.
 #[test]
 fn a_closed_output_hides_nothing() {
@@ -187,6 +218,8 @@ fn a_closed_output_hides_nothing() {
     let script = "\"$0\" \"$@\" | true; echo ${PIPESTATUS[0]}";
     for (arguments, status) in [
         (&["show", "/bin/true"][..], "0\n"),
+        (&["completions", "bash"], "0\n"),
+        (&["--help"], "0\n"),
         (&["stack", "--", "sh", "-c", "kill -SEGV $$"], "139\n"),
     ] {
         let mut shell = Command::new("bash");

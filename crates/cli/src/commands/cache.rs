@@ -14,12 +14,21 @@ pub(crate) fn run(args: &CacheArgs) -> anyhow::Result<ExitCode> {
     let store = Store::from_environment();
     match args.action {
         CacheAction::List { format } => list(&store, format),
-        CacheAction::Clean => {
-            let (count, bytes) = store.clean()?;
-            writeln!(output::results(), "removed {count} tables, {bytes} bytes")?;
-            Ok(ExitCode::SUCCESS)
+        CacheAction::Clean { format } => clean(&store, format),
+    }
+}
+
+fn clean(store: &Store, format: Format) -> anyhow::Result<ExitCode> {
+    let (count, bytes) = store.clean()?;
+    match format {
+        Format::Text => {
+            output::print(format!("removed {count} tables, {bytes} bytes\n").as_bytes())?;
+        }
+        Format::Json => {
+            output::document("cache-clean", json!({ "removed": count, "bytes": bytes }))?;
         }
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn list(store: &Store, format: Format) -> anyhow::Result<ExitCode> {

@@ -16,7 +16,7 @@ pub(crate) fn completions(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
         "unspool",
         &mut script,
     );
-    std::io::Write::write_all(&mut output::results(), &script)?;
+    output::print(&script)?;
     Ok(ExitCode::SUCCESS)
 }
 
