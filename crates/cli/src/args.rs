@@ -154,6 +154,15 @@ pub(crate) struct CompileArgs {
 /// With a second file, that table is compared with the first file's rows. Without, each file is
 /// compiled in memory and compared; folders are searched for ELF files.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  unspool verify /bin/ls                              compile it in memory, compare every address
+  unspool verify app app.unspool                      a table that `compile -o` wrote
+  unspool verify /usr/lib /usr/bin                    every ELF file in these folders
+  unspool verify --format json app app.unspool        a certificate: both by their SHA-256
+
+Exit status: 0 equal; 1 differences, or entries of the source that cannot be read; 2 a file that
+was named or found cannot be read, or has no unwind table although it was named.")]
 pub(crate) struct VerifyArgs {
     /// An ELF file and a compiled table, or ELF files and folders.
     #[arg(required = true)]

@@ -13,8 +13,9 @@ use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::Context as _;
+use serde_json::{Value, json};
 use unspool_module::ElfFile;
-use unspool_unwind::tables::{self, From, Reading};
+use unspool_unwind::tables::{self, CompileError, From, Reading, SourceError};
 
 use crate::args::FromSection;
 use crate::output;
@@ -59,6 +60,20 @@ fn report_problems(file: &ElfFile, reading: &Reading) {
             file.path().display()
         ));
     }
+}
+
+/// Whether a file simply has no unwind table.
+fn is_missing(error: &anyhow::Error) -> bool {
+    let missing = error.downcast_ref();
+    matches!(
+        missing,
+        Some(CompileError::Source(SourceError::Missing { .. }))
+    )
+}
+
+/// A file that nothing can be said of, in the place of its report.
+fn failed(file: &Path, error: &anyhow::Error) -> Value {
+    json!({ "file": file.to_string_lossy(), "error": format!("{error:#}") })
 }
 
 /// How many problems of a file are reported one by one.

@@ -110,17 +110,60 @@ fn what_is_named_is_never_passed_over() {
         refused(&directory, &["verify", alone], &[alone]);
     }
     refused(&directory, &["verify", "folder"], &["no ELF file"]);
-    let (_, err) = run(
-        &directory,
-        &["verify", "/bin/true", "/bin/false", "text"],
-        1,
-    );
-    assert!(err.contains("text"), "{err}");
     refused(
         &directory,
         &["stack", "--core", "pipe"],
         &["pipe", "not a regular file"],
     );
+}
+
+/// Each file that is named is in the report, and each line of errors names its file once.
+#[test]
+fn one_bad_file_among_others() {
+    let directory = Directory::new();
+    fs::write(directory.path().join("text"), "no table\n").unwrap();
+    let (_, err) = run(&directory, &["compile", "-o", "of-true", "/bin/true"], 0);
+    assert_eq!(err, "");
+    for arguments in [
+        &["verify", "/bin/true", "missing", "text", "/bin/false"][..],
+        &["verify", "text"],
+        &["verify", "text", "of-true"],
+        &["verify", "/bin/true", "missing"],
+        &["verify", "/bin/false", "of-true"],
+        &["stats", "/bin/true", "missing", "text"],
+        &["stats", "text"],
+        &["compile", "/bin/true", "missing", "text"],
+        &["compile", "text"],
+    ] {
+        let (_, err) = run(&directory, arguments, 2);
+        for line in err.lines() {
+            let named = arguments.iter().map(|name| line.matches(name).count());
+            assert!(named.max() == Some(1), "{arguments:?}: {line}");
+        }
+        let json = [&["--format", "json"], &arguments[1..]].concat();
+        let (out, same) = run(&directory, &[&arguments[..1], &json].concat(), 2);
+        assert_eq!(same, err, "{arguments:?}");
+        let report: Value = serde_json::from_str(&out).unwrap();
+        let files = report["files"].as_array().unwrap();
+        let named = match arguments {
+            [_, file, "of-true"] | ["verify", file, "missing"] => vec![*file],
+            [_, files @ ..] => files.to_vec(),
+            [] => vec![],
+        };
+        assert_eq!(files.len(), named.len(), "{arguments:?}: {out}");
+        for name in named {
+            let file = files.iter().find(|file| file["file"] == name).unwrap();
+            let error = file["error"].as_str();
+            let fails = !name.starts_with("/bin/") || named_with_other(arguments);
+            assert_eq!(error.is_some(), fails, "{arguments:?}: {file}");
+            assert!(error.is_none_or(|error| err.contains(error)), "{file}");
+        }
+    }
+}
+
+/// Whether the one file of `verify` is named with what is not its table.
+fn named_with_other(arguments: &[&str]) -> bool {
+    matches!(arguments, ["verify", _, "of-true" | "missing"])
 }
 
 /// The hashes are those that coreutils compute.

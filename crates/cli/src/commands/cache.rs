@@ -25,7 +25,7 @@ fn clean(store: &Store, format: Format) -> anyhow::Result<ExitCode> {
             output::print(format!("removed {count} tables, {bytes} bytes\n").as_bytes())?;
         }
         Format::Json => {
-            output::document("cache-clean", json!({ "removed": count, "bytes": bytes }))?;
+            output::document("cache-clean", &json!({ "removed": count, "bytes": bytes }))?;
         }
     }
     Ok(ExitCode::SUCCESS)

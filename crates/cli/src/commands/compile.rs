@@ -40,6 +40,7 @@ pub(crate) fn run(args: &CompileArgs) -> anyhow::Result<ExitCode> {
     let store = Store::from_environment();
     let mut status = 0;
     let mut reports = Vec::new();
+    let mut failed = Vec::new();
     for path in &args.files {
         match one(path, args, &store) {
             Ok(report) => {
@@ -48,14 +49,20 @@ pub(crate) fn run(args: &CompileArgs) -> anyhow::Result<ExitCode> {
                 }
                 reports.push(report);
             }
-            Err(error) if args.files.len() == 1 => return Err(error),
             Err(error) => {
                 output::error(&format_args!("{error:#}"));
+                failed.push(super::failed(path, &error));
                 status = Failure::COULD_NOT_RUN;
             }
         }
     }
-    print(&reports, args.format)?;
+    match args.format {
+        Format::Text => print_text(&reports)?,
+        Format::Json => {
+            let files: Vec<Value> = reports.iter().map(as_json).chain(failed).collect();
+            output::document("compile", &json!({ "files": files }))?;
+        }
+    }
     Ok(ExitCode::from(status))
 }
 
@@ -110,25 +117,20 @@ fn one(path: &Path, args: &CompileArgs, store: &Store) -> anyhow::Result<Compile
 /// The alignment of an embedded table: a cache line.
 const EMBEDDED_ALIGN: u64 = 64;
 
-fn print(reports: &[CompileReport], format: Format) -> anyhow::Result<()> {
-    if format == Format::Json {
-        let files: Vec<Value> = reports
-            .iter()
-            .map(|report| {
-                json!({
-                    "file": report.file.to_string_lossy(),
-                    "table": report.table.to_string_lossy(),
-                    "bytes": report.bytes,
-                    "source_bytes": report.source_bytes,
-                    "rows": report.rows,
-                    "rows_verified": report.verified,
-                    "bad_entries": report.bad_entries,
-                    "seconds": report.seconds,
-                })
-            })
-            .collect();
-        return Ok(output::document("compile", &json!({ "files": files }))?);
-    }
+fn as_json(report: &CompileReport) -> Value {
+    json!({
+        "file": report.file.to_string_lossy(),
+        "table": report.table.to_string_lossy(),
+        "bytes": report.bytes,
+        "source_bytes": report.source_bytes,
+        "rows": report.rows,
+        "rows_verified": report.verified,
+        "bad_entries": report.bad_entries,
+        "seconds": report.seconds,
+    })
+}
+
+fn print_text(reports: &[CompileReport]) -> anyhow::Result<()> {
     let mut out = output::results();
     for report in reports {
         let share = 100.0 * as_f64(report.bytes as u64) / as_f64(report.source_bytes.max(1));

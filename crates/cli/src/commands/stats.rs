@@ -17,13 +17,14 @@ mod figures;
 
 pub(crate) fn run(args: &StatsArgs) -> anyhow::Result<ExitCode> {
     let mut all = Vec::new();
+    let mut failed = Vec::new();
     let mut status = 0;
     for path in &args.files {
         match one(path) {
             Ok(figures) => all.push(figures),
-            Err(error) if args.files.len() == 1 => return Err(error),
             Err(error) => {
                 output::error(&format_args!("{error:#}"));
+                failed.push(super::failed(path, &error));
                 status = Failure::COULD_NOT_RUN;
             }
         }
@@ -33,7 +34,7 @@ pub(crate) fn run(args: &StatsArgs) -> anyhow::Result<ExitCode> {
     }
     match args.format {
         Format::Text => print_text(&all)?,
-        Format::Json => print_json(&all)?,
+        Format::Json => print_json(&all, failed)?,
     }
     Ok(ExitCode::from(status))
 }
@@ -133,8 +134,8 @@ fn part_name(part: Part) -> &'static str {
     }
 }
 
-fn print_json(all: &[Figures]) -> std::io::Result<()> {
-    let files: Vec<Value> = all.iter().map(as_json).collect();
+fn print_json(all: &[Figures], failed: Vec<Value>) -> std::io::Result<()> {
+    let files: Vec<Value> = all.iter().map(as_json).chain(failed).collect();
     let total = total(all).map(|total| as_json(&total));
     output::document("stats", &json!({ "files": files, "total": total }))
 }

@@ -1,5 +1,7 @@
 //! `unspool verify`.
 
+use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -12,7 +14,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use unspool_compact::{Comparison, Compiled, layout};
 use unspool_module::ElfFile;
-use unspool_unwind::tables::{self, CompileError, From, SourceError};
+use unspool_unwind::tables::{self, From};
 
 use super::compile::as_f64;
 use crate::args::{Format, VerifyArgs};
@@ -49,53 +51,53 @@ impl Hashes {
     }
 }
 
-pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
-    let started = Instant::now();
-    if let [file, table] = args.paths.as_slice()
-        && !is_folder(file)
-        && !is_folder(table)
-        && !is_elf(table)
-    {
-        let bytes = read_table(table)?;
-        let proof = prove(file, Some(&bytes), args.format);
-        let proof = proof.with_context(|| table.display().to_string())?;
-        return report(&[proof], 0, started, args.format);
-    }
-    if let [file] = args.paths.as_slice()
-        && !is_folder(file)
-    {
-        return report(&[prove(file, None, args.format)?], 0, started, args.format);
-    }
-    let files = find_elf_files(&args.paths)?;
-    let results: Vec<_> = files
-        .par_iter()
-        .map(|path| (path, prove(path, None, args.format)))
-        .collect();
-    let mut proofs = Vec::new();
-    let mut failed = 0;
-    for (path, result) in results {
-        match result {
-            Ok(proof) => proofs.push(proof),
-            Err(error) if is_missing(&error) && !args.paths.contains(path) => {}
-            Err(error) => {
-                failed += 1;
-                output::error(&format_args!("{error:#}"));
-            }
-        }
-    }
-    if proofs.is_empty() && failed == 0 {
-        bail!("no ELF file with an unwind table in the folders given");
-    }
-    report(&proofs, failed, started, args.format)
+/// What became of a file.
+struct Outcome {
+    path: PathBuf,
+    proof: anyhow::Result<Proof>,
 }
 
-/// Whether a file simply has no unwind table.
-fn is_missing(error: &anyhow::Error) -> bool {
-    let missing = error.downcast_ref();
-    matches!(
-        missing,
-        Some(CompileError::Source(SourceError::Missing { .. }))
-    )
+/// A table that was given, to be compared with a file's rows.
+struct Given<'a> {
+    path: &'a Path,
+    bytes: Vec<u8>,
+}
+
+pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
+    let started = Instant::now();
+    let outcomes = match args.paths.as_slice() {
+        [file, table] if !is_folder(file) && !is_folder(table) && !is_elf(table) => {
+            vec![prove_table(file, table, args.format)]
+        }
+        paths => prove_all(paths, args.format),
+    };
+    if outcomes.is_empty() {
+        bail!("no ELF file with an unwind table in the folders given");
+    }
+    report(&outcomes, started, args.format)
+}
+
+fn prove_table(file: &Path, table: &Path, format: Format) -> Outcome {
+    let given = read_table(table).map(|bytes| Given { path: table, bytes });
+    Outcome {
+        path: file.to_path_buf(),
+        proof: given.and_then(|given| prove(file, Some(&given), format)),
+    }
+}
+
+fn prove_all(paths: &[PathBuf], format: Format) -> Vec<Outcome> {
+    let (files, mut outcomes) = find_elf_files(paths);
+    let prove_one = |path: PathBuf| Outcome {
+        proof: prove(&path, None, format),
+        path,
+    };
+    outcomes.par_extend(files.into_par_iter().map(prove_one));
+    // What is found in a folder need not have a table; what is named has to.
+    outcomes.retain(|outcome| match &outcome.proof {
+        Ok(_) => true,
+        Err(error) => !super::is_missing(error) || paths.contains(&outcome.path),
+    });
+    outcomes
 }
 
 fn is_folder(path: &Path) -> bool {
@@ -112,63 +114,83 @@ fn read_table(path: &Path) -> anyhow::Result<Vec<u8>> {
 }
 
 /// Compares a file's rows with a compiled table, or with one that is made in memory.
-fn prove(path: &Path, compiled: Option<&[u8]>, format: Format) -> anyhow::Result<Proof> {
+fn prove(path: &Path, given: Option<&Given<'_>>, format: Format) -> anyhow::Result<Proof> {
     let file = ElfFile::open(path)?;
-    let (reading, made) = match compiled {
-        Some(_) => (tables::read(&file, From::Auto)?, None),
+    let (reading, table) = match given {
+        Some(given) => {
+            given.check(&file)?;
+            let reading = tables::read(&file, From::Auto)?;
+            (reading, Cow::Borrowed(given.bytes.as_slice()))
+        }
         None => {
             let made = tables::compile(&file, From::Auto)?;
-            (made.reading, Some(made.encoded.bytes))
+            (made.reading, Cow::Owned(made.encoded.bytes))
         }
     };
-    let bytes = compiled.or(made.as_deref()).unwrap_or_default();
-    if !tables::is_table_of(&Compiled::open(bytes)?, &file) {
-        bail!(
-            "it is the table of another module than {}, whose key is {}",
-            path.display(),
-            file.content_key()
-        );
-    }
     Ok(Proof {
         path: path.to_path_buf(),
         build_id: file.build_id().map(|id| id.to_string()),
-        comparison: tables::verify(&file, &reading.table, bytes)?,
+        comparison: tables::verify(&file, &reading.table, &table)?,
         bad_entries: reading.problems.len(),
-        hashes: (format == Format::Json).then(|| Hashes::new(&file, bytes)),
+        hashes: (format == Format::Json).then(|| Hashes::new(&file, &table)),
     })
 }
 
-/// Every ELF file below the paths, each once; symbolic links are not followed.
-fn find_elf_files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+impl Given<'_> {
+    /// Refuses what is no table, or that of another file.
+    fn check(&self, file: &ElfFile) -> anyhow::Result<()> {
+        let table = Compiled::open(&self.bytes).with_context(|| self.path.display().to_string())?;
+        if !tables::is_table_of(&table, file) {
+            bail!(
+                "{}: it is the table of another module than {}, whose key is {}",
+                self.path.display(),
+                file.path().display(),
+                file.content_key()
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The files that are named, and every ELF file in the folders that are, each once; symbolic links
+/// in folders are not followed. Beside them the folders that cannot be read.
+fn find_elf_files(paths: &[PathBuf]) -> (Vec<PathBuf>, Vec<Outcome>) {
     use std::os::unix::fs::MetadataExt as _;
     let mut found = Vec::new();
-    let mut seen = std::collections::HashSet::new();
+    let mut unreadable = Vec::new();
+    let mut seen = HashSet::new();
     let mut open: Vec<PathBuf> = paths.to_vec();
     while let Some(path) = open.pop() {
-        let metadata = fs::symlink_metadata(&path);
         let named = paths.contains(&path);
-        let metadata = match metadata {
-            Ok(metadata) if metadata.is_symlink() && named => fs::metadata(&path),
-            other => other,
+        let metadata = match named {
+            true => fs::metadata(&path),
+            false => fs::symlink_metadata(&path),
         };
-        let metadata = match metadata {
-            Ok(metadata) => metadata,
-            Err(error) if named => return Err(error).context(path.display().to_string()),
-            Err(_) => continue,
-        };
-        if metadata.is_dir() {
-            if let Ok(entries) = fs::read_dir(&path) {
-                open.extend(entries.flatten().map(|entry| entry.path()));
+        match metadata {
+            Ok(metadata) if metadata.is_dir() => match fs::read_dir(&path) {
+                Ok(entries) => open.extend(entries.flatten().map(|entry| entry.path())),
+                Err(error) => unreadable.push(Outcome {
+                    proof: Err(error).with_context(|| format!("cannot read {}", path.display())),
+                    path,
+                }),
+            },
+            Ok(metadata) if !named => {
+                if is_elf(&path) && seen.insert((metadata.dev(), metadata.ino())) {
+                    found.push(path);
+                }
             }
-        } else if named || (metadata.is_file() && is_elf(&path)) {
-            if !seen.insert((metadata.dev(), metadata.ino())) {
-                continue;
+            Err(_) if !named => {} // removed in between
+            // Whatever is wrong with it is found when it is opened.
+            Ok(metadata) => {
+                seen.insert((metadata.dev(), metadata.ino()));
+                found.push(path);
             }
-            found.push(path);
+            Err(_) => found.push(path),
         }
     }
     found.sort();
-    Ok(found)
+    found.dedup();
+    (found, unreadable)
 }
 
 fn is_elf(path: &Path) -> bool {
@@ -180,36 +202,45 @@ fn is_elf(path: &Path) -> bool {
     read.is_ok() && magic == *b"\x7fELF"
 }
 
-fn report(
-    proofs: &[Proof],
-    failed: usize,
-    started: Instant,
-    format: Format,
-) -> anyhow::Result<ExitCode> {
+fn report(outcomes: &[Outcome], started: Instant, format: Format) -> anyhow::Result<ExitCode> {
     let mut total = Comparison::default();
-    for proof in proofs {
-        total.distinct_rows += proof.comparison.distinct_rows;
-        total.add(proof.comparison.clone());
+    let mut status = 0;
+    for outcome in outcomes {
+        match &outcome.proof {
+            Ok(proof) => {
+                total.distinct_rows += proof.comparison.distinct_rows;
+                total.add(proof.comparison.clone());
+                if !proof.is_clean() {
+                    status = status.max(Failure::FINDINGS);
+                }
+            }
+            Err(error) => {
+                output::error(&format_args!("{error:#}"));
+                status = Failure::COULD_NOT_RUN;
+            }
+        }
     }
     let seconds = started.elapsed().as_secs_f64();
     match format {
-        Format::Text => print_text(proofs, &total, seconds)?,
-        Format::Json => print_json(proofs, &total, seconds)?,
+        Format::Text => print_text(outcomes, &total, seconds)?,
+        Format::Json => print_json(outcomes, &total, seconds)?,
     }
-    let bad = proofs.iter().any(|proof| proof.bad_entries > 0);
-    Ok(match (total.is_equal(), failed > 0 || bad) {
-        (true, false) => ExitCode::SUCCESS,
-        _ => ExitCode::from(Failure::FINDINGS),
-    })
+    Ok(ExitCode::from(status))
 }
 
-fn print_text(proofs: &[Proof], total: &Comparison, seconds: f64) -> anyhow::Result<()> {
+impl Proof {
+    fn is_clean(&self) -> bool {
+        self.comparison.is_equal() && self.bad_entries == 0
+    }
+}
+
+/// Of several files those that are clean are counted only.
+fn print_text(outcomes: &[Outcome], total: &Comparison, seconds: f64) -> anyhow::Result<()> {
     let mut out = output::results();
-    for proof in proofs {
+    let proofs: Vec<&Proof> = outcomes.iter().flat_map(|o| &o.proof).collect();
+    let is_shown = |proof: &&&Proof| outcomes.len() == 1 || !proof.is_clean();
+    for proof in proofs.iter().filter(is_shown) {
         let c = &proof.comparison;
-        if proofs.len() > 1 && c.is_equal() && proof.bad_entries == 0 {
-            continue;
-        }
         writeln!(out, "{}: {}", proof.path.display(), counts(c))?;
         if proof.bad_entries > 0 {
             writeln!(
@@ -222,12 +253,13 @@ fn print_text(proofs: &[Proof], total: &Comparison, seconds: f64) -> anyhow::Res
             writeln!(out, "  at {}: {}", mismatch.at, mismatch.what)?;
         }
     }
-    if proofs.len() != 1 {
+    if outcomes.len() > 1 && !proofs.is_empty() {
         let rate = as_f64(total.rows) / seconds.max(1e-9) / 1e6;
         writeln!(
             out,
-            "{} files: {}; {rate:.1} million rows/s",
+            "{} {}: {}; {rate:.1} million rows/s",
             proofs.len(),
+            if proofs.len() == 1 { "file" } else { "files" },
             counts(total)
         )?;
     }
@@ -242,48 +274,49 @@ fn counts(c: &Comparison) -> String {
     )
 }
 
-fn print_json(proofs: &[Proof], total: &Comparison, seconds: f64) -> anyhow::Result<()> {
-    let numbers = |c: &Comparison| {
-        json!({
-            "rows": c.rows,
-            "distinct_rows": c.distinct_rows,
-            "holes": c.holes,
-            "pieces": c.entries,
-            "call_sites": c.call_sites,
-            "call_sites_left_to_rows": c.call_sites_asked,
-            "other_addresses": c.other_addresses,
-            "differences": c.mismatch_count,
-        })
+fn print_json(outcomes: &[Outcome], total: &Comparison, seconds: f64) -> anyhow::Result<()> {
+    let file = |outcome: &Outcome| match &outcome.proof {
+        Ok(proof) => as_json(proof),
+        Err(error) => super::failed(&outcome.path, error),
     };
-    let files: Vec<Value> = proofs
-        .iter()
-        .map(|proof| {
-            let mismatches: Vec<Value> = proof
-                .comparison
-                .mismatches
-                .iter()
-                .map(|m| json!({ "address": output::address(m.at.0), "what": m.what.to_string() }))
-                .collect();
-            json!({
-                "file": proof.path.to_string_lossy(),
-                "build_id": proof.build_id,
-                "sha256": proof.hashes.as_ref().map(|hashes| &hashes.file),
-                "table": proof.hashes.as_ref().map(|hashes| json!({
-                    "sha256": hashes.table,
-                    "bytes": hashes.table_bytes,
-                    "format_version": layout::VERSION,
-                })),
-                "bad_entries": proof.bad_entries,
-                "counts": numbers(&proof.comparison),
-                "mismatches": mismatches,
-            })
-        })
-        .collect();
     let body = json!({
         "unspool": env!("CARGO_PKG_VERSION"),
-        "files": files,
+        "files": outcomes.iter().map(file).collect::<Vec<_>>(),
         "total": numbers(total),
         "seconds": seconds,
     });
     Ok(output::document("verify", &body)?)
+}
+
+fn as_json(proof: &Proof) -> Value {
+    let mismatches = proof.comparison.mismatches.iter();
+    let mismatches: Vec<Value> = mismatches
+        .map(|m| json!({ "address": output::address(m.at.0), "what": m.what.to_string() }))
+        .collect();
+    json!({
+        "file": proof.path.to_string_lossy(),
+        "build_id": proof.build_id,
+        "sha256": proof.hashes.as_ref().map(|hashes| &hashes.file),
+        "table": proof.hashes.as_ref().map(|hashes| json!({
+            "sha256": hashes.table,
+            "bytes": hashes.table_bytes,
+            "format_version": layout::VERSION,
+        })),
+        "bad_entries": proof.bad_entries,
+        "counts": numbers(&proof.comparison),
+        "mismatches": mismatches,
+    })
+}
+
+fn numbers(c: &Comparison) -> Value {
+    json!({
+        "rows": c.rows,
+        "distinct_rows": c.distinct_rows,
+        "holes": c.holes,
+        "pieces": c.entries,
+        "call_sites": c.call_sites,
+        "call_sites_left_to_rows": c.call_sites_asked,
+        "other_addresses": c.other_addresses,
+        "differences": c.mismatch_count,
+    })
 }
