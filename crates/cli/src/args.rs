@@ -88,6 +88,11 @@ pub(crate) struct StackArgs {
     /// Show functions only: no source lines, no inlined functions.
     #[arg(long)]
     pub(crate) no_lines: bool,
+    /// Neither read nor write the user's cache of compiled tables.
+    ///
+    /// Tables elsewhere are used: in the files themselves, in UNSPOOL_TABLE_PATH, and packaged ones.
+    #[arg(long)]
+    pub(crate) no_cache: bool,
     /// Stop after this many frames of each stack.
     #[arg(long, value_name = "N", default_value = "1000000")]
     pub(crate) max_frames: NonZero<usize>,

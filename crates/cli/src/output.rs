@@ -1,8 +1,10 @@
 //! Results on standard output, all else on standard error.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::fmt::{self, Display};
 use std::io::{self, BufWriter, StdoutLock, Write};
+use std::sync::{Mutex, PoisonError};
 
 use serde::{Serialize, Serializer};
 
@@ -74,10 +76,15 @@ pub(crate) fn error(message: &dyn Display) {
     let _ = writeln!(anstream::stderr(), "unspool: error: {}", Plain(&message));
 }
 
-/// Reports something worth knowing; the work goes on.
+/// Reports something worth knowing, once; the work goes on.
 pub(crate) fn notice(message: &dyn Display) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let message = message.to_string();
-    let _ = writeln!(anstream::stderr(), "unspool: {}", Plain(&message));
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    if !said.contains(&message) {
+        let _ = writeln!(anstream::stderr(), "unspool: {}", Plain(&message));
+        said.insert(message);
+    }
 }
 
 /// Text that comes from elsewhere: names in files, of threads, of files. What would steer a

@@ -113,6 +113,19 @@ impl Printed {
     }
 }
 
+impl Printed {
+    /// Asserts that there is one notice for all modules, by their names, and that it tells what
+    /// can be done.
+    fn assert_one_notice(&self, program: &Program) {
+        assert_eq!(self.err.lines().count(), 1, "{self:?}");
+        let names = [program.path(), "/libc.so.6"].map(|path| path.rsplit('/').next().unwrap());
+        for text in names.into_iter().chain(["XDG_CACHE_HOME", "--no-cache"]) {
+            assert!(self.err.contains(text), "{text}: {self:?}");
+        }
+        assert!(!self.err.contains("map_files"), "{self:?}");
+    }
+}
+
 fn stack(running: &Running, mut unspool: Command) -> Printed {
     printed(unspool.arg("stack").arg(running.pid().to_string()))
 }
@@ -313,6 +326,38 @@ fn a_table_that_is_being_written_is_not_seen() {
     );
 }
 
+/// Neither what is in the cache nor that it cannot be written matters to who does without.
+#[test]
+fn without_the_cache_nothing_is_read_or_written() {
+    let program = program();
+    let running = wait(&program);
+    let directory = &program.directory;
+    let without = |mut unspool: Command| {
+        unspool.args(["stack", "--no-cache", &running.pid().to_string()]);
+        let printed = printed(&mut unspool);
+        printed.assert_stack();
+        assert_eq!(printed.err, "");
+    };
+    without(unspool(directory));
+    assert!(!directory.path().join("cache").exists());
+    let mut homeless = unspool(directory);
+    homeless.env_remove("XDG_CACHE_HOME");
+    without(homeless);
+
+    stack(&running, unspool(directory)).assert_stack();
+    let folder = cache(directory);
+    let own = folder.join(format!("{}.unspool", build_id(program.path())));
+    fs::write(&own, "no table").unwrap();
+    let before = contents(&folder);
+    without(unspool(directory));
+    assert!(contents(&folder) == before);
+    let own_is_noticed = stack(&running, unspool(directory)).err;
+    assert!(
+        own_is_noticed.contains("not a compiled"),
+        "{own_is_noticed}"
+    );
+}
+
 // Where nothing can be written.
 
 /// The size of files is limited, which a program that does not want the signal sees as an error
@@ -331,7 +376,7 @@ fn on_a_full_disk_the_stack_is_shown_and_nothing_is_left_behind() {
         for line in printed.err.lines() {
             let expected = format!("no compiled table kept: {}/", folder.display());
             assert!(line.contains(&expected), "{line}");
-            assert!(line.ends_with(": File too large (os error 27)"), "{line}");
+            assert!(line.contains(": File too large (os error 27); "), "{line}");
         }
         let left = names(&folder);
         assert!(
@@ -419,8 +464,9 @@ fn without_a_usable_home_the_stack_is_shown() {
         unspool.env_remove("XDG_CACHE_HOME").env("HOME", home);
         let printed = stack(&running, unspool);
         printed.assert_not_kept(&format!(" {}/.cache: ", home.display()));
-        let is_told = |line: &str| reasons.iter().any(|reason| line.contains(reason));
-        assert!(printed.err.lines().all(is_told), "{printed:?}");
+        let is_told = |reason: &&str| printed.err.contains(reason);
+        assert!(reasons.iter().any(is_told), "{printed:?}");
+        printed.assert_one_notice(&program);
     }
     assert_eq!(fs::read(&file).unwrap(), b"");
     assert!(!missing.exists());
@@ -429,7 +475,9 @@ fn without_a_usable_home_the_stack_is_shown() {
         let mut unspool = unspool(directory);
         unspool.env("XDG_CACHE_HOME", unset);
         let why = "no cache folder: neither XDG_CACHE_HOME nor HOME names one";
-        stack(&running, unspool).assert_not_kept(why);
+        let printed = stack(&running, unspool);
+        printed.assert_not_kept(why);
+        printed.assert_one_notice(&program);
     }
     assert!(!directory.path().join("relative").exists());
 }

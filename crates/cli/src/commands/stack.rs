@@ -12,13 +12,14 @@ use unspool_unwind::core_file::Core;
 use unspool_unwind::files::CoreFiles;
 use unspool_unwind::process::{Event, Process, Snapshot, Thread, Traced};
 use unspool_unwind::space::{Keep, Located, Space, Stack, WalkedFrame};
-use unspool_unwind::tables::{self, Store};
+use unspool_unwind::tables::Store;
 
 use crate::args::{Format, StackArgs};
 use crate::output::{self, Failure};
 use crate::symbolize::{self, Detail, Name, Names};
 
 mod json;
+mod missing;
 mod text;
 
 /// What was looked at.
@@ -61,7 +62,10 @@ impl Report<'_> {
 }
 
 pub(crate) fn run(args: &StackArgs) -> anyhow::Result<ExitCode> {
-    let store = Store::from_environment();
+    let store = match args.no_cache {
+        false => Store::from_environment(),
+        true => Store::from_environment().without_cache(),
+    };
     let stacks = Stacks {
         args,
         store: &store,
@@ -215,7 +219,9 @@ impl Stacks<'_> {
         for notice in report.space.take_notices() {
             output::notice(&notice);
         }
-        self.compile_missing(report.space);
+        if !self.args.no_cache {
+            missing::compile_missing(report.space, self.store);
+        }
         Ok(!self.args.reliable || report.is_reliable())
     }
 
@@ -237,27 +243,6 @@ impl Stacks<'_> {
             Subject::Core(_) => SearchRoots::default(),
         };
         Names::look_up(addresses, detail, &roots)
-    }
-
-    /// Compiles the tables that the walk had to do without, for the next time.
-    fn compile_missing(&self, space: &Space<'_>) {
-        for module in space.uncompiled() {
-            if module.file.path().as_os_str() == "[vdso]" {
-                continue;
-            }
-            let made = super::compile::make(&module.file, tables::From::Auto);
-            let kept = made.and_then(|(made, _)| {
-                Ok(self
-                    .store
-                    .keep(&module.file.content_key(), &made.encoded.bytes)?)
-            });
-            if let Err(error) = kept {
-                output::notice(&format_args!(
-                    "{}: no compiled table kept: {error:#}",
-                    module.file.path().display()
-                ));
-            }
-        }
     }
 }
 

@@ -200,6 +200,15 @@ impl Store {
         self
     }
 
+    /// The same without the cache: none is read, and [`Store::keep`] fails.
+    #[must_use]
+    pub fn without_cache(self) -> Self {
+        Store {
+            cache: None,
+            ..self
+        }
+    }
+
     /// The cache folder.
     #[must_use]
     pub fn cache_folder(&self) -> Option<&Path> {

@@ -1,0 +1,50 @@
+//! Tables that a walk had to do without: made for the next time.
+
+use std::collections::BTreeMap;
+
+use unspool_module::ElfFile;
+use unspool_unwind::space::Space;
+use unspool_unwind::tables::{From, Store};
+
+use crate::commands::{compile, is_missing};
+use crate::{output, symbolize};
+
+/// Compiles the tables of the modules that have none, into the cache. What fails is a notice: one
+/// for each reason, with the modules that it holds for.
+pub(super) fn compile_missing(space: &Space<'_>, store: &Store) {
+    let mut failed: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for module in space.uncompiled() {
+        if module.file.path().as_os_str() == "[vdso]" {
+            continue;
+        }
+        if let Err(reason) = keep(store, &module.file) {
+            let name = symbolize::short_name(&module.name);
+            failed.entry(reason).or_default().push(name);
+        }
+    }
+    for (reason, names) in failed {
+        let names = names.join(", ");
+        output::notice(&format_args!("{names}: no compiled table kept: {reason}"));
+    }
+}
+
+fn keep(store: &Store, file: &ElfFile) -> Result<(), String> {
+    let made = match compile::make(file, From::Auto) {
+        Ok((made, _)) => made,
+        Err(error) if is_missing(&error) => return Ok(()), // as its frames say
+        Err(error) => return Err(without_path(file, &error)),
+    };
+    match store.keep(&file.content_key(), &made.encoded.bytes) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!(
+            "{error}; XDG_CACHE_HOME can name another folder, and --no-cache does without"
+        )),
+    }
+}
+
+/// The error without the path that the file was opened by, perhaps a link of the kernel's.
+fn without_path(file: &ElfFile, error: &anyhow::Error) -> String {
+    let text = format!("{error:#}");
+    let path = format!("{}: ", file.path().display());
+    text.strip_prefix(&path).unwrap_or(&text).to_owned()
+}
