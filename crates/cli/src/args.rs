@@ -101,6 +101,9 @@ pub(crate) struct StackArgs {
 }
 
 /// Show the unwind table of a file, as text that can be read back.
+///
+/// Exit status 1 if no entry is of what was asked for: the message then names the entries around
+/// the address.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -113,7 +116,7 @@ pub(crate) struct ShowArgs {
     /// Only the entries of this function (its symbol, mangled or not).
     #[arg(long, value_name = "NAME")]
     pub(crate) function: Option<String>,
-    /// Only the entry that covers this address, as linked.
+    /// Only the entry that covers this address: as linked, in hexadecimal, with or without 0x.
     #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     pub(crate) pc: Option<u64>,
     /// The section to read.
@@ -221,8 +224,10 @@ pub(crate) struct ManArgs {
     pub(crate) folder: PathBuf,
 }
 
+/// As addr2line and objdump take addresses.
 fn parse_address(text: &str) -> Result<u64, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
-    u64::from_str_radix(digits, 16)
-        .map_err(|_| format!("`{text}` is no address; write it in hexadecimal: 0x1234"))
+    u64::from_str_radix(digits, 16).map_err(|_| {
+        format!("`{text}` is no address; write it in hexadecimal, with or without 0x: 0x1234")
+    })
 }

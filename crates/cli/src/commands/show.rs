@@ -22,18 +22,15 @@ pub(crate) fn run(args: &ShowArgs) -> anyhow::Result<ExitCode> {
     let file = super::open(&args.file)?;
     let reading = super::read(&file, args.from)?;
     let selection = Selection::new(&file, args)?;
-    let mut fdes = reading.table.fdes().iter();
-    if !selection.is_all() && !fdes.any(|fde| selection.has(fde)) {
-        bail!(
-            "{}: no unwind table entry covers that",
-            file.path().display()
-        );
-    }
     let shown = Shown {
         file: &file,
         reading: &reading,
         selection: &selection,
     };
+    if !selection.is_all() && shown.wanted().next().is_none() {
+        shown.report_nothing(args)?;
+        return Ok(ExitCode::from(Failure::FINDINGS));
+    }
     match (args.format, args.instructions) {
         (Format::Text, false) => shown.text()?,
         (Format::Text, true) => shown.text_with_instructions(args.from)?,
@@ -129,6 +126,27 @@ impl Shown<'_> {
     fn sections(&self, from: FromSection) -> anyhow::Result<Vec<Section<'_>>> {
         let named = tables::sections(self.file, from.lower())?;
         Ok(named.into_iter().map(|(section, _)| section).collect())
+    }
+
+    /// Says that nothing is there, and what is around it.
+    fn report_nothing(&self, args: &ShowArgs) -> anyhow::Result<()> {
+        let around = self.selection.pc.map(|pc| Neighbours::of(self.reading, pc));
+        let place = match (self.selection.pc, &args.function) {
+            (Some(pc), None) => pc.to_string(),
+            (None, Some(name)) => format!("function {name}"),
+            (Some(pc), Some(name)) => format!("{pc} in function {name}"),
+            (None, None) => return Ok(()),
+        };
+        let path = self.file.path().display();
+        let neighbours = around.map(|around| around.text(self.file));
+        let neighbours = neighbours.unwrap_or_default();
+        output::error(&format_args!(
+            "{path}: no unwind table entry covers {place}{neighbours}"
+        ));
+        match args.format {
+            Format::Text => Ok(()),
+            Format::Json => self.json(&[]),
+        }
     }
 
     fn text(&self) -> anyhow::Result<()> {
@@ -241,15 +259,63 @@ impl Shown<'_> {
             .map(|origin| json!({ "name": origin.name, "bytes": origin.size }))
             .collect();
         let hdr = tables::hdr_is_complete(self.file, self.reading);
+        let is_hole = entries.is_empty();
+        let pc = self.selection.pc.filter(|_| is_hole);
+        let neighbours = pc.map(|pc| Neighbours::of(self.reading, pc));
         let body = json!({
             "abi": AbiText(table.abi()).to_string(),
             "sections": sections,
             "eh_frame_hdr": hdr.map(|complete| if complete { "lists every entry" } else { SUSPECT_HDR }),
             "entries": entries,
+            "neighbours": neighbours.map(|around| around.json(self.file)),
             "overlaps": overlaps,
             "problems": problems,
         });
         Ok(output::document("show", &body)?)
+    }
+}
+
+/// The entries on both sides of a hole.
+struct Neighbours<'a> {
+    /// The one that ends last, not behind the address.
+    before: Option<&'a Fde>,
+    /// The one that starts first behind it.
+    after: Option<&'a Fde>,
+}
+
+impl<'a> Neighbours<'a> {
+    fn of(reading: &'a Reading, pc: Vaddr) -> Self {
+        let fdes = || reading.table.fdes().iter();
+        Neighbours {
+            before: fdes().filter(|f| f.end <= pc).max_by_key(|f| f.end),
+            after: fdes().filter(|f| f.start > pc).min_by_key(|f| f.start),
+        }
+    }
+
+    fn text(&self, file: &ElfFile) -> String {
+        let text = |fde: &Fde| {
+            let name = file.symbols().lookup(fde.start);
+            let name = name.map(|symbol| format!(" ({})", demangle(&symbol.name)));
+            format!("{}{}", FdeText(fde), name.unwrap_or_default())
+        };
+        match (self.before.map(text), self.after.map(text)) {
+            (Some(before), Some(after)) => format!(": it lies between {before} and {after}"),
+            (None, Some(after)) => format!(": the first entry is {after}"),
+            (Some(before), None) => format!(": the last entry is {before}"),
+            (None, None) => String::new(),
+        }
+    }
+
+    fn json(&self, file: &ElfFile) -> Value {
+        let json = |fde: &Fde| {
+            let symbol = file.symbols().lookup(fde.start);
+            json!({
+                "start": output::address(fde.start.0),
+                "end": output::address(fde.end.0),
+                "symbol": symbol.map(|symbol| demangle(&symbol.name).into_owned()),
+            })
+        };
+        json!({ "before": self.before.map(json), "after": self.after.map(json) })
     }
 }
 
