@@ -15,8 +15,11 @@ Results go to standard output, everything else to standard error.
 Exit status: 0 clean; 1 findings, bad entries in a readable file, or the work asked for failed;
 2 could not run. `unspool stack -- CMD` passes on the command's own status.
 
-Environment: UNSPOOL_TABLE_PATH (folders of compiled tables, looked in before the cache),
-XDG_CACHE_HOME, NO_COLOR.")]
+Environment:
+  UNSPOOL_TABLE_PATH  folders of compiled tables, separated by colons; looked in before the cache
+  XDG_CACHE_HOME      the cache is the folder `unspool` in this one, which must be absolute
+  HOME                without XDG_CACHE_HOME the cache is `.cache/unspool` in this folder
+  NO_COLOR            if set, no colours in help and in errors of usage")]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -96,6 +99,7 @@ pub(crate) struct StackArgs {
     /// Stop after this many frames of each stack.
     #[arg(long, value_name = "N", default_value = "1000000")]
     pub(crate) max_frames: NonZero<usize>,
+    /// How the report is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
@@ -125,6 +129,7 @@ pub(crate) struct ShowArgs {
     /// Show the call frame instructions beside the row that each yields.
     #[arg(long)]
     pub(crate) instructions: bool,
+    /// How the report is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
@@ -153,6 +158,7 @@ pub(crate) struct CompileArgs {
     /// Do not compare the result with its source.
     #[arg(long)]
     pub(crate) no_verify: bool,
+    /// How the report is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
@@ -175,22 +181,37 @@ pub(crate) struct VerifyArgs {
     /// An ELF file and a compiled table, or ELF files and folders.
     #[arg(required = true)]
     pub(crate) paths: Vec<PathBuf>,
+    /// How the report is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
 
 /// Count what unwind tables hold and what their forms cost.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  unspool stats /bin/ls
+  unspool stats /lib/x86_64-linux-gnu/*.so*           each, and their total
+  unspool stats --format json app")]
 pub(crate) struct StatsArgs {
     /// The ELF files.
     #[arg(required = true)]
     pub(crate) files: Vec<PathBuf>,
+    /// How the report is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
 
 /// List or remove the compiled tables in the cache.
+///
+/// `stack` and `compile` write them, named by the build ID of the file that they are of. The cache
+/// has at most 1 GiB: what was not used for longest makes room.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  unspool cache list
+  unspool cache list --format json
+  unspool cache clean")]
 pub(crate) struct CacheArgs {
     #[command(subcommand)]
     pub(crate) action: CacheAction,
@@ -198,7 +219,7 @@ pub(crate) struct CacheArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum CacheAction {
-    /// List the tables, with size and age.
+    /// List the tables: bytes, hours since the last use (to the day), name.
     List {
         /// How the report is written.
         #[arg(long, value_enum, default_value = "text")]
@@ -214,13 +235,23 @@ pub(crate) enum CacheAction {
 
 /// Print a completion script for a shell.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  source <(unspool completions bash)
+  unspool completions zsh >~/.zfunc/_unspool
+  unspool completions fish >~/.config/fish/completions/unspool.fish")]
 pub(crate) struct CompletionsArgs {
+    /// The shell.
     pub(crate) shell: Shell,
 }
 
 /// Write the manual pages into a folder.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  unspool man ~/.local/share/man/man1")]
 pub(crate) struct ManArgs {
+    /// The folder; made if it is not there.
     pub(crate) folder: PathBuf,
 }
 
