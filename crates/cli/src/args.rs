@@ -63,6 +63,10 @@ pub(crate) enum FromSection {
 /// unharmed. With `-- CMD` the command is run, and if a signal is about to kill it, the signal,
 /// the address that was touched and all stacks are printed before it dies.
 #[derive(Debug, Args)]
+#[command(override_usage = "\
+unspool stack [OPTIONS] PID...
+       unspool stack [OPTIONS] --core CORE [--exe FILE]
+       unspool stack [OPTIONS] -- CMD...")]
 #[command(after_help = "\
 Examples:
   unspool stack 1234                      all threads of process 1234
@@ -70,8 +74,8 @@ Examples:
   unspool stack -- ./app --flag           run, and show the stacks if it crashes
   unspool stack --registers --format json 1234")]
 pub(crate) struct StackArgs {
-    /// Processes to look at.
-    #[arg(value_name = "PID", required_unless_present_any = ["core", "cmd"])]
+    /// Processes to look at, by their numbers.
+    #[arg(value_name = "PID", required_unless_present_any = ["core", "cmd"], value_parser = parse_pid)]
     pub(crate) pids: Vec<u32>,
     /// A command to run.
     #[arg(last = true, value_name = "CMD", conflicts_with_all = ["pids", "core", "reliable"])]
@@ -97,7 +101,7 @@ pub(crate) struct StackArgs {
     #[arg(long)]
     pub(crate) no_cache: bool,
     /// Stop after this many frames of each stack.
-    #[arg(long, value_name = "N", default_value = "1000000")]
+    #[arg(long, value_name = "N", default_value = "1000000", value_parser = parse_count)]
     pub(crate) max_frames: NonZero<usize>,
     /// How the report is written.
     #[arg(long, value_enum, default_value = "text")]
@@ -253,6 +257,16 @@ Examples:
 pub(crate) struct ManArgs {
     /// The folder; made if it is not there.
     pub(crate) folder: PathBuf,
+}
+
+fn parse_pid(text: &str) -> Result<u32, String> {
+    text.parse()
+        .map_err(|_| format!("`{text}` is no process number; `pidof {text}` may know it"))
+}
+
+fn parse_count(text: &str) -> Result<NonZero<usize>, String> {
+    text.parse()
+        .map_err(|_| format!("`{text}` is no number from 1 on"))
 }
 
 /// As addr2line and objdump take addresses.

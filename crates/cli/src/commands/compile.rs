@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 use unspool_compact::Comparison;
 use unspool_module::{ElfFile, embed};
@@ -66,6 +66,14 @@ pub(crate) fn run(args: &CompileArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(status))
 }
 
+fn no_cache(path: &Path) -> String {
+    format!(
+        "{}: the table cannot be kept in the cache (XDG_CACHE_HOME can name another folder, \
+         --output a file)",
+        path.display()
+    )
+}
+
 struct CompileReport {
     file: PathBuf,
     table: PathBuf,
@@ -99,7 +107,9 @@ fn one(path: &Path, args: &CompileArgs, store: &Store) -> anyhow::Result<Compile
             super::write(into, &elf, Some(permissions))?;
             into.clone()
         }
-        (None, None) => store.keep(&file.content_key(), bytes)?,
+        (None, None) => store
+            .keep(&file.content_key(), bytes)
+            .with_context(|| no_cache(path))?,
     };
     let source: u64 = made.reading.origins.iter().map(|origin| origin.size).sum();
     Ok(CompileReport {
