@@ -326,6 +326,27 @@ fn a_table_that_is_being_written_is_not_seen() {
     );
 }
 
+/// A file has its own name in notices, not that of the kernel's link to it.
+#[test]
+fn a_stale_table_in_a_program_itself_is_named() {
+    let Program { directory, path } = program();
+    let own = path.to_str().unwrap();
+    printed(unspool(&directory).args(["compile", own, "--into", own])).quiet();
+    let mut bytes = fs::read(&path).unwrap();
+    let table = bytes
+        .windows(10)
+        .position(|start| start == b"unspool\0\x01\0");
+    bytes[table.unwrap() + 8] = 77;
+    fs::write(&path, bytes).unwrap();
+    let program = Program { directory, path };
+    let running = wait(&program);
+    let printed = stack(&running, unspool(&program.directory));
+    printed.assert_stack();
+    let expected = format!("unspool: {}: table format version 77 ", program.path());
+    assert!(printed.err.starts_with(&expected), "{printed:?}");
+    assert_eq!(printed.err.lines().count(), 1, "{printed:?}");
+}
+
 /// Neither what is in the cache nor that it cannot be written matters to who does without.
 #[test]
 fn without_the_cache_nothing_is_read_or_written() {

@@ -343,11 +343,13 @@ impl<'p> Space<'p> {
             }
             None => self.files.file(mapping)?,
         };
-        let table = self.store.find(&file, &mut self.notices.borrow_mut());
+        let name = PathBuf::from(mapping.name.clone().unwrap_or_default());
+        let mut notices = self.notices.borrow_mut();
+        let table = self.store.find_named(&file, &name, &mut notices);
         let index = u32::try_from(self.opened.borrow().len()).unwrap_or(u32::MAX);
         Ok(OpenModule {
             file: Arc::new(file),
-            name: mapping.name.clone().unwrap_or_default().into(),
+            name,
             table: table.map(|(bytes, _)| bytes),
             id: ModuleId {
                 index,

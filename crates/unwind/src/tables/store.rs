@@ -220,7 +220,18 @@ impl Store {
     ///
     /// Opens files and maps one; for a file without build ID it may read the whole file.
     pub fn find(&self, file: &ElfFile, notices: &mut Vec<Notice>) -> Option<(TableBytes, Place)> {
-        match check_embedded(file) {
+        self.find_named(file, file.path(), notices)
+    }
+
+    /// As [`Store::find`], with the name that notices have for the file: its path may be one of
+    /// the kernel's links in `/proc`, which tells people nothing.
+    pub fn find_named(
+        &self,
+        file: &ElfFile,
+        name: &Path,
+        notices: &mut Vec<Notice>,
+    ) -> Option<(TableBytes, Place)> {
+        match check_embedded(file, name) {
             Ok(Some(_)) => return Some((TableBytes::Embedded, Place::Embedded)),
             Ok(None) => {}
             Err(notice) => say(notices, notice),
@@ -339,18 +350,18 @@ pub const EMBEDDED_SECTION: &str = ".unspool";
 
 /// The table that a file holds of itself.
 pub(crate) fn embedded(file: &ElfFile) -> Option<Compiled<'_>> {
-    check_embedded(file).ok()?
+    check_embedded(file, file.path()).ok()?
 }
 
 /// The table that a file holds of itself, or why it is not used.
 ///
 /// A table that is keyed by a build ID must have the file's. One that is keyed by contents cannot
 /// be checked: the contents have changed by its being put there.
-fn check_embedded(file: &ElfFile) -> Result<Option<Compiled<'_>>, StoreError> {
+fn check_embedded<'f>(file: &'f ElfFile, name: &Path) -> Result<Option<Compiled<'f>>, StoreError> {
     let Some((_, bytes)) = file.embedded(EMBEDDED_SECTION, &MAGIC) else {
         return Ok(None);
     };
-    let path = || file.path().to_path_buf();
+    let path = || name.to_path_buf();
     let compiled = Compiled::open(bytes).map_err(|error| StoreError::Table {
         path: path(),
         error,
