@@ -200,32 +200,71 @@ fn signals_that_come_meanwhile_are_delivered_with_their_values() {
     assert_eq!(running.rest(), format!("count=200 sum={expected}\n"));
 }
 
-#[test]
-fn a_signal_in_the_act_of_delivery_is_delivered_once() {
+/// Counts what arrives of the signals that are sent while `meanwhile` runs.
+fn check_all_are_delivered(meanwhile: impl FnOnce(u32)) {
     let mut running = Running::ready("signals.c", &[]);
     let pid = running.pid();
-    let signal = libc::SIGRTMIN() + 1;
     let enough = Arc::new(AtomicBool::new(false));
     let until = Arc::clone(&enough);
     let sending = std::thread::spawn(move || {
         let mut sent = 0;
         while !until.load(Ordering::Relaxed) {
             // It fails when the queue is full.
-            sent += usize::from(try_queue_signal(pid.cast_signed(), signal, 1));
+            sent += usize::from(try_queue_signal(pid.cast_signed(), counted_signal(), 1));
         }
         sent
     });
-    let mut caught = 0;
-    await_that("stops before a delivery", || {
-        let process = Process::attach(pid).unwrap();
-        let caught_now = process.threads()[0].state == ThreadState::Signalled(signal);
-        caught += usize::from(caught_now);
-        caught >= 5
-    });
+    meanwhile(pid);
     enough.store(true, Ordering::Relaxed);
     let sent = sending.join().unwrap();
     running.close_input();
     assert_eq!(running.rest(), format!("count={sent} sum={sent}\n"));
+}
+
+fn counted_signal() -> i32 {
+    libc::SIGRTMIN() + 1
+}
+
+/// Attaches until a signal is about to be delivered.
+fn attach_at_delivery(pid: u32) -> Process {
+    let mut held = None;
+    await_that("a stop before a delivery", || {
+        held = None;
+        let process = held.insert(Process::attach(pid).unwrap());
+        process.threads()[0].state == ThreadState::Signalled(counted_signal())
+    });
+    held.unwrap()
+}
+
+#[test]
+fn a_signal_in_the_act_of_delivery_is_delivered_once() {
+    check_all_are_delivered(|pid| {
+        for _ in 0..5 {
+            drop(attach_at_delivery(pid));
+        }
+    });
+}
+
+/// Nothing of the tracer runs any more when it is killed; this test starts itself as one that
+/// exits at once.
+#[test]
+fn a_signal_in_the_act_of_delivery_survives_the_tracer() {
+    const TARGET: &str = "UNSPOOL_TEST_TARGET";
+    if let Ok(pid) = std::env::var(TARGET) {
+        let _held = attach_at_delivery(pid.parse().unwrap());
+        std::process::exit(0);
+    }
+    check_all_are_delivered(|pid| {
+        for _ in 0..5 {
+            let name = "a_signal_in_the_act_of_delivery_survives_the_tracer";
+            let output = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", name])
+                .env(TARGET, pid.to_string())
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{output:?}");
+        }
+    });
 }
 
 fn queue_signal(pid: i32, signal: i32, value: usize) {

@@ -62,7 +62,8 @@ impl Default for AttachOptions {
 
 /// A live process, all of whose threads stand still.
 ///
-/// They go on when the value is dropped, on a panic too, with the signals that came meanwhile.
+/// They go on when the value is dropped, on a panic too, and when this program is killed, with
+/// the signals that came meanwhile.
 /// [`Process::resume`] lets them go on earlier and keeps what was read so far. To stop a
 /// process only briefly, attach, call [`Process::prefetch_stacks`], resume, and then unwind.
 ///

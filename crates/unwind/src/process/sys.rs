@@ -8,7 +8,7 @@
 //! addresses are plain numbers, which the kernel checks.
 #![expect(
     unsafe_code,
-    reason = "ptrace, waitpid and process_vm_readv are system calls"
+    reason = "ptrace, waitid and process_vm_readv are system calls"
 )]
 
 use std::io;
@@ -137,53 +137,65 @@ pub(crate) fn peek(tid: pid_t, addr: usize) -> io::Result<[u8; size_of::<usize>(
 
 /// Looks, without waiting, whether the traced thread `tid` stopped or ended.
 pub(crate) fn poll(tid: pid_t) -> io::Result<Option<Status>> {
-    let mut raw = 0;
-    let found = wait(tid, &mut raw, libc::__WALL | libc::WNOHANG)?;
-    Ok((found != 0).then(|| decode(raw)))
+    let id = libc::id_t::try_from(tid).unwrap_or(libc::id_t::MAX);
+    Ok(look(libc::P_PID, id, libc::WNOHANG)?.map(|(_, status)| status))
 }
 
 /// Waits for the next stop or end of any thread that the calling thread traces or started;
 /// children of other threads of this process are left alone.
 pub(crate) fn wait_any() -> io::Result<(pid_t, Status)> {
-    let mut raw = 0;
-    let tid = wait(-1, &mut raw, libc::__WALL | libc::__WNOTHREAD)?;
-    Ok((tid, decode(raw)))
+    // Without WNOHANG there always is one.
+    look(libc::P_ALL, 0, libc::__WNOTHREAD)?.ok_or_else(|| io::ErrorKind::Interrupted.into())
 }
 
-/// Waits for the child `pid` to end; returns the raw status.
-pub(crate) fn wait_for_end(pid: pid_t) -> io::Result<c_int> {
+/// Looks for a stop or an end. An end is collected, a stop is not: the kernel then keeps the
+/// signal that the thread stopped for, and delivers it even if the tracer is killed meanwhile.
+fn look(kind: libc::idtype_t, id: libc::id_t, flags: c_int) -> io::Result<Option<(pid_t, Status)>> {
+    // SAFETY: `siginfo_t` consists of numbers, for which all zeros is a value.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    uninterrupted(|| {
+        let info: *mut libc::siginfo_t = &raw mut info;
+        let flags = flags | libc::WEXITED | libc::WNOWAIT | libc::__WALL;
+        // SAFETY: `info` points to one `siginfo_t` of this function.
+        unsafe { libc::waitid(kind, id, info, flags) }
+    })?;
+    // SAFETY: waitid fills the fields of SIGCHLD, or leaves them 0 if it found nothing.
+    let tid = unsafe { info.si_pid() };
+    // SAFETY: as above.
+    let status = unsafe { info.si_status() };
+    Ok(match (tid, info.si_code) {
+        (0, _) => None,
+        (_, libc::CLD_TRAPPED | libc::CLD_STOPPED) => {
+            let (signal, event) = (status & 0x7f, status >> 8);
+            Some((tid, Status::Stopped { signal, event }))
+        }
+        _ => Some((tid, Status::Gone { raw: collect(tid)? })),
+    })
+}
+
+/// Waits for the child or traced thread `tid` to end and collects its raw status.
+pub(crate) fn collect(tid: pid_t) -> io::Result<c_int> {
     let mut raw = 0;
     loop {
-        wait(pid, &mut raw, libc::__WALL)?;
-        if let Status::Gone { raw } = decode(raw) {
+        uninterrupted(|| {
+            let raw: *mut c_int = &raw mut raw;
+            // SAFETY: `raw` points to one `int` of this function.
+            unsafe { libc::waitpid(tid, raw, libc::__WALL) }
+        })?;
+        if !libc::WIFSTOPPED(raw) {
             return Ok(raw);
         }
     }
 }
 
-fn wait(tid: pid_t, raw: &mut c_int, flags: c_int) -> io::Result<pid_t> {
+/// Repeats a call that a signal interrupted.
+fn uninterrupted(mut call: impl FnMut() -> c_int) -> io::Result<c_int> {
     loop {
-        let raw: *mut c_int = raw;
-        // SAFETY: `raw` comes from a unique reference and points to one `int`.
-        let found = unsafe { libc::waitpid(tid, raw, flags) };
-        if found != -1 {
-            return Ok(found);
+        match checked(call().into()) {
+            Ok(result) => return Ok(c_int::try_from(result).unwrap_or(-1)),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
-    }
-}
-
-fn decode(raw: c_int) -> Status {
-    if libc::WIFSTOPPED(raw) {
-        Status::Stopped {
-            signal: libc::WSTOPSIG(raw),
-            event: raw >> 16,
-        }
-    } else {
-        Status::Gone { raw }
     }
 }
 

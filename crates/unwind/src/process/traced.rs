@@ -20,7 +20,9 @@ use super::{AttachOptions, Process, ProcessError, Signal, Surroundings, procfs, 
 
 /// A command that runs until it exits or is about to be killed by a signal.
 ///
-/// Dropping the value lets the command run on without a tracer.
+/// Dropping the value lets the command run on without a tracer. So does the end of this
+/// program, however it comes (`PTRACE_O_EXITKILL` is not asked for): a signal that was held
+/// then is delivered.
 #[derive(Debug)]
 pub struct Traced {
     pid: i32,
@@ -97,7 +99,7 @@ impl Traced {
                 Err(ProcessError::StillHeld { pid: self.pid() })
             }
             Stage::Dying(_) => {
-                let raw = sys::wait_for_end(self.pid).map_err(|error| self.wait_failed(error))?;
+                let raw = sys::collect(self.pid).map_err(|error| self.wait_failed(error))?;
                 self.stage = Stage::Ended(ExitStatus::from_raw(raw));
                 Ok(Event::Exited(ExitStatus::from_raw(raw)))
             }
