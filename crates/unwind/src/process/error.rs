@@ -48,14 +48,14 @@ pub enum ProcessError {
         name: String,
     },
     /// The system does not let this user trace the process.
-    #[error("may not trace process {pid} (thread {tid}): {}", remedy(*ptrace_scope))]
+    #[error("may not trace process {pid} (thread {tid}): {why}")]
     Refused {
         /// The process.
         pid: u32,
         /// The thread.
         tid: u32,
-        /// The value of `/proc/sys/kernel/yama/ptrace_scope`, if the kernel has it.
-        ptrace_scope: Option<u32>,
+        /// The reason, and what to do about it.
+        why: Refusal,
     },
     /// The process is a 32-bit one.
     #[error("process {pid}: 32-bit process: not supported")]
@@ -106,25 +106,83 @@ pub enum ProcessError {
     },
 }
 
-/// What to do when the system refuses, by Yama's setting (Documentation/admin-guide/LSM/Yama).
-fn remedy(ptrace_scope: Option<u32>) -> &'static str {
-    match ptrace_scope {
-        Some(1) => {
-            "kernel.yama.ptrace_scope is 1, so only descendants may be traced; run as root \
-             (CAP_SYS_PTRACE), or `sudo sysctl kernel.yama.ptrace_scope=0`"
+/// Why the system does not let this user trace a process, and what to do about it (ptrace(2),
+/// "Ptrace access mode checking").
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// It belongs to another user.
+    #[error(
+        "it belongs to user {owner}; run as that user or with CAP_SYS_PTRACE (as root, in a \
+         container with `--cap-add=SYS_PTRACE`)"
+    )]
+    OtherUser {
+        /// Its effective user id.
+        owner: u32,
+    },
+    /// Nobody but root may look into it: it was set-user-ID, its file may not be read, or it
+    /// asked for it by `PR_SET_DUMPABLE`.
+    #[error(
+        "it has gained privileges or closed its memory (PR_SET_DUMPABLE); run as root \
+         (CAP_SYS_PTRACE)"
+    )]
+    Undumpable,
+    /// The security module Yama is set so (Documentation/admin-guide/LSM/Yama).
+    #[error("kernel.yama.ptrace_scope is {scope}, {}", yama_remedy(*scope))]
+    Yama {
+        /// The value of `/proc/sys/kernel/yama/ptrace_scope`.
+        scope: u32,
+    },
+    /// None of those: a container, seccomp or another security module.
+    #[error(
+        "a container, seccomp or a security module forbids ptrace; run a container with \
+         `--cap-add=SYS_PTRACE`"
+    )]
+    Forbidden,
+}
+
+fn yama_remedy(scope: u32) -> &'static str {
+    match scope {
+        1 => {
+            "so only descendants may be traced; run as root (CAP_SYS_PTRACE), or `sudo sysctl \
+             kernel.yama.ptrace_scope=0`"
         }
-        Some(2) => {
-            "kernel.yama.ptrace_scope is 2, so CAP_SYS_PTRACE is needed; run as root, or \
-             `sudo sysctl kernel.yama.ptrace_scope=0`"
+        2 => {
+            "so CAP_SYS_PTRACE is needed; run as root, or `sudo sysctl \
+             kernel.yama.ptrace_scope=0`"
         }
-        Some(3) => {
-            "kernel.yama.ptrace_scope is 3, which forbids tracing until the next boot; set it \
-             lower in /etc/sysctl.d and restart"
+        _ => "which forbids tracing until the next boot; set it lower in /etc/sysctl.d and restart",
+    }
+}
+
+/// What decides whether this user may trace a process.
+#[derive(Debug, Clone, Copy)]
+struct Access {
+    own_user: u32,
+    owner: u32,
+    is_undumpable: bool,
+    ptrace_scope: Option<u32>,
+}
+
+impl Access {
+    fn read(pid: i32, owner: u32) -> Access {
+        let own = std::process::id().cast_signed();
+        Access {
+            own_user: procfs::Status::read(own, own).map_or(0, |status| status.user),
+            owner,
+            is_undumpable: procfs::owner(pid).is_some_and(|found| found != owner),
+            ptrace_scope: procfs::ptrace_scope(),
         }
-        _ => {
-            "it belongs to another user, has gained privileges, or a container or seccomp forbids \
-             ptrace; run as its user or as root (CAP_SYS_PTRACE), in a container with \
-             `--cap-add=SYS_PTRACE`"
+    }
+
+    /// Yama's strictest setting holds for all; the kernel asks for the others in this order.
+    fn refusal(self) -> Refusal {
+        match self.ptrace_scope {
+            Some(scope @ 3..) => Refusal::Yama { scope },
+            _ if self.owner != self.own_user => Refusal::OtherUser { owner: self.owner },
+            _ if self.is_undumpable => Refusal::Undumpable,
+            Some(scope @ 1..) => Refusal::Yama { scope },
+            _ => Refusal::Forbidden,
         }
     }
 }
@@ -140,7 +198,7 @@ impl ProcessError {
         let (id, thread) = (pid.unsigned_abs(), tid.unsigned_abs());
         match source.raw_os_error() {
             Some(libc::ESRCH) => ProcessError::NoSuchProcess { pid: id },
-            Some(libc::EPERM | libc::EACCES) => Self::from_refusal(pid, tid),
+            Some(libc::EPERM | libc::EACCES) => Self::from_seize_refusal(pid, tid),
             _ => ProcessError::Ptrace {
                 request,
                 tid: thread,
@@ -149,29 +207,31 @@ impl ProcessError {
         }
     }
 
-    fn from_refusal(pid: i32, tid: i32) -> ProcessError {
-        let (id, thread) = (pid.unsigned_abs(), tid.unsigned_abs());
-        let Ok(status) = procfs::Status::read(pid, tid) else {
-            return ProcessError::NoSuchProcess { pid: id };
-        };
-        if status.tracer != 0 {
-            return ProcessError::AlreadyTraced {
-                pid: id,
-                tid: thread,
+    /// A thread that has a tracer already cannot be attached to, whoever asks.
+    fn from_seize_refusal(pid: i32, tid: i32) -> ProcessError {
+        match procfs::Status::read(pid, tid) {
+            Ok(status) if status.tracer != 0 => ProcessError::AlreadyTraced {
+                pid: pid.unsigned_abs(),
+                tid: tid.unsigned_abs(),
                 tracer: status.tracer.unsigned_abs(),
                 name: procfs::name(status.tracer, status.tracer).unwrap_or_else(|| "?".into()),
-            };
+            },
+            _ => Self::from_refusal(pid, tid),
         }
-        if status.has_ended() && pid == tid {
-            return ProcessError::Zombie { pid: id };
-        }
-        if status.kernel_thread {
-            return ProcessError::KernelThread { pid: id };
-        }
-        ProcessError::Refused {
-            pid: id,
-            tid: thread,
-            ptrace_scope: procfs::ptrace_scope(),
+    }
+
+    /// Why reading about a thread is refused; whether it is traced does not matter to that.
+    pub(super) fn from_refusal(pid: i32, tid: i32) -> ProcessError {
+        let (id, thread) = (pid.unsigned_abs(), tid.unsigned_abs());
+        match procfs::Status::read(pid, tid) {
+            Err(_) => ProcessError::NoSuchProcess { pid: id },
+            Ok(status) if status.has_ended() && pid == tid => ProcessError::Zombie { pid: id },
+            Ok(status) if status.kernel_thread => ProcessError::KernelThread { pid: id },
+            Ok(status) => ProcessError::Refused {
+                pid: id,
+                tid: thread,
+                why: Access::read(pid, status.user).refusal(),
+            },
         }
     }
 }
@@ -182,19 +242,37 @@ mod tests {
     use std::string::ToString as _;
 
     #[test]
-    fn a_refusal_names_the_setting_and_the_command() {
-        for (scope, words) in [
-            (Some(1), "`sudo sysctl kernel.yama.ptrace_scope=0`"),
-            (Some(2), "CAP_SYS_PTRACE"),
-            (Some(3), "until the next boot"),
-            (None, "--cap-add=SYS_PTRACE"),
+    fn a_refusal_names_the_cause_and_the_remedy() {
+        let own = Access {
+            own_user: 1000,
+            owner: 1000,
+            is_undumpable: false,
+            ptrace_scope: None,
+        };
+        let scope = |scope| Access {
+            ptrace_scope: Some(scope),
+            ..own
+        };
+        let other = |access| Access { owner: 0, ..access };
+        for (access, words) in [
+            (own, "`--cap-add=SYS_PTRACE`"),
+            (scope(0), "`--cap-add=SYS_PTRACE`"),
+            (scope(1), "ptrace_scope is 1, so only descendants"),
+            (scope(2), "`sudo sysctl kernel.yama.ptrace_scope=0`"),
+            (scope(3), "until the next boot"),
+            (other(own), "belongs to user 0; run as that user"),
+            (other(scope(1)), "belongs to user 0; run as that user"),
+            (other(scope(3)), "until the next boot"),
+            (
+                Access {
+                    is_undumpable: true,
+                    ..scope(1)
+                },
+                "PR_SET_DUMPABLE",
+            ),
         ] {
-            let error = ProcessError::Refused {
-                pid: 7,
-                tid: 8,
-                ptrace_scope: scope,
-            };
-            assert!(error.to_string().contains(words), "{error}");
+            let message = access.refusal().to_string();
+            assert!(message.contains(words), "{access:?}: {message}");
         }
     }
 }

@@ -32,7 +32,7 @@ mod tracees;
 mod tracer;
 
 pub use build_id::NoBuildId;
-pub use error::ProcessError;
+pub use error::{ProcessError, Refusal};
 pub use mapped_file::{Identity, MappedFile, Route};
 pub use memory::{ProcessMemory, STACK_WINDOW};
 pub use signal::{Sender, Signal};
@@ -328,12 +328,7 @@ fn read_proc(pid: i32, file: &str) -> Result<Vec<u8>, ProcessError> {
             };
         }
         match source.kind() {
-            io::ErrorKind::PermissionDenied => ProcessError::from_ptrace(
-                pid,
-                pid,
-                "open",
-                io::Error::from_raw_os_error(libc::EPERM),
-            ),
+            io::ErrorKind::PermissionDenied => ProcessError::from_refusal(pid, pid),
             _ => ProcessError::Proc {
                 path: procfs::path(pid, file),
                 source,

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::string::{String, ToString as _};
 
@@ -36,6 +37,14 @@ pub(super) fn tasks(pid: i32) -> io::Result<Vec<i32>> {
         tasks.extend(name.to_str().and_then(|name| name.parse::<i32>().ok()));
     }
     Ok(tasks)
+}
+
+/// Who owns the process's files here: its user, or root if the process is not dumpable. (The
+/// directory belongs to the user in any case.)
+pub(super) fn owner(pid: i32) -> Option<u32> {
+    fs::metadata(path(pid, "status"))
+        .ok()
+        .map(|file| file.uid())
 }
 
 /// Whether `tid` is a thread of `pid`.
@@ -79,6 +88,8 @@ pub(super) struct Status {
     pub(super) tgid: i32,
     /// The tracer, or 0.
     pub(super) tracer: i32,
+    /// The effective user id.
+    pub(super) user: u32,
     /// The thread has no user memory: it runs in the kernel only, or has ended.
     pub(super) kernel_thread: bool,
     /// Signals that are ignored or handled; bit 0 is signal 1.
@@ -109,6 +120,9 @@ impl Status {
                 .unwrap_or('?'),
             tgid: number("Tgid:"),
             tracer: number("TracerPid:"),
+            user: value("Uid:")
+                .and_then(|text| text.split_whitespace().nth(1)?.parse().ok())
+                .unwrap_or(0),
             kernel_thread: value("VmSize:").is_none(),
             handled: mask("SigIgn:").unwrap_or(0) | mask("SigCgt:").unwrap_or(0),
         }
@@ -150,9 +164,11 @@ mod tests {
     #[test]
     fn status_fields() {
         let text = "Name:\tState: x\nState:\tD (disk sleep)\nTgid:\t12\nTracerPid:\t34\n\
+                    Uid:\t1\t2\t3\t4\n\
                     SigIgn:\t0000000000001000\nSigCgt:\t0000000000000400\nVmSize:\t    2564 kB\n";
         let status = Status::parse(text);
         assert_eq!((status.state, status.tgid, status.tracer), ('D', 12, 34));
+        assert_eq!(status.user, 2);
         assert!(!status.kernel_thread && !status.has_ended());
         assert!(!status.takes_default_action(libc::SIGSEGV));
         assert!(!status.takes_default_action(libc::SIGPIPE));
