@@ -32,14 +32,14 @@ fn command(program: &Path, arguments: &[&str]) -> Command {
 fn exit(traced: &mut Traced) -> ExitStatus {
     match traced.run_until_fatal_signal().unwrap() {
         Event::Exited(status) => status,
-        Event::Fatal(process) => panic!("killed by {:?}", process.signal()),
+        event => panic!("no end: {event:?}"),
     }
 }
 
 fn fatal(traced: &mut Traced) -> Box<Process> {
     match traced.run_until_fatal_signal().unwrap() {
-        Event::Exited(status) => panic!("exited: {status}"),
         Event::Fatal(process) => process,
+        event => panic!("not seen: {event:?}"),
     }
 }
 
@@ -155,6 +155,24 @@ fn a_program_that_does_not_exist_is_named() {
         Traced::spawn(Command::new(&file)),
         Err(ProcessError::Spawn { .. })
     ));
+}
+
+/// Where nothing can be seen, the signal is known all the same, and kills.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_fatal_signal_that_cannot_be_looked_at_is_delivered() {
+    let program = compile("pause32.S", &["-m32", "-nostdlib", "-static", "-no-pie"]);
+    let mut traced = Traced::spawn(command(&program, &["crash"])).unwrap();
+    let event = traced.run_until_fatal_signal().unwrap();
+    let Event::Unseen { signal, error } = event else {
+        panic!("{event:?}");
+    };
+    assert_eq!((signal.tid, signal.name()), (traced.pid(), Some("SIGILL")));
+    assert!(
+        matches!(error, ProcessError::ThirtyTwoBit { .. }),
+        "{error}"
+    );
+    assert_eq!(exit(&mut traced).signal(), Some(libc::SIGILL));
 }
 
 #[test]

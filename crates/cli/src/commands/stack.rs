@@ -170,6 +170,10 @@ impl Stacks<'_> {
         loop {
             match traced.run_until_fatal_signal()? {
                 Event::Exited(exit) => return Ok(pass_on(exit)),
+                Event::Unseen { signal, error } => {
+                    let error = anyhow::Error::from(error).context(text::signal_text(&signal));
+                    output::error(&format_args!("{error:#}"));
+                }
                 Event::Fatal(process) => {
                     let space = Space::new(&*process, &*process, self.store);
                     let report = Report {

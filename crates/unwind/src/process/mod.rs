@@ -40,7 +40,7 @@ pub use snapshot::{AuxVector, NoRegisters, Snapshot, Thread, ThreadState};
 pub use traced::{Event, Traced};
 
 use tracees::Tracees;
-use tracer::{State, Tracer};
+use tracer::Tracer;
 
 /// How to attach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,10 +55,12 @@ impl Default for AttachOptions {
     /// One second.
     fn default() -> Self {
         AttachOptions {
-            stop_timeout: Duration::from_secs(1),
+            stop_timeout: STOP_TIMEOUT,
         }
     }
 }
+
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A live process, all of whose threads stand still.
 ///
@@ -130,18 +132,21 @@ impl Process {
         let pid = process_of(pid)?;
         let before = Surroundings::read(living_thread(pid))?;
         let tracer = Arc::new(Tracer::start()?);
-        Process::stop(pid, before, tracer, Tracees::new(pid, options.stop_timeout))
+        let timeout = options.stop_timeout;
+        tracer.run(move |state| *state = Some(Tracees::new(pid, timeout)))?;
+        Process::stop(pid, before, tracer)
     }
 
-    /// Stops the threads on `tracer` and puts together what is known.
-    fn stop(
-        pid: i32,
-        before: Surroundings,
-        tracer: Arc<Tracer>,
-        tracees: Tracees,
-    ) -> Result<Process, ProcessError> {
+    /// Stops the threads that `tracer` is in charge of and puts together what is known. If that
+    /// fails, they go on with the signals that were held: the tracer ends.
+    fn stop(pid: i32, before: Surroundings, tracer: Arc<Tracer>) -> Result<Process, ProcessError> {
         let arch = registers::native().ok_or(ProcessError::Architecture)?;
-        let stopped = tracer.run(move |state| stop_on_tracer(state, tracees, arch))??;
+        let stopped = tracer.run(move |state| match state {
+            Some(tracees) => stop_on_tracer(tracees, arch),
+            None => Err(ProcessError::NoSuchProcess {
+                pid: pid.unsigned_abs(),
+            }),
+        })??;
         refuse_32_bit(pid, &stopped.threads)?;
         let reader = reader(pid, &stopped.threads);
         let around = before.refreshed(reader)?;
@@ -360,14 +365,10 @@ fn process_of(id: u32) -> Result<i32, ProcessError> {
     Ok(pid)
 }
 
-fn stop_on_tracer(
-    state: &mut State,
-    mut tracees: Tracees,
-    arch: Arch,
-) -> Result<Stopped, ProcessError> {
+fn stop_on_tracer(tracees: &mut Tracees, arch: Arch) -> Result<Stopped, ProcessError> {
     let layout = registers::layout(arch).ok_or(ProcessError::Architecture)?;
     let since = tracees.stop()?;
-    let stopped = Stopped {
+    Ok(Stopped {
         threads: tracees.threads(layout),
         since,
         pac_mask: if layout.has_pac_mask {
@@ -375,9 +376,7 @@ fn stop_on_tracer(
         } else {
             0
         },
-    };
-    *state = Some(tracees);
-    Ok(stopped)
+    })
 }
 
 /// A process is 32-bit if any of its threads is: the kernel then returns the shorter register

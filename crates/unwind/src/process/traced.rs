@@ -15,8 +15,8 @@ use std::sync::{Arc, Weak};
 use std::thread;
 
 use super::tracees::Tracees;
-use super::tracer::Tracer;
-use super::{AttachOptions, Process, ProcessError, Signal, Surroundings, procfs, signal, sys};
+use super::tracer::{State, Tracer};
+use super::{Process, ProcessError, STOP_TIMEOUT, Signal, Surroundings, procfs, signal, sys};
 
 /// A command that runs until it exits or is about to be killed by a signal.
 ///
@@ -33,7 +33,8 @@ pub struct Traced {
 enum Stage {
     /// It runs under the tracing thread.
     Traced(Arc<Tracer>),
-    /// It was handed out with its fatal signal; the tracing thread ends when that is dropped.
+    /// It was handed out with its fatal signal; the tracing thread ends when that is dropped,
+    /// or has ended if it could not be looked at.
     Dying(Weak<Tracer>),
     /// It has ended.
     Ended(ExitStatus),
@@ -48,16 +49,21 @@ pub enum Event {
     /// All threads stand still until the value is dropped or resumed; then the signal is
     /// delivered, and the next event is the end.
     Fatal(Box<Process>),
+    /// A signal kills it, and it could not be looked at before: it is a 32-bit process, say, or
+    /// keeps others from reading its memory. The signal was delivered; the next event is the
+    /// end.
+    Unseen {
+        /// The signal.
+        signal: Signal,
+        /// Why it could not be looked at.
+        error: ProcessError,
+    },
 }
 
 /// What the tracing thread waited for.
 enum Outcome {
     Ended(ExitStatus),
-    Fatal {
-        tid: i32,
-        signal: i32,
-        tids: BTreeSet<i32>,
-    },
+    Fatal(Signal),
 }
 
 impl Traced {
@@ -87,8 +93,8 @@ impl Traced {
     ///
     /// # Errors
     ///
-    /// The process of an earlier [`Event::Fatal`] was not dropped yet, the process turned
-    /// itself into a 32-bit one, or something else collected its exit status.
+    /// The process of an earlier [`Event::Fatal`] was not dropped yet, or something else
+    /// collected its exit status.
     pub fn run_until_fatal_signal(&mut self) -> Result<Event, ProcessError> {
         match &self.stage {
             Stage::Traced(tracer) => {
@@ -109,16 +115,18 @@ impl Traced {
 
     fn run_on(&mut self, tracer: Arc<Tracer>) -> Result<Event, ProcessError> {
         let pid = self.pid;
-        let outcome = tracer.run(move |_| Run::new(pid).until_fatal())?;
+        let outcome = tracer.run(move |state| Run::new(pid).until_fatal(state))?;
         match outcome.map_err(|error| self.wait_failed(error))? {
             Outcome::Ended(status) => {
                 self.stage = Stage::Ended(status);
                 Ok(Event::Exited(status))
             }
-            Outcome::Fatal { tid, signal, tids } => {
+            Outcome::Fatal(signal) => {
                 self.stage = Stage::Dying(Arc::downgrade(&tracer));
-                hold(pid, tracer, (tid, signal), tids)
-                    .map(|process| Event::Fatal(Box::new(process)))
+                Ok(match hold(pid, tracer, signal) {
+                    Ok(process) => Event::Fatal(Box::new(process)),
+                    Err(error) => Event::Unseen { signal, error },
+                })
             }
         }
     }
@@ -132,30 +140,24 @@ impl Traced {
     }
 }
 
-/// Stops the other threads of a process, one of whose threads stopped before a fatal signal.
-fn hold(
-    pid: i32,
-    tracer: Arc<Tracer>,
-    signalled: (i32, i32),
-    tids: BTreeSet<i32>,
-) -> Result<Process, ProcessError> {
-    let (tid, _) = signalled;
-    let siginfo = tracer.run(move |_| sys::siginfo(tid))?;
-    let mut tracees = Tracees::new(pid, AttachOptions::default().stop_timeout);
-    tracees.adopt(tids, signalled);
-    let around = Surroundings::read(tid)?;
-    let process = Process::stop(pid, around, tracer, tracees)?;
-    let signal = siginfo
-        .ok()
-        .and_then(|bytes| Signal::parse(tid.unsigned_abs(), &bytes));
-    let number_only = Signal {
+/// Stops the other threads of a process, one of whose threads stopped before a fatal signal. The
+/// last use of `tracer` is the process, or the error: all threads go on then.
+fn hold(pid: i32, tracer: Arc<Tracer>, signal: Signal) -> Result<Process, ProcessError> {
+    let around = Surroundings::read(signal.tid.cast_signed())?;
+    Ok(Process::stop(pid, around, tracer)?.with_signal(signal))
+}
+
+/// What the kernel says about the signal that the thread `tid` stopped for.
+fn describe(tid: i32, signal: i32) -> Signal {
+    let siginfo = sys::siginfo(tid).ok();
+    let described = siginfo.and_then(|bytes| Signal::parse(tid.unsigned_abs(), &bytes));
+    described.unwrap_or(Signal {
         tid: tid.unsigned_abs(),
-        number: signalled.1,
+        number: signal,
         code: 0,
         address: None,
         sender: None,
-    };
-    Ok(process.with_signal(signal.unwrap_or(number_only)))
+    })
 }
 
 /// The loop that passes on signals and events.
@@ -172,7 +174,8 @@ impl Run {
         }
     }
 
-    fn until_fatal(mut self) -> io::Result<Outcome> {
+    /// Before a fatal signal, leaves the threads to the tracing thread's `state`.
+    fn until_fatal(mut self, state: &mut State) -> io::Result<Outcome> {
         loop {
             let (tid, status) = sys::wait_any()?;
             match status {
@@ -184,11 +187,10 @@ impl Run {
                 }
                 sys::Status::Stopped { signal, event } => {
                     if self.handle_stop(tid, signal, event) {
-                        return Ok(Outcome::Fatal {
-                            tid,
-                            signal,
-                            tids: self.tids,
-                        });
+                        let mut tracees = Tracees::new(self.pid, STOP_TIMEOUT);
+                        tracees.adopt(self.tids, (tid, signal));
+                        *state = Some(tracees);
+                        return Ok(Outcome::Fatal(describe(tid, signal)));
                     }
                 }
             }

@@ -51,7 +51,7 @@ fn header(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
     }
 }
 
-fn signal_text(signal: &Signal) -> String {
+pub(super) fn signal_text(signal: &Signal) -> String {
     let mut text = match signal.name() {
         Some(name) => format!("signal {name}"),
         None => format!("signal {}", signal.number),
