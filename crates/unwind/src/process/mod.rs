@@ -296,19 +296,20 @@ impl Drop for Process {
 
 impl Surroundings {
     fn read(pid: i32) -> Result<Surroundings, ProcessError> {
-        if procfs::is_32_bit(pid) == Some(true) {
-            return Err(ProcessError::ThirtyTwoBit {
-                pid: pid.unsigned_abs(),
-            });
-        }
         Surroundings::with_maps(pid, read_proc(pid, "maps")?)
     }
 
     fn with_maps(pid: i32, maps: Vec<u8>) -> Result<Surroundings, ProcessError> {
+        let auxv = read_proc(pid, "auxv")?;
+        if AuxVector::is_32_bit(&auxv) {
+            return Err(ProcessError::ThirtyTwoBit {
+                pid: pid.unsigned_abs(),
+            });
+        }
         Ok(Surroundings {
             mappings: Mappings::parse(&maps),
             maps,
-            auxv: AuxVector::parse(&read_proc(pid, "auxv")?),
+            auxv: AuxVector::parse(&auxv),
             executable: procfs::executable(pid),
         })
     }
@@ -379,8 +380,8 @@ fn stop_on_tracer(tracees: &mut Tracees, arch: Arch) -> Result<Stopped, ProcessE
     })
 }
 
-/// A process is 32-bit if any of its threads is: the kernel then returns the shorter register
-/// block.
+/// A process that started as a 64-bit one is 32-bit after all if any of its threads is: the
+/// kernel then returns the shorter register block.
 fn refuse_32_bit(pid: i32, threads: &[Thread]) -> Result<(), ProcessError> {
     let shorter = |thread: &Thread| matches!(thread.registers, Err(NoRegisters::Size { found, expected }) if found < expected);
     if threads.iter().any(shorter) {

@@ -65,20 +65,6 @@ pub(super) fn ptrace_scope() -> Option<u32> {
     text.trim().parse().ok()
 }
 
-/// Whether the executable is a 32-bit ELF file; `None` if its header cannot be read.
-pub(super) fn is_32_bit(pid: i32) -> Option<bool> {
-    const ELFCLASS32: u8 = 1;
-    let mut ident = [0_u8; 5];
-    fs::File::open(path(pid, "exe"))
-        .ok()?
-        .read_exact(&mut ident)
-        .ok()?;
-    match ident {
-        [0x7f, b'E', b'L', b'F', class] => Some(class == ELFCLASS32),
-        _ => None,
-    }
-}
-
 /// Parts of `/proc/PID/task/TID/status`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Status {

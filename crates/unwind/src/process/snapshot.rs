@@ -151,6 +151,7 @@ pub struct AuxVector {
 impl AuxVector {
     const AT_NULL: u64 = 0;
     const AT_PHDR: u64 = 3;
+    const AT_PHENT: u64 = 4;
     const AT_PAGESZ: u64 = 6;
     const AT_BASE: u64 = 7;
     const AT_ENTRY: u64 = 9;
@@ -172,6 +173,20 @@ impl AuxVector {
             .take(Self::MAX_ENTRIES)
             .collect();
         AuxVector { entries }
+    }
+
+    /// Whether the pairs are of 4-byte words, as a 32-bit program has them: the size of a
+    /// program header, which every program is told, is then that of ELF32.
+    pub(crate) fn is_32_bit(bytes: &[u8]) -> bool {
+        const ELF32_PHDR_SIZE: u32 = 32;
+        let (words, _) = bytes.as_chunks::<4>();
+        let (pairs, _) = words.as_chunks::<2>();
+        let header_size = pairs
+            .iter()
+            .map(|pair| pair.map(u32::from_le_bytes))
+            .take_while(|[key, _]| u64::from(*key) != Self::AT_NULL)
+            .find(|[key, _]| u64::from(*key) == Self::AT_PHENT);
+        header_size.is_some_and(|[_, size]| size == ELF32_PHDR_SIZE)
     }
 
     /// The value of the first entry of type `key` (`AT_…` of `elf.h`).
@@ -225,6 +240,17 @@ impl AuxVector {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What a kernel told the same program, built for either.
+    #[test]
+    fn auxv_of_a_32_bit_program() {
+        let wide = [33, 0x7fb2_97ac_9000_u64, 6, 0x1000, 3, 0x40_0040, 4, 56];
+        let narrow = [32, 0xf7f5_e5e0_u32, 6, 0x1000, 3, 0x804_8034, 4, 32];
+        let wide: Vec<u8> = wide.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let narrow: Vec<u8> = narrow.iter().flat_map(|word| word.to_le_bytes()).collect();
+        assert!(AuxVector::is_32_bit(&narrow));
+        assert!(!AuxVector::is_32_bit(&wide) && !AuxVector::is_32_bit(&[]));
+    }
 
     #[test]
     fn auxv_ends_at_null_and_at_a_cut_entry() {
