@@ -62,6 +62,9 @@ pub(crate) enum FromSection {
 /// The process is stopped while its stacks are read, usually for less than 2 ms, and goes on
 /// unharmed. With `-- CMD` the command is run, and if a signal is about to kill it, the signal,
 /// the address that was touched and all stacks are printed before it dies.
+///
+/// The command gets the signals that are sent to unspool (HUP, INT, QUIT, TERM) and those of the
+/// terminal; if unspool itself is killed, the command runs on.
 #[derive(Debug, Args)]
 #[command(override_usage = "\
 unspool stack [OPTIONS] PID...

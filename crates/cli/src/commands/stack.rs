@@ -20,7 +20,11 @@ use crate::symbolize::{self, Detail, Name, Names};
 
 mod json;
 mod missing;
+mod signals;
+mod sys;
 mod text;
+
+use signals::Held;
 
 /// What was looked at.
 enum Subject<'a> {
@@ -165,8 +169,11 @@ impl Stacks<'_> {
         };
         let mut command = Command::new(program);
         command.args(arguments);
+        let signals = Held::new().context("cannot hold back signals")?;
+        signals.spare(&mut command);
         let mut traced = Traced::spawn(command)?;
         let pid = traced.pid();
+        signals.pass_on_to(pid).context("cannot pass on signals")?;
         loop {
             match traced.run_until_fatal_signal()? {
                 Event::Exited(exit) => return Ok(pass_on(exit)),

@@ -20,4 +20,5 @@ mod instructions;
 mod options;
 mod refusals;
 mod run;
+mod signals;
 mod unspool;

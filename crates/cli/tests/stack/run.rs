@@ -1,10 +1,10 @@
 //! Runs the test programs and lets them dump core.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::build::{Directory, Program};
@@ -54,6 +54,29 @@ impl Running {
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
+    }
+
+    /// What it writes from now on until it ends.
+    pub(crate) fn rest(&mut self) -> String {
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).unwrap();
+        rest
+    }
+
+    /// Types into its terminal, or writes to its standard input.
+    pub(crate) fn send(&mut self, text: &str) {
+        let input = self.child.stdin.as_mut().unwrap();
+        input.write_all(text.as_bytes()).unwrap();
+    }
+
+    /// Waits for its end, which nothing but itself must bring about.
+    pub(crate) fn end(&mut self) -> ExitStatus {
+        let mut status = None;
+        await_that("the end", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
     }
 
     /// Lets the kernel write a core file of the program, which ends with that.

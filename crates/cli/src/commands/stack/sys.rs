@@ -1,0 +1,100 @@
+//! The system calls about signals, each as one safe function.
+#![expect(unsafe_code, reason = "signals are handled by system calls")]
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+use std::ptr;
+
+use libc::c_int;
+
+/// A set of signals.
+#[derive(Clone, Copy)]
+pub(super) struct SignalSet(libc::sigset_t);
+
+/// A signal that came.
+#[derive(Clone, Copy)]
+pub(super) struct Received {
+    pub(super) number: c_int,
+    /// It comes from the kernel (the terminal, for one), not from a program.
+    pub(super) by_kernel: bool,
+}
+
+impl SignalSet {
+    fn empty() -> SignalSet {
+        let mut set = MaybeUninit::uninit();
+        // SAFETY: sigemptyset initializes the set that it is given.
+        unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+        // SAFETY: initialized above.
+        SignalSet(unsafe { set.assume_init() })
+    }
+
+    pub(super) fn of(signals: impl IntoIterator<Item = c_int>) -> SignalSet {
+        let mut set = SignalSet::empty();
+        for signal in signals {
+            let set: *mut libc::sigset_t = &raw mut set.0;
+            // SAFETY: `set` points to an initialized set.
+            unsafe { libc::sigaddset(set, signal) };
+        }
+        set
+    }
+
+    /// Blocks the signals in the calling thread too; returns those that it blocked before.
+    pub(super) fn block(&self) -> io::Result<SignalSet> {
+        set_mask(libc::SIG_BLOCK, self)
+    }
+
+    /// Waits for one of the signals, which all threads block; `None` if something else came.
+    pub(super) fn wait(&self) -> Option<Received> {
+        // `SI_KERNEL` of sigaction(2).
+        const SI_KERNEL: c_int = 0x80;
+        let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+        // SAFETY: both point to values of this type, of which the kernel fills the second.
+        let number = unsafe { libc::sigwaitinfo(&raw const self.0, info.as_mut_ptr()) };
+        // SAFETY: the structure consists of numbers, for which all zeros is a value.
+        let info = unsafe { info.assume_init() };
+        (number > 0).then_some(Received {
+            number,
+            by_kernel: info.si_code == SI_KERNEL,
+        })
+    }
+}
+
+fn set_mask(how: c_int, set: &SignalSet) -> io::Result<SignalSet> {
+    let mut before = SignalSet::empty();
+    // SAFETY: both point to sets, of which the kernel writes the second.
+    let error = unsafe { libc::pthread_sigmask(how, &raw const set.0, &raw mut before.0) };
+    match error {
+        0 => Ok(before),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}
+
+/// Makes the child that `command` starts block the signals in `mask` and no others.
+pub(super) fn start_with_mask(command: &mut Command, mask: SignalSet) {
+    let closure = move || set_mask(libc::SIG_SETMASK, &mask).map(drop);
+    // SAFETY: between fork and exec only async-signal-safe calls are allowed, and no memory may
+    // be allocated: the closure calls sigemptyset and pthread_sigmask, and builds its error from
+    // a number.
+    unsafe { command.pre_exec(closure) };
+}
+
+/// Whether this process ignores a signal.
+pub(super) fn is_ignored(signal: c_int) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: with no new action, the kernel only writes the present one to where the last
+    // argument points.
+    unsafe { libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) };
+    // SAFETY: the structure consists of numbers, for which all zeros is a value.
+    let action = unsafe { action.assume_init() };
+    action.sa_sigaction == libc::SIG_IGN
+}
+
+/// Sends a signal to a process. One that has ended needs none.
+pub(super) fn send(pid: u32, signal: c_int) {
+    if let Ok(pid) = libc::pid_t::try_from(pid) {
+        // SAFETY: kill touches no memory.
+        unsafe { libc::kill(pid, signal) };
+    }
+}

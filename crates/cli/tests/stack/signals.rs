@@ -1,0 +1,78 @@
+//! Signals that are sent to `unspool stack -- CMD`.
+
+use std::process::Command;
+
+use crate::build::{Directory, tool};
+use crate::run::{Running, send_signal};
+use crate::unspool::{printed, unspool};
+
+/// `unspool stack -- sh -c SCRIPT`.
+fn shell(directory: &Directory, script: &str) -> Command {
+    let mut command = unspool(directory);
+    command.args(["stack", "--", "sh", "-c", script]);
+    command
+}
+
+/// Asks the command to end as `kill`, `timeout` and service managers do.
+#[test]
+fn a_signal_from_a_program_is_passed_on() {
+    let directory = Directory::new();
+    for name in ["HUP", "INT", "QUIT", "TERM"] {
+        let script = format!("trap 'echo caught; exit 7' {name}; echo ready; read line; exit 1");
+        let mut running = Running::command(&mut shell(&directory, &script));
+        assert_eq!(running.line(), "ready");
+        send_signal(running.pid(), name);
+        assert_eq!(running.line(), "caught", "{name}");
+        assert_eq!(running.end().code(), Some(7), "{name}");
+    }
+}
+
+/// The signals that a shell that ignores some starts `command` with: those it blocks and those
+/// it ignores, as bits; without 32 and 33, which the C library keeps for itself.
+fn masks(command: &Command) -> Vec<u64> {
+    let mut shell = Command::new("sh");
+    let script = "trap '' HUP INT QUIT; exec \"$0\" \"$@\"";
+    shell.args(["-c", script]).arg(command.get_program());
+    let printed = printed(shell.args(command.get_args()));
+    assert_eq!(printed.status, 0, "{}", printed.err);
+    let mask = |line: &str| {
+        let digits = line.split_whitespace().nth(1).unwrap();
+        u64::from_str_radix(digits, 16).unwrap() & 0x7fff_ffff
+    };
+    printed.out.lines().map(mask).collect()
+}
+
+#[test]
+fn ignored_and_blocked_signals_are_the_commands_as_they_were() {
+    let directory = Directory::new();
+    let look = "grep -E 'Sig(Ign|Blk)' /proc/self/status";
+    let mut alone = Command::new("sh");
+    let expected = masks(alone.args(["-c", look]));
+    assert_eq!(expected[1] & 7, 7, "HUP, INT and QUIT are ignored");
+    assert_eq!(masks(&shell(&directory, look)), expected);
+}
+
+/// The terminal sends the signal to both. It is not passed on, or the command would see two.
+#[test]
+fn control_c_is_for_the_command() {
+    let directory = Directory::new();
+    let script = "trap 'echo caught' INT; echo ready; read line; read line; exit 7";
+    let path = directory.path().join("script.sh");
+    std::fs::write(&path, script).unwrap();
+    let program = unspool(&directory);
+    let line = format!(
+        "{} stack -- sh {}",
+        program.get_program().display(),
+        path.display()
+    );
+    tool("script", "bsdutils", &["--version"]);
+    let mut terminal = Command::new("script");
+    let mut running = Running::command(terminal.args(["-qec", &line, "/dev/null"]));
+    assert_eq!(running.line(), "ready");
+    running.send("\x03");
+    assert_eq!(running.line(), "^Ccaught");
+    // The first of them may have been interrupted, or not have begun.
+    running.send("\n\n");
+    assert!(!running.rest().contains("caught"));
+    assert_eq!(running.end().code(), Some(7));
+}
