@@ -11,7 +11,8 @@ use clap_complete::Shell;
 #[derive(Debug, Parser)]
 #[command(name = "unspool", version, max_term_width = 100)]
 #[command(after_help = "\
-Results go to standard output, everything else to standard error.
+Results go to standard output, everything else to standard error; so do the stacks of
+`unspool stack -- CMD`, since CMD may have results of its own.
 Exit status: 0 clean; 1 findings, bad entries in a readable file, or the work asked for failed;
 2 could not run. `unspool stack -- CMD` passes on the command's own status.
 
@@ -75,6 +76,7 @@ Examples:
   unspool stack 1234                      all threads of process 1234
   unspool stack --core core               of a core file
   unspool stack -- ./app --flag           run, and show the stacks if it crashes
+  unspool stack -o crash.txt -- ./app     write them to a file then
   unspool stack --registers --format json 1234")]
 pub(crate) struct StackArgs {
     /// Processes to look at, by their numbers.
@@ -106,6 +108,11 @@ pub(crate) struct StackArgs {
     /// Stop after this many frames of each stack.
     #[arg(long, value_name = "N", default_value = "1000000", value_parser = parse_count)]
     pub(crate) max_frames: NonZero<usize>,
+    /// Write the reports here; `-` is standard output. The file is made when there is something to
+    /// write, and replaces one that is there. [default: standard error with `-- CMD`, else
+    /// standard output]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
     /// How the report is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,

@@ -52,9 +52,15 @@ fn told(error: &io::Error) -> io::Error {
     }
 }
 
+impl Results {
+    pub(crate) fn new() -> Results {
+        Results(io::stdout().lock())
+    }
+}
+
 /// Buffered standard output. To be flushed: an error is lost where it is dropped.
 pub(crate) fn results() -> BufWriter<Results> {
-    BufWriter::with_capacity(1 << 16, Results(io::stdout().lock()))
+    BufWriter::with_capacity(1 << 16, Results::new())
 }
 
 /// Writes all of a text to standard output.
@@ -126,15 +132,23 @@ struct Document<'a, T> {
     body: &'a T,
 }
 
-/// Writes an object as a JSON document of a schema.
+/// Writes an object as a JSON document of a schema to standard output.
 pub(crate) fn document(schema: &str, body: &impl Serialize) -> io::Result<()> {
+    write_document(&mut results(), schema, body)
+}
+
+/// Writes an object as a JSON document of a schema.
+pub(crate) fn write_document(
+    out: &mut dyn Write,
+    schema: &str,
+    body: &impl Serialize,
+) -> io::Result<()> {
     let document = Document {
         schema: format!("unspool.{schema}"),
         version: 1,
         body,
     };
-    let mut out = results();
-    serde_json::to_writer_pretty(&mut out, &document)?;
+    serde_json::to_writer_pretty(&mut *out, &document)?;
     writeln!(out)?;
     out.flush()
 }

@@ -21,10 +21,12 @@ use crate::symbolize::{self, Detail, Name, Names};
 mod json;
 mod missing;
 mod signals;
+mod sink;
 mod sys;
 mod text;
 
 use signals::Held;
+use sink::Sink;
 
 /// What was looked at.
 enum Subject<'a> {
@@ -70,9 +72,16 @@ pub(crate) fn run(args: &StackArgs) -> anyhow::Result<ExitCode> {
         false => Store::from_environment(),
         true => Store::from_environment().without_cache(),
     };
-    let stacks = Stacks {
+    let sink = match &args.output {
+        Some(path) => Sink::named(path),
+        // A command may write results of its own to standard output.
+        None if !args.cmd.is_empty() => Sink::standard_error(),
+        None => Sink::standard_output(),
+    };
+    let mut stacks = Stacks {
         args,
         store: &store,
+        sink,
     };
     if let Some(core) = &args.core {
         return stacks.core(core);
@@ -87,16 +96,18 @@ pub(crate) fn run(args: &StackArgs) -> anyhow::Result<ExitCode> {
 struct Stacks<'a> {
     args: &'a StackArgs,
     store: &'a Store,
+    sink: Sink<'a>,
 }
 
 impl Stacks<'_> {
-    fn processes(&self) -> anyhow::Result<ExitCode> {
+    fn processes(&mut self) -> anyhow::Result<ExitCode> {
+        let pids = &self.args.pids;
         let mut status = 0;
-        for pid in &self.args.pids {
+        for pid in pids {
             match self.process(*pid) {
                 Ok(true) => {}
                 Ok(false) => status = status.max(Failure::FINDINGS),
-                Err(error) if self.args.pids.len() == 1 || output::is_closed(&error) => {
+                Err(error) if pids.len() == 1 || output::is_closed(&error) => {
                     return Err(error);
                 }
                 Err(error) => {
@@ -109,13 +120,18 @@ impl Stacks<'_> {
     }
 
     /// Shows a running process; yields whether the result is what was asked for.
-    fn process(&self, pid: u32) -> anyhow::Result<bool> {
+    fn process(&mut self, pid: u32) -> anyhow::Result<bool> {
         self.copied(pid, &Process::attach(pid)?, Copying::default())
     }
 
     /// Copies the stacks of a process that stands still, and walks the copy while it runs again.
     /// Where that is too short, the process is stopped anew for a larger copy.
-    fn copied(&self, pid: u32, process: &Process, mut copying: Copying) -> anyhow::Result<bool> {
+    fn copied(
+        &mut self,
+        pid: u32,
+        process: &Process,
+        mut copying: Copying,
+    ) -> anyhow::Result<bool> {
         let copied = process.prefetch_stacks_and(copying.bytes, &copying.others);
         copying.stopped += process.resume();
         let space = Space::new(process, process, self.store);
@@ -143,7 +159,7 @@ impl Stacks<'_> {
         })
     }
 
-    fn core(&self, path: &std::path::Path) -> anyhow::Result<ExitCode> {
+    fn core(&mut self, path: &std::path::Path) -> anyhow::Result<ExitCode> {
         let core = Core::open(path).with_context(|| format!("core file {}", path.display()))?;
         for problem in core.problems() {
             output::notice(&format_args!("{}: {problem}", path.display()));
@@ -163,8 +179,9 @@ impl Stacks<'_> {
     }
 
     /// Runs the command; shows its stacks if a signal is about to kill it.
-    fn command(&self) -> anyhow::Result<ExitCode> {
-        let [program, arguments @ ..] = self.args.cmd.as_slice() else {
+    fn command(&mut self) -> anyhow::Result<ExitCode> {
+        let words = &self.args.cmd;
+        let [program, arguments @ ..] = words.as_slice() else {
             anyhow::bail!("no command given");
         };
         let mut command = Command::new(program);
@@ -184,7 +201,7 @@ impl Stacks<'_> {
                 Event::Fatal(process) => {
                     let space = Space::new(&*process, &*process, self.store);
                     let report = Report {
-                        subject: Subject::Command(&self.args.cmd, pid),
+                        subject: Subject::Command(words, pid),
                         snapshot: &*process,
                         space: &space,
                         threads: self.walk(&*process, &space),
@@ -221,12 +238,12 @@ impl Stacks<'_> {
 
     /// Prints a report and makes the tables that were missing; yields whether the stacks are
     /// what was asked for.
-    fn finish(&self, mut report: Report<'_>) -> anyhow::Result<bool> {
+    fn finish(&mut self, mut report: Report<'_>) -> anyhow::Result<bool> {
         report.names = self.names(&report);
-        match self.args.format {
-            Format::Text => text::print(&report)?,
-            Format::Json => json::print(&report)?,
-        }
+        self.sink.take(|out| match self.args.format {
+            Format::Text => text::print(out, &report),
+            Format::Json => json::print(out, &report),
+        })?;
         for notice in report.space.take_notices() {
             output::notice(&notice);
         }

@@ -42,11 +42,11 @@ fn check(program: &Program, how: &str, status: i32) -> Report {
         .current_dir(program.directory.path());
     let printed = printed(&mut command);
     assert_eq!(
-        (printed.status, printed.err.as_str()),
-        (status, ""),
+        (printed.status, printed.out.as_str()),
+        (status, OWN_OUTPUT),
         "{how}"
     );
-    let mut report = parse(printed.out.strip_prefix(OWN_OUTPUT).unwrap());
+    let mut report = parse(&printed.err);
     assert_eq!(report.json["subject"]["kind"], "command");
     let pid = report.json["subject"]["pid"].as_u64().unwrap();
     let core = kernel_core(&program.directory, u32::try_from(pid).unwrap());
@@ -82,17 +82,16 @@ fn a_bad_access() {
     assert!(has_functions(signalled(&report), &functions));
 
     let printed = run(&program, &[], "segv");
-    assert_eq!((printed.status, printed.err.as_str()), (139, ""));
-    let lines: Vec<&str> = printed.out.lines().collect();
-    assert_eq!(lines[0], OWN_OUTPUT.trim_end());
-    assert!(lines[1].ends_with("crash segv): 3 threads"), "{}", lines[1]);
+    assert_eq!((printed.status, printed.out.as_str()), (139, OWN_OUTPUT));
+    let lines: Vec<&str> = printed.err.lines().collect();
+    assert!(lines[0].ends_with("crash segv): 3 threads"), "{}", lines[0]);
     let signal = "signal SIGSEGV at address 0x123450, in thread ";
-    let tid = lines[2].strip_prefix(signal).unwrap();
+    let tid = lines[1].strip_prefix(signal).unwrap();
     let thread = format!("thread {tid} \"crash\", about to get signal 11");
-    assert_eq!(lines[4], thread);
-    assert!(lines[5].contains("  touches+0x"), "{}", lines[5]);
+    assert_eq!(lines[3], thread);
+    assert!(lines[4].contains("  touches+0x"), "{}", lines[4]);
     let complete = lines.iter().filter(|line| line.starts_with("  complete: "));
-    assert_eq!(complete.count(), 3, "{}", printed.out);
+    assert_eq!(complete.count(), 3, "{}", printed.err);
 }
 
 #[test]
@@ -140,8 +139,8 @@ fn calls_to_where_no_code_is() {
     let program = crash();
     for how in ["data", "nowhere"] {
         let printed = run(&program, &["--format", "json", "--registers"], how);
-        assert_eq!((printed.status, printed.err.as_str()), (139, ""), "{how}");
-        let report = parse(printed.out.strip_prefix(OWN_OUTPUT).unwrap());
+        assert_eq!((printed.status, printed.out.as_str()), (139, OWN_OUTPUT));
+        let report = parse(&printed.err);
         let stack = signalled(&report);
         assert_eq!(stack.evidence[1].as_deref(), Some("bad-call"));
         assert!(has_functions(stack, &["calls", "ends", "crashes"]));
@@ -153,12 +152,12 @@ fn calls_to_where_no_code_is() {
 fn a_smashed_stack() {
     let program = crash();
     let printed = run(&program, &[], "smash");
-    assert_eq!((printed.status, printed.err.as_str()), (139, ""));
-    assert!(printed.out.contains("  smashes+0x"), "{}", printed.out);
+    assert_eq!((printed.status, printed.out.as_str()), (139, OWN_OUTPUT));
+    assert!(printed.err.contains("  smashes+0x"), "{}", printed.err);
     let end = "  incomplete: the address lies in no module\n";
-    assert!(printed.out.contains(end), "{}", printed.out);
-    let complete = printed.out.matches("\n  complete: ").count();
-    assert_eq!(complete, 2, "{}", printed.out);
+    assert!(printed.err.contains(end), "{}", printed.err);
+    let complete = printed.err.matches("\n  complete: ").count();
+    assert_eq!(complete, 2, "{}", printed.err);
 }
 
 /// Nothing to report: the command's output and status are all there is.

@@ -18,6 +18,7 @@ mod frames;
 mod guesses;
 mod instructions;
 mod options;
+mod output;
 mod refusals;
 mod run;
 mod signals;

@@ -69,6 +69,10 @@ impl Running {
         input.write_all(text.as_bytes()).unwrap();
     }
 
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+    }
+
     /// Waits for its end, which nothing but itself must bring about.
     pub(crate) fn end(&mut self) -> ExitStatus {
         let mut status = None;

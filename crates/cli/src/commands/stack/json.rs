@@ -1,7 +1,7 @@
 //! A report as JSON, written frame by frame: a deep stack has hundreds of thousands.
 
 use std::borrow::Cow;
-use std::io;
+use std::io::{self, Write};
 
 use serde::{Serialize, Serializer};
 use unspool_ir::CodeAddr;
@@ -13,8 +13,9 @@ use super::{Report, Subject, ThreadStack};
 use crate::output::{self, Streamed, address};
 use crate::symbolize::Name;
 
-pub(super) fn print(report: &Report<'_>) -> io::Result<()> {
-    output::document(
+pub(super) fn print(out: &mut dyn Write, report: &Report<'_>) -> io::Result<()> {
+    output::write_document(
+        out,
         "stack",
         &Document {
             subject: subject(&report.subject),

@@ -10,17 +10,16 @@ use super::{Report, Subject, ThreadStack, display};
 use crate::output::{self, Plain};
 use crate::symbolize::short_name;
 
-pub(super) fn print(report: &Report<'_>) -> io::Result<()> {
-    let mut out = output::results();
-    header(&mut out, report)?;
+pub(super) fn print(out: &mut dyn Write, report: &Report<'_>) -> io::Result<()> {
+    header(out, report)?;
     for thread in &report.threads {
         writeln!(out)?;
-        print_thread(&mut out, report, thread)?;
+        print_thread(out, report, thread)?;
     }
-    out.flush()
+    Ok(())
 }
 
-fn header(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
+fn header(out: &mut dyn Write, report: &Report<'_>) -> io::Result<()> {
     let count = report.threads.len();
     let threads = if count == 1 {
         "1 thread".into()
@@ -70,7 +69,7 @@ pub(super) fn signal_text(signal: &Signal) -> String {
 }
 
 fn print_thread(
-    out: &mut impl Write,
+    out: &mut dyn Write,
     report: &Report<'_>,
     thread: &ThreadStack<'_>,
 ) -> io::Result<()> {
@@ -120,7 +119,7 @@ fn end_text(report: &Report<'_>, stack: &Stack) -> String {
 }
 
 fn print_frame(
-    out: &mut impl Write,
+    out: &mut dyn Write,
     report: &Report<'_>,
     number: usize,
     frame: &WalkedFrame,
@@ -202,7 +201,7 @@ fn how(frame: &WalkedFrame) -> String {
 }
 
 fn print_registers(
-    out: &mut impl Write,
+    out: &mut dyn Write,
     report: &Report<'_>,
     frame: &WalkedFrame,
     registers: &KnownRegisters,

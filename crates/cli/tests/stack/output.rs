@@ -1,0 +1,90 @@
+//! Where `unspool stack` writes its reports.
+
+use std::fs;
+use std::path::Path;
+
+use crate::build::{Directory, Program, tool};
+use crate::run::{Running, await_state};
+use crate::unspool::{Printed, parse, stack, unspool};
+
+/// Runs `unspool stack --output FILE ARGUMENTS`, which prints nothing itself.
+fn check_silent(directory: &Directory, file: &Path, arguments: &[&str], status: i32) {
+    let mut all = vec!["--output", file.to_str().unwrap()];
+    all.extend(arguments);
+    let Printed {
+        status: found,
+        out,
+        err,
+    } = stack(directory, &all);
+    let found = (found, out.as_str(), err.as_str());
+    assert_eq!(found, (status, "", ""), "{arguments:?}");
+}
+
+#[test]
+fn reports_of_processes_cores_and_commands_go_to_a_file() {
+    let program = Program::build("recursion.c", &["-O2"]);
+    let directory = &program.directory;
+    let file = directory.path().join("stacks");
+    let first = Running::ready(&program, &["2"]);
+    let second = Running::ready(&program, &["3"]);
+    let pids = [first.pid().to_string(), second.pid().to_string()];
+    check_silent(directory, &file, &[&pids[0], &pids[1]], 0);
+    let text = fs::read_to_string(&file).unwrap();
+    for pid in &pids {
+        assert!(text.contains(&format!("process {pid}: 1 thread")), "{text}");
+    }
+    let core = first.dump_core(directory);
+    let core = ["--format", "json", "--core", core.to_str().unwrap()];
+    check_silent(directory, &file, &core, 0);
+    let report = parse(&fs::read_to_string(&file).unwrap());
+    assert_eq!(report.json["subject"]["kind"], "core");
+    check_silent(directory, &file, &["--", "sh", "-c", "kill -SEGV $$"], 139);
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.contains("signal SIGSEGV, sent by"), "{text}");
+}
+
+#[test]
+fn standard_output_on_request() {
+    let directory = Directory::new();
+    let crash = ["-o", "-", "--", "sh", "-c", "kill -SEGV $$"];
+    let printed = stack(&directory, &crash);
+    assert_eq!((printed.status, printed.err.as_str()), (139, ""));
+    assert!(printed.out.contains("signal SIGSEGV"), "{}", printed.out);
+}
+
+#[test]
+fn without_a_report_a_file_is_left_as_it_is() {
+    let directory = Directory::new();
+    let file = directory.path().join("stacks");
+    check_silent(&directory, &file, &["--", "true"], 0);
+    assert!(!file.exists());
+    fs::write(&file, "old").unwrap();
+    let name = file.to_str().unwrap();
+    let printed = stack(&directory, &["-o", name, "2147483647"]);
+    assert_eq!(printed.status, 2);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "old");
+    let printed = stack(
+        &directory,
+        &["-o", "/nowhere/x", "--", "sh", "-c", "kill $$"],
+    );
+    let error = "unspool: error: cannot write /nowhere/x: No such file";
+    assert!(printed.err.starts_with(error), "{}", printed.err);
+    assert_eq!(printed.status, 143, "the command's own");
+}
+
+/// Nobody reads the report, so that the command stands still before its signal until unspool is
+/// killed. The signal kills it then.
+#[test]
+fn a_fatal_signal_survives_unspool() {
+    let directory = Directory::new();
+    let pipe = directory.path().join("pipe");
+    let pipe = pipe.to_str().unwrap();
+    assert!(tool("mkfifo", "coreutils", &[pipe]).status.success());
+    let script = "echo $$; kill -SEGV $$; echo survived";
+    let mut command = unspool(&directory);
+    command.args(["stack", "-o", pipe, "--", "sh", "-c", script]);
+    let mut running = Running::command(&mut command);
+    await_state(running.line().parse().unwrap(), 't');
+    running.kill();
+    assert_eq!(running.rest(), "");
+}
