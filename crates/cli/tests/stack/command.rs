@@ -87,7 +87,7 @@ fn a_bad_access() {
     assert!(lines[0].ends_with("crash segv): 3 threads"), "{}", lines[0]);
     let signal = "signal SIGSEGV at address 0x123450, in thread ";
     let tid = lines[1].strip_prefix(signal).unwrap();
-    let thread = format!("thread {tid} \"crash\", about to get signal 11");
+    let thread = format!("thread {tid} \"crash\", about to get signal SIGSEGV");
     assert_eq!(lines[3], thread);
     assert!(lines[4].contains("  touches+0x"), "{}", lines[4]);
     let complete = lines.iter().filter(|line| line.starts_with("  complete: "));

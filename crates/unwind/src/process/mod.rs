@@ -35,7 +35,7 @@ pub use build_id::NoBuildId;
 pub use error::{ProcessError, Refusal};
 pub use mapped_file::{Identity, MappedFile, Route};
 pub use memory::{ProcessMemory, STACK_WINDOW};
-pub use signal::{Sender, Signal};
+pub use signal::{Sender, Signal, signal_name};
 pub use snapshot::{AuxVector, NoRegisters, Snapshot, Thread, ThreadState};
 pub use traced::{Event, Traced};
 

@@ -56,9 +56,15 @@ impl Signal {
     /// The signal's name, such as `SIGSEGV`; `None` for a real-time or unknown signal.
     #[must_use]
     pub fn name(&self) -> Option<&'static str> {
-        let entry = NAMES.iter().find(|(number, _)| *number == self.number);
-        entry.map(|(_, name)| *name)
+        signal_name(self.number)
     }
+}
+
+/// The name of signal `number`, such as `SIGSEGV`; `None` for a real-time or unknown signal.
+#[must_use]
+pub fn signal_name(number: i32) -> Option<&'static str> {
+    let entry = NAMES.iter().find(|(found, _)| *found == number);
+    entry.map(|(_, name)| *name)
 }
 
 /// Whether the union holds `si_addr`: the kernel sent the signal because of an instruction.

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use unspool_module::InlineFrame;
-use unspool_unwind::process::{Signal, Thread, ThreadState};
+use unspool_unwind::process::{Signal, Thread, ThreadState, signal_name};
 use unspool_unwind::space::{KnownRegisters, Stack, WalkedFrame};
 
 use super::{Report, Subject, ThreadStack, display};
@@ -51,10 +51,7 @@ fn header(out: &mut dyn Write, report: &Report<'_>) -> io::Result<()> {
 }
 
 pub(super) fn signal_text(signal: &Signal) -> String {
-    let mut text = match signal.name() {
-        Some(name) => format!("signal {name}"),
-        None => format!("signal {}", signal.number),
-    };
+    let mut text = format!("signal {}", name_or_number(signal.number));
     if let Some(address) = signal.address {
         text.push_str(&format!(" at address {address}"));
     }
@@ -66,6 +63,10 @@ pub(super) fn signal_text(signal: &Signal) -> String {
     }
     text.push_str(&format!(", in thread {}", signal.tid));
     text
+}
+
+fn name_or_number(signal: i32) -> String {
+    signal_name(signal).map_or_else(|| signal.to_string(), Into::into)
 }
 
 fn print_thread(
@@ -94,7 +95,9 @@ fn print_thread(
 fn state_text(thread: &Thread) -> String {
     match thread.state {
         ThreadState::JobStopped => ", stopped by job control".into(),
-        ThreadState::Signalled(signal) => format!(", about to get signal {signal}"),
+        ThreadState::Signalled(signal) => {
+            format!(", about to get signal {}", name_or_number(signal))
+        }
         ThreadState::Exited => ", exited".into(),
         ThreadState::NotStopped(state) => format!(", did not stop (state {state})"),
         _ => thread
