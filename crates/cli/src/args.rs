@@ -60,12 +60,15 @@ pub(crate) enum FromSection {
 
 /// Print the stacks of all threads of a process or core file.
 ///
-/// The process is stopped while its stacks are read, usually for less than 2 ms, and goes on
-/// unharmed. With `-- CMD` the command is run, and if a signal is about to kill it, the signal,
-/// the address that was touched and all stacks are printed before it dies.
+/// The process is stopped while its stacks are copied, and the report says for how long: less
+/// than 1 ms with a few threads, tens of milliseconds with 1,000 or if a stack is larger than
+/// 1 MiB. Then it goes on. System calls that it waits in go on too, but for a few that return
+/// EINTR, as under any debugger: epoll_wait, semop and others (see signal(7)).
 ///
-/// The command gets the signals that are sent to unspool (HUP, INT, QUIT, TERM) and those of the
-/// terminal; if unspool itself is killed, the command runs on.
+/// With `-- CMD` the command is run, and if a signal is about to kill it, whichever it is, the
+/// signal, the address that was touched and all stacks are printed before it dies. The command
+/// gets the signals that are sent to unspool (HUP, INT, QUIT, TERM) and those of the terminal; if
+/// unspool itself is killed, the command runs on.
 #[derive(Debug, Args)]
 #[command(override_usage = "\
 unspool stack [OPTIONS] PID...

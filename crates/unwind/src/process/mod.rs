@@ -1,4 +1,4 @@
-//! Live processes: stop all threads, read registers and memory, let them go on unharmed.
+//! Live processes: stop all threads, read registers and memory, let them go on.
 //!
 //! [`Process::attach`] stops a running process for as long as the value lives.
 //! [`Traced::spawn`] runs a command and stops it when a signal is about to kill it.
