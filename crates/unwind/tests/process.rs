@@ -281,18 +281,20 @@ fn try_queue_signal(pid: i32, signal: i32, value: usize) -> bool {
     result == 0
 }
 
-#[test]
-fn threads_may_come_and_go_while_attaching() {
-    let running = Running::ready("churn.c", &[]);
-    for _ in 0..300 {
-        let process = Process::attach(running.pid()).unwrap();
+/// Attaches to a program that always has `threads` threads or more, and starts new ones.
+fn check_all_stand_still(source: &str, threads: usize, times: u32) {
+    let running = Running::ready(source, &[]);
+    let mut patient = AttachOptions::default();
+    patient.stop_timeout = Duration::from_secs(30);
+    for _ in 0..times {
+        let process = Process::attach_with(running.pid(), &patient).unwrap();
         let held: BTreeSet<u32> = process
             .threads()
             .iter()
             .filter(|thread| thread.registers.is_ok())
             .map(|thread| thread.tid)
             .collect();
-        assert!(held.len() >= 4, "{:?}", process.threads());
+        assert!(held.len() >= threads, "{:?}", process.threads());
         for (tid, state) in states(running.pid()) {
             let stands_still = state == 't' && held.contains(&tid);
             assert!(
@@ -301,6 +303,17 @@ fn threads_may_come_and_go_while_attaching() {
             );
         }
     }
+}
+
+#[test]
+fn threads_may_come_and_go_while_attaching() {
+    check_all_stand_still("churn.c", 4, 300);
+}
+
+/// They do so faster than they can be listed: this ends all the same, and finds all.
+#[test]
+fn threads_may_start_their_successors_while_attaching() {
+    check_all_stand_still("relay.c", 129, 20);
 }
 
 #[test]

@@ -46,8 +46,9 @@ use tracer::Tracer;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AttachOptions {
-    /// How long a thread may take to stop. One that waits in the kernel without being
-    /// interruptible (state `D`) may take for ever; the others stand still meanwhile.
+    /// How long stopping all threads may take, from when the first is asked to stop. One that
+    /// waits in the kernel without being interruptible (state `D`) may take for ever; the others
+    /// stand still meanwhile. Threads that are started all the time are found only so long.
     pub stop_timeout: Duration,
 }
 

@@ -17,6 +17,10 @@ use crate::process::{NoRegisters, Thread, ThreadState};
 /// may skip an entry when a thread ends between two reads of the directory.
 const QUIET_SCANS: u32 = 2;
 
+/// How often the task list is looked at before the first thread is stopped. Usually the second
+/// look shows no new thread; a program that starts them without end is not waited for.
+const SCANS_BEFORE_STOP: u32 = 3;
+
 /// The first looks whether a thread has stopped come without a pause; then pauses grow to
 /// this.
 const LONGEST_PAUSE: Duration = Duration::from_millis(1);
@@ -82,19 +86,26 @@ impl Tracees {
     }
 
     /// Attaches to every thread and stops it. Returns when the first was asked to stop.
+    ///
+    /// First come all that are there, so that they stop at about the same time. Threads that
+    /// those have started meanwhile follow: only a thread that runs can start another one, so
+    /// this ends when all stand still, at the latest after the timeout.
     pub(super) fn stop(&mut self) -> Result<Instant, ProcessError> {
-        self.seize_until_quiet()?;
+        for _ in 0..SCANS_BEFORE_STOP {
+            if !self.seize_new()? {
+                break;
+            }
+        }
         let since = Instant::now();
         self.stopped_at = Some(since);
         let deadline = since + self.timeout;
-        self.stop_seized(deadline);
-        // Only a thread that runs can start another one, so this ends when all stand still;
-        // one that does not stop in time ends it too.
-        while self.seize_until_quiet()? {
+        let mut quiet = 0;
+        while quiet < QUIET_SCANS {
             self.stop_seized(deadline);
             if Instant::now() >= deadline {
                 break;
             }
+            quiet = if self.seize_new()? { 0 } else { quiet + 1 };
         }
         let found = self.list.values().any(|tracee| tracee.stage != Stage::Gone);
         let pid = self.pid.unsigned_abs();
@@ -105,18 +116,7 @@ impl Tracees {
         }
     }
 
-    /// Attaches to threads until no new one appears. Returns whether there were any.
-    fn seize_until_quiet(&mut self) -> Result<bool, ProcessError> {
-        let mut any = false;
-        let mut quiet = 0;
-        while quiet < QUIET_SCANS {
-            let new = self.seize_new()?;
-            any |= new;
-            quiet = if new { 0 } else { quiet + 1 };
-        }
-        Ok(any)
-    }
-
+    /// Attaches to the threads that are not known yet. Returns whether there were any.
     fn seize_new(&mut self) -> Result<bool, ProcessError> {
         let tasks = match procfs::tasks(self.pid) {
             Ok(tasks) => tasks,
@@ -130,33 +130,32 @@ impl Tracees {
         };
         let mut any = false;
         for tid in tasks {
-            if !self.list.contains_key(&tid) {
-                self.seize(tid)?;
-                any = true;
+            let known = self.list.get(&tid).map(|tracee| tracee.stage);
+            // The id of a thread that is gone may be another's now.
+            if known.is_none_or(|stage| stage == Stage::Gone) {
+                let stage = self.seize(tid)?;
+                self.add(tid, stage);
+                any |= known != Some(stage);
             }
         }
         Ok(any)
     }
 
-    fn seize(&mut self, tid: i32) -> Result<(), ProcessError> {
+    fn seize(&self, tid: i32) -> Result<Stage, ProcessError> {
         match sys::seize(tid, 0) {
-            Ok(()) => self.add(tid, Stage::Seized),
+            Ok(()) => Ok(Stage::Seized),
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
-                let stage = self.explain_refusal(tid, error)?;
-                self.add(tid, stage);
+                self.explain_refusal(tid, error)
             }
             // It ended between the look at the directory and now.
-            Err(error) if procfs::is_gone(&error) => self.add(tid, Stage::Gone),
-            Err(error) => {
-                return Err(ProcessError::from_ptrace(
-                    self.pid,
-                    tid,
-                    "PTRACE_SEIZE",
-                    error,
-                ));
-            }
+            Err(error) if procfs::is_gone(&error) => Ok(Stage::Gone),
+            Err(error) => Err(ProcessError::from_ptrace(
+                self.pid,
+                tid,
+                "PTRACE_SEIZE",
+                error,
+            )),
         }
-        Ok(())
     }
 
     /// A thread cannot be seized when it has ended, or is traced: perhaps by this very thread,
