@@ -193,7 +193,10 @@ impl Stacks<'_> {
         signals.pass_on_to(pid).context("cannot pass on signals")?;
         loop {
             match traced.run_until_fatal_signal()? {
-                Event::Exited(exit) => return Ok(pass_on(exit)),
+                Event::Exited(exit) => {
+                    signals::die_of_the_same(exit);
+                    return Ok(pass_on(exit));
+                }
                 Event::Unseen { signal, error } => {
                     let error = anyhow::Error::from(error).context(text::signal_text(&signal));
                     output::error(&format_args!("{error:#}"));

@@ -1,5 +1,6 @@
 //! Signals that are sent to `unspool stack -- CMD`.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::Command;
 
 use crate::build::{Directory, tool};
@@ -40,6 +41,16 @@ fn masks(command: &Command) -> Vec<u64> {
         u64::from_str_radix(digits, 16).unwrap() & 0x7fff_ffff
     };
     printed.out.lines().map(mask).collect()
+}
+
+/// By that a shell knows to end a loop.
+#[test]
+fn a_command_interrupted_is_unspool_interrupted() {
+    let directory = Directory::new();
+    let output = shell(&directory, "kill -INT $$").output().unwrap();
+    assert_eq!(output.status.signal(), Some(libc::SIGINT));
+    let report = String::from_utf8(output.stderr).unwrap();
+    assert!(report.contains("signal SIGINT, sent by"), "{report}");
 }
 
 #[test]

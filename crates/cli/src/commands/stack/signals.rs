@@ -5,7 +5,8 @@
 //! alone (`kill`, `timeout`, a service manager) is passed on.
 
 use std::io;
-use std::process::Command;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, ExitStatus};
 use std::thread;
 
 use super::sys::{self, Received, SignalSet};
@@ -50,6 +51,15 @@ impl Held {
             .name("unspool-signals".into())
             .spawn(pass_on)
             .map(drop)
+    }
+}
+
+/// Ends us by the `SIGINT` that ended the command: after Ctrl-C a shell ends its loop, or goes on
+/// to the next command, by how its child died. An exit status alone would mean that the command
+/// took care of it.
+pub(super) fn die_of_the_same(status: ExitStatus) {
+    if status.signal() == Some(libc::SIGINT) {
+        sys::take(libc::SIGINT);
     }
 }
 

@@ -80,6 +80,14 @@ pub(super) fn start_with_mask(command: &mut Command, mask: SignalSet) {
     unsafe { command.pre_exec(closure) };
 }
 
+/// Has the calling thread get a signal, whether it blocks it or not.
+pub(super) fn take(signal: c_int) {
+    // SAFETY: raise touches no memory; no handler of this process runs.
+    unsafe { libc::raise(signal) };
+    // It fails for no valid set.
+    let _ = set_mask(libc::SIG_UNBLOCK, &SignalSet::of([signal]));
+}
+
 /// Whether this process ignores a signal.
 pub(super) fn is_ignored(signal: c_int) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
