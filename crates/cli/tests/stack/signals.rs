@@ -63,7 +63,7 @@ fn ignored_and_blocked_signals_are_the_commands_as_they_were() {
     assert_eq!(masks(&shell(&directory, look)), expected);
 }
 
-/// The terminal sends the signal to both. It is not passed on, or the command would see two.
+/// The terminal sends the signal to both; unspool outlives it.
 #[test]
 fn control_c_is_for_the_command() {
     let directory = Directory::new();

@@ -133,7 +133,7 @@ impl Traced {
 
     fn wait_failed(&self, source: io::Error) -> ProcessError {
         ProcessError::Ptrace {
-            request: "waitpid",
+            request: "waitid",
             tid: self.pid(),
             source,
         }
