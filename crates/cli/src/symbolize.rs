@@ -1,6 +1,6 @@
 //! Names and source lines for addresses.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fs;
 use std::num::NonZero;
 use std::os::unix::fs::MetadataExt as _;
@@ -33,7 +33,16 @@ pub(crate) struct Name {
 /// The names of some addresses of some modules.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    known: HashMap<(PathBuf, Vaddr), Name>,
+    known: HashMap<(FileAddress, Vaddr), Name>,
+    /// A file that is gone could leave its address to another.
+    _files: Vec<Arc<ElfFile>>,
+}
+
+/// Which file it is: where it lies in our memory.
+type FileAddress = usize;
+
+fn address_of(file: &ElfFile) -> FileAddress {
+    std::ptr::from_ref(file).addr()
 }
 
 /// The addresses to look up in one module.
@@ -50,9 +59,9 @@ impl Names {
         detail: Detail,
         roots: &SearchRoots,
     ) -> Names {
-        let mut modules: BTreeMap<&Path, Work<'a>> = BTreeMap::new();
+        let mut modules: HashMap<FileAddress, Work<'a>> = HashMap::new();
         for (file, address) in addresses {
-            let work = modules.entry(file.path()).or_insert_with(|| Work {
+            let work = modules.entry(address_of(file)).or_insert_with(|| Work {
                 file,
                 addresses: Vec::new(),
             });
@@ -64,6 +73,8 @@ impl Names {
             Detail::Lines => thread::available_parallelism().map_or(1, NonZero::get),
         };
         let workers = workers.min(modules.len());
+        let files = modules.values().map(|work| Arc::clone(work.file));
+        let files = files.collect();
         let queue = Mutex::new(modules.into_values());
         let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
         let known = Mutex::new(HashMap::new());
@@ -83,17 +94,18 @@ impl Names {
         });
         Names {
             known: known.into_inner().unwrap_or_else(PoisonError::into_inner),
+            _files: files,
         }
     }
 
     /// The name of an address that was looked up.
     pub(crate) fn get(&self, file: &ElfFile, address: Vaddr) -> Option<&Name> {
-        self.known.get(&(file.path().to_path_buf(), address))
+        self.known.get(&(address_of(file), address))
     }
 }
 
 impl Work<'_> {
-    fn names(mut self, detail: Detail, roots: &SearchRoots) -> Vec<((PathBuf, Vaddr), Name)> {
+    fn names(mut self, detail: Detail, roots: &SearchRoots) -> Vec<((FileAddress, Vaddr), Name)> {
         self.addresses.sort_unstable();
         self.addresses.dedup();
         let debug = DebugFiles::locate(self.file, roots);
@@ -111,10 +123,10 @@ impl Work<'_> {
                 },
             }
         };
-        let path = self.file.path();
+        let file = address_of(self.file);
         self.addresses
             .iter()
-            .map(|address| ((path.to_path_buf(), *address), name(address)))
+            .map(|address| ((file, *address), name(address)))
             .collect()
     }
 }

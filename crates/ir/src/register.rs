@@ -53,7 +53,12 @@ impl Registers {
 
     /// The known registers and their values, in ascending order of number.
     pub fn iter(&self) -> impl Iterator<Item = (Register, u64)> + '_ {
-        (0..Self::LIMIT).filter_map(|n| Some((Register(n), self.get(Register(n))?)))
+        let mut rest = self.known;
+        core::iter::from_fn(move || {
+            let number = u16::try_from(rest.trailing_zeros()).ok()?;
+            rest &= rest.wrapping_sub(1);
+            Some((Register(number), self.get(Register(number))?))
+        })
     }
 }
 

@@ -9,10 +9,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::Arc;
 
-use unspool_cfi::Lookup;
-use unspool_compact::Compiled;
 use unspool_ir::memory::{Unreadable, UnreadableReason};
 use unspool_ir::{CodeAddr, LoadBias, Memory, Register, Registers, RuntimeAddr, Vaddr};
 use unspool_module::{ElfFile, Mapping as SegmentMapping};
@@ -21,36 +18,13 @@ use crate::cursor::{Cursor, Found, Step};
 use crate::evidence::End;
 use crate::files::{FileProblem, Files};
 use crate::maps::{Device, Mapping};
-use crate::modules::{FoundEntries, Module, ModuleId, Modules};
+use crate::modules::{Module, ModuleId, Modules};
 use crate::process::{Snapshot, Thread};
-use crate::tables::{self, Notice, Store, TableBytes};
+use crate::tables::{Notice, Store};
 
-/// A module of the space, opened.
-#[derive(Debug)]
-pub struct OpenModule {
-    /// The file.
-    pub file: Arc<ElfFile>,
-    /// The path that the process knows it by, or the kernel's name in brackets.
-    pub name: PathBuf,
-    /// Its compiled table, if there is one.
-    pub table: Option<TableBytes>,
-    id: ModuleId,
-    found: FoundEntries,
-}
+mod open_module;
 
-impl OpenModule {
-    fn compiled(&self) -> Option<Compiled<'_>> {
-        match self.table.as_ref()? {
-            TableBytes::Embedded => tables::embedded(&self.file),
-            TableBytes::Mapped(map) => Compiled::open(map).ok(),
-            TableBytes::Memory(bytes) => Compiled::open(bytes).ok(),
-        }
-    }
-
-    fn cfi(&self) -> Option<Lookup<'_>> {
-        tables::lookup(&self.file)
-    }
-}
+pub use open_module::OpenModule;
 
 /// What tells a mapped file from others.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -246,7 +220,7 @@ impl<'p> Space<'p> {
     #[must_use]
     pub fn uncompiled(&self) -> Vec<Rc<OpenModule>> {
         let opened = self.opened.borrow();
-        let modules = opened.values().filter(|module| module.table.is_none());
+        let modules = opened.values().filter(|module| !module.is_compiled());
         let by_path = modules.map(|module| (module.file.path(), Rc::clone(module)));
         by_path.collect::<BTreeMap<_, _>>().into_values().collect()
     }
@@ -347,16 +321,12 @@ impl<'p> Space<'p> {
         let mut notices = self.notices.borrow_mut();
         let table = self.store.find_named(&file, &name, &mut notices);
         let index = u32::try_from(self.opened.borrow().len()).unwrap_or(u32::MAX);
-        Ok(OpenModule {
-            file: Arc::new(file),
-            name,
-            table: table.map(|(bytes, _)| bytes),
-            id: ModuleId {
-                index,
-                generation: 0,
-            },
-            found: FoundEntries::new(),
-        })
+        let id = ModuleId {
+            index,
+            generation: 0,
+        };
+        let table = table.map(|(bytes, _)| bytes);
+        Ok(OpenModule::new(id, file, name, table))
     }
 }
 
@@ -387,21 +357,7 @@ impl Memory for Seen<'_> {
 impl Modules for Space<'_> {
     fn module(&self, addr: RuntimeAddr) -> Option<Module<'_>> {
         let (module, bias) = self.slot(addr)?.as_ref().ok()?;
-        let compiled = module.compiled();
-        let cfi = if compiled.is_some() {
-            None
-        } else {
-            module.cfi()
-        };
-        let entry = Some(module.file.entry()).filter(|entry| entry.0 != 0);
-        Some(Module {
-            id: module.id,
-            bias: *bias,
-            entry,
-            compiled,
-            cfi,
-            found: Some(&module.found),
-        })
+        Some(module.at(*bias))
     }
 
     fn is_code(&self, addr: RuntimeAddr) -> bool {
