@@ -6,6 +6,10 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+mod sys;
+
+pub use sys::prefetch;
+
 /// The median of some durations; zero of none.
 #[must_use]
 pub fn median(mut durations: Vec<Duration>) -> Duration {

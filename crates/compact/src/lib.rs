@@ -31,4 +31,4 @@ pub use compare::{Comparison, Difference, Mismatch, compare, compare_calls, comp
 pub use encode::{Code, EncodeError, Encoded, Part, encode};
 pub use layout::{Key, OpenError};
 pub use reader::{Compiled, Corrupt, EntryFacts, Hit, RowRef};
-pub use sites::CallSites;
+pub use sites::{CallSites, Claim};

@@ -60,6 +60,20 @@ impl<'t> CallSites<'t> {
         if !self.test.passes(return_address, before) {
             return Ok(None);
         }
+        Ok(self.claim(return_address)?.map(|claim| claim.row))
+    }
+
+    /// What [`CallSites::row`] would say if the test is passed, before the code is read.
+    ///
+    /// Code that is far away takes longer to come than everything else. A walk can ask for it,
+    /// go on with the row that is claimed, and see later whether the claim holds; where it does
+    /// not, the frames from there on are to be walked again.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`].
+    #[inline]
+    pub fn claim(&self, return_address: Vaddr) -> Result<Option<Claim>, Corrupt> {
         let key = return_address.0.wrapping_sub(1).wrapping_sub(self.base.0);
         let Some(bucket) = self.steps.bucket(key) else {
             return Ok(None);
@@ -72,6 +86,32 @@ impl<'t> CallSites<'t> {
             return Ok(None);
         };
         let row = self.steps.number(step).ok_or(Corrupt)? & ASK;
-        Ok((row != ASK).then_some(RowRef(row)))
+        Ok((row != ASK).then_some(Claim {
+            return_address,
+            row: RowRef(row),
+        }))
+    }
+}
+
+/// A row that holds if a call ends at an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "a claim is no answer before it is seen to hold"]
+pub struct Claim {
+    return_address: Vaddr,
+    row: RowRef,
+}
+
+impl Claim {
+    /// The row to go on with.
+    #[must_use]
+    pub fn row(&self) -> RowRef {
+        self.row
+    }
+
+    /// Whether the claim holds: `before` are the bytes that end at the address.
+    #[must_use]
+    #[inline]
+    pub fn holds(&self, test: &CallTest, before: [u8; WINDOW]) -> bool {
+        test.passes(self.return_address, before)
     }
 }

@@ -611,6 +611,29 @@ fn steps_in_every_granule_of_several_pages() {
     assert!(buckets.into_iter().eq(expected));
 }
 
+/// A claim that holds is the answer, and where there is no claim there is none.
+#[test]
+fn claims_that_hold_are_the_answers() {
+    let (table, bytes) = rows_with_calls((0..300).map(|row| (1 + row % 3, 1)));
+    let file = check(&table, &code(&bytes));
+    let compiled = Compiled::open(&file).unwrap();
+    let sites = compiled.call_sites();
+    let (mut held, mut fell) = (0, 0);
+    for end in 0..=bytes.len() {
+        let (address, before) = (Vaddr(START + end as u64), window(&bytes, end));
+        let claim = sites.claim(address).unwrap();
+        let holds = claim.filter(|claim| claim.holds(&sites.test(), before));
+        assert_eq!(
+            holds.map(|claim| claim.row()),
+            sites.row(address, before).unwrap(),
+            "at {address}"
+        );
+        held += usize::from(holds.is_some());
+        fell += usize::from(claim.is_some() && holds.is_none());
+    }
+    assert!(held > 100 && fell > 100, "{held} held, {fell} fell");
+}
+
 #[test]
 fn calls_outside_all_rows_are_asked() {
     let table = text::parse(
