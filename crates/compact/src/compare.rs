@@ -103,14 +103,8 @@ pub enum Difference {
     #[error("a call-site answer for an address that follows no call")]
     NotACallSite,
     /// The compiled table is corrupt there.
-    #[error("the compiled table is corrupt")]
-    Corrupt,
-}
-
-impl From<Corrupt> for Difference {
-    fn from(_: Corrupt) -> Self {
-        Difference::Corrupt
-    }
+    #[error(transparent)]
+    Corrupt(#[from] Corrupt),
 }
 
 /// Compares a compiled table with its source over every address.
@@ -158,7 +152,7 @@ pub fn compare_rows(source: &Table, compiled: &Compiled<'_>) -> Comparison {
         comparison.note(Vaddr(0), Difference::Abi);
     }
     if !compiled.is_ordered() {
-        comparison.note(Vaddr(0), Difference::Corrupt);
+        comparison.note(Vaddr(0), Difference::Corrupt(Corrupt::Pieces));
         return comparison;
     }
     let mut same = Same {
@@ -234,7 +228,7 @@ fn compare_span(same: &mut Same<'_, '_>, span: &Span) -> Result<(), Difference> 
         let hit = same.compiled.lookup(at)?.ok_or(Difference::Row)?;
         // A range that does not begin or end where it says would leave addresses unseen.
         if hit.start > at || hit.end <= at {
-            return Err(Difference::Corrupt);
+            return Err(Difference::Corrupt(Corrupt::Pieces));
         }
         let last = Vaddr(hit.end.0.min(span.end.0) - 1);
         let at_last = same.compiled.lookup(last)?.ok_or(Difference::Row)?;

@@ -52,10 +52,33 @@ pub struct EntryFacts {
     pub lsda: Option<Vaddr>,
 }
 
-/// A look-up met bytes that no table has.
+/// A look-up met bytes that no table has, in one of these sections or in what leads there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the compiled table is corrupt")]
-pub struct Corrupt;
+#[error("the compiled table is corrupt: {}", self.what())]
+pub enum Corrupt {
+    /// Where pieces lie: `PPGS`, `PBKT`, `STRT`, `PIEC`, `GAPS`.
+    Pieces,
+    /// Which rows a piece has: `SHAP`, `SEQS`.
+    Shapes,
+    /// The distinct rows: `ROWX`, `ROWS`.
+    Rows,
+    /// What entries say beside their rows: `CLAS`, `PERS`, `LSDX`, `LSDA`, `ODDS`.
+    Entries,
+    /// The call-site part: `CPGS`, `CBKT`, `CSTP`.
+    CallSites,
+}
+
+impl Corrupt {
+    fn what(self) -> &'static str {
+        match self {
+            Corrupt::Pieces => "its pieces",
+            Corrupt::Shapes => "its shapes",
+            Corrupt::Rows => "its rows",
+            Corrupt::Entries => "its entries",
+            Corrupt::CallSites => "its call sites",
+        }
+    }
+}
 
 /// A piece, by its number, and where it lies.
 #[derive(Debug, Clone, Copy)]
@@ -126,7 +149,9 @@ impl<'t> Compiled<'t> {
             return Ok(None);
         }
         let distance = pc.0.wrapping_sub(piece.start.0);
-        let (row, from, to) = self.row_in_shape(piece.shape, distance).ok_or(Corrupt)?;
+        let (row, from, to) = self
+            .row_in_shape(piece.shape, distance)
+            .ok_or(Corrupt::Shapes)?;
         let end = to.map_or(piece.end, |to| piece.start.offset(to).min(piece.end));
         Ok(Some(Hit {
             row,
@@ -147,23 +172,25 @@ impl<'t> Compiled<'t> {
         core::hint::black_box(self.sections.pieces.get(records).copied());
         let within = offset % PAGE;
         let count = self.starts.count_at_most(bucket, low_u16(within));
-        let after = bucket.first + count.ok_or(Corrupt)?;
+        let after = bucket.first + count.ok_or(Corrupt::Pieces)?;
         // With none in the bucket it is the one before, if that is of the same page.
-        let page = self.starts.page(offset / PAGE).ok_or(Corrupt)?;
+        let page = self.starts.page(offset / PAGE).ok_or(Corrupt::Pieces)?;
         if after <= page.first {
             return Ok(None);
         }
         let number = after - 1;
         let page_start = Vaddr(pc.0 - within);
-        let start = self.starts.number(number).ok_or(Corrupt)?;
+        let start = self.starts.number(number).ok_or(Corrupt::Pieces)?;
         let next = if number - page.first + 1 < page.count {
             self.starts.number(after).map(u64::from)
         } else {
             Some(PAGE)
         };
-        let (gap, class, shape) = self.record(number).ok_or(Corrupt)?;
+        let (gap, class, shape) = self.record(number).ok_or(Corrupt::Pieces)?;
         // Within the page: the end of the last page of the address space is no number.
-        let end = next.and_then(|next| next.checked_sub(gap)).ok_or(Corrupt)?;
+        let end = next
+            .and_then(|next| next.checked_sub(gap))
+            .ok_or(Corrupt::Pieces)?;
         Ok(Some(Piece {
             number,
             start: page_start.offset(start.into()),
@@ -241,7 +268,7 @@ impl<'t> Compiled<'t> {
     ///
     /// [`Corrupt`].
     pub fn row(&self, row: RowRef) -> Result<Row<'t>, Corrupt> {
-        encoding::decode(self.encoded_row(row)?).ok_or(Corrupt)
+        encoding::decode(self.encoded_row(row)?).ok_or(Corrupt::Rows)
     }
 
     /// The encoding of a distinct row.
@@ -252,12 +279,12 @@ impl<'t> Compiled<'t> {
     pub fn encoded_row(&self, row: RowRef) -> Result<&'t [u8], Corrupt> {
         let (ends, width) = (self.sections.row_ends, self.header.row_width);
         let number = usize::from(row.0);
-        let end = narrow(ends, number * width, width).ok_or(Corrupt)?;
+        let end = narrow(ends, number * width, width).ok_or(Corrupt::Rows)?;
         let start = match number.checked_sub(1) {
-            Some(before) => narrow(ends, before * width, width).ok_or(Corrupt)?,
+            Some(before) => narrow(ends, before * width, width).ok_or(Corrupt::Rows)?,
             None => 0,
         };
-        self.sections.rows.get(start..end).ok_or(Corrupt)
+        self.sections.rows.get(start..end).ok_or(Corrupt::Rows)
     }
 
     /// What the entry that covers `pc` says beside its rows; `None` in a hole.
@@ -275,7 +302,7 @@ impl<'t> Compiled<'t> {
             ODD_CLASS => self.odd_entry(piece.number),
             class => self.whole_entry(&piece, class),
         };
-        facts.map(Some).ok_or(Corrupt)
+        facts.map(Some).ok_or(Corrupt::Entries)
     }
 
     /// The entry that is just this piece.

@@ -82,10 +82,10 @@ impl<'t> CallSites<'t> {
         let limit = (key % BUCKET / u64::from(GRANULE)) << 9 | u64::from(ASK);
         let count = self.steps.count_at_most(bucket, low_u16(limit));
         // With no step in the bucket the one before it is in force.
-        let Some(step) = (bucket.first + count.ok_or(Corrupt)?).checked_sub(1) else {
+        let Some(step) = (bucket.first + count.ok_or(Corrupt::CallSites)?).checked_sub(1) else {
             return Ok(None);
         };
-        let row = self.steps.number(step).ok_or(Corrupt)? & ASK;
+        let row = self.steps.number(step).ok_or(Corrupt::CallSites)? & ASK;
         Ok((row != ASK).then_some(Claim {
             return_address,
             row: RowRef(row),

@@ -1,6 +1,7 @@
 //! How a frame was found, and why a walk ended.
 
 use unspool_cfi::CfiError;
+use unspool_compact::Corrupt;
 use unspool_ir::expression::ExpressionError;
 use unspool_ir::interpret::{RegisterError, StepError};
 use unspool_ir::memory::{Unreadable, UnreadableReason};
@@ -56,8 +57,8 @@ pub enum NoRow {
     #[error("the unwind table entry is bad: {0}")]
     BadEntry(CfiError),
     /// The compiled table has bytes that no table has.
-    #[error("the compiled unwind table is corrupt")]
-    CorruptTable,
+    #[error(transparent)]
+    CorruptTable(#[from] Corrupt),
 }
 
 /// Why a walk ended.
@@ -134,7 +135,7 @@ impl End {
             End::NoRow(NoRow::NoTable) => "no-table",
             End::NoRow(NoRow::Hole) => "hole",
             End::NoRow(NoRow::BadEntry(_)) => "bad-entry",
-            End::NoRow(NoRow::CorruptTable) => "corrupt-table",
+            End::NoRow(NoRow::CorruptTable(_)) => "corrupt-table",
             End::Guess { .. } | End::Step(_) => "step-failed",
             End::ZeroReturnAddress => "zero-return-address",
             End::Loop => "loop",

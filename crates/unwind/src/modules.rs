@@ -4,7 +4,7 @@ use core::cell::Cell;
 
 use unspool_cfi::lookup::Found;
 use unspool_cfi::{CfiError, Lookup};
-use unspool_compact::Compiled;
+use unspool_compact::{Compiled, Corrupt};
 use unspool_ir::{LoadBias, Row, RuntimeAddr, Vaddr};
 
 use crate::evidence::NoRow;
@@ -145,13 +145,10 @@ impl<'m> Module<'m> {
 }
 
 fn compiled_row<'m>(compiled: &Compiled<'m>, pc: Vaddr) -> Result<FoundRow<'m>, NoRow> {
-    let corrupt = |_| NoRow::CorruptTable;
-    let hit = compiled.lookup(pc).map_err(corrupt)?.ok_or(NoRow::Hole)?;
-    let row = compiled.row(hit.row).map_err(corrupt)?;
-    let entry = compiled
-        .entry(pc)
-        .map_err(corrupt)?
-        .ok_or(NoRow::CorruptTable)?;
+    let hit = compiled.lookup(pc)?.ok_or(NoRow::Hole)?;
+    let row = compiled.row(hit.row)?;
+    // Where there is a row there is an entry.
+    let entry = compiled.entry(pc)?.ok_or(Corrupt::Entries)?;
     Ok(FoundRow {
         row,
         entry_start: entry.start,

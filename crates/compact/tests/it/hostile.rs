@@ -406,14 +406,14 @@ fn wrong_counts_of_steps() {
     assert_eq!(all(&original), [ask, row(1), row(0)]);
     for (tag, size, index, value, expected) in [
         // More elements than there are.
-        (b"CPGS", 4, 0, 1, [Err(Corrupt); 3]),
-        (b"CPGS", 4, 0, 3, [Err(Corrupt); 3]),
-        (b"CPGS", 4, 0, 0xffff_ffff, [Err(Corrupt); 3]),
-        (b"CBKT", 2, 4, 0xffff, [Err(Corrupt); 3]),
-        (b"CBKT", 2, 5, 3, [Err(Corrupt); 3]),
-        (b"CBKT", 2, 5, 16, [Err(Corrupt); 3]),
-        (b"CBKT", 2, 5, 17, [Err(Corrupt); 3]),
-        (b"CBKT", 2, 5, 0xffff, [Err(Corrupt); 3]),
+        (b"CPGS", 4, 0, 1, [Err(Corrupt::CallSites); 3]),
+        (b"CPGS", 4, 0, 3, [Err(Corrupt::CallSites); 3]),
+        (b"CPGS", 4, 0, 0xffff_ffff, [Err(Corrupt::CallSites); 3]),
+        (b"CBKT", 2, 4, 0xffff, [Err(Corrupt::CallSites); 3]),
+        (b"CBKT", 2, 5, 3, [Err(Corrupt::CallSites); 3]),
+        (b"CBKT", 2, 5, 16, [Err(Corrupt::CallSites); 3]),
+        (b"CBKT", 2, 5, 17, [Err(Corrupt::CallSites); 3]),
+        (b"CBKT", 2, 5, 0xffff, [Err(Corrupt::CallSites); 3]),
         // Fewer, and others.
         (b"CBKT", 2, 4, 1, [row(1), row(1), row(0)]),
         (b"CBKT", 2, 4, 2, [row(0); 3]),
@@ -560,7 +560,7 @@ fn 0xfff0..0x10010
         };
         assert!(entry(&parts).unwrap().is_some());
         parts.set(b"ODDS", 4, field, value);
-        assert_eq!(entry(&parts), Err(Corrupt), "{field}");
+        assert_eq!(entry(&parts), Err(Corrupt::Entries), "{field}");
     }
 }
 
@@ -605,8 +605,8 @@ fn steps_to_rows_that_there_are_not() {
         let (file, answer) = with_steps_to(row);
         assert_eq!(answer, Ok(Some(RowRef(row))));
         let compiled = Compiled::open(&file).unwrap();
-        assert_eq!(compiled.row(RowRef(row)), Err(Corrupt));
-        assert_eq!(compiled.encoded_row(RowRef(row)), Err(Corrupt));
+        assert_eq!(compiled.row(RowRef(row)), Err(Corrupt::Rows));
+        assert_eq!(compiled.encoded_row(RowRef(row)), Err(Corrupt::Rows));
         let verdict = judge(&Source::new(&table), &code(), &file, 0xf00..0x1100);
         assert_eq!(verdict, Verdict::Different, "{row}");
         let comparison = compare(&table, &compiled, &code());
@@ -679,9 +679,9 @@ fn a_bucket_with_more_elements_than_it_has_room_for() {
             assert!(entry.unwrap().is_some(), "{what}");
             assert_eq!(step, Ok(Some(RowRef(0))), "{what}");
         } else {
-            assert_eq!(hit, Err(Corrupt), "{what}");
-            assert_eq!(entry, Err(Corrupt), "{what}");
-            assert_eq!(step, Err(Corrupt), "{what}");
+            assert_eq!(hit, Err(Corrupt::Pieces), "{what}");
+            assert_eq!(entry, Err(Corrupt::Pieces), "{what}");
+            assert_eq!(step, Err(Corrupt::CallSites), "{what}");
         }
         let (table, code) = (table(), code());
         judge(&Source::new(&table), &code, &file, 0xf00..0x1100);
