@@ -1,7 +1,9 @@
 // Threads each of which starts its successor and ends, without end. Thread ids are soon used
-// again.
+// again. Their stacks are bounded: on a busy machine threads take longer to end than to start, and
+// there would be ever more of them.
 #include <pthread.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static void *start_successor(void *attributes)
@@ -14,6 +16,8 @@ static void *start_successor(void *attributes)
 
 int main(void)
 {
+    struct rlimit memory = { 64 << 20, 64 << 20 };
+    setrlimit(RLIMIT_AS, &memory);
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
