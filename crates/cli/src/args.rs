@@ -116,7 +116,7 @@ pub(crate) struct StackArgs {
     /// standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// How the report is written.
+    /// How the report is written. With several processes, each JSON document is one line.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
@@ -182,8 +182,9 @@ pub(crate) struct CompileArgs {
 
 /// Prove that compiled tables equal their source, over every address.
 ///
-/// With a second file, that table is compared with the first file's rows. Without, each file is
-/// compiled in memory and compared; folders are searched for ELF files.
+/// With a second file, that table is compared with the first file's rows. Without, it is the table
+/// in the file itself (`compile --into`); a file that has none is compiled in memory and compared.
+/// Folders are searched for ELF files.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

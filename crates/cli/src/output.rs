@@ -123,6 +123,15 @@ pub(crate) fn with_causes(error: &dyn Error) -> String {
     text
 }
 
+/// How a JSON document is laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// For people.
+    Pretty,
+    /// On one line.
+    Line,
+}
+
 /// A JSON document with its schema's name.
 #[derive(Serialize)]
 struct Document<'a, T> {
@@ -134,12 +143,13 @@ struct Document<'a, T> {
 
 /// Writes an object as a JSON document of a schema to standard output.
 pub(crate) fn document(schema: &str, body: &impl Serialize) -> io::Result<()> {
-    write_document(&mut results(), schema, body)
+    write_document(&mut results(), Layout::Pretty, schema, body)
 }
 
 /// Writes an object as a JSON document of a schema.
 pub(crate) fn write_document(
     out: &mut dyn Write,
+    layout: Layout,
     schema: &str,
     body: &impl Serialize,
 ) -> io::Result<()> {
@@ -148,7 +158,10 @@ pub(crate) fn write_document(
         version: 1,
         body,
     };
-    serde_json::to_writer_pretty(&mut *out, &document)?;
+    match layout {
+        Layout::Pretty => serde_json::to_writer_pretty(&mut *out, &document)?,
+        Layout::Line => serde_json::to_writer(&mut *out, &document)?,
+    }
     writeln!(out)?;
     out.flush()
 }

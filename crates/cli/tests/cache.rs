@@ -347,6 +347,44 @@ fn a_stale_table_in_a_program_itself_is_named() {
     assert_eq!(printed.err.lines().count(), 1, "{printed:?}");
 }
 
+/// Fills a section of a table with ones. An entry of the directory has the tag, flags, the offset
+/// and the length (`docs/formats.md`).
+fn spoil(table: &mut [u8], tag: &[u8; 4]) {
+    let entry = table.windows(4).position(|word| word == tag).unwrap();
+    let field = |n: usize| {
+        let bytes = table[entry + 4 * n..].first_chunk().unwrap();
+        usize::try_from(u32::from_le_bytes(*bytes)).unwrap()
+    };
+    let (offset, length) = (field(2), field(3));
+    table[offset..offset + length].fill(0xff);
+}
+
+/// A compiled table that turns out to be corrupt is done without, and replaced.
+#[test]
+fn a_corrupt_table_is_done_without() {
+    let program = program();
+    let running = wait(&program);
+    let directory = &program.directory;
+    stack(&running, unspool(directory)).assert_stack();
+    let path = cache(directory).join(format!("{}.unspool", build_id(program.path())));
+    let good = fs::read(&path).unwrap();
+    for tag in [b"PIEC", b"ROWX", b"CLAS"] {
+        let mut bad = good.clone();
+        spoil(&mut bad, tag);
+        assert!(bad != good);
+        fs::write(&path, bad).unwrap();
+        let printed = stack(&running, unspool(directory));
+        printed.assert_stack();
+        let expected = format!(
+            "unspool: {}: the compiled table is corrupt: ",
+            path.display()
+        );
+        assert!(printed.err.starts_with(&expected), "{printed:?}");
+        assert_eq!(printed.err.lines().count(), 1, "{printed:?}");
+        assert!(fs::read(&path).unwrap() == good);
+    }
+}
+
 /// Neither what is in the cache nor that it cannot be written matters to who does without.
 #[test]
 fn without_the_cache_nothing_is_read_or_written() {

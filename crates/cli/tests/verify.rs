@@ -191,6 +191,37 @@ fn a_certificate_names_file_and_table_by_hash() {
     assert!(file["counts"]["rows"].as_u64().unwrap() > 0);
 }
 
+/// A table in the file itself is the one that is proven, and not one made anew.
+#[test]
+fn a_table_in_the_file_is_the_one_that_is_proven() {
+    let Program { directory, path } = Program::build("recursion.c", &["-O2"]);
+    let own = path.to_str().unwrap();
+    run(&directory, &["compile", own, "--into", own], 0);
+    let (out, _) = run(&directory, &["verify", own], 0);
+    assert!(
+        out.starts_with(&format!("{own}: the table in the file: ")),
+        "{out}"
+    );
+    let mut bytes = fs::read(&path).unwrap();
+    let table = bytes
+        .windows(8)
+        .position(|eight| eight == b"unspool\0")
+        .unwrap();
+    let table = &mut bytes[table..];
+    // The first distinct row: its CFA's offset, of 8, is behind flags, column and register.
+    let entry = table.windows(4).position(|word| word == b"ROWS").unwrap();
+    let rows = u32::from_le_bytes(*table[entry + 8..].first_chunk().unwrap());
+    let rows = &mut table[usize::try_from(rows).unwrap()..];
+    let offset = rows.iter_mut().take(8).find(|byte| **byte == 8).unwrap();
+    *offset = 40;
+    fs::write(&path, bytes).unwrap();
+    let (out, _) = run(&directory, &["verify", own], 1);
+    assert!(out.contains(": another row\n"), "{out}");
+    let (json, _) = run(&directory, &["verify", "--format", "json", own], 1);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["files"][0]["table"]["embedded"], true);
+}
+
 /// 32-bit ARM has tables of its own, which are not read: that is said where there are no others.
 #[test]
 fn an_arm_file_without_call_frame_information_says_what_it_has() {

@@ -178,10 +178,20 @@ impl ElfFile {
             let header = self.section_header(self.placed.find(addr.0)?)?;
             return header.offset.checked_add(addr.0.checked_sub(header.addr)?);
         }
-        self.segments().find_map(|s| {
-            s.in_file(addr)
-                .map(|delta| s.file_offset.saturating_add(delta))
-        })
+        let held = self
+            .segments()
+            .find_map(|segment| self.held(&segment, addr));
+        held.map(|(offset, _)| offset)
+    }
+
+    /// The file offset of the byte that a segment loads at `addr`, if the file holds it, and how
+    /// many bytes of the segment it holds from there.
+    fn held(&self, segment: &Segment, addr: Vaddr) -> Option<(u64, u64)> {
+        let delta = segment.in_file(addr)?;
+        let offset = segment.file_offset.checked_add(delta)?;
+        let available = (self.bytes().len() as u64).checked_sub(offset)?;
+        let length = (segment.file_size - delta).min(available);
+        (length > 0).then_some((offset, length))
     }
 
     /// `length` bytes that the file holds for the link-time address `addr`; `None` unless it
@@ -212,16 +222,10 @@ impl ElfFile {
         if section.is_some_and(without_data) {
             return None;
         }
-        self.segments().find_map(|segment| {
-            let delta = segment.in_file(addr)?;
-            let offset = segment.file_offset.checked_add(delta)?;
-            let available = (self.bytes().len() as u64).checked_sub(offset)?;
-            slice(
-                self.bytes(),
-                offset,
-                (segment.file_size - delta).min(available),
-            )
-        })
+        let held = self
+            .segments()
+            .find_map(|segment| self.held(&segment, addr));
+        held.and_then(|(offset, length)| slice(self.bytes(), offset, length))
     }
 
     /// The load bias of a process that has this file mapped as `mapping`; `None` if no segment

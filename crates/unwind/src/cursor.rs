@@ -98,9 +98,11 @@ impl Cursor {
                 Ok(found) => self
                     .by_trampoline(&found, module, memory)
                     .unwrap_or_else(|| self.by_row(&found, module, memory)),
+                // The table's source has the row, and is not far from whoever has the table.
+                Err(corrupt @ NoRow::CorruptTable(_)) => Err(End::NoRow(corrupt)),
                 Err(missing) => self.by_guess(missing, Some(module), modules, memory),
             },
-            None => self.by_guess(NoRow::NoModule, None, modules, memory),
+            None => self.by_guess(modules.without_module(pc), None, modules, memory),
         };
         match outcome {
             Ok((caller, found)) => {
@@ -112,6 +114,30 @@ impl Cursor {
                 Step::Caller(found)
             }
             Err(end) => Step::End(end),
+        }
+    }
+
+    /// The canonical frame address by the row that covers the frame, if there is one: that of an
+    /// outermost frame too, which has no caller.
+    #[must_use]
+    pub fn cfa<S, M>(&self, modules: &S, memory: &M) -> Option<RuntimeAddr>
+    where
+        S: Modules + ?Sized,
+        M: Memory + ?Sized,
+    {
+        let pc = self.code.lookup();
+        let module = modules.module(pc)?;
+        let found = module.row(module.bias.to_vaddr(pc)).ok()?;
+        interpret::cfa(&found.row, &self.frame(&module, memory)).ok()
+    }
+
+    fn frame<'f, M: Memory + ?Sized>(&'f self, module: &Module<'_>, memory: &'f M) -> Frame<'f, M> {
+        Frame {
+            abi: self.abi,
+            registers: &self.registers,
+            memory,
+            bias: module.bias,
+            pac_mask: self.pac_mask,
         }
     }
 
@@ -153,14 +179,7 @@ impl Cursor {
             }
             _ => {}
         }
-        let frame = Frame {
-            abi: self.abi,
-            registers: &self.registers,
-            memory,
-            bias: module.bias,
-            pac_mask: self.pac_mask,
-        };
-        let caller = interpret::step(row, &frame).map_err(End::Step)?;
+        let caller = interpret::step(row, &self.frame(module, memory)).map_err(End::Step)?;
         let return_address = caller.return_address.ok_or(End::Outermost)?;
         // Code at 0 can be interrupted, by the fault of a call there.
         if return_address.0 == 0 && !row.signal_frame {

@@ -47,6 +47,9 @@ pub enum NoRow {
     /// The address lies in no module.
     #[error("the address lies in no module")]
     NoModule,
+    /// A file is mapped at the address, and it cannot be used.
+    #[error("the module's file cannot be used")]
+    NoFile,
     /// The module comes with no unwind table.
     #[error("the module has no unwind table")]
     NoTable,
@@ -132,6 +135,7 @@ impl End {
             End::Outermost => "outermost",
             End::EntryPoint => "entry-point",
             End::NoRow(NoRow::NoModule) => "no-module",
+            End::NoRow(NoRow::NoFile) => "no-file",
             End::NoRow(NoRow::NoTable) => "no-table",
             End::NoRow(NoRow::Hole) => "hole",
             End::NoRow(NoRow::BadEntry(_)) => "bad-entry",

@@ -45,6 +45,16 @@ pub enum FileProblem {
         /// The build ID of the file.
         on_disk: Option<Box<BuildId>>,
     },
+    /// The file that was named for the program of a core is another.
+    #[error("{}: it is not the program of this core{}", path.display(), build_ids(mapped.as_deref(), on_disk.as_deref()))]
+    OtherProgram {
+        /// The path that was given.
+        path: PathBuf,
+        /// The build ID of what is mapped.
+        mapped: Option<Box<BuildId>>,
+        /// The build ID of the file.
+        on_disk: Option<Box<BuildId>>,
+    },
     /// The image in memory cannot be read.
     #[error("the image in memory cannot be read: {0}")]
     Memory(#[from] Unreadable),
@@ -127,10 +137,37 @@ impl<'c> CoreFiles<'c> {
         CoreFiles { core, executable }
     }
 
-    /// Whether a mapping is the program's, by its entry point.
+    /// Whether the file that was given for the executable, if one was, is that of the core.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read, or is another.
+    pub fn check_executable(&self) -> Result<(), FileProblem> {
+        match (&self.executable, self.program()) {
+            (Some(_), Some(program)) => match self.file(program) {
+                Err(FileProblem::Replaced {
+                    path,
+                    mapped,
+                    on_disk,
+                }) => Err(FileProblem::OtherProgram {
+                    path,
+                    mapped,
+                    on_disk,
+                }),
+                checked => checked.map(|_| ()),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    /// The mapping of the program's entry point.
+    fn program(&self) -> Option<&'c Mapping> {
+        let entry = self.core.auxv().entry()?;
+        self.core.mappings().find(entry)
+    }
+
     fn is_executable(&self, mapping: &Mapping) -> bool {
-        let entry = self.core.auxv().entry();
-        let program = entry.and_then(|entry| self.core.mappings().find(entry));
+        let program = self.program();
         program.is_some_and(|program| program.name == mapping.name)
     }
 }

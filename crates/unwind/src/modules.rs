@@ -16,6 +16,11 @@ pub trait Modules {
     /// The module that is mapped at an address.
     fn module(&self, addr: RuntimeAddr) -> Option<Module<'_>>;
 
+    /// Why there is no module at an address.
+    fn without_module(&self, _addr: RuntimeAddr) -> NoRow {
+        NoRow::NoModule
+    }
+
     /// Whether there is executable code at an address, in a module or not. Guesses are checked
     /// with it.
     fn is_code(&self, addr: RuntimeAddr) -> bool;

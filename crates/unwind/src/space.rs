@@ -7,7 +7,7 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use unspool_ir::memory::{Unreadable, UnreadableReason};
@@ -15,12 +15,12 @@ use unspool_ir::{CodeAddr, LoadBias, Memory, Register, Registers, RuntimeAddr, V
 use unspool_module::{ElfFile, Mapping as SegmentMapping};
 
 use crate::cursor::{Cursor, Found, Step};
-use crate::evidence::End;
+use crate::evidence::{End, NoRow};
 use crate::files::{FileProblem, Files};
 use crate::maps::{Device, Mapping};
 use crate::modules::{Module, ModuleId, Modules};
 use crate::process::{Snapshot, Thread};
-use crate::tables::{Notice, Store};
+use crate::tables::{Notice, Place, Store};
 
 mod open_module;
 
@@ -99,8 +99,10 @@ pub struct WalkedFrame {
     pub registers: Option<KnownRegisters>,
     /// How it was found; `None` for the innermost frame, whose registers are the thread's.
     pub found: Option<Found>,
-    /// Its canonical frame address, if its caller was found.
+    /// Its canonical frame address, if that is known.
     pub cfa: Option<RuntimeAddr>,
+    /// Whether that is a guess: no row covers the frame, and its caller was guessed.
+    pub cfa_is_guess: bool,
 }
 
 /// A walked stack.
@@ -133,6 +135,17 @@ pub struct Located {
     pub lookup: Vaddr,
     /// The frame's own address, as linked.
     pub address: Vaddr,
+}
+
+/// A file that is mapped and cannot be used.
+#[derive(Debug, Clone, Copy)]
+pub struct Unusable<'s> {
+    /// The path that the process knows it by.
+    pub name: &'s Path,
+    /// The offset in the file, in bytes, of what is mapped at the address.
+    pub offset: u64,
+    /// Why it is not used.
+    pub problem: &'s FileProblem,
 }
 
 impl<'p> Space<'p> {
@@ -171,14 +184,16 @@ impl<'p> Space<'p> {
                     .then(|| KnownRegisters::of(cursor.registers())),
                 found,
                 cfa: None,
+                cfa_is_guess: false,
             });
             if frames.len() >= limit {
                 break End::Limit;
             }
-            match cursor.step(self, &memory) {
+            match self.step(&mut cursor, &memory) {
                 Step::Caller(caller) => {
                     if let Some(frame) = frames.last_mut() {
                         frame.cfa = Some(caller.cfa);
+                        frame.cfa_is_guess = caller.evidence.is_guess();
                         if caller.signal_frame {
                             // The kernel made the handler return there: no call precedes it.
                             frame.code = CodeAddr::Instruction(frame.code.address());
@@ -189,6 +204,9 @@ impl<'p> Space<'p> {
                 Step::End(end) => break end,
             }
         };
+        if let Some(last) = frames.last_mut() {
+            last.cfa = cursor.cfa(self, &memory);
+        }
         frames.shrink_to_fit();
         let is_all = end.is_root() && keep == Keep::Frames;
         let missing = memory.missing.get().filter(|_| !is_all);
@@ -197,6 +215,30 @@ impl<'p> Space<'p> {
             end,
             missing,
         })
+    }
+
+    /// Steps to the caller: by the module's own table where the compiled one turns out to be
+    /// corrupt.
+    fn step(&self, cursor: &mut Cursor, memory: &Seen<'_>) -> Step {
+        loop {
+            let pc = cursor.code().lookup();
+            match cursor.step(self, memory) {
+                Step::End(End::NoRow(NoRow::CorruptTable(corrupt))) => {
+                    let Some(Ok((module, _))) = self.slot(pc) else {
+                        return Step::End(End::NoRow(NoRow::CorruptTable(corrupt)));
+                    };
+                    if let Some(place) = module.distrust() {
+                        let path = match place {
+                            Place::Embedded => module.name.clone(),
+                            Place::File(path) => path.clone(),
+                        };
+                        let notice = Notice::Corrupt { path, corrupt };
+                        self.notices.borrow_mut().push(notice);
+                    }
+                }
+                step => return step,
+            }
+        }
     }
 
     /// The module that a frame stands in.
@@ -210,10 +252,26 @@ impl<'p> Space<'p> {
         })
     }
 
-    /// Why there is no module at an address although a file is mapped there.
+    /// The file that is mapped at an address and cannot be used.
     #[must_use]
-    pub fn problem(&self, addr: RuntimeAddr) -> Option<&FileProblem> {
-        self.slot(addr)?.as_ref().err()
+    pub fn unusable(&self, addr: RuntimeAddr) -> Option<Unusable<'_>> {
+        let (_, mapping) = self.mapping(addr)?;
+        let problem = self.slot(addr)?.as_ref().err()?;
+        let name = Path::new(mapping.name.as_deref()?);
+        Some(Unusable {
+            name,
+            offset: mapping.offset.wrapping_add(addr.0 - mapping.start.0),
+            problem,
+        })
+    }
+
+    /// Why files that walks met cannot be used, each reason once.
+    #[must_use]
+    pub fn problems(&self) -> Vec<&FileProblem> {
+        let slots = self.slots.iter().filter_map(OnceCell::get);
+        let problems = slots.filter_map(|slot| slot.as_ref().err());
+        let by_text = problems.map(|problem| (problem.to_string(), problem));
+        by_text.collect::<BTreeMap<_, _>>().into_values().collect()
     }
 
     /// The modules that walks met and that have no compiled table, each file once.
@@ -325,7 +383,6 @@ impl<'p> Space<'p> {
             index,
             generation: 0,
         };
-        let table = table.map(|(bytes, _)| bytes);
         Ok(OpenModule::new(id, file, name, table))
     }
 }
@@ -358,6 +415,13 @@ impl Modules for Space<'_> {
     fn module(&self, addr: RuntimeAddr) -> Option<Module<'_>> {
         let (module, bias) = self.slot(addr)?.as_ref().ok()?;
         Some(module.at(*bias))
+    }
+
+    fn without_module(&self, addr: RuntimeAddr) -> NoRow {
+        match self.slot(addr) {
+            Some(Err(_)) => NoRow::NoFile,
+            _ => NoRow::NoModule,
+        }
     }
 
     fn is_code(&self, addr: RuntimeAddr) -> bool {

@@ -9,4 +9,6 @@ pub use compile::{CompileError, Made, code, compile, is_table_of, verify};
 pub(crate) use source::lookup;
 pub use source::{From, Named, Origin, Reading, SourceError, hdr_is_complete, read, sections};
 pub(crate) use store::embedded;
-pub use store::{EMBEDDED_SECTION, Notice, Place, Store, StoreError, Stored, TableBytes};
+pub use store::{
+    EMBEDDED_SECTION, Notice, Place, Store, StoreError, Stored, TableBytes, embedded_bytes,
+};

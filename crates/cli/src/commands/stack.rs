@@ -15,7 +15,7 @@ use unspool_unwind::space::{Keep, Located, Space, Stack, WalkedFrame};
 use unspool_unwind::tables::Store;
 
 use crate::args::{Format, StackArgs};
-use crate::output::{self, Failure};
+use crate::output::{self, Failure, Layout};
 use crate::symbolize::{self, Detail, Name, Names};
 
 mod json;
@@ -165,6 +165,7 @@ impl Stacks<'_> {
             output::notice(&format_args!("{}: {problem}", path.display()));
         }
         let files = CoreFiles::new(&core, self.args.exe.clone());
+        files.check_executable()?;
         let space = Space::new(&core, &files, self.store);
         let report = Report {
             subject: Subject::Core(path),
@@ -243,9 +244,10 @@ impl Stacks<'_> {
     /// what was asked for.
     fn finish(&mut self, mut report: Report<'_>) -> anyhow::Result<bool> {
         report.names = self.names(&report);
+        let layout = self.layout();
         self.sink.take(|out| match self.args.format {
             Format::Text => text::print(out, &report),
-            Format::Json => json::print(out, &report),
+            Format::Json => json::print(out, &report, layout),
         })?;
         for notice in report.space.take_notices() {
             output::notice(&notice);
@@ -254,6 +256,14 @@ impl Stacks<'_> {
             missing::compile_missing(report.space, self.store);
         }
         Ok(!self.args.reliable || report.is_reliable())
+    }
+
+    /// One document can be read at leisure; of several each is a line.
+    fn layout(&self) -> Layout {
+        match self.args.pids.len() {
+            0 | 1 => Layout::Pretty,
+            _ => Layout::Line,
+        }
     }
 
     /// The names of all frames.

@@ -92,7 +92,7 @@ fn print_text(all: &[Figures]) -> std::io::Result<()> {
         let source = f.source_bytes();
         writeln!(
             out,
-            "  bytes          {:>10}   of the source   of .text+.rodata",
+            "  bytes          {:>10}   of the source   of code+rodata",
             ""
         )?;
         let line = |name: &str, bytes: u64| {

@@ -26,6 +26,8 @@ struct Proof {
     build_id: Option<String>,
     comparison: Comparison,
     bad_entries: usize,
+    /// Whether the table is the one that the file holds of itself.
+    is_embedded: bool,
     hashes: Option<Hashes>,
 }
 
@@ -113,16 +115,22 @@ fn read_table(path: &Path) -> anyhow::Result<Vec<u8>> {
     fs::read(path).with_context(name)
 }
 
-/// Compares a file's rows with a compiled table, or with one that is made in memory.
+/// Compares a file's rows with a compiled table: the one given, or the one that the file holds of
+/// itself, or one that is made in memory.
 fn prove(path: &Path, given: Option<&Given<'_>>, format: Format) -> anyhow::Result<Proof> {
     let file = ElfFile::open(path)?;
-    let (reading, table) = match given {
-        Some(given) => {
+    let embedded = match given {
+        Some(_) => None,
+        None => tables::embedded_bytes(&file).context("the table in the file itself")?,
+    };
+    let (reading, table) = match (given, embedded) {
+        (Some(given), _) => {
             given.check(&file)?;
             let reading = tables::read(&file, From::Auto)?;
             (reading, Cow::Borrowed(given.bytes.as_slice()))
         }
-        None => {
+        (None, Some(embedded)) => (tables::read(&file, From::Auto)?, Cow::Borrowed(embedded)),
+        (None, None) => {
             let made = tables::compile(&file, From::Auto)?;
             (made.reading, Cow::Owned(made.encoded.bytes))
         }
@@ -132,6 +140,7 @@ fn prove(path: &Path, given: Option<&Given<'_>>, format: Format) -> anyhow::Resu
         build_id: file.build_id().map(|id| id.to_string()),
         comparison: tables::verify(&file, &reading.table, &table)?,
         bad_entries: reading.problems.len(),
+        is_embedded: embedded.is_some(),
         hashes: (format == Format::Json).then(|| Hashes::new(&file, &table)),
     })
 }
@@ -241,7 +250,11 @@ fn print_text(outcomes: &[Outcome], total: &Comparison, seconds: f64) -> anyhow:
     let is_shown = |proof: &&&Proof| outcomes.len() == 1 || !proof.is_clean();
     for proof in proofs.iter().filter(is_shown) {
         let c = &proof.comparison;
-        writeln!(out, "{}: {}", proof.path.display(), counts(c))?;
+        let of = match proof.is_embedded {
+            true => "the table in the file: ",
+            false => "",
+        };
+        writeln!(out, "{}: {of}{}", proof.path.display(), counts(c))?;
         if proof.bad_entries > 0 {
             writeln!(
                 out,
@@ -301,6 +314,7 @@ fn as_json(proof: &Proof) -> Value {
             "sha256": hashes.table,
             "bytes": hashes.table_bytes,
             "format_version": layout::VERSION,
+            "embedded": proof.is_embedded,
         })),
         "bad_entries": proof.bad_entries,
         "counts": numbers(&proof.comparison),

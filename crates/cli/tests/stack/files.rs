@@ -112,11 +112,14 @@ fn a_replaced_library() {
     let printed = unprivileged_stack(&program, running.pid());
     assert_eq!((printed.status, printed.err.as_str()), (0, ""));
     let end = format!(
-        "  incomplete: the address lies in no module ({}: the file was replaced since it was \
-         mapped: build ID {before} is mapped, {after} is on disk)\n",
+        "  incomplete: the module's file cannot be used\n\nfiles that cannot be used:\n  {}: the \
+         file was replaced since it was mapped: build ID {before} is mapped, {after} is on disk\n",
         library.display()
     );
     assert!(printed.out.ends_with(&end), "{}", printed.out);
+    let name = library.file_name().unwrap().to_str().unwrap();
+    let frame = format!("  ??  [{name}, offset 0x");
+    assert!(printed.out.contains(&frame), "{}", printed.out);
 }
 
 /// The executable itself can always be read, by `/proc/PID/exe`.
@@ -158,7 +161,7 @@ fn a_core_file_and_other_files() {
     assert!(
         printed
             .out
-            .contains("  incomplete: the address lies in no module (")
+            .contains("  incomplete: the module's file cannot be used\n")
     );
     assert!(
         printed.out.contains("No such file or directory"),
@@ -171,13 +174,14 @@ fn a_core_file_and_other_files() {
     // Another program, by its build ID.
     let other = Program::build("recursion.c", &["-O2", "-Wl,--build-id"]);
     let printed = stack(&program.directory, &["--core", path, "--exe", other.path()]);
-    assert_eq!((printed.status, printed.err.as_str()), (0, ""));
-    let ids = format!(
-        "build ID {} is mapped, {} is on disk",
+    let refusal = format!(
+        "unspool: error: {}: it is not the program of this core: build ID {} is mapped, {} is on \
+         disk\n",
+        other.path(),
         build_id(&moved),
         build_id(&other.path)
     );
-    assert!(printed.out.contains(&ids), "{}", printed.out);
+    assert_eq!((printed.status, printed.err), (2, refusal));
 
     build_library(&program.directory, 2);
     let printed = stack(&program.directory, &["--core", path, "--exe", moved_path]);
@@ -245,8 +249,8 @@ fn a_library_that_was_replaced_between_two_copies() {
     );
     assert!(!printed.out.contains("  before+0x"), "{}", printed.out);
     let end = format!(
-        "({}: the file was replaced since it was mapped: build ID {before} is mapped, {after} \
-         is on disk)\n",
+        "  {}: the file was replaced since it was mapped: build ID {before} is mapped, {after} \
+         is on disk\n",
         library.display()
     );
     assert!(printed.out.ends_with(&end), "{}", printed.out);

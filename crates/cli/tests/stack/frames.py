@@ -20,9 +20,15 @@ def register(frame, name):
 
 def cfa(frame):
     # Prints the frame's id, whose stack address is what `info frame` calls "frame at". That
-    # command takes time in proportion to the depth. The outermost frame has its callee's id.
-    found = re.search(r"stack=(0x[0-9a-f]+)", str(frame))
-    return found.group(1) if found and frame.older() else "-"
+    # command takes time in proportion to the depth. The outermost frame has its callee's id, and
+    # the command for it.
+    if frame.older():
+        found = re.search(r"stack=(0x[0-9a-f]+)", str(frame))
+    else:
+        frame.select()
+        text = gdb.execute("info frame", to_string=True)
+        found = re.search(r"Previous frame's sp is (0x[0-9a-f]+)", text)
+    return found.group(1) if found else "-"
 
 
 def stack():

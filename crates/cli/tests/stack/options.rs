@@ -45,7 +45,8 @@ fn json() {
         assert_eq!(frame["return_address"], index > 0);
         assert_eq!(frame["evidence"] == "cfi", index > 0);
         assert_eq!(frame["interrupted"], false);
-        assert_eq!(frame["cfa"].is_string(), index + 1 < frames.len());
+        assert!(frame["cfa"].is_string(), "{frame}");
+        assert!(frame.get("cfa_is_guess").is_none());
         assert!(frame.get("registers").is_none());
         // Not all of the C library's functions have a symbol.
         let is_own = frame["module"].as_str().unwrap().ends_with("/recursion");
@@ -69,7 +70,7 @@ fn json() {
     assert!(function["line"].as_u64().unwrap() > 40);
 }
 
-/// One document for each process; one that is gone does not lose the others.
+/// One document for each process, each a line; one that is gone does not lose the others.
 #[test]
 fn several_processes() {
     let (program, _first, a) = waiting("1");
@@ -80,9 +81,10 @@ fn several_processes() {
     assert_eq!(printed.status, 2);
     let error = "unspool: error: process 2147483647: no such process\n";
     assert_eq!(printed.err.replace("no such process: ", ""), error);
-    let documents = serde_json::Deserializer::from_str(&printed.out).into_iter::<Value>();
-    let pids: Vec<String> = documents
-        .map(|document| parse(&document.unwrap().to_string()).json["subject"]["pid"].to_string())
+    let pids: Vec<String> = printed
+        .out
+        .lines()
+        .map(|document| parse(document).json["subject"]["pid"].to_string())
         .collect();
     assert_eq!(pids, [a, b]);
 }

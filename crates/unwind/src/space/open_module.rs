@@ -1,5 +1,6 @@
 //! A module that a walk met: its file, and its unwind table ready to be asked.
 
+use std::cell::{Cell, OnceCell};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use unspool_ir::LoadBias;
 use unspool_module::ElfFile;
 
 use crate::modules::{FoundEntries, Module, ModuleId};
-use crate::tables::{self, TableBytes};
+use crate::tables::{self, Place, TableBytes};
 
 /// A module of a space, opened.
 #[derive(Debug)]
@@ -20,29 +21,31 @@ pub struct OpenModule {
     /// The path that the process knows it by, or the kernel's name in brackets.
     pub name: PathBuf,
     id: ModuleId,
-    tables: Tables,
+    compiled: Option<CompiledTable>,
+    place: Option<Place>,
+    is_corrupt: Cell<bool>,
+    source: OnceCell<SourceTable>,
     found: FoundEntries,
 }
 
-/// What the tables are borrowed from.
-#[derive(Debug)]
-struct Sources {
-    file: Arc<ElfFile>,
-    compiled: Option<TableBytes>,
-}
-
-/// The compiled table; where there is none, the table of the file.
-#[derive(Debug)]
-struct Opened<'a> {
-    compiled: Option<Compiled<'a>>,
-    cfi: Option<Lookup<'a>>,
-}
+type MaybeCompiled<'a> = Option<Compiled<'a>>;
+type MaybeLookup<'a> = Option<Lookup<'a>>;
 
 self_cell!(
-    struct Tables {
-        owner: Sources,
+    struct CompiledTable {
+        owner: (Arc<ElfFile>, TableBytes),
         #[covariant]
-        dependent: Opened,
+        dependent: MaybeCompiled,
+    }
+
+    impl {Debug}
+);
+
+self_cell!(
+    struct SourceTable {
+        owner: Arc<ElfFile>,
+        #[covariant]
+        dependent: MaybeLookup,
     }
 
     impl {Debug}
@@ -53,52 +56,71 @@ impl OpenModule {
         id: ModuleId,
         file: ElfFile,
         name: PathBuf,
-        compiled: Option<TableBytes>,
+        table: Option<(TableBytes, Place)>,
     ) -> Self {
         let file = Arc::new(file);
-        let sources = Sources {
-            file: Arc::clone(&file),
-            compiled,
-        };
+        let (compiled, place) = table.unzip();
+        let compiled =
+            compiled.map(|bytes| CompiledTable::new((Arc::clone(&file), bytes), open_compiled));
         OpenModule {
             file,
             name,
             id,
-            tables: Tables::new(sources, open),
+            compiled,
+            place,
+            is_corrupt: Cell::new(false),
+            source: OnceCell::new(),
             found: FoundEntries::new(),
         }
+    }
+
+    fn compiled(&self) -> Option<Compiled<'_>> {
+        let table = self.compiled.as_ref().filter(|_| !self.is_corrupt.get());
+        *table?.borrow_dependent()
     }
 
     /// Whether the module has a compiled table.
     #[must_use]
     pub fn is_compiled(&self) -> bool {
-        self.tables.borrow_dependent().compiled.is_some()
+        self.compiled().is_some()
+    }
+
+    /// Does without the compiled table from now on; yields where it is from, the first time.
+    pub(super) fn distrust(&self) -> Option<&Place> {
+        let was = self.is_corrupt.replace(true);
+        self.place.as_ref().filter(|_| !was)
     }
 
     /// The module as it is mapped.
     pub(super) fn at(&self, bias: LoadBias) -> Module<'_> {
-        let Opened { compiled, cfi } = self.tables.borrow_dependent();
+        let compiled = self.compiled();
         Module {
             id: self.id,
             bias,
             entry: Some(self.file.entry()).filter(|entry| entry.0 != 0),
-            compiled: *compiled,
-            cfi: *cfi,
+            compiled,
+            cfi: match compiled {
+                Some(_) => None,
+                None => self.source(),
+            },
             found: Some(&self.found),
         }
     }
+
+    /// The table as the file has it.
+    fn source(&self) -> Option<Lookup<'_>> {
+        let file = || Arc::clone(&self.file);
+        let source = self
+            .source
+            .get_or_init(|| SourceTable::new(file(), |file| tables::lookup(file)));
+        *source.borrow_dependent()
+    }
 }
 
-fn open(sources: &Sources) -> Opened<'_> {
-    let compiled = match &sources.compiled {
-        None => None,
-        Some(TableBytes::Embedded) => tables::embedded(&sources.file),
-        Some(TableBytes::Mapped(map)) => Compiled::open(map).ok(),
-        Some(TableBytes::Memory(bytes)) => Compiled::open(bytes).ok(),
-    };
-    let cfi = match compiled {
-        Some(_) => None,
-        None => tables::lookup(&sources.file),
-    };
-    Opened { compiled, cfi }
+fn open_compiled((file, bytes): &(Arc<ElfFile>, TableBytes)) -> Option<Compiled<'_>> {
+    match bytes {
+        TableBytes::Embedded => tables::embedded(file),
+        TableBytes::Mapped(map) => Compiled::open(map).ok(),
+        TableBytes::Memory(bytes) => Compiled::open(bytes).ok(),
+    }
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime};
 use std::{env, process};
 
 use unspool_compact::layout::MAGIC;
-use unspool_compact::{Compiled, Key, OpenError};
+use unspool_compact::{Compiled, Corrupt, Key, OpenError};
 use unspool_module::{BuildId, ContentKey, ElfFile};
 
 use super::compile::as_key;
@@ -140,6 +140,14 @@ pub enum StoreError {
         path: PathBuf,
         /// What is wrong.
         error: OpenError,
+    },
+    /// It is a table, and has bytes that no table has.
+    #[error("{}: {corrupt}; the module's own unwind table is used instead", path.display())]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        corrupt: Corrupt,
     },
     /// It is the table of another module.
     #[error("{}: the table of another module", path.display())]
@@ -350,14 +358,28 @@ pub const EMBEDDED_SECTION: &str = ".unspool";
 
 /// The table that a file holds of itself.
 pub(crate) fn embedded(file: &ElfFile) -> Option<Compiled<'_>> {
-    check_embedded(file, file.path()).ok()?
+    let (_, compiled) = check_embedded(file, file.path()).ok()??;
+    Some(compiled)
+}
+
+/// The bytes of the table that a file holds of itself.
+///
+/// # Errors
+///
+/// It is no table of this version, or that of another file.
+pub fn embedded_bytes(file: &ElfFile) -> Result<Option<&[u8]>, StoreError> {
+    let found = check_embedded(file, file.path())?;
+    Ok(found.map(|(bytes, _)| bytes))
 }
 
 /// The table that a file holds of itself, or why it is not used.
 ///
 /// A table that is keyed by a build ID must have the file's. One that is keyed by contents cannot
 /// be checked: the contents have changed by its being put there.
-fn check_embedded<'f>(file: &'f ElfFile, name: &Path) -> Result<Option<Compiled<'f>>, StoreError> {
+fn check_embedded<'f>(
+    file: &'f ElfFile,
+    name: &Path,
+) -> Result<Option<(&'f [u8], Compiled<'f>)>, StoreError> {
     let Some((_, bytes)) = file.embedded(EMBEDDED_SECTION, &MAGIC) else {
         return Ok(None);
     };
@@ -373,7 +395,7 @@ fn check_embedded<'f>(file: &'f ElfFile, name: &Path) -> Result<Option<Compiled<
     if !is_own {
         return Err(StoreError::OtherModule { path: path() });
     }
-    Ok(Some(compiled))
+    Ok(Some((bytes, compiled)))
 }
 
 fn file_name(key: &ContentKey) -> String {

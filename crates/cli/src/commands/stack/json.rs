@@ -10,12 +10,13 @@ use unspool_unwind::process::{Signal, ThreadState};
 use unspool_unwind::space::{KnownRegisters, Located, Stack, WalkedFrame};
 
 use super::{Report, Subject, ThreadStack};
-use crate::output::{self, Streamed, address};
+use crate::output::{self, Layout, Streamed, address};
 use crate::symbolize::Name;
 
-pub(super) fn print(out: &mut dyn Write, report: &Report<'_>) -> io::Result<()> {
+pub(super) fn print(out: &mut dyn Write, report: &Report<'_>, layout: Layout) -> io::Result<()> {
     output::write_document(
         out,
+        layout,
         "stack",
         &Document {
             subject: subject(&report.subject),
@@ -72,6 +73,7 @@ struct SignalObject {
     code: i32,
     address: Option<String>,
     sender_pid: Option<u32>,
+    sender_uid: Option<u32>,
 }
 
 impl SignalObject {
@@ -83,6 +85,7 @@ impl SignalObject {
             code: signal.code,
             address: signal.address.map(|addr| address(addr.0)),
             sender_pid: signal.sender.map(|sender| sender.pid),
+            sender_uid: signal.sender.map(|sender| sender.uid),
         }
     }
 }
@@ -147,21 +150,25 @@ struct FrameObject<'a> {
     return_address: bool,
     sp: Option<String>,
     cfa: Option<String>,
+    #[serde(skip_serializing_if = "is_false")]
+    cfa_is_guess: bool,
     evidence: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    guess_reason: Option<String>,
     interrupted: bool,
     #[serde(flatten)]
     place: Option<PlaceObject<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    module_problem: Option<String>,
+    #[serde(flatten)]
+    unusable: Option<UnusableObject<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     registers: Option<RegistersObject<'a>>,
 }
 
 fn frame<'a>(report: &'a Report<'_>, index: usize, frame: &'a WalkedFrame) -> FrameObject<'a> {
     let place = report.locate(frame);
-    let problem = match place {
+    let unusable = match place {
         Some(_) => None,
-        None => report.space.problem(frame.code.lookup()),
+        None => report.space.unusable(frame.code.lookup()),
     };
     FrameObject {
         index,
@@ -169,15 +176,37 @@ fn frame<'a>(report: &'a Report<'_>, index: usize, frame: &'a WalkedFrame) -> Fr
         return_address: matches!(frame.code, CodeAddr::Return(_)),
         sp: frame.stack_pointer.map(|sp| address(sp.0)),
         cfa: frame.cfa.map(|cfa| address(cfa.0)),
+        cfa_is_guess: frame.cfa_is_guess,
         evidence: frame.found.map(|found| found.evidence.name()),
+        guess_reason: frame
+            .found
+            .and_then(|found| found.instead_of)
+            .map(|reason| reason.to_string()),
         interrupted: frame.found.is_some_and(|found| found.signal_frame),
         place: place.map(|(at, name)| PlaceObject::new(&at, name)),
-        module_problem: problem.map(|problem| output::with_causes(problem)),
+        unusable: unusable.map(|file| UnusableObject {
+            module: file.name.to_string_lossy(),
+            module_offset: address(file.offset),
+            module_problem: output::with_causes(file.problem),
+        }),
         registers: frame
             .registers
             .as_ref()
             .map(|registers| RegistersObject { report, registers }),
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+/// The file of the module that a frame stands in, where that cannot be used.
+#[derive(Serialize)]
+struct UnusableObject<'a> {
+    module: Cow<'a, str>,
+    module_offset: String,
+    module_problem: String,
 }
 
 /// Where a frame stands in its module.

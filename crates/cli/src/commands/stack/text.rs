@@ -16,6 +16,13 @@ pub(super) fn print(out: &mut dyn Write, report: &Report<'_>) -> io::Result<()> 
         writeln!(out)?;
         print_thread(out, report, thread)?;
     }
+    let problems = report.space.problems();
+    if !problems.is_empty() {
+        writeln!(out, "\nfiles that cannot be used:")?;
+    }
+    for problem in problems {
+        writeln!(out, "  {}", Plain(&output::with_causes(problem)))?;
+    }
     Ok(())
 }
 
@@ -89,7 +96,7 @@ fn print_thread(
     for (number, frame) in stack.frames.iter().enumerate() {
         print_frame(out, report, number, frame)?;
     }
-    writeln!(out, "  {}", end_text(report, stack))
+    writeln!(out, "  {}", end_text(stack))
 }
 
 fn state_text(thread: &Thread) -> String {
@@ -106,19 +113,12 @@ fn state_text(thread: &Thread) -> String {
     }
 }
 
-fn end_text(report: &Report<'_>, stack: &Stack) -> String {
-    let mut text = match (stack.end.is_root(), stack.is_reliable()) {
+fn end_text(stack: &Stack) -> String {
+    match (stack.end.is_root(), stack.is_reliable()) {
         (true, true) => format!("complete: {}", stack.end),
         (true, false) => format!("not reliable: {}, but frames were guessed", stack.end),
         (false, _) => format!("incomplete: {}", stack.end),
-    };
-    let last = stack.frames.last();
-    if !stack.end.is_root()
-        && let Some(problem) = last.and_then(|last| report.space.problem(last.code.lookup()))
-    {
-        text.push_str(&format!(" ({})", output::with_causes(problem)));
     }
-    text
 }
 
 fn print_frame(
@@ -167,6 +167,12 @@ fn print_frame(
             at.address.0
         )?;
     }
+    if located.is_none()
+        && let Some(file) = report.space.unusable(frame.code.lookup())
+    {
+        let name = short_name(file.name);
+        write!(out, "  [{}, offset {:#x}]", Plain(&name), file.offset)?;
+    }
     write!(out, "{}", how(frame))?;
     writeln!(out)?;
     match &frame.registers {
@@ -212,6 +218,9 @@ fn print_registers(
     const INDENT: &str = "                           ";
     let arch = report.snapshot.abi().arch;
     match frame.cfa {
+        Some(cfa) if frame.cfa_is_guess => {
+            writeln!(out, "{INDENT}cfa    {:#018x} <guess>", cfa.0)?;
+        }
         Some(cfa) => writeln!(out, "{INDENT}cfa    {:#018x}", cfa.0)?,
         None => writeln!(out, "{INDENT}cfa    unknown")?,
     }

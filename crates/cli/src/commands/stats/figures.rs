@@ -7,7 +7,7 @@ use unspool_cfi::instruction::Instruction;
 use unspool_cfi::{Cie, Entry, FdeEntry, Instructions, Section};
 use unspool_compact::{Encoded, Part};
 use unspool_ir::{CfaRule, RegisterRule, Table};
-use unspool_module::ElfFile;
+use unspool_module::{ElfFile, SectionInfo};
 use unspool_unwind::tables::{self, Reading};
 
 use crate::commands::compile::as_f64;
@@ -44,10 +44,7 @@ impl Figures {
         encoded: Option<&Encoded>,
     ) -> anyhow::Result<Self> {
         let table = &reading.table;
-        let program = |name: &str| {
-            let found = file.sections().find(|section| section.name == name);
-            found.map_or(0, |section| section.size)
-        };
+        let is_program = |s: &SectionInfo<'_>| s.executable || s.name.starts_with(".rodata");
         let part = |part| (part, encoded.map_or(0, |encoded| encoded.part(part) as u64));
         let mut figures = Figures {
             file: file.path().display().to_string(),
@@ -71,7 +68,7 @@ impl Figures {
                 .iter()
                 .map(|fde| table.rows(fde).len() as u64)
                 .collect(),
-            program_bytes: program(".text") + program(".rodata"),
+            program_bytes: file.sections().filter(is_program).map(|s| s.size).sum(),
             section_bytes: reading.origins.iter().map(|origin| origin.size).sum(),
             hdr_bytes: reading.hdr_size,
             parts: [Part::Header, Part::Rows, Part::Entries, Part::Calls].map(part),
