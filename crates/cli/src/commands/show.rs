@@ -221,10 +221,11 @@ impl Shown<'_> {
         let is_wanted = |fde: &Fde| self.selection.has(fde);
         let sections = self.sections(from)?;
         instructions::for_each(&sections, &self.reading.table, is_wanted, |fde, listing| {
-            let (cie, rows) = listing.json();
+            let (cie, rows, past_end) = listing.json();
             let mut entry = entry(self.file, fde, &rows);
             if let Some(object) = entry.as_object_mut() {
                 object.insert("cie".into(), cie);
+                object.insert("instructions_past_end".into(), past_end.into());
             }
             entries.push(entry);
             Ok(())

@@ -3,6 +3,7 @@
 //! In text, instructions stand in comments, so that the whole still parses as a table.
 
 use std::io::Write;
+use std::iter;
 
 use serde_json::{Value, json};
 use unspool_cfi::evaluate::{self, Evaluator};
@@ -23,12 +24,18 @@ pub(super) struct Listing {
     data_alignment: i64,
     initial: Vec<Line>,
     rows: Vec<Row>,
+    /// What would make rows at or past the entry's end.
+    past_end: Vec<Line>,
 }
 
-/// An instruction and its offset in the section.
-struct Line(u64, String);
+/// An instruction and its offset in the section; padding is one, with how often it follows itself.
+struct Line {
+    offset: u64,
+    text: String,
+    times: usize,
+}
 
-/// A row and the instructions that make it from the row before.
+/// A row and the instructions that make it from the row before: the first says where it begins.
 struct Row {
     instructions: Vec<Line>,
     start: Vaddr,
@@ -83,13 +90,17 @@ impl Listing {
             let all = Instructions::new(section, cie, offset, bytes.len());
             lines(section, all)
         };
+        let mut left = list(fde.instructions_offset, fde.instructions)?
+            .into_iter()
+            .peekable();
         let initial_row = evaluate::initial_row(section, cie)?;
         let mut evaluator = Evaluator::new();
         let mut evaluated = evaluator.rows(section, cie, &initial_row, fde);
         let mut rows = Vec::new();
         while let Some(range) = evaluated.advance()? {
+            let end = range.instructions_offset + range.instructions.len() as u64;
             rows.push(Row {
-                instructions: list(range.instructions_offset, range.instructions)?,
+                instructions: iter::from_fn(|| left.next_if(|line| line.offset < end)).collect(),
                 start: range.start,
                 text: RowText(evaluated.row(), section.abi).to_string(),
             });
@@ -103,6 +114,7 @@ impl Listing {
             data_alignment: cie.data_alignment,
             initial: list(cie.instructions_offset, cie.instructions)?,
             rows,
+            past_end: left.collect(),
         })
     }
 
@@ -124,11 +136,11 @@ impl Listing {
             print_lines(out, &row.instructions)?;
             writeln!(out, "  {:#x}  {}", row.start.0, row.text)?;
         }
-        Ok(())
+        print_lines(out, &self.past_end)
     }
 
-    /// The CIE, and for each row the instructions that make it.
-    pub(super) fn json(&self) -> (Value, Vec<Value>) {
+    /// The CIE, for each row the instructions that make it, and those past the entry's end.
+    pub(super) fn json(&self) -> (Value, Vec<Value>, Vec<Value>) {
         let all = |lines: &[Line]| lines.iter().map(line_json).collect::<Vec<_>>();
         let cie = json!({
             "section_offset": self.cie,
@@ -145,29 +157,41 @@ impl Listing {
                 "instructions": all(&row.instructions),
             })
         });
-        (cie, rows.collect())
+        (cie, rows.collect(), all(&self.past_end))
     }
 }
 
-/// The instructions but for padding. Where the next row begins is not repeated.
+/// All instructions, padding gathered.
 fn lines(section: &Section<'_>, instructions: Instructions<'_, '_>) -> Result<Vec<Line>, CfiError> {
-    let mut lines = Vec::new();
+    let mut lines: Vec<Line> = Vec::new();
+    let mut is_padding = false;
     for instruction in instructions {
         let (offset, instruction) = instruction?;
-        if instruction != Instruction::Nop {
-            let text = InstructionText(instruction, section.abi);
-            lines.push(Line(offset, format!("DW_CFA_{text}")));
+        let was_padding = is_padding;
+        is_padding = instruction == Instruction::Nop;
+        match lines.last_mut() {
+            Some(padding) if was_padding && is_padding => padding.times += 1,
+            _ => lines.push(Line {
+                offset,
+                text: format!("DW_CFA_{}", InstructionText(instruction, section.abi)),
+                times: 1,
+            }),
         }
     }
     Ok(lines)
 }
 
 fn print_lines(out: &mut impl Write, lines: &[Line]) -> std::io::Result<()> {
-    lines
-        .iter()
-        .try_for_each(|Line(offset, text)| writeln!(out, "  # {offset:#6x}  {text}"))
+    for line in lines {
+        write!(out, "  # {:#6x}  {}", line.offset, line.text)?;
+        if line.times > 1 {
+            write!(out, " ×{}", line.times)?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
 }
 
-fn line_json(Line(offset, text): &Line) -> Value {
-    json!({ "section_offset": offset, "instruction": text })
+fn line_json(line: &Line) -> Value {
+    json!({ "section_offset": line.offset, "instruction": line.text, "times": line.times })
 }
