@@ -8,18 +8,20 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 /// Stack unwinding from compiled, proven unwind tables.
+///
+/// Results go to standard output, everything else to standard error; so do the stacks of
+/// `unspool stack -- CMD`, since CMD may have results of its own.
 #[derive(Debug, Parser)]
 #[command(name = "unspool", version, max_term_width = 100)]
 #[command(after_help = "\
-Results go to standard output, everything else to standard error; so do the stacks of
-`unspool stack -- CMD`, since CMD may have results of its own.
 Exit status: 0 clean; 1 findings, bad entries in a readable file, or the work asked for failed;
 2 could not run. `unspool stack -- CMD` passes on the command's own status.
 
 Environment:
-  UNSPOOL_TABLE_PATH  folders of compiled tables, separated by colons; looked in before the cache
-  XDG_CACHE_HOME      the cache is the folder `unspool` in this one, which must be absolute
-  HOME                without XDG_CACHE_HOME the cache is `.cache/unspool` in this folder
+  UNSPOOL_TABLE_PATH  folders of compiled tables, separated by colons;
+                      looked in before the cache
+  XDG_CACHE_HOME      the cache is `unspool` in this folder, an absolute path
+  HOME                else the cache is `.cache/unspool` in this folder
   NO_COLOR            if set, no colours in help and in errors of usage")]
 pub(crate) struct Arguments {
     #[command(subcommand)]

@@ -1,9 +1,14 @@
 //! `unspool completions` and `unspool man`.
 
+use std::path::Path;
 use std::process::ExitCode;
+use std::{fs, io};
 
 use anyhow::Context as _;
-use clap::CommandFactory as _;
+use clap::builder::Resettable;
+use clap::{Command, CommandFactory as _};
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, roman};
 
 use crate::args::{Arguments, CompletionsArgs, ManArgs};
 use crate::output;
@@ -21,8 +26,49 @@ pub(crate) fn completions(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
 }
 
 pub(crate) fn man(args: &ManArgs) -> anyhow::Result<ExitCode> {
-    std::fs::create_dir_all(&args.folder)
-        .and_then(|()| clap_mangen::generate_to(Arguments::command(), &args.folder))
+    let mut command = Arguments::command().disable_help_subcommand(true);
+    command.build();
+    fs::create_dir_all(&args.folder)
+        .and_then(|()| write_pages(&command, &args.folder))
         .with_context(|| format!("cannot write manual pages into {}", args.folder.display()))?;
     Ok(ExitCode::SUCCESS)
 }
+
+/// Writes the page of a command and those of its subcommands.
+fn write_pages(command: &Command, folder: &Path) -> io::Result<()> {
+    for subcommand in command.get_subcommands() {
+        write_pages(subcommand, folder)?;
+    }
+    // Left to clap_mangen, what follows the options is one filled paragraph.
+    let bare = command.clone().after_help(Resettable::Reset);
+    let man = Man::new(bare).source(concat!("unspool ", env!("CARGO_PKG_VERSION")));
+    let mut page = Vec::new();
+    man.render(&mut page)?;
+    if let Some(help) = command.get_after_help() {
+        sections(&help.to_string()).to_writer(&mut page)?;
+    }
+    fs::write(folder.join(man.get_filename()), page)
+}
+
+/// What follows the options, each paragraph a section: its title, a colon, and prose or indented
+/// lines, which stay as they are.
+fn sections(help: &str) -> Roff {
+    let mut page = Roff::new();
+    for (title, body) in help.split("\n\n").filter_map(|part| part.split_once(':')) {
+        page.control("SH", [title.to_uppercase().as_str()]);
+        let is_prose = !body.starts_with('\n');
+        if is_prose {
+            page.text([roman(body.trim_start())]);
+            continue;
+        }
+        page.control("nf", []);
+        for line in body.lines().skip(1) {
+            page.text([roman(line.strip_prefix(INDENT).unwrap_or(line))]);
+        }
+        page.control("fi", []);
+    }
+    page
+}
+
+/// How lines of help are indented that stand below a title.
+const INDENT: &str = "  ";
