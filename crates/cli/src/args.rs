@@ -157,7 +157,7 @@ pub(crate) struct ShowArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  unspool compile /usr/lib/x86_64-linux-gnu/*.so*     into the cache, keyed by build ID
+  unspool compile /usr/lib/x86_64-linux-gnu/*.so.*    into the cache, keyed by build ID
   unspool compile -o libc.unspool /lib/x86_64-linux-gnu/libc.so.6
   unspool compile app --into app                      the table goes where the program goes")]
 pub(crate) struct CompileArgs {
@@ -211,7 +211,7 @@ pub(crate) struct VerifyArgs {
 #[command(after_help = "\
 Examples:
   unspool stats /bin/ls
-  unspool stats /lib/x86_64-linux-gnu/*.so*           each, and their total
+  unspool stats /lib/x86_64-linux-gnu/*.so.*          each, and their total
   unspool stats --format json app")]
 pub(crate) struct StatsArgs {
     /// The ELF files.

@@ -45,6 +45,12 @@ pub enum ModuleError {
         /// Its first bytes, at most 8.
         start: Vec<u8>,
     },
+    /// The file is a linker script, as some are that development packages name `lib….so`.
+    #[error("{} is a linker script, not an ELF file", file.display())]
+    LinkerScript {
+        /// The file.
+        file: PathBuf,
+    },
     /// A field has a value that no ELF file known to us has.
     #[error("{}: {what} at offset {offset:#x} is {value:#x}, which is not supported", file.display())]
     Unsupported {

@@ -129,10 +129,32 @@ fn too_short(file: &Path, data: &[u8]) -> ModuleError {
 }
 
 fn not_elf(file: &Path, data: &[u8]) -> ModuleError {
-    ModuleError::NotElf {
-        file: file.to_path_buf(),
-        start: data.iter().take(8).copied().collect(),
+    let file = file.to_path_buf();
+    if is_linker_script(data) {
+        return ModuleError::LinkerScript { file };
     }
+    let start = data.iter().take(8).copied().collect();
+    ModuleError::NotElf { file, start }
+}
+
+/// Whether a text begins, behind comments, as the linker scripts do that are named as libraries
+/// (GNU ld, "File Commands"): glibc's `libc.so`, `libncurses.so`.
+fn is_linker_script(data: &[u8]) -> bool {
+    let mut rest = data.trim_ascii_start();
+    while let Some(comment) = rest.strip_prefix(b"/*") {
+        let Some(end) = comment.windows(2).position(|two| two == b"*/") else {
+            return false;
+        };
+        let behind = comment.get(end + 2..).unwrap_or_default();
+        rest = behind.trim_ascii_start();
+    }
+    let is_command = |command: &&[u8]| {
+        let arguments = rest.strip_prefix(*command).map(<[u8]>::trim_ascii_start);
+        arguments.is_some_and(|arguments| arguments.starts_with(b"("))
+    };
+    [&b"INPUT"[..], b"GROUP", b"OUTPUT_FORMAT"]
+        .iter()
+        .any(is_command)
 }
 
 fn truncated(file: &Path, data: &[u8], what: &str, offset: u64, length: u64) -> ModuleError {

@@ -459,6 +459,31 @@ fn what_is_no_elf_file_is_named() {
     assert!(matches!(error, ModuleError::Io { .. }), "{error}");
 }
 
+/// Development packages name some of them as a library, and patterns find them.
+#[test]
+fn a_linker_script_is_told_as_one() {
+    let is_script = |path: &Path| {
+        let error = ElfFile::open(path).unwrap_err();
+        matches!(error, ModuleError::LinkerScript { .. })
+    };
+    // Of the Debian package libc6-dev.
+    assert!(is_script("/usr/lib/x86_64-linux-gnu/libc.so".as_ref()));
+    let dir = directory("linker_scripts");
+    for (text, expected) in [
+        ("INPUT(libncurses.so.6 -ltinfo)\n", true),
+        ("/* a */ /* b */\nGROUP( libtinfo.so )\n", true),
+        ("/* a */\nint input;\n", false),
+        ("INPUTS(a)", false),
+        ("/* INPUT(a)", false),
+        ("/*/ INPUT(a)", false),
+        ("", false),
+    ] {
+        let path = dir.join("script.so");
+        fs::write(&path, text).unwrap();
+        assert_eq!(is_script(&path), expected, "{text}");
+    }
+}
+
 /// Between opening a path and reading it, another file may have taken its place.
 #[test]
 fn an_open_file_is_read_whatever_its_path_leads_to() {
