@@ -62,9 +62,9 @@ pub(crate) enum FromSection {
 
 /// Print the stacks of all threads of a process or core file.
 ///
-/// The process is stopped while its stacks are copied, and the report says for how long: less
-/// than 1 ms with a few threads, tens of milliseconds with 1,000 or if a stack is larger than
-/// 1 MiB. Then it goes on. System calls that it waits in go on too, but for a few that return
+/// The process is stopped while its stacks are copied, and the report says for how long: on a
+/// machine with a free core typically less than 1 ms with a few threads, tens of milliseconds with
+/// 1,000 or if a stack is larger than 1 MiB. Then it goes on. System calls that it waits in go on too, but for a few that return
 /// EINTR, as under any debugger: epoll_wait, semop and others (see signal(7)).
 ///
 /// With `-- CMD` the command is run, and if a signal is about to kill it, whichever it is, the
