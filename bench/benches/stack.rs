@@ -1,15 +1,17 @@
 //! `unspool stack` against gdb and eu-stack: the same process, the same work.
 //!
-//! `cargo bench -p unspool-bench --bench stack`, after `cargo build --release`. Needs gdb and elfutils.
+//! `cargo bench -p unspool-bench --bench stack`. Needs gcc, gdb and elfutils. Files are in memory,
+//! at the first use too: what comes first there is making the tables.
 #![expect(clippy::print_stdout, reason = "a measurement prints")]
 
+use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use unspool_bench::{median, time};
+use unspool_bench::{Sample, Scratch, millis, ratio, time, unspool, version};
 
 const ROUNDS: usize = 15;
 
@@ -31,153 +33,260 @@ int main(int argc, char **argv) {
 }
 "#;
 
-fn main() -> anyhow::Result<()> {
-    let folder = std::env::temp_dir().join(format!("unspool-bench-{}", std::process::id()));
-    std::fs::create_dir_all(&folder)?;
-    let result = measure(&folder);
-    std::fs::remove_dir_all(&folder)?;
-    result
+/// What is run.
+struct Tool {
+    name: &'static str,
+    /// The command line; `PID` stands for the process.
+    line: &'static [&'static str],
+    cache: Cache,
+    /// The names of those that it is compared with.
+    peers: &'static [&'static str],
 }
 
-fn measure(folder: &Path) -> anyhow::Result<()> {
-    let program = build(folder)?;
+/// The folder where unspool keeps tables; others do not know of it.
+#[derive(Clone, Copy)]
+enum Cache {
+    /// One that has the tables from the run before.
+    Warm,
+    /// A new one for each run, which makes all tables.
+    Empty,
+}
+
+/// Those without lines, then those with lines.
+const TOOLS: [Tool; 7] = [
+    Tool {
+        name: "unspool --no-lines",
+        line: &["unspool", "stack", "--no-lines", "PID"],
+        cache: Cache::Warm,
+        peers: &["eu-stack -n 0", "gdb bt"],
+    },
+    Tool {
+        name: "unspool --no-lines, first use",
+        line: &["unspool", "stack", "--no-lines", "PID"],
+        cache: Cache::Empty,
+        peers: &["eu-stack -n 0", "gdb bt"],
+    },
+    Tool {
+        name: "eu-stack -n 0",
+        line: &["eu-stack", "-n", "0", "-p", "PID"],
+        cache: Cache::Warm,
+        peers: &[],
+    },
+    Tool {
+        name: "unspool",
+        line: &["unspool", "stack", "PID"],
+        cache: Cache::Warm,
+        peers: &["eu-stack -n 0 -i -s", "gdb bt"],
+    },
+    Tool {
+        name: "unspool, first use",
+        line: &["unspool", "stack", "PID"],
+        cache: Cache::Empty,
+        peers: &["eu-stack -n 0 -i -s", "gdb bt"],
+    },
+    Tool {
+        name: "eu-stack -n 0 -i -s",
+        line: &["eu-stack", "-n", "0", "-i", "-s", "-p", "PID"],
+        cache: Cache::Warm,
+        peers: &[],
+    },
+    Tool {
+        name: "gdb bt",
+        line: &["gdb", "-nx", "-batch", "-p", "PID", "-ex", "bt"],
+        cache: Cache::Warm,
+        peers: &[],
+    },
+];
+
+fn main() -> anyhow::Result<()> {
     let unspool = unspool()?;
+    for program in [&*unspool, Path::new("eu-stack"), Path::new("gdb")] {
+        println!("{}", version(program)?);
+    }
+    let folder = Scratch::new()?;
+    let program = build(&folder)?;
     for depth in [20, 200, 5000] {
         let target = Target::start(&program, depth)?;
-        compare(&unspool, &target, depth)?;
+        let bench = Bench {
+            unspool: &unspool,
+            folder: &folder,
+            target: &target,
+        };
+        bench.compare()?;
     }
     Ok(())
 }
 
-fn build(folder: &Path) -> anyhow::Result<PathBuf> {
+fn build(folder: &Scratch) -> anyhow::Result<PathBuf> {
     let source = folder.join("deep.c");
-    std::fs::write(&source, PROGRAM)?;
+    fs::write(&source, PROGRAM)?;
     let program = folder.join("deep");
     let built = Command::new("cc")
         .args(["-O2", "-g", "-o"])
         .arg(&program)
         .arg(&source)
-        .status()?;
+        .status()
+        .context("cannot run cc (Debian package gcc)")?;
     anyhow::ensure!(built.success(), "cc failed");
     Ok(program)
 }
 
-/// The release build of the command, beside this benchmark's own.
-fn unspool() -> anyhow::Result<PathBuf> {
-    let own = std::env::current_exe()?;
-    let target = own.ancestors().nth(2).context("no target folder")?;
-    let unspool = target.join("unspool");
-    anyhow::ensure!(
-        unspool.exists(),
-        "{} is missing: cargo build --release",
-        unspool.display()
-    );
-    Ok(unspool)
+struct Target {
+    child: Child,
+    depth: usize,
 }
 
-struct Target(Child);
-
 impl Target {
-    fn start(program: &Path, depth: u32) -> anyhow::Result<Self> {
-        let mut child = Command::new(program)
+    fn start(program: &Path, depth: usize) -> anyhow::Result<Self> {
+        let child = Command::new(program)
             .arg(depth.to_string())
             .stdout(Stdio::piped())
             .spawn()?;
+        let mut target = Target { child, depth };
         let mut line = String::new();
-        let output = child.stdout.take().context("no output")?;
+        let output = target.child.stdout.take().context("no output")?;
         BufReader::new(output).read_line(&mut line)?;
         anyhow::ensure!(line == "ready\n", "the program did not get ready");
-        Ok(Target(child))
-    }
-
-    fn pid(&self) -> String {
-        self.0.id().to_string()
+        Ok(target)
     }
 }
 
 impl Drop for Target {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
-/// A command line; `PID` stands for the process.
-type Line = &'static [&'static str];
+struct Bench<'a> {
+    unspool: &'a Path,
+    folder: &'a Scratch,
+    target: &'a Target,
+}
 
-fn compare(unspool: &Path, target: &Target, depth: u32) -> anyhow::Result<()> {
-    let peers: [(&str, Line); 5] = [
-        (
-            "unspool --no-lines",
-            &["unspool", "stack", "--no-lines", "PID"],
-        ),
-        ("eu-stack -n 0", &["eu-stack", "-n", "0", "-p", "PID"]),
-        ("unspool", &["unspool", "stack", "PID"]),
-        (
-            "eu-stack -n 0 -i -s",
-            &["eu-stack", "-n", "0", "-i", "-s", "-p", "PID"],
-        ),
-        (
-            "gdb -batch -ex bt",
-            &["gdb", "-nx", "-batch", "-p", "PID", "-ex", "bt"],
-        ),
-    ];
-    let mut took: Vec<Vec<Duration>> = vec![Vec::new(); peers.len()];
-    for round in 0..=ROUNDS {
-        for (all, (_, line)) in took.iter_mut().zip(&peers) {
-            let (duration, status) = time(|| run(unspool, line, target));
-            status?;
-            // The first round fills caches: ours, and the file system's.
-            if round > 0 {
-                all.push(duration);
+impl Bench<'_> {
+    fn compare(&self) -> anyhow::Result<()> {
+        let mut took: [Sample; TOOLS.len()] = Default::default();
+        let mut stopped = Sample::default();
+        for round in 0..=ROUNDS {
+            for (sample, tool) in took.iter_mut().zip(&TOOLS) {
+                let run = self.run(tool).context(tool.name);
+                let (duration, text) =
+                    run.with_context(|| format!("depth {}", self.target.depth))?;
+                // The first round fills caches: ours, and the file system's.
+                if round > 0 {
+                    sample.extend([duration]);
+                    stopped.extend(stop_time(&text));
+                }
             }
         }
+        print(self.target.depth, &took, &stopped);
+        Ok(())
     }
-    println!("{depth} frames, wall time, median of {ROUNDS}");
-    for ((name, _), all) in peers.iter().zip(took) {
-        println!("  {name:<22}{:>9.2} ms", median(all).as_secs_f64() * 1e3);
+
+    /// Runs a tool, and checks that it has shown every frame.
+    fn run(&self, tool: &Tool) -> anyhow::Result<(Duration, String)> {
+        let cache = self.cache(tool.cache)?;
+        // Files, since a reader at the end of a pipe would take its turns in the time measured.
+        let (output, errors) = (self.folder.join("output"), self.folder.join("errors"));
+        let mut command = self.command(tool)?;
+        command
+            .env("XDG_CACHE_HOME", &cache)
+            .env_remove("UNSPOOL_TABLE_PATH")
+            .env_remove("DEBUGINFOD_URLS")
+            .stdin(Stdio::null())
+            .stdout(File::create(&output)?)
+            .stderr(File::create(&errors)?);
+        let (took, status) = time(|| command.status());
+        let status = status.context("cannot be run (Debian packages: elfutils, gdb)")?;
+        let said = || fs::read_to_string(&errors).unwrap_or_default();
+        anyhow::ensure!(status.success(), "{status}: {}", said());
+
+        let text = fs::read_to_string(&output)?;
+        let (shown, there) = (count_frames(&text), self.target.depth + 1);
+        anyhow::ensure!(shown == there, "{shown} frames of {there}: {}", said());
+        if tool.line.first() == Some(&"unspool") {
+            anyhow::ensure!(has_tables(&cache)?, "no table was kept");
+        }
+        Ok((took, text))
     }
+
+    fn command(&self, tool: &Tool) -> anyhow::Result<Command> {
+        let (program, arguments) = tool.line.split_first().context("no command")?;
+        let program = match *program {
+            "unspool" => self.unspool,
+            other => Path::new(other),
+        };
+        let pid = self.target.child.id().to_string();
+        let mut command = Command::new(program);
+        command.args(arguments.iter().map(|word| match *word {
+            "PID" => &pid,
+            other => other,
+        }));
+        Ok(command)
+    }
+
+    fn cache(&self, cache: Cache) -> anyhow::Result<PathBuf> {
+        let folder = match cache {
+            Cache::Warm => self.folder.join("warm"),
+            Cache::Empty => self.folder.join("empty"),
+        };
+        if matches!(cache, Cache::Empty) && folder.exists() {
+            fs::remove_dir_all(&folder)?;
+        }
+        fs::create_dir_all(&folder)?;
+        Ok(folder)
+    }
+}
+
+fn print(depth: usize, took: &[Sample], stopped: &Sample) {
     println!(
-        "  stopped for           {:>9.2} ms",
-        stopped(unspool, target)?
+        "{:<32}{:>10}{:>13}",
+        format!("{depth} frames, {ROUNDS} runs"),
+        "median",
+        "max"
     );
-    Ok(())
-}
-
-fn run(unspool: &Path, line: Line, target: &Target) -> anyhow::Result<()> {
-    let [program, arguments @ ..] = line else {
-        anyhow::bail!("no command")
-    };
-    let program = if *program == "unspool" {
-        unspool
-    } else {
-        Path::new(program)
-    };
-    let arguments = arguments.iter().map(|word| match *word {
-        "PID" => target.pid(),
-        other => other.to_owned(),
-    });
-    Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .with_context(|| format!("cannot run {}", program.display()))?;
-    Ok(())
-}
-
-/// The median time for which the process stands still, in milliseconds, as unspool reports it.
-fn stopped(unspool: &Path, target: &Target) -> anyhow::Result<f64> {
-    let mut times = Vec::new();
-    for _ in 0..ROUNDS {
-        let output = Command::new(unspool)
-            .args(["stack", "--no-lines", &target.pid()])
-            .output()?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let after = text.split("stopped for ").nth(1).context("no stop time")?;
-        let number = after.split(' ').next().unwrap_or_default().parse::<f64>()?;
-        times.push(Duration::from_secs_f64(number / 1e3));
+    for (tool, sample) in TOOLS.iter().zip(took) {
+        let ratios = tool.peers.iter().filter_map(|peer| {
+            let at = TOOLS.iter().position(|tool| tool.name == *peer)?;
+            let share = ratio(sample.median(), took.get(at)?.median());
+            Some(format!("{share:.3} of {peer}"))
+        });
+        let ratios: Vec<String> = ratios.collect();
+        print_sample(tool.name, sample, &ratios.join(", "));
     }
-    Ok(median(times).as_secs_f64() * 1e3)
+    print_sample("unspool: process stood still", stopped, "");
+}
+
+fn print_sample(name: &str, sample: &Sample, note: &str) {
+    let (median, max) = (millis(sample.median()), millis(sample.max()));
+    let line = format!("  {name:<30}{median:>10.2} ms{max:>10.2} ms   {note}");
+    println!("{}", line.trim_end());
+}
+
+/// How many frames of the function `down` a tool's output has.
+fn count_frames(text: &str) -> usize {
+    let is_frame = |line: &&str| {
+        line.trim_start()
+            .starts_with(|c: char| c == '#' || c.is_ascii_digit())
+    };
+    let is_down = |word: &str| word.split('+').next() == Some("down");
+    text.lines()
+        .filter(is_frame)
+        .filter(|line| line.split_whitespace().any(is_down))
+        .count()
+}
+
+/// The time for which the process stood still, as unspool reports it.
+fn stop_time(text: &str) -> Option<Duration> {
+    let after = text.split("stopped for ").nth(1)?;
+    let millis: f64 = after.split(' ').next()?.parse().ok()?;
+    Some(Duration::from_secs_f64(millis / 1e3))
+}
+
+/// Whether unspool has kept a table in a cache.
+fn has_tables(cache: &Path) -> anyhow::Result<bool> {
+    let mut entries = fs::read_dir(cache.join("unspool"))?;
+    Ok(entries
+        .any(|entry| entry.is_ok_and(|entry| entry.path().extension() == Some("unspool".as_ref()))))
 }

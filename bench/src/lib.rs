@@ -1,23 +1,91 @@
-//! What the measurements share: timing, a random sequence, and the files to measure.
+//! What the measurements share: timing, a random sequence, and what to measure.
 //!
-//! A figure is the median of several rounds; peers take turns within each round, so that the
-//! machine's drift meets all of them. Compare ratios, not times.
+//! A figure is the median of several rounds, with the slow end beside it; peers take turns within
+//! each round, so that the machine's drift meets all of them. Compare ratios, not times.
 
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
 
 mod sys;
 
 pub use sys::prefetch;
 
+/// Durations of one thing that was done again and again.
+#[derive(Debug, Clone, Default)]
+pub struct Sample(Vec<Duration>);
+
+impl Sample {
+    /// The median; zero of none.
+    #[must_use]
+    pub fn median(&self) -> Duration {
+        self.percentile(50)
+    }
+
+    /// The least duration that 99 % do not exceed; zero of none.
+    #[must_use]
+    pub fn p99(&self) -> Duration {
+        self.percentile(99)
+    }
+
+    /// The longest; zero of none.
+    #[must_use]
+    pub fn max(&self) -> Duration {
+        self.percentile(100)
+    }
+
+    /// By nearest rank.
+    fn percentile(&self, percent: usize) -> Duration {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable();
+        let rank = (sorted.len() * percent).div_ceil(100);
+        sorted
+            .get(rank.saturating_sub(1))
+            .copied()
+            .unwrap_or_default()
+    }
+}
+
+impl Extend<Duration> for Sample {
+    fn extend<I: IntoIterator<Item = Duration>>(&mut self, durations: I) {
+        self.0.extend(durations);
+    }
+}
+
+impl IntoIterator for Sample {
+    type Item = Duration;
+    type IntoIter = std::vec::IntoIter<Duration>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl FromIterator<Duration> for Sample {
+    fn from_iter<I: IntoIterator<Item = Duration>>(durations: I) -> Self {
+        Sample(durations.into_iter().collect())
+    }
+}
+
 /// The median of some durations; zero of none.
 #[must_use]
-pub fn median(mut durations: Vec<Duration>) -> Duration {
-    durations.sort_unstable();
-    durations
-        .get(durations.len() / 2)
-        .copied()
-        .unwrap_or_default()
+pub fn median(durations: Vec<Duration>) -> Duration {
+    Sample(durations).median()
+}
+
+/// How many times as long `a` is as `b`.
+#[must_use]
+pub fn ratio(a: Duration, b: Duration) -> f64 {
+    a.as_secs_f64() / b.as_secs_f64().max(f64::MIN_POSITIVE)
+}
+
+/// A duration in milliseconds.
+#[must_use]
+pub fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
 }
 
 /// Times one call.
@@ -48,6 +116,69 @@ impl Random {
     }
 }
 
+/// A new folder for temporary files, which goes away with this value.
+#[derive(Debug)]
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    /// Makes it.
+    ///
+    /// # Errors
+    ///
+    /// There is such a folder already, or it cannot be made.
+    pub fn new() -> anyhow::Result<Self> {
+        let path = std::env::temp_dir().join(format!("unspool-bench-{}", std::process::id()));
+        std::fs::create_dir(&path).with_context(|| path.display().to_string())?;
+        Ok(Scratch(path))
+    }
+
+    /// A path in it.
+    #[must_use]
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Builds the command as it is released, beside this benchmark, and says where it is.
+///
+/// # Errors
+///
+/// It cannot be built.
+pub fn unspool() -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe()?; // TARGET/release/deps/NAME
+    let target = own.ancestors().nth(3).context("no target folder")?;
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = Command::new(cargo)
+        .args(["build", "--quiet", "--release", "-p", "unspool-cli"])
+        .arg("--target-dir")
+        .arg(target)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status()
+        .context("cannot run cargo")?;
+    anyhow::ensure!(built.success(), "cargo build failed");
+    Ok(target.join("release").join("unspool"))
+}
+
+/// The first line that a program prints about its version.
+///
+/// # Errors
+///
+/// It cannot be run, or fails.
+pub fn version(program: impl AsRef<OsStr>) -> anyhow::Result<String> {
+    let name = Path::new(program.as_ref()).display().to_string();
+    let output = Command::new(program).arg("--version").output();
+    let output = output.with_context(|| format!("cannot run {name}"))?;
+    anyhow::ensure!(output.status.success(), "{name}: {}", output.status);
+    let text = String::from_utf8(output.stdout)?;
+    Ok(text.lines().next().unwrap_or_default().to_owned())
+}
+
 /// The files named on the command line, or those of the published figures that are there.
 #[must_use]
 pub fn files() -> Vec<PathBuf> {
@@ -76,7 +207,7 @@ pub fn files() -> Vec<PathBuf> {
 
 /// The compiler's own library: 154 MB, post-link optimised.
 fn rustc_driver() -> Option<PathBuf> {
-    let output = std::process::Command::new("rustc")
+    let output = Command::new("rustc")
         .args(["--print", "sysroot"])
         .output()
         .ok()?;
