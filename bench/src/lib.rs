@@ -12,7 +12,7 @@ use anyhow::Context as _;
 
 mod sys;
 
-pub use sys::prefetch;
+pub use sys::{map, prefetch, wait};
 
 /// Durations of one thing that was done again and again.
 #[derive(Debug, Clone, Default)]
@@ -68,12 +68,6 @@ impl FromIterator<Duration> for Sample {
     fn from_iter<I: IntoIterator<Item = Duration>>(durations: I) -> Self {
         Sample(durations.into_iter().collect())
     }
-}
-
-/// The median of some durations; zero of none.
-#[must_use]
-pub fn median(durations: Vec<Duration>) -> Duration {
-    Sample(durations).median()
 }
 
 /// How many times as long `a` is as `b`.

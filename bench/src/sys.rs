@@ -1,6 +1,12 @@
 //! What needs `unsafe`.
 #![allow(unsafe_code, reason = "the one module that may")]
 
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, ExitStatus};
+
 /// Asks the processor for the line of a byte, without waiting for it.
 #[inline]
 pub fn prefetch(bytes: &[u8], at: usize) {
@@ -14,4 +20,41 @@ pub fn prefetch(bytes: &[u8], at: usize) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (bytes, at);
+}
+
+/// Maps a file that this program has just written to a folder of its own.
+///
+/// # Errors
+///
+/// The system refuses.
+pub fn map(file: &File) -> io::Result<memmap2::Mmap> {
+    // SAFETY: the mapping is private and read-only, and the file lies in a `Scratch` folder: only
+    // this user can change it, and this program does not while it is mapped.
+    unsafe { memmap2::Mmap::map(file) }
+}
+
+/// Waits for a process to end: its status, and the most bytes that were resident at any time.
+///
+/// Linux counts what was resident in the process that started it, too, so only a figure above
+/// this program's own peak says something (`exec_mmap` in the kernel's `fs/exec.c`).
+///
+/// # Errors
+///
+/// The system refuses.
+pub fn wait(child: Child) -> io::Result<(ExitStatus, u64)> {
+    let pid = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
+    let mut status = 0;
+    let mut usage = MaybeUninit::<libc::rusage>::uninit();
+    // SAFETY: both pointers are to places of the right type that live until the call returns. The
+    // child is ours and was not waited for: whoever has a `Child` that was does not give it away,
+    // and if one did, the call would fail.
+    let waited = unsafe { libc::wait4(pid, &raw mut status, 0, usage.as_mut_ptr()) };
+    drop(child); // does not wait, and nobody can any more
+    if waited != pid {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: wait4 succeeded, so it has written the whole of it (wait4(2)).
+    let usage = unsafe { usage.assume_init() };
+    let kilobytes = u64::try_from(usage.ru_maxrss).map_err(io::Error::other)?;
+    Ok((ExitStatus::from_raw(status), kilobytes * 1024))
 }

@@ -1,0 +1,84 @@
+//! framehop, which looks up and steps at once: it has no look-up alone.
+
+use std::cell::RefCell;
+
+use anyhow::Context as _;
+use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
+use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder};
+use unspool_ir::Vaddr;
+use unspool_module::{ElfFile, Section};
+
+/// framehop, with this one module.
+pub(crate) struct Peer {
+    unwinder: UnwinderX86_64<Vec<u8>>,
+    cache: RefCell<CacheX86_64>,
+}
+
+impl Peer {
+    pub(crate) fn new(file: &ElfFile) -> anyhow::Result<Self> {
+        let eh_frame = file
+            .eh_frames()?
+            .into_iter()
+            .next()
+            .context("no .eh_frame")?;
+        let hdr = file.eh_frame_hdr()?.context("no .eh_frame_hdr")?;
+        let text = file.section_named(".text")?.context("no .text")?;
+        let range = |section: &Section<'_>| {
+            let start = section.address.0;
+            Some(start..start + section.data.len() as u64)
+        };
+        let all = file.address_range().context("no segments")?;
+        let sections = ExplicitModuleSectionInfo {
+            base_svma: 0,
+            text_svma: range(&text),
+            text: Some(text.data.to_vec()),
+            eh_frame_svma: range(&eh_frame),
+            eh_frame: Some(eh_frame.data.to_vec()),
+            eh_frame_hdr_svma: range(&hdr),
+            eh_frame_hdr: Some(hdr.data.to_vec()),
+            ..Default::default()
+        };
+        let mut unwinder = UnwinderX86_64::new();
+        unwinder.add_module(Module::new(
+            "module".into(),
+            all.start.0..all.end.0,
+            0,
+            sections,
+        ));
+        Ok(Peer {
+            unwinder,
+            cache: RefCell::new(CacheX86_64::new()),
+        })
+    }
+
+    /// The return address of the frame whose call returns to this one; 0 if it has none.
+    pub(crate) fn step_return(&self, address: Vaddr) -> u64 {
+        FrameAddress::from_return_address(address.0).map_or(0, |address| self.unwind(address))
+    }
+
+    /// The same of a frame that is about to execute the instruction there.
+    pub(crate) fn step(&self, pc: Vaddr) -> u64 {
+        self.unwind(FrameAddress::from_instruction_pointer(pc.0))
+    }
+
+    fn unwind(&self, address: FrameAddress) -> u64 {
+        let mut registers = UnwindRegsX86_64::new(address.address(), 0x7fff_0000, 0x7fff_1000);
+        let mut read = |addr: u64| Ok(addr ^ 0x1000);
+        let caller = self.unwinder.unwind_frame(
+            address,
+            &mut registers,
+            &mut self.cache.borrow_mut(),
+            &mut read,
+        );
+        caller.ok().flatten().unwrap_or(0)
+    }
+}
+
+/// Its version, which the workspace's lock file fixes.
+pub(crate) fn version() -> anyhow::Result<&'static str> {
+    let lock = include_str!("../../../Cargo.lock");
+    let after = lock.split("name = \"framehop\"\nversion = \"").nth(1);
+    after
+        .and_then(|after| after.split('"').next())
+        .context("no framehop in Cargo.lock")
+}
