@@ -127,6 +127,9 @@ impl Fields {
 }
 
 fn check_ident(bytes: &[u8]) -> Result<(), CoreError> {
+    if bytes.is_empty() {
+        return Err(CoreError::Empty);
+    }
     if !bytes.starts_with(b"\x7fELF") {
         return Err(CoreError::NotElf);
     }

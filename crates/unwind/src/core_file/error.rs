@@ -15,6 +15,9 @@ pub enum CoreError {
         /// The reason.
         source: io::Error,
     },
+    /// The file has no bytes.
+    #[error("the file is empty")]
+    Empty,
     /// The file does not begin with the ELF magic number.
     #[error("not an ELF file: the first four bytes are not 7f 45 4c 46")]
     NotElf,
