@@ -157,6 +157,21 @@ fn a_program_that_does_not_exist_is_named() {
     ));
 }
 
+/// The thread that called exec has the id of the first from then on, and is the only one left of
+/// the old program.
+#[test]
+fn a_program_that_another_thread_executes_is_seen() {
+    let program = compile("crash.c", &[]);
+    let mut traced = Traced::spawn(command(&program, &["exec", "6"])).unwrap();
+    let process = fatal(&mut traced);
+    assert_eq!(process.signal().unwrap().name(), Some("SIGSEGV"));
+    let tids: Vec<u32> = process.threads().iter().map(|thread| thread.tid).collect();
+    assert_eq!(tids.len(), 3, "{tids:?}");
+    assert!(tids.contains(&traced.pid()), "{tids:?}");
+    drop(process);
+    assert_eq!(exit(&mut traced).signal(), Some(libc::SIGSEGV));
+}
+
 /// Where nothing can be seen, the signal is known all the same, and kills.
 #[test]
 #[cfg(target_arch = "x86_64")]

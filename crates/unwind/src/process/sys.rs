@@ -137,27 +137,59 @@ pub(crate) fn peek(tid: pid_t, addr: usize) -> io::Result<[u8; size_of::<usize>(
 
 /// Looks, without waiting, whether the traced thread `tid` stopped or ended.
 pub(crate) fn poll(tid: pid_t) -> io::Result<Option<Status>> {
-    let id = libc::id_t::try_from(tid).unwrap_or(libc::id_t::MAX);
-    Ok(look(libc::P_PID, id, libc::WNOHANG)?.map(|(_, status)| status))
+    let found = look(libc::P_PID, id_of(tid), libc::WEXITED | libc::WNOHANG)?;
+    Ok(found.map(|(_, status)| status))
 }
 
 /// Waits for the next stop or end of any thread that the calling thread traces or started;
 /// children of other threads of this process are left alone.
 pub(crate) fn wait_any() -> io::Result<(pid_t, Status)> {
-    // Without WNOHANG there always is one.
-    look(libc::P_ALL, 0, libc::__WNOTHREAD)?.ok_or_else(|| io::ErrorKind::Interrupted.into())
+    loop {
+        // Nothing is found when a thread is killed between two looks at its stop.
+        if let Some(found) = look(libc::P_ALL, 0, libc::WEXITED | libc::__WNOTHREAD)? {
+            return Ok(found);
+        }
+    }
 }
 
-/// Looks for a stop or an end. An end is collected, a stop is not: the kernel then keeps the
-/// signal that the thread stopped for, and delivers it even if the tracer is killed meanwhile.
+fn id_of(tid: pid_t) -> libc::id_t {
+    libc::id_t::try_from(tid).unwrap_or(libc::id_t::MAX)
+}
+
+/// Looks for a stop or an end, which are collected but for one: a stop before the delivery of a
+/// signal. The kernel then keeps the signal, and delivers it even if the tracer is killed
+/// meanwhile.
+///
+/// Other stops hold no signal and must be collected: before that, the kernel takes no request
+/// for a thread that called exec and was not the first of its process.
 fn look(kind: libc::idtype_t, id: libc::id_t, flags: c_int) -> io::Result<Option<(pid_t, Status)>> {
+    Ok(match wait_id(kind, id, flags | libc::WNOWAIT)? {
+        Some((tid, Status::Stopped { event: 1.., .. })) => collect_stop(tid)?,
+        Some((tid, Status::Gone { .. })) => {
+            let raw = collect(tid)?;
+            Some((tid, Status::Gone { raw }))
+        }
+        found => found,
+    })
+}
+
+/// Collects the stop of the traced thread `tid`, if it still stands still; never its end.
+pub(crate) fn collect_stop(tid: pid_t) -> io::Result<Option<(pid_t, Status)>> {
+    wait_id(libc::P_PID, id_of(tid), libc::WSTOPPED | libc::WNOHANG)
+}
+
+/// waitid(2). An end is told without its raw status.
+fn wait_id(
+    kind: libc::idtype_t,
+    id: libc::id_t,
+    flags: c_int,
+) -> io::Result<Option<(pid_t, Status)>> {
     // SAFETY: `siginfo_t` consists of numbers, for which all zeros is a value.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     uninterrupted(|| {
         let info: *mut libc::siginfo_t = &raw mut info;
-        let flags = flags | libc::WEXITED | libc::WNOWAIT | libc::__WALL;
         // SAFETY: `info` points to one `siginfo_t` of this function.
-        unsafe { libc::waitid(kind, id, info, flags) }
+        unsafe { libc::waitid(kind, id, info, flags | libc::__WALL) }
     })?;
     // SAFETY: waitid fills the fields of SIGCHLD, or leaves them 0 if it found nothing.
     let tid = unsafe { info.si_pid() };
@@ -169,7 +201,7 @@ fn look(kind: libc::idtype_t, id: libc::id_t, flags: c_int) -> io::Result<Option
             let (signal, event) = (status & 0x7f, status >> 8);
             Some((tid, Status::Stopped { signal, event }))
         }
-        _ => Some((tid, Status::Gone { raw: collect(tid)? })),
+        _ => Some((tid, Status::Gone { raw: status })),
     })
 }
 

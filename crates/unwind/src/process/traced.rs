@@ -198,24 +198,23 @@ impl Run {
     }
 
     /// Lets a stopped thread go on as it should; returns whether a fatal signal stopped it.
-    ///
-    /// Requests fail for a thread that was killed while it stood still; waiting reports it.
     fn handle_stop(&mut self, tid: i32, signal: i32, event: i32) -> bool {
-        if !self.tids.contains(&tid) && !self.admit(tid) {
-            let _ = sys::detach(tid, 0);
-            return false;
-        }
-        let _ = match event {
-            0 if self.is_fatal(tid, signal) => return true,
-            0 => sys::resume(tid, signal),
-            sys::EVENT_STOP if signal::stops_by_default(signal) => sys::listen(tid),
-            libc::PTRACE_EVENT_EXEC => {
+        let passed = if !self.tids.contains(&tid) && !self.admit(tid) {
+            sys::detach(tid, 0)
+        } else if event == 0 && self.is_fatal(tid, signal) {
+            return true;
+        } else {
+            if event == libc::PTRACE_EVENT_EXEC {
                 // The other threads are gone, and this one has the process's id now.
                 self.tids = BTreeSet::from([self.pid]);
-                sys::resume(tid, 0)
             }
-            _ => sys::resume(tid, 0),
+            go_on(tid, signal, event)
         };
+        if passed.is_err() {
+            // It was killed while it stood still, which waiting reports. Whatever else it may
+            // be, the same stop must not be found again and again.
+            let _ = sys::collect_stop(tid);
+        }
         false
     }
 
@@ -235,6 +234,15 @@ impl Run {
         signal::kills_by_default(signal)
             && procfs::Status::read(self.pid, tid)
                 .is_ok_and(|status| status.takes_default_action(signal))
+    }
+}
+
+/// Lets a stopped thread go on after a signal that need not be reported, or an event.
+fn go_on(tid: i32, signal: i32, event: i32) -> io::Result<()> {
+    match event {
+        0 => sys::resume(tid, signal),
+        sys::EVENT_STOP if signal::stops_by_default(signal) => sys::listen(tid),
+        _ => sys::resume(tid, 0),
     }
 }
 

@@ -47,6 +47,10 @@ static __attribute__((noinline)) void fail(void)
         kill(getpid(), SIGCHLD);
         exit(5);
     }
+    if (!strcmp(how, "exec")) {
+        execl("/proc/self/exe", "crash", "segv", "3", NULL);
+        exit(10);
+    }
     if (!strcmp(how, "child")) {
         int status;
         pid_t child = fork();
