@@ -141,6 +141,12 @@ pub(crate) fn poll(tid: pid_t) -> io::Result<Option<Status>> {
     Ok(found.map(|(_, status)| status))
 }
 
+/// Looks, without waiting, whether the traced thread `tid` stopped; its end is left to others.
+pub(crate) fn poll_stop(tid: pid_t) -> io::Result<Option<Status>> {
+    let found = look(libc::P_PID, id_of(tid), libc::WSTOPPED | libc::WNOHANG)?;
+    Ok(found.map(|(_, status)| status))
+}
+
 /// Waits for the next stop or end of any thread that the calling thread traces or started;
 /// children of other threads of this process are left alone.
 pub(crate) fn wait_any() -> io::Result<(pid_t, Status)> {

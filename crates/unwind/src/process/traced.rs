@@ -14,7 +14,7 @@ use std::process::{Command, ExitStatus};
 use std::sync::{Arc, Weak};
 use std::thread;
 
-use super::tracees::Tracees;
+use super::tracees::{self, Tracees};
 use super::tracer::{State, Tracer};
 use super::{Process, ProcessError, STOP_TIMEOUT, Signal, Surroundings, procfs, signal, sys};
 
@@ -33,8 +33,8 @@ pub struct Traced {
 enum Stage {
     /// It runs under the tracing thread.
     Traced(Arc<Tracer>),
-    /// It was handed out with its fatal signal; the tracing thread ends when that is dropped,
-    /// or has ended if it could not be looked at.
+    /// It was handed out with its fatal signal; the tracing thread ends when that is dropped. It
+    /// has ended if the command could not be looked at, or was killed before it was traced.
     Dying(Weak<Tracer>),
     /// It has ended.
     Ended(ExitStatus),
@@ -43,7 +43,8 @@ enum Stage {
 /// Why a traced command does not run any more.
 #[derive(Debug)]
 pub enum Event {
-    /// It ended, by itself or by a signal that was reported before, or by `SIGKILL`.
+    /// It ended, by itself or by a signal that was reported before, or by one that cannot be:
+    /// `SIGKILL`, or a signal that came before the program was executed.
     Exited(ExitStatus),
     /// A signal is about to kill it: [`Snapshot::signal`](super::Snapshot::signal) says which.
     /// All threads stand still until the value is dropped or resumed; then the signal is
@@ -75,11 +76,12 @@ impl Traced {
     /// The program cannot be executed, or tracing it is forbidden.
     pub fn spawn(command: Command) -> Result<Traced, ProcessError> {
         let tracer = Arc::new(Tracer::start()?);
-        let pid = tracer.run(move |_| spawn_seized(command))??;
-        Ok(Traced {
-            pid,
-            stage: Stage::Traced(tracer),
-        })
+        let (pid, start) = tracer.run(move |_| spawn_seized(command))??;
+        let stage = match start {
+            Start::Seized => Stage::Traced(tracer),
+            Start::Dead => Stage::Dying(Weak::new()),
+        };
+        Ok(Traced { pid, stage })
     }
 
     /// The command's process id.
@@ -246,11 +248,19 @@ fn go_on(tid: i32, signal: i32, event: i32) -> io::Result<()> {
     }
 }
 
+/// How far a new child has come.
+enum Start {
+    /// It is traced and executes the program, or has died in between.
+    Seized,
+    /// A signal killed it before it was traced.
+    Dead,
+}
+
 /// Starts a command and attaches to it before it executes the program.
 ///
 /// `Command::spawn` returns only when the program is executed, and the child must wait until
 /// it is traced; so a second thread starts it, and this one, the tracer, attaches.
-fn spawn_seized(mut command: Command) -> Result<i32, ProcessError> {
+fn spawn_seized(mut command: Command) -> Result<(i32, Start), ProcessError> {
     let program = String::from_utf8_lossy(command.get_program().as_encoded_bytes()).into_owned();
     let failed = |source| ProcessError::Spawn {
         program: program.clone(),
@@ -266,37 +276,64 @@ fn spawn_seized(mut command: Command) -> Result<i32, ProcessError> {
             release_writer: release_writer.as_raw_fd(),
         },
     );
-    thread::scope(|scope| {
-        let spawning = scope.spawn(move || {
+    let spawning = thread::Builder::new()
+        .name("unspool-spawner".to_string())
+        .spawn(move || {
             // The child works with the numbers of these; they must stay open until it runs.
             let _open = (report_writer, release);
-            command.spawn().map(|child| child.id())
-        });
-        let seized = seize_reported(report, release_writer);
-        let spawned = spawning
-            .join()
-            .unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()));
-        match (spawned, seized) {
-            (Ok(_), Ok(pid)) => Ok(pid),
-            // A child that could not be traced was told to give up, so that both failed.
-            (Ok(_), Err(error)) | (Err(_), Err(error @ ProcessError::Refused { .. })) => Err(error),
-            (Err(source), _) => Err(failed(source)),
-        }
-    })
+            command.spawn().map(|child| child.id().cast_signed())
+        })
+        .map_err(|source| ProcessError::Tracer { source })?;
+    let seized = seize_reported(report, release_writer);
+    if let Some(Ok(pid)) = seized {
+        serve_until(pid, || spawning.is_finished());
+    }
+    let spawned = spawning
+        .join()
+        .unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()));
+    match (spawned, seized) {
+        (Ok(pid), Some(Ok(_))) => Ok((pid, Start::Seized)),
+        // It neither was let go nor gave up.
+        (Ok(pid), _) => Ok((pid, Start::Dead)),
+        // It was told to give up.
+        (Err(_), Some(Err(error))) => Err(error),
+        (Err(source), _) => Err(failed(source)),
+    }
 }
 
 /// Waits for the child's report, attaches to it and releases it. It is told to give up when
-/// attaching failed.
-fn seize_reported(mut report: PipeReader, mut release: PipeWriter) -> Result<i32, ProcessError> {
+/// attaching failed. `None` means that no report came: there is no child, or not any more.
+fn seize_reported(
+    mut report: PipeReader,
+    mut release: PipeWriter,
+) -> Option<Result<i32, ProcessError>> {
     let mut pid = [0; 4];
-    // Nothing to read means that there is no child; the spawning thread knows why.
-    let no_child = |source| ProcessError::Tracer { source };
-    report.read_exact(&mut pid).map_err(no_child)?;
+    report.read_exact(&mut pid).ok()?;
     let pid = u32::from_ne_bytes(pid).cast_signed();
     let options = libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_TRACEEXEC;
     let seized = sys::seize(pid, options)
         .map_err(|error| ProcessError::from_ptrace(pid, pid, "PTRACE_SEIZE", error));
-    let answer = u8::from(seized.is_err());
-    release.write_all(&[answer]).map_err(no_child)?;
-    seized.map(|()| pid)
+    // A child that has died meanwhile needs no answer.
+    let _ = release.write_all(&[u8::from(seized.is_err())]);
+    Some(seized.map(|()| pid))
+}
+
+/// Lets the child go on after each signal that comes before it executes the program: even one
+/// that it ignores stops it. Its end is left to the thread that spawns it.
+fn serve_until(pid: i32, mut spawned: impl FnMut() -> bool) {
+    let mut looks = 0;
+    while !spawned() {
+        match sys::poll_stop(pid) {
+            Ok(Some(sys::Status::Stopped { signal, event })) => {
+                let _ = go_on(pid, signal, event);
+                if event == libc::PTRACE_EVENT_EXEC {
+                    // What comes from now on is the program's.
+                    return;
+                }
+                looks = 0;
+            }
+            _ => tracees::pause(looks),
+        }
+        looks += 1;
+    }
 }

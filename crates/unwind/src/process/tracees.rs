@@ -412,7 +412,8 @@ fn has_ended(pid: i32, tid: i32) -> bool {
     procfs::Status::read(pid, tid).is_ok_and(|status| status.has_ended())
 }
 
-fn pause(looks: u32) {
+/// Waits a little, longer the more often one has looked in vain.
+pub(super) fn pause(looks: u32) {
     if looks < LOOKS_WITHOUT_PAUSE {
         thread::yield_now();
     } else {
