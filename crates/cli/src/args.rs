@@ -67,10 +67,11 @@ pub(crate) enum FromSection {
 /// 1,000 or if a stack is larger than 1 MiB. Then it goes on. System calls that it waits in go on too, but for a few that return
 /// EINTR, as under any debugger: epoll_wait, semop and others (see signal(7)).
 ///
-/// With `-- CMD` the command is run, and if a signal is about to kill it, whichever it is, the
-/// signal, the address that was touched and all stacks are printed before it dies. The command
-/// gets the signals that are sent to unspool (HUP, INT, QUIT, TERM) and those of the terminal; if
-/// unspool itself is killed, the command runs on.
+/// With `-- CMD` the command is run, and if a signal is about to kill it, the signal, the address
+/// that was touched and all stacks are printed before it dies. Only SIGKILL
+/// and kills by seccomp or a limit of CPU time cannot be intercepted; one line names the signal then. The command gets the signals
+/// that are sent to unspool (HUP, INT, QUIT, TERM) and those of the terminal; one that is sent to the
+/// whole process group comes twice. If unspool itself is killed, the command runs on.
 #[derive(Debug, Args)]
 #[command(override_usage = "\
 unspool stack [OPTIONS] PID...

@@ -192,17 +192,23 @@ impl Stacks<'_> {
         let mut traced = Traced::spawn(command)?;
         let pid = traced.pid();
         signals.pass_on_to(pid).context("cannot pass on signals")?;
+        let mut is_told = false;
         loop {
             match traced.run_until_fatal_signal()? {
                 Event::Exited(exit) => {
+                    if !is_told {
+                        signals::tell_of_end(exit);
+                    }
                     signals::die_of_the_same(exit);
                     return Ok(pass_on(exit));
                 }
                 Event::Unseen { signal, error } => {
                     let error = anyhow::Error::from(error).context(text::signal_text(&signal));
                     output::error(&format_args!("{error:#}"));
+                    is_told = true;
                 }
                 Event::Fatal(process) => {
+                    is_told = true;
                     let space = Space::new(&*process, &*process, self.store);
                     let report = Report {
                         subject: Subject::Command(words, pid),

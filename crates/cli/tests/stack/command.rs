@@ -164,7 +164,7 @@ fn a_smashed_stack() {
 #[test]
 fn commands_that_no_signal_kills() {
     let program = crash();
-    for (how, status) in [("0", 0), ("7", 7), ("handled", 3), ("kill", 137)] {
+    for (how, status) in [("0", 0), ("7", 7), ("handled", 3)] {
         let printed = run(&program, &[], how);
         assert_eq!(
             (printed.status, printed.out.as_str(), printed.err.as_str()),
@@ -172,6 +172,15 @@ fn commands_that_no_signal_kills() {
             "{how}"
         );
     }
+}
+
+/// Nobody is asked before that one.
+#[test]
+fn a_command_that_is_killed() {
+    let printed = run(&crash(), &[], "kill");
+    let told = "unspool: signal SIGKILL ended the command and could not be intercepted: there \
+                are no stacks\n";
+    assert_eq!((printed.status, printed.err.as_str()), (137, told));
 }
 
 #[test]

@@ -63,6 +63,27 @@ fn ignored_and_blocked_signals_are_the_commands_as_they_were() {
     assert_eq!(masks(&shell(&directory, look)), expected);
 }
 
+/// A parent that ignores `SIGCHLD` leaves that to its children.
+#[test]
+fn a_status_is_known_where_ended_children_are_forgotten() {
+    let directory = Directory::new();
+    let ignoring = |words: &[&str]| {
+        let unspool = unspool(&directory);
+        let mut command = Command::new("env");
+        command
+            .arg("--ignore-signal=CHLD")
+            .arg(unspool.get_program());
+        printed(command.args(["stack", "--no-cache", "--"]).args(words))
+    };
+    let crash = ignoring(&["sh", "-c", "kill -SEGV $$"]);
+    assert_eq!(crash.status, 139, "{}", crash.err);
+    assert!(crash.err.contains("signal SIGSEGV"), "{}", crash.err);
+    let ignored = ignoring(&["grep", "SigIgn", "/proc/self/status"]).out;
+    let digits = ignored.split_whitespace().nth(1).unwrap();
+    let ignored = u64::from_str_radix(digits, 16).unwrap();
+    assert_ne!(ignored & (1 << (libc::SIGCHLD - 1)), 0, "{ignored:#x}");
+}
+
 /// The terminal sends the signal to both; unspool outlives it.
 #[test]
 fn control_c_is_for_the_command() {

@@ -71,6 +71,8 @@ impl Traced {
     /// Starts the command. Its standard streams, environment and working directory are those
     /// that `command` says.
     ///
+    /// This program must not ignore `SIGCHLD`: the kernel then forgets how the command ended.
+    ///
     /// # Errors
     ///
     /// The program cannot be executed, or tracing it is forbidden.

@@ -2,7 +2,8 @@
 //!
 //! What the terminal sends (Ctrl-C, Ctrl-\) it sends to every process in the foreground, the
 //! command included, so that we only have to outlive it and report. What a program sends to us
-//! alone (`kill`, `timeout`, a service manager) is passed on.
+//! alone (`kill`, `timeout`, a service manager) is passed on. What a program sends to the whole
+//! process group looks no different, so that the command gets it twice.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
@@ -10,6 +11,8 @@ use std::process::{Command, ExitStatus};
 use std::thread;
 
 use super::sys::{self, Received, SignalSet};
+use super::text;
+use crate::output;
 
 /// The signals that ask a program to end.
 const ENDING: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
@@ -18,6 +21,7 @@ const ENDING: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTE
 pub(super) struct Held {
     signals: SignalSet,
     before: SignalSet,
+    ignored_children: bool,
 }
 
 impl Held {
@@ -29,12 +33,20 @@ impl Held {
             .filter(|signal| !sys::is_ignored(*signal));
         let signals = SignalSet::of(heeded);
         let before = signals.block()?;
-        Ok(Held { signals, before })
+        Ok(Held {
+            signals,
+            before,
+            // Where `SIGCHLD` is ignored, the kernel forgets how a command ended.
+            ignored_children: sys::keep_ended_children(),
+        })
     }
 
     /// Lets the command get signals as if it were started without us.
     pub(super) fn spare(&self, command: &mut Command) {
         sys::start_with_mask(command, self.before);
+        if self.ignored_children {
+            sys::start_ignoring(command, libc::SIGCHLD);
+        }
     }
 
     /// Passes the signals on to the process `pid`, from now until our end. That comes right
@@ -51,6 +63,17 @@ impl Held {
             .name("unspool-signals".into())
             .spawn(pass_on)
             .map(drop)
+    }
+}
+
+/// Says which signal killed a command that could not be stopped before: the kernel does not ask
+/// a tracer about `SIGKILL`, nor when a limit or seccomp kills.
+pub(super) fn tell_of_end(status: ExitStatus) {
+    if let Some(signal) = status.signal() {
+        let name = text::name_or_number(signal);
+        output::notice(&format_args!(
+            "signal {name} ended the command and could not be intercepted: there are no stacks"
+        ));
     }
 }
 

@@ -80,6 +80,29 @@ pub(super) fn start_with_mask(command: &mut Command, mask: SignalSet) {
     unsafe { command.pre_exec(closure) };
 }
 
+/// Makes the child that `command` starts ignore a signal.
+pub(super) fn start_ignoring(command: &mut Command, signal: c_int) {
+    let closure = move || match set_action(signal, libc::SIG_IGN) {
+        libc::SIG_ERR => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    };
+    // SAFETY: between fork and exec only async-signal-safe calls are allowed, and no memory may
+    // be allocated: the closure calls signal, and builds its error from a number.
+    unsafe { command.pre_exec(closure) };
+}
+
+/// Gives `SIGCHLD` its default action, by which a child that has ended waits to be collected;
+/// returns whether the signal was ignored before.
+pub(super) fn keep_ended_children() -> bool {
+    set_action(libc::SIGCHLD, libc::SIG_DFL) == libc::SIG_IGN
+}
+
+/// Sets the action of a signal to `SIG_IGN` or `SIG_DFL`; returns the one before.
+fn set_action(signal: c_int, action: libc::sighandler_t) -> libc::sighandler_t {
+    // SAFETY: callers pass one of the two actions that run no handler.
+    unsafe { libc::signal(signal, action) }
+}
+
 /// Has the calling thread get a signal, whether it blocks it or not.
 pub(super) fn take(signal: c_int) {
     // SAFETY: raise touches no memory; no handler of this process runs.

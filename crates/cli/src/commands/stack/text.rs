@@ -72,7 +72,7 @@ pub(super) fn signal_text(signal: &Signal) -> String {
     text
 }
 
-fn name_or_number(signal: i32) -> String {
+pub(super) fn name_or_number(signal: i32) -> String {
     signal_name(signal).map_or_else(|| signal.to_string(), Into::into)
 }
 
