@@ -68,10 +68,12 @@ pub(crate) enum FromSection {
 /// EINTR, as under any debugger: epoll_wait, semop and others (see signal(7)).
 ///
 /// With `-- CMD` the command is run, and if a signal is about to kill it, the signal, the address
-/// that was touched and all stacks are printed before it dies. Only SIGKILL
-/// and kills by seccomp or a limit of CPU time cannot be intercepted; one line names the signal then. The command gets the signals
-/// that are sent to unspool (HUP, INT, QUIT, TERM) and those of the terminal; one that is sent to the
-/// whole process group comes twice. If unspool itself is killed, the command runs on.
+/// that was touched and all stacks are printed before it dies. SIGKILL and kills by seccomp or a
+/// limit of CPU time cannot be intercepted; then one line names the signal.
+///
+/// The command gets the signals that are sent to unspool (HUP, INT, QUIT, TERM) and those of the
+/// terminal; one that is sent to the whole process group comes twice. If unspool itself is
+/// killed, the command runs on; while a report is written, each of those signals does that.
 #[derive(Debug, Args)]
 #[command(override_usage = "\
 unspool stack [OPTIONS] PID...

@@ -191,7 +191,7 @@ impl Stacks<'_> {
         signals.spare(&mut command);
         let mut traced = Traced::spawn(command)?;
         let pid = traced.pid();
-        signals.pass_on_to(pid).context("cannot pass on signals")?;
+        let passed_on = signals.pass_on_to(pid).context("cannot pass on signals")?;
         let mut is_told = false;
         loop {
             match traced.run_until_fatal_signal()? {
@@ -209,6 +209,7 @@ impl Stacks<'_> {
                 }
                 Event::Fatal(process) => {
                     is_told = true;
+                    passed_on.are_ours(process.signal().map_or(0, |signal| signal.number));
                     let space = Space::new(&*process, &*process, self.store);
                     let report = Report {
                         subject: Subject::Command(words, pid),

@@ -1,10 +1,11 @@
 //! Where `unspool stack` writes its reports.
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 
 use crate::build::{Directory, Program, tool};
-use crate::run::{Running, await_state};
+use crate::run::{Running, await_state, await_that, send_signal};
 use crate::unspool::{Printed, parse, stack, unspool};
 
 /// Runs `unspool stack --output FILE ARGUMENTS`, which prints nothing itself.
@@ -72,19 +73,42 @@ fn without_a_report_a_file_is_left_as_it_is() {
     assert_eq!(printed.status, 143, "the command's own");
 }
 
-/// Nobody reads the report, so that the command stands still before its signal until unspool is
-/// killed. The signal kills it then.
-#[test]
-fn a_fatal_signal_survives_unspool() {
-    let directory = Directory::new();
+/// Starts a command that a signal is about to kill, which nobody reads the report of: it stands
+/// still until unspool ends.
+fn stuck(directory: &Directory) -> Running {
     let pipe = directory.path().join("pipe");
     let pipe = pipe.to_str().unwrap();
     assert!(tool("mkfifo", "coreutils", &[pipe]).status.success());
     let script = "echo $$; kill -SEGV $$; echo survived";
-    let mut command = unspool(&directory);
+    let mut command = unspool(directory);
     command.args(["stack", "-o", pipe, "--", "sh", "-c", script]);
     let mut running = Running::command(&mut command);
     await_state(running.line().parse().unwrap(), 't');
+    running
+}
+
+#[test]
+fn a_fatal_signal_survives_unspool() {
+    let directory = Directory::new();
+    let mut running = stuck(&directory);
     running.kill();
     assert_eq!(running.rest(), "");
+}
+
+/// Signals are the command's only as long as it can take them.
+#[test]
+fn unspool_can_be_ended_while_it_reports() {
+    for (name, number) in [("TERM", libc::SIGTERM), ("INT", libc::SIGINT)] {
+        let directory = Directory::new();
+        let mut running = stuck(&directory);
+        let mut status = None;
+        await_that("the end", || {
+            // The command may stand still a little before unspool knows.
+            send_signal(running.pid(), name);
+            status = running.try_end();
+            status.is_some()
+        });
+        assert_eq!(status.unwrap().signal(), Some(number));
+        assert_eq!(running.rest(), "");
+    }
 }

@@ -77,10 +77,15 @@ impl Running {
     pub(crate) fn end(&mut self) -> ExitStatus {
         let mut status = None;
         await_that("the end", || {
-            status = self.child.try_wait().unwrap();
+            status = self.try_end();
             status.is_some()
         });
         status.unwrap()
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn try_end(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
     }
 
     /// Lets the kernel write a core file of the program, which ends with that.

@@ -8,6 +8,8 @@
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread;
 
 use super::sys::{self, Received, SignalSet};
@@ -51,20 +53,47 @@ impl Held {
 
     /// Passes the signals on to the process `pid`, from now until our end. That comes right
     /// after the end of `pid`, so its number is not in other use meanwhile.
-    pub(super) fn pass_on_to(self, pid: u32) -> io::Result<()> {
+    pub(super) fn pass_on_to(self, pid: u32) -> io::Result<PassedOn> {
+        let dying_of = Arc::new(AtomicI32::new(0));
+        let passed_on = PassedOn(Arc::clone(&dying_of));
         let pass_on = move || {
             loop {
-                if let Some(signal) = self.signals.wait().filter(|signal| !is_for_all(*signal)) {
-                    sys::send(pid, signal.number);
+                if let Some(signal) = self.signals.wait() {
+                    take_or_send(signal, pid, &dying_of);
                 }
             }
         };
         thread::Builder::new()
             .name("unspool-signals".into())
             .spawn(pass_on)
-            .map(drop)
+            .map(|_| passed_on)
     }
 }
+
+/// Signals that are passed on to the command; the value is the one that it dies of, or 0.
+pub(super) struct PassedOn(Arc<AtomicI32>);
+
+impl PassedOn {
+    /// From now on signals are for us again: the command stands still before the signal `number`,
+    /// which the kernel delivers when we end.
+    pub(super) fn are_ours(&self, number: i32) {
+        self.0.store(number, Ordering::Relaxed);
+    }
+}
+
+/// Ends us by a signal, or passes it on to the process `pid` unless that is dying.
+fn take_or_send(signal: Received, pid: u32, dying_of: &AtomicI32) {
+    match dying_of.load(Ordering::Relaxed) {
+        0 if is_for_all(signal) => {}
+        0 => sys::send(pid, signal.number),
+        // What was sent to both of us may come to us later than to the command.
+        same if same == signal.number => dying_of.store(OF_ANY, Ordering::Relaxed),
+        _ => sys::take(signal.number),
+    }
+}
+
+/// No signal has this number.
+const OF_ANY: i32 = -1;
 
 /// Says which signal killed a command that could not be stopped before: the kernel does not ask
 /// a tracer about `SIGKILL`, nor when a limit or seccomp kills.
