@@ -117,7 +117,7 @@ pub(crate) struct StackArgs {
     #[arg(long, value_name = "N", default_value = "1000000", value_parser = parse_count)]
     pub(crate) max_frames: NonZero<usize>,
     /// Write the reports here; `-` is standard output. The file is made when there is something to
-    /// write, and replaces one that is there. [default: standard error with `-- CMD`, else
+    /// write, and replaces one that is there. A command is not run if that could not be done. [default: standard error with `-- CMD`, else
     /// standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,

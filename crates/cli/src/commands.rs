@@ -9,8 +9,8 @@ pub(crate) mod stats;
 pub(crate) mod verify;
 
 use std::fs::{self, File, Permissions};
-use std::io::Write as _;
-use std::path::Path;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
@@ -80,14 +80,15 @@ fn failed(file: &Path, error: &anyhow::Error) -> Value {
 const MAX_SHOWN: usize = 20;
 
 /// Writes a file, with its name in the error: beside its place and renamed, so that whoever has the
-/// old one mapped keeps it, and nobody sees half of the new. What is no regular file is written to.
+/// old one mapped keeps it, and nobody sees half of the new. What is no regular file is written to;
+/// a symbolic link stays one.
 fn write(path: &Path, bytes: &[u8], permissions: Option<Permissions>) -> anyhow::Result<()> {
     let failed = || format!("cannot write {}", path.display());
     if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
         return fs::write(path, bytes).with_context(failed);
     }
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(format!(".{}.tmp", std::process::id()));
+    let path = &target(path).with_context(failed)?;
+    let temporary = temporary(path);
     let written = File::create_new(&temporary)
         .and_then(|mut file| {
             file.write_all(bytes)?;
@@ -98,4 +99,33 @@ fn write(path: &Path, bytes: &[u8], permissions: Option<Permissions>) -> anyhow:
         let _ = fs::remove_file(&temporary); // nothing more can be done about it
         failed()
     })
+}
+
+/// Whether [`write`] has a chance, found out before work is done whose result would be lost.
+fn check_writable(path: &Path) -> anyhow::Result<()> {
+    let check = || match fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        Ok(metadata) if !metadata.is_file() => Ok(()),
+        _ => {
+            let temporary = temporary(&target(path)?);
+            File::create_new(&temporary)?;
+            fs::remove_file(&temporary)
+        }
+    };
+    check().with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// The file that a symbolic link stands for, which need not exist; any other is itself.
+fn target(path: &Path) -> io::Result<PathBuf> {
+    if !path.is_symlink() {
+        return Ok(path.to_owned());
+    }
+    fs::canonicalize(path).or_else(|_| Ok(path.with_file_name(fs::read_link(path)?)))
+}
+
+/// Where a file is written before it takes its place.
+fn temporary(path: &Path) -> PathBuf {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(format!(".{}.tmp", std::process::id()));
+    temporary.into()
 }

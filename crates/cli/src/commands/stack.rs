@@ -185,6 +185,7 @@ impl Stacks<'_> {
         let [program, arguments @ ..] = words.as_slice() else {
             anyhow::bail!("no command given");
         };
+        self.sink.check()?;
         let mut command = Command::new(program);
         command.args(arguments);
         let signals = Held::new().context("cannot hold back signals")?;

@@ -66,11 +66,40 @@ fn without_a_report_a_file_is_left_as_it_is() {
     assert_eq!(fs::read_to_string(&file).unwrap(), "old");
     let printed = stack(
         &directory,
-        &["-o", "/nowhere/x", "--", "sh", "-c", "kill $$"],
+        &["-o", "/nowhere/x", "--", "sh", "-c", "echo ran; kill $$"],
     );
     let error = "unspool: error: cannot write /nowhere/x: No such file";
     assert!(printed.err.starts_with(error), "{}", printed.err);
-    assert_eq!(printed.status, 143, "the command's own");
+    assert_eq!((printed.status, printed.out.as_str()), (2, ""), "not run");
+}
+
+/// Where a file could be made at first, and not any more.
+#[test]
+fn a_report_that_cannot_be_written_is_shown() {
+    let directory = Directory::new();
+    let folder = directory.path().join("folder");
+    fs::create_dir(&folder).unwrap();
+    let file = folder.join("stacks");
+    let script = format!("rmdir '{}'; kill -SEGV $$", folder.display());
+    let arguments = ["-o", file.to_str().unwrap(), "--", "sh", "-c", &script];
+    let printed = stack(&directory, &arguments);
+    assert_eq!(printed.status, 139, "{}", printed.err);
+    assert!(printed.err.contains("signal SIGSEGV"), "{}", printed.err);
+    assert!(printed.err.contains("cannot write"), "{}", printed.err);
+}
+
+#[test]
+fn a_symbolic_link_stays_one() {
+    let directory = Directory::new();
+    let [file, link] = ["file", "link"].map(|name| directory.path().join(name));
+    std::os::unix::fs::symlink("file", &link).unwrap();
+    let crash = ["--", "sh", "-c", "kill -SEGV $$"];
+    for before in ["no file", "a file"] {
+        check_silent(&directory, &link, &crash, 139);
+        assert!(link.is_symlink(), "{before}");
+        let text = fs::read_to_string(&file).unwrap();
+        assert_eq!(text.matches("signal SIGSEGV, sent").count(), 1, "{text}");
+    }
 }
 
 /// Starts a command that a signal is about to kill, which nobody reads the report of: it stands

@@ -1,7 +1,10 @@
 //! Where reports go.
 
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
+
+use anyhow::Context as _;
 
 use crate::commands;
 use crate::output;
@@ -9,10 +12,10 @@ use crate::output;
 /// Takes reports one after the other.
 pub(super) enum Sink<'a> {
     Stream(BufWriter<Box<dyn Write>>),
-    /// The file holds whole reports at any time, and is made by the first.
+    /// The first report replaces the file, the others are appended.
     File {
         path: &'a Path,
-        reports: Vec<u8>,
+        is_begun: bool,
     },
 }
 
@@ -24,7 +27,7 @@ impl<'a> Sink<'a> {
         }
         Sink::File {
             path,
-            reports: Vec::new(),
+            is_begun: false,
         }
     }
 
@@ -40,6 +43,14 @@ impl<'a> Sink<'a> {
         Sink::Stream(BufWriter::new(Box::new(stream)))
     }
 
+    /// Whether reports can be written, found out before there are any.
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        match self {
+            Sink::Stream(_) => Ok(()),
+            Sink::File { path, .. } => commands::check_writable(path),
+        }
+    }
+
     /// Takes the report that `print` writes.
     pub(super) fn take(
         &mut self,
@@ -50,11 +61,27 @@ impl<'a> Sink<'a> {
                 print(stream)?;
                 stream.flush()?;
             }
-            Sink::File { path, reports } => {
-                print(reports)?;
-                commands::write(path, reports, None)?;
+            Sink::File { path, is_begun } => {
+                let mut report = Vec::new();
+                print(&mut report)?;
+                let written = match is_begun {
+                    false => commands::write(path, &report, None),
+                    true => append(path, &report),
+                };
+                if written.is_err() {
+                    // There may be no other chance to see it.
+                    let _ = io::stderr().write_all(&report);
+                }
+                written?;
+                *is_begun = true;
             }
         }
         Ok(())
     }
+}
+
+fn append(path: &Path, report: &[u8]) -> anyhow::Result<()> {
+    let file = File::options().append(true).open(path);
+    file.and_then(|mut file| file.write_all(report))
+        .with_context(|| format!("cannot write {}", path.display()))
 }
