@@ -2,9 +2,13 @@
 //!
 //! The command is traced by `PTRACE_SEIZE`, which costs nothing until it gets a signal, starts
 //! a thread, or calls exec. Processes that it starts are not followed. Signals are passed on
-//! as they come; stopping and continuing by job control works as without a tracer. Being
-//! traced has one effect that a program can notice: executing a set-user-ID program does not
-//! change the user.
+//! as they come. Being traced has one effect that a program can notice: executing a set-user-ID
+//! program does not change the user.
+//!
+//! Job control stops and continues the command, with two differences. Whoever waits for this
+//! program does not see that the command stopped itself. And Ctrl-Z at the terminal stops this
+//! program at once, so that a handler that the command has for `SIGTSTP` runs only when the shell
+//! continues both.
 
 use std::collections::BTreeSet;
 use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
