@@ -101,7 +101,7 @@ fn write(path: &Path, bytes: &[u8], permissions: Option<Permissions>) -> anyhow:
     })
 }
 
-/// Whether [`write`] has a chance, found out before work is done whose result would be lost.
+/// Whether [`write()`] has a chance, found out before work is done whose result would be lost.
 fn check_writable(path: &Path) -> anyhow::Result<()> {
     let check = || match fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => Err(io::ErrorKind::IsADirectory.into()),

@@ -172,13 +172,20 @@ fn a_program_that_does_not_exist_is_named() {
 fn a_program_that_another_thread_executes_is_seen() {
     let program = compile("crash.c", &[]);
     let mut traced = Traced::spawn(command(&program, &["exec", "6"])).unwrap();
-    let process = fatal(&mut traced);
-    assert_eq!(process.signal().unwrap().name(), Some("SIGSEGV"));
-    let tids: Vec<u32> = process.threads().iter().map(|thread| thread.tid).collect();
+    let pid = traced.pid();
+    let waiting = std::thread::spawn(move || {
+        let process = fatal(&mut traced);
+        let tids: Vec<u32> = process.threads().iter().map(|thread| thread.tid).collect();
+        let signal = process.signal().unwrap().name();
+        drop(process);
+        (signal, tids, exit(&mut traced))
+    });
+    await_that("the crash of the new program", || waiting.is_finished());
+    let (signal, tids, status) = waiting.join().unwrap();
+    assert_eq!(signal, Some("SIGSEGV"));
     assert_eq!(tids.len(), 3, "{tids:?}");
-    assert!(tids.contains(&traced.pid()), "{tids:?}");
-    drop(process);
-    assert_eq!(exit(&mut traced).signal(), Some(libc::SIGSEGV));
+    assert!(tids.contains(&pid), "{tids:?}");
+    assert_eq!(status.signal(), Some(libc::SIGSEGV));
 }
 
 /// Sends a signal to a command while it looks for its program in very many folders; returns how
