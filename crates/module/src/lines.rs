@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use addr2line::{Context, LookupContinuation, LookupResult, SplitDwarfLoad};
 use gimli::{
-    AbbreviationsCacheStrategy, Dwarf, DwarfPackage, EndianSlice, RunTimeEndian, SectionId,
+    AbbreviationsCacheStrategy, Dwarf, DwarfPackage, EndianSlice, RunTimeEndian, Section as _,
+    SectionId,
 };
 use self_cell::self_cell;
 use typed_arena::Arena;
@@ -193,9 +194,16 @@ fn load(files: Files, addresses: &[Vaddr]) -> Result<Loaded, ModuleError> {
         }
         let abbreviations = part::abbreviations(&dwarf, addresses);
         let is_part = abbreviations.is_some();
+        if let Some(dwarf) = dwarf.sup() {
+            check_tables(
+                sources.files.supplementary.as_deref().unwrap_or(file),
+                dwarf,
+            )?;
+        }
         if let Some(abbreviations) = abbreviations {
             dwarf.abbreviations_cache = abbreviations;
         } else {
+            check_tables(file, &dwarf)?;
             dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
         }
         let context = Context::from_dwarf(dwarf).map_err(|error| wrong(file, Vaddr(0), &error))?;
@@ -204,6 +212,15 @@ fn load(files: Files, addresses: &[Vaddr]) -> Result<Loaded, ModuleError> {
             is_part,
             package: sources.package.as_ref().map(package_of).transpose()?,
         })
+    })
+}
+
+fn check_tables(file: &ElfFile, dwarf: &Dwarf<Slice<'_>>) -> Result<(), ModuleError> {
+    part::check_tables(dwarf).map_err(|most| {
+        let name = SectionId::DebugAbbrev.name();
+        let size = dwarf.debug_abbrev.reader().len() as u64;
+        let why = format!("its tables have more than {most} bytes together, and so overlap");
+        file.malformed(name, 0, size, why)
     })
 }
 

@@ -262,6 +262,44 @@ fn names_that_overlap() {
     );
 }
 
+/// A program with so many units, whose abbreviations begin one behind another in one table of 20,000.
+fn overlapping_abbreviations(units: u32) -> (Arc<ElfFile>, Vaddr) {
+    let dir = directory(&format!("overlapping_abbreviations_{units}"));
+    let source = format!(
+        r#"int main(void) {{ return 0; }}
+        __asm__(".pushsection .debug_abbrev,\"\",@progbits\n"
+                ".rept 20000\n .byte 0x81,0x80,0,0x11,0,0,0\n .endr\n .byte 0\n.popsection\n"
+                ".pushsection .debug_info,\"\",@progbits\n"
+                ".set n,0\n .rept {units}\n .long 8\n .short 4\n .long n*7\n .byte 8,0\n"
+                ".set n,n+1\n .endr\n.popsection\n"
+                ".pushsection .debug_aranges,\"\",@progbits\n"
+                ".long 44\n .short 2\n .long 0\n .byte 8,0,0,0,0,0\n"
+                ".quad main,8,0,0\n.popsection\n");"#
+    );
+    let path = compile(&dir, "program", &source, &["-no-pie"]);
+    let file = ElfFile::open(path).unwrap();
+    let main = file.symbols().named("main").next().unwrap().address;
+    (Arc::new(file), main)
+}
+
+/// Reading them for each unit takes time quadratic in the size of the file.
+#[test]
+fn abbreviations_that_overlap() {
+    let (file, main) = overlapping_abbreviations(400);
+    for announced in [&[][..], &[main]] {
+        let lines = Lines::new(file.clone(), &DebugFiles::default(), announced);
+        // A look-up of a unit that `.debug_aranges` names reads that one's only.
+        let error = lines.frames(Vaddr(1)).unwrap_err().to_string();
+        assert!(
+            error.contains(".debug_abbrev") && error.contains("1608580 bytes together"),
+            "{error}"
+        );
+    }
+    let (file, main) = overlapping_abbreviations(8);
+    let lines = Lines::new(file, &DebugFiles::default(), &[]);
+    assert_eq!(lines.frames(main).unwrap(), []);
+}
+
 #[test]
 fn a_name_that_is_cut_says_so() {
     let file = ElfFile::from_bytes("long", overlapping_names(2, 100_000)).unwrap();

@@ -138,6 +138,22 @@ fn a_part_of_the_units() {
     }
 }
 
+/// A function's name is in another unit, and the form of the reference is in the entry
+/// (`DW_FORM_indirect`), as no compiler writes it.
+#[test]
+fn an_indirect_reference_to_another_unit() {
+    let dir = directory("an_indirect_reference");
+    let source = include_str!("indirect_reference.c");
+    let path = compile(&dir, "program", source, &["-no-pie"]);
+    let module = Arc::new(ElfFile::open(&path).unwrap());
+    let main = module.symbols().named("main").next().unwrap().address;
+    for announced in [&[][..], &[main]] {
+        let lines = Lines::new(module.clone(), &DebugFiles::default(), announced);
+        let frames = lines.frames(main).unwrap();
+        assert_eq!(frames[0].function.as_deref(), Some("in_another_unit"));
+    }
+}
+
 /// Compares the functions and the innermost lines of `split` with those of `whole`, the same
 /// program without split debug information; returns whether there were functions.
 fn check_split(split: &Path, whole: &Path, lines: &Lines) -> bool {

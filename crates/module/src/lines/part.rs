@@ -32,11 +32,11 @@ pub(super) fn abbreviations(
         let tables = if within { &mut inside } else { &mut outside };
         tables.insert(unit.debug_abbrev_offset().0);
     }
-    let section = *dwarf.debug_abbrev.reader();
-    if inside.iter().any(|table| refers_to_units(section, *table)) {
+    let mut tables = Tables::new(&dwarf.debug_abbrev);
+    if inside.iter().any(|table| tables.refers_to_units(*table)) {
         return None;
     }
-    let none = EndianSlice::new(&[0], section.endian());
+    let none = EndianSlice::new(&[0], tables.section.endian());
     let none = DebugAbbrev::from(none).abbreviations(DebugAbbrevOffset(0));
     let none = Arc::new(none.ok()?);
     let mut cache = AbbreviationsCache::new();
@@ -50,42 +50,95 @@ pub(super) fn abbreviations(
 fn units(dwarf: &Dwarf<Slice<'_>>, addresses: &[Vaddr]) -> Option<BTreeSet<DebugInfoOffset>> {
     let addresses: BTreeSet<u64> = addresses.iter().map(|addr| addr.0).collect();
     let mut units = BTreeSet::new();
-    let mut found: BTreeSet<u64> = BTreeSet::new();
+    let mut missing = addresses.clone();
     let mut sets = dwarf.debug_aranges.headers();
     while let Some(set) = sets.next().ok()? {
         let mut entries = set.entries();
         while let Some(entry) = entries.next().ok()? {
             let (begin, end) = (entry.range().begin, entry.range().end);
-            let inside = addresses.range(begin..end.max(begin));
-            if inside.clone().next().is_some() {
+            let range = begin..end.max(begin);
+            if addresses.range(range.clone()).next().is_some() {
                 units.insert(set.debug_info_offset());
-                found.extend(inside.copied());
+            }
+            // Each is found once, however many ranges it is in.
+            while let Some(addr) = missing.range(range.clone()).next().copied() {
+                missing.remove(&addr);
             }
         }
     }
-    (!found.is_empty() && found.len() == addresses.len()).then_some(units)
+    (!addresses.is_empty() && missing.is_empty()).then_some(units)
 }
 
-/// Whether entries with these abbreviations can refer to entries of other units. Abbreviations
-/// that cannot be read can do anything.
-fn refers_to_units(section: Slice<'_>, table: usize) -> bool {
-    let mut rest = section;
-    let refers = rest.skip(table).and_then(|()| any_ref_addr(rest));
-    refers.unwrap_or(true)
+/// Checks that reading the abbreviations of all units takes time linear in the size of the section.
+///
+/// Each unit names the offset of its table, which ends where a zero says so: the units of a hostile
+/// file can name every place in one long table. Tables that a linker puts into a section lie one
+/// behind another.
+///
+/// # Errors
+///
+/// The most bytes that tables may have together, where they have more.
+pub(super) fn check_tables(dwarf: &Dwarf<Slice<'_>>) -> Result<(), usize> {
+    let mut offsets = BTreeSet::new();
+    let mut units = dwarf.units();
+    while let Ok(Some(unit)) = units.next() {
+        offsets.insert(unit.debug_abbrev_offset().0);
+    }
+    let mut tables = Tables::new(&dwarf.debug_abbrev);
+    let most = tables.left;
+    for offset in offsets {
+        tables.refers_to_units(offset);
+        if tables.left == 0 {
+            return Err(most);
+        }
+    }
+    Ok(())
 }
 
-/// Whether an attribute of the table at the start of `rest` has the form `DW_FORM_ref_addr`
-/// (DWARF 5 §7.5.3).
-fn any_ref_addr(mut rest: Slice<'_>) -> gimli::Result<bool> {
+/// The tables of a section, as far as they have no more bytes together than there can be if they
+/// do not overlap.
+struct Tables<'a> {
+    section: Slice<'a>,
+    left: usize,
+}
+
+impl<'a> Tables<'a> {
+    fn new(section: &DebugAbbrev<Slice<'a>>) -> Self {
+        let section = *section.reader();
+        Tables {
+            section,
+            left: section.len().saturating_mul(4).saturating_add(1 << 20),
+        }
+    }
+
+    /// Whether entries with these abbreviations can refer to entries of other units. Abbreviations
+    /// that cannot be read can do anything.
+    fn refers_to_units(&mut self, table: usize) -> bool {
+        let mut rest = self.section;
+        if self.left == 0 || rest.skip(table).is_err() {
+            return true;
+        }
+        let before = rest.len();
+        let refers = any_reference(&mut rest);
+        self.left = self.left.saturating_sub(before - rest.len());
+        refers.unwrap_or(true)
+    }
+}
+
+/// Whether an attribute of the table at the start of `rest`, which is read to its end, can have the
+/// form `DW_FORM_ref_addr` (DWARF 5 §7.5.3). With `DW_FORM_indirect` the entry says the form.
+fn any_reference(rest: &mut Slice<'_>) -> gimli::Result<bool> {
     const IMPLICIT_CONST: u64 = gimli::DW_FORM_implicit_const.0 as u64;
     const REF_ADDR: u64 = gimli::DW_FORM_ref_addr.0 as u64;
+    const INDIRECT: u64 = gimli::DW_FORM_indirect.0 as u64;
+    let mut found = false;
     while rest.read_uleb128()? != 0 {
         rest.read_uleb128()?; // the tag
         rest.read_u8()?; // whether there are children
         loop {
             match (rest.read_uleb128()?, rest.read_uleb128()?) {
                 (0, 0) => break,
-                (_, REF_ADDR) => return Ok(true),
+                (_, REF_ADDR | INDIRECT) => found = true,
                 (_, IMPLICIT_CONST) => {
                     rest.read_sleb128()?;
                 }
@@ -93,5 +146,5 @@ fn any_ref_addr(mut rest: Slice<'_>) -> gimli::Result<bool> {
             }
         }
     }
-    Ok(false)
+    Ok(found)
 }
