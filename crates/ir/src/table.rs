@@ -172,6 +172,12 @@ impl Table {
         self.ends.len()
     }
 
+    /// The bytes that the canonical encodings of all distinct rows take.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        self.encoded.len()
+    }
+
     /// The canonical encoding of a distinct row ([`crate::encoding`]).
     #[must_use]
     pub fn encoded_row(&self, id: RowId) -> &[u8] {
@@ -196,7 +202,7 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// [`TableError::TooLarge`].
+    /// [`TableError::TooLarge`]; the table is then as it was.
     pub fn intern(&mut self, row: &Row<'_>) -> Result<RowId, TableError> {
         let start = self.encoded.len();
         encoding::encode(row, &mut self.encoded);
@@ -218,8 +224,15 @@ impl Table {
             self.encoded.truncate(start);
             return Ok(id);
         }
-        let id = RowId(index(self.ends.len())?);
-        let end = index(self.encoded.len())?;
+        let next =
+            index(self.ends.len()).and_then(|id| Ok((RowId(id), index(self.encoded.len())?)));
+        let (id, end) = match next {
+            Ok(next) => next,
+            Err(error) => {
+                self.encoded.truncate(start);
+                return Err(error);
+            }
+        };
         self.interned
             .insert_unique(hash, id, |id| self.hasher.hash_one(bytes_of(id)));
         self.ends.push(end);
