@@ -23,7 +23,7 @@ mod shapes;
 /// The executable ranges of a module and their bytes: what the call-site part is made from.
 #[derive(Debug, Clone, Default)]
 pub struct Code<'a> {
-    /// Ranges in ascending order, with their bytes as in the file.
+    /// Ranges, ascending and disjoint, with their bytes as in the file.
     pub ranges: Vec<(Vaddr, &'a [u8])>,
 }
 
