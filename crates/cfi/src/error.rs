@@ -152,20 +152,21 @@ pub enum CfiError {
     /// The expressions of one row, taken together, are longer than
     /// [`crate::evaluate::MAX_EXPRESSION_BYTES`].
     #[error(
-        "instruction at offset {offset:#x} makes a row with {bytes} bytes of expressions, \
-         more than {max}",
+        "the row at {start} has {bytes} bytes of expressions, more than {max}",
         max = crate::evaluate::MAX_EXPRESSION_BYTES
     )]
     Expressions {
-        /// Where the instruction is.
-        offset: u64,
+        /// The row's first address.
+        start: Vaddr,
         /// The length of all expressions of the row, in bytes.
         bytes: usize,
     },
     /// A row would need too many rules.
     #[error(transparent)]
     Rules(#[from] TooManyRules),
-    /// The table would have more entries or rows than 32-bit numbers count.
+    /// The table would have more entries or rows than 32-bit numbers count, or the entry repeats
+    /// so much that what is made from the section is no longer linear in its size
+    /// ([`crate::read_table`]).
     #[error("the table is too large")]
     TooLarge,
 }

@@ -17,7 +17,7 @@ pub const MAX_REMEMBERED: usize = 16;
 /// How many changes of register rules can be undone, over all remembered states.
 pub const MAX_CHANGES: usize = 96;
 
-/// How many bytes the expressions of one row have at most, taken together. A row takes three bytes
+/// How many bytes the expressions of one row have at most, taken together. A row takes two bytes
 /// of instructions and repeats the expressions of the row before: without a bound, what is made
 /// from a section is not linear in its size. The most that we have seen is 56, in OpenJDK's
 /// libjsvml.
@@ -82,6 +82,8 @@ pub struct Evaluator<'a> {
     changed: bool,
     /// Whether the row since the last range depends on more than the row before.
     is_stateful: bool,
+    /// Whether the row may have got longer expressions since they were measured.
+    is_unmeasured: bool,
 }
 
 impl Default for Evaluator<'_> {
@@ -111,6 +113,7 @@ impl<'a> Evaluator<'a> {
             logged: 0,
             changed: false,
             is_stateful: false,
+            is_unmeasured: false,
         }
     }
 
@@ -121,6 +124,7 @@ impl<'a> Evaluator<'a> {
         self.register_offset = initial.register_offset;
         self.depth = 0;
         self.logged = 0;
+        self.is_unmeasured = true;
         self.begin_range();
     }
 
@@ -161,7 +165,7 @@ impl<'a> Evaluator<'a> {
             I::DefCfa(register, offset) => self.set_cfa(register, offset),
             I::DefCfaExpression(expression) => {
                 self.row.cfa = CfaRule::Expression(expression);
-                self.check_expressions(offset)?;
+                self.is_unmeasured = true;
             }
             I::DefCfaRegister(register) => {
                 let last = self.register_offset.map_or(0, |(_, offset)| offset);
@@ -188,6 +192,7 @@ impl<'a> Evaluator<'a> {
             I::RestoreState => {
                 self.restore(offset)?;
                 self.is_stateful = true;
+                self.is_unmeasured = true;
             }
             I::ArgsSize(size) => self.row.args_size = size,
             I::NegateRaState => self.toggle(RaState::Signed),
@@ -214,7 +219,7 @@ impl<'a> Evaluator<'a> {
     ) -> Result<(), CfiError> {
         let old = self.row.set_rule(register, rule)?;
         if let Some(RegisterRule::Expression(_) | RegisterRule::ValExpression(_)) = rule {
-            self.check_expressions(offset)?;
+            self.is_unmeasured = true;
         }
         if self.depth > 0 {
             self.log_change(register, old, offset)
@@ -223,8 +228,12 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Refuses a row whose expressions are too long, after the instruction at `offset`.
-    fn check_expressions(&self, offset: u64) -> Result<(), CfiError> {
+    /// Refuses the row, which begins at `start`, if its expressions are too long.
+    #[inline]
+    fn check_expressions(&mut self, start: Vaddr) -> Result<(), CfiError> {
+        if !core::mem::take(&mut self.is_unmeasured) {
+            return Ok(());
+        }
         let cfa = match self.row.cfa {
             CfaRule::Expression(Expression(bytes)) => bytes.len(),
             CfaRule::Undefined | CfaRule::RegisterOffset { .. } => 0,
@@ -235,7 +244,7 @@ impl<'a> Evaluator<'a> {
         });
         match rules.fold(cfa, usize::saturating_add) {
             ..=MAX_EXPRESSION_BYTES => Ok(()),
-            bytes => Err(CfiError::Expressions { offset, bytes }),
+            bytes => Err(CfiError::Expressions { start, bytes }),
         }
     }
 
@@ -304,8 +313,8 @@ impl<'a> Evaluator<'a> {
 /// What an entry begins with: the row that its CIE's instructions make.
 #[derive(Debug, Clone, Copy)]
 pub struct Initial<'a> {
-    row: Row<'a>,
-    register_offset: Option<(Register, i64)>,
+    pub(crate) row: Row<'a>,
+    pub(crate) register_offset: Option<(Register, i64)>,
 }
 
 /// Evaluates the CIE's initial instructions.
@@ -402,6 +411,7 @@ impl<'a> Rows<'_, '_, 'a> {
             self.is_movable &= to < self.end;
             if to > self.at {
                 if self.at < self.end {
+                    self.evaluator.check_expressions(self.at)?;
                     self.next = to;
                     return Ok(Some(self.range(to.min(self.end), before)));
                 }
@@ -412,6 +422,7 @@ impl<'a> Rows<'_, '_, 'a> {
         if self.at >= self.end {
             return Ok(None);
         }
+        self.evaluator.check_expressions(self.at)?;
         self.next = self.end;
         Ok(Some(self.range(self.end, self.instructions.offset())))
     }

@@ -199,10 +199,14 @@ impl<'s, 'a> Instructions<'s, 'a> {
         let state = self.cursor.uleb()?;
         let state = RaState::from_number(state).ok_or(CfiError::RaState { state, offset })?;
         let factored = self.cursor.sleb()?;
-        let distance = i64::try_from(self.cie.code_alignment)
+        let scaled = i64::try_from(self.cie.code_alignment)
             .ok()
-            .and_then(|factor| factored.checked_mul(factor))
-            .ok_or(CfiError::Scale { offset })?;
+            .and_then(|factor| factored.checked_mul(factor));
+        let distance = match state {
+            RaState::SignedWithPc => scaled.ok_or(CfiError::Scale { offset })?,
+            // Nothing is at a distance: the operand is there, and has no meaning.
+            RaState::Plain | RaState::Signed => scaled.unwrap_or(0),
+        };
         Ok(Instruction::SetRaState(state, distance))
     }
 

@@ -4,6 +4,8 @@
 //! the FDE with the greatest start among those that cover the address, among equals the first,
 //! and none that the bulk reader would refuse.
 
+use core::cmp::Reverse;
+
 use unspool_ir::{Pointer, Row, Vaddr};
 
 use crate::Section;
@@ -24,6 +26,19 @@ pub enum HdrTrust {
     Unchecked,
     /// The table may be wrong: every look-up goes through the whole section.
     Suspect,
+}
+
+/// How many bad entries that cover one address are passed over where the whole section is looked
+/// through: each time it is read again. The answer is then an error, though the bulk reader may
+/// know another entry.
+pub const MAX_BAD: usize = 16;
+
+/// Of two entries that cover an address the greater counts: the one with the greater start, and
+/// among equals the first.
+type Precedence = (Vaddr, Reverse<u64>);
+
+fn precedence(fde: &FdeEntry<'_>) -> Precedence {
+    (fde.start, Reverse(fde.offset))
 }
 
 /// Looks single addresses up in a section.
@@ -69,12 +84,13 @@ impl<'a> Lookup<'a> {
     /// The row that holds at `pc`; `None` where no entry covers it.
     ///
     /// Takes time logarithmic in the number of entries plus the length of one entry where the
-    /// search table is complete. Where it is not, linear in the section; but of entries that
-    /// overlap at `pc` each one is evaluated that starts behind those before it.
+    /// search table is complete. Where it is not, linear in the section: of the entries that cover
+    /// `pc` only the one that counts is evaluated. If that is bad the next one counts, up to
+    /// [`MAX_BAD`] times.
     ///
     /// # Errors
     ///
-    /// The entry that covers `pc` is bad.
+    /// The entry that covers `pc` is bad, or [`MAX_BAD`] of them are.
     pub fn row(&self, pc: Vaddr) -> Result<Option<Found<'a>>, CfiError> {
         match (&self.hdr, self.trust) {
             (Some(hdr), HdrTrust::Complete) => self.search(hdr, pc),
@@ -108,21 +124,29 @@ impl<'a> Lookup<'a> {
 
     /// Looks through every entry.
     fn scan(&self, pc: Vaddr) -> Result<Option<Found<'a>>, CfiError> {
-        let mut best: Option<Found<'a>> = None;
-        for (_, entry) in self.section.entries() {
-            let Ok(entry) = entry else { continue };
-            let Ok((cie, fde)) = self.headers(entry.clone()) else {
-                continue;
-            };
-            let covers = fde.start <= pc && pc < fde.end;
-            if covers && best.as_ref().is_none_or(|best| fde.start > best.start) {
+        let mut before = None;
+        let mut bad = Ok(None);
+        for _ in 0..MAX_BAD {
+            let Some((cie, fde)) = self.last_before(before, pc) else {
                 // The bulk reader has no bad entries: an address that only they cover is a hole.
-                if let Ok(Some(found)) = self.evaluate_fde(&cie, &fde, pc) {
-                    best = Some(found);
-                }
+                return Ok(None);
+            };
+            bad = self.evaluate_fde(&cie, &fde, pc);
+            if let Ok(Some(_)) = bad {
+                return bad;
             }
+            before = Some(precedence(&fde));
         }
-        Ok(best)
+        bad
+    }
+
+    /// Of the entries that cover `pc`, the one that counts, or that counts next after one.
+    fn last_before(&self, bound: Option<Precedence>, pc: Vaddr) -> Option<(Cie<'a>, FdeEntry<'a>)> {
+        let entries = self.section.entries();
+        let read = entries.filter_map(|(_, entry)| self.headers(entry.ok()?).ok());
+        let covers = |fde: &FdeEntry<'a>| fde.start <= pc && pc < fde.end;
+        read.filter(|(_, fde)| covers(fde) && bound.is_none_or(|bound| precedence(fde) < bound))
+            .max_by_key(|(_, fde)| precedence(fde))
     }
 
     fn headers(&self, entry: Entry<'a>) -> Result<(Cie<'a>, FdeEntry<'a>), CfiError> {

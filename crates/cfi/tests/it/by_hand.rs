@@ -2,10 +2,10 @@
 
 use unspool_cfi::instruction::{InstructionText, Instructions};
 use unspool_cfi::lookup::HdrTrust;
-use unspool_cfi::{CfiError, SectionKind};
+use unspool_cfi::{CfiError, Lookup, SectionKind};
 use unspool_ir::arch::{Endian, Word};
 use unspool_ir::leb128::put_unsigned;
-use unspool_ir::{Abi, Arch, RowId, text};
+use unspool_ir::{Abi, Arch, Vaddr, text};
 
 use crate::build::{AARCH64, Builder, Cie, DATA, Format, PPC, TEXT, X86_64};
 use crate::lookup::check_section;
@@ -682,12 +682,13 @@ fn expression(register: Option<u8>, length: u64) -> Vec<u8> {
     bytes
 }
 
-/// A CIE's long expression would be in each of the rows, which take three bytes.
+/// A CIE's long expression is in each of the rows, which take three bytes: what the table stores is
+/// bounded, and one entry that is too large does not disturb the others.
 #[test]
 fn rows_are_small_whatever_the_expressions() {
     let mut b = Builder::new(SectionKind::EhFrame, X86_64);
     let mut rows = Vec::new();
-    for n in 0..10_000 {
+    for n in 0..10_000_u64 {
         rows.extend([0x41, 0x0e]); // advance 1; cfa offset n
         put_unsigned(&mut rows, n);
     }
@@ -697,16 +698,100 @@ fn rows_are_small_whatever_the_expressions() {
         b.cie(&cie)
     };
     let (short, long) = (cie(&mut b, 1024), cie(&mut b, 60_000));
-    b.plain_fde(short, 0x10_0000, 10_001, &rows);
-    b.plain_fde(long, 0x20_0000, 10_001, &rows);
+    let few = b.plain_fde(short, 0x10_0000, 10_001, &rows[..3 * 128]);
+    let many = b.plain_fde(short, 0x20_0000, 10_001, &rows);
+    let bad_row = b.plain_fde(long, 0x30_0000, 10_001, &rows);
     let reading = b.read();
-    let bad: Vec<CfiError> = reading.problems.iter().map(|bad| bad.error).collect();
-    let too_long = matches!(bad[0], CfiError::Expressions { bytes: 60_000, .. });
-    assert!(too_long && bad[1..] == [CfiError::BadCie(long)], "{bad:?}");
+    let bad = reading.problems.iter().map(|bad| (bad.entry, bad.error));
+    let too_long = CfiError::Expressions {
+        start: Vaddr(0x30_0000),
+        bytes: 60_000,
+    };
+    let expected = [(many, CfiError::TooLarge), (bad_row, too_long)];
+    assert_eq!(bad.collect::<Vec<_>>(), expected);
     let table = reading.table;
-    assert_eq!((table.fdes().len(), table.distinct_rows()), (1, 10_000));
-    let stored = (0..10_000).map(|id| table.encoded_row(RowId(id)).len());
-    assert!(stored.max() < Some(1024 + 20));
+    let origins: Vec<u64> = table.fdes().iter().map(|fde| fde.origin).collect();
+    assert_eq!(origins, [few]);
+    let most = 16 * b.section().data.len() + (1 << 20) + 2048;
+    assert!(table.encoded_len() < most, "{}", table.encoded_len());
+}
+
+/// CIEs in the operands of other CIEs, each of which goes on to the end of the first: FDEs may name
+/// them all, but what is evaluated of them is bounded.
+#[test]
+fn cies_inside_another_are_evaluated_up_to_a_bound() {
+    const COUNT: u32 = 3000;
+    let mut b = Builder::new(SectionKind::EhFrame, X86_64);
+    let mut cie = Cie::plain();
+    for n in (1..=COUNT).rev() {
+        cie.instructions.extend([0x0f, 13]); // def_cfa_expression, with a CIE for its operand
+        cie.instructions.extend((15 * n - 6).to_le_bytes());
+        cie.instructions.extend([0, 0, 0, 0, 1, 0, 1, 0x78, 16]);
+    }
+    let outer = b.cie(&cie);
+    // Behind the length, the id, and what a plain CIE has: its instructions, then the operand.
+    let first = outer + 4 + 4 + 5 + 5 + 2;
+    let mut fdes = Vec::new();
+    for n in 0..COUNT {
+        let start = u64::from(0x1000 + n);
+        fdes.push(b.plain_fde(first + u64::from(15 * n), start, 1, &[]));
+    }
+    let reading = b.read();
+    let read = reading.table.fdes().len();
+    // From the first: each has 15 bytes less than the one before.
+    assert!(read > 10 && read < 60, "{read}");
+    let bad = reading
+        .problems
+        .iter()
+        .filter(|bad| bad.error == CfiError::TooLarge);
+    assert!(bad.count() > 2000);
+    let whole = Lookup::new(b.section(), None, HdrTrust::Suspect);
+    assert_eq!(whole.row(Vaddr(0x1000)).unwrap().unwrap().origin, fdes[0]);
+}
+
+/// Of entries that cover an address the one that counts is the last that is not bad.
+#[test]
+fn bad_entries_are_passed_over_up_to_a_bound() {
+    for bad in [0, 1, 15, 16, 40] {
+        let mut b = Builder::new(SectionKind::EhFrame, X86_64);
+        let cie = b.cie(&Cie::plain());
+        for n in 0..bad {
+            // Two at each start: of these the first counts.
+            b.plain_fde(cie, 0x2000 + n / 2, 0x1000, &[0x3f]);
+        }
+        b.plain_fde(cie, 0x1000, 0x8000, &[]);
+        let good = b.plain_fde(cie, 0x1800, 0x8000, &[]);
+        b.plain_fde(cie, 0x1800, 0x8000, &[]);
+        let row = Lookup::new(b.section(), None, HdrTrust::Suspect).row(Vaddr(0x2800));
+        match row {
+            Ok(found) => assert!(bad < 16 && found.unwrap().origin == good, "{bad}"),
+            Err(error) => {
+                assert!(bad >= 16, "{bad}");
+                assert!(matches!(error, CfiError::Instruction { opcode: 0x3f, .. }));
+            }
+        }
+        assert_eq!(b.read().table.fdes().len(), 3);
+    }
+}
+
+/// Only the state 2 is at a distance from an instruction.
+#[test]
+fn a_distance_without_meaning_does_not_overflow() {
+    for (state, is_good) in [(0, true), (1, true), (2, false)] {
+        let mut b = Builder::new(SectionKind::EhFrame, AARCH64);
+        let cie = b.cie(&Cie {
+            code_alignment: 1 << 62,
+            return_address: 30,
+            ..Cie::plain()
+        });
+        b.plain_fde(cie, 0x1000, 0x10, &[0x2b, state, 16]);
+        let bad = b.read().problems.pop().map(|bad| bad.error);
+        assert_eq!(bad.is_none(), is_good, "{state}");
+        assert!(
+            matches!(bad, None | Some(CfiError::Scale { .. })),
+            "{bad:?}"
+        );
+    }
 }
 
 /// The limit counts what a row has, however it came by it.
@@ -734,6 +819,39 @@ fn expressions_of_a_row_are_counted_together() {
         (
             0x7000,
             [&offset_of_rbx[..], &expression(Some(6), 1000), &restore_rbx].concat(),
+            false,
+        ),
+        // what is replaced in the same row is in no row
+        (
+            0x8000,
+            [&expression(Some(6), 1000)[..], &[0x86, 2, 0x41]].concat(),
+            true,
+        ),
+        (
+            0x9000,
+            [&expression(Some(6), 1000)[..], &[0x41, 0x86, 2]].concat(),
+            false,
+        ),
+        // and what a restored state brings back is
+        (
+            0xa000,
+            [
+                &offset_of_rbx[..],
+                &expression(Some(6), 1000),
+                &[0x41, 0x86, 2, 0x0a], // offset of rbp; remember_state
+                &expression(Some(6), 900),
+                &[0x41, 0x0b], // restore_state
+            ]
+            .concat(),
+            true,
+        ),
+        (
+            0xb000,
+            [
+                &expression(Some(6), 1000)[..],
+                &[0x0a, 0x86, 2, 0x41, 0x0b], // remember_state; offset of rbp; restore_state
+            ]
+            .concat(),
             false,
         ),
     ] {
