@@ -102,7 +102,7 @@ fn files_that_are_no_cores() {
     let folder = program.directory.path().to_str().unwrap();
     for (path, words) in [
         (text.as_str(), "not an ELF file"),
-        (&empty, "not an ELF file"),
+        (&empty, "the file is empty"),
         (&cut, "truncated"),
         (program.path(), "no core file"),
         (folder, folder),
