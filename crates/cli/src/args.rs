@@ -64,8 +64,9 @@ pub(crate) enum FromSection {
 ///
 /// The process is stopped while its stacks are copied, and the report says for how long: on a
 /// machine with a free core typically less than 1 ms with a few threads, tens of milliseconds with
-/// 1,000 or if a stack is larger than 1 MiB. Then it goes on. System calls that it waits in go on too, but for a few that return
-/// EINTR, as under any debugger: epoll_wait, semop and others (see signal(7)).
+/// 1,000 or if a stack is larger than 1 MiB. Then it goes on. System calls that it waits in go on
+/// too, but for a few that return EINTR, as under any debugger: epoll_wait, semop and others (see
+/// signal(7)).
 ///
 /// With `-- CMD` the command is run, and if a signal is about to kill it, the signal, the address
 /// that was touched and all stacks are printed before it dies. SIGKILL and kills by seccomp or a
@@ -117,8 +118,8 @@ pub(crate) struct StackArgs {
     #[arg(long, value_name = "N", default_value = "1000000", value_parser = parse_count)]
     pub(crate) max_frames: NonZero<usize>,
     /// Write the reports here; `-` is standard output. The file is made when there is something to
-    /// write, and replaces one that is there. A command is not run if that could not be done. [default: standard error with `-- CMD`, else
-    /// standard output]
+    /// write, and replaces one that is there. A command is not run if that could not be done.
+    /// [default: standard error with `-- CMD`, else standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// How the report is written. With several processes, each JSON document is one line.

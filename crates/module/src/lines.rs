@@ -191,15 +191,12 @@ fn load(files: Files, addresses: &[Vaddr]) -> Result<Loaded, ModuleError> {
         let mut dwarf = Dwarf::load(|id| section(file, id, Some(id.name())))?;
         if let Some(supplementary) = &sources.files.supplementary {
             dwarf.load_sup(|id| section(supplementary, id, Some(id.name())))?;
+            if let Some(dwarf) = dwarf.sup() {
+                check_tables(supplementary, dwarf)?;
+            }
         }
         let abbreviations = part::abbreviations(&dwarf, addresses);
         let is_part = abbreviations.is_some();
-        if let Some(dwarf) = dwarf.sup() {
-            check_tables(
-                sources.files.supplementary.as_deref().unwrap_or(file),
-                dwarf,
-            )?;
-        }
         if let Some(abbreviations) = abbreviations {
             dwarf.abbreviations_cache = abbreviations;
         } else {

@@ -4,7 +4,7 @@
 //! known by its bytes; what it interrupted may be anywhere, and on another stack. What any other
 //! guess finds must be code, and its CFA must not be below the stack pointer.
 
-use unspool_ir::memory::UnreadableReason;
+use unspool_ir::memory::{UnreadableReason, read_uint};
 use unspool_ir::{Arch, CodeAddr, Memory, Register, Registers, RuntimeAddr, Unreadable};
 
 use crate::cursor::Cursor;
@@ -81,8 +81,31 @@ where
     }
 }
 
-/// Where a frame pointer leads, if it can be one: to the caller's frame pointer, the return
-/// address, and the end of the frame.
+/// The caller by the frame pointer, if it can be one: it leads to the caller's frame pointer, the
+/// return address, and the end of the frame.
+fn frame_record<M>(cursor: &Cursor, frame_pointer: Register, memory: &M) -> Result<Guess, NoGuess>
+where
+    M: Memory + ?Sized,
+{
+    let [at, above, cfa] = frame_words(cursor, frame_pointer).ok_or(NoGuess::Implausible)?;
+    let abi = cursor.abi();
+    let spec = abi.arch.spec();
+    let word = |addr| read_uint(memory, addr, 8, abi.endian);
+    let caller_frame = word(at)?;
+    let return_address = word(above)?;
+    let mut registers = Registers::new();
+    registers.set(frame_pointer, caller_frame);
+    registers.set(spec.stack_pointer, cfa.0);
+    registers.set(spec.pc, return_address);
+    Ok(Guess {
+        evidence: Evidence::FramePointer,
+        cfa,
+        code: CodeAddr::Return(RuntimeAddr(return_address)),
+        registers,
+    })
+}
+
+/// The places of the two words, and the end of the frame.
 fn frame_words(cursor: &Cursor, frame_pointer: Register) -> Option<[RuntimeAddr; 3]> {
     let at = cursor.registers().get(frame_pointer)?;
     if at % 8 != 0 || at < cursor.stack_pointer()?.0 {

@@ -4,17 +4,15 @@
 //! pointer it is there. `x29` points to the frame record: the caller's `x29`, then the return
 //! address (AAPCS64 §6.4.6).
 
-use unspool_ir::memory::read_uint;
-use unspool_ir::{CodeAddr, Memory, Register, Registers, RuntimeAddr};
+use unspool_ir::{CodeAddr, Memory, Register, RuntimeAddr};
 
-use super::{Guess, NoGuess, frame_words};
+use super::{Guess, NoGuess, frame_record};
 use crate::cursor::Cursor;
 use crate::evidence::Evidence;
 use crate::modules::Modules;
 
 const FP: Register = Register(29);
 const LR: Register = Register(30);
-const SP: Register = Register(31);
 const PC: Register = Register(32);
 
 pub(super) fn guess<S, M>(cursor: &Cursor, modules: &S, memory: &M) -> Result<Guess, NoGuess>
@@ -22,7 +20,7 @@ where
     S: Modules + ?Sized,
     M: Memory + ?Sized,
 {
-    bad_call(cursor, modules).map_or_else(|| frame_record(cursor, memory), Ok)
+    bad_call(cursor, modules).map_or_else(|| frame_record(cursor, FP, memory), Ok)
 }
 
 fn bad_call<S: Modules + ?Sized>(cursor: &Cursor, modules: &S) -> Option<Guess> {
@@ -38,23 +36,6 @@ fn bad_call<S: Modules + ?Sized>(cursor: &Cursor, modules: &S) -> Option<Guess> 
     Some(Guess {
         evidence: Evidence::BadCall,
         cfa: cursor.stack_pointer()?,
-        code: CodeAddr::Return(RuntimeAddr(return_address)),
-        registers,
-    })
-}
-
-fn frame_record<M: Memory + ?Sized>(cursor: &Cursor, memory: &M) -> Result<Guess, NoGuess> {
-    let [at, above, cfa] = frame_words(cursor, FP).ok_or(NoGuess::Implausible)?;
-    let word = |addr| read_uint(memory, addr, 8, cursor.abi().endian);
-    let caller_frame = word(at)?;
-    let return_address = word(above)?;
-    let mut registers = Registers::new();
-    registers.set(FP, caller_frame);
-    registers.set(SP, cfa.0);
-    registers.set(PC, return_address);
-    Ok(Guess {
-        evidence: Evidence::FramePointer,
-        cfa,
         code: CodeAddr::Return(RuntimeAddr(return_address)),
         registers,
     })

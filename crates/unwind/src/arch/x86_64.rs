@@ -8,7 +8,7 @@
 use unspool_ir::memory::read_uint;
 use unspool_ir::{CodeAddr, Endian, Memory, Register, Registers, RuntimeAddr, Unreadable};
 
-use super::{Guess, NoGuess, frame_words};
+use super::{Guess, NoGuess, frame_record};
 use crate::cursor::Cursor;
 use crate::evidence::Evidence;
 use crate::modules::Modules;
@@ -49,7 +49,7 @@ where
 {
     trampoline(cursor, memory)
         .or_else(|none| none.or(|| bad_call(cursor, modules, memory)))
-        .or_else(|none| none.or(|| frame_pointer(cursor, memory)))
+        .or_else(|none| none.or(|| frame_record(cursor, RBP, memory)))
 }
 
 fn word<M: Memory + ?Sized>(memory: &M, addr: RuntimeAddr) -> Result<u64, Unreadable> {
@@ -104,22 +104,6 @@ where
     registers.set(RIP, return_address);
     Ok(Guess {
         evidence: Evidence::BadCall,
-        cfa,
-        code: CodeAddr::Return(RuntimeAddr(return_address)),
-        registers,
-    })
-}
-
-fn frame_pointer<M: Memory + ?Sized>(cursor: &Cursor, memory: &M) -> Result<Guess, NoGuess> {
-    let [at, above, cfa] = frame_words(cursor, RBP).ok_or(NoGuess::Implausible)?;
-    let caller_frame = word(memory, at)?;
-    let return_address = word(memory, above)?;
-    let mut registers = Registers::new();
-    registers.set(RBP, caller_frame);
-    registers.set(RSP, cfa.0);
-    registers.set(RIP, return_address);
-    Ok(Guess {
-        evidence: Evidence::FramePointer,
         cfa,
         code: CodeAddr::Return(RuntimeAddr(return_address)),
         registers,
