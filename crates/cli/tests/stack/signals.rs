@@ -92,8 +92,9 @@ fn control_c_is_for_the_command() {
     let path = directory.path().join("script.sh");
     std::fs::write(&path, script).unwrap();
     let program = unspool(&directory);
+    // Not every shell replaces itself by its last command, and one that waits dies of the signal.
     let line = format!(
-        "{} stack -- sh {}",
+        "exec {} stack -- sh {}",
         program.get_program().display(),
         path.display()
     );
