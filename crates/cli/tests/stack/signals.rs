@@ -100,7 +100,10 @@ fn control_c_is_for_the_command() {
     );
     tool("script", "bsdutils", &["--version"]);
     let mut terminal = Command::new("script");
-    let mut running = Running::command(terminal.args(["-qec", &line, "/dev/null"]));
+    terminal
+        .args(["-qec", &line, "/dev/null"])
+        .env("SHELL", "/bin/sh");
+    let mut running = Running::command(&mut terminal);
     assert_eq!(running.line(), "ready");
     running.send("\x03");
     assert_eq!(running.line(), "^Ccaught");
