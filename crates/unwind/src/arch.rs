@@ -81,6 +81,15 @@ where
     }
 }
 
+/// The register that a function keeps its frame pointer in, if it keeps one.
+pub(crate) fn frame_pointer(arch: Arch) -> Option<Register> {
+    match arch {
+        Arch::X86_64 => Some(x86_64::RBP),
+        Arch::Aarch64 => Some(aarch64::FP),
+        _ => None,
+    }
+}
+
 /// The caller by the frame pointer, if it can be one: it leads to the caller's frame pointer, the
 /// return address, and the end of the frame.
 fn frame_record<M>(cursor: &Cursor, frame_pointer: Register, memory: &M) -> Result<Guess, NoGuess>

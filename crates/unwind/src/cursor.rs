@@ -48,13 +48,26 @@ impl Cursor {
     #[must_use]
     pub fn new(abi: Abi, registers: Registers) -> Option<Self> {
         let pc = registers.get(abi.arch.spec().pc)?;
-        Some(Cursor {
+        let code = CodeAddr::Instruction(RuntimeAddr(pc));
+        Some(Cursor::at(abi, code, registers))
+    }
+
+    /// A frame that stands at `code`.
+    #[must_use]
+    pub fn at(abi: Abi, code: CodeAddr, registers: Registers) -> Self {
+        Cursor {
             abi,
-            code: CodeAddr::Instruction(RuntimeAddr(pc)),
+            code,
             registers,
             pac_mask: 0,
             cycle: Cycle::default(),
-        })
+        }
+    }
+
+    /// Goes on from a frame that was found by other means, further out.
+    pub(crate) fn move_to(&mut self, code: CodeAddr, registers: Registers) {
+        self.code = code;
+        self.registers = registers;
     }
 
     /// Names the bits of a code address that a pointer authentication code takes (AArch64).

@@ -13,6 +13,8 @@ pub mod cursor;
 pub mod evidence;
 #[cfg(feature = "std")]
 pub mod files;
+#[cfg(all(feature = "local", target_arch = "x86_64", target_os = "linux"))]
+pub mod local;
 #[cfg(feature = "std")]
 pub mod maps;
 pub mod modules;
@@ -24,7 +26,9 @@ pub mod space;
 mod sys;
 #[cfg(feature = "std")]
 pub mod tables;
+pub mod walk;
 
 pub use cursor::{Cursor, Found, Step};
 pub use evidence::{End, Evidence, NoRow};
-pub use modules::{FoundEntries, FoundRow, Module, ModuleId, Modules};
+pub use modules::{FoundEntries, FoundRow, Module, ModuleId, Modules, Place};
+pub use walk::{Memo, Rules, Top, Walk, Walker};

@@ -378,11 +378,8 @@ impl<'p> Space<'p> {
         let name = PathBuf::from(mapping.name.clone().unwrap_or_default());
         let mut notices = self.notices.borrow_mut();
         let table = self.store.find_named(&file, &name, &mut notices);
-        let index = u32::try_from(self.opened.borrow().len()).unwrap_or(u32::MAX);
-        let id = ModuleId {
-            index,
-            generation: 0,
-        };
+        let before = u32::try_from(self.opened.borrow().len()).unwrap_or(u32::MAX);
+        let id = ModuleId(before.saturating_add(1));
         Ok(OpenModule::new(id, file, name, table))
     }
 }

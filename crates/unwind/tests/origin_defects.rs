@@ -75,10 +75,7 @@ impl Modules for World {
         let inside = |(start, end, _): &&(u64, u64, _)| (*start..*end).contains(&addr.0);
         let (_, _, table) = self.modules.iter().find(inside)?;
         Some(Module {
-            id: ModuleId {
-                index: 0,
-                generation: 0,
-            },
+            id: ModuleId(1),
             bias: LoadBias(0),
             entry: None,
             compiled: table.as_deref().map(|bytes| Compiled::open(bytes).unwrap()),

@@ -127,10 +127,7 @@ fn entries_that_were_found_before() {
     };
     let found = FoundEntries::new();
     let module = |found| Module {
-        id: ModuleId {
-            index: 0,
-            generation: 0,
-        },
+        id: ModuleId(1),
         bias: LoadBias(0),
         entry: None,
         compiled: None,

@@ -11,7 +11,7 @@ use crate::cursor::Cursor;
 use crate::evidence::Evidence;
 use crate::modules::Modules;
 
-const FP: Register = Register(29);
+pub(super) const FP: Register = Register(29);
 const LR: Register = Register(30);
 const PC: Register = Register(32);
 

@@ -13,7 +13,7 @@ use crate::cursor::Cursor;
 use crate::evidence::Evidence;
 use crate::modules::Modules;
 
-const RBP: Register = Register(6);
+pub(super) const RBP: Register = Register(6);
 const RSP: Register = Register(7);
 const RIP: Register = Register(16);
 

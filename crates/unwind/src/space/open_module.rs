@@ -74,9 +74,9 @@ impl OpenModule {
         }
     }
 
-    fn compiled(&self) -> Option<Compiled<'_>> {
+    fn compiled(&self) -> Option<&Compiled<'_>> {
         let table = self.compiled.as_ref().filter(|_| !self.is_corrupt.get());
-        *table?.borrow_dependent()
+        table?.borrow_dependent().as_ref()
     }
 
     /// Whether the module has a compiled table.

@@ -1,0 +1,414 @@
+//! What takes `unsafe` to walk the own stack: registers, raw memory, the loader.
+#![expect(
+    unsafe_code,
+    reason = "registers, raw memory, and the loader's functions"
+)]
+
+use core::arch::{asm, global_asm, naked_asm};
+use core::cell::{Cell, UnsafeCell};
+use core::ffi::{c_int, c_void};
+use core::mem::{self, MaybeUninit};
+use core::ptr;
+use core::sync::atomic::{AtomicU8, Ordering};
+
+use unspool_ir::{Register, Vaddr};
+
+use super::elf::{Image, Segment};
+
+/// The registers of a function, as they are when a function that it called returns.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Captured {
+    pub(super) return_address: u64,
+    pub(super) stack_pointer: u64,
+    pub(super) frame_pointer: u64,
+    pub(super) others: [(Register, u64); 5],
+}
+
+/// What the trampoline pushes, from the lowest address up.
+#[repr(C)]
+struct Pushed {
+    rbx: u64,
+    rbp: u64,
+    r12: u64,
+    r13: u64,
+    r14: u64,
+    r15: u64,
+    return_address: u64,
+}
+
+/// Calls `body` with the registers of the function that calls this.
+#[inline(always)]
+pub(super) fn with_captured<B, T>(body: B) -> T
+where
+    B: FnOnce(&Captured) -> T,
+{
+    struct Data<B, T> {
+        body: Option<B>,
+        result: Option<T>,
+    }
+    extern "C" fn run<B: FnOnce(&Captured) -> T, T>(pushed: *const Pushed, data: *mut c_void) {
+        // SAFETY: `capture` passes on what it was given below: a `Data<B, T>` that lives on the
+        // stack of its caller, which waits.
+        let data = unsafe { &mut *data.cast::<Data<B, T>>() };
+        let above = pushed.wrapping_add(1);
+        // SAFETY: `capture` has just pushed these words, and pops them when this returns.
+        let pushed = unsafe { &*pushed };
+        let captured = Captured {
+            return_address: pushed.return_address,
+            stack_pointer: above.addr() as u64,
+            frame_pointer: pushed.rbp,
+            others: [
+                (Register(3), pushed.rbx),
+                (Register(12), pushed.r12),
+                (Register(13), pushed.r13),
+                (Register(14), pushed.r14),
+                (Register(15), pushed.r15),
+            ],
+        };
+        data.result = data.body.take().map(|body| body(&captured));
+    }
+    let mut data = Data {
+        body: Some(body),
+        result: None,
+    };
+    // SAFETY: `run` is called once, with this data, before `capture` returns.
+    unsafe { capture(run::<B, T>, (&raw mut data).cast()) };
+    match data.result {
+        Some(result) => result,
+        None => unreachable!("`capture` has called `run`"),
+    }
+}
+
+/// Calls `run` with the caller's registers and `data`.
+#[unsafe(naked)]
+unsafe extern "C" fn capture(run: extern "C" fn(*const Pushed, *mut c_void), data: *mut c_void) {
+    naked_asm!(
+        ".cfi_startproc",
+        "push r15",
+        ".cfi_adjust_cfa_offset 8",
+        "push r14",
+        ".cfi_adjust_cfa_offset 8",
+        "push r13",
+        ".cfi_adjust_cfa_offset 8",
+        "push r12",
+        ".cfi_adjust_cfa_offset 8",
+        "push rbp",
+        ".cfi_adjust_cfa_offset 8",
+        "push rbx",
+        ".cfi_adjust_cfa_offset 8",
+        "mov rax, rdi",
+        "mov rdi, rsp",
+        "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 8",
+        "call rax",
+        "add rsp, 56",
+        ".cfi_adjust_cfa_offset -56",
+        "ret",
+        ".cfi_endproc",
+    )
+}
+
+/// Memory of the own stack that is certainly there: from the stack pointer of a function that
+/// has not returned to the end of the thread's stack.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Window {
+    low: u64,
+    /// How many addresses from `low` on have eight bytes behind them.
+    count: u64,
+}
+
+impl Window {
+    /// Above the frame of a function that waits. `stack_end` is what [`stack_end`] said for this
+    /// thread, or 0.
+    #[inline]
+    pub(super) fn new(captured: &Captured, stack_end: u64) -> Self {
+        let low = captured.stack_pointer;
+        let length = stack_end.saturating_sub(low);
+        // What lies further from the end than a stack is long is another stack.
+        let is_own = length <= MAX_STACK;
+        Window {
+            low,
+            count: if is_own { length.saturating_sub(7) } else { 0 },
+        }
+    }
+
+    /// Eight bytes of it.
+    #[inline(always)]
+    pub(super) fn read_eight(self, addr: u64) -> Option<[u8; 8]> {
+        if addr.wrapping_sub(self.low) >= self.count {
+            return None;
+        }
+        // SAFETY: the address and the seven behind it are between the stack pointer of a frame
+        // that has not returned and the end of the same stack, which is mapped.
+        Some(unsafe { load(addr) }.to_le_bytes())
+    }
+}
+
+/// Longer stacks than this are walked with a question for each page.
+const MAX_STACK: u64 = 1 << 30;
+
+/// Reads eight bytes.
+///
+/// # Safety
+///
+/// They must be mapped and readable.
+#[inline(always)]
+unsafe fn load(addr: u64) -> u64 {
+    let value;
+    // SAFETY: a load of readable memory, whatever it holds: not of a Rust value, so no more than
+    // the bytes are taken.
+    unsafe {
+        asm!(
+            "mov {value}, qword ptr [{addr}]",
+            value = out(reg) value,
+            addr = in(reg) addr,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    value
+}
+
+/// Whether eight bytes at an address are readable.
+///
+/// `rt_sigprocmask` reads its new mask before it looks at what to do with it: so it fails with
+/// `EFAULT` where there is nothing to read, and with `EINVAL` for an operation that does not exist.
+/// It changes nothing. `errno` is not touched: the call goes to the kernel directly.
+fn is_readable(addr: u64) -> bool {
+    const NO_OPERATION: u64 = 0xffff;
+    let result: i64;
+    // SAFETY: the kernel checks the address; it writes nothing. Clobbered are rcx and r11.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") libc::SYS_rt_sigprocmask => result,
+            in("rdi") NO_OPERATION,
+            in("rsi") addr,
+            in("rdx") 0_u64,
+            in("r10") 8_u64,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result == -i64::from(libc::EINVAL)
+}
+
+/// Pages outside of the known stack that were found readable during one walk.
+///
+/// Between the question and the read another thread may unmap them: only the kernel could do both at
+/// once. No memory that a stack leads to in earnest comes and goes like that.
+#[derive(Debug)]
+pub(super) struct Pages {
+    known: [Cell<u64>; Pages::COUNT],
+    next: Cell<usize>,
+}
+
+impl Pages {
+    const COUNT: usize = 8;
+    const SIZE: u64 = 4096;
+    /// The number of no page.
+    const NONE: u64 = u64::MAX;
+
+    #[inline]
+    pub(super) const fn new() -> Self {
+        Pages {
+            known: [const { Cell::new(Pages::NONE) }; Pages::COUNT],
+            next: Cell::new(0),
+        }
+    }
+
+    /// Copies bytes, or says at which address there are none.
+    pub(super) fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), u64> {
+        let Some(last) = (into.len() as u64).checked_sub(1) else {
+            return Ok(());
+        };
+        let end = addr.checked_add(last).ok_or(addr)?;
+        for page in addr / Pages::SIZE..=end / Pages::SIZE {
+            if !self.is_known(page) {
+                return Err(addr.max(page * Pages::SIZE));
+            }
+        }
+        let from = ptr::with_exposed_provenance::<u8>(addr_of(addr));
+        // SAFETY: all of these pages were readable just now; see above.
+        unsafe { ptr::copy(from, into.as_mut_ptr(), into.len()) };
+        Ok(())
+    }
+
+    fn is_known(&self, page: u64) -> bool {
+        if self.known.iter().any(|known| known.get() == page) {
+            return true;
+        }
+        let is_readable = is_readable(page * Pages::SIZE);
+        let at = self.next.get();
+        if let Some(slot) = self.known.get(at)
+            && is_readable
+        {
+            slot.set(page);
+            self.next.set((at + 1) % Pages::COUNT);
+        }
+        is_readable
+    }
+}
+
+/// Addresses are as wide as pointers here.
+#[expect(clippy::cast_possible_truncation, reason = "x86-64")]
+fn addr_of(addr: u64) -> usize {
+    addr as usize
+}
+
+/// Where the stack of this thread ends: one past its highest address. Not async-signal-safe.
+pub(super) fn stack_end() -> Option<u64> {
+    // SAFETY: an attribute object is plain data, filled in below before it is read.
+    let mut attributes: libc::pthread_attr_t = unsafe { mem::zeroed() };
+    // SAFETY: takes nothing, cannot fail.
+    let this = unsafe { libc::pthread_self() };
+    // SAFETY: asks about the calling thread, into an object of the right type.
+    let failed = unsafe { libc::pthread_getattr_np(this, &raw mut attributes) };
+    if failed != 0 {
+        return None;
+    }
+    let (mut low, mut length) = (ptr::null_mut(), 0);
+    // SAFETY: the attributes were filled in; both places are this function's.
+    let failed = unsafe {
+        libc::pthread_attr_getstack(&raw const attributes, &raw mut low, &raw mut length)
+    };
+    // SAFETY: the attributes were filled in, and are not used again.
+    unsafe { libc::pthread_attr_destroy(&raw mut attributes) };
+    (failed == 0).then(|| (low.addr() + length) as u64)
+}
+
+/// A loaded object, by `_dl_find_object`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Object {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) link_map: u64,
+    /// `.eh_frame_hdr` in memory.
+    pub(super) hdr: u64,
+}
+
+/// `struct dl_find_object` of glibc 2.35 (dlfcn.h).
+#[repr(C)]
+struct FoundObject {
+    flags: u64,
+    map_start: *const c_void,
+    map_end: *const c_void,
+    link_map: *const c_void,
+    eh_frame: *const c_void,
+    reserved: [u64; 7],
+}
+
+// Weak: C libraries without it have none, and older glibcs.
+global_asm!(".weak _dl_find_object");
+
+type FindObject = unsafe extern "C" fn(*const c_void, *mut FoundObject) -> c_int;
+
+fn find_object_function() -> Option<FindObject> {
+    let address: usize;
+    // SAFETY: reads an entry of the own global offset table, which the loader has filled.
+    unsafe {
+        asm!(
+            "mov {}, qword ptr [rip + _dl_find_object@GOTPCREL]",
+            out(reg) address,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    // SAFETY: it is null, or the address of the function with this type.
+    unsafe { mem::transmute::<usize, Option<FindObject>>(address) }
+}
+
+/// The loaded object at an address. Async-signal-safe: glibc promises that of its function.
+pub(super) fn find_object(addr: u64) -> Option<Object> {
+    let find = find_object_function()?;
+    // SAFETY: plain numbers and pointers that are not followed.
+    let mut found: FoundObject = unsafe { mem::zeroed() };
+    let address = ptr::without_provenance(addr_of(addr));
+    // SAFETY: any address may be asked for; the result is written to this function's object.
+    let failed = unsafe { find(address, &raw mut found) };
+    (failed == 0).then(|| Object {
+        start: found.map_start.addr() as u64,
+        end: found.map_end.addr() as u64,
+        link_map: found.link_map.addr() as u64,
+        hdr: found.eh_frame.addr() as u64,
+    })
+}
+
+impl Object {
+    /// The first page: the ELF header, and whatever lies behind it.
+    pub(super) fn first_page(&self) -> &'static [u8] {
+        // SAFETY: the loader has mapped the object from here on, its header first, and nobody
+        // writes there. That the first segment is readable is assumed of every object.
+        unsafe { bytes(self.start, Pages::SIZE) }
+    }
+
+    /// Bytes of the object, if its program headers, of which `image` was made, call them readable.
+    pub(super) fn bytes(&self, image: &Image, of: Segment) -> Option<&'static [u8]> {
+        let start = Vaddr(of.start);
+        let is_readable = image
+            .readable_from(start)
+            .is_some_and(|rest| of.length <= rest);
+        let addr = image.bias.to_runtime(start).0;
+        let is_inside = self.start <= addr && addr.checked_add(of.length)? <= self.end;
+        // SAFETY: the loader has mapped the object, and these bytes as part of a segment that is
+        // readable. Asked for are unwind tables and code, which nobody writes to.
+        (is_readable && is_inside).then(|| unsafe { bytes(addr, of.length) })
+    }
+}
+
+/// Bytes that nobody writes to, for as long as they are mapped.
+///
+/// # Safety
+///
+/// They must be mapped and readable.
+unsafe fn bytes(addr: u64, length: u64) -> &'static [u8] {
+    let from = ptr::with_exposed_provenance::<u8>(addr_of(addr));
+    // SAFETY: as the caller promises.
+    unsafe { core::slice::from_raw_parts(from, addr_of(length)) }
+}
+
+/// A value that is set once, by whoever comes first; nobody waits for it.
+pub(super) struct SetOnce<T> {
+    state: AtomicU8,
+    value: UnsafeCell<MaybeUninit<T>>,
+}
+
+// SAFETY: the value is written by the one thread that changed the state from `EMPTY`, before anyone
+// can see `SET`, and only shared from then on.
+unsafe impl<T: Send + Sync> Sync for SetOnce<T> {}
+
+impl<T> SetOnce<T> {
+    const EMPTY: u8 = 0;
+    const BEING_SET: u8 = 1;
+    const SET: u8 = 2;
+
+    pub(super) const fn new() -> Self {
+        SetOnce {
+            state: AtomicU8::new(Self::EMPTY),
+            value: UnsafeCell::new(MaybeUninit::uninit()),
+        }
+    }
+
+    /// Whether nobody has begun to set it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == Self::EMPTY
+    }
+
+    pub(super) fn get(&self) -> Option<&T> {
+        let is_set = self.state.load(Ordering::Acquire) == Self::SET;
+        // SAFETY: it was written before the state became `SET`, and is not written again.
+        is_set.then(|| unsafe { &*self.value.get().cast::<T>() })
+    }
+
+    /// Sets the value if nobody else has begun to.
+    pub(super) fn set(&self, value: T) -> Option<&T> {
+        let (from, to) = (Self::EMPTY, Self::BEING_SET);
+        self.state
+            .compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed)
+            .ok()?;
+        // SAFETY: whoever changes the state from `EMPTY` is the only one to write, and nobody
+        // reads before it is `SET`.
+        unsafe { self.value.get().cast::<T>().write(value) };
+        self.state.store(Self::SET, Ordering::Release);
+        self.get()
+    }
+}

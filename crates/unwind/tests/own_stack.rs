@@ -1,0 +1,95 @@
+//! The own stack, against the C library's own `backtrace`.
+#![cfg(target_arch = "x86_64")]
+#![expect(unsafe_code, reason = "calls the C library")]
+
+use std::ffi::{c_int, c_void};
+use std::hint::black_box;
+use std::path::Path;
+
+use unspool_compact::Compiled;
+use unspool_ir::RuntimeAddr;
+use unspool_module::ElfFile;
+use unspool_unwind::local::{self, OwnThread};
+use unspool_unwind::tables::{self, From};
+use unspool_unwind::{End, Walk};
+
+unsafe extern "C" {
+    fn backtrace(addresses: *mut *mut c_void, size: c_int) -> c_int;
+}
+
+/// What glibc says: return addresses, the first in the caller.
+#[inline(never)]
+fn by_glibc() -> Vec<u64> {
+    let mut addresses = [std::ptr::null_mut(); 600];
+    // SAFETY: the buffer has room for so many.
+    let count = unsafe { backtrace(addresses.as_mut_ptr(), 600) };
+    let found = &addresses[1..usize::try_from(count).unwrap()];
+    found.iter().map(|address| address.addr() as u64).collect()
+}
+
+#[inline(never)]
+fn by_us(thread: &mut OwnThread) -> (Vec<u64>, Walk) {
+    let mut addresses = [RuntimeAddr(0); 600];
+    let walk = thread.walk(&mut addresses);
+    let found = &addresses[..walk.frames];
+    (found.iter().map(|address| address.0).collect(), walk)
+}
+
+/// Calls `body` below so many frames.
+#[inline(never)]
+fn below(depth: u32, body: &mut dyn FnMut()) {
+    let locals = black_box([u64::from(depth); 5]);
+    if depth == 0 {
+        body();
+    } else if depth % 3 == 0 {
+        below(black_box(depth - 1), body);
+    } else {
+        below(black_box(depth - 1), body);
+        black_box(&locals);
+    }
+    black_box(&locals);
+}
+
+/// Every frame but those below this function's caller, which differ.
+fn outer(addresses: &[u64], depth: usize) -> &[u64] {
+    &addresses[addresses.len() - depth..]
+}
+
+fn check(thread: &mut OwnThread) {
+    for depth in [0, 1, 7, 64, 300, 64, 64, 10] {
+        below(depth, &mut || {
+            let expected = by_glibc();
+            for _ in 0..3 {
+                let (found, walk) = by_us(thread);
+                let same = expected.len() - 1;
+                assert_eq!(outer(&found, same), outer(&expected, same));
+                assert_eq!((walk.end, walk.guesses), (End::Outermost, 0));
+            }
+        });
+    }
+}
+
+#[test]
+fn equals_glibcs_backtrace() {
+    let mut thread = OwnThread::new();
+    check(&mut thread);
+    // With compiled tables, and a memory of what was found without.
+    for line in std::fs::read_to_string("/proc/self/maps").unwrap().lines() {
+        let Some(path) = line
+            .split_whitespace()
+            .nth(5)
+            .filter(|_| line.contains("r-xp"))
+        else {
+            continue;
+        };
+        let Ok(file) = ElfFile::open(Path::new(path)) else {
+            continue;
+        };
+        let made = tables::compile(&file, From::Auto).unwrap();
+        let bytes: &'static [u8] = made.encoded.bytes.leak();
+        let table = Box::leak(Box::new(Compiled::open(bytes).unwrap()));
+        assert!(local::modules().attach(table));
+    }
+    check(&mut thread);
+    check(&mut OwnThread::new());
+}
