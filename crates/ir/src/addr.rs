@@ -6,8 +6,9 @@ use core::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Vaddr(pub u64);
 
-/// An address in a running process, a core file or a copied stack.
+/// An address in a running process, a core file or a copied stack. As bytes it is its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
 pub struct RuntimeAddr(pub u64);
 
 /// Run-time address minus link-time address of one module, in bytes; arithmetic wraps, because

@@ -15,8 +15,7 @@ pub trait Memory {
     /// [`Unreadable`] names the first byte that could not be read, and why.
     fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable>;
 
-    /// The 8 bytes at `addr`. Most of what a walk reads is words: a memory that has a faster way
-    /// for them goes it here.
+    /// The 8 bytes at `addr`. Most of what a walk reads is words.
     ///
     /// # Errors
     ///
@@ -26,6 +25,25 @@ pub trait Memory {
         let mut bytes = [0; 8];
         self.read(addr, &mut bytes)?;
         Ok(bytes)
+    }
+
+    /// The 8 bytes at `addr`, if that takes a comparison or two: in the stack that is walked.
+    /// `None` says nothing; ask [`Memory::read_eight`].
+    #[inline]
+    fn near(&self, addr: RuntimeAddr) -> Option<[u8; 8]> {
+        self.read_eight(addr).ok()
+    }
+
+    /// Whether at each address there are the 8 bytes of a number in little-endian order, all of
+    /// them [near](Memory::near). Allocates nothing; addresses without a number do not count.
+    #[inline]
+    fn all_near_are(&self, addresses: &[u64], numbers: &[u64]) -> bool {
+        let words = addresses.iter().zip(numbers);
+        let mut differences = words.map(|(addr, number)| {
+            let bytes = self.near(RuntimeAddr(*addr))?;
+            Some(u64::from_le_bytes(bytes) ^ number)
+        });
+        differences.try_fold(0, |all, difference| Some(all | difference?)) == Some(0)
     }
 }
 
@@ -37,6 +55,16 @@ impl<M: Memory + ?Sized> Memory for &M {
     #[inline]
     fn read_eight(&self, addr: RuntimeAddr) -> Result<[u8; 8], Unreadable> {
         (**self).read_eight(addr)
+    }
+
+    #[inline]
+    fn near(&self, addr: RuntimeAddr) -> Option<[u8; 8]> {
+        (**self).near(addr)
+    }
+
+    #[inline]
+    fn all_near_are(&self, addresses: &[u64], numbers: &[u64]) -> bool {
+        (**self).all_near_are(addresses, numbers)
     }
 }
 

@@ -30,5 +30,5 @@ pub mod walk;
 
 pub use cursor::{Cursor, Found, Step};
 pub use evidence::{End, Evidence, NoRow};
-pub use modules::{FoundEntries, FoundRow, Module, ModuleId, Modules, Place};
+pub use modules::{FoundEntries, FoundRow, Module, Modules, Place};
 pub use walk::{Memo, Rules, Top, Walk, Walker};

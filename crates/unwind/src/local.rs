@@ -14,6 +14,8 @@
 //! while it is walked (unloading code that is still to be returned to is an error of the program
 //! in any case), and the first page of a loaded object is readable.
 
+use core::sync::atomic::{AtomicBool, Ordering};
+
 use unspool_ir::{Abi, Arch, CodeAddr, Endian, RuntimeAddr};
 
 use crate::walk::{Memo, Rules, Top, Walk, Walker};
@@ -38,6 +40,9 @@ static RULES: Rules = Rules::new();
 /// The modules of the process.
 static MODULES: OwnModules = OwnModules::new();
 
+/// Whether a thread has begun to look which modules are there for good.
+static IS_PREPARED: AtomicBool = AtomicBool::new(false);
+
 /// The modules of the own process.
 #[must_use]
 pub fn modules() -> &'static OwnModules {
@@ -58,6 +63,9 @@ impl OwnThread {
     /// For this thread only: on another one's stack every page is asked for.
     #[must_use]
     pub fn new() -> Self {
+        if !IS_PREPARED.swap(true, Ordering::Relaxed) {
+            MODULES.prepare();
+        }
         OwnThread {
             walker: Walker::new(ABI, &RULES),
             memo: Memo::new(),

@@ -21,14 +21,8 @@ pub trait Modules {
         NoRow::NoModule
     }
 
-    /// The addresses of the module that is mapped at an address, if what was learned of it may be
-    /// kept.
-    fn place(&self, _addr: RuntimeAddr) -> Option<Place> {
-        None
-    }
-
-    /// Whether a module is still where it was: the same one, not another at the same address.
-    fn is_there(&self, _place: &Place) -> bool {
+    /// Whether a module is still at its place.
+    fn is_there(&self, _place: Place) -> bool {
         false
     }
 
@@ -37,72 +31,16 @@ pub trait Modules {
     fn is_code(&self, addr: RuntimeAddr) -> bool;
 }
 
-/// The number of a module: what caches are keyed by. It is never given to another one, also not to
-/// one that is mapped at the same address later. 0 is no module's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ModuleId(pub u32);
-
-/// The addresses of a module, at most 4 GiB of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    module: ModuleId,
-    start: RuntimeAddr,
-    length: u64,
-}
-
-impl Place {
-    /// No addresses.
-    pub const NOWHERE: Place = Place {
-        module: ModuleId(0),
-        start: RuntimeAddr(0),
-        length: 0,
-    };
-
-    /// The place of a module that lies between two addresses; `None` if it is longer than 4 GiB
-    /// or begins within a page, as no module does.
-    #[must_use]
-    pub fn new(module: ModuleId, start: RuntimeAddr, end: RuntimeAddr) -> Option<Place> {
-        let length = end.0.checked_sub(start.0)?;
-        let fits = length <= 1 << 32 && start.0.is_multiple_of(4096) && module != ModuleId(0);
-        fits.then_some(Place {
-            module,
-            start,
-            length,
-        })
-    }
-
-    /// The module.
-    #[must_use]
-    pub fn module(&self) -> ModuleId {
-        self.module
-    }
-
-    /// Its first address.
-    #[must_use]
-    pub fn start(&self) -> RuntimeAddr {
-        self.start
-    }
-
-    /// Whether the address is one of the module's.
-    #[must_use]
-    #[inline]
-    pub fn contains(&self, address: RuntimeAddr) -> bool {
-        address.0.wrapping_sub(self.start.0) < self.length
-    }
-
-    /// A number that no other address of this or another module has.
-    #[inline]
-    pub(crate) fn key(&self, address: RuntimeAddr) -> u64 {
-        let base = (u64::from(self.module.0) << 32).wrapping_sub(self.start.0);
-        base.wrapping_add(address.0)
-    }
-}
+/// The number of a module at an address, above 0: what caches are keyed by. It is never given to
+/// another module, nor to the same at another address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Place(pub u16);
 
 /// A mapped module and what is known about its frames.
 #[derive(Debug, Clone, Copy)]
 pub struct Module<'m> {
-    /// Its identity.
-    pub id: ModuleId,
+    /// Its place, if what is learned of it may be kept.
+    pub place: Option<Place>,
     /// Run-time minus link-time address.
     pub bias: LoadBias,
     /// Where the program, or its loader, begins: code that nothing calls.

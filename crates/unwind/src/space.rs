@@ -18,7 +18,7 @@ use crate::cursor::{Cursor, Found, Step};
 use crate::evidence::{End, NoRow};
 use crate::files::{FileProblem, Files};
 use crate::maps::{Device, Mapping};
-use crate::modules::{Module, ModuleId, Modules};
+use crate::modules::{Module, Modules};
 use crate::process::{Snapshot, Thread};
 use crate::tables::{Notice, Place, Store};
 
@@ -378,9 +378,7 @@ impl<'p> Space<'p> {
         let name = PathBuf::from(mapping.name.clone().unwrap_or_default());
         let mut notices = self.notices.borrow_mut();
         let table = self.store.find_named(&file, &name, &mut notices);
-        let before = u32::try_from(self.opened.borrow().len()).unwrap_or(u32::MAX);
-        let id = ModuleId(before.saturating_add(1));
-        Ok(OpenModule::new(id, file, name, table))
+        Ok(OpenModule::new(file, name, table))
     }
 }
 

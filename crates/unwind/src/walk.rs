@@ -32,8 +32,8 @@ mod tests;
 pub use memo::Memo;
 pub use rules::Rules;
 
-use memo::Taken;
-use rule::Rule;
+use rule::{Leave, Rule};
+use rules::Known;
 
 /// The innermost frame of a stack.
 #[derive(Debug, Clone, Copy)]
@@ -59,15 +59,12 @@ pub struct Walk {
     pub end: End,
 }
 
-/// Walks the stacks of one address space, one after another.
-///
-/// Cheap to make; to keep one makes walks faster, because it knows the modules of the last.
-#[derive(Debug)]
+/// Walks stacks.
+#[derive(Debug, Clone, Copy)]
 pub struct Walker<'r> {
     abi: Abi,
     pac_mask: u64,
     rules: &'r Rules,
-    recent: Recent,
 }
 
 impl<'r> Walker<'r> {
@@ -79,7 +76,6 @@ impl<'r> Walker<'r> {
             abi,
             pac_mask: 0,
             rules,
-            recent: Recent::new(),
         }
     }
 
@@ -93,7 +89,7 @@ impl<'r> Walker<'r> {
     /// Walks a stack, and writes where its frames stand, from the innermost out, as far as there
     /// is room. Addresses above the first are return addresses, except above a signal frame.
     pub fn walk<S, M>(
-        &mut self,
+        &self,
         top: &Top<'_>,
         modules: &S,
         memory: &M,
@@ -108,7 +104,7 @@ impl<'r> Walker<'r> {
 
     /// Does the same, with a memory of the last walk: of the same thread, to be of use.
     pub fn walk_again<S, M>(
-        &mut self,
+        &self,
         memo: &mut Memo,
         top: &Top<'_>,
         modules: &S,
@@ -124,7 +120,7 @@ impl<'r> Walker<'r> {
     }
 
     fn run<S, M, R>(
-        &mut self,
+        &self,
         top: &Top<'_>,
         modules: &S,
         memory: &M,
@@ -136,7 +132,6 @@ impl<'r> Walker<'r> {
         M: Memory + ?Sized,
         R: Record,
     {
-        self.recent.begin();
         let mut run = Run {
             walker: self,
             modules,
@@ -147,6 +142,7 @@ impl<'r> Walker<'r> {
                 count: 0,
                 guesses: 0,
             },
+            seen: Seen::NONE,
             slow: None,
         };
         let end = run.walk(top);
@@ -166,12 +162,26 @@ struct Frames<'o> {
 }
 
 impl Frames<'_> {
+    fn is_full(&self) -> bool {
+        self.count >= self.addresses.len()
+    }
+
     /// `None` where there is no room.
     #[inline]
     fn push(&mut self, address: u64) -> Option<()> {
         *self.addresses.get_mut(self.count)? = RuntimeAddr(address);
         self.count += 1;
         Some(())
+    }
+
+    /// Adds addresses, the last first; `None` where there is not enough room for all of them.
+    fn push_all(&mut self, addresses: &[u64]) -> Option<()> {
+        let room = self.addresses.get_mut(self.count..).unwrap_or_default();
+        let pairs = room.iter_mut().zip(addresses.iter().rev());
+        pairs.for_each(|(slot, address)| *slot = RuntimeAddr(*address));
+        let added = room.len().min(addresses.len());
+        self.count += added;
+        (added == addresses.len()).then_some(())
     }
 }
 
@@ -183,7 +193,53 @@ struct State {
     frame_pointer: u64,
 }
 
+impl Leave {
+    /// The caller of a frame, if its stack pointer is higher and what it takes can be read.
+    #[inline]
+    fn caller(self, frame: &State, read: impl Fn(RuntimeAddr) -> Option<[u8; 8]>) -> Option<State> {
+        let base = match self.by_frame_pointer {
+            true => frame.frame_pointer,
+            false => frame.stack_pointer,
+        };
+        let cfa = base.wrapping_add(self.cfa_offset);
+        if cfa <= frame.stack_pointer {
+            return None;
+        }
+        let code = read(RuntimeAddr(cfa.wrapping_sub(8)))?;
+        let saved = read(RuntimeAddr(cfa.wrapping_sub(self.saved_below)))?;
+        Some(State {
+            code: u64::from_le_bytes(code),
+            stack_pointer: cfa,
+            frame_pointer: match self.keeps_frame_pointer() {
+                true => frame.frame_pointer,
+                false => u64::from_le_bytes(saved),
+            },
+        })
+    }
+}
+
+/// Why the usual does not lead on.
+enum Pause<J> {
+    /// There is no more room.
+    Full,
+    /// The frame is one that is remembered.
+    Remembered(J),
+    /// Something else is to be done, or there is no caller.
+    Odd,
+}
+
+/// Where what is remembered leads to.
+enum Resumed {
+    /// Nowhere.
+    Not,
+    /// To the end of the walk.
+    End(End),
+    /// To a frame further out.
+    On(State),
+}
+
 /// Why rules do not lead on.
+#[derive(Clone, Copy)]
 enum Stop {
     /// The walk is at its end.
     End(End),
@@ -193,11 +249,12 @@ enum Stop {
 
 /// A walk under way.
 struct Run<'w, 'r, S: ?Sized, M: ?Sized, R> {
-    walker: &'w mut Walker<'r>,
+    walker: &'w Walker<'r>,
     modules: &'w S,
     memory: &'w M,
     record: &'w mut R,
     frames: Frames<'w>,
+    seen: Seen,
     /// What takes the steps that rules cannot take.
     slow: Option<Cursor>,
 }
@@ -237,86 +294,102 @@ where
     }
 
     /// Goes on by rules as far as they lead.
-    #[inline]
     fn by_rules(&mut self, state: &mut State) -> Stop {
-        let State {
-            mut code,
-            mut stack_pointer,
-            mut frame_pointer,
-        } = *state;
-        let mut place = Place::NOWHERE;
-        let stop = loop {
-            let address = RuntimeAddr(code);
-            if !place.contains(address) {
-                match self.walker.recent.find(address, self.modules) {
-                    Some(found) => place = found,
-                    None => break self.without_place(code),
-                }
-            }
-            let key = place.key(address);
-            let rule = match self.walker.rules.get(address, key) {
-                Some(rule) => rule,
-                None => match self.learn(address, &place) {
-                    Some(rule) => rule,
-                    None => break Stop::Slow,
+        loop {
+            let stop = match self.by_near_rules(state) {
+                Pause::Full => Stop::End(End::Limit),
+                Pause::Remembered(joint) => match self.by_record(joint) {
+                    Resumed::Not => match self.by_rule(state) {
+                        Some(stop) => stop,
+                        None => continue,
+                    },
+                    Resumed::End(end) => return Stop::End(end),
+                    Resumed::On(from) => {
+                        *state = from;
+                        continue;
+                    }
+                },
+                Pause::Odd => match self.by_rule(state) {
+                    Some(stop) => stop,
+                    None => continue,
                 },
             };
-            if rule.is_end() {
-                let end = match rule {
-                    Rule::OUTERMOST => End::Outermost,
-                    _ => End::EntryPoint,
-                };
-                self.record
-                    .finish(address, stack_pointer, end, &self.walker.recent);
-                break Stop::End(end);
+            if let Stop::End(end) = stop {
+                self.record.finish(*state, end, &self.seen);
             }
-            if let Some(end) = self.by_record(address, stack_pointer, frame_pointer) {
-                break Stop::End(end);
-            }
-            let base = match rule.by_frame_pointer() {
-                true => frame_pointer,
-                false => stack_pointer,
-            };
-            let cfa = base.wrapping_add(rule.cfa_offset());
-            if cfa <= stack_pointer {
-                break Stop::Slow;
-            }
-            let saved_at = cfa.wrapping_sub(rule.saved_below());
-            let caller = self.memory.read_eight(RuntimeAddr(cfa.wrapping_sub(8)));
-            let saved = self.memory.read_eight(RuntimeAddr(saved_at));
-            let (Ok(caller), Ok(saved)) = (caller, saved) else {
-                break Stop::Slow;
-            };
-            let caller = u64::from_le_bytes(caller);
-            if self.frames.push(caller).is_none() {
-                break Stop::End(End::Limit);
-            }
-            let keeps = rule.keeps_frame_pointer();
-            self.record.take(Taken {
-                code,
-                stack_pointer,
-                frame_pointer,
-                saved_at: if keeps { 0 } else { saved_at },
-                by_frame_pointer: rule.by_frame_pointer(),
-            });
-            frame_pointer = match keeps {
-                true => frame_pointer,
-                false => u64::from_le_bytes(saved),
-            };
-            stack_pointer = cfa;
-            code = caller;
-        };
-        *state = State {
-            code,
-            stack_pointer,
-            frame_pointer,
-        };
-        stop
+            return stop;
+        }
     }
 
-    /// The return address is in no module.
+    /// Goes on as long as nothing but the usual happens: the rule is in its own slot and of a small
+    /// step, its module was seen, and what is read is near.
+    ///
+    /// No more than this is in the loop, so that all of it stays in registers.
+    #[inline]
+    fn by_near_rules(&mut self, state: &mut State) -> Pause<R::Joint> {
+        let mut frame = *state;
+        let mut count = self.frames.count;
+        let addresses = &mut *self.frames.addresses;
+        let (rules, memory, seen) = (self.walker.rules, self.memory, self.seen.low);
+        let pause = loop {
+            if let Some(joint) = self.record.find(&frame) {
+                break Pause::Remembered(joint);
+            }
+            let Some(known) = rules.get(RuntimeAddr(frame.code)) else {
+                break Pause::Odd;
+            };
+            if !known.place.is_in(seen) {
+                break Pause::Odd;
+            }
+            let Some(leave) = known.rule.leave_small() else {
+                break Pause::Odd;
+            };
+            let Some(caller) = leave.caller(&frame, |addr| memory.near(addr)) else {
+                break Pause::Odd;
+            };
+            let Some(slot) = addresses.get_mut(count) else {
+                break Pause::Full;
+            };
+            *slot = RuntimeAddr(caller.code);
+            count += 1;
+            self.record.take(&frame, leave);
+            frame = caller;
+        };
+        self.frames.count = count;
+        *state = frame;
+        pause
+    }
+
+    /// Takes one step by a rule, wherever the rule and what it reads have to be looked for.
     #[cold]
-    fn without_place(&mut self, code: u64) -> Stop {
+    fn by_rule(&mut self, state: &mut State) -> Option<Stop> {
+        let address = RuntimeAddr(state.code);
+        let rules = self.walker.rules;
+        let kept = rules.get(address).or_else(|| rules.get_beside(address));
+        let seen = kept.filter(|known| self.seen.has(known.place, self.modules));
+        let Some(known) = seen.or_else(|| self.learn(address)) else {
+            return Some(self.without_rule(state.code));
+        };
+        let Some(leave) = known.rule.leave() else {
+            return Some(Stop::End(match known.rule {
+                Rule::OUTERMOST => End::Outermost,
+                _ => End::EntryPoint,
+            }));
+        };
+        let Some(caller) = leave.caller(state, |addr| self.memory.read_eight(addr).ok()) else {
+            return Some(Stop::Slow);
+        };
+        if self.frames.push(caller.code).is_none() {
+            return Some(Stop::End(End::Limit));
+        }
+        self.record.take(state, leave);
+        *state = caller;
+        None
+    }
+
+    /// The return address leads nowhere by a rule.
+    #[cold]
+    fn without_rule(&mut self, code: u64) -> Stop {
         if code == 0 && self.frames.count > 1 {
             self.frames.count -= 1;
             return Stop::End(End::ZeroReturnAddress);
@@ -324,35 +397,21 @@ where
         Stop::Slow
     }
 
-    /// Finishes the walk by what is remembered of the last.
-    #[inline]
-    fn by_record(
-        &mut self,
-        code: RuntimeAddr,
-        stack_pointer: u64,
-        frame_pointer: u64,
-    ) -> Option<End> {
-        let frame = State {
-            code: code.0,
-            stack_pointer,
-            frame_pointer,
-        };
-        let (recent, modules) = (&mut self.walker.recent, self.modules);
+    /// Goes on by what is remembered of the last walk.
+    fn by_record(&mut self, joint: R::Joint) -> Resumed {
+        let Run { seen, frames, .. } = self;
         self.record
-            .resume(frame, self.memory, modules, recent, &mut self.frames)
+            .resume(joint, self.memory, self.modules, seen, frames)
     }
 
-    /// The rule of a return address that is not known yet.
+    /// The rule of a return address that is not known yet, of a module that is there.
     #[cold]
-    fn learn(&mut self, address: RuntimeAddr, place: &Place) -> Option<Rule> {
-        let code = CodeAddr::Return(address);
-        // What the byte before belongs to is the module that counts.
-        if !place.contains(code.lookup()) {
-            return None;
-        }
-        let module = self.modules.module(code.lookup())?;
-        let found = module.row(module.bias.to_vaddr(code.lookup())).ok()?;
-        // A signal handler's return address: its bytes tell.
+    fn learn(&mut self, address: RuntimeAddr) -> Option<Known> {
+        let pc = CodeAddr::Return(address).lookup();
+        let module = self.modules.module(pc)?;
+        let place = module.place?;
+        let found = module.row(module.bias.to_vaddr(pc)).ok()?;
+        // It may be where a signal handler returns to: the bytes there tell.
         if module.bias.to_vaddr(address) == found.entry_end {
             return None;
         }
@@ -364,8 +423,10 @@ where
         } else {
             Rule::of(row, self.walker.abi)?
         };
-        self.walker.rules.put(address, place.key(address), rule);
-        Some(rule)
+        let known = Known { rule, place };
+        self.walker.rules.put(address, known);
+        self.seen.add(place);
+        Some(known)
     }
 
     /// One step by the cursor, with the registers that are followed; `None` if these are not
@@ -440,121 +501,118 @@ where
 
 /// What is kept of a walk for the next one.
 trait Record {
+    /// A frame that was kept.
+    type Joint;
+
+    /// The frame, if it is one that was kept. A walk asks from inside to outside.
+    fn find(&mut self, frame: &State) -> Option<Self::Joint>;
+
+    /// What followed a frame, if all of it still holds.
+    fn resume<S: Modules + ?Sized, M: Memory + ?Sized>(
+        &mut self,
+        joint: Self::Joint,
+        memory: &M,
+        modules: &S,
+        seen: &mut Seen,
+        frames: &mut Frames<'_>,
+    ) -> Resumed;
+
     /// A step was taken by a rule.
-    fn take(&mut self, taken: Taken);
+    fn take(&mut self, frame: &State, leave: Leave);
 
     /// A step follows that cannot be kept.
     fn interrupt(&mut self);
 
-    /// The rest of the walk, if a frame is one that was kept and all that followed still holds.
-    fn resume<S: Modules + ?Sized, M: Memory + ?Sized>(
-        &mut self,
-        frame: State,
-        memory: &M,
-        modules: &S,
-        recent: &mut Recent,
-        frames: &mut Frames<'_>,
-    ) -> Option<End>;
-
-    /// The walk ended at a frame by its rule.
-    fn finish(&mut self, code: RuntimeAddr, stack_pointer: u64, end: End, recent: &Recent);
+    /// The walk ended at a frame: by the frame's rule, or because there was no more room.
+    fn finish(&mut self, frame: State, end: End, seen: &Seen);
 }
 
 /// Nothing is kept.
 struct Forgetful;
 
 impl Record for Forgetful {
-    #[inline]
-    fn take(&mut self, _: Taken) {}
+    type Joint = core::convert::Infallible;
 
     #[inline]
-    fn interrupt(&mut self) {}
-
-    #[inline]
-    fn resume<S: Modules + ?Sized, M: Memory + ?Sized>(
-        &mut self,
-        _: State,
-        _: &M,
-        _: &S,
-        _: &mut Recent,
-        _: &mut Frames<'_>,
-    ) -> Option<End> {
+    fn find(&mut self, _: &State) -> Option<Self::Joint> {
         None
     }
 
+    fn resume<S: Modules + ?Sized, M: Memory + ?Sized>(
+        &mut self,
+        joint: Self::Joint,
+        _: &M,
+        _: &S,
+        _: &mut Seen,
+        _: &mut Frames<'_>,
+    ) -> Resumed {
+        match joint {}
+    }
+
     #[inline]
-    fn finish(&mut self, _: RuntimeAddr, _: u64, _: End, _: &Recent) {}
+    fn take(&mut self, _: &State, _: Leave) {}
+
+    fn interrupt(&mut self) {}
+
+    fn finish(&mut self, _: State, _: End, _: &Seen) {}
 }
 
-/// The modules that were met last.
+/// The modules that a walk has seen to be at their places.
 #[derive(Debug)]
-struct Recent {
-    places: [Place; Recent::COUNT],
-    /// Which of them were seen to be there since the walk began, as bits.
-    seen: u32,
-    /// Whether one that was seen had to make room.
+struct Seen {
+    /// Those with the lowest numbers, as bits.
+    low: u64,
+    /// The others, by the low bits of their numbers.
+    others: [Place; Seen::OTHERS],
+    /// Whether one had to make room for another.
     is_overfull: bool,
-    next: usize,
 }
 
-impl Recent {
-    const COUNT: usize = 8;
+impl Place {
+    /// Whether it is one of those that are given as bits.
+    #[inline]
+    fn is_in(self, low: u64) -> bool {
+        self.0 < 64 && low >> self.0 & 1 != 0
+    }
+}
 
-    const fn new() -> Self {
-        Recent {
-            places: [Place::NOWHERE; Recent::COUNT],
-            seen: 0,
-            is_overfull: false,
-            next: 0,
+impl Seen {
+    const OTHERS: usize = 16;
+    const NONE: Seen = Seen {
+        low: 0,
+        others: [Place(0); Seen::OTHERS],
+        is_overfull: false,
+    };
+
+    /// Whether a module is there: asked once in a walk.
+    fn has<S: Modules + ?Sized>(&mut self, place: Place, modules: &S) -> bool {
+        let at = usize::from(place.0) % Seen::OTHERS;
+        if place.is_in(self.low) || self.others.get(at) == Some(&place) {
+            return true;
         }
-    }
-
-    /// A walk begins: nothing was seen yet.
-    fn begin(&mut self) {
-        self.seen = 0;
-        self.is_overfull = false;
-    }
-
-    /// The module at an address, which is there.
-    fn find<S: Modules + ?Sized>(&mut self, address: RuntimeAddr, modules: &S) -> Option<Place> {
-        let known = self.places.iter().position(|place| place.contains(address));
-        if let Some(at) = known {
-            let place = *self.places.get(at)?;
-            if self.seen >> at & 1 != 0 {
-                return Some(place);
-            }
-            if modules.is_there(&place) {
-                self.seen |= 1 << at;
-                return Some(place);
-            }
-            *self.places.get_mut(at)? = Place::NOWHERE;
-        }
-        let place = modules.place(address)?;
-        let at = self.next;
-        *self.places.get_mut(at)? = place;
-        self.is_overfull |= self.seen >> at & 1 != 0;
-        self.seen |= 1 << at;
-        self.next = (at + 1) % Recent::COUNT;
-        Some(place)
-    }
-
-    fn is_there<S: Modules + ?Sized>(&mut self, place: &Place, modules: &S) -> bool {
-        let known = self.places.iter().position(|known| known == place);
-        let is_seen = known.is_some_and(|at| self.seen >> at & 1 != 0);
-        let is_there = is_seen || modules.is_there(place);
-        if let Some(at) = known
-            && is_there
-        {
-            self.seen |= 1 << at;
+        let is_there = modules.is_there(place);
+        if is_there {
+            self.add(place);
         }
         is_there
     }
 
-    /// The modules that the walk went through; `None` if they were too many.
-    fn used(&self) -> Option<impl Iterator<Item = Place>> {
-        let seen = self.seen;
-        let places = self.places.iter().enumerate();
-        let used = places.filter_map(move |(at, place)| (seen >> at & 1 != 0).then_some(*place));
-        (!self.is_overfull).then_some(used)
+    fn add(&mut self, place: Place) {
+        let at = usize::from(place.0) % Seen::OTHERS;
+        if place.0 < 64 {
+            self.low |= 1 << place.0;
+        } else if let Some(slot) = self.others.get_mut(at) {
+            self.is_overfull |= *slot != Place(0) && *slot != place;
+            *slot = place;
+        }
+    }
+
+    /// All of them; `None` if they were too many.
+    fn all(&self) -> Option<impl Iterator<Item = Place>> {
+        let low = (0..64)
+            .filter(|number| self.low >> number & 1 != 0)
+            .map(Place);
+        let others = self.others.iter().copied().filter(|place| place.0 != 0);
+        (!self.is_overfull).then(|| low.chain(others))
     }
 }

@@ -21,7 +21,7 @@ use unspool_ir::{
 use unspool_module::ElfFile;
 use unspool_unwind::process::Process;
 use unspool_unwind::tables::{self, From, Store};
-use unspool_unwind::{Cursor, End, Evidence, Module, ModuleId, Modules, NoRow, Step};
+use unspool_unwind::{Cursor, End, Evidence, Module, Modules, NoRow, Step};
 
 const RBX: Register = Register(3);
 const RSP: Register = Register(7);
@@ -75,7 +75,7 @@ impl Modules for World {
         let inside = |(start, end, _): &&(u64, u64, _)| (*start..*end).contains(&addr.0);
         let (_, _, table) = self.modules.iter().find(inside)?;
         Some(Module {
-            id: ModuleId(1),
+            place: None,
             bias: LoadBias(0),
             entry: None,
             compiled: table.as_deref().map(|bytes| Compiled::open(bytes).unwrap()),

@@ -20,7 +20,7 @@ use unspool_unwind::maps::{Device, Mapping, Mappings, Permissions};
 use unspool_unwind::process::{AuxVector, Process, Signal, Snapshot, Thread};
 use unspool_unwind::space::{Keep, Space, Stack};
 use unspool_unwind::tables::{self, From, Store};
-use unspool_unwind::{End, Evidence, FoundEntries, Module, ModuleId};
+use unspool_unwind::{End, Evidence, FoundEntries, Module};
 
 #[path = "programs-sources/mod.rs"]
 mod programs;
@@ -127,7 +127,7 @@ fn entries_that_were_found_before() {
     };
     let found = FoundEntries::new();
     let module = |found| Module {
-        id: ModuleId(1),
+        place: None,
         bias: LoadBias(0),
         entry: None,
         compiled: None,

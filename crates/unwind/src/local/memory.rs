@@ -48,4 +48,14 @@ impl Memory for OwnMemory {
         self.elsewhere(addr, &mut bytes)?;
         Ok(bytes)
     }
+
+    #[inline]
+    fn near(&self, addr: RuntimeAddr) -> Option<[u8; 8]> {
+        self.window.read_eight(addr.0)
+    }
+
+    #[inline]
+    fn all_near_are(&self, addresses: &[u64], numbers: &[u64]) -> bool {
+        self.window.all_are(addresses, numbers)
+    }
 }

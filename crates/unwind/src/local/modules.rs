@@ -6,7 +6,7 @@
 //! addresses, search table and build ID are the same. The same library, loaded again at the same
 //! address, is the same module.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
 use unspool_cfi::lookup::HdrTrust;
 use unspool_cfi::{Hdr, Lookup, Section, SectionKind};
@@ -16,13 +16,17 @@ use unspool_ir::{RuntimeAddr, Vaddr};
 use super::ABI;
 use super::elf::{Image, Segment};
 use super::sys::{self, Object, SetOnce};
-use crate::modules::{Module, ModuleId, Modules, Place};
+use crate::modules::{Module, Modules, Place};
 
 /// The modules of the own process.
 pub struct OwnModules {
-    slots: [SetOnce<Known>; OwnModules::MOST],
+    /// In the order in which they were met, by which they are numbered.
+    known: [SetOnce<Known>; OwnModules::MOST],
+    /// How many numbers were given.
+    count: AtomicU16,
+    /// Numbers of modules by their first address: an open hash table, 0 where it is empty.
+    index: [AtomicU16; OwnModules::INDEX],
     tables: [SetOnce<&'static Compiled<'static>>; OwnModules::MOST],
-    count: AtomicU32,
 }
 
 /// A module that has been met.
@@ -34,6 +38,8 @@ struct Known {
     /// `.eh_frame`, from its start to the end of its segment.
     eh_frame: Option<Segment>,
     compiled: SetOnce<&'static Compiled<'static>>,
+    /// Whether it stays as long as the process does.
+    stays: AtomicBool,
 }
 
 /// A build ID of up to 32 bytes.
@@ -63,14 +69,16 @@ impl OwnModules {
     /// The most modules that are kept in mind, those that were unloaded included.
     pub const MOST: usize = 1024;
 
-    /// How many slots may have to be looked at to find one.
+    const INDEX: usize = 2 * OwnModules::MOST;
+    /// How many places of the index may have to be looked at.
     const PROBES: usize = 32;
 
     pub(super) const fn new() -> Self {
         OwnModules {
-            slots: [const { SetOnce::new() }; OwnModules::MOST],
+            known: [const { SetOnce::new() }; OwnModules::MOST],
+            count: AtomicU16::new(0),
+            index: [const { AtomicU16::new(0) }; OwnModules::INDEX],
             tables: [const { SetOnce::new() }; OwnModules::MOST],
-            count: AtomicU32::new(0),
         }
     }
 
@@ -78,7 +86,7 @@ impl OwnModules {
     /// Async-signal-safe. `false` if there is no room.
     pub fn attach(&self, table: &'static Compiled<'static>) -> bool {
         let is_kept = self.tables.iter().any(|slot| slot.set(table).is_some());
-        for known in self.slots.iter().filter_map(SetOnce::get) {
+        for known in self.known.iter().filter_map(SetOnce::get) {
             if table.key() == Key::BuildId(known.build_id.as_slice()) {
                 known.compiled.set(table);
             }
@@ -86,39 +94,66 @@ impl OwnModules {
         is_kept
     }
 
+    /// Finds out which modules are there for good: those that were loaded at the start of the
+    /// program, which the loader lists first. Whether one of the others is still the same is asked
+    /// in every walk that comes to it.
+    ///
+    /// Not async-signal-safe: takes the loader's lock.
+    pub fn prepare(&self) {
+        sys::for_each_object_of_start(|addr| {
+            if let Some(known) = self.at(RuntimeAddr(addr)) {
+                known.stays.store(true, Ordering::Relaxed);
+            }
+        });
+    }
+
     /// What is known of the object that is loaded at an address now; it is looked at where that is
     /// nothing.
     fn at(&self, addr: RuntimeAddr) -> Option<&Known> {
         let object = sys::find_object(addr.0)?;
-        let hash = (object.start >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54;
+        let hash = (object.start >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 53;
         let first = usize::try_from(hash).unwrap_or(0);
-        let (before, from) = self.slots.split_at_checked(first)?;
-        for slot in from.iter().chain(before).take(Self::PROBES) {
-            if slot.is_empty() {
-                return slot.set(self.look_at(object)?);
-            }
-            if let Some(known) = slot.get()
-                && known.is(&object)
-            {
-                return Some(known);
+        for at in first..first + Self::PROBES {
+            let number = self.index.get(at % Self::INDEX)?;
+            match number.load(Ordering::Acquire) {
+                0 => return self.add(object, number),
+                known => match self.known(Place(known)) {
+                    Some(known) if known.is(&object) => return Some(known),
+                    _ => {}
+                },
             }
         }
         None
     }
 
-    fn look_at(&self, object: Object) -> Option<Known> {
+    fn known(&self, place: Place) -> Option<&Known> {
+        let at = usize::from(place.0).checked_sub(1)?;
+        self.known.get(at)?.get()
+    }
+
+    /// Gives the next number to an object, at a place of the index. Where somebody else is faster
+    /// the object is not known this time.
+    fn add(&self, object: Object, number: &AtomicU16) -> Option<&Known> {
+        let before = self.count.load(Ordering::Relaxed);
+        let (slot, next) = (self.known.get(usize::from(before))?, before + 1);
+        let known = slot.set(self.look_at(object, Place(next))?)?;
+        self.count.store(next, Ordering::Relaxed);
+        let _ = number.compare_exchange(0, next, Ordering::Release, Ordering::Relaxed);
+        Some(known)
+    }
+
+    fn look_at(&self, object: Object, place: Place) -> Option<Known> {
         let page = object.first_page();
         let image = Image::parse(page, object.start)?;
         let build_id = BuildId::of(page, image.build_id)?;
-        let id = ModuleId(self.count.fetch_add(1, Ordering::Relaxed) + 1);
-        let (start, end) = (RuntimeAddr(object.start), RuntimeAddr(object.end));
         let known = Known {
             object,
-            place: Place::new(id, start, end)?,
+            place,
             build_id,
             eh_frame: eh_frame(&object, &image),
             image,
             compiled: SetOnce::new(),
+            stays: AtomicBool::new(false),
         };
         let mut tables = self.tables.iter().filter_map(SetOnce::get);
         if let Some(table) =
@@ -174,7 +209,7 @@ impl Modules for OwnModules {
         let known = self.at(addr)?;
         let compiled = known.compiled.get().copied();
         Some(Module {
-            id: known.place.module(),
+            place: Some(known.place),
             bias: known.image.bias,
             entry: Some(known.image.entry).filter(|entry| entry.0 != 0),
             compiled,
@@ -186,13 +221,12 @@ impl Modules for OwnModules {
         })
     }
 
-    fn place(&self, addr: RuntimeAddr) -> Option<Place> {
-        Some(self.at(addr)?.place)
-    }
-
-    fn is_there(&self, place: &Place) -> bool {
-        self.at(place.start())
-            .is_some_and(|known| known.place == *place)
+    fn is_there(&self, place: Place) -> bool {
+        let Some(known) = self.known(place) else {
+            return false;
+        };
+        known.stays.load(Ordering::Relaxed)
+            || sys::find_object(known.object.start).is_some_and(|object| known.is(&object))
     }
 
     fn is_code(&self, addr: RuntimeAddr) -> bool {

@@ -144,6 +144,21 @@ impl Window {
     }
 }
 
+impl Window {
+    /// Whether all these words of it have these values.
+    #[inline]
+    pub(super) fn all_are(self, addresses: &[u64], values: &[u64]) -> bool {
+        let mut difference = 0;
+        for (addr, value) in addresses.iter().zip(values) {
+            match self.read_eight(*addr) {
+                Some(bytes) => difference |= u64::from_le_bytes(bytes) ^ value,
+                None => return false,
+            }
+        }
+        difference == 0
+    }
+}
+
 /// Longer stacks than this are walked with a question for each page.
 const MAX_STACK: u64 = 1 << 30;
 
@@ -366,6 +381,35 @@ unsafe fn bytes(addr: u64, length: u64) -> &'static [u8] {
     unsafe { core::slice::from_raw_parts(from, addr_of(length)) }
 }
 
+/// Visits the objects that the loader mapped at the start of the program, by an address in each.
+///
+/// glibc keeps objects in the order in which they came, and unloads none of the first: those up to
+/// itself, which something at the start has needed. Not async-signal-safe.
+pub(super) fn for_each_object_of_start<V: FnMut(u64)>(visit: V) {
+    struct Visitor<V> {
+        visit: V,
+        loader: u64,
+    }
+    unsafe extern "C" fn next<V: FnMut(u64)>(
+        object: *mut libc::dl_phdr_info,
+        _: usize,
+        data: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the loader passes on what it was given below, once for each object.
+        let visitor = unsafe { &mut *data.cast::<Visitor<V>>() };
+        // SAFETY: the loader passes an object that it keeps until this returns.
+        let object = unsafe { &*object };
+        (visitor.visit)(object.dlpi_phdr.addr() as u64);
+        // A static program has no loader, and is the first and only object of its start.
+        c_int::from(visitor.loader == 0 || object.dlpi_addr == visitor.loader)
+    }
+    // SAFETY: reads a value that the kernel gave the process at its start; cannot fail.
+    let loader = unsafe { libc::getauxval(libc::AT_BASE) };
+    let mut visitor = Visitor { visit, loader };
+    // SAFETY: `next` takes what `dl_iterate_phdr` passes, and this data.
+    unsafe { libc::dl_iterate_phdr(Some(next::<V>), (&raw mut visitor).cast()) };
+}
+
 /// A value that is set once, by whoever comes first; nobody waits for it.
 pub(super) struct SetOnce<T> {
     state: AtomicU8,
@@ -386,11 +430,6 @@ impl<T> SetOnce<T> {
             state: AtomicU8::new(Self::EMPTY),
             value: UnsafeCell::new(MaybeUninit::uninit()),
         }
-    }
-
-    /// Whether nobody has begun to set it.
-    pub(super) fn is_empty(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == Self::EMPTY
     }
 
     pub(super) fn get(&self) -> Option<&T> {

@@ -10,7 +10,7 @@ use unspool_compact::Compiled;
 use unspool_ir::LoadBias;
 use unspool_module::ElfFile;
 
-use crate::modules::{FoundEntries, Module, ModuleId};
+use crate::modules::{FoundEntries, Module};
 use crate::tables::{self, Place, TableBytes};
 
 /// A module of a space, opened.
@@ -20,7 +20,6 @@ pub struct OpenModule {
     pub file: Arc<ElfFile>,
     /// The path that the process knows it by, or the kernel's name in brackets.
     pub name: PathBuf,
-    id: ModuleId,
     compiled: Option<CompiledTable>,
     place: Option<Place>,
     is_corrupt: Cell<bool>,
@@ -52,12 +51,7 @@ self_cell!(
 );
 
 impl OpenModule {
-    pub(super) fn new(
-        id: ModuleId,
-        file: ElfFile,
-        name: PathBuf,
-        table: Option<(TableBytes, Place)>,
-    ) -> Self {
+    pub(super) fn new(file: ElfFile, name: PathBuf, table: Option<(TableBytes, Place)>) -> Self {
         let file = Arc::new(file);
         let (compiled, place) = table.unzip();
         let compiled =
@@ -65,7 +59,6 @@ impl OpenModule {
         OpenModule {
             file,
             name,
-            id,
             compiled,
             place,
             is_corrupt: Cell::new(false),
@@ -95,7 +88,7 @@ impl OpenModule {
     pub(super) fn at(&self, bias: LoadBias) -> Module<'_> {
         let compiled = self.compiled();
         Module {
-            id: self.id,
+            place: None,
             bias,
             entry: Some(self.file.entry()).filter(|entry| entry.0 != 0),
             compiled,

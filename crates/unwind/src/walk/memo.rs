@@ -19,34 +19,31 @@
 //! Only steps by a [`super::rule::Rule`] are remembered, up to the outermost frame. A signal frame, or any other
 //! step that takes more than two registers, is walked every time, and so is what lies inside of it.
 
-use unspool_ir::{Memory, RuntimeAddr};
+use unspool_ir::Memory;
 
-use super::{Frames, Recent, Record, State};
+use super::rule::Leave;
+use super::{Frames, Record, Resumed, Seen, State};
 use crate::evidence::End;
 use crate::modules::{Modules, Place};
 
 /// The most frames that are remembered: the outermost ones of a stack that is deeper.
-const MOST: usize = 768;
+const MOST: usize = 640;
 
 /// The most frame pointers that are remembered.
-const MOST_SAVED: usize = 512;
+const MOST_SAVED: usize = 384;
 
 /// The most modules that a remembered walk goes through.
-const MOST_MODULES: usize = 16;
+const MOST_MODULES: usize = 32;
 
-/// A step that a walk took by a rule: the frame that it left.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Taken {
-    pub(super) code: u64,
-    pub(super) stack_pointer: u64,
-    pub(super) frame_pointer: u64,
-    /// Where the caller's frame pointer was read; 0 where it is unchanged.
-    pub(super) saved_at: u64,
-    pub(super) by_frame_pointer: bool,
+/// A step that a walk took by a rule.
+#[derive(Debug, Clone, Copy)]
+struct Taken {
+    from: State,
+    leave: Leave,
 }
 
-/// What was remembered of one frame, beside its code address and stack pointer.
-#[derive(Debug, Clone, Copy, Default)]
+/// What is remembered of one frame, beside its return address.
+#[derive(Debug, Clone, Copy)]
 struct Detail {
     frame_pointer: u64,
     /// How many frame pointers are to be compared from here on.
@@ -55,23 +52,18 @@ struct Detail {
     needs_frame_pointer: bool,
 }
 
-/// A frame pointer in memory.
-#[derive(Debug, Clone, Copy, Default)]
-struct Saved {
-    at: u64,
-    value: u64,
-}
-
-/// The last walk of a thread: 56 KiB.
+/// The last walk of a thread: 60 KiB.
 #[derive(Debug)]
 pub struct Memo {
     /// Return addresses, the outermost frame's first.
     codes: [u64; MOST],
-    /// The stack pointers of the same frames. The word below is the return address.
-    stack_pointers: [u64; MOST],
+    /// Where they are: one word below the frame's stack pointer.
+    code_at: [u64; MOST],
     details: [Detail; MOST],
     frames: usize,
-    saved: [Saved; MOST_SAVED],
+    /// Frame pointers that matter, the outermost first, and where they are.
+    saved: [u64; MOST_SAVED],
+    saved_at: [u64; MOST_SAVED],
     places: [Place; MOST_MODULES],
     modules: usize,
     end: End,
@@ -85,31 +77,41 @@ pub struct Memo {
 
 /// A frame that is remembered.
 #[derive(Debug, Clone, Copy)]
-struct Joint(usize);
+pub(super) struct Joint(usize);
+
+/// One word below a frame's stack pointer.
+#[inline]
+fn code_at(stack_pointer: u64) -> u64 {
+    stack_pointer.wrapping_sub(8)
+}
 
 impl Memo {
     /// Remembers nothing.
     #[must_use]
     pub const fn new() -> Self {
+        const FRAME: State = State {
+            code: 0,
+            stack_pointer: 0,
+            frame_pointer: 0,
+        };
+        const DETAIL: Detail = Detail {
+            frame_pointer: 0,
+            saved: 0,
+            needs_frame_pointer: false,
+        };
         Memo {
             codes: [0; MOST],
-            stack_pointers: [0; MOST],
-            details: [Detail {
-                frame_pointer: 0,
-                saved: 0,
-                needs_frame_pointer: false,
-            }; MOST],
+            code_at: [0; MOST],
+            details: [DETAIL; MOST],
             frames: 0,
-            saved: [Saved { at: 0, value: 0 }; MOST_SAVED],
-            places: [Place::NOWHERE; MOST_MODULES],
+            saved: [0; MOST_SAVED],
+            saved_at: [0; MOST_SAVED],
+            places: [Place(0); MOST_MODULES],
             modules: 0,
             end: End::Outermost,
             taken: [Taken {
-                code: 0,
-                stack_pointer: 0,
-                frame_pointer: 0,
-                saved_at: 0,
-                by_frame_pointer: false,
+                from: FRAME,
+                leave: Leave::NOTHING,
             }; MOST],
             steps: 0,
             passed: 0,
@@ -123,31 +125,20 @@ impl Memo {
     }
 
     /// Forgets the walk that is remembered.
-    pub(super) fn forget(&mut self) {
+    fn forget(&mut self) {
         self.frames = 0;
         self.passed = 0;
         self.modules = 0;
     }
 
-    /// The remembered frame with this code address and stack pointer, and this frame pointer
-    /// where it matters. A walk asks from inside to outside.
-    #[inline]
-    fn find(&mut self, frame: &State) -> Option<Joint> {
-        while let Some(at) = self.passed.checked_sub(1) {
-            let known = *self.stack_pointers.get(at)?;
-            if known > frame.stack_pointer {
-                return None;
-            }
-            if known == frame.stack_pointer {
-                let is_same = *self.codes.get(at)? == frame.code;
-                let detail = self.details.get(at)?;
-                let fits =
-                    !detail.needs_frame_pointer || detail.frame_pointer == frame.frame_pointer;
-                return (is_same && fits).then_some(Joint(at));
-            }
-            self.passed = at;
-        }
-        None
+    /// The last frame that is remembered, if the walk went no further for want of room.
+    fn unfinished(&self) -> Option<State> {
+        let (code, at) = (self.codes.first()?, self.code_at.first()?);
+        (self.end == End::Limit).then_some(State {
+            code: *code,
+            stack_pointer: at.wrapping_add(8),
+            frame_pointer: self.details.first()?.frame_pointer,
+        })
     }
 
     /// Whether every word from a frame on is what it was, and every module.
@@ -155,66 +146,55 @@ impl Memo {
         &self,
         Joint(at): Joint,
         memory: &M,
-        is_there: impl FnMut(&Place) -> bool,
+        is_there: impl FnMut(Place) -> bool,
     ) -> bool {
-        let codes = self.codes.get(..at).unwrap_or_default();
-        let pointers = self.stack_pointers.get(..at).unwrap_or_default();
-        let mut difference = 0;
-        for (code, pointer) in codes.iter().zip(pointers) {
-            match memory.read_eight(RuntimeAddr(pointer.wrapping_sub(8))) {
-                Ok(word) => difference |= u64::from_le_bytes(word) ^ code,
-                Err(_) => return false,
-            }
-        }
-        let saved = self.details.get(at).map_or(0, |detail| detail.saved);
-        for saved in self.saved.get(..saved as usize).unwrap_or_default() {
-            match memory.read_eight(RuntimeAddr(saved.at)) {
-                Ok(word) => difference |= u64::from_le_bytes(word) ^ saved.value,
-                Err(_) => return false,
-            }
-        }
-        let mut places = self.places.get(..self.modules).unwrap_or_default().iter();
-        difference == 0 && places.all(is_there)
+        let outer = self.codes.get(..at).zip(self.code_at.get(..at));
+        let are_same = outer.is_some_and(|(codes, at)| memory.all_near_are(at, codes));
+        let saved = self
+            .details
+            .get(at)
+            .map_or(0, |detail| detail.saved as usize);
+        let saved = self.saved.get(..saved).zip(self.saved_at.get(..saved));
+        let places = self.places.get(..self.modules).unwrap_or_default();
+        are_same
+            && saved.is_some_and(|(saved, at)| memory.all_near_are(at, saved))
+            && places.iter().copied().all(is_there)
     }
 
     /// Puts the steps that were taken before the frames that are remembered, as many as fit.
-    fn prepend(&mut self, recent: &Recent) {
-        let all = recent
-            .used()
+    fn prepend(&mut self, seen: &Seen) {
+        let steps = core::mem::take(&mut self.steps);
+        let all = seen
+            .all()
             .and_then(|mut places| places.try_for_each(|place| self.remember_place(place)));
         if all.is_none() {
             return self.forget();
         }
-        let kept = self.steps.min(MOST).min(MOST - self.frames);
-        for back in 1..=kept {
-            let Some(taken) = self.taken.get((self.steps - back) % MOST).copied() else {
-                break;
-            };
-            if self.remember(&taken).is_none() {
+        for back in 1..=steps.min(MOST) {
+            let taken = self.taken.get((steps - back) % MOST).copied();
+            if taken.and_then(|taken| self.remember(&taken)).is_none() {
                 break;
             }
         }
-        self.steps = 0;
     }
 
     /// `None` where there is no more room.
-    fn remember(&mut self, taken: &Taken) -> Option<()> {
+    fn remember(&mut self, Taken { from, leave }: &Taken) -> Option<()> {
         let outer = *self.details.get(self.frames.checked_sub(1)?)?;
+        let cfa = self.code_at.get(self.frames - 1)?.wrapping_add(8);
         let mut saved = outer.saved;
-        if taken.saved_at != 0 && outer.needs_frame_pointer {
-            *self.saved.get_mut(saved as usize)? = Saved {
-                at: taken.saved_at,
-                value: outer.frame_pointer,
-            };
+        let keeps = leave.keeps_frame_pointer();
+        if outer.needs_frame_pointer && !keeps {
+            *self.saved.get_mut(saved as usize)? = outer.frame_pointer;
+            *self.saved_at.get_mut(saved as usize)? = cfa.wrapping_sub(leave.saved_below);
             saved += 1;
         }
-        let passes_on = taken.saved_at == 0 && outer.needs_frame_pointer;
-        *self.codes.get_mut(self.frames)? = taken.code;
-        *self.stack_pointers.get_mut(self.frames)? = taken.stack_pointer;
+        *self.codes.get_mut(self.frames)? = from.code;
+        *self.code_at.get_mut(self.frames)? = code_at(from.stack_pointer);
         *self.details.get_mut(self.frames)? = Detail {
-            frame_pointer: taken.frame_pointer,
+            frame_pointer: from.frame_pointer,
             saved,
-            needs_frame_pointer: taken.by_frame_pointer || passes_on,
+            needs_frame_pointer: leave.by_frame_pointer || keeps && outer.needs_frame_pointer,
         };
         self.frames += 1;
         Some(())
@@ -231,10 +211,65 @@ impl Memo {
 }
 
 impl Record for Memo {
+    type Joint = Joint;
+
     #[inline]
-    fn take(&mut self, taken: Taken) {
+    fn find(&mut self, frame: &State) -> Option<Joint> {
+        let wanted = code_at(frame.stack_pointer);
+        while let Some(at) = self.passed.checked_sub(1) {
+            let known = *self.code_at.get(at)?;
+            if known > wanted {
+                return None;
+            }
+            self.passed = at;
+            if known == wanted {
+                let detail = self.details.get(at)?;
+                let fits =
+                    !detail.needs_frame_pointer || detail.frame_pointer == frame.frame_pointer;
+                return (*self.codes.get(at)? == frame.code && fits).then_some(Joint(at));
+            }
+        }
+        None
+    }
+
+    fn resume<S: Modules + ?Sized, M: Memory + ?Sized>(
+        &mut self,
+        joint: Joint,
+        memory: &M,
+        modules: &S,
+        seen: &mut Seen,
+        frames: &mut Frames<'_>,
+    ) -> Resumed {
+        if !self.holds(joint, memory, |place| seen.has(place, modules)) {
+            self.forget();
+            return Resumed::Not;
+        }
+        let callers = self.codes.get(..joint.0).unwrap_or_default();
+        let all = frames.push_all(callers);
+        if all.is_some()
+            && !frames.is_full()
+            && let Some(last) = self.unfinished()
+        {
+            // The next walk remembers more. What was walked so far does not lead on from here.
+            self.forget();
+            self.interrupt();
+            return Resumed::On(last);
+        }
+        let end = all.map_or(End::Limit, |()| self.end);
+        self.frames = joint.0 + 1;
+        if self.steps != 0 {
+            self.prepend(seen);
+        }
+        Resumed::End(end)
+    }
+
+    #[inline]
+    fn take(&mut self, frame: &State, leave: Leave) {
         if let Some(slot) = self.taken.get_mut(self.steps % MOST) {
-            *slot = taken;
+            *slot = Taken {
+                from: *frame,
+                leave,
+            };
         }
         self.steps += 1;
     }
@@ -243,41 +278,21 @@ impl Record for Memo {
         self.steps = 0;
     }
 
-    #[inline]
-    fn resume<S: Modules + ?Sized, M: Memory + ?Sized>(
-        &mut self,
-        frame: State,
-        memory: &M,
-        modules: &S,
-        recent: &mut Recent,
-        frames: &mut Frames<'_>,
-    ) -> Option<End> {
-        let joint = self.find(&frame)?;
-        if !self.holds(joint, memory, |place| recent.is_there(place, modules)) {
-            self.forget();
-            return None;
-        }
-        let callers = self.codes.get(..joint.0).unwrap_or_default();
-        let all = callers.iter().rev().try_for_each(|code| frames.push(*code));
-        self.frames = joint.0 + 1;
-        self.prepend(recent);
-        Some(all.map_or(End::Limit, |()| self.end))
-    }
-
-    fn finish(&mut self, code: RuntimeAddr, stack_pointer: u64, end: End, recent: &Recent) {
+    fn finish(&mut self, frame: State, end: End, seen: &Seen) {
         self.forget();
-        self.end = end;
-        if let (Some(first), Some(pointer), Some(detail)) = (
-            self.codes.first_mut(),
-            self.stack_pointers.first_mut(),
-            self.details.first_mut(),
-        ) {
-            *first = code.0;
-            *pointer = stack_pointer;
-            *detail = Detail::default();
-            self.frames = 1;
+        if !matches!(end, End::Outermost | End::EntryPoint | End::Limit) {
+            return;
         }
-        self.prepend(recent);
+        self.end = end;
+        self.frames = 1;
+        [self.codes[0], self.code_at[0]] = [frame.code, code_at(frame.stack_pointer)];
+        self.details[0] = Detail {
+            frame_pointer: frame.frame_pointer,
+            saved: 0,
+            // Nobody knows what lies further out.
+            needs_frame_pointer: end == End::Limit,
+        };
+        self.prepend(seen);
     }
 }
 

@@ -1,39 +1,49 @@
-//! Rules by return address: a direct map that all walks of a process share.
+//! Rules by return address: a direct map that all walks share.
 //!
 //! An entry is one word, so that it is read and written whole: no lock, and no reader ever waits.
-//! It says of which module and which address it speaks, all but the bits that lead to it:
 //!
 //! ```text
-//! key   = module number << 32 | address - start of the module
-//! entry = key, with the rule in the place of bits 4 to 20
+//! bits 0-3    of the return address
+//! bits 4-20   the rule
+//! bits 21-46  of the return address
+//! bits 47-62  the place of the module that the rule is from
+//! bit 63      the entry stands beside its own slot
 //! ```
 //!
-//! Bits 4 to 20 of the address choose the entry. Of the key they need not be kept: start and
-//! entry give them back. So an entry that matches was written for this address of this module;
-//! a module number is never given twice, and what is mapped where another module was has
-//! another number.
+//! Bits 4 to 20 of the address choose the slot, the one beside it is the second choice; so an entry
+//! says all of its address. It holds for as long as that module is at that place. Whoever
+//! reads it has to see to that, once in a walk: a place is never given to another module.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use unspool_ir::RuntimeAddr;
 
 use super::rule::Rule;
+use crate::modules::Place;
 
-/// The number of rules that are kept, each in 8 bytes: one for 16 bytes of code, as far as there
-/// is room.
+/// Rules in 1 MiB: room for one in 16 bytes of code.
 #[derive(Debug)]
 pub struct Rules {
     slots: [AtomicU64; Rules::SLOTS],
 }
 
+/// A rule, and the module that it is from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Known {
+    pub(super) rule: Rule,
+    pub(super) place: Place,
+}
+
 impl Rules {
-    /// Entries: 1 MiB.
+    /// How many rules there is room for.
     pub const SLOTS: usize = 1 << Rule::BITS;
 
-    /// The bits of an address below those that choose an entry.
+    /// The bits of an address below those that choose a slot.
     const GRANULE_BITS: u32 = 4;
-
     const RULE: u64 = ((1 << Rule::BITS) - 1) << Rules::GRANULE_BITS;
+    const PLACE_SHIFT: u32 = 47;
+    const ADDRESS: u64 = ((1 << Rules::PLACE_SHIFT) - 1) & !Rules::RULE;
+    const BESIDE: u64 = 1 << 63;
 
     /// Knows no rule.
     #[must_use]
@@ -43,27 +53,66 @@ impl Rules {
         }
     }
 
+    /// The number of an address's slot.
     #[inline]
-    fn slot(&self, address: RuntimeAddr) -> &AtomicU64 {
-        let number = address.0 >> Rules::GRANULE_BITS & (Rules::SLOTS as u64 - 1);
-        #[expect(
-            clippy::indexing_slicing,
-            reason = "masked: less than the number of slots"
-        )]
-        &self.slots[number as usize]
+    fn number(address: RuntimeAddr) -> usize {
+        let number = (address.0 >> Rules::GRANULE_BITS) as usize;
+        number % Rules::SLOTS
     }
 
-    /// The rule of the frame that a call returns to at `address`, whose key this is.
     #[inline]
-    pub(super) fn get(&self, address: RuntimeAddr, key: u64) -> Option<Rule> {
-        let entry = self.slot(address).load(Ordering::Relaxed);
-        let is_same = (entry ^ key) & !Rules::RULE == 0;
-        is_same.then(|| Rule::from_bits(entry >> Rules::GRANULE_BITS))
+    fn slot(&self, number: usize) -> &AtomicU64 {
+        #[expect(clippy::indexing_slicing, reason = "less than the number of slots")]
+        &self.slots[number % Rules::SLOTS]
     }
 
-    pub(super) fn put(&self, address: RuntimeAddr, key: u64, rule: Rule) {
-        let entry = key & !Rules::RULE | rule.bits() << Rules::GRANULE_BITS;
-        self.slot(address).store(entry, Ordering::Relaxed);
+    /// The rule of the frame that a call returns to at `address`, if it is in its own slot.
+    #[inline]
+    pub(super) fn get(&self, address: RuntimeAddr) -> Option<Known> {
+        let entry = self.slot(Rules::number(address)).load(Ordering::Relaxed);
+        let is_same = entry & (Rules::ADDRESS | Rules::BESIDE) == address.0 & !Rules::RULE;
+        is_same.then(|| Rules::known(entry))
+    }
+
+    /// The same, if it is beside its own slot.
+    pub(super) fn get_beside(&self, address: RuntimeAddr) -> Option<Known> {
+        let slot = self.slot(Rules::number(address) ^ 1);
+        let entry = slot.load(Ordering::Relaxed);
+        let is_same =
+            entry & (Rules::ADDRESS | Rules::BESIDE) == address.0 & !Rules::RULE | Rules::BESIDE;
+        is_same.then(|| Rules::known(entry))
+    }
+
+    #[inline]
+    fn known(entry: u64) -> Known {
+        #[expect(clippy::cast_possible_truncation, reason = "the place has 16 bits")]
+        let place = (entry >> Rules::PLACE_SHIFT) as u16;
+        Known {
+            rule: Rule::from_bits(entry >> Rules::GRANULE_BITS),
+            place: Place(place),
+        }
+    }
+
+    /// Keeps a rule, in the place of an older one if need be.
+    pub(super) fn put(&self, address: RuntimeAddr, Known { rule, place }: Known) {
+        if address.0 >> Rules::PLACE_SHIFT != 0 {
+            return;
+        }
+        let entry = address.0 & Rules::ADDRESS
+            | rule.bits() << Rules::GRANULE_BITS
+            | u64::from(place.0) << Rules::PLACE_SHIFT;
+        let number = Rules::number(address);
+        let (own, beside) = (self.slot(number), self.slot(number ^ 1));
+        let before = own.load(Ordering::Relaxed);
+        let is_other = before != 0 && (before ^ entry) & Rules::ADDRESS != 0;
+        // An entry that is at home here goes next door, unless that is taken by one at home.
+        if is_other && before & Rules::BESIDE == 0 {
+            let there = beside.load(Ordering::Relaxed);
+            if there == 0 || there & Rules::BESIDE != 0 {
+                beside.store(before | Rules::BESIDE, Ordering::Relaxed);
+            }
+        }
+        own.store(entry, Ordering::Relaxed);
     }
 }
 
