@@ -1,0 +1,66 @@
+//! The first walk of a fresh process: this program runs itself, once for each sample.
+
+use std::process::Command;
+
+use anyhow::Context as _;
+use unspool_bench::{Random, time};
+
+use crate::peers::Peer;
+use crate::scenario::random_stack;
+use crate::sys::Path;
+use crate::visit::{Clock, ONCE, Visitor};
+use crate::workload::sites;
+
+/// The argument that makes this program such a process, before the peer's name and a number.
+pub(crate) const ARGUMENT: &str = "--cold-start";
+
+const DEPTH: usize = 64;
+
+/// What one fresh process found.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Start {
+    /// Microseconds of opening the peer.
+    pub(crate) open: f64,
+    /// Microseconds of the first walk.
+    pub(crate) first: f64,
+    /// Its minor page faults.
+    pub(crate) faults: f64,
+    /// Microseconds of a second walk of another descent along the same path.
+    pub(crate) second: f64,
+}
+
+/// Runs a fresh process.
+pub(crate) fn start(peer: &str, number: usize) -> anyhow::Result<Start> {
+    let output = Command::new(std::env::current_exe()?)
+        .args([ARGUMENT, peer, &number.to_string()])
+        .output()?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "cold start: {}", errors.trim());
+    let text = String::from_utf8(output.stdout)?;
+    let mut numbers = text.split_whitespace().map(str::parse);
+    let mut next = || anyhow::Ok(numbers.next().context("too few numbers")??);
+    Ok(Start {
+        open: next()?,
+        first: next()?,
+        faults: next()?,
+        second: next()?,
+    })
+}
+
+/// What such a process does; prints its figures.
+pub(crate) fn run(peer: &Peer, number: u64) -> anyhow::Result<()> {
+    let functions = peer.build.load()?;
+    let clock = Clock::calibrate();
+    let (open, walker) = time(|| (peer.open)().map(|make| make()));
+    let mut visitor = Visitor::new(walker?, clock);
+    let pool = sites(32_768, &mut Random::new(0x5eed));
+    let stack = random_stack(number, &pool, DEPTH);
+    let mut path = Path::new(&functions, &stack)?;
+    let (first, faults) = visitor.first(&mut path)?;
+    let mut second = Vec::new();
+    visitor.visit(&mut path, ONCE, &mut second)?;
+    let second = second.first().context("no sample")?.walk;
+    let open = open.as_secs_f64() * 1e6;
+    println!("{open} {} {faults} {}", first.walk / 1e3, second / 1e3);
+    Ok(())
+}

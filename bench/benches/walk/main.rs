@@ -1,0 +1,215 @@
+#![expect(
+    clippy::print_stdout,
+    clippy::indexing_slicing,
+    clippy::cast_precision_loss,
+    reason = "a measurement prints, and stops at a bug"
+)]
+//! Walking the own stack: ours against frame pointers and the walkers that there are, in one process.
+//!
+//! `cargo bench -p unspool-bench --bench walk [-- --help]`. Needs gcc; peers that are not there are
+//! named. x86-64 only.
+//!
+//! Each walk is compared, frame by frame, with the return addresses that the walked functions have
+//! found themselves when they were called. "fp" is a walk by frame pointers over the same functions
+//! built with frame pointers; everybody else walks those built without.
+
+mod cold;
+mod options;
+mod ours;
+mod peers;
+mod report;
+mod scenario;
+mod source;
+mod sys;
+mod threads;
+mod visit;
+mod workload;
+
+use anyhow::Context as _;
+
+use cold::Start;
+use options::{Options, USAGE};
+use peers::{BASE, Make, Peer};
+use report::{Figures, median};
+use scenario::Scenario;
+use sys::Functions;
+use visit::{Clock, Visitor};
+use workload::Build;
+
+fn main() -> anyhow::Result<()> {
+    let mut args = std::env::args().skip(1).peekable();
+    if args.next_if(|arg| arg == cold::ARGUMENT).is_some() {
+        let name = args.next().context("no peer")?;
+        let number = args.next().context("no number")?.parse()?;
+        let peer = peers::all().into_iter().find(|peer| peer.name == name);
+        return cold::run(&peer.context("no such peer")?, number);
+    }
+    if args.peek().is_some_and(|arg| arg == "--help") {
+        print!("{USAGE}");
+        return Ok(());
+    }
+    Bench::new(Options::parse(args)?)?.run()
+}
+
+/// A peer that has been opened.
+struct Opened {
+    name: &'static str,
+    build: Build,
+    make: Make,
+}
+
+struct Bench {
+    options: Options,
+    clock: Clock,
+    with: Functions,
+    without: Functions,
+    peers: Vec<Opened>,
+}
+
+impl Bench {
+    fn new(options: Options) -> anyhow::Result<Self> {
+        let with = Build::FramePointers.load()?;
+        let without = Build::NoFramePointers.load()?;
+        let mut opened = Vec::new();
+        for Peer { name, build, open } in peers::all() {
+            if name != BASE && !options.wants_peer(name) {
+                continue;
+            }
+            match open() {
+                Ok(make) => opened.push(Opened { name, build, make }),
+                Err(error) => println!("{name}: {error}"),
+            }
+        }
+        Ok(Bench {
+            options,
+            clock: Clock::calibrate(),
+            with,
+            without,
+            peers: opened,
+        })
+    }
+
+    fn run(&self) -> anyhow::Result<()> {
+        self.introduce();
+        let mut all = Vec::new();
+        for scenario in &scenario::ALL {
+            if self.options.wants_scenario(scenario.name) {
+                let figures = self.compare(scenario)?;
+                report::print(scenario.name, scenario.about, &figures);
+                all.extend(figures);
+            }
+        }
+        if self.options.wants_scenario("cold") {
+            self.cold()?;
+        }
+        if self.options.wants_scenario("threads") {
+            self.threads()?;
+        }
+        report::print_all(&all);
+        if let Some(path) = &self.options.json {
+            std::fs::write(path, report::json(&all)).context(path.clone())?;
+        }
+        Ok(())
+    }
+
+    /// What is walked, and why it is worth walking.
+    fn introduce(&self) {
+        println!(
+            "{} functions x {} call sites in {} shared objects: every frame is a library's, most calls \
+             cross from one to another.\nFrames of 0 to 2,000 bytes with 0 to 6 saved registers, \
+             pushed arguments and lengths known at run time only. {} rounds of 400 stacks or 3,200 \
+             walks;\nneither always the same stack (2k, 32k) nor always another (churn, hot). \
+             Each sample's walk is checked against the functions' own return addresses.",
+            source::FUNCTIONS,
+            source::SITES,
+            source::OBJECTS,
+            self.options.rounds,
+        );
+    }
+
+    fn functions(&self, build: Build) -> &Functions {
+        match build {
+            Build::FramePointers => &self.with,
+            Build::NoFramePointers => &self.without,
+        }
+    }
+
+    /// All peers in one scenario. They take turns in each round; the first round is not counted.
+    fn compare(&self, scenario: &Scenario) -> anyhow::Result<Vec<Figures>> {
+        let visitor = |peer: &Opened| Visitor::new((peer.make)(), self.clock);
+        let mut visitors: Vec<Visitor> = self.peers.iter().map(visitor).collect();
+        let mut samples = vec![Vec::new(); self.peers.len()];
+        for round in 0..=self.options.rounds {
+            for (number, peer) in self.peers.iter().enumerate() {
+                let functions = self.functions(peer.build);
+                let found = scenario
+                    .round(round, functions, &mut visitors[number])
+                    .with_context(|| format!("{}, {}", scenario.name, peer.name))?;
+                if round > 0 {
+                    samples[number].extend(found);
+                }
+            }
+        }
+        let figures = self.peers.iter().zip(&samples);
+        Ok(figures
+            .map(|(peer, samples)| Figures::of(scenario.name, peer.name, samples))
+            .collect())
+    }
+
+    /// First walks in fresh processes. The peers take turns.
+    fn cold(&self) -> anyhow::Result<()> {
+        let mut starts = vec![Vec::new(); self.peers.len()];
+        for number in 0..self.options.cold {
+            for (peer, starts) in self.peers.iter().zip(&mut starts) {
+                starts.push(cold::start(peer.name, number)?);
+            }
+        }
+        println!("\ncold: the first walk of a fresh process, 64 frames; medians");
+        println!(
+            "  {:<36}{:>10}{:>10}{:>10}{:>10}",
+            "µs", "first", "faults", "second", "open"
+        );
+        for (peer, starts) in self.peers.iter().zip(&starts) {
+            let of = |figure: fn(&Start) -> f64| median(starts.iter().map(figure).collect());
+            println!(
+                "  {:<36}{:>10.2}{:>10}{:>10.2}{:>10.1}",
+                peer.name,
+                of(|start| start.first),
+                of(|start| start.faults),
+                of(|start| start.second),
+                of(|start| start.open),
+            );
+        }
+        Ok(())
+    }
+
+    /// One thread and two.
+    fn threads(&self) -> anyhow::Result<()> {
+        println!(
+            "\nthreads: random stacks over 2,048 call sites; efficiency is one alone / two at once"
+        );
+        println!(
+            "  {:<36}{:>10}{:>10}{:>12}",
+            "mean ns per frame", "1", "2", "efficiency"
+        );
+        let scenario = scenario::ALL.iter().find(|scenario| scenario.name == "2k");
+        let scenario = scenario.context("no such scenario")?;
+        for peer in &self.peers {
+            let functions = self.functions(peer.build);
+            let walk =
+                |threads| threads::walk(threads, scenario, functions, &peer.make, self.clock);
+            let (mut one, mut two) = (Vec::new(), Vec::new());
+            for _ in 0..self.options.rounds {
+                one.push(walk(1)?);
+                two.push(walk(2)?);
+            }
+            let (one, two) = (median(one), median(two));
+            println!(
+                "  {:<36}{one:>10.2}{two:>10.2}{:>12.2}",
+                peer.name,
+                one / two
+            );
+        }
+        Ok(())
+    }
+}

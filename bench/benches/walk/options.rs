@@ -1,0 +1,66 @@
+//! The command line.
+
+use anyhow::Context as _;
+
+pub(crate) const USAGE: &str = "\
+cargo bench -p unspool-bench --bench walk -- [OPTION...]
+
+  --scenario NAME[,NAME...]  only these (hot-8, hot, shallow, deep, churn, 2k, 32k, realign, cold, threads)
+  --peer TEXT[,TEXT...]      only peers whose names contain one of these; frame pointers always
+  --rounds N                 rounds that are counted, after one that is not (default: 5)
+  --cold N                   fresh processes of each peer (default: 9)
+  --json FILE                write all figures to a file, too
+  --quick                    hot and 2k, one round
+";
+
+/// What is measured.
+#[derive(Debug)]
+pub(crate) struct Options {
+    scenarios: Vec<String>,
+    peers: Vec<String>,
+    pub(crate) rounds: u64,
+    pub(crate) cold: usize,
+    pub(crate) json: Option<String>,
+}
+
+impl Options {
+    pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> anyhow::Result<Self> {
+        let mut options = Options {
+            scenarios: Vec::new(),
+            peers: Vec::new(),
+            rounds: 5,
+            cold: 9,
+            json: None,
+        };
+        let list = |value: String| value.split(',').map(str::to_owned).collect();
+        while let Some(arg) = args.next() {
+            let mut value = || args.next().with_context(|| format!("{arg} needs a value"));
+            match arg.as_str() {
+                "--bench" => {} // from cargo
+                "--scenario" => options.scenarios = list(value()?),
+                "--peer" => options.peers = list(value()?),
+                "--rounds" => options.rounds = value()?.parse()?,
+                "--cold" => options.cold = value()?.parse()?,
+                "--json" => options.json = Some(value()?),
+                "--quick" => {
+                    options.rounds = 1;
+                    options.scenarios = vec!["hot".into(), "2k".into()];
+                }
+                _ => anyhow::bail!("unknown: {arg}\n{USAGE}"),
+            }
+        }
+        Ok(options)
+    }
+
+    pub(crate) fn wants_scenario(&self, name: &str) -> bool {
+        self.scenarios.is_empty() || self.scenarios.iter().any(|wanted| wanted == name)
+    }
+
+    pub(crate) fn wants_peer(&self, name: &str) -> bool {
+        self.peers.is_empty()
+            || self
+                .peers
+                .iter()
+                .any(|wanted| name.contains(wanted.as_str()))
+    }
+}

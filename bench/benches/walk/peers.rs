@@ -1,0 +1,190 @@
+//! Who is measured, and how each is called.
+
+mod framehop;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+use crate::sys::{
+    Backtrace, BacktraceSymbol, Caching, Cursor, Dialect, Library, Stack, UnwindBacktrace,
+    frame_pointers, set_caching,
+};
+use crate::workload::{Build, folder};
+
+/// What walks its own thread's stack.
+pub(crate) trait Walker: Send {
+    /// Writes the addresses of frames, from its own or its caller's outwards, until there is no
+    /// room or no caller: how many. Those of callers are return addresses.
+    fn walk(&mut self, stack: &Stack, out: &mut [u64]) -> usize;
+}
+
+/// Makes a walker for one thread. What threads share has been made before.
+pub(crate) type Make = Box<dyn Fn() -> Box<dyn Walker> + Send + Sync>;
+
+/// A walker that can be chosen.
+pub(crate) struct Peer {
+    pub(crate) name: &'static str,
+    /// Which build of the workload it walks.
+    pub(crate) build: Build,
+    /// Opens what it needs, after the workload has been loaded.
+    pub(crate) open: Open,
+}
+
+pub(crate) type Open = fn() -> anyhow::Result<Make>;
+
+/// The name of the peer that all are compared with.
+pub(crate) const BASE: &str = "frame pointers";
+
+/// All, ours after the base.
+pub(crate) fn all() -> Vec<Peer> {
+    let base = Peer {
+        name: BASE,
+        build: Build::FramePointers,
+        open: || Ok(make(frame_pointers)),
+    };
+    [base]
+        .into_iter()
+        .chain(crate::ours::all())
+        .chain(others())
+        .collect()
+}
+
+fn others() -> impl Iterator<Item = Peer> {
+    let others: [(&'static str, Open); 17] = [
+        ("libgcc _Unwind_Backtrace", || {
+            let peer = UnwindBacktrace::of(Library::open(Path::new("libgcc_s.so.1"))?)?;
+            Ok(make(move |_, out| peer.walk(out)))
+        }),
+        ("glibc backtrace", || {
+            backtrace(
+                Library::open(Path::new("libc.so.6"))?,
+                BacktraceSymbol::Glibc,
+            )
+        }),
+        ("libunwind 1.6 unw_backtrace", || {
+            backtrace(debian("fast")?, BacktraceSymbol::Libunwind)
+        }),
+        ("libunwind 1.6 step, no cache", || {
+            step(debian("none")?, Some(Caching::None))
+        }),
+        ("libunwind 1.6 step, global cache", || {
+            step(debian("global")?, Some(Caching::Global(None)))
+        }),
+        ("libunwind 1.6 step, global 64k", || {
+            step(debian("global64k")?, Some(Caching::Global(Some(65_536))))
+        }),
+        ("libunwind 1.6 step, per thread", || {
+            step(debian("thread")?, Some(Caching::PerThread))
+        }),
+        ("libunwind 1.8 unw_backtrace", || {
+            backtrace(newer("fast")?, BacktraceSymbol::Libunwind)
+        }),
+        ("libunwind 1.8 step, no cache", || {
+            step(newer("none")?, Some(Caching::None))
+        }),
+        ("libunwind 1.8 step, global cache", || {
+            step(newer("global")?, Some(Caching::Global(None)))
+        }),
+        ("libunwind 1.8 step, global 64k", || {
+            step(newer("global64k")?, Some(Caching::Global(Some(65_536))))
+        }),
+        ("libunwind 1.8 step, per thread", || {
+            step(newer("thread")?, None) // asking for it gives the global cache
+        }),
+        ("LLVM libunwind step", || {
+            let cursor = Cursor::of(llvm()?, Dialect::Llvm)?;
+            Ok(make(move |_, out| cursor.walk(out)))
+        }),
+        ("LLVM libunwind _Unwind_Backtrace", || {
+            let peer = UnwindBacktrace::of(llvm()?)?;
+            Ok(make(move |_, out| peer.walk(out)))
+        }),
+        ("framehop, its cache", framehop::cached),
+        ("framehop, new cache each walk", framehop::uncached),
+        ("crate unwinding", || {
+            let peer = UnwindBacktrace::of(built("libunwinding_peer.so")?)?;
+            Ok(make(move |_, out| peer.walk(out)))
+        }),
+    ];
+    others.into_iter().map(|(name, open)| Peer {
+        name,
+        build: Build::NoFramePointers,
+        open,
+    })
+}
+
+impl<F: FnMut(&Stack, &mut [u64]) -> usize + Send> Walker for F {
+    fn walk(&mut self, stack: &Stack, out: &mut [u64]) -> usize {
+        self(stack, out)
+    }
+}
+
+/// Walkers that keep nothing of their own.
+fn make(walk: impl Fn(&Stack, &mut [u64]) -> usize + Copy + Send + Sync + 'static) -> Make {
+    Box::new(move || Box::new(walk))
+}
+
+fn backtrace(library: Library, symbol: BacktraceSymbol) -> anyhow::Result<Make> {
+    let peer = Backtrace::of(library, symbol)?;
+    Ok(make(move |_, out| peer.walk(out)))
+}
+
+fn step(library: Library, caching: Option<Caching>) -> anyhow::Result<Make> {
+    if let Some(caching) = caching {
+        set_caching(library, caching)?;
+    }
+    let cursor = Cursor::of(library, Dialect::Nongnu)?;
+    Ok(make(move |_, out| cursor.walk(out)))
+}
+
+/// Debian's libunwind.
+fn debian(copy: &str) -> anyhow::Result<Library> {
+    let file = Path::new("/usr/lib/x86_64-linux-gnu/libunwind.so.8");
+    anyhow::ensure!(
+        file.exists(),
+        "not there: install Debian's package libunwind8"
+    );
+    open_copy(file, copy)
+}
+
+/// The newer libunwind that `cargo xtask bench-peers` has built.
+fn newer(copy: &str) -> anyhow::Result<Library> {
+    open_copy(&built_file("libunwind.so.8")?, copy)
+}
+
+/// LLVM's libunwind, the newest that is installed.
+fn llvm() -> anyhow::Result<Library> {
+    let place = |version| format!("/usr/lib/llvm-{version}/lib/libunwind.so.1.0");
+    let mut files = (13..40).rev().map(|version| PathBuf::from(place(version)));
+    let file = files.find(|file| file.exists());
+    Library::open(&file.context("not there: install Debian's package libunwind-16")?)
+}
+
+/// Opens a copy of a library, which has its own settings and caches.
+fn open_copy(file: &Path, copy: &str) -> anyhow::Result<Library> {
+    let folder = folder()?
+        .join("copies")
+        .join(std::process::id().to_string());
+    std::fs::create_dir_all(&folder)?;
+    let path = folder.join(copy);
+    std::fs::copy(file, &path)?;
+    let opened = Library::open(&path);
+    std::fs::remove_dir_all(&folder)?;
+    opened
+}
+
+fn built(name: &str) -> anyhow::Result<Library> {
+    Library::open(&built_file(name)?)
+}
+
+/// A peer that `cargo xtask bench-peers` has built.
+fn built_file(name: &str) -> anyhow::Result<PathBuf> {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent();
+    let file = target
+        .context("no target folder")?
+        .join("bench-peers")
+        .join(name);
+    anyhow::ensure!(file.exists(), "not there: run cargo xtask bench-peers");
+    Ok(file)
+}

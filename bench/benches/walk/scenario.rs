@@ -1,0 +1,198 @@
+//! The stacks that are walked, and how they change from walk to walk.
+
+use unspool_bench::Random;
+
+use crate::sys::{Functions, Path, Site};
+use crate::visit::{ONCE, Sample, Times, Visitor};
+use crate::workload::{realigned_sites, sites};
+
+/// Stacks of a round where each is walked once.
+const STACKS: usize = 400;
+
+/// Samples and walks of a round where one stack is walked again and again.
+const AGAIN: Times = Times {
+    samples: 200,
+    walks: 16,
+};
+
+/// Walks before those.
+const WARM_UP: Times = Times {
+    samples: 1,
+    walks: 16,
+};
+
+/// One kind of stacks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    /// Frames of the workload.
+    depth: usize,
+    /// Different call sites among them, or to choose from.
+    sites: usize,
+    changes: Changes,
+}
+
+/// What differs from one walk to the next.
+#[derive(Debug, Clone, Copy)]
+enum Changes {
+    Nothing,
+    /// The innermost frames, 1 to all but one, most often few: about 8 on average.
+    Innermost,
+    All,
+    /// All, and every 16th frame has a CFA that is an expression.
+    AllRealigned,
+}
+
+/// All, but the cold start and the two threads.
+pub(crate) const ALL: [Scenario; 8] = [
+    scenario(
+        "hot-8",
+        64,
+        8,
+        Changes::Nothing,
+        "one stack of 8 call sites, again and again",
+    ),
+    scenario(
+        "hot",
+        64,
+        64,
+        Changes::Nothing,
+        "one stack of 64 call sites, again and again",
+    ),
+    scenario(
+        "shallow",
+        8,
+        8,
+        Changes::Nothing,
+        "one stack of 8 frames, again and again",
+    ),
+    scenario(
+        "deep",
+        500,
+        500,
+        Changes::Nothing,
+        "one stack of 500 frames, again and again",
+    ),
+    scenario(
+        "churn",
+        64,
+        2048,
+        Changes::Innermost,
+        "the innermost 1 to 63 frames change, mean 8",
+    ),
+    scenario(
+        "2k",
+        64,
+        2048,
+        Changes::All,
+        "random stacks over 2,048 call sites, one walk each",
+    ),
+    scenario(
+        "32k",
+        64,
+        32_768,
+        Changes::All,
+        "random stacks over 32,768 call sites, one walk each",
+    ),
+    scenario(
+        "realign",
+        64,
+        2048,
+        Changes::AllRealigned,
+        "as 2k; every 16th CFA is an expression",
+    ),
+];
+
+const fn scenario(
+    name: &'static str,
+    depth: usize,
+    sites: usize,
+    changes: Changes,
+    about: &'static str,
+) -> Scenario {
+    Scenario {
+        name,
+        about,
+        depth,
+        sites,
+        changes,
+    }
+}
+
+impl Scenario {
+    /// One round of samples; the same stacks for everybody.
+    ///
+    /// # Errors
+    ///
+    /// A walk differs from what the functions found themselves.
+    pub(crate) fn round(
+        &self,
+        round: u64,
+        functions: &Functions,
+        visitor: &mut Visitor,
+    ) -> anyhow::Result<Vec<Sample>> {
+        let mut random = Random::new(0x5eed_0001 + 2 * self.sites as u64);
+        let pool = sites(self.sites, &mut random);
+        let rare = realigned_sites(self.sites / 16, &mut random);
+        // Other stacks in each round, over the same call sites.
+        let mut random = Random::new(0xca11_5eed + (round << 8));
+        let mut samples = Vec::new();
+        let mut stack = self.stack(&pool, &mut random);
+        visitor.introduce(&mut Path::new(functions, &stack)?)?;
+        if let Changes::Nothing = self.changes {
+            let mut path = Path::new(functions, &stack)?;
+            visitor.visit(&mut path, WARM_UP, &mut Vec::new())?;
+            visitor.visit(&mut path, AGAIN, &mut samples)?;
+            return Ok(samples);
+        }
+        for _ in 0..STACKS {
+            self.change(&mut stack, &pool, &rare, &mut random);
+            visitor.visit(&mut Path::new(functions, &stack)?, ONCE, &mut samples)?;
+        }
+        Ok(samples)
+    }
+
+    /// The call sites of one stack, the outermost first.
+    fn stack(&self, pool: &[Site], random: &mut Random) -> Vec<Site> {
+        match self.changes {
+            // Each call site is there, and as often as the others.
+            Changes::Nothing => pool.iter().copied().cycle().take(self.depth).collect(),
+            _ => (0..self.depth).map(|_| any(pool, random)).collect(),
+        }
+    }
+
+    fn change(&self, stack: &mut [Site], pool: &[Site], rare: &[Site], random: &mut Random) {
+        let changed = match self.changes {
+            Changes::Innermost => innermost(random, self.depth),
+            _ => self.depth,
+        };
+        let kept = stack.len() - changed;
+        for (number, site) in stack.iter_mut().enumerate().skip(kept) {
+            *site = match self.changes {
+                Changes::AllRealigned if number % 16 == 7 => any(rare, random),
+                _ => any(pool, random),
+            };
+        }
+    }
+}
+
+fn any(pool: &[Site], random: &mut Random) -> Site {
+    pool[random.below(pool.len())]
+}
+
+/// At least one and less than `depth`, with a geometric distribution whose mean is 8.
+fn innermost(random: &mut Random, depth: usize) -> usize {
+    let mut count = 1;
+    while count < depth - 1 && random.below(8) != 0 {
+        count += 1;
+    }
+    count
+}
+
+/// A random stack for a fresh process or a thread.
+pub(crate) fn random_stack(seed: u64, pool: &[Site], depth: usize) -> Vec<Site> {
+    let mut random = Random::new(0x00c0_1d00 + (seed << 8));
+    random.below(1);
+    (0..depth).map(|_| any(pool, &mut random)).collect()
+}

@@ -1,0 +1,15 @@
+//! What needs `unsafe`: foreign libraries, the descent, and reading the walked stack.
+#![allow(unsafe_code, reason = "the one module that may")]
+
+mod clock;
+mod descent;
+mod library;
+mod unwinders;
+
+pub(crate) use clock::{minor_faults, ticks};
+pub(crate) use descent::{Functions, Path, Site, Stack};
+pub(crate) use library::{Image, Library, images};
+pub(crate) use unwinders::{
+    Backtrace, BacktraceSymbol, Caching, Cursor, Dialect, UnwindBacktrace, frame_pointers,
+    read_word, registers, set_caching,
+};

@@ -1,0 +1,168 @@
+//! The way down through the workload's functions.
+
+use std::ffi::{c_long, c_void};
+use std::ops::Range;
+
+use anyhow::Context as _;
+
+use crate::source::SITES;
+
+use super::library::{Library, stack_of_thread};
+
+/// A function of the workload.
+type Function = unsafe extern "C" fn(*mut Descent, c_long) -> c_long;
+
+/// What one frame does: it calls `callee` at its call site number `site`.
+///
+/// `struct step` of the C source.
+#[repr(C)]
+struct Step {
+    callee: Function,
+    site: c_long,
+    /// The return address that the frame found when it was called.
+    from: u64,
+}
+
+/// `struct descent` of the C source.
+#[repr(C)]
+struct Descent {
+    next: *mut Step,
+    work: unsafe extern "C" fn(*mut c_void, *const c_void),
+    data: *mut c_void,
+}
+
+/// Where a walk by frame pointers begins, and how far it may read.
+#[derive(Debug, Clone)]
+pub(crate) struct Stack {
+    /// The frame pointer of the innermost function of the workload.
+    pub(crate) frame: u64,
+    /// The memory of the whole stack. It is readable from `frame` on.
+    bounds: Range<u64>,
+}
+
+impl Stack {
+    /// The memory of the whole stack: addresses.
+    pub(crate) fn bounds(&self) -> Range<u64> {
+        self.bounds.clone()
+    }
+}
+
+struct Work<'a> {
+    work: &'a mut dyn FnMut(&Stack),
+    bounds: Range<u64>,
+}
+
+/// The functions of the workload.
+#[derive(Clone)]
+pub(crate) struct Functions {
+    all: Vec<Function>,
+    bottom: Function,
+}
+
+impl Functions {
+    /// Those of the objects, each of which has every so-manieth of `count`.
+    pub(crate) fn of(objects: &[Library], count: usize) -> anyhow::Result<Self> {
+        let mut tables = Vec::new();
+        let mut bottom = None;
+        for (number, object) in objects.iter().enumerate() {
+            let table = object.symbol(c"functions")?.cast::<Function>();
+            let length = (number..count).step_by(objects.len()).count();
+            // SAFETY: the source that the object was built from has a table of so many functions,
+            // which is never changed; the object is never closed.
+            tables.push(unsafe { std::slice::from_raw_parts(table.as_ptr(), length) });
+            let symbol = object.symbol(c"bottom")?.as_ptr();
+            // SAFETY: the source defines `bottom` as a function of this type.
+            bottom = Some(unsafe { std::mem::transmute::<*mut c_void, Function>(symbol) });
+        }
+        let nth = |number: usize| {
+            let table = tables.get(number % objects.len())?;
+            table.get(number / objects.len()).copied()
+        };
+        Ok(Functions {
+            all: (0..count).map_while(nth).collect(),
+            bottom: bottom.context("no objects")?,
+        })
+    }
+}
+
+/// A call instruction of the workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Site {
+    pub(crate) function: usize,
+    pub(crate) number: usize,
+}
+
+/// A way through the functions, and what they found on it.
+pub(crate) struct Path {
+    first: Function,
+    steps: Vec<Step>,
+}
+
+impl Path {
+    /// The way through these call sites, the outermost first.
+    pub(crate) fn new(functions: &Functions, sites: &[Site]) -> anyhow::Result<Self> {
+        let callees: Option<Vec<Function>> = sites
+            .iter()
+            .map(|site| functions.all.get(site.function).copied())
+            .chain([Some(functions.bottom)])
+            .collect();
+        let callees = callees.context("no such function")?;
+        let numbers = sites.iter().map(|site| site.number % SITES).chain([0]);
+        let inner = callees.iter().skip(1).chain([&functions.bottom]);
+        let steps: Result<Vec<Step>, _> = inner
+            .zip(numbers)
+            .map(|(&callee, number)| {
+                let site = c_long::try_from(number)?;
+                anyhow::Ok(Step {
+                    callee,
+                    site,
+                    from: 0,
+                })
+            })
+            .collect();
+        Ok(Path {
+            first: *callees.first().context("no way")?,
+            steps: steps?,
+        })
+    }
+
+    /// How many frames it has, without that of the innermost function.
+    pub(crate) fn depth(&self) -> usize {
+        self.steps.len() - 1
+    }
+
+    /// The return addresses that the functions found when they were called, the innermost first.
+    /// They are zero before the first descent.
+    pub(crate) fn return_addresses(&self) -> impl Iterator<Item = u64> {
+        self.steps.iter().skip(1).rev().map(|step| step.from)
+    }
+
+    /// Goes down and calls `work` there.
+    pub(crate) fn descend(&mut self, work: &mut dyn FnMut(&Stack)) -> anyhow::Result<()> {
+        let bounds = stack_of_thread()?;
+        let mut work = Work { work, bounds };
+        let mut descent = Descent {
+            next: self.steps.as_mut_ptr(),
+            work: at_bottom,
+            data: (&raw mut work).cast(),
+        };
+        // SAFETY: each function takes one step and calls that step's callee at a call site that it
+        // has; the innermost takes the last step and calls `work`. `new` has laid them out so, and
+        // all pointers are live.
+        unsafe { (self.first)(&raw mut descent, 1) };
+        Ok(())
+    }
+}
+
+/// # Safety
+///
+/// `work` is a `Work` that nobody else uses, and `frame` the frame address of a caller.
+unsafe extern "C" fn at_bottom(work: *mut c_void, frame: *const c_void) {
+    // SAFETY: promised by the caller.
+    let work = unsafe { &mut *work.cast::<Work<'_>>() };
+    let stack = Stack {
+        frame: frame.addr() as u64,
+        bounds: work.bounds.clone(),
+    };
+    (work.work)(&stack);
+}

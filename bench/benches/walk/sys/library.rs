@@ -1,0 +1,99 @@
+//! Shared libraries, opened so that none gets between another and what it calls.
+
+use std::ffi::{CStr, CString, OsStr, c_int, c_void};
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+
+use anyhow::Context as _;
+
+/// A shared library. It is never closed: walkers may keep pointers into it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Library(NonNull<c_void>);
+
+// SAFETY: a handle of dlopen may be used by any thread (dlopen(3): MT-Safe), and is not closed.
+unsafe impl Send for Library {}
+// SAFETY: as above.
+unsafe impl Sync for Library {}
+
+impl Library {
+    /// Opens it; its symbols serve nobody else, and it takes its own first.
+    pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
+        let name = CString::new(path.as_os_str().as_bytes())?;
+        let flags = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_DEEPBIND;
+        // SAFETY: the name ends with a zero byte. Only system libraries and those that this
+        // benchmark has built are opened; their constructors ask nothing of us.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), flags) };
+        NonNull::new(handle)
+            .map(Library)
+            .with_context(|| format!("cannot open {}", path.display()))
+    }
+
+    /// The address of a symbol.
+    pub(crate) fn symbol(self, name: &CStr) -> anyhow::Result<NonNull<c_void>> {
+        // SAFETY: the handle is open and the name ends with a zero byte.
+        let address = unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) };
+        NonNull::new(address).with_context(|| format!("no symbol {}", name.to_string_lossy()))
+    }
+}
+
+/// A file that is mapped into this process.
+#[derive(Debug)]
+pub(crate) struct Image {
+    pub(crate) path: PathBuf,
+    /// What is added to addresses of the file.
+    pub(crate) bias: u64,
+}
+
+/// All files that are loaded and can be read: not the one that the kernel provides.
+pub(crate) fn images() -> anyhow::Result<Vec<Image>> {
+    let mut images: Vec<Image> = Vec::new();
+    // SAFETY: `note` is called only within this call, and with `images` as its last argument.
+    unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut images).cast()) };
+    if let Some(own) = images.first_mut() {
+        own.path = std::env::current_exe()?; // its name is empty
+    }
+    images.retain(|image| image.path.is_absolute() && image.path.exists());
+    Ok(images)
+}
+
+/// # Safety
+///
+/// `info` is one of dl_iterate_phdr's, and `images` a `Vec<Image>` that nobody else uses.
+unsafe extern "C" fn note(
+    info: *mut libc::dl_phdr_info,
+    _size: usize,
+    images: *mut c_void,
+) -> c_int {
+    // SAFETY: promised by the caller.
+    let info = unsafe { &*info };
+    // SAFETY: promised by the caller.
+    let images = unsafe { &mut *images.cast::<Vec<Image>>() };
+    // SAFETY: the dynamic linker's names end with a zero byte and live as long as the library.
+    let name = unsafe { CStr::from_ptr(info.dlpi_name) };
+    images.push(Image {
+        path: PathBuf::from(OsStr::from_bytes(name.to_bytes())),
+        bias: info.dlpi_addr,
+    });
+    0
+}
+
+/// The stack of this thread, as far as it may grow: addresses, from the lowest.
+pub(crate) fn stack_of_thread() -> anyhow::Result<Range<u64>> {
+    let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
+    // SAFETY: asks for nothing.
+    let thread = unsafe { libc::pthread_self() };
+    // SAFETY: the thread runs; the pointer is to a place of the right type.
+    let failed = unsafe { libc::pthread_getattr_np(thread, attributes.as_mut_ptr()) };
+    anyhow::ensure!(failed == 0, "pthread_getattr_np fails: {failed}");
+    let (mut lowest, mut size) = (std::ptr::null_mut(), 0);
+    // SAFETY: pthread_getattr_np has initialised them; the other pointers are to live variables.
+    let failed =
+        unsafe { libc::pthread_attr_getstack(attributes.as_ptr(), &raw mut lowest, &raw mut size) };
+    // SAFETY: initialised above, and not used again.
+    unsafe { libc::pthread_attr_destroy(attributes.as_mut_ptr()) };
+    anyhow::ensure!(failed == 0, "pthread_attr_getstack fails: {failed}");
+    let lowest = lowest.addr() as u64;
+    Ok(lowest..lowest + size as u64)
+}

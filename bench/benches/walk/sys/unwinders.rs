@@ -1,0 +1,294 @@
+//! The native part of each peer.
+
+use std::arch::asm;
+use std::ffi::{CStr, c_int, c_ulong, c_void};
+use std::mem::transmute;
+use std::ptr::{NonNull, with_exposed_provenance};
+
+use super::descent::Stack;
+use super::library::Library;
+
+/// The word at an address of the stack, if it is aligned and lies above `lowest`.
+#[inline(always)]
+pub(crate) fn read_word(stack: &Stack, lowest: u64, address: u64) -> Option<u64> {
+    let end = stack.bounds().end;
+    if address < lowest || address > end - 8 || !address.is_multiple_of(8) {
+        return None;
+    }
+    let word: *const u64 = with_exposed_provenance(usize::try_from(address).ok()?);
+    // SAFETY: the word is aligned and lies in the part of this thread's stack that is in use:
+    // callers pass an address of a live frame as `lowest`. What is there may be written by
+    // nobody else meanwhile; it is read as volatile, since Rust knows of no object there.
+    Some(unsafe { word.read_volatile() })
+}
+
+/// Walks by frame pointers, from the workload's innermost frame; checks each against the stack's
+/// bounds and its direction.
+pub(crate) fn frame_pointers(stack: &Stack, out: &mut [u64]) -> usize {
+    let (mut lowest, mut frame) = (stack.frame, stack.frame);
+    let mut count = 0;
+    for slot in out {
+        // The return address is next to it, so it is within the bounds, too.
+        let Some(caller) = read_word(stack, lowest, frame) else {
+            break;
+        };
+        let Some(address) = read_word(stack, lowest, frame + 8) else {
+            break;
+        };
+        *slot = address;
+        count += 1;
+        lowest = frame + 16;
+        frame = caller;
+    }
+    count
+}
+
+/// Registers from which a walk can begin.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Registers {
+    pub(crate) rip: u64,
+    pub(crate) rsp: u64,
+    pub(crate) rbp: u64,
+}
+
+/// The registers, as they are in the function that this is inlined into.
+#[inline(always)]
+pub(crate) fn registers() -> Registers {
+    let (rip, rsp, rbp): (u64, u64, u64);
+    // SAFETY: only reads registers.
+    unsafe {
+        asm!(
+            "lea {rip}, [rip]",
+            "mov {rsp}, rsp",
+            "mov {rbp}, rbp",
+            rip = out(reg) rip,
+            rsp = out(reg) rsp,
+            rbp = out(reg) rbp,
+            options(nomem, nostack, preserves_flags),
+        );
+    }
+    Registers { rip, rsp, rbp }
+}
+
+/// `backtrace` of glibc and `unw_backtrace` of libunwind.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Backtrace(Fill);
+
+type Fill = unsafe extern "C" fn(*mut u64, c_int) -> c_int;
+
+impl Backtrace {
+    /// Takes the one of a library, by the symbol `backtrace` or `unw_backtrace`.
+    pub(crate) fn of(library: Library, symbol: BacktraceSymbol) -> anyhow::Result<Self> {
+        let name = match symbol {
+            BacktraceSymbol::Glibc => c"backtrace",
+            BacktraceSymbol::Libunwind => c"unw_backtrace",
+        };
+        let address = library.symbol(name)?.as_ptr();
+        // SAFETY: both are `int (void **, int)` (backtrace(3), unw_backtrace(3)).
+        Ok(Backtrace(unsafe {
+            transmute::<*mut c_void, Fill>(address)
+        }))
+    }
+
+    pub(crate) fn walk(self, out: &mut [u64]) -> usize {
+        let most = c_int::try_from(out.len()).unwrap_or(c_int::MAX);
+        // SAFETY: there is room for `most` pointers.
+        let count = unsafe { (self.0)(out.as_mut_ptr(), most) };
+        usize::try_from(count).unwrap_or(0)
+    }
+}
+
+/// Which of the functions of that form.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum BacktraceSymbol {
+    Glibc,
+    Libunwind,
+}
+
+type OnFrame = unsafe extern "C" fn(*mut c_void, *mut Found<'_>) -> c_int;
+type Visit = unsafe extern "C" fn(OnFrame, *mut Found<'_>) -> c_int;
+type GetIp = unsafe extern "C" fn(*mut c_void) -> usize;
+
+/// `_Unwind_Backtrace`, of whichever library.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct UnwindBacktrace {
+    walk: Visit,
+    ip: GetIp,
+}
+
+struct Found<'a> {
+    ip: GetIp,
+    out: &'a mut [u64],
+    count: usize,
+}
+
+impl UnwindBacktrace {
+    pub(crate) fn of(library: Library) -> anyhow::Result<Self> {
+        let walk = library.symbol(c"_Unwind_Backtrace")?.as_ptr();
+        let ip = library.symbol(c"_Unwind_GetIP")?.as_ptr();
+        Ok(UnwindBacktrace {
+            // SAFETY: the type is that of the Itanium C++ ABI's level 1 with GCC's extension.
+            walk: unsafe { transmute::<*mut c_void, Visit>(walk) },
+            // SAFETY: as above.
+            ip: unsafe { transmute::<*mut c_void, GetIp>(ip) },
+        })
+    }
+
+    pub(crate) fn walk(self, out: &mut [u64]) -> usize {
+        let mut found = Found {
+            ip: self.ip,
+            out,
+            count: 0,
+        };
+        // SAFETY: `on_frame` gets a context and `found`, as it demands.
+        unsafe { (self.walk)(on_frame, &raw mut found) };
+        found.count
+    }
+}
+
+/// # Safety
+///
+/// `context` is one of `_Unwind_Backtrace`, and nobody else uses `found`.
+unsafe extern "C" fn on_frame(context: *mut c_void, found: *mut Found<'_>) -> c_int {
+    const GO_ON: c_int = 0; // _URC_NO_REASON
+    const STOP: c_int = 5; // _URC_END_OF_STACK
+    // SAFETY: promised by the caller.
+    let found = unsafe { &mut *found };
+    let Some(slot) = found.out.get_mut(found.count) else {
+        return STOP;
+    };
+    // SAFETY: the context is of the library that `ip` is of.
+    *slot = unsafe { (found.ip)(context) } as u64;
+    found.count += 1;
+    if found.count == found.out.len() {
+        STOP
+    } else {
+        GO_ON
+    }
+}
+
+/// The cursor of libunwind's interface for the own stack, which LLVM's library has, too.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cursor {
+    get_context: OfRoom,
+    init: Init,
+    step: OfRoom,
+    get: GetRegister,
+    ip: c_int,
+}
+
+type OfRoom = unsafe extern "C" fn(*mut Room) -> c_int;
+type Init = unsafe extern "C" fn(*mut Room, *mut Room) -> c_int;
+type GetRegister = unsafe extern "C" fn(*mut Room, c_int, *mut u64) -> c_int;
+
+/// Whose interface: names and numbers differ.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Dialect {
+    Nongnu,
+    Llvm,
+}
+
+/// Room for a context (at most 968 bytes, a `ucontext_t`) or a cursor (at most 127 words).
+#[repr(C, align(64))]
+struct Room([u64; 256]);
+
+impl Cursor {
+    pub(crate) fn of(library: Library, dialect: Dialect) -> anyhow::Result<Self> {
+        let (names, ip): ([&CStr; 4], c_int) = match dialect {
+            Dialect::Nongnu => (
+                [
+                    c"_Ux86_64_getcontext",
+                    c"_ULx86_64_init_local",
+                    c"_ULx86_64_step",
+                    c"_ULx86_64_get_reg",
+                ],
+                16, // UNW_X86_64_RIP
+            ),
+            Dialect::Llvm => (
+                [
+                    c"unw_getcontext",
+                    c"unw_init_local",
+                    c"unw_step",
+                    c"unw_get_reg",
+                ],
+                -1, // UNW_REG_IP
+            ),
+        };
+        let [get_context, init, step, get] = names;
+        let find = |name| anyhow::Ok(library.symbol(name)?.as_ptr());
+        let (get_context, init) = (find(get_context)?, find(init)?);
+        let (step, get) = (find(step)?, find(get)?);
+        Ok(Cursor {
+            // SAFETY: int (unw_context_t *), per libunwind.h.
+            get_context: unsafe { transmute::<*mut c_void, OfRoom>(get_context) },
+            // SAFETY: int (unw_cursor_t *, unw_context_t *).
+            init: unsafe { transmute::<*mut c_void, Init>(init) },
+            // SAFETY: int (unw_cursor_t *).
+            step: unsafe { transmute::<*mut c_void, OfRoom>(step) },
+            // SAFETY: int (unw_cursor_t *, int, unw_word_t *).
+            get: unsafe { transmute::<*mut c_void, GetRegister>(get) },
+            ip,
+        })
+    }
+
+    pub(crate) fn walk(self, out: &mut [u64]) -> usize {
+        let mut context = Room([0; 256]);
+        let mut cursor = Room([0; 256]);
+        // SAFETY: there is room for a context; it is used while this frame lives only.
+        unsafe { (self.get_context)(&raw mut context) };
+        // SAFETY: there is room for a cursor, and the context has been filled in.
+        if unsafe { (self.init)(&raw mut cursor, &raw mut context) } != 0 {
+            return 0;
+        }
+        let mut count = 0;
+        for slot in out {
+            // SAFETY: the cursor is initialised and the register's number is right for it.
+            if unsafe { (self.get)(&raw mut cursor, self.ip, &raw mut *slot) } != 0 {
+                break;
+            }
+            count += 1;
+            // SAFETY: the cursor is initialised.
+            if unsafe { (self.step)(&raw mut cursor) } <= 0 {
+                break;
+            }
+        }
+        count
+    }
+}
+
+/// libunwind's caching of register states, of one copy of the library.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Caching {
+    None,
+    /// One cache for all threads, with so many entries if it is not the default.
+    Global(Option<usize>),
+    PerThread,
+}
+
+/// Sets it, for the whole process.
+pub(crate) fn set_caching(library: Library, caching: Caching) -> anyhow::Result<()> {
+    let space: NonNull<*mut c_void> = library.symbol(c"_ULx86_64_local_addr_space")?.cast();
+    // SAFETY: the symbol is a variable of type unw_addr_space_t, a pointer, set from the start.
+    let space = unsafe { space.read() };
+    let set = library.symbol(c"_ULx86_64_set_caching_policy")?.as_ptr();
+    // SAFETY: int (unw_addr_space_t, unw_caching_policy_t), per libunwind.h.
+    let set: unsafe extern "C" fn(*mut c_void, c_int) -> c_int = unsafe { transmute(set) };
+    let policy = match caching {
+        Caching::None => 0,
+        Caching::Global(_) => 1,
+        Caching::PerThread => 2,
+    };
+    // SAFETY: the space is the local one and the policy a valid one.
+    let failed = unsafe { set(space, policy) };
+    anyhow::ensure!(failed == 0, "unw_set_caching_policy: {failed}");
+    if let Caching::Global(Some(entries)) = caching {
+        let size = library.symbol(c"_ULx86_64_set_cache_size")?.as_ptr();
+        // SAFETY: int (unw_addr_space_t, size_t, int), per libunwind.h.
+        let size: unsafe extern "C" fn(*mut c_void, c_ulong, c_int) -> c_int =
+            unsafe { transmute(size) };
+        // SAFETY: the space is the local one; flags must be 0.
+        let failed = unsafe { size(space, entries as c_ulong, 0) };
+        anyhow::ensure!(failed == 0, "unw_set_cache_size: {failed}");
+    }
+    Ok(())
+}

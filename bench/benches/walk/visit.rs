@@ -1,0 +1,174 @@
+//! One descent, and the walks at its end: timed, then compared with what the functions know.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+
+use crate::peers::Walker;
+use crate::sys::{Path, minor_faults, ticks};
+
+/// Frames of the walker itself and of the benchmark, at most, before those of the workload.
+const OWN_FRAMES: usize = 24;
+
+/// Room for them where a walk should not go far beyond the workload.
+const FEW_OWN_FRAMES: usize = 8;
+
+/// What ticks are worth.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clock {
+    nanoseconds: f64,
+    /// What reading the counter twice takes, in ticks.
+    overhead: u64,
+}
+
+impl Clock {
+    /// Compares the counter with the system's clock for a moment.
+    pub(crate) fn calibrate() -> Self {
+        let (start, from) = (Instant::now(), ticks());
+        while start.elapsed() < Duration::from_millis(50) {}
+        let counted = ticks() - from;
+        let nanoseconds = start.elapsed().as_nanos() as f64 / counted as f64;
+        let empty = (0..1000).map(|_| {
+            let from = ticks();
+            ticks() - from
+        });
+        Clock {
+            nanoseconds,
+            overhead: empty.min().unwrap_or(0),
+        }
+    }
+
+    /// Nanoseconds between two readings with so many ticks between them.
+    pub(crate) fn nanoseconds(self, ticks: u64) -> f64 {
+        ticks.saturating_sub(self.overhead) as f64 * self.nanoseconds
+    }
+}
+
+/// A walker at work, with what it wrote last.
+pub(crate) struct Visitor {
+    pub(crate) walker: Box<dyn Walker>,
+    clock: Clock,
+    out: Vec<u64>,
+    /// Frames before those of the workload: known after the first visit.
+    own: Option<usize>,
+}
+
+/// How often to walk at the end of a descent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Times {
+    /// Samples.
+    pub(crate) samples: usize,
+    /// Walks in each.
+    pub(crate) walks: usize,
+}
+
+/// One walk after a descent.
+pub(crate) const ONCE: Times = Times {
+    samples: 1,
+    walks: 1,
+};
+
+/// One sample.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sample {
+    /// Nanoseconds of one walk.
+    pub(crate) walk: f64,
+    /// Nanoseconds of each of its frames.
+    pub(crate) frame: f64,
+}
+
+impl Visitor {
+    pub(crate) fn new(walker: Box<dyn Walker>, clock: Clock) -> Self {
+        Visitor {
+            walker,
+            clock,
+            out: Vec::new(),
+            own: None,
+        }
+    }
+
+    /// Goes down a path, walks there, and compares what the last walk wrote with the return
+    /// addresses that the functions found themselves.
+    ///
+    /// # Errors
+    ///
+    /// They differ.
+    pub(crate) fn visit(
+        &mut self,
+        path: &mut Path,
+        times: Times,
+        samples: &mut Vec<Sample>,
+    ) -> anyhow::Result<()> {
+        self.out.clear();
+        let room = path.depth() + self.own.unwrap_or(OWN_FRAMES);
+        self.out.resize(room, 0);
+        samples.reserve(times.samples);
+        let mut count = 0;
+        path.descend(&mut |stack| {
+            for _ in 0..times.samples {
+                let from = ticks();
+                for _ in 0..times.walks {
+                    count = black_box(self.walker.walk(stack, black_box(&mut self.out)));
+                }
+                let walk = self.clock.nanoseconds(ticks() - from) / times.walks as f64;
+                let frame = walk / count.max(1) as f64;
+                samples.push(Sample { walk, frame });
+            }
+        })?;
+        self.out.truncate(count);
+        self.own = Some(self.check(path)?);
+        Ok(())
+    }
+
+    /// The first visit: finds out how many frames are the walker's own.
+    pub(crate) fn introduce(&mut self, path: &mut Path) -> anyhow::Result<()> {
+        self.own = None;
+        self.visit(path, ONCE, &mut Vec::new())
+    }
+
+    /// The first walk of all, of which not even the walker's own frames are known: the sample, and
+    /// the page faults that it took.
+    pub(crate) fn first(&mut self, path: &mut Path) -> anyhow::Result<(Sample, i64)> {
+        self.out.resize(path.depth() + FEW_OWN_FRAMES, 0);
+        let mut result = None;
+        path.descend(&mut |stack| {
+            let faults = minor_faults();
+            let from = ticks();
+            let count = black_box(self.walker.walk(stack, black_box(&mut self.out)));
+            let walk = self.clock.nanoseconds(ticks() - from);
+            result = Some((count, walk, faults, minor_faults()));
+        })?;
+        let (count, walk, before, after) = result.context("no walk")?;
+        self.out.truncate(count);
+        self.own = Some(self.check(path)?);
+        let frame = walk / count.max(1) as f64;
+        Ok((Sample { walk, frame }, after? - before?))
+    }
+
+    /// How many frames of its own the walker saw first.
+    fn check(&self, path: &Path) -> anyhow::Result<usize> {
+        let expected: Vec<u64> = path.return_addresses().collect();
+        let innermost = expected.first();
+        let own = self
+            .out
+            .iter()
+            .position(|address| Some(address) == innermost);
+        let Some(own) = own else {
+            let seen = &self.out[..self.out.len().min(OWN_FRAMES)];
+            anyhow::bail!("the innermost frame's caller {innermost:x?} is not among {seen:x?}");
+        };
+        let seen = &self.out[own..];
+        let differs = |frame: &usize| seen.get(*frame) != expected.get(*frame);
+        if let Some(frame) = (0..expected.len()).find(differs) {
+            anyhow::bail!(
+                "frame {frame} of {}: {:x?} was called from {:x?}, the walk says {:x?}",
+                expected.len(),
+                frame.checked_sub(1).map(|callee| expected[callee]),
+                expected[frame],
+                seen.get(frame),
+            );
+        }
+        Ok(own)
+    }
+}
