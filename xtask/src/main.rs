@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::{Command, ExitCode};
 
-use xtask::{Error, packages, sweep};
+use xtask::{Error, bench_peers, packages, sweep};
 
 const USAGE: &str = "\
 usage: cargo xtask TASK
@@ -14,6 +14,8 @@ usage: cargo xtask TASK
   test [ARGUMENT...]          setup, then all tests (arguments go to `cargo test`)
   sweep [--jobs N] [PATH...]  compare our reading of .eh_frame and .debug_frame with readelf's,
                               for every ELF file below PATH (default: the whole machine)
+  bench-peers                 build the peers of the benchmark `walk` that Debian's current
+                              release does not have: fetches and compiles libunwind and `unwinding`
 ";
 
 fn main() -> ExitCode {
@@ -41,6 +43,10 @@ fn run() -> Result<ExitCode, Error> {
         Some("sweep") => {
             let options = sweep::Options::parse(args)?;
             sweep::sweep(&options, &mut io::stdout().lock())?
+        }
+        Some("bench-peers") => {
+            bench_peers::build()?;
+            true
         }
         _ => return Err(USAGE.into()),
     };

@@ -1,0 +1,3 @@
+//! The crate `unwinding` as a shared library: it exports `_Unwind_Backtrace` and its like.
+
+pub use unwinding::abi::*;
