@@ -25,6 +25,9 @@ mod threads;
 mod visit;
 mod workload;
 
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
 use anyhow::Context as _;
 
 use cold::Start;
@@ -37,6 +40,7 @@ use visit::{Clock, Visitor};
 use workload::Build;
 
 fn main() -> anyhow::Result<()> {
+    make_room_for_tls()?;
     let mut args = std::env::args().skip(1).peekable();
     if args.next_if(|arg| arg == cold::ARGUMENT).is_some() {
         let name = args.next().context("no peer")?;
@@ -49,6 +53,20 @@ fn main() -> anyhow::Result<()> {
         return Ok(());
     }
     Bench::new(Options::parse(args)?)?.run()
+}
+
+/// Starts this program again with room for the thread-local storage of libraries that are opened
+/// later: libunwind's cache of each thread is 26 KB of the kind that must be there from the start.
+fn make_room_for_tls() -> anyhow::Result<()> {
+    const TUNABLES: &str = "GLIBC_TUNABLES";
+    if std::env::var_os(TUNABLES).is_some() {
+        return Ok(());
+    }
+    let error = Command::new(std::env::current_exe()?)
+        .args(std::env::args_os().skip(1))
+        .env(TUNABLES, "glibc.rtld.optional_static_tls=262144")
+        .exec();
+    Err(error.into())
 }
 
 /// A peer that has been opened.
@@ -114,16 +132,14 @@ impl Bench {
 
     /// What is walked, and why it is worth walking.
     fn introduce(&self) {
+        let (functions, sites, objects) = (source::FUNCTIONS, source::SITES, source::OBJECTS);
         println!(
-            "{} functions x {} call sites in {} shared objects: every frame is a library's, most calls \
-             cross from one to another.\nFrames of 0 to 2,000 bytes with 0 to 6 saved registers, \
-             pushed arguments and lengths known at run time only. {} rounds of 400 stacks or 3,200 \
-             walks;\nneither always the same stack (2k, 32k) nor always another (churn, hot). \
-             Each sample's walk is checked against the functions' own return addresses.",
-            source::FUNCTIONS,
-            source::SITES,
-            source::OBJECTS,
-            self.options.rounds,
+            "{functions} functions x {sites} call sites, gcc -O2: frames of 0 to 2,000 bytes, 0 to 6 \
+             saved registers, pushed\narguments, lengths known at run time only. Every walk is from \
+             within {objects} shared libraries, from one to another\nat most calls. Samples per peer: \
+             {} x 200 of one stack (hot), {} x 400 of one walk each; some frames change\n(churn) or \
+             all do (2k, 32k). Each sample is compared with the functions' own return addresses.",
+            self.options.rounds, self.options.rounds,
         );
     }
 

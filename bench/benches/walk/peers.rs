@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 use crate::sys::{
-    Backtrace, BacktraceSymbol, Caching, Cursor, Dialect, Library, Stack, UnwindBacktrace,
-    frame_pointers, set_caching,
+    Backtrace, BacktraceSymbol, CachingPolicy, Cursor, Dialect, Library, Stack, UnwindBacktrace,
+    frame_pointers, set_cache_size, set_caching_policy,
 };
 use crate::workload::{Build, folder};
 
@@ -51,7 +51,7 @@ pub(crate) fn all() -> Vec<Peer> {
 }
 
 fn others() -> impl Iterator<Item = Peer> {
-    let others: [(&'static str, Open); 17] = [
+    let others: [(&'static str, Open); 18] = [
         ("libgcc _Unwind_Backtrace", || {
             let peer = UnwindBacktrace::of(Library::open(Path::new("libgcc_s.so.1"))?)?;
             Ok(make(move |_, out| peer.walk(out)))
@@ -63,34 +63,37 @@ fn others() -> impl Iterator<Item = Peer> {
             )
         }),
         ("libunwind 1.6 unw_backtrace", || {
-            backtrace(debian("fast")?, BacktraceSymbol::Libunwind)
+            backtrace(debian("1.6-fast")?, BacktraceSymbol::Libunwind)
         }),
-        ("libunwind 1.6 step, no cache", || {
-            step(debian("none")?, Some(Caching::None))
+        ("libunwind 1.6 step no cache", || {
+            step(debian("1.6-none")?, &NO_CACHE)
         }),
-        ("libunwind 1.6 step, global cache", || {
-            step(debian("global")?, Some(Caching::Global(None)))
+        ("libunwind 1.6 step global", || {
+            step(debian("1.6-global")?, &GLOBAL)
         }),
-        ("libunwind 1.6 step, global 64k", || {
-            step(debian("global64k")?, Some(Caching::Global(Some(65_536))))
+        ("libunwind 1.6 step global 64k", || {
+            step(debian("1.6-global64k")?, &GLOBAL_64K)
         }),
-        ("libunwind 1.6 step, per thread", || {
-            step(debian("thread")?, Some(Caching::PerThread))
+        ("libunwind 1.6 step per thread", || {
+            step(debian("1.6-thread")?, &PER_THREAD)
         }),
         ("libunwind 1.8 unw_backtrace", || {
-            backtrace(newer("fast")?, BacktraceSymbol::Libunwind)
+            backtrace(newer("1.8-fast")?, BacktraceSymbol::Libunwind)
         }),
-        ("libunwind 1.8 step, no cache", || {
-            step(newer("none")?, Some(Caching::None))
+        ("libunwind 1.8 step no cache", || {
+            step(newer("1.8-none")?, &NO_CACHE)
         }),
-        ("libunwind 1.8 step, global cache", || {
-            step(newer("global")?, Some(Caching::Global(None)))
+        ("libunwind 1.8 step global", || {
+            step(newer("1.8-global")?, &GLOBAL)
         }),
-        ("libunwind 1.8 step, global 64k", || {
-            step(newer("global64k")?, Some(Caching::Global(Some(65_536))))
+        ("libunwind 1.8 step global 64k", || {
+            step(newer("1.8-global64k")?, &GLOBAL_64K)
         }),
-        ("libunwind 1.8 step, per thread", || {
-            step(newer("thread")?, None) // asking for it gives the global cache
+        ("libunwind 1.8 step per thread", || {
+            step(newer("1.8-thread")?, &AS_BUILT)
+        }),
+        ("libunwind 1.8 step per thread 64k", || {
+            step(newer("1.8-thread64k")?, &AS_BUILT_64K)
         }),
         ("LLVM libunwind step", || {
             let cursor = Cursor::of(llvm()?, Dialect::Llvm)?;
@@ -100,8 +103,8 @@ fn others() -> impl Iterator<Item = Peer> {
             let peer = UnwindBacktrace::of(llvm()?)?;
             Ok(make(move |_, out| peer.walk(out)))
         }),
-        ("framehop, its cache", framehop::cached),
-        ("framehop, new cache each walk", framehop::uncached),
+        ("framehop cache", framehop::cached),
+        ("framehop new cache each walk", framehop::uncached),
         ("crate unwinding", || {
             let peer = UnwindBacktrace::of(built("libunwinding_peer.so")?)?;
             Ok(make(move |_, out| peer.walk(out)))
@@ -130,11 +133,53 @@ fn backtrace(library: Library, symbol: BacktraceSymbol) -> anyhow::Result<Make> 
     Ok(make(move |_, out| peer.walk(out)))
 }
 
-fn step(library: Library, caching: Option<Caching>) -> anyhow::Result<Make> {
-    if let Some(caching) = caching {
-        set_caching(library, caching)?;
-    }
+/// How libunwind caches register states; what is not said stays as it was built.
+struct Caching {
+    policy: Option<CachingPolicy>,
+    entries: Option<usize>,
+}
+
+const NO_CACHE: Caching = Caching {
+    policy: Some(CachingPolicy::None),
+    entries: None,
+};
+
+const GLOBAL: Caching = Caching {
+    policy: Some(CachingPolicy::Global),
+    entries: None,
+};
+
+const GLOBAL_64K: Caching = Caching {
+    policy: Some(CachingPolicy::Global),
+    entries: Some(65_536),
+};
+
+const PER_THREAD: Caching = Caching {
+    policy: Some(CachingPolicy::PerThread),
+    entries: None,
+};
+
+/// Since asking for caches of threads gives the global one, even where they are built in.
+const AS_BUILT: Caching = Caching {
+    policy: None,
+    entries: None,
+};
+
+const AS_BUILT_64K: Caching = Caching {
+    policy: None,
+    entries: Some(65_536),
+};
+
+fn step(library: Library, caching: &Caching) -> anyhow::Result<Make> {
     let cursor = Cursor::of(library, Dialect::Nongnu)?;
+    if let Some(policy) = caching.policy {
+        set_caching_policy(library, policy)?;
+    }
+    if let Some(entries) = caching.entries {
+        // The first walk lays out a cache of the default size, whatever was asked for before it.
+        cursor.walk(&mut [0; 4]);
+        set_cache_size(library, entries)?;
+    }
     Ok(make(move |_, out| cursor.walk(out)))
 }
 
@@ -161,7 +206,8 @@ fn llvm() -> anyhow::Result<Library> {
     Library::open(&file.context("not there: install Debian's package libunwind-16")?)
 }
 
-/// Opens a copy of a library, which has its own settings and caches.
+/// Opens a copy of a library, which has its own settings and caches. The linker takes a library of
+/// the same name for the same, so no name may come twice.
 fn open_copy(file: &Path, copy: &str) -> anyhow::Result<Library> {
     let folder = folder()?
         .join("copies")

@@ -9,17 +9,13 @@ use crate::workload::{realigned_sites, sites};
 /// Stacks of a round where each is walked once.
 const STACKS: usize = 400;
 
-/// Samples and walks of a round where one stack is walked again and again.
-const AGAIN: Times = Times {
-    samples: 200,
-    walks: 16,
-};
+/// Samples of a round where one stack is walked again and again.
+const SAMPLES: usize = 200;
 
-/// Walks before those.
-const WARM_UP: Times = Times {
-    samples: 1,
-    walks: 16,
-};
+/// Nanoseconds that each of these should last at least, so that reading the clock does not count,
+/// and the most walks that are done for it.
+const LONG: f64 = 4000.0;
+const MOST_WALKS: usize = 16;
 
 /// One kind of stacks.
 #[derive(Debug, Clone, Copy)]
@@ -142,8 +138,19 @@ impl Scenario {
         visitor.introduce(&mut Path::new(functions, &stack)?)?;
         if let Changes::Nothing = self.changes {
             let mut path = Path::new(functions, &stack)?;
-            visitor.visit(&mut path, WARM_UP, &mut Vec::new())?;
-            visitor.visit(&mut path, AGAIN, &mut samples)?;
+            let warm_up = Times {
+                samples: MOST_WALKS,
+                walks: 1,
+            };
+            visitor.visit(&mut path, warm_up, &mut samples)?;
+            let walk = samples.last().map_or(0.0, |sample| sample.walk);
+            let enough = |walks: &usize| *walks as f64 * walk > LONG;
+            let times = Times {
+                samples: SAMPLES,
+                walks: (1..MOST_WALKS).find(enough).unwrap_or(MOST_WALKS),
+            };
+            samples.clear();
+            visitor.visit(&mut path, times, &mut samples)?;
             return Ok(samples);
         }
         for _ in 0..STACKS {

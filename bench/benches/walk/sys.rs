@@ -10,6 +10,6 @@ pub(crate) use clock::{minor_faults, ticks};
 pub(crate) use descent::{Functions, Path, Site, Stack};
 pub(crate) use library::{Image, Library, images};
 pub(crate) use unwinders::{
-    Backtrace, BacktraceSymbol, Caching, Cursor, Dialect, UnwindBacktrace, frame_pointers,
-    read_word, registers, set_caching,
+    Backtrace, BacktraceSymbol, CachingPolicy, Cursor, Dialect, UnwindBacktrace, frame_pointers,
+    read_word, registers, set_cache_size, set_caching_policy,
 };

@@ -25,9 +25,7 @@ impl Library {
         // SAFETY: the name ends with a zero byte. Only system libraries and those that this
         // benchmark has built are opened; their constructors ask nothing of us.
         let handle = unsafe { libc::dlopen(name.as_ptr(), flags) };
-        NonNull::new(handle)
-            .map(Library)
-            .with_context(|| format!("cannot open {}", path.display()))
+        NonNull::new(handle).map(Library).with_context(error)
     }
 
     /// The address of a symbol.
@@ -36,6 +34,18 @@ impl Library {
         let address = unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) };
         NonNull::new(address).with_context(|| format!("no symbol {}", name.to_string_lossy()))
     }
+}
+
+/// Why the last call of this thread failed.
+fn error() -> String {
+    // SAFETY: asks for nothing.
+    let message = unsafe { libc::dlerror() };
+    if message.is_null() {
+        return "dlopen fails".to_owned();
+    }
+    // SAFETY: it ends with a zero byte and lives until this thread's next call (dlerror(3)).
+    let message = unsafe { CStr::from_ptr(message) };
+    message.to_string_lossy().into_owned()
 }
 
 /// A file that is mapped into this process.

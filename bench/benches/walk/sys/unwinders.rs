@@ -1,7 +1,7 @@
 //! The native part of each peer.
 
 use std::arch::asm;
-use std::ffi::{CStr, c_int, c_ulong, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::mem::transmute;
 use std::ptr::{NonNull, with_exposed_provenance};
 
@@ -256,39 +256,42 @@ impl Cursor {
     }
 }
 
-/// libunwind's caching of register states, of one copy of the library.
+/// Who shares libunwind's cache of register states.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Caching {
-    None,
-    /// One cache for all threads, with so many entries if it is not the default.
-    Global(Option<usize>),
-    PerThread,
+pub(crate) enum CachingPolicy {
+    None = 0,
+    Global = 1,
+    PerThread = 2,
 }
 
-/// Sets it, for the whole process.
-pub(crate) fn set_caching(library: Library, caching: Caching) -> anyhow::Result<()> {
-    let space: NonNull<*mut c_void> = library.symbol(c"_ULx86_64_local_addr_space")?.cast();
-    // SAFETY: the symbol is a variable of type unw_addr_space_t, a pointer, set from the start.
-    let space = unsafe { space.read() };
+/// Sets it for one copy of the library.
+pub(crate) fn set_caching_policy(library: Library, policy: CachingPolicy) -> anyhow::Result<()> {
+    type Set = unsafe extern "C" fn(*mut c_void, c_int) -> c_int;
+    let space = local_address_space(library)?;
     let set = library.symbol(c"_ULx86_64_set_caching_policy")?.as_ptr();
     // SAFETY: int (unw_addr_space_t, unw_caching_policy_t), per libunwind.h.
-    let set: unsafe extern "C" fn(*mut c_void, c_int) -> c_int = unsafe { transmute(set) };
-    let policy = match caching {
-        Caching::None => 0,
-        Caching::Global(_) => 1,
-        Caching::PerThread => 2,
-    };
+    let set = unsafe { transmute::<*mut c_void, Set>(set) };
     // SAFETY: the space is the local one and the policy a valid one.
-    let failed = unsafe { set(space, policy) };
+    let failed = unsafe { set(space, policy as c_int) };
     anyhow::ensure!(failed == 0, "unw_set_caching_policy: {failed}");
-    if let Caching::Global(Some(entries)) = caching {
-        let size = library.symbol(c"_ULx86_64_set_cache_size")?.as_ptr();
-        // SAFETY: int (unw_addr_space_t, size_t, int), per libunwind.h.
-        let size: unsafe extern "C" fn(*mut c_void, c_ulong, c_int) -> c_int =
-            unsafe { transmute(size) };
-        // SAFETY: the space is the local one; flags must be 0.
-        let failed = unsafe { size(space, entries as c_ulong, 0) };
-        anyhow::ensure!(failed == 0, "unw_set_cache_size: {failed}");
-    }
     Ok(())
+}
+
+/// Sets the entries of that cache.
+pub(crate) fn set_cache_size(library: Library, entries: usize) -> anyhow::Result<()> {
+    type Set = unsafe extern "C" fn(*mut c_void, usize, c_int) -> c_int;
+    let space = local_address_space(library)?;
+    let set = library.symbol(c"_ULx86_64_set_cache_size")?.as_ptr();
+    // SAFETY: int (unw_addr_space_t, size_t, int), per libunwind.h.
+    let set = unsafe { transmute::<*mut c_void, Set>(set) };
+    // SAFETY: the space is the local one, and flags must be 0.
+    let failed = unsafe { set(space, entries, 0) };
+    anyhow::ensure!(failed == 0, "unw_set_cache_size: {failed}");
+    Ok(())
+}
+
+fn local_address_space(library: Library) -> anyhow::Result<*mut c_void> {
+    let space: NonNull<*mut c_void> = library.symbol(c"_ULx86_64_local_addr_space")?.cast();
+    // SAFETY: the symbol is a variable of type unw_addr_space_t, a pointer, set from the start.
+    Ok(unsafe { space.read() })
 }
