@@ -33,7 +33,7 @@ use anyhow::Context as _;
 use cold::Start;
 use options::{Options, USAGE};
 use peers::{BASE, Make, Peer};
-use report::{Figures, median};
+use report::{Figures, Wrong, median};
 use scenario::Scenario;
 use sys::Functions;
 use visit::{Clock, Visitor};
@@ -109,12 +109,13 @@ impl Bench {
 
     fn run(&self) -> anyhow::Result<()> {
         self.introduce();
-        let mut all = Vec::new();
+        let (mut all, mut all_wrong) = (Vec::new(), Vec::new());
         for scenario in &scenario::ALL {
             if self.options.wants_scenario(scenario.name) {
-                let figures = self.compare(scenario)?;
-                report::print(scenario.name, scenario.about, &figures);
+                let (figures, wrong) = self.compare(scenario);
+                report::print(scenario.name, scenario.about, &figures, &wrong);
                 all.extend(figures);
+                all_wrong.extend(wrong);
             }
         }
         if self.options.wants_scenario("cold") {
@@ -123,10 +124,16 @@ impl Bench {
         if self.options.wants_scenario("threads") {
             self.threads()?;
         }
-        report::print_all(&all);
+        if !all.is_empty() {
+            report::print_all(&all);
+        }
         if let Some(path) = &self.options.json {
             std::fs::write(path, report::json(&all)).context(path.clone())?;
         }
+        let ours = all_wrong
+            .iter()
+            .find(|(name, _)| name.starts_with(ours::PREFIX));
+        anyhow::ensure!(ours.is_none(), "a walker of ours is wrong");
         Ok(())
     }
 
@@ -150,26 +157,33 @@ impl Bench {
         }
     }
 
-    /// All peers in one scenario. They take turns in each round; the first round is not counted.
-    fn compare(&self, scenario: &Scenario) -> anyhow::Result<Vec<Figures>> {
+    /// All peers in one scenario. They take turns in each round; the first round is not counted. A
+    /// peer that is wrong has no figures.
+    fn compare(&self, scenario: &Scenario) -> (Vec<Figures>, Vec<Wrong>) {
         let visitor = |peer: &Opened| Visitor::new((peer.make)(), self.clock);
         let mut visitors: Vec<Visitor> = self.peers.iter().map(visitor).collect();
-        let mut samples = vec![Vec::new(); self.peers.len()];
+        let mut samples = vec![Ok(Vec::new()); self.peers.len()];
         for round in 0..=self.options.rounds {
             for (number, peer) in self.peers.iter().enumerate() {
+                let Ok(so_far) = &mut samples[number] else {
+                    continue;
+                };
                 let functions = self.functions(peer.build);
-                let found = scenario
-                    .round(round, functions, &mut visitors[number])
-                    .with_context(|| format!("{}, {}", scenario.name, peer.name))?;
-                if round > 0 {
-                    samples[number].extend(found);
+                match scenario.round(round, functions, &mut visitors[number]) {
+                    Ok(found) if round > 0 => so_far.extend(found),
+                    Ok(_) => {}
+                    Err(error) => samples[number] = Err(format!("{error:#}")),
                 }
             }
         }
-        let figures = self.peers.iter().zip(&samples);
-        Ok(figures
-            .map(|(peer, samples)| Figures::of(scenario.name, peer.name, samples))
-            .collect())
+        let (mut figures, mut wrong) = (Vec::new(), Vec::new());
+        for (peer, samples) in self.peers.iter().zip(samples) {
+            match samples {
+                Ok(samples) => figures.push(Figures::of(scenario.name, peer.name, &samples)),
+                Err(error) => wrong.push((peer.name, error)),
+            }
+        }
+        (figures, wrong)
     }
 
     /// First walks in fresh processes. The peers take turns.

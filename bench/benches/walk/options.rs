@@ -2,6 +2,8 @@
 
 use anyhow::Context as _;
 
+use crate::scenario;
+
 pub(crate) const USAGE: &str = "\
 cargo bench -p unspool-bench --bench walk -- [OPTION...]
 
@@ -49,6 +51,12 @@ impl Options {
                 _ => anyhow::bail!("unknown: {arg}\n{USAGE}"),
             }
         }
+        let known = |name: &&String| {
+            let mut names = scenario::ALL.iter().map(|scenario| scenario.name);
+            names.any(|known| known == *name) || ["cold", "threads"].contains(&name.as_str())
+        };
+        let unknown = options.scenarios.iter().find(|name| !known(name));
+        anyhow::ensure!(unknown.is_none(), "no such scenario\n{USAGE}");
         Ok(options)
     }
 

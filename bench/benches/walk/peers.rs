@@ -51,7 +51,7 @@ pub(crate) fn all() -> Vec<Peer> {
 }
 
 fn others() -> impl Iterator<Item = Peer> {
-    let others: [(&'static str, Open); 18] = [
+    let others: [(&'static str, Open); 17] = [
         ("libgcc _Unwind_Backtrace", || {
             let peer = UnwindBacktrace::of(Library::open(Path::new("libgcc_s.so.1"))?)?;
             Ok(make(move |_, out| peer.walk(out)))
@@ -91,9 +91,6 @@ fn others() -> impl Iterator<Item = Peer> {
         }),
         ("libunwind 1.8 step per thread", || {
             step(newer("1.8-thread")?, &AS_BUILT)
-        }),
-        ("libunwind 1.8 step per thread 64k", || {
-            step(newer("1.8-thread64k")?, &AS_BUILT_64K)
         }),
         ("LLVM libunwind step", || {
             let cursor = Cursor::of(llvm()?, Dialect::Llvm)?;
@@ -163,11 +160,6 @@ const PER_THREAD: Caching = Caching {
 const AS_BUILT: Caching = Caching {
     policy: None,
     entries: None,
-};
-
-const AS_BUILT_64K: Caching = Caching {
-    policy: None,
-    entries: Some(65_536),
 };
 
 fn step(library: Library, caching: &Caching) -> anyhow::Result<Make> {

@@ -39,8 +39,11 @@ pub(crate) fn median(mut numbers: Vec<f64>) -> f64 {
     percentile(&numbers, 50)
 }
 
+/// A peer, and where it goes wrong.
+pub(crate) type Wrong = (&'static str, String);
+
 /// One scenario's table.
-pub(crate) fn print(name: &str, about: &str, figures: &[Figures]) {
+pub(crate) fn print(name: &str, about: &str, figures: &[Figures], wrong: &[Wrong]) {
     println!("\n{name}: {about}");
     println!(
         "  {:<36}{:>10}{:>10}{:>10}",
@@ -53,6 +56,9 @@ pub(crate) fn print(name: &str, about: &str, figures: &[Figures]) {
             "  {:<36}{:>10.2}{:>10.2}{ratio:>10}",
             one.peer, one.p50, one.p99
         );
+    }
+    for (peer, why) in wrong {
+        println!("  {peer}: wrong: {why}");
     }
 }
 

@@ -9,6 +9,10 @@ use crate::workload::{realigned_sites, sites};
 /// Stacks of a round where each is walked once.
 const STACKS: usize = 400;
 
+/// How often each call site is seen before: caches that grow settle after a few times (libunwind's
+/// begin anew whenever they do).
+const WARM_UPS: usize = 8;
+
 /// Samples of a round where one stack is walked again and again.
 const SAMPLES: usize = 200;
 
@@ -117,7 +121,8 @@ const fn scenario(
 }
 
 impl Scenario {
-    /// One round of samples; the same stacks for everybody.
+    /// One round of samples; the same stacks for everybody. The first, number 0, warms up: where
+    /// stacks change, it shows the walker each call site and yields nothing.
     ///
     /// # Errors
     ///
@@ -153,11 +158,35 @@ impl Scenario {
             visitor.visit(&mut path, times, &mut samples)?;
             return Ok(samples);
         }
+        if round == 0 {
+            self.warm_up(functions, &pool, &rare, visitor)?;
+            return Ok(samples);
+        }
         for _ in 0..STACKS {
             self.change(&mut stack, &pool, &rare, &mut random);
             visitor.visit(&mut Path::new(functions, &stack)?, ONCE, &mut samples)?;
         }
         Ok(samples)
+    }
+
+    /// Lets the walker see each call site a few times.
+    fn warm_up(
+        &self,
+        functions: &Functions,
+        pool: &[Site],
+        rare: &[Site],
+        visitor: &mut Visitor,
+    ) -> anyhow::Result<()> {
+        let rare = match self.changes {
+            Changes::AllRealigned => rare,
+            _ => &[],
+        };
+        for _ in 0..WARM_UPS {
+            for stack in pool.chunks(self.depth).chain(rare.chunks(self.depth)) {
+                visitor.visit(&mut Path::new(functions, stack)?, ONCE, &mut Vec::new())?;
+            }
+        }
+        Ok(())
     }
 
     /// The call sites of one stack, the outermost first.

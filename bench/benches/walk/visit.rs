@@ -161,13 +161,13 @@ impl Visitor {
         let seen = &self.out[own..];
         let differs = |frame: &usize| seen.get(*frame) != expected.get(*frame);
         if let Some(frame) = (0..expected.len()).find(differs) {
-            anyhow::bail!(
-                "frame {frame} of {}: {:x?} was called from {:x?}, the walk says {:x?}",
-                expected.len(),
-                frame.checked_sub(1).map(|callee| expected[callee]),
-                expected[frame],
-                seen.get(frame),
-            );
+            let expected = expected[frame];
+            match seen.get(frame) {
+                Some(seen) => {
+                    anyhow::bail!("return address {frame} is {expected:#x}, not {seen:#x}")
+                }
+                None => anyhow::bail!("the walk ends before return address {frame}, {expected:#x}"),
+            }
         }
         Ok(own)
     }

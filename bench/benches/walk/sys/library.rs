@@ -1,5 +1,6 @@
 //! Shared libraries, opened so that none gets between another and what it calls.
 
+use std::cell::OnceCell;
 use std::ffi::{CStr, CString, OsStr, c_int, c_void};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
@@ -90,7 +91,22 @@ unsafe extern "C" fn note(
 }
 
 /// The stack of this thread, as far as it may grow: addresses, from the lowest.
+///
+/// Asked for once: the answer for the main thread takes reading /proc/self/maps.
 pub(crate) fn stack_of_thread() -> anyhow::Result<Range<u64>> {
+    thread_local! {
+        static STACK: OnceCell<Range<u64>> = const { OnceCell::new() };
+    }
+    STACK.with(|stack| match stack.get() {
+        Some(known) => Ok(known.clone()),
+        None => {
+            let found = find_stack()?;
+            Ok(stack.get_or_init(|| found).clone())
+        }
+    })
+}
+
+fn find_stack() -> anyhow::Result<Range<u64>> {
     let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
     // SAFETY: asks for nothing.
     let thread = unsafe { libc::pthread_self() };
