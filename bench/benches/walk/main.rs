@@ -40,7 +40,7 @@ use visit::{Clock, Visitor};
 use workload::Build;
 
 fn main() -> anyhow::Result<()> {
-    make_room_for_tls()?;
+    start_again()?;
     let mut args = std::env::args().skip(1).peekable();
     if args.next_if(|arg| arg == cold::ARGUMENT).is_some() {
         let name = args.next().context("no peer")?;
@@ -55,16 +55,21 @@ fn main() -> anyhow::Result<()> {
     Bench::new(Options::parse(args)?)?.run()
 }
 
-/// Starts this program again with room for the thread-local storage of libraries that are opened
-/// later: libunwind's cache of each thread is 26 KB of the kind that must be there from the start.
-fn make_room_for_tls() -> anyhow::Result<()> {
+/// Starts this program again, as a program whose libraries are loaded at its start: the walked
+/// functions are in such libraries. And with room for the thread-local storage of libraries that are
+/// opened later: libunwind's cache of each thread is 26 KB of the kind that must be there from the
+/// start.
+fn start_again() -> anyhow::Result<()> {
     const TUNABLES: &str = "GLIBC_TUNABLES";
     if std::env::var_os(TUNABLES).is_some() {
         return Ok(());
     }
+    let mut files = Build::FramePointers.compile()?;
+    files.extend(Build::NoFramePointers.compile()?);
     let error = Command::new(std::env::current_exe()?)
         .args(std::env::args_os().skip(1))
         .env(TUNABLES, "glibc.rtld.optional_static_tls=262144")
+        .env("LD_PRELOAD", std::env::join_paths(files)?)
         .exec();
     Err(error.into())
 }

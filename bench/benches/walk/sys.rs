@@ -13,3 +13,10 @@ pub(crate) use unwinders::{
     Backtrace, BacktraceSymbol, CachingPolicy, Cursor, Dialect, UnwindBacktrace, frame_pointers,
     read_word, registers, set_cache_size, set_caching_policy,
 };
+
+/// Numbers as addresses.
+pub(crate) fn addresses(numbers: &mut [u64]) -> &mut [unspool_ir::RuntimeAddr] {
+    let data = numbers.as_mut_ptr().cast();
+    // SAFETY: an address is a transparent number, and any number is one.
+    unsafe { std::slice::from_raw_parts_mut(data, numbers.len()) }
+}

@@ -41,7 +41,7 @@ impl Build {
     }
 
     /// The objects' files. Their names tell the source, so that an old one is never taken.
-    fn compile(self) -> anyhow::Result<Vec<PathBuf>> {
+    pub(crate) fn compile(self) -> anyhow::Result<Vec<PathBuf>> {
         let folder = folder()?;
         let mut files = Vec::new();
         let mut running: Option<(Child, PathBuf, PathBuf)> = None;

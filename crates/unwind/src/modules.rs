@@ -21,6 +21,12 @@ pub trait Modules {
         NoRow::NoModule
     }
 
+    /// The places below 64, as bits, of modules that stay there as long as the address space does:
+    /// nobody need ask whether they are there.
+    fn staying(&self) -> u64 {
+        0
+    }
+
     /// Whether a module is still at its place.
     fn is_there(&self, _place: Place) -> bool {
         false

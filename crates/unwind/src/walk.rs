@@ -142,7 +142,7 @@ impl<'r> Walker<'r> {
                 count: 0,
                 guesses: 0,
             },
-            seen: Seen::NONE,
+            seen: Seen::new(modules.staying()),
             slow: None,
         };
         let end = run.walk(top);
@@ -330,7 +330,7 @@ where
         let mut frame = *state;
         let mut count = self.frames.count;
         let addresses = &mut *self.frames.addresses;
-        let (rules, memory, seen) = (self.walker.rules, self.memory, self.seen.low);
+        let (rules, memory, seen) = (self.walker.rules, self.memory, self.seen.0.low);
         let pause = loop {
             if let Some(joint) = self.record.find(&frame) {
                 break Pause::Remembered(joint);
@@ -425,7 +425,7 @@ where
         };
         let known = Known { rule, place };
         self.walker.rules.put(address, known);
-        self.seen.add(place);
+        self.seen.0.add(place);
         Some(known)
     }
 
@@ -557,48 +557,68 @@ impl Record for Forgetful {
     fn finish(&mut self, _: State, _: End, _: &Seen) {}
 }
 
-/// The modules that a walk has seen to be at their places.
+/// The modules that a walk has seen to be at their places, or that stay there.
 #[derive(Debug)]
-struct Seen {
-    /// Those with the lowest numbers, as bits.
-    low: u64,
-    /// The others, by the low bits of their numbers.
-    others: [Place; Seen::OTHERS],
-    /// Whether one had to make room for another.
-    is_overfull: bool,
-}
-
-impl Place {
-    /// Whether it is one of those that are given as bits.
-    #[inline]
-    fn is_in(self, low: u64) -> bool {
-        self.0 < 64 && low >> self.0 & 1 != 0
-    }
-}
+struct Seen(Places);
 
 impl Seen {
-    const OTHERS: usize = 16;
-    const NONE: Seen = Seen {
-        low: 0,
-        others: [Place(0); Seen::OTHERS],
-        is_overfull: false,
-    };
+    fn new(staying: u64) -> Self {
+        Seen(Places {
+            low: staying,
+            ..Places::NONE
+        })
+    }
 
     /// Whether a module is there: asked once in a walk.
     fn has<S: Modules + ?Sized>(&mut self, place: Place, modules: &S) -> bool {
-        let at = usize::from(place.0) % Seen::OTHERS;
-        if place.is_in(self.low) || self.others.get(at) == Some(&place) {
+        if self.0.have(place) {
             return true;
         }
         let is_there = modules.is_there(place);
         if is_there {
-            self.add(place);
+            self.0.add(place);
         }
         is_there
     }
 
+    fn have_all<S: Modules + ?Sized>(&mut self, places: &Places, modules: &S) -> bool {
+        let low = places.low & !self.0.low;
+        if low == 0 && places.others == Places::NONE.others {
+            return true;
+        }
+        let mut low = (0..64).filter(|number| low >> number & 1 != 0).map(Place);
+        let mut others = places.others.iter().copied().filter(|place| place.0 != 0);
+        low.all(|place| self.has(place, modules)) && others.all(|place| self.has(place, modules))
+    }
+}
+
+/// A set of places.
+#[derive(Debug, Clone, Copy)]
+struct Places {
+    /// Those below 64, as bits.
+    low: u64,
+    /// The others, by the low bits of their numbers.
+    others: [Place; Places::OTHERS],
+    /// Whether one had to make room for another.
+    is_overfull: bool,
+}
+
+impl Places {
+    const OTHERS: usize = 16;
+    const NONE: Places = Places {
+        low: 0,
+        others: [Place(0); Places::OTHERS],
+        is_overfull: false,
+    };
+
+    #[inline]
+    fn have(&self, place: Place) -> bool {
+        let at = usize::from(place.0) % Places::OTHERS;
+        place.is_in(self.low) || self.others.get(at) == Some(&place)
+    }
+
     fn add(&mut self, place: Place) {
-        let at = usize::from(place.0) % Seen::OTHERS;
+        let at = usize::from(place.0) % Places::OTHERS;
         if place.0 < 64 {
             self.low |= 1 << place.0;
         } else if let Some(slot) = self.others.get_mut(at) {
@@ -607,12 +627,18 @@ impl Seen {
         }
     }
 
-    /// All of them; `None` if they were too many.
-    fn all(&self) -> Option<impl Iterator<Item = Place>> {
-        let low = (0..64)
-            .filter(|number| self.low >> number & 1 != 0)
-            .map(Place);
-        let others = self.others.iter().copied().filter(|place| place.0 != 0);
-        (!self.is_overfull).then(|| low.chain(others))
+    fn add_all(&mut self, all: &Places) {
+        self.low |= all.low;
+        let others = all.others.iter().filter(|place| place.0 != 0);
+        others.for_each(|place| self.add(*place));
+        self.is_overfull |= all.is_overfull;
+    }
+}
+
+impl Place {
+    /// Whether it is one of those that are given as bits.
+    #[inline]
+    fn is_in(self, low: u64) -> bool {
+        self.0 < 64 && low >> self.0 & 1 != 0
     }
 }

@@ -6,7 +6,7 @@
 //! addresses, search table and build ID are the same. The same library, loaded again at the same
 //! address, is the same module.
 
-use core::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 
 use unspool_cfi::lookup::HdrTrust;
 use unspool_cfi::{Hdr, Lookup, Section, SectionKind};
@@ -26,6 +26,8 @@ pub struct OwnModules {
     count: AtomicU16,
     /// Numbers of modules by their first address: an open hash table, 0 where it is empty.
     index: [AtomicU16; OwnModules::INDEX],
+    /// The places below 64 of those that stay, as bits.
+    staying: AtomicU64,
     tables: [SetOnce<&'static Compiled<'static>>; OwnModules::MOST],
 }
 
@@ -78,6 +80,7 @@ impl OwnModules {
             known: [const { SetOnce::new() }; OwnModules::MOST],
             count: AtomicU16::new(0),
             index: [const { AtomicU16::new(0) }; OwnModules::INDEX],
+            staying: AtomicU64::new(0),
             tables: [const { SetOnce::new() }; OwnModules::MOST],
         }
     }
@@ -103,6 +106,9 @@ impl OwnModules {
         sys::for_each_object_of_start(|addr| {
             if let Some(known) = self.at(RuntimeAddr(addr)) {
                 known.stays.store(true, Ordering::Relaxed);
+                if known.place.0 < 64 {
+                    self.staying.fetch_or(1 << known.place.0, Ordering::Relaxed);
+                }
             }
         });
     }
@@ -219,6 +225,10 @@ impl Modules for OwnModules {
             },
             found: None,
         })
+    }
+
+    fn staying(&self) -> u64 {
+        self.staying.load(Ordering::Relaxed)
     }
 
     fn is_there(&self, place: Place) -> bool {

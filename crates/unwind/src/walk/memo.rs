@@ -22,18 +22,15 @@
 use unspool_ir::Memory;
 
 use super::rule::Leave;
-use super::{Frames, Record, Resumed, Seen, State};
+use super::{Frames, Places, Record, Resumed, Seen, State};
 use crate::evidence::End;
-use crate::modules::{Modules, Place};
+use crate::modules::Modules;
 
 /// The most frames that are remembered: the outermost ones of a stack that is deeper.
 const MOST: usize = 640;
 
 /// The most frame pointers that are remembered.
 const MOST_SAVED: usize = 384;
-
-/// The most modules that a remembered walk goes through.
-const MOST_MODULES: usize = 32;
 
 /// A step that a walk took by a rule.
 #[derive(Debug, Clone, Copy)]
@@ -64,8 +61,8 @@ pub struct Memo {
     /// Frame pointers that matter, the outermost first, and where they are.
     saved: [u64; MOST_SAVED],
     saved_at: [u64; MOST_SAVED],
-    places: [Place; MOST_MODULES],
-    modules: usize,
+    /// The modules that it went through, or that other walks since did.
+    places: Places,
     end: End,
     /// The steps of the walk under way, a ring.
     taken: [Taken; MOST],
@@ -106,8 +103,7 @@ impl Memo {
             frames: 0,
             saved: [0; MOST_SAVED],
             saved_at: [0; MOST_SAVED],
-            places: [Place(0); MOST_MODULES],
-            modules: 0,
+            places: Places::NONE,
             end: End::Outermost,
             taken: [Taken {
                 from: FRAME,
@@ -128,7 +124,7 @@ impl Memo {
     fn forget(&mut self) {
         self.frames = 0;
         self.passed = 0;
-        self.modules = 0;
+        self.places = Places::NONE;
     }
 
     /// The last frame that is remembered, if the walk went no further for want of room.
@@ -142,11 +138,12 @@ impl Memo {
     }
 
     /// Whether every word from a frame on is what it was, and every module.
-    fn holds<M: Memory + ?Sized>(
+    fn holds<S: Modules + ?Sized, M: Memory + ?Sized>(
         &self,
         Joint(at): Joint,
         memory: &M,
-        is_there: impl FnMut(Place) -> bool,
+        modules: &S,
+        seen: &mut Seen,
     ) -> bool {
         let outer = self.codes.get(..at).zip(self.code_at.get(..at));
         let are_same = outer.is_some_and(|(codes, at)| memory.all_near_are(at, codes));
@@ -155,19 +152,16 @@ impl Memo {
             .get(at)
             .map_or(0, |detail| detail.saved as usize);
         let saved = self.saved.get(..saved).zip(self.saved_at.get(..saved));
-        let places = self.places.get(..self.modules).unwrap_or_default();
         are_same
             && saved.is_some_and(|(saved, at)| memory.all_near_are(at, saved))
-            && places.iter().copied().all(is_there)
+            && seen.have_all(&self.places, modules)
     }
 
     /// Puts the steps that were taken before the frames that are remembered, as many as fit.
     fn prepend(&mut self, seen: &Seen) {
         let steps = core::mem::take(&mut self.steps);
-        let all = seen
-            .all()
-            .and_then(|mut places| places.try_for_each(|place| self.remember_place(place)));
-        if all.is_none() {
+        self.places.add_all(&seen.0);
+        if self.places.is_overfull {
             return self.forget();
         }
         for back in 1..=steps.min(MOST) {
@@ -197,15 +191,6 @@ impl Memo {
             needs_frame_pointer: leave.by_frame_pointer || keeps && outer.needs_frame_pointer,
         };
         self.frames += 1;
-        Some(())
-    }
-
-    fn remember_place(&mut self, place: Place) -> Option<()> {
-        let known = self.places.get(..self.modules)?;
-        if !known.contains(&place) {
-            *self.places.get_mut(self.modules)? = place;
-            self.modules += 1;
-        }
         Some(())
     }
 }
@@ -240,7 +225,7 @@ impl Record for Memo {
         seen: &mut Seen,
         frames: &mut Frames<'_>,
     ) -> Resumed {
-        if !self.holds(joint, memory, |place| seen.has(place, modules)) {
+        if !self.holds(joint, memory, modules, seen) {
             self.forget();
             return Resumed::Not;
         }

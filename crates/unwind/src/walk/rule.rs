@@ -9,8 +9,9 @@ use crate::arch;
 /// ```text
 /// bit 0      0: a small step
 /// bit 1      the CFA is based on the frame pointer, not on the stack pointer
-/// bits 2-11  offset of the CFA from there, in words
-/// bits 12-16 how many words below the CFA the caller's frame pointer is; 1 is the place of the
+/// bit 2      0
+/// bits 3-12  offset of the CFA from there, in words: with the bits below, in bytes
+/// bits 13-16 how many words below the CFA the caller's frame pointer is; 1 is the place of the
 ///            return address, and stands for a frame pointer that is unchanged
 ///
 /// bits 0-1   1: a large step, based on the stack pointer
@@ -115,13 +116,13 @@ impl Rule {
 
     fn small(leave: Leave) -> Option<Rule> {
         let cfa = units(leave.cfa_offset, 8, 10)?;
-        let saved = units(leave.saved_below, 8, 5)?;
+        let saved = units(leave.saved_below, 8, 4)?;
         let base = if leave.by_frame_pointer {
             Rule::BY_FRAME_POINTER
         } else {
             0
         };
-        Some(Rule(base | cfa << 2 | saved << 12))
+        Some(Rule(base | cfa << 3 | saved << 13))
     }
 
     fn large(leave: Leave) -> Option<Rule> {
@@ -135,8 +136,8 @@ impl Rule {
     pub(super) fn leave_small(self) -> Option<Leave> {
         (self.0 & 1 == 0).then(|| Leave {
             by_frame_pointer: self.0 & Rule::BY_FRAME_POINTER != 0,
-            cfa_offset: u64::from(self.0 & 0xffc) * 2,
-            saved_below: u64::from(self.0 >> 12) * Leave::WORD,
+            cfa_offset: u64::from(self.0 & 0x1ff8),
+            saved_below: u64::from(self.0 >> 13) * Leave::WORD,
         })
     }
 

@@ -3,16 +3,19 @@
 //! An entry is one word, so that it is read and written whole: no lock, and no reader ever waits.
 //!
 //! ```text
-//! bits 0-3    of the return address
-//! bits 4-20   the rule
-//! bits 21-46  of the return address
+//! bits 0-16   the rule
+//! bits 17-19  bits 0-2 of the return address
+//! bits 20-46  bits 20-46 of the return address
 //! bits 47-62  the place of the module that the rule is from
 //! bit 63      the entry stands beside its own slot
 //! ```
 //!
-//! Bits 4 to 20 of the address choose the slot, the one beside it is the second choice; so an entry
+//! Bits 3 to 19 of the address choose the slot, the one beside it is the second choice; so an entry
 //! says all of its address. It holds for as long as that module is at that place. Whoever
 //! reads it has to see to that, once in a walk: a place is never given to another module.
+//!
+//! Where rule and address have their bits is a matter of how many operations a walk waits for: one
+//! from the address to the slot, one from the entry to the offset of the CFA.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,7 +24,7 @@ use unspool_ir::RuntimeAddr;
 use super::rule::Rule;
 use crate::modules::Place;
 
-/// Rules in 1 MiB: room for one in 16 bytes of code.
+/// Rules in 1 MiB.
 #[derive(Debug)]
 pub struct Rules {
     slots: [AtomicU64; Rules::SLOTS],
@@ -39,10 +42,10 @@ impl Rules {
     pub const SLOTS: usize = 1 << Rule::BITS;
 
     /// The bits of an address below those that choose a slot.
-    const GRANULE_BITS: u32 = 4;
-    const RULE: u64 = ((1 << Rule::BITS) - 1) << Rules::GRANULE_BITS;
+    const LOW_BITS: u32 = 3;
+    /// The bits of an entry that say which address it is for.
+    const ADDRESS: u64 = ((1 << Rules::PLACE_SHIFT) - 1) & !((1 << Rule::BITS) - 1);
     const PLACE_SHIFT: u32 = 47;
-    const ADDRESS: u64 = ((1 << Rules::PLACE_SHIFT) - 1) & !Rules::RULE;
     const BESIDE: u64 = 1 << 63;
 
     /// Knows no rule.
@@ -56,8 +59,16 @@ impl Rules {
     /// The number of an address's slot.
     #[inline]
     fn number(address: RuntimeAddr) -> usize {
-        let number = (address.0 >> Rules::GRANULE_BITS) as usize;
+        let number = (address.0 >> Rules::LOW_BITS) as usize;
         number % Rules::SLOTS
+    }
+
+    /// What an entry says of its address; `None` of one that no program has.
+    #[inline]
+    fn tag(address: RuntimeAddr) -> Option<u64> {
+        let low = address.0 & ((1 << Rules::LOW_BITS) - 1);
+        let high = address.0 >> (Rule::BITS + Rules::LOW_BITS) << (Rule::BITS + Rules::LOW_BITS);
+        (address.0 >> Rules::PLACE_SHIFT == 0).then_some(high | low << Rule::BITS)
     }
 
     #[inline]
@@ -70,7 +81,7 @@ impl Rules {
     #[inline]
     pub(super) fn get(&self, address: RuntimeAddr) -> Option<Known> {
         let entry = self.slot(Rules::number(address)).load(Ordering::Relaxed);
-        let is_same = entry & (Rules::ADDRESS | Rules::BESIDE) == address.0 & !Rules::RULE;
+        let is_same = entry & (Rules::ADDRESS | Rules::BESIDE) == Rules::tag(address)?;
         is_same.then(|| Rules::known(entry))
     }
 
@@ -78,29 +89,26 @@ impl Rules {
     pub(super) fn get_beside(&self, address: RuntimeAddr) -> Option<Known> {
         let slot = self.slot(Rules::number(address) ^ 1);
         let entry = slot.load(Ordering::Relaxed);
-        let is_same =
-            entry & (Rules::ADDRESS | Rules::BESIDE) == address.0 & !Rules::RULE | Rules::BESIDE;
+        let tag = Rules::tag(address)? | Rules::BESIDE;
+        let is_same = entry & (Rules::ADDRESS | Rules::BESIDE) == tag;
         is_same.then(|| Rules::known(entry))
     }
 
     #[inline]
     fn known(entry: u64) -> Known {
-        #[expect(clippy::cast_possible_truncation, reason = "the place has 16 bits")]
-        let place = (entry >> Rules::PLACE_SHIFT) as u16;
+        let place = (entry >> Rules::PLACE_SHIFT & 0xffff) as u16;
         Known {
-            rule: Rule::from_bits(entry >> Rules::GRANULE_BITS),
+            rule: Rule::from_bits(entry),
             place: Place(place),
         }
     }
 
     /// Keeps a rule, in the place of an older one if need be.
     pub(super) fn put(&self, address: RuntimeAddr, Known { rule, place }: Known) {
-        if address.0 >> Rules::PLACE_SHIFT != 0 {
+        let Some(tag) = Rules::tag(address) else {
             return;
-        }
-        let entry = address.0 & Rules::ADDRESS
-            | rule.bits() << Rules::GRANULE_BITS
-            | u64::from(place.0) << Rules::PLACE_SHIFT;
+        };
+        let entry = tag | rule.bits() | u64::from(place.0) << Rules::PLACE_SHIFT;
         let number = Rules::number(address);
         let (own, beside) = (self.slot(number), self.slot(number ^ 1));
         let before = own.load(Ordering::Relaxed);

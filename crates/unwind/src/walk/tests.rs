@@ -13,7 +13,8 @@ fn known(bits: u64, place: u16) -> Known {
 }
 
 fn get(rules: &Rules, address: u64) -> Option<(u64, u16)> {
-    let known = rules.get(RuntimeAddr(address))?;
+    let address = RuntimeAddr(address);
+    let known = rules.get(address).or_else(|| rules.get_beside(address))?;
     Some((known.rule.bits(), known.place.0))
 }
 
