@@ -351,10 +351,10 @@ impl<'u> Open<'u> {
     /// Compares the rows of an entry.
     fn rows(&mut self, report: &mut Report, fde: &Fde, theirs: &[(u64, Normal)]) {
         let table = &self.reading.table;
-        let ours = table.rows(fde);
+        let mut ours = table.rows(fde);
         let arch = self.abi.arch;
         for n in 0..ours.len().max(theirs.len()) {
-            let our = ours.get(n).map(|row| {
+            let our = ours.next().map(|row| {
                 let slot = self.normals.get_mut(row.row.0 as usize);
                 let normal = slot.and_then(|slot| {
                     if slot.is_none() {

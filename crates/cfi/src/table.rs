@@ -14,7 +14,7 @@ use crate::evaluate::{self, Evaluator, Initial, MadeBy};
 
 mod repeats;
 
-use repeats::{Entries, Step, Steps};
+use repeats::{Repeated, Runs, Step, Steps};
 
 /// How many times the size of its section the distinct rows of a table may take, beside 1 MiB.
 const ROW_BYTES: usize = 16;
@@ -160,7 +160,7 @@ struct Builder<'a> {
     initial: Option<(u64, Initial<'a>)>,
     /// The most bytes that the table's distinct rows may take.
     most: usize,
-    entries: Entries<'a>,
+    runs: Runs<'a>,
     steps: Steps,
 }
 
@@ -175,7 +175,7 @@ impl<'a> Builder<'a> {
             rows: Vec::new(),
             evaluator: Evaluator::new(),
             initial: None,
-            entries: Entries::new(section),
+            runs: Runs::new(section),
             steps: Steps::new(section),
         }
     }
@@ -187,17 +187,6 @@ impl<'a> Builder<'a> {
         fde: &FdeEntry<'a>,
     ) -> Result<(), CfiError> {
         let FdeEntry { start, end, .. } = *fde;
-        self.rows.clear();
-        let cie = known.cie.offset;
-        // The last of equal entries is the one that is still near.
-        let is_movable = if let Some(other) = self.entries.same(cie, fde.instructions, &self.table)
-            && let Some(rows) = repeats::moved(&self.table, other, start, end)
-        {
-            self.rows.extend(rows);
-            true
-        } else {
-            self.evaluate(section, known, fde)?
-        };
         let header = FdeHeader {
             start,
             end,
@@ -207,6 +196,15 @@ impl<'a> Builder<'a> {
                 .map(|(Pointer::Direct(addr) | Pointer::Indirect(addr))| addr),
             origin: fde.offset,
         };
+        let same = Repeated::new(known.cie.offset, fde.instructions);
+        // It cannot have the run if it is too short for all of the rows.
+        if let Some(run) = self.runs.find(&same)
+            && self.table.push_run(header, run).is_ok()
+        {
+            return Ok(());
+        }
+        self.rows.clear();
+        let is_movable = self.evaluate(section, known, fde)?;
         let id = self
             .table
             .push(header, &self.rows)
@@ -217,8 +215,8 @@ impl<'a> Builder<'a> {
                 },
                 _ => CfiError::TooLarge,
             })?;
-        if is_movable {
-            self.entries.keep(cie, fde.instructions, id);
+        if is_movable && let Some(fde) = self.table.fde(id) {
+            self.runs.keep(same, fde.run());
         }
         Ok(())
     }

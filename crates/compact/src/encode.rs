@@ -116,9 +116,11 @@ impl Numbering {
     /// first, because sequences take a byte for a number below 256.
     fn new(table: &Table, pieces: &Pieces, sites_of: &[u32]) -> Result<Self, EncodeError> {
         let mut counts = vec![0_u32; table.distinct_rows()];
-        for row in pieces.all_rows() {
-            if let Some(count) = counts.get_mut(row.row.0 as usize) {
-                *count += 1;
+        for pattern in &pieces.patterns {
+            for row in pieces.rows(pattern) {
+                if let Some(count) = counts.get_mut(row.row.0 as usize) {
+                    *count += pattern.pieces;
+                }
             }
         }
         let used = (0_u32..).zip(&counts).filter(|(_, count)| **count > 0);
@@ -153,7 +155,7 @@ impl Numbering {
 
 /// Writes the table of a module. `calls` are the [`Code::call_addresses`] of `code`.
 ///
-/// Allocates about 60 bytes per row on the way.
+/// Allocates at most about 60 bytes per row on the way; less where entries share their rows.
 ///
 /// # Errors
 ///

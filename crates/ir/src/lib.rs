@@ -39,4 +39,4 @@ pub use memory::{Memory, Unreadable};
 pub use register::{Register, Registers};
 pub use row::{CfaRule, RaState, RegisterRule, Row};
 #[cfg(feature = "alloc")]
-pub use table::{Fde, FdeId, RowId, Table};
+pub use table::{Fde, FdeId, RowId, RunId, Table};

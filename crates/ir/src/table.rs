@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::hash::BuildHasher;
+use core::ops::Range;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
@@ -19,6 +20,11 @@ pub struct RowId(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FdeId(pub u32);
 
+/// The rows of an entry, each by its distance from the entry's start. Entries that say the same
+/// can share them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RunId(pub u32);
+
 /// A frame description entry: a range of code that one description covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fde {
@@ -32,8 +38,33 @@ pub struct Fde {
     pub lsda: Option<Vaddr>,
     /// Where the entry comes from, for messages: its offset in the section that was read.
     pub origin: u64,
-    first_row: u32,
-    row_count: u32,
+    run: RunId,
+}
+
+impl Fde {
+    /// The entry's rows: equal for entries that share them.
+    #[must_use]
+    pub fn run(&self) -> RunId {
+        self.run
+    }
+}
+
+/// A row of a run: it holds from an offset, in bytes from where an entry starts, to the next
+/// row's, or to the entry's end.
+#[derive(Debug, Clone, Copy)]
+struct RunRow {
+    offset: u32,
+    row: RowId,
+}
+
+impl RunRow {
+    /// The row in an entry that starts at `start`.
+    fn at(self, start: Vaddr) -> RowStart {
+        RowStart {
+            start: start.offset(self.offset.into()),
+            row: self.row,
+        }
+    }
 }
 
 /// A row that holds from an address to the next row's, or to the end of its entry.
@@ -77,7 +108,12 @@ pub struct Overlap {
 pub struct Table {
     abi: Abi,
     fdes: Vec<Fde>,
-    rows: Vec<RowStart>,
+    /// How many rows the entries have, counted where they are shared, too.
+    row_count: usize,
+    /// The rows of all runs, one run behind another.
+    rows: Vec<RunRow>,
+    /// Where each run ends in `rows`.
+    run_ends: Vec<u32>,
     encoded: Vec<u8>,
     ends: Vec<u32>,
     interned: HashTable<RowId>,
@@ -88,8 +124,11 @@ pub struct Table {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TableError {
-    /// More entries, rows or distinct rows than 32-bit numbers count.
-    #[error("a table holds at most 2^32 entries, rows, and bytes of distinct rows")]
+    /// More entries, rows or distinct rows than 32-bit numbers count, or a row further from its
+    /// entry's start.
+    #[error(
+        "a table holds at most 2^32 entries, rows, bytes of an entry before its last row, and bytes of distinct rows"
+    )]
     TooLarge,
     /// The rows of an entry do not begin at its start, or do not ascend within its bounds.
     #[error("row at {at} is out of order in the entry {start}..{end}")]
@@ -125,7 +164,9 @@ impl Table {
         Table {
             abi,
             fdes: Vec::new(),
+            row_count: 0,
             rows: Vec::new(),
+            run_ends: Vec::new(),
             encoded: Vec::new(),
             ends: Vec::new(),
             interned: HashTable::new(),
@@ -151,19 +192,31 @@ impl Table {
         self.fdes.get(id.0 as usize)
     }
 
-    /// The rows of one entry, ascending; empty if it is not of this table.
-    #[must_use]
-    pub fn rows(&self, fde: &Fde) -> &[RowStart] {
-        let first = fde.first_row as usize;
-        self.rows
-            .get(first..first + fde.row_count as usize)
-            .unwrap_or_default()
+    /// The rows of one entry, ascending; none if it is not of this table.
+    pub fn rows(
+        &self,
+        fde: &Fde,
+    ) -> impl ExactSizeIterator<Item = RowStart> + DoubleEndedIterator + Clone + use<'_> {
+        let start = fde.start;
+        self.run(fde.run).iter().map(move |row| row.at(start))
     }
 
-    /// The number of rows of all entries.
+    /// The number of rows of all entries; those that entries share count for each.
     #[must_use]
     pub fn row_count(&self) -> usize {
-        self.rows.len()
+        self.row_count
+    }
+
+    /// The number of runs, which is at most that of entries; their ids are `0..count`.
+    #[must_use]
+    pub fn runs(&self) -> usize {
+        self.run_ends.len()
+    }
+
+    fn run(&self, id: RunId) -> &[RunRow] {
+        self.rows
+            .get(before_end(&self.run_ends, id.0))
+            .unwrap_or_default()
     }
 
     /// The number of distinct rows; their ids are `0..count`.
@@ -181,14 +234,8 @@ impl Table {
     /// The canonical encoding of a distinct row ([`crate::encoding`]).
     #[must_use]
     pub fn encoded_row(&self, id: RowId) -> &[u8] {
-        let at = id.0 as usize;
-        let start = at
-            .checked_sub(1)
-            .and_then(|before| self.ends.get(before))
-            .copied();
-        let end = self.ends.get(at).copied().unwrap_or(0);
         self.encoded
-            .get(start.unwrap_or(0) as usize..end as usize)
+            .get(before_end(&self.ends, id.0))
             .unwrap_or_default()
     }
 
@@ -208,16 +255,7 @@ impl Table {
         encoding::encode(row, &mut self.encoded);
         let (before, new) = self.encoded.split_at(start);
         let ends = &self.ends;
-        let bytes_of = |id: &RowId| {
-            let at = id.0 as usize;
-            let from = at
-                .checked_sub(1)
-                .and_then(|at| ends.get(at))
-                .copied()
-                .unwrap_or(0);
-            let to = ends.get(at).copied().unwrap_or(0);
-            before.get(from as usize..to as usize).unwrap_or_default()
-        };
+        let bytes_of = |id: &RowId| before.get(before_end(ends, id.0)).unwrap_or_default();
         let hash = self.hasher.hash_one(new);
         if let Some(id) = self.interned.find(hash, |id| bytes_of(id) == new) {
             let id = *id;
@@ -246,6 +284,53 @@ impl Table {
     ///
     /// [`TableError`]; the table is then as it was.
     pub fn push(&mut self, header: FdeHeader, rows: &[RowStart]) -> Result<FdeId, TableError> {
+        let FdeHeader { start, end, .. } = header;
+        check_order(start, end, rows)?;
+        let offset = |row: &RowStart| u32::try_from(row.start.0 - start.0);
+        // The last offset is the greatest.
+        if rows.last().is_some_and(|last| offset(last).is_err()) {
+            return Err(TableError::TooLarge);
+        }
+        let run = RunId(index(self.run_ends.len())?);
+        let run_end = index(self.rows.len() + rows.len())?;
+        let id = self.push_fde(header, run, rows.len())?;
+        self.run_ends.push(run_end);
+        self.rows.extend(rows.iter().map(|row| RunRow {
+            offset: offset(row).unwrap_or(u32::MAX),
+            row: row.row,
+        }));
+        Ok(id)
+    }
+
+    /// Adds an entry that shares the rows of another. All of them must begin before its end; there
+    /// may be none only if it covers nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`TableError`]; the table is then as it was.
+    #[inline]
+    pub fn push_run(&mut self, header: FdeHeader, run: RunId) -> Result<FdeId, TableError> {
+        let FdeHeader { start, end, .. } = header;
+        let rows = self.run(run);
+        match (end.0.checked_sub(start.0), rows.last()) {
+            (Some(len), Some(last)) if u64::from(last.offset) < len => {}
+            (Some(0), None) => {}
+            (_, last) => {
+                let at = last.map_or(end, |last| last.at(start).start);
+                return Err(TableError::RowOrder { at, start, end });
+            }
+        }
+        let count = rows.len();
+        self.push_fde(header, run, count)
+    }
+
+    fn push_fde(
+        &mut self,
+        header: FdeHeader,
+        run: RunId,
+        rows: usize,
+    ) -> Result<FdeId, TableError> {
+        let id = FdeId(index(self.fdes.len())?);
         let FdeHeader {
             start,
             end,
@@ -253,21 +338,15 @@ impl Table {
             lsda,
             origin,
         } = header;
-        check_order(start, end, rows)?;
-        let id = FdeId(index(self.fdes.len())?);
-        let first_row = index(self.rows.len())?;
-        let row_count = index(rows.len())?;
-        index(self.rows.len() + rows.len())?;
-        self.rows.extend_from_slice(rows);
         self.fdes.push(Fde {
             start,
             end,
             personality,
             lsda,
             origin,
-            first_row,
-            row_count,
+            run,
         });
+        self.row_count += rows;
         Ok(id)
     }
 
@@ -277,15 +356,18 @@ impl Table {
     /// the first. Equal neighbouring rows of an entry are merged; holes stay holes.
     #[must_use]
     pub fn spans(&self) -> Spans<'_> {
-        let nothing = Run {
-            id: FdeId(0),
-            rows: &[],
-            at: Vaddr(0),
-            end: Vaddr(0),
-        };
         Spans {
+            extents: self.extents(),
+            extent: None,
+        }
+    }
+
+    /// What of the address space each entry counts for: ascending, disjoint ranges, with
+    /// the spans in them. An entry that others overlap can have several, or none.
+    #[must_use]
+    pub fn extents(&self) -> Extents<'_> {
+        Extents {
             sweep: Sweep::new(self),
-            run: nothing,
         }
     }
 
@@ -317,7 +399,8 @@ impl core::fmt::Debug for Table {
         f.debug_struct("Table")
             .field("abi", &self.abi)
             .field("fdes", &self.fdes.len())
-            .field("rows", &self.rows.len())
+            .field("rows", &self.row_count)
+            .field("runs", &self.run_ends.len())
             .field("distinct_rows", &self.ends.len())
             .finish()
     }
@@ -325,6 +408,14 @@ impl core::fmt::Debug for Table {
 
 fn index(n: usize) -> Result<u32, TableError> {
     u32::try_from(n).map_err(|_| TableError::TooLarge)
+}
+
+/// What ends at the end with this index, and begins at the one before.
+fn before_end(ends: &[u32], index: u32) -> Range<usize> {
+    let at = index as usize;
+    let start = at.checked_sub(1).and_then(|before| ends.get(before));
+    let end = ends.get(at);
+    start.map_or(0, |start| *start as usize)..end.map_or(0, |end| *end as usize)
 }
 
 fn check_order(start: Vaddr, end: Vaddr, rows: &[RowStart]) -> Result<(), TableError> {
@@ -351,17 +442,8 @@ fn check_order(start: Vaddr, end: Vaddr, rows: &[RowStart]) -> Result<(), TableE
 /// The iterator of [`Table::spans`].
 #[derive(Debug, Clone)]
 pub struct Spans<'t> {
-    sweep: Sweep<'t>,
-    run: Run<'t>,
-}
-
-/// Addresses for which one entry counts, and its rows that hold there.
-#[derive(Debug, Clone, Copy)]
-struct Run<'t> {
-    id: FdeId,
-    rows: &'t [RowStart],
-    at: Vaddr,
-    end: Vaddr,
+    extents: Extents<'t>,
+    extent: Option<Extent<'t>>,
 }
 
 impl Iterator for Spans<'_> {
@@ -369,25 +451,79 @@ impl Iterator for Spans<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<Span> {
-        if self.run.at >= self.run.end {
-            self.run = self.sweep.next_run()?;
+        loop {
+            if let Some(span) = self.extent.as_mut().and_then(Extent::next_span) {
+                return Some(span);
+            }
+            self.extent = Some(self.extents.next()?);
         }
-        let run = &mut self.run;
-        let (row, mut rest) = run.rows.split_first()?;
+    }
+}
+
+/// The iterator of [`Table::extents`].
+#[derive(Debug, Clone)]
+pub struct Extents<'t> {
+    sweep: Sweep<'t>,
+}
+
+impl<'t> Iterator for Extents<'t> {
+    type Item = Extent<'t>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Extent<'t>> {
+        self.sweep.next_extent()
+    }
+}
+
+/// A range of addresses for which one entry counts.
+#[derive(Debug, Clone, Copy)]
+pub struct Extent<'t> {
+    /// First address.
+    pub start: Vaddr,
+    /// One past the last address; greater than `start`.
+    pub end: Vaddr,
+    /// The entry.
+    pub id: FdeId,
+    /// The same.
+    pub fde: &'t Fde,
+    /// The rows from the one on that holds at `start`.
+    rows: &'t [RunRow],
+}
+
+impl<'t> Extent<'t> {
+    /// Whether this is all that the entry covers.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        (self.start, self.end) == (self.fde.start, self.fde.end)
+    }
+
+    /// The spans in it, which leave nothing out.
+    pub fn spans(mut self) -> impl Iterator<Item = Span> + use<'t> {
+        core::iter::from_fn(move || self.next_span())
+    }
+
+    /// Takes the first span away.
+    #[inline]
+    fn next_span(&mut self) -> Option<Span> {
+        if self.start >= self.end {
+            return None;
+        }
+        let (row, mut rest) = self.rows.split_first()?;
         while let [next, tail @ ..] = rest
             && next.row == row.row
         {
             rest = tail;
         }
-        let end = rest.first().map_or(run.end, |next| next.start.min(run.end));
+        let next = rest.first().map(|next| next.at(self.fde.start).start);
+        let end = next.map_or(self.end, |next| next.min(self.end));
         let span = Span {
-            start: run.at,
+            start: self.start,
             end,
-            fde: run.id,
+            fde: self.id,
             row: row.row,
         };
-        run.rows = rest;
-        run.at = end;
+        self.rows = rest;
+        self.start = end;
         Some(span)
     }
 }
@@ -410,7 +546,7 @@ struct Sweep<'t> {
 struct Open<'t> {
     id: FdeId,
     fde: &'t Fde,
-    rows: &'t [RowStart],
+    rows: &'t [RunRow],
 }
 
 impl<'t> Sweep<'t> {
@@ -441,7 +577,7 @@ impl<'t> Sweep<'t> {
         self.open.push(Open {
             id,
             fde,
-            rows: self.table.rows(fde),
+            rows: self.table.run(fde.run),
         });
     }
 
@@ -460,23 +596,27 @@ impl<'t> Sweep<'t> {
     }
 
     /// The addresses from `at` on for which one entry counts.
-    fn next_run(&mut self) -> Option<Run<'t>> {
+    fn next_extent(&mut self) -> Option<Extent<'t>> {
         self.settle()?;
         let newcomer = self.pending().map(|(_, fde)| fde.start);
-        let at = self.at;
+        let start = self.at;
         let top = self.open.last_mut()?;
+        let passed = start.0 - top.fde.start.0;
         while let [_, rest @ ..] = top.rows
-            && rest.first().is_some_and(|row| row.start <= at)
+            && rest
+                .first()
+                .is_some_and(|row| u64::from(row.offset) <= passed)
         {
             top.rows = rest;
         }
         let end = newcomer.map_or(top.fde.end, |start| top.fde.end.min(start));
         self.at = end;
-        Some(Run {
-            id: top.id,
-            rows: top.rows,
-            at,
+        Some(Extent {
+            start,
             end,
+            id: top.id,
+            fde: top.fde,
+            rows: top.rows,
         })
     }
 }

@@ -5,91 +5,65 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use unspool_ir::table::{FdeId, RowId, RowStart};
-use unspool_ir::{Fde, Table, Vaddr};
+use unspool_ir::{RowId, RunId};
 
 use crate::Section;
 use crate::error::CfiError;
 use crate::evaluate::RowRange;
 
-/// Entries whose rows are those of every entry with the same CIE and instructions.
-pub(super) struct Entries<'a> {
-    slots: Vec<Slot<'a>>,
-}
-
+/// What the rows of most entries depend on, beside where they start.
 #[derive(Clone, Copy)]
-struct Slot<'a> {
+pub(super) struct Repeated<'a> {
     cie: u64,
     instructions: &'a [u8],
-    id: FdeId,
+    hash: u64,
 }
 
-impl<'a> Entries<'a> {
-    pub(super) fn new(section: &Section<'a>) -> Self {
-        let empty = Slot {
-            cie: u64::MAX,
-            instructions: &[],
-            id: FdeId(u32::MAX),
-        };
-        Entries {
-            slots: vec![empty; slots(section, 14)],
-        }
-    }
-
-    /// An entry with the same CIE and instructions.
-    pub(super) fn same<'t>(
-        &self,
-        cie: u64,
-        instructions: &[u8],
-        table: &'t Table,
-    ) -> Option<&'t Fde> {
-        let slot = self.slots.get(self.slot(cie, instructions))?;
-        let is_same = slot.cie == cie && slot.instructions == instructions;
-        table.fde(slot.id).filter(|_| is_same)
-    }
-
-    pub(super) fn keep(&mut self, cie: u64, instructions: &'a [u8], id: FdeId) {
-        let at = self.slot(cie, instructions);
-        if let Some(slot) = self.slots.get_mut(at) {
-            *slot = Slot {
-                cie,
-                instructions,
-                id,
-            };
-        }
-    }
-
-    fn slot(&self, cie: u64, instructions: &[u8]) -> usize {
+impl<'a> Repeated<'a> {
+    /// The instructions of an entry of the CIE at an offset.
+    pub(super) fn new(cie: u64, instructions: &'a [u8]) -> Self {
         let (words, rest) = instructions.as_chunks::<8>();
         let rest = rest
             .iter()
             .fold(0, |word, byte| word << 8 | u64::from(*byte));
         let words = words.iter().map(|word| u64::from_le_bytes(*word));
-        let mixed = words
+        let hash = words
             .chain([rest])
             .fold(cie, |hash, word| mix(hash.rotate_left(23) ^ word));
-        top(mixed, self.slots.len())
+        Repeated {
+            cie,
+            instructions,
+            hash,
+        }
     }
 }
 
-/// The rows of an entry, moved to another start. `None` if not all of them begin before `end`.
-pub(super) fn moved(
-    table: &Table,
-    of: &Fde,
-    start: Vaddr,
-    end: Vaddr,
-) -> Option<impl Iterator<Item = RowStart>> {
-    let rows = table.rows(of);
-    let distance = move |row: &RowStart| row.start.0 - of.start.0;
-    let fits = rows
-        .last()
-        .is_some_and(|row| distance(row) < end.0.saturating_sub(start.0));
-    fits.then(|| {
-        rows.iter().map(move |row| RowStart {
-            start: start.offset(distance(row)),
-            row: row.row,
-        })
-    })
+/// The rows of entries that every entry with the same CIE and instructions has.
+pub(super) struct Runs<'a> {
+    slots: Vec<(Repeated<'a>, Option<RunId>)>,
+}
+
+impl<'a> Runs<'a> {
+    pub(super) fn new(section: &Section<'_>) -> Self {
+        let nothing = Repeated::new(u64::MAX, &[]);
+        Runs {
+            slots: vec![(nothing, None); slots(section, 14)],
+        }
+    }
+
+    pub(super) fn find(&self, of: &Repeated<'_>) -> Option<RunId> {
+        let (known, run) = self.slots.get(top(of.hash, self.slots.len()))?;
+        let is_same =
+            known.hash == of.hash && known.cie == of.cie && known.instructions == of.instructions;
+        run.filter(|_| is_same)
+    }
+
+    pub(super) fn keep(&mut self, of: Repeated<'a>, run: RunId) {
+        let at = top(of.hash, self.slots.len());
+        if let Some(slot) = self.slots.get_mut(at) {
+            *slot = (of, Some(run));
+        }
+    }
 }
 
 /// Steps from row to row that have been seen: most are taken again and again.

@@ -293,7 +293,7 @@ fn augmentations_of_every_producer_are_known() {
         let reading = b.read();
         assert_eq!(reading.problems, [], "{augmentation}");
         let table = reading.table;
-        let rows: Vec<_> = table.rows(&table.fdes()[0]).iter().collect();
+        let rows: Vec<_> = table.rows(&table.fdes()[0]).collect();
         assert_eq!(rows.len(), 2, "{augmentation}");
         let signal = table.row(rows[0].row).unwrap().signal_frame;
         assert_eq!(signal, augmentation.contains('S'), "{augmentation}");
@@ -631,7 +631,7 @@ fn states_are_remembered_up_to_a_limit() {
     b.plain_fde(cie, 0x2000, 0x100, &nested(17));
     let reading = b.read();
     let fde = &reading.table.fdes()[0];
-    let last = reading.table.rows(fde).last().unwrap();
+    let last = reading.table.rows(fde).next_back().unwrap();
     let row = reading.table.row(last.row).unwrap().rules().count();
     assert_eq!(row, 1, "only the CIE's rule is left");
     assert!(matches!(

@@ -515,9 +515,8 @@ proptest! {
             match (fde, theirs) {
                 (Some(fde), Ok(theirs)) => {
                     let rows = reading.table.rows(fde);
-                    let ends = rows.iter().skip(1).map(|row| row.start.0).chain([fde.end.0]);
+                    let ends = rows.clone().skip(1).map(|row| row.start.0).chain([fde.end.0]);
                     let ours: Vec<Common> = rows
-                        .iter()
                         .zip(ends)
                         .map(|(row, end)| {
                             let start = row.start.0;
@@ -582,7 +581,7 @@ proptest! {
                     Ok(Some(expected)) => {
                         let fde = fdes.next().unwrap();
                         prop_assert_eq!(fde.origin, offset);
-                        let rows = table.rows(fde).iter().map(|row| {
+                        let rows = table.rows(fde).map(|row| {
                             let text = RowText(&table.row(row.row).unwrap(), X86_64).to_string();
                             (row.start, text)
                         });

@@ -57,7 +57,7 @@ pub(crate) fn check_section(section: &Section<'_>, hdr: Option<Hdr<'_>>, trust: 
     let lookup = Lookup::new(*section, hdr, trust);
     let mut pcs: Vec<u64> = Vec::new();
     for fde in reading.table.fdes() {
-        let rows = reading.table.rows(fde).iter().map(|row| row.start.0);
+        let rows = reading.table.rows(fde).map(|row| row.start.0);
         for at in rows.chain([fde.start.0, fde.end.0]) {
             pcs.extend([at.wrapping_sub(1), at, at.wrapping_add(1)]);
         }

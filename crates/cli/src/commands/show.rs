@@ -205,12 +205,12 @@ impl Shown<'_> {
 
     fn entries(&self) -> Vec<Value> {
         let table = &self.reading.table;
-        let row = |start: &RowStart| {
+        let row = |start: RowStart| {
             let row = table.row(start.row)?;
             let text = RowText(&row, table.abi()).to_string();
             Some(json!({ "address": output::address(start.start.0), "row": text }))
         };
-        let rows = |fde| table.rows(fde).iter().filter_map(row).collect::<Vec<_>>();
+        let rows = |fde| table.rows(fde).filter_map(row).collect::<Vec<_>>();
         self.wanted()
             .map(|fde| entry(self.file, fde, &rows(fde)))
             .collect()

@@ -50,8 +50,10 @@ impl Projection {
                 rest = tail;
             }
             let piece = rest.first().filter(|piece| piece.start <= key);
-            let rows = piece.map_or(&[][..], |piece| pieces.rows(piece));
-            let row = rows.iter().rev().find(|row| row.start <= key);
+            let row = piece.and_then(|piece| {
+                let rows = pieces.rows_of(piece).iter();
+                rows.rev().find(|row| row.start <= key - piece.start)
+            });
             projection.add(key, row.map(|row| row.row));
         }
         projection

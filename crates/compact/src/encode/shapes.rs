@@ -13,8 +13,8 @@ use crate::layout::{LONG_DISTANCE, WIDE_SEQUENCE};
 pub(super) struct Shapes {
     /// `SHAP`.
     pub(super) bytes: Vec<u8>,
-    /// For each piece, where its shape begins in `bytes`.
-    pub(super) of_piece: Vec<u32>,
+    /// For each pattern, where its shape begins in `bytes`.
+    pub(super) of_pattern: Vec<u32>,
     /// Bytes of a shape reference.
     pub(super) width: u8,
     /// `SEQS`.
@@ -27,13 +27,13 @@ pub(super) struct Shapes {
 pub(super) fn share(pieces: &Pieces, numbering: &Numbering) -> Shapes {
     let mut sequences = Shared::default();
     let sequence_of: Vec<u32> = pieces
-        .list
+        .patterns
         .iter()
-        .map(|piece| sequences.add(|bytes| put_sequence(bytes, pieces.rows(piece), numbering)))
+        .map(|pattern| sequences.add(|bytes| put_sequence(bytes, pieces.rows(pattern), numbering)))
         .collect();
     let sequence_width = width(sequences.bytes.len());
     let mut shapes = Shared::default();
-    let shape_of = |(piece, sequence): (_, &u32)| {
+    let shape_of = |(pattern, sequence): (_, &u32)| {
         shapes.add(|bytes| {
             bytes.extend(
                 sequence
@@ -41,14 +41,15 @@ pub(super) fn share(pieces: &Pieces, numbering: &Numbering) -> Shapes {
                     .iter()
                     .take(usize::from(sequence_width)),
             );
-            put_distances(bytes, pieces.rows(piece));
+            put_distances(bytes, pieces.rows(pattern));
         })
     };
-    let of_piece = pieces.list.iter().zip(&sequence_of).map(shape_of).collect();
+    let patterns = pieces.patterns.iter();
+    let of_pattern = patterns.zip(&sequence_of).map(shape_of).collect();
     Shapes {
         width: width(shapes.bytes.len()),
         bytes: shapes.bytes,
-        of_piece,
+        of_pattern,
         sequences: sequences.bytes,
         sequence_width,
     }

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::format;
-use std::string::String;
+use std::string::{String, ToString};
 use std::vec::Vec;
 
 use proptest::prelude::*;
 
-use super::{FdeHeader, FdeId, RowId, RowStart, Table, TableError};
+use super::{Extent, FdeHeader, FdeId, RowId, RowStart, RunId, Span, Table, TableError};
 use crate::addr::Vaddr;
 use crate::arch::{Abi, Arch, Endian};
+use crate::diff::{Compare, differences};
 use crate::register::Register;
 use crate::row::{CfaRule, RegisterRule, Row};
 use crate::text::{RowText, parse};
@@ -164,8 +165,73 @@ fn push_refuses_what_is_out_of_order_and_changes_nothing() {
     ] {
         let id = table.push(header(start, end), rows).unwrap();
         let fde = table.fde(id).unwrap();
-        assert_eq!(table.rows(fde), rows);
+        assert!(table.rows(fde).eq(rows.iter().copied()));
     }
+}
+
+#[test]
+fn a_row_is_at_most_4_gib_behind_the_start() {
+    let mut table = Table::new(ABI);
+    let row = table.intern(&row(8)).unwrap();
+    let at = |start| RowStart {
+        start: Vaddr(start),
+        row,
+    };
+    let header = header(1, u64::MAX);
+    let last = 1 + u64::from(u32::MAX);
+    let refused = table.push(header, &[at(1), at(last + 1)]);
+    assert_eq!(refused, Err(TableError::TooLarge));
+    assert_eq!((table.fdes().len(), table.runs()), (0, 0));
+    let id = table.push(header, &[at(1), at(last)]).unwrap();
+    let fde = table.fde(id).unwrap();
+    assert!(table.rows(fde).eq([at(1), at(last)]));
+}
+
+#[test]
+fn rows_are_shared_where_all_of_them_fit() {
+    let mut table = Table::new(ABI);
+    let row = table.intern(&row(8)).unwrap();
+    let at = |start| RowStart {
+        start: Vaddr(start),
+        row,
+    };
+    let first = table.push(header(0x10, 0x20), &[at(0x10), at(0x14)]);
+    let run = table.fde(first.unwrap()).unwrap().run();
+    let nothing = table.push(header(0x10, 0x10), &[]).unwrap();
+    let no_rows = table.fde(nothing).unwrap().run();
+    let last = u64::MAX - 4;
+    let refused = [
+        (0x30, 0x34, run, 0x34),      // the last row would hold nowhere
+        (0x30, 0x30, run, 0x34),      // all rows would
+        (0x30, 0x20, run, 0x34),      // ends before it starts
+        (last + 1, u64::MAX, run, 0), // the last row would begin past the address space
+        (0x30, 0x34, no_rows, 0x34),  // covers something, says nothing
+        (0x30, 0x34, RunId(9), 0x34), // no run of this table
+    ];
+    for (start, end, run, fault) in refused {
+        let expected = TableError::RowOrder {
+            at: Vaddr(fault),
+            start: Vaddr(start),
+            end: Vaddr(end),
+        };
+        assert_eq!(table.push_run(header(start, end), run), Err(expected));
+    }
+    assert_eq!((table.fdes().len(), table.row_count()), (2, 2));
+    for (start, end, run, count) in [
+        (0x30, 0x35, run, 2),
+        (last, u64::MAX, run, 0),
+        (7, 7, no_rows, 0),
+    ] {
+        let Ok(id) = table.push_run(header(start, end), run) else {
+            assert_eq!(start, last);
+            continue;
+        };
+        let fde = table.fde(id).unwrap();
+        let expected = [at(start), at(start.wrapping_add(4))];
+        assert!(table.rows(fde).eq(expected.into_iter().take(count)));
+        assert_eq!(fde.run(), run);
+    }
+    assert_eq!((table.row_count(), table.runs()), (4, 2));
 }
 
 #[test]
@@ -231,6 +297,11 @@ fn build(entries: &[Entry]) -> Table {
     table
 }
 
+/// More starts for an entry.
+fn starts() -> impl Strategy<Value = Vec<u64>> {
+    proptest::collection::vec(0..24_u64, 0..4)
+}
+
 /// The entry and the row that count at one address, by looking at every entry.
 fn model(table: &Table, at: Vaddr) -> Option<(FdeId, RowId)> {
     let covering = (0_u32..)
@@ -238,7 +309,7 @@ fn model(table: &Table, at: Vaddr) -> Option<(FdeId, RowId)> {
         .filter(|(_, fde)| fde.start <= at && at < fde.end);
     // Among equal starts the first: the maximum by (start, place from the end).
     let (n, fde) = covering.max_by_key(|(n, fde)| (fde.start, u32::MAX - n))?;
-    let row = table.rows(fde).iter().rfind(|row| row.start <= at)?;
+    let row = table.rows(fde).rfind(|row| row.start <= at)?;
     Some((FdeId(n), row.row))
 }
 
@@ -262,6 +333,56 @@ proptest! {
             let span = spans.iter().find(|span| span.start <= at && at < span.end);
             let found = span.map(|span| (span.fde, span.row));
             prop_assert_eq!(found, model(&table, at), "at {}", at);
+        }
+    }
+
+    /// Sharing rows is storage, and nothing else.
+    #[test]
+    fn entries_that_share_rows_say_what_they_say_alone(entries in entries(), starts in starts()) {
+        let repeated = entries.iter().flat_map(|(start, rows)| {
+            let all = [*start].into_iter().chain(starts.iter().copied());
+            all.map(|start| (start, rows.clone()))
+        });
+        let alone = build(&repeated.collect::<Vec<Entry>>());
+        let mut shared = Table::new(ABI);
+        for n in 0..4 {
+            shared.intern(&row(n)).unwrap();
+        }
+        for group in alone.fdes().chunks(1 + starts.len()) {
+            let rows = alone.rows(&group[0]).collect::<Vec<_>>();
+            let rows = rows.iter().map(|start| RowStart {
+                row: shared.intern(&alone.row(start.row).unwrap()).unwrap(),
+                ..*start
+            });
+            let rows = rows.collect::<Vec<_>>();
+            let first = shared.push(header(group[0].start.0, group[0].end.0), &rows).unwrap();
+            let run = shared.fde(first).unwrap().run();
+            for fde in &group[1..] {
+                shared.push_run(header(fde.start.0, fde.end.0), run).unwrap();
+            }
+        }
+        prop_assert_eq!(shared.runs(), entries.len());
+        prop_assert_eq!(shared.row_count(), alone.row_count());
+        prop_assert_eq!(shared.to_string(), alone.to_string());
+        prop_assert_eq!(shared.overlaps(usize::MAX), alone.overlaps(usize::MAX));
+        prop_assert_eq!(differences(&shared, &alone, Compare::RowsAndEntries), []);
+    }
+
+    /// Extents are the spans of one entry that touch, and leave nothing out.
+    #[test]
+    fn extents_are_what_an_entry_counts_for(entries in entries()) {
+        let table = build(&entries);
+        let spans: Vec<_> = table.spans().collect();
+        let of_extents: Vec<_> = table.extents().flat_map(Extent::spans).collect();
+        prop_assert_eq!(&of_extents, &spans);
+        let touch = |a: &Span, b: &Span| (a.end, a.fde) == (b.start, b.fde);
+        let expected = spans.chunk_by(touch).map(|run| (run[0].start, run[run.len() - 1].end, run[0].fde));
+        let extents = table.extents().map(|extent| (extent.start, extent.end, extent.id));
+        prop_assert!(extents.eq(expected));
+        for extent in table.extents() {
+            let fde = table.fde(extent.id).unwrap();
+            prop_assert_eq!(fde, extent.fde);
+            prop_assert_eq!(extent.is_whole(), (fde.start, fde.end) == (extent.start, extent.end));
         }
     }
 

@@ -157,7 +157,7 @@ fn at_address(table: &Table, at: u64) -> Option<(&Fde, Row<'_>)> {
     let fde = covering
         .filter(|fde| fde.start <= at && at < fde.end)
         .max_by_key(|fde| fde.start)?;
-    let row = table.rows(fde).iter().rfind(|row| row.start <= at)?;
+    let row = table.rows(fde).rfind(|row| row.start <= at)?;
     Some((fde, table.row(row.row)?))
 }
 
