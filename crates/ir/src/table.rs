@@ -1,7 +1,6 @@
 //! All rows of a module, with each distinct row stored once.
 
 use alloc::vec::Vec;
-use core::cmp::Reverse;
 use core::hash::BuildHasher;
 use core::ops::Range;
 
@@ -534,7 +533,7 @@ struct Sweep<'t> {
     table: &'t Table,
     /// Entries that cover something, by ascending start; among equal starts the first is last,
     /// so that of two entries the one that counts is always opened later.
-    order: Vec<(Vaddr, Reverse<FdeId>)>,
+    order: Vec<(Vaddr, FdeId)>,
     next: usize,
     /// Entries that began; the one that counts is last.
     open: Vec<Open<'t>>,
@@ -551,12 +550,14 @@ struct Open<'t> {
 
 impl<'t> Sweep<'t> {
     fn new(table: &'t Table) -> Self {
-        let mut order: Vec<(Vaddr, Reverse<FdeId>)> = (0_u32..)
+        let mut order: Vec<(Vaddr, FdeId)> = (0_u32..)
             .zip(&table.fdes)
             .filter(|(_, fde)| fde.start < fde.end)
-            .map(|(n, fde)| (fde.start, Reverse(FdeId(n))))
+            .map(|(n, fde)| (fde.start, FdeId(n)))
             .collect();
-        order.sort(); // linear where they ascend already, and fast where a few runs do
+        order.reverse();
+        // Stable; linear where they ascend already, and fast where a few runs do.
+        order.sort_by_key(|(start, _)| *start);
         Sweep {
             table,
             order,
@@ -567,7 +568,7 @@ impl<'t> Sweep<'t> {
     }
 
     fn pending(&self) -> Option<(FdeId, &'t Fde)> {
-        let (_, Reverse(id)) = *self.order.get(self.next)?;
+        let (_, id) = *self.order.get(self.next)?;
         Some((id, self.table.fde(id)?))
     }
 

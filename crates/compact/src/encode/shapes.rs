@@ -25,14 +25,14 @@ pub(super) struct Shapes {
 
 /// Writes every distinct sequence, and then every distinct shape, once.
 pub(super) fn share(pieces: &Pieces, numbering: &Numbering) -> Shapes {
-    let mut sequences = Shared::default();
+    let mut sequences = Shared::with_room(pieces.patterns.len());
     let sequence_of: Vec<u32> = pieces
         .patterns
         .iter()
         .map(|pattern| sequences.add(|bytes| put_sequence(bytes, pieces.rows(pattern), numbering)))
         .collect();
     let sequence_width = width(sequences.bytes.len());
-    let mut shapes = Shared::default();
+    let mut shapes = Shared::with_room(pieces.patterns.len());
     let shape_of = |(pattern, sequence): (_, &u32)| {
         shapes.add(|bytes| {
             bytes.extend(
@@ -56,7 +56,6 @@ pub(super) fn share(pieces: &Pieces, numbering: &Numbering) -> Shapes {
 }
 
 /// Byte strings, each stored once.
-#[derive(Default)]
 struct Shared {
     bytes: Vec<u8>,
     places: HashTable<(u32, u32)>,
@@ -64,6 +63,15 @@ struct Shared {
 }
 
 impl Shared {
+    /// Nothing yet, and room for so many distinct strings.
+    fn with_room(most: usize) -> Self {
+        Shared {
+            bytes: Vec::new(),
+            places: HashTable::with_capacity(most),
+            hasher: DefaultHashBuilder::default(),
+        }
+    }
+
     /// Adds what `write` appends, if it is new; yields where it is.
     fn add(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> u32 {
         let start = self.bytes.len();
@@ -93,9 +101,9 @@ fn put_sequence(bytes: &mut Vec<u8>, rows: &[PieceRow], numbering: &Numbering) {
     let count = u8::try_from(rows.len()).unwrap_or(0);
     let number = |row: &PieceRow| numbering.number(row.row);
     let short = |row: &PieceRow| u8::try_from(number(row));
-    if rows.iter().all(|row| short(row).is_ok()) {
+    if rows.iter().all(|row| number(row) < 0x100) {
         bytes.push(count);
-        bytes.extend(rows.iter().filter_map(|row| short(row).ok()));
+        bytes.extend(rows.iter().map(|row| short(row).unwrap_or(0)));
     } else {
         bytes.push(count | WIDE_SEQUENCE);
         rows.iter()
