@@ -13,6 +13,16 @@ pub struct Cursor<'a> {
     endian: Endian,
 }
 
+/// An unsigned number of at most 8 bytes.
+#[inline]
+pub(crate) fn number(bytes: &[u8], endian: Endian) -> u64 {
+    let append = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
+    match endian {
+        Endian::Little => bytes.iter().rev().fold(0, append),
+        Endian::Big => bytes.iter().fold(0, append),
+    }
+}
+
 impl<'a> Cursor<'a> {
     /// Reads `data` between two offsets; what lies outside of it is cut off.
     #[must_use]
@@ -57,6 +67,7 @@ impl<'a> Cursor<'a> {
         self.rest
     }
 
+    #[cold]
     fn truncated(&self) -> CfiError {
         CfiError::Truncated {
             offset: self.offset(),
@@ -69,6 +80,7 @@ impl<'a> Cursor<'a> {
     /// # Errors
     ///
     /// [`CfiError::Truncated`].
+    #[inline]
     pub fn take(&mut self, len: u64) -> Result<&'a [u8], CfiError> {
         usize::try_from(len)
             .ok()
@@ -90,21 +102,10 @@ impl<'a> Cursor<'a> {
     /// # Errors
     ///
     /// [`CfiError::Truncated`].
+    #[inline]
     pub fn unsigned(&mut self, size: u8) -> Result<u64, CfiError> {
-        let mut bytes = [0_u8; 8];
-        let size = usize::from(size.min(8));
-        let taken = self.take(size as u64)?;
-        let into = match self.endian {
-            Endian::Little => bytes.get_mut(..size),
-            Endian::Big => bytes.get_mut(8 - size..),
-        };
-        if let Some(into) = into {
-            into.copy_from_slice(taken);
-        }
-        Ok(match self.endian {
-            Endian::Little => u64::from_le_bytes(bytes),
-            Endian::Big => u64::from_be_bytes(bytes),
-        })
+        let bytes = self.take(u64::from(size.min(8)))?;
+        Ok(number(bytes, self.endian))
     }
 
     /// Takes a signed number of `size` bytes (1 to 8), sign-extended.

@@ -34,20 +34,6 @@ pub struct RowRange<'a> {
     pub instructions: &'a [u8],
     /// Where they are in the section.
     pub instructions_offset: u64,
-    /// What made the row from the one before.
-    pub made_by: MadeBy,
-}
-
-/// What made a row from the one before it, which for an entry's first is the CIE's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MadeBy {
-    /// Nothing: it is the same row.
-    Nothing,
-    /// The instructions, and nothing else: the same on the same row make the same again, in
-    /// every entry of the CIE.
-    Instructions,
-    /// Instructions that depend on more than the row, such as `restore_state`.
-    State,
 }
 
 /// What `remember_state` keeps beside the log.
@@ -79,9 +65,6 @@ pub struct Evaluator<'a> {
     depth: usize,
     log: [Change<'a>; MAX_CHANGES],
     logged: usize,
-    changed: bool,
-    /// Whether the row since the last range depends on more than the row before.
-    is_stateful: bool,
     /// Whether the row may have got longer expressions since they were measured.
     is_unmeasured: bool,
 }
@@ -111,8 +94,6 @@ impl<'a> Evaluator<'a> {
             depth: 0,
             log: [(Register(0), None); MAX_CHANGES],
             logged: 0,
-            changed: false,
-            is_stateful: false,
             is_unmeasured: false,
         }
     }
@@ -125,14 +106,6 @@ impl<'a> Evaluator<'a> {
         self.depth = 0;
         self.logged = 0;
         self.is_unmeasured = true;
-        self.begin_range();
-    }
-
-    /// Begins the instructions of the next range.
-    fn begin_range(&mut self) {
-        self.changed = false;
-        // Where the CFA is an expression the register and offset from before it may come back.
-        self.is_stateful = !matches!(self.row.cfa, CfaRule::RegisterOffset { .. });
     }
 
     /// The rows of `fde`, whose CIE's instructions make `initial`.
@@ -191,7 +164,6 @@ impl<'a> Evaluator<'a> {
             I::RememberState => return self.remember(offset),
             I::RestoreState => {
                 self.restore(offset)?;
-                self.is_stateful = true;
                 self.is_unmeasured = true;
             }
             I::ArgsSize(size) => self.row.args_size = size,
@@ -199,9 +171,8 @@ impl<'a> Evaluator<'a> {
             // Where it was signed would only serve to authenticate the address, which we do not.
             I::SetRaState(state, _) => self.row.ra_state = state,
             I::NegateRaStateWithPc => self.toggle(RaState::SignedWithPc),
-            I::Nop | I::SetLoc(_) | I::AdvanceLoc(_) => return Ok(()),
+            I::Nop | I::SetLoc(_) | I::AdvanceLoc(_) => {}
         }
-        self.changed = true;
         Ok(())
     }
 
@@ -291,7 +262,11 @@ impl<'a> Evaluator<'a> {
             .remembered
             .get(top)
             .ok_or(CfiError::NothingRemembered { offset })?;
-        for (register, rule) in self.log.get(state.changes..self.logged).unwrap_or_default() {
+        let changes = self.log.get(state.changes..self.logged).unwrap_or_default();
+        // A full row has no room for the rules that it lost before those that it gained are gone.
+        let gained = changes.iter().filter(|(_, old)| old.is_none());
+        let lost = changes.iter().filter(|(_, old)| old.is_some());
+        for (register, rule) in gained.chain(lost) {
             self.row.set_rule(*register, *rule)?;
         }
         self.row.cfa = state.cfa;
@@ -381,7 +356,6 @@ impl<'a> Rows<'_, '_, 'a> {
         if self.next > self.at {
             self.at = self.next;
             self.since = self.instructions.offset();
-            self.evaluator.begin_range();
         }
         loop {
             let before = self.instructions.offset();
@@ -429,17 +403,11 @@ impl<'a> Rows<'_, '_, 'a> {
 
     /// The range from here to `end`, made by the instructions up to the offset `until`.
     fn range(&self, end: Vaddr, until: u64) -> RowRange<'a> {
-        let made_by = match (self.evaluator.changed, self.evaluator.is_stateful) {
-            (false, _) => MadeBy::Nothing,
-            (true, true) => MadeBy::State,
-            (true, false) => MadeBy::Instructions,
-        };
         RowRange {
             start: self.at,
             end,
             instructions: self.section.bytes(self.since, until),
             instructions_offset: self.since,
-            made_by,
         }
     }
 }

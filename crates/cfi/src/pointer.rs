@@ -45,6 +45,7 @@ impl Encoding {
     }
 
     /// Takes the stored number, sign-extended where the encoding is signed.
+    #[inline]
     fn number(self, cursor: &mut Cursor<'_>, word: Word) -> Result<u64, CfiError> {
         match self.0 & 0x0f {
             0x0 => cursor.word(word),
@@ -79,6 +80,7 @@ impl Bases<'_, '_> {
     /// # Errors
     ///
     /// [`CfiError::Encoding`], [`CfiError::NoBase`], or the field is cut short.
+    #[inline]
     pub fn address(&self, cursor: &mut Cursor<'_>, encoding: Encoding) -> Result<Vaddr, CfiError> {
         let (base, number) = self.parts(cursor, encoding)?;
         Ok(Vaddr(base.wrapping_add(number) & self.word.mask()))
@@ -89,6 +91,7 @@ impl Bases<'_, '_> {
     /// # Errors
     ///
     /// [`CfiError::Encoding`], or the field is cut short.
+    #[inline]
     pub fn length(&self, cursor: &mut Cursor<'_>, encoding: Encoding) -> Result<u64, CfiError> {
         Ok(encoding.length().number(cursor, self.word)? & self.word.mask())
     }
@@ -120,6 +123,7 @@ impl Bases<'_, '_> {
     }
 
     /// What the pointer is relative to, and the number that is stored.
+    #[inline]
     fn parts(&self, cursor: &mut Cursor<'_>, encoding: Encoding) -> Result<(u64, u64), CfiError> {
         if encoding.0 == ALIGNED {
             self.align(cursor)?;

@@ -4,17 +4,19 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use unspool_ir::table::{FdeHeader, RowId, RowStart, TableError};
+use unspool_ir::table::{FdeHeader, RowStart, TableError};
 use unspool_ir::{Abi, CfaRule, Pointer, RaState, Register, RegisterRule, Row, Table};
 
 use crate::Section;
 use crate::entry::{Cie, Entry, FdeEntry};
 use crate::error::{CfiError, Problem};
-use crate::evaluate::{self, Evaluator, Initial, MadeBy};
+use crate::evaluate::{self, Evaluator, Initial};
 
 mod repeats;
+mod walk;
 
-use repeats::{Repeated, Runs, Step, Steps};
+use repeats::{Repeated, Runs, Steps};
+use walk::{Passed, Walk};
 
 /// How many times the size of its section the distinct rows of a table may take, beside 1 MiB.
 const ROW_BYTES: usize = 16;
@@ -204,7 +206,11 @@ impl<'a> Builder<'a> {
             return Ok(());
         }
         self.rows.clear();
-        let is_movable = self.evaluate(section, known, fde)?;
+        let walk = Walk::new(section, &known.cie, fde);
+        let is_movable = match walk.rows(&self.steps, &mut self.rows) {
+            Some(()) => true,
+            None => self.evaluate(section, known, fde)?,
+        };
         let id = self
             .table
             .push(header, &self.rows)
@@ -221,8 +227,8 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Evaluates the instructions. Whether another entry with the same instructions has the same
-    /// rows.
+    /// Evaluates the instructions, and keeps the steps that other entries may take. Whether another
+    /// entry with the same instructions has the same rows.
     fn evaluate(
         &mut self,
         section: &Section<'a>,
@@ -233,24 +239,26 @@ impl<'a> Builder<'a> {
             Some((cie, initial)) if *cie == known.cie.offset => initial,
             other => &mut other.insert((known.cie.offset, known.initial()?)).1,
         };
+        self.rows.clear();
         let mut rows = self.evaluator.rows(section, &known.cie, initial, fde);
-        let mut last: Option<RowId> = None;
+        let mut walk = Walk::new(section, &known.cie, fde);
+        let mut is_walk = says_all(&known.cfa);
         while let Some(range) = rows.advance()? {
-            let step = Step::new(section, known.cie.offset, last, &range);
-            let mut intern = || {
-                if self.table.encoded_len() > self.most {
-                    return Err(CfiError::TooLarge);
+            let passed = if is_walk { walk.pass() } else { None };
+            let row = match passed.and_then(|passed| passed.row(&self.steps)) {
+                Some(row) => row,
+                None if self.table.encoded_len() > self.most => return Err(CfiError::TooLarge),
+                None => {
+                    let interned = self.table.intern(rows.row());
+                    let row = interned.map_err(|_| CfiError::TooLarge)?;
+                    if let Some(Passed::Step(step)) = passed {
+                        self.steps.keep(step, row);
+                    }
+                    row
                 }
-                self.table
-                    .intern(rows.row())
-                    .map_err(|_| CfiError::TooLarge)
             };
-            let row = match (range.made_by, last) {
-                (MadeBy::Nothing, Some(last)) => last,
-                (MadeBy::Instructions, _) => self.steps.take(step, intern)?,
-                _ => intern()?,
-            };
-            last = Some(row);
+            walk.come_to(row);
+            is_walk = passed.is_some() && says_all(&rows.row().cfa);
             self.rows.push(RowStart {
                 start: range.start,
                 row,
@@ -258,6 +266,12 @@ impl<'a> Builder<'a> {
         }
         Ok(rows.is_movable())
     }
+}
+
+/// Whether the row says all that the rows after it depend on. Where the CFA is an expression, the
+/// register and offset from before it may come back.
+fn says_all(cfa: &CfaRule<'_>) -> bool {
+    matches!(cfa, CfaRule::RegisterOffset { .. })
 }
 
 impl<'a> Known<'a> {

@@ -21,7 +21,17 @@ pub fn take<'a>(bytes: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
 }
 
 /// Takes an unsigned LEB128 number; `None` when it is cut short, too long, or exceeds 64 bits.
+#[inline]
 pub fn unsigned(bytes: &mut &[u8]) -> Option<u64> {
+    // Nearly all numbers have one byte.
+    if let [number @ 0..0x80, rest @ ..] = *bytes {
+        *bytes = rest;
+        return Some(u64::from(*number));
+    }
+    unsigned_of_any_length(bytes)
+}
+
+fn unsigned_of_any_length(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0_u64;
     let mut shift = 0_u32;
     loop {

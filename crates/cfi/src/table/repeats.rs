@@ -1,6 +1,6 @@
 //! What repeats in a section.
 //!
-//! Caches, not maps: of two things that fall on one slot, the later replaces the earlier.
+//! Caches, not maps: what falls on a slot that is taken replaces what is there.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -8,8 +8,6 @@ use alloc::vec::Vec;
 use unspool_ir::{RowId, RunId};
 
 use crate::Section;
-use crate::error::CfiError;
-use crate::evaluate::RowRange;
 
 /// What the rows of most entries depend on, beside where they start.
 #[derive(Clone, Copy)]
@@ -47,7 +45,7 @@ impl<'a> Runs<'a> {
     pub(super) fn new(section: &Section<'_>) -> Self {
         let nothing = Repeated::new(u64::MAX, &[]);
         Runs {
-            slots: vec![(nothing, None); slots(section, 14)],
+            slots: vec![(nothing, None); slots(section, 15)],
         }
     }
 
@@ -68,75 +66,69 @@ impl<'a> Runs<'a> {
 
 /// Steps from row to row that have been seen: most are taken again and again.
 pub(super) struct Steps {
-    slots: Vec<(Step, RowId)>,
+    /// Each step has its place in one of two slots. The one that was kept later is first.
+    slots: Vec<[(Step, RowId); 2]>,
 }
 
 /// Instructions on a row, of a CIE: what the next row depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Step {
     cie: u64,
-    /// The row before plus 1; 0 for the CIE's own.
-    row: u64,
-    /// The instructions' bytes, and their number in the highest byte; 0 in an empty slot.
+    /// The row before; `None` for the CIE's own.
+    row: Option<RowId>,
+    /// The instructions' bytes, and their number plus 1 in the highest byte; 0 in an empty slot.
     instructions: u128,
 }
 
 impl Step {
     /// `None` for more than 15 bytes of instructions, and at the end of the section.
+    #[inline]
     pub(super) fn new(
         section: &Section<'_>,
         cie: u64,
         row: Option<RowId>,
-        range: &RowRange<'_>,
+        (offset, len): (u64, usize),
     ) -> Option<Self> {
-        let len = u32::try_from(range.instructions.len())
-            .ok()
-            .filter(|len| *len < 16)?;
+        let len = u32::try_from(len).ok().filter(|len| *len < 16)?;
         // Sixteen bytes at once, of which the first `len` are kept.
-        let from = usize::try_from(range.instructions_offset).ok()?;
+        let from = usize::try_from(offset).ok()?;
         let bytes = u128::from_le_bytes(*section.data.get(from..)?.first_chunk::<16>()?);
         let kept = bytes & ((1 << (8 * len)) - 1);
-        let row = row.map_or(0, |row| u64::from(row.0) + 1);
         Some(Step {
             cie,
             row,
-            instructions: kept | u128::from(len) << 120,
+            instructions: kept | u128::from(len + 1) << 120,
         })
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "a hash takes any bits")]
     fn slot(&self, slots: usize) -> usize {
         let (low, high) = (self.instructions as u64, (self.instructions >> 64) as u64);
-        top(
-            mix(low ^ high.rotate_left(29) ^ mix(self.row ^ self.cie.rotate_left(32))),
-            slots,
-        )
+        let row = self.row.map_or(u64::MAX, |row| row.0.into());
+        let start = mix(row ^ self.cie.rotate_left(32));
+        top(mix(low ^ high.rotate_left(29) ^ start), slots)
     }
 }
 
 impl Steps {
     pub(super) fn new(section: &Section<'_>) -> Self {
         Steps {
-            slots: vec![(Step::default(), RowId(0)); slots(section, 13)],
+            slots: vec![[(Step::default(), RowId(0)); 2]; slots(section, 13)],
         }
     }
 
-    /// Where a step leads: as it did before, or else to what `find` yields.
-    pub(super) fn take(
-        &mut self,
-        step: Option<Step>,
-        find: impl FnOnce() -> Result<RowId, CfiError>,
-    ) -> Result<RowId, CfiError> {
-        let slots = self.slots.len();
-        let slot = step.and_then(|step| Some((step, self.slots.get_mut(step.slot(slots))?)));
-        match slot {
-            Some((step, slot)) if slot.0 == step => Ok(slot.1),
-            Some((step, slot)) => {
-                let row = find()?;
-                *slot = (step, row);
-                Ok(row)
-            }
-            None => find(),
+    /// Where a step led before.
+    #[inline]
+    pub(super) fn find(&self, step: &Step) -> Option<RowId> {
+        let slots = self.slots.get(step.slot(self.slots.len()))?;
+        let (_, row) = slots.iter().find(|(known, _)| known == step)?;
+        Some(*row)
+    }
+
+    pub(super) fn keep(&mut self, step: Step, row: RowId) {
+        let at = step.slot(self.slots.len());
+        if let Some(slots) = self.slots.get_mut(at) {
+            *slots = [(step, row), slots[0]];
         }
     }
 }

@@ -617,6 +617,48 @@ fn too_many_rules_are_an_error_of_the_entry() {
     assert!(matches!(reading.problems[0].error, CfiError::Rules(_)));
 }
 
+/// A full row gets its rules back, although the others have to go first.
+#[test]
+fn a_full_row_can_be_restored() {
+    let mut b = Builder::new(SectionKind::EhFrame, X86_64);
+    let cie = b.cie(&Cie::plain());
+    let full = (0..63).flat_map(|n| [0x08, n + 20]);
+    let swap = [0x41, 0x0a, 0xc0 | 20, 0x08, 5, 0x41, 0x0b]; // same_value of r5, not of r20
+    b.plain_fde(cie, 0x1000, 0x10, &full.chain(swap).collect::<Vec<u8>>());
+    let reading = b.read();
+    assert_eq!(reading.problems, []);
+    let table = reading.table;
+    let rows: Vec<_> = table.rows(&table.fdes()[0]).map(|row| row.row).collect();
+    assert_eq!(rows.len(), 3);
+    assert_eq!(rows[0], rows[2]);
+    let rules = |row| table.row(row).unwrap().rules().count();
+    assert_eq!((rules(rows[0]), rules(rows[1])), (64, 64));
+}
+
+/// Fixed storage undoes 96 changes. That other entries took the same steps changes nothing.
+#[test]
+fn changes_are_undone_up_to_a_limit() {
+    let mut b = Builder::new(SectionKind::EhFrame, X86_64);
+    let cie = b.cie(&Cie::plain());
+    let series = |remember: u8| {
+        [0x08, 0x07, 0x08].into_iter().flat_map(move |opcode| {
+            let changes = (0..40).flat_map(move |n| [0x41, opcode, n + 20]);
+            [0x41, remember].into_iter().chain(changes)
+        })
+    };
+    let nop = 0x00;
+    b.plain_fde(cie, 0x1000, 0x100, &series(nop).collect::<Vec<u8>>());
+    b.plain_fde(cie, 0x2000, 0x100, &series(0x0a).collect::<Vec<u8>>());
+    // All steps are known only in a large section, and not at its end.
+    b.plain_fde(cie, 0x3000, 0x10, &vec![nop; 1 << 18]);
+    let reading = b.read();
+    assert_eq!(reading.table.fdes().len(), 2);
+    assert!(matches!(
+        reading.problems[0].error,
+        CfiError::RememberedTooMuch { .. }
+    ));
+}
+
 /// Fixed storage remembers 16 states; the 17th is refused, not forgotten.
 #[test]
 fn states_are_remembered_up_to_a_limit() {
