@@ -15,35 +15,32 @@ pub trait Memory {
     /// [`Unreadable`] names the first byte that could not be read, and why.
     fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable>;
 
-    /// The 8 bytes at `addr`. Most of what a walk reads is words.
+    /// The 8 bytes that end at `end`, if that takes a comparison or two: in the stack that is
+    /// walked. `None` says nothing: ask [`Memory::read`].
     ///
-    /// # Errors
-    ///
-    /// As [`Memory::read`].
+    /// A return address ends at the CFA, and most of what a walk reads ends not far below.
     #[inline]
-    fn read_eight(&self, addr: RuntimeAddr) -> Result<[u8; 8], Unreadable> {
+    fn near(&self, end: RuntimeAddr) -> Option<[u8; 8]> {
         let mut bytes = [0; 8];
-        self.read(addr, &mut bytes)?;
-        Ok(bytes)
+        self.read(RuntimeAddr(end.0.wrapping_sub(8)), &mut bytes)
+            .ok()?;
+        Some(bytes)
     }
 
-    /// The 8 bytes at `addr`, if that takes a comparison or two: in the stack that is walked.
-    /// `None` says nothing; ask [`Memory::read_eight`].
+    /// Two words that are [near](Memory::near): one ends at `end`, the other `below` bytes lower,
+    /// fewer than 128.
     #[inline]
-    fn near(&self, addr: RuntimeAddr) -> Option<[u8; 8]> {
-        self.read_eight(addr).ok()
+    fn near_pair(&self, end: RuntimeAddr, below: u64) -> Option<[[u8; 8]; 2]> {
+        let lower = RuntimeAddr(end.0.wrapping_sub(below));
+        Some([self.near(end)?, self.near(lower)?])
     }
 
-    /// Whether at each address there are the 8 bytes of a number in little-endian order, all of
-    /// them [near](Memory::near). Allocates nothing; addresses without a number do not count.
+    /// Whether all words that end at these addresses are these, in little-endian order, and
+    /// [near](Memory::near). Without a word for it an address does not count.
     #[inline]
-    fn all_near_are(&self, addresses: &[u64], numbers: &[u64]) -> bool {
-        let words = addresses.iter().zip(numbers);
-        let mut differences = words.map(|(addr, number)| {
-            let bytes = self.near(RuntimeAddr(*addr))?;
-            Some(u64::from_le_bytes(bytes) ^ number)
-        });
-        differences.try_fold(0, |all, difference| Some(all | difference?)) == Some(0)
+    fn all_near_are(&self, ends: &[u64], words: &[u64]) -> bool {
+        let mut pairs = ends.iter().zip(words);
+        pairs.all(|(end, word)| self.near(RuntimeAddr(*end)) == Some(word.to_le_bytes()))
     }
 }
 
@@ -53,18 +50,18 @@ impl<M: Memory + ?Sized> Memory for &M {
     }
 
     #[inline]
-    fn read_eight(&self, addr: RuntimeAddr) -> Result<[u8; 8], Unreadable> {
-        (**self).read_eight(addr)
+    fn near(&self, end: RuntimeAddr) -> Option<[u8; 8]> {
+        (**self).near(end)
     }
 
     #[inline]
-    fn near(&self, addr: RuntimeAddr) -> Option<[u8; 8]> {
-        (**self).near(addr)
+    fn near_pair(&self, end: RuntimeAddr, below: u64) -> Option<[[u8; 8]; 2]> {
+        (**self).near_pair(end, below)
     }
 
     #[inline]
-    fn all_near_are(&self, addresses: &[u64], numbers: &[u64]) -> bool {
-        (**self).all_near_are(addresses, numbers)
+    fn all_near_are(&self, ends: &[u64], words: &[u64]) -> bool {
+        (**self).all_near_are(ends, words)
     }
 }
 

@@ -16,9 +16,10 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use unspool_ir::{Abi, Arch, CodeAddr, Endian, RuntimeAddr};
+use unspool_ir::{Abi, Arch, CodeAddr, Endian, Register, RuntimeAddr};
 
 use crate::walk::{Memo, Rules, Top, Walk, Walker};
+use sys::Captured;
 
 mod elf;
 mod memory;
@@ -76,31 +77,45 @@ impl OwnThread {
     /// Walks the own stack: the first address is where this function returns to.
     ///
     /// Async-signal-safe.
+    #[inline(never)]
     pub fn walk(&mut self, addresses: &mut [RuntimeAddr]) -> Walk {
-        sys::with_captured(|captured| {
-            let (top, memory) = self.begin(captured);
-            let Self { walker, memo, .. } = self;
-            walker.walk_again(memo, &top, &MODULES, &memory, addresses)
-        })
+        let mut captured = Captured::EMPTY;
+        captured.fill();
+        let memory = OwnMemory::new(&captured, self.stack_end);
+        let Self { walker, memo, .. } = self;
+        walker.walk_again(memo, &captured, &MODULES, &memory, addresses)
     }
 
     /// Does the same without the memory of the last walk.
-    pub fn walk_afresh(&mut self, addresses: &mut [RuntimeAddr]) -> Walk {
-        sys::with_captured(|captured| {
-            let (top, memory) = self.begin(captured);
-            self.walker.walk(&top, &MODULES, &memory, addresses)
-        })
+    #[inline(never)]
+    pub fn walk_afresh(&self, addresses: &mut [RuntimeAddr]) -> Walk {
+        let mut captured = Captured::EMPTY;
+        captured.fill();
+        let memory = OwnMemory::new(&captured, self.stack_end);
+        self.walker.walk(&captured, &MODULES, &memory, addresses)
+    }
+}
+
+/// The function that walks is not part of what it shows.
+impl Top for Captured {
+    fn code(&self) -> CodeAddr {
+        CodeAddr::Return(RuntimeAddr(self.code))
     }
 
-    #[inline]
-    fn begin<'c>(&self, captured: &'c sys::Captured) -> (Top<'c>, OwnMemory) {
-        let top = Top {
-            code: CodeAddr::Return(RuntimeAddr(captured.return_address)),
-            stack_pointer: captured.stack_pointer,
-            frame_pointer: captured.frame_pointer,
-            others: &captured.others,
-        };
-        (top, OwnMemory::new(captured, self.stack_end))
+    fn stack_pointer(&self) -> u64 {
+        self.stack_pointer
+    }
+
+    fn frame_pointer(&self) -> u64 {
+        self.frame_pointer
+    }
+
+    fn others(&self) -> impl Iterator<Item = (Register, u64)> {
+        Captured::OTHERS.into_iter().zip(self.others)
+    }
+
+    fn is_shown(&self) -> bool {
+        false
     }
 }
 

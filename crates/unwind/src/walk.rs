@@ -36,16 +36,23 @@ use rule::{Leave, Rule};
 use rules::Known;
 
 /// The innermost frame of a stack.
-#[derive(Debug, Clone, Copy)]
-pub struct Top<'t> {
+pub trait Top {
     /// Where it stands.
-    pub code: CodeAddr,
+    fn code(&self) -> CodeAddr;
+
     /// Its stack pointer.
-    pub stack_pointer: u64,
+    fn stack_pointer(&self) -> u64;
+
     /// Its frame pointer register, whatever that holds.
-    pub frame_pointer: u64,
+    fn frame_pointer(&self) -> u64;
+
     /// Other registers, for the few stacks that need them.
-    pub others: &'t [(Register, u64)],
+    fn others(&self) -> impl Iterator<Item = (Register, u64)>;
+
+    /// Whether it is one of the frames that are found, or only where they begin.
+    fn is_shown(&self) -> bool {
+        true
+    }
 }
 
 /// What a walk came to.
@@ -90,7 +97,7 @@ impl<'r> Walker<'r> {
     /// is room. Addresses above the first are return addresses, except above a signal frame.
     pub fn walk<S, M>(
         &self,
-        top: &Top<'_>,
+        top: &impl Top,
         modules: &S,
         memory: &M,
         addresses: &mut [RuntimeAddr],
@@ -106,7 +113,7 @@ impl<'r> Walker<'r> {
     pub fn walk_again<S, M>(
         &self,
         memo: &mut Memo,
-        top: &Top<'_>,
+        top: &impl Top,
         modules: &S,
         memory: &M,
         addresses: &mut [RuntimeAddr],
@@ -119,9 +126,10 @@ impl<'r> Walker<'r> {
         self.run(top, modules, memory, memo, addresses)
     }
 
+    #[inline]
     fn run<S, M, R>(
         &self,
-        top: &Top<'_>,
+        top: &impl Top,
         modules: &S,
         memory: &M,
         record: &mut R,
@@ -194,9 +202,14 @@ struct State {
 }
 
 impl Leave {
-    /// The caller of a frame, if its stack pointer is higher and what it takes can be read.
+    /// The caller of a frame, if its stack pointer is higher and what it takes can be read: a word
+    /// by its end, and another so many bytes below.
     #[inline]
-    fn caller(self, frame: &State, read: impl Fn(RuntimeAddr) -> Option<[u8; 8]>) -> Option<State> {
+    fn caller(
+        self,
+        frame: State,
+        read: impl Fn(RuntimeAddr, u64) -> Option<[[u8; 8]; 2]>,
+    ) -> Option<State> {
         let base = match self.by_frame_pointer {
             true => frame.frame_pointer,
             false => frame.stack_pointer,
@@ -205,20 +218,39 @@ impl Leave {
         if cfa <= frame.stack_pointer {
             return None;
         }
-        let code = read(RuntimeAddr(cfa.wrapping_sub(8)))?;
-        let saved = read(RuntimeAddr(cfa.wrapping_sub(self.saved_below)))?;
+        let [code, saved] = read(RuntimeAddr(cfa), self.saved_below)?;
         Some(State {
             code: u64::from_le_bytes(code),
             stack_pointer: cfa,
-            frame_pointer: match self.keeps_frame_pointer() {
-                true => frame.frame_pointer,
-                false => u64::from_le_bytes(saved),
+            frame_pointer: match self.saved_below {
+                0 => frame.frame_pointer,
+                _ => u64::from_le_bytes(saved),
             },
         })
     }
 }
 
-/// Why the usual does not lead on.
+/// How walks by rules end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Last {
+    Outermost,
+    EntryPoint,
+    ZeroReturnAddress,
+    Limit,
+}
+
+impl From<Last> for End {
+    fn from(last: Last) -> End {
+        match last {
+            Last::Outermost => End::Outermost,
+            Last::EntryPoint => End::EntryPoint,
+            Last::ZeroReturnAddress => End::ZeroReturnAddress,
+            Last::Limit => End::Limit,
+        }
+    }
+}
+
+/// Why the usual does not lead on from a frame.
 enum Pause<J> {
     /// There is no more room.
     Full,
@@ -233,18 +265,17 @@ enum Resumed {
     /// Nowhere.
     Not,
     /// To the end of the walk.
-    End(End),
+    End(Last),
     /// To a frame further out.
     On(State),
 }
 
 /// Why rules do not lead on.
-#[derive(Clone, Copy)]
 enum Stop {
     /// The walk is at its end.
-    End(End),
-    /// The cursor's turn.
-    Slow,
+    End(Last),
+    /// The cursor's turn, at this frame.
+    Slow(State),
 }
 
 /// A walk under way.
@@ -265,77 +296,92 @@ where
     M: Memory + ?Sized,
     R: Record,
 {
-    fn walk(&mut self, top: &Top<'_>) -> End {
-        let mut state = State {
-            code: top.code.address().0,
-            stack_pointer: top.stack_pointer,
-            frame_pointer: top.frame_pointer,
+    #[inline]
+    fn walk(&mut self, top: &impl Top) -> End {
+        let frame = State {
+            code: top.code().address().0,
+            stack_pointer: top.stack_pointer(),
+            frame_pointer: top.frame_pointer(),
         };
-        if self.frames.push(state.code).is_none() {
+        if top.is_shown() && self.frames.push(frame.code).is_none() {
             return End::Limit;
         }
-        let mut code = top.code;
+        let stop = match top.code() {
+            CodeAddr::Return(_) => self.by_rules(frame),
+            CodeAddr::Instruction(_) => Stop::Slow(frame),
+        };
+        match stop {
+            Stop::End(last) => last.into(),
+            Stop::Slow(frame) => self.with_cursor(top, frame),
+        }
+    }
+
+    /// Goes on from a frame by the cursor, and by rules again where these lead on.
+    #[cold]
+    fn with_cursor(&mut self, top: &impl Top, mut frame: State) -> End {
+        let mut code = match top.code() {
+            CodeAddr::Instruction(code) if code.0 == frame.code => top.code(),
+            _ => CodeAddr::Return(RuntimeAddr(frame.code)),
+        };
         loop {
-            if matches!(code, CodeAddr::Return(_)) {
-                match self.by_rules(&mut state) {
-                    Stop::End(end) => return end,
-                    Stop::Slow => {}
-                }
-                // It may be that of the frame above the last.
-                code = CodeAddr::Return(RuntimeAddr(state.code));
-            }
             self.record.interrupt();
-            code = match self.by_cursor(code, &mut state) {
-                Some(Ok(code)) => code,
+            (code, frame) = match self.by_cursor(code, frame) {
+                Some(Ok(caller)) => caller,
                 Some(Err(end)) => return end,
                 None => return self.with_all_registers(top),
             };
+            if let CodeAddr::Return(_) = code {
+                match self.by_rules(frame) {
+                    Stop::End(last) => return last.into(),
+                    Stop::Slow(last) => frame = last,
+                }
+                code = CodeAddr::Return(RuntimeAddr(frame.code));
+            }
         }
     }
 
     /// Goes on by rules as far as they lead.
-    fn by_rules(&mut self, state: &mut State) -> Stop {
+    #[inline]
+    fn by_rules(&mut self, mut frame: State) -> Stop {
         loop {
-            let stop = match self.by_near_rules(state) {
-                Pause::Full => Stop::End(End::Limit),
+            let (last, pause) = self.by_near_rules(frame);
+            let next = match pause {
+                Pause::Full => Err(Stop::End(Last::Limit)),
+                Pause::Odd => self.by_rule(last),
                 Pause::Remembered(joint) => match self.by_record(joint) {
-                    Resumed::Not => match self.by_rule(state) {
-                        Some(stop) => stop,
-                        None => continue,
-                    },
+                    Resumed::Not => self.by_rule(last),
+                    Resumed::On(frame) => Ok(frame),
                     Resumed::End(end) => return Stop::End(end),
-                    Resumed::On(from) => {
-                        *state = from;
-                        continue;
-                    }
-                },
-                Pause::Odd => match self.by_rule(state) {
-                    Some(stop) => stop,
-                    None => continue,
                 },
             };
-            if let Stop::End(end) = stop {
-                self.record.finish(*state, end, &self.seen);
+            match next {
+                Ok(caller) => frame = caller,
+                Err(stop) => {
+                    if let Stop::End(end) = stop {
+                        self.record.finish(last, end, &self.seen);
+                    }
+                    return stop;
+                }
             }
-            return stop;
         }
     }
 
     /// Goes on as long as nothing but the usual happens: the rule is in its own slot and of a small
-    /// step, its module was seen, and what is read is near.
+    /// step, its module was seen, and what is read is near. Yields the last frame.
     ///
     /// No more than this is in the loop, so that all of it stays in registers.
     #[inline]
-    fn by_near_rules(&mut self, state: &mut State) -> Pause<R::Joint> {
-        let mut frame = *state;
+    fn by_near_rules(&mut self, mut frame: State) -> (State, Pause<R::Joint>) {
         let mut count = self.frames.count;
         let addresses = &mut *self.frames.addresses;
         let (rules, memory, seen) = (self.walker.rules, self.memory, self.seen.0.low);
+        let first = frame;
+        let mut codes = frame.code;
         let pause = loop {
             if let Some(joint) = self.record.find(&frame) {
                 break Pause::Remembered(joint);
             }
-            let Some(known) = rules.get(RuntimeAddr(frame.code)) else {
+            let Some(known) = rules.near(RuntimeAddr(frame.code)) else {
                 break Pause::Odd;
             };
             if !known.place.is_in(seen) {
@@ -344,7 +390,8 @@ where
             let Some(leave) = known.rule.leave_small() else {
                 break Pause::Odd;
             };
-            let Some(caller) = leave.caller(&frame, |addr| memory.near(addr)) else {
+            let Some(caller) = leave.caller(frame, |end, below| memory.near_pair(end, below))
+            else {
                 break Pause::Odd;
             };
             let Some(slot) = addresses.get_mut(count) else {
@@ -353,48 +400,55 @@ where
             *slot = RuntimeAddr(caller.code);
             count += 1;
             self.record.take(&frame, leave);
+            codes |= caller.code;
             frame = caller;
         };
+        if Rules::is_out_of_reach(codes) {
+            // A rule may have been taken for another address. Rather one step after the other.
+            self.record.interrupt();
+            return (first, Pause::Odd);
+        }
         self.frames.count = count;
-        *state = frame;
-        pause
+        (frame, pause)
     }
 
     /// Takes one step by a rule, wherever the rule and what it reads have to be looked for.
     #[cold]
-    fn by_rule(&mut self, state: &mut State) -> Option<Stop> {
-        let address = RuntimeAddr(state.code);
+    fn by_rule(&mut self, frame: State) -> Result<State, Stop> {
+        let address = RuntimeAddr(frame.code);
         let rules = self.walker.rules;
-        let kept = rules.get(address).or_else(|| rules.get_beside(address));
-        let seen = kept.filter(|known| self.seen.has(known.place, self.modules));
-        let Some(known) = seen.or_else(|| self.learn(address)) else {
-            return Some(self.without_rule(state.code));
+        let seen = rules
+            .get(address)
+            .filter(|known| self.seen.has(known.place, self.modules));
+        let known = seen.or_else(|| self.learn(address));
+        let known = known.ok_or_else(|| self.without_rule(frame))?;
+        let leave = known.rule.leave().ok_or(match known.rule {
+            Rule::OUTERMOST => Stop::End(Last::Outermost),
+            _ => Stop::End(Last::EntryPoint),
+        })?;
+        let read = |end: RuntimeAddr, below| {
+            let mut words = [[0; 8]; 2];
+            for (word, below) in words.iter_mut().zip([8, below + 8]) {
+                let start = RuntimeAddr(end.0.wrapping_sub(below));
+                self.memory.read(start, word).ok()?;
+            }
+            Some(words)
         };
-        let Some(leave) = known.rule.leave() else {
-            return Some(Stop::End(match known.rule {
-                Rule::OUTERMOST => End::Outermost,
-                _ => End::EntryPoint,
-            }));
-        };
-        let Some(caller) = leave.caller(state, |addr| self.memory.read_eight(addr).ok()) else {
-            return Some(Stop::Slow);
-        };
-        if self.frames.push(caller.code).is_none() {
-            return Some(Stop::End(End::Limit));
-        }
-        self.record.take(state, leave);
-        *state = caller;
-        None
+        let caller = leave.caller(frame, read).ok_or(Stop::Slow(frame))?;
+        let pushed = self.frames.push(caller.code);
+        pushed.ok_or(Stop::End(Last::Limit))?;
+        self.record.take(&frame, leave);
+        Ok(caller)
     }
 
     /// The return address leads nowhere by a rule.
-    #[cold]
-    fn without_rule(&mut self, code: u64) -> Stop {
-        if code == 0 && self.frames.count > 1 {
-            self.frames.count -= 1;
-            return Stop::End(End::ZeroReturnAddress);
+    fn without_rule(&mut self, frame: State) -> Stop {
+        if frame.code == 0 {
+            // It is no frame.
+            self.frames.count = self.frames.count.saturating_sub(1);
+            return Stop::End(Last::ZeroReturnAddress);
         }
-        Stop::Slow
+        Stop::Slow(frame)
     }
 
     /// Goes on by what is remembered of the last walk.
@@ -432,16 +486,20 @@ where
     /// One step by the cursor, with the registers that are followed; `None` if these are not
     /// enough.
     #[cold]
-    fn by_cursor(&mut self, code: CodeAddr, state: &mut State) -> Option<Result<CodeAddr, End>> {
+    fn by_cursor(
+        &mut self,
+        code: CodeAddr,
+        frame: State,
+    ) -> Option<Result<(CodeAddr, State), End>> {
         let abi = self.walker.abi;
         let spec = abi.arch.spec();
         let frame_pointer = arch::frame_pointer(abi.arch);
         let mut registers = Registers::new();
-        registers.set(spec.stack_pointer, state.stack_pointer);
+        registers.set(spec.stack_pointer, frame.stack_pointer);
         if let Some(register) = frame_pointer {
-            registers.set(register, state.frame_pointer);
+            registers.set(register, frame.frame_pointer);
         }
-        registers.set(spec.pc, code.address().0);
+        registers.set(spec.pc, frame.code);
         let mask = self.walker.pac_mask;
         let cursor = self
             .slow
@@ -457,9 +515,8 @@ where
                 };
                 let code = cursor.code();
                 self.frames.guesses += usize::from(found.evidence.is_guess());
-                *state = caller;
                 match self.frames.push(caller.code) {
-                    Some(()) => Some(Ok(code)),
+                    Some(()) => Some(Ok((code, caller))),
                     None => Some(Err(End::Limit)),
                 }
             }
@@ -470,20 +527,20 @@ where
 
     /// Walks again from the innermost frame, following all registers.
     #[cold]
-    fn with_all_registers(&mut self, top: &Top<'_>) -> End {
+    fn with_all_registers(&mut self, top: &impl Top) -> End {
         let abi = self.walker.abi;
         let spec = abi.arch.spec();
         let mut registers = Registers::new();
-        for (register, value) in top.others {
-            registers.set(*register, *value);
+        for (register, value) in top.others() {
+            registers.set(register, value);
         }
-        registers.set(spec.stack_pointer, top.stack_pointer);
+        registers.set(spec.stack_pointer, top.stack_pointer());
         if let Some(register) = arch::frame_pointer(abi.arch) {
-            registers.set(register, top.frame_pointer);
+            registers.set(register, top.frame_pointer());
         }
-        registers.set(spec.pc, top.code.address().0);
-        let mut cursor = Cursor::at(abi, top.code, registers).with_pac_mask(self.walker.pac_mask);
-        self.frames.count = 1;
+        registers.set(spec.pc, top.code().address().0);
+        let mut cursor = Cursor::at(abi, top.code(), registers).with_pac_mask(self.walker.pac_mask);
+        self.frames.count = usize::from(top.is_shown());
         self.frames.guesses = 0;
         loop {
             match cursor.step(self.modules, self.memory) {
@@ -524,7 +581,7 @@ trait Record {
     fn interrupt(&mut self);
 
     /// The walk ended at a frame: by the frame's rule, or because there was no more room.
-    fn finish(&mut self, frame: State, end: End, seen: &Seen);
+    fn finish(&mut self, frame: State, last: Last, seen: &Seen);
 }
 
 /// Nothing is kept.
@@ -554,7 +611,7 @@ impl Record for Forgetful {
 
     fn interrupt(&mut self) {}
 
-    fn finish(&mut self, _: State, _: End, _: &Seen) {}
+    fn finish(&mut self, _: State, _: Last, _: &Seen) {}
 }
 
 /// The modules that a walk has seen to be at their places, or that stay there.

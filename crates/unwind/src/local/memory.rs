@@ -20,42 +20,32 @@ impl OwnMemory {
             pages: Pages::new(),
         }
     }
-
-    #[cold]
-    fn elsewhere(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
-        let read = self.pages.read(addr.0, into);
-        read.map_err(|addr| Unreadable::unmapped(RuntimeAddr(addr)))
-    }
 }
 
 impl Memory for OwnMemory {
     fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
-        match <&mut [u8; 8]>::try_from(&mut *into) {
-            Ok(eight) => {
-                *eight = self.read_eight(addr)?;
-                Ok(())
-            }
-            Err(_) => self.elsewhere(addr, into),
+        if let Ok(eight) = <&mut [u8; 8]>::try_from(&mut *into)
+            && let Some(bytes) = self.near(RuntimeAddr(addr.0.wrapping_add(8)))
+        {
+            *eight = bytes;
+            return Ok(());
         }
+        let read = self.pages.read(addr.0, into);
+        read.map_err(|addr| Unreadable::unmapped(RuntimeAddr(addr)))
     }
 
     #[inline]
-    fn read_eight(&self, addr: RuntimeAddr) -> Result<[u8; 8], Unreadable> {
-        if let Some(bytes) = self.window.read_eight(addr.0) {
-            return Ok(bytes);
-        }
-        let mut bytes = [0; 8];
-        self.elsewhere(addr, &mut bytes)?;
-        Ok(bytes)
+    fn near(&self, end: RuntimeAddr) -> Option<[u8; 8]> {
+        self.window.word_below(end.0)
     }
 
     #[inline]
-    fn near(&self, addr: RuntimeAddr) -> Option<[u8; 8]> {
-        self.window.read_eight(addr.0)
+    fn near_pair(&self, end: RuntimeAddr, below: u64) -> Option<[[u8; 8]; 2]> {
+        self.window.pair_below(end.0, below)
     }
 
     #[inline]
-    fn all_near_are(&self, addresses: &[u64], numbers: &[u64]) -> bool {
-        self.window.all_are(addresses, numbers)
+    fn all_near_are(&self, ends: &[u64], words: &[u64]) -> bool {
+        self.window.all_below_are(ends, words)
     }
 }

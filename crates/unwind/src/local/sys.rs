@@ -4,7 +4,7 @@
     reason = "registers, raw memory, and the loader's functions"
 )]
 
-use core::arch::{asm, global_asm, naked_asm};
+use core::arch::{asm, global_asm};
 use core::cell::{Cell, UnsafeCell};
 use core::ffi::{c_int, c_void};
 use core::mem::{self, MaybeUninit};
@@ -15,109 +15,81 @@ use unspool_ir::{Register, Vaddr};
 
 use super::elf::{Image, Segment};
 
-/// The registers of a function, as they are when a function that it called returns.
+/// The registers of a function, where it is.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Captured {
-    pub(super) return_address: u64,
+    /// The address of an instruction of the function, behind another: rows that hold there hold at
+    /// the byte before it, too.
+    pub(super) code: u64,
     pub(super) stack_pointer: u64,
     pub(super) frame_pointer: u64,
-    pub(super) others: [(Register, u64); 5],
+    /// `rbx`, `r12` to `r15`.
+    pub(super) others: [u64; 5],
 }
 
-/// What the trampoline pushes, from the lowest address up.
-#[repr(C)]
-struct Pushed {
-    rbx: u64,
-    rbp: u64,
-    r12: u64,
-    r13: u64,
-    r14: u64,
-    r15: u64,
-    return_address: u64,
-}
+impl Captured {
+    /// The DWARF numbers of `others`.
+    pub(super) const OTHERS: [Register; 5] = [
+        Register(3),
+        Register(12),
+        Register(13),
+        Register(14),
+        Register(15),
+    ];
 
-/// Calls `body` with the registers of the function that calls this.
-#[inline(always)]
-pub(super) fn with_captured<B, T>(body: B) -> T
-where
-    B: FnOnce(&Captured) -> T,
-{
-    struct Data<B, T> {
-        body: Option<B>,
-        result: Option<T>,
-    }
-    extern "C" fn run<B: FnOnce(&Captured) -> T, T>(pushed: *const Pushed, data: *mut c_void) {
-        // SAFETY: `capture` passes on what it was given below: a `Data<B, T>` that lives on the
-        // stack of its caller, which waits.
-        let data = unsafe { &mut *data.cast::<Data<B, T>>() };
-        let above = pushed.wrapping_add(1);
-        // SAFETY: `capture` has just pushed these words, and pops them when this returns.
-        let pushed = unsafe { &*pushed };
-        let captured = Captured {
-            return_address: pushed.return_address,
-            stack_pointer: above.addr() as u64,
-            frame_pointer: pushed.rbp,
-            others: [
-                (Register(3), pushed.rbx),
-                (Register(12), pushed.r12),
-                (Register(13), pushed.r13),
-                (Register(14), pushed.r14),
-                (Register(15), pushed.r15),
-            ],
-        };
-        data.result = data.body.take().map(|body| body(&captured));
-    }
-    let mut data = Data {
-        body: Some(body),
-        result: None,
+    /// Nothing yet.
+    pub(super) const EMPTY: Self = Captured {
+        code: 0,
+        stack_pointer: 0,
+        frame_pointer: 0,
+        others: [0; 5],
     };
-    // SAFETY: `run` is called once, with this data, before `capture` returns.
-    unsafe { capture(run::<B, T>, (&raw mut data).cast()) };
-    match data.result {
-        Some(result) => result,
-        None => unreachable!("`capture` has called `run`"),
-    }
-}
 
-/// Calls `run` with the caller's registers and `data`.
-#[unsafe(naked)]
-unsafe extern "C" fn capture(run: extern "C" fn(*const Pushed, *mut c_void), data: *mut c_void) {
-    naked_asm!(
-        ".cfi_startproc",
-        "push r15",
-        ".cfi_adjust_cfa_offset 8",
-        "push r14",
-        ".cfi_adjust_cfa_offset 8",
-        "push r13",
-        ".cfi_adjust_cfa_offset 8",
-        "push r12",
-        ".cfi_adjust_cfa_offset 8",
-        "push rbp",
-        ".cfi_adjust_cfa_offset 8",
-        "push rbx",
-        ".cfi_adjust_cfa_offset 8",
-        "mov rax, rdi",
-        "mov rdi, rsp",
-        "sub rsp, 8",
-        ".cfi_adjust_cfa_offset 8",
-        "call rax",
-        "add rsp, 56",
-        ".cfi_adjust_cfa_offset -56",
-        "ret",
-        ".cfi_endproc",
-    )
+    /// Captures the registers of the function that this is a part of, here.
+    ///
+    /// Into place: what has just been written word by word is slow to be copied.
+    #[inline(always)]
+    pub(super) fn fill(&mut self) {
+        let (code, stack_pointer, frame_pointer);
+        // SAFETY: writes to `others`, and changes nothing else.
+        unsafe {
+            asm!(
+                "mov qword ptr [{others}], rbx",
+                "mov qword ptr [{others} + 8], r12",
+                "mov qword ptr [{others} + 16], r13",
+                "mov qword ptr [{others} + 24], r14",
+                "mov qword ptr [{others} + 32], r15",
+                "mov {stack_pointer}, rsp",
+                "mov {frame_pointer}, rbp",
+                "lea {code}, [rip]",
+                others = in(reg) self.others.as_mut_ptr(),
+                stack_pointer = out(reg) stack_pointer,
+                frame_pointer = out(reg) frame_pointer,
+                code = lateout(reg) code,
+                options(nostack, preserves_flags),
+            );
+        }
+        (self.code, self.stack_pointer, self.frame_pointer) = (code, stack_pointer, frame_pointer);
+    }
 }
 
 /// Memory of the own stack that is certainly there: from the stack pointer of a function that
 /// has not returned to the end of the thread's stack.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Window {
-    low: u64,
-    /// How many addresses from `low` on have eight bytes behind them.
+    /// The end of the first word.
+    first: u64,
+    /// How many addresses from there on are the ends of words.
     count: u64,
 }
 
 impl Window {
+    /// Longer stacks are walked with a question for each page.
+    const LONGEST: u64 = 1 << 30;
+
+    /// The bytes below the stack pointer that a function may use.
+    const RED_ZONE: u64 = 128;
+
     /// Above the frame of a function that waits. `stack_end` is what [`stack_end`] said for this
     /// thread, or 0.
     #[inline]
@@ -125,58 +97,80 @@ impl Window {
         let low = captured.stack_pointer;
         let length = stack_end.saturating_sub(low);
         // What lies further from the end than a stack is long is another stack.
-        let is_own = length <= MAX_STACK;
+        let is_own = length <= Window::LONGEST;
         Window {
-            low,
+            first: low.wrapping_add(8),
             count: if is_own { length.saturating_sub(7) } else { 0 },
         }
     }
 
-    /// Eight bytes of it.
+    /// The word that ends at an address.
     #[inline(always)]
-    pub(super) fn read_eight(self, addr: u64) -> Option<[u8; 8]> {
-        if addr.wrapping_sub(self.low) >= self.count {
+    pub(super) fn word_below(self, end: u64) -> Option<[u8; 8]> {
+        if end.wrapping_sub(self.first) >= self.count {
             return None;
         }
-        // SAFETY: the address and the seven behind it are between the stack pointer of a frame
-        // that has not returned and the end of the same stack, which is mapped.
-        Some(unsafe { load(addr) }.to_le_bytes())
+        // SAFETY: the eight bytes below lie between the stack pointer of a frame that has not
+        // returned and the end of the same stack, which is mapped.
+        Some(unsafe { load_below(end) }.to_le_bytes())
     }
-}
 
-impl Window {
-    /// Whether all these words of it have these values.
-    #[inline]
-    pub(super) fn all_are(self, addresses: &[u64], values: &[u64]) -> bool {
-        let mut difference = 0;
-        for (addr, value) in addresses.iter().zip(values) {
-            match self.read_eight(*addr) {
-                Some(bytes) => difference |= u64::from_le_bytes(bytes) ^ value,
-                None => return false,
-            }
+    /// The word that ends at an address, and the one that ends so many bytes lower.
+    #[inline(always)]
+    pub(super) fn pair_below(self, end: u64, below: u64) -> Option<[[u8; 8]; 2]> {
+        if below >= Window::RED_ZONE || end.wrapping_sub(self.first) >= self.count {
+            return None;
         }
-        difference == 0
+        // SAFETY: as in `word_below`.
+        let upper = unsafe { load_below(end) };
+        // SAFETY: it begins less than 128 bytes below the stack pointer of a frame that has not
+        // returned. Those are every function's to use (System V psABI, "The Stack Frame").
+        let lower = unsafe { load_below(end - below) };
+        Some([upper.to_le_bytes(), lower.to_le_bytes()])
+    }
+
+    /// Whether all words that end at these addresses are these.
+    #[inline]
+    pub(super) fn all_below_are(self, ends: &[u64], words: &[u64]) -> bool {
+        let difference = |end: u64, word: u64| {
+            let bytes = self.word_below(end)?;
+            Some(u64::from_le_bytes(bytes) ^ word)
+        };
+        let length = ends.len().min(words.len());
+        let (ends, words) = (ends.split_at(length).0, words.split_at(length).0);
+        // Four at a time: half of the instructions would count.
+        let (ends, last_ends) = ends.as_chunks::<4>();
+        let (words, last_words) = words.as_chunks::<4>();
+        let mut all = 0;
+        for ([a, b, c, d], [at_a, at_b, at_c, at_d]) in ends.iter().zip(words) {
+            let (Some(a), Some(b)) = (difference(*a, *at_a), difference(*b, *at_b)) else {
+                return false;
+            };
+            let (Some(c), Some(d)) = (difference(*c, *at_c), difference(*d, *at_d)) else {
+                return false;
+            };
+            all |= a | b | c | d;
+        }
+        let mut rest = last_ends.iter().zip(last_words);
+        all == 0 && rest.all(|(end, word)| difference(*end, *word) == Some(0))
     }
 }
 
-/// Longer stacks than this are walked with a question for each page.
-const MAX_STACK: u64 = 1 << 30;
-
-/// Reads eight bytes.
+/// Reads the eight bytes that end at an address.
 ///
 /// # Safety
 ///
 /// They must be mapped and readable.
 #[inline(always)]
-unsafe fn load(addr: u64) -> u64 {
+unsafe fn load_below(end: u64) -> u64 {
     let value;
     // SAFETY: a load of readable memory, whatever it holds: not of a Rust value, so no more than
     // the bytes are taken.
     unsafe {
         asm!(
-            "mov {value}, qword ptr [{addr}]",
+            "mov {value}, qword ptr [{end} - 8]",
             value = out(reg) value,
-            addr = in(reg) addr,
+            end = in(reg) end,
             options(pure, readonly, nostack, preserves_flags),
         );
     }

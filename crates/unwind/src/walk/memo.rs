@@ -22,8 +22,7 @@
 use unspool_ir::Memory;
 
 use super::rule::Leave;
-use super::{Frames, Places, Record, Resumed, Seen, State};
-use crate::evidence::End;
+use super::{Frames, Last, Places, Record, Resumed, Seen, State};
 use crate::modules::Modules;
 
 /// The most frames that are remembered: the outermost ones of a stack that is deeper.
@@ -54,16 +53,16 @@ struct Detail {
 pub struct Memo {
     /// Return addresses, the outermost frame's first.
     codes: [u64; MOST],
-    /// Where they are: one word below the frame's stack pointer.
-    code_at: [u64; MOST],
+    /// Where they end: the stack pointers of the same frames.
+    stack_pointers: [u64; MOST],
     details: [Detail; MOST],
     frames: usize,
-    /// Frame pointers that matter, the outermost first, and where they are.
+    /// Frame pointers that matter, the outermost first, and where they end.
     saved: [u64; MOST_SAVED],
-    saved_at: [u64; MOST_SAVED],
+    saved_ends: [u64; MOST_SAVED],
     /// The modules that it went through, or that other walks since did.
     places: Places,
-    end: End,
+    end: Last,
     /// The steps of the walk under way, a ring.
     taken: [Taken; MOST],
     /// How many steps there were since the last that cannot be remembered.
@@ -75,12 +74,6 @@ pub struct Memo {
 /// A frame that is remembered.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Joint(usize);
-
-/// One word below a frame's stack pointer.
-#[inline]
-fn code_at(stack_pointer: u64) -> u64 {
-    stack_pointer.wrapping_sub(8)
-}
 
 impl Memo {
     /// Remembers nothing.
@@ -98,13 +91,13 @@ impl Memo {
         };
         Memo {
             codes: [0; MOST],
-            code_at: [0; MOST],
+            stack_pointers: [0; MOST],
             details: [DETAIL; MOST],
             frames: 0,
             saved: [0; MOST_SAVED],
-            saved_at: [0; MOST_SAVED],
+            saved_ends: [0; MOST_SAVED],
             places: Places::NONE,
-            end: End::Outermost,
+            end: Last::Outermost,
             taken: [Taken {
                 from: FRAME,
                 leave: Leave::NOTHING,
@@ -129,10 +122,10 @@ impl Memo {
 
     /// The last frame that is remembered, if the walk went no further for want of room.
     fn unfinished(&self) -> Option<State> {
-        let (code, at) = (self.codes.first()?, self.code_at.first()?);
-        (self.end == End::Limit).then_some(State {
+        let (code, stack_pointer) = (self.codes.first()?, self.stack_pointers.first()?);
+        (self.end == Last::Limit).then_some(State {
             code: *code,
-            stack_pointer: at.wrapping_add(8),
+            stack_pointer: *stack_pointer,
             frame_pointer: self.details.first()?.frame_pointer,
         })
     }
@@ -145,15 +138,15 @@ impl Memo {
         modules: &S,
         seen: &mut Seen,
     ) -> bool {
-        let outer = self.codes.get(..at).zip(self.code_at.get(..at));
-        let are_same = outer.is_some_and(|(codes, at)| memory.all_near_are(at, codes));
+        let outer = self.codes.get(..at).zip(self.stack_pointers.get(..at));
+        let are_same = outer.is_some_and(|(codes, ends)| memory.all_near_are(ends, codes));
         let saved = self
             .details
             .get(at)
             .map_or(0, |detail| detail.saved as usize);
-        let saved = self.saved.get(..saved).zip(self.saved_at.get(..saved));
+        let saved = self.saved.get(..saved).zip(self.saved_ends.get(..saved));
         are_same
-            && saved.is_some_and(|(saved, at)| memory.all_near_are(at, saved))
+            && saved.is_some_and(|(saved, ends)| memory.all_near_are(ends, saved))
             && seen.have_all(&self.places, modules)
     }
 
@@ -175,16 +168,16 @@ impl Memo {
     /// `None` where there is no more room.
     fn remember(&mut self, Taken { from, leave }: &Taken) -> Option<()> {
         let outer = *self.details.get(self.frames.checked_sub(1)?)?;
-        let cfa = self.code_at.get(self.frames - 1)?.wrapping_add(8);
+        let cfa = *self.stack_pointers.get(self.frames - 1)?;
         let mut saved = outer.saved;
-        let keeps = leave.keeps_frame_pointer();
+        let keeps = leave.saved_below == 0;
         if outer.needs_frame_pointer && !keeps {
             *self.saved.get_mut(saved as usize)? = outer.frame_pointer;
-            *self.saved_at.get_mut(saved as usize)? = cfa.wrapping_sub(leave.saved_below);
+            *self.saved_ends.get_mut(saved as usize)? = cfa.wrapping_sub(leave.saved_below);
             saved += 1;
         }
         *self.codes.get_mut(self.frames)? = from.code;
-        *self.code_at.get_mut(self.frames)? = code_at(from.stack_pointer);
+        *self.stack_pointers.get_mut(self.frames)? = from.stack_pointer;
         *self.details.get_mut(self.frames)? = Detail {
             frame_pointer: from.frame_pointer,
             saved,
@@ -200,14 +193,13 @@ impl Record for Memo {
 
     #[inline]
     fn find(&mut self, frame: &State) -> Option<Joint> {
-        let wanted = code_at(frame.stack_pointer);
         while let Some(at) = self.passed.checked_sub(1) {
-            let known = *self.code_at.get(at)?;
-            if known > wanted {
+            let known = *self.stack_pointers.get(at)?;
+            if known > frame.stack_pointer {
                 return None;
             }
             self.passed = at;
-            if known == wanted {
+            if known == frame.stack_pointer {
                 let detail = self.details.get(at)?;
                 let fits =
                     !detail.needs_frame_pointer || detail.frame_pointer == frame.frame_pointer;
@@ -240,7 +232,7 @@ impl Record for Memo {
             self.interrupt();
             return Resumed::On(last);
         }
-        let end = all.map_or(End::Limit, |()| self.end);
+        let end = all.map_or(Last::Limit, |()| self.end);
         self.frames = joint.0 + 1;
         if self.steps != 0 {
             self.prepend(seen);
@@ -263,19 +255,19 @@ impl Record for Memo {
         self.steps = 0;
     }
 
-    fn finish(&mut self, frame: State, end: End, seen: &Seen) {
+    fn finish(&mut self, frame: State, end: Last, seen: &Seen) {
         self.forget();
-        if !matches!(end, End::Outermost | End::EntryPoint | End::Limit) {
+        if end == Last::ZeroReturnAddress {
             return;
         }
         self.end = end;
         self.frames = 1;
-        [self.codes[0], self.code_at[0]] = [frame.code, code_at(frame.stack_pointer)];
+        [self.codes[0], self.stack_pointers[0]] = [frame.code, frame.stack_pointer];
         self.details[0] = Detail {
             frame_pointer: frame.frame_pointer,
             saved: 0,
             // Nobody knows what lies further out.
-            needs_frame_pointer: end == End::Limit,
+            needs_frame_pointer: end == Last::Limit,
         };
         self.prepend(seen);
     }

@@ -1,28 +1,31 @@
 //! How most frames are left, in 17 bits.
 
+use core::ops::Range;
+
 use unspool_ir::{Abi, Arch, CfaRule, RaState, RegisterRule, Row};
 
 use crate::arch;
 
 /// How to leave a frame of which only stack pointer and frame pointer are known.
 ///
+/// As it is in an entry of [`super::Rules`], from bit 3 on:
+///
 /// ```text
-/// bit 0      0: a small step
-/// bit 1      the CFA is based on the frame pointer, not on the stack pointer
-/// bit 2      0
-/// bits 3-12  offset of the CFA from there, in words: with the bits below, in bytes
-/// bits 13-16 how many words below the CFA the caller's frame pointer is; 1 is the place of the
-///            return address, and stands for a frame pointer that is unchanged
+/// bits 3-12  offset of the CFA, in words: with the bits below, in bytes
+/// bit 13     the offset is from the frame pointer, not from the stack pointer
+/// bits 14-17 how many words below the return address the caller's frame pointer is; 0 where it is
+///            unchanged
+/// bits 18-19 0
 ///
-/// bits 0-1   1: a large step, based on the stack pointer
-/// bits 2-13  offset of the CFA, in pairs of words
-/// bits 14-16 how many words below the CFA the caller's frame pointer is, less 1
+/// bits 3-14  offset of the CFA from the stack pointer, in pairs of words
+/// bits 15-17 how many words below the return address the caller's frame pointer is, or 0
+/// bits 18-19 1: a large step
 ///
-/// bits 0-1   3: there is no caller
-/// bit 2      0 outermost frame, 1 entry code
+/// bit 3      there is no caller: 0 outermost frame, 1 entry code
+/// bits 18-19 2
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Rule(u32);
+pub(super) struct Rule(u64);
 
 /// What a rule says of a frame that has a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,8 +34,8 @@ pub(super) struct Leave {
     pub(super) by_frame_pointer: bool,
     /// The CFA's offset from there, in bytes.
     pub(super) cfa_offset: u64,
-    /// How many bytes below the CFA the caller's frame pointer is; where it is unchanged, where
-    /// the return address is.
+    /// How many bytes below the return address the caller's frame pointer is; 0 where it is
+    /// unchanged.
     pub(super) saved_below: u64,
 }
 
@@ -41,16 +44,10 @@ impl Leave {
     pub(super) const NOTHING: Leave = Leave {
         by_frame_pointer: false,
         cfa_offset: 0,
-        saved_below: Leave::WORD,
+        saved_below: 0,
     };
 
     const WORD: u64 = 8;
-
-    /// Whether the frame pointer is the caller's.
-    #[inline]
-    pub(super) fn keeps_frame_pointer(self) -> bool {
-        self.saved_below == Leave::WORD
-    }
 
     /// What a row says of stack pointer, frame pointer and return address, if it is of the usual
     /// form.
@@ -74,10 +71,13 @@ impl Leave {
             by_frame_pointer: register == frame_pointer,
             cfa_offset: u64::try_from(offset).ok()?,
             saved_below: match row.rule(frame_pointer) {
-                None | Some(RegisterRule::SameValue) => Leave::WORD,
-                Some(RegisterRule::Offset(offset)) => u64::try_from(offset.checked_neg()?)
-                    .ok()
-                    .filter(|below| *below > Leave::WORD)?,
+                None | Some(RegisterRule::SameValue) => 0,
+                Some(RegisterRule::Offset(offset)) => {
+                    let below_cfa = u64::try_from(offset.checked_neg()?).ok()?;
+                    below_cfa
+                        .checked_sub(Leave::WORD)
+                        .filter(|below| *below > 0)?
+                }
                 Some(_) => return None,
             },
         })
@@ -85,24 +85,29 @@ impl Leave {
 }
 
 impl Rule {
-    /// Bits of a rule.
-    pub(super) const BITS: u32 = 17;
+    /// The bits of a rule in an entry.
+    pub(super) const BITS: Range<u32> = 3..20;
 
     /// The row says that the return address is undefined.
-    pub(super) const OUTERMOST: Rule = Rule(0b011);
+    pub(super) const OUTERMOST: Rule = Rule(Rule::END);
     /// The frame runs entry code.
-    pub(super) const ENTRY_POINT: Rule = Rule(0b111);
+    pub(super) const ENTRY_POINT: Rule = Rule(Rule::END | 1 << 3);
 
-    const IS_LARGE: u32 = 0b01;
-    const BY_FRAME_POINTER: u32 = 0b10;
+    const BY_FRAME_POINTER: u64 = 1 << 13;
+    const KIND: u64 = 3 << 18;
+    const LARGE: u64 = 1 << 18;
+    const END: u64 = 2 << 18;
+    const ALL: u64 = (1 << Rule::BITS.end) - (1 << Rule::BITS.start);
 
+    /// The rule in an entry.
     #[inline]
-    pub(super) fn from_bits(bits: u64) -> Rule {
-        Rule((bits & ((1 << Rule::BITS) - 1)) as u32)
+    pub(super) fn in_entry(entry: u64) -> Rule {
+        Rule(entry & Rule::ALL)
     }
 
+    /// The bits of an entry.
     pub(super) fn bits(self) -> u64 {
-        u64::from(self.0)
+        self.0
     }
 
     /// The rule that says the same of stack pointer, frame pointer and return address as a row;
@@ -117,47 +122,43 @@ impl Rule {
     fn small(leave: Leave) -> Option<Rule> {
         let cfa = units(leave.cfa_offset, 8, 10)?;
         let saved = units(leave.saved_below, 8, 4)?;
-        let base = if leave.by_frame_pointer {
-            Rule::BY_FRAME_POINTER
-        } else {
-            0
+        let base = match leave.by_frame_pointer {
+            true => Rule::BY_FRAME_POINTER,
+            false => 0,
         };
-        Some(Rule(base | cfa << 3 | saved << 13))
+        Some(Rule(cfa << 3 | base | saved << 14))
     }
 
     fn large(leave: Leave) -> Option<Rule> {
         let cfa = units(leave.cfa_offset, 16, 12).filter(|_| !leave.by_frame_pointer)?;
-        let saved = units(leave.saved_below - Leave::WORD, 8, 3)?;
-        Some(Rule(Rule::IS_LARGE | cfa << 2 | saved << 14))
+        let saved = units(leave.saved_below, 8, 3)?;
+        Some(Rule(cfa << 3 | saved << 15 | Rule::LARGE))
     }
 
     /// How to leave the frame, if that is a small step.
     #[inline]
     pub(super) fn leave_small(self) -> Option<Leave> {
-        (self.0 & 1 == 0).then(|| Leave {
+        (self.0 & Rule::KIND == 0).then_some(Leave {
             by_frame_pointer: self.0 & Rule::BY_FRAME_POINTER != 0,
-            cfa_offset: u64::from(self.0 & 0x1ff8),
-            saved_below: u64::from(self.0 >> 13) * Leave::WORD,
+            cfa_offset: self.0 & 0x1ff8,
+            saved_below: self.0 >> 11 & 0x78,
         })
     }
 
     /// How to leave the frame; `None` where there is no caller.
-    #[inline]
     pub(super) fn leave(self) -> Option<Leave> {
-        self.leave_small().or_else(|| self.leave_large())
-    }
-
-    fn leave_large(self) -> Option<Leave> {
-        (self.0 & 0b11 == Rule::IS_LARGE).then(|| Leave {
+        let large = || Leave {
             by_frame_pointer: false,
-            cfa_offset: u64::from(self.0 >> 2 & 0xfff) * 16,
-            saved_below: u64::from(self.0 >> 14) * Leave::WORD + Leave::WORD,
-        })
+            cfa_offset: (self.0 & 0x7ff8) * 2,
+            saved_below: self.0 >> 12 & 0x38,
+        };
+        let is_large = self.0 & Rule::KIND == Rule::LARGE;
+        self.leave_small().or_else(|| is_large.then(large))
     }
 }
 
 /// Bytes as a number of units, if it is whole and has no more than so many bits.
-fn units(bytes: u64, unit: u64, bits: u32) -> Option<u32> {
-    let count = u32::try_from(bytes / unit).ok()?;
+fn units(bytes: u64, unit: u64, bits: u32) -> Option<u64> {
+    let count = bytes / unit;
     (bytes.is_multiple_of(unit) && count < 1 << bits).then_some(count)
 }

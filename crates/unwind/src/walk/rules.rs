@@ -3,9 +3,9 @@
 //! An entry is one word, so that it is read and written whole: no lock, and no reader ever waits.
 //!
 //! ```text
-//! bits 0-16   the rule
-//! bits 17-19  bits 0-2 of the return address
-//! bits 20-46  bits 20-46 of the return address
+//! bits 0-2    of the return address
+//! bits 3-19   the rule
+//! bits 20-46  of the return address
 //! bits 47-62  the place of the module that the rule is from
 //! bit 63      the entry stands beside its own slot
 //! ```
@@ -39,13 +39,12 @@ pub(super) struct Known {
 
 impl Rules {
     /// How many rules there is room for.
-    pub const SLOTS: usize = 1 << Rule::BITS;
+    pub const SLOTS: usize = 1 << (Rule::BITS.end - Rule::BITS.start);
 
-    /// The bits of an address below those that choose a slot.
-    const LOW_BITS: u32 = 3;
-    /// The bits of an entry that say which address it is for.
-    const ADDRESS: u64 = ((1 << Rules::PLACE_SHIFT) - 1) & !((1 << Rule::BITS) - 1);
     const PLACE_SHIFT: u32 = 47;
+    /// The bits of an entry that are bits of its address.
+    const ADDRESS: u64 =
+        ((1 << Rules::PLACE_SHIFT) - (1 << Rule::BITS.end)) | ((1 << Rule::BITS.start) - 1);
     const BESIDE: u64 = 1 << 63;
 
     /// Knows no rule.
@@ -59,16 +58,7 @@ impl Rules {
     /// The number of an address's slot.
     #[inline]
     fn number(address: RuntimeAddr) -> usize {
-        let number = (address.0 >> Rules::LOW_BITS) as usize;
-        number % Rules::SLOTS
-    }
-
-    /// What an entry says of its address; `None` of one that no program has.
-    #[inline]
-    fn tag(address: RuntimeAddr) -> Option<u64> {
-        let low = address.0 & ((1 << Rules::LOW_BITS) - 1);
-        let high = address.0 >> (Rule::BITS + Rules::LOW_BITS) << (Rule::BITS + Rules::LOW_BITS);
-        (address.0 >> Rules::PLACE_SHIFT == 0).then_some(high | low << Rule::BITS)
+        (address.0 >> Rule::BITS.start) as usize % Rules::SLOTS
     }
 
     #[inline]
@@ -77,38 +67,49 @@ impl Rules {
         &self.slots[number % Rules::SLOTS]
     }
 
-    /// The rule of the frame that a call returns to at `address`, if it is in its own slot.
+    /// Whether an address is none that a program has: there are no rules for those.
     #[inline]
-    pub(super) fn get(&self, address: RuntimeAddr) -> Option<Known> {
-        let entry = self.slot(Rules::number(address)).load(Ordering::Relaxed);
-        let is_same = entry & (Rules::ADDRESS | Rules::BESIDE) == Rules::tag(address)?;
-        is_same.then(|| Rules::known(entry))
+    pub(super) fn is_out_of_reach(address: u64) -> bool {
+        address >> Rules::PLACE_SHIFT != 0
     }
 
-    /// The same, if it is beside its own slot.
-    pub(super) fn get_beside(&self, address: RuntimeAddr) -> Option<Known> {
-        let slot = self.slot(Rules::number(address) ^ 1);
-        let entry = slot.load(Ordering::Relaxed);
-        let tag = Rules::tag(address)? | Rules::BESIDE;
-        let is_same = entry & (Rules::ADDRESS | Rules::BESIDE) == tag;
-        is_same.then(|| Rules::known(entry))
+    /// The rule of the frame that a call returns to at `address`, if it is in its own slot. Wrong for
+    /// an address that is out of reach.
+    #[inline]
+    pub(super) fn near(&self, address: RuntimeAddr) -> Option<Known> {
+        let entry = self.slot(Rules::number(address)).load(Ordering::Relaxed);
+        let difference = (entry ^ address.0) & Rules::ADDRESS;
+        (difference == 0 && entry & Rules::BESIDE == 0).then(|| Rules::known(entry))
+    }
+
+    /// The rule of the frame that a call returns to at `address`.
+    pub(super) fn get(&self, address: RuntimeAddr) -> Option<Known> {
+        if Rules::is_out_of_reach(address.0) {
+            return None;
+        }
+        self.near(address).or_else(|| {
+            let slot = self.slot(Rules::number(address) ^ 1);
+            let entry = slot.load(Ordering::Relaxed);
+            let difference = (entry ^ address.0) & Rules::ADDRESS;
+            (difference == 0 && entry & Rules::BESIDE != 0).then(|| Rules::known(entry))
+        })
     }
 
     #[inline]
     fn known(entry: u64) -> Known {
-        let place = (entry >> Rules::PLACE_SHIFT & 0xffff) as u16;
         Known {
-            rule: Rule::from_bits(entry),
-            place: Place(place),
+            rule: Rule::in_entry(entry),
+            place: Place((entry >> Rules::PLACE_SHIFT & 0xffff) as u16),
         }
     }
 
     /// Keeps a rule, in the place of an older one if need be.
     pub(super) fn put(&self, address: RuntimeAddr, Known { rule, place }: Known) {
-        let Some(tag) = Rules::tag(address) else {
+        if Rules::is_out_of_reach(address.0) {
             return;
-        };
-        let entry = tag | rule.bits() | u64::from(place.0) << Rules::PLACE_SHIFT;
+        }
+        let place = u64::from(place.0) << Rules::PLACE_SHIFT;
+        let entry = address.0 & Rules::ADDRESS | rule.bits() | place;
         let number = Rules::number(address);
         let (own, beside) = (self.slot(number), self.slot(number ^ 1));
         let before = own.load(Ordering::Relaxed);
