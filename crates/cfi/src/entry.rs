@@ -30,6 +30,15 @@ pub struct Entries<'s, 'a> {
     at: u64,
 }
 
+impl<'a> Entry<'a> {
+    /// An entry whose length and CIE pointer the caller has read, and followed, itself: of a
+    /// section that is not at hand as a whole. `body` begins behind the CIE pointer.
+    #[must_use]
+    pub fn new(offset: u64, cie: Option<u64>, body: Cursor<'a>) -> Self {
+        Entry { offset, cie, body }
+    }
+}
+
 impl<'a> Section<'a> {
     /// The entries.
     #[must_use]
