@@ -4,6 +4,7 @@
 //! Not a part of the product: nothing that ships depends on it.
 
 pub mod bench_peers;
+pub mod capi;
 pub mod compare;
 pub mod elf;
 pub mod facts;

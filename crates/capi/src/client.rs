@@ -1,0 +1,136 @@
+//! A target as its client's callbacks show it.
+
+use core::cell::Cell;
+use core::ffi::c_void;
+
+use unspool_ir::memory::UnreadableReason;
+use unspool_ir::{Memory, RuntimeAddr, Unreadable};
+
+use crate::abi::{Error, ProcInfo};
+use crate::space::AddressSpace;
+use crate::sys::callbacks;
+
+/// An address space and the argument that the client wants back with every call.
+#[derive(Debug, Clone, Copy)]
+pub struct Client<'s> {
+    /// The address space.
+    pub space: &'s AddressSpace,
+    /// The argument.
+    pub argument: *mut c_void,
+}
+
+impl<'s> Client<'s> {
+    /// The word at an address.
+    ///
+    /// # Errors
+    ///
+    /// The client's own, or [`Error::INVALID`] without a callback.
+    #[inline]
+    pub fn read_word(&self, addr: u64) -> Result<u64, Error> {
+        match addr.is_multiple_of(8) {
+            true => callbacks::read_memory(self, addr),
+            false => self.read_unaligned(addr),
+        }
+    }
+
+    /// By the two aligned words that the word is in: the interface has no others.
+    #[cold]
+    fn read_unaligned(&self, addr: u64) -> Result<u64, Error> {
+        let (first, shift) = (addr & !7, addr % 8 * 8);
+        let low = callbacks::read_memory(self, first)?;
+        let high = callbacks::read_memory(self, first.wrapping_add(8))?;
+        Ok(low >> shift | high << (64 - shift))
+    }
+
+    /// Writes an aligned word.
+    ///
+    /// # Errors
+    ///
+    /// The client's own; [`Error::INVALID`] for another address, or without a callback.
+    pub fn write_word(&self, addr: u64, value: u64) -> Result<(), Error> {
+        match addr.is_multiple_of(8) {
+            true => callbacks::write_memory(self, addr, value),
+            false => Err(Error::INVALID),
+        }
+    }
+
+    /// A register of the innermost frame.
+    ///
+    /// # Errors
+    ///
+    /// The client's own, or [`Error::INVALID`] without a callback.
+    pub fn read_register(&self, register: u16) -> Result<u64, Error> {
+        callbacks::read_register(self, register)
+    }
+
+    /// Writes a register of the innermost frame.
+    ///
+    /// # Errors
+    ///
+    /// The client's own, or [`Error::INVALID`] without a callback.
+    pub fn write_register(&self, register: u16, value: u64) -> Result<(), Error> {
+        callbacks::write_register(self, register, value)
+    }
+
+    /// The procedure that an address is in, with what [`crate::remote_cfi`] needs to read its
+    /// entry.
+    ///
+    /// # Errors
+    ///
+    /// The client's own, or [`Error::INVALID`] without a callback.
+    pub fn find_proc_info(&self, ip: u64) -> Result<ProcInfo, Error> {
+        callbacks::find_proc_info(self, ip)
+    }
+
+    /// The target's memory.
+    #[must_use]
+    pub fn memory(self) -> ClientMemory<'s> {
+        ClientMemory {
+            client: self,
+            last: Cell::new(None),
+        }
+    }
+}
+
+/// The memory of a client's target. Reads aligned words only, as the interface demands, and
+/// remembers the last, so that reading on from where the last read ended does not read it again.
+#[derive(Debug)]
+pub struct ClientMemory<'s> {
+    client: Client<'s>,
+    last: Cell<Option<(u64, u64)>>,
+}
+
+impl ClientMemory<'_> {
+    fn word(&self, addr: u64) -> Result<u64, Unreadable> {
+        if let Some((at, word)) = self.last.get()
+            && at == addr
+        {
+            return Ok(word);
+        }
+        let word = callbacks::read_memory(&self.client, addr).map_err(|_| Unreadable {
+            addr: RuntimeAddr(addr),
+            why: UnreadableReason::Refused,
+        })?;
+        self.last.set(Some((addr, word)));
+        Ok(word)
+    }
+}
+
+impl Memory for ClientMemory<'_> {
+    fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
+        let mut addr = addr.0;
+        let mut rest = into;
+        while !rest.is_empty() {
+            let aligned = addr & !7;
+            let bytes = self.word(aligned)?.to_le_bytes();
+            let skipped = usize::try_from(addr - aligned).unwrap_or(0);
+            let available = bytes.get(skipped..).unwrap_or_default();
+            let len = available.len().min(rest.len());
+            let (now, later) = rest.split_at_mut(len);
+            now.copy_from_slice(available.get(..len).unwrap_or_default());
+            rest = later;
+            addr = aligned.wrapping_add(8);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,138 @@
+//! Rows that no table has: what is guessed of a frame whose address no entry covers.
+//!
+//! A guess is a row like another, so it is applied and kept like one.
+
+use unspool_ir::row::{CfaRule, RegisterRule, Row};
+use unspool_ir::{Expression, Memory, Register, RuntimeAddr};
+
+const RBP: Register = Register(6);
+const RSP: Register = Register(7);
+const RIP: Register = Register(16);
+
+/// What is known of the frame.
+#[derive(Debug, Clone, Copy)]
+pub struct Known {
+    /// Its code address.
+    pub ip: u64,
+    /// It was interrupted, or is the innermost: it may have jumped to where no code is.
+    pub is_interrupted: bool,
+    /// Its stack pointer.
+    pub stack_pointer: u64,
+    /// Its frame pointer, if that can be read.
+    pub frame_pointer: Option<u64>,
+}
+
+/// How far above the stack pointer a frame pointer is believed, in bytes: what libunwind allows.
+const MAX_FRAME: u64 = 0x4000;
+
+/// The row of a frame that no entry covers; `None` if it is taken for the outermost.
+///
+/// In the order of their trustworthiness: the trampoline of a signal handler and an entry of a
+/// procedure linkage table, known by their bytes; a call to where nothing can be read; a frame
+/// that keeps a frame pointer.
+pub fn row<M: Memory>(memory: &M, known: &Known) -> Option<Row<'static>> {
+    let mut code = [0; 16];
+    let is_readable = memory.read(RuntimeAddr(known.ip), &mut code).is_ok();
+    if is_readable && is_trampoline(&code) {
+        return Some(trampoline());
+    }
+    if is_readable && is_plt_entry(&code) || !is_readable && has_just_called(memory, known) {
+        return Some(called());
+    }
+    let at = known.frame_pointer?;
+    is_frame_pointer(memory, known, at).then(with_frame_pointer)
+}
+
+/// The row of a signal handler's trampoline, if one begins at `ip`.
+pub fn trampoline_at<M: Memory>(memory: &M, ip: u64) -> Option<Row<'static>> {
+    let mut code = [0; 16];
+    memory.read(RuntimeAddr(ip), &mut code).ok()?;
+    is_trampoline(&code).then(trampoline)
+}
+
+/// `mov $15, %rax; syscall`: `rt_sigreturn`, as every C library writes it.
+fn is_trampoline(code: &[u8; 16]) -> bool {
+    code.starts_with(&[0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05])
+}
+
+/// `jmp *slot(%rip); push $index; jmp first`.
+fn is_plt_entry(code: &[u8; 16]) -> bool {
+    matches!(code, [0xff, 0x25, _, _, _, _, 0x68, _, _, _, _, 0xe9, ..])
+}
+
+fn has_just_called<M: Memory>(memory: &M, known: &Known) -> bool {
+    let mut word = [0; 8];
+    let top = memory.read(RuntimeAddr(known.stack_pointer), &mut word);
+    let caller = u64::from_le_bytes(word);
+    let code = &mut [0; 8];
+    known.is_interrupted && top.is_ok() && memory.read(RuntimeAddr(caller & !7), code).is_ok()
+}
+
+fn is_frame_pointer<M: Memory>(memory: &M, known: &Known, at: u64) -> bool {
+    let above = at.checked_sub(known.stack_pointer);
+    let is_near = above.is_some_and(|bytes| bytes <= MAX_FRAME);
+    is_near && at.is_multiple_of(8) && memory.read(RuntimeAddr(at), &mut [0; 16]).is_ok()
+}
+
+/// The return address is on top of the stack, and nothing was saved.
+fn called() -> Row<'static> {
+    let mut row = based_on(RSP, 8);
+    set(&mut row, RIP, RegisterRule::Offset(-8));
+    row
+}
+
+/// The caller's frame pointer and the return address are where the frame pointer leads. What else
+/// the function saved nobody knows.
+fn with_frame_pointer() -> Row<'static> {
+    let mut row = based_on(RBP, 16);
+    for register in [3, 12, 13, 14, 15] {
+        set(&mut row, Register(register), RegisterRule::Undefined);
+    }
+    set(&mut row, RBP, RegisterRule::Offset(-16));
+    set(&mut row, RIP, RegisterRule::Offset(-8));
+    row
+}
+
+/// The kernel's `ucontext` is on top of the stack, with all registers (asm/sigcontext.h).
+fn trampoline() -> Row<'static> {
+    let mut row = Row::new(RIP);
+    row.signal_frame = true;
+    row.cfa = CfaRule::Expression(Expression(&[0x77, 0xa0, 0x01, 0x06]));
+    for (register, expression) in &SIGCONTEXT {
+        let rule = RegisterRule::Expression(Expression(expression));
+        set(&mut row, Register(*register), rule);
+    }
+    row
+}
+
+/// By DWARF number, `DW_OP_breg7` (rsp) and where `uc_mcontext` has the register.
+const SIGCONTEXT: [(u16, [u8; 3]); 17] = [
+    (8, [0x77, 0xa8, 0x00]),
+    (9, [0x77, 0xb0, 0x00]),
+    (10, [0x77, 0xb8, 0x00]),
+    (11, [0x77, 0xc0, 0x00]),
+    (12, [0x77, 0xc8, 0x00]),
+    (13, [0x77, 0xd0, 0x00]),
+    (14, [0x77, 0xd8, 0x00]),
+    (15, [0x77, 0xe0, 0x00]),
+    (5, [0x77, 0xe8, 0x00]),
+    (4, [0x77, 0xf0, 0x00]),
+    (6, [0x77, 0xf8, 0x00]),
+    (3, [0x77, 0x80, 0x01]),
+    (1, [0x77, 0x88, 0x01]),
+    (0, [0x77, 0x90, 0x01]),
+    (2, [0x77, 0x98, 0x01]),
+    (7, [0x77, 0xa0, 0x01]),
+    (16, [0x77, 0xa8, 0x01]),
+];
+
+fn based_on(register: Register, offset: i64) -> Row<'static> {
+    let mut row = Row::new(RIP);
+    row.cfa = CfaRule::RegisterOffset { register, offset };
+    row
+}
+
+fn set(row: &mut Row<'static>, register: Register, rule: RegisterRule<'static>) {
+    // There are fewer registers than a row has room for.
+    let _ = row.set_rule(register, Some(rule));
+}

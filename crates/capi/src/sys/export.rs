@@ -1,0 +1,405 @@
+//! The C functions. `<libunwind.h>` says what they are for; here stands what is particular.
+//!
+//! Arguments are references where C has pointers: that they are valid, of the right type and not
+//! used by another thread is the interface's contract, and so is that an address space outlives
+//! its cursors. What C may not have initialised is `MaybeUninit`.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::mem::MaybeUninit;
+
+use alloc::boxed::Box;
+
+use crate::abi::{
+    self, Accessors, DynInfo, Error, FloatRegister, OpaqueCursor, ProcInfo, RegStatesCallback,
+    RegisterNumber, SaveLocation, Word,
+};
+use crate::client::Client;
+use crate::cursor::Cursor;
+use crate::space::AddressSpace;
+use crate::sys::{blob, callbacks, heap};
+use crate::{remote_cfi, rule};
+
+/// The cursor as C sees it has room for ours.
+const _: () = assert!(
+    size_of::<Cursor<'_>>() <= size_of::<OpaqueCursor>()
+        && align_of::<Cursor<'_>>() <= align_of::<OpaqueCursor>()
+);
+
+const LITTLE_ENDIAN: c_int = 1234;
+
+fn code(result: Result<c_int, Error>) -> c_int {
+    let (Ok(code) | Err(Error(code))) = result;
+    code
+}
+
+fn done(result: Result<(), Error>) -> c_int {
+    code(result.map(|()| 0))
+}
+
+/// `unw_create_addr_space`: null for a byte order that x86-64 does not have, and without memory.
+#[cfg_attr(
+    feature = "shared-object",
+    unsafe(export_name = "_Ux86_64_create_addr_space")
+)]
+pub extern "C" fn create_addr_space(
+    accessors: &Accessors,
+    byte_order: c_int,
+) -> Option<Box<AddressSpace>> {
+    match byte_order {
+        0 | LITTLE_ENDIAN => heap::boxed(AddressSpace::new(*accessors)),
+        _ => None,
+    }
+}
+
+/// `unw_destroy_addr_space`.
+#[cfg_attr(
+    feature = "shared-object",
+    unsafe(export_name = "_Ux86_64_destroy_addr_space")
+)]
+pub extern "C" fn destroy_addr_space(space: Option<Box<AddressSpace>>) {
+    drop(space);
+}
+
+/// `unw_get_accessors`.
+#[cfg_attr(
+    feature = "shared-object",
+    unsafe(export_name = "_Ux86_64_get_accessors")
+)]
+pub extern "C" fn get_accessors(space: &AddressSpace) -> &Accessors {
+    &space.accessors
+}
+
+/// `unw_set_caching_policy`.
+#[cfg_attr(
+    feature = "shared-object",
+    unsafe(export_name = "_Ux86_64_set_caching_policy")
+)]
+pub extern "C" fn set_caching_policy(space: &AddressSpace, policy: c_int) -> c_int {
+    done(space.set_policy(policy))
+}
+
+/// `unw_set_cache_size`: in rules; at most [`crate::cache::Cache::SLOTS`]. `flags` must be zero.
+#[cfg_attr(
+    feature = "shared-object",
+    unsafe(export_name = "_Ux86_64_set_cache_size")
+)]
+pub extern "C" fn set_cache_size(space: &AddressSpace, size: usize, flags: c_int) -> c_int {
+    match flags {
+        0 => done(space.set_cache_size(size)),
+        _ => Error::UNSPECIFIED.0,
+    }
+}
+
+/// `unw_flush_cache`: forgets everything, whatever the range.
+#[cfg_attr(
+    feature = "shared-object",
+    unsafe(export_name = "_Ux86_64_flush_cache")
+)]
+pub extern "C" fn flush_cache(space: &AddressSpace, _low: Word, _high: Word) {
+    space.flush();
+}
+
+/// `unw_init_remote`.
+#[cfg_attr(
+    feature = "shared-object",
+    unsafe(export_name = "_Ux86_64_init_remote")
+)]
+pub extern "C" fn init_remote(
+    cursor: &mut MaybeUninit<Cursor<'static>>,
+    space: &'static AddressSpace,
+    argument: *mut c_void,
+) -> c_int {
+    done(Cursor::new(space, argument).map(|new| {
+        cursor.write(new);
+    }))
+}
+
+/// `unw_step`.
+#[cfg_attr(feature = "shared-object", unsafe(export_name = "_Ux86_64_step"))]
+pub extern "C" fn step(cursor: &mut Cursor<'static>) -> c_int {
+    code(cursor.step().map(c_int::from))
+}
+
+/// `unw_is_signal_frame`.
+#[cfg_attr(
+    feature = "shared-object",
+    unsafe(export_name = "_Ux86_64_is_signal_frame")
+)]
+pub extern "C" fn is_signal_frame(cursor: &Cursor<'static>) -> c_int {
+    c_int::from(cursor.is_interrupted())
+}
+
+/// `unw_get_reg`.
+#[cfg_attr(feature = "shared-object", unsafe(export_name = "_Ux86_64_get_reg"))]
+pub extern "C" fn get_reg(
+    cursor: &Cursor<'static>,
+    register: RegisterNumber,
+    value: &mut MaybeUninit<Word>,
+) -> c_int {
+    done(cursor.get(register).map(|got| {
+        value.write(got);
+    }))
+}
+
+/// `unw_set_reg`.
+#[cfg_attr(feature = "shared-object", unsafe(export_name = "_Ux86_64_set_reg"))]
+pub extern "C" fn set_reg(
+    cursor: &mut Cursor<'static>,
+    register: RegisterNumber,
+    value: Word,
+) -> c_int {
+    done(cursor.set(register, value))
+}
+
+/// `unw_get_fpreg`: x86-64 has none that libunwind knows.
+#[cfg_attr(feature = "shared-object", unsafe(export_name = "_Ux86_64_get_fpreg"))]
+pub extern "C" fn get_fpreg(
+    _cursor: &Cursor<'static>,
+    _register: RegisterNumber,
+    _value: &mut MaybeUninit<FloatRegister>,
+) -> c_int {
+    Error::BAD_REGISTER.0
+}
+
+/// `unw_set_fpreg`: as [`get_fpreg`]. The value, a `long double`, is on the stack, where nobody
+/// looks for it.
+#[cfg_attr(feature = "shared-object", unsafe(export_name = "_Ux86_64_set_fpreg"))]
+pub extern "C" fn set_fpreg(_cursor: &mut Cursor<'static>, _register: RegisterNumber) -> c_int {
+    Error::BAD_REGISTER.0
+}
+
+/// `unw_is_fpreg`.
+#[cfg_attr(feature = "shared-object", unsafe(export_name = "_Ux86_64_is_fpreg"))]
+pub extern "C" fn is_fpreg(_register: RegisterNumber) -> c_int {
+    0
+}
+
+/// `unw_get_save_loc`.
+#[cfg_attr(
+    feature = "shared-object",
+    unsafe(export_name = "_Ux86_64_get_save_loc")
+)]
+pub extern "C" fn get_save_loc(
+    cursor: &Cursor<'static>,
+    register: RegisterNumber,
+    location: &mut MaybeUninit<SaveLocation>,
+) -> c_int {
+    location.write(cursor.save_location(register));
+    0
+}
+
+/// `unw_resume`.
+#[cfg_attr(feature = "shared-object", unsafe(export_name = "_Ux86_64_resume"))]
+pub extern "C" fn resume(cursor: &mut Cursor<'static>) -> c_int {
+    code(cursor.establish().and_then(|()| callbacks::resume(cursor)))
+}
+
+/// `unw_get_proc_info`: a frame that no entry covers counts as a procedure of one byte.
+#[cfg_attr(
+    feature = "shared-object",
+    unsafe(export_name = "_Ux86_64_get_proc_info")
+)]
+pub extern "C" fn get_proc_info(
+    cursor: &Cursor<'static>,
+    info: &mut MaybeUninit<ProcInfo>,
+) -> c_int {
+    let pc = cursor.code().lookup().0;
+    let found = cursor.client().find_proc_info(pc);
+    info.write(found.unwrap_or(ProcInfo {
+        start_ip: cursor.ip(),
+        end_ip: cursor.ip().wrapping_add(1),
+        ..ProcInfo::EMPTY
+    }));
+    0
+}
+
+/// `unw_get_proc_info_by_ip`.
+#[cfg_attr(
+    feature = "shared-object",
+    unsafe(export_name = "_Ux86_64_get_proc_info_by_ip")
+)]
+pub extern "C" fn get_proc_info_by_ip(
+    space: &AddressSpace,
+    ip: Word,
+    info: &mut MaybeUninit<ProcInfo>,
+    argument: *mut c_void,
+) -> c_int {
+    let client = Client { space, argument };
+    done(client.find_proc_info(ip).map(|found| {
+        info.write(found);
+    }))
+}
+
+/// `unw_get_proc_name`.
+///
+/// # Safety
+///
+/// `buffer` has `length` bytes that can be written; `offset` can be written, or is null.
+#[cfg_attr(
+    feature = "shared-object",
+    unsafe(export_name = "_Ux86_64_get_proc_name")
+)]
+pub unsafe extern "C" fn get_proc_name(
+    cursor: &Cursor<'static>,
+    buffer: *mut c_char,
+    length: usize,
+    offset: *mut Word,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    code(unsafe { callbacks::proc_name(cursor, buffer, length, offset) })
+}
+
+/// `unw_reg_states_iterate`: the data that `callback` gets is a row, as [`apply_reg_state`] takes
+/// it.
+///
+/// # Safety
+///
+/// `callback` takes what its type says.
+#[cfg_attr(
+    feature = "shared-object",
+    unsafe(export_name = "_Ux86_64_reg_states_iterate")
+)]
+pub unsafe extern "C" fn reg_states_iterate(
+    cursor: &Cursor<'static>,
+    callback: RegStatesCallback,
+    token: *mut c_void,
+) -> c_int {
+    let client = cursor.client();
+    let pc = cursor.code().lookup().0;
+    let mut last = 0;
+    let visited = client.find_proc_info(pc).and_then(|info| {
+        remote_cfi::rows(&client.memory(), &info, |at| {
+            let mut data = blob::Blob::new(&rule::encoded(at.row)?)?;
+            // SAFETY: the caller's promise; `data` outlives the call.
+            let code = unsafe { callback(token, data.pointer(), data.size(), at.start, at.end) };
+            last = Error::check(code)?;
+            Ok(())
+        })
+    });
+    code(visited.map(|()| last))
+}
+
+/// `unw_apply_reg_state`.
+///
+/// # Safety
+///
+/// `data` is what [`reg_states_iterate`] gave to its callback, or a copy.
+#[cfg_attr(
+    feature = "shared-object",
+    unsafe(export_name = "_Ux86_64_apply_reg_state")
+)]
+pub unsafe extern "C" fn apply_reg_state(
+    cursor: &mut Cursor<'static>,
+    data: *const c_void,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let row = unsafe { blob::row(data) };
+    code(cursor.step_encoded(row).map(c_int::from))
+}
+
+/// `_Ux86_64_dwarf_search_unwind_table`: the entry of an address by a search table in the target.
+#[cfg_attr(
+    feature = "shared-object",
+    unsafe(export_name = "_Ux86_64_dwarf_search_unwind_table")
+)]
+pub extern "C" fn dwarf_search_unwind_table(
+    space: &AddressSpace,
+    ip: Word,
+    table: &DynInfo,
+    info: &mut ProcInfo,
+    _need_unwind_info: c_int,
+    argument: *mut c_void,
+) -> c_int {
+    let client = Client { space, argument };
+    done(remote_cfi::search(&client.memory(), table, ip, info))
+}
+
+/// `unw_regname`.
+#[cfg_attr(feature = "shared-object", unsafe(export_name = "_Ux86_64_regname"))]
+pub extern "C" fn regname(register: RegisterNumber) -> *const c_char {
+    let name = usize::try_from(register).ok();
+    let name = name.and_then(|register| REGISTER_NAMES.get(register));
+    name.copied().unwrap_or(c"???").as_ptr()
+}
+
+const REGISTER_NAMES: [&CStr; 17] = [
+    c"RAX", c"RDX", c"RCX", c"RBX", c"RSI", c"RDI", c"RBP", c"RSP", c"R8", c"R9", c"R10", c"R11",
+    c"R12", c"R13", c"R14", c"R15", c"RIP",
+];
+
+/// `unw_strerror`.
+#[cfg_attr(feature = "shared-object", unsafe(export_name = "_Ux86_64_strerror"))]
+pub extern "C" fn strerror(error: c_int) -> *const c_char {
+    let text = match Error(error) {
+        Error(0) => c"no error",
+        Error::UNSPECIFIED => c"unspecified (general) error",
+        Error::NO_MEMORY => c"out of memory",
+        Error::BAD_REGISTER => c"bad register number",
+        Error::READ_ONLY_REGISTER => c"attempt to write read-only register",
+        Error::STOP => c"stop unwinding",
+        Error::INVALID_IP => c"invalid IP",
+        Error::BAD_FRAME => c"bad frame",
+        Error::INVALID => c"unsupported operation or bad value",
+        Error::BAD_VERSION => c"unwind info has unsupported version",
+        Error::NO_INFO => c"no unwind info found",
+        _ => c"invalid error code",
+    };
+    text.as_ptr()
+}
+
+// Not built yet. They are there because programs that do not need them link to them.
+
+static LOCAL: AddressSpace = AddressSpace::new(Accessors::NONE);
+
+/// `unw_local_addr_space`: to be built. Callbacks are missing, so that every use is an error.
+#[cfg_attr(
+    feature = "shared-object",
+    unsafe(export_name = "_Ux86_64_local_addr_space")
+)]
+pub static LOCAL_ADDR_SPACE: &AddressSpace = &LOCAL;
+
+/// `unw_init_local`: to be built.
+#[cfg_attr(feature = "shared-object", unsafe(export_name = "_Ux86_64_init_local"))]
+pub extern "C" fn init_local(_cursor: *mut OpaqueCursor, _context: *mut c_void) -> c_int {
+    Error::UNSPECIFIED.0
+}
+
+/// `unw_init_local2`: to be built.
+#[cfg_attr(
+    feature = "shared-object",
+    unsafe(export_name = "_Ux86_64_init_local2")
+)]
+pub extern "C" fn init_local2(
+    _cursor: *mut OpaqueCursor,
+    _context: *mut c_void,
+    _flags: c_int,
+) -> c_int {
+    Error::UNSPECIFIED.0
+}
+
+/// `_Ux86_64_dwarf_find_unwind_table`, of which only libunwind-ptrace and libunwind-coredump know:
+/// to be built.
+#[cfg_attr(
+    feature = "shared-object",
+    unsafe(export_name = "_Ux86_64_dwarf_find_unwind_table")
+)]
+pub extern "C" fn dwarf_find_unwind_table() -> c_int {
+    abi::Error::NO_INFO.0
+}
+
+/// `_Ux86_64_get_elf_image`, of which only libunwind-ptrace and libunwind-coredump know: to be
+/// built.
+#[cfg_attr(
+    feature = "shared-object",
+    unsafe(export_name = "_Ux86_64_get_elf_image")
+)]
+pub extern "C" fn get_elf_image() -> c_int {
+    abi::Error::UNSPECIFIED.0
+}
+
+/// `_Ux86_64_get_exe_image_path`: to be built.
+#[cfg_attr(
+    feature = "shared-object",
+    unsafe(export_name = "_Ux86_64_get_exe_image_path")
+)]
+pub extern "C" fn get_exe_image_path() {}

@@ -1,0 +1,77 @@
+//! A client for tests: its target is a stretch of words.
+
+use alloc::boxed::Box;
+use core::ffi::{c_int, c_void};
+use std::sync::Mutex;
+
+use crate::abi::{Accessors, Error, RegisterNumber, Word};
+use crate::space::AddressSpace;
+
+/// A target.
+pub(crate) struct Target {
+    /// The address of the first word.
+    pub(crate) start: u64,
+    /// Memory; what lies outside is not readable.
+    pub(crate) words: Mutex<std::vec::Vec<u64>>,
+    /// The registers of the innermost frame.
+    pub(crate) registers: Mutex<[u64; 17]>,
+}
+
+impl Target {
+    /// What a cursor gets as the client's argument.
+    pub(crate) fn argument(&self) -> *mut c_void {
+        core::ptr::from_ref(self).cast_mut().cast()
+    }
+}
+
+/// An address space of such targets. It is never freed.
+pub(crate) fn space() -> &'static AddressSpace {
+    Box::leak(Box::new(AddressSpace::new(Accessors {
+        access_mem: Some(access_mem),
+        access_reg: Some(access_reg),
+        ..Accessors::NONE
+    })))
+}
+
+unsafe extern "C" fn access_mem(
+    _: *mut AddressSpace,
+    addr: Word,
+    value: *mut Word,
+    write: c_int,
+    argument: *mut c_void,
+) -> c_int {
+    // SAFETY: `Target::argument` made it, and the test keeps the target.
+    let target = unsafe { &*argument.cast::<Target>() };
+    // SAFETY: the library passes a word of its own.
+    let value = unsafe { &mut *value };
+    assert_eq!(addr % 8, 0, "{addr:#x} is not aligned");
+    let mut words = target.words.lock().unwrap();
+    let at = addr.checked_sub(target.start).map(|bytes| bytes / 8);
+    let at = at.and_then(|at| usize::try_from(at).ok());
+    match at.and_then(|at| words.get_mut(at)) {
+        Some(word) if write == 0 => *value = *word,
+        Some(word) => *word = *value,
+        None => return Error::INVALID.0,
+    }
+    0
+}
+
+unsafe extern "C" fn access_reg(
+    _: *mut AddressSpace,
+    register: RegisterNumber,
+    value: *mut Word,
+    write: c_int,
+    argument: *mut c_void,
+) -> c_int {
+    // SAFETY: `Target::argument` made it, and the test keeps the target.
+    let target = unsafe { &*argument.cast::<Target>() };
+    // SAFETY: the library passes a word of its own.
+    let value = unsafe { &mut *value };
+    let register = usize::try_from(register).unwrap();
+    let register = &mut target.registers.lock().unwrap()[register];
+    match write {
+        0 => *value = *register,
+        _ => *register = *value,
+    }
+    0
+}

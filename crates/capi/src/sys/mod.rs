@@ -1,0 +1,11 @@
+//! The boundary to C: the exported names, the client's callbacks, and memory.
+#![expect(unsafe_code, reason = "a C interface")]
+
+mod blob;
+pub(crate) mod callbacks;
+pub mod export;
+#[cfg(test)]
+pub(crate) mod fake;
+pub(crate) mod heap;
+#[cfg(feature = "shared-object")]
+mod standalone;

@@ -1,0 +1,69 @@
+//! What Rust's standard library brings, for a library that goes without it.
+
+use core::alloc::{GlobalAlloc, Layout};
+use core::ffi::c_void;
+use core::panic::PanicInfo;
+
+unsafe extern "C" {
+    safe fn abort() -> !;
+    fn aligned_alloc(align: usize, size: usize) -> *mut c_void;
+    fn calloc(count: usize, size: usize) -> *mut c_void;
+    fn free(memory: *mut c_void);
+    fn malloc(size: usize) -> *mut c_void;
+    fn realloc(memory: *mut c_void, size: usize) -> *mut c_void;
+}
+
+/// No code of this library panics; a lint sees to it. What is left in `core` ends here.
+#[panic_handler]
+fn panic(_: &PanicInfo<'_>) -> ! {
+    abort()
+}
+
+/// `core` as it is delivered names it in its unwind table, though nothing unwinds.
+// SAFETY: nobody else defines it in this library, and it is not exported.
+#[unsafe(no_mangle)]
+extern "C" fn rust_eh_personality() {}
+
+struct Malloc;
+
+/// What malloc aligns to on 64-bit machines.
+const MALLOC_ALIGN: usize = 16;
+
+#[global_allocator]
+static MALLOC: Malloc = Malloc;
+
+// SAFETY: memory is malloc's, which does not unwind; it is aligned by `MALLOC_ALIGN`, or as
+// `aligned_alloc` was told.
+unsafe impl GlobalAlloc for Malloc {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        match layout.align() {
+            // SAFETY: takes any size.
+            ..=MALLOC_ALIGN => unsafe { malloc(layout.size()) }.cast(),
+            // SAFETY: `Layout` has alignments that are powers of two, and rounded-up sizes do not
+            // overflow.
+            align => unsafe { aligned_alloc(align, layout.pad_to_align().size()) }.cast(),
+        }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        match layout.align() {
+            // SAFETY: takes any size.
+            ..=MALLOC_ALIGN => unsafe { calloc(1, layout.size()) }.cast(),
+            // Nothing of ours is aligned so: not worth a second way.
+            _ => core::ptr::null_mut(),
+        }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, _: Layout) {
+        // SAFETY: the caller has it from one of the functions above, all of malloc's family.
+        unsafe { free(memory.cast()) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        match layout.align() {
+            // SAFETY: the caller has it from one of the functions above.
+            ..=MALLOC_ALIGN => unsafe { realloc(memory.cast(), size) }.cast(),
+            _ => core::ptr::null_mut(),
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Our libunwind against Debian's: its header, its shared objects, and what it says of a stack.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
+mod abi;
+mod programs;
+mod remote;
+mod shared_objects;

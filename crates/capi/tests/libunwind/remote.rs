@@ -1,0 +1,108 @@
+//! Remote unwinding against Debian's libunwind, in the same process.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::programs;
+use xtask::{capi, packages};
+
+const THEIRS: &str = "/usr/lib/x86_64-linux-gnu/libunwind-x86_64.so.8";
+
+/// Our shared objects, in a folder of this test's own.
+fn ours(test: &str) -> PathBuf {
+    let folder = programs::scratch(test);
+    capi::build(&folder).unwrap();
+    folder
+}
+
+/// A stack with a signal frame, frames with and without frame pointers, libc's and the program's
+/// entry code: every frame, its preserved registers and where they are, its procedure; uncached
+/// and cached.
+#[test]
+fn a_walk_says_what_libunwind_says() {
+    let folder = ours("walk-ours");
+    let walk = programs::compile("walk.c");
+    let mut command = Command::new(walk);
+    command
+        .arg("0")
+        .arg(packages::path(THEIRS).unwrap())
+        .arg(folder.join("libunwind-x86_64.so.8"));
+    let text = programs::stdout(&mut command);
+    let mut walks = text.split("== library\n").skip(1);
+    let (theirs, ours) = (walks.next().unwrap(), walks.next().unwrap());
+    assert!(
+        theirs
+            .lines()
+            .filter(|line| line.starts_with("frame 35 "))
+            .count()
+            == 3
+    );
+    assert!(theirs.contains("interrupted=1"));
+    for (ours, theirs) in ours.lines().zip(theirs.lines()) {
+        assert_eq!(ours, theirs);
+    }
+    assert_eq!(ours, theirs);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// What a cached step costs, without the client's callbacks.
+#[test]
+fn a_cached_step_takes_a_quarter_of_the_instructions() {
+    let folder = ours("count-ours");
+    let walk = programs::compile("walk.c");
+    let theirs = instructions(&walk, &packages::path(THEIRS).unwrap());
+    let ours = instructions(&walk, &folder.join("libunwind-x86_64.so.8"));
+    assert!(ours * 4.0 <= theirs, "{ours} against {theirs}");
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// The instructions of one step that finds everything in the cache.
+fn instructions(walk: &Path, library: &Path) -> f64 {
+    let (few, fewer_steps) = count(walk, library, 1);
+    let (many, steps) = count(walk, library, 200);
+    f64::from(many - few) / f64::from(steps - fewer_steps)
+}
+
+/// The instructions of `unw_step` in all walks, without those of the program itself, and the
+/// number of steps after the first walks.
+fn count(walk: &Path, library: &Path, rounds: u32) -> (u32, u32) {
+    let out = programs::scratch("callgrind");
+    let mut command = Command::new(packages::path("/usr/bin/valgrind").unwrap());
+    command
+        .args([
+            "--quiet",
+            "--tool=callgrind",
+            "--toggle-collect=_Ux86_64_step",
+        ])
+        .args(["--compress-strings=no", "--compress-pos=no"])
+        .arg(format!("--callgrind-out-file={}", out.display()))
+        .arg(walk)
+        .arg(rounds.to_string())
+        .arg(library);
+    let text = programs::stdout(&mut command);
+    let steps = text.lines().find_map(|line| line.strip_prefix("steps "));
+    let profile = std::fs::read_to_string(&out).unwrap();
+    std::fs::remove_file(out).unwrap();
+    let own = walk.to_str().unwrap();
+    (self_cost(&profile, own), steps.unwrap().parse().unwrap())
+}
+
+/// Adds up the costs in callgrind's format ("Callgrind Format Specification") but for those of one
+/// object file.
+fn self_cost(profile: &str, but_for: &str) -> u32 {
+    let mut cost = 0;
+    let mut is_counted = false;
+    let mut lines = profile.lines();
+    while let Some(line) = lines.next() {
+        if let Some(object) = line.strip_prefix("ob=") {
+            is_counted = object != but_for;
+        } else if line.starts_with("calls=") {
+            lines.next(); // the cost of what is called, which has lines of its own
+        } else if let Some((_, own)) = line.split_once(' ').filter(|_| is_counted)
+            && line.starts_with(|first: char| first.is_ascii_digit())
+        {
+            cost += own.parse::<u32>().unwrap();
+        }
+    }
+    cost
+}

@@ -1,0 +1,64 @@
+//! The shared objects against Debian's: what they export, and what they need.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::programs;
+use xtask::{capi, packages};
+
+const DEBIAN: &str = "/usr/lib/x86_64-linux-gnu";
+
+/// The names that a shared object defines for others.
+fn exported(path: &Path) -> Vec<String> {
+    let nm = packages::path("/usr/bin/nm").unwrap();
+    let mut command = Command::new(nm);
+    command.args(["-D", "--defined-only", "-P"]).arg(path);
+    let text = programs::stdout(&mut command);
+    let names = text.lines().filter_map(|line| line.split(' ').next());
+    let mut names: Vec<_> = names.map(str::to_owned).collect();
+    names.sort_unstable();
+    names
+}
+
+fn debian(soname: &str) -> PathBuf {
+    packages::path(&format!("{DEBIAN}/{soname}")).unwrap()
+}
+
+#[test]
+fn exports_and_needs() {
+    let folder = programs::scratch("shared-objects");
+    capi::build(&folder).unwrap();
+
+    // Complete.
+    let name = "libunwind-x86_64.so.8";
+    assert_eq!(exported(&folder.join(name)), exported(&debian(name)));
+    // Not complete yet, but nothing that Debian's does not have.
+    let name = "libunwind.so.8";
+    let theirs = exported(&debian(name));
+    let ours = exported(&folder.join(name));
+    assert!(!ours.is_empty());
+    assert_eq!(ours.iter().find(|name| !theirs.contains(name)), None);
+
+    for name in ["libunwind-x86_64.so.8", "libunwind.so.8"] {
+        needs_no_unwinder(&folder.join(name));
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+fn needs_no_unwinder(path: &Path) {
+    let readelf = packages::path("/usr/bin/readelf").unwrap();
+    let mut command = Command::new(readelf);
+    command
+        .args(["--wide", "--dynamic", "--dyn-syms"])
+        .arg(path);
+    let text = programs::stdout(&mut command);
+    for line in text.lines().filter(|line| line.contains("(NEEDED)")) {
+        let is_known = ["[libc.so.6]", "[libunwind.so.8]"].map(|soname| line.contains(soname));
+        assert!(is_known.contains(&true), "{line}");
+    }
+    let imported: Vec<_> = text.lines().filter(|line| line.contains(" UND ")).collect();
+    assert!(!imported.is_empty());
+    for line in imported {
+        assert!(!line.contains("_Unwind_"), "{line}");
+    }
+}

@@ -1,0 +1,151 @@
+//! The shared objects of `crates/capi`: libunwind's names on unspool's engine.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::Error;
+
+/// A shared object: its soname, and the others that it needs.
+struct SharedObject {
+    soname: &'static str,
+    needs: &'static [&'static str],
+}
+
+/// In the order in which they can be linked. `exports/SONAME` of the crate has the names of each.
+const SHARED_OBJECTS: &[SharedObject] = &[
+    SharedObject {
+        soname: "libunwind.so.8",
+        needs: &[],
+    },
+    SharedObject {
+        soname: "libunwind-x86_64.so.8",
+        needs: &["libunwind.so.8"],
+    },
+];
+
+/// What `cargo xtask capi` was asked for.
+#[derive(Debug)]
+pub struct Options {
+    out: Option<PathBuf>,
+}
+
+impl Options {
+    /// Reads the arguments.
+    ///
+    /// # Errors
+    ///
+    /// An argument is unknown, or has no value.
+    pub fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Self, Error> {
+        let mut out = None;
+        while let Some(arg) = args.next() {
+            match arg.to_str() {
+                Some("--out") => out = Some(args.next().ok_or("--out: no directory")?.into()),
+                _ => return Err(format!("unknown argument {}", arg.display()).into()),
+            }
+        }
+        Ok(Options { out })
+    }
+}
+
+/// Builds the shared objects and says where they are.
+///
+/// # Errors
+///
+/// The crate does not build, or does not link.
+pub fn run(options: &Options, out: &mut impl Write) -> Result<(), Error> {
+    let library = static_library()?;
+    let folder = match &options.out {
+        Some(folder) => folder.clone(),
+        None => library.with_file_name("libunwind"),
+    };
+    fs::create_dir_all(&folder)?;
+    for object in SHARED_OBJECTS {
+        link(object, &library, &folder)?;
+    }
+    writeln!(out, "{}", folder.display())?;
+    Ok(())
+}
+
+/// Builds the shared objects into `folder`.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn build(folder: &Path) -> Result<(), Error> {
+    let options = Options {
+        out: Some(folder.to_owned()),
+    };
+    run(&options, &mut std::io::sink())
+}
+
+fn crate_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/capi")
+}
+
+/// The names that a shared object exports, one a line, in the order of their bytes.
+///
+/// # Errors
+///
+/// There is no such list.
+pub fn exports(soname: &str) -> Result<Vec<String>, Error> {
+    let path = crate_folder().join("exports").join(soname);
+    let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    Ok(text.lines().map(str::to_owned).collect())
+}
+
+/// Has cargo build the crate as a static library. It is not linked by rustc as a shared object,
+/// since rustc brings a version script of its own.
+fn static_library() -> Result<PathBuf, Error> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command
+        .current_dir(crate_folder())
+        .args(["rustc", "--quiet", "--lib", "--profile", "capi"])
+        .args(["--features", "shared-object", "--crate-type", "staticlib"])
+        .args(["--message-format", "json-render-diagnostics"])
+        .stderr(std::process::Stdio::inherit());
+    let output = command.output()?;
+    if !output.status.success() {
+        return Err(format!("{command:?} failed ({})", output.status).into());
+    }
+    let messages = String::from_utf8(output.stdout)?;
+    let path = messages.split('"').rfind(|word| word.ends_with(LIBRARY));
+    Ok(path.ok_or("cargo names no static library")?.into())
+}
+
+const LIBRARY: &str = "libunspool_capi.a";
+
+fn link(object: &SharedObject, library: &Path, folder: &Path) -> Result<(), Error> {
+    let names = exports(object.soname)?;
+    let script = library.with_file_name(format!("{}.map", object.soname));
+    fs::write(&script, version_script(&names))?;
+    let mut command = Command::new("cc");
+    command
+        .args(["-shared", "-nostdlib", "-Wl,--gc-sections", "-Wl,-z,defs"])
+        .args(["-Wl,-z,relro", "-Wl,-z,now", "-Wl,--as-needed"])
+        .arg(format!("-Wl,-soname,{}", object.soname))
+        .arg(format!("-Wl,--version-script,{}", script.display()))
+        .args(names.iter().map(|name| format!("-Wl,--undefined={name}")))
+        .arg("-o")
+        .arg(folder.join(object.soname))
+        .arg(library);
+    command.args(["-Wl,--no-as-needed"]);
+    command.args(object.needs.iter().map(|soname| folder.join(soname)));
+    command.arg("-lc");
+    let status = command.status()?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(format!("{command:?} failed ({status})").into()),
+    }
+}
+
+/// Exports these names, without a version as libunwind does, and no other.
+fn version_script(names: &[String]) -> String {
+    format!(
+        "{{\nglobal:\n  {};\nlocal:\n  *;\n}};\n",
+        names.join(";\n  ")
+    )
+}
