@@ -24,6 +24,10 @@ const SHARED_OBJECTS: &[SharedObject] = &[
         soname: "libunwind-x86_64.so.8",
         needs: &["libunwind.so.8"],
     },
+    SharedObject {
+        soname: "libunwind-ptrace.so.0",
+        needs: &[],
+    },
 ];
 
 /// What `cargo xtask capi` was asked for.

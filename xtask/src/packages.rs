@@ -32,6 +32,10 @@ pub const NEEDED: &[Needed] = &[
         "/usr/lib/x86_64-linux-gnu/libunwind-x86_64.so.8",
         "libunwind8",
     ),
+    needed(
+        "/usr/lib/x86_64-linux-gnu/libunwind-ptrace.so.0",
+        "libunwind8",
+    ),
     needed("/usr/bin/llvm-mc", "llvm"),
     needed("/usr/bin/dwz", "dwz"),
     needed("/usr/bin/xz", "xz-utils"),

@@ -162,6 +162,26 @@ pub struct DynInfo {
     pub table: RemoteTable,
 }
 
+impl DynInfo {
+    /// For no address.
+    pub const NONE: DynInfo = DynInfo {
+        next: core::ptr::null_mut(),
+        prev: core::ptr::null_mut(),
+        start_ip: 0,
+        end_ip: 0,
+        gp: 0,
+        format: FORMAT_DYNAMIC,
+        pad: 0,
+        load_offset: 0,
+        table: RemoteTable {
+            name_ptr: 0,
+            segbase: 0,
+            table_len: 0,
+            table_data: 0,
+        },
+    };
+}
+
 /// `unw_dyn_remote_table_info_t`: a search table in the target's memory.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]

@@ -84,30 +84,35 @@ impl<'s> Client<'s> {
 
     /// The target's memory.
     #[must_use]
-    pub fn memory(self) -> ClientMemory<'s> {
-        ClientMemory {
-            client: self,
-            last: Cell::new(None),
-        }
+    pub fn memory(self) -> AlignedMemory<impl Fn(u64) -> Result<u64, Error>> {
+        AlignedMemory::new(move |addr| callbacks::read_memory(&self, addr))
     }
 }
 
-/// The memory of a client's target. Reads aligned words only, as the interface demands, and
-/// remembers the last, so that reading on from where the last read ended does not read it again.
+/// Memory of which whole aligned words can be read, by a function. The last word is remembered, so
+/// that reading on from where the last read ended does not read it again.
 #[derive(Debug)]
-pub struct ClientMemory<'s> {
-    client: Client<'s>,
+pub struct AlignedMemory<F> {
+    read: F,
     last: Cell<Option<(u64, u64)>>,
 }
 
-impl ClientMemory<'_> {
+impl<F: Fn(u64) -> Result<u64, Error>> AlignedMemory<F> {
+    /// Memory that `read` reads, by address.
+    pub fn new(read: F) -> Self {
+        AlignedMemory {
+            read,
+            last: Cell::new(None),
+        }
+    }
+
     fn word(&self, addr: u64) -> Result<u64, Unreadable> {
         if let Some((at, word)) = self.last.get()
             && at == addr
         {
             return Ok(word);
         }
-        let word = callbacks::read_memory(&self.client, addr).map_err(|_| Unreadable {
+        let word = (self.read)(addr).map_err(|_| Unreadable {
             addr: RuntimeAddr(addr),
             why: UnreadableReason::Refused,
         })?;
@@ -116,7 +121,7 @@ impl ClientMemory<'_> {
     }
 }
 
-impl Memory for ClientMemory<'_> {
+impl<F: Fn(u64) -> Result<u64, Error>> Memory for AlignedMemory<F> {
     fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
         let mut addr = addr.0;
         let mut rest = into;

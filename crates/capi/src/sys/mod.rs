@@ -7,5 +7,7 @@ pub mod export;
 #[cfg(test)]
 pub(crate) mod fake;
 pub(crate) mod heap;
+pub(crate) mod os;
+pub mod ptrace;
 #[cfg(feature = "shared-object")]
 mod standalone;

@@ -7,6 +7,7 @@ use crate::programs;
 use xtask::{capi, packages};
 
 const THEIRS: &str = "/usr/lib/x86_64-linux-gnu/libunwind-x86_64.so.8";
+const THEIR_PTRACE: &str = "/usr/lib/x86_64-linux-gnu/libunwind-ptrace.so.0";
 
 /// Our shared objects, in a folder of this test's own.
 fn ours(test: &str) -> PathBuf {
@@ -38,6 +39,33 @@ fn a_walk_says_what_libunwind_says() {
             == 3
     );
     assert!(theirs.contains("interrupted=1"));
+    for (ours, theirs) in ours.lines().zip(theirs.lines()) {
+        assert_eq!(ours, theirs);
+    }
+    assert_eq!(ours, theirs);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// A traced process: its frames, their names, its registers.
+#[test]
+fn a_traced_process_looks_as_it_does_to_libunwind() {
+    let folder = ours("ptrace-ours");
+    let program = programs::compile("ptrace.c");
+    let look = |library: PathBuf, ptrace: PathBuf| {
+        let mut command = Command::new(&program);
+        command.env("LD_LIBRARY_PATH", library.parent().unwrap());
+        programs::stdout(command.args([library, ptrace]))
+    };
+    let theirs = [THEIRS, THEIR_PTRACE].map(|path| packages::path(path).unwrap());
+    let theirs = look(theirs[0].clone(), theirs[1].clone());
+    let ours = look(
+        folder.join("libunwind-x86_64.so.8"),
+        folder.join("libunwind-ptrace.so.0"),
+    );
+    for name in ["on_signal+", "descend+", "compare+", "qsort_r+", "_start+"] {
+        assert!(theirs.contains(name), "{name}");
+    }
+    assert!(theirs.contains("signal=1"));
     for (ours, theirs) in ours.lines().zip(theirs.lines()) {
         assert_eq!(ours, theirs);
     }

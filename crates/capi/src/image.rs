@@ -1,0 +1,194 @@
+//! A 64-bit ELF file of x86-64: as a program has it in memory, to find its unwind table, and as
+//! bytes, to name its functions (System V ABI, "Object Files").
+
+use unspool_ir::{Memory, RuntimeAddr};
+
+use crate::abi::{self, DynInfo, Error, RemoteTable};
+
+/// What the program headers say of a file that begins at an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Image {
+    /// Run-time minus link-time address.
+    pub bias: u64,
+    /// The first address of all segments.
+    pub start: u64,
+    /// One past the last.
+    pub end: u64,
+    /// The address of `.eh_frame_hdr`.
+    pub eh_frame_hdr: Option<u64>,
+}
+
+const HEADER: usize = 64;
+const PROGRAM_HEADER: usize = 56;
+const SECTION_HEADER: usize = 64;
+const SYMBOL: usize = 24;
+const PT_LOAD: u32 = 1;
+const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
+const SHT_SYMTAB: u32 = 2;
+const SHT_DYNSYM: u32 = 11;
+const STT_FUNC: u8 = 2;
+
+impl Image {
+    /// Reads the headers of the file whose first byte is at `base`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NO_INFO`] if there is none; the memory's.
+    pub fn read<M: Memory>(memory: &M, base: u64) -> Result<Image, Error> {
+        let header = copy::<HEADER, M>(memory, base)?;
+        check(&header)?;
+        let at = base.wrapping_add(u64_at(&header, 32)?);
+        let count = u16_at(&header, 56)?;
+        let mut image = Image {
+            bias: 0,
+            start: u64::MAX,
+            end: 0,
+            eh_frame_hdr: None,
+        };
+        let mut bias = None;
+        for index in 0..u64::from(count) {
+            let segment = copy::<PROGRAM_HEADER, M>(memory, at.wrapping_add(index * 56))?;
+            let (offset, vaddr) = (u64_at(&segment, 8)?, u64_at(&segment, 16)?);
+            match u32_at(&segment, 0)? {
+                PT_LOAD => {
+                    // The mapping with the file's first byte is that of the first segment.
+                    bias = bias.or(Some(base.wrapping_add(offset).wrapping_sub(vaddr)));
+                    image.start = image.start.min(vaddr);
+                    let end = vaddr.checked_add(u64_at(&segment, 40)?);
+                    image.end = image.end.max(end.ok_or(Error::NO_INFO)?);
+                }
+                PT_GNU_EH_FRAME => image.eh_frame_hdr = Some(vaddr),
+                _ => {}
+            }
+        }
+        let bias = bias.ok_or(Error::NO_INFO)?;
+        let moved = |vaddr: u64| vaddr.wrapping_add(bias);
+        Ok(Image {
+            bias,
+            start: moved(image.start),
+            end: moved(image.end),
+            eh_frame_hdr: image.eh_frame_hdr.map(moved),
+        })
+    }
+
+    /// The search table of `.eh_frame_hdr`, which is in memory like the file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NO_INFO`] if there is none, or not in the form that all linkers give it; the
+    /// memory's.
+    pub fn table<M: Memory>(&self, memory: &M) -> Result<DynInfo, Error> {
+        let hdr = self.eh_frame_hdr.ok_or(Error::NO_INFO)?;
+        let head = copy::<12, M>(memory, hdr)?;
+        // Version 1; a 4-byte pointer to `.eh_frame`, a 4-byte count, and the table: 4-byte
+        // distances from here (LSB, "The .eh_frame_hdr section").
+        let [1, pointer, 0x03, 0x3b, ..] = head else {
+            return Err(Error::NO_INFO);
+        };
+        if !matches!(pointer & 0x0f, 0x03 | 0x0b) {
+            return Err(Error::NO_INFO);
+        }
+        Ok(DynInfo {
+            start_ip: self.start,
+            end_ip: self.end,
+            format: abi::FORMAT_REMOTE_TABLE,
+            table: RemoteTable {
+                name_ptr: 0,
+                segbase: hdr,
+                table_len: u64::from(u32_at(&head, 8)?),
+                table_data: hdr.wrapping_add(12),
+            },
+            ..DynInfo::NONE
+        })
+    }
+}
+
+/// The function that begins last at or before a link-time address, and how far before, in bytes;
+/// from all symbol tables of a file.
+#[must_use]
+pub fn function(file: &[u8], vaddr: u64) -> Option<(&[u8], u64)> {
+    check(file).ok()?;
+    let sections = sections(file)?;
+    let tables = sections
+        .clone()
+        .filter(|section| matches!(u32_at(section, 4), Ok(SHT_SYMTAB | SHT_DYNSYM)));
+    let mut nearest: Option<(&[u8], u64)> = None;
+    for table in tables {
+        let link = usize::try_from(u32_at(table, 40).ok()?).ok()?;
+        let Some(names) = sections
+            .clone()
+            .nth(link)
+            .and_then(|names| contents(file, names))
+        else {
+            continue;
+        };
+        let symbols = contents(file, table).unwrap_or_default();
+        for symbol in symbols.chunks_exact(SYMBOL) {
+            if let Some(before) = distance(symbol, vaddr)
+                && nearest.is_none_or(|(_, known)| before < known)
+                && let Some(name) = name(names, symbol)
+            {
+                nearest = Some((name, before));
+            }
+        }
+    }
+    nearest
+}
+
+/// How far before an address a symbol's function begins, if it is one.
+fn distance(symbol: &[u8], vaddr: u64) -> Option<u64> {
+    let is_function = symbol.get(4)? & 0xf == STT_FUNC;
+    let is_defined = u16_at(symbol, 6).ok()? != 0;
+    let before = vaddr.checked_sub(u64_at(symbol, 8).ok()?);
+    before.filter(|_| is_function && is_defined)
+}
+
+fn name<'f>(names: &'f [u8], symbol: &[u8]) -> Option<&'f [u8]> {
+    let at = usize::try_from(u32_at(symbol, 0).ok()?).ok()?;
+    names.get(at..)?.split(|byte| *byte == 0).next()
+}
+
+fn sections(file: &[u8]) -> Option<core::slice::ChunksExact<'_, u8>> {
+    let at = usize::try_from(u64_at(file, 40).ok()?).ok()?;
+    let count = usize::from(u16_at(file, 60).ok()?);
+    let headers = file.get(at..)?.get(..count.checked_mul(SECTION_HEADER)?)?;
+    Some(headers.chunks_exact(SECTION_HEADER))
+}
+
+fn contents<'f>(file: &'f [u8], section: &[u8]) -> Option<&'f [u8]> {
+    let at = usize::try_from(u64_at(section, 24).ok()?).ok()?;
+    let size = usize::try_from(u64_at(section, 32).ok()?).ok()?;
+    file.get(at..)?.get(..size)
+}
+
+/// Whether it is a 64-bit ELF file of x86-64.
+fn check(header: &[u8]) -> Result<(), Error> {
+    let is_ours = header.starts_with(b"\x7fELF\x02\x01") && u16_at(header, 18)? == 62;
+    match is_ours && u16_at(header, 54)? == 56 {
+        true => Ok(()),
+        false => Err(Error::NO_INFO),
+    }
+}
+
+fn copy<const N: usize, M: Memory>(memory: &M, address: u64) -> Result<[u8; N], Error> {
+    let mut bytes = [0; N];
+    let read = memory.read(RuntimeAddr(address), &mut bytes);
+    read.map(|()| bytes).map_err(|_| Error::INVALID)
+}
+
+fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], Error> {
+    let bytes = bytes.get(at..).and_then(|rest| rest.first_chunk());
+    bytes.copied().ok_or(Error::NO_INFO)
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Result<u16, Error> {
+    bytes_at(bytes, at).map(u16::from_le_bytes)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Result<u32, Error> {
+    bytes_at(bytes, at).map(u32::from_le_bytes)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Result<u64, Error> {
+    bytes_at(bytes, at).map(u64::from_le_bytes)
+}

@@ -1,0 +1,247 @@
+//! The C functions of `<libunwind-ptrace.h>`: callbacks for a process that the caller traces.
+//!
+//! Arguments are what [`export`](super::export) says. All `argument`s come from [`create`].
+
+use alloc::boxed::Box;
+use core::ffi::{c_char, c_int, c_void};
+
+use crate::abi::{Accessors, Error, FloatRegister, OpaqueCursor, ProcInfo, RegisterNumber, Word};
+use crate::space::AddressSpace;
+use crate::sys::{heap, os};
+use crate::traced::Traced;
+
+const REGISTERS: usize = 17;
+
+/// Where `struct user` has the registers (sys/user.h), in bytes.
+#[cfg_attr(feature = "shared-object", unsafe(export_name = "_UPT_reg_offset"))]
+pub static REG_OFFSET: [c_int; REGISTERS] = [
+    80, 96, 88, 40, 104, 112, 32, 152, 72, 64, 56, 48, 24, 16, 8, 0, 128,
+];
+
+/// All callbacks.
+#[cfg_attr(feature = "shared-object", unsafe(export_name = "_UPT_accessors"))]
+pub static ACCESSORS: Accessors = Accessors {
+    find_proc_info: Some(find_proc_info),
+    put_unwind_info: Some(put_unwind_info),
+    get_dyn_info_list_addr: Some(get_dyn_info_list_addr),
+    access_mem: Some(access_mem),
+    access_reg: Some(access_reg),
+    access_fpreg: Some(access_fpreg),
+    resume: Some(resume),
+    get_proc_name: Some(get_proc_name),
+};
+
+fn code(result: Result<(), Error>) -> c_int {
+    result.map_or_else(|Error(code)| code, |()| 0)
+}
+
+/// What [`create`] made.
+///
+/// # Safety
+///
+/// `argument` is null or from [`create`], and nobody else uses it meanwhile.
+unsafe fn traced<'a>(argument: *mut c_void) -> Result<&'a mut Traced, Error> {
+    // SAFETY: the caller's promise.
+    unsafe { argument.cast::<Traced>().as_mut() }.ok_or(Error::INVALID)
+}
+
+/// `_UPT_create`: null without memory.
+#[cfg_attr(feature = "shared-object", unsafe(export_name = "_UPT_create"))]
+pub extern "C" fn create(pid: c_int) -> Option<Box<Traced>> {
+    heap::boxed(Traced::new(pid))
+}
+
+/// `_UPT_destroy`.
+#[cfg_attr(feature = "shared-object", unsafe(export_name = "_UPT_destroy"))]
+pub extern "C" fn destroy(traced: Option<Box<Traced>>) {
+    drop(traced);
+}
+
+/// `_UPT_find_proc_info`.
+///
+/// # Safety
+///
+/// `info` can be written; `argument` is from [`create`].
+#[cfg_attr(feature = "shared-object", unsafe(export_name = "_UPT_find_proc_info"))]
+pub unsafe extern "C" fn find_proc_info(
+    _space: *mut AddressSpace,
+    ip: Word,
+    info: *mut ProcInfo,
+    _need_unwind_info: c_int,
+    argument: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let found = unsafe { traced(argument) }.and_then(|traced| traced.find_proc_info(ip));
+    code(found.map(|found| {
+        // SAFETY: the caller's promise.
+        unsafe { info.write(found) };
+    }))
+}
+
+/// `_UPT_put_unwind_info`: nothing was allocated.
+///
+/// # Safety
+///
+/// None is needed.
+#[cfg_attr(
+    feature = "shared-object",
+    unsafe(export_name = "_UPT_put_unwind_info")
+)]
+pub unsafe extern "C" fn put_unwind_info(
+    _space: *mut AddressSpace,
+    _info: *mut ProcInfo,
+    _argument: *mut c_void,
+) {
+}
+
+/// `_UPT_get_dyn_info_list_addr`: there is none.
+///
+/// # Safety
+///
+/// None is needed.
+#[cfg_attr(
+    feature = "shared-object",
+    unsafe(export_name = "_UPT_get_dyn_info_list_addr")
+)]
+pub unsafe extern "C" fn get_dyn_info_list_addr(
+    _space: *mut AddressSpace,
+    _address: *mut Word,
+    _argument: *mut c_void,
+) -> c_int {
+    Error::NO_INFO.0
+}
+
+/// `_UPT_access_mem`.
+///
+/// # Safety
+///
+/// `value` can be read and written; `argument` is from [`create`].
+#[cfg_attr(feature = "shared-object", unsafe(export_name = "_UPT_access_mem"))]
+pub unsafe extern "C" fn access_mem(
+    _space: *mut AddressSpace,
+    addr: Word,
+    value: *mut Word,
+    write: c_int,
+    argument: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let traced = unsafe { traced(argument) };
+    code(traced.and_then(|traced| match write {
+        0 => os::peek(traced.pid(), addr).map(|word| {
+            // SAFETY: the caller's promise.
+            unsafe { value.write(word) };
+        }),
+        // SAFETY: the caller's promise.
+        _ => os::poke(traced.pid(), addr, unsafe { value.read() }),
+    }))
+}
+
+/// `_UPT_access_reg`.
+///
+/// # Safety
+///
+/// `value` can be read and written; `argument` is from [`create`].
+#[cfg_attr(feature = "shared-object", unsafe(export_name = "_UPT_access_reg"))]
+pub unsafe extern "C" fn access_reg(
+    _space: *mut AddressSpace,
+    register: RegisterNumber,
+    value: *mut Word,
+    write: c_int,
+    argument: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let traced = unsafe { traced(argument) };
+    let number = usize::try_from(register).ok();
+    let offset = number.and_then(|number| REG_OFFSET.get(number));
+    let offset = offset.and_then(|offset| u64::try_from(*offset).ok());
+    let offset = offset.ok_or(Error::BAD_REGISTER);
+    let both = traced.and_then(|traced| Ok((traced.pid(), offset?)));
+    code(both.and_then(|(pid, offset)| match write {
+        0 => os::peek_user(pid, offset).map(|word| {
+            // SAFETY: the caller's promise.
+            unsafe { value.write(word) };
+        }),
+        // SAFETY: the caller's promise.
+        _ => os::poke_user(pid, offset, unsafe { value.read() }),
+    }))
+}
+
+/// `_UPT_access_fpreg`: x86-64 has none that libunwind knows.
+///
+/// # Safety
+///
+/// None is needed.
+#[cfg_attr(feature = "shared-object", unsafe(export_name = "_UPT_access_fpreg"))]
+pub unsafe extern "C" fn access_fpreg(
+    _space: *mut AddressSpace,
+    _register: RegisterNumber,
+    _value: *mut FloatRegister,
+    _write: c_int,
+    _argument: *mut c_void,
+) -> c_int {
+    Error::BAD_REGISTER.0
+}
+
+/// `_UPT_resume`.
+///
+/// # Safety
+///
+/// `argument` is from [`create`].
+#[cfg_attr(feature = "shared-object", unsafe(export_name = "_UPT_resume"))]
+pub unsafe extern "C" fn resume(
+    _space: *mut AddressSpace,
+    _cursor: *mut OpaqueCursor,
+    argument: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    code(unsafe { traced(argument) }.and_then(|traced| os::resume(traced.pid())))
+}
+
+/// `_UPT_get_proc_name`: [`Error::NO_MEMORY`] for a name that is cut off.
+///
+/// # Safety
+///
+/// `buffer` has `length` bytes that can be written; `offset` can be written, or is null;
+/// `argument` is from [`create`].
+#[cfg_attr(feature = "shared-object", unsafe(export_name = "_UPT_get_proc_name"))]
+pub unsafe extern "C" fn get_proc_name(
+    _space: *mut AddressSpace,
+    ip: Word,
+    buffer: *mut c_char,
+    length: usize,
+    offset: *mut Word,
+    argument: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let traced = unsafe { traced(argument) };
+    code(traced.and_then(|traced| {
+        traced.function(ip, |name, distance| {
+            // SAFETY: the caller's promise.
+            if let Some(offset) = unsafe { offset.as_mut() } {
+                *offset = distance;
+            }
+            // SAFETY: the caller's promise.
+            unsafe { put_name(name, buffer, length) }
+        })
+    }))
+}
+
+/// Puts a name and a zero byte into a buffer, as much as there is room for.
+///
+/// # Safety
+///
+/// `buffer` has `length` bytes that can be written.
+unsafe fn put_name(name: &[u8], buffer: *mut c_char, length: usize) -> Result<(), Error> {
+    let room = length.checked_sub(1).ok_or(Error::NO_MEMORY)?;
+    let kept = name.get(..room).unwrap_or(name);
+    // SAFETY: at most `length - 1` bytes, to memory that is C's and not the file's.
+    unsafe { core::ptr::copy_nonoverlapping(kept.as_ptr(), buffer.cast(), kept.len()) };
+    // SAFETY: at most `length - 1` bytes in.
+    let end = unsafe { buffer.add(kept.len()) };
+    // SAFETY: in the buffer.
+    unsafe { end.write(0) };
+    match kept.len() == name.len() {
+        true => Ok(()),
+        false => Err(Error::NO_MEMORY),
+    }
+}

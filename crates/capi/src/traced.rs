@@ -1,0 +1,83 @@
+//! A process that the caller traces with ptrace: what `_UPT_*` is about.
+
+use unspool_ir::Memory;
+
+use crate::abi::{DynInfo, Error, ProcInfo};
+use crate::client::AlignedMemory;
+use crate::image::{self, Image};
+use crate::sys::os;
+use crate::{maps, remote_cfi};
+
+/// A stopped process. Only the thread that traces it can use it.
+#[derive(Debug)]
+pub struct Traced {
+    pid: i32,
+    /// The table that was found last: of the file that the last address was in.
+    table: Option<DynInfo>,
+}
+
+impl Traced {
+    /// A process that the caller traces.
+    #[must_use]
+    pub const fn new(pid: i32) -> Self {
+        Traced { pid, table: None }
+    }
+
+    /// Its process ID.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// The procedure of an address.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NO_INFO`] where there is none, and those of reading.
+    pub fn find_proc_info(&mut self, ip: u64) -> Result<ProcInfo, Error> {
+        let memory = memory(self.pid);
+        let known = self
+            .table
+            .filter(|table| (table.start_ip..table.end_ip).contains(&ip));
+        let table = match known {
+            Some(table) => table,
+            None => find_table(&memory, self.pid, ip)?,
+        };
+        self.table = Some(table);
+        let mut info = ProcInfo::EMPTY;
+        remote_cfi::search(&memory, &table, ip, &mut info)?;
+        Ok(info)
+    }
+
+    /// Passes the name of the function that an address is in to `found`, and how far into the
+    /// function the address is, in bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NO_INFO`] where there is none, and those of `found`.
+    pub fn function<T>(
+        &self,
+        ip: u64,
+        found: impl FnOnce(&[u8], u64) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let memory = memory(self.pid);
+        let maps = os::maps(self.pid)?;
+        let (mapping, base) = maps::find(&maps, ip).ok_or(Error::NO_INFO)?;
+        let image = Image::read(&memory, base)?;
+        let file = os::map_of_process(self.pid, mapping.name)?;
+        let vaddr = ip.wrapping_sub(image.bias);
+        let (name, offset) = image::function(file.bytes(), vaddr).ok_or(Error::NO_INFO)?;
+        found(name, offset)
+    }
+}
+
+fn find_table<M: Memory>(memory: &M, pid: i32, ip: u64) -> Result<DynInfo, Error> {
+    let maps = os::maps(pid)?;
+    let (_, base) = maps::find(&maps, ip).ok_or(Error::NO_INFO)?;
+    Image::read(memory, base)?.table(memory)
+}
+
+/// The memory of a traced process.
+fn memory(pid: i32) -> AlignedMemory<impl Fn(u64) -> Result<u64, Error>> {
+    AlignedMemory::new(move |addr| os::peek(pid, addr))
+}
