@@ -136,3 +136,93 @@ fn set(row: &mut Row<'static>, register: Register, rule: RegisterRule<'static>) 
     // There are fewer registers than a row has room for.
     let _ = row.set_rule(register, Some(rule));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::Error;
+    use crate::client::AlignedMemory;
+
+    const CODE: u64 = 0x1000;
+    const STACK: u64 = 0x8000;
+
+    /// Sixteen bytes of code, a kilobyte of stack, and nothing else.
+    fn guessed(code: [u8; 16], known: Known) -> Option<Row<'static>> {
+        let memory = AlignedMemory::new(|addr| match addr {
+            CODE => Ok(u64::from_le_bytes(code[..8].try_into().unwrap())),
+            0x1008 => Ok(u64::from_le_bytes(code[8..].try_into().unwrap())),
+            // On top of the stack is an address of the code.
+            STACK => Ok(CODE + 4),
+            0x8008..0x8400 => Ok(0),
+            _ => Err(Error::INVALID),
+        });
+        row(&memory, &known)
+    }
+
+    fn known() -> Known {
+        Known {
+            ip: CODE,
+            is_interrupted: false,
+            stack_pointer: STACK,
+            frame_pointer: None,
+        }
+    }
+
+    const NOPS: [u8; 16] = [0x90; 16];
+
+    #[test]
+    fn code_is_known_by_its_bytes() {
+        let mut trampoline_code = NOPS;
+        trampoline_code[..9]
+            .copy_from_slice(&[0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05]);
+        let row = guessed(trampoline_code, known()).unwrap();
+        assert!(row.signal_frame);
+        assert_eq!(row.rules().len(), 17);
+        let plt = [
+            0xff, 0x25, 0xe2, 0x49, 0x13, 0, 0x68, 0xae, 3, 0, 0, 0xe9, 0, 0xc5, 0xff, 0xff,
+        ];
+        let row = guessed(plt, known()).unwrap();
+        assert_eq!(row, called());
+        assert_eq!(guessed(NOPS, known()), None);
+    }
+
+    #[test]
+    fn a_call_to_nowhere_has_left_its_return_address() {
+        let nowhere = Known {
+            ip: 0,
+            is_interrupted: true,
+            ..known()
+        };
+        assert_eq!(guessed(NOPS, nowhere), Some(called()));
+        // Nobody returns to where nothing is; and a caller must be somewhere.
+        let returning = Known {
+            is_interrupted: false,
+            ..nowhere
+        };
+        assert_eq!(guessed(NOPS, returning), None);
+        let empty = Known {
+            stack_pointer: STACK + 8,
+            ..nowhere
+        };
+        assert_eq!(guessed(NOPS, empty), None);
+    }
+
+    #[test]
+    fn a_frame_pointer_is_believed_within_bounds() {
+        for (at, is_believed) in [
+            (STACK, true),
+            (STACK + 0x3f0, true),
+            (STACK + 0x3f8, false), // its second word is not there
+            (STACK + 4, false),
+            (STACK - 8, false),
+            (0, false),
+        ] {
+            let known = Known {
+                frame_pointer: Some(at),
+                ..known()
+            };
+            let expected = is_believed.then(with_frame_pointer);
+            assert_eq!(guessed(NOPS, known), expected, "{at:#x}");
+        }
+    }
+}

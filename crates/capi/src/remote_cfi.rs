@@ -246,3 +246,6 @@ impl CopiedEntry {
         Entry::new(0, self.cie.map(|_| 0), body)
     }
 }
+
+#[cfg(test)]
+mod tests;
