@@ -28,6 +28,10 @@ const SHARED_OBJECTS: &[SharedObject] = &[
         soname: "libunwind-ptrace.so.0",
         needs: &[],
     },
+    SharedObject {
+        soname: "libunwind-coredump.so.0",
+        needs: &[],
+    },
 ];
 
 /// What `cargo xtask capi` was asked for.

@@ -36,6 +36,10 @@ pub const NEEDED: &[Needed] = &[
         "/usr/lib/x86_64-linux-gnu/libunwind-ptrace.so.0",
         "libunwind8",
     ),
+    needed(
+        "/usr/lib/x86_64-linux-gnu/libunwind-coredump.so.0",
+        "libunwind8",
+    ),
     needed("/usr/bin/llvm-mc", "llvm"),
     needed("/usr/bin/dwz", "dwz"),
     needed("/usr/bin/xz", "xz-utils"),

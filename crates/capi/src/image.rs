@@ -162,7 +162,7 @@ fn contents<'f>(file: &'f [u8], section: &[u8]) -> Option<&'f [u8]> {
 }
 
 /// Whether it is a 64-bit ELF file of x86-64.
-fn check(header: &[u8]) -> Result<(), Error> {
+pub(crate) fn check(header: &[u8]) -> Result<(), Error> {
     let is_ours = header.starts_with(b"\x7fELF\x02\x01") && u16_at(header, 18)? == 62;
     match is_ours && u16_at(header, 54)? == 56 {
         true => Ok(()),
@@ -181,14 +181,14 @@ fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], Error> {
     bytes.copied().ok_or(Error::NO_INFO)
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> Result<u16, Error> {
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Result<u16, Error> {
     bytes_at(bytes, at).map(u16::from_le_bytes)
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Result<u32, Error> {
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Result<u32, Error> {
     bytes_at(bytes, at).map(u32::from_le_bytes)
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> Result<u64, Error> {
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Result<u64, Error> {
     bytes_at(bytes, at).map(u64::from_le_bytes)
 }

@@ -19,6 +19,7 @@ extern crate std;
 pub mod abi;
 pub mod cache;
 pub mod client;
+pub mod core_file;
 pub mod cursor;
 pub mod guess;
 pub mod image;

@@ -3,11 +3,13 @@
 
 mod blob;
 pub(crate) mod callbacks;
+pub mod coredump;
 pub mod export;
 #[cfg(test)]
 pub(crate) mod fake;
 pub(crate) mod heap;
-pub(crate) mod os;
+mod name;
+pub mod os;
 pub mod ptrace;
 #[cfg(feature = "shared-object")]
 mod standalone;

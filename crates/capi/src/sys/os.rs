@@ -69,13 +69,19 @@ impl Drop for File {
 
 /// A file in memory. If somebody truncates it meanwhile, reading it raises `SIGBUS`; package
 /// managers and linkers replace files instead.
-pub(crate) struct MappedFile {
+#[derive(Debug)]
+pub struct MappedFile {
     at: *mut c_void,
     length: usize,
 }
 
 impl MappedFile {
-    fn open(path: &CStr) -> Result<MappedFile, Error> {
+    /// Maps a file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NO_INFO`] if it cannot be read.
+    pub(crate) fn open(path: &CStr) -> Result<MappedFile, Error> {
         let file = File::open(path)?;
         // SAFETY: takes numbers.
         let length = unsafe { lseek(file.0, 0, SEEK_END) };
@@ -152,6 +158,12 @@ pub(crate) fn map_of_process(pid: i32, name: &[u8]) -> Result<MappedFile, Error>
     let (digits, start) = decimal(pid);
     let pid = digits.get(start..).unwrap_or_default();
     let path = path(&[b"/proc/", pid, b"/root", name])?;
+    MappedFile::open(terminated(&path)?)
+}
+
+/// The file of this name.
+pub(crate) fn map_named(name: &[u8]) -> Result<MappedFile, Error> {
+    let path = path(&[name])?;
     MappedFile::open(terminated(&path)?)
 }
 

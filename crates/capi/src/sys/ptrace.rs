@@ -7,6 +7,7 @@ use core::ffi::{c_char, c_int, c_void};
 
 use crate::abi::{Accessors, Error, FloatRegister, OpaqueCursor, ProcInfo, RegisterNumber, Word};
 use crate::space::AddressSpace;
+use crate::sys::name::put_name;
 use crate::sys::{heap, os};
 use crate::traced::Traced;
 
@@ -217,31 +218,7 @@ pub unsafe extern "C" fn get_proc_name(
     code(traced.and_then(|traced| {
         traced.function(ip, |name, distance| {
             // SAFETY: the caller's promise.
-            if let Some(offset) = unsafe { offset.as_mut() } {
-                *offset = distance;
-            }
-            // SAFETY: the caller's promise.
-            unsafe { put_name(name, buffer, length) }
+            unsafe { put_name(name, buffer, length, distance, offset) }
         })
     }))
-}
-
-/// Puts a name and a zero byte into a buffer, as much as there is room for.
-///
-/// # Safety
-///
-/// `buffer` has `length` bytes that can be written.
-unsafe fn put_name(name: &[u8], buffer: *mut c_char, length: usize) -> Result<(), Error> {
-    let room = length.checked_sub(1).ok_or(Error::NO_MEMORY)?;
-    let kept = name.get(..room).unwrap_or(name);
-    // SAFETY: at most `length - 1` bytes, to memory that is C's and not the file's.
-    unsafe { core::ptr::copy_nonoverlapping(kept.as_ptr(), buffer.cast(), kept.len()) };
-    // SAFETY: at most `length - 1` bytes in.
-    let end = unsafe { buffer.add(kept.len()) };
-    // SAFETY: in the buffer.
-    unsafe { end.write(0) };
-    match kept.len() == name.len() {
-        true => Ok(()),
-        false => Err(Error::NO_MEMORY),
-    }
 }

@@ -13,7 +13,7 @@ pub(crate) fn compile(source: &str) -> PathBuf {
     let program = scratch(source.trim_end_matches(".c"));
     let gcc = packages::path("/usr/bin/gcc").unwrap();
     let status = Command::new(gcc)
-        .args(["-O1", "-Wall", "-Werror", "-D_GNU_SOURCE", "-o"])
+        .args(["-O1", "-Wall", "-Werror", "-pthread", "-D_GNU_SOURCE", "-o"])
         .arg(&program)
         .arg(folder.join(source))
         .status();

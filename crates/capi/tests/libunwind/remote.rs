@@ -1,5 +1,6 @@
 //! Remote unwinding against Debian's libunwind, in the same process.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -71,6 +72,58 @@ fn a_traced_process_looks_as_it_does_to_libunwind() {
     }
     assert_eq!(ours, theirs);
     std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// All threads of a core file, against eu-stack: libunwind 1.6 itself reads no core file of a program
+/// whose code is in a segment of its own. gdb's core files leave out what is in files.
+#[test]
+fn a_core_file_looks_as_it_does_to_elfutils() {
+    let folder = ours("coredump-ours");
+    let (program, crash) = (
+        programs::compile("coredump.c"),
+        programs::compile("threads.c"),
+    );
+    let core = programs::scratch("core");
+    let mut gdb = Command::new(packages::path("/usr/bin/gdb").unwrap());
+    gdb.args(["-q", "-batch", "-ex", "run", "-ex"])
+        .arg(format!("generate-core-file {}", core.display()))
+        .arg(&crash);
+    programs::stdout(&mut gdb);
+
+    let mut eu_stack = Command::new(packages::path("/usr/bin/eu-stack").unwrap());
+    eu_stack.arg("--core").arg(&core).arg("-e").arg(&crash);
+    let their_text = programs::stdout(&mut eu_stack);
+    let theirs = frames(&their_text);
+    let mut command = Command::new(&program);
+    command
+        .env("LD_LIBRARY_PATH", &folder)
+        .arg(folder.join("libunwind-x86_64.so.8"))
+        .arg(folder.join("libunwind-coredump.so.0"))
+        .arg(&core);
+    let text = programs::stdout(&mut command);
+    assert_eq!(frames(&text), theirs);
+    assert_eq!(theirs.len(), 2);
+    assert!(theirs.values().any(|frames| frames.len() > 12));
+    for name in [" compare\n", " descend\n", " main\n", " qsort_r\n"] {
+        assert!(text.contains(name), "{name} in {text}");
+    }
+    std::fs::remove_file(core).unwrap();
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// The code addresses of each thread's frames, in eu-stack's format.
+fn frames(text: &str) -> BTreeMap<&str, Vec<&str>> {
+    let mut threads: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let mut thread = "";
+    for line in text.lines() {
+        if line.starts_with("TID ") {
+            thread = line;
+        } else if line.starts_with('#') {
+            let address = line.split_whitespace().nth(1).unwrap();
+            threads.entry(thread).or_default().push(address);
+        }
+    }
+    threads
 }
 
 /// What a cached step costs, without the client's callbacks.

@@ -29,7 +29,11 @@ fn exports_and_needs() {
     let folder = programs::scratch("shared-objects");
     capi::build(&folder).unwrap();
 
-    for name in ["libunwind-x86_64.so.8", "libunwind-ptrace.so.0"] {
+    for name in [
+        "libunwind-x86_64.so.8",
+        "libunwind-ptrace.so.0",
+        "libunwind-coredump.so.0",
+    ] {
         assert_eq!(exported(&folder.join(name)), exported(&debian(name)));
         needs_no_unwinder(&folder.join(name));
     }
