@@ -79,7 +79,16 @@ impl<'s> Client<'s> {
     ///
     /// The client's own, or [`Error::INVALID`] without a callback.
     pub fn find_proc_info(&self, ip: u64) -> Result<ProcInfo, Error> {
-        callbacks::find_proc_info(self, ip)
+        callbacks::find_proc_info(self, ip, 1)
+    }
+
+    /// The procedure that an address is in, and no more.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::find_proc_info`].
+    pub fn find_procedure(&self, ip: u64) -> Result<ProcInfo, Error> {
+        callbacks::find_proc_info(self, ip, 0)
     }
 
     /// The target's memory.

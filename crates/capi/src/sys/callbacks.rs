@@ -69,24 +69,17 @@ pub(crate) fn write_register(client: &Client<'_>, number: u16, mut word: u64) ->
     Error::check(code).map(drop)
 }
 
-pub(crate) fn find_proc_info(client: &Client<'_>, ip: u64) -> Result<ProcInfo, Error> {
-    let find = client
-        .space
-        .accessors
-        .find_proc_info
-        .ok_or(Error::INVALID)?;
+pub(crate) fn find_proc_info(
+    client: &Client<'_>,
+    ip: u64,
+    need_unwind_info: c_int,
+) -> Result<ProcInfo, Error> {
+    let find = client.space.accessors.find_proc_info;
+    let find = find.ok_or(Error::INVALID)?;
     let mut info = ProcInfo::EMPTY;
-    let need_unwind_info = 1;
+    let (space, into) = (client.handle(), &raw mut info);
     // SAFETY: the contract above; `info` can be written.
-    let code = unsafe {
-        find(
-            client.handle(),
-            ip,
-            &raw mut info,
-            need_unwind_info,
-            client.argument,
-        )
-    };
+    let code = unsafe { find(space, ip, into, need_unwind_info, client.argument) };
     Error::check(code).map(|_| info)
 }
 

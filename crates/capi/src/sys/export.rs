@@ -204,7 +204,7 @@ pub extern "C" fn get_proc_info(
     info: &mut MaybeUninit<ProcInfo>,
 ) -> c_int {
     let pc = cursor.code().lookup().0;
-    let found = cursor.client().find_proc_info(pc);
+    let found = cursor.client().find_procedure(pc);
     info.write(found.unwrap_or(ProcInfo {
         start_ip: cursor.ip(),
         end_ip: cursor.ip().wrapping_add(1),
@@ -225,7 +225,7 @@ pub extern "C" fn get_proc_info_by_ip(
     argument: *mut c_void,
 ) -> c_int {
     let client = Client { space, argument };
-    done(client.find_proc_info(ip).map(|found| {
+    done(client.find_procedure(ip).map(|found| {
         info.write(found);
     }))
 }
@@ -307,11 +307,16 @@ pub extern "C" fn dwarf_search_unwind_table(
     ip: Word,
     table: &DynInfo,
     info: &mut ProcInfo,
-    _need_unwind_info: c_int,
+    need_unwind_info: c_int,
     argument: *mut c_void,
 ) -> c_int {
     let client = Client { space, argument };
-    done(remote_cfi::search(&client.memory(), table, ip, info))
+    let found = remote_cfi::search(&client.memory(), table, ip, info);
+    if need_unwind_info == 0 {
+        info.unwind_info = core::ptr::null_mut();
+        info.unwind_info_size = 0;
+    }
+    done(found)
 }
 
 /// `unw_regname`.
