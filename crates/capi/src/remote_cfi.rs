@@ -248,4 +248,4 @@ impl CopiedEntry {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

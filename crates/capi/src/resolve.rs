@@ -48,3 +48,99 @@ pub fn rule(
     })?;
     found.ok_or(Error::NO_INFO).map(Some)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    use unspool_ir::{RuntimeAddr, encoding};
+
+    use crate::remote_cfi::tests::{BASE, target};
+    use crate::sys::fake::{self, Target};
+
+    const FUNCTION: u64 = BASE + 0x1000;
+    const BEHIND: u64 = FUNCTION + 16;
+    const NOT_ASKED: fn() -> Known = || panic!("there is an entry");
+
+    /// A function, and behind it these bytes, which no entry covers.
+    fn target_with(behind: [u8; 16]) -> Target {
+        let (mut bytes, table) = target(&[FUNCTION]);
+        bytes.resize(0x1010, 0x90);
+        bytes.extend(behind);
+        let words = bytes.chunks_exact(8);
+        let words = words.map(|word| u64::from_le_bytes(word.try_into().unwrap()));
+        Target {
+            start: BASE,
+            words: Mutex::new(words.collect()),
+            registers: Mutex::new([0; 17]),
+            table,
+        }
+    }
+
+    fn resolved(
+        target: &Target,
+        code: CodeAddr,
+        known: impl FnOnce() -> Known,
+    ) -> Result<Option<Rule>, Error> {
+        let client = Client {
+            space: fake::space(),
+            argument: target.argument(),
+        };
+        rule(client, code, known)
+    }
+
+    fn is_signal_frame(rule: &Rule) -> bool {
+        match rule {
+            Rule::Encoded(bytes) => encoding::decode(bytes).unwrap().signal_frame,
+            Rule::Simple(_) | Rule::Outermost => false,
+        }
+    }
+
+    fn known() -> Known {
+        Known {
+            ip: BEHIND,
+            is_interrupted: true,
+            stack_pointer: 0,
+            frame_pointer: None,
+        }
+    }
+
+    #[test]
+    fn a_call_at_the_end_of_a_function_is_not_the_trampoline_behind_it() {
+        let mut trampoline = [0x90; 16];
+        trampoline[..9].copy_from_slice(&[0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05]);
+        for (behind, is_trampoline) in [(trampoline, true), ([0x90; 16], false)] {
+            let target = target_with(behind);
+            // A handler returns to the trampoline's first byte; so does the function's last call.
+            let returned = CodeAddr::Return(RuntimeAddr(BEHIND));
+            let rule = resolved(&target, returned, NOT_ASKED).unwrap().unwrap();
+            assert_eq!(is_signal_frame(&rule), is_trampoline);
+            // Interrupted there, it has no entry.
+            let there = CodeAddr::Instruction(RuntimeAddr(BEHIND));
+            let rule = resolved(&target, there, known).unwrap();
+            assert_eq!(rule.as_ref().is_some_and(is_signal_frame), is_trampoline);
+            // Within the function, nobody looks at the bytes.
+            for code in [
+                CodeAddr::Return(RuntimeAddr(BEHIND - 1)),
+                CodeAddr::Instruction(RuntimeAddr(BEHIND - 1)),
+            ] {
+                let rule = resolved(&target, code, NOT_ASKED).unwrap();
+                assert!(matches!(rule, Some(Rule::Simple(_))));
+            }
+        }
+    }
+
+    /// The row of a return address is that of the call before it.
+    #[test]
+    fn an_instruction_and_a_return_address_have_rows_of_their_own() {
+        let target = target_with([0x90; 16]);
+        let cfa_offset = |code| match resolved(&target, code, NOT_ASKED) {
+            Ok(Some(Rule::Simple(simple))) => simple.cfa_offset(),
+            other => panic!("{other:?}"),
+        };
+        let second = RuntimeAddr(FUNCTION + 1);
+        assert_eq!(cfa_offset(CodeAddr::Return(second)), 8);
+        assert_eq!(cfa_offset(CodeAddr::Instruction(second)), 16);
+    }
+}

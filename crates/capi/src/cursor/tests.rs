@@ -4,6 +4,7 @@ use std::vec::Vec;
 
 use unspool_ir::row::CfaRule;
 
+use crate::abi::DynInfo;
 use crate::rule;
 use crate::sys::fake::{self, Target};
 
@@ -21,6 +22,7 @@ fn target() -> Target {
         start: STACK,
         words: Mutex::new((0..64).map(|n| STACK + n * 13 % 40 * 8).collect()),
         registers: Mutex::new(registers),
+        table: DynInfo::NONE,
     }
 }
 

@@ -7,7 +7,7 @@ use unspool_ir::{CfaRule, Register};
 use crate::abi::RemoteTable;
 use crate::client::AlignedMemory;
 
-const BASE: u64 = 0x4000_0000;
+pub(crate) const BASE: u64 = 0x4000_0000;
 
 /// A target's memory that begins at [`BASE`].
 fn memory(bytes: &[u8]) -> impl Memory {
@@ -35,7 +35,7 @@ const CIE: [u8; 18] = [
 
 /// FDEs of functions of 16 bytes at these addresses, each of which pushes rbx with its first
 /// byte, all of one CIE, and their search table, sorted.
-fn target(functions: &[u64]) -> (Vec<u8>, DynInfo) {
+pub(crate) fn target(functions: &[u64]) -> (Vec<u8>, DynInfo) {
     let mut bytes = Vec::new();
     entry(&mut bytes, &CIE);
     let mut table = Vec::new();

@@ -4,7 +4,9 @@ use alloc::boxed::Box;
 use core::ffi::{c_int, c_void};
 use std::sync::Mutex;
 
-use crate::abi::{Accessors, Error, RegisterNumber, Word};
+use crate::abi::{Accessors, DynInfo, Error, ProcInfo, RegisterNumber, Word};
+use crate::client::Client;
+use crate::remote_cfi;
 use crate::space::AddressSpace;
 
 /// A target.
@@ -15,6 +17,8 @@ pub(crate) struct Target {
     pub(crate) words: Mutex<std::vec::Vec<u64>>,
     /// The registers of the innermost frame.
     pub(crate) registers: Mutex<[u64; 17]>,
+    /// Its unwind table.
+    pub(crate) table: DynInfo,
 }
 
 impl Target {
@@ -27,10 +31,31 @@ impl Target {
 /// An address space of such targets. It is never freed.
 pub(crate) fn space() -> &'static AddressSpace {
     Box::leak(Box::new(AddressSpace::new(Accessors {
+        find_proc_info: Some(find_proc_info),
         access_mem: Some(access_mem),
         access_reg: Some(access_reg),
         ..Accessors::NONE
     })))
+}
+
+unsafe extern "C" fn find_proc_info(
+    space: *mut AddressSpace,
+    ip: Word,
+    info: *mut ProcInfo,
+    _need_unwind_info: c_int,
+    argument: *mut c_void,
+) -> c_int {
+    // SAFETY: `Target::argument` made it, and the test keeps the target.
+    let target = unsafe { &*argument.cast::<Target>() };
+    // SAFETY: the library passes the address space of the call.
+    let space = unsafe { &*space };
+    // SAFETY: the library passes a structure of its own.
+    let info = unsafe { &mut *info };
+    let client = Client { space, argument };
+    match remote_cfi::search(&client.memory(), &target.table, ip, info) {
+        Ok(()) => 0,
+        Err(Error(code)) => code,
+    }
 }
 
 unsafe extern "C" fn access_mem(
