@@ -37,11 +37,11 @@ pub enum Place {
 
 /// The places of all registers: what kind they are by a bit each, so that a step changes the kind
 /// of many at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct Places {
     /// Bits of those in registers.
     in_register: u32,
-    /// Bits of those in memory.
+    /// Bits of those in memory, whatever the other two say.
     in_memory: u32,
     /// Bits of those that are values. Those without any bit are lost.
     is_value: u32,
@@ -121,10 +121,9 @@ impl Places {
     /// `return_slot`, and those that were saved where `saved` says from the CFA.
     #[inline]
     pub fn leave(&mut self, cfa: u64, return_slot: u64, saved: &Saved) {
-        let set = saved.set;
-        self.in_register &= PRESERVED & !set;
-        self.is_value &= PRESERVED & !set;
-        self.in_memory = self.in_memory & PRESERVED | set | RETURN_ADDRESS;
+        self.in_register &= PRESERVED;
+        self.is_value &= PRESERVED;
+        self.in_memory = self.in_memory & PRESERVED | saved.set | RETURN_ADDRESS;
         let [
             _,
             _,

@@ -71,6 +71,9 @@ fn both_ways_of_a_simple_row_lead_to_the_same_frame() {
         assert_eq!(cursor.step_row(&row(7, 16, rules)), Ok(true));
         starts.push(cursor);
     }
+    let mut resuming = innermost;
+    resuming.set(abi::RAX, 5).unwrap();
+    starts.push(resuming);
     let mut steps = 0;
     for start in &starts {
         for cfa in [3, 6, 7, 12] {

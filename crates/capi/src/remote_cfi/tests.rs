@@ -132,7 +132,7 @@ fn check_rows(bytes: &[u8], info: &ProcInfo) {
 
 #[test]
 fn a_table_may_be_moved() {
-    let (bytes, mut table) = target(&[0x4000_8000]);
+    let (bytes, mut table) = target(&[0x4000_8000, 0x4000_8100]);
     table.load_offset = 0x100;
     let info = found(&bytes, &table, 0x4000_8105).unwrap();
     assert_eq!((info.start_ip, info.end_ip), (0x4000_8100, 0x4000_8110));
