@@ -25,16 +25,18 @@ impl<'s> Client<'s> {
     /// # Errors
     ///
     /// The client's own, or [`Error::INVALID`] without a callback.
-    #[inline]
+    #[inline(always)]
     pub fn read_word(&self, addr: u64) -> Result<u64, Error> {
-        match addr.is_multiple_of(8) {
-            true => callbacks::read_memory(self, addr),
-            false => self.read_unaligned(addr),
-        }
+        // Two ways out instead of one that both lead to: fewer instructions in a step.
+        Ok(match addr.is_multiple_of(8) {
+            true => callbacks::read_memory(self, addr)?,
+            false => self.read_unaligned(addr)?,
+        })
     }
 
     /// By the two aligned words that the word is in: the interface has no others.
     #[cold]
+    #[inline(never)]
     fn read_unaligned(&self, addr: u64) -> Result<u64, Error> {
         let (first, shift) = (addr & !7, addr % 8 * 8);
         let low = callbacks::read_memory(self, first)?;

@@ -3,7 +3,7 @@
 //! The registers of a frame are not read before somebody asks for them: what is kept is where they
 //! are. Only the code address and the stack pointer, which every step needs, are kept as values.
 
-use core::ffi::c_void;
+use core::ffi::{c_int, c_void};
 
 use unspool_ir::interpret::{self, Frame, Recovered};
 use unspool_ir::row::{RegisterRule, Row};
@@ -93,23 +93,24 @@ impl<'s> Cursor<'s> {
         self.arrival == Arrival::Interrupted
     }
 
-    /// Steps to the caller; `false` where there is none: the code address is then zero.
-    ///
-    /// # Errors
-    ///
-    /// The client's own, [`Error::BAD_FRAME`] where the table makes no sense or the walk came back
-    /// to a frame that it had left.
+    /// `unw_step`: steps to the caller. Positive; zero where there is none, and the code address is
+    /// then zero, too; negative for an error: the client's own, or [`Error::BAD_FRAME`] where the
+    /// table makes no sense or the walk came back to a frame that it had left.
     #[inline]
-    pub fn step(&mut self) -> Result<bool, Error> {
+    pub fn step(&mut self) -> c_int {
         match self.client.space.simple(self.code()) {
-            Some(simple) => self.step_simple(&simple),
+            Some(simple) => answer(self.step_simple(&simple)),
             None => self.step_otherwise(),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn step_otherwise(&mut self) -> Result<bool, Error> {
+    fn step_otherwise(&mut self) -> c_int {
+        answer(self.step_found())
+    }
+
+    fn step_found(&mut self) -> Result<bool, Error> {
         match self.client.space.known(self.code()) {
             Some(Hit::Simple(simple)) => self.step_simple(&simple),
             Some(Hit::Encoded(short)) => self.step_encoded(short.bytes()),
@@ -318,6 +319,15 @@ impl<'s> Cursor<'s> {
             self.client.write_register(register.0, value)?;
         }
         Ok(())
+    }
+}
+
+/// What C functions say of a step: whether there was a caller.
+#[inline]
+pub fn answer(step: Result<bool, Error>) -> c_int {
+    match step {
+        Ok(is_running) => c_int::from(is_running),
+        Err(Error(code)) => code,
     }
 }
 

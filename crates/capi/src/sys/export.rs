@@ -14,7 +14,7 @@ use crate::abi::{
     RegisterNumber, SaveLocation, Word,
 };
 use crate::client::Client;
-use crate::cursor::Cursor;
+use crate::cursor::{self, Cursor};
 use crate::space::AddressSpace;
 use crate::sys::{blob, callbacks, heap};
 use crate::{remote_cfi, rule};
@@ -117,7 +117,7 @@ pub extern "C" fn init_remote(
 /// `unw_step`.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_Ux86_64_step"))]
 pub extern "C" fn step(cursor: &mut Cursor<'static>) -> c_int {
-    code(cursor.step().map(c_int::from))
+    cursor.step()
 }
 
 /// `unw_is_signal_frame`.
@@ -294,7 +294,7 @@ pub unsafe extern "C" fn apply_reg_state(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let row = unsafe { blob::row(data) };
-    code(cursor.step_encoded(row).map(c_int::from))
+    cursor::answer(cursor.step_encoded(row))
 }
 
 /// `_Ux86_64_dwarf_search_unwind_table`: the entry of an address by a search table in the target.
