@@ -1,10 +1,15 @@
 //! unspool's own walkers.
 
-use unspool_unwind::local::OwnThread;
+use std::ffi::OsString;
+use std::path::Path;
+
+use unspool_module::ElfFile;
+use unspool_unwind::local::{OwnThread, map_tables};
+use unspool_unwind::tables::{self, From, Store};
 
 use crate::peers::{Make, Open, Peer, Walker};
 use crate::sys::{Stack, addresses};
-use crate::workload::Build;
+use crate::workload::{Build, folder};
 
 /// What the names of ours begin with.
 pub(crate) const PREFIX: &str = "unspool";
@@ -13,11 +18,13 @@ pub(crate) const PREFIX: &str = "unspool";
 pub(crate) fn all() -> Vec<Peer> {
     let ours: [(&'static str, Open); 2] = [
         ("unspool, no memo", || {
+            with_tables()?;
             Ok(make(|thread, out| {
                 thread.walk_afresh(addresses(out)).frames
             }))
         }),
         ("unspool", || {
+            with_tables()?;
             Ok(make(|thread, out| thread.walk(addresses(out)).frames))
         }),
     ];
@@ -27,6 +34,23 @@ pub(crate) fn all() -> Vec<Peer> {
         open,
     };
     ours.map(peer).into()
+}
+
+/// Maps the compiled tables of all that is loaded; compiles those that are not there yet.
+fn with_tables() -> anyhow::Result<()> {
+    let store = Store::new(None, Some(OsString::from(folder()?)), None);
+    for path in map_tables(&store).without {
+        keep(&store, &path)?;
+    }
+    let _ = map_tables(&store);
+    Ok(())
+}
+
+fn keep(store: &Store, path: &Path) -> anyhow::Result<()> {
+    let file = ElfFile::open(path)?;
+    let made = tables::compile(&file, From::Auto)?;
+    store.keep(&file.content_key(), &made.encoded.bytes)?;
+    Ok(())
 }
 
 type Walk = fn(&mut OwnThread, &mut [u64]) -> usize;

@@ -8,7 +8,8 @@
 //! | [`OwnThread::new`] | no | may | yes | may |
 //! | [`OwnThread::walk`] | yes | no | only to ask whether memory outside of the known stack is mapped | no |
 //! | [`OwnModules::prepare`] | no | no | no | the loader's |
-//! | [`OwnModules::attach`] | no | no | no | no |
+//! | [`OwnModules::attach`] | yes | no | no | no |
+//! | [`map_tables`] | no | yes | yes | the loader's |
 //!
 //! What has to hold, because nobody can check it: the code that the stack returns to stays mapped
 //! while it is walked (unloading code that is still to be returned to is an error of the program
@@ -25,9 +26,13 @@ mod elf;
 mod memory;
 mod modules;
 mod sys;
+#[cfg(feature = "std")]
+mod tables;
 
 pub use memory::OwnMemory;
 pub use modules::OwnModules;
+#[cfg(feature = "std")]
+pub use tables::{Mapped, map_tables};
 
 /// The ABI of the own process.
 pub const ABI: Abi = Abi {

@@ -5,6 +5,7 @@ mod keys;
 mod source;
 mod store;
 
+pub(crate) use compile::as_key;
 pub use compile::{CompileError, Made, code, compile, is_table_of, verify};
 pub(crate) use source::lookup;
 pub use source::{From, Named, Origin, Reading, SourceError, hdr_is_complete, read, sections};

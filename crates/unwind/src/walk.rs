@@ -296,7 +296,7 @@ where
     M: Memory + ?Sized,
     R: Record,
 {
-    #[inline]
+    #[inline(always)]
     fn walk(&mut self, top: &impl Top) -> End {
         let frame = State {
             code: top.code().address().0,
@@ -341,7 +341,9 @@ where
     }
 
     /// Goes on by rules as far as they lead.
-    #[inline]
+    ///
+    /// Always inlined, so that the frame goes from register to register.
+    #[inline(always)]
     fn by_rules(&mut self, mut frame: State) -> Stop {
         loop {
             let (last, pause) = self.by_near_rules(frame);
@@ -370,7 +372,7 @@ where
     /// step, its module was seen, and what is read is near. Yields the last frame.
     ///
     /// No more than this is in the loop, so that all of it stays in registers.
-    #[inline]
+    #[inline(always)]
     fn by_near_rules(&mut self, mut frame: State) -> (State, Pause<R::Joint>) {
         let mut count = self.frames.count;
         let addresses = &mut *self.frames.addresses;

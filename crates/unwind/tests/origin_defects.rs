@@ -70,6 +70,12 @@ impl Memory for World {
     }
 }
 
+/// Opens a table for as long as the test runs.
+fn opened(bytes: &[u8]) -> &'static Compiled<'static> {
+    let bytes = bytes.to_vec().leak();
+    Box::leak(Box::new(Compiled::open(bytes).unwrap()))
+}
+
 impl Modules for World {
     fn module(&self, addr: RuntimeAddr) -> Option<Module<'_>> {
         let inside = |(start, end, _): &&(u64, u64, _)| (*start..*end).contains(&addr.0);
@@ -78,7 +84,7 @@ impl Modules for World {
             place: None,
             bias: LoadBias(0),
             entry: None,
-            compiled: table.as_deref().map(|bytes| Compiled::open(bytes).unwrap()),
+            compiled: table.as_deref().map(opened),
             cfi: None,
             found: None,
         })

@@ -97,19 +97,29 @@ impl OwnModules {
         is_kept
     }
 
+    /// Whether there is a compiled table with this key already.
+    #[must_use]
+    pub fn has_table(&self, key: Key<'_>) -> bool {
+        let mut tables = self.tables.iter().filter_map(SetOnce::get);
+        tables.any(|table| table.key() == key)
+    }
+
     /// Finds out which modules are there for good: those that were loaded at the start of the
-    /// program, which the loader lists first. Whether one of the others is still the same is asked
-    /// in every walk that comes to it.
+    /// program. Whether one of the others is still the same is asked in every walk that comes to it.
+    ///
+    /// glibc keeps objects in the order in which they came, and unloads none of the first: those
+    /// up to itself, which something at the start has needed. musl unloads none at all.
     ///
     /// Not async-signal-safe: takes the loader's lock.
     pub fn prepare(&self) {
-        sys::for_each_object_of_start(|addr| {
-            if let Some(known) = self.at(RuntimeAddr(addr)) {
+        sys::for_each_object(|object| {
+            if let Some(known) = self.at(RuntimeAddr(object.addr)) {
                 known.stays.store(true, Ordering::Relaxed);
                 if known.place.0 < 64 {
                     self.staying.fetch_or(1 << known.place.0, Ordering::Relaxed);
                 }
             }
+            !object.is_loader
         });
     }
 

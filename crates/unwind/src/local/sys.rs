@@ -6,7 +6,7 @@
 
 use core::arch::{asm, global_asm};
 use core::cell::{Cell, UnsafeCell};
-use core::ffi::{c_int, c_void};
+use core::ffi::{CStr, c_int, c_void};
 use core::mem::{self, MaybeUninit};
 use core::ptr;
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -375,16 +375,25 @@ unsafe fn bytes(addr: u64, length: u64) -> &'static [u8] {
     unsafe { core::slice::from_raw_parts(from, addr_of(length)) }
 }
 
-/// Visits the objects that the loader mapped at the start of the program, by an address in each.
-///
-/// glibc keeps objects in the order in which they came, and unloads none of the first: those up to
-/// itself, which something at the start has needed. Not async-signal-safe.
-pub(super) fn for_each_object_of_start<V: FnMut(u64)>(visit: V) {
+/// An object, as the loader lists it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Listed<'n> {
+    /// The path that it was loaded from; empty for the program.
+    pub(super) name: &'n [u8],
+    /// An address in it.
+    pub(super) addr: u64,
+    /// Whether it is the loader itself or, of a static program, all that there is.
+    pub(super) is_loader: bool,
+}
+
+/// Visits the objects in the order in which they were loaded, until `visit` yields `false`. Not
+/// async-signal-safe: takes the loader's lock.
+pub(super) fn for_each_object<V: FnMut(Listed<'_>) -> bool>(visit: V) {
     struct Visitor<V> {
         visit: V,
         loader: u64,
     }
-    unsafe extern "C" fn next<V: FnMut(u64)>(
+    unsafe extern "C" fn next<V: FnMut(Listed<'_>) -> bool>(
         object: *mut libc::dl_phdr_info,
         _: usize,
         data: *mut c_void,
@@ -393,9 +402,18 @@ pub(super) fn for_each_object_of_start<V: FnMut(u64)>(visit: V) {
         let visitor = unsafe { &mut *data.cast::<Visitor<V>>() };
         // SAFETY: the loader passes an object that it keeps until this returns.
         let object = unsafe { &*object };
-        (visitor.visit)(object.dlpi_phdr.addr() as u64);
-        // A static program has no loader, and is the first and only object of its start.
-        c_int::from(visitor.loader == 0 || object.dlpi_addr == visitor.loader)
+        let name = if object.dlpi_name.is_null() {
+            c""
+        } else {
+            // SAFETY: the loader keeps the name as long as the object.
+            unsafe { CStr::from_ptr(object.dlpi_name) }
+        };
+        let listed = Listed {
+            name: name.to_bytes(),
+            addr: object.dlpi_phdr.addr() as u64,
+            is_loader: visitor.loader == 0 || object.dlpi_addr == visitor.loader,
+        };
+        c_int::from(!(visitor.visit)(listed))
     }
     // SAFETY: reads a value that the kernel gave the process at its start; cannot fail.
     let loader = unsafe { libc::getauxval(libc::AT_BASE) };
