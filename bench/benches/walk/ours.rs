@@ -55,19 +55,21 @@ fn keep(store: &Store, path: &Path) -> anyhow::Result<()> {
 
 type Walk = fn(&mut OwnThread, &mut [u64]) -> usize;
 
-/// A thread's walker, made where it is used first.
+/// A thread's walker.
 struct Ours {
-    thread: Option<Box<OwnThread>>,
+    thread: Box<OwnThread>,
     walk: Walk,
 }
 
 impl Walker for Ours {
     fn walk(&mut self, _: &Stack, out: &mut [u64]) -> usize {
-        let thread = self.thread.get_or_insert_with(Box::default);
-        (self.walk)(thread, out)
+        (self.walk)(&mut self.thread, out)
     }
 }
 
 fn make(walk: Walk) -> Make {
-    Box::new(move || Box::new(Ours { thread: None, walk }))
+    Box::new(move || {
+        let thread = Box::new(OwnThread::new());
+        Box::new(Ours { thread, walk })
+    })
 }
