@@ -1,6 +1,11 @@
 //! The own stack, against the C library's own `backtrace`.
 #![cfg(target_arch = "x86_64")]
 #![expect(unsafe_code, reason = "calls the C library")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "tests panic on failure"
+)]
 
 use std::ffi::{c_int, c_void};
 use std::hint::black_box;
@@ -41,7 +46,7 @@ fn below(depth: u32, body: &mut dyn FnMut()) {
     let locals = black_box([u64::from(depth); 5]);
     if depth == 0 {
         body();
-    } else if depth % 3 == 0 {
+    } else if depth.is_multiple_of(3) {
         below(black_box(depth - 1), body);
     } else {
         below(black_box(depth - 1), body);
