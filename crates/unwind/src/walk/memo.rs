@@ -67,6 +67,10 @@ pub struct Memo {
     taken: [Taken; MOST],
     /// How many steps there were since the last that cannot be remembered.
     steps: usize,
+    /// How often in a row remembering was of little use.
+    useless: u8,
+    /// How many walks more are not remembered.
+    idle: u8,
     /// The remembered frame that was passed last, from inside.
     passed: usize,
 }
@@ -76,6 +80,11 @@ pub struct Memo {
 pub(super) struct Joint(usize);
 
 impl Memo {
+    /// So many walks in a row of which little was remembered are remembered all the same.
+    const PATIENCE: u8 = 2;
+    /// And of those behind them one in so many.
+    const PAUSE: u8 = 8;
+
     /// Remembers nothing.
     #[must_use]
     pub const fn new() -> Self {
@@ -103,6 +112,8 @@ impl Memo {
                 leave: Leave::NOTHING,
             }; MOST],
             steps: 0,
+            useless: 0,
+            idle: 0,
             passed: 0,
         }
     }
@@ -111,6 +122,21 @@ impl Memo {
     pub(super) fn begin(&mut self) {
         self.steps = 0;
         self.passed = self.frames;
+        self.idle = self.idle.saturating_sub(1);
+    }
+
+    /// Notes of how much use it was to remember: so many frames were walked, so many remembered.
+    ///
+    /// To remember a walk takes as long as half of it. Where stacks differ so much that little of one
+    /// is in the next, only some are remembered.
+    fn note_use(&mut self, walked: usize, remembered: usize) {
+        if walked <= 2 * remembered {
+            self.useless = 0;
+        } else if self.useless < Memo::PATIENCE {
+            self.useless += 1;
+        } else {
+            self.idle = Memo::PAUSE;
+        }
     }
 
     /// Forgets the walk that is remembered.
@@ -221,6 +247,10 @@ impl Record for Memo {
             self.forget();
             return Resumed::Not;
         }
+        let is_idle = self.idle > 0;
+        if !is_idle {
+            self.note_use(frames.count, joint.0);
+        }
         let callers = self.codes.get(..joint.0).unwrap_or_default();
         let all = frames.push_all(callers);
         if all.is_some()
@@ -233,15 +263,20 @@ impl Record for Memo {
             return Resumed::On(last);
         }
         let end = all.map_or(Last::Limit, |()| self.end);
-        self.frames = joint.0 + 1;
-        if self.steps != 0 {
-            self.prepend(seen);
+        if !is_idle {
+            self.frames = joint.0 + 1;
+            if self.steps != 0 {
+                self.prepend(seen);
+            }
         }
         Resumed::End(end)
     }
 
     #[inline]
     fn take(&mut self, frame: &State, leave: Leave) {
+        if self.idle > 0 {
+            return;
+        }
         if let Some(slot) = self.taken.get_mut(self.steps % MOST) {
             *slot = Taken {
                 from: *frame,
@@ -256,6 +291,10 @@ impl Record for Memo {
     }
 
     fn finish(&mut self, frame: State, end: Last, seen: &Seen) {
+        if self.idle > 0 {
+            return;
+        }
+        self.note_use(self.steps, 0);
         self.forget();
         if end == Last::ZeroReturnAddress {
             return;
