@@ -377,8 +377,6 @@ where
         let mut count = self.frames.count;
         let addresses = &mut *self.frames.addresses;
         let (rules, memory, seen) = (self.walker.rules, self.memory, self.seen.0.low);
-        let first = frame;
-        let mut codes = frame.code;
         let pause = loop {
             if let Some(joint) = self.record.find(&frame) {
                 break Pause::Remembered(joint);
@@ -386,12 +384,11 @@ where
             let Some(known) = rules.near(RuntimeAddr(frame.code)) else {
                 break Pause::Odd;
             };
-            if !known.place.is_in(seen) {
+            // Near rules are of places below 64.
+            if seen >> (known.place.0 % 64) & 1 == 0 {
                 break Pause::Odd;
             }
-            let Some(leave) = known.rule.leave_small() else {
-                break Pause::Odd;
-            };
+            let leave = known.rule.leave_small();
             let Some(caller) = leave.caller(frame, |end, below| memory.near_pair(end, below))
             else {
                 break Pause::Odd;
@@ -402,14 +399,8 @@ where
             *slot = RuntimeAddr(caller.code);
             count += 1;
             self.record.take(&frame, leave);
-            codes |= caller.code;
             frame = caller;
         };
-        if Rules::is_out_of_reach(codes) {
-            // A rule may have been taken for another address. Rather one step after the other.
-            self.record.interrupt();
-            return (first, Pause::Odd);
-        }
         self.frames.count = count;
         (frame, pause)
     }

@@ -1,6 +1,4 @@
-//! How most frames are left, in 17 bits.
-
-use core::ops::Range;
+//! How most frames are left, in 18 bits.
 
 use unspool_ir::{Abi, Arch, CfaRule, RaState, RegisterRule, Row};
 
@@ -8,24 +6,28 @@ use crate::arch;
 
 /// How to leave a frame of which only stack pointer and frame pointer are known.
 ///
-/// As it is in an entry of [`super::Rules`], from bit 3 on:
+/// As it is in an entry of [`super::Rules`], from bit 4 on:
 ///
 /// ```text
-/// bits 3-12  offset of the CFA, in words: with the bits below, in bytes
-/// bit 13     the offset is from the frame pointer, not from the stack pointer
-/// bits 14-17 how many words below the return address the caller's frame pointer is; 0 where it is
+/// bits 4-14  offset of the CFA, in pairs of words: with the bits below, in bytes. A stack is aligned
+///            to that where a call is made
+/// bit 15     the offset is from the frame pointer, not from the stack pointer
+/// bits 16-19 how many words below the return address the caller's frame pointer is; 0 where it is
 ///            unchanged
-/// bits 18-19 0
+/// bits 20-21 0: a small step
 ///
-/// bits 3-14  offset of the CFA from the stack pointer, in pairs of words
-/// bits 15-17 how many words below the return address the caller's frame pointer is, or 0
-/// bits 18-19 1: a large step
+/// bits 4-15  offset of the CFA from the stack pointer, in words
+/// bits 16-19 how many words below the return address the caller's frame pointer is, or 0
+/// bits 20-21 1: an odd step
 ///
-/// bit 3      there is no caller: 0 outermost frame, 1 entry code
-/// bits 18-19 2
+/// bits 4-19  offset of the CFA from the stack pointer, in pairs of words
+/// bits 20-21 2: a large step
+///
+/// bit 4      there is no caller: 0 outermost frame, 1 entry code
+/// bits 20-21 3
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Rule(u64);
+pub(super) struct Rule(u32);
 
 /// What a rule says of a frame that has a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,28 +87,27 @@ impl Leave {
 }
 
 impl Rule {
-    /// The bits of a rule in an entry.
-    pub(super) const BITS: Range<u32> = 3..20;
-
     /// The row says that the return address is undefined.
     pub(super) const OUTERMOST: Rule = Rule(Rule::END);
     /// The frame runs entry code.
-    pub(super) const ENTRY_POINT: Rule = Rule(Rule::END | 1 << 3);
+    pub(super) const ENTRY_POINT: Rule = Rule(Rule::END | 1 << 4);
 
-    const BY_FRAME_POINTER: u64 = 1 << 13;
-    const KIND: u64 = 3 << 18;
-    const LARGE: u64 = 1 << 18;
-    const END: u64 = 2 << 18;
-    const ALL: u64 = (1 << Rule::BITS.end) - (1 << Rule::BITS.start);
+    /// The bits of an entry that say which form the rule has: 0 for a small step.
+    pub(super) const KIND: u32 = 3 << 20;
+    const ODD: u32 = 1 << 20;
+    const LARGE: u32 = 2 << 20;
+    const END: u32 = 3 << 20;
+    const BY_FRAME_POINTER: u32 = 1 << 15;
+    const ALL: u32 = (1 << 22) - (1 << 4);
 
     /// The rule in an entry.
     #[inline]
-    pub(super) fn in_entry(entry: u64) -> Rule {
+    pub(super) fn in_entry(entry: u32) -> Rule {
         Rule(entry & Rule::ALL)
     }
 
     /// The bits of an entry.
-    pub(super) fn bits(self) -> u64 {
+    pub(super) fn bits(self) -> u32 {
         self.0
     }
 
@@ -114,51 +115,63 @@ impl Rule {
     /// `None` for rows that no rule can say.
     pub(super) fn of(row: &Row<'_>, abi: Abi) -> Option<Rule> {
         let leave = Leave::of(row, abi)?;
-        let rule = Rule::small(leave).or_else(|| Rule::large(leave))?;
+        let rule = Rule::small(leave)
+            .or_else(|| Rule::odd(leave))
+            .or_else(|| Rule::large(leave))?;
         debug_assert_eq!(rule.leave(), Some(leave), "a rule says what it was made of");
         Some(rule)
     }
 
     fn small(leave: Leave) -> Option<Rule> {
-        let cfa = units(leave.cfa_offset, 8, 10)?;
+        let cfa = units(leave.cfa_offset, 16, 11)?;
         let saved = units(leave.saved_below, 8, 4)?;
         let base = match leave.by_frame_pointer {
             true => Rule::BY_FRAME_POINTER,
             false => 0,
         };
-        Some(Rule(cfa << 3 | base | saved << 14))
+        Some(Rule(cfa << 4 | base | saved << 16))
+    }
+
+    fn odd(leave: Leave) -> Option<Rule> {
+        let cfa = units(leave.cfa_offset, 8, 12).filter(|_| !leave.by_frame_pointer)?;
+        let saved = units(leave.saved_below, 8, 4)?;
+        Some(Rule(cfa << 4 | saved << 16 | Rule::ODD))
     }
 
     fn large(leave: Leave) -> Option<Rule> {
-        let cfa = units(leave.cfa_offset, 16, 12).filter(|_| !leave.by_frame_pointer)?;
-        let saved = units(leave.saved_below, 8, 3)?;
-        Some(Rule(cfa << 3 | saved << 15 | Rule::LARGE))
+        let is_plain = !leave.by_frame_pointer && leave.saved_below == 0;
+        let cfa = units(leave.cfa_offset, 16, 16).filter(|_| is_plain)?;
+        Some(Rule(cfa << 4 | Rule::LARGE))
     }
 
-    /// How to leave the frame, if that is a small step.
+    /// How to leave the frame, if the step is small.
     #[inline]
-    pub(super) fn leave_small(self) -> Option<Leave> {
-        (self.0 & Rule::KIND == 0).then_some(Leave {
+    pub(super) fn leave_small(self) -> Leave {
+        Leave {
             by_frame_pointer: self.0 & Rule::BY_FRAME_POINTER != 0,
-            cfa_offset: self.0 & 0x1ff8,
-            saved_below: self.0 >> 11 & 0x78,
-        })
+            cfa_offset: u64::from(self.0 & 0x7ff0),
+            saved_below: u64::from(self.0 >> 13 & 0x78),
+        }
     }
 
     /// How to leave the frame; `None` where there is no caller.
     pub(super) fn leave(self) -> Option<Leave> {
-        let large = || Leave {
+        let by_stack_pointer = |cfa_offset: u32, saved_below: u32| Leave {
             by_frame_pointer: false,
-            cfa_offset: (self.0 & 0x7ff8) * 2,
-            saved_below: self.0 >> 12 & 0x38,
+            cfa_offset: cfa_offset.into(),
+            saved_below: saved_below.into(),
         };
-        let is_large = self.0 & Rule::KIND == Rule::LARGE;
-        self.leave_small().or_else(|| is_large.then(large))
+        match self.0 & Rule::KIND {
+            0 => Some(self.leave_small()),
+            Rule::ODD => Some(by_stack_pointer((self.0 & 0xfff0) / 2, self.0 >> 13 & 0x78)),
+            Rule::LARGE => Some(by_stack_pointer(self.0 & 0xf_fff0, 0)),
+            _ => None,
+        }
     }
 }
 
 /// Bytes as a number of units, if it is whole and has no more than so many bits.
-fn units(bytes: u64, unit: u64, bits: u32) -> Option<u64> {
-    let count = bytes / unit;
+fn units(bytes: u64, unit: u64, bits: u32) -> Option<u32> {
+    let count = u32::try_from(bytes / unit).ok()?;
     (bytes.is_multiple_of(unit) && count < 1 << bits).then_some(count)
 }

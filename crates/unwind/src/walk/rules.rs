@@ -1,33 +1,44 @@
 //! Rules by return address: a direct map that all walks share.
 //!
-//! An entry is one word, so that it is read and written whole: no lock, and no reader ever waits.
+//! Small and dense, because a walk over many call sites waits for the memory that it is in: four
+//! bytes for 16 bytes of code, in blocks for pages of 4 KiB. A page has one block that it can be in,
+//! by its address; the block's owner says which page it is, of which module.
 //!
 //! ```text
-//! bits 0-2    of the return address
-//! bits 3-19   the rule
-//! bits 20-46  of the return address
-//! bits 47-62  the place of the module that the rule is from
-//! bit 63      the entry stands beside its own slot
+//! entry  bits 0-3    of the return address
+//!        bits 4-21   the rule
+//!        bit 22      there is one
+//!        bit 23      it stands beside its own slot
+//!
+//! owner  bits 0-24   bits 22-46 of the page's address
+//!        bit 25      the module's place is above 63
+//!        bits 26-41  the place of the module
+//!        bit 42      somebody writes to the block
+//!        bits 43-63  how often it has been given away
 //! ```
 //!
-//! Bits 3 to 19 of the address choose the slot, the one beside it is the second choice; so an entry
-//! says all of its address. It holds for as long as that module is at that place. Whoever
-//! reads it has to see to that, once in a walk: a place is never given to another module.
+//! Bits 12 to 21 of an address choose the block, bits 4 to 11 the slot in it, and the slot beside that
+//! is the second choice; so owner and entry say all of an address. What they say holds for as long
+//! as that module is at that place. Whoever reads it has to see to that, once in a walk.
 //!
-//! Where rule and address have their bits is a matter of how many operations a walk waits for: one
-//! from the address to the slot, one from the entry to the offset of the CFA.
+//! Nobody waits. Who finds a block being written to goes without: what is not kept is looked up
+//! again. A reader looks at the owner before and after the entry: if it is the same, the entry was
+//! the owner's (a block would have to change hands two million times in between to deceive it).
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 use unspool_ir::RuntimeAddr;
 
 use super::rule::Rule;
 use crate::modules::Place;
 
-/// Rules in 1 MiB.
+/// Rules in 1 MiB and 9 KiB.
 #[derive(Debug)]
 pub struct Rules {
-    slots: [AtomicU64; Rules::SLOTS],
+    owners: [AtomicU64; Rules::BLOCKS],
+    entries: [AtomicU32; Rules::BLOCKS * Rules::BLOCK],
+    /// How often other pages wanted the block.
+    wanted: [AtomicU8; Rules::BLOCKS],
 }
 
 /// A rule, and the module that it is from.
@@ -37,87 +48,208 @@ pub(super) struct Known {
     pub(super) place: Place,
 }
 
-impl Rules {
-    /// How many rules there is room for.
-    pub const SLOTS: usize = 1 << (Rule::BITS.end - Rule::BITS.start);
+/// The word that says whose a block is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Owner(u64);
 
-    const PLACE_SHIFT: u32 = 47;
-    /// The bits of an entry that are bits of its address.
-    const ADDRESS: u64 =
-        ((1 << Rules::PLACE_SHIFT) - (1 << Rule::BITS.end)) | ((1 << Rule::BITS.start) - 1);
-    const BESIDE: u64 = 1 << 63;
+impl Owner {
+    const PAGE: u64 = (1 << 25) - 1;
+    const HIGH_PLACE: u64 = 1 << 25;
+    const PLACE_SHIFT: u32 = 26;
+    const WRITING: u64 = 1 << 42;
+    const TURN: u64 = 1 << 43;
+
+    /// Nobody's, while its next owner moves in.
+    fn next(self) -> Owner {
+        let turn = (self.0 & !(Owner::TURN - 1)).wrapping_add(Owner::TURN);
+        Owner(turn | Owner::WRITING | Owner::PAGE)
+    }
+
+    /// A page of the module at a place; the turn is kept.
+    fn of(self, address: RuntimeAddr, place: Place) -> Owner {
+        let turn = self.0 & !(Owner::TURN - 1);
+        let high = if place.0 < 64 { 0 } else { Owner::HIGH_PLACE };
+        let page = address.0 >> 22 & Owner::PAGE;
+        Owner(turn | u64::from(place.0) << Owner::PLACE_SHIFT | high | page)
+    }
+
+    #[inline]
+    fn place(self) -> Place {
+        Place((self.0 >> Owner::PLACE_SHIFT & 0xffff) as u16)
+    }
+
+    /// Whether it is the page of an address; also whether the module's place is below 64.
+    #[inline]
+    fn is_near(self, address: RuntimeAddr) -> bool {
+        self.0 & (Owner::PAGE | Owner::HIGH_PLACE) == address.0 >> 22
+    }
+
+    /// Whether it is the page of an address.
+    fn is(self, address: RuntimeAddr) -> bool {
+        self.place().0 != 0 && self.0 & Owner::PAGE == address.0 >> 22
+    }
+
+    fn is_writing(self) -> bool {
+        self.0 & Owner::WRITING != 0
+    }
+}
+
+impl Rules {
+    const BLOCKS: usize = 1 << 10;
+    /// Slots of a block: one for 16 bytes of a page.
+    const BLOCK: usize = 1 << 8;
+    /// How often a block is wanted before its page has to go.
+    const PRESSURE: u8 = 16;
+
+    const ADDRESS: u32 = 0xf;
+    const IS_SET: u32 = 1 << 22;
+    const BESIDE: u32 = 1 << 23;
 
     /// Knows no rule.
     #[must_use]
     pub const fn new() -> Self {
         Rules {
-            slots: [const { AtomicU64::new(0) }; Rules::SLOTS],
+            owners: [const { AtomicU64::new(0) }; Rules::BLOCKS],
+            entries: [const { AtomicU32::new(0) }; Rules::BLOCKS * Rules::BLOCK],
+            wanted: [const { AtomicU8::new(0) }; Rules::BLOCKS],
         }
     }
 
-    /// The number of an address's slot.
+    /// The bits of an address that an entry has.
     #[inline]
-    fn number(address: RuntimeAddr) -> usize {
-        (address.0 >> Rule::BITS.start) as usize % Rules::SLOTS
+    fn low(address: RuntimeAddr) -> u32 {
+        (address.0 & 0xf) as u32
     }
 
     #[inline]
-    fn slot(&self, number: usize) -> &AtomicU64 {
+    fn block(address: RuntimeAddr) -> usize {
+        (address.0 >> 12) as usize % Rules::BLOCKS
+    }
+
+    #[inline]
+    fn slot(address: RuntimeAddr) -> usize {
+        (address.0 >> 4) as usize % (Rules::BLOCKS * Rules::BLOCK)
+    }
+
+    #[inline]
+    fn owner(&self, address: RuntimeAddr) -> &AtomicU64 {
+        #[expect(clippy::indexing_slicing, reason = "less than the number of blocks")]
+        &self.owners[Rules::block(address)]
+    }
+
+    #[inline]
+    fn entry(&self, slot: usize) -> &AtomicU32 {
         #[expect(clippy::indexing_slicing, reason = "less than the number of slots")]
-        &self.slots[number % Rules::SLOTS]
+        &self.entries[slot % (Rules::BLOCKS * Rules::BLOCK)]
     }
 
-    /// Whether an address is none that a program has: there are no rules for those.
-    #[inline]
-    pub(super) fn is_out_of_reach(address: u64) -> bool {
-        address >> Rules::PLACE_SHIFT != 0
-    }
-
-    /// The rule of the frame that a call returns to at `address`, if it is in its own slot. Wrong for
-    /// an address that is out of reach.
+    /// The rule of the frame that a call returns to at `address`, if it is in its own slot, of a small
+    /// step, and from a module whose place is below 64.
     #[inline]
     pub(super) fn near(&self, address: RuntimeAddr) -> Option<Known> {
-        let entry = self.slot(Rules::number(address)).load(Ordering::Relaxed);
-        let difference = (entry ^ address.0) & Rules::ADDRESS;
-        (difference == 0 && entry & Rules::BESIDE == 0).then(|| Rules::known(entry))
+        let word = self.owner(address);
+        let owner = Owner(word.load(Ordering::Acquire));
+        let entry = self.entry(Rules::slot(address)).load(Ordering::Acquire);
+        if !owner.is_near(address) || word.load(Ordering::Relaxed) != owner.0 {
+            return None;
+        }
+        let is_small = entry & (Rules::IS_SET | Rules::BESIDE | Rule::KIND) == Rules::IS_SET;
+        let is_same = (entry ^ Rules::low(address)) & Rules::ADDRESS == 0;
+        (is_small && is_same).then(|| Known {
+            rule: Rule::in_entry(entry),
+            place: owner.place(),
+        })
     }
 
     /// The rule of the frame that a call returns to at `address`.
     pub(super) fn get(&self, address: RuntimeAddr) -> Option<Known> {
-        if Rules::is_out_of_reach(address.0) {
+        let word = self.owner(address);
+        let owner = Owner(word.load(Ordering::Acquire));
+        let slot = Rules::slot(address);
+        let here = self.entry(slot).load(Ordering::Acquire);
+        let beside = self.entry(slot ^ 1).load(Ordering::Acquire);
+        if !owner.is(address) || word.load(Ordering::Relaxed) != owner.0 {
             return None;
         }
-        self.near(address).or_else(|| {
-            let slot = self.slot(Rules::number(address) ^ 1);
-            let entry = slot.load(Ordering::Relaxed);
-            let difference = (entry ^ address.0) & Rules::ADDRESS;
-            (difference == 0 && entry & Rules::BESIDE != 0).then(|| Rules::known(entry))
+        let flags = Rules::IS_SET | Rules::BESIDE;
+        let is = |entry: u32, kind| {
+            entry & flags == kind && (entry ^ Rules::low(address)) & Rules::ADDRESS == 0
+        };
+        let entry = match () {
+            () if is(here, Rules::IS_SET) => here,
+            () if is(beside, flags) => beside,
+            () => return None,
+        };
+        Some(Known {
+            rule: Rule::in_entry(entry),
+            place: owner.place(),
         })
     }
 
-    #[inline]
-    fn known(entry: u64) -> Known {
-        Known {
-            rule: Rule::in_entry(entry),
-            place: Place((entry >> Rules::PLACE_SHIFT & 0xffff) as u16),
-        }
-    }
-
-    /// Keeps a rule, in the place of an older one if need be.
+    /// Keeps a rule, in the place of an older one if need be, unless somebody else is writing.
     pub(super) fn put(&self, address: RuntimeAddr, Known { rule, place }: Known) {
-        if Rules::is_out_of_reach(address.0) {
+        if address.0 >> 47 != 0 {
             return;
         }
-        let place = u64::from(place.0) << Rules::PLACE_SHIFT;
-        let entry = address.0 & Rules::ADDRESS | rule.bits() | place;
-        let number = Rules::number(address);
-        let (own, beside) = (self.slot(number), self.slot(number ^ 1));
+        let word = self.owner(address);
+        let before = Owner(word.load(Ordering::Acquire));
+        if before.is_writing() {
+            return;
+        }
+        let is_owner = before.is(address) && before.place() == place;
+        let while_writing = match is_owner {
+            true => Owner(before.0 | Owner::WRITING),
+            false if self.has_to_go(before, address) => before.next(),
+            false => return,
+        };
+        let taken = word.compare_exchange(
+            before.0,
+            while_writing.0,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
+        if taken.is_err() {
+            return;
+        }
+        // Nobody sees what follows who does not see that somebody writes.
+        fence(Ordering::Release);
+        let first = Rules::slot(address) / Rules::BLOCK * Rules::BLOCK;
+        if !is_owner {
+            for slot in first..first + Rules::BLOCK {
+                self.entry(slot).store(0, Ordering::Relaxed);
+            }
+        }
+        self.write(address, rule);
+        let owner = match is_owner {
+            true => before,
+            false => while_writing.of(address, place),
+        };
+        word.store(owner.0, Ordering::Release);
+    }
+
+    /// Whether a block's owner has to make room for the page of an address.
+    fn has_to_go(&self, owner: Owner, address: RuntimeAddr) -> bool {
+        // The page is the same, of another module: the one before is gone.
+        if owner.place() == Place(0) || owner.is(address) {
+            return true;
+        }
+        let wanted = self.wanted.get(Rules::block(address));
+        wanted.is_some_and(|wanted| {
+            wanted.fetch_add(1, Ordering::Relaxed) % Rules::PRESSURE == Rules::PRESSURE - 1
+        })
+    }
+
+    /// Writes to a block that is this writer's.
+    fn write(&self, address: RuntimeAddr, rule: Rule) {
+        let entry = rule.bits() | Rules::low(address) | Rules::IS_SET;
+        let slot = Rules::slot(address);
+        let (own, beside) = (self.entry(slot), self.entry(slot ^ 1));
         let before = own.load(Ordering::Relaxed);
-        let is_other = before != 0 && (before ^ entry) & Rules::ADDRESS != 0;
+        let is_other = before & Rules::IS_SET != 0 && (before ^ entry) & Rules::ADDRESS != 0;
         // An entry that is at home here goes next door, unless that is taken by one at home.
         if is_other && before & Rules::BESIDE == 0 {
             let there = beside.load(Ordering::Relaxed);
-            if there == 0 || there & Rules::BESIDE != 0 {
+            if there & Rules::IS_SET == 0 || there & Rules::BESIDE != 0 {
                 beside.store(before | Rules::BESIDE, Ordering::Relaxed);
             }
         }
