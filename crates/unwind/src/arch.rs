@@ -81,6 +81,14 @@ where
     }
 }
 
+/// Whether code begins as a signal handler's trampoline does.
+pub(crate) fn begins_trampoline(arch: Arch, code: &[u8]) -> bool {
+    match arch {
+        Arch::X86_64 => code.starts_with(&x86_64::TRAMPOLINE),
+        _ => false,
+    }
+}
+
 /// The register that a function keeps its frame pointer in, if it keeps one.
 pub(crate) fn frame_pointer(arch: Arch) -> Option<Register> {
     match arch {

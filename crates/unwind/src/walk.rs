@@ -16,12 +16,12 @@
 //! waits, or loops without bound. Every step either leads to a greater stack pointer or is the cursor's, which
 //! stops where an address and a CFA come back.
 
-use unspool_ir::{Abi, CodeAddr, Memory, Register, RegisterRule, Registers, RuntimeAddr};
+use unspool_ir::{Abi, CodeAddr, Memory, Register, Registers, RuntimeAddr};
 
 use crate::arch;
 use crate::cursor::{Cursor, Step};
 use crate::evidence::End;
-use crate::modules::{Modules, Place};
+use crate::modules::{Module, Modules, Place};
 
 mod memo;
 mod rule;
@@ -457,23 +457,29 @@ where
         let pc = CodeAddr::Return(address).lookup();
         let module = self.modules.module(pc)?;
         let place = module.place?;
+        let rule = match module.row_of_call(module.bias.to_vaddr(address)) {
+            Some(row) => Rule::of(&row, self.walker.abi),
+            None => self.rule_by_row(address, &module),
+        }?;
+        let known = Known { rule, place };
+        self.walker.rules.put(address, known);
+        self.seen.0.add(place);
+        Some(known)
+    }
+
+    /// The rule of a return address by the row of the byte before it, and by its entry.
+    fn rule_by_row(&self, address: RuntimeAddr, module: &Module<'_>) -> Option<Rule> {
+        let pc = CodeAddr::Return(address).lookup();
         let found = module.row(module.bias.to_vaddr(pc)).ok()?;
         // It may be where a signal handler returns to: the bytes there tell.
         if module.bias.to_vaddr(address) == found.entry_end {
             return None;
         }
-        let row = &found.row;
-        let rule = if row.rule(row.return_address) == Some(RegisterRule::Undefined) {
-            Rule::OUTERMOST
-        } else if module.entry == Some(found.entry_start) {
-            Rule::ENTRY_POINT
-        } else {
-            Rule::of(row, self.walker.abi)?
-        };
-        let known = Known { rule, place };
-        self.walker.rules.put(address, known);
-        self.seen.0.add(place);
-        Some(known)
+        match Rule::of(&found.row, self.walker.abi) {
+            Some(Rule::OUTERMOST) => Some(Rule::OUTERMOST),
+            _ if module.entry == Some(found.entry_start) => Some(Rule::ENTRY_POINT),
+            rule => rule,
+        }
     }
 
     /// One step by the cursor, with the registers that are followed; `None` if these are not

@@ -85,6 +85,7 @@ impl Modules for World {
             bias: LoadBias(0),
             entry: None,
             compiled: table.as_deref().map(opened),
+            code: None,
             cfi: None,
             found: None,
         })

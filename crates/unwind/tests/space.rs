@@ -131,6 +131,7 @@ fn entries_that_were_found_before() {
         bias: LoadBias(0),
         entry: None,
         compiled: None,
+        code: None,
         cfi: Some(Lookup::new(section, None, HdrTrust::Suspect)),
         found,
     };

@@ -18,7 +18,7 @@ const RSP: Register = Register(7);
 const RIP: Register = Register(16);
 
 /// `mov $15, %rax; syscall`: `rt_sigreturn`, as every C library and the kernel's own writes it.
-const TRAMPOLINE: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05];
+pub(super) const TRAMPOLINE: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05];
 
 /// Where `uc_mcontext` has the registers (asm/sigcontext.h): offset from the stack pointer at
 /// the trampoline, by DWARF number.

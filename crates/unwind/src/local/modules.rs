@@ -205,6 +205,11 @@ impl Known {
             && BuildId::of(object.first_page(), self.image.build_id) == Some(self.build_id)
     }
 
+    fn code(&self) -> Option<(Vaddr, &'static [u8])> {
+        let code = self.image.code;
+        Some((Vaddr(code.start), self.object.bytes(&self.image, code)?))
+    }
+
     fn lookup(&self) -> Option<Lookup<'static>> {
         let at = self.eh_frame?;
         let section = Section {
@@ -229,6 +234,7 @@ impl Modules for OwnModules {
             bias: known.image.bias,
             entry: Some(known.image.entry).filter(|entry| entry.0 != 0),
             compiled,
+            code: compiled.and_then(|_| known.code()),
             cfi: match compiled {
                 Some(_) => None,
                 None => known.lookup(),

@@ -92,6 +92,7 @@ impl OpenModule {
             bias,
             entry: Some(self.file.entry()).filter(|entry| entry.0 != 0),
             compiled,
+            code: None,
             cfi: match compiled {
                 Some(_) => None,
                 None => self.source(),

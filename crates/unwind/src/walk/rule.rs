@@ -114,6 +114,9 @@ impl Rule {
     /// The rule that says the same of stack pointer, frame pointer and return address as a row;
     /// `None` for rows that no rule can say.
     pub(super) fn of(row: &Row<'_>, abi: Abi) -> Option<Rule> {
+        if row.rule(row.return_address) == Some(RegisterRule::Undefined) {
+            return Some(Rule::OUTERMOST);
+        }
         let leave = Leave::of(row, abi)?;
         let rule = Rule::small(leave)
             .or_else(|| Rule::odd(leave))
