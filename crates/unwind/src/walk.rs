@@ -9,8 +9,12 @@
 //! - what is left of a stack that has been walked before is compared, not walked ([`Memo`]).
 //!
 //! What is not of these kinds (signal frames, expressions, addresses without a row, memory that cannot be
-//! read) is the cursor's, one step at a time. Should a step need a register that is not followed, the
-//! cursor starts again from the innermost frame with all registers.
+//! read) is the cursor's, one step at a time. Should a step need a register that is not followed, or
+//! lead back down the stack, the cursor starts again from the innermost frame with all registers.
+//!
+//! Two things may differ. A circle through signal frames, which do lead to other stacks, may be noticed
+//! later. And a remembered walk that had no room for another frame ends with [`End::Limit`] again
+//! where it has none again, without a look at whether there still is another.
 //!
 //! Async-signal-safe as far as the modules and the memory are: nothing here allocates, locks,
 //! waits, or loops without bound. Every step either leads to a greater stack pointer or is the cursor's, which
@@ -252,11 +256,9 @@ impl From<Last> for End {
 
 /// Why the usual does not lead on from a frame.
 enum Pause<J> {
-    /// There is no more room.
-    Full,
     /// The frame is one that is remembered.
     Remembered(J),
-    /// Something else is to be done, or there is no caller.
+    /// Something else is to be done, or there is no caller, or no more room.
     Odd,
 }
 
@@ -348,7 +350,6 @@ where
         loop {
             let (last, pause) = self.by_near_rules(frame);
             let next = match pause {
-                Pause::Full => Err(Stop::End(Last::Limit)),
                 Pause::Odd => self.by_rule(last),
                 Pause::Remembered(joint) => match self.by_record(joint) {
                     Resumed::Not => self.by_rule(last),
@@ -394,7 +395,7 @@ where
                 break Pause::Odd;
             };
             let Some(slot) = addresses.get_mut(count) else {
-                break Pause::Full;
+                break Pause::Odd;
             };
             *slot = RuntimeAddr(caller.code);
             count += 1;
@@ -428,6 +429,9 @@ where
             Some(words)
         };
         let caller = leave.caller(frame, read).ok_or(Stop::Slow(frame))?;
+        if caller.code == 0 {
+            return Err(Stop::End(Last::ZeroReturnAddress));
+        }
         let pushed = self.frames.push(caller.code);
         pushed.ok_or(Stop::End(Last::Limit))?;
         self.record.take(&frame, leave);
@@ -513,13 +517,20 @@ where
                     frame_pointer: registers.get(frame_pointer?)?,
                 };
                 let code = cursor.code();
-                self.frames.guesses += usize::from(found.evidence.is_guess());
-                match self.frames.push(caller.code) {
-                    Some(()) => Some(Ok((code, caller))),
-                    None => Some(Err(End::Limit)),
+                // It may be a circle. When that is noticed depends on all of the steps before.
+                let rises =
+                    frame.stack_pointer < found.cfa.0 && found.cfa.0 <= caller.stack_pointer;
+                if !rises && !found.signal_frame {
+                    return None;
                 }
+                if self.frames.push(caller.code).is_none() {
+                    return Some(Err(End::Limit));
+                }
+                self.frames.guesses += usize::from(found.evidence.is_guess());
+                Some(Ok((code, caller)))
             }
             Step::End(end @ End::Step(_)) if end.unreadable().is_none() => None,
+            Step::End(End::Loop) => None,
             Step::End(end) => Some(Err(end)),
         }
     }

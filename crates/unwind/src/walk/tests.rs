@@ -1,7 +1,13 @@
-use unspool_ir::RuntimeAddr;
+use unspool_ir::interpret::{self, Frame};
+use unspool_ir::{
+    Abi, Arch, CfaRule, Endian, Expression, LoadBias, Memory, RaState, Register, RegisterRule,
+    Registers, Row, RuntimeAddr, Unreadable,
+};
 
+use super::State;
 use super::rule::Rule;
 use super::rules::{Known, Rules};
+use crate::arch;
 use crate::modules::Place;
 
 /// A rule with these bits, whatever they mean.
@@ -21,6 +27,10 @@ fn get(rules: &Rules, address: u64) -> Option<(u32, u16)> {
 #[test]
 fn a_rule_is_found_at_its_address_only() {
     static RULES: Rules = Rules::new();
+    // Empty slots look like rules of these.
+    for address in [0, 8, 0xf_fff8] {
+        assert_eq!(get(&RULES, address), None, "{address}");
+    }
     let address = 0x7f12_3456_789a;
     RULES.put(RuntimeAddr(address), known(0x15_a5a0, 0xfedc));
     assert_eq!(get(&RULES, address), Some((0x15_a5a0, 0xfedc)));
@@ -70,4 +80,152 @@ fn pages_of_one_block_are_not_mixed() {
         assert!(second.is_none_or(|second| second == (32, 1)));
     }
     assert!(is_taken);
+}
+
+const ABI: Abi = Abi {
+    arch: Arch::X86_64,
+    endian: Endian::Little,
+};
+
+/// Words that say where they are.
+struct Words;
+
+impl Memory for Words {
+    fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
+        into.copy_from_slice(&word_at(addr.0).to_le_bytes()[..into.len()]);
+        Ok(())
+    }
+}
+
+fn word_at(addr: u64) -> u64 {
+    addr.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+const FRAME: State = State {
+    code: 0x40_1005,
+    stack_pointer: 0x7ffc_0000_1000,
+    frame_pointer: 0x7ffc_0000_1800,
+};
+
+/// Where the interpreter says that the row leads, as stack pointer, frame pointer and code address.
+fn interpreted(row: &Row<'_>) -> [Option<u64>; 3] {
+    let spec = ABI.arch.spec();
+    let frame_pointer = arch::frame_pointer(ABI.arch).unwrap();
+    let mut registers = Registers::new();
+    registers.set(spec.stack_pointer, FRAME.stack_pointer);
+    registers.set(frame_pointer, FRAME.frame_pointer);
+    registers.set(spec.pc, FRAME.code);
+    let frame = Frame {
+        abi: ABI,
+        registers: &registers,
+        memory: &Words,
+        bias: LoadBias(0),
+        pac_mask: 0,
+    };
+    let caller = interpret::step(row, &frame).unwrap();
+    [spec.stack_pointer, frame_pointer, spec.pc].map(|register| caller.registers.get(register))
+}
+
+/// A row of the usual form.
+fn row_of(base: u16, cfa: i64, frame_pointer: Option<RegisterRule<'static>>) -> Row<'static> {
+    let spec = ABI.arch.spec();
+    let mut row = Row::new(spec.return_address);
+    row.cfa = CfaRule::RegisterOffset {
+        register: Register(base),
+        offset: cfa,
+    };
+    let at_cfa = Some(RegisterRule::Offset(-8));
+    row.set_rule(spec.return_address, at_cfa).unwrap();
+    row.set_rule(Register(6), frame_pointer).unwrap();
+    row
+}
+
+/// Every rule that there is for a row leads where the row leads, through the entry of a map, too.
+#[test]
+fn a_rule_says_what_its_row_says() {
+    let mut count = 0;
+    for base in [6, 7] {
+        for cfa in (-16..=8320).chain([65_504, 65_512, 65_520, 65_528, 65_536, 1 << 20, 1 << 40]) {
+            for at in [0, -8, -9, -16, -24, -72, -80, -128, -136, 16, i64::MIN] {
+                let saved = Some(RegisterRule::Offset(at)).filter(|_| at != 0);
+                let row = row_of(base, cfa, saved);
+                let Some(rule) = Rule::of(&row, ABI) else {
+                    continue;
+                };
+                let leave = Rule::in_entry(rule.bits()).leave().unwrap();
+                let is_small = rule.leave_small().is_some();
+                assert!(!is_small || rule.leave_small() == Some(leave));
+                let caller = leave.caller(FRAME, |end, below| {
+                    let words = [end.0 - 8, end.0 - 8 - below].map(word_at);
+                    Some(words.map(u64::to_le_bytes))
+                });
+                let Some(caller) = caller else {
+                    // Only where the stack would not become shorter.
+                    assert!((base, cfa) == (7, 0), "{base} {cfa}");
+                    continue;
+                };
+                let found = [caller.stack_pointer, caller.frame_pointer, caller.code];
+                assert_eq!(found.map(Some), interpreted(&row), "{base} {cfa} {at}");
+                count += 1;
+            }
+        }
+    }
+    // From either register 1023 offsets, and 0 from the frame pointer, with 6 places of its
+    // caller's that are whole words not too far; and 3584 multiples of 16 from the stack pointer of
+    // which those that were tried fit.
+    assert!(count > 2 * 1023 * 6, "{count}");
+}
+
+/// The bounds of what a rule can say.
+#[test]
+fn rows_with_and_without_a_rule() {
+    let saved = |at| Some(RegisterRule::Offset(at));
+    let has_rule = |row: &Row<'_>| Rule::of(row, ABI).is_some();
+    for (base, cfa, saved, expected) in [
+        (7, 8, None, true),
+        (7, 8184, saved(-128), true),
+        // A large step has fewer bits.
+        (7, 8192, saved(-64), true),
+        (7, 8192, saved(-72), false),
+        (7, 8200, None, false),
+        (7, 65_520, None, true),
+        (7, 65_536, None, false),
+        (6, 8184, saved(-128), true),
+        (6, 8192, None, false),
+        (7, 12, None, false),
+        (7, -8, None, false),
+        (7, 16, saved(-136), false),
+        (7, 16, saved(-20), false),
+        // The place of the return address, and above.
+        (7, 16, saved(-8), false),
+        (7, 16, saved(8), false),
+        (7, 16, Some(RegisterRule::SameValue), true),
+        (7, 16, Some(RegisterRule::Undefined), false),
+        (7, 16, Some(RegisterRule::ValOffset(-16)), false),
+        (7, 16, Some(RegisterRule::Register(Register(3))), false),
+        (3, 16, None, false),
+    ] {
+        let row = row_of(base, cfa, saved);
+        assert_eq!(has_rule(&row), expected, "{base} {cfa} {saved:?}");
+    }
+    let odd = |change: fn(&mut Row<'_>)| {
+        let mut row = row_of(7, 16, None);
+        assert!(has_rule(&row));
+        change(&mut row);
+        !has_rule(&row)
+    };
+    fn set(row: &mut Row<'_>, register: u16, rule: Option<RegisterRule<'static>>) {
+        row.set_rule(Register(register), rule).unwrap();
+    }
+    assert!(odd(|row| row.signal_frame = true));
+    assert!(odd(|row| row.ra_state = RaState::Signed));
+    assert!(odd(|row| row.return_address = Register(5)));
+    assert!(odd(|row| row.cfa = CfaRule::Undefined));
+    assert!(odd(
+        |row| row.cfa = CfaRule::Expression(Expression(&[0x77, 8]))
+    ));
+    assert!(odd(|row| set(row, 16, None)));
+    assert!(odd(|row| set(row, 16, Some(RegisterRule::Offset(-16)))));
+    assert!(odd(|row| set(row, 16, Some(RegisterRule::Undefined))));
+    assert!(odd(|row| set(row, 7, Some(RegisterRule::ValOffset(-8)))));
 }
