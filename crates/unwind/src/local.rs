@@ -15,6 +15,7 @@
 //! while it is walked (unloading code that is still to be returned to is an error of the program
 //! in any case), and the first page of a loaded object is readable.
 
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use unspool_ir::{Abi, Arch, CodeAddr, Endian, Register, RuntimeAddr};
@@ -60,11 +61,11 @@ pub fn modules() -> &'static OwnModules {
 pub struct OwnThread {
     walker: Walker<'static>,
     memo: Memo,
-    stack_end: u64,
+    stack: Range<u64>,
 }
 
 impl OwnThread {
-    /// Looks up where the stack of this thread ends.
+    /// Looks up where the stack of this thread is.
     ///
     /// For this thread only: on another one's stack every page is asked for.
     #[must_use]
@@ -75,7 +76,7 @@ impl OwnThread {
         OwnThread {
             walker: Walker::new(ABI, &RULES),
             memo: Memo::new(),
-            stack_end: sys::stack_end().unwrap_or(0),
+            stack: sys::stack().unwrap_or_default(),
         }
     }
 
@@ -86,7 +87,7 @@ impl OwnThread {
     pub fn walk(&mut self, addresses: &mut [RuntimeAddr]) -> Walk {
         let mut captured = Captured::EMPTY;
         captured.fill();
-        let memory = OwnMemory::new(&captured, self.stack_end);
+        let memory = OwnMemory::new(&captured, &self.stack);
         let Self { walker, memo, .. } = self;
         walker.walk_again(memo, &captured, &MODULES, &memory, addresses)
     }
@@ -96,7 +97,7 @@ impl OwnThread {
     pub fn walk_afresh(&self, addresses: &mut [RuntimeAddr]) -> Walk {
         let mut captured = Captured::EMPTY;
         captured.fill();
-        let memory = OwnMemory::new(&captured, self.stack_end);
+        let memory = OwnMemory::new(&captured, &self.stack);
         self.walker.walk(&captured, &MODULES, &memory, addresses)
     }
 }

@@ -1,5 +1,7 @@
 //! The own memory.
 
+use core::ops::Range;
+
 use unspool_ir::{Memory, RuntimeAddr, Unreadable};
 
 use super::sys::{Captured, Pages, Window};
@@ -14,9 +16,9 @@ pub struct OwnMemory {
 
 impl OwnMemory {
     #[inline]
-    pub(super) fn new(captured: &Captured, stack_end: u64) -> Self {
+    pub(super) fn new(captured: &Captured, stack: &Range<u64>) -> Self {
         OwnMemory {
-            window: Window::new(captured, stack_end),
+            window: Window::new(captured, stack),
             pages: Pages::new(),
         }
     }

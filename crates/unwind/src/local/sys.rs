@@ -8,6 +8,7 @@ use core::arch::{asm, global_asm};
 use core::cell::{Cell, UnsafeCell};
 use core::ffi::{CStr, c_int, c_void};
 use core::mem::{self, MaybeUninit};
+use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicU8, Ordering};
 
@@ -84,23 +85,21 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Longer stacks are walked with a question for each page.
-    const LONGEST: u64 = 1 << 30;
-
     /// The bytes below the stack pointer that a function may use.
     const RED_ZONE: u64 = 128;
 
-    /// Above the frame of a function that waits. `stack_end` is what [`stack_end`] said for this
-    /// thread, or 0.
+    /// Above the frame of a function that waits, if that is on this thread's `stack`: on others, of
+    /// signal handlers and coroutines, all is asked for.
     #[inline]
-    pub(super) fn new(captured: &Captured, stack_end: u64) -> Self {
+    pub(super) fn new(captured: &Captured, stack: &Range<u64>) -> Self {
         let low = captured.stack_pointer;
-        let length = stack_end.saturating_sub(low);
-        // What lies further from the end than a stack is long is another stack.
-        let is_own = length <= Window::LONGEST;
+        let length = stack.end.saturating_sub(low);
         Window {
             first: low.wrapping_add(8),
-            count: if is_own { length.saturating_sub(7) } else { 0 },
+            count: match stack.contains(&low) {
+                true => length.saturating_sub(7),
+                false => 0,
+            },
         }
     }
 
@@ -265,8 +264,8 @@ fn addr_of(addr: u64) -> usize {
     addr as usize
 }
 
-/// Where the stack of this thread ends: one past its highest address. Not async-signal-safe.
-pub(super) fn stack_end() -> Option<u64> {
+/// Where the stack of this thread may be. Not async-signal-safe.
+pub(super) fn stack() -> Option<Range<u64>> {
     // SAFETY: an attribute object is plain data, filled in below before it is read.
     let mut attributes: libc::pthread_attr_t = unsafe { mem::zeroed() };
     // SAFETY: takes nothing, cannot fail.
@@ -283,7 +282,8 @@ pub(super) fn stack_end() -> Option<u64> {
     };
     // SAFETY: the attributes were filled in, and are not used again.
     unsafe { libc::pthread_attr_destroy(&raw mut attributes) };
-    (failed == 0).then(|| (low.addr() + length) as u64)
+    let low = low.addr();
+    (failed == 0).then(|| low as u64..(low + length) as u64)
 }
 
 /// A loaded object, by `_dl_find_object`.
