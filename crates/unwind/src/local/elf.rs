@@ -3,7 +3,7 @@
 use unspool_ir::{LoadBias, Vaddr};
 
 /// A loaded object, as far as walks need to know it. Addresses are link-time addresses.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Image {
     pub(super) bias: LoadBias,
     pub(super) entry: Vaddr,

@@ -4,7 +4,8 @@
 //! anyone can see it, and then only read: readers never wait. Where the loader says that an
 //! object lies at an address now (`_dl_find_object`, which takes no lock), it is one that is known if
 //! addresses, search table and build ID are the same. The same library, loaded again at the same
-//! address, is the same module.
+//! address, is the same module. Of one without a build ID nothing is learned that its successor's
+//! rows may contradict: it is looked up in every walk.
 
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 
@@ -202,7 +203,26 @@ impl Known {
         self.object.start == object.start
             && self.object.end == object.end
             && self.object.hdr == object.hdr
-            && BuildId::of(object.first_page(), self.image.build_id) == Some(self.build_id)
+            && match self.has_build_id() {
+                true => {
+                    BuildId::of(object.first_page(), self.image.build_id) == Some(self.build_id)
+                }
+                false => {
+                    let image = Image::parse(object.first_page(), object.start);
+                    image == Some(self.image) && eh_frame(object, &self.image) == self.eh_frame
+                }
+            }
+    }
+
+    fn has_build_id(&self) -> bool {
+        self.build_id.length != 0
+    }
+
+    /// Its place. Without a build ID another version that is laid out alike looks the same, so that
+    /// nothing may be kept of one that may go.
+    fn place(&self) -> Option<Place> {
+        let is_unique = self.has_build_id() || self.stays.load(Ordering::Relaxed);
+        is_unique.then_some(self.place)
     }
 
     fn code(&self) -> Option<(Vaddr, &'static [u8])> {
@@ -230,7 +250,7 @@ impl Modules for OwnModules {
         let known = self.at(addr)?;
         let compiled = known.compiled.get().copied();
         Some(Module {
-            place: Some(known.place),
+            place: known.place(),
             bias: known.image.bias,
             entry: Some(known.image.entry).filter(|entry| entry.0 != 0),
             compiled,
