@@ -1,0 +1,174 @@
+//! Stacks that lead nowhere: no crash, no hang, and the frames before the damage are kept.
+
+use super::*;
+
+const PAGE: usize = 4096;
+
+fn map(pages: usize, protection: c_int) -> usize {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a new mapping, anywhere.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), pages * PAGE, protection, flags, -1, 0) };
+    assert_ne!(at, libc::MAP_FAILED);
+    at.addr()
+}
+
+/// The frames that are found below a function that lies, however it lies: those of the function
+/// that asks, of the body, and of itself.
+fn walk(lies: &Library, function: &str, watcher: &mut Watcher, value: usize) {
+    lies.call(function, watcher, value);
+    let own = lies.symbol(function).addr() as u64;
+    for found in [&watcher.found, &watcher.again] {
+        assert!(found.len() >= 3, "{function} {value:#x}");
+        assert!((own..own + 64).contains(&found[2]), "{function} {value:#x}");
+    }
+    // The first two differ by who asks.
+    assert_eq!(
+        watcher.found[2..],
+        watcher.again[2..],
+        "{function} {value:#x}"
+    );
+    assert_eq!(watcher.errno, 77);
+}
+
+const FUNCTIONS: [&str; 2] = ["by_frame_pointer", "by_expression"];
+
+#[test]
+fn a_cfa_that_is_none() {
+    let lies = Library::of("lies.S");
+    let mut watcher = Watcher::new();
+    watcher.asks_glibc = false;
+    let none = map(4, libc::PROT_NONE);
+    let (low, high) = (map(2, libc::PROT_READ | libc::PROT_WRITE), none + 4 * PAGE);
+    // SAFETY: the second of the two pages just mapped.
+    unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(low + PAGE), PAGE) };
+    let local = 0_u64;
+    let here = (&raw const local).addr();
+    for function in FUNCTIONS {
+        for value in [
+            0,
+            1,
+            8,
+            16,
+            none,
+            none + PAGE,
+            high - 8,
+            // Across the end of what is mapped.
+            low + PAGE - 8,
+            low + PAGE - 4,
+            low + PAGE,
+            low + PAGE + 4,
+            1 << 47,
+            (1 << 47) - 16,
+            (1 << 47) - 8,
+            0xffff_8000_0000_0000,
+            0xffff_ffff_ff60_0000,
+            usize::MAX - 16,
+            usize::MAX - 15,
+            usize::MAX - 7,
+            usize::MAX,
+            // Below the stack pointer, and misaligned.
+            here - (1 << 16),
+            here + 1,
+            here + 13,
+        ] {
+            for _ in 0..2 {
+                walk(&lies, function, &mut watcher, value);
+            }
+            assert!(watcher.found.len() < MOST, "{function} {value:#x}");
+        }
+    }
+}
+
+/// A caller's frame pointer and a return address, wherever they lie.
+#[test]
+fn a_return_address_that_is_none() {
+    let lies = Library::of("lies.S");
+    let mut watcher = Watcher::new();
+    watcher.asks_glibc = false;
+    let mut heap = vec![0_usize; 64];
+    let mut stack = [0_usize; 64];
+    let data = (&raw const heap).addr();
+    for words in [&mut heap[..], &mut stack[..]] {
+        let base = words.as_ptr().addr();
+        for return_address in [0, 1, 8, data, 1 << 47, base, usize::MAX, 0x40_0000] {
+            for saved in [0, base + 32, usize::MAX - 15, 1 << 63] {
+                words[..2].copy_from_slice(&[saved, return_address]);
+                for (function, value) in FUNCTIONS.into_iter().zip([base, base + 16]) {
+                    walk(&lies, function, &mut watcher, value);
+                    let walk = watcher.walk.unwrap();
+                    if return_address == 0 {
+                        assert_eq!((walk.frames, walk.end), (3, End::ZeroReturnAddress));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A frame that is its own caller, and two that are each other's.
+#[test]
+fn circles() {
+    let lies = Library::of("lies.S");
+    let mut watcher = Watcher::new();
+    watcher.asks_glibc = false;
+    let code = lies.symbol("behind_call").addr();
+    let mut heap = vec![0_usize; 64];
+    let mut stack = [0_usize; 64];
+    for words in [&mut heap[..], &mut stack[..]] {
+        let base = words.as_ptr().addr();
+        for other in [0, 4, 32] {
+            words[..2].copy_from_slice(&[base + 8 * other, code]);
+            words[other..other + 2].copy_from_slice(&[base, code]);
+            walk(&lies, "by_frame_pointer", &mut watcher, base);
+            assert_eq!(watcher.walk.unwrap().end, End::Loop);
+            assert!(watcher.found.len() < 16);
+        }
+    }
+}
+
+/// Between another stack and the thread's lies memory that cannot be read.
+#[test]
+fn on_another_stack() {
+    // The first thread's stack lies too far off.
+    std::thread::spawn(below_the_stack_of_a_thread)
+        .join()
+        .unwrap();
+}
+
+fn below_the_stack_of_a_thread() {
+    struct Job {
+        lies: Library,
+        watcher: Watcher,
+        value: usize,
+    }
+    extern "C" fn body(job: *mut Watcher) {
+        // SAFETY: this is what the test passes below.
+        let job = unsafe { &mut *job.cast::<Job>() };
+        walk(&job.lies, "by_frame_pointer", &mut job.watcher, job.value);
+    }
+    let helpers = Library::of("helpers.c");
+    let mut watcher = Watcher::new();
+    watcher.asks_glibc = false;
+    let local = 0_u64;
+    let here = (&raw const local).addr();
+    // A stack of 64 pages with a page that cannot be read above, below this thread's stack.
+    let stack = map(65, libc::PROT_READ | libc::PROT_WRITE);
+    let guard = stack + 64 * PAGE;
+    assert!(guard < here, "the stack of a thread is mapped before");
+    // SAFETY: the last of the pages just mapped.
+    unsafe {
+        libc::mprotect(
+            std::ptr::with_exposed_provenance_mut(guard),
+            PAGE,
+            libc::PROT_NONE,
+        )
+    };
+    let mut job = Job {
+        lies: Library::of("lies.S"),
+        watcher,
+        value: guard + 256,
+    };
+    let stack = std::ptr::with_exposed_provenance_mut(stack);
+    let job = (&raw mut job).cast();
+    places::in_coroutine(&helpers, body, job, stack, 64 * PAGE);
+}

@@ -1,0 +1,209 @@
+//! The own stack in unusual places, against the C library's own `backtrace`; and stacks that lead
+//! nowhere.
+#![cfg(test)]
+#![cfg(target_arch = "x86_64")]
+#![expect(unsafe_code, reason = "calls C")]
+
+use std::ffi::{CString, c_int, c_void};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use unspool_ir::RuntimeAddr;
+use unspool_unwind::local::OwnThread;
+use unspool_unwind::{End, Walk};
+
+mod damaged;
+mod places;
+mod plugins;
+
+unsafe extern "C" {
+    fn backtrace(addresses: *mut *mut c_void, size: c_int) -> c_int;
+}
+
+const MOST: usize = 6000;
+
+/// What the helpers call.
+type Body = extern "C" fn(*mut Watcher);
+
+/// A function of the helpers.
+type Call<A> = unsafe extern "C" fn(Body, *mut Watcher, A) -> c_int;
+
+/// Walks the stack of its thread when it is called.
+struct Watcher {
+    thread: OwnThread,
+    /// Whether the C library is asked, too.
+    asks_glibc: bool,
+    expected: Vec<u64>,
+    found: Vec<u64>,
+    again: Vec<u64>,
+    walk: Option<Walk>,
+    errno: c_int,
+    /// Reserved before: a handler does not allocate.
+    room: Vec<RuntimeAddr>,
+}
+
+impl Watcher {
+    fn new() -> Self {
+        let mut watcher = Watcher {
+            thread: OwnThread::new(),
+            asks_glibc: true,
+            expected: Vec::with_capacity(MOST),
+            found: Vec::with_capacity(MOST),
+            again: Vec::with_capacity(MOST),
+            walk: None,
+            errno: 0,
+            room: vec![RuntimeAddr(0); MOST],
+        };
+        // The first call loads a library.
+        watcher.ask_glibc();
+        watcher
+    }
+
+    /// Return addresses: the first in here.
+    #[inline(never)]
+    fn ask_glibc(&mut self) {
+        let mut addresses = [std::ptr::null_mut(); MOST];
+        // SAFETY: the buffer has room for so many.
+        let count = unsafe { backtrace(addresses.as_mut_ptr(), 6000) };
+        let found = addresses.iter().take(usize::try_from(count).unwrap());
+        self.expected.clear();
+        self.expected.extend(found.map(|addr| addr.addr() as u64));
+    }
+
+    /// The same, by us.
+    #[inline(never)]
+    fn ask_memo(&mut self) {
+        let walk = self.thread.walk(&mut self.room);
+        self.found.clear();
+        let found = self.room[..walk.frames].iter();
+        self.found.extend(found.map(|address| address.0));
+        self.walk = Some(walk);
+    }
+
+    #[inline(never)]
+    fn ask_afresh(&mut self) {
+        let walk = self.thread.walk_afresh(&mut self.room);
+        self.again.clear();
+        let found = self.room[..walk.frames].iter();
+        self.again.extend(found.map(|address| address.0));
+    }
+
+    /// The body of a call.
+    extern "C" fn watch(this: *mut Watcher) {
+        // SAFETY: the one who calls the helper waits for it to return.
+        let this = unsafe { &mut *this };
+        if this.asks_glibc {
+            this.ask_glibc();
+        }
+        // SAFETY: a number of the own thread.
+        unsafe { errno().write(77) };
+        this.ask_memo();
+        this.ask_afresh();
+        // SAFETY: a number of the own thread.
+        this.errno = unsafe { errno().read() };
+    }
+
+    /// What was found is what the C library found, up to an outermost frame.
+    fn assert_same(&self, place: &str) {
+        self.assert_same_frames(place);
+        assert_eq!(self.walk.unwrap().end, End::Outermost, "{place}");
+    }
+
+    fn assert_same_frames(&self, place: &str) {
+        // The first frame is of the function that asks, the second the body's.
+        assert_eq!(self.found[2..], self.expected[2..], "{place}");
+        assert_eq!(self.again[2..], self.expected[2..], "{place}");
+        assert_eq!(self.walk.unwrap().guesses, 0, "{place}");
+        assert_eq!(self.errno, 77, "{place}");
+    }
+}
+
+/// The own thread's.
+fn errno() -> *mut c_int {
+    // SAFETY: takes nothing, cannot fail.
+    unsafe { libc::__errno_location() }
+}
+
+/// Runs a test that other tests would disturb, or it them, in a process of its own: this one's
+/// name.
+fn alone(name: &str, test: fn()) {
+    const ALONE: &str = "UNSPOOL_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return test();
+    }
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--test-threads=1"])
+        .env(ALONE, "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}: {text}", output.status);
+    assert!(text.contains("1 passed"), "{text}");
+}
+
+fn directory() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("own-process-{}-{number}", std::process::id());
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::create_dir_all(&path).unwrap();
+    path
+}
+
+/// A shared library from a source beside this file.
+fn build(source: &str, to: &Path, options: &[&str]) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/own_process");
+    let output = Command::new("gcc")
+        .args(["-O1", "-shared", "-fPIC", "-o"])
+        .arg(to)
+        .arg(folder.join(source))
+        .args(options)
+        .output()
+        .expect("install the Debian package gcc");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+}
+
+/// A loaded library.
+struct Library(*mut c_void);
+
+impl Library {
+    fn open(path: &Path) -> Library {
+        let path = CString::new(path.to_str().unwrap()).unwrap();
+        // SAFETY: loads a library that has no initializers of its own.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
+        assert!(!handle.is_null(), "{path:?}");
+        Library(handle)
+    }
+
+    fn of(source: &str) -> Library {
+        let path = directory().join("library.so");
+        build(source, &path, &[]);
+        Library::open(&path)
+    }
+
+    fn symbol(&self, name: &str) -> *mut c_void {
+        let name = CString::new(name).unwrap();
+        // SAFETY: the library is open.
+        let symbol = unsafe { libc::dlsym(self.0, name.as_ptr()) };
+        assert!(!symbol.is_null(), "{name:?}");
+        symbol
+    }
+
+    /// Calls a function that takes a body, what the body takes, and one argument.
+    fn call<A>(&self, name: &str, watcher: &mut Watcher, argument: A) -> c_int {
+        let symbol = self.symbol(name);
+        // SAFETY: the functions of the helpers are of this type, or take fewer arguments.
+        let call = unsafe { std::mem::transmute::<*mut c_void, Call<A>>(symbol) };
+        // SAFETY: the watcher outlives the call.
+        unsafe { call(Watcher::watch, watcher, argument) }
+    }
+
+    fn close(self) {
+        // SAFETY: nothing of it is used any more.
+        let failed = unsafe { libc::dlclose(self.0) };
+        assert_eq!(failed, 0);
+    }
+}
