@@ -4,7 +4,7 @@
 //! walk ends. It is many times faster because
 //!
 //! - nearly every frame above the innermost one is left by the same few kinds of rule, which take only
-//!   the stack pointer and the frame pointer ([`rule`]);
+//!   the stack pointer and the frame pointer;
 //! - the rule of a return address that any thread has met before is one load away ([`Rules`]);
 //! - what is left of a stack that has been walked before is compared, not walked ([`Memo`]).
 //!

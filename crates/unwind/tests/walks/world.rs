@@ -195,6 +195,7 @@ impl Modules for Set<'_> {
             bias: LoadBias(base(module) - FIRST),
             entry: (self.has_entry && module == 2).then_some(Vaddr(FIRST + 7 * FUNCTION)),
             compiled: Some(&self.tables[table]),
+            code: None,
             cfi: None,
             found: None,
         })
