@@ -81,6 +81,12 @@ impl<'a> Lookup<'a> {
         }
     }
 
+    /// The section.
+    #[must_use]
+    pub fn section(&self) -> &Section<'a> {
+        &self.section
+    }
+
     /// The row that holds at `pc`; `None` where no entry covers it.
     ///
     /// Takes time logarithmic in the number of entries plus the length of one entry where the

@@ -22,6 +22,15 @@ impl OwnMemory {
             pages: Pages::new(),
         }
     }
+
+    /// All memory is unknown: for each page the kernel is asked.
+    #[must_use]
+    pub const fn unknown() -> Self {
+        OwnMemory {
+            window: Window::EMPTY,
+            pages: Pages::new(),
+        }
+    }
 }
 
 impl Memory for OwnMemory {

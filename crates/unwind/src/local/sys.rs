@@ -85,6 +85,9 @@ pub(super) struct Window {
 }
 
 impl Window {
+    /// No memory.
+    pub(super) const EMPTY: Window = Window { first: 0, count: 0 };
+
     /// The bytes below the stack pointer that a function may use.
     const RED_ZONE: u64 = 128;
 
