@@ -136,6 +136,7 @@ fn link(object: &SharedObject, library: &Path, folder: &Path) -> Result<(), Erro
         .args(["-Wl,-z,relro", "-Wl,-z,now", "-Wl,--as-needed"])
         .arg(format!("-Wl,-soname,{}", object.soname))
         .arg(format!("-Wl,--version-script,{}", script.display()))
+        .args(names.iter().filter_map(|name| defined_as(name)))
         .args(names.iter().map(|name| format!("-Wl,--undefined={name}")))
         .arg("-o")
         .arg(folder.join(object.soname))
@@ -148,6 +149,20 @@ fn link(object: &SharedObject, library: &Path, folder: &Path) -> Result<(), Erro
         true => Ok(()),
         false => Err(format!("{command:?} failed ({status})").into()),
     }
+}
+
+/// libunwind has many functions under two names, of which the crate has one.
+fn defined_as(name: &str) -> Option<String> {
+    let same = match name {
+        // Programs copy the variable, which takes one with a size.
+        "_ULx86_64_local_addr_space" => return None,
+        "backtrace" => "unw_backtrace".to_owned(),
+        _ => name
+            .strip_prefix("_ULx86_64_")
+            .map(|function| format!("_Ux86_64_{function}"))
+            .or(name.strip_prefix("__libunwind").map(str::to_owned))?,
+    };
+    Some(format!("-Wl,--defsym={name}={same}"))
 }
 
 /// Exports these names, without a version as libunwind does, and no other.

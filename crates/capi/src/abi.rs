@@ -15,6 +15,8 @@ pub type RegisterNumber = c_int;
 
 /// `UNW_X86_64_RIP`, `UNW_REG_IP` and `UNW_REG_LAST`.
 pub const RIP: RegisterNumber = 16;
+/// [`RIP`] among the registers.
+pub const RIP_NUMBER: u16 = 16;
 /// `UNW_X86_64_RSP` and `UNW_REG_SP`.
 pub const RSP: RegisterNumber = 7;
 /// `UNW_X86_64_RBP`.

@@ -62,6 +62,30 @@ impl<'s> Cursor<'s> {
         })
     }
 
+    /// A frame of the own process, of which all registers are at the addresses that `address`
+    /// says: one that was interrupted, or waits for a call to return.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::INVALID`] if they are not there.
+    pub fn stored(
+        client: Client<'s>,
+        address: impl Fn(u16) -> u64,
+        is_interrupted: bool,
+    ) -> Result<Self, Error> {
+        Ok(Cursor {
+            client,
+            ip: client.read_word(address(RETURN_ADDRESS.0))?,
+            stack_pointer: client.read_word(address(STACK_POINTER.0))?,
+            arrival: match is_interrupted {
+                true => Arrival::Innermost,
+                false => Arrival::Called,
+            },
+            places: Places::stored(address),
+            cycle: Cycle::NONE,
+        })
+    }
+
     /// The address space and argument.
     #[must_use]
     pub fn client(&self) -> Client<'s> {
@@ -122,6 +146,9 @@ impl<'s> Cursor<'s> {
     fn step_resolving(&mut self) -> Result<bool, Error> {
         let code = self.code();
         let client = self.client;
+        if client.space.is_own() {
+            return self.step_own();
+        }
         let resolve = || resolve::rule(client, code, || self.known());
         let Some(rule) = client.space.keep(code, resolve)? else {
             return Ok(self.end());
@@ -130,6 +157,15 @@ impl<'s> Cursor<'s> {
             Rule::Simple(simple) => self.step_simple(simple),
             Rule::Encoded(bytes) => self.step_encoded(bytes),
             Rule::Outermost => Ok(self.end()),
+        }
+    }
+
+    /// A step in the own process: the row is applied where it was found.
+    fn step_own(&mut self) -> Result<bool, Error> {
+        let row = resolve::own_row(self.client, self.code(), || self.known())?;
+        match row {
+            Some((row, bias)) => self.step_row(&row, bias),
+            None => Ok(self.end()),
         }
     }
 
@@ -163,11 +199,12 @@ impl<'s> Cursor<'s> {
     ///
     /// As [`Cursor::step`]; [`Error::INVALID`] if the bytes are no row.
     pub fn step_encoded(&mut self, bytes: &[u8]) -> Result<bool, Error> {
-        self.step_row(&encoding::decode(bytes).ok_or(Error::INVALID)?)
+        let row = encoding::decode(bytes).ok_or(Error::INVALID)?;
+        self.step_row(&row, LoadBias(0))
     }
 
     /// Steps by a row: what `interpret::step` does, for registers that are kept by their places.
-    fn step_row(&mut self, row: &Row<'_>) -> Result<bool, Error> {
+    fn step_row(&mut self, row: &Row<'_>, bias: LoadBias) -> Result<bool, Error> {
         let column = row.return_address;
         if row.rule(column) == Some(RegisterRule::Undefined) {
             return Ok(self.end());
@@ -178,7 +215,7 @@ impl<'s> Cursor<'s> {
             abi: ABI,
             registers: &registers,
             memory: &memory,
-            bias: LoadBias(0),
+            bias,
             pac_mask: 0,
         };
         let cfa = interpret::cfa(row, &frame).map_err(|_| Error::BAD_FRAME)?;
@@ -218,8 +255,25 @@ impl<'s> Cursor<'s> {
         false
     }
 
+    /// Sends the frame to another address when it is resumed. Nothing is written.
+    pub fn send_to(&mut self, ip: u64) {
+        self.ip = ip;
+        self.places.set(RETURN_ADDRESS.0, Place::Value(ip));
+    }
+
+    /// Where the kernel stored the code address of a frame that a signal interrupted, beside all
+    /// its other registers.
+    #[must_use]
+    pub fn interrupted_at(&self) -> Option<u64> {
+        match self.places.get(RETURN_ADDRESS.0) {
+            Ok(Place::Memory(addr)) if self.is_interrupted() => Some(addr),
+            _ => None,
+        }
+    }
+
     /// The values of all registers that can be read.
-    fn values(&self) -> Registers {
+    #[must_use]
+    pub fn values(&self) -> Registers {
         let mut registers = Registers::new();
         for number in 0..=RETURN_ADDRESS.0 {
             if let Ok(value) = self.register(number) {

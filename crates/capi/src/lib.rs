@@ -24,6 +24,7 @@ pub mod cursor;
 pub mod guess;
 pub mod image;
 pub mod maps;
+pub mod own;
 pub mod places;
 pub mod remote_cfi;
 pub mod resolve;

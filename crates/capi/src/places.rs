@@ -65,6 +65,21 @@ impl Places {
         }
     }
 
+    /// The innermost frame's, where its registers were stored: every register at the address that
+    /// `address` says.
+    pub fn stored(address: impl Fn(u16) -> u64) -> Places {
+        let mut words = [0; COUNT];
+        for (word, number) in words.iter_mut().zip(0..) {
+            *word = address(number);
+        }
+        Places {
+            in_register: 0,
+            in_memory: (1 << REGISTERS) - 1,
+            is_value: 0,
+            words,
+        }
+    }
+
     /// Where a register is.
     ///
     /// # Errors

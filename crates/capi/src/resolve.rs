@@ -1,10 +1,11 @@
 //! The rule of a frame's address, found through the client's callbacks.
 
-use unspool_ir::CodeAddr;
+use unspool_ir::{CodeAddr, LoadBias, Row};
 
 use crate::abi::Error;
 use crate::client::Client;
 use crate::guess::{self, Known};
+use crate::own;
 use crate::remote_cfi;
 use crate::rule::Rule;
 
@@ -47,6 +48,34 @@ pub fn rule(
         Ok(())
     })?;
     found.ok_or(Error::NO_INFO).map(Some)
+}
+
+/// The row at an address of the own process, and the load bias of its module; `None` where the
+/// frame is taken for the outermost. Allocates nothing.
+///
+/// # Errors
+///
+/// [`Error::BAD_FRAME`] for a bad entry.
+pub fn own_row(
+    client: Client<'_>,
+    code: CodeAddr,
+    known: impl FnOnce() -> Known,
+) -> Result<Option<(Row<'static>, LoadBias)>, Error> {
+    let memory = client.memory();
+    let guessed = |row: Row<'static>| (row, LoadBias(0));
+    let procedure = match own::Procedure::find(code.lookup()) {
+        Ok(procedure) => procedure,
+        Err(Error::NO_INFO) => return Ok(guess::row(&memory, &known()).map(guessed)),
+        Err(error) => return Err(error),
+    };
+    let address = code.address();
+    if matches!(code, CodeAddr::Return(_))
+        && address == procedure.end()
+        && let Some(row) = guess::trampoline_at(&memory, address.0)
+    {
+        return Ok(Some(guessed(row)));
+    }
+    Ok(Some((procedure.found.row, procedure.bias)))
 }
 
 #[cfg(test)]

@@ -14,6 +14,8 @@ use crate::sys::heap::Late;
 pub struct AddressSpace {
     /// The client's callbacks.
     pub accessors: Accessors,
+    /// It is the own process: tables are read where they are, and nothing is allocated.
+    is_own: bool,
     policy: AtomicI32,
     /// There once the policy was another than none.
     cache: Late<Cache>,
@@ -25,9 +27,27 @@ impl AddressSpace {
     pub const fn new(accessors: Accessors) -> Self {
         AddressSpace {
             accessors,
+            is_own: false,
             policy: AtomicI32::new(abi::CACHE_NONE),
             cache: Late::new(),
         }
+    }
+
+    /// The address space of the own process.
+    #[must_use]
+    pub const fn own(accessors: Accessors) -> Self {
+        AddressSpace {
+            accessors,
+            is_own: true,
+            policy: AtomicI32::new(abi::CACHE_NONE),
+            cache: Late::new(),
+        }
+    }
+
+    /// Whether it is the own process's.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        self.is_own
     }
 
     /// Sets whether rules are kept: one of `abi::CACHE_*`.

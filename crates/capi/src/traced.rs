@@ -60,15 +60,29 @@ impl Traced {
         ip: u64,
         found: impl FnOnce(&[u8], u64) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let memory = memory(self.pid);
-        let maps = os::maps(self.pid)?;
-        let (mapping, base) = maps::find(&maps, ip).ok_or(Error::NO_INFO)?;
-        let image = Image::read(&memory, base)?;
-        let file = os::map_of_process(self.pid, mapping.name)?;
-        let vaddr = ip.wrapping_sub(image.bias);
-        let (name, offset) = image::function(file.bytes(), vaddr).ok_or(Error::NO_INFO)?;
-        found(name, offset)
+        function(self.pid, &memory(self.pid), ip, found)
     }
+}
+
+/// Passes the name of the function that an address of a process is in to `found`, and how far into
+/// the function the address is, in bytes.
+///
+/// # Errors
+///
+/// [`Error::NO_INFO`] where there is none, and those of `found`.
+pub fn function<M: Memory, T>(
+    pid: i32,
+    memory: &M,
+    ip: u64,
+    found: impl FnOnce(&[u8], u64) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let maps = os::maps(pid)?;
+    let (mapping, base) = maps::find(&maps, ip).ok_or(Error::NO_INFO)?;
+    let image = Image::read(memory, base)?;
+    let file = os::map_of_process(pid, mapping.name)?;
+    let vaddr = ip.wrapping_sub(image.bias);
+    let (name, offset) = image::function(file.bytes(), vaddr).ok_or(Error::NO_INFO)?;
+    found(name, offset)
 }
 
 fn find_table<M: Memory>(memory: &M, pid: i32, ip: u64) -> Result<DynInfo, Error> {

@@ -68,7 +68,7 @@ fn both_ways_of_a_simple_row_lead_to_the_same_frame() {
         ],
     ] {
         let mut cursor = innermost;
-        assert_eq!(cursor.step_row(&row(7, 16, rules)), Ok(true));
+        assert_eq!(cursor.step_row(&row(7, 16, rules), LoadBias(0)), Ok(true));
         starts.push(cursor);
     }
     let mut resuming = innermost;
@@ -87,7 +87,8 @@ fn both_ways_of_a_simple_row_lead_to_the_same_frame() {
                 let row = row(cfa, 0x48, &rules);
                 let simple = Simple::from_row(&row).unwrap();
                 let (mut fast, mut plain) = (*start, *start);
-                let (by_simple, by_row) = (fast.step_simple(&simple), plain.step_row(&row));
+                let (by_simple, by_row) =
+                    (fast.step_simple(&simple), plain.step_row(&row, LoadBias(0)));
                 assert_eq!(by_simple.is_ok(), by_row.is_ok());
                 assert_eq!(frame(&fast), frame(&plain));
                 steps += u32::from(by_row.is_ok());
@@ -103,7 +104,7 @@ fn a_failed_step_leaves_the_cursor_where_it_was() {
     let start = Cursor::new(fake::space(), target.argument()).unwrap();
     let unreadable = row(7, 0x10_0000, &[(16, RegisterRule::Offset(-8))]);
     let mut cursor = start;
-    assert!(cursor.step_row(&unreadable).is_err());
+    assert!(cursor.step_row(&unreadable, LoadBias(0)).is_err());
     assert_eq!(frame(&cursor), frame(&start));
     let simple = Simple::from_row(&unreadable).unwrap();
     assert!(cursor.step_simple(&simple).is_err());
@@ -144,7 +145,7 @@ fn registers_are_written_where_they_are() {
         (16, RegisterRule::Offset(-8)),
         (3, RegisterRule::Offset(-16)),
     ];
-    assert_eq!(cursor.step_row(&row(7, 16, &rules)), Ok(true));
+    assert_eq!(cursor.step_row(&row(7, 16, &rules), LoadBias(0)), Ok(true));
     assert_eq!(cursor.get(3), Ok(STACK + 24 * 8));
     assert_eq!(cursor.set(3, 0x44), Ok(()));
     assert_eq!(target.words.lock().unwrap()[8], 0x44);

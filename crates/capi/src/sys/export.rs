@@ -352,35 +352,7 @@ pub extern "C" fn strerror(error: c_int) -> *const c_char {
     text.as_ptr()
 }
 
-// Not built yet. They are there because programs that do not need them link to them.
-
-static LOCAL: AddressSpace = AddressSpace::new(Accessors::NONE);
-
-/// `unw_local_addr_space`: to be built. Callbacks are missing, so that every use is an error.
-#[cfg_attr(
-    feature = "shared-object",
-    unsafe(export_name = "_Ux86_64_local_addr_space")
-)]
-pub static LOCAL_ADDR_SPACE: &AddressSpace = &LOCAL;
-
-/// `unw_init_local`: to be built.
-#[cfg_attr(feature = "shared-object", unsafe(export_name = "_Ux86_64_init_local"))]
-pub extern "C" fn init_local(_cursor: *mut OpaqueCursor, _context: *mut c_void) -> c_int {
-    Error::UNSPECIFIED.0
-}
-
-/// `unw_init_local2`: to be built.
-#[cfg_attr(
-    feature = "shared-object",
-    unsafe(export_name = "_Ux86_64_init_local2")
-)]
-pub extern "C" fn init_local2(
-    _cursor: *mut OpaqueCursor,
-    _context: *mut c_void,
-    _flags: c_int,
-) -> c_int {
-    Error::UNSPECIFIED.0
-}
+// Not built. They are there because programs that do not need them link to them.
 
 /// `_Ux86_64_dwarf_find_unwind_table`, of which only libunwind-ptrace and libunwind-coredump know:
 /// to be built.
@@ -408,3 +380,46 @@ pub extern "C" fn get_elf_image() -> c_int {
     unsafe(export_name = "_Ux86_64_get_exe_image_path")
 )]
 pub extern "C" fn get_exe_image_path() {}
+
+/// `_ReadULEB`: a number in LEB128, behind which `at` points then.
+///
+/// # Safety
+///
+/// The number can be read.
+#[cfg_attr(feature = "shared-object", unsafe(export_name = "_ReadULEB"))]
+pub unsafe extern "C" fn read_uleb(at: &mut *const u8) -> Word {
+    // SAFETY: the caller's promise.
+    unsafe { read_leb(at) }.0
+}
+
+/// `_ReadSLEB`: the same with a sign.
+///
+/// # Safety
+///
+/// The number can be read.
+#[cfg_attr(feature = "shared-object", unsafe(export_name = "_ReadSLEB"))]
+pub unsafe extern "C" fn read_sleb(at: &mut *const u8) -> i64 {
+    // SAFETY: the caller's promise.
+    let (value, unused) = unsafe { read_leb(at) };
+    (value << unused).cast_signed() >> unused
+}
+
+/// The number without sign, and how many of its highest bits were not there.
+///
+/// # Safety
+///
+/// The number can be read.
+unsafe fn read_leb(at: &mut *const u8) -> (Word, u32) {
+    let (mut value, mut shift) = (0, 0_u32);
+    loop {
+        // SAFETY: the caller's promise.
+        let byte = unsafe { at.read() };
+        // SAFETY: within the number, or one past its end.
+        *at = unsafe { at.add(1) };
+        value |= u64::from(byte & 0x7f).checked_shl(shift).unwrap_or(0);
+        shift = shift.saturating_add(7);
+        if byte & 0x80 == 0 {
+            return (value, u64::BITS.saturating_sub(shift));
+        }
+    }
+}

@@ -3,6 +3,7 @@
 
 mod blob;
 pub(crate) mod callbacks;
+pub mod context;
 pub mod coredump;
 pub mod export;
 #[cfg(test)]
@@ -10,6 +11,8 @@ pub(crate) mod fake;
 pub(crate) mod heap;
 mod name;
 pub mod os;
+pub mod own;
 pub mod ptrace;
 #[cfg(feature = "shared-object")]
 mod standalone;
+mod thread;

@@ -8,6 +8,7 @@ use crate::abi::Error;
 unsafe extern "C" {
     fn __errno_location() -> *mut c_int;
     fn close(file: c_int) -> c_int;
+    safe fn getpid() -> c_int;
     fn lseek(file: c_int, offset: i64, whence: c_int) -> i64;
     fn mmap(
         at: *mut c_void,
@@ -141,6 +142,11 @@ fn decimal(number: i32) -> ([u8; 10], usize) {
         }
     }
     (digits, start)
+}
+
+/// The own process ID.
+pub(crate) fn own_pid() -> i32 {
+    getpid()
 }
 
 /// What `/proc/PID/maps` says.

@@ -8,6 +8,7 @@
 )]
 
 mod abi;
+mod local;
 mod programs;
 mod remote;
 mod shared_objects;

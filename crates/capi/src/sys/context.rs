@@ -1,0 +1,165 @@
+//! The registers of the own process: captured, and set.
+//!
+//! They are where `ucontext_t` has them (`<sys/ucontext.h>`), so that contexts of libunwind, of
+//! the C library and of the kernel are alike.
+
+use core::arch::{asm, naked_asm};
+use core::ffi::{c_int, c_void};
+
+use crate::places::REGISTERS;
+
+/// Where each register is in a `ucontext_t`, by DWARF number, in bytes.
+const OFFSETS: [u64; REGISTERS as usize] = [
+    144, 136, 152, 128, 112, 104, 120, 160, 40, 48, 56, 64, 72, 80, 88, 96, 168,
+];
+
+/// How far the code address is from the beginning of a `ucontext_t`, in bytes.
+pub(super) const CODE_ADDRESS: u64 = 168;
+
+/// The address of a register in a context.
+pub(super) fn address(context: *mut c_void, register: u16) -> u64 {
+    let offset = OFFSETS.get(usize::from(register)).copied();
+    (context.addr() as u64).wrapping_add(offset.unwrap_or(0))
+}
+
+/// `unw_getcontext`: the registers of its caller, to which it is about to return.
+///
+/// # Safety
+///
+/// `context` has room for a `ucontext_t`.
+#[cfg_attr(feature = "shared-object", unsafe(export_name = "_Ux86_64_getcontext"))]
+#[unsafe(naked)]
+pub unsafe extern "C" fn getcontext(context: *mut c_void) -> c_int {
+    naked_asm!(
+        ".cfi_startproc",
+        "mov [rdi + 40], r8",
+        "mov [rdi + 48], r9",
+        "mov [rdi + 56], r10",
+        "mov [rdi + 64], r11",
+        "mov [rdi + 72], r12",
+        "mov [rdi + 80], r13",
+        "mov [rdi + 88], r14",
+        "mov [rdi + 96], r15",
+        "mov [rdi + 104], rdi",
+        "mov [rdi + 112], rsi",
+        "mov [rdi + 120], rbp",
+        "mov [rdi + 128], rbx",
+        "mov [rdi + 136], rdx",
+        "mov [rdi + 144], rax",
+        "mov [rdi + 152], rcx",
+        "lea rax, [rsp + 8]",
+        "mov [rdi + 160], rax",
+        "mov rax, [rsp]",
+        "mov [rdi + 168], rax",
+        // uc_mcontext.fpregs, and what of it calls preserve.
+        "lea rax, [rdi + 424]",
+        "mov [rdi + 224], rax",
+        "fnstenv [rax]",
+        "fldenv [rax]",
+        "stmxcsr [rax + 24]",
+        "xor eax, eax",
+        "ret",
+        ".cfi_endproc",
+    )
+}
+
+/// `_Ux86_64_setcontext`: continues where a context says. It does not return.
+///
+/// # Safety
+///
+/// `context` is [`getcontext`]'s, whose caller has not returned.
+#[cfg_attr(feature = "shared-object", unsafe(export_name = "_Ux86_64_setcontext"))]
+#[unsafe(naked)]
+pub unsafe extern "C" fn setcontext(context: *mut c_void) -> c_int {
+    naked_asm!(
+        ".cfi_startproc",
+        ".cfi_undefined rip",
+        "mov rax, [rdi + 224]",
+        "fldenv [rax]",
+        "ldmxcsr [rax + 24]",
+        "jmp {enter}",
+        ".cfi_endproc",
+        enter = sym enter,
+    )
+}
+
+/// Continues where a context says, with its general registers but for r11, which no call
+/// preserves.
+///
+/// # Safety
+///
+/// There is a frame of this thread that has not returned.
+#[unsafe(naked)]
+pub(super) unsafe extern "C" fn enter(context: *mut c_void) -> ! {
+    naked_asm!(
+        ".cfi_startproc",
+        ".cfi_undefined rip",
+        "mov r8, [rdi + 40]",
+        "mov r9, [rdi + 48]",
+        "mov r10, [rdi + 56]",
+        "mov r11, [rdi + 168]",
+        "mov r12, [rdi + 72]",
+        "mov r13, [rdi + 80]",
+        "mov r14, [rdi + 88]",
+        "mov r15, [rdi + 96]",
+        "mov rsi, [rdi + 112]",
+        "mov rbp, [rdi + 120]",
+        "mov rbx, [rdi + 128]",
+        "mov rdx, [rdi + 136]",
+        "mov rax, [rdi + 144]",
+        "mov rcx, [rdi + 152]",
+        "mov rsp, [rdi + 160]",
+        "mov rdi, [rdi + 104]",
+        "jmp r11",
+        ".cfi_endproc",
+    )
+}
+
+/// Continues an interrupted frame as the kernel would after its handler: with all registers and
+/// the signal mask.
+///
+/// # Safety
+///
+/// The kernel made the context for a signal of this thread, and its frame has not returned.
+pub(super) unsafe fn return_from_signal(context: u64) -> ! {
+    // SAFETY: `rt_sigreturn` takes the context from the top of the stack and does not return.
+    unsafe {
+        asm!(
+            "mov rsp, {context}",
+            "mov eax, 15",
+            "syscall",
+            context = in(reg) context,
+            options(noreturn),
+        )
+    }
+}
+
+/// The body of a naked function that calls `$function` with its own arguments and, in
+/// `$argument`, a context that has its caller's preserved registers.
+macro_rules! call_with_context {
+    ($argument:literal, $function:path) => {
+        core::arch::naked_asm!(
+            ".cfi_startproc",
+            "sub rsp, 984",
+            ".cfi_adjust_cfa_offset 984",
+            "mov [rsp + 72], r12",
+            "mov [rsp + 80], r13",
+            "mov [rsp + 88], r14",
+            "mov [rsp + 96], r15",
+            "mov [rsp + 120], rbp",
+            "mov [rsp + 128], rbx",
+            "mov rax, [rsp + 984]",
+            "mov [rsp + 168], rax",
+            "lea rax, [rsp + 992]",
+            "mov [rsp + 160], rax",
+            concat!("mov ", $argument, ", rsp"),
+            "call {function}",
+            "add rsp, 984",
+            ".cfi_adjust_cfa_offset -984",
+            "ret",
+            ".cfi_endproc",
+            function = sym $function,
+        )
+    };
+}
+pub(super) use call_with_context;

@@ -1,0 +1,346 @@
+//! The C functions for the own process, and the callbacks of its address space.
+
+use core::ffi::{c_char, c_int, c_void};
+use core::mem::MaybeUninit;
+
+use unspool_ir::{CodeAddr, Memory, Register, RuntimeAddr};
+use unspool_unwind::local::{self, ABI};
+use unspool_unwind::{Rules, Top, Walker};
+
+use crate::abi::{
+    self, Accessors, DynInfo, Error, FloatRegister, OpaqueCursor, ProcInfo, RegisterNumber, Word,
+};
+use crate::client::Client;
+use crate::cursor::Cursor;
+use crate::own::Procedure;
+use crate::space::AddressSpace;
+use crate::sys::context::{self, call_with_context};
+use crate::sys::name::put_name;
+use crate::sys::os;
+use crate::sys::thread::ThreadMemory;
+use crate::traced;
+
+/// The address space of the own process. The argument of its callbacks is a context.
+static OWN: AddressSpace = AddressSpace::own(Accessors {
+    find_proc_info: Some(find_proc_info),
+    put_unwind_info: Some(put_unwind_info),
+    get_dyn_info_list_addr: Some(get_dyn_info_list_addr),
+    access_mem: Some(access_mem),
+    access_reg: Some(access_reg),
+    access_fpreg: Some(access_fpreg),
+    resume: Some(resume),
+    get_proc_name: Some(get_proc_name),
+});
+
+/// `unw_local_addr_space`.
+#[cfg_attr(
+    feature = "shared-object",
+    unsafe(export_name = "_Ux86_64_local_addr_space")
+)]
+pub static LOCAL_ADDR_SPACE: &AddressSpace = &OWN;
+
+/// `unw_local_addr_space` of `UNW_LOCAL_ONLY`. A variable is no alias: programs copy it.
+#[cfg_attr(
+    feature = "shared-object",
+    unsafe(export_name = "_ULx86_64_local_addr_space")
+)]
+pub static LOCAL_ONLY_ADDR_SPACE: &AddressSpace = &OWN;
+
+/// A frame whose registers are in a context.
+pub(super) fn cursor(context: *mut c_void, is_interrupted: bool) -> Result<Cursor<'static>, Error> {
+    let client = Client {
+        space: &OWN,
+        argument: context,
+    };
+    let address = |register| context::address(context, register);
+    Cursor::stored(client, address, is_interrupted)
+}
+
+/// `unw_init_local`.
+#[cfg_attr(feature = "shared-object", unsafe(export_name = "_Ux86_64_init_local"))]
+pub extern "C" fn init_local(
+    into: &mut MaybeUninit<Cursor<'static>>,
+    context: *mut c_void,
+) -> c_int {
+    init_local2(into, context, 0)
+}
+
+/// `UNW_INIT_SIGNAL_FRAME`: the context is a signal handler's argument.
+const SIGNAL_FRAME: c_int = 1;
+
+/// `unw_init_local2`.
+#[cfg_attr(
+    feature = "shared-object",
+    unsafe(export_name = "_Ux86_64_init_local2")
+)]
+pub extern "C" fn init_local2(
+    into: &mut MaybeUninit<Cursor<'static>>,
+    context: *mut c_void,
+    flags: c_int,
+) -> c_int {
+    let made = match flags {
+        0 | SIGNAL_FRAME => cursor(context, flags == SIGNAL_FRAME),
+        _ => Err(Error::INVALID),
+    };
+    code(made.map(|made| {
+        into.write(made);
+    }))
+}
+
+fn code(result: Result<(), Error>) -> c_int {
+    result.map_or_else(|Error(code)| code, |()| 0)
+}
+
+unsafe extern "C" fn find_proc_info(
+    _space: *mut AddressSpace,
+    ip: Word,
+    info: *mut ProcInfo,
+    _need_unwind_info: c_int,
+    _context: *mut c_void,
+) -> c_int {
+    let found = Procedure::find(RuntimeAddr(ip));
+    let found = found.and_then(|procedure| procedure.info(&ThreadMemory::here()));
+    code(found.map(|found| {
+        // SAFETY: the interface's contract.
+        unsafe { info.write(found) };
+    }))
+}
+
+unsafe extern "C" fn put_unwind_info(
+    _space: *mut AddressSpace,
+    _info: *mut ProcInfo,
+    _context: *mut c_void,
+) {
+}
+
+unsafe extern "C" fn get_dyn_info_list_addr(
+    _space: *mut AddressSpace,
+    address: *mut Word,
+    _context: *mut c_void,
+) -> c_int {
+    // SAFETY: the interface's contract.
+    unsafe { address.write(dyn_info_list_addr()) };
+    0
+}
+
+unsafe extern "C" fn access_mem(
+    _space: *mut AddressSpace,
+    addr: Word,
+    value: *mut Word,
+    write: c_int,
+    _context: *mut c_void,
+) -> c_int {
+    if write != 0 {
+        // SAFETY: the interface's contract.
+        let value = unsafe { value.read() };
+        // SAFETY: whoever writes by the address space of the own process answers for it.
+        unsafe { pointer(addr).cast::<Word>().write_unaligned(value) };
+        return 0;
+    }
+    let mut word = [0; 8];
+    let read = ThreadMemory::here().read(RuntimeAddr(addr), &mut word);
+    code(read.map_err(|_| Error::INVALID).map(|()| {
+        // SAFETY: the interface's contract.
+        unsafe { value.write(Word::from_le_bytes(word)) };
+    }))
+}
+
+fn pointer(addr: u64) -> *mut c_void {
+    core::ptr::with_exposed_provenance_mut(usize::try_from(addr).unwrap_or(0))
+}
+
+unsafe extern "C" fn access_reg(
+    space: *mut AddressSpace,
+    register: RegisterNumber,
+    value: *mut Word,
+    write: c_int,
+    context: *mut c_void,
+) -> c_int {
+    let Some(register @ 0..=abi::RIP_NUMBER) = u16::try_from(register).ok() else {
+        return Error::BAD_REGISTER.0;
+    };
+    let addr = context::address(context, register);
+    // SAFETY: what the caller promises of `value`; the register is in the context.
+    unsafe { access_mem(space, addr, value, write, context) }
+}
+
+unsafe extern "C" fn access_fpreg(
+    _space: *mut AddressSpace,
+    _register: RegisterNumber,
+    _value: *mut FloatRegister,
+    _write: c_int,
+    _context: *mut c_void,
+) -> c_int {
+    Error::BAD_REGISTER.0
+}
+
+/// Continues in a frame whose registers [`Cursor::establish`] has put into the context, or whose
+/// registers the kernel has stored for a signal.
+unsafe extern "C" fn resume(
+    _space: *mut AddressSpace,
+    opaque: *mut OpaqueCursor,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the interface's contract; both sides of it are this library's.
+    let cursor = unsafe { &*opaque.cast::<Cursor<'static>>() };
+    if let Some(stored) = cursor.interrupted_at() {
+        let kernel = stored.wrapping_sub(context::CODE_ADDRESS);
+        for (register, value) in cursor.values().iter() {
+            let addr = context::address(pointer(kernel), register.0);
+            // SAFETY: a register in the kernel's context, which was read there before.
+            unsafe { pointer(addr).cast::<Word>().write(value) };
+        }
+        // SAFETY: the frame was interrupted there.
+        unsafe { context::return_from_signal(kernel) }
+    }
+    // SAFETY: the frame is one of this thread's.
+    unsafe { context::enter(context) }
+}
+
+unsafe extern "C" fn get_proc_name(
+    _space: *mut AddressSpace,
+    ip: Word,
+    buffer: *mut c_char,
+    length: usize,
+    offset: *mut Word,
+    _context: *mut c_void,
+) -> c_int {
+    let memory = ThreadMemory::here();
+    code(traced::function(
+        os::own_pid(),
+        &memory,
+        ip,
+        |name, distance| {
+            // SAFETY: the interface's contract.
+            unsafe { put_name(name, buffer, length, distance, offset) }
+        },
+    ))
+}
+
+/// `unw_dyn_info_list_t`: what `_U_dyn_register` has put together.
+#[repr(C)]
+struct DynInfoList {
+    version: u32,
+    generation: u32,
+    first: *mut DynInfo,
+}
+
+struct Registered(core::cell::UnsafeCell<DynInfoList>);
+
+// SAFETY: `unw_dyn_info_list_t` is changed by `_U_dyn_register` and `_U_dyn_cancel` only, whose
+// callers see to it that they do not run at the same time.
+unsafe impl Sync for Registered {}
+
+static REGISTERED: Registered = Registered(core::cell::UnsafeCell::new(DynInfoList {
+    version: 1,
+    generation: 0,
+    first: core::ptr::null_mut(),
+}));
+
+/// `_U_dyn_info_list_addr`.
+#[cfg_attr(
+    feature = "shared-object",
+    unsafe(export_name = "_U_dyn_info_list_addr")
+)]
+pub extern "C" fn dyn_info_list_addr() -> Word {
+    REGISTERED.0.get().addr() as Word
+}
+
+/// `_U_dyn_register`: puts unwind information at the head of the list.
+///
+/// # Safety
+///
+/// `info` stays until it is cancelled; no other thread registers or cancels now.
+#[cfg_attr(feature = "shared-object", unsafe(export_name = "_U_dyn_register"))]
+pub unsafe extern "C" fn dyn_register(info: &mut DynInfo) {
+    // SAFETY: the caller's promise.
+    let list = unsafe { &mut *REGISTERED.0.get() };
+    list.generation = list.generation.wrapping_add(1);
+    info.next = list.first;
+    info.prev = core::ptr::null_mut();
+    list.first = core::ptr::from_mut(info);
+    // SAFETY: null, or registered and not cancelled.
+    if let Some(next) = unsafe { info.next.as_mut() } {
+        next.prev = list.first;
+    }
+}
+
+/// `_U_dyn_cancel`: takes it out of the list.
+///
+/// # Safety
+///
+/// `info` was registered; no other thread registers or cancels now.
+#[cfg_attr(feature = "shared-object", unsafe(export_name = "_U_dyn_cancel"))]
+pub unsafe extern "C" fn dyn_cancel(info: &mut DynInfo) {
+    // SAFETY: the caller's promise.
+    let list = unsafe { &mut *REGISTERED.0.get() };
+    list.generation = list.generation.wrapping_add(1);
+    // SAFETY: null, or registered and not cancelled.
+    match unsafe { info.prev.as_mut() } {
+        Some(before) => before.next = info.next,
+        None => list.first = info.next,
+    }
+    // SAFETY: as above.
+    if let Some(next) = unsafe { info.next.as_mut() } {
+        next.prev = info.prev;
+    }
+    info.next = core::ptr::null_mut();
+    info.prev = core::ptr::null_mut();
+}
+
+/// `unw_backtrace`: the caller's address, its caller's, and so on.
+///
+/// # Safety
+///
+/// `buffer` has room for so many addresses.
+#[cfg_attr(feature = "shared-object", unsafe(export_name = "unw_backtrace"))]
+#[unsafe(naked)]
+pub unsafe extern "C" fn backtrace(buffer: *mut RuntimeAddr, size: c_int) -> c_int {
+    call_with_context!("rdx", walk)
+}
+
+/// The rules that all threads share.
+static RULES: Rules = Rules::new();
+
+unsafe extern "C" fn walk(buffer: *mut RuntimeAddr, size: c_int, context: *mut c_void) -> c_int {
+    let size = usize::try_from(size).unwrap_or(0);
+    if size == 0 {
+        return 0;
+    }
+    // SAFETY: the caller's promise; an address is a pointer's bytes.
+    let addresses = unsafe { core::slice::from_raw_parts_mut(buffer, size) };
+    let (top, memory) = (Stored(context), ThreadMemory::here());
+    let walk = Walker::new(ABI, &RULES).walk(&top, local::modules(), &memory, addresses);
+    c_int::try_from(walk.frames).unwrap_or(c_int::MAX)
+}
+
+/// A context of `call_with_context`.
+struct Stored(*mut c_void);
+
+impl Stored {
+    fn register(&self, number: u16) -> u64 {
+        let at = pointer(context::address(self.0, number));
+        // SAFETY: the context has all registers that are asked for below.
+        unsafe { at.cast::<u64>().read() }
+    }
+}
+
+impl Top for Stored {
+    fn code(&self) -> CodeAddr {
+        CodeAddr::Return(RuntimeAddr(self.register(16)))
+    }
+
+    fn stack_pointer(&self) -> u64 {
+        self.register(7)
+    }
+
+    fn frame_pointer(&self) -> u64 {
+        self.register(6)
+    }
+
+    fn others(&self) -> impl Iterator<Item = (Register, u64)> {
+        [3, 12, 13, 14, 15]
+            .into_iter()
+            .map(|number| (Register(number), self.register(number)))
+    }
+}

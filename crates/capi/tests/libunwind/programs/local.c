@@ -1,0 +1,158 @@
+/* Walks the own stack with each of some libraries, and prints what they say.
+ * Usage: local LIBRARY... */
+#define UNW_LOCAL_ONLY
+#include <dlfcn.h>
+#include <libunwind.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STRING2(x) #x
+#define STRING(x) STRING2(x)
+#define LOAD(function) __typeof__(&function) my_##function = symbol(library, STRING(function))
+
+static char **libraries;
+static volatile int sink;
+
+static void *symbol(void *library, const char *name) {
+    void *found = dlsym(library, name);
+    if (!found) {
+        fprintf(stderr, "%s\n", dlerror());
+        exit(2);
+    }
+    return found;
+}
+
+static void *load(const char *path) {
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        fprintf(stderr, "%s\n", dlerror());
+        exit(2);
+    }
+    return library;
+}
+
+static int is_preserved(int reg) {
+    return reg == UNW_X86_64_RBX || reg == UNW_X86_64_RBP || reg == UNW_X86_64_RSP ||
+           reg >= UNW_X86_64_R12;
+}
+
+static void walk(void *library, const unw_context_t *original, int flags) {
+    LOAD(unw_init_local2);
+    LOAD(unw_step);
+    LOAD(unw_get_reg);
+    LOAD(unw_get_save_loc);
+    LOAD(unw_get_proc_info);
+    LOAD(unw_get_proc_info_by_ip);
+    LOAD(unw_get_proc_name);
+    LOAD(unw_is_signal_frame);
+    LOAD(unw_get_accessors);
+    unw_addr_space_t space = *(unw_addr_space_t *)symbol(library, STRING(unw_local_addr_space));
+    unw_accessors_t *accessors = my_unw_get_accessors(space);
+    static unw_context_t context;
+    context = *original;
+    unw_cursor_t cursor;
+    int step = my_unw_init_local2(&cursor, &context, flags);
+    for (int frame = 0; step >= 0; frame++) {
+        /* libunwind says it of the frame that was left until it is asked for the procedure. */
+        int is_interrupted = my_unw_is_signal_frame(&cursor);
+        printf("frame %d interrupted=%d", frame, is_interrupted);
+        for (int reg = 0; reg <= UNW_X86_64_CFA; reg++) {
+            unw_word_t value = 0;
+            if (frame > 0 && !is_interrupted && !is_preserved(reg))
+                continue;
+            int result = my_unw_get_reg(&cursor, reg, &value);
+            printf(" %d:%d=%lx", reg, result, (long)value);
+            unw_save_loc_t location;
+            if (reg != UNW_X86_64_RSP && is_preserved(reg)) {
+                my_unw_get_save_loc(&cursor, reg, &location);
+                printf("@%d.%lx", location.type, (long)location.u.addr);
+            }
+        }
+        unw_proc_info_t info;
+        int result = my_unw_get_proc_info(&cursor, &info);
+        printf(" info=%d:%lx..%lx,%lx,%lx", result, (long)info.start_ip, (long)info.end_ip,
+               (long)info.handler, (long)info.lsda);
+        unw_proc_info_t by_ip;
+        result = my_unw_get_proc_info_by_ip(space, info.start_ip, &by_ip, NULL);
+        printf(" by_ip=%d:%lx..%lx", result, (long)by_ip.start_ip, (long)by_ip.end_ip);
+        unw_word_t stack_pointer = 0, word = 0;
+        my_unw_get_reg(&cursor, UNW_REG_SP, &stack_pointer);
+        if (accessors->access_mem(space, stack_pointer, &word, 0, NULL) != 0)
+            printf(" unreadable");
+        printf(" word=%lx", (long)word);
+        char name[64] = "";
+        unw_word_t offset = 0;
+        result = my_unw_get_proc_name(&cursor, name, sizeof name, &offset);
+        printf(" name=%d:%s+%lx\n", result, name, (long)offset);
+        step = my_unw_step(&cursor);
+        if (step == 0)
+            break;
+    }
+    printf("end %d\n", step);
+}
+
+static __attribute__((noinline)) void backtraces(void *library) {
+    LOAD(unw_backtrace);
+    for (int size = 0; size < 50; size += 7) {
+        void *addresses[50];
+        /* One call, so that all have the same address behind it. */
+        int count = my_unw_backtrace(addresses, size);
+        printf("backtrace %d:", count);
+        for (int i = 0; i < count; i++)
+            printf(" %p", addresses[i]);
+        printf("\n");
+    }
+}
+
+static __attribute__((noinline)) void walk_all(const unw_context_t *context, int flags) {
+    for (int i = 0; libraries[i]; i++) {
+        void *library = load(libraries[i]);
+        printf("== library\n");
+        walk(library, context, flags);
+        backtraces(library);
+    }
+}
+
+static void handler(int signal, siginfo_t *info, void *context) {
+    walk_all(context, UNW_INIT_SIGNAL_FRAME);
+    unw_context_t here;
+    int (*my_getcontext)(unw_context_t *) = symbol(load(libraries[0]), "_Ux86_64_getcontext");
+    my_getcontext(&here);
+    walk_all(&here, 0);
+    sink = signal;
+}
+
+/* With a frame pointer, for its stack has no fixed size. */
+static __attribute__((noinline)) int with_alloca(int depth) {
+    volatile char *bytes = __builtin_alloca(16 + 8 * (depth % 5));
+    bytes[0] = 1;
+    if (depth > 0)
+        return with_alloca(depth - 1) + bytes[0];
+    raise(SIGUSR1);
+    return bytes[0];
+}
+
+static __attribute__((noinline)) int recurse(int depth, int a, int b, int c, int d) {
+    if (depth == 0)
+        return with_alloca(6) + a;
+    int result = recurse(depth - 1, b + 1, c * 3, d ^ depth, a - b);
+    return result + a * b + c * d;
+}
+
+static int compare(const void *a, const void *b) {
+    static int is_done;
+    if (!is_done++)
+        sink = recurse(20, 1, 2, 3, 4);
+    return *(const int *)a - *(const int *)b;
+}
+
+int main(int argc, char **argv) {
+    libraries = argv + 1;
+    struct sigaction action = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO};
+    sigaction(SIGUSR1, &action, NULL);
+    int numbers[] = {3, 1, 2};
+    qsort(numbers, 3, sizeof *numbers, compare);
+    return 0;
+}
