@@ -1,7 +1,7 @@
 //! What Rust's standard library brings, for a library that goes without it.
 
 use core::alloc::{GlobalAlloc, Layout};
-use core::ffi::c_void;
+use core::ffi::{c_int, c_void};
 use core::panic::PanicInfo;
 
 unsafe extern "C" {
@@ -19,10 +19,16 @@ fn panic(_: &PanicInfo<'_>) -> ! {
     abort()
 }
 
-/// `core` as it is delivered names it in its unwind table, though nothing unwinds.
+/// `_URC_CONTINUE_UNWIND`.
+const CONTINUE_UNWIND: c_int = 8;
+
+/// The personality of Rust's frames: none of ours has anything to clean up where a client's function
+/// unwinds through it.
 // SAFETY: nobody else defines it in this library, and it is not exported.
 #[unsafe(no_mangle)]
-extern "C" fn rust_eh_personality() {}
+extern "C" fn rust_eh_personality() -> c_int {
+    CONTINUE_UNWIND
+}
 
 struct Malloc;
 

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::programs;
-use xtask::{capi, packages};
+use xtask::packages;
 
 const THEIRS: &str = "/usr/lib/x86_64-linux-gnu/libunwind.so.8";
 
@@ -11,8 +11,7 @@ const THEIRS: &str = "/usr/lib/x86_64-linux-gnu/libunwind.so.8";
 /// they are, its procedure and name; and backtraces of many sizes.
 #[test]
 fn the_own_stack_looks_as_it_does_to_libunwind() {
-    let folder = programs::scratch("local-ours");
-    capi::build(&folder).unwrap();
+    let folder = programs::shared_objects();
     let local = programs::compile("local.c");
     let mut command = Command::new(local);
     command
@@ -34,5 +33,4 @@ fn the_own_stack_looks_as_it_does_to_libunwind() {
         }
         assert_eq!(ours, theirs);
     }
-    std::fs::remove_dir_all(folder).unwrap();
 }

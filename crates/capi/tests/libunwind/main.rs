@@ -8,6 +8,7 @@
 )]
 
 mod abi;
+mod exceptions;
 mod local;
 mod programs;
 mod remote;

@@ -5,24 +5,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::programs;
-use xtask::{capi, packages};
+use xtask::packages;
 
 const THEIRS: &str = "/usr/lib/x86_64-linux-gnu/libunwind-x86_64.so.8";
 const THEIR_PTRACE: &str = "/usr/lib/x86_64-linux-gnu/libunwind-ptrace.so.0";
-
-/// Our shared objects, in a folder of this test's own.
-fn ours(test: &str) -> PathBuf {
-    let folder = programs::scratch(test);
-    capi::build(&folder).unwrap();
-    folder
-}
 
 /// A stack with a signal frame, frames with and without frame pointers, libc's and the program's
 /// entry code: every frame, its preserved registers and where they are, its procedure; uncached
 /// and cached.
 #[test]
 fn a_walk_says_what_libunwind_says() {
-    let folder = ours("walk-ours");
+    let folder = programs::shared_objects();
     let walk = programs::compile("walk.c");
     let mut command = Command::new(walk);
     command
@@ -44,13 +37,12 @@ fn a_walk_says_what_libunwind_says() {
         assert_eq!(ours, theirs);
     }
     assert_eq!(ours, theirs);
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 /// A traced process: its frames, their names, its registers.
 #[test]
 fn a_traced_process_looks_as_it_does_to_libunwind() {
-    let folder = ours("ptrace-ours");
+    let folder = programs::shared_objects();
     let program = programs::compile("ptrace.c");
     let look = |library: PathBuf, ptrace: PathBuf| {
         let mut command = Command::new(&program);
@@ -71,14 +63,13 @@ fn a_traced_process_looks_as_it_does_to_libunwind() {
         assert_eq!(ours, theirs);
     }
     assert_eq!(ours, theirs);
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 /// All threads of a core file, against eu-stack: libunwind 1.6 itself reads no core file of a program
 /// whose code is in a segment of its own. gdb's core files leave out what is in files.
 #[test]
 fn a_core_file_looks_as_it_does_to_elfutils() {
-    let folder = ours("coredump-ours");
+    let folder = programs::shared_objects();
     let (program, crash) = (
         programs::compile("coredump.c"),
         programs::compile("threads.c"),
@@ -96,7 +87,7 @@ fn a_core_file_looks_as_it_does_to_elfutils() {
     let theirs = frames(&their_text);
     let mut command = Command::new(&program);
     command
-        .env("LD_LIBRARY_PATH", &folder)
+        .env("LD_LIBRARY_PATH", folder)
         .arg(folder.join("libunwind-x86_64.so.8"))
         .arg(folder.join("libunwind-coredump.so.0"))
         .arg(&core);
@@ -108,7 +99,6 @@ fn a_core_file_looks_as_it_does_to_elfutils() {
         assert!(text.contains(name), "{name} in {text}");
     }
     std::fs::remove_file(core).unwrap();
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 /// The code addresses of each thread's frames, in eu-stack's format.
@@ -129,12 +119,11 @@ fn frames(text: &str) -> BTreeMap<&str, Vec<&str>> {
 /// What a cached step costs, without the client's callbacks.
 #[test]
 fn a_cached_step_takes_a_quarter_of_the_instructions() {
-    let folder = ours("count-ours");
+    let folder = programs::shared_objects();
     let walk = programs::compile("walk.c");
     let theirs = instructions(&walk, &packages::path(THEIRS).unwrap());
     let ours = instructions(&walk, &folder.join("libunwind-x86_64.so.8"));
     assert!(ours * 4.0 <= theirs, "{ours} against {theirs}");
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 /// The instructions of one step that finds everything in the cache.
