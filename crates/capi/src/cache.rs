@@ -17,11 +17,27 @@ use crate::sys;
 /// The rules of the addresses that were asked for last.
 #[derive(Debug)]
 pub struct Cache {
-    slots: Box<[Slot]>,
+    slots: Slots,
     /// How many of the slots are used: a power of two.
     used: AtomicUsize,
     /// Grows by [`GENERATION`], and is never zero, which is what empty slots have.
     generation: AtomicU64,
+}
+
+#[derive(Debug)]
+enum Slots {
+    Heap(Box<[Slot]>),
+    Static(&'static [Slot]),
+}
+
+impl Slots {
+    #[inline]
+    fn get(&self, at: usize) -> Option<&Slot> {
+        match self {
+            Slots::Heap(slots) => slots.get(at),
+            Slots::Static(slots) => slots.get(at),
+        }
+    }
 }
 
 /// Two lines of a processor's cache.
@@ -33,6 +49,18 @@ pub(crate) struct Slot {
     /// row has, or [`SIMPLE`] or [`OUTERMOST`].
     stamp: AtomicU64,
     data: [AtomicU64; DATA_WORDS],
+}
+
+impl Slot {
+    /// Nothing.
+    pub(crate) const fn empty() -> Slot {
+        Slot {
+            sequence: AtomicU64::new(0),
+            key: AtomicU64::new(0),
+            stamp: AtomicU64::new(0),
+            data: [const { AtomicU64::new(0) }; DATA_WORDS],
+        }
+    }
 }
 
 const GENERATION: u64 = 1 << 8;
@@ -88,10 +116,19 @@ impl Cache {
     pub fn new() -> Result<Cache, Error> {
         Ok(Cache {
             // Zero pages of the system: those that are never used are never there.
-            slots: sys::heap::zeroed(Cache::SLOTS).ok_or(Error::NO_MEMORY)?,
+            slots: Slots::Heap(sys::heap::zeroed(Cache::SLOTS).ok_or(Error::NO_MEMORY)?),
             used: AtomicUsize::new(Cache::SLOTS),
             generation: AtomicU64::new(GENERATION),
         })
+    }
+
+    /// A cache with nothing in it, in these slots, [`Cache::SLOTS`] of them.
+    pub(crate) const fn of_static(slots: &'static [Slot; Cache::SLOTS]) -> Cache {
+        Cache {
+            slots: Slots::Static(slots),
+            used: AtomicUsize::new(Cache::SLOTS),
+            generation: AtomicU64::new(GENERATION),
+        }
     }
 
     /// Forgets everything.

@@ -13,6 +13,7 @@ use crate::abi::{self, Error, RegisterNumber, SaveLocation};
 use crate::cache::Hit;
 use crate::client::Client;
 use crate::guess::Known;
+use crate::own;
 use crate::places::{PRESERVED, Place, Places, REGISTERS};
 use crate::remote_cfi::ABI;
 use crate::resolve;
@@ -123,8 +124,8 @@ impl<'s> Cursor<'s> {
     #[inline]
     pub fn step(&mut self) -> c_int {
         match self.client.space.simple(self.code()) {
-            Some(simple) => answer(self.step_simple(&simple)),
-            None => self.step_otherwise(),
+            Some(simple) if simple.own_place().is_none() => answer(self.step_simple(&simple)),
+            _ => self.step_otherwise(),
         }
     }
 
@@ -136,10 +137,12 @@ impl<'s> Cursor<'s> {
 
     fn step_found(&mut self) -> Result<bool, Error> {
         match self.client.space.known(self.code()) {
-            Some(Hit::Simple(simple)) => self.step_simple(&simple),
+            Some(Hit::Simple(simple)) if simple.own_place().is_none_or(own::is_there) => {
+                self.step_simple(&simple)
+            }
             Some(Hit::Encoded(short)) => self.step_encoded(short.bytes()),
             Some(Hit::Outermost) => Ok(self.end()),
-            None => self.step_resolving(),
+            Some(Hit::Simple(_)) | None => self.step_resolving(),
         }
     }
 
@@ -162,11 +165,14 @@ impl<'s> Cursor<'s> {
 
     /// A step in the own process: the row is applied where it was found.
     fn step_own(&mut self) -> Result<bool, Error> {
-        let row = resolve::own_row(self.client, self.code(), || self.known())?;
-        match row {
-            Some((row, bias)) => self.step_row(&row, bias),
-            None => Ok(self.end()),
+        let (code, space) = (self.code(), self.client.space);
+        let Some(found) = resolve::own_row(self.client, code, || self.known())? else {
+            return Ok(self.end());
+        };
+        if let (Some(simple), Some(place)) = (Simple::from_row(&found.row), found.place) {
+            space.keep(code, || Ok(Some(Rule::Simple(simple.of_own(place)))))?;
         }
+        self.step_row(&found.row, found.bias)
     }
 
     fn known(&self) -> Known {

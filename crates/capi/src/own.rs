@@ -4,16 +4,23 @@
 
 use unspool_cfi::lookup::Found;
 use unspool_ir::{LoadBias, Memory, Pointer, RuntimeAddr};
-use unspool_unwind::Modules;
-use unspool_unwind::local;
+use unspool_unwind::{Modules, Place, local};
 
 use crate::abi::{self, Error, ProcInfo};
+
+/// Whether a module is still where it was.
+#[must_use]
+pub fn is_there(place: Place) -> bool {
+    local::modules().is_there(place)
+}
 
 /// What the unwind table says of an address.
 #[derive(Debug)]
 pub struct Procedure {
     /// Run-time minus link-time address of its module.
     pub bias: LoadBias,
+    /// The number of its module, if it has one.
+    pub place: Option<Place>,
     /// The row, and the entry that it is from.
     pub found: Found<'static>,
     /// The address of the entry.
@@ -34,6 +41,7 @@ impl Procedure {
         let fde = table.section().address.offset(found.origin);
         Ok(Procedure {
             bias: module.bias,
+            place: module.place,
             fde: module.bias.to_runtime(fde),
             found,
         })

@@ -1,6 +1,7 @@
 //! The rule of a frame's address, found through the client's callbacks.
 
 use unspool_ir::{CodeAddr, LoadBias, Row};
+use unspool_unwind::Place;
 
 use crate::abi::Error;
 use crate::client::Client;
@@ -50,8 +51,29 @@ pub fn rule(
     found.ok_or(Error::NO_INFO).map(Some)
 }
 
-/// The row at an address of the own process, and the load bias of its module; `None` where the
-/// frame is taken for the outermost. Allocates nothing.
+/// A row of the own process.
+#[derive(Debug)]
+pub struct OwnRow {
+    /// The row.
+    pub row: Row<'static>,
+    /// The load bias of its module.
+    pub bias: LoadBias,
+    /// The number of its module; none for a guess.
+    pub place: Option<Place>,
+}
+
+impl OwnRow {
+    fn guessed(row: Row<'static>) -> OwnRow {
+        OwnRow {
+            row,
+            bias: LoadBias(0),
+            place: None,
+        }
+    }
+}
+
+/// The row at an address of the own process; `None` where the frame is taken for the outermost.
+/// Allocates nothing.
 ///
 /// # Errors
 ///
@@ -60,12 +82,11 @@ pub fn own_row(
     client: Client<'_>,
     code: CodeAddr,
     known: impl FnOnce() -> Known,
-) -> Result<Option<(Row<'static>, LoadBias)>, Error> {
+) -> Result<Option<OwnRow>, Error> {
     let memory = client.memory();
-    let guessed = |row: Row<'static>| (row, LoadBias(0));
     let procedure = match own::Procedure::find(code.lookup()) {
         Ok(procedure) => procedure,
-        Err(Error::NO_INFO) => return Ok(guess::row(&memory, &known()).map(guessed)),
+        Err(Error::NO_INFO) => return Ok(guess::row(&memory, &known()).map(OwnRow::guessed)),
         Err(error) => return Err(error),
     };
     let address = code.address();
@@ -73,9 +94,13 @@ pub fn own_row(
         && address == procedure.end()
         && let Some(row) = guess::trampoline_at(&memory, address.0)
     {
-        return Ok(Some(guessed(row)));
+        return Ok(Some(OwnRow::guessed(row)));
     }
-    Ok(Some((procedure.found.row, procedure.bias)))
+    Ok(Some(OwnRow {
+        row: procedure.found.row,
+        bias: procedure.bias,
+        place: procedure.place,
+    }))
 }
 
 #[cfg(test)]

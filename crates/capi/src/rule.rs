@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use unspool_ir::row::{CfaRule, RegisterRule, Row};
 use unspool_ir::{Register, encoding};
+use unspool_unwind::Place;
 
 use crate::abi::Error;
 use crate::places::{PRESERVED, Saved};
@@ -20,7 +21,7 @@ const RETURN_ADDRESS: Register = Register(16);
 /// where the return address is from the CFA · where rbx is, or zero if it is not saved
 /// rbp · r12
 /// r13 · r14
-/// r15 · zero
+/// r15 · the number of the module in the own process, or zero
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Simple(pub(crate) [u64; Simple::WORDS]);
@@ -62,6 +63,24 @@ impl Simple {
             word(r13, r14),
             word(r15, 0),
         ]))
+    }
+
+    /// The row of a module of the own process.
+    #[must_use]
+    pub fn of_own(self, place: Place) -> Simple {
+        let [a, b, c, d, e] = self.0;
+        Simple([a, b, c, d, e | u64::from(place.0) << 32])
+    }
+
+    /// The module of the own process that the row is of.
+    #[inline]
+    #[must_use]
+    pub fn own_place(&self) -> Option<Place> {
+        let [.., last] = self.0;
+        match u16::try_from(last >> 32) {
+            Ok(0) | Err(_) => None,
+            Ok(number) => Some(Place(number)),
+        }
     }
 
     /// The register that the CFA is based on.

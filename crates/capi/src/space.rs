@@ -35,12 +35,12 @@ impl AddressSpace {
 
     /// The address space of the own process.
     #[must_use]
-    pub const fn own(accessors: Accessors) -> Self {
+    pub const fn own(accessors: Accessors, cache: &'static Cache) -> Self {
         AddressSpace {
             accessors,
             is_own: true,
-            policy: AtomicI32::new(abi::CACHE_NONE),
-            cache: Late::new(),
+            policy: AtomicI32::new(abi::CACHE_GLOBAL),
+            cache: Late::of_static(cache),
         }
     }
 

@@ -53,19 +53,34 @@ fn has_size(layout: Layout) -> Option<()> {
 
 /// A value that is made when it is first needed, and then stays.
 #[derive(Debug)]
-pub(crate) struct Late<T>(AtomicPtr<T>);
+pub(crate) struct Late<T: 'static> {
+    value: AtomicPtr<T>,
+    /// It was not made here.
+    is_static: bool,
+}
 
 impl<T> Late<T> {
     /// Nothing yet.
     pub(crate) const fn new() -> Self {
-        Late(AtomicPtr::new(core::ptr::null_mut()))
+        Late {
+            value: AtomicPtr::new(core::ptr::null_mut()),
+            is_static: false,
+        }
+    }
+
+    /// A value that is there for good.
+    pub(crate) const fn of_static(value: &'static T) -> Self {
+        Late {
+            value: AtomicPtr::new(core::ptr::from_ref(value).cast_mut()),
+            is_static: true,
+        }
     }
 
     /// The value, if it was made.
     #[inline]
     pub(crate) fn get(&self) -> Option<&T> {
-        let value = self.0.load(Ordering::Acquire);
-        // SAFETY: null, or from `Box::into_raw` in `get_or_try_init`, whose store this load has
+        let value = self.value.load(Ordering::Acquire);
+        // SAFETY: null, or static, or from `Box::into_raw` in `get_or_try_init`, whose store this load has
         // seen; freed only by `drop`.
         unsafe { value.as_ref() }
     }
@@ -82,7 +97,7 @@ impl<T> Late<T> {
         let made = Box::into_raw(made);
         let empty = core::ptr::null_mut();
         match self
-            .0
+            .value
             .compare_exchange(empty, made, Ordering::AcqRel, Ordering::Acquire)
         {
             // SAFETY: from `Box::into_raw` above; freed only by `drop`.
@@ -100,8 +115,8 @@ impl<T> Late<T> {
 
 impl<T> Drop for Late<T> {
     fn drop(&mut self) {
-        let value = *self.0.get_mut();
-        if !value.is_null() {
+        let value = *self.value.get_mut();
+        if !value.is_null() && !self.is_static {
             // SAFETY: from `Box::into_raw`, and nobody can have a reference any more.
             drop(unsafe { Box::from_raw(value) });
         }

@@ -10,6 +10,7 @@ use unspool_unwind::{Rules, Top, Walker};
 use crate::abi::{
     self, Accessors, DynInfo, Error, FloatRegister, OpaqueCursor, ProcInfo, RegisterNumber, Word,
 };
+use crate::cache::{Cache, Slot};
 use crate::client::Client;
 use crate::cursor::Cursor;
 use crate::own::Procedure;
@@ -21,7 +22,14 @@ use crate::sys::thread::ThreadMemory;
 use crate::traced;
 
 /// The address space of the own process. The argument of its callbacks is a context.
-static OWN: AddressSpace = AddressSpace::own(Accessors {
+static OWN: AddressSpace = AddressSpace::own(ACCESSORS, &CACHE);
+
+/// Not on the heap: nothing on the own stack's side is.
+static CACHE: Cache = Cache::of_static(&SLOTS);
+
+static SLOTS: [Slot; Cache::SLOTS] = [const { Slot::empty() }; Cache::SLOTS];
+
+const ACCESSORS: Accessors = Accessors {
     find_proc_info: Some(find_proc_info),
     put_unwind_info: Some(put_unwind_info),
     get_dyn_info_list_addr: Some(get_dyn_info_list_addr),
@@ -30,7 +38,7 @@ static OWN: AddressSpace = AddressSpace::own(Accessors {
     access_fpreg: Some(access_fpreg),
     resume: Some(resume),
     get_proc_name: Some(get_proc_name),
-});
+};
 
 /// `unw_local_addr_space`.
 #[cfg_attr(
