@@ -34,3 +34,22 @@ fn the_own_stack_looks_as_it_does_to_libunwind() {
         assert_eq!(ours, theirs);
     }
 }
+
+/// A library takes the place of another: what was kept of the one is not used for the other.
+/// libunwind keeps it.
+#[test]
+fn a_library_may_be_loaded_in_the_place_of_another() {
+    let library = |frame| programs::compile_with("reloaded.c", &["-shared", "-fPIC", frame]);
+    let program = programs::compile_with("reload.c", &["-Wl,--no-as-needed", "-lunwind"]);
+    let mut command = Command::new(program);
+    command
+        .env("LD_LIBRARY_PATH", programs::shared_objects())
+        .args([library("-DFRAME=64"), library("-DFRAME=96")]);
+    let text = programs::stdout(&mut command);
+    let mut steps: Vec<_> = text.lines().collect();
+    assert_eq!(steps.len(), 4);
+    steps.dedup();
+    assert_eq!(steps.len(), 1, "{text}");
+    // `walk`, `call`, `main`, and the C library's and the program's entry code.
+    assert_eq!(steps, ["5 steps"]);
+}

@@ -19,9 +19,15 @@ pub(crate) fn shared_objects() -> &'static Path {
 
 /// Compiles one against libunwind's headers.
 pub(crate) fn compile(source: &str) -> PathBuf {
+    compile_with(source, &[])
+}
+
+/// Does so with more options.
+pub(crate) fn compile_with(source: &str, options: &[&str]) -> PathBuf {
     packages::path("/usr/include/x86_64-linux-gnu/libunwind.h").unwrap();
     let mut gcc = Command::new(packages::path("/usr/bin/gcc").unwrap());
     gcc.args(["-O1", "-Wall", "-Werror", "-pthread", "-D_GNU_SOURCE"]);
+    gcc.args(options);
     build(gcc, source)
 }
 
