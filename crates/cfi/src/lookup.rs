@@ -120,6 +120,38 @@ impl<'a> Lookup<'a> {
         self.evaluate(entry.ok_or(CfiError::NoFde(origin))?, pc)
     }
 
+    /// The entry that covers `pc`, whose instructions are not looked at: where one of them is bad,
+    /// [`Lookup::row`] may know another entry.
+    ///
+    /// # Errors
+    ///
+    /// The entry that the search table leads to is bad.
+    pub fn entry(&self, pc: Vaddr) -> Result<Option<(Cie<'a>, FdeEntry<'a>)>, CfiError> {
+        match (&self.hdr, self.trust) {
+            (Some(hdr), HdrTrust::Complete) => self.listed(hdr, pc),
+            (Some(hdr), HdrTrust::Unchecked) => match self.listed(hdr, pc) {
+                Ok(Some(found)) => Ok(Some(found)),
+                _ => Ok(self.last_before(None, pc)),
+            },
+            _ => Ok(self.last_before(None, pc)),
+        }
+    }
+
+    /// The entry that the search table leads to, if that covers `pc`.
+    fn listed(
+        &self,
+        hdr: &Hdr<'a>,
+        pc: Vaddr,
+    ) -> Result<Option<(Cie<'a>, FdeEntry<'a>)>, CfiError> {
+        let Some(listed) = hdr.search(pc)? else {
+            return Ok(None);
+        };
+        let origin = listed.fde.0.wrapping_sub(self.section.address.0);
+        let entry = self.section.entry(origin)?;
+        let (cie, fde) = self.headers(entry.ok_or(CfiError::NoFde(origin))?)?;
+        Ok((fde.start..fde.end).contains(&pc).then_some((cie, fde)))
+    }
+
     /// Follows the search table.
     fn search(&self, hdr: &Hdr<'a>, pc: Vaddr) -> Result<Option<Found<'a>>, CfiError> {
         let Some(entry) = hdr.search(pc)? else {
