@@ -2,8 +2,8 @@
 //!
 //! Async-signal-safe: nothing here allocates, locks or calls the system.
 
-use unspool_cfi::lookup::Found;
-use unspool_ir::{LoadBias, Memory, Pointer, RuntimeAddr};
+use unspool_cfi::{Cie, FdeEntry};
+use unspool_ir::{LoadBias, Memory, Pointer, Row, RuntimeAddr};
 use unspool_unwind::{Modules, Place, local};
 
 use crate::abi::{self, Error, ProcInfo};
@@ -14,17 +14,45 @@ pub fn is_there(place: Place) -> bool {
     local::modules().is_there(place)
 }
 
-/// What the unwind table says of an address.
+/// The row at an address of the own process, from the unwind table of its module.
+#[derive(Debug)]
+pub struct FoundRow {
+    /// Run-time minus link-time address of the module.
+    pub bias: LoadBias,
+    /// The number of the module, if it has one.
+    pub place: Option<Place>,
+    /// The row.
+    pub row: Row<'static>,
+    /// One past the last address of the entry.
+    pub end: RuntimeAddr,
+}
+
+/// The row at an address.
+///
+/// # Errors
+///
+/// [`Error::NO_INFO`] where no entry covers it, [`Error::BAD_FRAME`] if its entry is bad.
+pub fn row(pc: RuntimeAddr) -> Result<FoundRow, Error> {
+    let module = local::modules().module(pc).ok_or(Error::NO_INFO)?;
+    let table = module.cfi.ok_or(Error::NO_INFO)?;
+    let found = table.row(module.bias.to_vaddr(pc));
+    let found = found.map_err(|_| Error::BAD_FRAME)?.ok_or(Error::NO_INFO)?;
+    Ok(FoundRow {
+        bias: module.bias,
+        place: module.place,
+        row: found.row,
+        end: module.bias.to_runtime(found.end),
+    })
+}
+
+/// A procedure: what the entry of an address says beside its rows.
 #[derive(Debug)]
 pub struct Procedure {
-    /// Run-time minus link-time address of its module.
-    pub bias: LoadBias,
-    /// The number of its module, if it has one.
-    pub place: Option<Place>,
-    /// The row, and the entry that it is from.
-    pub found: Found<'static>,
+    bias: LoadBias,
+    cie: Cie<'static>,
+    fde: FdeEntry<'static>,
     /// The address of the entry.
-    fde: RuntimeAddr,
+    address: RuntimeAddr,
 }
 
 impl Procedure {
@@ -36,32 +64,32 @@ impl Procedure {
     pub fn find(pc: RuntimeAddr) -> Result<Procedure, Error> {
         let module = local::modules().module(pc).ok_or(Error::NO_INFO)?;
         let table = module.cfi.ok_or(Error::NO_INFO)?;
-        let found = table.row(module.bias.to_vaddr(pc));
-        let found = found.map_err(|_| Error::BAD_FRAME)?.ok_or(Error::NO_INFO)?;
-        let fde = table.section().address.offset(found.origin);
+        let found = table.entry(module.bias.to_vaddr(pc));
+        let (cie, fde) = found.map_err(|_| Error::BAD_FRAME)?.ok_or(Error::NO_INFO)?;
+        let address = table.section().address.offset(fde.offset);
         Ok(Procedure {
             bias: module.bias,
-            place: module.place,
-            fde: module.bias.to_runtime(fde),
-            found,
+            address: module.bias.to_runtime(address),
+            cie,
+            fde,
         })
     }
 
     /// Its first address.
     #[must_use]
     pub fn start(&self) -> RuntimeAddr {
-        self.bias.to_runtime(self.found.start)
+        self.bias.to_runtime(self.fde.start)
     }
 
     /// One past its last address.
     #[must_use]
     pub fn end(&self) -> RuntimeAddr {
-        self.bias.to_runtime(self.found.end)
+        self.bias.to_runtime(self.fde.end)
     }
 
-    /// The address of its personality routine, or zero.
-    fn personality<M: Memory>(&self, memory: &M) -> Result<u64, Error> {
-        match self.found.personality {
+    /// Where a pointer of the entry leads to, or zero.
+    fn resolved<M: Memory>(&self, pointer: Option<Pointer>, memory: &M) -> Result<u64, Error> {
+        match pointer {
             None => Ok(0),
             Some(Pointer::Direct(addr)) => Ok(self.bias.to_runtime(addr).0),
             Some(Pointer::Indirect(slot)) => {
@@ -77,15 +105,14 @@ impl Procedure {
     ///
     /// # Errors
     ///
-    /// [`Error::INVALID`] if the address of the personality routine cannot be read.
+    /// [`Error::INVALID`] if a pointer to a pointer cannot be read.
     pub fn info<M: Memory>(&self, memory: &M) -> Result<ProcInfo, Error> {
-        let lsda = self.found.lsda.map_or(0, |at| self.bias.to_runtime(at).0);
-        let fde = usize::try_from(self.fde.0).map_err(|_| Error::INVALID)?;
+        let fde = usize::try_from(self.address.0).map_err(|_| Error::INVALID)?;
         Ok(ProcInfo {
             start_ip: self.start().0,
             end_ip: self.end().0,
-            lsda,
-            handler: self.personality(memory)?,
+            lsda: self.resolved(self.fde.lsda, memory)?,
+            handler: self.resolved(self.cie.personality, memory)?,
             format: abi::FORMAT_TABLE,
             unwind_info: core::ptr::without_provenance_mut(fde),
             ..ProcInfo::EMPTY

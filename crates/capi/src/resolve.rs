@@ -84,22 +84,22 @@ pub fn own_row(
     known: impl FnOnce() -> Known,
 ) -> Result<Option<OwnRow>, Error> {
     let memory = client.memory();
-    let procedure = match own::Procedure::find(code.lookup()) {
-        Ok(procedure) => procedure,
+    let found = match own::row(code.lookup()) {
+        Ok(found) => found,
         Err(Error::NO_INFO) => return Ok(guess::row(&memory, &known()).map(OwnRow::guessed)),
         Err(error) => return Err(error),
     };
     let address = code.address();
     if matches!(code, CodeAddr::Return(_))
-        && address == procedure.end()
+        && address == found.end
         && let Some(row) = guess::trampoline_at(&memory, address.0)
     {
         return Ok(Some(OwnRow::guessed(row)));
     }
     Ok(Some(OwnRow {
-        row: procedure.found.row,
-        bias: procedure.bias,
-        place: procedure.place,
+        row: found.row,
+        bias: found.bias,
+        place: found.place,
     }))
 }
 
