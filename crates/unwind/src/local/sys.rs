@@ -382,6 +382,10 @@ unsafe fn bytes(addr: u64, length: u64) -> &'static [u8] {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Listed<'n> {
     /// The path that it was loaded from; empty for the program.
+    #[cfg_attr(
+        not(feature = "std"),
+        expect(dead_code, reason = "only `map_tables` opens files")
+    )]
     pub(super) name: &'n [u8],
     /// An address in it.
     pub(super) addr: u64,
