@@ -71,6 +71,7 @@ impl OwnThread {
     #[must_use]
     pub fn new() -> Self {
         if !IS_PREPARED.swap(true, Ordering::Relaxed) {
+            sys::populate(&RULES);
             MODULES.prepare();
         }
         OwnThread {
