@@ -205,6 +205,27 @@ struct State {
     frame_pointer: u64,
 }
 
+impl State {
+    #[inline(always)]
+    fn of(top: &impl Top) -> State {
+        State {
+            code: top.code().address().0,
+            stack_pointer: top.stack_pointer(),
+            frame_pointer: top.frame_pointer(),
+        }
+    }
+
+    /// Sets the registers that are followed.
+    fn put_into(self, registers: &mut Registers, abi: Abi) {
+        let spec = abi.arch.spec();
+        registers.set(spec.stack_pointer, self.stack_pointer);
+        if let Some(register) = arch::frame_pointer(abi.arch) {
+            registers.set(register, self.frame_pointer);
+        }
+        registers.set(spec.pc, self.code);
+    }
+}
+
 impl Leave {
     /// The caller of a frame, if its stack pointer is higher and what it takes can be read: a word
     /// by its end, and another so many bytes below.
@@ -300,11 +321,7 @@ where
 {
     #[inline(always)]
     fn walk(&mut self, top: &impl Top) -> End {
-        let frame = State {
-            code: top.code().address().0,
-            stack_pointer: top.stack_pointer(),
-            frame_pointer: top.frame_pointer(),
-        };
+        let frame = State::of(top);
         if top.is_shown() && self.frames.push(frame.code).is_none() {
             return End::Limit;
         }
@@ -498,11 +515,7 @@ where
         let spec = abi.arch.spec();
         let frame_pointer = arch::frame_pointer(abi.arch);
         let mut registers = Registers::new();
-        registers.set(spec.stack_pointer, frame.stack_pointer);
-        if let Some(register) = frame_pointer {
-            registers.set(register, frame.frame_pointer);
-        }
-        registers.set(spec.pc, frame.code);
+        frame.put_into(&mut registers, abi);
         let mask = self.walker.pac_mask;
         let cursor = self
             .slow
@@ -539,16 +552,11 @@ where
     #[cold]
     fn with_all_registers(&mut self, top: &impl Top) -> End {
         let abi = self.walker.abi;
-        let spec = abi.arch.spec();
         let mut registers = Registers::new();
         for (register, value) in top.others() {
             registers.set(register, value);
         }
-        registers.set(spec.stack_pointer, top.stack_pointer());
-        if let Some(register) = arch::frame_pointer(abi.arch) {
-            registers.set(register, top.frame_pointer());
-        }
-        registers.set(spec.pc, top.code().address().0);
+        State::of(top).put_into(&mut registers, abi);
         let mut cursor = Cursor::at(abi, top.code(), registers).with_pac_mask(self.walker.pac_mask);
         self.frames.count = usize::from(top.is_shown());
         self.frames.guesses = 0;

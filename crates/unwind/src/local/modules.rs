@@ -63,8 +63,8 @@ impl BuildId {
         Some(id)
     }
 
-    fn as_slice(&self) -> &[u8] {
-        self.bytes.get(..self.length).unwrap_or_default()
+    fn key(&self) -> Key<'_> {
+        Key::BuildId(self.bytes.get(..self.length).unwrap_or_default())
     }
 }
 
@@ -91,7 +91,7 @@ impl OwnModules {
     pub fn attach(&self, table: &'static Compiled<'static>) -> bool {
         let is_kept = self.tables.iter().any(|slot| slot.set(table).is_some());
         for known in self.known.iter().filter_map(SetOnce::get) {
-            if table.key() == Key::BuildId(known.build_id.as_slice()) {
+            if table.key() == known.build_id.key() {
                 known.compiled.set(table);
             }
         }
@@ -101,8 +101,12 @@ impl OwnModules {
     /// Whether there is a compiled table with this key already.
     #[must_use]
     pub fn has_table(&self, key: Key<'_>) -> bool {
-        let mut tables = self.tables.iter().filter_map(SetOnce::get);
-        tables.any(|table| table.key() == key)
+        self.table(key).is_some()
+    }
+
+    fn table(&self, key: Key<'_>) -> Option<&'static Compiled<'static>> {
+        let mut tables = self.tables.iter().filter_map(SetOnce::get).copied();
+        tables.find(|table| table.key() == key)
     }
 
     /// Finds out which modules are there for good: those that were loaded at the start of the
@@ -172,10 +176,7 @@ impl OwnModules {
             compiled: SetOnce::new(),
             stays: AtomicBool::new(false),
         };
-        let mut tables = self.tables.iter().filter_map(SetOnce::get);
-        if let Some(table) =
-            tables.find(|table| table.key() == Key::BuildId(known.build_id.as_slice()))
-        {
+        if let Some(table) = self.table(build_id.key()) {
             known.compiled.set(table);
         }
         Some(known)
