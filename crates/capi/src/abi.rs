@@ -63,6 +63,11 @@ impl Error {
             _ => Err(Error(code)),
         }
     }
+
+    /// What a C function yields that has nothing to say but whether it worked.
+    pub fn code_of(result: Result<(), Error>) -> c_int {
+        result.map_or_else(|Error(code)| code, |()| 0)
+    }
 }
 
 /// `unw_cursor_t`: room for a [`crate::cursor::Cursor`].

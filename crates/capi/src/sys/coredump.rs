@@ -26,10 +26,6 @@ pub static ACCESSORS: Accessors = Accessors {
     get_proc_name: Some(get_proc_name),
 };
 
-fn code(result: Result<(), Error>) -> c_int {
-    result.map_or_else(|Error(code)| code, |()| 0)
-}
-
 /// What [`create`] made.
 ///
 /// # Safety
@@ -155,7 +151,7 @@ pub unsafe extern "C" fn find_proc_info(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let found = unsafe { core_file(argument) }.and_then(|core| core.find_proc_info(ip));
-    code(found.map(|found| {
+    Error::code_of(found.map(|found| {
         // SAFETY: the caller's promise.
         unsafe { info.write(found) };
     }))
@@ -212,7 +208,7 @@ pub unsafe extern "C" fn access_mem(
     }
     // SAFETY: the caller's promise.
     let read = unsafe { core_file(argument) }.and_then(|core| core.word(addr));
-    code(read.map(|word| {
+    Error::code_of(read.map(|word| {
         // SAFETY: the caller's promise.
         unsafe { value.write(word) };
     }))
@@ -240,7 +236,7 @@ pub unsafe extern "C" fn access_reg(
     let offset = offset.ok_or(Error::BAD_REGISTER);
     // SAFETY: the caller's promise.
     let read = unsafe { core_file(argument) }.and_then(|core| core.register(offset?));
-    code(read.map(|word| {
+    Error::code_of(read.map(|word| {
         // SAFETY: the caller's promise.
         unsafe { value.write(word) };
     }))
@@ -293,7 +289,7 @@ pub unsafe extern "C" fn get_proc_name(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let core = unsafe { core_file(argument) };
-    code(core.and_then(|core| {
+    Error::code_of(core.and_then(|core| {
         core.function(ip, |name, distance| {
             // SAFETY: the caller's promise.
             unsafe { put_name(name, buffer, length, distance, offset) }

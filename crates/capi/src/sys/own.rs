@@ -90,13 +90,9 @@ pub extern "C" fn init_local2(
         0 | SIGNAL_FRAME => cursor(context, flags == SIGNAL_FRAME),
         _ => Err(Error::INVALID),
     };
-    code(made.map(|made| {
+    Error::code_of(made.map(|made| {
         into.write(made);
     }))
-}
-
-fn code(result: Result<(), Error>) -> c_int {
-    result.map_or_else(|Error(code)| code, |()| 0)
 }
 
 unsafe extern "C" fn find_proc_info(
@@ -108,7 +104,7 @@ unsafe extern "C" fn find_proc_info(
 ) -> c_int {
     let found = Procedure::find(RuntimeAddr(ip));
     let found = found.and_then(|procedure| procedure.info(&ThreadMemory::here()));
-    code(found.map(|found| {
+    Error::code_of(found.map(|found| {
         // SAFETY: the interface's contract.
         unsafe { info.write(found) };
     }))
@@ -147,7 +143,7 @@ unsafe extern "C" fn access_mem(
     }
     let mut word = [0; 8];
     let read = ThreadMemory::here().read(RuntimeAddr(addr), &mut word);
-    code(read.map_err(|_| Error::INVALID).map(|()| {
+    Error::code_of(read.map_err(|_| Error::INVALID).map(|()| {
         // SAFETY: the interface's contract.
         unsafe { value.write(Word::from_le_bytes(word)) };
     }))
@@ -214,7 +210,7 @@ unsafe extern "C" fn get_proc_name(
     _context: *mut c_void,
 ) -> c_int {
     let memory = ThreadMemory::here();
-    code(traced::function(
+    Error::code_of(traced::function(
         os::own_pid(),
         &memory,
         ip,

@@ -32,10 +32,6 @@ pub static ACCESSORS: Accessors = Accessors {
     get_proc_name: Some(get_proc_name),
 };
 
-fn code(result: Result<(), Error>) -> c_int {
-    result.map_or_else(|Error(code)| code, |()| 0)
-}
-
 /// What [`create`] made.
 ///
 /// # Safety
@@ -73,7 +69,7 @@ pub unsafe extern "C" fn find_proc_info(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let found = unsafe { traced(argument) }.and_then(|traced| traced.find_proc_info(ip));
-    code(found.map(|found| {
+    Error::code_of(found.map(|found| {
         // SAFETY: the caller's promise.
         unsafe { info.write(found) };
     }))
@@ -127,7 +123,7 @@ pub unsafe extern "C" fn access_mem(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let traced = unsafe { traced(argument) };
-    code(traced.and_then(|traced| match write {
+    Error::code_of(traced.and_then(|traced| match write {
         0 => os::peek(traced.pid(), addr).map(|word| {
             // SAFETY: the caller's promise.
             unsafe { value.write(word) };
@@ -157,7 +153,7 @@ pub unsafe extern "C" fn access_reg(
     let offset = offset.and_then(|offset| u64::try_from(*offset).ok());
     let offset = offset.ok_or(Error::BAD_REGISTER);
     let both = traced.and_then(|traced| Ok((traced.pid(), offset?)));
-    code(both.and_then(|(pid, offset)| match write {
+    Error::code_of(both.and_then(|(pid, offset)| match write {
         0 => os::peek_user(pid, offset).map(|word| {
             // SAFETY: the caller's promise.
             unsafe { value.write(word) };
@@ -195,7 +191,7 @@ pub unsafe extern "C" fn resume(
     argument: *mut c_void,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    code(unsafe { traced(argument) }.and_then(|traced| os::resume(traced.pid())))
+    Error::code_of(unsafe { traced(argument) }.and_then(|traced| os::resume(traced.pid())))
 }
 
 /// `_UPT_get_proc_name`: [`Error::NO_MEMORY`] for a name that is cut off.
@@ -215,7 +211,7 @@ pub unsafe extern "C" fn get_proc_name(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let traced = unsafe { traced(argument) };
-    code(traced.and_then(|traced| {
+    Error::code_of(traced.and_then(|traced| {
         traced.function(ip, |name, distance| {
             // SAFETY: the caller's promise.
             unsafe { put_name(name, buffer, length, distance, offset) }

@@ -5,22 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define STRING2(x) #x
-#define STRING(x) STRING2(x)
-#define LOAD(library, name) __typeof__(&name) my_##name = symbol(library, STRING(name))
-
-static void *symbol(void *library, const char *name) {
-    void *found = library ? dlsym(library, name) : NULL;
-    if (!found) {
-        fprintf(stderr, "%s\n", dlerror());
-        exit(2);
-    }
-    return found;
-}
+#include "library.h"
 
 int main(int argc, char **argv) {
-    void *library = dlopen(argv[1], RTLD_NOW | RTLD_GLOBAL);
-    void *core_library = dlopen(argv[2], RTLD_NOW | RTLD_GLOBAL);
+    void *library = load(argv[1], RTLD_GLOBAL);
+    void *core_library = load(argv[2], RTLD_GLOBAL);
     LOAD(library, unw_create_addr_space);
     LOAD(library, unw_init_remote);
     LOAD(library, unw_step);

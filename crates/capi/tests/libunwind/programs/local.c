@@ -8,30 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STRING2(x) #x
-#define STRING(x) STRING2(x)
-#define LOAD(function) __typeof__(&function) my_##function = symbol(library, STRING(function))
+#include "library.h"
 
 static char **libraries;
 static volatile int sink;
-
-static void *symbol(void *library, const char *name) {
-    void *found = dlsym(library, name);
-    if (!found) {
-        fprintf(stderr, "%s\n", dlerror());
-        exit(2);
-    }
-    return found;
-}
-
-static void *load(const char *path) {
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        fprintf(stderr, "%s\n", dlerror());
-        exit(2);
-    }
-    return library;
-}
 
 static int is_preserved(int reg) {
     return reg == UNW_X86_64_RBX || reg == UNW_X86_64_RBP || reg == UNW_X86_64_RSP ||
@@ -39,15 +19,15 @@ static int is_preserved(int reg) {
 }
 
 static void walk(void *library, const unw_context_t *original, int flags) {
-    LOAD(unw_init_local2);
-    LOAD(unw_step);
-    LOAD(unw_get_reg);
-    LOAD(unw_get_save_loc);
-    LOAD(unw_get_proc_info);
-    LOAD(unw_get_proc_info_by_ip);
-    LOAD(unw_get_proc_name);
-    LOAD(unw_is_signal_frame);
-    LOAD(unw_get_accessors);
+    LOAD(library, unw_init_local2);
+    LOAD(library, unw_step);
+    LOAD(library, unw_get_reg);
+    LOAD(library, unw_get_save_loc);
+    LOAD(library, unw_get_proc_info);
+    LOAD(library, unw_get_proc_info_by_ip);
+    LOAD(library, unw_get_proc_name);
+    LOAD(library, unw_is_signal_frame);
+    LOAD(library, unw_get_accessors);
     unw_addr_space_t space = *(unw_addr_space_t *)symbol(library, STRING(unw_local_addr_space));
     unw_accessors_t *accessors = my_unw_get_accessors(space);
     static unw_context_t context;
@@ -94,7 +74,7 @@ static void walk(void *library, const unw_context_t *original, int flags) {
 }
 
 static __attribute__((noinline)) void backtraces(void *library) {
-    LOAD(unw_backtrace);
+    LOAD(library, unw_backtrace);
     for (int size = 0; size < 50; size += 7) {
         void *addresses[50];
         /* One call, so that all have the same address behind it. */
@@ -108,7 +88,7 @@ static __attribute__((noinline)) void backtraces(void *library) {
 
 static __attribute__((noinline)) void walk_all(const unw_context_t *context, int flags) {
     for (int i = 0; libraries[i]; i++) {
-        void *library = load(libraries[i]);
+        void *library = load(libraries[i], RTLD_LOCAL);
         printf("== library\n");
         walk(library, context, flags);
         backtraces(library);
@@ -118,35 +98,14 @@ static __attribute__((noinline)) void walk_all(const unw_context_t *context, int
 static void handler(int signal, siginfo_t *info, void *context) {
     walk_all(context, UNW_INIT_SIGNAL_FRAME);
     unw_context_t here;
-    int (*my_getcontext)(unw_context_t *) = symbol(load(libraries[0]), "_Ux86_64_getcontext");
+    int (*my_getcontext)(unw_context_t *) = symbol(load(libraries[0], RTLD_LOCAL), "_Ux86_64_getcontext");
     my_getcontext(&here);
     walk_all(&here, 0);
     sink = signal;
 }
 
-/* With a frame pointer, for its stack has no fixed size. */
-static __attribute__((noinline)) int with_alloca(int depth) {
-    volatile char *bytes = __builtin_alloca(16 + 8 * (depth % 5));
-    bytes[0] = 1;
-    if (depth > 0)
-        return with_alloca(depth - 1) + bytes[0];
-    raise(SIGUSR1);
-    return bytes[0];
-}
-
-static __attribute__((noinline)) int recurse(int depth, int a, int b, int c, int d) {
-    if (depth == 0)
-        return with_alloca(6) + a;
-    int result = recurse(depth - 1, b + 1, c * 3, d ^ depth, a - b);
-    return result + a * b + c * d;
-}
-
-static int compare(const void *a, const void *b) {
-    static int is_done;
-    if (!is_done++)
-        sink = recurse(20, 1, 2, 3, 4);
-    return *(const int *)a - *(const int *)b;
-}
+#define AT_THE_BOTTOM raise(SIGUSR1)
+#include "descent.h"
 
 int main(int argc, char **argv) {
     libraries = argv + 1;

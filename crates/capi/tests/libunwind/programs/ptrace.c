@@ -14,20 +14,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define STRING2(x) #x
-#define STRING(x) STRING2(x)
-#define LOAD(library, name) __typeof__(&name) my_##name = symbol(library, STRING(name))
+#include "library.h"
 
 static volatile int sink;
-
-static void *symbol(void *library, const char *name) {
-    void *found = dlsym(library, name);
-    if (!found) {
-        fprintf(stderr, "%s\n", dlerror());
-        exit(2);
-    }
-    return found;
-}
 
 __attribute__((noinline)) void on_signal(int signal) {
     raise(SIGSTOP);
@@ -54,15 +43,6 @@ static int target(void) {
     ptrace(PTRACE_TRACEME, 0, 0, 0);
     qsort(numbers, 2, sizeof *numbers, compare);
     return 0;
-}
-
-static void *open_library(const char *path) {
-    void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-    if (!library) {
-        fprintf(stderr, "%s\n", dlerror());
-        exit(2);
-    }
-    return library;
 }
 
 /* The process ID, which every run has another of, is in a register. */
@@ -135,8 +115,8 @@ static void walk(pid_t pid, void *library, void *ptrace_library) {
 int main(int argc, char **argv) {
     if (argc == 1)
         return target();
-    void *library = open_library(argv[1]);
-    void *ptrace_library = open_library(argv[2]);
+    void *library = load(argv[1], RTLD_GLOBAL);
+    void *ptrace_library = load(argv[2], RTLD_GLOBAL);
     pid_t pid = fork();
     if (pid == 0) {
         personality(ADDR_NO_RANDOMIZE);

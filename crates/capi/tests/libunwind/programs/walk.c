@@ -12,9 +12,7 @@
 #include <string.h>
 #include <ucontext.h>
 
-#define STRING2(x) #x
-#define STRING(x) STRING2(x)
-#define LOAD(function) __typeof__(&function) my_##function = symbol(library, STRING(function))
+#include "library.h"
 
 extern int unw_search(unw_addr_space_t, unw_word_t, unw_dyn_info_t *, unw_proc_info_t *, int,
                       void *);
@@ -22,15 +20,6 @@ static __typeof__(&unw_search) search;
 
 static ucontext_t context;
 static volatile int sink;
-
-static void *symbol(void *library, const char *name) {
-    void *found = dlsym(library, name);
-    if (!found) {
-        fprintf(stderr, "%s\n", dlerror());
-        exit(2);
-    }
-    return found;
-}
 
 struct wanted {
     unw_word_t ip;
@@ -120,24 +109,20 @@ static int get_proc_name(unw_addr_space_t as, unw_word_t ip, char *buffer, size_
 }
 
 static void walk(const char *path, int rounds, int is_alone) {
-    void *library = is_alone ? dlopen(path, RTLD_NOW | RTLD_LOCAL)
-                             : dlmopen(LM_ID_NEWLM, path, RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        fprintf(stderr, "%s\n", dlerror());
-        exit(2);
-    }
-    LOAD(unw_create_addr_space);
-    LOAD(unw_destroy_addr_space);
-    LOAD(unw_set_caching_policy);
-    LOAD(unw_init_remote);
-    LOAD(unw_step);
-    LOAD(unw_get_reg);
-    LOAD(unw_get_save_loc);
-    LOAD(unw_get_proc_info);
-    LOAD(unw_get_proc_name);
-    LOAD(unw_is_signal_frame);
-    LOAD(unw_regname);
-    LOAD(unw_strerror);
+    void *library = is_alone ? load(path, RTLD_LOCAL)
+                             : checked(dlmopen(LM_ID_NEWLM, path, RTLD_NOW | RTLD_LOCAL));
+    LOAD(library, unw_create_addr_space);
+    LOAD(library, unw_destroy_addr_space);
+    LOAD(library, unw_set_caching_policy);
+    LOAD(library, unw_init_remote);
+    LOAD(library, unw_step);
+    LOAD(library, unw_get_reg);
+    LOAD(library, unw_get_save_loc);
+    LOAD(library, unw_get_proc_info);
+    LOAD(library, unw_get_proc_name);
+    LOAD(library, unw_is_signal_frame);
+    LOAD(library, unw_regname);
+    LOAD(library, unw_strerror);
     search = symbol(library, "_Ux86_64_dwarf_search_unwind_table");
 
     static unw_accessors_t accessors = {
@@ -216,32 +201,8 @@ static void handler(int signal) {
     sink = signal;
 }
 
-/* With a frame pointer, for its stack has no fixed size. */
-static __attribute__((noinline)) int with_alloca(int depth) {
-    volatile char *bytes = __builtin_alloca(16 + 8 * (depth % 5));
-    bytes[0] = 1;
-    if (depth > 0)
-        return with_alloca(depth - 1) + bytes[0];
-    if (rounds)
-        walk_all();
-    else
-        raise(SIGUSR1);
-    return bytes[0];
-}
-
-static __attribute__((noinline)) int recurse(int depth, int a, int b, int c, int d) {
-    if (depth == 0)
-        return with_alloca(6) + a;
-    int result = recurse(depth - 1, b + 1, c * 3, d ^ depth, a - b);
-    return result + a * b + c * d;
-}
-
-static int compare(const void *a, const void *b) {
-    static int is_done;
-    if (!is_done++)
-        sink = recurse(20, 1, 2, 3, 4);
-    return *(const int *)a - *(const int *)b;
-}
+#define AT_THE_BOTTOM (rounds ? walk_all() : (void)raise(SIGUSR1))
+#include "descent.h"
 
 int main(int argc, char **argv) {
     rounds = atoi(argv[1]);
