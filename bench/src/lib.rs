@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
+mod framehop;
 mod sys;
 
+pub use framehop::framehop_module;
 pub use sys::{map, prefetch, wait};
 
 /// Durations of one thing that was done again and again.

@@ -4,9 +4,10 @@ use std::cell::RefCell;
 
 use anyhow::Context as _;
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
-use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder};
+use framehop::{FrameAddress, Unwinder};
+use unspool_bench::framehop_module;
 use unspool_ir::Vaddr;
-use unspool_module::{ElfFile, Section};
+use unspool_module::ElfFile;
 
 /// framehop, with this one module.
 pub(crate) struct Peer {
@@ -16,35 +17,9 @@ pub(crate) struct Peer {
 
 impl Peer {
     pub(crate) fn new(file: &ElfFile) -> anyhow::Result<Self> {
-        let eh_frame = file
-            .eh_frames()?
-            .into_iter()
-            .next()
-            .context("no .eh_frame")?;
-        let hdr = file.eh_frame_hdr()?.context("no .eh_frame_hdr")?;
-        let text = file.section_named(".text")?.context("no .text")?;
-        let range = |section: &Section<'_>| {
-            let start = section.address.0;
-            Some(start..start + section.data.len() as u64)
-        };
-        let all = file.address_range().context("no segments")?;
-        let sections = ExplicitModuleSectionInfo {
-            base_svma: 0,
-            text_svma: range(&text),
-            text: Some(text.data.to_vec()),
-            eh_frame_svma: range(&eh_frame),
-            eh_frame: Some(eh_frame.data.to_vec()),
-            eh_frame_hdr_svma: range(&hdr),
-            eh_frame_hdr: Some(hdr.data.to_vec()),
-            ..Default::default()
-        };
+        let module = framehop_module(file, 0)?;
         let mut unwinder = UnwinderX86_64::new();
-        unwinder.add_module(Module::new(
-            "module".into(),
-            all.start.0..all.end.0,
-            0,
-            sections,
-        ));
+        unwinder.add_module(module.context("no .eh_frame, .eh_frame_hdr, .text or segments")?);
         Ok(Peer {
             unwinder,
             cache: RefCell::new(CacheX86_64::new()),

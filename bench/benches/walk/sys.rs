@@ -8,7 +8,7 @@ mod unwinders;
 
 pub(crate) use clock::{minor_faults, ticks};
 pub(crate) use descent::{Functions, Path, Site, Stack};
-pub(crate) use library::{Image, Library, images};
+pub(crate) use library::{Library, images};
 pub(crate) use unwinders::{
     Backtrace, BacktraceSymbol, CachingPolicy, Cursor, Dialect, UnwindBacktrace, frame_pointers,
     read_word, registers, set_cache_size, set_caching_policy,
