@@ -69,7 +69,8 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<(), Error> {
         Some(folder) => folder.clone(),
         None => library.with_file_name("libunwind"),
     };
-    fs::create_dir_all(&folder)?;
+    fs::create_dir_all(&folder)
+        .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
     for object in SHARED_OBJECTS {
         link(object, &library, &folder)?;
     }
