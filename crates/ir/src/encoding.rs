@@ -41,33 +41,95 @@ const LONG_REGISTER: u8 = 31;
 /// Memory-safe and linear in `bytes` whatever they hold; allocates nothing.
 #[must_use]
 pub fn decode(bytes: &[u8]) -> Option<Row<'_>> {
-    let mut rest = bytes;
-    let flags = leb128::byte(&mut rest)?;
-    if flags & RESERVED != 0 {
-        return None;
-    }
-    let mut row = Row::new(register(&mut rest)?);
-    row.signal_frame = flags & SIGNAL != 0;
-    row.ra_state = RaState::from_number(u64::from(flags >> RA_STATE_SHIFT & 3))?;
-    if flags & ARGS_SIZE != 0 {
-        row.args_size = leb128::unsigned(&mut rest)?;
-    }
-    row.cfa = match flags >> CFA_SHIFT & 3 {
-        0 => CfaRule::Undefined,
-        1 => CfaRule::RegisterOffset {
-            register: register(&mut rest)?,
-            offset: leb128::signed(&mut rest)?,
-        },
-        2 => CfaRule::Expression(expression(&mut rest)?),
-        _ => return None,
-    };
-    while !rest.is_empty() {
-        let (register, rule) = rule(&mut rest)?;
+    let encoded = EncodedRow::parse(bytes)?;
+    let mut row = Row::new(encoded.return_address);
+    row.cfa = encoded.cfa;
+    row.signal_frame = encoded.signal_frame;
+    row.ra_state = encoded.ra_state;
+    row.args_size = encoded.args_size;
+    let mut rules = encoded.rules();
+    while let Some((register, rule)) = rules.next_rule()? {
         row.set_rule(register, Some(rule)).ok()?;
     }
     Some(row)
 }
 
+/// A row in its encoding, of which the rules are still to be read: for those who need one or two of
+/// them, and not the 1.7 KB of a [`Row`].
+#[derive(Debug, Clone, Copy)]
+pub struct EncodedRow<'e> {
+    /// As [`Row::cfa`].
+    pub cfa: CfaRule<'e>,
+    /// As [`Row::return_address`].
+    pub return_address: Register,
+    /// As [`Row::signal_frame`].
+    pub signal_frame: bool,
+    /// As [`Row::ra_state`].
+    pub ra_state: RaState,
+    /// As [`Row::args_size`].
+    pub args_size: u64,
+    rules: &'e [u8],
+}
+
+impl<'e> EncodedRow<'e> {
+    /// Reads what is before the rules. `None` when the bytes do not begin as a row does.
+    #[must_use]
+    #[inline]
+    pub fn parse(bytes: &'e [u8]) -> Option<Self> {
+        let mut rest = bytes;
+        let flags = leb128::byte(&mut rest)?;
+        if flags & RESERVED != 0 {
+            return None;
+        }
+        let return_address = register(&mut rest)?;
+        let ra_state = RaState::from_number(u64::from(flags >> RA_STATE_SHIFT & 3))?;
+        let args_size = match flags & ARGS_SIZE {
+            0 => 0,
+            _ => leb128::unsigned(&mut rest)?,
+        };
+        let cfa = match flags >> CFA_SHIFT & 3 {
+            0 => CfaRule::Undefined,
+            1 => CfaRule::RegisterOffset {
+                register: register(&mut rest)?,
+                offset: leb128::signed(&mut rest)?,
+            },
+            2 => CfaRule::Expression(expression(&mut rest)?),
+            _ => return None,
+        };
+        Some(EncodedRow {
+            cfa,
+            return_address,
+            signal_frame: flags & SIGNAL != 0,
+            ra_state,
+            args_size,
+            rules: rest,
+        })
+    }
+
+    /// Reads the rules, from the first on.
+    #[must_use]
+    #[inline]
+    pub fn rules(&self) -> EncodedRules<'e> {
+        EncodedRules(self.rules)
+    }
+}
+
+/// The rules of an [`EncodedRow`], in ascending order of register.
+#[derive(Debug, Clone)]
+pub struct EncodedRules<'e>(&'e [u8]);
+
+impl<'e> EncodedRules<'e> {
+    /// The next register and its rule, `Some(None)` behind the last. `None` when the bytes are no rule.
+    #[inline]
+    pub fn next_rule(&mut self) -> Option<Option<(Register, RegisterRule<'e>)>> {
+        if self.0.is_empty() {
+            return Some(None);
+        }
+        rule(&mut self.0).map(Some)
+    }
+}
+
+#[inline]
 fn register(rest: &mut &[u8]) -> Option<Register> {
     u16::try_from(leb128::unsigned(rest)?).ok().map(Register)
 }
@@ -77,6 +139,7 @@ fn expression<'e>(rest: &mut &'e [u8]) -> Option<Expression<'e>> {
     leb128::take(rest, len).map(Expression)
 }
 
+#[inline]
 fn rule<'e>(rest: &mut &'e [u8]) -> Option<(Register, RegisterRule<'e>)> {
     let head = leb128::byte(rest)?;
     let register = match head & LONG_REGISTER {

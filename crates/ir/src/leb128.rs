@@ -7,6 +7,7 @@
 pub const MAX_BYTES: u32 = 32;
 
 /// Takes the first byte.
+#[inline]
 pub fn byte(bytes: &mut &[u8]) -> Option<u8> {
     let (first, rest) = bytes.split_first()?;
     *bytes = rest;
@@ -14,6 +15,7 @@ pub fn byte(bytes: &mut &[u8]) -> Option<u8> {
 }
 
 /// Takes the first `len` bytes.
+#[inline]
 pub fn take<'a>(bytes: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
     let (head, rest) = bytes.split_at_checked(len)?;
     *bytes = rest;
@@ -61,7 +63,24 @@ fn next_shift(shift: u32) -> Option<u32> {
 }
 
 /// Takes a signed LEB128 number; `None` when it is cut short, too long, or exceeds 64 bits.
+#[inline]
 pub fn signed(bytes: &mut &[u8]) -> Option<i64> {
+    // Nearly all numbers have one byte or two. The highest bit of the last one's seven is the sign.
+    match *bytes {
+        [number @ 0..0x80, rest @ ..] => {
+            *bytes = rest;
+            Some(i64::from((number << 1).cast_signed() >> 1))
+        }
+        [low @ 0x80..=0xff, high @ 0..0x80, rest @ ..] => {
+            *bytes = rest;
+            let high = i64::from((high << 1).cast_signed() >> 1);
+            Some(high << 7 | i64::from(low & 0x7f))
+        }
+        _ => signed_of_any_length(bytes),
+    }
+}
+
+fn signed_of_any_length(bytes: &mut &[u8]) -> Option<i64> {
     let mut value = 0_i64;
     let mut shift = 0_u32;
     loop {
