@@ -31,4 +31,4 @@ pub mod walk;
 pub use cursor::{Cursor, Found, Step};
 pub use evidence::{End, Evidence, NoRow};
 pub use modules::{FoundEntries, FoundRow, Module, Modules, Place};
-pub use walk::{Memo, Rules, Top, Walk, Walker};
+pub use walk::{Memo, RowRules, Rules, Top, Walk, Walker};

@@ -74,11 +74,14 @@ impl OwnThread {
             sys::populate(&RULES);
             MODULES.prepare();
         }
-        OwnThread {
+        let mut thread = OwnThread {
             walker: Walker::new(ABI, &RULES),
             memo: Memo::new(),
             stack: sys::stack().unwrap_or_default(),
-        }
+        };
+        // The first walk waits for its code and its memory: not the one that is asked for.
+        thread.walk(&mut [RuntimeAddr(0); 64]);
+        thread
     }
 
     /// Walks the own stack: the first address is where this function returns to.

@@ -4,11 +4,12 @@ use core::cell::Cell;
 
 use unspool_cfi::lookup::Found;
 use unspool_cfi::{CfiError, Lookup};
-use unspool_compact::{Compiled, Corrupt, call};
+use unspool_compact::{Compiled, Corrupt, RowRef, call};
 use unspool_ir::{LoadBias, Row, RuntimeAddr, Vaddr};
 
 use crate::arch;
 use crate::evidence::NoRow;
+use crate::walk::RowRules;
 
 /// The modules of an address space.
 ///
@@ -54,11 +55,13 @@ pub struct Module<'m> {
     pub entry: Option<Vaddr>,
     /// Its compiled table: asked first.
     pub compiled: Option<&'m Compiled<'m>>,
+    /// What rows of the compiled table come to in a walk, as far as that is known beforehand.
+    pub rules: RowRules<'m>,
     /// Its executable code as it was linked, if that is at hand: the first address, and the bytes.
     /// With it the compiled table's call-site part can be asked.
     pub code: Option<(Vaddr, &'m [u8])>,
     /// Its unwind table as the file has it: asked where there is no compiled table.
-    pub cfi: Option<Lookup<'m>>,
+    pub cfi: Option<&'m Lookup<'m>>,
     /// Which entries of `cfi` were found before.
     pub found: Option<&'m FoundEntries>,
 }
@@ -140,7 +143,7 @@ impl<'m> Module<'m> {
     ///
     /// [`NoRow`] says why there is none.
     pub fn row(&self, pc: Vaddr) -> Result<FoundRow<'m>, NoRow> {
-        match (self.compiled, &self.cfi) {
+        match (self.compiled, self.cfi) {
             (Some(compiled), _) => compiled_row(compiled, pc),
             (None, Some(cfi)) => {
                 let found = match self.found {
@@ -163,7 +166,7 @@ impl<'m> Module<'m> {
     /// The row that holds at the call before a return address, if the call-site part of the compiled
     /// table says so: what [`Module::row`] says of the byte before, faster. Not for entry code and
     /// signal trampolines, of which more is to be said than the row.
-    pub(crate) fn row_of_call(&self, address: Vaddr) -> Option<Row<'m>> {
+    pub(crate) fn row_of_call(&self, address: Vaddr) -> Option<(&'m Compiled<'m>, RowRef)> {
         let compiled = self.compiled?;
         let (start, code) = self.code?;
         let offset = usize::try_from(address.0.checked_sub(start.0)?).ok()?;
@@ -175,7 +178,7 @@ impl<'m> Module<'m> {
         }
         let before = call::window(code, offset);
         let row = compiled.call_sites().row(address, before).ok()??;
-        compiled.row(row).ok()
+        Some((compiled, row))
     }
 }
 

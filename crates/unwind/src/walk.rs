@@ -34,6 +34,7 @@ mod rules;
 mod tests;
 
 pub use memo::Memo;
+pub use rule::RowRules;
 pub use rules::Rules;
 
 use rule::{Leave, Rule};
@@ -479,7 +480,10 @@ where
         let module = self.modules.module(pc)?;
         let place = module.place?;
         let rule = match module.row_of_call(module.bias.to_vaddr(address)) {
-            Some(row) => Rule::of(&row, self.walker.abi),
+            Some((compiled, row)) => module.rules.get(row).unwrap_or_else(|| {
+                let encoded = compiled.encoded_row(row).ok()?;
+                Rule::of_encoded(encoded, self.walker.abi)
+            }),
             None => self.rule_by_row(address, &module),
         }?;
         let known = Known { rule, place };

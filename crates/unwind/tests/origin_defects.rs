@@ -21,7 +21,7 @@ use unspool_ir::{
 use unspool_module::ElfFile;
 use unspool_unwind::process::Process;
 use unspool_unwind::tables::{self, From, Store};
-use unspool_unwind::{Cursor, End, Evidence, Module, Modules, NoRow, Step};
+use unspool_unwind::{Cursor, End, Evidence, Module, Modules, NoRow, RowRules, Step};
 
 const RBX: Register = Register(3);
 const RSP: Register = Register(7);
@@ -85,6 +85,7 @@ impl Modules for World {
             bias: LoadBias(0),
             entry: None,
             compiled: table.as_deref().map(opened),
+            rules: RowRules::default(),
             code: None,
             cfi: None,
             found: None,

@@ -16,7 +16,7 @@ use unspool_ir::RuntimeAddr;
 use unspool_module::ElfFile;
 use unspool_unwind::local::{self, OwnThread};
 use unspool_unwind::tables::{self, From};
-use unspool_unwind::{End, Walk};
+use unspool_unwind::{End, RowRules, Walk};
 
 unsafe extern "C" {
     fn backtrace(addresses: *mut *mut c_void, size: c_int) -> c_int;
@@ -93,7 +93,8 @@ fn equals_glibcs_backtrace() {
         let made = tables::compile(&file, From::Auto).unwrap();
         let bytes: &'static [u8] = made.encoded.bytes.leak();
         let table = Box::leak(Box::new(Compiled::open(bytes).unwrap()));
-        assert!(local::modules().attach(table));
+        let rules = RowRules::make(table, vec![0; table.distinct_rows()].leak());
+        assert!(local::modules().attach(table, rules));
     }
     check(&mut thread);
     check(&mut OwnThread::new());

@@ -20,7 +20,7 @@ use unspool_unwind::maps::{Device, Mapping, Mappings, Permissions};
 use unspool_unwind::process::{AuxVector, Process, Signal, Snapshot, Thread};
 use unspool_unwind::space::{Keep, Space, Stack};
 use unspool_unwind::tables::{self, From, Store};
-use unspool_unwind::{End, Evidence, FoundEntries, Module};
+use unspool_unwind::{End, Evidence, FoundEntries, Module, RowRules};
 
 #[path = "programs-sources/mod.rs"]
 mod programs;
@@ -125,14 +125,16 @@ fn entries_that_were_found_before() {
         data_base: file.data_base(),
         abi: file.abi(),
     };
+    let lookup = Lookup::new(section, None, HdrTrust::Suspect);
     let found = FoundEntries::new();
     let module = |found| Module {
         place: None,
         bias: LoadBias(0),
         entry: None,
         compiled: None,
+        rules: RowRules::default(),
         code: None,
-        cfi: Some(Lookup::new(section, None, HdrTrust::Suspect)),
+        cfi: Some(&lookup),
         found,
     };
     let table = tables::read(&file, From::EhFrame).unwrap().table;

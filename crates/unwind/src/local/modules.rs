@@ -18,6 +18,7 @@ use super::ABI;
 use super::elf::{Image, Segment};
 use super::sys::{self, Object, SetOnce};
 use crate::modules::{Module, Modules, Place};
+use crate::walk::RowRules;
 
 /// The modules of the own process.
 pub struct OwnModules {
@@ -29,7 +30,14 @@ pub struct OwnModules {
     index: [AtomicU16; OwnModules::INDEX],
     /// The places below 64 of those that stay, as bits.
     staying: AtomicU64,
-    tables: [SetOnce<&'static Compiled<'static>>; OwnModules::MOST],
+    tables: [SetOnce<Table>; OwnModules::MOST],
+}
+
+/// A compiled table, and the rules that its rows come to.
+#[derive(Debug, Clone, Copy)]
+struct Table {
+    compiled: &'static Compiled<'static>,
+    rules: RowRules<'static>,
 }
 
 /// A module that has been met.
@@ -38,9 +46,12 @@ struct Known {
     image: Image,
     place: Place,
     build_id: BuildId,
-    /// `.eh_frame`, from its start to the end of its segment.
-    eh_frame: Option<Segment>,
-    compiled: SetOnce<&'static Compiled<'static>>,
+    /// Where its code was linked, and the code.
+    code: Option<(Vaddr, &'static [u8])>,
+    /// What was read to find its unwind table, and that.
+    head: [u8; HEAD],
+    cfi: Option<Lookup<'static>>,
+    table: SetOnce<Table>,
     /// Whether it stays as long as the process does.
     stays: AtomicBool,
 }
@@ -86,13 +97,14 @@ impl OwnModules {
         }
     }
 
-    /// Uses a compiled table for the module with its build ID, when it comes or if it is there.
-    /// Async-signal-safe. `false` if there is no room.
-    pub fn attach(&self, table: &'static Compiled<'static>) -> bool {
+    /// Uses a compiled table for the module with its build ID, when it comes or if it is there, and
+    /// the rules that its rows come to. Async-signal-safe. `false` if there is no room.
+    pub fn attach(&self, compiled: &'static Compiled<'static>, rules: RowRules<'static>) -> bool {
+        let table = Table { compiled, rules };
         let is_kept = self.tables.iter().any(|slot| slot.set(table).is_some());
         for known in self.known.iter().filter_map(SetOnce::get) {
-            if table.key() == known.build_id.key() {
-                known.compiled.set(table);
+            if compiled.key() == known.build_id.key() {
+                known.table.set(table);
             }
         }
         is_kept
@@ -104,9 +116,9 @@ impl OwnModules {
         self.table(key).is_some()
     }
 
-    fn table(&self, key: Key<'_>) -> Option<&'static Compiled<'static>> {
+    fn table(&self, key: Key<'_>) -> Option<Table> {
         let mut tables = self.tables.iter().filter_map(SetOnce::get).copied();
-        tables.find(|table| table.key() == key)
+        tables.find(|table| table.compiled.key() == key)
     }
 
     /// Finds out which modules are there for good: those that were loaded at the start of the
@@ -171,48 +183,78 @@ impl OwnModules {
             object,
             place,
             build_id,
-            eh_frame: eh_frame(&object, &image),
+            code: code(&object, &image),
+            head: head(&object, &image),
+            cfi: lookup(&object, &image),
             image,
-            compiled: SetOnce::new(),
+            table: SetOnce::new(),
             stays: AtomicBool::new(false),
         };
         if let Some(table) = self.table(build_id.key()) {
-            known.compiled.set(table);
+            known.table.set(table);
         }
         Some(known)
     }
 }
 
-/// Where `.eh_frame` is, by the header of its search table.
-fn eh_frame(object: &Object, image: &Image) -> Option<Segment> {
-    let start = hdr(object, image)?.eh_frame;
-    let length = image.readable_from(start)?;
-    Some(Segment {
-        start: start.0,
-        length,
-    })
+fn code(object: &Object, image: &Image) -> Option<(Vaddr, &'static [u8])> {
+    let bytes = object.bytes(image, image.code)?;
+    Some((Vaddr(image.code.start), bytes))
 }
 
-fn hdr(object: &Object, image: &Image) -> Option<Hdr<'static>> {
+/// The unwind table that it was linked with.
+fn lookup(object: &Object, image: &Image) -> Option<Lookup<'static>> {
     let bytes = object.bytes(image, image.hdr)?;
-    Hdr::parse(bytes, Vaddr(image.hdr.start), ABI).ok()
+    let hdr = Hdr::parse(bytes, Vaddr(image.hdr.start), ABI).ok()?;
+    // To the end of its segment: nothing says where it ends.
+    let eh_frame = Segment {
+        start: hdr.eh_frame.0,
+        length: image.readable_from(hdr.eh_frame)?,
+    };
+    let section = Section {
+        kind: SectionKind::EhFrame,
+        data: object.bytes(image, eh_frame)?,
+        address: hdr.eh_frame,
+        text_base: None,
+        data_base: None,
+        abi: ABI,
+    };
+    Some(Lookup::new(section, Some(hdr), HdrTrust::Complete))
 }
+
+/// What [`lookup`] reads: version, encodings, pointer and count in the header of the search table.
+fn head(object: &Object, image: &Image) -> [u8; HEAD] {
+    let mut head = [0; HEAD];
+    let bytes = object.bytes(image, image.hdr).unwrap_or_default();
+    head.iter_mut()
+        .zip(bytes)
+        .for_each(|(slot, byte)| *slot = *byte);
+    head
+}
+
+const HEAD: usize = 4 + 8 + 8;
 
 impl Known {
     /// Whether this is what the loader found.
     fn is(&self, object: &Object) -> bool {
-        self.object.start == object.start
-            && self.object.end == object.end
-            && self.object.hdr == object.hdr
-            && match self.has_build_id() {
-                true => {
-                    BuildId::of(object.first_page(), self.image.build_id) == Some(self.build_id)
-                }
-                false => {
-                    let image = Image::parse(object.first_page(), object.start);
-                    image == Some(self.image) && eh_frame(object, &self.image) == self.eh_frame
-                }
+        if self.object != *object {
+            return false;
+        }
+        if self.stays.load(Ordering::Relaxed) {
+            return true;
+        }
+        let page = object.first_page();
+        match self.build_id.length {
+            0 => {
+                let image = Image::parse(page, object.start);
+                image == Some(self.image) && head(object, &self.image) == self.head
             }
+            length => {
+                let (at, _) = self.image.build_id;
+                let bytes = page.get(at..).and_then(|rest| rest.get(..length));
+                bytes.is_some() && bytes == self.build_id.bytes.get(..length)
+            }
+        }
     }
 
     fn has_build_id(&self) -> bool {
@@ -225,41 +267,20 @@ impl Known {
         let is_unique = self.has_build_id() || self.stays.load(Ordering::Relaxed);
         is_unique.then_some(self.place)
     }
-
-    fn code(&self) -> Option<(Vaddr, &'static [u8])> {
-        let code = self.image.code;
-        Some((Vaddr(code.start), self.object.bytes(&self.image, code)?))
-    }
-
-    fn lookup(&self) -> Option<Lookup<'static>> {
-        let at = self.eh_frame?;
-        let section = Section {
-            kind: SectionKind::EhFrame,
-            data: self.object.bytes(&self.image, at)?,
-            address: Vaddr(at.start),
-            text_base: None,
-            data_base: None,
-            abi: ABI,
-        };
-        let hdr = hdr(&self.object, &self.image)?;
-        Some(Lookup::new(section, Some(hdr), HdrTrust::Complete))
-    }
 }
 
 impl Modules for OwnModules {
     fn module(&self, addr: RuntimeAddr) -> Option<Module<'_>> {
         let known = self.at(addr)?;
-        let compiled = known.compiled.get().copied();
+        let table = known.table.get();
         Some(Module {
             place: known.place(),
             bias: known.image.bias,
             entry: Some(known.image.entry).filter(|entry| entry.0 != 0),
-            compiled,
-            code: compiled.and_then(|_| known.code()),
-            cfi: match compiled {
-                Some(_) => None,
-                None => known.lookup(),
-            },
+            compiled: table.map(|table| table.compiled),
+            rules: table.map(|table| table.rules).unwrap_or_default(),
+            code: known.code,
+            cfi: known.cfi.as_ref(),
             found: None,
         })
     }

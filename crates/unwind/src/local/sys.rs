@@ -294,7 +294,6 @@ pub(super) fn stack() -> Option<Range<u64>> {
 pub(super) struct Object {
     pub(super) start: u64,
     pub(super) end: u64,
-    pub(super) link_map: u64,
     /// `.eh_frame_hdr` in memory.
     pub(super) hdr: u64,
 }
@@ -340,7 +339,6 @@ pub(super) fn find_object(addr: u64) -> Option<Object> {
     (failed == 0).then(|| Object {
         start: found.map_start.addr() as u64,
         end: found.map_end.addr() as u64,
-        link_map: found.link_map.addr() as u64,
         hdr: found.eh_frame.addr() as u64,
     })
 }
@@ -382,12 +380,30 @@ unsafe fn bytes(addr: u64, length: u64) -> &'static [u8] {
 /// takes ten times as long. Where the kernel cannot (before Linux 5.14), nothing is lost.
 pub(super) fn populate<T>(value: &'static T) {
     let start = ptr::from_ref(value).addr() as u64;
-    let first = start & !(Pages::SIZE - 1);
-    let length = start + mem::size_of::<T>() as u64 - first;
-    let first = ptr::with_exposed_provenance_mut(addr_of(first));
-    // SAFETY: these pages are part of the program's static memory, whatever else is on the first
-    // and the last; the advice changes no byte.
-    unsafe { libc::madvise(first, addr_of(length), libc::MADV_POPULATE_WRITE) };
+    let end = start + mem::size_of::<T>() as u64;
+    // SAFETY: it changes no byte of what is on these pages, which are the program's static memory.
+    unsafe { advise(start..end, libc::MADV_POPULATE_WRITE) };
+}
+
+/// Does the same for bytes that are only read, be they a file's.
+#[cfg(feature = "std")]
+pub(super) fn populate_bytes(bytes: &'static [u8]) {
+    let range = bytes.as_ptr_range();
+    let range = range.start.addr() as u64..range.end.addr() as u64;
+    // SAFETY: it changes no byte of what is on these pages.
+    unsafe { advise(range, libc::MADV_POPULATE_READ) };
+}
+
+/// Advises the kernel about the pages that hold some memory. It may refuse.
+///
+/// # Safety
+///
+/// The advice must be one that changes nothing for whoever uses the pages.
+unsafe fn advise(memory: Range<u64>, advice: c_int) {
+    let first = memory.start & !(Pages::SIZE - 1);
+    let pages = ptr::with_exposed_provenance_mut(addr_of(first));
+    // SAFETY: as the caller promises.
+    unsafe { libc::madvise(pages, addr_of(memory.end - first), advice) };
 }
 
 /// An object, as the loader lists it.

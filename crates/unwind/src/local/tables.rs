@@ -10,6 +10,7 @@ use unspool_module::ElfFile;
 use super::{modules, sys};
 use crate::tables::{self};
 use crate::tables::{Notice, Store, TableBytes};
+use crate::walk::RowRules;
 
 /// What mapping tables came to.
 #[derive(Debug, Default)]
@@ -68,6 +69,13 @@ fn attach(file: ElfFile, bytes: TableBytes) -> bool {
         TableBytes::Mapped(map) => Some(map),
         TableBytes::Memory(bytes) => Some(bytes),
     };
-    let table = bytes.and_then(|bytes| Compiled::open(bytes).ok());
-    table.is_some_and(|table| modules().attach(Box::leak(Box::new(table))))
+    let table = bytes.and_then(|bytes| {
+        sys::populate_bytes(bytes);
+        Compiled::open(bytes).ok()
+    });
+    table.is_some_and(|table| {
+        let rules = Box::leak(vec![0; table.distinct_rows()].into_boxed_slice());
+        let rules = RowRules::make(&table, rules);
+        modules().attach(Box::leak(Box::new(table)), rules)
+    })
 }

@@ -12,6 +12,7 @@ use unspool_module::ElfFile;
 
 use crate::modules::{FoundEntries, Module};
 use crate::tables::{self, Place, TableBytes};
+use crate::walk::RowRules;
 
 /// A module of a space, opened.
 #[derive(Debug)]
@@ -92,6 +93,7 @@ impl OpenModule {
             bias,
             entry: Some(self.file.entry()).filter(|entry| entry.0 != 0),
             compiled,
+            rules: RowRules::default(),
             code: None,
             cfi: match compiled {
                 Some(_) => None,
@@ -102,12 +104,12 @@ impl OpenModule {
     }
 
     /// The table as the file has it.
-    fn source(&self) -> Option<Lookup<'_>> {
+    fn source(&self) -> Option<&Lookup<'_>> {
         let file = || Arc::clone(&self.file);
         let source = self
             .source
             .get_or_init(|| SourceTable::new(file(), |file| tables::lookup(file)));
-        *source.borrow_dependent()
+        source.borrow_dependent().as_ref()
     }
 }
 

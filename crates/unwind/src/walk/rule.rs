@@ -1,8 +1,39 @@
 //! How most frames are left, in 18 bits.
 
+use unspool_compact::{Compiled, RowRef};
+use unspool_ir::encoding::EncodedRow;
 use unspool_ir::{Abi, Arch, CfaRule, RaState, RegisterRule, Row};
 
 use crate::arch;
+
+/// The rules that rows of a compiled table come to: made beforehand, so that a walk that learns a rule
+/// need not read the row.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RowRules<'r>(&'r [u32]);
+
+impl<'r> RowRules<'r> {
+    /// Makes the rules of as many of a table's rows as there are numbers, the first row's first:
+    /// [`Compiled::distinct_rows`] are all.
+    #[must_use]
+    pub fn make(compiled: &Compiled<'_>, into: &'r mut [u32]) -> Self {
+        for (slot, number) in into.iter_mut().zip(0..=u16::MAX) {
+            let bytes = compiled.encoded_row(RowRef(number)).unwrap_or_default();
+            let rule = Rule::of_encoded(bytes, compiled.abi());
+            *slot = rule.map_or(0, Rule::bits);
+        }
+        RowRules(into)
+    }
+
+    /// The rule that a row comes to. Outer `None`: none was made; inner: no rule can say it.
+    #[expect(
+        clippy::option_option,
+        reason = "unknown, none and one are three answers"
+    )]
+    pub(super) fn get(self, row: RowRef) -> Option<Option<Rule>> {
+        let bits = *self.0.get(usize::from(row.0))?;
+        Some((bits != 0).then_some(Rule(bits)))
+    }
+}
 
 /// How to leave a frame of which only stack pointer and frame pointer are known.
 ///
@@ -51,28 +82,26 @@ impl Leave {
 
     const WORD: u64 = 8;
 
-    /// What a row says of stack pointer, frame pointer and return address, if it is of the usual
-    /// form.
-    fn of(row: &Row<'_>, abi: Abi) -> Option<Leave> {
-        if abi.arch != Arch::X86_64 || row.signal_frame || row.ra_state != RaState::Plain {
+    /// What a row says, if it is of the usual form.
+    fn of(said: &Said<'_>, abi: Abi) -> Option<Leave> {
+        if abi.arch != Arch::X86_64 || !said.is_plain {
             return None;
         }
-        let spec = abi.arch.spec();
+        let stack_pointer = abi.arch.spec().stack_pointer;
         let frame_pointer = arch::frame_pointer(abi.arch)?;
-        let CfaRule::RegisterOffset { register, offset } = row.cfa else {
+        let CfaRule::RegisterOffset { register, offset } = said.cfa else {
             return None;
         };
-        if register != spec.stack_pointer && register != frame_pointer {
+        if register != stack_pointer && register != frame_pointer {
             return None;
         }
-        let is_at_cfa = row.rule(row.return_address) == Some(RegisterRule::Offset(-8));
-        if !is_at_cfa || row.rule(spec.stack_pointer).is_some() {
+        if said.return_address != Some(RegisterRule::Offset(-8)) || said.stack_pointer.is_some() {
             return None;
         }
         Some(Leave {
             by_frame_pointer: register == frame_pointer,
             cfa_offset: u64::try_from(offset).ok()?,
-            saved_below: match row.rule(frame_pointer) {
+            saved_below: match said.frame_pointer {
                 None | Some(RegisterRule::SameValue) => 0,
                 Some(RegisterRule::Offset(offset)) => {
                     let below_cfa = u64::try_from(offset.checked_neg()?).ok()?;
@@ -83,6 +112,51 @@ impl Leave {
                 Some(_) => return None,
             },
         })
+    }
+}
+
+/// What a row says of the registers that a walk follows.
+struct Said<'e> {
+    cfa: CfaRule<'e>,
+    return_address: Option<RegisterRule<'e>>,
+    stack_pointer: Option<RegisterRule<'e>>,
+    frame_pointer: Option<RegisterRule<'e>>,
+    /// It is no signal frame, and the return address is not signed.
+    is_plain: bool,
+}
+
+impl<'e> Said<'e> {
+    fn by_row(row: &Row<'e>, abi: Abi) -> Option<Self> {
+        Some(Said {
+            cfa: row.cfa,
+            return_address: row.rule(row.return_address),
+            stack_pointer: row.rule(abi.arch.spec().stack_pointer),
+            frame_pointer: row.rule(arch::frame_pointer(abi.arch)?),
+            is_plain: !row.signal_frame && row.ra_state == RaState::Plain,
+        })
+    }
+
+    fn by_encoded(row: &EncodedRow<'e>, abi: Abi) -> Option<Self> {
+        let stack_pointer = abi.arch.spec().stack_pointer;
+        let frame_pointer = arch::frame_pointer(abi.arch)?;
+        let mut said = Said {
+            cfa: row.cfa,
+            return_address: None,
+            stack_pointer: None,
+            frame_pointer: None,
+            is_plain: !row.signal_frame && row.ra_state == RaState::Plain,
+        };
+        let mut rules = row.rules();
+        while let Some((register, rule)) = rules.next_rule()? {
+            let slot = match register {
+                _ if register == row.return_address => &mut said.return_address,
+                _ if register == stack_pointer => &mut said.stack_pointer,
+                _ if register == frame_pointer => &mut said.frame_pointer,
+                _ => continue,
+            };
+            *slot = Some(rule);
+        }
+        Some(said)
     }
 }
 
@@ -114,10 +188,19 @@ impl Rule {
     /// The rule that says the same of stack pointer, frame pointer and return address as a row;
     /// `None` for rows that no rule can say.
     pub(super) fn of(row: &Row<'_>, abi: Abi) -> Option<Rule> {
-        if row.rule(row.return_address) == Some(RegisterRule::Undefined) {
+        Rule::saying(&Said::by_row(row, abi)?, abi)
+    }
+
+    /// Does the same for a row in its encoding; `None` also where that is damaged.
+    pub(super) fn of_encoded(row: &[u8], abi: Abi) -> Option<Rule> {
+        Rule::saying(&Said::by_encoded(&EncodedRow::parse(row)?, abi)?, abi)
+    }
+
+    fn saying(said: &Said<'_>, abi: Abi) -> Option<Rule> {
+        if said.return_address == Some(RegisterRule::Undefined) {
             return Some(Rule::OUTERMOST);
         }
-        let leave = Leave::of(row, abi)?;
+        let leave = Leave::of(said, abi)?;
         let rule = Rule::small(leave)
             .or_else(|| Rule::odd(leave))
             .or_else(|| Rule::large(leave))?;
@@ -127,6 +210,10 @@ impl Rule {
 
     fn small(leave: Leave) -> Option<Rule> {
         let cfa = units(leave.cfa_offset, 16, 11)?;
+        // No bits at all are no rule: such a frame would have no room for its return address.
+        if leave == Leave::NOTHING {
+            return None;
+        }
         let saved = units(leave.saved_below, 8, 4)?;
         let base = match leave.by_frame_pointer {
             true => Rule::BY_FRAME_POINTER,

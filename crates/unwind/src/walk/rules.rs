@@ -214,7 +214,8 @@ impl Rules {
         // Nobody sees what follows who does not see that somebody writes.
         fence(Ordering::Release);
         let first = Rules::slot(address) / Rules::BLOCK * Rules::BLOCK;
-        if !is_owner {
+        // A block that nobody has owned is empty.
+        if !is_owner && before.0 != 0 {
             for slot in first..first + Rules::BLOCK {
                 self.entry(slot).store(0, Ordering::Relaxed);
             }

@@ -10,7 +10,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use unspool_compact::{Code, Compiled, Key, encode};
 use unspool_ir::{Abi, Arch, Endian, LoadBias, Memory, RuntimeAddr, Unreadable, Vaddr, text};
-use unspool_unwind::{Module, Modules, Place};
+use unspool_unwind::{Module, Modules, Place, RowRules};
 
 pub(crate) const ABI: Abi = Abi {
     arch: Arch::X86_64,
@@ -195,6 +195,7 @@ impl Modules for Set<'_> {
             bias: LoadBias(base(module) - FIRST),
             entry: (self.has_entry && module == 2).then_some(Vaddr(FIRST + 7 * FUNCTION)),
             compiled: Some(&self.tables[table]),
+            rules: RowRules::default(),
             code: None,
             cfi: None,
             found: None,
