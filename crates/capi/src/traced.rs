@@ -1,6 +1,6 @@
 //! A process that the caller traces with ptrace: what `_UPT_*` is about.
 
-use unspool_ir::Memory;
+use unspool_ir::{Memory, RuntimeAddr, Unreadable};
 
 use crate::abi::{DynInfo, Error, ProcInfo};
 use crate::client::AlignedMemory;
@@ -60,7 +60,7 @@ impl Traced {
         ip: u64,
         found: impl FnOnce(&[u8], u64) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        function(self.pid, &memory(self.pid), ip, found)
+        function(self.pid, ip, found)
     }
 }
 
@@ -70,16 +70,20 @@ impl Traced {
 /// # Errors
 ///
 /// [`Error::NO_INFO`] where there is none, and those of `found`.
-pub fn function<M: Memory, T>(
+pub fn function<T>(
     pid: i32,
-    memory: &M,
     ip: u64,
     found: impl FnOnce(&[u8], u64) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let maps = os::maps(pid)?;
     let (mapping, base) = maps::find(&maps, ip).ok_or(Error::NO_INFO)?;
-    let image = Image::read(memory, base)?;
     let file = os::map_of_process(pid, mapping.name)?;
+    // Not from the process: that takes a system call for each word.
+    let headers = Placed {
+        bytes: file.bytes(),
+        base,
+    };
+    let image = Image::read(&headers, base)?;
     let vaddr = ip.wrapping_sub(image.bias);
     let (name, offset) = image::function(file.bytes(), vaddr).ok_or(Error::NO_INFO)?;
     found(name, offset)
@@ -89,6 +93,21 @@ fn find_table<M: Memory>(memory: &M, pid: i32, ip: u64) -> Result<DynInfo, Error
     let maps = os::maps(pid)?;
     let (_, base) = maps::find(&maps, ip).ok_or(Error::NO_INFO)?;
     Image::read(memory, base)?.table(memory)
+}
+
+/// A file's bytes, as they are in a process where its first byte is at an address.
+struct Placed<'f> {
+    bytes: &'f [u8],
+    base: u64,
+}
+
+impl Memory for Placed<'_> {
+    fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
+        let at = usize::try_from(addr.0.wrapping_sub(self.base)).ok();
+        let there = at.and_then(|at| self.bytes.get(at..)?.get(..into.len()));
+        into.copy_from_slice(there.ok_or(Unreadable::unmapped(addr))?);
+        Ok(())
+    }
 }
 
 /// The memory of a traced process.

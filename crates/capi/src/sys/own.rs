@@ -209,16 +209,10 @@ unsafe extern "C" fn get_proc_name(
     offset: *mut Word,
     _context: *mut c_void,
 ) -> c_int {
-    let memory = ThreadMemory::here();
-    Error::code_of(traced::function(
-        os::own_pid(),
-        &memory,
-        ip,
-        |name, distance| {
-            // SAFETY: the interface's contract.
-            unsafe { put_name(name, buffer, length, distance, offset) }
-        },
-    ))
+    Error::code_of(traced::function(os::own_pid(), ip, |name, distance| {
+        // SAFETY: the interface's contract.
+        unsafe { put_name(name, buffer, length, distance, offset) }
+    }))
 }
 
 /// `unw_dyn_info_list_t`: what `_U_dyn_register` has put together.
