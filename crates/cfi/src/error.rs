@@ -130,6 +130,14 @@ pub enum CfiError {
         /// The new row's address.
         to: Vaddr,
     },
+    /// A row would begin 4 GiB or more behind its entry's start.
+    #[error("row at {to} begins 4 GiB or more behind its entry's start {start}")]
+    Distant {
+        /// The entry's start.
+        start: Vaddr,
+        /// The row's address.
+        to: Vaddr,
+    },
     /// `DW_CFA_def_cfa_offset` where the CFA is no register plus offset and, in this entry,
     /// never was (DWARF 5 §6.4.2.2).
     #[error("instruction at offset {offset:#x} gives an offset to a CFA without a register")]

@@ -23,6 +23,9 @@ pub const MAX_CHANGES: usize = 96;
 /// libjsvml.
 pub const MAX_EXPRESSION_BYTES: usize = 1024;
 
+/// How far behind its entry's start a row may begin, in bytes: what a table can store.
+pub(crate) const MAX_DISTANCE: u64 = u32::MAX as u64;
+
 /// A row that holds over a range of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowRange<'a> {
@@ -123,6 +126,7 @@ impl<'a> Evaluator<'a> {
             instructions: Instructions::new(section, cie, offset, len),
             since: offset,
             evaluator: self,
+            start: fde.start,
             at: fde.start,
             end: fde.end,
             next: fde.start,
@@ -327,6 +331,7 @@ pub struct Rows<'e, 's, 'a> {
     /// Where the instructions of the range begin, as an offset in the section.
     since: u64,
     evaluator: &'e mut Evaluator<'a>,
+    start: Vaddr,
     at: Vaddr,
     end: Vaddr,
     next: Vaddr,
@@ -384,6 +389,10 @@ impl<'a> Rows<'_, '_, 'a> {
             };
             self.is_movable &= to < self.end;
             if to > self.at {
+                if to < self.end && to.0 - self.start.0 > MAX_DISTANCE {
+                    let start = self.start;
+                    return Err(CfiError::Distant { start, to });
+                }
                 if self.at < self.end {
                     self.evaluator.check_expressions(self.at)?;
                     self.next = to;

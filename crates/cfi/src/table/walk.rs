@@ -12,7 +12,7 @@ use super::repeats::{Step, Steps};
 use crate::Section;
 use crate::cursor::number;
 use crate::entry::{Cie, FdeEntry};
-use crate::evaluate::{MAX_CHANGES, MAX_REMEMBERED};
+use crate::evaluate::{MAX_CHANGES, MAX_DISTANCE, MAX_REMEMBERED};
 
 const NOP: u8 = 0x00;
 const REMEMBER_STATE: u8 = 0x0a;
@@ -27,6 +27,7 @@ pub(super) struct Walk<'s, 'a> {
     /// Where they end in the section.
     until: u64,
     at: Vaddr,
+    /// Where no row begins: the entry's end, or too far behind its start.
     end: Vaddr,
     /// The row before; `None` for the CIE's own.
     row: Option<RowId>,
@@ -85,7 +86,9 @@ impl<'s, 'a> Walk<'s, 'a> {
             rest: fde.instructions,
             until: fde.instructions_offset + fde.instructions.len() as u64,
             at: fde.start,
-            end: fde.end,
+            end: fde
+                .end
+                .min(Vaddr(fde.start.0.saturating_add(MAX_DISTANCE + 1))),
             row: None,
             remembered: [None; MAX_REMEMBERED],
             depth: 0,

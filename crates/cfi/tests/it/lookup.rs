@@ -1,12 +1,14 @@
 //! The reader of one address against the reader of the whole section.
 
 use unspool_cfi::lookup::HdrTrust;
-use unspool_cfi::{CfiError, Found, Hdr, Lookup, Reading, Section, read_table};
+use unspool_cfi::{
+    CfiError, Found, Hdr, Lookup, Problem, Reading, Section, SectionKind, read_table,
+};
 use unspool_ir::table::Span;
 use unspool_ir::{Table, Vaddr};
 use xtask::elf;
 
-use crate::build;
+use crate::build::{self, Builder};
 use crate::files::{FILES, path};
 
 /// What the bulk reader says of one address.
@@ -105,6 +107,38 @@ fn a_scan_gives_the_bulk_answer() {
     }
     assert!(checked > 50_000, "{checked} addresses");
     check_section(&build::ordinary().section(), None, HdrTrust::Suspect);
+}
+
+/// A row that a table cannot store is an error of its entry for both.
+#[test]
+fn a_row_4_gib_behind_its_entry_is_refused() {
+    const START: u64 = 0x1000;
+    for (distance, is_good) in [(0xffff_ffff_u64, true), (0x1_0000_0000, false)] {
+        let mut b = Builder::new(SectionKind::EhFrame, build::X86_64);
+        let cie = b.cie(&build::Cie::plain());
+        b.plain_fde(cie, START - 0x800, 1 << 40, &[]);
+        let to = (START + distance).to_le_bytes();
+        let instructions = [&[0x01][..], &to, &[0x0e, 16]].concat(); // set_loc; cfa offset 16
+        let fde = b.plain_fde(cie, START, 1 << 40, &instructions);
+        let section = b.section();
+        check_section(&section, None, HdrTrust::Suspect);
+        let problems = read_table(&section).problems;
+        let expected = Problem {
+            section: SectionKind::EhFrame,
+            entry: fde,
+            error: CfiError::Distant {
+                start: Vaddr(START),
+                to: Vaddr(START + distance),
+            },
+        };
+        assert_eq!(problems.first(), (!is_good).then_some(&expected));
+        // What begins where the entry has ended is in no row.
+        let mut b = Builder::new(SectionKind::EhFrame, build::X86_64);
+        let cie = b.cie(&build::Cie::plain());
+        b.plain_fde(cie, START, distance, &instructions);
+        assert_eq!(b.read().problems, []);
+        check_section(&b.section(), None, HdrTrust::Suspect);
+    }
 }
 
 /// A search table for the entries of the section, in the form that linkers write.
