@@ -1,77 +1,160 @@
-//! Which rule a code address has: a table of fixed size for one address space.
+//! Which rule a code address has: tables of fixed size for one address space.
 //!
-//! Any number of threads may read and write it, from signal handlers too: nobody waits. A slot has
-//! a sequence number, odd while it is being written; a reader that sees it odd or changing has
-//! found nothing, a writer that does leaves the slot alone. Everything is forgotten at once by a
-//! new generation, which slots of the one before do not have.
+//! Any number of threads may read and write them, from signal handlers too: nobody waits.
+//!
+//! A slot is one word, which says of which address it is and the number of the address's rule.
+//! Frames have few different rules: each gets a number when it is first seen, for good, so that
+//! what a number means never changes. Everything is forgotten at once by a new generation, which the
+//! words of the one before do not have.
+//!
+//! ```text
+//! key   bits 0-47   of the code address
+//!       bits 48-49  how it is known: `Arrival`
+//!       bit 50      nothing is kept for it: the address has more bits, so that it is none of code, or
+//!                   the stack pointer is no multiple of 8
+//!
+//! slot  bits 0-11   the number of the rule; zero is none
+//!       bits 12-50  of the key; its other bits are the number of the slot
+//!       bit 51      it stands beside its own slot
+//!       bits 52-63  the generation
+//! ```
+//!
+//! Rows that do not fit into a word, and those that get no number because there are too many, are in a
+//! table of their own, whose slots have a version: odd while the slot is written.
 
 use alloc::boxed::Box;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use core::sync::atomic::{AtomicU64, Ordering, fence};
 
-use unspool_ir::CodeAddr;
+use unspool_ir::{CodeAddr, RuntimeAddr};
 
 use crate::abi::Error;
 use crate::rule::{Rule, Simple};
 use crate::sys;
 
-/// The rules of the addresses that were asked for last.
+/// A code address and how it is known: what a rule is kept for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct At {
+    ip: u64,
+    key: u64,
+}
+
+/// How the code address of a frame is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrival {
+    /// It is a return address.
+    Called,
+    /// It is the innermost frame's.
+    Innermost,
+    /// A signal frame was left: it was interrupted.
+    Interrupted,
+}
+
+const IP_BITS: u32 = 48;
+const ARRIVAL_SHIFT: u32 = 48;
+const NOT_KEPT: u64 = 1 << 50;
+const BESIDE: u64 = 1 << 51;
+const GENERATION: u64 = 1 << 52;
+/// What a slot has of a key.
+const TAG: u64 = !NUMBER;
+/// The number of a rule.
+const NUMBER: u64 = (1 << 12) - 1;
+
+impl At {
+    /// The address of a frame with this stack pointer.
+    #[must_use]
+    pub fn new(ip: u64, stack_pointer: u64, arrival: Arrival) -> At {
+        let arrival = match arrival {
+            Arrival::Called => 0,
+            Arrival::Innermost => 1 << ARRIVAL_SHIFT,
+            Arrival::Interrupted => 2 << ARRIVAL_SHIFT,
+        };
+        let is_kept = ip >> IP_BITS == 0 && stack_pointer.is_multiple_of(8);
+        let address = if is_kept { ip } else { NOT_KEPT };
+        At {
+            ip,
+            key: address | arrival,
+        }
+    }
+
+    /// A return address, for which a rule is kept. `None` for zero and what is none of code.
+    #[inline(always)]
+    #[must_use]
+    pub fn returned(ip: u64) -> Option<At> {
+        (ip.wrapping_sub(1) >> IP_BITS == 0).then_some(At { ip, key: ip })
+    }
+
+    /// Whether a rule is kept for it: the stack pointer is a multiple of 8, then.
+    #[must_use]
+    pub fn is_kept(self) -> bool {
+        self.key & NOT_KEPT == 0
+    }
+
+    /// The address.
+    #[must_use]
+    pub fn ip(self) -> u64 {
+        self.ip
+    }
+
+    /// How it is known.
+    #[must_use]
+    pub fn arrival(self) -> Arrival {
+        match self.key >> ARRIVAL_SHIFT & 3 {
+            0 => Arrival::Called,
+            1 => Arrival::Innermost,
+            _ => Arrival::Interrupted,
+        }
+    }
+
+    /// The address, and which row it means.
+    #[must_use]
+    pub fn code(self) -> CodeAddr {
+        match self.arrival() {
+            Arrival::Called => CodeAddr::Return(RuntimeAddr(self.ip)),
+            Arrival::Innermost | Arrival::Interrupted => {
+                CodeAddr::Instruction(RuntimeAddr(self.ip))
+            }
+        }
+    }
+
+    /// The number of its own slot. Its neighbour is the other one that it may be in.
+    #[inline(always)]
+    fn slot(self) -> usize {
+        usize::try_from(self.key).unwrap_or(0) % Cache::SLOTS
+    }
+}
+
+/// The rules of the addresses that were asked for last. All zero, it is empty.
 #[derive(Debug)]
 pub struct Cache {
-    slots: Slots,
-    /// How many of the slots are used: a power of two.
-    used: AtomicUsize,
-    /// Grows by [`GENERATION`], and is never zero, which is what empty slots have.
+    /// A multiple of [`GENERATION`].
     generation: AtomicU64,
+    slots: [AtomicU64; Cache::SLOTS],
+    /// The rules by their numbers, as words.
+    rules: [AtomicU64; NUMBERS],
+    others: [Other; OTHERS],
 }
 
+const NUMBERS: usize = 1 << NUMBER.count_ones();
+const OTHERS: usize = 256;
+
+/// How far from its first choice a rule may get its number.
+const TRIES: usize = 16;
+
+/// A rule that has no number.
 #[derive(Debug)]
-enum Slots {
-    Heap(Box<[Slot]>),
-    Static(&'static [Slot]),
-}
-
-impl Slots {
-    #[inline]
-    fn get(&self, at: usize) -> Option<&Slot> {
-        match self {
-            Slots::Heap(slots) => slots.get(at),
-            Slots::Static(slots) => slots.get(at),
-        }
-    }
-}
-
-/// Two lines of a processor's cache.
-#[derive(Debug)]
-pub(crate) struct Slot {
-    sequence: AtomicU64,
+struct Other {
+    version: AtomicU64,
+    /// The key, with the generation; zero where there is nothing.
     key: AtomicU64,
-    /// The generation, and in its lowest byte, which is zero, how many bytes of `data` an encoded
-    /// row has, or [`SIMPLE`] or [`OUTERMOST`].
-    stamp: AtomicU64,
-    data: [AtomicU64; DATA_WORDS],
+    /// The length of an encoded row in bytes, or zero for a simple rule, which is the first word
+    /// then.
+    len: AtomicU64,
+    words: [AtomicU64; ROW_WORDS],
 }
 
-impl Slot {
-    /// Nothing.
-    pub(crate) const fn empty() -> Slot {
-        Slot {
-            sequence: AtomicU64::new(0),
-            key: AtomicU64::new(0),
-            stamp: AtomicU64::new(0),
-            data: [const { AtomicU64::new(0) }; DATA_WORDS],
-        }
-    }
-}
-
-const GENERATION: u64 = 1 << 8;
-
-const DATA_WORDS: usize = 13;
-const DATA_BYTES: usize = 8 * DATA_WORDS;
-
-/// Instead of a length, which is at most [`DATA_BYTES`], and never 0 for an encoded row: what else
-/// there is.
-const SIMPLE: u64 = 0;
-const OUTERMOST: u64 = 0xff;
+/// glibc's signal frame, with a rule for every register, takes 88 bytes.
+const ROW_WORDS: usize = 13;
+const ROW_BYTES: usize = 8 * ROW_WORDS;
 
 /// A stretch of time between two flushes.
 #[derive(Debug, Clone, Copy)]
@@ -80,103 +163,109 @@ pub struct Now(u64);
 /// What was found.
 #[derive(Debug, Clone, Copy)]
 pub enum Hit {
-    /// An outermost frame.
-    Outermost,
-    /// A simple row.
+    /// A rule in a word.
     Simple(Simple),
     /// Another row.
     Encoded(Short),
 }
 
-/// An encoded row that is short enough for a slot. glibc's signal frame, with a rule for every
-/// register, takes 88 bytes.
+/// An encoded row that is short enough to be kept.
 #[derive(Debug, Clone, Copy)]
 pub struct Short {
-    bytes: [u8; DATA_BYTES],
-    len: u8,
+    bytes: [u8; ROW_BYTES],
+    len: usize,
 }
 
 impl Short {
     /// The row.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        self.bytes.get(..usize::from(self.len)).unwrap_or_default()
+        self.bytes.get(..self.len).unwrap_or_default()
     }
 }
 
 impl Cache {
-    /// The most slots, and how many there are if nobody says otherwise.
-    pub const SLOTS: usize = 4096;
+    /// How many addresses there is room for, beside a few with unusual rows.
+    pub const SLOTS: usize = 1 << 12;
 
     /// A cache with nothing in it.
     ///
     /// # Errors
     ///
     /// [`Error::NO_MEMORY`].
-    pub fn new() -> Result<Cache, Error> {
-        Ok(Cache {
-            // Zero pages of the system: those that are never used are never there.
-            slots: Slots::Heap(sys::heap::zeroed(Cache::SLOTS).ok_or(Error::NO_MEMORY)?),
-            used: AtomicUsize::new(Cache::SLOTS),
-            generation: AtomicU64::new(GENERATION),
-        })
+    pub fn boxed() -> Result<Box<Cache>, Error> {
+        sys::heap::zeroed().ok_or(Error::NO_MEMORY)
     }
 
-    /// A cache with nothing in it, in these slots, [`Cache::SLOTS`] of them.
-    pub(crate) const fn of_static(slots: &'static [Slot; Cache::SLOTS]) -> Cache {
+    /// A cache with nothing in it.
+    pub(crate) const fn empty() -> Cache {
         Cache {
-            slots: Slots::Static(slots),
-            used: AtomicUsize::new(Cache::SLOTS),
-            generation: AtomicU64::new(GENERATION),
+            generation: AtomicU64::new(0),
+            slots: [const { AtomicU64::new(0) }; Cache::SLOTS],
+            rules: [const { AtomicU64::new(0) }; NUMBERS],
+            others: [const { Other::empty() }; OTHERS],
         }
     }
 
     /// Forgets everything.
     pub fn flush(&self) {
-        self.generation.fetch_add(GENERATION, Ordering::Relaxed);
+        let next = |generation: u64| {
+            let next = generation.wrapping_add(GENERATION);
+            if next == 0 {
+                // There were some with these numbers before.
+                self.clear();
+            }
+            Some(next)
+        };
+        // `next` never declines.
+        let _ = self
+            .generation
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
     }
 
-    /// Uses so many slots, rounded up to a power of two, and at most [`Cache::SLOTS`]. Forgets
-    /// everything.
-    pub fn resize(&self, slots: usize) {
-        let slots = slots.clamp(2, Cache::SLOTS).next_power_of_two();
-        self.used.store(slots, Ordering::Relaxed);
-        self.flush();
+    fn clear(&self) {
+        let keys = self.others.iter().map(|other| &other.key);
+        for word in self.slots.iter().chain(keys) {
+            word.store(0, Ordering::Relaxed);
+        }
     }
 
-    /// An address's own slot, and its number.
-    #[inline]
-    fn own(&self, key: u64) -> Option<(&Slot, usize)> {
-        // Fibonacci hashing: neighbouring addresses go to different slots.
-        let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let at = usize::try_from(hash).ok()? & (self.used.load(Ordering::Relaxed) - 1);
-        Some((self.slots.get(at)?, at))
-    }
-
-    /// The other slot that an address may be in.
-    fn other(&self, at: usize) -> Option<&Slot> {
-        self.slots.get(at ^ 1)
-    }
-
-    /// The row of an address, if it is known to be simple and at its own place: what nearly every
-    /// step finds.
-    #[inline]
+    /// The rule of an address, if it is known, simple, and in the address's own slot: what nearly
+    /// every step finds. It may be [`Simple::NONE`].
+    #[inline(always)]
     #[must_use]
-    pub fn simple(&self, code: CodeAddr) -> Option<Simple> {
-        let key = key(code);
-        let (first, _) = self.own(key)?;
-        first.simple(key, self.generation.load(Ordering::Relaxed))
+    pub fn simple(&self, at: At) -> Option<Simple> {
+        let generation = self.generation.load(Ordering::Relaxed);
+        self.numbered(at.slot(), at.key ^ generation)
+    }
+
+    /// What a slot has for a tag.
+    #[inline(always)]
+    fn numbered(&self, slot: usize, tag: u64) -> Option<Simple> {
+        // Acquire: the rule was there before its number.
+        let word = self.slots.get(slot)?.load(Ordering::Acquire);
+        if (word ^ tag) & TAG != 0 {
+            return None;
+        }
+        let number = usize::try_from(word & NUMBER).ok()?;
+        let rule = self.rules.get(number)?.load(Ordering::Relaxed);
+        Some(Simple::from_word(rule))
     }
 
     /// The rule of an address, if it is known.
     #[must_use]
-    pub fn get(&self, code: CodeAddr) -> Option<Hit> {
-        let key = key(code);
-        let generation = self.generation.load(Ordering::Relaxed);
-        let (first, at) = self.own(key)?;
-        first
-            .get(key, generation)
-            .or_else(|| self.other(at)?.get(key, generation))
+    pub fn get(&self, at: At) -> Option<Hit> {
+        let tag = at.key ^ self.generation.load(Ordering::Relaxed);
+        let own = self.numbered(at.slot(), tag);
+        let simple = own.or_else(|| self.numbered(at.slot() ^ 1, tag ^ BESIDE));
+        match simple.filter(|simple| *simple != Simple::NONE) {
+            Some(simple) => Some(Hit::Simple(simple)),
+            None => self.other(at)?.get(tag),
+        }
+    }
+
+    fn other(&self, at: At) -> Option<&Other> {
+        self.others.get(at.slot() % OTHERS)
     }
 
     /// What is to be asked for before a rule is found out that [`Cache::put`] is to keep.
@@ -187,142 +276,134 @@ impl Cache {
 
     /// Keeps the rule of an address, if it is short enough and the cache was not flushed since
     /// `now`.
-    pub fn put(&self, code: CodeAddr, rule: &Rule, now: Now) {
-        let key = key(code);
-        let Now(generation) = now;
-        if let Some((first, at)) = self.own(key)
-            && let Some(second) = self.other(at)
-        {
-            // It takes its own slot, where it is found soonest; who was there goes to the other.
-            second.take_over(first, generation);
-            first.put(key, generation, rule);
-        }
-    }
-}
-
-/// An address and which row of it is meant: that of the instruction, or of the call before it.
-fn key(code: CodeAddr) -> u64 {
-    match code {
-        CodeAddr::Instruction(addr) => addr.0 << 1,
-        CodeAddr::Return(addr) => addr.0 << 1 | 1,
-    }
-}
-
-impl Slot {
-    fn is_of(&self, generation: u64) -> bool {
-        self.stamp.load(Ordering::Relaxed) ^ generation < GENERATION
-    }
-
-    #[inline]
-    fn simple(&self, key: u64, generation: u64) -> Option<Simple> {
-        let sequence = self.sequence.load(Ordering::Acquire);
-        let stamp = generation | SIMPLE;
-        let [a, b, c, d, e, ..] = &self.data;
-        let is_it =
-            self.key.load(Ordering::Relaxed) == key && self.stamp.load(Ordering::Relaxed) == stamp;
-        let simple = Simple([a, b, c, d, e].map(|word| word.load(Ordering::Relaxed)));
-        (is_it && self.is_unchanged(sequence)).then_some(simple)
-    }
-
-    fn get(&self, key: u64, generation: u64) -> Option<Hit> {
-        if let Some(simple) = self.simple(key, generation) {
-            return Some(Hit::Simple(simple));
-        }
-        let sequence = self.sequence.load(Ordering::Acquire);
-        let is_it = self.key.load(Ordering::Relaxed) == key;
-        let kind = self.stamp.load(Ordering::Relaxed) ^ generation;
-        let hit = match kind {
-            // It was being written a moment ago.
-            SIMPLE => return None,
-            OUTERMOST => Hit::Outermost,
-            _ => Hit::Encoded(self.encoded(u8::try_from(kind).ok()?)),
-        };
-        (is_it && self.is_unchanged(sequence)).then_some(hit)
-    }
-
-    /// Whether nothing was written since the sequence number was read, and nothing was being
-    /// written then.
-    #[inline]
-    fn is_unchanged(&self, sequence: u64) -> bool {
-        fence(Ordering::Acquire);
-        sequence & 1 == 0 && self.sequence.load(Ordering::Relaxed) == sequence
-    }
-
-    fn encoded(&self, len: u8) -> Short {
-        let mut bytes = [0; DATA_BYTES];
-        for (to, from) in bytes.chunks_exact_mut(8).zip(&self.data) {
-            to.copy_from_slice(&from.load(Ordering::Relaxed).to_le_bytes());
-        }
-        Short { bytes, len }
-    }
-
-    fn put(&self, key: u64, generation: u64, rule: &Rule) {
-        if let Some((data, kind)) = packed(rule) {
-            self.write(key, generation | kind, data);
-        }
-    }
-
-    /// Becomes what `other` is, if that is worth keeping.
-    fn take_over(&self, other: &Slot, generation: u64) {
-        let sequence = other.sequence.load(Ordering::Acquire);
-        if !other.is_of(generation) {
+    pub fn put(&self, at: At, rule: &Rule, now: Now) {
+        if !at.is_kept() {
             return;
         }
-        let (key, stamp) = (&other.key, &other.stamp);
-        let (key, stamp) = (key.load(Ordering::Relaxed), stamp.load(Ordering::Relaxed));
-        let data = other
-            .data
-            .each_ref()
-            .map(|word| word.load(Ordering::Relaxed));
-        if other.is_unchanged(sequence) {
-            self.write(key, stamp, data);
+        let tag = at.key ^ now.0;
+        let number = match rule {
+            Rule::Simple(simple) => self.number(*simple),
+            Rule::Encoded(_) => None,
+        };
+        match number {
+            Some(number) => self.put_number(at, tag, number, now),
+            None => {
+                if let Some(other) = self.other(at) {
+                    other.put(tag, rule);
+                }
+            }
         }
     }
 
-    fn write(&self, key: u64, stamp: u64, data: [u64; DATA_WORDS]) {
-        let sequence = self.sequence.load(Ordering::Relaxed);
-        let taken = self.sequence.compare_exchange(
-            sequence & !1,
-            sequence | 1,
-            Ordering::Acquire,
-            Ordering::Relaxed,
-        );
+    fn put_number(&self, at: At, tag: u64, number: u64, Now(generation): Now) {
+        let own = at.slot();
+        let (Some(first), Some(second)) = (self.slots.get(own), self.slots.get(own ^ 1)) else {
+            return;
+        };
+        // It takes its own slot, where it is found soonest; who had that goes to the other.
+        let before = first.load(Ordering::Acquire);
+        let is_others = (before ^ tag) & TAG != 0 && before & NUMBER != 0;
+        if is_others && (before ^ generation) < GENERATION && before & BESIDE == 0 {
+            second.store(before | BESIDE, Ordering::Release);
+        }
+        first.store(tag & TAG | number, Ordering::Release);
+    }
+
+    /// The number of a rule, a new one if need be; `None` if there are too many.
+    fn number(&self, rule: Simple) -> Option<u64> {
+        let word = rule.word();
+        let choice = word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let choice = usize::try_from(choice).ok()?;
+        let mut tries = (choice..choice + TRIES).map(|number| number % NUMBERS);
+        let number = tries.find(|number| match self.rules.get(*number) {
+            // The first that nobody has, or its own.
+            Some(rule) if *number != 0 => {
+                let taken = rule.compare_exchange(0, word, Ordering::Relaxed, Ordering::Relaxed);
+                taken.is_ok() || taken == Err(word)
+            }
+            _ => false,
+        })?;
+        u64::try_from(number).ok()
+    }
+}
+
+impl Other {
+    const fn empty() -> Self {
+        Other {
+            version: AtomicU64::new(0),
+            key: AtomicU64::new(0),
+            len: AtomicU64::new(0),
+            words: [const { AtomicU64::new(0) }; ROW_WORDS],
+        }
+    }
+
+    fn get(&self, key: u64) -> Option<Hit> {
+        let version = self.version.load(Ordering::Acquire);
+        let is_it = version.is_multiple_of(2) && self.key.load(Ordering::Relaxed) == key;
+        let len = self.len.load(Ordering::Relaxed);
+        let words = self
+            .words
+            .each_ref()
+            .map(|word| word.load(Ordering::Relaxed));
+        // The version is read again after all that.
+        fence(Ordering::Acquire);
+        let is_whole = self.version.load(Ordering::Relaxed) == version;
+        (is_it && is_whole && key != 0).then(|| unpacked(len, words))?
+    }
+
+    fn put(&self, key: u64, rule: &Rule) {
+        let Some((len, words)) = packed(rule) else {
+            return;
+        };
+        let version = self.version.load(Ordering::Relaxed);
+        let (even, odd) = (version & !1, version | 1);
+        let taken = self
+            .version
+            .compare_exchange(even, odd, Ordering::Acquire, Ordering::Relaxed);
         if taken.is_err() {
             return;
         }
-        // No store below may be seen before the odd number.
+        // No store below may be seen before the odd version.
         fence(Ordering::Release);
         self.key.store(key, Ordering::Relaxed);
-        self.stamp.store(stamp, Ordering::Relaxed);
-        for (to, from) in self.data.iter().zip(data) {
+        self.len.store(len, Ordering::Relaxed);
+        for (to, from) in self.words.iter().zip(words) {
             to.store(from, Ordering::Relaxed);
         }
-        let next = (sequence | 1).wrapping_add(1);
-        self.sequence.store(next, Ordering::Release);
+        self.version.store(odd.wrapping_add(1), Ordering::Release);
     }
 }
 
-/// What a slot keeps of a rule, and the lowest byte of its stamp; `None` for an encoded row that
-/// is too long.
-fn packed(rule: &Rule) -> Option<([u64; DATA_WORDS], u64)> {
-    let mut data = [0; DATA_WORDS];
+/// A rule's length and words; `None` for an encoded row that is too long.
+fn packed(rule: &Rule) -> Option<(u64, [u64; ROW_WORDS])> {
+    let mut words = [0; ROW_WORDS];
     match rule {
-        Rule::Outermost => Some((data, OUTERMOST)),
         Rule::Simple(simple) => {
-            for (to, from) in data.iter_mut().zip(simple.0) {
-                *to = from;
-            }
-            Some((data, SIMPLE))
+            words = [simple.word(); ROW_WORDS];
+            Some((0, words))
         }
-        Rule::Encoded(bytes) => {
-            let mut all = [0; DATA_BYTES];
-            all.get_mut(..bytes.len())?.copy_from_slice(bytes);
-            for (to, from) in data.iter_mut().zip(all.chunks_exact(8)) {
+        Rule::Encoded(row) => {
+            let mut bytes = [0; ROW_BYTES];
+            bytes.get_mut(..row.len())?.copy_from_slice(row);
+            for (to, from) in words.iter_mut().zip(bytes.chunks_exact(8)) {
                 *to = u64::from_le_bytes(from.try_into().ok()?);
             }
-            Some((data, bytes.len() as u64))
+            Some((row.len() as u64, words))
         }
     }
+}
+
+fn unpacked(len: u64, words: [u64; ROW_WORDS]) -> Option<Hit> {
+    if len == 0 {
+        let [word, ..] = words;
+        return Some(Hit::Simple(Simple::from_word(word)));
+    }
+    let mut bytes = [0; ROW_BYTES];
+    for (to, from) in bytes.chunks_exact_mut(8).zip(words) {
+        to.copy_from_slice(&from.to_le_bytes());
+    }
+    let len = usize::try_from(len).ok()?;
+    Some(Hit::Encoded(Short { bytes, len }))
 }
 
 #[cfg(test)]

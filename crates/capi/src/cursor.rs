@@ -7,40 +7,30 @@ use core::ffi::{c_int, c_void};
 
 use unspool_ir::interpret::{self, Frame, Recovered};
 use unspool_ir::row::{RegisterRule, Row};
-use unspool_ir::{CodeAddr, LoadBias, Register, Registers, RuntimeAddr, encoding};
+use unspool_ir::{CodeAddr, LoadBias, Register, Registers, encoding};
 
 use crate::abi::{self, Error, RegisterNumber, SaveLocation};
-use crate::cache::Hit;
+use crate::cache::{Arrival, At, Hit};
 use crate::client::Client;
 use crate::guess::Known;
 use crate::own;
-use crate::places::{PRESERVED, Place, Places, REGISTERS};
+use crate::places::{PRESERVED, Place, Places, REGISTERS, Saved};
 use crate::remote_cfi::ABI;
 use crate::resolve;
-use crate::rule::{Rule, Simple};
+use crate::rule::{Base, Rule, Simple};
 use crate::space::AddressSpace;
+use crate::sys::callbacks;
 
 const RETURN_ADDRESS: Register = Register(16);
 const STACK_POINTER: Register = Register(7);
-
-/// How the code address of a frame is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Arrival {
-    /// It is the innermost frame's.
-    Innermost,
-    /// It is a return address.
-    Called,
-    /// A signal frame was left: it was interrupted.
-    Interrupted,
-}
+const FRAME_POINTER: Register = Register(6);
 
 /// A frame.
 #[derive(Debug, Clone, Copy)]
 pub struct Cursor<'s> {
     client: Client<'s>,
-    ip: u64,
+    at: At,
     stack_pointer: u64,
-    arrival: Arrival,
     places: Places,
     cycle: Cycle,
 }
@@ -53,11 +43,12 @@ impl<'s> Cursor<'s> {
     /// The client's, when it is asked for the code address or the stack pointer.
     pub fn new(space: &'s AddressSpace, argument: *mut c_void) -> Result<Self, Error> {
         let client = Client { space, argument };
+        let ip = client.read_register(RETURN_ADDRESS.0)?;
+        let stack_pointer = client.read_register(STACK_POINTER.0)?;
         Ok(Cursor {
             client,
-            ip: client.read_register(RETURN_ADDRESS.0)?,
-            stack_pointer: client.read_register(STACK_POINTER.0)?,
-            arrival: Arrival::Innermost,
+            at: At::new(ip, stack_pointer, Arrival::Innermost),
+            stack_pointer,
             places: Places::innermost(),
             cycle: Cycle::NONE,
         })
@@ -74,14 +65,16 @@ impl<'s> Cursor<'s> {
         address: impl Fn(u16) -> u64,
         is_interrupted: bool,
     ) -> Result<Self, Error> {
+        let arrival = match is_interrupted {
+            true => Arrival::Innermost,
+            false => Arrival::Called,
+        };
+        let ip = client.read_word(address(RETURN_ADDRESS.0))?;
+        let stack_pointer = client.read_word(address(STACK_POINTER.0))?;
         Ok(Cursor {
             client,
-            ip: client.read_word(address(RETURN_ADDRESS.0))?,
-            stack_pointer: client.read_word(address(STACK_POINTER.0))?,
-            arrival: match is_interrupted {
-                true => Arrival::Innermost,
-                false => Arrival::Called,
-            },
+            at: At::new(ip, stack_pointer, arrival),
+            stack_pointer,
             places: Places::stored(address),
             cycle: Cycle::NONE,
         })
@@ -96,18 +89,13 @@ impl<'s> Cursor<'s> {
     /// The code address, as `unw_get_reg` yields it.
     #[must_use]
     pub fn ip(&self) -> u64 {
-        self.ip
+        self.at.ip()
     }
 
     /// The code address, and which row it means.
     #[must_use]
     pub fn code(&self) -> CodeAddr {
-        match self.arrival {
-            Arrival::Called => CodeAddr::Return(RuntimeAddr(self.ip)),
-            Arrival::Innermost | Arrival::Interrupted => {
-                CodeAddr::Instruction(RuntimeAddr(self.ip))
-            }
-        }
+        self.at.code()
     }
 
     /// `unw_is_signal_frame`: whether the last step left a signal frame, so that this frame was
@@ -115,18 +103,79 @@ impl<'s> Cursor<'s> {
     /// for.
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
-        self.arrival == Arrival::Interrupted
+        self.at.arrival() == Arrival::Interrupted
     }
 
     /// `unw_step`: steps to the caller. Positive; zero where there is none, and the code address is
     /// then zero, too; negative for an error: the client's own, or [`Error::BAD_FRAME`] where the
     /// table makes no sense or the walk came back to a frame that it had left.
-    #[inline]
+    #[inline(always)]
     pub fn step(&mut self) -> c_int {
-        match self.client.space.simple(self.code()) {
-            Some(simple) if simple.own_place().is_none() => answer(self.step_simple(&simple)),
+        let Some(simple) = self.client.space.simple(self.at) else {
+            return self.step_otherwise();
+        };
+        let Some(distance) = simple.above_stack_pointer() else {
+            return self.step_by(simple);
+        };
+        let cfa = self.stack_pointer.wrapping_add(distance);
+        match self.step_up(cfa, simple.saved()) {
+            Some(code) => code,
+            None => self.step_otherwise(),
+        }
+    }
+
+    /// A step by another kept row than the usual one: of a frame with a frame pointer, or the
+    /// outermost.
+    #[inline(never)]
+    fn step_by(&mut self, simple: Simple) -> c_int {
+        if let Some(distance) = simple.above_frame_pointer()
+            && let Some(frame_pointer) = self.frame_pointer()
+            && frame_pointer.is_multiple_of(8)
+            && let Some(code) = self.step_up(frame_pointer.wrapping_add(distance), simple.saved())
+        {
+            return code;
+        }
+        match simple {
+            Simple::OUTERMOST => c_int::from(self.end()),
             _ => self.step_otherwise(),
         }
+    }
+
+    /// The frame pointer. Not inlined: a step needs few registers then.
+    #[inline(never)]
+    fn frame_pointer(&self) -> Option<u64> {
+        match self.places.last_saved(FRAME_POINTER.0) {
+            Some(addr) => callbacks::read_memory(&self.client, addr).ok(),
+            None => self.found(self.places.before(FRAME_POINTER.0)).ok(),
+        }
+    }
+
+    /// Steps to a frame further up, by its CFA, which is a multiple of 8. `None` where something is
+    /// unusual; nothing has happened then.
+    #[inline(always)]
+    fn step_up(&mut self, cfa: u64, saved: Saved) -> Option<c_int> {
+        let client = self.client;
+        if cfa <= self.stack_pointer || !self.places.note(cfa, saved) {
+            return None;
+        }
+        let ip = match callbacks::read_memory(&client, cfa.wrapping_sub(8)) {
+            Ok(ip) => ip,
+            Err(Error(code)) => return Some(code),
+        };
+        self.places.leave();
+        self.stack_pointer = cfa;
+        let Some(at) = At::returned(ip) else {
+            return Some(self.arrive_nowhere(ip));
+        };
+        self.at = at;
+        Some(1)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn arrive_nowhere(&mut self, ip: u64) -> c_int {
+        self.at = At::new(ip, self.stack_pointer, Arrival::Called);
+        c_int::from(ip != 0)
     }
 
     #[cold]
@@ -136,12 +185,11 @@ impl<'s> Cursor<'s> {
     }
 
     fn step_found(&mut self) -> Result<bool, Error> {
-        match self.client.space.known(self.code()) {
+        match self.client.space.known(self.at) {
             Some(Hit::Simple(simple)) if simple.own_place().is_none_or(own::is_there) => {
-                self.step_simple(&simple)
+                self.step_simple(simple)
             }
             Some(Hit::Encoded(short)) => self.step_encoded(short.bytes()),
-            Some(Hit::Outermost) => Ok(self.end()),
             Some(Hit::Simple(_)) | None => self.step_resolving(),
         }
     }
@@ -153,13 +201,12 @@ impl<'s> Cursor<'s> {
             return self.step_own();
         }
         let resolve = || resolve::rule(client, code, || self.known());
-        let Some(rule) = client.space.keep(code, resolve)? else {
+        let Some(rule) = client.space.keep(self.at, resolve)? else {
             return Ok(self.end());
         };
         match &rule {
-            Rule::Simple(simple) => self.step_simple(simple),
+            Rule::Simple(simple) => self.step_simple(*simple),
             Rule::Encoded(bytes) => self.step_encoded(bytes),
-            Rule::Outermost => Ok(self.end()),
         }
     }
 
@@ -170,31 +217,39 @@ impl<'s> Cursor<'s> {
             return Ok(self.end());
         };
         if let (Some(simple), Some(place)) = (Simple::from_row(&found.row), found.place) {
-            space.keep(code, || Ok(Some(Rule::Simple(simple.of_own(place)))))?;
+            let rule = simple.of_own(place).map(Rule::Simple);
+            space.keep(self.at, || Ok(rule))?;
         }
         self.step_row(&found.row, found.bias)
     }
 
     fn known(&self) -> Known {
         Known {
-            ip: self.ip,
-            is_interrupted: self.arrival != Arrival::Called,
+            ip: self.at.ip(),
+            is_interrupted: self.at.arrival() != Arrival::Called,
             stack_pointer: self.stack_pointer,
-            frame_pointer: self.value(Register(6)).ok(),
+            frame_pointer: self.value(FRAME_POINTER).ok(),
         }
     }
 
     /// What [`Cursor::step_row`] does, for a row that has the simple form.
-    #[inline(always)]
-    fn step_simple(&mut self, simple: &Simple) -> Result<bool, Error> {
-        let base = match simple.cfa_register() {
-            STACK_POINTER => self.stack_pointer,
-            register => self.value(register)?,
+    fn step_simple(&mut self, simple: Simple) -> Result<bool, Error> {
+        let base = match simple.base() {
+            Base::StackPointer => self.stack_pointer,
+            Base::FramePointer => self.value(FRAME_POINTER)?,
+            Base::Outermost => return Ok(self.end()),
         };
-        let cfa = base.wrapping_add_signed(i64::from(simple.cfa_offset()));
-        let return_slot = cfa.wrapping_add_signed(i64::from(simple.return_address()));
-        let return_address = self.client.read_word(return_slot)?;
-        self.places.leave(cfa, return_slot, &simple.saved());
+        let cfa = base.wrapping_add(simple.cfa_offset());
+        let return_address = self.client.read_word(cfa.wrapping_sub(8))?;
+        if !self.places.note(cfa, simple.saved()) {
+            self.places.settle();
+            self.places.note(cfa, simple.saved());
+        }
+        self.places.leave();
+        if !cfa.is_multiple_of(8) {
+            // Notes are of words that can be read at once.
+            self.places.settle();
+        }
         self.arrive(cfa, return_address)?;
         Ok(return_address != 0)
     }
@@ -229,6 +284,7 @@ impl<'s> Cursor<'s> {
         let return_address = recover(column);
         let ip = return_address.value.ok_or(Error::BAD_FRAME)?;
         let stack_pointer = recover(STACK_POINTER).value.ok_or(Error::BAD_FRAME)?;
+        self.places.settle();
         let before = self.places;
         for number in 0..RETURN_ADDRESS.0 {
             let place = place(recover(Register(number)), number, &before);
@@ -238,32 +294,36 @@ impl<'s> Cursor<'s> {
         self.places.set(RETURN_ADDRESS.0, place);
         self.arrive(stack_pointer, ip)?;
         if row.signal_frame {
-            self.arrival = Arrival::Interrupted;
+            self.at = At::new(ip, stack_pointer, Arrival::Interrupted);
         }
         // Code at 0 can be interrupted, by the fault of a call there.
         Ok(ip != 0 || row.signal_frame)
     }
 
-    /// Stands at the caller.
-    #[inline]
+    /// Stands at the caller. As long as the stack pointer rises, no frame can come again.
     fn arrive(&mut self, stack_pointer: u64, ip: u64) -> Result<(), Error> {
-        self.ip = ip;
+        let is_rising = stack_pointer > self.stack_pointer;
         self.stack_pointer = stack_pointer;
-        self.arrival = Arrival::Called;
-        match self.cycle.is_repeated(ip, stack_pointer) {
+        self.at = At::new(ip, stack_pointer, Arrival::Called);
+        match !is_rising && self.cycle.is_repeated(ip, stack_pointer) {
             true => Err(Error::BAD_FRAME),
             false => Ok(()),
         }
     }
 
+    /// Puts another code address in the place of the frame's.
+    fn come_to(&mut self, ip: u64) {
+        self.at = At::new(ip, self.stack_pointer, self.at.arrival());
+    }
+
     fn end(&mut self) -> bool {
-        self.ip = 0;
+        self.come_to(0);
         false
     }
 
     /// Sends the frame to another address when it is resumed. Nothing is written.
     pub fn send_to(&mut self, ip: u64) {
-        self.ip = ip;
+        self.come_to(ip);
         self.places.set(RETURN_ADDRESS.0, Place::Value(ip));
     }
 
@@ -291,15 +351,20 @@ impl<'s> Cursor<'s> {
 
     fn register(&self, number: u16) -> Result<u64, Error> {
         match Register(number) {
-            RETURN_ADDRESS => Ok(self.ip),
+            RETURN_ADDRESS => Ok(self.at.ip()),
             STACK_POINTER => Ok(self.stack_pointer),
             register => self.value(register),
         }
     }
 
-    #[inline]
     fn value(&self, register: Register) -> Result<u64, Error> {
-        match self.places.get(register.0)? {
+        self.found(self.places.get(register.0))
+    }
+
+    /// The value of a register that is at this place.
+    #[inline]
+    fn found(&self, place: Result<Place, Error>) -> Result<u64, Error> {
+        match place? {
             Place::Memory(addr) => self.client.read_word(addr),
             Place::Register(number) => self.client.read_register(number),
             Place::Value(value) => Ok(value),
@@ -315,7 +380,7 @@ impl<'s> Cursor<'s> {
     #[inline]
     pub fn get(&self, number: RegisterNumber) -> Result<u64, Error> {
         match number {
-            abi::RIP => Ok(self.ip),
+            abi::RIP => Ok(self.at.ip()),
             abi::RSP | abi::CFA => Ok(self.stack_pointer),
             _ => self.value(register_numbered(number)?),
         }
@@ -337,7 +402,7 @@ impl<'s> Cursor<'s> {
                     .set(register_numbered(number)?.0, Place::Value(value));
                 return Ok(());
             }
-            abi::RIP => self.ip = value,
+            abi::RIP => self.come_to(value),
             _ => {}
         }
         match self.places.get(register_numbered(number)?.0)? {
@@ -411,7 +476,8 @@ fn place(recovered: Recovered, register: u16, frame: &Places) -> Place {
 }
 
 /// Finds cycles of any length in constant memory (Brent's algorithm): a frame is remembered,
-/// compared with all that follow, and replaced after ever longer stretches.
+/// compared with all that follow, and replaced after ever longer stretches. It is told of the frames
+/// that are not above the one before; each cycle has one.
 #[derive(Debug, Clone, Copy)]
 struct Cycle {
     ip: u64,

@@ -9,16 +9,7 @@ pub const REGISTERS: u16 = 17;
 /// Frame"), as bits: rbx, rbp, r12 to r15.
 pub const PRESERVED: u32 = 1 << 3 | 1 << 6 | 1 << 12 | 1 << 13 | 1 << 14 | 1 << 15;
 
-const RETURN_ADDRESS: u32 = 1 << 16;
-
-/// Where a function saved the preserved registers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Saved {
-    /// Bits of those that it saved.
-    pub set: u32,
-    /// Where each of [`PRESERVED`] is from the CFA, in bytes; zero for those that it did not save.
-    pub offsets: [i32; 6],
-}
+const RETURN_ADDRESS: u16 = 16;
 
 const COUNT: usize = REGISTERS as usize;
 
@@ -35,49 +26,110 @@ pub enum Place {
     Lost,
 }
 
-/// The places of all registers: what kind they are by a bit each, so that a step changes the kind
-/// of many at once.
+/// Where a function saved the registers that a call preserves: for each of them five bits, how
+/// many words below the CFA it is, or zero if it was not saved.
+#[derive(Debug, Clone, Copy)]
+pub struct Saved(u32);
+
+impl Saved {
+    /// How many bits there are.
+    pub const BITS: u32 = 6 * Saved::FIELD_BITS;
+
+    const FIELD_BITS: u32 = 5;
+    const FIELD: u32 = (1 << Saved::FIELD_BITS) - 1;
+
+    /// Nothing was saved.
+    pub const NONE: Saved = Saved(0);
+
+    /// What [`Saved::bits`] yields. Higher bits mean nothing.
+    #[inline(always)]
+    #[must_use]
+    pub fn from_bits(bits: u32) -> Saved {
+        Saved(bits)
+    }
+
+    /// As a number.
+    #[must_use]
+    pub fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// The same with a register that was saved at an offset from the CFA, in bytes; `None` if a
+    /// call need not preserve it or the offset does not fit.
+    #[must_use]
+    pub fn with(self, register: u16, offset: i64) -> Option<Saved> {
+        let words = u32::try_from(offset.checked_neg()? / 8).ok()?;
+        let fits = offset % 8 == 0 && (1..=Saved::FIELD).contains(&words);
+        let shift = shift(register)?;
+        fits.then_some(Saved(self.0 & !(Saved::FIELD << shift) | words << shift))
+    }
+
+    /// Where a register was saved, if it was.
+    #[inline(always)]
+    #[must_use]
+    pub fn address(self, register: u16, cfa: u64) -> Option<u64> {
+        let words = self.0 >> shift(register)? & Saved::FIELD;
+        (words != 0).then(|| cfa.wrapping_sub(8 * u64::from(words)))
+    }
+}
+
+/// Where the bits of a register are.
+#[inline(always)]
+fn shift(register: u16) -> Option<u32> {
+    let bit = 1_u32.checked_shl(u32::from(register))?;
+    let before = (PRESERVED & bit.wrapping_sub(1)).count_ones();
+    (PRESERVED & bit != 0).then_some(before * Saved::FIELD_BITS)
+}
+
+/// The places of all registers.
+///
+/// Few clients ask for them, so a step over a usual frame only notes the frame that is left
+/// ([`Places::leave`]). Who asks for a register looks through the notes for the last frame that saved
+/// it. When there is no room for more, the places are worked out.
 #[derive(Debug, Clone, Copy)]
 pub struct Places {
-    /// Bits of those in registers.
-    in_register: u32,
-    /// Bits of those in memory, whatever the other two say.
-    in_memory: u32,
-    /// Bits of those that are values. Those without any bit are lost.
-    is_value: u32,
-    /// Numbers of registers, addresses and values.
-    words: [u64; COUNT],
+    /// Where the registers were before the frames in `left` were left.
+    base: [Place; COUNT],
+    left: [Left; Places::ROOM],
+    count: usize,
+}
+
+/// A usual frame that was left: its return address was right below its CFA.
+#[derive(Debug, Clone, Copy)]
+struct Left {
+    cfa: u64,
+    saved: Saved,
 }
 
 impl Places {
+    const ROOM: usize = 40;
+
+    fn new(place: impl Fn(u16) -> Place) -> Places {
+        let none = Left {
+            cfa: 0,
+            saved: Saved::NONE,
+        };
+        let mut base = [Place::Lost; COUNT];
+        for (to, register) in base.iter_mut().zip(0..) {
+            *to = place(register);
+        }
+        Places {
+            base,
+            left: [none; Places::ROOM],
+            count: 0,
+        }
+    }
+
     /// The innermost frame's: every register in itself.
     #[must_use]
     pub fn innermost() -> Places {
-        let mut words = [0; COUNT];
-        for (word, number) in words.iter_mut().zip(0..) {
-            *word = number;
-        }
-        Places {
-            in_register: (1 << REGISTERS) - 1,
-            in_memory: 0,
-            is_value: 0,
-            words,
-        }
+        Places::new(Place::Register)
     }
 
     /// The innermost frame's, where its registers were stored: every register at the address that
     /// `address` says.
     pub fn stored(address: impl Fn(u16) -> u64) -> Places {
-        let mut words = [0; COUNT];
-        for (word, number) in words.iter_mut().zip(0..) {
-            *word = address(number);
-        }
-        Places {
-            in_register: 0,
-            in_memory: (1 << REGISTERS) - 1,
-            is_value: 0,
-            words,
-        }
+        Places::new(|register| Place::Memory(address(register)))
     }
 
     /// Where a register is.
@@ -85,87 +137,85 @@ impl Places {
     /// # Errors
     ///
     /// [`Error::BAD_REGISTER`] where there is none of this number.
-    #[inline]
     pub fn get(&self, register: u16) -> Result<Place, Error> {
-        let word = self.words.get(usize::from(register));
-        let word = *word.ok_or(Error::BAD_REGISTER)?;
-        let bit = 1 << register;
-        Ok(if self.in_memory & bit != 0 {
-            Place::Memory(word)
-        } else if self.in_register & bit != 0 {
-            Place::Register(u16::try_from(word).unwrap_or(REGISTERS))
-        } else if self.is_value & bit != 0 {
-            Place::Value(word)
-        } else {
-            Place::Lost
-        })
+        let Some(last) = self.left().last() else {
+            return self.before(register);
+        };
+        match register {
+            RETURN_ADDRESS => return Ok(Place::Memory(last.cfa.wrapping_sub(8))),
+            REGISTERS.. => return Err(Error::BAD_REGISTER),
+            _ if PRESERVED >> register & 1 == 0 => return Ok(Place::Lost),
+            _ => {}
+        }
+        match self.last_saved(register) {
+            Some(addr) => Ok(Place::Memory(addr)),
+            None => self.before(register),
+        }
+    }
+
+    /// The frames that were left, from the innermost outwards.
+    #[inline(always)]
+    fn left(&self) -> &[Left] {
+        self.left.get(..self.count).unwrap_or_default()
+    }
+
+    /// Where the last of the noted frames that saved a register has it.
+    #[inline(always)]
+    #[must_use]
+    pub fn last_saved(&self, register: u16) -> Option<u64> {
+        let mut at = self.count;
+        loop {
+            // Behind the first there is none.
+            at = at.wrapping_sub(1);
+            let frame = self.left.get(at)?;
+            if let Some(addr) = frame.saved.address(register, frame.cfa) {
+                return Some(addr);
+            }
+        }
+    }
+
+    /// Where a register was before any noted frame was left.
+    ///
+    /// # Errors
+    ///
+    /// As [`Places::get`].
+    pub fn before(&self, register: u16) -> Result<Place, Error> {
+        let place = self.base.get(usize::from(register));
+        place.copied().ok_or(Error::BAD_REGISTER)
     }
 
     /// Moves a register; one that is not kept stays nowhere.
     pub fn set(&mut self, register: u16, place: Place) {
-        let Some(word) = self.words.get_mut(usize::from(register)) else {
-            return;
-        };
-        let bit = 1 << register;
-        for kind in [
-            &mut self.in_register,
-            &mut self.in_memory,
-            &mut self.is_value,
-        ] {
-            *kind &= !bit;
+        self.settle();
+        if let Some(to) = self.base.get_mut(usize::from(register)) {
+            *to = place;
         }
-        let kind = match place {
-            Place::Register(number) => {
-                *word = u64::from(number);
-                &mut self.in_register
-            }
-            Place::Memory(addr) => {
-                *word = addr;
-                &mut self.in_memory
-            }
-            Place::Value(value) => {
-                *word = value;
-                &mut self.is_value
-            }
-            Place::Lost => return,
-        };
-        *kind |= bit;
     }
 
-    /// A call is left: loses all registers that it need not preserve, finds the return address at
-    /// `return_slot`, and those that were saved where `saved` says from the CFA.
-    #[inline]
-    pub fn leave(&mut self, cfa: u64, return_slot: u64, saved: &Saved) {
-        self.in_register &= PRESERVED;
-        self.is_value &= PRESERVED;
-        self.in_memory = self.in_memory & PRESERVED | saved.set | RETURN_ADDRESS;
-        let [
-            _,
-            _,
-            _,
-            rbx,
-            _,
-            _,
-            rbp,
-            _,
-            _,
-            _,
-            _,
-            _,
-            r12,
-            r13,
-            r14,
-            r15,
-            rip,
-        ] = &mut self.words;
-        *rip = return_slot;
-        for (word, offset) in [rbx, rbp, r12, r13, r14, r15]
-            .into_iter()
-            .zip(saved.offsets)
-        {
-            if offset != 0 {
-                *word = cfa.wrapping_add_signed(i64::from(offset));
+    /// A usual frame is about to be left: makes a note, which counts from [`Places::leave`] on.
+    /// Whether there was room for it.
+    #[inline(always)]
+    pub fn note(&mut self, cfa: u64, saved: Saved) -> bool {
+        match self.left.get_mut(self.count) {
+            Some(note) => {
+                *note = Left { cfa, saved };
+                true
             }
+            None => false,
         }
+    }
+
+    /// The frame of the last [`Places::note`] is left.
+    #[inline(always)]
+    pub fn leave(&mut self) {
+        self.count += 1;
+    }
+
+    /// Works the places out, so that there is room for notes.
+    pub fn settle(&mut self) {
+        if self.count == 0 {
+            return;
+        }
+        *self = Places::new(|register| self.get(register).unwrap_or(Place::Lost));
     }
 }

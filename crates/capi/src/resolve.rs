@@ -147,7 +147,7 @@ mod tests {
     fn is_signal_frame(rule: &Rule) -> bool {
         match rule {
             Rule::Encoded(bytes) => encoding::decode(bytes).unwrap().signal_frame,
-            Rule::Simple(_) | Rule::Outermost => false,
+            Rule::Simple(_) => false,
         }
     }
 

@@ -7,148 +7,166 @@ use unspool_ir::{Register, encoding};
 use unspool_unwind::Place;
 
 use crate::abi::Error;
-use crate::places::{PRESERVED, Saved};
+use crate::places::Saved;
 
 const RETURN_ADDRESS: Register = Register(16);
+const STACK_POINTER: Register = Register(7);
+const FRAME_POINTER: Register = Register(6);
 
-/// The row that nearly every frame has: the CFA is a register and an offset, and the return
-/// address and preserved registers are in memory at offsets from the CFA.
-///
-/// In five words, which a cache keeps as they are, of two 32-bit numbers each, the lower first:
+/// A row in one word, which nearly every frame has: the CFA is some words above the stack pointer
+/// or the frame pointer, the return address is right below it, and preserved registers are in the
+/// words below that. Or the frame is the outermost.
 ///
 /// ```text
-/// what is added to the register, in bytes  · bits 0-15 of the saved registers, 16-20 the register
-/// where the return address is from the CFA · where rbx is, or zero if it is not saved
-/// rbp · r12
-/// r13 · r14
-/// r15 · the number of the module in the own process, or zero
+/// bits 0-29   which registers were saved, and where: `Saved`
+/// bits 30-32  what the CFA is based on: `Base`
+/// bits 33-48  how far the CFA is above that, in words; never zero for a row
+/// bits 49-63  the number of the module in the own process, or zero
 /// ```
+///
+/// Where base and module are zero, as in nearly all, what is above bit 30 is a number of bytes.
+///
+/// No rule is zero: [`Simple::NONE`], by which nobody gets anywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Simple(pub(crate) [u64; Simple::WORDS]);
+pub struct Simple(u64);
+
+/// What a CFA is based on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Base {
+    /// The stack pointer.
+    StackPointer,
+    /// The frame pointer.
+    FramePointer,
+    /// There is no caller.
+    Outermost,
+}
 
 impl Simple {
-    /// Its size in words.
-    pub const WORDS: usize = 5;
+    /// No rule.
+    pub const NONE: Simple = Simple(0);
+
+    /// There is no caller: the return address is undefined.
+    pub const OUTERMOST: Simple = Simple(2 << Simple::BASE_SHIFT);
+
+    const BASE_SHIFT: u32 = Saved::BITS;
+    const OFFSET_SHIFT: u32 = 33;
+    const PLACE_SHIFT: u32 = 49;
+
+    /// The module of the own process, and what the CFA is based on.
+    const KIND: u64 = 0x7fff << Simple::PLACE_SHIFT | 7 << Simple::BASE_SHIFT;
+    const ON_FRAME_POINTER: u64 = 1 << Simple::BASE_SHIFT;
 
     /// The row in this form, if it has it.
     #[must_use]
     pub fn from_row(row: &Row<'_>) -> Option<Simple> {
+        if row.rule(row.return_address) == Some(RegisterRule::Undefined) {
+            return Some(Simple::OUTERMOST);
+        }
         let CfaRule::RegisterOffset { register, offset } = row.cfa else {
             return None;
         };
+        let base = match register {
+            STACK_POINTER => 0,
+            FRAME_POINTER => 1,
+            _ => return None,
+        };
+        let words = u16::try_from(offset / 8).ok()?;
+        let returns = row.rule(RETURN_ADDRESS) == Some(RegisterRule::Offset(-8));
         let is_plain = row.return_address == RETURN_ADDRESS && !row.signal_frame;
-        if !is_plain || register.0 >= RETURN_ADDRESS.0 {
+        if !returns || !is_plain || words == 0 || offset % 8 != 0 {
             return None;
         }
-        let return_address = from_cfa(row.rule(RETURN_ADDRESS)?)?;
-        let mut set = 0;
-        let mut offsets = [0; 16];
+        let mut saved = Saved::NONE;
         for (Register(number), rule) in row.rules() {
-            if let Some(offset) = offsets.get_mut(usize::from(number)) {
-                *offset = from_cfa(rule)?;
-                set |= 1 << number;
-            } else if number != RETURN_ADDRESS.0 {
-                return None;
-            }
+            saved = match rule {
+                _ if number == RETURN_ADDRESS.0 => saved,
+                RegisterRule::Offset(offset) => saved.with(number, offset)?,
+                _ => return None,
+            };
         }
-        if set & !PRESERVED != 0 {
-            return None;
-        }
-        let [_, _, _, rbx, _, _, rbp, _, _, _, _, _, r12, r13, r14, r15] = offsets;
-        let head = set | u32::from(register.0) << REGISTER_SHIFT;
-        Some(Simple([
-            word(i32::try_from(offset).ok()?, head.cast_signed()),
-            word(return_address, rbx),
-            word(rbp, r12),
-            word(r13, r14),
-            word(r15, 0),
-        ]))
+        let words = u64::from(words) << Simple::OFFSET_SHIFT;
+        Some(Simple(
+            u64::from(saved.bits()) | base << Simple::BASE_SHIFT | words,
+        ))
     }
 
-    /// The row of a module of the own process.
+    /// Of what [`Simple::word`] yields.
     #[must_use]
-    pub fn of_own(self, place: Place) -> Simple {
-        let [a, b, c, d, e] = self.0;
-        Simple([a, b, c, d, e | u64::from(place.0) << 32])
+    pub fn from_word(word: u64) -> Simple {
+        Simple(word)
+    }
+
+    /// As a word.
+    #[must_use]
+    pub fn word(self) -> u64 {
+        self.0
+    }
+
+    /// The row of a module of the own process; `None` for one of the last half of all numbers.
+    #[must_use]
+    pub fn of_own(self, place: Place) -> Option<Simple> {
+        let row = self.0 & ((1 << Simple::PLACE_SHIFT) - 1);
+        let word = row | u64::from(place.0) << Simple::PLACE_SHIFT;
+        (place.0 >> 15 == 0).then_some(Simple(word))
     }
 
     /// The module of the own process that the row is of.
     #[inline]
     #[must_use]
-    pub fn own_place(&self) -> Option<Place> {
-        let [.., last] = self.0;
-        match u16::try_from(last >> 32) {
+    pub fn own_place(self) -> Option<Place> {
+        match u16::try_from(self.0 >> Simple::PLACE_SHIFT) {
             Ok(0) | Err(_) => None,
             Ok(number) => Some(Place(number)),
         }
     }
 
-    /// The register that the CFA is based on.
-    #[inline]
+    /// How far the CFA is above the stack pointer, in bytes, if it is based on that and the row is of
+    /// no module of the own process: what nearly all frames have.
+    #[inline(always)]
     #[must_use]
-    pub fn cfa_register(&self) -> Register {
-        let [head, ..] = self.0;
-        let register = u16::try_from(high(head).cast_unsigned() >> REGISTER_SHIFT);
-        register.map_or(RETURN_ADDRESS, Register)
+    pub fn above_stack_pointer(self) -> Option<u64> {
+        (self.0 & Simple::KIND == 0).then_some(self.0 >> Simple::BASE_SHIFT)
     }
 
-    /// What is added to it, in bytes.
-    #[inline]
+    /// The same for the frame pointer.
+    #[inline(always)]
     #[must_use]
-    pub fn cfa_offset(&self) -> i32 {
-        let [head, ..] = self.0;
-        low(head)
+    pub fn above_frame_pointer(self) -> Option<u64> {
+        let is_it = self.0 & Simple::KIND == Simple::ON_FRAME_POINTER;
+        is_it.then_some(self.0 >> Simple::BASE_SHIFT & !7)
     }
 
-    /// Where the return address is from the CFA, in bytes.
+    /// What the CFA is based on.
     #[inline]
     #[must_use]
-    pub fn return_address(&self) -> i32 {
-        let [_, first, ..] = self.0;
-        low(first)
+    pub fn base(self) -> Base {
+        match self.0 >> Simple::BASE_SHIFT & 7 {
+            0 => Base::StackPointer,
+            1 => Base::FramePointer,
+            _ => Base::Outermost,
+        }
+    }
+
+    /// How far the CFA is above that, in bytes.
+    #[inline]
+    #[must_use]
+    pub fn cfa_offset(self) -> u64 {
+        (self.0 >> Simple::OFFSET_SHIFT & 0xffff) * 8
     }
 
     /// Which registers were saved, and where.
-    #[inline]
+    #[inline(always)]
     #[must_use]
-    pub fn saved(&self) -> Saved {
-        let [head, a, b, c, d] = self.0;
-        Saved {
-            set: high(head).cast_unsigned() & 0xffff,
-            offsets: [high(a), low(b), high(b), low(c), high(c), low(d)],
-        }
+    pub fn saved(self) -> Saved {
+        let [a, b, c, d, ..] = self.0.to_le_bytes();
+        Saved::from_bits(u32::from_le_bytes([a, b, c, d]))
     }
-}
-
-const REGISTER_SHIFT: u32 = 16;
-
-/// Where a rule finds a register from the CFA, in bytes. Zero has another meaning.
-fn from_cfa(rule: RegisterRule<'_>) -> Option<i32> {
-    match rule {
-        RegisterRule::Offset(offset) if offset != 0 => i32::try_from(offset).ok(),
-        _ => None,
-    }
-}
-
-fn word(low: i32, high: i32) -> u64 {
-    u64::from(low.cast_unsigned()) | u64::from(high.cast_unsigned()) << 32
-}
-
-fn low(word: u64) -> i32 {
-    let [a, b, c, d, ..] = word.to_le_bytes();
-    i32::from_le_bytes([a, b, c, d])
-}
-
-fn high(word: u64) -> i32 {
-    low(word >> 32)
 }
 
 /// What a step follows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rule {
-    /// The return address is undefined: the frame is the outermost.
-    Outermost,
-    /// A row in the short form.
+    /// A row in the short form, or none.
     Simple(Simple),
     /// Any other row, as [`encoding`] has it.
     Encoded(Vec<u8>),
@@ -161,9 +179,6 @@ impl Rule {
     ///
     /// [`Error::NO_MEMORY`].
     pub fn from_row(row: &Row<'_>) -> Result<Rule, Error> {
-        if row.rule(row.return_address) == Some(RegisterRule::Undefined) {
-            return Ok(Rule::Outermost);
-        }
         match Simple::from_row(row) {
             Some(simple) => Ok(Rule::Simple(simple)),
             None => Ok(Rule::Encoded(encoded(row)?)),
@@ -208,32 +223,55 @@ mod tests {
     #[test]
     fn what_is_packed_comes_out_again() {
         use RegisterRule::Offset;
+        const CFA: u64 = 0x10_0000;
         let rules = [
             (3, Offset(-56)),
-            (6, Offset(-48)),
-            (12, Offset(i64::from(i32::MIN))),
-            (13, Offset(12)),
+            (6, Offset(-248)),
+            (12, Offset(-8)),
+            (13, Offset(-16)),
             (14, Offset(-24)),
-            (15, Offset(i64::from(i32::MAX))),
+            (15, Offset(-128)),
             (16, Offset(-8)),
         ];
         for left_out in 0..6 {
             let mut some = rules.to_vec();
-            let (register, _) = some.remove(left_out);
-            let simple = Simple::from_row(&row((15, -0x1_0000), &some)).unwrap();
-            assert_eq!(simple.cfa_register(), Register(15));
-            assert_eq!(simple.cfa_offset(), -0x1_0000);
-            assert_eq!(simple.return_address(), -8);
-            let saved = simple.saved();
-            assert_eq!(saved.set, PRESERVED & !(1 << register));
-            for (at, (_, rule)) in rules[..6].iter().enumerate() {
-                let expected = match rule {
-                    Offset(offset) if at != left_out => *offset,
-                    _ => 0,
-                };
-                assert_eq!(i64::from(saved.offsets[at]), expected);
+            some.remove(left_out);
+            for (register, base) in [(7, Base::StackPointer), (6, Base::FramePointer)] {
+                let simple = Simple::from_row(&row((register, 0x7_fff8), &some)).unwrap();
+                let own = simple.of_own(Place(0x7edc)).unwrap();
+                assert_eq!(simple.of_own(Place(0x8000)), None);
+                assert_eq!(
+                    (simple.own_place(), own.own_place()),
+                    (None, Some(Place(0x7edc)))
+                );
+                let is_usual = base == Base::StackPointer;
+                assert_eq!(simple.above_stack_pointer(), is_usual.then_some(0x7_fff8));
+                assert_eq!(own.above_stack_pointer(), None);
+                for simple in [simple, own] {
+                    assert_eq!((simple.base(), simple.cfa_offset()), (base, 0x7_fff8));
+                    for register in (0..16).chain([17, 31, 32, 99]) {
+                        let mut rules = some.iter();
+                        let expected = rules.find_map(|(number, rule)| match rule {
+                            Offset(offset) if *number == register => {
+                                CFA.checked_add_signed(*offset)
+                            }
+                            _ => None,
+                        });
+                        assert_eq!(simple.saved().address(register, CFA), expected);
+                    }
+                }
             }
         }
+    }
+
+    #[test]
+    fn an_undefined_return_address_is_the_end() {
+        let mut outermost = row((12, 3), &[(16, RegisterRule::Undefined)]);
+        assert_eq!(Simple::from_row(&outermost), Some(Simple::OUTERMOST));
+        outermost.signal_frame = true;
+        assert_eq!(Simple::from_row(&outermost), Some(Simple::OUTERMOST));
+        assert_eq!(Simple::OUTERMOST.base(), Base::Outermost);
+        assert_eq!(Simple::OUTERMOST.above_stack_pointer(), None);
     }
 
     #[test]
@@ -246,13 +284,22 @@ mod tests {
         column.return_address = Register(15);
         for other in [
             row((7, 8), &[]),
-            row((7, 1 << 32), &[ra]),
+            row((7, 1 << 19), &[ra]),
+            row((7, 0), &[ra]),
+            row((3, 8), &[ra]),
+            row((7, -8), &[ra]),
+            row((7, 12), &[ra]),
+            row((7, 8), &[(16, Offset(-16))]),
             row((16, 8), &[ra]),
             row((7, 8), &[(16, Offset(0))]),
             row((7, 8), &[(16, ValOffset(-8))]),
             row((7, 8), &[ra, (3, Undefined)]),
             row((7, 8), &[ra, (3, SameValue)]),
-            row((7, 8), &[ra, (3, Offset(1 << 31))]),
+            row((7, 8), &[ra, (3, Offset(-256))]),
+            row((7, 8), &[ra, (3, Offset(-12))]),
+            row((7, 8), &[ra, (3, Offset(0))]),
+            row((7, 8), &[ra, (3, Offset(8))]),
+            row((7, 8), &[ra, (3, Offset(i64::MIN))]),
             row((7, 8), &[ra, (7, Offset(-16))]),
             row((7, 8), &[ra, (0, Offset(-16))]),
             row((7, 8), &[ra, (17, Offset(-16))]),

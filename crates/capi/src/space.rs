@@ -1,13 +1,11 @@
 //! An address space: a client's callbacks, and what was learnt through them.
 
+use alloc::boxed::Box;
 use core::sync::atomic::{AtomicI32, Ordering};
 
-use unspool_ir::CodeAddr;
-
 use crate::abi::{self, Accessors, Error};
-use crate::cache::{Cache, Hit};
+use crate::cache::{At, Cache, Hit};
 use crate::rule::{Rule, Simple};
-use crate::sys::heap::Late;
 
 /// What an `unw_addr_space_t` points to. Any number of threads may step in one at a time.
 #[derive(Debug)]
@@ -17,20 +15,29 @@ pub struct AddressSpace {
     /// It is the own process: tables are read where they are, and nothing is allocated.
     is_own: bool,
     policy: AtomicI32,
-    /// There once the policy was another than none.
-    cache: Late<Cache>,
+    /// While the policy is to keep nothing, nothing is put there.
+    cache: Memory,
+}
+
+#[derive(Debug)]
+enum Memory {
+    Heap(Box<Cache>),
+    Static(&'static Cache),
 }
 
 impl AddressSpace {
-    /// An address space that is not cached.
-    #[must_use]
-    pub const fn new(accessors: Accessors) -> Self {
-        AddressSpace {
+    /// An address space that keeps nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NO_MEMORY`].
+    pub fn new(accessors: Accessors) -> Result<Self, Error> {
+        Ok(AddressSpace {
             accessors,
             is_own: false,
             policy: AtomicI32::new(abi::CACHE_NONE),
-            cache: Late::new(),
-        }
+            cache: Memory::Heap(Cache::boxed()?),
+        })
     }
 
     /// The address space of the own process.
@@ -40,7 +47,7 @@ impl AddressSpace {
             accessors,
             is_own: true,
             policy: AtomicI32::new(abi::CACHE_GLOBAL),
-            cache: Late::of_static(cache),
+            cache: Memory::Static(cache),
         }
     }
 
@@ -54,13 +61,10 @@ impl AddressSpace {
     ///
     /// # Errors
     ///
-    /// [`Error::INVALID`], [`Error::NO_MEMORY`].
+    /// [`Error::INVALID`].
     pub fn set_policy(&self, policy: i32) -> Result<(), Error> {
         match policy {
-            abi::CACHE_NONE => {}
-            abi::CACHE_GLOBAL | abi::CACHE_PER_THREAD => {
-                self.cache.get_or_try_init(Cache::new)?;
-            }
+            abi::CACHE_NONE | abi::CACHE_GLOBAL | abi::CACHE_PER_THREAD => {}
             _ => return Err(Error::INVALID),
         }
         self.policy.store(policy, Ordering::Relaxed);
@@ -68,42 +72,30 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Keeps so many rules, rounded up to a power of two and at most [`Cache::SLOTS`].
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NO_MEMORY`].
-    pub fn set_cache_size(&self, rules: usize) -> Result<(), Error> {
-        self.cache.get_or_try_init(Cache::new)?.resize(rules);
-        Ok(())
-    }
-
     /// Forgets all rules.
     pub fn flush(&self) {
-        if let Some(cache) = self.cache.get() {
-            cache.flush();
-        }
+        self.cache().flush();
     }
 
-    #[inline]
-    fn cache(&self) -> Option<&Cache> {
-        match self.policy.load(Ordering::Relaxed) {
-            abi::CACHE_NONE => None,
-            _ => self.cache.get(),
+    #[inline(always)]
+    fn cache(&self) -> &Cache {
+        match &self.cache {
+            Memory::Heap(cache) => cache,
+            Memory::Static(cache) => cache,
         }
     }
 
     /// The row of an address, if it is kept and simple: what nearly every step finds.
-    #[inline]
+    #[inline(always)]
     #[must_use]
-    pub fn simple(&self, code: CodeAddr) -> Option<Simple> {
-        self.cache()?.simple(code)
+    pub fn simple(&self, at: At) -> Option<Simple> {
+        self.cache().simple(at)
     }
 
     /// The rule of an address, if it is kept.
     #[must_use]
-    pub fn known(&self, code: CodeAddr) -> Option<Hit> {
-        self.cache()?.get(code)
+    pub fn known(&self, at: At) -> Option<Hit> {
+        self.cache().get(at)
     }
 
     /// Finds out the rule of an address, and keeps it if the client wants that.
@@ -113,13 +105,14 @@ impl AddressSpace {
     /// As `resolve`.
     pub fn keep(
         &self,
-        code: CodeAddr,
+        at: At,
         resolve: impl FnOnce() -> Result<Option<Rule>, Error>,
     ) -> Result<Option<Rule>, Error> {
-        let cache = self.cache().map(|cache| (cache, cache.now()));
+        let now = self.cache().now();
         let resolved = resolve()?;
-        if let (Some((cache, now)), Some(rule)) = (cache, &resolved) {
-            cache.put(code, rule, now);
+        let is_kept = self.policy.load(Ordering::Relaxed) != abi::CACHE_NONE;
+        if let Some(rule) = resolved.as_ref().filter(|_| is_kept) {
+            self.cache().put(at, rule, now);
         }
         Ok(resolved)
     }

@@ -2,20 +2,18 @@ use super::*;
 use std::thread::ScopedJoinHandle;
 use std::vec::Vec;
 
-use unspool_ir::RuntimeAddr;
-
+/// One of many rules.
 fn simple(n: u64) -> Rule {
-    Rule::Simple(Simple([n, !n, n.rotate_left(9), n, !n]))
+    Rule::Simple(Simple::from_word((n + 1).wrapping_mul(0x1_0000_4001)))
 }
 
-fn at(n: u64) -> CodeAddr {
-    CodeAddr::Return(RuntimeAddr(n))
+fn at(ip: u64) -> At {
+    At::new(ip, 0, Arrival::Called)
 }
 
 /// What is found, in the form in which it was put in.
-fn found(cache: &Cache, code: CodeAddr) -> Option<Rule> {
-    cache.get(code).map(|hit| match hit {
-        Hit::Outermost => Rule::Outermost,
+fn found(cache: &Cache, at: At) -> Option<Rule> {
+    cache.get(at).map(|hit| match hit {
         Hit::Simple(simple) => Rule::Simple(simple),
         Hit::Encoded(short) => Rule::Encoded(short.bytes().to_vec()),
     })
@@ -23,25 +21,22 @@ fn found(cache: &Cache, code: CodeAddr) -> Option<Rule> {
 
 #[test]
 fn every_kind_is_kept_until_the_cache_is_flushed() {
-    let cache = Cache::new().unwrap();
-    let bytes: Vec<u8> = (1..).take(DATA_BYTES).collect();
+    let cache = Cache::boxed().unwrap();
+    let bytes: Vec<u8> = (1..).take(ROW_BYTES).collect();
     for rule in [
         simple(7),
-        Rule::Outermost,
+        Rule::Simple(Simple::OUTERMOST),
         Rule::Encoded(bytes.clone()),
         Rule::Encoded(bytes[..1].to_vec()),
     ] {
         assert_eq!(found(&cache, at(0x1000)), None);
         cache.put(at(0x1000), &rule, cache.now());
         assert_eq!(found(&cache, at(0x1000)), Some(rule));
-        assert_eq!(
-            found(&cache, CodeAddr::Instruction(RuntimeAddr(0x1000))),
-            None
-        );
-        assert_eq!(
-            found(&cache, CodeAddr::Instruction(RuntimeAddr(0xfff))),
-            None
-        );
+        for arrival in [Arrival::Innermost, Arrival::Interrupted] {
+            for ip in [0x1000, 0xfff] {
+                assert_eq!(found(&cache, At::new(ip, 0, arrival)), None);
+            }
+        }
         cache.flush();
     }
     let long = Rule::Encoded([bytes, [0].to_vec()].concat());
@@ -51,7 +46,7 @@ fn every_kind_is_kept_until_the_cache_is_flushed() {
 
 #[test]
 fn what_was_found_out_before_a_flush_is_not_kept() {
-    let cache = Cache::new().unwrap();
+    let cache = Cache::boxed().unwrap();
     let before = cache.now();
     cache.flush();
     cache.put(at(1), &simple(1), before);
@@ -62,50 +57,100 @@ fn what_was_found_out_before_a_flush_is_not_kept() {
 /// put in last is found; and of few addresses most stay.
 #[test]
 fn a_full_cache_forgets_and_never_mixes_up() {
-    for slots in [0, 2, 100, Cache::SLOTS, usize::MAX] {
-        let cache = Cache::new().unwrap();
-        cache.resize(slots);
-        let addresses: Vec<u64> = (0..20_000_u64).map(|n| n * 7 + 0x7f00_0000_0000).collect();
-        for n in &addresses {
-            cache.put(at(*n), &simple(*n), cache.now());
-            assert_eq!(found(&cache, at(*n)), Some(simple(*n)));
-            assert_eq!(cache.simple(at(*n)).map(Rule::Simple), Some(simple(*n)));
+    let rule = |ip: u64| simple(ip % 1000);
+    let cache = Cache::boxed().unwrap();
+    let addresses: Vec<u64> = (0..20_000_u64).map(|n| n * 7 + 0x7f00_0000_0000).collect();
+    for ip in &addresses {
+        cache.put(at(*ip), &rule(*ip), cache.now());
+        assert_eq!(found(&cache, at(*ip)), Some(rule(*ip)));
+        assert_eq!(cache.simple(at(*ip)).map(Rule::Simple), Some(rule(*ip)));
+    }
+    let hits = addresses.iter().filter(|ip| match found(&cache, at(**ip)) {
+        Some(found) => {
+            assert_eq!(found, rule(**ip));
+            true
         }
-        let hits = addresses.iter().filter(|n| match found(&cache, at(**n)) {
-            Some(rule) => {
-                assert_eq!(rule, simple(**n));
-                true
-            }
-            None => false,
-        });
-        let room = slots.clamp(2, Cache::SLOTS).next_power_of_two();
-        let hits = hits.count();
-        assert!((room / 2..=room).contains(&hits), "{hits} of {room}");
+        None => false,
+    });
+    let hits = hits.count();
+    assert!((Cache::SLOTS / 2..=Cache::SLOTS).contains(&hits), "{hits}");
+}
+
+/// What displaces an address leaves it in the slot beside.
+#[test]
+fn two_addresses_with_one_slot_are_both_found() {
+    let cache = Cache::boxed().unwrap();
+    for ip in [0x1_0000, 0x2_0000] {
+        cache.put(at(ip), &simple(ip), cache.now());
+    }
+    for ip in [0x1_0000, 0x2_0000] {
+        assert_eq!(found(&cache, at(ip)), Some(simple(ip)));
+    }
+    assert_eq!(found(&cache, at(0x3_0000)), None);
+    assert_eq!(found(&cache, at(0x1_0001)), None);
+}
+
+/// More different rules than there are numbers for.
+#[test]
+fn a_rule_without_a_number_is_kept_all_the_same() {
+    let cache = Cache::boxed().unwrap();
+    for n in 0..20_000_u64 {
+        cache.put(at(n * 3), &simple(n), cache.now());
+        assert_eq!(found(&cache, at(n * 3)), Some(simple(n)));
+    }
+}
+
+/// The number of generations is bounded.
+#[test]
+fn what_was_kept_stays_forgotten_however_often_the_cache_is_flushed() {
+    let cache = Cache::boxed().unwrap();
+    let long = Rule::Encoded([1, 2, 3].to_vec());
+    cache.put(at(5), &simple(1), cache.now());
+    cache.put(at(6), &long, cache.now());
+    for _ in 0..10_000 {
+        cache.flush();
+        assert_eq!(found(&cache, at(5)), None);
+        assert_eq!(found(&cache, at(6)), None);
+    }
+}
+
+/// An empty slot is nobody's.
+#[test]
+fn nothing_is_found_in_an_empty_cache() {
+    let cache = Cache::boxed().unwrap();
+    for ip in (0..0x3000).chain([u64::MAX, 1 << 47, 1 << 50, 1 << 52]) {
+        for arrival in [Arrival::Called, Arrival::Innermost, Arrival::Interrupted] {
+            assert_eq!(found(&cache, At::new(ip, 0, arrival)), None);
+        }
     }
 }
 
 /// Readers see a rule whole or not at all while writers change it.
 #[test]
 fn threads_never_see_half_a_rule() {
-    let cache = Cache::new().unwrap();
-    cache.resize(2);
+    let cache = Cache::boxed().unwrap();
+    // All in one slot; some have a number.
+    let rule = |n: u64| match n % 2 {
+        0 => simple(n),
+        _ => Rule::Encoded(std::vec![u8::try_from(n).unwrap(); ROW_BYTES]),
+    };
     std::thread::scope(|scope| {
         let writers = [0, 1].map(|thread| {
             let cache = &cache;
             scope.spawn(move || {
                 for n in 0..20_000_u64 {
                     let key = (n * 3 + thread) % 5;
-                    cache.put(at(key), &simple(key), cache.now());
+                    cache.put(at(key << 12), &rule(key), cache.now());
                 }
             })
         });
         while !writers.iter().all(ScopedJoinHandle::is_finished) {
             for n in 0..5 {
-                if let Some(rule) = found(&cache, at(n)) {
-                    assert_eq!(rule, simple(n));
+                if let Some(found) = found(&cache, at(n << 12)) {
+                    assert_eq!(found, rule(n));
                 }
             }
         }
     });
-    assert!((0..5).any(|n| found(&cache, at(n)).is_some()));
+    assert!((0..5).any(|n| found(&cache, at(n << 12)).is_some()));
 }

@@ -2,6 +2,7 @@ use super::*;
 use std::sync::Mutex;
 use std::vec::Vec;
 
+use unspool_ir::RuntimeAddr;
 use unspool_ir::row::CfaRule;
 
 use crate::abi::DynInfo;
@@ -76,7 +77,7 @@ fn both_ways_of_a_simple_row_lead_to_the_same_frame() {
     starts.push(resuming);
     let mut steps = 0;
     for start in &starts {
-        for cfa in [3, 6, 7, 12] {
+        for cfa in [6, 7] {
             for set in 0..64_u32 {
                 let mut rules = [(16, Offset(-8))].to_vec();
                 for (at, register) in [3, 6, 12, 13, 14, 15].into_iter().enumerate() {
@@ -88,14 +89,111 @@ fn both_ways_of_a_simple_row_lead_to_the_same_frame() {
                 let simple = Simple::from_row(&row).unwrap();
                 let (mut fast, mut plain) = (*start, *start);
                 let (by_simple, by_row) =
-                    (fast.step_simple(&simple), plain.step_row(&row, LoadBias(0)));
+                    (fast.step_simple(simple), plain.step_row(&row, LoadBias(0)));
                 assert_eq!(by_simple.is_ok(), by_row.is_ok());
                 assert_eq!(frame(&fast), frame(&plain));
                 steps += u32::from(by_row.is_ok());
             }
         }
     }
-    assert!(steps > 700, "only {steps} steps succeed");
+    assert!(steps > 350, "only {steps} steps succeed");
+}
+
+/// Steps by a rule that is kept, if it can be.
+fn kept_step(cursor: &mut Cursor<'_>, simple: Simple) -> c_int {
+    if !cursor.at.is_kept() {
+        return answer(cursor.step_simple(simple));
+    }
+    let space = cursor.client.space;
+    space.set_policy(abi::CACHE_GLOBAL).unwrap();
+    let rule = Rule::Simple(simple);
+    space.keep(cursor.at, || Ok(Some(rule))).unwrap();
+    cursor.step()
+}
+
+/// Long walks by rules that are kept, against the interpreter's: with and without a frame pointer,
+/// with registers saved here and there, and with stack pointers of all kinds.
+#[test]
+fn kept_rules_lead_where_their_rows_do() {
+    let mut target = target();
+    // Whatever is saved at an address leads further up.
+    let up = |n: u64| STACK + n * 8 + 0x20 + n * 7 % 5 * 8;
+    target.words = Mutex::new((0..2000).map(up).collect());
+    target.registers.lock().unwrap()[6] = STACK + 0x100;
+    let mut random = 0x1234_5678_u64;
+    let mut below = |bound: u64| {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (random >> 33) % bound
+    };
+    let space = fake::space();
+    let (mut steps, mut on_frame_pointer, mut longest) = (0, 0, 0);
+    for skew in [0, 0, 0, 0, 4] {
+        for _ in 0..40 {
+            target.registers.lock().unwrap()[7] = STACK + 0x40 + skew;
+            let mut by_rule = Cursor::new(space, target.argument()).unwrap();
+            let mut by_row = by_rule;
+            for depth in 1.. {
+                let base = if below(5) == 0 { 6 } else { 7 };
+                let offset = i64::try_from(8 + below(6) * 8).unwrap();
+                let mut rules = [(16, RegisterRule::Offset(-8))].to_vec();
+                for register in [3, 6, 12, 13, 14, 15] {
+                    if below(3) == 0 {
+                        let offset = -8 - 8 * i64::try_from(below(6)).unwrap();
+                        rules.push((register, RegisterRule::Offset(offset)));
+                    }
+                }
+                let row = row(base, offset, &rules);
+                let simple = Simple::from_row(&row).unwrap();
+                let code = kept_step(&mut by_rule, simple);
+                // The interpreter has no error of the client's.
+                let expected = answer(by_row.step_row(&row, LoadBias(0)));
+                assert_eq!(code.signum(), expected.signum());
+                if below(4) == 0 || code < 1 {
+                    assert_eq!(frame(&by_rule), frame(&by_row));
+                }
+                if code < 1 {
+                    break;
+                }
+                steps += 1;
+                on_frame_pointer += u32::from(base == 6);
+                longest = longest.max(depth);
+            }
+        }
+    }
+    assert!(steps > 5000, "{steps}");
+    assert!(on_frame_pointer > 500, "{on_frame_pointer}");
+    assert!(longest > 100, "{longest}");
+}
+
+#[test]
+fn the_outermost_frame_has_no_caller() {
+    let target = target();
+    let mut cursor = Cursor::new(fake::space(), target.argument()).unwrap();
+    assert_eq!(kept_step(&mut cursor, Simple::OUTERMOST), 0);
+    assert_eq!(cursor.ip(), 0);
+}
+
+/// What is no address of code is never found by its lower bits.
+#[test]
+fn an_address_with_more_bits_is_another() {
+    let mut target = target();
+    target.words = Mutex::new([0x5000, 0xffff_0000_0000_5000, STACK, STACK].to_vec());
+    target.registers.lock().unwrap()[7] = STACK;
+    let up = Simple::from_row(&row(7, 8, &[(16, RegisterRule::Offset(-8))])).unwrap();
+    let mut cursor = Cursor::new(fake::space(), target.argument()).unwrap();
+    assert_eq!(kept_step(&mut cursor, up), 1);
+    assert_eq!(kept_step(&mut cursor, up), 1);
+    assert_eq!(cursor.ip(), 0xffff_0000_0000_5000);
+    let client = cursor.client;
+    assert!(client.space.known(cursor.at).is_none());
+    client
+        .space
+        .keep(cursor.at, || Ok(Some(Rule::Simple(up))))
+        .unwrap();
+    assert!(client.space.known(cursor.at).is_none());
+    assert_eq!(cursor.code(), CodeAddr::Return(RuntimeAddr(cursor.ip())));
 }
 
 #[test]
@@ -106,8 +204,10 @@ fn a_failed_step_leaves_the_cursor_where_it_was() {
     let mut cursor = start;
     assert!(cursor.step_row(&unreadable, LoadBias(0)).is_err());
     assert_eq!(frame(&cursor), frame(&start));
-    let simple = Simple::from_row(&unreadable).unwrap();
-    assert!(cursor.step_simple(&simple).is_err());
+    let simple = Simple::from_row(&row(7, 0x7_0000, &[(16, RegisterRule::Offset(-8))])).unwrap();
+    assert!(cursor.step_simple(simple).is_err());
+    assert_eq!(frame(&cursor), frame(&start));
+    assert!(kept_step(&mut cursor, simple) < 0);
     assert_eq!(frame(&cursor), frame(&start));
 }
 

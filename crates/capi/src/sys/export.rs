@@ -46,7 +46,7 @@ pub extern "C" fn create_addr_space(
     byte_order: c_int,
 ) -> Option<Box<AddressSpace>> {
     match byte_order {
-        0 | LITTLE_ENDIAN => heap::boxed(AddressSpace::new(*accessors)),
+        0 | LITTLE_ENDIAN => heap::boxed(AddressSpace::new(*accessors).ok()?),
         _ => None,
     }
 }
@@ -78,14 +78,15 @@ pub extern "C" fn set_caching_policy(space: &AddressSpace, policy: c_int) -> c_i
     done(space.set_policy(policy))
 }
 
-/// `unw_set_cache_size`: in rules; at most [`crate::cache::Cache::SLOTS`]. `flags` must be zero.
+/// `unw_set_cache_size`: caches have the size that they have, which the interface allows. `flags`
+/// must be zero.
 #[cfg_attr(
     feature = "shared-object",
     unsafe(export_name = "_Ux86_64_set_cache_size")
 )]
-pub extern "C" fn set_cache_size(space: &AddressSpace, size: usize, flags: c_int) -> c_int {
+pub extern "C" fn set_cache_size(_space: &AddressSpace, _size: usize, flags: c_int) -> c_int {
     match flags {
-        0 => done(space.set_cache_size(size)),
+        0 => 0,
         _ => Error::UNSPECIFIED.0,
     }
 }

@@ -30,12 +30,13 @@ impl Target {
 
 /// An address space of such targets. It is never freed.
 pub(crate) fn space() -> &'static AddressSpace {
-    Box::leak(Box::new(AddressSpace::new(Accessors {
+    let space = AddressSpace::new(Accessors {
         find_proc_info: Some(find_proc_info),
         access_mem: Some(access_mem),
         access_reg: Some(access_reg),
         ..Accessors::NONE
-    })))
+    });
+    Box::leak(Box::new(space.unwrap()))
 }
 
 unsafe extern "C" fn find_proc_info(

@@ -10,7 +10,7 @@ use unspool_unwind::{Rules, Top, Walker};
 use crate::abi::{
     self, Accessors, DynInfo, Error, FloatRegister, OpaqueCursor, ProcInfo, RegisterNumber, Word,
 };
-use crate::cache::{Cache, Slot};
+use crate::cache::Cache;
 use crate::client::Client;
 use crate::cursor::Cursor;
 use crate::own::Procedure;
@@ -25,9 +25,7 @@ use crate::traced;
 static OWN: AddressSpace = AddressSpace::own(ACCESSORS, &CACHE);
 
 /// Not on the heap: nothing on the own stack's side is.
-static CACHE: Cache = Cache::of_static(&SLOTS);
-
-static SLOTS: [Slot; Cache::SLOTS] = [const { Slot::empty() }; Cache::SLOTS];
+static CACHE: Cache = Cache::empty();
 
 const ACCESSORS: Accessors = Accessors {
     find_proc_info: Some(find_proc_info),
