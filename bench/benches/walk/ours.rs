@@ -7,7 +7,7 @@ use unspool_module::ElfFile;
 use unspool_unwind::local::{OwnThread, map_tables};
 use unspool_unwind::tables::{self, From, Store};
 
-use crate::peers::{Make, Open, Peer, Walker};
+use crate::peers::{self, Make, Open, Peer, Walker};
 use crate::sys::{Stack, addresses};
 use crate::workload::{Build, folder};
 
@@ -16,7 +16,7 @@ pub(crate) const PREFIX: &str = "unspool";
 
 /// Our walkers.
 pub(crate) fn all() -> Vec<Peer> {
-    let ours: [(&'static str, Open); 2] = [
+    let ours: [(&'static str, Open); 4] = [
         ("unspool, no memo", || {
             with_tables()?;
             Ok(make(|thread, out| {
@@ -27,6 +27,8 @@ pub(crate) fn all() -> Vec<Peer> {
             with_tables()?;
             Ok(make(|thread, out| thread.walk(addresses(out)).frames))
         }),
+        ("unspool C unw_step", peers::unspool_step),
+        ("unspool C unw_backtrace", peers::unspool_backtrace),
     ];
     let peer = |(name, open)| Peer {
         name,

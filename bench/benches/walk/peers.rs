@@ -120,6 +120,16 @@ impl<F: FnMut(&Stack, &mut [u64]) -> usize + Send> Walker for F {
     }
 }
 
+/// Our `unw_step`, as it is without settings.
+pub(crate) fn unspool_step() -> anyhow::Result<Make> {
+    step(of_capi()?, &AS_BUILT)
+}
+
+/// Our `unw_backtrace`.
+pub(crate) fn unspool_backtrace() -> anyhow::Result<Make> {
+    backtrace(of_capi()?, BacktraceSymbol::Libunwind)
+}
+
 /// Walkers that keep nothing of their own.
 fn make(walk: impl Fn(&Stack, &mut [u64]) -> usize + Copy + Send + Sync + 'static) -> Make {
     Box::new(move || Box::new(walk))
@@ -156,7 +166,7 @@ const PER_THREAD: Caching = Caching {
     entries: None,
 };
 
-/// Since asking for caches of threads gives the global one, even where they are built in.
+/// libunwind, asked for caches of threads, gives the global one even where they are built in.
 const AS_BUILT: Caching = Caching {
     policy: None,
     entries: None,
@@ -218,11 +228,19 @@ fn built(name: &str) -> anyhow::Result<Library> {
 
 /// A peer that `cargo xtask bench-peers` has built.
 fn built_file(name: &str) -> anyhow::Result<PathBuf> {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent();
-    let file = target
-        .context("no target folder")?
-        .join("bench-peers")
-        .join(name);
+    let file = target_folder()?.join("bench-peers").join(name);
     anyhow::ensure!(file.exists(), "not there: run cargo xtask bench-peers");
     Ok(file)
+}
+
+/// Our shared object with libunwind's names, as `cargo xtask capi` builds it.
+fn of_capi() -> anyhow::Result<Library> {
+    let file = target_folder()?.join("capi/libunwind/libunwind.so.8");
+    anyhow::ensure!(file.exists(), "not there: run cargo xtask capi");
+    Library::open(&file)
+}
+
+fn target_folder() -> anyhow::Result<&'static Path> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).parent();
+    folder.context("no target folder")
 }
