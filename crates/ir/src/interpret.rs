@@ -76,6 +76,8 @@ pub struct Caller {
     /// The return address, without authentication bits and without ARM's Thumb bit; `None` when
     /// the row says that it is undefined: the frame that was left is the outermost one.
     pub return_address: Option<RuntimeAddr>,
+    /// Where the return address was read, if that was in memory.
+    pub return_address_at: Option<RuntimeAddr>,
     /// The caller's registers, as far as they are known.
     pub registers: Registers,
 }
@@ -225,7 +227,10 @@ fn failed(error: ExpressionError) -> Recovered {
 pub fn step<M: Memory + ?Sized>(row: &Row<'_>, frame: &Frame<'_, M>) -> Result<Caller, StepError> {
     let spec = frame.abi.arch.spec();
     let cfa = cfa(row, frame)?;
-    let return_address = return_address(row, frame, cfa)?;
+    let (return_address, return_address_at) = match return_address(row, frame, cfa)? {
+        Some((address, at)) => (Some(address), at),
+        None => (None, None),
+    };
 
     let mut registers = Registers::new();
     for (register, _) in frame.registers.iter() {
@@ -249,6 +254,7 @@ pub fn step<M: Memory + ?Sized>(row: &Row<'_>, frame: &Frame<'_, M>) -> Result<C
     Ok(Caller {
         cfa,
         return_address,
+        return_address_at,
         registers,
     })
 }
@@ -259,19 +265,27 @@ fn keep(registers: &mut Registers, register: Register, recovered: Recovered) {
     }
 }
 
-/// The caller's code address: the recovered value of the return-address column.
+/// The caller's code address: the recovered value of the return-address column; and where it was
+/// read, if that was in memory.
 fn return_address<M: Memory + ?Sized>(
     row: &Row<'_>,
     frame: &Frame<'_, M>,
     cfa: RuntimeAddr,
-) -> Result<Option<RuntimeAddr>, StepError> {
+) -> Result<Option<(RuntimeAddr, Option<RuntimeAddr>)>, StepError> {
     let column = row.return_address;
     if row.rule(column) == Some(RegisterRule::Undefined) {
         return Ok(None);
     }
     let recovered = recover(row, frame, cfa, column);
+    let at = match recovered.place {
+        Place::Memory(at) => Some(at),
+        _ => None,
+    };
     match (recovered.value, recovered.error) {
-        (Some(value), _) => Ok(Some(RuntimeAddr(plain_address(row, frame, cfa, value)))),
+        (Some(value), _) => {
+            let address = RuntimeAddr(plain_address(row, frame, cfa, value));
+            Ok(Some((address, at)))
+        }
         (None, Some(error)) => Err(StepError::ReturnAddress(error)),
         (None, None) if recovered.place == Place::Lost => Err(StepError::NoReturnAddress),
         (None, None) => Err(StepError::UnknownReturnAddress),

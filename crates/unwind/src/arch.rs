@@ -19,6 +19,8 @@ pub(crate) struct Guess {
     pub(crate) evidence: Evidence,
     pub(crate) cfa: RuntimeAddr,
     pub(crate) code: CodeAddr,
+    /// Where that was read, if it was in memory.
+    pub(crate) code_at: Option<RuntimeAddr>,
     pub(crate) registers: Registers,
 }
 
@@ -118,6 +120,7 @@ where
         evidence: Evidence::FramePointer,
         cfa,
         code: CodeAddr::Return(RuntimeAddr(return_address)),
+        code_at: Some(above),
         registers,
     })
 }

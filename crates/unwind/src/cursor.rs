@@ -18,6 +18,8 @@ pub struct Cursor {
     registers: Registers,
     pac_mask: u64,
     cycle: Cycle,
+    /// How many steps left the stack that they were on.
+    stack_changes: u16,
 }
 
 /// What a step led to.
@@ -44,6 +46,10 @@ pub struct Found {
 }
 
 impl Cursor {
+    /// The most steps of one walk that do not climb the stack that they are on. A signal handler on
+    /// a stack of its own takes one or two, and so does a segment of a split stack.
+    pub const MOST_STACK_CHANGES: u16 = 1024;
+
     /// The innermost frame of a thread; `None` if its code address is unknown.
     #[must_use]
     pub fn new(abi: Abi, registers: Registers) -> Option<Self> {
@@ -61,6 +67,7 @@ impl Cursor {
             registers,
             pac_mask: 0,
             cycle: Cycle::default(),
+            stack_changes: 0,
         }
     }
 
@@ -122,12 +129,31 @@ impl Cursor {
                 if self.cycle.is_repeated(caller.code.address(), found.cfa) {
                     return Step::End(End::Loop);
                 }
+                if !self.climbs_to(&caller) {
+                    self.stack_changes += 1;
+                    if self.stack_changes > Cursor::MOST_STACK_CHANGES {
+                        return Step::End(End::TooManyStacks);
+                    }
+                }
                 self.code = caller.code;
                 self.registers = caller.registers;
                 Step::Caller(found)
             }
             Err(end) => Step::End(end),
         }
+    }
+
+    /// Whether a caller is further up the stack, and its address from the part that is left behind.
+    ///
+    /// Every such step takes a word of memory that no other of the same climb takes, so a climb
+    /// ends with the stack. A table that lies can lead upwards without reading any, for as long as
+    /// there are addresses; or down, and never twice to the same frame.
+    fn climbs_to(&self, caller: &Caller) -> bool {
+        let to = caller.registers.get(self.abi.arch.spec().stack_pointer);
+        let left = self.stack_pointer().zip(to);
+        let left = left.map(|(from, to)| from..RuntimeAddr(to));
+        left.zip(caller.code_at)
+            .is_some_and(|(left, at)| left.contains(&at))
     }
 
     /// The canonical frame address by the row that covers the frame, if there is one: that of an
@@ -212,6 +238,7 @@ impl Cursor {
         Ok((
             Caller {
                 code,
+                code_at: caller.return_address_at,
                 registers: caller.registers,
             },
             found,
@@ -254,6 +281,8 @@ const ENTRY_CODE: u64 = 64;
 /// A frame that a step leads to.
 struct Caller {
     code: CodeAddr,
+    /// Where that was read, if it was.
+    code_at: Option<RuntimeAddr>,
     registers: Registers,
 }
 
@@ -279,6 +308,7 @@ fn by(guess: &Guess, missing: NoRow) -> (Caller, Found) {
     };
     let caller = Caller {
         code: guess.code,
+        code_at: guess.code_at,
         registers: guess.registers,
     };
     (caller, found)

@@ -95,6 +95,9 @@ pub enum End {
     /// The same address and CFA came up again: the stack, or the table, leads in a circle.
     #[error("the walk came back to a frame that it had left")]
     Loop,
+    /// The walk went from stack to stack so often that no program can have so many.
+    #[error("the walk changed stacks too often")]
+    TooManyStacks,
     /// The caller asked for no more frames.
     #[error("the limit of frames is reached")]
     Limit,
@@ -143,6 +146,7 @@ impl End {
             End::Guess { .. } | End::Step(_) => "step-failed",
             End::ZeroReturnAddress => "zero-return-address",
             End::Loop => "loop",
+            End::TooManyStacks => "too-many-stacks",
             End::Limit => "limit",
         }
     }

@@ -547,7 +547,7 @@ where
                 Some(Ok((code, caller)))
             }
             Step::End(end @ End::Step(_)) if end.unreadable().is_none() => None,
-            Step::End(End::Loop) => None,
+            Step::End(End::Loop | End::TooManyStacks) => None,
             Step::End(end) => Some(Err(end)),
         }
     }

@@ -37,6 +37,7 @@ fn bad_call<S: Modules + ?Sized>(cursor: &Cursor, modules: &S) -> Option<Guess> 
         evidence: Evidence::BadCall,
         cfa: cursor.stack_pointer()?,
         code: CodeAddr::Return(RuntimeAddr(return_address)),
+        code_at: None,
         registers,
     })
 }

@@ -39,8 +39,10 @@ const SIGCONTEXT: [(u16, u64); 17] = [
     (0, 144),
     (2, 152),
     (7, 160),
-    (16, 168),
+    (16, RIP_IN_CONTEXT),
 ];
+
+const RIP_IN_CONTEXT: u64 = 168;
 
 pub(super) fn guess<S, M>(cursor: &Cursor, modules: &S, memory: &M) -> Result<Guess, NoGuess>
 where
@@ -81,6 +83,7 @@ where
         evidence: Evidence::SignalTrampoline,
         cfa,
         code: CodeAddr::Instruction(pc),
+        code_at: Some(RuntimeAddr(context.0.wrapping_add(RIP_IN_CONTEXT))),
         registers,
     })
 }
@@ -106,6 +109,7 @@ where
         evidence: Evidence::BadCall,
         cfa,
         code: CodeAddr::Return(RuntimeAddr(return_address)),
+        code_at: Some(top),
         registers,
     })
 }
