@@ -15,6 +15,7 @@
 //! while it is walked (unloading code that is still to be returned to is an error of the program
 //! in any case), and the first page of a loaded object is readable.
 
+use core::marker::PhantomData;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -57,17 +58,24 @@ pub fn modules() -> &'static OwnModules {
 }
 
 /// What a thread keeps for walks of its own stack: 60 KiB.
+///
+/// It stays with its thread, whose stack is read without asking whether it is there:
+///
+/// ```compile_fail,E0277
+/// let mut thread = unspool_unwind::local::OwnThread::new();
+/// std::thread::spawn(move || thread.walk(&mut []));
+/// ```
 #[derive(Debug)]
 pub struct OwnThread {
     walker: Walker<'static>,
     memo: Memo,
     stack: Range<u64>,
+    /// Another thread's stack may lie where this one's was, and end before it.
+    stays: PhantomData<*const ()>,
 }
 
 impl OwnThread {
-    /// Looks up where the stack of this thread is.
-    ///
-    /// For this thread only: on another one's stack every page is asked for.
+    /// Looks up where the stack of this thread is. On other stacks every page is asked for.
     #[must_use]
     pub fn new() -> Self {
         if !IS_PREPARED.swap(true, Ordering::Relaxed) {
@@ -78,6 +86,7 @@ impl OwnThread {
             walker: Walker::new(ABI, &RULES),
             memo: Memo::new(),
             stack: sys::stack().unwrap_or_default(),
+            stays: PhantomData,
         };
         // The first walk waits for its code and its memory: not the one that is asked for.
         thread.walk(&mut [RuntimeAddr(0); 64]);

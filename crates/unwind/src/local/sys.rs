@@ -267,7 +267,13 @@ fn addr_of(addr: u64) -> usize {
     addr as usize
 }
 
-/// Where the stack of this thread may be. Not async-signal-safe.
+/// The most that is taken for a stack, in bytes. Where the main thread's has no limit, the C library lets
+/// it begin at the heap, which grows. The kernel keeps everything else this far away from it
+/// (`MIN_GAP`, arch/x86/mm/mmap.c).
+const LONGEST_STACK: u64 = 128 << 20;
+
+/// Where the stack of this thread may be: of one that is longer, the outermost part. Not
+/// async-signal-safe.
 pub(super) fn stack() -> Option<Range<u64>> {
     // SAFETY: an attribute object is plain data, filled in below before it is read.
     let mut attributes: libc::pthread_attr_t = unsafe { mem::zeroed() };
@@ -285,8 +291,9 @@ pub(super) fn stack() -> Option<Range<u64>> {
     };
     // SAFETY: the attributes were filled in, and are not used again.
     unsafe { libc::pthread_attr_destroy(&raw mut attributes) };
-    let low = low.addr();
-    (failed == 0).then(|| low as u64..(low + length) as u64)
+    let (low, length) = (low.addr() as u64, length as u64);
+    let end = low.checked_add(length).filter(|_| failed == 0)?;
+    Some(low.max(end.saturating_sub(LONGEST_STACK))..end)
 }
 
 /// A loaded object, by `_dl_find_object`.

@@ -1,5 +1,7 @@
 //! Stacks that lead nowhere: no crash, no hang, and the frames before the damage are kept.
 
+use std::sync::atomic::AtomicBool;
+
 use super::*;
 
 const PAGE: usize = 4096;
@@ -136,19 +138,6 @@ fn on_another_stack() {
 }
 
 fn below_the_stack_of_a_thread() {
-    struct Job {
-        lies: Library,
-        watcher: Watcher,
-        value: usize,
-    }
-    extern "C" fn body(job: *mut Watcher) {
-        // SAFETY: this is what the test passes below.
-        let job = unsafe { &mut *job.cast::<Job>() };
-        walk(&job.lies, "by_frame_pointer", &mut job.watcher, job.value);
-    }
-    let helpers = Library::of("helpers.c");
-    let mut watcher = Watcher::new();
-    watcher.asks_glibc = false;
     let local = 0_u64;
     let here = (&raw const local).addr();
     // A stack of 64 pages with a page that cannot be read above, below this thread's stack.
@@ -163,12 +152,63 @@ fn below_the_stack_of_a_thread() {
             libc::PROT_NONE,
         )
     };
+    leads_to_from(guard + 256, stack, &mut Watcher::new());
+}
+
+/// A main stack without a limit may grow to the heap, as the C library has it. But the heap grows, too.
+#[test]
+fn on_another_stack_below_one_without_limit() {
+    const NAME: &str = "damaged::on_another_stack_below_one_without_limit";
+    let shell = ["sh", "-c", "ulimit -s unlimited; exec \"$0\" \"$@\""];
+    alone_by(&shell, NAME, || on_main_thread(below_the_main_stack));
+}
+
+extern "C" fn below_the_main_stack(_: c_int) {
+    let mut watcher = Watcher::new();
+    // SAFETY: more memory for this test; the allocator copes with a break that has moved.
+    let stack = unsafe { libc::sbrk(65 * 4096) };
+    let stack = stack.addr().next_multiple_of(PAGE);
+    // Nothing is there.
+    leads_to_from(stack + (1 << 30), stack, &mut watcher);
+    IS_DONE.store(true, Ordering::Release);
+}
+
+static IS_DONE: AtomicBool = AtomicBool::new(false);
+
+/// Has the first thread, which waits for this one, handle a signal.
+fn on_main_thread(handler: extern "C" fn(c_int)) {
+    // SAFETY: the handler does what it likes: the thread waits in a system call.
+    unsafe { libc::signal(libc::SIGUSR1, handler as libc::sighandler_t) };
+    // SAFETY: takes nothing, cannot fail.
+    let process = unsafe { libc::getpid() };
+    // SAFETY: sends a signal.
+    let failed = unsafe { libc::syscall(libc::SYS_tgkill, process, process, libc::SIGUSR1) };
+    assert_eq!(failed, 0);
+    while !IS_DONE.load(Ordering::Acquire) {
+        std::thread::yield_now();
+    }
+}
+
+/// On a stack of 64 pages, a CFA that is elsewhere.
+fn leads_to_from(cfa: usize, stack: usize, watcher: &mut Watcher) {
+    struct Job<'w> {
+        lies: Library,
+        watcher: &'w mut Watcher,
+        value: usize,
+    }
+    extern "C" fn body(job: *mut Watcher) {
+        // SAFETY: this is what is passed below.
+        let job = unsafe { &mut *job.cast::<Job<'_>>() };
+        walk(&job.lies, "by_frame_pointer", job.watcher, job.value);
+    }
+    watcher.asks_glibc = false;
+    let helpers = Library::of("helpers.c");
+    let stack = std::ptr::with_exposed_provenance_mut(stack);
     let mut job = Job {
         lies: Library::of("lies.S"),
         watcher,
-        value: guard + 256,
+        value: cfa,
     };
-    let stack = std::ptr::with_exposed_provenance_mut(stack);
     let job = (&raw mut job).cast();
     places::in_coroutine(&helpers, body, job, stack, 64 * PAGE);
 }

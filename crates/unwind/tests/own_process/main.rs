@@ -129,11 +129,18 @@ fn errno() -> *mut c_int {
 /// Runs a test that other tests would disturb, or it them, in a process of its own: this one's
 /// name.
 fn alone(name: &str, test: fn()) {
+    alone_by(&["env"], name, test);
+}
+
+/// The same by a command that runs another.
+fn alone_by(command: &[&str], name: &str, test: fn()) {
     const ALONE: &str = "UNSPOOL_TEST_ALONE";
     if std::env::var_os(ALONE).is_some() {
         return test();
     }
-    let output = Command::new(std::env::current_exe().unwrap())
+    let output = Command::new(command[0])
+        .args(&command[1..])
+        .arg(std::env::current_exe().unwrap())
         .args(["--exact", name, "--test-threads=1"])
         .env(ALONE, "1")
         .output()
