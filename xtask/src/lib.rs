@@ -3,6 +3,7 @@
 //!
 //! Not a part of the product: nothing that ships depends on it.
 
+pub mod bad_frames;
 pub mod bench_peers;
 pub mod capi;
 pub mod compare;

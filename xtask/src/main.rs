@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::{Command, ExitCode};
 
-use xtask::{Error, bench_peers, capi, packages, sweep};
+use xtask::{Error, bad_frames, bench_peers, capi, packages, sweep};
 
 const USAGE: &str = "\
 usage: cargo xtask TASK
@@ -16,6 +16,8 @@ usage: cargo xtask TASK
                               for every ELF file below PATH (default: the whole machine)
   bench-peers                 build the peers of the benchmark `walk` that Debian's current
                               release does not have: fetches and compiles libunwind and `unwinding`
+  bad-frames [--all]          have all walkers walk bad stacks, and print who dies, never ends or
+                              loses frames (docs/safety.md); with --all in which cases
   capi [--out FOLDER]         build the shared objects that have libunwind's interface
                               (docs/capi.md), and print where they are
 ";
@@ -48,6 +50,10 @@ fn run() -> Result<ExitCode, Error> {
         }
         Some("bench-peers") => {
             bench_peers::build()?;
+            true
+        }
+        Some("bad-frames") => {
+            bad_frames::run(args, &mut io::stdout().lock())?;
             true
         }
         Some("capi") => {

@@ -41,6 +41,8 @@ pub const NEEDED: &[Needed] = &[
         "/usr/lib/x86_64-linux-gnu/libunwind-coredump.so.0",
         "libunwind8",
     ),
+    needed("/usr/lib/x86_64-linux-gnu/libunwind.so.1", "libunwind-16"),
+    needed("/lib/x86_64-linux-gnu/libgcc_s.so.1", "libgcc-s1"),
     needed("/usr/bin/llvm-mc", "llvm"),
     needed("/usr/bin/dwz", "dwz"),
     needed("/usr/bin/xz", "xz-utils"),

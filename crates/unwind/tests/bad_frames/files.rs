@@ -3,19 +3,6 @@
 use std::fs;
 use std::path::Path;
 
-/// Makes bad instructions of what the assembler was given in their place.
-pub(super) fn make_bad_entries(path: &Path) {
-    let mut bytes = fs::read(path).unwrap();
-    for (name, bad) in [(b"cut!", [0x0f, 0x7f]), (b"new!", [0x3f, 0])] {
-        let marker = [&[0x16, 15, 4], &name[..]].concat();
-        let found = bytes.windows(marker.len()).position(|at| at == marker);
-        let at = found.unwrap();
-        bytes[at..at + marker.len()].fill(0);
-        bytes[at..at + bad.len()].copy_from_slice(&bad);
-    }
-    fs::write(path, bytes).unwrap();
-}
-
 /// A file, with the offsets of what is damaged in it.
 pub(super) struct Tables<'b> {
     bytes: &'b mut [u8],

@@ -10,19 +10,17 @@
     reason = "tests panic on failure"
 )]
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-mod cases;
 mod files;
 mod others;
 mod own;
 
-use cases::Case;
+use xtask::bad_frames::{self, Program, cases, cases::Case};
 
 fn directory() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -33,47 +31,16 @@ fn directory() -> PathBuf {
     path
 }
 
-/// Compiles sources beside this file.
-fn build(name: &str, sources: &[&str], options: &[&str]) -> PathBuf {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bad_frames");
-    let to = directory().join(name);
-    let output = Command::new("gcc")
-        .args(["-O1", "-fno-optimize-sibling-calls", "-Wl,--build-id", "-o"])
-        .arg(&to)
-        .args(options)
-        .args(sources.iter().map(|source| folder.join(source)))
-        .output()
-        .expect("install the Debian package gcc");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success() && errors.is_empty(),
-        "{sources:?}: {errors}"
-    );
-    files::make_bad_entries(&to);
-    to
-}
-
 /// The library for the own process.
 fn library() -> PathBuf {
-    build("scenes.so", &["scenes.c", "lies.S"], &["-shared", "-fPIC"])
+    let path = directory().join("scenes.so");
+    bad_frames::build(&path, &["scenes.c", "lies.S"], &["-shared", "-fPIC"]).unwrap();
+    path
 }
 
-/// The program for others, and the addresses of its symbols.
-fn program() -> (PathBuf, BTreeMap<String, u64>) {
-    let program = build(
-        "scenes",
-        &["main.c", "scenes.c", "lies.S"],
-        &["-no-pie", "-g"],
-    );
-    let output = Command::new("nm").arg(&program).output();
-    let output = output.expect("install the Debian package binutils");
-    let text = String::from_utf8(output.stdout).unwrap();
-    let symbols = text.lines().filter_map(|line| {
-        let (address, rest) = line.split_once(' ')?;
-        let (_, name) = rest.split_once(' ')?;
-        Some((name.to_owned(), u64::from_str_radix(address, 16).ok()?))
-    });
-    (program, symbols.collect())
+/// The program for others.
+fn program() -> Program {
+    Program::build(directory().join("scenes")).unwrap()
 }
 
 /// What a walk found: where its frames stand, and why it ended.

@@ -65,19 +65,19 @@ fn stores(program: &Path) -> [Store; 2] {
 
 #[test]
 fn stacks_of_another_process() {
-    let (program, symbols) = program();
-    let stores = stores(&program);
+    let program = program();
+    let stores = stores(&program.path);
     let mut complaints = Vec::new();
     for case in cases::ALL {
-        let standing = Standing::new(&program, case.name);
+        let standing = Standing::new(&program.path, case.name);
         let process = Process::attach(standing.0.id()).unwrap();
         for (store, tables) in stores.iter().zip(["as linked", "compiled"]) {
             let found = walk(&process, &process, store);
-            let complaint = complaint(case, &found, |name| symbols[name]);
+            let complaint = complaint(case, &found, |name| program.symbol(name));
             complaints.extend(complaint.map(|text| format!("{tables}: {text}")));
         }
     }
-    for (name, program) in files::damaged(&program) {
+    for (name, program) in files::damaged(&program.path) {
         for scene in ["ra_zero", "ra_in_data", "signal_frame", "circle", "wild_pc"] {
             let standing = Standing::new(&program, scene);
             let process = Process::attach(standing.0.id()).unwrap();
@@ -117,17 +117,17 @@ fn core(program: &Path, scene: &str) -> PathBuf {
 
 #[test]
 fn stacks_in_core_files() {
-    let (program, symbols) = program();
-    let stores = stores(&program);
+    let program = program();
+    let stores = stores(&program.path);
     let mut complaints = Vec::new();
     for case in cases::ALL {
-        let path = core(&program, case.name);
+        let path = core(&program.path, case.name);
         let core = Core::open(&path).unwrap();
         fs::remove_file(path).unwrap();
         let files = CoreFiles::new(&core, None);
         for (store, tables) in stores.iter().zip(["as linked", "compiled"]) {
             let found = walk(&core, &files, store);
-            let complaint = complaint(case, &found, |name| symbols[name]);
+            let complaint = complaint(case, &found, |name| program.symbol(name));
             complaints.extend(complaint.map(|text| format!("{tables}: {text}")));
         }
     }

@@ -5,9 +5,11 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use unspool_compact::Compiled;
-use unspool_ir::{Abi, Arch, CodeAddr, Endian, Register, Registers, RuntimeAddr};
+use unspool_ir::{
+    Abi, Arch, CodeAddr, Endian, Memory, Register, Registers, RuntimeAddr, Unreadable,
+};
 use unspool_module::ElfFile;
-use unspool_unwind::local::{self, OwnMemory, OwnThread};
+use unspool_unwind::local::{self, OwnThread};
 use unspool_unwind::tables::{self, From};
 use unspool_unwind::{Cursor, End, Memo, Rules, Step, Top, Walker};
 
@@ -21,7 +23,7 @@ const ABI: Abi = Abi {
 const MOST: usize = 4000;
 
 /// The ways to walk: the thread's own, once and again, and without a memory of it; from what was
-/// interrupted by a walker, once and again, and by a cursor.
+/// interrupted by a walker, once and again, and by a cursor, which read what the kernel copies.
 const WAYS: usize = 6;
 
 /// What a child process found. It lies in memory that both share.
@@ -95,6 +97,31 @@ impl Top for Interrupted {
     }
 }
 
+/// The own memory as the kernel copies it, or does not.
+struct ByKernel;
+
+impl Memory for ByKernel {
+    fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
+        let unreadable = Unreadable::unmapped(addr);
+        let to = libc::iovec {
+            iov_base: into.as_mut_ptr().cast(),
+            iov_len: into.len(),
+        };
+        let from = libc::iovec {
+            iov_base: std::ptr::without_provenance_mut(addr.0.try_into().map_err(|_| unreadable)?),
+            iov_len: into.len(),
+        };
+        // SAFETY: takes nothing, cannot fail.
+        let own = unsafe { libc::getpid() };
+        // SAFETY: the kernel checks where it reads, and writes to the buffer.
+        let count = unsafe { libc::process_vm_readv(own, &raw const to, 1, &raw const from, 1, 0) };
+        match usize::try_from(count) == Ok(into.len()) {
+            true => Ok(()),
+            false => Err(unreadable),
+        }
+    }
+}
+
 /// The innermost frame of a bad stack: walks it in all ways.
 extern "C" fn stand(context: *mut c_void) {
     // SAFETY: the tools were leaked; this process has one thread, which comes here once.
@@ -107,23 +134,22 @@ extern "C" fn stand(context: *mut c_void) {
     }
     let walk = tools.thread.walk_afresh(&mut afresh.addresses);
     afresh.end = Some((walk.frames, walk.end));
+    tools.report.errno = std::io::Error::last_os_error().raw_os_error();
     // SAFETY: the context that a handler was given, or null.
     let top = (!context.is_null()).then(|| unsafe { Interrupted::new(context.cast()) });
     let [first, again, by_cursor] = others;
     for way in [first, again] {
         let walker = Walker::new(ABI, tools.rules);
-        let memory = OwnMemory::unknown();
         way.end = top.as_ref().map(|top| {
             let modules = local::modules();
             let walk =
-                walker.walk_again(&mut tools.memo, top, modules, &memory, &mut way.addresses);
+                walker.walk_again(&mut tools.memo, top, modules, &ByKernel, &mut way.addresses);
             (walk.frames, walk.end)
         });
     }
     by_cursor.end = top
         .as_ref()
         .and_then(|top| step_by_step(top, &mut by_cursor.addresses));
-    tools.report.errno = std::io::Error::last_os_error().raw_os_error();
 }
 
 fn set_errno(value: c_int) {
@@ -136,14 +162,13 @@ fn set_errno(value: c_int) {
 /// To the end, however far that is.
 fn step_by_step(top: &Interrupted, addresses: &mut [RuntimeAddr]) -> Option<(usize, End)> {
     let mut cursor = Cursor::new(ABI, top.0)?;
-    let memory = OwnMemory::unknown();
     let mut count = 0;
     loop {
         if let Some(slot) = addresses.get_mut(count) {
             *slot = cursor.code().address();
         }
         count += 1;
-        if let Step::End(end) = cursor.step(local::modules(), &memory) {
+        if let Step::End(end) = cursor.step(local::modules(), &ByKernel) {
             return Some((count, end));
         }
     }

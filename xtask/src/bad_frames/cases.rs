@@ -5,19 +5,19 @@
 
 /// A bad stack.
 #[derive(Debug)]
-pub(super) struct Case {
+pub struct Case {
     /// The scene that builds it.
-    pub(super) name: &'static str,
+    pub name: &'static str,
     /// The function with the bad frame.
     culprit: &'static str,
-    /// How walks may end, by the names used in reports.
-    pub(super) ends: &'static [&'static str],
+    /// How our walks may end, by the names used in reports.
+    pub ends: &'static [&'static str],
 }
 
 impl Case {
     /// The symbols of addresses that every walk has to find, one after the other: the culprit's is the
     /// last.
-    pub(super) fn sound(&self) -> impl Iterator<Item = &'static str> {
+    pub fn sound(&self) -> impl Iterator<Item = &'static str> {
         let is_innermost = self.culprit.contains("_wild_");
         let inner = ["after_inner", "after_middle"];
         let inner = inner.into_iter().filter(move |_| !is_innermost);
@@ -46,7 +46,8 @@ const NO_ACCESS: &[&str] = &[STEP, ZERO, "not-copied"];
 /// Whatever lies there leads on.
 const BY_CHANCE: &[&str] = &[STEP, NO_MODULE, ZERO, HOLE, LOOP, STACKS];
 
-pub(super) const ALL: &[Case] = &[
+/// All of them.
+pub const ALL: &[Case] = &[
     case("ra_unmapped", "after_smash", &[NO_MODULE]),
     case("ra_one", "after_smash", &[NO_MODULE]),
     case("ra_highest", "after_smash", &[NO_MODULE]),

@@ -1,0 +1,244 @@
+//! Programs with bad stacks (`crates/unwind/tests/bad_frames`), and what walkers make of them.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{Error, capi, packages};
+
+pub mod cases;
+
+use cases::Case;
+
+/// Compiles some of the sources, and makes bad instructions in unwind tables of what the assembler was given
+/// in their place.
+///
+/// # Errors
+///
+/// The compiler is missing or fails, or a file cannot be read or written.
+pub fn build(to: &Path, sources: &[&str], options: &[&str]) -> Result<(), Error> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/unwind/tests/bad_frames");
+    let output = Command::new(packages::path("/usr/bin/gcc")?)
+        .args(["-O1", "-fno-optimize-sibling-calls", "-Wl,--build-id", "-o"])
+        .arg(to)
+        .args(options)
+        .args(sources.iter().map(|source| folder.join(source)))
+        .output()?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() || !errors.is_empty() {
+        return Err(format!("{}: {errors}", to.display()).into());
+    }
+    let mut bytes = fs::read(to)?;
+    for (name, bad) in [(b"cut!", [0x0f, 0x7f]), (b"new!", [0x3f, 0])] {
+        let marker = [&[0x16, 15, 4], &name[..]].concat();
+        let at = bytes.windows(marker.len()).position(|at| at == marker);
+        let instruction = at.and_then(|at| bytes.get_mut(at..at + marker.len()));
+        let instruction = instruction.ok_or("a marker is missing")?;
+        instruction.fill(0);
+        for (byte, bad) in instruction.iter_mut().zip(bad) {
+            *byte = bad;
+        }
+    }
+    Ok(fs::write(to, bytes)?)
+}
+
+/// The program, at a fixed address.
+#[derive(Debug)]
+pub struct Program {
+    /// Where it is.
+    pub path: PathBuf,
+    symbols: BTreeMap<String, u64>,
+}
+
+/// What became of a walk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It ended, and found all frames up to the bad one.
+    Kept,
+    /// It ended, and did not.
+    Lost,
+    /// The process died of it.
+    Died,
+    /// It took a second of processor time, which is endless.
+    Endless,
+}
+
+impl Program {
+    /// Builds it.
+    ///
+    /// # Errors
+    ///
+    /// As [`build`]; `nm` is missing or fails.
+    pub fn build(path: PathBuf) -> Result<Program, Error> {
+        build(&path, &["main.c", "scenes.c", "lies.S"], &["-no-pie", "-g"])?;
+        let output = Command::new(packages::path("/usr/bin/nm")?)
+            .arg(&path)
+            .output()?;
+        let text = String::from_utf8(output.stdout)?;
+        let symbols = text.lines().filter_map(|line| {
+            let (address, rest) = line.split_once(' ')?;
+            let (_, name) = rest.split_once(' ')?;
+            Some((name.to_owned(), u64::from_str_radix(address, 16).ok()?))
+        });
+        let symbols = symbols.collect();
+        Ok(Program { path, symbols })
+    }
+
+    /// The address of a symbol, or zero.
+    #[must_use]
+    pub fn symbol(&self, name: &str) -> u64 {
+        self.symbols.get(name).copied().unwrap_or(0)
+    }
+
+    /// Has a function of a library walk a bad stack.
+    ///
+    /// # Errors
+    ///
+    /// The program cannot be run, or the library does not have the function.
+    pub fn walk(&self, case: &Case, walker: &Walker) -> Result<Outcome, Error> {
+        let output = Command::new(&self.path)
+            .args([case.name, walker.function])
+            .arg(&walker.library)
+            .output()?;
+        match (output.status.code(), output.status.signal()) {
+            (Some(0), _) => {}
+            (Some(code @ 97..=99), _) => {
+                return Err(format!("{}, {}: exit code {code}", walker.name, case.name).into());
+            }
+            (_, Some(SIGXCPU | SIGKILL)) => return Ok(Outcome::Endless),
+            _ => return Ok(Outcome::Died),
+        }
+        let text = String::from_utf8(output.stdout)?;
+        let numbers = text.split_whitespace().skip(1);
+        let found: Result<Vec<u64>, _> = numbers.map(|hex| u64::from_str_radix(hex, 16)).collect();
+        let sound: Vec<u64> = case.sound().map(|name| self.symbol(name)).collect();
+        match found?.windows(sound.len()).any(|window| window == sound) {
+            true => Ok(Outcome::Kept),
+            false => Ok(Outcome::Lost),
+        }
+    }
+}
+
+const SIGKILL: i32 = 9;
+const SIGXCPU: i32 = 24;
+
+/// A function that walks the own stack.
+#[derive(Debug)]
+pub struct Walker {
+    /// What people call it.
+    pub name: &'static str,
+    /// `_Unwind_Backtrace`, `backtrace`, `unw_step` or `unw_backtrace`.
+    pub function: &'static str,
+    /// The library that has it.
+    pub library: PathBuf,
+}
+
+const PEERS: [(&str, &str, &str); 6] = [
+    (
+        "libgcc",
+        "_Unwind_Backtrace",
+        "/lib/x86_64-linux-gnu/libgcc_s.so.1",
+    ),
+    ("glibc", "backtrace", "/lib/x86_64-linux-gnu/libc.so.6"),
+    (
+        "LLVM",
+        "_Unwind_Backtrace",
+        "/usr/lib/x86_64-linux-gnu/libunwind.so.1",
+    ),
+    (
+        "libunwind",
+        "unw_step",
+        "/usr/lib/x86_64-linux-gnu/libunwind.so.8",
+    ),
+    (
+        "libunwind",
+        "unw_backtrace",
+        "/usr/lib/x86_64-linux-gnu/libunwind.so.8",
+    ),
+    (
+        "libunwind",
+        "_Unwind_Backtrace",
+        "/usr/lib/x86_64-linux-gnu/libunwind.so.8",
+    ),
+];
+
+/// Our functions, in a `libunwind.so.8` of ours.
+#[must_use]
+pub fn ours(library: &Path) -> [Walker; 3] {
+    ["unw_step", "unw_backtrace", "_Unwind_Backtrace"].map(|function| Walker {
+        name: "unspool",
+        function,
+        library: library.to_owned(),
+    })
+}
+
+/// Prints what becomes of all walkers in all cases; with `--all` each case, too.
+///
+/// # Errors
+///
+/// Something cannot be built or run.
+pub fn run(
+    arguments: impl Iterator<Item = std::ffi::OsString>,
+    out: &mut impl Write,
+) -> Result<(), Error> {
+    let arguments: Vec<_> = arguments.collect();
+    let is_all = arguments == ["--all"];
+    if !is_all && !arguments.is_empty() {
+        return Err("bad-frames takes no argument but --all".into());
+    }
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"),
+        PathBuf::from,
+    );
+    let folder = std::path::absolute(target)?.join("bad-frames");
+    fs::create_dir_all(&folder)?;
+    capi::build(&folder)?;
+    let program = Program::build(folder.join("scenes"))?;
+    let mut walkers = Vec::from(ours(&folder.join("libunwind.so.8")));
+    for (name, function, library) in PEERS {
+        walkers.push(Walker {
+            name,
+            function,
+            library: packages::path(library)?,
+        });
+    }
+    writeln!(out, "{} bad stacks", cases::ALL.len())?;
+    writeln!(out, "| walker | frames kept | lost | died | endless |")?;
+    writeln!(out, "|---|---|---|---|---|")?;
+    for walker in &walkers {
+        print_row(&program, walker, is_all, out)?;
+    }
+    Ok(())
+}
+
+fn print_row(
+    program: &Program,
+    walker: &Walker,
+    is_all: bool,
+    out: &mut impl Write,
+) -> Result<(), Error> {
+    let outcomes = cases::ALL.iter().map(|case| program.walk(case, walker));
+    let outcomes: Vec<Outcome> = outcomes.collect::<Result<_, _>>()?;
+    let count = |of| outcomes.iter().filter(|outcome| **outcome == of).count();
+    let [kept, lost, died, endless] = [
+        Outcome::Kept,
+        Outcome::Lost,
+        Outcome::Died,
+        Outcome::Endless,
+    ]
+    .map(count);
+    let Walker { name, function, .. } = walker;
+    writeln!(
+        out,
+        "| {name} `{function}` | {kept} | {lost} | {died} | {endless} |"
+    )?;
+    let bad = cases::ALL.iter().zip(&outcomes);
+    for (case, outcome) in bad.filter(|(_, outcome)| is_all && **outcome != Outcome::Kept) {
+        writeln!(out, "    {}: {outcome:?}", case.name)?;
+    }
+    Ok(out.flush()?)
+}
