@@ -4,6 +4,7 @@
 //! are. Only the code address and the stack pointer, which every step needs, are kept as values.
 
 use core::ffi::{c_int, c_void};
+use core::ops::Range;
 
 use unspool_ir::interpret::{self, Frame, Recovered};
 use unspool_ir::row::{RegisterRule, Row};
@@ -284,6 +285,9 @@ impl<'s> Cursor<'s> {
         let return_address = recover(column);
         let ip = return_address.value.ok_or(Error::BAD_FRAME)?;
         let stack_pointer = recover(STACK_POINTER).value.ok_or(Error::BAD_FRAME)?;
+        if !climbs(self.stack_pointer..stack_pointer, return_address.place) {
+            self.cycle.change_stack()?;
+        }
         self.places.settle();
         let before = self.places;
         for number in 0..RETURN_ADDRESS.0 {
@@ -447,6 +451,13 @@ impl<'s> Cursor<'s> {
     }
 }
 
+/// Whether a step leads up the stack, by a return address from the part that is left behind. Memory bounds
+/// how many of these can follow each other, and those of a simple rule too: it reads at a distance from
+/// the CFA. Others lead on without reading, for as long as there are addresses.
+fn climbs(left: Range<u64>, return_address: interpret::Place) -> bool {
+    matches!(return_address, interpret::Place::Memory(at) if left.contains(&at.0))
+}
+
 /// What C functions say of a step: whether there was a caller.
 #[inline]
 pub fn answer(step: Result<bool, Error>) -> c_int {
@@ -485,6 +496,8 @@ struct Cycle {
     /// How many frames are still compared with the one that is remembered.
     left: u32,
     stretch: u32,
+    /// How many steps did not climb the stack that they were on.
+    stack_changes: u32,
 }
 
 impl Cycle {
@@ -494,7 +507,16 @@ impl Cycle {
         stack_pointer: u64::MAX,
         left: 1,
         stretch: 1,
+        stack_changes: 0,
     };
+
+    fn change_stack(&mut self) -> Result<(), Error> {
+        self.stack_changes += 1;
+        match self.stack_changes > u32::from(unspool_unwind::Cursor::MOST_STACK_CHANGES) {
+            true => Err(Error::BAD_FRAME),
+            false => Ok(()),
+        }
+    }
 
     #[inline]
     fn is_repeated(&mut self, ip: u64, stack_pointer: u64) -> bool {
@@ -514,6 +536,7 @@ impl Cycle {
             stack_pointer,
             left: stretch,
             stretch,
+            ..*self
         };
         is_repeated
     }

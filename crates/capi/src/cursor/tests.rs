@@ -234,6 +234,25 @@ fn a_circle_of_frames_ends() {
     }
 }
 
+/// Up for ever, and down: a return address that is not read leads on without end.
+#[test]
+fn walks_end_that_never_come_back() {
+    for offset in [16, -16] {
+        let target = target();
+        let mut cursor = Cursor::new(fake::space(), target.argument()).unwrap();
+        let rules = [
+            (16, RegisterRule::Register(Register(3))),
+            (3, RegisterRule::SameValue),
+        ];
+        let mut steps = 0;
+        while cursor.step_row(&row(7, offset, &rules), LoadBias(0)) == Ok(true) {
+            steps += 1;
+            assert!(steps < 10_000, "{offset}");
+        }
+        assert!(steps > 1000, "{offset}: {steps}");
+    }
+}
+
 #[test]
 fn registers_are_written_where_they_are() {
     let target = target();
