@@ -1,10 +1,14 @@
 //! The stacks of the own process.
 //!
-//! [`OwnThread`] walks the stack of the thread that asks. What a walk needs is found once and
-//! kept in memory of fixed size; the walk itself is a [`crate::walk`].
+//! [`walk`] walks the stack of the thread that asks, any thread, and finds what the thread keeps for
+//! that by itself ([`prepare_thread`]); [`OwnThread`] is the same for whoever hands that around. What a
+//! walk needs is found once and kept in memory of fixed size; the walk itself is a [`crate::walk`].
 //!
 //! | | async-signal-safe | allocates | system calls | locks |
 //! |---|---|---|---|---|
+//! | [`prepare`] | no | no | yes | the loader's |
+//! | [`prepare_thread`] | no | memory of its own, and what the C library may | yes | the C library's |
+//! | [`walk`], [`walk_from`], [`with_memory`] | yes | no | only to ask whether memory outside of the known stack is mapped | no |
 //! | [`OwnThread::new`] | no | may | yes | may |
 //! | [`OwnThread::walk`] | yes | no | only to ask whether memory outside of the known stack is mapped | no |
 //! | [`OwnModules::prepare`] | no | no | no | the loader's |
@@ -30,11 +34,13 @@ mod modules;
 mod sys;
 #[cfg(feature = "std")]
 mod tables;
+mod thread;
 
 pub use memory::OwnMemory;
 pub use modules::OwnModules;
 #[cfg(feature = "std")]
 pub use tables::{Mapped, map_tables};
+pub use thread::{Interrupted, NoRoom, prepare_thread, walk, walk_from, with_memory};
 
 /// The ABI of the own process.
 pub const ABI: Abi = Abi {
@@ -55,6 +61,15 @@ static IS_PREPARED: AtomicBool = AtomicBool::new(false);
 #[must_use]
 pub fn modules() -> &'static OwnModules {
     &MODULES
+}
+
+/// Does once what helps the walks of all threads: has the kernel provide memory for their rules,
+/// and asks the loader which modules will stay.
+pub fn prepare() {
+    if !IS_PREPARED.swap(true, Ordering::Relaxed) {
+        sys::populate(&RULES);
+        MODULES.prepare();
+    }
 }
 
 /// What a thread keeps for walks of its own stack: 60 KiB.
@@ -78,10 +93,7 @@ impl OwnThread {
     /// Looks up where the stack of this thread is. On other stacks every page is asked for.
     #[must_use]
     pub fn new() -> Self {
-        if !IS_PREPARED.swap(true, Ordering::Relaxed) {
-            sys::populate(&RULES);
-            MODULES.prepare();
-        }
+        prepare();
         let mut thread = OwnThread {
             walker: Walker::new(ABI, &RULES),
             memo: Memo::new(),

@@ -1,0 +1,167 @@
+//! What a thread keeps for walks of its own stack, found by the thread itself.
+//!
+//! One word of thread-local storage leads to it. In a signal handler that word must be read without
+//! a call of `__tls_get_addr`, which may allocate, so its place is known when the program or
+//! library has been loaded (the initial-exec model).
+//!
+//! **Signals.** Nobody but the thread itself, and signal handlers that run in it, use what it
+//! keeps. A handler runs to its end before the code that it interrupted goes on, so there are only
+//! these cases for one that walks:
+//!
+//! - The word is null: before [`prepare_thread`] has set it, which it does last; or after the thread's
+//!   end has reset it, which it does before the memory is given back. The walk goes without.
+//! - The word is set and the memo is marked as in use: a walk was interrupted. The memo may be half
+//!   written. The handler's walk goes without it, and with the stack's bounds, which do not change.
+//! - The word is set and the memo is not in use: whatever was interrupted neither reads nor writes
+//!   it. The handler's walk marks it, uses it, and has ended before anybody can see the mark.
+//!
+//! A handler that never returns (`siglongjmp`) leaves the mark of the walk that it interrupted: from
+//! then on the thread walks without a memo.
+
+use core::ffi::c_int;
+use core::ops::Range;
+
+use unspool_ir::{CodeAddr, Register, RuntimeAddr};
+
+use super::memory::OwnMemory;
+use super::sys::Captured;
+use super::{ABI, MODULES, RULES, prepare};
+use crate::walk::{Memo, Top, Walk, Walker};
+
+mod sys;
+
+/// Why a thread could not be prepared: an error number of the C library, for want of memory or of a
+/// key of `pthread_key_create`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no room for what a thread keeps (error {0})")]
+pub struct NoRoom(pub c_int);
+
+/// Gives this thread what makes its walks fast: where its stack is, and a memory of the last walk,
+/// 60 KiB, until the thread ends. A second time does nothing.
+///
+/// Not async-signal-safe: maps memory, asks the C library where the stack is, and, for the first
+/// thread, the loader for its objects.
+///
+/// # Errors
+///
+/// [`NoRoom`]; the thread walks without.
+pub fn prepare_thread() -> Result<(), NoRoom> {
+    prepare();
+    sys::prepare_thread()
+}
+
+/// Walks the stack of this thread: the first address is where this function returns to.
+///
+/// Async-signal-safe. Any thread may walk; one that was not [prepared](prepare_thread) asks the
+/// kernel about each page of its stack.
+#[inline(never)]
+pub fn walk(addresses: &mut [RuntimeAddr]) -> Walk {
+    let mut here = Captured::EMPTY;
+    here.fill();
+    run(&here, &here, addresses)
+}
+
+/// Walks the stack of this thread from any of its frames: one that a signal has interrupted
+/// ([`Interrupted`]), or whose registers somebody has captured.
+///
+/// Async-signal-safe, as [`walk`]. In a handler that runs on a stack of its own, the kernel is asked
+/// about each page of the interrupted one, whatever its stack pointer was.
+#[inline(never)]
+pub fn walk_from(top: &impl Top, addresses: &mut [RuntimeAddr]) -> Walk {
+    let mut here = Captured::EMPTY;
+    here.fill();
+    run(top, &here, addresses)
+}
+
+/// Calls `body` with the memory of this thread: its stack, as far as that is known to be there, and
+/// all else, where the kernel is asked.
+///
+/// Async-signal-safe as far as `body` is.
+#[inline(never)]
+pub fn with_memory<R>(body: impl FnOnce(&OwnMemory) -> R) -> R {
+    let mut here = Captured::EMPTY;
+    here.fill();
+    let stack = sys::own().map_or(0..0, |own| own.stack.clone());
+    body(&OwnMemory::new(&here, &stack))
+}
+
+/// Walks from a frame; `here` are the registers of a function that has not returned.
+#[inline(always)]
+fn run(top: &impl Top, here: &Captured, addresses: &mut [RuntimeAddr]) -> Walk {
+    let walker = Walker::new(ABI, &RULES);
+    let Some(own) = sys::own() else {
+        let memory = OwnMemory::new(here, &(0..0));
+        return walker.walk(top, &MODULES, &memory, addresses);
+    };
+    let memory = OwnMemory::new(here, &own.stack);
+    own.memo.with(|memo| match memo {
+        Some(memo) => walker.walk_again(memo, top, &MODULES, &memory, addresses),
+        None => walker.walk(top, &MODULES, &memory, addresses),
+    })
+}
+
+/// What a thread keeps.
+struct Own {
+    stack: Range<u64>,
+    memo: sys::Shared<Memo>,
+}
+
+/// The registers that a signal has interrupted, by their DWARF numbers: `rax` to `r15`, and `rip`.
+#[derive(Debug, Clone, Copy)]
+pub struct Interrupted(pub [u64; 17]);
+
+impl Interrupted {
+    /// Where `uc_mcontext.gregs` has them.
+    pub const IN_CONTEXT: [c_int; 17] = [
+        libc::REG_RAX,
+        libc::REG_RDX,
+        libc::REG_RCX,
+        libc::REG_RBX,
+        libc::REG_RSI,
+        libc::REG_RDI,
+        libc::REG_RBP,
+        libc::REG_RSP,
+        libc::REG_R8,
+        libc::REG_R9,
+        libc::REG_R10,
+        libc::REG_R11,
+        libc::REG_R12,
+        libc::REG_R13,
+        libc::REG_R14,
+        libc::REG_R15,
+        libc::REG_RIP,
+    ];
+
+    fn get(&self, register: usize) -> u64 {
+        self.0.get(register).copied().unwrap_or(0)
+    }
+}
+
+/// The third argument of a signal handler (`SA_SIGINFO`).
+impl From<&libc::ucontext_t> for Interrupted {
+    fn from(context: &libc::ucontext_t) -> Self {
+        let registers = &context.uc_mcontext.gregs;
+        Interrupted(Self::IN_CONTEXT.map(|at| {
+            let value = usize::try_from(at).ok().and_then(|at| registers.get(at));
+            value.copied().unwrap_or(0).cast_unsigned()
+        }))
+    }
+}
+
+impl Top for Interrupted {
+    fn code(&self) -> CodeAddr {
+        CodeAddr::Instruction(RuntimeAddr(self.get(16)))
+    }
+
+    fn stack_pointer(&self) -> u64 {
+        self.get(7)
+    }
+
+    fn frame_pointer(&self) -> u64 {
+        self.get(6)
+    }
+
+    fn others(&self) -> impl Iterator<Item = (Register, u64)> {
+        (0..).map(Register).zip(self.0)
+    }
+}

@@ -1,0 +1,301 @@
+//! Walks by what each thread keeps, in threads and in signal handlers, against the C library's own
+//! `backtrace`.
+#![cfg(target_arch = "x86_64")]
+#![expect(unsafe_code, reason = "signals, and an allocator that watches")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "tests panic on failure"
+)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::{Cell, RefCell};
+use std::ffi::{c_int, c_void};
+use std::hint::black_box;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use unspool_ir::RuntimeAddr;
+use unspool_unwind::local::{self, Interrupted};
+use unspool_unwind::{End, Walk};
+
+unsafe extern "C" {
+    fn backtrace(addresses: *mut *mut c_void, size: c_int) -> c_int;
+}
+
+const MOST: usize = 600;
+
+/// Ends the process where a handler allocates.
+struct Watching;
+
+#[global_allocator]
+static WATCHING: Watching = Watching;
+
+thread_local! {
+    static IS_IN_HANDLER: Cell<bool> = const { Cell::new(false) };
+}
+
+fn not_in_a_handler() {
+    if IS_IN_HANDLER.get() {
+        // SAFETY: ends the process.
+        unsafe { libc::abort() };
+    }
+}
+
+// SAFETY: the system's.
+unsafe impl GlobalAlloc for Watching {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        not_in_a_handler();
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        not_in_a_handler();
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+/// What glibc says: return addresses, the first in the caller.
+#[inline(never)]
+fn by_glibc() -> Vec<u64> {
+    let mut addresses = [std::ptr::null_mut(); MOST];
+    // SAFETY: the buffer has room for so many.
+    let count = unsafe { backtrace(addresses.as_mut_ptr(), 600) };
+    let found = &addresses[1..usize::try_from(count).unwrap()];
+    found.iter().map(|address| address.addr() as u64).collect()
+}
+
+/// Calls `body` below so many frames.
+#[inline(never)]
+fn below(depth: usize, body: &mut dyn FnMut()) {
+    let locals = black_box([depth; 5]);
+    match depth {
+        0 => body(),
+        _ => below(black_box(depth - 1), body),
+    }
+    black_box(&locals);
+}
+
+/// Every frame but the innermost, which the two who ask do not share.
+fn assert_same_as_glibc() {
+    let expected = by_glibc();
+    let mut addresses = [RuntimeAddr(0); MOST];
+    let walk = local::walk(&mut addresses);
+    let found: Vec<u64> = addresses[..walk.frames].iter().map(|a| a.0).collect();
+    assert_eq!(found[1..], expected[1..]);
+    assert_eq!((walk.end, walk.guesses), (End::Outermost, 0));
+}
+
+#[test]
+fn any_thread_may_walk() {
+    let walks = || {
+        for depth in [0, 3, 60, 300, 60, 60, 2] {
+            below(depth, &mut assert_same_as_glibc);
+        }
+    };
+    let first_without = move || {
+        walks();
+        local::prepare_thread().unwrap();
+        walks();
+        local::prepare_thread().unwrap();
+        walks();
+    };
+    thread::spawn(first_without).join().unwrap();
+    thread::spawn(walks).join().unwrap();
+}
+
+/// What a handler found, in room that was there before.
+struct Found {
+    addresses: [RuntimeAddr; MOST],
+    walk: Option<Walk>,
+}
+
+thread_local! {
+    static FOUND: RefCell<Found> = const {
+        RefCell::new(Found { addresses: [RuntimeAddr(0); MOST], walk: None })
+    };
+}
+
+fn install(signal: c_int, handler: extern "C" fn(c_int, *mut c_void, *mut c_void), flags: c_int) {
+    // SAFETY: plain data, zero where nothing is said.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler as *const () as usize;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | flags;
+    // SAFETY: the handler takes what such handlers are given.
+    let failed = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
+    assert_eq!(failed, 0);
+}
+
+extern "C" fn walk_what_was_interrupted(_: c_int, _: *mut c_void, context: *mut c_void) {
+    // SAFETY: the kernel's, until the handler returns.
+    let context = unsafe { &*context.cast::<libc::ucontext_t>() };
+    FOUND.with_borrow_mut(|found| {
+        found.walk = Some(local::walk_from(
+            &Interrupted::from(context),
+            &mut found.addresses,
+        ));
+    });
+}
+
+/// From the context of a handler on the same stack, and on one of its own: the address that
+/// was interrupted and every caller.
+#[test]
+fn what_a_signal_has_interrupted() {
+    let check = |on_stack: bool| {
+        let flags = if on_stack { libc::SA_ONSTACK } else { 0 };
+        let signal = if on_stack {
+            libc::SIGUSR1
+        } else {
+            libc::SIGUSR2
+        };
+        install(signal, walk_what_was_interrupted, flags);
+        below(20, &mut || {
+            let expected = by_glibc();
+            // SAFETY: its handler is the one above.
+            unsafe { libc::raise(signal) };
+            FOUND.with_borrow(|found| {
+                let walk = found.walk.unwrap();
+                assert_eq!((walk.end, walk.guesses), (End::Outermost, 0));
+                let addresses: Vec<u64> =
+                    found.addresses[..walk.frames].iter().map(|a| a.0).collect();
+                let outer = expected.len() - 1;
+                // `raise` and what it calls, this closure, and all that is outside of it.
+                assert!(addresses.len() > outer + 1);
+                assert_eq!(addresses[addresses.len() - outer..], expected[1..]);
+            });
+        });
+    };
+    thread::spawn(move || {
+        let mut stack = vec![0_u8; 1 << 16];
+        let alternate = libc::stack_t {
+            ss_sp: stack.as_mut_ptr().cast(),
+            ss_flags: 0,
+            ss_size: stack.len(),
+        };
+        // Rust's own is small.
+        // SAFETY: the stack is there for as long as the thread.
+        let failed = unsafe { libc::sigaltstack(&raw const alternate, std::ptr::null_mut()) };
+        assert_eq!(failed, 0);
+        check(true);
+        check(false);
+        local::prepare_thread().unwrap();
+        check(true);
+        check(false);
+        // Before the stack goes.
+        let none = libc::stack_t {
+            ss_flags: libc::SS_DISABLE,
+            ..alternate
+        };
+        // SAFETY: no handler runs.
+        unsafe { libc::sigaltstack(&raw const none, std::ptr::null_mut()) };
+        drop(stack);
+    })
+    .join()
+    .unwrap();
+}
+
+/// The frames outside of the storm: the last of every walk in it.
+static OUTER: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+static HANDLED: AtomicU64 = AtomicU64::new(0);
+static WRONG: AtomicU64 = AtomicU64::new(0);
+
+fn is_right(addresses: &[RuntimeAddr], walk: Walk) -> bool {
+    let outer = OUTER.iter().map(|a| a.load(Ordering::Relaxed));
+    let outer = outer.take_while(|address| *address != 0);
+    let mut pairs = addresses[..walk.frames].iter().rev().zip(outer);
+    (walk.end, walk.guesses) == (End::Outermost, 0)
+        && pairs.all(|(found, expected)| found.0 == expected)
+}
+
+extern "C" fn walk_in_the_storm(_: c_int, _: *mut c_void, _: *mut c_void) {
+    IS_IN_HANDLER.set(true);
+    // SAFETY: takes nothing, cannot fail.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: the own thread's.
+    unsafe { errno.write(55) };
+    let mut addresses = [RuntimeAddr(0); MOST];
+    let walk = local::walk(&mut addresses);
+    // SAFETY: the own thread's.
+    let errno = unsafe { errno.read() };
+    if !is_right(&addresses, walk) || errno != 55 {
+        WRONG.fetch_add(1, Ordering::Relaxed);
+    }
+    HANDLED.fetch_add(1, Ordering::Relaxed);
+    IS_IN_HANDLER.set(false);
+}
+
+/// Signals come as fast as they can while the thread walks: at any instruction of a walk.
+#[test]
+fn a_storm_of_signals() {
+    const SIGNALS: u64 = 5_000;
+    static IS_OVER: AtomicBool = AtomicBool::new(false);
+    install(libc::SIGPROF, walk_in_the_storm, 0);
+    let target = thread::spawn(|| {
+        local::prepare_thread().unwrap();
+        for (slot, address) in OUTER.iter().zip(by_glibc().iter().skip(1).rev()) {
+            slot.store(*address, Ordering::Relaxed);
+        }
+        // SAFETY: takes nothing.
+        let this = unsafe { libc::pthread_self() };
+        let sender = thread::spawn(move || {
+            while HANDLED.load(Ordering::Relaxed) < SIGNALS {
+                // SAFETY: the thread waits for this one.
+                unsafe { libc::pthread_kill(this, libc::SIGPROF) };
+            }
+            IS_OVER.store(true, Ordering::Relaxed);
+        });
+        let mut depth = 0;
+        while !IS_OVER.load(Ordering::Relaxed) {
+            depth = (depth + 7) % 200;
+            below(depth, &mut || {
+                let mut addresses = [RuntimeAddr(0); MOST];
+                let walk = local::walk(&mut addresses);
+                assert!(is_right(&addresses, walk), "{walk:?}");
+            });
+        }
+        sender.join().unwrap();
+    });
+    target.join().unwrap();
+    assert_eq!(WRONG.load(Ordering::Relaxed), 0);
+}
+
+/// In pages.
+fn mapped() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').next().unwrap().parse().unwrap()
+}
+
+/// What a thread keeps is given back when it ends. In a process of its own, where no other thread
+/// maps anything.
+#[test]
+fn a_thread_leaves_nothing_behind() {
+    const ALONE: &str = "UNSPOOL_TEST_ALONE";
+    if std::env::var_os(ALONE).is_none() {
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "a_thread_leaves_nothing_behind"])
+            .env(ALONE, "1")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && text.contains("1 passed"),
+            "{text}"
+        );
+        return;
+    }
+    let prepared = || {
+        local::prepare_thread().unwrap();
+        assert_same_as_glibc();
+    };
+    thread::spawn(prepared).join().unwrap();
+    let before = mapped();
+    for _ in 0..100 {
+        thread::spawn(prepared).join().unwrap();
+    }
+    let pages = mapped() - before;
+    // A hundred times 60 KiB would be 1500 pages.
+    assert!(pages < 300, "{pages} pages");
+}
