@@ -4,7 +4,7 @@
 //! loops without bound.
 
 use unspool_ir::interpret::{self, Frame, StepError};
-use unspool_ir::{Abi, CodeAddr, Memory, RegisterRule, Registers, RuntimeAddr};
+use unspool_ir::{Abi, CodeAddr, Memory, Register, RegisterRule, Registers, RuntimeAddr};
 
 use crate::arch::{self, Guess, NoGuess};
 use crate::evidence::{End, Evidence, NoRow};
@@ -94,6 +94,18 @@ impl Cursor {
     #[must_use]
     pub fn registers(&self) -> &Registers {
         &self.registers
+    }
+
+    /// Changes a register of the frame, for the steps that follow. Nothing is written to where it is
+    /// saved.
+    pub fn set_register(&mut self, register: Register, value: u64) {
+        if register == self.abi.arch.spec().pc {
+            self.code = match self.code {
+                CodeAddr::Instruction(_) => CodeAddr::Instruction(RuntimeAddr(value)),
+                CodeAddr::Return(_) => CodeAddr::Return(RuntimeAddr(value)),
+            };
+        }
+        self.registers.set(register, value);
     }
 
     /// The frame's stack pointer.

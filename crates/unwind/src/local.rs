@@ -11,8 +11,8 @@
 //! | [`walk`], [`walk_from`], [`with_memory`] | yes | no | only to ask whether memory outside of the known stack is mapped | no |
 //! | [`OwnThread::new`] | no | may | yes | may |
 //! | [`OwnThread::walk`] | yes | no | only to ask whether memory outside of the known stack is mapped | no |
-//! | [`OwnModules::prepare`] | no | no | no | the loader's |
-//! | [`OwnModules::attach`] | yes | no | no | no |
+//! | [`OwnModules::prepare`], [`OwnModules::meet_all`] | no | no | no | the loader's |
+//! | [`OwnModules::attach`], [`OwnModules::loaded`] | yes | no | no | no |
 //! | [`map_tables`] | no | yes | yes | the loader's |
 //!
 //! What has to hold, because nobody can check it: the code that the stack returns to stays mapped
@@ -37,7 +37,7 @@ mod tables;
 mod thread;
 
 pub use memory::OwnMemory;
-pub use modules::OwnModules;
+pub use modules::{Loaded, OwnModules};
 #[cfg(feature = "std")]
 pub use tables::{Mapped, map_tables};
 pub use thread::{Interrupted, NoRoom, prepare_thread, walk, walk_from, with_memory};

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use unspool_cfi::lookup::HdrTrust;
 use unspool_cfi::{Hdr, Lookup, Section, SectionKind};
 use unspool_compact::{Compiled, Key};
-use unspool_ir::{RuntimeAddr, Vaddr};
+use unspool_ir::{LoadBias, RuntimeAddr, Vaddr};
 
 use super::ABI;
 use super::elf::{Image, Segment};
@@ -75,11 +75,56 @@ impl BuildId {
     }
 
     fn key(&self) -> Key<'_> {
-        Key::BuildId(self.bytes.get(..self.length).unwrap_or_default())
+        Key::BuildId(self.bytes())
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
     }
 }
 
+/// An object that was met.
+#[derive(Debug, Clone, Copy)]
+pub struct Loaded<'m> {
+    /// Its first address.
+    pub start: RuntimeAddr,
+    /// One past its last address.
+    pub end: RuntimeAddr,
+    /// Run-time minus link-time address.
+    pub bias: LoadBias,
+    /// The GNU build ID; empty if it has none, or one of more than 32 bytes.
+    pub build_id: &'m [u8],
+    /// What the loader knows of it: a `struct link_map`.
+    pub link_map: RuntimeAddr,
+    /// Whether it has a compiled table.
+    pub has_table: bool,
+}
+
 impl OwnModules {
+    /// The object that is loaded at an address now. Async-signal-safe.
+    #[must_use]
+    pub fn loaded(&self, addr: RuntimeAddr) -> Option<Loaded<'_>> {
+        self.at(addr).map(Known::loaded)
+    }
+
+    /// All objects that were met so far, those that were unloaded since included.
+    pub fn met(&self) -> impl Iterator<Item = Loaded<'_>> {
+        self.known
+            .iter()
+            .filter_map(SetOnce::get)
+            .map(Known::loaded)
+    }
+
+    /// Meets all objects that are loaded now.
+    ///
+    /// Not async-signal-safe: takes the loader's lock.
+    pub fn meet_all(&self) {
+        sys::for_each_object(|object| {
+            self.at(RuntimeAddr(object.addr));
+            true
+        });
+    }
+
     /// The most modules that are kept in mind, those that were unloaded included.
     pub const MOST: usize = 1024;
 
@@ -235,6 +280,17 @@ fn head(object: &Object, image: &Image) -> [u8; HEAD] {
 const HEAD: usize = 4 + 8 + 8;
 
 impl Known {
+    fn loaded(&self) -> Loaded<'_> {
+        Loaded {
+            start: RuntimeAddr(self.object.start),
+            end: RuntimeAddr(self.object.end),
+            bias: self.image.bias,
+            build_id: self.build_id.bytes(),
+            link_map: RuntimeAddr(self.object.link_map),
+            has_table: self.compiled.get().is_some(),
+        }
+    }
+
     /// Whether this is what the loader found.
     fn is(&self, object: &Object) -> bool {
         if self.object != *object {
