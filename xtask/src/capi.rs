@@ -1,8 +1,9 @@
-//! The shared objects of `crates/capi`: libunwind's names on unspool's engine.
+//! The shared objects of `crates/capi`, with libunwind's names, and of `crates/c`, with unspool's own.
 
 use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -14,8 +15,37 @@ struct SharedObject {
     needs: &'static [&'static str],
 }
 
-/// In the order in which they can be linked. `exports/SONAME` of the crate has the names of each.
-const SHARED_OBJECTS: &[SharedObject] = &[
+/// A crate of which shared objects are made. Its `exports/SONAME` has the names of each.
+struct Source {
+    /// Its folder in `crates`.
+    folder: &'static str,
+    /// What cargo makes of it.
+    library: &'static str,
+    /// In the order in which they can be linked.
+    objects: &'static [SharedObject],
+    /// What the linker is told beside what it is always told.
+    options: &'static [&'static str],
+}
+
+const LIBUNWIND: Source = Source {
+    folder: "capi",
+    library: "libunspool_capi.a",
+    objects: LIBUNWIND_OBJECTS,
+    options: &[],
+};
+
+/// The end of a thread calls it, so it cannot be unloaded.
+const UNSPOOL: Source = Source {
+    folder: "c",
+    library: "libunspool_c.a",
+    objects: &[SharedObject {
+        soname: "libunspool.so.0",
+        needs: &[],
+    }],
+    options: &["-Wl,-z,nodelete"],
+};
+
+const LIBUNWIND_OBJECTS: &[SharedObject] = &[
     SharedObject {
         soname: "libunwind.so.8",
         needs: &[],
@@ -64,34 +94,77 @@ impl Options {
 ///
 /// The crate does not build, or does not link.
 pub fn run(options: &Options, out: &mut impl Write) -> Result<(), Error> {
-    let library = static_library()?;
     let folder = match &options.out {
         Some(folder) => folder.clone(),
-        None => library.with_file_name("libunwind"),
+        None => static_library(&LIBUNWIND)?.with_file_name("libunwind"),
     };
-    fs::create_dir_all(&folder)
-        .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
-    for object in SHARED_OBJECTS {
-        link(object, &library, &folder)?;
-    }
+    build(&folder)?;
+    build_own(&folder)?;
     writeln!(out, "{}", folder.display())?;
     Ok(())
 }
 
-/// Builds the shared objects into `folder`.
+/// Builds the shared objects with libunwind's names into `folder`.
 ///
 /// # Errors
 ///
 /// As [`run`].
 pub fn build(folder: &Path) -> Result<(), Error> {
-    let options = Options {
-        out: Some(folder.to_owned()),
-    };
-    run(&options, &mut std::io::sink())
+    link_all(&LIBUNWIND, folder)
 }
 
-fn crate_folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/capi")
+/// Builds the shared objects with unspool's own names into `folder`, and puts their header and what
+/// `pkg-config` reads beside them.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn build_own(folder: &Path) -> Result<(), Error> {
+    link_all(&UNSPOOL, folder)?;
+    let name = folder.join("libunspool.so");
+    let _ = fs::remove_file(&name); // it may be there from before, or not
+    symlink("libunspool.so.0", &name)?;
+    let header = crate_folder(&UNSPOOL).join("include/unspool.h");
+    make_folder(&folder.join("include"))?;
+    fs::copy(&header, folder.join("include/unspool.h"))?;
+    make_folder(&folder.join("pkgconfig"))?;
+    fs::write(folder.join("pkgconfig/unspool.pc"), pkg_config())?;
+    Ok(())
+}
+
+/// Wherever the folder is.
+fn pkg_config() -> String {
+    format!(
+        "prefix=${{pcfiledir}}/..\n\
+         libdir=${{prefix}}\n\
+         includedir=${{prefix}}/include\n\n\
+         Name: unspool\n\
+         Description: the stack of the own thread, from its unwind tables\n\
+         Version: {}\n\
+         Libs: -L${{libdir}} -lunspool\n\
+         Cflags: -I${{includedir}}\n",
+        env!("CARGO_PKG_VERSION")
+    )
+}
+
+fn link_all(source: &Source, folder: &Path) -> Result<(), Error> {
+    let library = static_library(source)?;
+    make_folder(folder)?;
+    for object in source.objects {
+        link(source, object, &library, folder)?;
+    }
+    Ok(())
+}
+
+fn make_folder(folder: &Path) -> Result<(), Error> {
+    fs::create_dir_all(folder)
+        .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+    Ok(())
+}
+
+fn crate_folder(source: &Source) -> PathBuf {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
+    crates.join(source.folder)
 }
 
 /// The names that a shared object exports, one a line, in the order of their bytes.
@@ -100,18 +173,21 @@ fn crate_folder() -> PathBuf {
 ///
 /// There is no such list.
 pub fn exports(soname: &str) -> Result<Vec<String>, Error> {
-    let path = crate_folder().join("exports").join(soname);
+    let has = |source: &&Source| source.objects.iter().any(|object| object.soname == soname);
+    let source = [LIBUNWIND, UNSPOOL];
+    let source = source.iter().find(has).ok_or("no such shared object")?;
+    let path = crate_folder(source).join("exports").join(soname);
     let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
     Ok(text.lines().map(str::to_owned).collect())
 }
 
 /// Has cargo build the crate as a static library. It is not linked by rustc as a shared object,
 /// since rustc brings a version script of its own.
-fn static_library() -> Result<PathBuf, Error> {
+fn static_library(source: &Source) -> Result<PathBuf, Error> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command
-        .current_dir(crate_folder())
+        .current_dir(crate_folder(source))
         .args(["rustc", "--quiet", "--lib", "--profile", "capi"])
         .args(["--features", "shared-object", "--crate-type", "staticlib"])
         .args(["--message-format", "json-render-diagnostics"])
@@ -121,13 +197,18 @@ fn static_library() -> Result<PathBuf, Error> {
         return Err(format!("{command:?} failed ({})", output.status).into());
     }
     let messages = String::from_utf8(output.stdout)?;
-    let path = messages.split('"').rfind(|word| word.ends_with(LIBRARY));
+    let path = messages
+        .split('"')
+        .rfind(|word| word.ends_with(source.library));
     Ok(path.ok_or("cargo names no static library")?.into())
 }
 
-const LIBRARY: &str = "libunspool_capi.a";
-
-fn link(object: &SharedObject, library: &Path, folder: &Path) -> Result<(), Error> {
+fn link(
+    source: &Source,
+    object: &SharedObject,
+    library: &Path,
+    folder: &Path,
+) -> Result<(), Error> {
     let names = exports(object.soname)?;
     let script = library.with_file_name(format!("{}.map", object.soname));
     fs::write(&script, version_script(&names))?;
@@ -135,6 +216,7 @@ fn link(object: &SharedObject, library: &Path, folder: &Path) -> Result<(), Erro
     command
         .args(["-shared", "-nostdlib", "-Wl,--gc-sections", "-Wl,-z,defs"])
         .args(["-Wl,-z,relro", "-Wl,-z,now", "-Wl,--as-needed"])
+        .args(source.options)
         .arg(format!("-Wl,-soname,{}", object.soname))
         .arg(format!("-Wl,--version-script,{}", script.display()))
         .args(names.iter().filter_map(|name| defined_as(name)))

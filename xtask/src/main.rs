@@ -18,8 +18,8 @@ usage: cargo xtask TASK
                               release does not have: fetches and compiles libunwind and `unwinding`
   bad-frames [--all]          have all walkers walk bad stacks, and print who dies, never ends or
                               loses frames (docs/safety.md); with --all in which cases
-  capi [--out FOLDER]         build the shared objects that have libunwind's interface
-                              (docs/capi.md), and print where they are
+  capi [--out FOLDER]         build the shared objects with C interfaces, libunwind's and our own
+                              (docs/api.md, docs/capi.md), and print where they are
 ";
 
 fn main() -> ExitCode {

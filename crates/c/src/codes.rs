@@ -1,0 +1,72 @@
+//! Evidence and ends, as numbers and as text.
+
+use core::ffi::{CStr, c_int};
+
+use unspool_unwind::{End, Evidence, NoRow};
+
+/// `unspool_evidence`: how a frame was found. The first frame of a walk is `GIVEN`.
+pub fn evidence(of: Option<Evidence>) -> c_int {
+    match of {
+        None => 0,
+        Some(Evidence::Cfi) => 1,
+        Some(Evidence::SignalTrampoline) => 2,
+        Some(Evidence::BadCall) => 3,
+        Some(Evidence::FramePointer) => 4,
+    }
+}
+
+/// What `unspool_evidence_text` says, by number.
+const EVIDENCE: [&CStr; 5] = [
+    c"given",
+    c"unwind table",
+    c"guessed: the bytes of a signal trampoline",
+    c"guessed: a call through a bad pointer",
+    c"guessed: the frame pointer",
+];
+
+/// `unspool_end`: why a walk ended; 0 if it has not.
+pub fn end(of: Option<End>) -> c_int {
+    match of {
+        None => 0,
+        Some(End::Outermost) => 1,
+        Some(End::EntryPoint) => 2,
+        Some(End::Limit) => 3,
+        Some(End::ZeroReturnAddress) => 4,
+        Some(End::Loop) => 5,
+        Some(End::NoRow(NoRow::NoModule)) => 6,
+        Some(End::NoRow(NoRow::BadEntry(_) | NoRow::CorruptTable(_))) => 8,
+        Some(End::NoRow(_)) => 7,
+        Some(end) if end.unreadable().is_some() => 9,
+        Some(_) => 10,
+    }
+}
+
+/// What `unspool_end_text` says, by number.
+const ENDS: [&CStr; 11] = [
+    c"the walk has not ended",
+    c"outermost frame",
+    c"entry code",
+    c"the limit of frames is reached",
+    c"the return address is zero",
+    c"the walk came back to a frame that it had left",
+    c"the address lies in no module",
+    c"no unwind table covers the address",
+    c"the unwind table is damaged",
+    c"memory that leads to the caller is not mapped",
+    c"the unwind table leads to no caller",
+];
+
+/// The text of a number of [`evidence`].
+pub fn evidence_text(number: c_int) -> &'static CStr {
+    text(&EVIDENCE, number)
+}
+
+/// The text of a number of [`end`].
+pub fn end_text(number: c_int) -> &'static CStr {
+    text(&ENDS, number)
+}
+
+fn text(texts: &[&'static CStr], number: c_int) -> &'static CStr {
+    let at = usize::try_from(number).ok();
+    at.and_then(|at| texts.get(at)).copied().unwrap_or(c"?")
+}

@@ -1,0 +1,133 @@
+//! Where compiled tables are found: what `unspool_unwind::tables::Store` does, without an
+//! allocator, for modules that have a build ID.
+//!
+//! In order: the folders of `UNSPOOL_TABLE_PATH`, the user's cache (`$XDG_CACHE_HOME/unspool`, else
+//! `~/.cache/unspool`), and `/usr/lib/unspool/tables`. A table, and the folder that it is in, must
+//! belong to the user or root and be writable by nobody else. In a setuid program the environment is
+//! ignored.
+
+use core::ffi::CStr;
+
+use unspool_compact::{Compiled, Key};
+use unspool_unwind::local;
+
+use crate::sys::files::{self, About, File};
+
+/// The folder of packaged tables.
+const SYSTEM: &[u8] = b"/usr/lib/unspool/tables";
+
+/// How exactly it is noted when a table was used last, in seconds.
+const USE_NOTED: i64 = 24 * 60 * 60;
+
+/// Maps the tables of all objects that were met and have none; yields how many. They stay.
+///
+/// Not async-signal-safe: opens files and reads the environment.
+pub fn map_tables() -> usize {
+    let modules = local::modules();
+    let without = modules.met().filter(|module| !module.has_table);
+    let found = without.filter_map(|module| find(module.build_id));
+    found.filter(|table| modules.attach(table)).count()
+}
+
+/// The table of the module with a build ID.
+fn find(build_id: &[u8]) -> Option<&'static Compiled<'static>> {
+    if build_id.is_empty() {
+        return None;
+    }
+    let variable = |name| files::variable(name).unwrap_or_default();
+    let path = variable(c"UNSPOOL_TABLE_PATH").split(|byte| *byte == b':');
+    let mut path = path.filter(|folder| !folder.is_empty());
+    let in_path = path.find_map(|folder| table(&[folder], build_id));
+    in_path
+        .or_else(|| {
+            let folder = cache(variable(c"XDG_CACHE_HOME"), variable(c"HOME"))?;
+            table(&folder, build_id).inspect(|(_, file)| note_use(file))
+        })
+        .or_else(|| table(&[SYSTEM], build_id))
+        .and_then(|(table, _)| files::keep(table))
+}
+
+/// The parts of the cache's path.
+fn cache<'e>(cache_home: &'e [u8], home: &'e [u8]) -> Option<[&'e [u8]; 2]> {
+    match (cache_home, home) {
+        ([b'/', ..], _) => Some([cache_home, b"/unspool"]),
+        (_, [b'/', ..]) => Some([home, b"/.cache/unspool"]),
+        _ => None,
+    }
+}
+
+/// A table that is in a folder, if it can be trusted and belongs to the module.
+fn table(folder: &[&[u8]], build_id: &[u8]) -> Option<(Compiled<'static>, File)> {
+    let mut path = Path::new();
+    folder.iter().try_for_each(|part| path.push(part))?;
+    let folder = path;
+    // What is in a folder, its own `.` too, is out of reach for those who may not look into it.
+    path.push(b"/.")?;
+    files::about(path.terminated()?).filter(is_trusted)?;
+    let mut path = folder;
+    path.push(b"/")?;
+    path.push_hex(build_id)?;
+    path.push(b".unspool")?;
+    let file = File::open(path.terminated()?)?;
+    let about = file.about().filter(|about| about.is_regular)?;
+    if !is_trusted(&about) {
+        return None;
+    }
+    let compiled = Compiled::open(file.map(about.size)?).ok()?;
+    (compiled.key() == Key::BuildId(build_id)).then_some((compiled, file))
+}
+
+/// Whether nobody else could have written it.
+fn is_trusted(about: &About) -> bool {
+    (about.owner == 0 || about.owner == files::effective_user()) && about.mode & 0o022 == 0
+}
+
+/// Notes that a table was used, in the time of its last modification: by it the cache decides which
+/// tables to remove.
+fn note_use(file: &File) {
+    let is_recent = file
+        .about()
+        .is_some_and(|about| files::now().saturating_sub(about.modified) < USE_NOTED);
+    if !is_recent {
+        file.touch();
+    }
+}
+
+/// A path in memory of fixed size.
+#[derive(Clone, Copy)]
+struct Path {
+    bytes: [u8; Path::MOST],
+    length: usize,
+}
+
+impl Path {
+    /// The kernel takes no longer one (`PATH_MAX`), the zero byte included.
+    const MOST: usize = 4096;
+
+    const fn new() -> Path {
+        Path {
+            bytes: [0; Path::MOST],
+            length: 0,
+        }
+    }
+
+    /// Adds a part; `None` if there is no room.
+    fn push(&mut self, part: &[u8]) -> Option<()> {
+        let end = self.length.checked_add(part.len())?;
+        self.bytes.get_mut(self.length..end)?.copy_from_slice(part);
+        self.length = end;
+        Some(())
+    }
+
+    fn push_hex(&mut self, bytes: &[u8]) -> Option<()> {
+        let digit = |value: u8| b"0123456789abcdef".get(usize::from(value)).copied();
+        bytes
+            .iter()
+            .try_for_each(|byte| self.push(&[digit(byte >> 4)?, digit(byte & 15)?]))
+    }
+
+    /// With a zero byte at its end, as the kernel takes it.
+    fn terminated(&self) -> Option<&CStr> {
+        CStr::from_bytes_with_nul(self.bytes.get(..=self.length)?).ok()
+    }
+}

@@ -1,0 +1,401 @@
+//! The functions of `unspool.h`, where they are documented.
+
+use core::ffi::{c_char, c_int, c_void};
+use core::mem::MaybeUninit;
+
+use unspool_ir::RuntimeAddr;
+use unspool_unwind::{Top, Walk, local};
+
+use crate::codes;
+use crate::frame::{Frame, Place, REGISTERS};
+use crate::store;
+use crate::sys::context::{self, Saved, call_with_saved};
+
+/// `unspool_walk`.
+#[repr(C)]
+pub struct CWalk {
+    frames: usize,
+    guesses: usize,
+    end: c_int,
+}
+
+/// `unspool_cursor`, which has the alignment of a `long double`.
+#[repr(C, align(16))]
+pub struct CCursor {
+    words: [MaybeUninit<u64>; CCursor::WORDS],
+}
+
+impl CCursor {
+    const WORDS: usize = 192;
+}
+
+const _: () = assert!(size_of::<Frame>() <= size_of::<CCursor>());
+const _: () = assert!(align_of::<Frame>() <= align_of::<CCursor>());
+
+/// `unspool_module`.
+#[repr(C)]
+pub struct CModule {
+    start: *const c_void,
+    end: *const c_void,
+    bias: u64,
+    build_id: *const u8,
+    build_id_length: usize,
+    has_table: c_int,
+}
+
+/// `unspool_version`.
+#[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
+pub extern "C" fn unspool_version() -> *const c_char {
+    const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
+    VERSION.as_ptr().cast()
+}
+
+/// `unspool_prepare`.
+#[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
+pub extern "C" fn unspool_prepare() -> c_int {
+    local::prepare();
+    local::modules().meet_all();
+    c_int::try_from(store::map_tables()).unwrap_or(c_int::MAX)
+}
+
+/// `unspool_prepare_thread`.
+#[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
+pub extern "C" fn unspool_prepare_thread() -> c_int {
+    match local::prepare_thread() {
+        Ok(()) => 0,
+        Err(error) => error.0,
+    }
+}
+
+/// `unspool_backtrace`.
+///
+/// # Safety
+///
+/// `addresses` has room for `count` pointers; `walk` is null or has room.
+#[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
+#[unsafe(naked)]
+pub unsafe extern "C" fn unspool_backtrace(
+    addresses: *mut RuntimeAddr,
+    count: usize,
+    walk: *mut CWalk,
+) -> usize {
+    call_with_saved!("rcx", backtrace)
+}
+
+unsafe extern "C" fn backtrace(
+    addresses: *mut RuntimeAddr,
+    count: usize,
+    walk: *mut CWalk,
+    saved: &Saved,
+) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { backtrace_from(saved, addresses, count, walk) }
+}
+
+/// `unspool_backtrace_from`.
+///
+/// # Safety
+///
+/// As for [`unspool_backtrace`]; `ucontext` is a handler's that has not returned.
+#[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
+pub unsafe extern "C" fn unspool_backtrace_from(
+    ucontext: *const c_void,
+    addresses: *mut RuntimeAddr,
+    count: usize,
+    walk: *mut CWalk,
+) -> usize {
+    // SAFETY: the caller's promise.
+    let context = unsafe { context::context(ucontext) };
+    let top = local::Interrupted::from(context);
+    // SAFETY: the caller's promise.
+    unsafe { backtrace_from(&top, addresses, count, walk) }
+}
+
+/// # Safety
+///
+/// As for [`unspool_backtrace`].
+unsafe fn backtrace_from(
+    top: &impl Top,
+    addresses: *mut RuntimeAddr,
+    count: usize,
+    walk: *mut CWalk,
+) -> usize {
+    let addresses = match count {
+        0 => &mut [],
+        // SAFETY: the caller's promise; an address is a pointer's bytes.
+        _ => unsafe { core::slice::from_raw_parts_mut(addresses, count) },
+    };
+    let found = local::walk_from(top, addresses);
+    if !walk.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { walk.write(CWalk::from(found)) };
+    }
+    found.frames
+}
+
+impl From<Walk> for CWalk {
+    fn from(walk: Walk) -> Self {
+        CWalk {
+            frames: walk.frames,
+            guesses: walk.guesses,
+            end: codes::end(Some(walk.end)),
+        }
+    }
+}
+
+/// `unspool_cursor_here`.
+///
+/// # Safety
+///
+/// `cursor` has room.
+#[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
+#[unsafe(naked)]
+pub unsafe extern "C" fn unspool_cursor_here(cursor: *mut CCursor) {
+    call_with_saved!("rsi", cursor_here)
+}
+
+unsafe extern "C" fn cursor_here(cursor: *mut CCursor, saved: &Saved) {
+    // SAFETY: the caller's promise; a frame fits.
+    unsafe { cursor.cast::<Frame>().write(saved.frame()) };
+}
+
+/// `unspool_cursor_from`.
+///
+/// # Safety
+///
+/// `cursor` has room; `ucontext` is a handler's that has not returned.
+#[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
+pub unsafe extern "C" fn unspool_cursor_from(cursor: *mut CCursor, ucontext: *const c_void) {
+    // SAFETY: the caller's promise.
+    let context = unsafe { context::context(ucontext) };
+    // SAFETY: the caller's promise; a frame fits.
+    unsafe { cursor.cast::<Frame>().write(context::interrupted(context)) };
+}
+
+/// The frame of a cursor.
+///
+/// # Safety
+///
+/// The cursor was filled in, and nobody else uses it now.
+unsafe fn frame<'c>(cursor: *mut CCursor) -> &'c mut Frame {
+    // SAFETY: the caller's promise.
+    unsafe { &mut *cursor.cast::<Frame>() }
+}
+
+/// The frame of a cursor that is only looked at.
+///
+/// # Safety
+///
+/// The cursor was filled in, and nobody changes it now.
+unsafe fn shown<'c>(cursor: *const CCursor) -> &'c Frame {
+    // SAFETY: the caller's promise.
+    unsafe { &*cursor.cast::<Frame>() }
+}
+
+/// `unspool_step`.
+///
+/// # Safety
+///
+/// The cursor was filled in; the frames that it walks have not returned.
+#[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
+pub unsafe extern "C" fn unspool_step(cursor: *mut CCursor) -> c_int {
+    // SAFETY: the caller's promise.
+    c_int::from(unsafe { frame(cursor) }.step())
+}
+
+/// `unspool_address`.
+///
+/// # Safety
+///
+/// The cursor was filled in.
+#[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
+pub unsafe extern "C" fn unspool_address(cursor: *const CCursor) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    pointer(unsafe { shown(cursor) }.cursor().code().address().0)
+}
+
+/// `unspool_is_return_address`.
+///
+/// # Safety
+///
+/// The cursor was filled in.
+#[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
+pub unsafe extern "C" fn unspool_is_return_address(cursor: *const CCursor) -> c_int {
+    // SAFETY: the caller's promise.
+    let code = unsafe { shown(cursor) }.cursor().code();
+    c_int::from(matches!(code, unspool_ir::CodeAddr::Return(_)))
+}
+
+/// `unspool_is_signal_frame`.
+///
+/// # Safety
+///
+/// The cursor was filled in; its frame has not returned.
+#[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
+pub unsafe extern "C" fn unspool_is_signal_frame(cursor: *const CCursor) -> c_int {
+    // SAFETY: the caller's promise.
+    c_int::from(unsafe { shown(cursor) }.is_signal_frame())
+}
+
+/// Writes a value that is known: 0, or -1 if it is not.
+///
+/// # Safety
+///
+/// There is room.
+unsafe fn answer(value: Option<u64>, into: *mut u64) -> c_int {
+    let Some(value) = value else {
+        return -1;
+    };
+    // SAFETY: the caller's promise.
+    unsafe { into.write(value) };
+    0
+}
+
+/// `unspool_get_register`.
+///
+/// # Safety
+///
+/// The cursor was filled in; `value` has room.
+#[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
+pub unsafe extern "C" fn unspool_get_register(
+    cursor: *const CCursor,
+    number: c_int,
+    value: *mut u64,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let shown = unsafe { shown(cursor) };
+    let known = numbered(number).and_then(|number| shown.register(number));
+    // SAFETY: the caller's promise.
+    unsafe { answer(known, value) }
+}
+
+fn numbered(number: c_int) -> Option<u16> {
+    let number = u16::try_from(number).ok()?;
+    (number < REGISTERS).then_some(number)
+}
+
+/// `unspool_set_register`.
+///
+/// # Safety
+///
+/// The cursor was filled in; its frame has not returned, and can do with the value.
+#[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
+pub unsafe extern "C" fn unspool_set_register(
+    cursor: *mut CCursor,
+    number: c_int,
+    value: u64,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let frame = unsafe { frame(cursor) };
+    let Some(number) = numbered(number) else {
+        return -1;
+    };
+    let Place::Memory(addr) = frame.place(number) else {
+        return -1;
+    };
+    // SAFETY: the frame's register is saved there; it was read as a word.
+    unsafe { pointer(addr.0).cast::<u64>().write_unaligned(value) };
+    frame.note(number, value);
+    0
+}
+
+/// `unspool_save_location`.
+///
+/// # Safety
+///
+/// The cursor was filled in; `address` is null or has room.
+#[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
+pub unsafe extern "C" fn unspool_save_location(
+    cursor: *const CCursor,
+    number: c_int,
+    address: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let shown = unsafe { shown(cursor) };
+    match numbered(number).map_or(Place::Lost, |number| shown.place(number)) {
+        Place::Lost => 0,
+        Place::Memory(at) => {
+            if !address.is_null() {
+                // SAFETY: the caller's promise.
+                unsafe { address.write(pointer(at.0)) };
+            }
+            1
+        }
+        Place::Register => 2,
+        Place::Value => 3,
+    }
+}
+
+/// `unspool_get_cfa`.
+///
+/// # Safety
+///
+/// The cursor was filled in, its frame has not returned; `value` has room.
+#[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
+pub unsafe extern "C" fn unspool_get_cfa(cursor: *const CCursor, value: *mut u64) -> c_int {
+    // SAFETY: the caller's promise.
+    let cfa = unsafe { shown(cursor) }.cfa();
+    // SAFETY: the caller's promise.
+    unsafe { answer(cfa.map(|cfa| cfa.0), value) }
+}
+
+/// `unspool_evidence_of`.
+///
+/// # Safety
+///
+/// The cursor was filled in.
+#[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
+pub unsafe extern "C" fn unspool_evidence_of(cursor: *const CCursor) -> c_int {
+    // SAFETY: the caller's promise.
+    codes::evidence(unsafe { shown(cursor) }.evidence())
+}
+
+/// `unspool_end_of`.
+///
+/// # Safety
+///
+/// The cursor was filled in.
+#[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
+pub unsafe extern "C" fn unspool_end_of(cursor: *const CCursor) -> c_int {
+    // SAFETY: the caller's promise.
+    codes::end(unsafe { shown(cursor) }.end())
+}
+
+/// `unspool_evidence_text`.
+#[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
+pub extern "C" fn unspool_evidence_text(evidence: c_int) -> *const c_char {
+    codes::evidence_text(evidence).as_ptr()
+}
+
+/// `unspool_end_text`.
+#[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
+pub extern "C" fn unspool_end_text(end: c_int) -> *const c_char {
+    codes::end_text(end).as_ptr()
+}
+
+/// `unspool_module_of`.
+///
+/// # Safety
+///
+/// `module` has room.
+#[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
+pub unsafe extern "C" fn unspool_module_of(address: *const c_void, module: *mut CModule) -> c_int {
+    let Some(found) = local::modules().loaded(RuntimeAddr(address.addr() as u64)) else {
+        return -1;
+    };
+    let about = CModule {
+        start: pointer(found.start.0),
+        end: pointer(found.end.0),
+        bias: found.bias.0,
+        build_id: found.build_id.as_ptr(),
+        build_id_length: found.build_id.len(),
+        has_table: c_int::from(found.has_table),
+    };
+    // SAFETY: the caller's promise.
+    unsafe { module.write(about) };
+    0
+}
+
+fn pointer(addr: u64) -> *mut c_void {
+    core::ptr::with_exposed_provenance_mut(usize::try_from(addr).unwrap_or(0))
+}

@@ -1,0 +1,150 @@
+//! Files, the environment and the clock, through the C library.
+
+use core::ffi::{CStr, c_int};
+use core::mem;
+use core::ptr;
+
+use unspool_compact::Compiled;
+
+/// A file that is open for reading.
+pub(crate) struct File(c_int);
+
+/// What the kernel says of a file.
+pub(crate) struct About {
+    pub(crate) owner: u32,
+    pub(crate) mode: u32,
+    pub(crate) is_regular: bool,
+    /// In bytes.
+    pub(crate) size: usize,
+    /// When it was last written to, in seconds since 1970.
+    pub(crate) modified: i64,
+}
+
+impl From<&libc::stat> for About {
+    fn from(stat: &libc::stat) -> Self {
+        About {
+            owner: stat.st_uid,
+            mode: stat.st_mode & 0o777,
+            is_regular: stat.st_mode & libc::S_IFMT == libc::S_IFREG,
+            size: usize::try_from(stat.st_size).unwrap_or(0),
+            modified: stat.st_mtime,
+        }
+    }
+}
+
+/// What the kernel says of the file of this name.
+pub(crate) fn about(path: &CStr) -> Option<About> {
+    // SAFETY: plain numbers.
+    let mut stat: libc::stat = unsafe { mem::zeroed() };
+    // SAFETY: the path ends with a zero byte; `stat` is this function's.
+    let failed = unsafe { libc::stat(path.as_ptr(), &raw mut stat) };
+    (failed == 0).then(|| About::from(&stat))
+}
+
+impl File {
+    pub(crate) fn open(path: &CStr) -> Option<File> {
+        // A pipe would have us wait for its writer.
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK;
+        // SAFETY: the path ends with a zero byte.
+        let file = unsafe { libc::open(path.as_ptr(), flags) };
+        (file >= 0).then_some(File(file))
+    }
+
+    pub(crate) fn about(&self) -> Option<About> {
+        // SAFETY: plain numbers.
+        let mut stat: libc::stat = unsafe { mem::zeroed() };
+        // SAFETY: the file is open; `stat` is this function's.
+        let failed = unsafe { libc::fstat(self.0, &raw mut stat) };
+        (failed == 0).then(|| About::from(&stat))
+    }
+
+    /// Its first bytes, mapped for good.
+    ///
+    /// Whoever truncates it in place ends the process (`SIGBUS`): of tables only their owner can, who
+    /// is the user or root. They are replaced by renaming.
+    pub(crate) fn map(&self, length: usize) -> Option<&'static [u8]> {
+        let anywhere = ptr::null_mut();
+        // SAFETY: a new mapping, at no particular place.
+        let at = unsafe {
+            libc::mmap(
+                anywhere,
+                length,
+                libc::PROT_READ,
+                libc::MAP_PRIVATE,
+                self.0,
+                0,
+            )
+        };
+        if at == libc::MAP_FAILED {
+            return None;
+        }
+        // SAFETY: mapped just now, with this length, and never unmapped; what is made of the bytes
+        // treats them as untrusted at every access.
+        Some(unsafe { core::slice::from_raw_parts(at.cast(), length) })
+    }
+
+    /// Gives it the time of now. Fails for a file of somebody else.
+    pub(crate) fn touch(&self) {
+        // SAFETY: the file is open; no times are those of now.
+        unsafe { libc::futimens(self.0, ptr::null()) };
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // SAFETY: it is open, and nobody else has it.
+        unsafe { libc::close(self.0) };
+    }
+}
+
+/// Keeps a table for good, in a page of its own.
+pub(crate) fn keep(table: Compiled<'static>) -> Option<&'static Compiled<'static>> {
+    // SAFETY: a new mapping, at no particular place.
+    let at = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            mem::size_of_val(&table),
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if at == libc::MAP_FAILED {
+        return None;
+    }
+    let at = at.cast::<Compiled<'static>>();
+    // SAFETY: fresh memory, large enough, and aligned to a page.
+    unsafe { at.write(table) };
+    // SAFETY: written just now; never unmapped, and nobody else has it.
+    Some(unsafe { &*at })
+}
+
+/// A variable of the environment; none in a program that runs with more rights than its caller.
+pub(crate) fn variable(name: &CStr) -> Option<&'static [u8]> {
+    // SAFETY: reads a value that the kernel gave the process at its start; cannot fail.
+    let is_privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+    if is_privileged {
+        return None;
+    }
+    // SAFETY: the name ends with a zero byte. Nobody sets variables meanwhile: who does, in a
+    // program with several threads, is in error already.
+    let value = unsafe { libc::getenv(name.as_ptr()) };
+    if value.is_null() {
+        return None;
+    }
+    // SAFETY: what `getenv` yields ends with a zero byte, and stays as said above.
+    Some(unsafe { CStr::from_ptr(value) }.to_bytes())
+}
+
+/// The user that this process acts as.
+pub(crate) fn effective_user() -> u32 {
+    // SAFETY: takes nothing, cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// Seconds since 1970.
+pub(crate) fn now() -> i64 {
+    // SAFETY: null: the time is only returned.
+    unsafe { libc::time(ptr::null_mut()) }
+}

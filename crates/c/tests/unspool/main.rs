@@ -1,0 +1,14 @@
+//! `libunspool.so.0`, as C programs see it.
+#![cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
+mod api;
+mod examples;
+mod programs;
+mod shared_objects;
+mod tables;

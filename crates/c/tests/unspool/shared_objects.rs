@@ -1,0 +1,88 @@
+//! What the shared objects export and need, and whether the header is fit for all compilers.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::programs::{self, shared_objects, stdout};
+use xtask::{capi, packages};
+
+const SONAMES: [&str; 1] = ["libunspool.so.0"];
+
+#[test]
+fn they_export_what_is_listed_and_need_libc_alone() {
+    for soname in SONAMES {
+        let path = shared_objects().join(soname);
+        let nm = packages::path("/usr/bin/nm").unwrap();
+        let text = stdout(
+            Command::new(nm)
+                .args(["-D", "--defined-only", "-P"])
+                .arg(&path),
+        );
+        let names = text.lines().filter_map(|line| line.split(' ').next());
+        let mut names: Vec<_> = names.map(str::to_owned).collect();
+        names.sort_unstable();
+        assert_eq!(names, capi::exports(soname).unwrap());
+        let readelf = packages::path("/usr/bin/readelf").unwrap();
+        let text = stdout(
+            Command::new(readelf)
+                .args(["--wide", "--dynamic", "--dyn-syms", "--relocs"])
+                .arg(&path),
+        );
+        assert!(text.contains(&format!("Library soname: [{soname}]")));
+        let needed = text.lines().filter(|line| line.contains("(NEEDED)"));
+        for line in needed {
+            assert!(line.contains("[libc.so.6]"), "{line}");
+        }
+        // No unwinder; and no thread-local storage that is found by a call, which may allocate.
+        for name in ["_Unwind_", "__tls_get_addr", "DTPMOD64", "TLSDESC"] {
+            assert!(!text.contains(name), "{soname} has {name}");
+        }
+    }
+}
+
+/// The functions that the header declares.
+fn declared() -> BTreeSet<String> {
+    let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/unspool.h");
+    let text = fs::read_to_string(header).unwrap();
+    let code = text.split("/*").map(|part| match part.split_once("*/") {
+        Some((_, code)) => code,
+        None => part,
+    });
+    let code: String = code.collect();
+    let before_parentheses = code.split('(').filter_map(|part| {
+        let name = part
+            .rsplit(|c: char| !c.is_alphanumeric() && c != '_')
+            .next()?;
+        name.starts_with("unspool_").then(|| name.to_owned())
+    });
+    before_parentheses.collect()
+}
+
+#[test]
+fn the_header_declares_what_is_exported() {
+    let exported = capi::exports("libunspool.so.0").unwrap();
+    assert_eq!(declared().into_iter().collect::<Vec<_>>(), exported);
+}
+
+#[test]
+fn the_header_is_c99_and_cxx() {
+    let source = programs::scratch("header").with_extension("c");
+    fs::write(&source, "#include <unspool.h>\n#include <unspool.h>\n").unwrap();
+    let include = format!("-I{}", shared_objects().join("include").display());
+    let strict = ["-pedantic-errors", "-fsyntax-only", &include];
+    for standard in ["-std=c99", "-std=c11", "-std=gnu17"] {
+        let mut cc = programs::cc();
+        stdout(cc.arg(standard).args(strict).arg(&source));
+    }
+    for standard in ["-std=c++98", "-std=c++11", "-std=c++20"] {
+        let mut cxx = programs::cxx();
+        stdout(
+            cxx.arg(standard)
+                .args(strict)
+                .args(["-x", "c++"])
+                .arg(&source),
+        );
+    }
+}

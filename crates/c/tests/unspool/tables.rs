@@ -1,0 +1,103 @@
+//! Compiled tables that `unspool_prepare` maps: those that `Store` keeps, if they can be trusted.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::programs::{self, stdout, with_library};
+use unspool_module::ElfFile;
+use unspool_unwind::tables::{self, From, Store};
+use xtask::packages;
+
+/// What `prepare.c` prints: how many tables were mapped, whether the program has one, and whether
+/// its stack looks as it does to the C library.
+fn prepare(program: &Path, variable: &str, value: &Path) -> String {
+    let mut command: Command = with_library(program);
+    command
+        .env_remove("UNSPOOL_TABLE_PATH")
+        .env("HOME", "/nonexistent")
+        .env("XDG_CACHE_HOME", "/nonexistent")
+        .env(variable, value);
+    stdout(&mut command)
+}
+
+fn mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+/// A program with a build ID, and a cache that has its table.
+fn with_table() -> (PathBuf, PathBuf, PathBuf) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/unspool/programs");
+    let mut cc = programs::cc();
+    cc.args(["-O1", "-Wl,--build-id=sha1"]);
+    let program = programs::build(cc, &folder.join("prepare.c"), &programs::pkg_config());
+    let home = programs::scratch("cache");
+    fs::create_dir(&home).unwrap();
+    let store = Store::new(None, Some(home.clone().into()), None);
+    let file = ElfFile::open(&program).unwrap();
+    let made = tables::compile(&file, From::Auto).unwrap();
+    let table = store
+        .keep(&file.content_key(), &made.encoded.bytes)
+        .unwrap();
+    (program, home, table)
+}
+
+const FOUND: &str = "1 tables, the program's too; same\n";
+const NONE: &str = "0 tables; same\n";
+
+#[test]
+fn tables_are_found_where_the_store_keeps_them() {
+    let (program, home, table) = with_table();
+    assert_eq!(prepare(&program, "XDG_CACHE_HOME", &home), FOUND);
+    let cache = table.parent().unwrap();
+    assert_eq!(prepare(&program, "UNSPOOL_TABLE_PATH", cache), FOUND);
+    let user = programs::scratch("home");
+    fs::create_dir(&user).unwrap();
+    fs::rename(&home, user.join(".cache")).unwrap();
+    assert_eq!(
+        prepare(&program, "HOME", &user),
+        NONE,
+        "XDG_CACHE_HOME counts"
+    );
+    let mut command = with_library(&program);
+    command.env_remove("XDG_CACHE_HOME").env("HOME", &user);
+    assert_eq!(stdout(&mut command), FOUND);
+}
+
+#[test]
+fn tables_that_others_can_write_are_not_used() {
+    let (program, home, table) = with_table();
+    let cache = table.parent().unwrap();
+    for (path, bad, good) in [(&*table, 0o666, 0o600), (cache, 0o777, 0o700)] {
+        mode(path, bad);
+        assert_eq!(prepare(&program, "XDG_CACHE_HOME", &home), NONE);
+        mode(path, good);
+        assert_eq!(prepare(&program, "XDG_CACHE_HOME", &home), FOUND);
+    }
+}
+
+#[test]
+fn what_is_no_table_of_the_module_is_not_used() {
+    let (program, home, table) = with_table();
+    fs::copy(table_of_libc(), &table).unwrap();
+    assert_eq!(prepare(&program, "XDG_CACHE_HOME", &home), NONE);
+    fs::write(&table, b"unspool").unwrap();
+    assert_eq!(prepare(&program, "XDG_CACHE_HOME", &home), NONE);
+    fs::remove_file(&table).unwrap();
+    fs::create_dir(&table).unwrap();
+    assert_eq!(prepare(&program, "XDG_CACHE_HOME", &home), NONE);
+}
+
+/// A table with another build ID.
+fn table_of_libc() -> PathBuf {
+    let home = programs::scratch("other");
+    fs::create_dir(&home).unwrap();
+    let store = Store::new(None, Some(home.into()), None);
+    let libc = packages::path("/lib/x86_64-linux-gnu/libc.so.6").unwrap();
+    let libc = ElfFile::open(&libc).unwrap();
+    let made = tables::compile(&libc, From::Auto).unwrap();
+    store
+        .keep(&libc.content_key(), &made.encoded.bytes)
+        .unwrap()
+}
