@@ -45,6 +45,16 @@ const UNSPOOL: Source = Source {
     options: &["-Wl,-z,nodelete"],
 };
 
+/// `unspool_crash_load` runs when it is loaded.
+const CRASH: Source = Source {
+    objects: &[SharedObject {
+        soname: "libunspool-crash.so",
+        needs: &[],
+    }],
+    options: &["-Wl,-z,nodelete", "-Wl,-init,unspool_crash_load"],
+    ..UNSPOOL
+};
+
 const LIBUNWIND_OBJECTS: &[SharedObject] = &[
     SharedObject {
         soname: "libunwind.so.8",
@@ -121,6 +131,7 @@ pub fn build(folder: &Path) -> Result<(), Error> {
 /// As [`run`].
 pub fn build_own(folder: &Path) -> Result<(), Error> {
     link_all(&UNSPOOL, folder)?;
+    link_all(&CRASH, folder)?;
     let name = folder.join("libunspool.so");
     let _ = fs::remove_file(&name); // it may be there from before, or not
     symlink("libunspool.so.0", &name)?;
@@ -174,7 +185,7 @@ fn crate_folder(source: &Source) -> PathBuf {
 /// There is no such list.
 pub fn exports(soname: &str) -> Result<Vec<String>, Error> {
     let has = |source: &&Source| source.objects.iter().any(|object| object.soname == soname);
-    let source = [LIBUNWIND, UNSPOOL];
+    let source = [LIBUNWIND, UNSPOOL, CRASH];
     let source = source.iter().find(has).ok_or("no such shared object")?;
     let path = crate_folder(source).join("exports").join(soname);
     let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;

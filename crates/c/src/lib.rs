@@ -1,6 +1,6 @@
-//! unspool's own C interface (`unspool.h`).
+//! unspool's own C interface (`unspool.h`), and the crash handler that is built on the same parts.
 //!
-//! `cargo xtask capi` makes `libunspool.so.0` of it. The C names are in
+//! `cargo xtask capi` makes `libunspool.so.0` and `libunspool-crash.so` of it. The C names are in
 //! [`sys`], with all that is unsafe about them; the rest is safe code.
 //!
 //! `no_std`, and without an allocator: everything but preparation may run in a signal handler.
@@ -11,6 +11,7 @@
 extern crate std;
 
 pub mod codes;
+pub mod crash;
 pub mod frame;
 pub mod store;
 pub mod sys;

@@ -95,7 +95,7 @@ fn note_use(file: &File) {
 
 /// A path in memory of fixed size.
 #[derive(Clone, Copy)]
-struct Path {
+pub(crate) struct Path {
     bytes: [u8; Path::MOST],
     length: usize,
 }
@@ -104,7 +104,7 @@ impl Path {
     /// The kernel takes no longer one (`PATH_MAX`), the zero byte included.
     const MOST: usize = 4096;
 
-    const fn new() -> Path {
+    pub(crate) const fn new() -> Path {
         Path {
             bytes: [0; Path::MOST],
             length: 0,
@@ -112,7 +112,7 @@ impl Path {
     }
 
     /// Adds a part; `None` if there is no room.
-    fn push(&mut self, part: &[u8]) -> Option<()> {
+    pub(crate) fn push(&mut self, part: &[u8]) -> Option<()> {
         let end = self.length.checked_add(part.len())?;
         self.bytes.get_mut(self.length..end)?.copy_from_slice(part);
         self.length = end;
@@ -127,7 +127,7 @@ impl Path {
     }
 
     /// With a zero byte at its end, as the kernel takes it.
-    fn terminated(&self) -> Option<&CStr> {
+    pub(crate) fn terminated(&self) -> Option<&CStr> {
         CStr::from_bytes_with_nul(self.bytes.get(..=self.length)?).ok()
     }
 }

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "a C interface")]
 
 mod context;
+pub mod crash;
 pub mod export;
 pub(crate) mod files;
 #[cfg(feature = "shared-object")]

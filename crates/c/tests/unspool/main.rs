@@ -1,4 +1,4 @@
-//! `libunspool.so.0`, as C programs see it.
+//! `libunspool.so.0` and `libunspool-crash.so`, as C programs see them.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 #![allow(
     clippy::unwrap_used,
@@ -8,6 +8,7 @@
 )]
 
 mod api;
+mod crash;
 mod examples;
 mod programs;
 mod shared_objects;

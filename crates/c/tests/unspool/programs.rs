@@ -41,6 +41,14 @@ pub(crate) fn cxx() -> Command {
     command
 }
 
+/// A program of this folder.
+pub(crate) fn compile(source: &str, options: &[&str]) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/unspool/programs");
+    let mut command = cc();
+    command.args(options);
+    build(command, &folder.join(source), &[])
+}
+
 /// Compiles and links a source with `libraries` behind it.
 pub(crate) fn build(mut compiler: Command, source: &Path, libraries: &[String]) -> PathBuf {
     let program = scratch(source.file_stem().unwrap().to_str().unwrap());

@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::programs::{self, shared_objects, stdout};
 use xtask::{capi, packages};
 
-const SONAMES: [&str; 1] = ["libunspool.so.0"];
+const SONAMES: [&str; 2] = ["libunspool.so.0", "libunspool-crash.so"];
 
 #[test]
 fn they_export_what_is_listed_and_need_libc_alone() {

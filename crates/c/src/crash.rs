@@ -1,0 +1,204 @@
+//! What `libunspool-crash.so` prints in a process that a signal is about to end.
+//!
+//! Async-signal-safe: what is printed goes through a buffer on the stack straight to the kernel. All
+//! memory that is not certain to be there is read through [`OwnMemory`], which asks first.
+
+use unspool_ir::{Register, RuntimeAddr};
+use unspool_unwind::local::{self, ABI, OwnMemory};
+use unspool_unwind::{Cursor, End, Evidence, Step};
+
+use crate::codes;
+use crate::crash::modules::{Described, Seen};
+use crate::crash::text::Text;
+use crate::frame;
+
+pub mod modules;
+pub mod signals;
+pub mod symbols;
+pub mod text;
+
+/// A signal that ends the process.
+#[derive(Debug, Clone, Copy)]
+pub struct Fault {
+    /// Its number.
+    pub signal: i32,
+    /// `si_code`.
+    pub code: i32,
+    /// The address that it is about, if it was a fault.
+    pub address: u64,
+    /// The process that has sent it and its user, if it was sent.
+    pub sender: (i32, u32),
+    /// The registers, by DWARF number.
+    pub registers: [u64; 17],
+    /// The process.
+    pub process: i32,
+    /// The thread.
+    pub thread: i32,
+    /// The name of the thread, with zero bytes behind it.
+    pub name: [u8; 16],
+}
+
+/// In the order in which they are printed.
+const REGISTERS: [(&[u8], usize); 17] = [
+    (b"rax", 0),
+    (b"rbx", 3),
+    (b"rcx", 2),
+    (b"rdx", 1),
+    (b"rsi", 4),
+    (b"rdi", 5),
+    (b"rbp", 6),
+    (b"rsp", 7),
+    (b" r8", 8),
+    (b" r9", 9),
+    (b"r10", 10),
+    (b"r11", 11),
+    (b"r12", 12),
+    (b"r13", 13),
+    (b"r14", 14),
+    (b"r15", 15),
+    (b"rip", 16),
+];
+
+/// Prints everything.
+pub fn report(fault: &Fault, text: &mut Text<'_>) {
+    signals::describe(fault, text);
+    registers(fault, text);
+    let mut seen = Seen::new();
+    stack(fault, &mut seen, text);
+    text.put(b"modules\n");
+    seen.print(text);
+    text.put(b"unspool: end of the report\n");
+    text.flush();
+}
+
+fn registers(fault: &Fault, text: &mut Text<'_>) {
+    text.put(b"registers\n");
+    for row in REGISTERS.chunks(4) {
+        for (name, number) in row {
+            text.put(b"  ");
+            text.put(name);
+            text.put(b" ");
+            text.address(fault.registers.get(*number).copied().unwrap_or(0));
+        }
+        text.put(b"\n");
+    }
+    text.flush();
+}
+
+/// A frame, as far as it is printed.
+#[derive(Clone, Copy)]
+struct Shown {
+    address: RuntimeAddr,
+    /// An address of the instruction that is executed or has called.
+    within: RuntimeAddr,
+    evidence: Option<Evidence>,
+}
+
+/// So many frames are printed from the innermost on,
+const INNER: usize = 96;
+/// and so many up to the outermost.
+const OUTER: usize = 32;
+
+fn stack(fault: &Fault, seen: &mut Seen, text: &mut Text<'_>) {
+    text.put(b"stack\n");
+    let registers = frame::registers((0..).zip(fault.registers));
+    let Some(mut cursor) = Cursor::new(ABI, registers) else {
+        return;
+    };
+    let memory = OwnMemory::unknown();
+    let mut evidence = None;
+    let mut guesses = 0;
+    let mut last = [None; OUTER];
+    let mut count = 0;
+    let end = loop {
+        let shown = Shown {
+            address: cursor.code().address(),
+            within: cursor.code().lookup(),
+            evidence,
+        };
+        if count < INNER {
+            print(count, shown, &memory, seen, text);
+        } else if let Some(slot) = last.get_mut(count % OUTER) {
+            *slot = Some((count, shown));
+        }
+        count += 1;
+        match cursor.step(local::modules(), &memory) {
+            Step::Caller(found) => {
+                evidence = Some(found.evidence);
+                guesses += usize::from(found.evidence.is_guess());
+            }
+            Step::End(end) => break end,
+        }
+    };
+    let left_out = count.saturating_sub(INNER + OUTER);
+    if left_out > 0 {
+        text.put(b"       ");
+        text.decimal(left_out as u64);
+        text.put(b" frames are left out here\n");
+    }
+    for (number, shown) in (0..OUTER).filter_map(|at| *last.get((count + at) % OUTER)?) {
+        print(number, shown, &memory, seen, text);
+    }
+    print_end(end, guesses, text);
+}
+
+fn print(number: usize, shown: Shown, memory: &OwnMemory, seen: &mut Seen, text: &mut Text<'_>) {
+    text.padded(number as u64, 5);
+    text.put(b"  ");
+    text.address(shown.address.0);
+    text.put(b"  ");
+    match local::modules().loaded(shown.within) {
+        None => text.put(b"??"),
+        Some(module) => {
+            let module = Described::new(module, memory);
+            seen.add(&module);
+            match symbols::find(&module, shown.within, memory) {
+                None => text.put(b"??"),
+                Some(symbol) => {
+                    text.put(symbol.name.bytes());
+                    text.put(b"+");
+                    text.hex(shown.address.0.wrapping_sub(symbol.start.0));
+                }
+            }
+            text.put(b"  [");
+            text.put(module.name());
+            text.put(b"+");
+            text.hex(module.loaded.bias.to_vaddr(shown.address).0);
+            text.put(b"]");
+        }
+    }
+    if let Some(evidence) = shown.evidence.filter(|evidence| evidence.is_guess()) {
+        text.put(b"  (");
+        text.put(codes::evidence_text(codes::evidence(Some(evidence))).to_bytes());
+        text.put(b")");
+    }
+    text.put(b"\n");
+    text.flush();
+}
+
+fn print_end(end: End, guesses: usize, text: &mut Text<'_>) {
+    text.put(match (end.is_root(), guesses) {
+        (true, 0) => b"  complete: ",
+        (true, _) => b"  not reliable, since frames were guessed: ",
+        (false, _) => b"  incomplete: ",
+    });
+    text.put(codes::end_text(codes::end(Some(end))).to_bytes());
+    if let Some(unreadable) = end.unreadable() {
+        text.put(b": ");
+        text.address(unreadable.addr.0);
+    }
+    text.put(b"\n");
+    text.flush();
+}
+
+impl Fault {
+    /// The stack pointer of what was interrupted.
+    #[must_use]
+    pub fn stack_pointer(&self) -> u64 {
+        let Register(number) = STACK_POINTER;
+        let value = self.registers.get(usize::from(number));
+        value.copied().unwrap_or(0)
+    }
+}
+
+const STACK_POINTER: Register = Register(7);

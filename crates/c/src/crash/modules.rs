@@ -1,0 +1,158 @@
+//! The modules that frames are in.
+
+use unspool_ir::{Memory, RuntimeAddr};
+use unspool_unwind::local::{Loaded, OwnMemory};
+
+use super::text::Text;
+use crate::sys::crash::program_path;
+
+/// A name in memory of fixed size.
+#[derive(Clone, Copy)]
+pub struct Name {
+    bytes: [u8; Name::MOST],
+    length: usize,
+}
+
+impl Name {
+    const MOST: usize = 256;
+
+    /// A text that ends with a zero byte, as far as there is room and it can be read.
+    pub(super) fn read(memory: &OwnMemory, from: RuntimeAddr) -> Name {
+        let mut name = Name {
+            bytes: [0; Name::MOST],
+            length: 0,
+        };
+        let mut addr = from;
+        for slot in &mut name.bytes {
+            let mut byte = [0];
+            if memory.read(addr, &mut byte).is_err() || byte == [0] {
+                break;
+            }
+            *slot = byte[0];
+            name.length += 1;
+            addr.0 = addr.0.wrapping_add(1);
+        }
+        name
+    }
+
+    /// Bytes up to a zero byte, as far as there is room.
+    pub(super) fn of(bytes: &[u8]) -> Name {
+        let mut name = Name {
+            bytes: [0; Name::MOST],
+            length: 0,
+        };
+        let text = bytes.iter().take_while(|byte| **byte != 0);
+        for (slot, byte) in name.bytes.iter_mut().zip(text) {
+            *slot = *byte;
+            name.length += 1;
+        }
+        name
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
+    }
+}
+
+/// A module and its path.
+pub struct Described<'m> {
+    /// What is known of it.
+    pub loaded: Loaded<'m>,
+    path: Name,
+}
+
+/// Where `struct link_map` has the path of an object (`link.h`).
+const L_NAME: u64 = 8;
+
+impl<'m> Described<'m> {
+    /// Asks the loader's list for the path, which is empty for the program.
+    pub(super) fn new(loaded: Loaded<'m>, memory: &OwnMemory) -> Self {
+        let field = RuntimeAddr(loaded.link_map.0.wrapping_add(L_NAME));
+        let mut word = [0; 8];
+        let path = match memory.read(field, &mut word) {
+            Ok(()) => Name::read(memory, RuntimeAddr(u64::from_le_bytes(word))),
+            Err(_) => Name::of(b""),
+        };
+        let path = match path.bytes() {
+            b"" => Name::of(program_path()),
+            _ => path,
+        };
+        Described { loaded, path }
+    }
+
+    /// Its path, as far as it is known.
+    #[must_use]
+    pub fn path(&self) -> &[u8] {
+        self.path.bytes()
+    }
+
+    /// The last part of it.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        let path = self.path();
+        path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
+    }
+}
+
+/// The modules that were seen.
+pub struct Seen {
+    modules: [Option<SeenModule>; Seen::MOST],
+}
+
+#[derive(Clone, Copy)]
+struct SeenModule {
+    start: RuntimeAddr,
+    bias: u64,
+    build_id: [u8; 32],
+    build_id_length: usize,
+    path: Name,
+}
+
+impl Seen {
+    const MOST: usize = 32;
+
+    pub(super) fn new() -> Self {
+        Seen {
+            modules: [None; Seen::MOST],
+        }
+    }
+
+    pub(super) fn add(&mut self, module: &Described<'_>) {
+        let start = module.loaded.start;
+        let is_it = |seen: &Option<SeenModule>| seen.is_none_or(|seen| seen.start == start);
+        let Some(slot) = self.modules.iter_mut().find(|seen| is_it(seen)) else {
+            return;
+        };
+        let mut build_id = [0; 32];
+        let id = module.loaded.build_id;
+        for (slot, byte) in build_id.iter_mut().zip(id) {
+            *slot = *byte;
+        }
+        *slot = Some(SeenModule {
+            start,
+            bias: module.loaded.bias.0,
+            build_id,
+            build_id_length: id.len(),
+            path: module.path,
+        });
+    }
+
+    /// Prints them: load bias, build ID, path.
+    pub(super) fn print(&self, text: &mut Text<'_>) {
+        for module in self.modules.iter().flatten() {
+            text.put(b"  ");
+            text.address(module.bias);
+            text.put(b"  ");
+            match module.build_id.get(..module.build_id_length) {
+                None | Some([]) => text.put(b"-"),
+                Some(id) => text.bytes_in_hex(id),
+            }
+            text.put(b"  ");
+            text.quote(module.path.bytes());
+            text.put(b"\n");
+            text.flush();
+        }
+    }
+}

@@ -1,0 +1,243 @@
+// Ways to end. The name of one is the argument.
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define NOT_INLINED __attribute__((noinline, noclone))
+
+static volatile int after;
+int *volatile nowhere;
+static volatile int zero;
+
+typedef void way(void);
+
+NOT_INLINED static void bad_write(void)
+{
+	*nowhere = 1;
+	after = 1;
+}
+
+NOT_INLINED static void division(void)
+{
+	after = 100;
+	after = after / zero;
+}
+
+NOT_INLINED static void illegal(void)
+{
+	__builtin_trap();
+}
+
+NOT_INLINED static void breakpoint(void)
+{
+	__asm__ volatile("int3");
+	after = 1;
+}
+
+NOT_INLINED static void aborts(void)
+{
+	abort();
+}
+
+NOT_INLINED static void behind_the_end(void)
+{
+	FILE *file = tmpfile();
+	volatile char *map = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, fileno(file), 0);
+	after = map[0];
+}
+
+NOT_INLINED static int recurse(int depth)
+{
+	volatile char room[100];
+	room[0] = (char)depth;
+	// Always, but the compiler does not know.
+	if (zero == 0)
+		depth = recurse(depth + 1);
+	return depth + room[0];
+}
+
+NOT_INLINED static void overflow(void)
+{
+	after = recurse(1);
+}
+
+NOT_INLINED static void bad_call(void)
+{
+	way *volatile null = NULL;
+	null();
+	after = 1;
+}
+
+// Frame pointer and return address lead nowhere.
+NOT_INLINED static void smashed(void)
+{
+	uint64_t *frame = __builtin_frame_address(0);
+	frame[0] = 0x4141414141414141;
+	frame[1] = 0x4242424242424242;
+	*nowhere = 1;
+	after = 1;
+}
+
+static void *waits(void *nothing)
+{
+	for (;;)
+		pause();
+	return nothing;
+}
+
+// malloc reads through a pointer in a free block, with its lock held, since there is another thread.
+NOT_INLINED static void in_malloc(void)
+{
+	pthread_t thread;
+	pthread_create(&thread, NULL, waits, NULL);
+	void **volatile block = malloc(0x800);
+	// Else it becomes part of what was never given out.
+	void *volatile behind = malloc(0x900);
+	free(block);
+	void *volatile *volatile freed = (void *volatile *)block;
+	freed[1] = (void *)0x4141414141414140;
+	behind = malloc(0x1000);
+	after = behind != NULL;
+}
+
+static void *begin_thread(void *run)
+{
+	pthread_setname_np(pthread_self(), "second\n");
+	((way *)run)();
+	after = 1;
+	return NULL;
+}
+
+static void in_thread(way *run)
+{
+	pthread_t thread;
+	pthread_create(&thread, NULL, begin_thread, (void *)run);
+	pthread_join(thread, NULL);
+}
+
+static void thread(void)
+{
+	in_thread(bad_write);
+}
+
+static void thread_overflow(void)
+{
+	in_thread(overflow);
+}
+
+static void on_signal(int signal)
+{
+	(void)signal;
+	(void)!write(STDERR_FILENO, "mine\n", 5);
+	_exit(7);
+}
+
+static void own_handler(void)
+{
+	signal(SIGSEGV, on_signal);
+	bad_write();
+}
+
+// The report itself faults: the header of the program cannot be read.
+extern char __ehdr_start[];
+static void nested(void)
+{
+	mprotect(__ehdr_start, 4096, PROT_NONE);
+	abort();
+}
+
+static int zero_result;
+
+static void *do_nothing(void *argument)
+{
+	stack_t stack;
+	sigaltstack(NULL, &stack);
+	// 128 KiB, and what the kernel needs.
+	return stack.ss_flags == 0 && stack.ss_size > 128 << 10 ? argument : NULL;
+}
+
+// Threads come and go, and leave nothing mapped.
+static void many_threads(void)
+{
+	for (int i = 0; i < 200; i++) {
+		pthread_t thread;
+		void *result = NULL;
+		if (pthread_create(&thread, NULL, do_nothing, &zero_result))
+			exit(3);
+		pthread_join(thread, &result);
+		if (result != &zero_result)
+			exit(4);
+	}
+	char line[300];
+	int count = 0;
+	FILE *maps = fopen("/proc/self/maps", "r");
+	while (fgets(line, sizeof line, maps))
+		count++;
+	printf("%d mappings\n", count);
+}
+
+static void leaves_by_pthread_exit(void);
+static void *exits(void *argument)
+{
+	leaves_by_pthread_exit();
+	return argument;
+}
+
+NOT_INLINED static void leaves_by_pthread_exit(void)
+{
+	pthread_exit(&zero_result);
+}
+
+static void pthread_exits(void)
+{
+	pthread_t thread;
+	void *result = NULL;
+	pthread_create(&thread, NULL, exits, NULL);
+	pthread_join(thread, &result);
+	if (result != &zero_result)
+		exit(5);
+	pthread_create(&thread, NULL, waits, NULL);
+	pthread_cancel(thread);
+	pthread_join(thread, &result);
+	if (result != PTHREAD_CANCELED)
+		exit(6);
+}
+
+static const struct {
+	const char *name;
+	way *run;
+} ways[] = {
+	{"write", bad_write},
+	{"division", division},
+	{"illegal", illegal},
+	{"breakpoint", breakpoint},
+	{"abort", aborts},
+	{"bus", behind_the_end},
+	{"overflow", overflow},
+	{"call", bad_call},
+	{"smashed", smashed},
+	{"malloc", in_malloc},
+	{"thread", thread},
+	{"thread-overflow", thread_overflow},
+	{"own-handler", own_handler},
+	{"nested", nested},
+	{"many-threads", many_threads},
+	{"pthread-exit", pthread_exits},
+};
+
+int main(int count, char **arguments)
+{
+	for (size_t i = 0; count > 1 && i < sizeof ways / sizeof *ways; i++) {
+		if (strcmp(arguments[1], ways[i].name))
+			continue;
+		ways[i].run();
+		return 0;
+	}
+	return 2;
+}
