@@ -1,6 +1,7 @@
 //! The functions, called by a C program that knows its own stack.
 
 use std::path::Path;
+use std::process::Command;
 
 use crate::programs::{self, stdout, with_library};
 
@@ -19,4 +20,14 @@ fn the_functions_do_what_the_header_says() {
         let program = programs::build(cc, &folder.join("api.c"), &programs::pkg_config());
         assert_eq!(stdout(&mut with_library(&program)), "all is well\n");
     }
+}
+
+/// Its word of thread-local storage has room in threads that were there before; and what the end of
+/// a thread calls is still there.
+#[test]
+fn the_library_may_be_loaded_at_run_time_and_closed() {
+    let program = programs::compile("dlopen.c", &["-O1"]);
+    let mut command = Command::new(program);
+    command.arg(programs::shared_objects().join("libunspool.so.0"));
+    assert_eq!(stdout(&mut command), "all is well\n");
 }

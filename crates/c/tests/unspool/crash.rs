@@ -233,6 +233,18 @@ fn a_damaged_stack() {
     assert_eq!(end, "incomplete: the address lies in no module");
 }
 
+/// One of several threads that crash at once reports; the others' lines are not among its.
+#[test]
+fn several_threads_at_once() {
+    let program = program();
+    for _ in 0..5 {
+        let report = assert_ended_by(&crash(&program, "threads"), "SIGSEGV");
+        assert_eq!(report.matches("unspool: signal").count(), 1, "{report}");
+        let (frames, _) = frames(&report);
+        assert_eq!(functions(&frames), ["bad_write", "at_once", "begin_thread"]);
+    }
+}
+
 /// The report is cut short where it faults itself, and the process ends by the first signal.
 #[test]
 fn a_fault_of_the_handler() {

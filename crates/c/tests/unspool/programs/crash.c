@@ -131,6 +131,25 @@ static void thread_overflow(void)
 	in_thread(overflow);
 }
 
+// All of them at once.
+static pthread_barrier_t barrier;
+
+static void at_once(void)
+{
+	pthread_barrier_wait(&barrier);
+	bad_write();
+}
+
+static void threads(void)
+{
+	pthread_t all[4];
+	pthread_barrier_init(&barrier, NULL, 4);
+	for (int i = 0; i < 4; i++)
+		pthread_create(&all[i], NULL, begin_thread, (void *)at_once);
+	for (int i = 0; i < 4; i++)
+		pthread_join(all[i], NULL);
+}
+
 static void on_signal(int signal)
 {
 	(void)signal;
@@ -225,6 +244,7 @@ static const struct {
 	{"malloc", in_malloc},
 	{"thread", thread},
 	{"thread-overflow", thread_overflow},
+	{"threads", threads},
 	{"own-handler", own_handler},
 	{"nested", nested},
 	{"many-threads", many_threads},
