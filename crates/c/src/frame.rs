@@ -5,7 +5,7 @@
 use unspool_ir::interpret::{self, Frame as RowFrame, Place as Recovered};
 use unspool_ir::{Register, Registers, RuntimeAddr};
 use unspool_unwind::local::{self, ABI, Interrupted, OwnMemory};
-use unspool_unwind::{Cursor, End, Evidence, Found, Modules, Step};
+use unspool_unwind::{Cursor, End, Evidence, Found, Located, Step};
 
 /// Registers with lower numbers are kept: `rax` to `r15`, and `rip`.
 pub const REGISTERS: u16 = 17;
@@ -72,10 +72,16 @@ impl Frame {
     pub fn step(&mut self) -> bool {
         let modules = local::modules();
         let before = self.cursor;
-        let step = local::with_memory(|memory| match self.cursor.step(modules, memory) {
-            Step::Caller(found) => Ok((found, self.places_after(&before, &found, memory))),
-            Step::End(end) => Err(end),
-        });
+        let located = before.locate(modules);
+        let step =
+            local::with_memory(
+                |memory| match self.cursor.step_by(&located, modules, memory) {
+                    Step::Caller(found) => {
+                        Ok((found, self.places_after(&before, &located, &found, memory)))
+                    }
+                    Step::End(end) => Err(end),
+                },
+            );
         match step {
             Ok((found, places)) => {
                 self.found = Some(found);
@@ -90,9 +96,15 @@ impl Frame {
     }
 
     /// Where the registers of the caller are, by where they are in this frame.
-    fn places_after(&self, before: &Cursor, found: &Found, memory: &OwnMemory) -> Places {
+    fn places_after(
+        &self,
+        before: &Cursor,
+        located: &Located<'_>,
+        found: &Found,
+        memory: &OwnMemory,
+    ) -> Places {
         match found.evidence {
-            Evidence::Cfi => self.places_by_row(before, found, memory),
+            Evidence::Cfi => self.places_by_row(before, located, found, memory),
             Evidence::FramePointer => {
                 let mut places = [Place::Lost; REGISTERS as usize];
                 set(&mut places, RBP, below(found.cfa, 16));
@@ -108,13 +120,15 @@ impl Frame {
         }
     }
 
-    fn places_by_row(&self, before: &Cursor, found: &Found, memory: &OwnMemory) -> Places {
+    fn places_by_row(
+        &self,
+        before: &Cursor,
+        located: &Located<'_>,
+        found: &Found,
+        memory: &OwnMemory,
+    ) -> Places {
         let mut places = [Place::Lost; REGISTERS as usize];
-        let pc = before.code().lookup();
-        let Some(module) = local::modules().module(pc) else {
-            return places;
-        };
-        let Ok(row) = module.row(module.bias.to_vaddr(pc)) else {
+        let (Some(module), Ok(row)) = (&located.module, &located.row) else {
             return places;
         };
         let frame = RowFrame {

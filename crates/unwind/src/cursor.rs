@@ -31,6 +31,15 @@ pub enum Step {
     End(End),
 }
 
+/// What the tables say of a frame's address.
+#[derive(Debug, Clone, Copy)]
+pub struct Located<'m> {
+    /// The module that it lies in.
+    pub module: Option<Module<'m>>,
+    /// The row that covers it, or why there is none.
+    pub row: Result<FoundRow<'m>, NoRow>,
+}
+
 /// How the caller was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
@@ -116,6 +125,21 @@ impl Cursor {
             .map(RuntimeAddr)
     }
 
+    /// What the tables say of the frame's address.
+    #[inline]
+    pub fn locate<'m, S>(&self, modules: &'m S) -> Located<'m>
+    where
+        S: Modules + ?Sized,
+    {
+        let pc = self.code.lookup();
+        let module = modules.module(pc);
+        let row = match &module {
+            Some(module) => module.row(module.bias.to_vaddr(pc)),
+            None => Err(modules.without_module(pc)),
+        };
+        Located { module, row }
+    }
+
     /// Steps to the caller: by the row that covers the frame's address, or where none does by a
     /// guess that is checked against what is known to be code.
     pub fn step<S, M>(&mut self, modules: &S, memory: &M) -> Step
@@ -123,18 +147,24 @@ impl Cursor {
         S: Modules + ?Sized,
         M: Memory + ?Sized,
     {
-        let pc = self.code.lookup();
-        let module = modules.module(pc);
-        let outcome = match &module {
-            Some(module) => match module.row(module.bias.to_vaddr(pc)) {
-                Ok(found) => self
-                    .by_trampoline(&found, module, memory)
-                    .unwrap_or_else(|| self.by_row(&found, module, memory)),
-                // The table's source has the row, and is not far from whoever has the table.
-                Err(corrupt @ NoRow::CorruptTable(_)) => Err(End::NoRow(corrupt)),
-                Err(missing) => self.by_guess(missing, Some(module), modules, memory),
-            },
-            None => self.by_guess(modules.without_module(pc), None, modules, memory),
+        self.step_by(&self.locate(modules), modules, memory)
+    }
+
+    /// Does so for a frame that was [located](Cursor::locate).
+    #[inline]
+    pub fn step_by<S, M>(&mut self, located: &Located<'_>, modules: &S, memory: &M) -> Step
+    where
+        S: Modules + ?Sized,
+        M: Memory + ?Sized,
+    {
+        let outcome = match (&located.module, &located.row) {
+            (Some(module), Ok(found)) => self
+                .by_trampoline(found, module, memory)
+                .unwrap_or_else(|| self.by_row(found, module, memory)),
+            // The table's source has the row, and is not far from whoever has the table.
+            (_, Err(corrupt @ NoRow::CorruptTable(_))) => Err(End::NoRow(*corrupt)),
+            (module, Err(missing)) => self.by_guess(*missing, module.as_ref(), modules, memory),
+            (None, Ok(_)) => Err(End::NoRow(NoRow::NoModule)),
         };
         match outcome {
             Ok((caller, found)) => {

@@ -28,7 +28,7 @@ mod sys;
 pub mod tables;
 pub mod walk;
 
-pub use cursor::{Cursor, Found, Step};
+pub use cursor::{Cursor, Found, Located, Step};
 pub use evidence::{End, Evidence, NoRow};
 pub use modules::{FoundEntries, FoundRow, Module, Modules, Place};
 pub use walk::{Memo, RowRules, Rules, Top, Walk, Walker};
