@@ -3,14 +3,13 @@
 //! Async-signal-safe: what is printed goes through a buffer on the stack straight to the kernel. All
 //! memory that is not certain to be there is read through [`OwnMemory`], which asks first.
 
-use unspool_ir::{Register, RuntimeAddr};
+use unspool_ir::{Register, Registers, RuntimeAddr};
 use unspool_unwind::local::{self, ABI, OwnMemory};
 use unspool_unwind::{Cursor, End, Evidence, Step};
 
 use crate::codes;
 use crate::crash::modules::{Described, Seen};
 use crate::crash::text::Text;
-use crate::frame;
 
 pub mod modules;
 pub mod signals;
@@ -101,7 +100,10 @@ const OUTER: usize = 32;
 
 fn stack(fault: &Fault, seen: &mut Seen, text: &mut Text<'_>) {
     text.put(b"stack\n");
-    let registers = frame::registers((0..).zip(fault.registers));
+    let mut registers = Registers::new();
+    for (number, value) in (0..).zip(fault.registers) {
+        registers.set(Register(number), value);
+    }
     let Some(mut cursor) = Cursor::new(ABI, registers) else {
         return;
     };

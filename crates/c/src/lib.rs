@@ -12,6 +12,5 @@ extern crate std;
 
 pub mod codes;
 pub mod crash;
-pub mod frame;
 pub mod store;
 pub mod sys;

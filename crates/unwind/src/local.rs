@@ -9,6 +9,7 @@
 //! | [`prepare`] | no | no | yes | the loader's |
 //! | [`prepare_thread`] | no | memory of its own, and what the C library may | yes | the C library's |
 //! | [`walk`], [`walk_from`], [`with_memory`] | yes | no | only to ask whether memory outside of the known stack is mapped | no |
+//! | [`with_cursor`], [`OwnCursor`] | yes | no | as [`walk`] | no |
 //! | [`OwnThread::new`] | no | may | yes | may |
 //! | [`OwnThread::walk`] | yes | no | only to ask whether memory outside of the known stack is mapped | no |
 //! | [`OwnModules::prepare`], [`OwnModules::meet_all`] | no | no | no | the loader's |
@@ -28,6 +29,7 @@ use unspool_ir::{Abi, Arch, CodeAddr, Endian, Register, RuntimeAddr};
 use crate::walk::{Memo, Rules, Top, Walk, Walker};
 use sys::Captured;
 
+mod cursor;
 mod elf;
 mod memory;
 mod modules;
@@ -36,6 +38,7 @@ mod sys;
 mod tables;
 mod thread;
 
+pub use cursor::{OwnCursor, Place, Places, with_cursor};
 pub use memory::OwnMemory;
 pub use modules::{Loaded, OwnModules};
 #[cfg(feature = "std")]

@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use unspool_ir::RuntimeAddr;
-use unspool_unwind::local::{self, Interrupted};
-use unspool_unwind::{End, Walk};
+use unspool_unwind::local::{self, Interrupted, Place};
+use unspool_unwind::{End, Evidence, Walk};
 
 unsafe extern "C" {
     fn backtrace(addresses: *mut *mut c_void, size: c_int) -> c_int;
@@ -105,6 +105,42 @@ fn any_thread_may_walk() {
     };
     thread::spawn(first_without).join().unwrap();
     thread::spawn(walks).join().unwrap();
+}
+
+/// A cursor finds the same frames; the registers that it says are in memory are there.
+#[test]
+fn frame_by_frame() {
+    let check = || {
+        let expected = by_glibc();
+        let found = local::with_cursor(|cursor| {
+            let mut found = Vec::new();
+            let mut saved = 0;
+            assert_eq!(cursor.evidence(), None);
+            loop {
+                found.push(cursor.code().address().0);
+                for register in [3, 6, 12, 13, 14, 15] {
+                    let Place::Memory(at) = cursor.place(register) else {
+                        continue;
+                    };
+                    let at = usize::try_from(at.0).unwrap();
+                    let at = std::ptr::with_exposed_provenance::<u64>(at);
+                    // SAFETY: a frame that has not returned has saved a register there.
+                    let word = unsafe { at.read() };
+                    assert_eq!(cursor.register(register), Some(word));
+                    saved += 1;
+                }
+                if !cursor.step() {
+                    break;
+                }
+                assert_eq!(cursor.evidence(), Some(Evidence::Cfi));
+            }
+            assert_eq!(cursor.end(), Some(End::Outermost));
+            assert!(saved > 10, "{saved}");
+            found
+        });
+        assert_eq!(found[1..], expected[1..]);
+    };
+    below(30, &mut || check());
 }
 
 /// What a handler found, in room that was there before.
@@ -230,7 +266,7 @@ extern "C" fn walk_in_the_storm(_: c_int, _: *mut c_void, _: *mut c_void) {
 /// Signals come as fast as they can while the thread walks: at any instruction of a walk.
 #[test]
 fn a_storm_of_signals() {
-    const SIGNALS: u64 = 5_000;
+    const SIGNALS: u64 = 2_000;
     static IS_OVER: AtomicBool = AtomicBool::new(false);
     install(libc::SIGPROF, walk_in_the_storm, 0);
     let target = thread::spawn(|| {

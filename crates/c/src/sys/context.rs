@@ -2,11 +2,9 @@
 
 use core::ffi::c_void;
 
-use unspool_ir::{CodeAddr, Register, RuntimeAddr};
-use unspool_unwind::local::{ABI, Interrupted};
+use unspool_ir::{CodeAddr, Register, Registers, RuntimeAddr};
+use unspool_unwind::local::{ABI, OwnCursor, Place, Places};
 use unspool_unwind::{Cursor, Top};
-
-use crate::frame::{self, Frame, Place, REGISTERS};
 
 /// The preserved registers of a caller, as [`call_with_saved`] stores them.
 #[repr(C)]
@@ -19,27 +17,23 @@ pub(super) struct Saved {
 const NUMBERS: [u16; 8] = [3, 6, 12, 13, 14, 15, 7, 16];
 
 impl Saved {
-    fn frame_of_caller(&self) -> CodeAddr {
-        CodeAddr::Return(RuntimeAddr(self.words[7]))
-    }
-
     /// The caller, as a walk begins with it.
-    pub(super) fn frame(&self) -> Frame {
-        let registers = frame::registers(NUMBERS.into_iter().zip(self.words));
-        let cursor = Cursor::at(ABI, self.frame_of_caller(), registers);
-        let mut places = [Place::Lost; REGISTERS as usize];
-        for (number, place) in (0..).zip(&mut places) {
-            if NUMBERS.contains(&number) {
+    pub(super) fn cursor(&self) -> OwnCursor {
+        let mut registers = Registers::new();
+        let mut places: Places = [Place::Lost; 17];
+        for (number, value) in NUMBERS.into_iter().zip(self.words) {
+            registers.set(Register(number), value);
+            if let Some(place) = places.get_mut(usize::from(number)) {
                 *place = Place::Register;
             }
         }
-        Frame::new(cursor, places)
+        OwnCursor::new(Cursor::at(ABI, self.code(), registers), places)
     }
 }
 
 impl Top for Saved {
     fn code(&self) -> CodeAddr {
-        self.frame_of_caller()
+        CodeAddr::Return(RuntimeAddr(self.words[7]))
     }
 
     fn stack_pointer(&self) -> u64 {
@@ -53,17 +47,6 @@ impl Top for Saved {
     fn others(&self) -> impl Iterator<Item = (Register, u64)> {
         NUMBERS.into_iter().map(Register).zip(self.words)
     }
-}
-
-/// The frame that a signal has interrupted, with its registers where the kernel stored them.
-pub(super) fn interrupted(context: &libc::ucontext_t) -> Frame {
-    let values = Interrupted::from(context).0;
-    let registers = frame::registers((0..).zip(values));
-    let code = CodeAddr::Instruction(RuntimeAddr(values[16]));
-    let stored = core::ptr::from_ref(&context.uc_mcontext.gregs).addr() as u64;
-    let places = Interrupted::IN_CONTEXT
-        .map(|at| Place::Memory(RuntimeAddr(stored.wrapping_add_signed(8 * i64::from(at)))));
-    Frame::new(Cursor::at(ABI, code, registers), places)
 }
 
 /// A context that a handler was given.

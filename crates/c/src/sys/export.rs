@@ -4,10 +4,10 @@ use core::ffi::{c_char, c_int, c_void};
 use core::mem::MaybeUninit;
 
 use unspool_ir::RuntimeAddr;
-use unspool_unwind::{Top, Walk, local};
+use unspool_unwind::local::{self, OwnCursor, Place};
+use unspool_unwind::{Top, Walk};
 
 use crate::codes;
-use crate::frame::{Frame, Place, REGISTERS};
 use crate::store;
 use crate::sys::context::{self, Saved, call_with_saved};
 
@@ -29,8 +29,8 @@ impl CCursor {
     const WORDS: usize = 192;
 }
 
-const _: () = assert!(size_of::<Frame>() <= size_of::<CCursor>());
-const _: () = assert!(align_of::<Frame>() <= align_of::<CCursor>());
+const _: () = assert!(size_of::<OwnCursor>() <= size_of::<CCursor>());
+const _: () = assert!(align_of::<OwnCursor>() <= align_of::<CCursor>());
 
 /// `unspool_module`.
 #[repr(C)]
@@ -155,8 +155,8 @@ pub unsafe extern "C" fn unspool_cursor_here(cursor: *mut CCursor) {
 }
 
 unsafe extern "C" fn cursor_here(cursor: *mut CCursor, saved: &Saved) {
-    // SAFETY: the caller's promise; a frame fits.
-    unsafe { cursor.cast::<Frame>().write(saved.frame()) };
+    // SAFETY: the caller's promise; an `OwnCursor` fits.
+    unsafe { cursor.cast::<OwnCursor>().write(saved.cursor()) };
 }
 
 /// `unspool_cursor_from`.
@@ -168,8 +168,8 @@ unsafe extern "C" fn cursor_here(cursor: *mut CCursor, saved: &Saved) {
 pub unsafe extern "C" fn unspool_cursor_from(cursor: *mut CCursor, ucontext: *const c_void) {
     // SAFETY: the caller's promise.
     let context = unsafe { context::context(ucontext) };
-    // SAFETY: the caller's promise; a frame fits.
-    unsafe { cursor.cast::<Frame>().write(context::interrupted(context)) };
+    // SAFETY: the caller's promise; an `OwnCursor` fits.
+    unsafe { cursor.cast::<OwnCursor>().write(OwnCursor::from(context)) };
 }
 
 /// The frame of a cursor.
@@ -177,9 +177,9 @@ pub unsafe extern "C" fn unspool_cursor_from(cursor: *mut CCursor, ucontext: *co
 /// # Safety
 ///
 /// The cursor was filled in, and nobody else uses it now.
-unsafe fn frame<'c>(cursor: *mut CCursor) -> &'c mut Frame {
+unsafe fn frame<'c>(cursor: *mut CCursor) -> &'c mut OwnCursor {
     // SAFETY: the caller's promise.
-    unsafe { &mut *cursor.cast::<Frame>() }
+    unsafe { &mut *cursor.cast::<OwnCursor>() }
 }
 
 /// The frame of a cursor that is only looked at.
@@ -187,9 +187,9 @@ unsafe fn frame<'c>(cursor: *mut CCursor) -> &'c mut Frame {
 /// # Safety
 ///
 /// The cursor was filled in, and nobody changes it now.
-unsafe fn shown<'c>(cursor: *const CCursor) -> &'c Frame {
+unsafe fn shown<'c>(cursor: *const CCursor) -> &'c OwnCursor {
     // SAFETY: the caller's promise.
-    unsafe { &*cursor.cast::<Frame>() }
+    unsafe { &*cursor.cast::<OwnCursor>() }
 }
 
 /// `unspool_step`.
@@ -211,7 +211,7 @@ pub unsafe extern "C" fn unspool_step(cursor: *mut CCursor) -> c_int {
 #[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
 pub unsafe extern "C" fn unspool_address(cursor: *const CCursor) -> *mut c_void {
     // SAFETY: the caller's promise.
-    pointer(unsafe { shown(cursor) }.cursor().code().address().0)
+    pointer(unsafe { shown(cursor) }.code().address().0)
 }
 
 /// `unspool_is_return_address`.
@@ -222,7 +222,7 @@ pub unsafe extern "C" fn unspool_address(cursor: *const CCursor) -> *mut c_void 
 #[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
 pub unsafe extern "C" fn unspool_is_return_address(cursor: *const CCursor) -> c_int {
     // SAFETY: the caller's promise.
-    let code = unsafe { shown(cursor) }.cursor().code();
+    let code = unsafe { shown(cursor) }.code();
     c_int::from(matches!(code, unspool_ir::CodeAddr::Return(_)))
 }
 
@@ -270,8 +270,7 @@ pub unsafe extern "C" fn unspool_get_register(
 }
 
 fn numbered(number: c_int) -> Option<u16> {
-    let number = u16::try_from(number).ok()?;
-    (number < REGISTERS).then_some(number)
+    u16::try_from(number).ok().filter(|number| *number < 17)
 }
 
 /// `unspool_set_register`.

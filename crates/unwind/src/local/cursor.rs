@@ -1,16 +1,22 @@
-//! A frame of the own stack: what an `unspool_cursor` holds.
+//! A frame of the own stack, with where its registers are.
 //!
 //! Async-signal-safe.
 
-use unspool_ir::interpret::{self, Frame as RowFrame, Place as Recovered};
-use unspool_ir::{Register, Registers, RuntimeAddr};
-use unspool_unwind::local::{self, ABI, Interrupted, OwnMemory};
-use unspool_unwind::{Cursor, End, Evidence, Found, Located, Step};
+use unspool_ir::interpret::{self, Frame, Place as Recovered};
+use unspool_ir::{CodeAddr, Register, Registers, RuntimeAddr};
+
+use super::memory::OwnMemory;
+use super::sys::Captured;
+use super::thread::{Interrupted, with_memory};
+use super::{ABI, MODULES};
+use crate::cursor::{Cursor, Found, Located, Step};
+use crate::evidence::{End, Evidence};
 
 /// Registers with lower numbers are kept: `rax` to `r15`, and `rip`.
-pub const REGISTERS: u16 = 17;
+const REGISTERS: u16 = 17;
 
 const RBP: Register = Register(6);
+const RSP: Register = Register(7);
 const RIP: Register = Register(16);
 
 /// Where a register of a frame is.
@@ -29,20 +35,20 @@ pub enum Place {
 /// The places of all registers, by number.
 pub type Places = [Place; REGISTERS as usize];
 
-/// A frame.
+/// A frame of the own stack. Of use as long as the frame has not returned.
 #[derive(Debug, Clone, Copy)]
-pub struct Frame {
+pub struct OwnCursor {
     cursor: Cursor,
     places: Places,
     found: Option<Found>,
     end: Option<End>,
 }
 
-impl Frame {
-    /// The frame that a walk begins with.
+impl OwnCursor {
+    /// The frame that a walk begins with, and where its registers are, by number.
     #[must_use]
-    pub fn new(cursor: Cursor, places: Places) -> Frame {
-        Frame {
+    pub fn new(cursor: Cursor, places: Places) -> OwnCursor {
+        OwnCursor {
             cursor,
             places,
             found: None,
@@ -50,10 +56,10 @@ impl Frame {
         }
     }
 
-    /// Its code address, and whether that is a return address.
+    /// Where the frame stands.
     #[must_use]
-    pub fn cursor(&self) -> &Cursor {
-        &self.cursor
+    pub fn code(&self) -> CodeAddr {
+        self.cursor.code()
     }
 
     /// How it was found from the frame further in; the first was not.
@@ -70,18 +76,17 @@ impl Frame {
 
     /// Steps to the caller, if there is one.
     pub fn step(&mut self) -> bool {
-        let modules = local::modules();
+        let modules = &MODULES;
         let before = self.cursor;
         let located = before.locate(modules);
-        let step =
-            local::with_memory(
-                |memory| match self.cursor.step_by(&located, modules, memory) {
-                    Step::Caller(found) => {
-                        Ok((found, self.places_after(&before, &located, &found, memory)))
-                    }
-                    Step::End(end) => Err(end),
-                },
-            );
+        let step = with_memory(
+            |memory| match self.cursor.step_by(&located, modules, memory) {
+                Step::Caller(found) => {
+                    Ok((found, self.places_after(&before, &located, &found, memory)))
+                }
+                Step::End(end) => Err(end),
+            },
+        );
         match step {
             Ok((found, places)) => {
                 self.found = Some(found);
@@ -131,7 +136,7 @@ impl Frame {
         let (Some(module), Ok(row)) = (&located.module, &located.row) else {
             return places;
         };
-        let frame = RowFrame {
+        let frame = Frame {
             abi: ABI,
             registers: before.registers(),
             memory,
@@ -164,7 +169,7 @@ impl Frame {
         self.cursor.registers().get(Register(register))
     }
 
-    /// Notes that a register has another value now.
+    /// Notes that somebody has changed a register where it is.
     pub fn note(&mut self, register: u16, value: u64) {
         self.cursor.set_register(Register(register), value);
     }
@@ -172,14 +177,14 @@ impl Frame {
     /// The canonical frame address, by the row that covers the frame.
     #[must_use]
     pub fn cfa(&self) -> Option<RuntimeAddr> {
-        local::with_memory(|memory| self.cursor.cfa(local::modules(), memory))
+        with_memory(|memory| self.cursor.cfa(&MODULES, memory))
     }
 
     /// Whether the frame is that of a signal handler's trampoline: what it leads to was interrupted.
     #[must_use]
     pub fn is_signal_frame(&self) -> bool {
         let mut cursor = self.cursor;
-        let step = local::with_memory(|memory| cursor.step(local::modules(), memory));
+        let step = with_memory(|memory| cursor.step(&MODULES, memory));
         matches!(step, Step::Caller(found) if found.signal_frame)
     }
 }
@@ -188,9 +193,13 @@ impl Frame {
 fn places_of_signal(trampoline: &Cursor) -> Places {
     const REGISTERS_OF_CONTEXT: u64 = 40;
     let record = trampoline.stack_pointer().unwrap_or_default();
-    let first = record.0.wrapping_add(REGISTERS_OF_CONTEXT);
-    Interrupted::IN_CONTEXT
-        .map(|at| Place::Memory(RuntimeAddr(first.wrapping_add_signed(8 * i64::from(at)))))
+    places_from(record.0.wrapping_add(REGISTERS_OF_CONTEXT))
+}
+
+/// The places of registers that the kernel has stored, as `gregs` of a context.
+fn places_from(stored: u64) -> Places {
+    let place = |at| Place::Memory(RuntimeAddr(stored.wrapping_add_signed(8 * i64::from(at))));
+    Interrupted::IN_CONTEXT.map(place)
 }
 
 fn below(cfa: RuntimeAddr, bytes: u64) -> Place {
@@ -203,11 +212,39 @@ fn set(places: &mut Places, register: Register, place: Place) {
     }
 }
 
-/// Registers by their DWARF numbers.
-pub fn registers(known: impl IntoIterator<Item = (u16, u64)>) -> Registers {
+/// Calls `body` with a cursor at the function that calls this one.
+#[inline(never)]
+pub fn with_cursor<R>(body: impl FnOnce(&mut OwnCursor) -> R) -> R {
+    let mut here = Captured::EMPTY;
+    here.fill();
     let mut registers = Registers::new();
-    for (number, value) in known {
-        registers.set(Register(number), value);
+    let mut places = [Place::Lost; REGISTERS as usize];
+    for (register, value) in Captured::OTHERS.into_iter().zip(here.others) {
+        registers.set(register, value);
+        set(&mut places, register, Place::Register);
     }
-    registers
+    for (register, value) in [(RBP, here.frame_pointer), (RSP, here.stack_pointer)] {
+        registers.set(register, value);
+        set(&mut places, register, Place::Register);
+    }
+    let code = CodeAddr::Return(RuntimeAddr(here.code));
+    let mut cursor = OwnCursor::new(Cursor::at(ABI, code, registers), places);
+    cursor.step();
+    cursor.found = None;
+    body(&mut cursor)
+}
+
+/// What a signal has interrupted, with its registers where the kernel stored them: the third argument
+/// of a handler (`SA_SIGINFO`) that has not returned.
+impl From<&libc::ucontext_t> for OwnCursor {
+    fn from(context: &libc::ucontext_t) -> Self {
+        let interrupted = Interrupted::from(context);
+        let mut registers = Registers::new();
+        for (number, value) in (0..).zip(interrupted.0) {
+            registers.set(Register(number), value);
+        }
+        let code = CodeAddr::Instruction(RuntimeAddr(interrupted.0[16]));
+        let stored = core::ptr::from_ref(&context.uc_mcontext.gregs).addr() as u64;
+        OwnCursor::new(Cursor::at(ABI, code, registers), places_from(stored))
+    }
 }
