@@ -13,7 +13,7 @@ use crate::sys::{
 use crate::workload::{Build, folder};
 
 /// What walks its own thread's stack.
-pub(crate) trait Walker: Send {
+pub(crate) trait Walker {
     /// Writes the addresses of frames, from its own or its caller's outwards, until there is no
     /// room or no caller: how many. Those of callers are return addresses.
     fn walk(&mut self, stack: &Stack, out: &mut [u64]) -> usize;

@@ -9,7 +9,7 @@
 use core::ffi::CStr;
 
 use unspool_compact::{Compiled, Key};
-use unspool_unwind::local;
+use unspool_unwind::{RowRules, local};
 
 use crate::sys::files::{self, About, File};
 
@@ -26,7 +26,11 @@ pub fn map_tables() -> usize {
     let modules = local::modules();
     let without = modules.met().filter(|module| !module.has_table);
     let found = without.filter_map(|module| find(module.build_id));
-    found.filter(|table| modules.attach(table)).count()
+    let attach = |table| {
+        let room = files::zeros(Compiled::distinct_rows(table)).unwrap_or_default();
+        modules.attach(table, RowRules::make(table, room))
+    };
+    found.filter(|table| attach(table)).count()
 }
 
 /// The table of the module with a build ID.

@@ -1,6 +1,6 @@
 //! Files, the environment and the clock, through the C library.
 
-use core::ffi::{CStr, c_int};
+use core::ffi::{c_void, CStr, c_int};
 use core::mem;
 use core::ptr;
 
@@ -99,25 +99,35 @@ impl Drop for File {
 
 /// Keeps a table for good, in a page of its own.
 pub(crate) fn keep(table: Compiled<'static>) -> Option<&'static Compiled<'static>> {
+    let at = pages(mem::size_of_val(&table))?.cast::<Compiled<'static>>();
+    // SAFETY: fresh memory, large enough, and aligned to a page.
+    unsafe { at.write(table) };
+    // SAFETY: written just now; never unmapped, and nobody else has it.
+    Some(unsafe { &*at })
+}
+
+/// So many zeros, for good.
+pub(crate) fn zeros(count: usize) -> Option<&'static mut [u32]> {
+    let at = pages(count.checked_mul(mem::size_of::<u32>())?)?;
+    // SAFETY: fresh memory, large enough, zeroed, aligned to a page; never unmapped, and nobody else
+    // has it.
+    Some(unsafe { core::slice::from_raw_parts_mut(at.cast(), count) })
+}
+
+/// New memory, in pages of its own.
+fn pages(size: usize) -> Option<*mut c_void> {
     // SAFETY: a new mapping, at no particular place.
     let at = unsafe {
         libc::mmap(
             ptr::null_mut(),
-            mem::size_of_val(&table),
+            size,
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
             -1,
             0,
         )
     };
-    if at == libc::MAP_FAILED {
-        return None;
-    }
-    let at = at.cast::<Compiled<'static>>();
-    // SAFETY: fresh memory, large enough, and aligned to a page.
-    unsafe { at.write(table) };
-    // SAFETY: written just now; never unmapped, and nobody else has it.
-    Some(unsafe { &*at })
+    (at != libc::MAP_FAILED).then_some(at)
 }
 
 /// A variable of the environment; none in a program that runs with more rights than its caller.

@@ -287,13 +287,13 @@ impl Known {
             bias: self.image.bias,
             build_id: self.build_id.bytes(),
             link_map: RuntimeAddr(self.object.link_map),
-            has_table: self.compiled.get().is_some(),
+            has_table: self.table.get().is_some(),
         }
     }
 
     /// Whether this is what the loader found.
     fn is(&self, object: &Object) -> bool {
-        if self.object != *object {
+        if !self.object.is_where(object) {
             return false;
         }
         if self.stays.load(Ordering::Relaxed) {

@@ -297,10 +297,12 @@ pub(super) fn stack() -> Option<Range<u64>> {
 }
 
 /// A loaded object, by `_dl_find_object`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Object {
     pub(super) start: u64,
     pub(super) end: u64,
+    /// What the loader knows of it (link.h).
+    pub(super) link_map: u64,
     /// `.eh_frame_hdr` in memory.
     pub(super) hdr: u64,
 }
@@ -346,11 +348,17 @@ pub(super) fn find_object(addr: u64) -> Option<Object> {
     (failed == 0).then(|| Object {
         start: found.map_start.addr() as u64,
         end: found.map_end.addr() as u64,
+        link_map: found.link_map.addr() as u64,
         hdr: found.eh_frame.addr() as u64,
     })
 }
 
 impl Object {
+    /// Whether both are at the same place. The loader may have made another note of it since.
+    pub(super) fn is_where(&self, other: &Object) -> bool {
+        (self.start, self.end, self.hdr) == (other.start, other.end, other.hdr)
+    }
+
     /// The first page: the ELF header, and whatever lies behind it.
     pub(super) fn first_page(&self) -> &'static [u8] {
         // SAFETY: the loader has mapped the object from here on, its header first, and nobody
