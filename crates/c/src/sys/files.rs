@@ -1,6 +1,6 @@
 //! Files, the environment and the clock, through the C library.
 
-use core::ffi::{c_void, CStr, c_int};
+use core::ffi::{CStr, c_int, c_void};
 use core::mem;
 use core::ptr;
 

@@ -11,7 +11,7 @@ use unspool_ir::{
 use unspool_module::ElfFile;
 use unspool_unwind::local::{self, OwnThread};
 use unspool_unwind::tables::{self, From};
-use unspool_unwind::{Cursor, End, Memo, Rules, Step, Top, Walker};
+use unspool_unwind::{Cursor, End, Memo, RowRules, Rules, Step, Top, Walker};
 
 use super::*;
 
@@ -308,7 +308,8 @@ fn own_stacks() {
     let file = ElfFile::open(&path).unwrap();
     let made = tables::compile(&file, From::Auto).unwrap();
     let table = Compiled::open(made.encoded.bytes.leak()).unwrap();
-    assert!(local::modules().attach(Box::leak(Box::new(table))));
+    let rules = RowRules::make(&table, vec![0; table.distinct_rows()].leak());
+    assert!(local::modules().attach(Box::leak(Box::new(table)), rules));
     check_all(scenes, tools, "compiled", &mut complaints);
     // Of files that are damaged, too: no crash, no hang.
     for (name, path) in files::damaged(&path) {
