@@ -18,6 +18,7 @@ extern crate std;
 
 pub mod addr;
 pub mod arch;
+pub mod ascending;
 #[cfg(feature = "alloc")]
 pub mod diff;
 pub mod encoding;
@@ -34,6 +35,7 @@ pub mod text;
 
 pub use addr::{CodeAddr, LoadBias, Pointer, RuntimeAddr, Vaddr};
 pub use arch::{Abi, Arch, Endian};
+pub use ascending::{Ascending, Descent};
 pub use expression::Expression;
 pub use memory::{Memory, Unreadable};
 pub use register::{Register, Registers};

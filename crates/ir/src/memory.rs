@@ -2,6 +2,7 @@
 
 use crate::addr::RuntimeAddr;
 use crate::arch::{Endian, Word};
+use crate::ascending::Ascending;
 
 /// Memory of the thread being unwound: its own, a copied stack, another process, a core.
 ///
@@ -38,8 +39,8 @@ pub trait Memory {
     /// Whether all words that end at these addresses are these, in little-endian order, and
     /// [near](Memory::near). Without a word for it an address does not count.
     #[inline]
-    fn all_near_are(&self, ends: &[u64], words: &[u64]) -> bool {
-        let mut pairs = ends.iter().zip(words);
+    fn all_near_are(&self, ends: Ascending<'_>, words: &[u64]) -> bool {
+        let mut pairs = ends.get().iter().zip(words);
         pairs.all(|(end, word)| self.near(RuntimeAddr(*end)) == Some(word.to_le_bytes()))
     }
 }
@@ -60,7 +61,7 @@ impl<M: Memory + ?Sized> Memory for &M {
     }
 
     #[inline]
-    fn all_near_are(&self, ends: &[u64], words: &[u64]) -> bool {
+    fn all_near_are(&self, ends: Ascending<'_>, words: &[u64]) -> bool {
         (**self).all_near_are(ends, words)
     }
 }

@@ -187,10 +187,11 @@ impl Frames<'_> {
         Some(())
     }
 
-    /// Adds addresses, the last first; `None` where there is not enough room for all of them.
+    /// Adds addresses; `None` where there is not enough room for all of them.
+    #[inline]
     fn push_all(&mut self, addresses: &[u64]) -> Option<()> {
         let room = self.addresses.get_mut(self.count..).unwrap_or_default();
-        let pairs = room.iter_mut().zip(addresses.iter().rev());
+        let pairs = room.iter_mut().zip(addresses);
         pairs.for_each(|(slot, address)| *slot = RuntimeAddr(*address));
         let added = room.len().min(addresses.len());
         self.count += added;
@@ -660,11 +661,14 @@ impl Seen {
         is_there
     }
 
+    #[inline]
     fn have_all<S: Modules + ?Sized>(&mut self, places: &Places, modules: &S) -> bool {
         let low = places.low & !self.0.low;
-        if low == 0 && places.others == Places::NONE.others {
-            return true;
-        }
+        low == 0 && places.others == Places::NONE.others || self.have_all_asked(places, modules)
+    }
+
+    fn have_all_asked<S: Modules + ?Sized>(&mut self, places: &Places, modules: &S) -> bool {
+        let low = places.low & !self.0.low;
         let mut low = (0..64).filter(|number| low >> number & 1 != 0).map(Place);
         let mut others = places.others.iter().copied().filter(|place| place.0 != 0);
         low.all(|place| self.has(place, modules)) && others.all(|place| self.has(place, modules))

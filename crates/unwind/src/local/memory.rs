@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use unspool_ir::{Memory, RuntimeAddr, Unreadable};
+use unspool_ir::{Ascending, Memory, RuntimeAddr, Unreadable};
 
 use super::sys::{Captured, Pages, Window};
 
@@ -56,7 +56,7 @@ impl Memory for OwnMemory {
     }
 
     #[inline]
-    fn all_near_are(&self, ends: &[u64], words: &[u64]) -> bool {
+    fn all_near_are(&self, ends: Ascending<'_>, words: &[u64]) -> bool {
         self.window.all_below_are(ends, words)
     }
 }

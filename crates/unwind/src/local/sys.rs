@@ -12,7 +12,7 @@ use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicU8, Ordering};
 
-use unspool_ir::{Register, Vaddr};
+use unspool_ir::{Ascending, Register, Vaddr};
 
 use super::elf::{Image, Segment};
 
@@ -109,7 +109,7 @@ impl Window {
     /// The word that ends at an address.
     #[inline(always)]
     pub(super) fn word_below(self, end: u64) -> Option<[u8; 8]> {
-        if end.wrapping_sub(self.first) >= self.count {
+        if !self.has_word_below(end) {
             return None;
         }
         // SAFETY: the eight bytes below lie between the stack pointer of a frame that has not
@@ -120,7 +120,7 @@ impl Window {
     /// The word that ends at an address, and the one that ends so many bytes lower.
     #[inline(always)]
     pub(super) fn pair_below(self, end: u64, below: u64) -> Option<[[u8; 8]; 2]> {
-        if below >= Window::RED_ZONE || end.wrapping_sub(self.first) >= self.count {
+        if below >= Window::RED_ZONE || !self.has_word_below(end) {
             return None;
         }
         // SAFETY: as in `word_below`.
@@ -131,30 +131,39 @@ impl Window {
         Some([upper.to_le_bytes(), lower.to_le_bytes()])
     }
 
-    /// Whether all words that end at these addresses are these.
+    /// Whether all words that end at these addresses are these. One without the other does not
+    /// count.
     #[inline]
-    pub(super) fn all_below_are(self, ends: &[u64], words: &[u64]) -> bool {
-        let difference = |end: u64, word: u64| {
-            let bytes = self.word_below(end)?;
-            Some(u64::from_le_bytes(bytes) ^ word)
+    pub(super) fn all_below_are(self, ends: Ascending<'_>, words: &[u64]) -> bool {
+        let Some((lowest, highest)) = ends.bounds() else {
+            return true;
         };
-        let length = ends.len().min(words.len());
-        let (ends, words) = (ends.split_at(length).0, words.split_at(length).0);
-        // Four at a time: half of the instructions would count.
-        let (ends, last_ends) = ends.as_chunks::<4>();
-        let (words, last_words) = words.as_chunks::<4>();
-        let mut all = 0;
-        for ([a, b, c, d], [at_a, at_b, at_c, at_d]) in ends.iter().zip(words) {
-            let (Some(a), Some(b)) = (difference(*a, *at_a), difference(*b, *at_b)) else {
-                return false;
-            };
-            let (Some(c), Some(d)) = (difference(*c, *at_c), difference(*d, *at_d)) else {
-                return false;
-            };
-            all |= a | b | c | d;
+        if !self.has_word_below(lowest) || !self.has_word_below(highest) {
+            return false;
         }
-        let mut rest = last_ends.iter().zip(last_words);
-        all == 0 && rest.all(|(end, word)| difference(*end, *word) == Some(0))
+        // SAFETY: the first and the last of the words are in the window, and what ends between them,
+        // too: ends ascend.
+        let difference = |(end, word): (&u64, &u64)| unsafe { load_below(*end) } ^ word;
+        let length = ends.get().len().min(words.len());
+        let (ends, words) = (ends.get().split_at(length).0, words.split_at(length).0);
+        // Eight at a time: half of the instructions would count.
+        let (ends, last_ends) = ends.as_chunks::<8>();
+        let (words, last_words) = words.as_chunks::<8>();
+        let mut all = 0;
+        for (ends, words) in ends.iter().zip(words) {
+            ends.iter()
+                .zip(words)
+                .for_each(|pair| all |= difference(pair));
+        }
+        let rest = last_ends.iter().zip(last_words);
+        rest.for_each(|pair| all |= difference(pair));
+        all == 0
+    }
+
+    /// Whether the eight bytes that end at an address are in the window.
+    #[inline(always)]
+    fn has_word_below(self, end: u64) -> bool {
+        end.wrapping_sub(self.first) < self.count
     }
 }
 

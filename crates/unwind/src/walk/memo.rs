@@ -19,7 +19,7 @@
 //! Only steps by a [`super::rule::Rule`] are remembered, up to the outermost frame. A signal frame, or any other
 //! step that takes more than two registers, is walked every time, and so is what lies inside of it.
 
-use unspool_ir::Memory;
+use unspool_ir::{Descent, Memory};
 
 use super::rule::Leave;
 use super::{Frames, Last, Places, Record, Resumed, Seen, State};
@@ -28,8 +28,14 @@ use crate::modules::Modules;
 /// The most frames that are remembered: the outermost ones of a stack that is deeper.
 const MOST: usize = 640;
 
+/// Where the outermost of them is.
+const OUTERMOST: usize = MOST - 1;
+
 /// The most frame pointers that are remembered.
-const MOST_SAVED: usize = 384;
+const MOST_SAVED: usize = NO_SAVED as usize;
+
+/// As the index of the first of them: there is none.
+const NO_SAVED: u32 = 384;
 
 /// A step that a walk took by a rule.
 #[derive(Debug, Clone, Copy)]
@@ -42,24 +48,26 @@ struct Taken {
 #[derive(Debug, Clone, Copy)]
 struct Detail {
     frame_pointer: u64,
-    /// How many frame pointers are to be compared from here on.
+    /// The index of the first frame pointer that is to be compared from here on.
     saved: u32,
     /// Whether a CFA from here on depends on the frame pointer that this frame has.
     needs_frame_pointer: bool,
 }
 
 /// The last walk of a thread: 60 KiB.
+///
+/// Frames lie in the order in which a walk finds them, and end with the outermost at the end of all
+/// arrays. Inner ones are added before them.
 #[derive(Debug)]
 pub struct Memo {
-    /// Return addresses, the outermost frame's first.
+    /// Return addresses.
     codes: [u64; MOST],
     /// Where they end: the stack pointers of the same frames.
-    stack_pointers: [u64; MOST],
+    stack_pointers: Descent<MOST>,
     details: [Detail; MOST],
-    frames: usize,
-    /// Frame pointers that matter, the outermost first, and where they end.
+    /// Frame pointers that matter, and where they end.
     saved: [u64; MOST_SAVED],
-    saved_ends: [u64; MOST_SAVED],
+    saved_ends: Descent<MOST_SAVED>,
     /// The modules that it went through, or that other walks since did.
     places: Places,
     end: Last,
@@ -71,8 +79,8 @@ pub struct Memo {
     useless: u8,
     /// How many walks more are not remembered.
     idle: u8,
-    /// The remembered frame that was passed last, from inside.
-    passed: usize,
+    /// The remembered frame that the walk under way has not passed yet.
+    next: usize,
 }
 
 /// A frame that is remembered.
@@ -100,11 +108,10 @@ impl Memo {
         };
         Memo {
             codes: [0; MOST],
-            stack_pointers: [0; MOST],
+            stack_pointers: Descent::new(),
             details: [DETAIL; MOST],
-            frames: 0,
             saved: [0; MOST_SAVED],
-            saved_ends: [0; MOST_SAVED],
+            saved_ends: Descent::new(),
             places: Places::NONE,
             end: Last::Outermost,
             taken: [Taken {
@@ -114,14 +121,14 @@ impl Memo {
             steps: 0,
             useless: 0,
             idle: 0,
-            passed: 0,
+            next: MOST,
         }
     }
 
     /// Begins a walk.
     pub(super) fn begin(&mut self) {
         self.steps = 0;
-        self.passed = self.frames;
+        self.next = self.stack_pointers.first();
         self.idle = self.idle.saturating_sub(1);
     }
 
@@ -141,22 +148,30 @@ impl Memo {
 
     /// Forgets the walk that is remembered.
     fn forget(&mut self) {
-        self.frames = 0;
-        self.passed = 0;
+        self.keep_from(MOST);
+        self.next = MOST;
         self.places = Places::NONE;
+    }
+
+    /// Forgets the frames before one of those that are remembered.
+    fn keep_from(&mut self, at: usize) {
+        self.stack_pointers.keep_from(at);
+        let detail = self.details.get(at);
+        let saved = detail.map_or(MOST_SAVED, |detail| detail.saved as usize);
+        self.saved_ends.keep_from(saved);
     }
 
     /// The last frame that is remembered, if the walk went no further for want of room.
     fn unfinished(&self) -> Option<State> {
-        let (code, stack_pointer) = (self.codes.first()?, self.stack_pointers.first()?);
         (self.end == Last::Limit).then_some(State {
-            code: *code,
-            stack_pointer: *stack_pointer,
-            frame_pointer: self.details.first()?.frame_pointer,
+            code: *self.codes.last()?,
+            stack_pointer: self.stack_pointers.get(OUTERMOST)?,
+            frame_pointer: self.details.last()?.frame_pointer,
         })
     }
 
     /// Whether every word from a frame on is what it was, and every module.
+    #[inline]
     fn holds<S: Modules + ?Sized, M: Memory + ?Sized>(
         &self,
         Joint(at): Joint,
@@ -164,15 +179,15 @@ impl Memo {
         modules: &S,
         seen: &mut Seen,
     ) -> bool {
-        let outer = self.codes.get(..at).zip(self.stack_pointers.get(..at));
-        let are_same = outer.is_some_and(|(codes, ends)| memory.all_near_are(ends, codes));
+        let codes = self.codes.get(at + 1..).unwrap_or_default();
         let saved = self
             .details
             .get(at)
             .map_or(0, |detail| detail.saved as usize);
-        let saved = self.saved.get(..saved).zip(self.saved_ends.get(..saved));
-        are_same
-            && saved.is_some_and(|(saved, ends)| memory.all_near_are(ends, saved))
+        let saved_ends = self.saved_ends.from(saved);
+        let saved = self.saved.get(saved..).unwrap_or_default();
+        memory.all_near_are(self.stack_pointers.from(at + 1), codes)
+            && memory.all_near_are(saved_ends, saved)
             && seen.have_all(&self.places, modules)
     }
 
@@ -193,23 +208,24 @@ impl Memo {
 
     /// `None` where there is no more room.
     fn remember(&mut self, Taken { from, leave }: &Taken) -> Option<()> {
-        let outer = *self.details.get(self.frames.checked_sub(1)?)?;
-        let cfa = *self.stack_pointers.get(self.frames - 1)?;
+        let outer = self.stack_pointers.first();
+        let cfa = self.stack_pointers.get(outer)?;
+        let outer = *self.details.get(outer)?;
         let mut saved = outer.saved;
         let keeps = leave.saved_below == 0;
         if outer.needs_frame_pointer && !keeps {
+            self.saved_ends.push(cfa.wrapping_sub(leave.saved_below))?;
+            saved = saved.checked_sub(1)?;
             *self.saved.get_mut(saved as usize)? = outer.frame_pointer;
-            *self.saved_ends.get_mut(saved as usize)? = cfa.wrapping_sub(leave.saved_below);
-            saved += 1;
         }
-        *self.codes.get_mut(self.frames)? = from.code;
-        *self.stack_pointers.get_mut(self.frames)? = from.stack_pointer;
-        *self.details.get_mut(self.frames)? = Detail {
+        self.stack_pointers.push(from.stack_pointer)?;
+        let at = self.stack_pointers.first();
+        *self.codes.get_mut(at)? = from.code;
+        *self.details.get_mut(at)? = Detail {
             frame_pointer: from.frame_pointer,
             saved,
             needs_frame_pointer: leave.by_frame_pointer || keeps && outer.needs_frame_pointer,
         };
-        self.frames += 1;
         Some(())
     }
 }
@@ -219,12 +235,13 @@ impl Record for Memo {
 
     #[inline]
     fn find(&mut self, frame: &State) -> Option<Joint> {
-        while let Some(at) = self.passed.checked_sub(1) {
-            let known = *self.stack_pointers.get(at)?;
+        loop {
+            let at = self.next;
+            let known = self.stack_pointers.get(at)?;
             if known > frame.stack_pointer {
                 return None;
             }
-            self.passed = at;
+            self.next = at + 1;
             if known == frame.stack_pointer {
                 let detail = self.details.get(at)?;
                 let fits =
@@ -232,7 +249,6 @@ impl Record for Memo {
                 return (*self.codes.get(at)? == frame.code && fits).then_some(Joint(at));
             }
         }
-        None
     }
 
     fn resume<S: Modules + ?Sized, M: Memory + ?Sized>(
@@ -249,9 +265,9 @@ impl Record for Memo {
         }
         let is_idle = self.idle > 0;
         if !is_idle {
-            self.note_use(frames.count, joint.0);
+            self.note_use(frames.count, OUTERMOST - joint.0);
         }
-        let callers = self.codes.get(..joint.0).unwrap_or_default();
+        let callers = self.codes.get(joint.0 + 1..).unwrap_or_default();
         let all = frames.push_all(callers);
         if all.is_some()
             && !frames.is_full()
@@ -264,7 +280,7 @@ impl Record for Memo {
         }
         let end = all.map_or(Last::Limit, |()| self.end);
         if !is_idle {
-            self.frames = joint.0 + 1;
+            self.keep_from(joint.0);
             if self.steps != 0 {
                 self.prepend(seen);
             }
@@ -300,11 +316,12 @@ impl Record for Memo {
             return;
         }
         self.end = end;
-        self.frames = 1;
-        [self.codes[0], self.stack_pointers[0]] = [frame.code, frame.stack_pointer];
-        self.details[0] = Detail {
+        // There is room.
+        let _ = self.stack_pointers.push(frame.stack_pointer);
+        self.codes[OUTERMOST] = frame.code;
+        self.details[OUTERMOST] = Detail {
             frame_pointer: frame.frame_pointer,
-            saved: 0,
+            saved: NO_SAVED,
             // Nobody knows what lies further out.
             needs_frame_pointer: end == Last::Limit,
         };
