@@ -66,7 +66,7 @@ enum unspool_end {
 	UNSPOOL_ENTRY_POINT = 2,         /* the program's or loader's entry code: complete */
 	UNSPOOL_LIMIT = 3,               /* there is no room for more addresses */
 	UNSPOOL_ZERO_RETURN_ADDRESS = 4, /* the return address is zero */
-	UNSPOOL_LOOP = 5,                /* the walk came back to a frame that it had left */
+	UNSPOOL_LOOP = 5,                /* the walk leads in a circle, or from stack to stack without end */
 	UNSPOOL_NO_MODULE = 6,           /* the address lies in no module, and no guess was plausible */
 	UNSPOOL_NO_TABLE = 7,            /* no table covers the address, and no guess was plausible */
 	UNSPOOL_BAD_TABLE = 8,           /* the table is damaged there */

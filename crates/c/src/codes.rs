@@ -32,7 +32,7 @@ pub fn end(of: Option<End>) -> c_int {
         Some(End::EntryPoint) => 2,
         Some(End::Limit) => 3,
         Some(End::ZeroReturnAddress) => 4,
-        Some(End::Loop) => 5,
+        Some(End::Loop | End::TooManyStacks) => 5,
         Some(End::NoRow(NoRow::NoModule)) => 6,
         Some(End::NoRow(NoRow::BadEntry(_) | NoRow::CorruptTable(_))) => 8,
         Some(End::NoRow(_)) => 7,
@@ -48,7 +48,7 @@ const ENDS: [&CStr; 11] = [
     c"entry code",
     c"the limit of frames is reached",
     c"the return address is zero",
-    c"the walk came back to a frame that it had left",
+    c"the walk leads in a circle, or from stack to stack without end",
     c"the address lies in no module",
     c"no unwind table covers the address",
     c"the unwind table is damaged",
@@ -69,4 +69,62 @@ pub fn end_text(number: c_int) -> &'static CStr {
 fn text(texts: &[&'static CStr], number: c_int) -> &'static CStr {
     let at = usize::try_from(number).ok();
     at.and_then(|at| texts.get(at)).copied().unwrap_or(c"?")
+}
+
+#[cfg(test)]
+mod tests {
+    use unspool_cfi::CfiError;
+    use unspool_ir::interpret::{RegisterError, StepError};
+    use unspool_ir::{RuntimeAddr, Unreadable};
+
+    use super::*;
+
+    /// The number that the header gives a name.
+    fn number(name: &str) -> c_int {
+        let header = include_str!("../include/unspool.h");
+        let lines = header.lines().map(str::trim_start);
+        let mut values = lines.filter_map(|line| line.strip_prefix(name)?.strip_prefix(" = "));
+        let digits = values.next().unwrap().split(|c: char| !c.is_ascii_digit());
+        digits.into_iter().next().unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn numbers_are_the_headers() {
+        let unreadable = Unreadable::unmapped(RuntimeAddr(1));
+        let bad_entry = CfiError::ReservedLength(0xffff_fff0);
+        for (name, ended) in [
+            ("UNSPOOL_OUTERMOST", End::Outermost),
+            ("UNSPOOL_ENTRY_POINT", End::EntryPoint),
+            ("UNSPOOL_LIMIT", End::Limit),
+            ("UNSPOOL_ZERO_RETURN_ADDRESS", End::ZeroReturnAddress),
+            ("UNSPOOL_LOOP", End::Loop),
+            ("UNSPOOL_LOOP", End::TooManyStacks),
+            ("UNSPOOL_NO_MODULE", End::NoRow(NoRow::NoModule)),
+            ("UNSPOOL_NO_TABLE", End::NoRow(NoRow::Hole)),
+            ("UNSPOOL_NO_TABLE", End::NoRow(NoRow::NoTable)),
+            ("UNSPOOL_BAD_TABLE", End::NoRow(NoRow::BadEntry(bad_entry))),
+            (
+                "UNSPOOL_UNREADABLE",
+                End::Step(StepError::ReturnAddress(RegisterError::Unreadable(
+                    unreadable,
+                ))),
+            ),
+            ("UNSPOOL_NO_CALLER", End::Step(StepError::NoCfa)),
+        ] {
+            assert_eq!(end(Some(ended)), number(name), "{name}");
+        }
+        assert_eq!(end(None), number("UNSPOOL_NOT_ENDED"));
+        for (name, found) in [
+            ("UNSPOOL_GIVEN", None),
+            ("UNSPOOL_TABLE", Some(Evidence::Cfi)),
+            (
+                "UNSPOOL_SIGNAL_TRAMPOLINE",
+                Some(Evidence::SignalTrampoline),
+            ),
+            ("UNSPOOL_BAD_CALL", Some(Evidence::BadCall)),
+            ("UNSPOOL_FRAME_POINTER", Some(Evidence::FramePointer)),
+        ] {
+            assert_eq!(evidence(found), number(name), "{name}");
+        }
+    }
 }

@@ -94,7 +94,7 @@ pub struct Loaded<'m> {
     pub bias: LoadBias,
     /// The GNU build ID; empty if it has none, or one of more than 32 bytes.
     pub build_id: &'m [u8],
-    /// What the loader knows of it: a `struct link_map`.
+    /// What the loader knows of it, a `struct link_map`: now, or when the object was met.
     pub link_map: RuntimeAddr,
     /// Whether it has a compiled table.
     pub has_table: bool,
@@ -104,7 +104,10 @@ impl OwnModules {
     /// The object that is loaded at an address now. Async-signal-safe.
     #[must_use]
     pub fn loaded(&self, addr: RuntimeAddr) -> Option<Loaded<'_>> {
-        self.at(addr).map(Known::loaded)
+        let object = sys::find_object(addr.0)?;
+        let link_map = RuntimeAddr(object.link_map);
+        let loaded = self.at(addr)?.loaded();
+        Some(Loaded { link_map, ..loaded })
     }
 
     /// All objects that were met so far, those that were unloaded since included.

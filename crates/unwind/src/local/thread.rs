@@ -50,7 +50,10 @@ pub struct NoRoom(pub c_int);
 /// [`NoRoom`]; the thread walks without.
 pub fn prepare_thread() -> Result<(), NoRoom> {
     prepare();
-    sys::prepare_thread()
+    sys::prepare_thread()?;
+    // The first walk waits for its code and its memory: not the one that is asked for.
+    walk(&mut [RuntimeAddr(0); 64]);
+    Ok(())
 }
 
 /// Walks the stack of this thread: the first address is where this function returns to.
