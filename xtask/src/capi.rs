@@ -132,6 +132,7 @@ pub fn build(folder: &Path) -> Result<(), Error> {
 pub fn build_own(folder: &Path) -> Result<(), Error> {
     link_all(&UNSPOOL, folder)?;
     link_all(&CRASH, folder)?;
+    archive(&UNSPOOL, folder)?;
     let name = folder.join("libunspool.so");
     let _ = fs::remove_file(&name); // it may be there from before, or not
     symlink("libunspool.so.0", &name)?;
@@ -141,6 +142,42 @@ pub fn build_own(folder: &Path) -> Result<(), Error> {
     make_folder(&folder.join("pkgconfig"))?;
     fs::write(folder.join("pkgconfig/unspool.pc"), pkg_config())?;
     Ok(())
+}
+
+/// Makes `libunspool.a`: one object that has only the names of the shared object for others to see. The
+/// library that cargo makes has Rust's own beside them, which another of Rust's may have, too.
+fn archive(source: &Source, folder: &Path) -> Result<(), Error> {
+    let soname = source.objects.first().map(|object| object.soname);
+    let names = exports(soname.ok_or("no shared object")?)?;
+    let library = static_library(source)?;
+    let object = library.with_file_name("unspool.o");
+    let list = library.with_file_name("unspool.names");
+    fs::write(&list, names.join("\n"))?;
+    let mut link = Command::new("cc");
+    link.args(["-r", "-nostdlib", "-Wl,--gc-sections"])
+        .args(names.iter().map(|name| format!("-Wl,--undefined={name}")))
+        .arg("-o")
+        .arg(&object)
+        .arg(&library);
+    run_command(link)?;
+    let mut hide = Command::new("objcopy");
+    hide.arg(format!("--keep-global-symbols={}", list.display()))
+        .arg("--strip-unneeded")
+        .arg(&object);
+    run_command(hide)?;
+    let archive = folder.join("libunspool.a");
+    let _ = fs::remove_file(&archive); // else it would keep what it had
+    let mut pack = Command::new("ar");
+    pack.arg("rcsD").arg(archive).arg(object);
+    run_command(pack)
+}
+
+fn run_command(mut command: Command) -> Result<(), Error> {
+    let status = command.status()?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(format!("{command:?} failed ({status})").into()),
+    }
 }
 
 /// Wherever the folder is.
@@ -238,11 +275,7 @@ fn link(
     command.args(["-Wl,--no-as-needed"]);
     command.args(object.needs.iter().map(|soname| folder.join(soname)));
     command.arg("-lc");
-    let status = command.status()?;
-    match status.success() {
-        true => Ok(()),
-        false => Err(format!("{command:?} failed ({status})").into()),
-    }
+    run_command(command)
 }
 
 /// libunwind has many functions under two names, of which the crate has one.

@@ -22,6 +22,21 @@ fn the_functions_do_what_the_header_says() {
     }
 }
 
+/// The archive, in the program itself.
+#[test]
+fn the_archive_does_the_same() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/unspool/programs");
+    let include = format!("-I{}", programs::shared_objects().join("include").display());
+    let archive = programs::shared_objects().join("libunspool.a");
+    let archive = archive.to_str().unwrap().to_owned();
+    for options in [&["-pie"], &["-no-pie"]] {
+        let mut cc = programs::cc();
+        cc.args(["-O1", "-std=gnu99", &include]).args(options);
+        let program = programs::build(cc, &folder.join("api.c"), std::slice::from_ref(&archive));
+        assert_eq!(stdout(&mut Command::new(program)), "all is well\n");
+    }
+}
+
 /// Its word of thread-local storage has room in threads that were there before; and what the end of
 /// a thread calls is still there.
 #[test]
