@@ -154,19 +154,7 @@ fn print(number: usize, shown: Shown, memory: &OwnMemory, seen: &mut Seen, text:
         Some(module) => {
             let module = Described::new(module, memory);
             seen.add(&module);
-            match symbols::find(&module, shown.within, memory) {
-                None => text.put(b"??"),
-                Some(symbol) => {
-                    text.put(symbol.name.bytes());
-                    text.put(b"+");
-                    text.hex(shown.address.0.wrapping_sub(symbol.start.0));
-                }
-            }
-            text.put(b"  [");
-            text.put(module.name());
-            text.put(b"+");
-            text.hex(module.loaded.bias.to_vaddr(shown.address).0);
-            text.put(b"]");
+            print_place(shown, &module, memory, text);
         }
     }
     if let Some(evidence) = shown.evidence.filter(|evidence| evidence.is_guess()) {
@@ -176,6 +164,23 @@ fn print(number: usize, shown: Shown, memory: &OwnMemory, seen: &mut Seen, text:
     }
     text.put(b"\n");
     text.flush();
+}
+
+/// The function, and the address in the module's file.
+fn print_place(shown: Shown, module: &Described<'_>, memory: &OwnMemory, text: &mut Text<'_>) {
+    match symbols::find(module, shown.within, memory) {
+        None => text.put(b"??"),
+        Some(symbol) => {
+            text.quote(symbol.name.bytes());
+            text.put(b"+");
+            text.hex(shown.address.0.wrapping_sub(symbol.start.0));
+        }
+    }
+    text.put(b"  [");
+    text.quote(module.name());
+    text.put(b"+");
+    text.hex(module.loaded.bias.to_vaddr(shown.address).0);
+    text.put(b"]");
 }
 
 fn print_end(end: End, guesses: usize, text: &mut Text<'_>) {
@@ -192,15 +197,3 @@ fn print_end(end: End, guesses: usize, text: &mut Text<'_>) {
     text.put(b"\n");
     text.flush();
 }
-
-impl Fault {
-    /// The stack pointer of what was interrupted.
-    #[must_use]
-    pub fn stack_pointer(&self) -> u64 {
-        let Register(number) = STACK_POINTER;
-        let value = self.registers.get(usize::from(number));
-        value.copied().unwrap_or(0)
-    }
-}
-
-const STACK_POINTER: Register = Register(7);

@@ -84,7 +84,8 @@ fn cause(fault: &Fault, text: &mut Text<'_>) {
     }
     text.put(b", at ");
     text.address(fault.address);
-    let is_near = fault.stack_pointer().abs_diff(fault.address) < NEAR_STACK;
+    let stack_pointer = fault.registers[7];
+    let is_near = stack_pointer.abs_diff(fault.address) < NEAR_STACK;
     if fault.signal == libc::SIGSEGV && is_near {
         text.put(b": near the stack pointer, so the stack may be full");
     }
