@@ -223,6 +223,16 @@ int unspool_save_location(const unspool_cursor *cursor, int number, void **addre
  */
 int unspool_get_cfa(const unspool_cursor *cursor, uint64_t *value);
 
+/*
+ * Goes on in a frame, as if the call that it waits for had returned `result` (rax). What lies further
+ * in is left without cleanup: no destructor runs, and of a signal handler the signal mask and the
+ * alternate stack stay in use. Shadow stacks (CET) are not popped.
+ *
+ * Returns only if it cannot: -1 where a signal has interrupted the frame, or a register that calls
+ * preserve is not known.
+ */
+int unspool_resume(const unspool_cursor *cursor, uint64_t result);
+
 /* A loaded program or library. */
 typedef struct unspool_module {
 	void *start;                   /* its first address */

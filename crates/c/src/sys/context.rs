@@ -1,5 +1,6 @@
 //! The registers of C functions that call.
 
+use core::arch::naked_asm;
 use core::ffi::c_void;
 
 use unspool_ir::{CodeAddr, Register, Registers, RuntimeAddr};
@@ -17,6 +18,16 @@ pub(super) struct Saved {
 const NUMBERS: [u16; 8] = [3, 6, 12, 13, 14, 15, 7, 16];
 
 impl Saved {
+    /// The registers of a frame that waits for a call to return, if all of them are known.
+    pub(super) fn of(frame: &OwnCursor) -> Option<Saved> {
+        let is_called = matches!(frame.code(), CodeAddr::Return(_));
+        let mut words = [0; 8];
+        for (number, word) in NUMBERS.into_iter().zip(&mut words) {
+            *word = frame.register(number).filter(|_| is_called)?;
+        }
+        Some(Saved { words })
+    }
+
     /// The caller, as a walk begins with it.
     pub(super) fn cursor(&self) -> OwnCursor {
         let mut registers = Registers::new();
@@ -57,6 +68,30 @@ impl Top for Saved {
 pub(super) unsafe fn context<'c>(pointer: *const c_void) -> &'c libc::ucontext_t {
     // SAFETY: as the caller promises.
     unsafe { &*pointer.cast::<libc::ucontext_t>() }
+}
+
+/// Returns to a function that waits, with a result.
+///
+/// # Safety
+///
+/// The function is further out on this thread's stack and has not returned.
+#[unsafe(naked)]
+pub(super) unsafe extern "C" fn enter(saved: &Saved, result: u64) -> ! {
+    naked_asm!(
+        ".cfi_startproc",
+        ".cfi_undefined rip",
+        "mov rax, rsi",
+        "mov rbx, [rdi]",
+        "mov rbp, [rdi + 8]",
+        "mov r12, [rdi + 16]",
+        "mov r13, [rdi + 24]",
+        "mov r14, [rdi + 32]",
+        "mov r15, [rdi + 40]",
+        "mov rcx, [rdi + 56]",
+        "mov rsp, [rdi + 48]",
+        "jmp rcx",
+        ".cfi_endproc",
+    )
 }
 
 /// The body of a naked function that calls `$function` with its own arguments and, in

@@ -372,6 +372,21 @@ pub extern "C" fn unspool_end_text(end: c_int) -> *const c_char {
     codes::end_text(end).as_ptr()
 }
 
+/// `unspool_resume`.
+///
+/// # Safety
+///
+/// The cursor was filled in; its frame has not returned, and what lies further in can be left.
+#[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
+pub unsafe extern "C" fn unspool_resume(cursor: *const CCursor, result: u64) -> c_int {
+    // SAFETY: the caller's promise.
+    match Saved::of(unsafe { shown(cursor) }) {
+        // SAFETY: the caller's promise.
+        Some(saved) => unsafe { context::enter(&saved, result) },
+        None => -1,
+    }
+}
+
 /// `unspool_module_of`.
 ///
 /// # Safety

@@ -151,6 +151,45 @@ static void preserved_registers(void)
 	CHECK(value == CHANGED);
 }
 
+// Leaves functions that have changed what their callers' registers held.
+__attribute__((noinline, noclone)) static uint64_t leaves(int frames)
+{
+	unspool_cursor cursor;
+	uint64_t value = 0;
+	__asm__ volatile("xor %%ebx, %%ebx; xor %%r12d, %%r12d; xor %%r13d, %%r13d; xor %%r14d, %%r14d;"
+	                 "xor %%r15d, %%r15d" ::: "rbx", "r12", "r13", "r14", "r15");
+	if (frames > 0) {
+		value = leaves(frames - 1);
+		after = 1;
+		return value;
+	}
+	unspool_cursor_here(&cursor);
+	while (value != MARK) {
+		CHECK(unspool_step(&cursor));
+		CHECK(unspool_get_register(&cursor, UNSPOOL_R12, &value) == 0);
+	}
+	unspool_resume(&cursor, value + 1);
+	return 0;
+}
+
+static void resumes(void)
+{
+	uint64_t value = MARK, result;
+	int frames = 3;
+	void *function = (void *)leaves;
+	__asm__ volatile("mov %1, %%r12\n\t"
+	                 "mov %%rsp, %%r14\n\t"
+	                 "sub $128, %%rsp\n\t" // the red zone
+	                 "and $-16, %%rsp\n\t"
+	                 "call *%3\n\t"
+	                 "mov %%r14, %%rsp\n\t"
+	                 "mov %%r12, %1"
+	                 : "=a"(result), "+m"(value), "+D"(frames), "+S"(function)
+	                 :
+	                 : "r12", "r14", "rcx", "rdx", "r8", "r9", "r10", "r11", "memory", "cc");
+	CHECK(value == MARK && result == MARK + 1);
+}
+
 static void *volatile interrupted;
 static volatile size_t frames;
 
@@ -184,6 +223,7 @@ static void on_illegal(int signal, siginfo_t *info, void *argument)
 		CHECK(unspool_save_location(&cursor, i, &where) == UNSPOOL_IN_MEMORY);
 		CHECK(where == &context->uc_mcontext.gregs[numbers[i]]);
 	}
+	CHECK(unspool_resume(&cursor, 0) == -1);
 	copy = cursor;
 	for (size_t i = 0; i < count; i++) {
 		CHECK(unspool_address(&copy) == addresses[i]);
@@ -321,6 +361,7 @@ int main(void)
 		descend(100);
 		descend(100);
 		preserved_registers();
+		resumes();
 		in_handlers(0);
 		in_handlers(SA_ONSTACK);
 		CHECK(pthread_create(&thread, NULL, in_thread, prepared ? &thread : NULL) == 0);
