@@ -113,12 +113,12 @@ impl OwnCursor {
             Evidence::FramePointer => {
                 let mut places = [Place::Lost; REGISTERS as usize];
                 set(&mut places, RBP, below(found.cfa, 16));
-                set(&mut places, RIP, below(found.cfa, 8));
+                return_to(&mut places, found.cfa);
                 places
             }
             Evidence::BadCall => {
                 let mut places = self.places;
-                set(&mut places, RIP, below(found.cfa, 8));
+                return_to(&mut places, found.cfa);
                 places
             }
             Evidence::SignalTrampoline => places_of_signal(before),
@@ -200,6 +200,12 @@ fn places_of_signal(trampoline: &Cursor) -> Places {
 fn places_from(stored: u64) -> Places {
     let place = |at| Place::Memory(RuntimeAddr(stored.wrapping_add_signed(8 * i64::from(at))));
     Interrupted::IN_CONTEXT.map(place)
+}
+
+/// A call has put the return address below the CFA, which is the caller's stack pointer.
+fn return_to(places: &mut Places, cfa: RuntimeAddr) {
+    set(places, RIP, below(cfa, 8));
+    set(places, RSP, Place::Value);
 }
 
 fn below(cfa: RuntimeAddr, bytes: u64) -> Place {

@@ -272,6 +272,42 @@ static void in_handlers(int flags)
 	CHECK(frames >= 4);
 }
 
+// Where no code is, the caller's registers are those of the callee, but for two.
+static void on_bad_call(int signal, siginfo_t *info, void *argument)
+{
+	ucontext_t *context = argument;
+	greg_t *registers = context->uc_mcontext.gregs;
+	unspool_cursor cursor;
+	void *where;
+	uint64_t value;
+
+	(void)signal;
+	(void)info;
+	unspool_cursor_from(&cursor, argument);
+	CHECK(unspool_address(&cursor) == NULL);
+	CHECK(unspool_step(&cursor));
+	CHECK(unspool_evidence_of(&cursor) == UNSPOOL_BAD_CALL);
+	CHECK(unspool_save_location(&cursor, UNSPOOL_RIP, &where) == UNSPOOL_IN_MEMORY);
+	CHECK(where == (void *)registers[REG_RSP]);
+	CHECK(unspool_save_location(&cursor, UNSPOOL_RSP, &where) == UNSPOOL_COMPUTED);
+	CHECK(unspool_get_register(&cursor, UNSPOOL_RSP, &value) == 0);
+	CHECK(value == (uint64_t)registers[REG_RSP] + 8);
+	CHECK(unspool_save_location(&cursor, UNSPOOL_R12, &where) == UNSPOOL_IN_MEMORY);
+	CHECK(where == &registers[REG_R12]);
+	// Returns from it.
+	registers[REG_RIP] = (greg_t)unspool_address(&cursor);
+	registers[REG_RSP] = (greg_t)value;
+}
+
+static void bad_call(void)
+{
+	struct sigaction action = {.sa_sigaction = on_bad_call, .sa_flags = SA_SIGINFO};
+	void (*volatile null)(void) = NULL;
+	sigaction(SIGSEGV, &action, NULL);
+	null();
+	signal(SIGSEGV, SIG_DFL);
+}
+
 // How much stack is used, with a handler's frame, by functions that meet code for the first time.
 static char painted[1 << 18];
 static ucontext_t outside, inside;
@@ -362,6 +398,7 @@ int main(void)
 		descend(100);
 		preserved_registers();
 		resumes();
+		bad_call();
 		in_handlers(0);
 		in_handlers(SA_ONSTACK);
 		CHECK(pthread_create(&thread, NULL, in_thread, prepared ? &thread : NULL) == 0);
