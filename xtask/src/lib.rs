@@ -6,6 +6,7 @@
 pub mod bad_frames;
 pub mod bench_peers;
 pub mod capi;
+pub mod clients;
 pub mod compare;
 pub mod elf;
 pub mod facts;

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::{Command, ExitCode};
 
+use xtask::clients::compare as clients;
 use xtask::{Error, bad_frames, bench_peers, capi, packages, sweep};
 
 const USAGE: &str = "\
@@ -20,6 +21,9 @@ usage: cargo xtask TASK
                               loses frames (docs/safety.md); with --all in which cases
   capi [--out FOLDER]         build the shared objects with C interfaces, libunwind's and our own
                               (docs/api.md, docs/capi.md), and print where they are
+  clients [--runs N] [--client TEXT]
+                              run Debian's programs that use libunwind with it and with ours: are
+                              their stacks the same, and how long do they take?
 ";
 
 fn main() -> ExitCode {
@@ -59,6 +63,10 @@ fn run() -> Result<ExitCode, Error> {
         Some("capi") => {
             capi::run(&capi::Options::parse(args)?, &mut io::stdout().lock())?;
             true
+        }
+        Some("clients") => {
+            packages::setup(&mut io::stdout().lock())?;
+            clients::run(&clients::Options::parse(args)?, &mut io::stdout().lock())?
         }
         _ => return Err(USAGE.into()),
     };

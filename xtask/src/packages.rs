@@ -45,6 +45,17 @@ pub const NEEDED: &[Needed] = &[
     ),
     needed("/usr/lib/x86_64-linux-gnu/libunwind.so.1", "libunwind-16"),
     needed("/lib/x86_64-linux-gnu/libgcc_s.so.1", "libgcc-s1"),
+    needed("/usr/bin/strace", "strace"),
+    needed("/usr/lib/heaptrack/libheaptrack_preload.so", "libheaptrack"),
+    needed(
+        "/usr/lib/x86_64-linux-gnu/libprofiler.so.0",
+        "libgoogle-perftools4",
+    ),
+    needed(
+        "/usr/lib/x86_64-linux-gnu/libtcmalloc.so.4",
+        "libgoogle-perftools4",
+    ),
+    needed("/usr/include/glog/logging.h", "libgoogle-glog-dev"),
     needed("/usr/bin/llvm-mc", "llvm"),
     needed("/usr/bin/dwz", "dwz"),
     needed("/usr/bin/xz", "xz-utils"),

@@ -8,6 +8,7 @@
 )]
 
 mod abi;
+mod clients;
 mod exceptions;
 mod local;
 mod programs;
