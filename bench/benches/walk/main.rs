@@ -11,12 +11,14 @@
 //!
 //! Each walk is compared, frame by frame, with the return addresses that the walked functions have
 //! found themselves when they were called. "fp" is a walk by frame pointers over the same functions
-//! built with frame pointers; everybody else walks those built without.
+//! built with frame pointers; everybody else walks those built without. One scenario is a real
+//! program (`real`); `docs/bench.md` says what all are like.
 
 mod cold;
 mod options;
 mod ours;
 mod peers;
+mod real;
 mod report;
 mod scenario;
 mod source;
@@ -86,6 +88,7 @@ struct Bench {
     clock: Clock,
     with: Functions,
     without: Functions,
+    real: Option<real::Program>,
     peers: Vec<Opened>,
 }
 
@@ -93,6 +96,12 @@ impl Bench {
     fn new(options: Options) -> anyhow::Result<Self> {
         let with = Build::FramePointers.load()?;
         let without = Build::NoFramePointers.load()?;
+        let real = options
+            .wants_scenario(real::NAME)
+            .then(real::Program::start);
+        if let Some(Err(error)) = &real {
+            println!("{}: {error}", real::NAME);
+        }
         let mut opened = Vec::new();
         for Peer { name, build, open } in peers::all() {
             if name != BASE && !options.wants_peer(name) {
@@ -108,6 +117,7 @@ impl Bench {
             clock: Clock::calibrate(),
             with,
             without,
+            real: real.and_then(Result::ok),
             peers: opened,
         })
     }
@@ -122,6 +132,12 @@ impl Bench {
                 all.extend(figures);
                 all_wrong.extend(wrong);
             }
+        }
+        if let Some(real) = &self.real {
+            let (figures, wrong) = real.compare(&self.peers, self.options.rounds, self.clock)?;
+            report::print_table(real::NAME, &figures, &wrong);
+            all.extend(figures);
+            all_wrong.extend(wrong);
         }
         if self.options.wants_scenario("cold") {
             self.cold()?;

@@ -2,17 +2,20 @@
 
 use anyhow::Context as _;
 
-use crate::scenario;
+use crate::{real, scenario};
 
 pub(crate) const USAGE: &str = "\
 cargo bench -p unspool-bench --bench walk -- [OPTION...]
 
-  --scenario NAME[,NAME...]  only these (hot-8, hot, shallow, deep, churn, 2k, 32k, realign, cold, threads)
+  --scenario NAME[,NAME...]  only these (hot-8, hot, shallow, deep, churn, 2k, 32k, realign, python,
+                             cold, threads)
   --peer TEXT[,TEXT...]      only peers whose names contain one of these; frame pointers always
   --rounds N                 rounds that are counted, after one that is not (default: 5)
   --cold N                   fresh processes of each peer (default: 9)
   --json FILE                write all figures to a file, too
   --quick                    hot and 2k, one round
+
+python is a real program, interrupted by a timer; docs/bench.md says what the stacks of all scenarios are like.
 ";
 
 /// What is measured.
@@ -53,7 +56,8 @@ impl Options {
         }
         let known = |name: &&String| {
             let mut names = scenario::ALL.iter().map(|scenario| scenario.name);
-            names.any(|known| known == *name) || ["cold", "threads"].contains(&name.as_str())
+            names.any(|known| known == *name)
+                || [real::NAME, "cold", "threads"].contains(&name.as_str())
         };
         let unknown = options.scenarios.iter().find(|name| !known(name));
         anyhow::ensure!(unknown.is_none(), "no such scenario\n{USAGE}");

@@ -45,6 +45,11 @@ pub(crate) type Wrong = (&'static str, String);
 /// One scenario's table.
 pub(crate) fn print(name: &str, about: &str, figures: &[Figures], wrong: &[Wrong]) {
     println!("\n{name}: {about}");
+    print_table(name, figures, wrong);
+}
+
+/// Its lines.
+pub(crate) fn print_table(name: &str, figures: &[Figures], wrong: &[Wrong]) {
     println!(
         "  {:<36}{:>10}{:>10}{:>10}",
         "ns per frame", "p50", "p99", "x fp"

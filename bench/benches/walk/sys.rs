@@ -4,11 +4,15 @@
 mod clock;
 mod descent;
 mod library;
+mod python;
+mod sampler;
 mod unwinders;
 
 pub(crate) use clock::{minor_faults, ticks};
 pub(crate) use descent::{Functions, Path, Site, Stack};
 pub(crate) use library::{Library, images};
+pub(crate) use python::Python;
+pub(crate) use sampler::sample;
 pub(crate) use unwinders::{
     Backtrace, BacktraceSymbol, CachingPolicy, Cursor, Dialect, UnwindBacktrace, frame_pointers,
     read_word, registers, set_cache_size, set_caching_policy,

@@ -41,6 +41,12 @@ pub(crate) struct Stack {
 }
 
 impl Stack {
+    /// The stack of this thread, with functions that keep no frame pointers.
+    pub(super) fn without_frame_pointers() -> anyhow::Result<Self> {
+        let bounds = stack_of_thread()?;
+        Ok(Stack { frame: 0, bounds })
+    }
+
     /// The memory of the whole stack: addresses.
     pub(crate) fn bounds(&self) -> Range<u64> {
         self.bounds.clone()

@@ -21,8 +21,17 @@ unsafe impl Sync for Library {}
 impl Library {
     /// Opens it; its symbols serve nobody else, and it takes its own first.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
+        Library::open_so(path, libc::RTLD_LOCAL | libc::RTLD_DEEPBIND)
+    }
+
+    /// Opens it; its symbols serve what is opened later.
+    pub(crate) fn open_for_all(path: &Path) -> anyhow::Result<Self> {
+        Library::open_so(path, libc::RTLD_GLOBAL)
+    }
+
+    fn open_so(path: &Path, flags: c_int) -> anyhow::Result<Self> {
         let name = CString::new(path.as_os_str().as_bytes())?;
-        let flags = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_DEEPBIND;
+        let flags = libc::RTLD_NOW | flags;
         // SAFETY: the name ends with a zero byte. Only system libraries and those that this
         // benchmark has built are opened; their constructors ask nothing of us.
         let handle = unsafe { libc::dlopen(name.as_ptr(), flags) };

@@ -1,0 +1,99 @@
+//! A timer that interrupts this thread.
+
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::mem::zeroed;
+use std::ops::Range;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use super::descent::Stack;
+
+/// Microseconds from the end of one sample to the next.
+const PERIOD: libc::suseconds_t = 97;
+
+/// What is done at each sample, in the signal's handler.
+struct Work<'w> {
+    /// Only where code at these addresses is interrupted.
+    within: Range<u64>,
+    each: &'w mut dyn FnMut(&Stack),
+    stack: Stack,
+}
+
+/// What is to be done now, or null.
+static NOW: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+
+/// Has something done, and `each` again and again meanwhile, in a signal handler, wherever this
+/// thread is interrupted in code at some addresses.
+pub(crate) fn sample<T>(
+    within: Range<u64>,
+    each: &mut dyn FnMut(&Stack),
+    during: impl FnOnce() -> T,
+) -> anyhow::Result<T> {
+    let mut work = Work {
+        within,
+        each,
+        stack: Stack::without_frame_pointers()?,
+    };
+    handle(libc::SIGALRM)?;
+    NOW.store((&raw mut work).cast(), Ordering::Relaxed);
+    arm(PERIOD)?;
+    let done = during();
+    arm(0)?;
+    NOW.store(ptr::null_mut(), Ordering::Relaxed);
+    Ok(done)
+}
+
+fn handle(signal: c_int) -> io::Result<()> {
+    // SAFETY: all zero is a value of it: no flags, no signals, the default action.
+    let mut action: libc::sigaction = unsafe { zeroed() };
+    action.sa_sigaction = interrupted as *const () as usize;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+    // SAFETY: the handler has the type that SA_SIGINFO says, and runs at any time, see there.
+    match unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Asks for one signal after so many microseconds, or for none with zero.
+fn arm(microseconds: libc::suseconds_t) -> io::Result<()> {
+    // SAFETY: all zero is a value of it.
+    let mut timer: libc::itimerval = unsafe { zeroed() };
+    timer.it_value.tv_usec = microseconds;
+    // SAFETY: the pointer is to a value that lives until the call returns.
+    match unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, ptr::null_mut()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// # Safety
+///
+/// The kernel calls it, in the thread that waits in [`sample`] for what it does.
+unsafe extern "C" fn interrupted(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: yields the address of this thread's errno.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: it is this thread's.
+    let kept = unsafe { *errno };
+    let work: *mut Work<'_> = NOW.load(Ordering::Relaxed).cast();
+    // SAFETY: null, or the value in `sample`, which nobody uses meanwhile: the process has one thread
+    // that takes the signal, and the signal is blocked in its handler.
+    if let Some(work) = unsafe { work.as_mut() } {
+        // SAFETY: SA_SIGINFO's third argument is a ucontext_t.
+        let context = unsafe { &*context.cast::<libc::ucontext_t>() };
+        let [.., rip] = context
+            .uc_mcontext
+            .gregs
+            .first_chunk::<17>()
+            .copied()
+            .unwrap_or_default();
+        if work.within.contains(&rip.cast_unsigned()) {
+            (work.each)(&work.stack);
+        }
+        // Without the next sample there is none; that is seen in the report.
+        let _ = arm(PERIOD);
+    }
+    // SAFETY: as above.
+    unsafe { *errno = kept };
+}
