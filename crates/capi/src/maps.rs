@@ -1,5 +1,6 @@
 //! `/proc/PID/maps`: what a process has mapped where (proc(5)).
 
+use alloc::vec::Vec;
 use core::ops::Range;
 
 /// A mapping.
@@ -9,7 +10,7 @@ pub struct Mapping<'t> {
     pub range: Range<u64>,
     /// Where it begins in the file, in bytes.
     pub offset: u64,
-    /// The file, or a name in brackets, or nothing.
+    /// The file, or a name in brackets, or nothing, as the kernel prints it: see [`unescape`].
     pub name: &'t [u8],
 }
 
@@ -33,6 +34,20 @@ pub fn find(text: &[u8], address: u64) -> Option<(Mapping<'_>, u64)> {
         }
     }
     None
+}
+
+/// Undoes what the kernel does to names: it prints a newline as `\\012`, and nothing else.
+pub fn unescape(name: &mut Vec<u8>) {
+    const NEWLINE: &[u8; 4] = b"\\012";
+    let mut from = 0;
+    while let Some(at) = name
+        .get(from..)
+        .and_then(|rest| rest.windows(4).position(|bytes| bytes == NEWLINE))
+    {
+        from += at;
+        name.splice(from..from + 4, [b'\n']);
+        from += 1;
+    }
 }
 
 fn mapping(line: &[u8]) -> Option<Mapping<'_>> {
@@ -73,6 +88,21 @@ mod tests {
 ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]
 8000-9000 r-xp 00001000 fe:00 6 /usr/lib/later
 ";
+
+    #[test]
+    fn a_name_may_have_newlines() {
+        for (printed, expected) in [
+            (&b""[..], &b""[..]),
+            (b"/a\\012b\\0123", b"/a\nb\n3"),
+            (b"\\012\\012", b"\n\n"),
+            (b"/\\\\012", b"/\\\n"),
+            (b"/\\01", b"/\\01"),
+        ] {
+            let mut name = printed.to_vec();
+            unescape(&mut name);
+            assert_eq!(name, expected);
+        }
+    }
 
     #[test]
     fn an_address_leads_to_its_mapping_and_file() {

@@ -122,6 +122,18 @@ fn memory_is_where_the_file_says() {
     );
 }
 
+/// Nobody waits for who might write to it.
+#[test]
+fn a_pipe_that_the_file_names_is_no_mapping() {
+    let pipe = Scratch::new("pipe", &[]);
+    fs::remove_file(&pipe.0).unwrap();
+    let mkfifo = process::Command::new("mkfifo").arg(&pipe.0).status();
+    assert!(mkfifo.unwrap().success());
+    let core = opened(&core(pipe.0.to_str().unwrap())).unwrap();
+    assert_eq!(core.word(0x1000), Ok(0x1111));
+    assert_eq!(core.word(0x2000), Err(Error::INVALID));
+}
+
 #[test]
 fn threads_have_their_registers() {
     let mut core = opened(&core("/nonexistent")).unwrap();

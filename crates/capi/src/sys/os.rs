@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 
 use crate::abi::Error;
+use crate::maps;
 
 unsafe extern "C" {
     fn __errno_location() -> *mut c_int;
@@ -25,6 +26,8 @@ unsafe extern "C" {
 }
 
 const O_RDONLY: c_int = 0;
+/// A core file may name a pipe, which nobody writes to.
+const O_NONBLOCK: c_int = 0o4000;
 const O_CLOEXEC: c_int = 0o2_000_000;
 const PROT_READ: c_int = 1;
 const MAP_PRIVATE: c_int = 2;
@@ -36,7 +39,7 @@ struct File(c_int);
 impl File {
     fn open(path: &CStr) -> Result<File, Error> {
         // SAFETY: the path ends with a zero byte.
-        let file = unsafe { open(path.as_ptr(), O_RDONLY | O_CLOEXEC) };
+        let file = unsafe { open(path.as_ptr(), O_RDONLY | O_NONBLOCK | O_CLOEXEC) };
         match file {
             0.. => Ok(File(file)),
             _ => Err(Error::NO_INFO),
@@ -82,7 +85,7 @@ impl MappedFile {
     /// # Errors
     ///
     /// [`Error::NO_INFO`] if it cannot be read.
-    pub(crate) fn open(path: &CStr) -> Result<MappedFile, Error> {
+    pub fn open(path: &CStr) -> Result<MappedFile, Error> {
         let file = File::open(path)?;
         // SAFETY: takes numbers.
         let length = unsafe { lseek(file.0, 0, SEEK_END) };
@@ -159,11 +162,12 @@ pub(crate) fn maps(pid: i32) -> Result<Vec<u8>, Error> {
     Ok(text)
 }
 
-/// The file that a process knows by this name, in whatever file system it sees.
+/// The file that a process knows by this name, which its maps have, in whatever file system it sees.
 pub(crate) fn map_of_process(pid: i32, name: &[u8]) -> Result<MappedFile, Error> {
     let (digits, start) = decimal(pid);
     let pid = digits.get(start..).unwrap_or_default();
-    let path = path(&[b"/proc/", pid, b"/root", name])?;
+    let mut path = path(&[b"/proc/", pid, b"/root", name])?;
+    maps::unescape(&mut path);
     MappedFile::open(terminated(&path)?)
 }
 
