@@ -3,6 +3,8 @@
 //! finds.
 #![no_main]
 
+use core::ops::ControlFlow;
+
 use libfuzzer_sys::fuzz_target;
 use object::elf::{FileHeader64, STT_FUNC};
 use object::read::elf::{FileHeader, Sym};
@@ -30,7 +32,7 @@ fuzz_target!(|data: &[u8]| {
                 assert!((info.start_ip..info.end_ip).contains(&ip));
                 let _ = remote_cfi::rows(&memory, &info, |row| {
                     assert!(row.start < row.end);
-                    Ok(())
+                    Ok(ControlFlow::Continue(()))
                 });
             }
         }

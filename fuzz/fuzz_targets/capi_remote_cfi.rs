@@ -4,6 +4,8 @@
 //! The first byte says how many entries the search table has, which stands in front of the section.
 #![no_main]
 
+use core::ops::ControlFlow;
+
 use libfuzzer_sys::fuzz_target;
 use unspool_capi::abi::{self, DynInfo, Error, ProcInfo, RemoteTable};
 use unspool_capi::client::AlignedMemory;
@@ -68,7 +70,7 @@ fn check<M: Memory>(rest: &[u8], memory: &M, info: &ProcInfo, ip: u64, bias: u64
         if (at.start..at.end).contains(&ip) {
             found = Some(format!("{:?}", at.row));
         }
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     });
     let offset = (info.unwind_info.addr() as u64).wrapping_sub(BASE);
     let expected = row_in(&section, offset, Vaddr(ip.wrapping_sub(bias)));

@@ -19,6 +19,8 @@ pub const RIP: RegisterNumber = 16;
 pub const RIP_NUMBER: u16 = 16;
 /// `UNW_X86_64_RSP` and `UNW_REG_SP`.
 pub const RSP: RegisterNumber = 7;
+/// [`RSP`] among the registers.
+pub const RSP_NUMBER: u16 = 7;
 /// `UNW_X86_64_RBP`.
 pub const RBP: RegisterNumber = 6;
 /// `UNW_X86_64_RAX` and `UNW_REG_EH`: the first of the two registers that an exception's landing

@@ -6,7 +6,7 @@ use core::ffi::c_void;
 use unspool_ir::memory::UnreadableReason;
 use unspool_ir::{Memory, RuntimeAddr, Unreadable};
 
-use crate::abi::{Error, ProcInfo};
+use crate::abi::{self, Error, ProcInfo};
 use crate::space::AddressSpace;
 use crate::sys::callbacks;
 
@@ -19,7 +19,28 @@ pub struct Client<'s> {
     pub argument: *mut c_void,
 }
 
+/// What every step needs of the innermost frame.
+#[derive(Debug, Clone, Copy)]
+pub struct Top {
+    /// The code address.
+    pub ip: u64,
+    /// The stack pointer.
+    pub stack_pointer: u64,
+}
+
 impl<'s> Client<'s> {
+    /// The innermost frame.
+    ///
+    /// # Errors
+    ///
+    /// The client's own, or [`Error::INVALID`] without a callback.
+    pub fn top(&self) -> Result<Top, Error> {
+        Ok(Top {
+            ip: self.read_register(abi::RIP_NUMBER)?,
+            stack_pointer: self.read_register(abi::RSP_NUMBER)?,
+        })
+    }
+
     /// The word at an address.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 //! The registers of a frame are not read before somebody asks for them: what is kept is where they
 //! are. Only the code address and the stack pointer, which every step needs, are kept as values.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::c_int;
 use core::ops::Range;
 
 use unspool_ir::interpret::{self, Frame, Recovered};
@@ -12,14 +12,13 @@ use unspool_ir::{CodeAddr, LoadBias, Register, Registers, encoding};
 
 use crate::abi::{self, Error, RegisterNumber, SaveLocation};
 use crate::cache::{Arrival, At, Hit};
-use crate::client::Client;
+use crate::client::{Client, Top};
 use crate::guess::Known;
 use crate::own;
 use crate::places::{PRESERVED, Place, Places, REGISTERS, Saved};
 use crate::remote_cfi::ABI;
 use crate::resolve;
 use crate::rule::{Base, Rule, Simple};
-use crate::space::AddressSpace;
 use crate::sys::callbacks;
 
 const RETURN_ADDRESS: Register = Register(16);
@@ -38,21 +37,17 @@ pub struct Cursor<'s> {
 
 impl<'s> Cursor<'s> {
     /// The innermost frame of a client's target.
-    ///
-    /// # Errors
-    ///
-    /// The client's, when it is asked for the code address or the stack pointer.
-    pub fn new(space: &'s AddressSpace, argument: *mut c_void) -> Result<Self, Error> {
-        let client = Client { space, argument };
-        let ip = client.read_register(RETURN_ADDRESS.0)?;
-        let stack_pointer = client.read_register(STACK_POINTER.0)?;
-        Ok(Cursor {
+    #[inline(always)]
+    #[must_use]
+    pub fn innermost(client: Client<'s>, top: Top) -> Self {
+        let Top { ip, stack_pointer } = top;
+        Cursor {
             client,
             at: At::new(ip, stack_pointer, Arrival::Innermost),
             stack_pointer,
             places: Places::innermost(),
             cycle: Cycle::NONE,
-        })
+        }
     }
 
     /// A frame of the own process, of which all registers are at the addresses that `address`

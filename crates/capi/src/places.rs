@@ -104,6 +104,7 @@ struct Left {
 impl Places {
     const ROOM: usize = 40;
 
+    #[inline(always)]
     fn new(place: impl Fn(u16) -> Place) -> Places {
         let none = Left {
             cfa: 0,
@@ -121,6 +122,7 @@ impl Places {
     }
 
     /// The innermost frame's: every register in itself.
+    #[inline(always)]
     #[must_use]
     pub fn innermost() -> Places {
         Places::new(Place::Register)

@@ -2,9 +2,10 @@
 //! copied, and read with `unspool_cfi`.
 
 use alloc::vec::Vec;
+use core::ops::ControlFlow;
 
 use unspool_cfi::cursor::Cursor;
-use unspool_cfi::evaluate::{self, Evaluator};
+use unspool_cfi::evaluate::Evaluator;
 use unspool_cfi::{Cie, Entry, FdeEntry, Section, SectionKind};
 use unspool_ir::memory::read_uint;
 use unspool_ir::{Abi, Arch, Endian, Memory, Pointer, Row, RuntimeAddr, Vaddr};
@@ -130,8 +131,8 @@ pub struct RowAt<'r, 'e> {
     pub row: &'r Row<'e>,
 }
 
-/// Shows `visit` the rows of a procedure that [`search`] found, in the order of addresses; none
-/// where an instruction is bad.
+/// Shows `visit` the rows of a procedure that [`search`] found, in the order of addresses, until it
+/// breaks off or an instruction is bad.
 ///
 /// # Errors
 ///
@@ -140,7 +141,7 @@ pub struct RowAt<'r, 'e> {
 pub fn rows<M: Memory>(
     memory: &M,
     info: &ProcInfo,
-    mut visit: impl FnMut(RowAt<'_, '_>) -> Result<(), Error>,
+    mut visit: impl FnMut(RowAt<'_, '_>) -> Result<ControlFlow<()>, Error>,
 ) -> Result<(), Error> {
     let found = CopiedFde::read(memory, fde_address(info)?)?;
     let cie = found.cie()?;
@@ -148,15 +149,18 @@ pub fn rows<M: Memory>(
     let bias = info.start_ip.wrapping_sub(fde.start.0);
     let (cie_section, section) = (found.cie.section(), found.fde.section());
     let bad = |_| Error::BAD_FRAME;
-    let initial = evaluate::initial_row(&cie_section, &cie).map_err(bad)?;
     let mut evaluator = Evaluator::new();
+    let initial = evaluator.initial_row(&cie_section, &cie).map_err(bad)?;
     let mut rows = evaluator.rows(&section, &cie, &initial, &fde);
     while let Some(range) = rows.advance().map_err(bad)? {
-        visit(RowAt {
+        let at = RowAt {
             start: range.start.0.wrapping_add(bias),
             end: range.end.0.wrapping_add(bias),
             row: rows.row(),
-        })?;
+        };
+        if visit(at)?.is_break() {
+            break;
+        }
     }
     Ok(())
 }

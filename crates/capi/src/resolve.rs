@@ -1,5 +1,7 @@
 //! The rule of a frame's address, found through the client's callbacks.
 
+use core::ops::ControlFlow;
+
 use unspool_ir::{CodeAddr, LoadBias, Row};
 use unspool_unwind::Place;
 
@@ -43,10 +45,11 @@ pub fn rule(
     }
     let mut found = None;
     remote_cfi::rows(&memory, &info, |at| {
-        if (at.start..at.end).contains(&pc) {
-            found = Some(Rule::from_row(at.row)?);
+        if !(at.start..at.end).contains(&pc) {
+            return Ok(ControlFlow::Continue(()));
         }
-        Ok(())
+        found = Some(Rule::from_row(at.row)?);
+        Ok(ControlFlow::Break(()))
     })?;
     found.ok_or(Error::NO_INFO).map(Some)
 }

@@ -111,6 +111,34 @@ impl<'a> Evaluator<'a> {
         self.is_unmeasured = true;
     }
 
+    /// Evaluates the CIE's initial instructions.
+    ///
+    /// # Errors
+    ///
+    /// An instruction is bad.
+    pub fn initial_row(
+        &mut self,
+        section: &Section<'a>,
+        cie: &Cie<'a>,
+    ) -> Result<Initial<'a>, CfiError> {
+        let mut row = Row::new(cie.return_address);
+        row.signal_frame = cie.signal_frame;
+        self.start(&Initial {
+            row,
+            register_offset: None,
+        });
+        let (offset, len) = (cie.instructions_offset, cie.instructions.len());
+        for instruction in Instructions::new(section, cie, offset, len) {
+            let (offset, instruction) = instruction?;
+            // A CIE has no addresses: advances have no meaning there, and no effect.
+            self.apply(instruction, offset)?;
+        }
+        Ok(Initial {
+            row: self.row,
+            register_offset: self.register_offset,
+        })
+    }
+
     /// The rows of `fde`, whose CIE's instructions make `initial`.
     pub fn rows<'e, 's>(
         &'e mut self,
@@ -296,29 +324,13 @@ pub struct Initial<'a> {
     pub(crate) register_offset: Option<(Register, i64)>,
 }
 
-/// Evaluates the CIE's initial instructions.
+/// Evaluates the CIE's initial instructions in storage of its own: [`Evaluator::initial_row`].
 ///
 /// # Errors
 ///
 /// An instruction is bad.
 pub fn initial_row<'a>(section: &Section<'a>, cie: &Cie<'a>) -> Result<Initial<'a>, CfiError> {
-    let mut row = Row::new(cie.return_address);
-    row.signal_frame = cie.signal_frame;
-    let mut evaluator = Evaluator::new();
-    evaluator.start(&Initial {
-        row,
-        register_offset: None,
-    });
-    let (offset, len) = (cie.instructions_offset, cie.instructions.len());
-    for instruction in Instructions::new(section, cie, offset, len) {
-        let (offset, instruction) = instruction?;
-        // A CIE has no addresses: advances have no meaning there, and no effect.
-        evaluator.apply(instruction, offset)?;
-    }
-    Ok(Initial {
-        row: evaluator.row,
-        register_offset: evaluator.register_offset,
-    })
+    Evaluator::new().initial_row(section, cie)
 }
 
 /// The rows of an FDE, one after another.

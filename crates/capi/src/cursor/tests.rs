@@ -7,6 +7,7 @@ use unspool_ir::row::CfaRule;
 
 use crate::abi::DynInfo;
 use crate::rule;
+use crate::space::AddressSpace;
 use crate::sys::fake::{self, Target};
 
 const STACK: u64 = 0x7000;
@@ -25,6 +26,12 @@ fn target() -> Target {
         registers: Mutex::new(registers),
         table: DynInfo::NONE,
     }
+}
+
+fn innermost(space: &'static AddressSpace, target: &Target) -> Cursor<'static> {
+    let argument = target.argument();
+    let client = Client { space, argument };
+    Cursor::innermost(client, client.top().unwrap())
 }
 
 /// What can be asked of a frame.
@@ -57,7 +64,7 @@ fn row(cfa: u16, offset: i64, rules: &[(u16, RegisterRule<'static>)]) -> Row<'st
 fn both_ways_of_a_simple_row_lead_to_the_same_frame() {
     use RegisterRule::{Offset, Register as InRegister, Undefined, ValOffset};
     let target = target();
-    let innermost = Cursor::new(fake::space(), target.argument()).unwrap();
+    let innermost = innermost(fake::space(), &target);
     let mut starts = [innermost].to_vec();
     for rules in [
         &[(16, Offset(-8))][..],
@@ -132,7 +139,7 @@ fn kept_rules_lead_where_their_rows_do() {
     for skew in [0, 0, 0, 0, 4] {
         for _ in 0..40 {
             target.registers.lock().unwrap()[7] = STACK + 0x40 + skew;
-            let mut by_rule = Cursor::new(space, target.argument()).unwrap();
+            let mut by_rule = innermost(space, &target);
             let mut by_row = by_rule;
             for depth in 1.. {
                 let base = if below(5) == 0 { 6 } else { 7 };
@@ -170,7 +177,7 @@ fn kept_rules_lead_where_their_rows_do() {
 #[test]
 fn the_outermost_frame_has_no_caller() {
     let target = target();
-    let mut cursor = Cursor::new(fake::space(), target.argument()).unwrap();
+    let mut cursor = innermost(fake::space(), &target);
     assert_eq!(kept_step(&mut cursor, Simple::OUTERMOST), 0);
     assert_eq!(cursor.ip(), 0);
 }
@@ -182,7 +189,7 @@ fn an_address_with_more_bits_is_another() {
     target.words = Mutex::new([0x5000, 0xffff_0000_0000_5000, STACK, STACK].to_vec());
     target.registers.lock().unwrap()[7] = STACK;
     let up = Simple::from_row(&row(7, 8, &[(16, RegisterRule::Offset(-8))])).unwrap();
-    let mut cursor = Cursor::new(fake::space(), target.argument()).unwrap();
+    let mut cursor = innermost(fake::space(), &target);
     assert_eq!(kept_step(&mut cursor, up), 1);
     assert_eq!(kept_step(&mut cursor, up), 1);
     assert_eq!(cursor.ip(), 0xffff_0000_0000_5000);
@@ -199,7 +206,7 @@ fn an_address_with_more_bits_is_another() {
 #[test]
 fn a_failed_step_leaves_the_cursor_where_it_was() {
     let target = target();
-    let start = Cursor::new(fake::space(), target.argument()).unwrap();
+    let start = innermost(fake::space(), &target);
     let unreadable = row(7, 0x10_0000, &[(16, RegisterRule::Offset(-8))]);
     let mut cursor = start;
     assert!(cursor.step_row(&unreadable, LoadBias(0)).is_err());
@@ -215,7 +222,7 @@ fn a_failed_step_leaves_the_cursor_where_it_was() {
 fn a_circle_of_frames_ends() {
     let target = target();
     for period in 1..9 {
-        let mut cursor = Cursor::new(fake::space(), target.argument()).unwrap();
+        let mut cursor = innermost(fake::space(), &target);
         // Each frame's "return address" is its distance in the circle; the CFA comes back.
         let mut steps = 0;
         loop {
@@ -239,7 +246,7 @@ fn a_circle_of_frames_ends() {
 fn walks_end_that_never_come_back() {
     for offset in [16, -16] {
         let target = target();
-        let mut cursor = Cursor::new(fake::space(), target.argument()).unwrap();
+        let mut cursor = innermost(fake::space(), &target);
         let rules = [
             (16, RegisterRule::Register(Register(3))),
             (3, RegisterRule::SameValue),
@@ -256,7 +263,7 @@ fn walks_end_that_never_come_back() {
 #[test]
 fn registers_are_written_where_they_are() {
     let target = target();
-    let mut cursor = Cursor::new(fake::space(), target.argument()).unwrap();
+    let mut cursor = innermost(fake::space(), &target);
     assert_eq!(cursor.set(abi::RSP, 1), Err(Error::READ_ONLY_REGISTER));
     assert_eq!(cursor.set(3, 0x33), Ok(()));
     assert_eq!(target.registers.lock().unwrap()[3], 0x33);

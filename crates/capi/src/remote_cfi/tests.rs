@@ -116,7 +116,7 @@ fn check_rows(bytes: &[u8], info: &ProcInfo) {
             other => panic!("{other:?}"),
         };
         seen.push((at.start, at.end, offset, rbx));
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     })
     .unwrap();
     let first = info.start_ip;
@@ -166,7 +166,7 @@ fn bad_bytes_do_no_harm() {
             let mut changed = bytes.clone();
             changed[at] = value;
             let seen = found(&changed, &table, 0x4000_8004)
-                .and_then(|info| rows(&memory(&changed), &info, |_| Ok(())));
+                .and_then(|info| rows(&memory(&changed), &info, |_| Ok(ControlFlow::Continue(()))));
             match seen {
                 Ok(()) => good += 1,
                 Err(_) => bad += 1,

@@ -6,6 +6,7 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::MaybeUninit;
+use core::ops::ControlFlow;
 
 use alloc::boxed::Box;
 
@@ -110,8 +111,9 @@ pub extern "C" fn init_remote(
     space: &'static AddressSpace,
     argument: *mut c_void,
 ) -> c_int {
-    done(Cursor::new(space, argument).map(|new| {
-        cursor.write(new);
+    let client = Client { space, argument };
+    done(client.top().map(|top| {
+        cursor.write(Cursor::innermost(client, top));
     }))
 }
 
@@ -274,7 +276,7 @@ pub unsafe extern "C" fn reg_states_iterate(
             // SAFETY: the caller's promise; `data` outlives the call.
             let code = unsafe { callback(token, data.pointer(), data.size(), at.start, at.end) };
             last = Error::check(code)?;
-            Ok(())
+            Ok(ControlFlow::Continue(()))
         })
     });
     code(visited.map(|()| last))
