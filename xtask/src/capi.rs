@@ -284,6 +284,10 @@ fn defined_as(name: &str) -> Option<String> {
         // Programs copy the variable, which takes one with a size.
         "_ULx86_64_local_addr_space" => return None,
         "backtrace" => "unw_backtrace".to_owned(),
+        // They do nothing.
+        "_UCD_access_fpreg" | "_UCD_get_dyn_info_list_addr" | "_UCD_put_unwind_info" => {
+            name.replace("_UCD_", "_UPT_")
+        }
         _ => name
             .strip_prefix("_ULx86_64_")
             .map(|function| format!("_Ux86_64_{function}"))

@@ -69,13 +69,14 @@ pub fn search<M: Memory>(
     info: &mut ProcInfo,
 ) -> Result<(), Error> {
     let address = search_table(memory, table, ip)?;
-    let found = CopiedFde::read(memory, address)?;
+    let found = CopiedFde::read(memory, address, table.gp)?;
     let cie = found.cie()?;
     let fde = found.fde(&cie)?;
     info.start_ip = fde.start.0.wrapping_add(table.load_offset);
     info.end_ip = fde.end.0.wrapping_add(table.load_offset);
     info.handler = resolved(memory, cie.personality)?;
     info.lsda = resolved(memory, fde.lsda)?;
+    info.gp = table.gp;
     info.flags = 0;
     info.format = abi::FORMAT_TABLE;
     info.unwind_info_size = i32::try_from(found.fde.bytes.len()).unwrap_or(i32::MAX);
@@ -143,11 +144,11 @@ pub fn rows<M: Memory>(
     info: &ProcInfo,
     mut visit: impl FnMut(RowAt<'_, '_>) -> Result<ControlFlow<()>, Error>,
 ) -> Result<(), Error> {
-    let found = CopiedFde::read(memory, fde_address(info)?)?;
+    let found = CopiedFde::read(memory, fde_address(info)?, info.gp)?;
     let cie = found.cie()?;
     let fde = found.fde(&cie)?;
     let bias = info.start_ip.wrapping_sub(fde.start.0);
-    let (cie_section, section) = (found.cie.section(), found.fde.section());
+    let (cie_section, section) = (found.section(&found.cie), found.section(&found.fde));
     let bad = |_| Error::BAD_FRAME;
     let mut evaluator = Evaluator::new();
     let initial = evaluator.initial_row(&cie_section, &cie).map_err(bad)?;
@@ -169,24 +170,43 @@ pub fn rows<M: Memory>(
 struct CopiedFde {
     fde: CopiedEntry,
     cie: CopiedEntry,
+    /// What data-relative pointers are relative to.
+    data_base: Vaddr,
 }
 
 impl CopiedFde {
-    fn read<M: Memory>(memory: &M, address: u64) -> Result<CopiedFde, Error> {
+    fn read<M: Memory>(memory: &M, address: u64, gp: u64) -> Result<CopiedFde, Error> {
         let fde = CopiedEntry::read(memory, address)?;
         let cie = CopiedEntry::read(memory, fde.cie.ok_or(Error::NO_INFO)?)?;
         match cie.cie {
-            None => Ok(CopiedFde { fde, cie }),
+            None => Ok(CopiedFde {
+                fde,
+                cie,
+                data_base: Vaddr(gp),
+            }),
             Some(_) => Err(Error::BAD_FRAME),
         }
     }
 
     fn cie(&self) -> Result<Cie<'_>, Error> {
-        Cie::parse(&self.cie.section(), self.cie.entry()).map_err(|_| Error::BAD_FRAME)
+        Cie::parse(&self.section(&self.cie), self.cie.entry()).map_err(|_| Error::BAD_FRAME)
     }
 
     fn fde<'a>(&'a self, cie: &Cie<'a>) -> Result<FdeEntry<'a>, Error> {
-        FdeEntry::parse(&self.fde.section(), cie, self.fde.entry()).map_err(|_| Error::BAD_FRAME)
+        let section = self.section(&self.fde);
+        FdeEntry::parse(&section, cie, self.fde.entry()).map_err(|_| Error::BAD_FRAME)
+    }
+
+    /// A section that has nothing but one of the two.
+    fn section<'a>(&self, entry: &'a CopiedEntry) -> Section<'a> {
+        Section {
+            kind: SectionKind::EhFrame,
+            data: &entry.bytes,
+            address: Vaddr(entry.address),
+            text_base: None,
+            data_base: Some(self.data_base),
+            abi: ABI,
+        }
     }
 }
 
@@ -229,18 +249,6 @@ impl CopiedEntry {
             body: length_size + 4,
             cie: (back != 0).then(|| id_address.wrapping_sub(i64::from(back).cast_unsigned())),
         })
-    }
-
-    /// A section that has nothing but the entry.
-    fn section(&self) -> Section<'_> {
-        Section {
-            kind: SectionKind::EhFrame,
-            data: &self.bytes,
-            address: Vaddr(self.address),
-            text_base: None,
-            data_base: None,
-            abi: ABI,
-        }
     }
 
     fn entry(&self) -> Entry<'_> {

@@ -156,6 +156,44 @@ fn a_table_may_be_moved() {
     );
 }
 
+/// `DW_EH_PE_datarel`: from the global pointer that the client knows.
+#[test]
+fn pointers_may_be_relative_to_the_global_pointer() {
+    const GLOBAL: u64 = 0x4000_7000;
+    let mut cie = CIE;
+    cie[12] = 0x3b;
+    let mut bytes = Vec::new();
+    entry(&mut bytes, &cie);
+    let mut body = u32::try_from(bytes.len() + 4)
+        .unwrap()
+        .to_le_bytes()
+        .to_vec();
+    body.extend(0x1000_i32.to_le_bytes());
+    body.extend([16, 0, 0, 0, 0, 0x41, 0x0e, 16, 0x83, 2]);
+    let fde = entry(&mut bytes, &body);
+    let table_data = BASE + bytes.len() as u64;
+    for address in [GLOBAL + 0x1000, fde] {
+        let offset = u32::try_from(address - BASE).unwrap();
+        bytes.extend(offset.to_le_bytes());
+    }
+    bytes.resize(bytes.len() + 8, 0xee);
+    let table = DynInfo {
+        end_ip: u64::MAX,
+        gp: GLOBAL,
+        format: abi::FORMAT_REMOTE_TABLE,
+        table: RemoteTable {
+            segbase: BASE,
+            table_len: 1,
+            table_data,
+            ..DynInfo::NONE.table
+        },
+        ..DynInfo::NONE
+    };
+    let info = found(&bytes, &table, 0x4000_8008).unwrap();
+    assert_eq!((info.start_ip, info.end_ip), (0x4000_8000, 0x4000_8010));
+    check_rows(&bytes, &info);
+}
+
 /// Whatever one wrong byte says, the answer is an error or a row, soon.
 #[test]
 fn bad_bytes_do_no_harm() {

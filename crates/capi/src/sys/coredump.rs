@@ -1,17 +1,18 @@
 //! The C functions of `<libunwind-coredump.h>`: callbacks for a core file.
 //!
-//! Arguments are what [`export`](super::export) says. All `argument`s come from [`create`].
+//! Arguments are what [`export`](super::export) says. All `argument`s come from [`create`]. Callbacks
+//! that do nothing are those of [`ptrace`](super::ptrace), under another name.
 
 use alloc::boxed::Box;
 use core::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 
-use crate::abi::{Accessors, Error, FloatRegister, OpaqueCursor, ProcInfo, RegisterNumber, Word};
+use crate::abi::{Accessors, Error, OpaqueCursor, ProcInfo, RegisterNumber, Word};
 use crate::core_file::CoreFile;
 use crate::space::AddressSpace;
 use crate::sys::heap;
 use crate::sys::name::put_name;
 use crate::sys::os::MappedFile;
-use crate::sys::ptrace::REG_OFFSET;
+use crate::sys::ptrace::{REG_OFFSET, access_fpreg, get_dyn_info_list_addr, put_unwind_info};
 
 /// All callbacks.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_UCD_accessors"))]
@@ -157,39 +158,6 @@ pub unsafe extern "C" fn find_proc_info(
     }))
 }
 
-/// `_UCD_put_unwind_info`: nothing was allocated.
-///
-/// # Safety
-///
-/// None is needed.
-#[cfg_attr(
-    feature = "shared-object",
-    unsafe(export_name = "_UCD_put_unwind_info")
-)]
-pub unsafe extern "C" fn put_unwind_info(
-    _space: *mut AddressSpace,
-    _info: *mut ProcInfo,
-    _argument: *mut c_void,
-) {
-}
-
-/// `_UCD_get_dyn_info_list_addr`: there is none.
-///
-/// # Safety
-///
-/// None is needed.
-#[cfg_attr(
-    feature = "shared-object",
-    unsafe(export_name = "_UCD_get_dyn_info_list_addr")
-)]
-pub unsafe extern "C" fn get_dyn_info_list_addr(
-    _space: *mut AddressSpace,
-    _address: *mut Word,
-    _argument: *mut c_void,
-) -> c_int {
-    Error::NO_INFO.0
-}
-
 /// `_UCD_access_mem`: for reading.
 ///
 /// # Safety
@@ -240,22 +208,6 @@ pub unsafe extern "C" fn access_reg(
         // SAFETY: the caller's promise.
         unsafe { value.write(word) };
     }))
-}
-
-/// `_UCD_access_fpreg`: x86-64 has none that libunwind knows.
-///
-/// # Safety
-///
-/// None is needed.
-#[cfg_attr(feature = "shared-object", unsafe(export_name = "_UCD_access_fpreg"))]
-pub unsafe extern "C" fn access_fpreg(
-    _space: *mut AddressSpace,
-    _register: RegisterNumber,
-    _value: *mut FloatRegister,
-    _write: c_int,
-    _argument: *mut c_void,
-) -> c_int {
-    Error::BAD_REGISTER.0
 }
 
 /// `_UCD_resume`: a core file cannot go on.
