@@ -1,12 +1,13 @@
 //! A target as its client's callbacks show it.
 
 use core::cell::Cell;
-use core::ffi::c_void;
+use core::ffi::{c_int, c_void};
 
 use unspool_ir::memory::UnreadableReason;
 use unspool_ir::{Memory, RuntimeAddr, Unreadable};
 
 use crate::abi::{self, Error, ProcInfo};
+use crate::registered;
 use crate::space::AddressSpace;
 use crate::sys::callbacks;
 
@@ -102,7 +103,7 @@ impl<'s> Client<'s> {
     ///
     /// The client's own, or [`Error::INVALID`] without a callback.
     pub fn find_proc_info(&self, ip: u64) -> Result<ProcInfo, Error> {
-        callbacks::find_proc_info(self, ip, 1)
+        self.find(ip, 1)
     }
 
     /// The procedure that an address is in, and no more.
@@ -111,7 +112,18 @@ impl<'s> Client<'s> {
     ///
     /// As [`Client::find_proc_info`].
     pub fn find_procedure(&self, ip: u64) -> Result<ProcInfo, Error> {
-        callbacks::find_proc_info(self, ip, 0)
+        self.find(ip, 0)
+    }
+
+    /// By the client, or else by what the target has registered.
+    fn find(&self, ip: u64, need_unwind_info: c_int) -> Result<ProcInfo, Error> {
+        match callbacks::find_proc_info(self, ip, need_unwind_info) {
+            Err(Error::NO_INFO) => {
+                let list = callbacks::registered(self).map_err(|_| Error::NO_INFO)?;
+                registered::find(&self.memory(), list, ip).map_err(|_| Error::NO_INFO)
+            }
+            found => found,
+        }
     }
 
     /// The target's memory.

@@ -26,6 +26,7 @@ pub mod image;
 pub mod maps;
 pub mod own;
 pub mod places;
+pub mod registered;
 pub mod remote_cfi;
 pub mod resolve;
 pub mod rule;

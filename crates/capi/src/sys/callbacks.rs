@@ -83,6 +83,16 @@ pub(crate) fn find_proc_info(
     Error::check(code).map(|_| info)
 }
 
+/// Where the target has the list of what it has registered.
+pub(crate) fn registered(client: &Client<'_>) -> Result<u64, Error> {
+    let address = client.space.accessors.get_dyn_info_list_addr;
+    let address = address.ok_or(Error::NO_INFO)?;
+    let mut list = 0;
+    // SAFETY: the contract above; `list` can be written.
+    let code = unsafe { address(client.handle(), &raw mut list, client.argument) };
+    Error::check(code).map(|_| list)
+}
+
 /// Continues the target in a frame.
 pub(crate) fn resume(cursor: &mut Cursor<'static>) -> Result<c_int, Error> {
     let client = cursor.client();
