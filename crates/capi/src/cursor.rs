@@ -14,7 +14,7 @@ use crate::abi::{self, Error, RegisterNumber, SaveLocation};
 use crate::cache::{Arrival, At, Hit};
 use crate::client::{Client, Top};
 use crate::guess::Known;
-use crate::own;
+use crate::own::Learnt;
 use crate::places::{PRESERVED, Place, Places, REGISTERS, Saved};
 use crate::remote_cfi::ABI;
 use crate::resolve;
@@ -33,6 +33,7 @@ pub struct Cursor<'s> {
     stack_pointer: u64,
     places: Places,
     cycle: Cycle,
+    learnt: Learnt,
 }
 
 impl<'s> Cursor<'s> {
@@ -47,33 +48,31 @@ impl<'s> Cursor<'s> {
             stack_pointer,
             places: Places::innermost(),
             cycle: Cycle::NONE,
+            learnt: Learnt::of(space),
         }
     }
 
-    /// A frame of the own process, of which all registers are at the addresses that `address`
-    /// says: one that was interrupted, or waits for a call to return.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::INVALID`] if they are not there.
+    /// A frame whose registers are all in memory, at the addresses that `address` says: one that was
+    /// interrupted, or waits for a call to return. `ip` and `stack_pointer` are two of them.
     pub fn stored(
         client: Client<'s>,
+        ip: u64,
+        stack_pointer: u64,
         address: impl Fn(u16) -> u64,
         is_interrupted: bool,
-    ) -> Result<Self, Error> {
+    ) -> Self {
         let arrival = match is_interrupted {
             true => Arrival::Innermost,
             false => Arrival::Called,
         };
-        let ip = client.read_word(address(RETURN_ADDRESS.0))?;
-        let stack_pointer = client.read_word(address(STACK_POINTER.0))?;
-        Ok(Cursor {
+        Cursor {
             client,
             at: At::new(ip, stack_pointer, arrival),
             stack_pointer,
             places: Places::stored(address),
             cycle: Cycle::NONE,
-        })
+            learnt: Learnt::of(client.space),
+        }
     }
 
     /// The address space and argument.
@@ -114,27 +113,48 @@ impl<'s> Cursor<'s> {
             return self.step_by(simple);
         };
         let cfa = self.stack_pointer.wrapping_add(distance);
-        match self.step_up(cfa, simple.saved()) {
+        match self.step_up(cfa, simple.saved(), Cursor::client_word) {
             Some(code) => code,
             None => self.step_otherwise(),
         }
     }
 
-    /// A step by another kept row than the usual one: of a frame with a frame pointer, or the
-    /// outermost.
+    /// A step by another kept row than the usual one: of a frame with a frame pointer, of the own
+    /// process, or the outermost.
     #[inline(never)]
     fn step_by(&mut self, simple: Simple) -> c_int {
         if let Some(distance) = simple.above_frame_pointer()
             && let Some(frame_pointer) = self.frame_pointer()
             && frame_pointer.is_multiple_of(8)
-            && let Some(code) = self.step_up(frame_pointer.wrapping_add(distance), simple.saved())
+            && let cfa = frame_pointer.wrapping_add(distance)
+            && let Some(code) = self.step_up(cfa, simple.saved(), Cursor::client_word)
         {
             return code;
         }
         match simple {
             Simple::OUTERMOST => c_int::from(self.end()),
-            _ => self.step_otherwise(),
+            _ => self.step_here(simple),
         }
+    }
+
+    /// A step by a row of the own process, if its module is known to be there.
+    #[inline(never)]
+    fn step_here(&mut self, simple: Simple) -> c_int {
+        let row = simple.of_any();
+        let place = simple.own_place();
+        let base = match row.base() {
+            Base::StackPointer => Some(self.stack_pointer),
+            Base::FramePointer => self.value(FRAME_POINTER).ok(),
+            Base::Outermost => None,
+        };
+        if place.is_some_and(|place| self.learnt.has(place))
+            && let Some(base) = base.filter(|base| base.is_multiple_of(8))
+            && let cfa = base.wrapping_add(row.cfa_offset())
+            && let Some(code) = self.step_up(cfa, row.saved(), Cursor::own_word)
+        {
+            return code;
+        }
+        self.step_otherwise()
     }
 
     /// The frame pointer. Not inlined: a step needs few registers then.
@@ -146,15 +166,43 @@ impl<'s> Cursor<'s> {
         }
     }
 
+    /// The word at an address, by the client.
+    #[inline(always)]
+    fn client_word(&mut self, addr: u64) -> Result<u64, Error> {
+        let client = self.client;
+        callbacks::read_memory(&client, addr)
+    }
+
+    /// The word at an address of the own process; what is around it is known then.
+    #[inline(always)]
+    fn own_word(&mut self, addr: u64) -> Result<u64, Error> {
+        match self.learnt.word(addr) {
+            Some(word) => Ok(word),
+            None => self.learnt.asks_for_word(addr),
+        }
+    }
+
+    /// The word at an address, wherever that is.
+    fn known_word(&self, addr: u64) -> Result<u64, Error> {
+        match self.learnt.word(addr) {
+            Some(word) => Ok(word),
+            None => self.client.read_word(addr),
+        }
+    }
+
     /// Steps to a frame further up, by its CFA, which is a multiple of 8. `None` where something is
     /// unusual; nothing has happened then.
     #[inline(always)]
-    fn step_up(&mut self, cfa: u64, saved: Saved) -> Option<c_int> {
-        let client = self.client;
+    fn step_up(
+        &mut self,
+        cfa: u64,
+        saved: Saved,
+        read: impl FnOnce(&mut Self, u64) -> Result<u64, Error>,
+    ) -> Option<c_int> {
         if cfa <= self.stack_pointer || !self.places.note(cfa, saved) {
             return None;
         }
-        let ip = match callbacks::read_memory(&client, cfa.wrapping_sub(8)) {
+        let ip = match read(self, cfa.wrapping_sub(8)) {
             Ok(ip) => ip,
             Err(Error(code)) => return Some(code),
         };
@@ -182,7 +230,7 @@ impl<'s> Cursor<'s> {
 
     fn step_found(&mut self) -> Result<bool, Error> {
         match self.client.space.known(self.at) {
-            Some(Hit::Simple(simple)) if simple.own_place().is_none_or(own::is_there) => {
+            Some(Hit::Simple(simple)) if self.learnt.asks_for(simple.own_place()) => {
                 self.step_simple(simple)
             }
             Some(Hit::Encoded(short)) => self.step_encoded(short.bytes()),
@@ -236,7 +284,10 @@ impl<'s> Cursor<'s> {
             Base::Outermost => return Ok(self.end()),
         };
         let cfa = base.wrapping_add(simple.cfa_offset());
-        let return_address = self.client.read_word(cfa.wrapping_sub(8))?;
+        let return_address = match self.client.space.is_own() {
+            true => self.own_word(cfa.wrapping_sub(8))?,
+            false => self.client.read_word(cfa.wrapping_sub(8))?,
+        };
         if !self.places.note(cfa, simple.saved()) {
             self.places.settle();
             self.places.note(cfa, simple.saved());
@@ -364,7 +415,7 @@ impl<'s> Cursor<'s> {
     #[inline]
     fn found(&self, place: Result<Place, Error>) -> Result<u64, Error> {
         match place? {
-            Place::Memory(addr) => self.client.read_word(addr),
+            Place::Memory(addr) => self.known_word(addr),
             Place::Register(number) => self.client.read_register(number),
             Place::Value(value) => Ok(value),
             Place::Lost => Err(Error::BAD_REGISTER),

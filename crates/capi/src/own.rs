@@ -1,17 +1,84 @@
 //! The own process: procedures and their unwind information, read where the loader mapped them.
 //!
-//! Async-signal-safe: nothing here allocates, locks or calls the system.
+//! Async-signal-safe: nothing here allocates or locks. The kernel is asked for memory, once for each
+//! page of a thread's stack.
 
 use unspool_cfi::{Cie, FdeEntry};
 use unspool_ir::{LoadBias, Memory, Pointer, Row, RuntimeAddr};
+use unspool_unwind::local::{Known, OwnMemory};
 use unspool_unwind::{Modules, Place, local};
 
 use crate::abi::{self, Error, ProcInfo};
+use crate::space::AddressSpace;
 
-/// Whether a module is still where it was.
-#[must_use]
-pub fn is_there(place: Place) -> bool {
-    local::modules().is_there(place)
+/// What a walk of the own stack has found out, so that nothing is asked twice. Other walks find
+/// out nothing.
+#[derive(Debug, Clone, Copy)]
+pub struct Learnt {
+    memory: Known,
+    /// The modules that are there, by their numbers as bits.
+    modules: u64,
+}
+
+impl Learnt {
+    /// At the beginning of a walk in an address space.
+    #[must_use]
+    pub fn of(space: &AddressSpace) -> Learnt {
+        match space.is_own() {
+            true => Learnt {
+                memory: Known::stack(),
+                modules: local::modules().staying(),
+            },
+            false => Learnt {
+                memory: Known::NOTHING,
+                modules: 0,
+            },
+        }
+    }
+
+    /// The word at an address, if that is known to be readable.
+    #[inline(always)]
+    #[must_use]
+    pub fn word(&self, addr: u64) -> Option<u64> {
+        self.memory.word(RuntimeAddr(addr))
+    }
+
+    /// The word at an address, where the kernel is asked for what is around it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::INVALID`] if it cannot be read.
+    #[cold]
+    #[inline(never)]
+    pub fn asks_for_word(&mut self, addr: u64) -> Result<u64, Error> {
+        self.memory = Known::around(RuntimeAddr(addr));
+        // One that is in two pages is asked for apart.
+        let read_apart = || {
+            let mut word = [0; 8];
+            let read = OwnMemory::here().read(RuntimeAddr(addr), &mut word);
+            read.ok().map(|()| u64::from_le_bytes(word))
+        };
+        self.word(addr).or_else(read_apart).ok_or(Error::INVALID)
+    }
+
+    /// Whether a module is known to be there.
+    #[inline(always)]
+    #[must_use]
+    pub fn has(&self, place: Place) -> bool {
+        place.0 < 64 && self.modules >> place.0 & 1 != 0
+    }
+
+    /// Whether a module is there, if a row is of one; the loader is asked.
+    pub fn asks_for(&mut self, place: Option<Place>) -> bool {
+        let Some(place) = place else {
+            return true;
+        };
+        let is_there = self.has(place) || local::modules().is_there(place);
+        if is_there && place.0 < 64 {
+            self.modules |= 1 << place.0;
+        }
+        is_there
+    }
 }
 
 /// The row at an address of the own process, from the unwind table of its module.

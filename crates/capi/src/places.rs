@@ -102,7 +102,7 @@ struct Left {
 }
 
 impl Places {
-    const ROOM: usize = 40;
+    const ROOM: usize = 38;
 
     #[inline(always)]
     fn new(place: impl Fn(u16) -> Place) -> Places {

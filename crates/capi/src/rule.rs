@@ -120,6 +120,13 @@ impl Simple {
         }
     }
 
+    /// The row without its module.
+    #[inline(always)]
+    #[must_use]
+    pub fn of_any(self) -> Simple {
+        Simple(self.0 & ((1 << Simple::PLACE_SHIFT) - 1))
+    }
+
     /// How far the CFA is above the stack pointer, in bytes, if it is based on that and the row is of
     /// no module of the own process: what nearly all frames have.
     #[inline(always)]

@@ -14,6 +14,7 @@
 //! | [`OwnThread::walk`] | yes | no | only to ask whether memory outside of the known stack is mapped | no |
 //! | [`OwnModules::prepare`], [`OwnModules::meet_all`] | no | no | no | the loader's |
 //! | [`OwnModules::attach`], [`OwnModules::loaded`] | yes | no | no | no |
+//! | [`OwnMemory::here`], [`Known`] | yes | no | once for each page of the stack, and for memory outside of it | no |
 //! | [`map_tables`] | no | yes | yes | the loader's |
 //!
 //! What has to hold, because nobody can check it: the code that the stack returns to stays mapped
@@ -41,6 +42,7 @@ mod thread;
 pub use cursor::{OwnCursor, Place, Places, with_cursor};
 pub use memory::OwnMemory;
 pub use modules::{Loaded, OwnModules};
+pub use sys::Known;
 #[cfg(feature = "std")]
 pub use tables::{Mapped, map_tables};
 pub use thread::{Interrupted, NoRoom, prepare_thread, walk, walk_from, with_memory};

@@ -14,12 +14,13 @@ use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
 
 use unspool_ir::RuntimeAddr;
+use unspool_unwind::local::OwnMemory;
 
 use crate::abi::{self, Error, ProcInfo, Word};
 use crate::cursor::Cursor;
 use crate::own::Procedure;
 use crate::sys::context::call_with_context;
-use crate::sys::thread::ThreadMemory;
+
 use crate::sys::{callbacks, own};
 
 unsafe extern "C" {
@@ -165,19 +166,19 @@ struct Frames(Context);
 
 impl Frames {
     /// From the frame whose registers are in a context of `call_with_context`.
-    fn new(context: *mut c_void) -> Result<Frames, Error> {
-        Ok(Frames(Context {
+    fn new(context: *mut c_void) -> Frames {
+        Frames(Context {
             mark: &raw const OURS,
-            cursor: own::cursor(context, false)?,
+            cursor: own::cursor(context, false),
             info: ProcInfo::EMPTY,
-        }))
+        })
     }
 
     /// Finds out what procedure the frame is of.
     fn look_up(&mut self) -> Result<(), Error> {
         let pc = self.0.cursor.code().lookup();
         self.0.info = match Procedure::find(pc) {
-            Ok(procedure) => procedure.info(&ThreadMemory::here())?,
+            Ok(procedure) => procedure.info(&OwnMemory::here())?,
             Err(Error::NO_INFO) => ProcInfo::EMPTY,
             Err(error) => return Err(error),
         };
@@ -357,7 +358,7 @@ unsafe extern "C" fn raise(exception: *mut Exception, context: *mut c_void) -> R
 
 /// The first phase: the stack pointer of the frame that handles an exception.
 unsafe fn search(exception: *mut Exception, context: *mut c_void) -> Result<Word, Reason> {
-    let mut frames = Frames::new(context).map_err(|_| FATAL_PHASE1_ERROR)?;
+    let mut frames = Frames::new(context);
     loop {
         frames.look_up().map_err(|_| FATAL_PHASE1_ERROR)?;
         // SAFETY: what `raise_exception` asks for.
@@ -378,9 +379,7 @@ unsafe fn search(exception: *mut Exception, context: *mut c_void) -> Result<Word
 unsafe fn clean_up(exception: *mut Exception, context: *mut c_void) -> Reason {
     // SAFETY: what `raise_exception` asks for.
     let handler = unsafe { (*exception).beside };
-    let Ok(mut frames) = Frames::new(context) else {
-        return FATAL_PHASE2_ERROR;
-    };
+    let mut frames = Frames::new(context);
     loop {
         if frames.look_up().is_err() {
             return FATAL_PHASE2_ERROR;
@@ -425,9 +424,7 @@ unsafe fn clean_up_until(
 ) -> Reason {
     // SAFETY: what `forced_unwind` asks for.
     let Exception { class, beside, .. } = *unsafe { &*exception };
-    let Ok(mut frames) = Frames::new(context) else {
-        return FATAL_PHASE2_ERROR;
-    };
+    let mut frames = Frames::new(context);
     let mut action = FORCE_UNWIND | CLEANUP_PHASE;
     loop {
         if frames.look_up().is_err() {
@@ -481,9 +478,7 @@ unsafe extern "C" fn trace(
     argument: *mut c_void,
     context: *mut c_void,
 ) -> Reason {
-    let Ok(mut frames) = Frames::new(context) else {
-        return FATAL_PHASE1_ERROR;
-    };
+    let mut frames = Frames::new(context);
     loop {
         if frames.look_up().is_err() {
             return FATAL_PHASE1_ERROR;

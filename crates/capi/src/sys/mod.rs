@@ -16,4 +16,3 @@ pub mod own;
 pub mod ptrace;
 #[cfg(feature = "shared-object")]
 mod standalone;
-mod thread;

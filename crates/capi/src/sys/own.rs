@@ -4,7 +4,7 @@ use core::ffi::{c_char, c_int, c_void};
 use core::mem::MaybeUninit;
 
 use unspool_ir::{CodeAddr, Memory, Register, RuntimeAddr};
-use unspool_unwind::local::{self, ABI};
+use unspool_unwind::local::{self, ABI, OwnMemory};
 use unspool_unwind::{Rules, Top, Walker};
 
 use crate::abi::{
@@ -18,7 +18,6 @@ use crate::space::AddressSpace;
 use crate::sys::context::{self, call_with_context};
 use crate::sys::name::put_name;
 use crate::sys::os;
-use crate::sys::thread::ThreadMemory;
 use crate::traced;
 
 /// The address space of the own process. The argument of its callbacks is a context.
@@ -53,13 +52,14 @@ pub static LOCAL_ADDR_SPACE: &AddressSpace = &OWN;
 pub static LOCAL_ONLY_ADDR_SPACE: &AddressSpace = &OWN;
 
 /// A frame whose registers are in a context.
-pub(super) fn cursor(context: *mut c_void, is_interrupted: bool) -> Result<Cursor<'static>, Error> {
+pub(super) fn cursor(context: *mut c_void, is_interrupted: bool) -> Cursor<'static> {
     let client = Client {
         space: &OWN,
         argument: context,
     };
-    let address = |register| context::address(context, register);
-    Cursor::stored(client, address, is_interrupted)
+    let (stored, address) = (Stored(context), |number| context::address(context, number));
+    let (code, stack_pointer) = (stored.register(16), stored.register(7));
+    Cursor::stored(client, code, stack_pointer, address, is_interrupted)
 }
 
 /// `unw_init_local`.
@@ -84,13 +84,11 @@ pub extern "C" fn init_local2(
     context: *mut c_void,
     flags: c_int,
 ) -> c_int {
-    let made = match flags {
-        0 | SIGNAL_FRAME => cursor(context, flags == SIGNAL_FRAME),
-        _ => Err(Error::INVALID),
-    };
-    Error::code_of(made.map(|made| {
-        into.write(made);
-    }))
+    if !matches!(flags, 0 | SIGNAL_FRAME) {
+        return Error::INVALID.0;
+    }
+    into.write(cursor(context, flags == SIGNAL_FRAME));
+    0
 }
 
 unsafe extern "C" fn find_proc_info(
@@ -101,7 +99,7 @@ unsafe extern "C" fn find_proc_info(
     _context: *mut c_void,
 ) -> c_int {
     let found = Procedure::find(RuntimeAddr(ip));
-    let found = found.and_then(|procedure| procedure.info(&ThreadMemory::here()));
+    let found = found.and_then(|procedure| procedure.info(&OwnMemory::here()));
     Error::code_of(found.map(|found| {
         // SAFETY: the interface's contract.
         unsafe { info.write(found) };
@@ -140,7 +138,7 @@ unsafe extern "C" fn access_mem(
         return 0;
     }
     let mut word = [0; 8];
-    let read = ThreadMemory::here().read(RuntimeAddr(addr), &mut word);
+    let read = OwnMemory::here().read(RuntimeAddr(addr), &mut word);
     Error::code_of(read.map_err(|_| Error::INVALID).map(|()| {
         // SAFETY: the interface's contract.
         unsafe { value.write(Word::from_le_bytes(word)) };
@@ -152,7 +150,7 @@ fn pointer(addr: u64) -> *mut c_void {
 }
 
 unsafe extern "C" fn access_reg(
-    space: *mut AddressSpace,
+    _space: *mut AddressSpace,
     register: RegisterNumber,
     value: *mut Word,
     write: c_int,
@@ -161,9 +159,16 @@ unsafe extern "C" fn access_reg(
     let Some(register @ 0..=abi::RIP_NUMBER) = u16::try_from(register).ok() else {
         return Error::BAD_REGISTER.0;
     };
-    let addr = context::address(context, register);
+    let stored: *mut Word = pointer(context::address(context, register)).cast();
+    let (from, to) = match write {
+        0 => (stored, value),
+        _ => (value, stored),
+    };
     // SAFETY: what the caller promises of `value`; the register is in the context.
-    unsafe { access_mem(space, addr, value, write, context) }
+    let word = unsafe { from.read() };
+    // SAFETY: as above.
+    unsafe { to.write(word) };
+    0
 }
 
 unsafe extern "C" fn access_fpreg(
@@ -305,12 +310,12 @@ unsafe extern "C" fn walk(buffer: *mut RuntimeAddr, size: c_int, context: *mut c
     }
     // SAFETY: the caller's promise; an address is a pointer's bytes.
     let addresses = unsafe { core::slice::from_raw_parts_mut(buffer, size) };
-    let (top, memory) = (Stored(context), ThreadMemory::here());
+    let (top, memory) = (Stored(context), OwnMemory::here());
     let walk = Walker::new(ABI, &RULES).walk(&top, local::modules(), &memory, addresses);
     c_int::try_from(walk.frames).unwrap_or(c_int::MAX)
 }
 
-/// A context of `call_with_context`.
+/// A context with at least what `call_with_context` stores.
 struct Stored(*mut c_void);
 
 impl Stored {

@@ -53,3 +53,42 @@ fn a_library_may_be_loaded_in_the_place_of_another() {
     // `walk`, `call`, `main`, and the C library's and the program's entry code.
     assert_eq!(steps, ["5 steps"]);
 }
+
+/// A coroutine's stack lies below the thread's, with a hole between them into which a corrupt frame
+/// leads: a walk ends there.
+#[test]
+fn a_walk_does_not_fall_into_a_hole_between_stacks() {
+    let program = programs::compile_with("coroutine.c", &["-Wl,--no-as-needed", "-lunwind"]);
+    let mut command = Command::new(program);
+    command.env("LD_LIBRARY_PATH", programs::shared_objects());
+    let text = programs::stdout(&mut command);
+    let expected = [
+        // `walk`, `thread`, and the C library's two; the innermost frame is `steps`.
+        ("thread", [4, 4]),
+        // `walk`, `run`, and where the C library's coroutines begin.
+        ("sound", [3, 3]),
+        // `walk`, `corrupt`, `call_corrupt`: the next would be found by its frame pointer.
+        ("corrupt", [3, 3]),
+        ("thread", [4, 4]),
+    ];
+    let expected = expected.map(|(what, [steps, addresses])| {
+        format!("{what}: {steps} steps, {addresses} addresses\n").repeat(2)
+    });
+    assert_eq!(text, expected.concat());
+}
+
+/// As in libunwind's own `Ltest-mem-validate`.
+#[test]
+fn a_walk_ends_at_a_page_of_the_stack_that_cannot_be_read() {
+    let program = programs::compile_with("unreadable.c", &["-Wl,--no-as-needed", "-lunwind"]);
+    let mut command = Command::new(program);
+    command.env("LD_LIBRARY_PATH", programs::shared_objects());
+    let text = programs::stdout(&mut command);
+    // To `descend` nine times and to `with_page`, whose caller nobody can tell; then from `walk` to
+    // `main`, twice the C library's and once the program's entry code.
+    let expected = [
+        "10 steps, then an error; 11 addresses",
+        "4 steps, then none; 5 addresses",
+    ];
+    assert_eq!(text.lines().collect::<Vec<_>>(), expected);
+}

@@ -31,6 +31,19 @@ impl OwnMemory {
             pages: Pages::new(),
         }
     }
+
+    /// As the calling thread may read it, with nothing prepared: how far its stack reaches the kernel
+    /// is asked page by page once in the life of the thread, or when it has grown.
+    ///
+    /// While the function that it is made in has not returned.
+    #[inline(always)]
+    #[must_use]
+    pub fn here() -> Self {
+        OwnMemory {
+            window: Window::here(),
+            pages: Pages::new(),
+        }
+    }
 }
 
 impl Memory for OwnMemory {

@@ -16,6 +16,10 @@ use unspool_ir::{Ascending, Register, Vaddr};
 
 use super::elf::{Image, Segment};
 
+mod known_stack;
+
+pub use known_stack::Known;
+
 /// The registers of a function, where it is.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Captured {
@@ -96,13 +100,28 @@ impl Window {
     #[inline]
     pub(super) fn new(captured: &Captured, stack: &Range<u64>) -> Self {
         let low = captured.stack_pointer;
-        let length = stack.end.saturating_sub(low);
+        match stack.contains(&low) {
+            true => Window::between(low, stack.end),
+            false => Window::EMPTY,
+        }
+    }
+
+    /// Above the frame that this is inlined into, if it is on this thread's own stack: the kernel is
+    /// asked for what is not known of it.
+    #[inline(always)]
+    pub(super) fn here() -> Self {
+        let low = stack_pointer();
+        match Known::above(low).end_around(low) {
+            Some(end) => Window::between(low, end),
+            None => Window::EMPTY,
+        }
+    }
+
+    #[inline]
+    fn between(low: u64, end: u64) -> Self {
         Window {
             first: low.wrapping_add(8),
-            count: match stack.contains(&low) {
-                true => length.saturating_sub(7),
-                false => 0,
-            },
+            count: end.saturating_sub(low).saturating_sub(7),
         }
     }
 
@@ -184,6 +203,16 @@ unsafe fn load_below(end: u64) -> u64 {
             end = in(reg) end,
             options(pure, readonly, nostack, preserves_flags),
         );
+    }
+    value
+}
+
+#[inline(always)]
+fn stack_pointer() -> u64 {
+    let value;
+    // SAFETY: copies a register.
+    unsafe {
+        asm!("mov {}, rsp", out(reg) value, options(nomem, nostack, preserves_flags));
     }
     value
 }
