@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use crate::programs;
+use crate::remote::instructions;
 use xtask::packages;
 
 const THEIRS: &str = "/usr/lib/x86_64-linux-gnu/libunwind.so.8";
@@ -91,4 +92,41 @@ fn a_walk_ends_at_a_page_of_the_stack_that_cannot_be_read() {
         "4 steps, then none; 5 addresses",
     ];
     assert_eq!(text.lines().collect::<Vec<_>>(), expected);
+}
+
+/// Walks from a thread, from a signal's context, and from the main thread, in a program that any
+/// allocation ends, and any system call but a thread's first questions about its stack.
+#[test]
+fn walks_allocate_nothing_and_leave_the_system_alone() {
+    let options = ["-Wl,-z,now,--no-as-needed", "-lunwind"];
+    let program = programs::compile_with("sealed.c", &options);
+    let mut command = Command::new(program);
+    command.env("LD_LIBRARY_PATH", programs::shared_objects());
+    let text = programs::stdout(&mut command);
+    let lines: Vec<_> = text.lines().collect();
+    let expected = [
+        // `walk_sealed`, `with_alloca` 7 times, `recurse` 4 times, `thread`, the C library's two.
+        "15 steps, then 0; 16 addresses",
+        // One less, since `raise` and what it calls took the place of `walk_sealed`; and the
+        // handler's own frames.
+        "16 steps, then 0; 21 addresses",
+        // From `main` there are the C library's two and the program's.
+        "17 steps, then 0; 18 addresses",
+    ];
+    let expected =
+        expected.map(|walk| ["first", "cold", "hot"].map(|when| format!("{when}: {walk}")));
+    assert_eq!(lines, expected.concat());
+}
+
+/// What a step costs when its rule is known.
+#[test]
+fn a_hot_step_takes_a_sixth_of_the_instructions() {
+    let folder = programs::shared_objects();
+    let steps = programs::compile("steps.c");
+    let theirs = instructions(&steps, &packages::path(THEIRS).unwrap());
+    let ours = instructions(&steps, &folder.join("libunwind.so.8"));
+    assert!(
+        ours.inclusive * 6.0 <= theirs.inclusive,
+        "{ours:?} against {theirs:?}"
+    );
 }

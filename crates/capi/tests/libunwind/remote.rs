@@ -163,13 +163,13 @@ fn system_calls(walk: &Path, library: &Path) -> usize {
 
 /// Instructions of one step.
 #[derive(Debug)]
-struct Cost {
+pub(crate) struct Cost {
     without_callbacks: f64,
-    inclusive: f64,
+    pub(crate) inclusive: f64,
 }
 
 /// The cost of one step that finds everything in the cache.
-fn instructions(walk: &Path, library: &Path) -> Cost {
+pub(crate) fn instructions(walk: &Path, library: &Path) -> Cost {
     let (few, many) = (profile(walk, library, 1), profile(walk, library, 200));
     let steps = f64::from(many.steps - few.steps);
     let cost = |profile: &Profile, but_for| f64::from(self_cost(&profile.text, but_for));
@@ -195,6 +195,7 @@ fn profile(walk: &Path, library: &Path, rounds: u32) -> Profile {
             "--quiet",
             "--tool=callgrind",
             "--toggle-collect=_Ux86_64_step",
+            "--toggle-collect=_ULx86_64_step",
         ])
         .args(["--compress-strings=no", "--compress-pos=no"])
         .arg(format!("--callgrind-out-file={}", out.display()))
