@@ -72,6 +72,10 @@ const LIBUNWIND_OBJECTS: &[SharedObject] = &[
         soname: "libunwind-coredump.so.0",
         needs: &[],
     },
+    SharedObject {
+        soname: "libunwind-setjmp.so.0",
+        needs: &[],
+    },
 ];
 
 /// What `cargo xtask capi` was asked for.

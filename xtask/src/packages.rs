@@ -56,6 +56,10 @@ pub const NEEDED: &[Needed] = &[
         "libgoogle-perftools4",
     ),
     needed("/usr/include/glog/logging.h", "libgoogle-glog-dev"),
+    needed(
+        "/usr/lib/x86_64-linux-gnu/libunwind-setjmp.so.0",
+        "libunwind-setjmp0",
+    ),
     needed("/usr/bin/llvm-mc", "llvm"),
     needed("/usr/bin/dwz", "dwz"),
     needed("/usr/bin/xz", "xz-utils"),

@@ -14,5 +14,6 @@ mod name;
 pub mod os;
 pub mod own;
 pub mod ptrace;
+pub mod setjmp;
 #[cfg(feature = "shared-object")]
 mod standalone;
