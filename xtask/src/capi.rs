@@ -13,6 +13,8 @@ use crate::Error;
 struct SharedObject {
     soname: &'static str,
     needs: &'static [&'static str],
+    /// What the linker is told beside what it is always told.
+    options: &'static [&'static str],
 }
 
 /// A crate of which shared objects are made. Its `exports/SONAME` has the names of each.
@@ -23,15 +25,12 @@ struct Source {
     library: &'static str,
     /// In the order in which they can be linked.
     objects: &'static [SharedObject],
-    /// What the linker is told beside what it is always told.
-    options: &'static [&'static str],
 }
 
 const LIBUNWIND: Source = Source {
     folder: "capi",
     library: "libunspool_capi.a",
     objects: LIBUNWIND_OBJECTS,
-    options: &[],
 };
 
 /// The end of a thread calls it, so it cannot be unloaded.
@@ -41,8 +40,8 @@ const UNSPOOL: Source = Source {
     objects: &[SharedObject {
         soname: "libunspool.so.0",
         needs: &[],
+        options: &["-Wl,-z,nodelete"],
     }],
-    options: &["-Wl,-z,nodelete"],
 };
 
 /// `unspool_crash_load` runs when it is loaded.
@@ -50,31 +49,39 @@ const CRASH: Source = Source {
     objects: &[SharedObject {
         soname: "libunspool-crash.so",
         needs: &[],
+        options: &["-Wl,-z,nodelete", "-Wl,-init,unspool_crash_load"],
     }],
-    options: &["-Wl,-z,nodelete", "-Wl,-init,unspool_crash_load"],
     ..UNSPOOL
 };
+
+/// Of those that walk the own stack.
+const KNOWS_MODULES: &[&str] = &["-Wl,-init,unspool_loaded"];
 
 const LIBUNWIND_OBJECTS: &[SharedObject] = &[
     SharedObject {
         soname: "libunwind.so.8",
         needs: &[],
+        options: KNOWS_MODULES,
     },
     SharedObject {
         soname: "libunwind-x86_64.so.8",
         needs: &["libunwind.so.8"],
+        options: KNOWS_MODULES,
     },
     SharedObject {
         soname: "libunwind-ptrace.so.0",
         needs: &[],
+        options: &[],
     },
     SharedObject {
         soname: "libunwind-coredump.so.0",
         needs: &[],
+        options: &[],
     },
     SharedObject {
         soname: "libunwind-setjmp.so.0",
         needs: &[],
+        options: &[],
     },
 ];
 
@@ -203,7 +210,7 @@ fn link_all(source: &Source, folder: &Path) -> Result<(), Error> {
     let library = static_library(source)?;
     make_folder(folder)?;
     for object in source.objects {
-        link(source, object, &library, folder)?;
+        link(object, &library, folder)?;
     }
     Ok(())
 }
@@ -255,12 +262,7 @@ fn static_library(source: &Source) -> Result<PathBuf, Error> {
     Ok(path.ok_or("cargo names no static library")?.into())
 }
 
-fn link(
-    source: &Source,
-    object: &SharedObject,
-    library: &Path,
-    folder: &Path,
-) -> Result<(), Error> {
+fn link(object: &SharedObject, library: &Path, folder: &Path) -> Result<(), Error> {
     let names = exports(object.soname)?;
     let script = library.with_file_name(format!("{}.map", object.soname));
     fs::write(&script, version_script(&names))?;
@@ -268,7 +270,7 @@ fn link(
     command
         .args(["-shared", "-nostdlib", "-Wl,--gc-sections", "-Wl,-z,defs"])
         .args(["-Wl,-z,relro", "-Wl,-z,now", "-Wl,--as-needed"])
-        .args(source.options)
+        .args(object.options)
         .arg(format!("-Wl,-soname,{}", object.soname))
         .arg(format!("-Wl,--version-script,{}", script.display()))
         .args(names.iter().filter_map(|name| defined_as(name)))

@@ -10,6 +10,7 @@ pub mod export;
 #[cfg(test)]
 pub(crate) mod fake;
 pub(crate) mod heap;
+mod memos;
 mod name;
 pub mod os;
 pub mod own;

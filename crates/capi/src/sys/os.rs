@@ -7,7 +7,7 @@ use crate::abi::Error;
 use crate::maps;
 
 unsafe extern "C" {
-    fn __errno_location() -> *mut c_int;
+    safe fn __errno_location() -> *mut c_int;
     fn close(file: c_int) -> c_int;
     safe fn getpid() -> c_int;
     fn lseek(file: c_int, offset: i64, whence: c_int) -> i64;
@@ -183,10 +183,14 @@ const PTRACE_POKEDATA: c_int = 5;
 const PTRACE_POKEUSER: c_int = 6;
 const PTRACE_CONT: c_int = 7;
 
+/// An address that this thread has of its own as long as it runs. Async-signal-safe.
+pub(super) fn thread_address() -> u64 {
+    __errno_location().addr() as u64
+}
+
 /// A ptrace request with two words. The C library yields what was read, or sets errno.
 fn request(request: c_int, pid: i32, addr: u64, data: u64) -> Result<u64, Error> {
-    // SAFETY: yields the address of this thread's errno.
-    let errno = unsafe { __errno_location() };
+    let errno = __errno_location();
     // SAFETY: it is this thread's.
     unsafe { *errno = 0 };
     // SAFETY: requests that read or write the other process only, and return words.

@@ -16,6 +16,7 @@ use crate::cursor::Cursor;
 use crate::own::Procedure;
 use crate::space::AddressSpace;
 use crate::sys::context::{self, call_with_context};
+use crate::sys::memos::Memos;
 use crate::sys::name::put_name;
 use crate::sys::os;
 use crate::traced;
@@ -50,6 +51,14 @@ pub static LOCAL_ADDR_SPACE: &AddressSpace = &OWN;
     unsafe(export_name = "_ULx86_64_local_addr_space")
 )]
 pub static LOCAL_ONLY_ADDR_SPACE: &AddressSpace = &OWN;
+
+/// What the loader calls when it has loaded a library that walks the own stack: learns which
+/// modules are there for good, so that no walk has to ask for them. Takes the loader's lock, which the
+/// loader has then.
+#[cfg_attr(feature = "shared-object", unsafe(export_name = "unspool_loaded"))]
+pub extern "C" fn loaded() {
+    local::modules().prepare();
+}
 
 /// A frame whose registers are in a context.
 pub(super) fn cursor(context: *mut c_void, is_interrupted: bool) -> Cursor<'static> {
@@ -303,6 +312,8 @@ pub unsafe extern "C" fn backtrace(buffer: *mut RuntimeAddr, size: c_int) -> c_i
 /// The rules that all threads share.
 static RULES: Rules = Rules::new();
 
+static MEMOS: Memos = Memos::new();
+
 unsafe extern "C" fn walk(buffer: *mut RuntimeAddr, size: c_int, context: *mut c_void) -> c_int {
     let size = usize::try_from(size).unwrap_or(0);
     if size == 0 {
@@ -311,7 +322,11 @@ unsafe extern "C" fn walk(buffer: *mut RuntimeAddr, size: c_int, context: *mut c
     // SAFETY: the caller's promise; an address is a pointer's bytes.
     let addresses = unsafe { core::slice::from_raw_parts_mut(buffer, size) };
     let (top, memory) = (Stored(context), OwnMemory::here());
-    let walk = Walker::new(ABI, &RULES).walk(&top, local::modules(), &memory, addresses);
+    let (walker, modules) = (Walker::new(ABI, &RULES), local::modules());
+    let walk = MEMOS.with(|memo| match memo {
+        Some(memo) => walker.walk_again(memo, &top, modules, &memory, addresses),
+        None => walker.walk(&top, modules, &memory, addresses),
+    });
     c_int::try_from(walk.frames).unwrap_or(c_int::MAX)
 }
 

@@ -130,3 +130,12 @@ fn a_hot_step_takes_a_sixth_of_the_instructions() {
         "{ours:?} against {theirs:?}"
     );
 }
+
+/// Backtraces use what their thread remembers of the last one, and handlers that interrupt them do.
+#[test]
+fn backtraces_remember_nothing_wrong() {
+    let program = programs::compile_with("memos.c", &["-Wl,--no-as-needed", "-lunwind"]);
+    let mut command = Command::new(program);
+    command.env("LD_LIBRARY_PATH", programs::shared_objects());
+    assert_eq!(programs::stdout(&mut command), "all alike\n");
+}
