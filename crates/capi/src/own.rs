@@ -3,13 +3,19 @@
 //! Async-signal-safe: nothing here allocates or locks. The kernel is asked for memory, once for each
 //! page of a thread's stack.
 
-use unspool_cfi::{Cie, FdeEntry};
-use unspool_ir::{LoadBias, Memory, Pointer, Row, RuntimeAddr};
+use core::ops::Range;
+
+use unspool_cfi::lookup::HdrTrust;
+use unspool_cfi::{Cie, FdeEntry, Lookup, Section, SectionKind};
+use unspool_ir::memory::read_uint;
+use unspool_ir::{LoadBias, Memory, Pointer, Row, RuntimeAddr, Vaddr};
 use unspool_unwind::local::{Known, OwnMemory};
 use unspool_unwind::{Modules, Place, local};
 
 use crate::abi::{self, Error, ProcInfo};
+use crate::remote_cfi;
 use crate::space::AddressSpace;
+use crate::sys::dynamic;
 
 /// What a walk of the own stack has found out, so that nothing is asked twice. Other walks find
 /// out nothing.
@@ -94,22 +100,126 @@ pub struct FoundRow {
     pub end: RuntimeAddr,
 }
 
-/// The row at an address.
+/// The row at an address: its module's, or else a registered one.
 ///
 /// # Errors
 ///
 /// [`Error::NO_INFO`] where no entry covers it, [`Error::BAD_FRAME`] if its entry is bad.
 pub fn row(pc: RuntimeAddr) -> Result<FoundRow, Error> {
-    let module = local::modules().module(pc).ok_or(Error::NO_INFO)?;
-    let table = module.cfi.ok_or(Error::NO_INFO)?;
-    let found = table.row(module.bias.to_vaddr(pc));
-    let found = found.map_err(|_| Error::BAD_FRAME)?.ok_or(Error::NO_INFO)?;
-    Ok(FoundRow {
-        bias: module.bias,
-        place: module.place,
-        row: found.row,
-        end: module.bias.to_runtime(found.end),
+    find(pc, |table| {
+        let found = table.lookup.row(table.bias.to_vaddr(pc));
+        let found = found.map_err(|_| Error::BAD_FRAME)?.ok_or(Error::NO_INFO)?;
+        Ok(FoundRow {
+            bias: table.bias,
+            place: table.place,
+            row: found.row,
+            end: table.bias.to_runtime(found.end),
+        })
     })
+}
+
+/// A table that may cover an address.
+struct Table {
+    lookup: Lookup<'static>,
+    /// Where the section begins in memory.
+    start: RuntimeAddr,
+    bias: LoadBias,
+    place: Option<Place>,
+}
+
+/// Looks in the table of the module at an address, and where that has nothing in what is registered.
+fn find<T>(pc: RuntimeAddr, look: impl Fn(&Table) -> Result<T, Error>) -> Result<T, Error> {
+    match Table::of_module(pc).and_then(|table| look(&table)) {
+        Err(Error::NO_INFO) if dynamic::is_any_registered() => look(&Table::registered(pc)?),
+        found => found,
+    }
+}
+
+impl Table {
+    fn of_module(pc: RuntimeAddr) -> Result<Table, Error> {
+        let module = local::modules().module(pc).ok_or(Error::NO_INFO)?;
+        let lookup = module.cfi.ok_or(Error::NO_INFO)?;
+        Ok(Table {
+            lookup: *lookup,
+            start: module.bias.to_runtime(lookup.section().address),
+            bias: module.bias,
+            place: module.place,
+        })
+    }
+
+    /// The one entry that a registered search table names, and its CIE, as a section.
+    fn registered(pc: RuntimeAddr) -> Result<Table, Error> {
+        let info = dynamic::registered(pc.0).ok_or(Error::NO_INFO)?;
+        if info.format == abi::FORMAT_DYNAMIC {
+            // A description of what each instruction does: nobody reads it on x86-64.
+            return Err(Error::NO_INFO);
+        }
+        let address = remote_cfi::search_table(&OwnMemory::here(), &info, pc.0)?;
+        let fde = entry(address)?;
+        let back = number(address.wrapping_add(4))?;
+        let cie = entry(address.wrapping_add(4).wrapping_sub(back))?;
+        let (start, end) = (fde.start.min(cie.start), fde.end.max(cie.end));
+        let length = end - start;
+        if length > LONGEST_SECTION {
+            return Err(Error::BAD_FRAME);
+        }
+        let section = Section {
+            kind: SectionKind::EhFrame,
+            data: dynamic::bytes(start, length).ok_or(Error::INVALID)?,
+            address: Vaddr(start),
+            text_base: None,
+            data_base: None,
+            abi: remote_cfi::ABI,
+        };
+        Ok(Table {
+            lookup: Lookup::new(section, None, HdrTrust::Suspect),
+            start: RuntimeAddr(start),
+            bias: LoadBias(info.load_offset),
+            place: None,
+        })
+    }
+}
+
+/// An entry that is further from its CIE is not believed, in bytes.
+const LONGEST_SECTION: u64 = 16 << 20;
+
+/// The addresses of the entry of a registered table.
+fn entry(address: u64) -> Result<Range<u64>, Error> {
+    let length = number(address)?;
+    match address.checked_add(4 + length) {
+        Some(end) if (4..LONGEST_SECTION).contains(&length) => Ok(address..end),
+        _ => Err(Error::BAD_FRAME),
+    }
+}
+
+fn number(address: u64) -> Result<u64, Error> {
+    let word = read_uint(
+        &OwnMemory::here(),
+        RuntimeAddr(address),
+        4,
+        remote_cfi::ABI.endian,
+    );
+    word.map_err(|_| Error::INVALID)
+}
+
+/// What there is to know of the procedure that covers an address, as the C interface has it.
+///
+/// # Errors
+///
+/// [`Error::NO_INFO`] where none does, [`Error::BAD_FRAME`] if its entry is bad.
+pub fn procedure_info(pc: RuntimeAddr) -> Result<ProcInfo, Error> {
+    match Procedure::find(pc) {
+        Ok(procedure) => procedure.info(&OwnMemory::here()),
+        Err(Error::NO_INFO) => dynamic::registered(pc.0)
+            .map(|info| ProcInfo {
+                start_ip: info.start_ip,
+                end_ip: info.end_ip,
+                gp: info.gp,
+                ..ProcInfo::EMPTY
+            })
+            .ok_or(Error::NO_INFO),
+        Err(error) => Err(error),
+    }
 }
 
 /// A procedure: what the entry of an address says beside its rows.
@@ -129,16 +239,15 @@ impl Procedure {
     ///
     /// [`Error::NO_INFO`] where none does, [`Error::BAD_FRAME`] if its entry is bad.
     pub fn find(pc: RuntimeAddr) -> Result<Procedure, Error> {
-        let module = local::modules().module(pc).ok_or(Error::NO_INFO)?;
-        let table = module.cfi.ok_or(Error::NO_INFO)?;
-        let found = table.entry(module.bias.to_vaddr(pc));
-        let (cie, fde) = found.map_err(|_| Error::BAD_FRAME)?.ok_or(Error::NO_INFO)?;
-        let address = table.section().address.offset(fde.offset);
-        Ok(Procedure {
-            bias: module.bias,
-            address: module.bias.to_runtime(address),
-            cie,
-            fde,
+        find(pc, |table| {
+            let found = table.lookup.entry(table.bias.to_vaddr(pc));
+            let (cie, fde) = found.map_err(|_| Error::BAD_FRAME)?.ok_or(Error::NO_INFO)?;
+            Ok(Procedure {
+                bias: table.bias,
+                address: RuntimeAddr(table.start.0.wrapping_add(fde.offset)),
+                cie,
+                fde,
+            })
         })
     }
 

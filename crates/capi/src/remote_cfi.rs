@@ -21,13 +21,13 @@ pub const ABI: Abi = Abi {
 /// An entry of more bytes is taken for garbage. The longest that we have seen has 40 KB.
 const MAX_ENTRY: u64 = 1 << 20;
 
-/// The entry of a search table that may cover `ip`, by binary search in the target.
+/// The address of the entry that may cover `ip`, by binary search in a search table in the target.
 ///
 /// # Errors
 ///
 /// [`Error::NO_INFO`] where the table has none, [`Error::INVALID`] if it is not in the target;
 /// the memory's.
-fn search_table<M: Memory>(memory: &M, table: &DynInfo, ip: u64) -> Result<u64, Error> {
+pub fn search_table<M: Memory>(memory: &M, table: &DynInfo, ip: u64) -> Result<u64, Error> {
     let base = match table.format {
         abi::FORMAT_REMOTE_TABLE => table.table.segbase,
         abi::FORMAT_IP_OFFSET => table.start_ip,

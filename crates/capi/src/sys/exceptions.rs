@@ -14,11 +14,10 @@ use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
 
 use unspool_ir::RuntimeAddr;
-use unspool_unwind::local::OwnMemory;
 
 use crate::abi::{self, Error, ProcInfo, Word};
 use crate::cursor::Cursor;
-use crate::own::Procedure;
+use crate::own::{Procedure, procedure_info};
 use crate::sys::context::call_with_context;
 
 use crate::sys::{callbacks, own};
@@ -177,8 +176,8 @@ impl Frames {
     /// Finds out what procedure the frame is of.
     fn look_up(&mut self) -> Result<(), Error> {
         let pc = self.0.cursor.code().lookup();
-        self.0.info = match Procedure::find(pc) {
-            Ok(procedure) => procedure.info(&OwnMemory::here())?,
+        self.0.info = match procedure_info(pc) {
+            Ok(info) => info,
             Err(Error::NO_INFO) => ProcInfo::EMPTY,
             Err(error) => return Err(error),
         };

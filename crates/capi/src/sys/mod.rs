@@ -5,6 +5,7 @@ mod blob;
 pub(crate) mod callbacks;
 pub mod context;
 pub mod coredump;
+pub mod dynamic;
 pub mod exceptions;
 pub mod export;
 #[cfg(test)]

@@ -8,14 +8,15 @@ use unspool_unwind::local::{self, ABI, OwnMemory};
 use unspool_unwind::{Rules, Top, Walker};
 
 use crate::abi::{
-    self, Accessors, DynInfo, Error, FloatRegister, OpaqueCursor, ProcInfo, RegisterNumber, Word,
+    self, Accessors, Error, FloatRegister, OpaqueCursor, ProcInfo, RegisterNumber, Word,
 };
 use crate::cache::Cache;
 use crate::client::Client;
 use crate::cursor::Cursor;
-use crate::own::Procedure;
+use crate::own;
 use crate::space::AddressSpace;
 use crate::sys::context::{self, call_with_context};
+use crate::sys::dynamic;
 use crate::sys::memos::Memos;
 use crate::sys::name::put_name;
 use crate::sys::os;
@@ -107,8 +108,7 @@ unsafe extern "C" fn find_proc_info(
     _need_unwind_info: c_int,
     _context: *mut c_void,
 ) -> c_int {
-    let found = Procedure::find(RuntimeAddr(ip));
-    let found = found.and_then(|procedure| procedure.info(&OwnMemory::here()));
+    let found = own::procedure_info(RuntimeAddr(ip));
     Error::code_of(found.map(|found| {
         // SAFETY: the interface's contract.
         unsafe { info.write(found) };
@@ -128,7 +128,7 @@ unsafe extern "C" fn get_dyn_info_list_addr(
     _context: *mut c_void,
 ) -> c_int {
     // SAFETY: the interface's contract.
-    unsafe { address.write(dyn_info_list_addr()) };
+    unsafe { address.write(dynamic::dyn_info_list_addr()) };
     0
 }
 
@@ -221,81 +221,17 @@ unsafe extern "C" fn get_proc_name(
     offset: *mut Word,
     _context: *mut c_void,
 ) -> c_int {
-    Error::code_of(traced::function(os::own_pid(), ip, |name, distance| {
+    let put = |name: &[u8], distance| {
         // SAFETY: the interface's contract.
         unsafe { put_name(name, buffer, length, distance, offset) }
-    }))
-}
-
-/// `unw_dyn_info_list_t`: what `_U_dyn_register` has put together.
-#[repr(C)]
-struct DynInfoList {
-    version: u32,
-    generation: u32,
-    first: *mut DynInfo,
-}
-
-struct Registered(core::cell::UnsafeCell<DynInfoList>);
-
-// SAFETY: `unw_dyn_info_list_t` is changed by `_U_dyn_register` and `_U_dyn_cancel` only, whose
-// callers see to it that they do not run at the same time.
-unsafe impl Sync for Registered {}
-
-static REGISTERED: Registered = Registered(core::cell::UnsafeCell::new(DynInfoList {
-    version: 1,
-    generation: 0,
-    first: core::ptr::null_mut(),
-}));
-
-/// `_U_dyn_info_list_addr`.
-#[cfg_attr(
-    feature = "shared-object",
-    unsafe(export_name = "_U_dyn_info_list_addr")
-)]
-pub extern "C" fn dyn_info_list_addr() -> Word {
-    REGISTERED.0.get().addr() as Word
-}
-
-/// `_U_dyn_register`: puts unwind information at the head of the list.
-///
-/// # Safety
-///
-/// `info` stays until it is cancelled; no other thread registers or cancels now.
-#[cfg_attr(feature = "shared-object", unsafe(export_name = "_U_dyn_register"))]
-pub unsafe extern "C" fn dyn_register(info: &mut DynInfo) {
-    // SAFETY: the caller's promise.
-    let list = unsafe { &mut *REGISTERED.0.get() };
-    list.generation = list.generation.wrapping_add(1);
-    info.next = list.first;
-    info.prev = core::ptr::null_mut();
-    list.first = core::ptr::from_mut(info);
-    // SAFETY: null, or registered and not cancelled.
-    if let Some(next) = unsafe { info.next.as_mut() } {
-        next.prev = list.first;
-    }
-}
-
-/// `_U_dyn_cancel`: takes it out of the list.
-///
-/// # Safety
-///
-/// `info` was registered; no other thread registers or cancels now.
-#[cfg_attr(feature = "shared-object", unsafe(export_name = "_U_dyn_cancel"))]
-pub unsafe extern "C" fn dyn_cancel(info: &mut DynInfo) {
-    // SAFETY: the caller's promise.
-    let list = unsafe { &mut *REGISTERED.0.get() };
-    list.generation = list.generation.wrapping_add(1);
-    // SAFETY: null, or registered and not cancelled.
-    match unsafe { info.prev.as_mut() } {
-        Some(before) => before.next = info.next,
-        None => list.first = info.next,
-    }
-    // SAFETY: as above.
-    if let Some(next) = unsafe { info.next.as_mut() } {
-        next.prev = info.prev;
-    }
-    info.next = core::ptr::null_mut();
-    info.prev = core::ptr::null_mut();
+    };
+    Error::code_of(match dynamic::registered(ip) {
+        Some(info) if info.table.name_ptr != 0 => {
+            let name = dynamic::string(info.table.name_ptr).ok_or(Error::INVALID);
+            name.and_then(|name| put(name, ip.wrapping_sub(info.start_ip)))
+        }
+        _ => traced::function(os::own_pid(), ip, put),
+    })
 }
 
 /// `unw_backtrace`: the caller's address, its caller's, and so on.
@@ -321,6 +257,9 @@ unsafe extern "C" fn walk(buffer: *mut RuntimeAddr, size: c_int, context: *mut c
     }
     // SAFETY: the caller's promise; an address is a pointer's bytes.
     let addresses = unsafe { core::slice::from_raw_parts_mut(buffer, size) };
+    if dynamic::is_any_registered() {
+        return walk_by_steps(context, addresses);
+    }
     let (top, memory) = (Stored(context), OwnMemory::here());
     let (walker, modules) = (Walker::new(ABI, &RULES), local::modules());
     let walk = MEMOS.with(|memo| match memo {
@@ -328,6 +267,21 @@ unsafe extern "C" fn walk(buffer: *mut RuntimeAddr, size: c_int, context: *mut c
         None => walker.walk(&top, modules, &memory, addresses),
     });
     c_int::try_from(walk.frames).unwrap_or(c_int::MAX)
+}
+
+/// Where the walker does not know all code.
+#[cold]
+fn walk_by_steps(context: *mut c_void, addresses: &mut [RuntimeAddr]) -> c_int {
+    let mut cursor = cursor(context, false);
+    let mut count = 0;
+    for address in addresses {
+        *address = RuntimeAddr(cursor.ip());
+        count += 1;
+        if cursor.step() <= 0 {
+            break;
+        }
+    }
+    count
 }
 
 /// A context with at least what `call_with_context` stores.

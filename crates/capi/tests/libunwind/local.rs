@@ -139,3 +139,22 @@ fn backtraces_remember_nothing_wrong() {
     command.env("LD_LIBRARY_PATH", programs::shared_objects());
     assert_eq!(programs::stdout(&mut command), "all alike\n");
 }
+
+/// Code that is made at run time and registered is walked through as libunwind does, by steps and in
+/// backtraces. We know its name, too.
+#[test]
+fn registered_code_is_walked_through() {
+    let program = programs::compile_with("registered.c", &["-Wl,--no-as-needed", "-lunwind"]);
+    let theirs = programs::stdout(&mut Command::new(&program));
+    let mut command = Command::new(program);
+    let command = command.env("LD_LIBRARY_PATH", programs::shared_objects());
+    let ours = programs::stdout(command);
+    let made = "0:made+7 rbx=1234 0 start=0 size=13 1";
+    assert!(ours.contains(&format!("{made}\n0:call+")), "{ours}");
+    assert!(theirs.contains(" rbx=1234 0 start=0 size=13 1\n0:call+"));
+    let (ours, theirs) = (ours.lines(), theirs.lines());
+    assert_eq!(ours.clone().count(), theirs.clone().count());
+    for (ours, theirs) in ours.zip(theirs).filter(|(ours, _)| *ours != made) {
+        assert_eq!(ours, theirs);
+    }
+}

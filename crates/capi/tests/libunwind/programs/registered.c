@@ -1,0 +1,116 @@
+/* Walks through code that is made at run time and registered. Usage: registered */
+#define UNW_LOCAL_ONLY
+#include <libunwind.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* Calls its argument. There is no frame pointer: nothing but the table tells how to leave it. */
+static const uint8_t code[] = {
+    0x53,                   /* push %rbx */
+    0x48, 0x83, 0xec, 0x20, /* sub $32, %rsp */
+    0xff, 0xd7,             /* call *%rdi */
+    0x48, 0x83, 0xc4, 0x20, /* add $32, %rsp */
+    0x5b,                   /* pop %rbx */
+    0xc3,                   /* ret */
+};
+
+struct table {
+    struct {
+        int32_t code, entry;
+    } search;
+    struct __attribute__((packed)) {
+        uint32_t length, id;
+        uint8_t body[16];
+    } cie;
+    struct __attribute__((packed)) {
+        uint32_t length, back;
+        uint64_t start, size;
+        uint8_t body[16];
+    } fde;
+};
+
+static struct region {
+    struct table table;
+    uint8_t code[64];
+} *region;
+
+static const struct table template = {
+    .cie = {sizeof template.cie - 4, 0,
+            /* version, augmentation, alignments 1 and -8, return address column, CFA rsp + 8, its slot */
+            {1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1}},
+    .fde = {sizeof template.fde - 4, 0, 0, sizeof code,
+            /* behind push: CFA + 16, rbx saved; behind sub: CFA + 48 */
+            {0x41, 0x0e, 16, 0x83, 2, 0x44, 0x0e, 48}},
+};
+
+static volatile int sink;
+
+static void walk(void) {
+    unw_context_t context;
+    unw_cursor_t cursor;
+    void *addresses[64];
+    unw_getcontext(&context);
+    unw_init_local(&cursor, &context);
+    int found = unw_backtrace(addresses, 64), steps = 0;
+    do {
+        char name[64] = "";
+        unw_word_t ip = 0, rbx = 0, offset = 0;
+        unw_proc_info_t info;
+        unw_get_reg(&cursor, UNW_REG_IP, &ip);
+        unw_get_reg(&cursor, UNW_X86_64_RBX, &rbx);
+        int named = unw_get_proc_name(&cursor, name, sizeof name, &offset);
+        int is_known = unw_get_proc_info(&cursor, &info);
+        int is_same = steps > 0 && steps < found && (unw_word_t)addresses[steps] == ip;
+        printf("%d:%s+%lx", named, name, (long)offset);
+        if (ip - (unw_word_t)region < sizeof *region)
+            printf(" rbx=%lx %d start=%ld size=%ld", (long)rbx, is_known,
+                   (long)(info.start_ip - (unw_word_t)region->code), (long)(info.end_ip - info.start_ip));
+        printf(" %d\n", is_same);
+        steps++;
+    } while (unw_step(&cursor) > 0);
+    printf("%d frames, %d found\n", steps, found);
+}
+
+static __attribute__((noinline)) int call(void (*made)(void (*)(void))) {
+    register long kept asm("rbx") = 0x1234;
+    asm volatile("" : "+r"(kept));
+    made(walk);
+    asm volatile("" : "+r"(kept));
+    return kept == 0x1234;
+}
+
+int main(void) {
+    setvbuf(stdout, NULL, _IONBF, 0);
+    region = mmap(NULL, sizeof *region, PROT_READ | PROT_WRITE | PROT_EXEC,
+                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (region == MAP_FAILED)
+        return 2;
+    memcpy(region->code, code, sizeof code);
+    struct table *table = &region->table;
+    *table = template;
+    table->search.code = region->code - (uint8_t *)region;
+    table->search.entry = (uint8_t *)&table->fde - (uint8_t *)region;
+    table->fde.back = (uint8_t *)&table->fde.back - (uint8_t *)&table->cie;
+    table->fde.start = (uint64_t)region->code;
+    unw_dyn_info_t info = {
+        .start_ip = (unw_word_t)region->code,
+        .end_ip = (unw_word_t)region->code + sizeof code,
+        .format = UNW_INFO_FORMAT_REMOTE_TABLE,
+        .u.rti = {.name_ptr = (unw_word_t)"made",
+                  .segbase = (unw_word_t)region,
+                  .table_len = 1,
+                  .table_data = (unw_word_t)&table->search},
+    };
+    /* Others are registered before it and after it. */
+    unw_dyn_info_t others[2] = {{.start_ip = 1, .end_ip = 2}, {.start_ip = 3, .end_ip = 4}};
+    _U_dyn_register(&others[0]);
+    _U_dyn_register(&info);
+    _U_dyn_register(&others[1]);
+    sink = call((void (*)(void (*)(void)))(uintptr_t)region->code);
+    _U_dyn_cancel(&info);
+    _U_dyn_cancel(&others[1]);
+    _U_dyn_cancel(&others[0]);
+    return 0;
+}
