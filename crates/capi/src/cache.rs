@@ -13,8 +13,8 @@
 //!       bit 50      nothing is kept for it: the address has more bits, so that it is none of code, or
 //!                   the stack pointer is no multiple of 8
 //!
-//! slot  bits 0-11   the number of the rule; zero is none
-//!       bits 12-50  of the key; its other bits are the number of the slot
+//! slot  bits 0-13   the number of the rule; zero is none
+//!       bits 14-50  of the key; its other bits are the number of the slot
 //!       bit 51      it stands beside its own slot
 //!       bits 52-63  the generation
 //! ```
@@ -57,7 +57,7 @@ const GENERATION: u64 = 1 << 52;
 /// What a slot has of a key.
 const TAG: u64 = !NUMBER;
 /// The number of a rule.
-const NUMBER: u64 = (1 << 12) - 1;
+const NUMBER: u64 = (1 << 14) - 1;
 
 impl At {
     /// The address of a frame with this stack pointer.
@@ -186,7 +186,7 @@ impl Short {
 
 impl Cache {
     /// How many addresses there is room for, beside a few with unusual rows.
-    pub const SLOTS: usize = 1 << 12;
+    pub const SLOTS: usize = 1 << 14;
 
     /// A cache with nothing in it.
     ///
