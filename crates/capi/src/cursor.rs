@@ -371,8 +371,10 @@ impl<'s> Cursor<'s> {
         false
     }
 
-    /// Sends the frame to another address when it is resumed. Nothing is written.
-    pub fn send_to(&mut self, ip: u64) {
+    /// Sends the frame to a landing pad when it is resumed, which expects that the arguments of the call
+    /// that it is in are popped: so many bytes. Nothing is written.
+    pub fn land_at(&mut self, ip: u64, arguments: u64) {
+        self.stack_pointer = self.stack_pointer.wrapping_add(arguments);
         self.come_to(ip);
         self.places.set(RETURN_ADDRESS.0, Place::Value(ip));
     }

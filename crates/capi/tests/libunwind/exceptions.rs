@@ -54,3 +54,16 @@ fn rust_panics() {
     assert!(text.ends_with("dropped 2\ntrue\ntrue\n"), "{text}");
     assert_eq!((text, code), run(&program, None));
 }
+
+/// A landing pad finds the arguments of the call popped.
+#[test]
+fn arguments_are_popped() {
+    let ours = programs::shared_objects().join("libunwind.so.8");
+    let program = programs::compile_cxx("arguments.cc");
+    let expected: String = (0..5)
+        .map(|round| format!("caught {}, 0 bytes lower\n", 100 + round))
+        .collect();
+    for library in [None, Some(ours.as_path())] {
+        assert_eq!(run(&program, library), (expected.clone(), Some(0)));
+    }
+}
