@@ -19,6 +19,8 @@ usage: cargo xtask TASK
                               release does not have: fetches and compiles libunwind and `unwinding`
   bad-frames [--all]          have all walkers walk bad stacks, and print who dies, never ends or
                               loses frames (docs/safety.md); with --all in which cases
+  soak [--samples N]          sample stacks at random addresses of threads that throw, jump, switch
+                              stacks, load and unload libraries, and check each (default: 1000000)
   capi [--out FOLDER]         build the shared objects with C interfaces, libunwind's and our own
                               (docs/api.md, docs/capi.md), and print where they are
   clients [--runs N] [--client TEXT]
@@ -60,6 +62,7 @@ fn run() -> Result<ExitCode, Error> {
             bad_frames::run(args, &mut io::stdout().lock())?;
             true
         }
+        Some("soak") => soak(args)?,
         Some("capi") => {
             capi::run(&capi::Options::parse(args)?, &mut io::stdout().lock())?;
             true
@@ -73,9 +76,35 @@ fn run() -> Result<ExitCode, Error> {
     Ok(ExitCode::from(u8::from(!is_clean)))
 }
 
+/// Runs the test `soak` for longer; yields whether it passed.
+fn soak(mut arguments: impl Iterator<Item = OsString>) -> Result<bool, Error> {
+    let samples = match (arguments.next(), arguments.next(), arguments.next()) {
+        (None, ..) => "1000000".into(),
+        (Some(name), Some(samples), None) if name == "--samples" => samples,
+        _ => return Err("soak takes no argument but --samples N".into()),
+    };
+    let status = Command::new(cargo())
+        .args([
+            "test",
+            "-p",
+            "unspool-unwind",
+            "--test",
+            "soak",
+            "--",
+            "--nocapture",
+        ])
+        .env("UNSPOOL_SOAK_SAMPLES", samples)
+        .status()?;
+    Ok(status.success())
+}
+
+fn cargo() -> OsString {
+    env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
 /// Runs all tests of the workspace; yields whether they passed.
 fn run_tests(arguments: impl Iterator<Item = OsString>) -> Result<bool, Error> {
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let cargo = cargo();
     let status = Command::new(&cargo)
         .args(["test", "--workspace"])
         .args(arguments)

@@ -29,9 +29,16 @@ pub trait Modules {
         0
     }
 
-    /// Whether a module is still at its place.
+    /// Whether a module is still at its place: asked of those that have a return address of the
+    /// stack, which nobody may unload meanwhile.
     fn is_there(&self, _place: Place) -> bool {
         false
+    }
+
+    /// Whether an address was in the module at a place when that was found. Says nothing of now, and
+    /// reads nothing of the module.
+    fn was_in(&self, _place: Place, _addr: RuntimeAddr) -> bool {
+        true
     }
 
     /// Whether there is executable code at an address, in a module or not. Guesses are checked

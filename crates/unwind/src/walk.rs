@@ -661,17 +661,36 @@ impl Seen {
         is_there
     }
 
+    /// Whether all modules are there that have some of these addresses. The others may be about to be
+    /// unloaded: nothing is read of them.
     #[inline]
-    fn have_all<S: Modules + ?Sized>(&mut self, places: &Places, modules: &S) -> bool {
+    fn have_all<S: Modules + ?Sized>(
+        &mut self,
+        places: &Places,
+        codes: &[u64],
+        modules: &S,
+    ) -> bool {
         let low = places.low & !self.0.low;
-        low == 0 && places.others == Places::NONE.others || self.have_all_asked(places, modules)
+        low == 0 && places.others == Places::NONE.others
+            || self.have_all_asked(places, codes, modules)
     }
 
-    fn have_all_asked<S: Modules + ?Sized>(&mut self, places: &Places, modules: &S) -> bool {
+    fn have_all_asked<S: Modules + ?Sized>(
+        &mut self,
+        places: &Places,
+        codes: &[u64],
+        modules: &S,
+    ) -> bool {
         let low = places.low & !self.0.low;
         let mut low = (0..64).filter(|number| low >> number & 1 != 0).map(Place);
         let mut others = places.others.iter().copied().filter(|place| place.0 != 0);
-        low.all(|place| self.has(place, modules)) && others.all(|place| self.has(place, modules))
+        let mut is_there_or_unused = |place| {
+            let mut codes = codes.iter().map(|code| RuntimeAddr(*code));
+            self.0.have(place)
+                || !codes.any(|code| modules.was_in(place, code))
+                || self.has(place, modules)
+        };
+        low.all(&mut is_there_or_unused) && others.all(is_there_or_unused)
     }
 }
 

@@ -356,6 +356,11 @@ impl Modules for OwnModules {
             || sys::find_object(known.object.start).is_some_and(|object| known.is(&object))
     }
 
+    fn was_in(&self, place: Place, addr: RuntimeAddr) -> bool {
+        let known = self.known(place);
+        known.is_some_and(|known| (known.object.start..=known.object.end).contains(&addr.0))
+    }
+
     fn is_code(&self, addr: RuntimeAddr) -> bool {
         self.at(addr).is_some_and(|known| {
             let vaddr = known.image.bias.to_vaddr(addr);

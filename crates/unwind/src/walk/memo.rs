@@ -186,9 +186,10 @@ impl Memo {
             .map_or(0, |detail| detail.saved as usize);
         let saved_ends = self.saved_ends.from(saved);
         let saved = self.saved.get(saved..).unwrap_or_default();
+        let from_here = self.codes.get(at..).unwrap_or_default();
         memory.all_near_are(self.stack_pointers.from(at + 1), codes)
             && memory.all_near_are(saved_ends, saved)
-            && seen.have_all(&self.places, modules)
+            && seen.have_all(&self.places, from_here, modules)
     }
 
     /// Puts the steps that were taken before the frames that are remembered, as many as fit.
