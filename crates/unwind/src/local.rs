@@ -17,6 +17,9 @@
 //! | [`OwnMemory::here`], [`Known`] | yes | no | once for each page of the stack, and for memory outside of it | no |
 //! | [`map_tables`] | no | yes | yes | the loader's |
 //!
+//! A walk takes up to 64 KiB of stack where it reads tables as they were linked: a handler on an alternate
+//! stack needs that much beside what the kernel puts there.
+//!
 //! What has to hold, because nobody can check it: the code that the stack returns to stays mapped
 //! while it is walked (unloading code that is still to be returned to is an error of the program
 //! in any case), and the first page of a loaded object is readable.

@@ -4,6 +4,8 @@
 #![cfg(target_arch = "x86_64")]
 #![expect(unsafe_code, reason = "calls C")]
 
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::ffi::{CString, c_int, c_void};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,8 +17,38 @@ use unspool_unwind::local::OwnThread;
 use unspool_unwind::{End, Walk};
 
 mod damaged;
+mod handlers;
 mod places;
 mod plugins;
+
+/// Walks allocate nothing: meanwhile nobody on their thread may.
+struct NotInWalks;
+
+#[global_allocator]
+static ALLOCATOR: NotInWalks = NotInWalks;
+
+thread_local! {
+    static WALKS: Cell<bool> = const { Cell::new(false) };
+}
+
+// SAFETY: memory is the system's.
+unsafe impl GlobalAlloc for NotInWalks {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if WALKS.get() {
+            std::process::abort();
+        }
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        if WALKS.get() {
+            std::process::abort();
+        }
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
 
 unsafe extern "C" {
     fn backtrace(addresses: *mut *mut c_void, size: c_int) -> c_int;
@@ -99,8 +131,10 @@ impl Watcher {
         }
         // SAFETY: a number of the own thread.
         unsafe { errno().write(77) };
+        WALKS.set(true);
         this.ask_memo();
         this.ask_afresh();
+        WALKS.set(false);
         // SAFETY: a number of the own thread.
         this.errno = unsafe { errno().read() };
     }
