@@ -31,4 +31,4 @@ pub mod walk;
 pub use cursor::{Cursor, Found, Located, Step};
 pub use evidence::{End, Evidence, NoRow};
 pub use modules::{FoundEntries, FoundRow, Module, Modules, Place};
-pub use walk::{Memo, RowRules, Rules, Top, Walk, Walker};
+pub use walk::{Memo, RowRules, Rules, Top, Walk, Walker, Work};

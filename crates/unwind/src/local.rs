@@ -17,10 +17,8 @@
 //! | [`OwnMemory::here`], [`Known`] | yes | no | once for each page of the stack, and for memory outside of it | no |
 //! | [`map_tables`] | no | yes | yes | the loader's |
 //!
-//! A walk takes up to 64 KiB of stack where it reads tables as they were linked: a handler on an alternate
-//! stack needs that much beside what the kernel puts there.
-//!
-//! What has to hold, because nobody can check it: the code that the stack returns to stays mapped
+//! `docs/safety.md` has the argument that no walk follows a bad pointer, and what has to hold because
+//! nobody can check it: the code that the stack returns to stays mapped
 //! while it is walked (unloading code that is still to be returned to is an error of the program
 //! in any case), and the first page of a loaded object is readable.
 
@@ -37,6 +35,7 @@ mod cursor;
 mod elf;
 mod memory;
 mod modules;
+mod stats;
 mod sys;
 #[cfg(feature = "std")]
 mod tables;
@@ -77,6 +76,7 @@ pub fn prepare() {
     if !IS_PREPARED.swap(true, Ordering::Relaxed) {
         sys::populate(&RULES);
         MODULES.prepare();
+        stats::begin();
     }
 }
 
@@ -122,7 +122,10 @@ impl OwnThread {
         captured.fill();
         let memory = OwnMemory::new(&captured, &self.stack);
         let Self { walker, memo, .. } = self;
-        walker.walk_again(memo, &captured, &MODULES, &memory, addresses)
+        let started = stats::start();
+        let walk = walker.walk_again(memo, &captured, &MODULES, &memory, addresses);
+        stats::note(&walk, started);
+        walk
     }
 
     /// Does the same without the memory of the last walk.
@@ -131,7 +134,10 @@ impl OwnThread {
         let mut captured = Captured::EMPTY;
         captured.fill();
         let memory = OwnMemory::new(&captured, &self.stack);
-        self.walker.walk(&captured, &MODULES, &memory, addresses)
+        let started = stats::start();
+        let walk = self.walker.walk(&captured, &MODULES, &memory, addresses);
+        stats::note(&walk, started);
+        walk
     }
 }
 

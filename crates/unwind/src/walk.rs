@@ -69,6 +69,23 @@ pub struct Walk {
     pub guesses: usize,
     /// Why the walk ended.
     pub end: End,
+    /// What it took.
+    pub work: Work,
+}
+
+/// What a walk took beside steps by rules that were at hand, which most are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Work {
+    /// Frames that were remembered, and compared.
+    pub remembered: u32,
+    /// Steps by rules that had to be looked for, or whose words had.
+    pub searched: u32,
+    /// Rules that nobody had met before, looked up in the tables of their modules.
+    pub learned: u32,
+    /// Steps by the cursor.
+    pub by_cursor: u32,
+    /// Whether it began again, with all registers: the cursor's steps are then those of both.
+    pub began_again: bool,
 }
 
 /// Walks stacks.
@@ -157,12 +174,14 @@ impl<'r> Walker<'r> {
             },
             seen: Seen::new(modules.staying()),
             slow: None,
+            work: Work::default(),
         };
         let end = run.walk(top);
         Walk {
             frames: run.frames.count,
             guesses: run.frames.guesses,
             end,
+            work: run.work,
         }
     }
 }
@@ -313,6 +332,7 @@ struct Run<'w, 'r, S: ?Sized, M: ?Sized, R> {
     seen: Seen,
     /// What takes the steps that rules cannot take.
     slow: Option<Cursor>,
+    work: Work,
 }
 
 impl<S, M, R> Run<'_, '_, S, M, R>
@@ -428,6 +448,7 @@ where
     /// Takes one step by a rule, wherever the rule and what it reads have to be looked for.
     #[cold]
     fn by_rule(&mut self, frame: State) -> Result<State, Stop> {
+        self.work.searched += 1;
         let address = RuntimeAddr(frame.code);
         let rules = self.walker.rules;
         let seen = rules
@@ -470,8 +491,13 @@ where
     /// Goes on by what is remembered of the last walk.
     fn by_record(&mut self, joint: R::Joint) -> Resumed {
         let Run { seen, frames, .. } = self;
-        self.record
-            .resume(joint, self.memory, self.modules, seen, frames)
+        let before = frames.count;
+        let resumed = self
+            .record
+            .resume(joint, self.memory, self.modules, seen, frames);
+        let added = frames.count - before;
+        self.work.remembered += u32::try_from(added).unwrap_or(u32::MAX);
+        resumed
     }
 
     /// The rule of a return address that is not known yet, of a module that is there.
@@ -487,6 +513,7 @@ where
             }),
             None => self.rule_by_row(address, &module),
         }?;
+        self.work.learned += 1;
         let known = Known { rule, place };
         self.walker.rules.put(address, known);
         self.seen.0.add(place);
@@ -526,6 +553,7 @@ where
             .slow
             .get_or_insert_with(|| Cursor::at(abi, code, Registers::new()).with_pac_mask(mask));
         cursor.move_to(code, registers);
+        self.work.by_cursor += 1;
         match cursor.step(self.modules, self.memory) {
             Step::Caller(found) => {
                 let registers = cursor.registers();
@@ -565,7 +593,9 @@ where
         let mut cursor = Cursor::at(abi, top.code(), registers).with_pac_mask(self.walker.pac_mask);
         self.frames.count = usize::from(top.is_shown());
         self.frames.guesses = 0;
+        self.work.began_again = true;
         loop {
+            self.work.by_cursor += 1;
             match cursor.step(self.modules, self.memory) {
                 Step::Caller(found) => {
                     if self.frames.push(cursor.code().address().0).is_none() {

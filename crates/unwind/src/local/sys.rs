@@ -299,6 +299,47 @@ impl Pages {
     }
 }
 
+/// Whether `UNSPOOL_STATS` is 1. Not async-signal-safe.
+pub(super) fn wants_statistics() -> bool {
+    // SAFETY: a name that ends with a zero byte; whoever changes the environment meanwhile breaks
+    // all others who read it, too.
+    let value = unsafe { libc::getenv(c"UNSPOOL_STATS".as_ptr()) };
+    // SAFETY: what `getenv` yields ends with a zero byte.
+    !value.is_null() && unsafe { CStr::from_ptr(value) } == c"1"
+}
+
+unsafe extern "C" {
+    /// `atexit` is none of the shared library's functions, this is.
+    fn __cxa_atexit(
+        function: extern "C" fn(*mut c_void),
+        data: *mut c_void,
+        library: *mut c_void,
+    ) -> c_int;
+}
+
+/// Has a function called when the process ends. Not async-signal-safe.
+pub(super) fn at_exit(function: extern "C" fn(*mut c_void)) {
+    // SAFETY: the function takes anything, and stays. Where there is no room it is not called.
+    unsafe { __cxa_atexit(function, ptr::null_mut(), ptr::null_mut()) };
+}
+
+/// The time that has gone by since some moment, in nanoseconds.
+pub(super) fn nanoseconds() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: writes to this function's value.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}
+
+/// Writes to standard error what can be written.
+pub(super) fn write_error(bytes: &[u8]) {
+    // SAFETY: so many bytes are readable.
+    unsafe { libc::write(libc::STDERR_FILENO, bytes.as_ptr().cast(), bytes.len()) };
+}
+
 /// Addresses are as wide as pointers here.
 #[expect(clippy::cast_possible_truncation, reason = "x86-64")]
 fn addr_of(addr: u64) -> usize {

@@ -28,7 +28,7 @@ use unspool_ir::{CodeAddr, Register, RuntimeAddr};
 
 use super::memory::OwnMemory;
 use super::sys::Captured;
-use super::{ABI, MODULES, RULES, prepare};
+use super::{ABI, MODULES, RULES, prepare, stats};
 use crate::walk::{Memo, Top, Walk, Walker};
 
 mod sys;
@@ -94,6 +94,14 @@ pub fn with_memory<R>(body: impl FnOnce(&OwnMemory) -> R) -> R {
 /// Walks from a frame; `here` are the registers of a function that has not returned.
 #[inline(always)]
 fn run(top: &impl Top, here: &Captured, addresses: &mut [RuntimeAddr]) -> Walk {
+    let started = stats::start();
+    let walk = run_unnoted(top, here, addresses);
+    stats::note(&walk, started);
+    walk
+}
+
+#[inline(always)]
+fn run_unnoted(top: &impl Top, here: &Captured, addresses: &mut [RuntimeAddr]) -> Walk {
     let walker = Walker::new(ABI, &RULES);
     let Some(own) = sys::own() else {
         let memory = OwnMemory::new(here, &(0..0));

@@ -20,6 +20,7 @@ mod damaged;
 mod handlers;
 mod places;
 mod plugins;
+mod statistics;
 
 /// Walks allocate nothing: meanwhile nobody on their thread may.
 struct NotInWalks;
@@ -172,16 +173,19 @@ fn alone_by(command: &[&str], name: &str, test: fn()) {
     if std::env::var_os(ALONE).is_some() {
         return test();
     }
-    let output = Command::new(command[0])
-        .args(&command[1..])
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--test-threads=1"])
-        .env(ALONE, "1")
-        .output()
-        .unwrap();
+    let output = this_again(command, name).env(ALONE, "1").output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}: {text}", output.status);
     assert!(text.contains("1 passed"), "{text}");
+}
+
+/// One test of this program, by a command that runs another.
+fn this_again(command: &[&str], name: &str) -> Command {
+    let mut all = Command::new(command[0]);
+    all.args(&command[1..])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--test-threads=1"]);
+    all
 }
 
 fn directory() -> PathBuf {

@@ -1,0 +1,112 @@
+//! What walks of the own stack took: counted where `UNSPOOL_STATS=1` is in the environment, and
+//! printed to standard error when the process ends.
+//!
+//! Async-signal-safe, but for [`begin`]. Where nobody counts, a walk looks at one flag.
+
+use core::fmt::{self, Write};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::sys;
+use crate::walk::Walk;
+
+static COUNTS: Counts = Counts {
+    is_on: AtomicBool::new(false),
+    sums: [const { AtomicU64::new(0) }; Counts::NAMES.len()],
+};
+
+struct Counts {
+    is_on: AtomicBool,
+    sums: [AtomicU64; Counts::NAMES.len()],
+}
+
+impl Counts {
+    const NAMES: [&'static str; 9] = [
+        "walks",
+        "frames",
+        "of them guessed",
+        "of them remembered",
+        "rules searched",
+        "of them learned",
+        "steps by the cursor",
+        "walks begun again",
+        "nanoseconds",
+    ];
+}
+
+/// Counts from now on, if the environment asks for it. Not async-signal-safe.
+pub(super) fn begin() {
+    if sys::wants_statistics() && !COUNTS.is_on.swap(true, Ordering::Relaxed) {
+        sys::at_exit(print);
+    }
+}
+
+/// The time, in nanoseconds, if anybody counts.
+#[inline(always)]
+pub(super) fn start() -> Option<u64> {
+    COUNTS.is_on.load(Ordering::Relaxed).then(sys::nanoseconds)
+}
+
+/// Counts a walk that began at some time.
+#[inline(always)]
+pub(super) fn note(walk: &Walk, started: Option<u64>) {
+    if let Some(started) = started {
+        count(walk, started);
+    }
+}
+
+#[cold]
+fn count(walk: &Walk, started: u64) {
+    let work = &walk.work;
+    let numbers = [
+        1,
+        walk.frames as u64,
+        walk.guesses as u64,
+        work.remembered.into(),
+        work.searched.into(),
+        work.learned.into(),
+        work.by_cursor.into(),
+        work.began_again.into(),
+        sys::nanoseconds().saturating_sub(started),
+    ];
+    for (sum, number) in COUNTS.sums.iter().zip(numbers) {
+        sum.fetch_add(number, Ordering::Relaxed);
+    }
+}
+
+extern "C" fn print(_: *mut core::ffi::c_void) {
+    let mut text = Text {
+        bytes: [0; 512],
+        length: 0,
+    };
+    // What does not fit is left out.
+    let _ = text.write_counts();
+    sys::write_error(text.bytes.get(..text.length).unwrap_or_default());
+}
+
+/// A line, in memory of its own.
+struct Text {
+    bytes: [u8; 512],
+    length: usize,
+}
+
+impl Text {
+    fn write_counts(&mut self) -> fmt::Result {
+        self.write_str("unspool")?;
+        let counts = Counts::NAMES.iter().zip(&COUNTS.sums);
+        for (number, (name, sum)) in counts.enumerate() {
+            let separator = if number == 0 { ':' } else { ',' };
+            write!(self, "{separator} {} {name}", sum.load(Ordering::Relaxed))?;
+        }
+        self.write_char('\n')
+    }
+}
+
+impl Write for Text {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let end = self.length.checked_add(text.len()).ok_or(fmt::Error)?;
+        let room = self.bytes.get_mut(self.length..end).ok_or(fmt::Error)?;
+        room.copy_from_slice(text.as_bytes());
+        self.length = end;
+        Ok(())
+    }
+}
