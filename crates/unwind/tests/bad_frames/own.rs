@@ -5,26 +5,20 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use unspool_compact::Compiled;
-use unspool_ir::{
-    Abi, Arch, CodeAddr, Endian, Memory, Register, Registers, RuntimeAddr, Unreadable,
-};
+use unspool_ir::{Memory, Registers, RuntimeAddr, Unreadable};
 use unspool_module::ElfFile;
-use unspool_unwind::local::{self, OwnThread};
+use unspool_unwind::local::{self, Interrupted, OwnCursor, OwnThread};
 use unspool_unwind::tables::{self, From};
-use unspool_unwind::{Cursor, End, Memo, RowRules, Rules, Step, Top, Walker};
+use unspool_unwind::{Cursor, End, RowRules, Step, Top as _, Walk};
 
 use super::*;
 
-const ABI: Abi = Abi {
-    arch: Arch::X86_64,
-    endian: Endian::Little,
-};
-
 const MOST: usize = 4000;
 
-/// The ways to walk: the thread's own, once and again, and without a memory of it; from what was
-/// interrupted by a walker, once and again, and by a cursor, which read what the kernel copies.
-const WAYS: usize = 6;
+/// The ways to walk: by an [`OwnThread`], once and again, and without its memory; by what the thread keeps;
+/// by a cursor. And from what was interrupted: by what the thread keeps, once and again; by a
+/// cursor; and by one that reads what the kernel copies.
+const WAYS: usize = 9;
 
 /// What a child process found. It lies in memory that both share.
 struct Report {
@@ -43,59 +37,20 @@ impl Way {
         addresses: [RuntimeAddr(0); MOST],
         end: None,
     };
+
+    fn put(&mut self, walk: impl FnOnce(&mut [RuntimeAddr]) -> Walk) {
+        let walk = walk(&mut self.addresses);
+        self.end = Some((walk.frames, walk.end));
+    }
 }
 
 /// What a child process works with, made before there is one: it allocates nothing.
 struct Tools {
     thread: OwnThread,
-    memo: Memo,
-    rules: &'static Rules,
     report: &'static mut Report,
 }
 
 static TOOLS: AtomicPtr<Tools> = AtomicPtr::new(std::ptr::null_mut());
-
-/// What was interrupted, by the kernel's record.
-struct Interrupted(Registers);
-
-impl Interrupted {
-    /// # Safety
-    ///
-    /// The context of a signal's handler.
-    unsafe fn new(context: *const libc::ucontext_t) -> Self {
-        // SAFETY: as the caller promises.
-        let record = unsafe { &(*context).uc_mcontext.gregs };
-        let mut registers = Registers::new();
-        // DWARF numbers, by the kernel's.
-        let numbers = [8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, 7, 16];
-        for (number, value) in numbers.into_iter().zip(record) {
-            registers.set(Register(number), value.cast_unsigned());
-        }
-        Interrupted(registers)
-    }
-
-    fn value(&self, number: u16) -> u64 {
-        self.0.get(Register(number)).unwrap()
-    }
-}
-
-impl Top for Interrupted {
-    fn code(&self) -> CodeAddr {
-        CodeAddr::Instruction(RuntimeAddr(self.value(16)))
-    }
-
-    fn stack_pointer(&self) -> u64 {
-        self.value(7)
-    }
-
-    fn frame_pointer(&self) -> u64 {
-        self.value(6)
-    }
-
-    fn others(&self) -> impl Iterator<Item = (Register, u64)> {
-        self.0.iter()
-    }
-}
 
 /// The own memory as the kernel copies it, or does not.
 struct ByKernel;
@@ -127,29 +82,34 @@ extern "C" fn stand(context: *mut c_void) {
     // SAFETY: the tools were leaked; this process has one thread, which comes here once.
     let tools = unsafe { &mut *TOOLS.load(Ordering::Relaxed) };
     set_errno(77);
-    let [first, again, afresh, others @ ..] = &mut tools.report.ways;
+    let [first, again, afresh, by_itself, by_cursor, others @ ..] = &mut tools.report.ways;
     for way in [first, again] {
-        let walk = tools.thread.walk(&mut way.addresses);
-        way.end = Some((walk.frames, walk.end));
+        way.put(|addresses| tools.thread.walk(addresses));
     }
-    let walk = tools.thread.walk_afresh(&mut afresh.addresses);
-    afresh.end = Some((walk.frames, walk.end));
-    tools.report.errno = std::io::Error::last_os_error().raw_os_error();
+    afresh.put(|addresses| tools.thread.walk_afresh(addresses));
+    by_itself.put(local::walk);
+    by_cursor.end = local::with_cursor(|cursor| step_by_step(cursor, &mut by_cursor.addresses));
     // SAFETY: the context that a handler was given, or null.
-    let top = (!context.is_null()).then(|| unsafe { Interrupted::new(context.cast()) });
-    let [first, again, by_cursor] = others;
-    for way in [first, again] {
-        let walker = Walker::new(ABI, tools.rules);
-        way.end = top.as_ref().map(|top| {
-            let modules = local::modules();
-            let walk =
-                walker.walk_again(&mut tools.memo, top, modules, &ByKernel, &mut way.addresses);
-            (walk.frames, walk.end)
-        });
+    if let Some(context) = unsafe { context.cast::<libc::ucontext_t>().as_ref() } {
+        from_context(context, others);
     }
-    by_cursor.end = top
-        .as_ref()
-        .and_then(|top| step_by_step(top, &mut by_cursor.addresses));
+    tools.report.errno = std::io::Error::last_os_error().raw_os_error();
+}
+
+fn from_context(context: &libc::ucontext_t, ways: &mut [Way; 4]) {
+    let interrupted = Interrupted::from(context);
+    let [first, again, by_cursor, by_kernel] = ways;
+    for way in [first, again] {
+        way.put(|addresses| local::walk_from(&interrupted, addresses));
+    }
+    by_cursor.end = step_by_step(&mut OwnCursor::from(context), &mut by_cursor.addresses);
+    let mut registers = Registers::new();
+    for (register, value) in interrupted.others() {
+        registers.set(register, value);
+    }
+    let errno = std::io::Error::last_os_error().raw_os_error();
+    by_kernel.end = by_copies(registers, &mut by_kernel.addresses);
+    set_errno(errno.unwrap_or(0));
 }
 
 fn set_errno(value: c_int) {
@@ -160,8 +120,22 @@ fn set_errno(value: c_int) {
 }
 
 /// To the end, however far that is.
-fn step_by_step(top: &Interrupted, addresses: &mut [RuntimeAddr]) -> Option<(usize, End)> {
-    let mut cursor = Cursor::new(ABI, top.0)?;
+fn step_by_step(cursor: &mut OwnCursor, addresses: &mut [RuntimeAddr]) -> Option<(usize, End)> {
+    let mut count = 0;
+    loop {
+        if let Some(slot) = addresses.get_mut(count) {
+            *slot = cursor.code().address();
+        }
+        count += 1;
+        if !cursor.step() {
+            return Some((count, cursor.end()?));
+        }
+    }
+}
+
+/// The same with memory that the kernel copies.
+fn by_copies(registers: Registers, addresses: &mut [RuntimeAddr]) -> Option<(usize, End)> {
+    let mut cursor = Cursor::new(local::ABI, registers)?;
     let mut count = 0;
     loop {
         if let Some(slot) = addresses.get_mut(count) {
@@ -237,6 +211,7 @@ fn in_child(body: impl FnOnce()) -> c_int {
 }
 
 fn tools() -> &'static mut Tools {
+    local::prepare_thread().unwrap();
     let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let size = size_of::<Report>();
@@ -248,8 +223,6 @@ fn tools() -> &'static mut Tools {
     let report = unsafe { &mut *report };
     let tools = Box::leak(Box::new(Tools {
         thread: OwnThread::new(),
-        memo: Memo::new(),
-        rules: Box::leak(Box::new(Rules::new())),
         report: report.write(Report {
             ways: [const { Way::NONE }; WAYS],
             errno: None,
@@ -324,7 +297,7 @@ fn own_stacks() {
             });
             let walked = tools.report.ways.iter().filter_map(|way| way.end);
             let is_bounded = walked.clone().all(|(count, _)| (1..MOST).contains(&count));
-            if status != 0 || !is_bounded || walked.count() < 5 {
+            if status != 0 || !is_bounded || walked.count() < WAYS {
                 complaints.push(format!("{name}, {scene}: {status:#x}"));
             }
         }
