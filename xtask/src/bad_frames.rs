@@ -131,7 +131,7 @@ const SIGXCPU: i32 = 24;
 pub struct Walker {
     /// What people call it.
     pub name: &'static str,
-    /// `_Unwind_Backtrace`, `backtrace`, `unw_step` or `unw_backtrace`.
+    /// One that the program knows.
     pub function: &'static str,
     /// The library that has it.
     pub library: PathBuf,
@@ -197,8 +197,14 @@ pub fn run(
     let folder = std::path::absolute(target)?.join("bad-frames");
     fs::create_dir_all(&folder)?;
     capi::build(&folder)?;
+    capi::build_own(&folder)?;
     let program = Program::build(folder.join("scenes"))?;
-    let mut walkers = Vec::from(ours(&folder.join("libunwind.so.8")));
+    let mut walkers = vec![Walker {
+        name: "unspool",
+        function: "unspool_backtrace",
+        library: folder.join("libunspool.so.0"),
+    }];
+    walkers.extend(ours(&folder.join("libunwind.so.8")));
     for (name, function, library) in PEERS {
         walkers.push(Walker {
             name,

@@ -73,6 +73,16 @@ static void by_buffer(void *context) {
 	print();
 }
 
+// `unspool_backtrace`.
+static void by_our_buffer(void *context) {
+	static void *buffer[1 << 16];
+	(void)context;
+	size_t all = ((size_t (*)(void **, size_t, void *))functions[0])(buffer, 1 << 16, NULL);
+	for (size_t i = 0; i < all; i++)
+		found((uint64_t)buffer[i]);
+	print();
+}
+
 // `unw_step`.
 static void by_steps(void *context) {
 	static uint64_t registers[512], cursor[512];
@@ -91,6 +101,7 @@ static const struct walker walkers[] = {
 	{"_Unwind_Backtrace", {"_Unwind_Backtrace", "_Unwind_GetIP"}, by_callback},
 	{"backtrace", {"backtrace"}, by_buffer},
 	{"unw_backtrace", {"unw_backtrace"}, by_buffer},
+	{"unspool_backtrace", {"unspool_backtrace"}, by_our_buffer},
 	{"unw_step",
 		{"_Ux86_64_getcontext", "_ULx86_64_init_local", "_ULx86_64_step", "_ULx86_64_get_reg"},
 		by_steps},
