@@ -48,7 +48,7 @@ impl<'s> Cursor<'s> {
             stack_pointer,
             places: Places::innermost(),
             cycle: Cycle::NONE,
-            learnt: Learnt::of(space),
+            learnt: Learnt::of(client.space),
         }
     }
 
