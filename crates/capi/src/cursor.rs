@@ -14,7 +14,7 @@ use crate::abi::{self, Error, RegisterNumber, SaveLocation};
 use crate::cache::{Arrival, At, Hit};
 use crate::client::{Client, Top};
 use crate::guess::Known;
-use crate::own::Learnt;
+use crate::own::{self, Learnt};
 use crate::places::{PRESERVED, Place, Places, REGISTERS, Saved};
 use crate::remote_cfi::ABI;
 use crate::resolve;
@@ -261,6 +261,10 @@ impl<'s> Cursor<'s> {
             return Ok(self.end());
         };
         if let (Some(simple), Some(place)) = (Simple::from_row(&found.row), found.place) {
+            let simple = match found.row.args_size {
+                0 => simple,
+                _ => simple.with_arguments(),
+            };
             let rule = simple.of_own(place).map(Rule::Simple);
             space.keep(self.at, || Ok(rule))?;
         }
@@ -371,9 +375,18 @@ impl<'s> Cursor<'s> {
         false
     }
 
-    /// Sends the frame to a landing pad when it is resumed, which expects that the arguments of the call
-    /// that it is in are popped: so many bytes. Nothing is written.
-    pub fn land_at(&mut self, ip: u64, arguments: u64) {
+    /// Sends a frame of the own process to a landing pad when it is resumed, which expects that the
+    /// arguments of the call that it is in are popped. Nothing is written.
+    pub fn land_at(&mut self, ip: u64) {
+        // Whoever has stepped over the frame has kept whether there are any.
+        let kept = match self.client.space.known(self.at) {
+            Some(Hit::Simple(row)) if self.learnt.asks_for(row.own_place()) => Some(row),
+            _ => None,
+        };
+        let arguments = match kept {
+            Some(row) if !row.has_arguments() => 0,
+            _ => own::row(self.code().lookup()).map_or(0, |found| found.row.args_size),
+        };
         self.stack_pointer = self.stack_pointer.wrapping_add(arguments);
         self.come_to(ip);
         self.places.set(RETURN_ADDRESS.0, Place::Value(ip));

@@ -19,7 +19,8 @@ const FRAME_POINTER: Register = Register(6);
 ///
 /// ```text
 /// bits 0-29   which registers were saved, and where: `Saved`
-/// bits 30-32  what the CFA is based on: `Base`
+/// bits 30-31  what the CFA is based on: `Base`
+/// bit 32      there are pushed arguments: said of rows of the own process only
 /// bits 33-48  how far the CFA is above that, in words; never zero for a row
 /// bits 49-63  the number of the module in the own process, or zero
 /// ```
@@ -54,6 +55,7 @@ impl Simple {
 
     /// The module of the own process, and what the CFA is based on.
     const KIND: u64 = 0x7fff << Simple::PLACE_SHIFT | 7 << Simple::BASE_SHIFT;
+    const ARGUMENTS: u64 = 4 << Simple::BASE_SHIFT;
     const ON_FRAME_POINTER: u64 = 1 << Simple::BASE_SHIFT;
 
     /// The row in this form, if it has it.
@@ -120,6 +122,18 @@ impl Simple {
         }
     }
 
+    /// The same row of a frame that has pushed arguments, which its landing pad expects to be popped.
+    #[must_use]
+    pub fn with_arguments(self) -> Simple {
+        Simple(self.0 | Simple::ARGUMENTS)
+    }
+
+    /// Whether it is [`Simple::with_arguments`].
+    #[must_use]
+    pub fn has_arguments(self) -> bool {
+        self.0 & Simple::ARGUMENTS != 0
+    }
+
     /// The row without its module.
     #[inline(always)]
     #[must_use]
@@ -147,7 +161,7 @@ impl Simple {
     #[inline]
     #[must_use]
     pub fn base(self) -> Base {
-        match self.0 >> Simple::BASE_SHIFT & 7 {
+        match self.0 >> Simple::BASE_SHIFT & 3 {
             0 => Base::StackPointer,
             1 => Base::FramePointer,
             _ => Base::Outermost,
@@ -254,7 +268,8 @@ mod tests {
                 let is_usual = base == Base::StackPointer;
                 assert_eq!(simple.above_stack_pointer(), is_usual.then_some(0x7_fff8));
                 assert_eq!(own.above_stack_pointer(), None);
-                for simple in [simple, own] {
+                assert!(own.with_arguments().has_arguments() && !own.has_arguments());
+                for simple in [simple, own, own.with_arguments()] {
                     assert_eq!((simple.base(), simple.cfa_offset()), (base, 0x7_fff8));
                     for register in (0..16).chain([17, 31, 32, 99]) {
                         let mut rules = some.iter();

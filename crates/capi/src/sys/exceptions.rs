@@ -17,7 +17,7 @@ use unspool_ir::RuntimeAddr;
 
 use crate::abi::{self, Error, ProcInfo, Word};
 use crate::cursor::Cursor;
-use crate::own::{Procedure, procedure_info, row as own_row};
+use crate::own::{Procedure, procedure_info};
 use crate::sys::context::call_with_context;
 
 use crate::sys::{callbacks, own};
@@ -560,9 +560,7 @@ pub unsafe extern "C" fn set_ip(context: *mut Context, ip: Word) {
     type Function = unsafe extern "C" fn(*mut Context, Word);
     // SAFETY: the caller's promise.
     if let Some(context) = unsafe { Context::ours(context) } {
-        let pc = context.cursor.code().lookup();
-        let arguments = own_row(pc).map_or(0, |found| found.row.args_size);
-        context.cursor.land_at(ip, arguments);
+        context.cursor.land_at(ip);
         return;
     }
     // SAFETY: the type is the function's.
