@@ -55,11 +55,12 @@ impl<const MOST: usize> Descent<MOST> {
         self.first
     }
 
-    /// The address at an index that is not below the first.
+    /// The address at an index, if there is one.
     #[inline]
     #[must_use]
     pub fn get(&self, index: usize) -> Option<u64> {
-        self.addresses.get(index).copied()
+        let address = self.addresses.get(index).copied();
+        address.filter(|_| index >= self.first)
     }
 
     /// All from an index on, or from the first.
@@ -123,6 +124,10 @@ mod tests {
         }
         assert_eq!(descent.push(0), None, "there is no room");
         descent.keep_from(1);
+        assert_eq!(
+            [0, 1, 2, 3].map(|at| descent.get(at)),
+            [None, Some(20), Some(30), None]
+        );
         // What is before the first is nobody's, wherever one asks from.
         descent.keep_from(0);
         assert_eq!(descent.from(0).get(), [20, 30]);

@@ -614,7 +614,7 @@ trait Record {
     /// A frame that was kept.
     type Joint;
 
-    /// The frame, if it is one that was kept. A walk asks from inside to outside.
+    /// The frame, if it is one that was kept.
     fn find(&mut self, frame: &State) -> Option<Self::Joint>;
 
     /// What followed a frame, if all of it still holds.

@@ -37,6 +37,14 @@ const MOST_SAVED: usize = NO_SAVED as usize;
 /// As the index of the first of them: there is none.
 const NO_SAVED: u32 = 384;
 
+/// The number of places for stack pointers: a stack of 16 KiB has one for each.
+const INDEX: usize = 1 << 10;
+
+/// The place of a stack pointer, which is a multiple of 16 where a call is made.
+fn slot(stack_pointer: u64) -> usize {
+    (stack_pointer >> 4) as usize % INDEX
+}
+
 /// A step that a walk took by a rule.
 #[derive(Debug, Clone, Copy)]
 struct Taken {
@@ -64,6 +72,10 @@ pub struct Memo {
     codes: [u64; MOST],
     /// Where they end: the stack pointers of the same frames.
     stack_pointers: Descent<MOST>,
+    /// Where frames are in these arrays, by stack pointer: the last that was noted there. To compare
+    /// a walk's stack pointers with the remembered ones in turn takes a branch on each that no processor
+    /// can guess.
+    index: [u16; INDEX],
     details: [Detail; MOST],
     /// Frame pointers that matter, and where they end.
     saved: [u64; MOST_SAVED],
@@ -79,8 +91,6 @@ pub struct Memo {
     useless: u8,
     /// How many walks more are not remembered.
     idle: u8,
-    /// The remembered frame that the walk under way has not passed yet.
-    next: usize,
 }
 
 /// A frame that is remembered.
@@ -109,6 +119,7 @@ impl Memo {
         Memo {
             codes: [0; MOST],
             stack_pointers: Descent::new(),
+            index: [0; INDEX],
             details: [DETAIL; MOST],
             saved: [0; MOST_SAVED],
             saved_ends: Descent::new(),
@@ -121,14 +132,12 @@ impl Memo {
             steps: 0,
             useless: 0,
             idle: 0,
-            next: MOST,
         }
     }
 
     /// Begins a walk.
     pub(super) fn begin(&mut self) {
         self.steps = 0;
-        self.next = self.stack_pointers.first();
         self.idle = self.idle.saturating_sub(1);
     }
 
@@ -149,7 +158,6 @@ impl Memo {
     /// Forgets the walk that is remembered.
     fn forget(&mut self) {
         self.keep_from(MOST);
-        self.next = MOST;
         self.places = Places::NONE;
     }
 
@@ -219,14 +227,21 @@ impl Memo {
             saved = saved.checked_sub(1)?;
             *self.saved.get_mut(saved as usize)? = outer.frame_pointer;
         }
-        self.stack_pointers.push(from.stack_pointer)?;
-        let at = self.stack_pointers.first();
-        *self.codes.get_mut(at)? = from.code;
-        *self.details.get_mut(at)? = Detail {
+        let detail = Detail {
             frame_pointer: from.frame_pointer,
             saved,
             needs_frame_pointer: leave.by_frame_pointer || keeps && outer.needs_frame_pointer,
         };
+        self.add(from, detail)
+    }
+
+    /// Adds a frame before those that are remembered; `None` where there is no room.
+    fn add(&mut self, frame: &State, detail: Detail) -> Option<()> {
+        self.stack_pointers.push(frame.stack_pointer)?;
+        let at = self.stack_pointers.first();
+        *self.codes.get_mut(at)? = frame.code;
+        *self.details.get_mut(at)? = detail;
+        *self.index.get_mut(slot(frame.stack_pointer))? = u16::try_from(at).ok()?;
         Some(())
     }
 }
@@ -236,20 +251,13 @@ impl Record for Memo {
 
     #[inline]
     fn find(&mut self, frame: &State) -> Option<Joint> {
-        loop {
-            let at = self.next;
-            let known = self.stack_pointers.get(at)?;
-            if known > frame.stack_pointer {
-                return None;
-            }
-            self.next = at + 1;
-            if known == frame.stack_pointer {
-                let detail = self.details.get(at)?;
-                let fits =
-                    !detail.needs_frame_pointer || detail.frame_pointer == frame.frame_pointer;
-                return (*self.codes.get(at)? == frame.code && fits).then_some(Joint(at));
-            }
+        let at = usize::from(*self.index.get(slot(frame.stack_pointer))?);
+        if self.stack_pointers.get(at) != Some(frame.stack_pointer) {
+            return None;
         }
+        let detail = self.details.get(at)?;
+        let fits = !detail.needs_frame_pointer || detail.frame_pointer == frame.frame_pointer;
+        (*self.codes.get(at)? == frame.code && fits).then_some(Joint(at))
     }
 
     fn resume<S: Modules + ?Sized, M: Memory + ?Sized>(
@@ -317,16 +325,15 @@ impl Record for Memo {
             return;
         }
         self.end = end;
-        // There is room.
-        let _ = self.stack_pointers.push(frame.stack_pointer);
-        self.codes[OUTERMOST] = frame.code;
-        self.details[OUTERMOST] = Detail {
+        let detail = Detail {
             frame_pointer: frame.frame_pointer,
             saved: NO_SAVED,
             // Nobody knows what lies further out.
             needs_frame_pointer: end == Last::Limit,
         };
-        self.prepend(seen);
+        if self.add(&frame, detail).is_some() {
+            self.prepend(seen);
+        }
     }
 }
 
