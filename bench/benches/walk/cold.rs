@@ -7,7 +7,7 @@ use unspool_bench::{Random, time};
 
 use crate::peers::Peer;
 use crate::scenario::random_stack;
-use crate::sys::Path;
+use crate::sys::{Path, minor_faults};
 use crate::visit::{Clock, ONCE, Visitor};
 use crate::workload::sites;
 
@@ -21,6 +21,8 @@ const DEPTH: usize = 64;
 pub(crate) struct Start {
     /// Microseconds of opening the peer.
     pub(crate) open: f64,
+    /// Minor page faults of that.
+    pub(crate) open_faults: f64,
     /// Microseconds of the first walk.
     pub(crate) first: f64,
     /// Its minor page faults.
@@ -41,6 +43,7 @@ pub(crate) fn start(peer: &str, number: usize) -> anyhow::Result<Start> {
     let mut next = || anyhow::Ok(numbers.next().context("too few numbers")??);
     Ok(Start {
         open: next()?,
+        open_faults: next()?,
         first: next()?,
         faults: next()?,
         second: next()?,
@@ -51,7 +54,9 @@ pub(crate) fn start(peer: &str, number: usize) -> anyhow::Result<Start> {
 pub(crate) fn run(peer: &Peer, number: u64) -> anyhow::Result<()> {
     let functions = peer.build.load()?;
     let clock = Clock::calibrate();
+    let before = minor_faults()?;
     let (open, walker) = time(|| (peer.open)().map(|make| make()));
+    let open_faults = minor_faults()? - before;
     let mut visitor = Visitor::new(walker?, clock);
     let pool = sites(32_768, &mut Random::new(0x5eed));
     let stack = random_stack(number, &pool, DEPTH);
@@ -61,6 +66,8 @@ pub(crate) fn run(peer: &Peer, number: u64) -> anyhow::Result<()> {
     visitor.visit(&mut path, ONCE, &mut second)?;
     let second = second.first().context("no sample")?.walk;
     let open = open.as_secs_f64() * 1e6;
-    println!("{open} {} {faults} {}", first.walk / 1e3, second / 1e3);
+    let first = first.walk / 1e3;
+    let second = second / 1e3;
+    println!("{open} {open_faults} {first} {faults} {second}");
     Ok(())
 }

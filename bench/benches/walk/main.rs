@@ -47,7 +47,8 @@ fn main() -> anyhow::Result<()> {
     if args.next_if(|arg| arg == cold::ARGUMENT).is_some() {
         let name = args.next().context("no peer")?;
         let number = args.next().context("no number")?.parse()?;
-        let peer = peers::all().into_iter().find(|peer| peer.name == name);
+        let mut all = peers::all().into_iter().chain([ours::without_tables()]);
+        let peer = all.find(|peer| peer.name == name);
         return cold::run(&peer.context("no such peer")?, number);
     }
     if args.peek().is_some_and(|arg| arg == "--help") {
@@ -209,28 +210,36 @@ impl Bench {
 
     /// First walks in fresh processes. The peers take turns.
     fn cold(&self) -> anyhow::Result<()> {
-        let mut starts = vec![Vec::new(); self.peers.len()];
+        let mut names: Vec<&str> = self.peers.iter().map(|peer| peer.name).collect();
+        let extra = ours::without_tables().name;
+        if self.options.wants_peer(extra) {
+            names.push(extra);
+        }
+        let mut starts = vec![Vec::new(); names.len()];
         for number in 0..self.options.cold {
-            for (peer, starts) in self.peers.iter().zip(&mut starts) {
-                starts.push(cold::start(peer.name, number)?);
+            for (name, starts) in names.iter().zip(&mut starts) {
+                starts.push(cold::start(name, number)?);
             }
         }
         println!("\ncold: the first walk of a fresh process, 64 frames; medians");
         println!(
-            "  {:<36}{:>10}{:>10}{:>10}{:>10}",
-            "µs", "first", "faults", "second", "open"
+            "  {:<36}{:>10}{:>10}{:>10}{:>10}{:>10}",
+            "µs", "first", "faults", "second", "open", "faults"
         );
-        for (peer, starts) in self.peers.iter().zip(&starts) {
+        for (name, starts) in names.iter().zip(&starts) {
             let of = |figure: fn(&Start) -> f64| median(starts.iter().map(figure).collect());
             println!(
-                "  {:<36}{:>10.2}{:>10}{:>10.2}{:>10.1}",
-                peer.name,
+                "  {name:<36}{:>10.2}{:>10}{:>10.2}{:>10.1}{:>10}",
                 of(|start| start.first),
                 of(|start| start.faults),
                 of(|start| start.second),
                 of(|start| start.open),
+                of(|start| start.open_faults),
             );
         }
+        println!(
+            "  open: loading the library, and mapping the tables of what is loaded, if there are any"
+        );
         Ok(())
     }
 

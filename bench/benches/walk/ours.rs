@@ -30,18 +30,35 @@ pub(crate) fn all() -> Vec<Peer> {
         ("unspool C unw_step", peers::unspool_step),
         ("unspool C unw_backtrace", peers::unspool_backtrace),
     ];
-    let peer = |(name, open)| Peer {
+    ours.map(peer).into()
+}
+
+/// As a process walks before anybody has mapped a table. Tables are the whole process's, so it takes
+/// one of its own.
+pub(crate) fn without_tables() -> Peer {
+    peer(("unspool, no tables", || {
+        Ok(make(|thread, out| {
+            thread.walk_afresh(addresses(out)).frames
+        }))
+    }))
+}
+
+fn peer((name, open): (&'static str, Open)) -> Peer {
+    Peer {
         name,
         build: Build::NoFramePointers,
         open,
-    };
-    ours.map(peer).into()
+    }
 }
 
 /// Maps the compiled tables of all that is loaded; compiles those that are not there yet.
 fn with_tables() -> anyhow::Result<()> {
     let store = Store::new(None, Some(OsString::from(folder()?)), None);
-    for path in map_tables(&store).without {
+    let without = map_tables(&store).without;
+    if without.is_empty() {
+        return Ok(());
+    }
+    for path in without {
         keep(&store, &path)?;
     }
     let _ = map_tables(&store);
