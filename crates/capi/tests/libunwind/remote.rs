@@ -65,6 +65,35 @@ fn a_traced_process_looks_as_it_does_to_libunwind() {
     assert_eq!(ours, theirs);
 }
 
+/// Each is a system call. Names are asked for three times for each frame, and come from files.
+#[test]
+fn a_traced_process_is_asked_less_than_by_libunwind() {
+    let folder = programs::shared_objects();
+    let program = programs::compile("ptrace.c");
+    let requests = |library: PathBuf, ptrace: PathBuf| {
+        let out = programs::scratch("requests");
+        let mut strace = Command::new(packages::path("/usr/bin/strace").unwrap());
+        strace
+            .args(["-c", "-e", "trace=ptrace", "-o"])
+            .arg(&out)
+            .arg(&program)
+            .args([library, ptrace]);
+        programs::stdout(&mut strace);
+        let text = std::fs::read_to_string(&out).unwrap();
+        std::fs::remove_file(out).unwrap();
+        let line = text.lines().find(|line| line.ends_with(" ptrace")).unwrap();
+        let calls = line.split_whitespace().nth(3).unwrap();
+        calls.parse::<u32>().unwrap()
+    };
+    let theirs = [THEIRS, THEIR_PTRACE].map(|path| packages::path(path).unwrap());
+    let theirs = requests(theirs[0].clone(), theirs[1].clone());
+    let ours = requests(
+        folder.join("libunwind-x86_64.so.8"),
+        folder.join("libunwind-ptrace.so.0"),
+    );
+    assert!(ours * 2 <= theirs, "{ours} and {theirs}");
+}
+
 /// All threads of a core file, against eu-stack: libunwind 1.6 itself reads no core file of a program
 /// whose code is in a segment of its own. gdb's core files leave out what is in files.
 #[test]
