@@ -8,6 +8,7 @@
 )]
 
 mod abi;
+mod bad_frames;
 mod clients;
 mod exceptions;
 mod local;
