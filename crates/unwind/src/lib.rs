@@ -17,6 +17,7 @@ pub mod files;
 pub mod local;
 #[cfg(feature = "std")]
 pub mod maps;
+pub mod maps_text;
 pub mod modules;
 #[cfg(feature = "std")]
 pub mod process;

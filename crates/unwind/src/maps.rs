@@ -7,6 +7,9 @@ use std::path::Path;
 
 use unspool_ir::RuntimeAddr;
 
+pub use crate::maps_text::{Device, Permissions};
+use crate::maps_text::{Line, unescaped};
+
 /// Maps lines beyond this number are not kept: the kernel's default limit for one process
 /// (`vm.max_map_count`) is 65530, and it can be raised.
 const MAX_MAPPINGS: usize = 1 << 20;
@@ -31,28 +34,6 @@ pub struct Mapping {
     pub name: Option<OsString>,
     /// The file has no name any more: it was removed or replaced since it was mapped.
     pub deleted: bool,
-}
-
-/// The permissions of a mapping.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Permissions {
-    /// May be read.
-    pub read: bool,
-    /// May be written.
-    pub write: bool,
-    /// May be executed.
-    pub execute: bool,
-    /// Writes stay in this process (copy on write). A core file does not say; there it is true.
-    pub private: bool,
-}
-
-/// A device number in its two parts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Device {
-    /// The driver.
-    pub major: u32,
-    /// The unit that the driver serves.
-    pub minor: u32,
 }
 
 impl Mapping {
@@ -169,28 +150,16 @@ fn clip_start(mapping: &mut Mapping, floor: RuntimeAddr) {
     }
 }
 
-/// One line: `start-end perms offset major:minor inode   name`. The name is everything after
-/// the blanks that follow the inode, so it may contain blanks itself.
 fn parse_line(line: &[u8]) -> Option<Mapping> {
-    let (range, rest) = field(line)?;
-    let (perms, rest) = field(rest)?;
-    let (offset, rest) = field(rest)?;
-    let (device, rest) = field(rest)?;
-    let (inode, rest) = field(rest)?;
-    let (start, end) = pair(range, b'-')?;
-    let (start, end) = (RuntimeAddr(hex(start)?), RuntimeAddr(hex(end)?));
-    let (major, minor) = pair(device, b':')?;
-    let (name, deleted) = parse_name(&unescape(rest.trim_ascii_start()));
-    (start < end).then_some(Mapping {
-        start,
-        end,
-        offset: hex(offset)?,
-        permissions: parse_permissions(perms)?,
-        device: Device {
-            major: u32::try_from(hex(major)?).ok()?,
-            minor: u32::try_from(hex(minor)?).ok()?,
-        },
-        inode: str::from_utf8(inode).ok()?.parse().ok()?,
+    let line = Line::parse(line)?;
+    let (name, deleted) = parse_name(&unescaped(line.name).collect::<Vec<_>>());
+    Some(Mapping {
+        start: line.start,
+        end: line.end,
+        offset: line.offset,
+        permissions: line.permissions,
+        device: line.device,
+        inode: line.inode,
         name,
         deleted,
     })
@@ -207,54 +176,6 @@ pub(crate) fn parse_name(name: &[u8]) -> (Option<OsString>, bool) {
     };
     let name = (!name.is_empty()).then(|| OsString::from(OsStr::from_bytes(name)));
     (name, deleted)
-}
-
-/// The first field that ends in a blank, or at the end of the line, and what follows it.
-fn field(text: &[u8]) -> Option<(&[u8], &[u8])> {
-    let text = text.trim_ascii_start();
-    let end = text.iter().position(|byte| *byte == b' ');
-    let (field, rest) = text.split_at_checked(end.unwrap_or(text.len()))?;
-    (!field.is_empty()).then_some((field, rest))
-}
-
-fn pair(text: &[u8], separator: u8) -> Option<(&[u8], &[u8])> {
-    let at = text.iter().position(|byte| *byte == separator)?;
-    let (left, right) = text.split_at_checked(at)?;
-    Some((left, right.get(1..)?))
-}
-
-fn hex(digits: &[u8]) -> Option<u64> {
-    let digits = str::from_utf8(digits).ok()?;
-    let unsigned = !digits.starts_with('+');
-    unsigned.then(|| u64::from_str_radix(digits, 16).ok())?
-}
-
-fn parse_permissions(text: &[u8]) -> Option<Permissions> {
-    let [read, write, execute, sharing] = text else {
-        return None;
-    };
-    Some(Permissions {
-        read: *read == b'r',
-        write: *write == b'w',
-        execute: *execute == b'x',
-        private: *sharing == b'p',
-    })
-}
-
-/// Undoes the kernel's escapes: it prints a newline in a name as `\012`, and nothing else.
-fn unescape(name: &[u8]) -> Vec<u8> {
-    let mut plain = Vec::with_capacity(name.len());
-    let mut rest = name;
-    while let Some((first, after)) = rest.split_first() {
-        if let Some(after) = rest.strip_prefix(b"\\012") {
-            plain.push(b'\n');
-            rest = after;
-        } else {
-            plain.push(*first);
-            rest = after;
-        }
-    }
-    plain
 }
 
 #[cfg(test)]

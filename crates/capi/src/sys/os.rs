@@ -3,8 +3,9 @@
 use alloc::vec::Vec;
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 
+use unspool_unwind::maps_text::unescaped;
+
 use crate::abi::Error;
-use crate::maps;
 
 unsafe extern "C" {
     safe fn __errno_location() -> *mut c_int;
@@ -167,7 +168,9 @@ pub(crate) fn map_of_process(pid: i32, name: &[u8]) -> Result<MappedFile, Error>
     let (digits, start) = decimal(pid);
     let pid = digits.get(start..).unwrap_or_default();
     let mut path = path(&[b"/proc/", pid, b"/root", name])?;
-    maps::unescape(&mut path);
+    // In the room that the name had.
+    path.truncate(path.len() - 1 - name.len());
+    path.extend(unescaped(name).chain([0]));
     MappedFile::open(terminated(&path)?)
 }
 
