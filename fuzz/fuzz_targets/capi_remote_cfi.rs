@@ -61,7 +61,7 @@ fn check<M: Memory>(rest: &[u8], memory: &M, info: &ProcInfo, ip: u64, bias: u64
         data: rest,
         address: Vaddr(BASE),
         text_base: None,
-        data_base: None,
+        data_base: Some(Vaddr(0)), // `DynInfo::gp`
         abi: remote_cfi::ABI,
     };
     let mut found = None;

@@ -79,8 +79,8 @@ pub extern "C" fn set_caching_policy(space: &AddressSpace, policy: c_int) -> c_i
     done(space.set_policy(policy))
 }
 
-/// `unw_set_cache_size`: caches have the size that they have, which the interface allows. `flags`
-/// must be zero.
+/// `unw_set_cache_size`: caches have the size that they have, and nobody gets more. `flags` must be
+/// zero.
 #[cfg_attr(
     feature = "shared-object",
     unsafe(export_name = "_Ux86_64_set_cache_size")
