@@ -3,7 +3,8 @@
 //!
 //! It is a hint, never the truth: it may be absent, unsorted, incomplete or wrong.
 
-use unspool_ir::{Abi, Vaddr};
+use unspool_ir::arch::Word;
+use unspool_ir::{Abi, Endian, Vaddr};
 
 use crate::cursor::Cursor;
 use crate::error::CfiError;
@@ -115,17 +116,43 @@ impl<'a> Hdr<'a> {
     /// The encoding is unknown.
     pub fn search(&self, pc: Vaddr) -> Result<Option<HdrEntry>, CfiError> {
         let (mut low, mut high) = (0, self.count);
-        let mut found = None;
         while low < high {
             let middle = low + (high - low) / 2;
-            let entry = self.entry(middle)?;
-            if entry.start <= pc {
-                found = Some(entry);
+            if self.start(middle)? <= pc {
                 low = middle + 1;
             } else {
                 high = middle;
             }
         }
-        Ok(found)
+        let found = low.checked_sub(1).map(|index| self.entry(index));
+        found.transpose()
+    }
+
+    /// Where the entry at `index` starts.
+    #[inline]
+    fn start(&self, index: u64) -> Result<Vaddr, CfiError> {
+        match self.usual_start(index) {
+            Some(start) => Ok(start),
+            None => self.entry(index).map(|entry| entry.start),
+        }
+    }
+
+    /// Where the entry at `index` starts, if it is encoded as linkers do: in four bytes, counted from
+    /// the section.
+    #[inline]
+    fn usual_start(&self, index: u64) -> Option<Vaddr> {
+        let abi = self.section.abi;
+        if self.encoding != Encoding::DATAREL_SDATA4 || abi.arch.spec().word != Word::W64 {
+            return None;
+        }
+        let offset = index.checked_mul(8)?.checked_add(self.table_offset)?;
+        let bytes = self.section.data.get(usize::try_from(offset).ok()?..)?;
+        let bytes = *bytes.first_chunk()?;
+        let distance = match abi.endian {
+            Endian::Little => i32::from_le_bytes(bytes),
+            Endian::Big => i32::from_be_bytes(bytes),
+        };
+        let base = self.section.data_base?;
+        Some(Vaddr(base.0.wrapping_add_signed(distance.into())))
     }
 }

@@ -20,6 +20,10 @@ impl Encoding {
     /// An address-sized number, absolute: what an entry has that does not say otherwise.
     pub const ABSOLUTE: Encoding = Encoding(0);
 
+    /// Four bytes, signed, relative to the data base (`DW_EH_PE_datarel | DW_EH_PE_sdata4`): what
+    /// linkers write in search tables.
+    pub const DATAREL_SDATA4: Encoding = Encoding(0x3b);
+
     /// Whether there is no pointer at all.
     #[must_use]
     pub fn is_omitted(self) -> bool {

@@ -267,7 +267,7 @@ fn lookup(object: &Object, image: &Image) -> Option<Lookup<'static>> {
         data_base: None,
         abi: ABI,
     };
-    Some(Lookup::new(section, Some(hdr), HdrTrust::Complete))
+    Some(Lookup::new(section, Some(hdr), HdrTrust::Complete).stop_at_row())
 }
 
 /// What [`lookup`] reads: version, encodings, pointer and count in the header of the search table.
