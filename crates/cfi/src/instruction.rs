@@ -92,6 +92,8 @@ impl<'s, 'a> Instructions<'s, 'a> {
         self.cursor.offset()
     }
 
+    /// The frequent ones here, so that they are read where they are used.
+    #[inline(always)]
     fn decode(&mut self, offset: u64) -> Result<Instruction<'a>, CfiError> {
         let opcode = self.cursor.u8()?;
         let low = opcode & 0x3f;
@@ -106,6 +108,7 @@ impl<'s, 'a> Instructions<'s, 'a> {
                 ))
             }
             3 => Ok(Instruction::Restore(Register(u16::from(low)))),
+            _ if opcode == 0x0e => Ok(Instruction::DefCfaOffset(self.unscaled(offset)?)),
             _ => self.decode_extended(opcode, offset),
         }
     }
@@ -132,7 +135,6 @@ impl<'s, 'a> Instructions<'s, 'a> {
                 Instruction::DefCfa(register, self.unscaled(offset)?)
             }
             0x0d => Instruction::DefCfaRegister(cursor.register()?),
-            0x0e => Instruction::DefCfaOffset(self.unscaled(offset)?),
             0x0f => Instruction::DefCfaExpression(self.expression()?),
             0x12 => {
                 let register = cursor.register()?;
