@@ -28,6 +28,7 @@ use crate::evidence::End;
 use crate::modules::{Module, Modules, Place};
 
 mod memo;
+mod rare;
 mod rule;
 mod rules;
 #[cfg(test)]
@@ -37,7 +38,7 @@ pub use memo::Memo;
 pub use rule::RowRules;
 pub use rules::Rules;
 
-use rule::{Leave, Rule};
+use rule::{Leave, Rule, Way};
 use rules::Known;
 
 /// The innermost frame of a stack.
@@ -456,25 +457,40 @@ where
             .filter(|known| self.seen.has(known.place, self.modules));
         let known = seen.or_else(|| self.learn(address));
         let known = known.ok_or_else(|| self.without_rule(frame))?;
-        let leave = known.rule.leave().ok_or(match known.rule {
-            Rule::OUTERMOST => Stop::End(Last::Outermost),
-            _ => Stop::End(Last::EntryPoint),
-        })?;
-        let read = |end: RuntimeAddr, below| {
-            let mut words = [[0; 8]; 2];
-            for (word, below) in words.iter_mut().zip([8, below + 8]) {
-                let start = RuntimeAddr(end.0.wrapping_sub(below));
-                self.memory.read(start, word).ok()?;
+        let way = match (known.rule, known.rule.leave()) {
+            (_, Some(leave)) => Way::Leave(leave),
+            (Rule::OUTERMOST, _) => Way::Outermost,
+            (Rule::ENTRY_POINT, _) => return Err(Stop::End(Last::EntryPoint)),
+            (rule, _) => {
+                let way = rule.rare_number().and_then(|number| rules.rare.way(number));
+                way.ok_or(Stop::Slow(frame))?
             }
-            Some(words)
         };
-        let caller = leave.caller(frame, read).ok_or(Stop::Slow(frame))?;
+        let read = |addr: u64| {
+            let mut word = [0; 8];
+            self.memory.read(RuntimeAddr(addr), &mut word).ok()?;
+            Some(word)
+        };
+        let caller = match way {
+            Way::Outermost => return Err(Stop::End(Last::Outermost)),
+            Way::Leave(leave) => leave.caller(frame, |end, below| {
+                let word_below = |below| read(end.0.wrapping_sub(below));
+                Some([word_below(8)?, word_below(below + 8)?])
+            }),
+            Way::Realigned(frames) => {
+                frames.caller(frame, |addr| read(addr).map(u64::from_le_bytes))
+            }
+        };
+        let caller = caller.ok_or(Stop::Slow(frame))?;
         if caller.code == 0 {
             return Err(Stop::End(Last::ZeroReturnAddress));
         }
         let pushed = self.frames.push(caller.code);
         pushed.ok_or(Stop::End(Last::Limit))?;
-        self.record.take(&frame, leave);
+        match way {
+            Way::Leave(leave) => self.record.take(&frame, leave),
+            _ => self.record.interrupt(),
+        }
         Ok(caller)
     }
 
@@ -507,9 +523,9 @@ where
         let module = self.modules.module(pc)?;
         let place = module.place?;
         let rule = match module.row_of_call(module.bias.to_vaddr(address)) {
-            Some((compiled, row)) => module.rules.get(row).unwrap_or_else(|| {
+            Some((compiled, row)) => module.rules.get(row).or_else(|| {
                 let encoded = compiled.encoded_row(row).ok()?;
-                Rule::of_encoded(encoded, self.walker.abi)
+                self.rule_of(Way::of_encoded(encoded, self.walker.abi)?)
             }),
             None => self.rule_by_row(address, &module),
         }?;
@@ -528,11 +544,16 @@ where
         if module.bias.to_vaddr(address) == found.entry_end {
             return None;
         }
-        match Rule::of(&found.row, self.walker.abi) {
-            Some(Rule::OUTERMOST) => Some(Rule::OUTERMOST),
+        match Way::of(&found.row, self.walker.abi) {
+            Some(Way::Outermost) => Some(Rule::OUTERMOST),
             _ if module.entry == Some(found.entry_start) => Some(Rule::ENTRY_POINT),
-            rule => rule,
+            way => self.rule_of(way?),
         }
+    }
+
+    /// The rule that says a way, or names it.
+    fn rule_of(&self, way: Way) -> Option<Rule> {
+        Rule::of(way).or_else(|| Rule::rare(self.walker.rules.rare.number(way)?))
     }
 
     /// One step by the cursor, with the registers that are followed; `None` if these are not

@@ -2,8 +2,9 @@
 
 use unspool_compact::{Compiled, RowRef};
 use unspool_ir::encoding::EncodedRow;
-use unspool_ir::{Abi, Arch, CfaRule, RaState, RegisterRule, Row};
+use unspool_ir::{Abi, Arch, CfaRule, RaState, Register, RegisterRule, Row};
 
+use super::rare::Realigned;
 use crate::arch;
 
 /// The rules that rows of a compiled table come to: made beforehand, so that a walk that learns a rule
@@ -18,20 +19,16 @@ impl<'r> RowRules<'r> {
     pub fn make(compiled: &Compiled<'_>, into: &'r mut [u32]) -> Self {
         for (slot, number) in into.iter_mut().zip(0..=u16::MAX) {
             let bytes = compiled.encoded_row(RowRef(number)).unwrap_or_default();
-            let rule = Rule::of_encoded(bytes, compiled.abi());
+            let rule = Way::of_encoded(bytes, compiled.abi()).and_then(Rule::of);
             *slot = rule.map_or(0, Rule::bits);
         }
         RowRules(into)
     }
 
-    /// The rule that a row comes to. Outer `None`: none was made; inner: no rule can say it.
-    #[expect(
-        clippy::option_option,
-        reason = "unknown, none and one are three answers"
-    )]
-    pub(super) fn get(self, row: RowRef) -> Option<Option<Rule>> {
+    /// The rule that a row comes to. `None` if none was made, or if no rule says it.
+    pub(super) fn get(self, row: RowRef) -> Option<Rule> {
         let bits = *self.0.get(usize::from(row.0))?;
-        Some((bits != 0).then_some(Rule(bits)))
+        (bits != 0).then_some(Rule(bits))
     }
 }
 
@@ -54,11 +51,34 @@ impl<'r> RowRules<'r> {
 /// bits 4-19  offset of the CFA from the stack pointer, in pairs of words
 /// bits 20-21 2: a large step
 ///
-/// bit 4      there is no caller: 0 outermost frame, 1 entry code
+/// bits 4-19  0 outermost frame, 1 entry code: there is no caller; from 2 on a number of [`super::rare`]
 /// bits 20-21 3
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Rule(u32);
+
+/// What a row says to a walk that follows stack pointer and frame pointer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// The return address is undefined.
+    Outermost,
+    /// The return address is at the CFA, which is at a distance from one of the two.
+    Leave(Leave),
+    /// The CFA is in memory.
+    Realigned(Realigned),
+}
+
+impl Way {
+    /// `None` where a row says something else.
+    pub(super) fn of(row: &Row<'_>, abi: Abi) -> Option<Way> {
+        Said::by_row(row, abi)?.way(abi)
+    }
+
+    /// The same of a row in its encoding; `None` also where that is damaged.
+    pub(super) fn of_encoded(row: &[u8], abi: Abi) -> Option<Way> {
+        Said::by_encoded(&EncodedRow::parse(row)?, abi)?.way(abi)
+    }
+}
 
 /// What a rule says of a frame that has a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +93,7 @@ pub(super) struct Leave {
 }
 
 impl Leave {
-    /// Leads nowhere: the CFA would not be higher.
+    /// No bits at all: there is no room for a return address.
     pub(super) const NOTHING: Leave = Leave {
         by_frame_pointer: false,
         cfa_offset: 0,
@@ -81,38 +101,6 @@ impl Leave {
     };
 
     const WORD: u64 = 8;
-
-    /// What a row says, if it is of the usual form.
-    fn of(said: &Said<'_>, abi: Abi) -> Option<Leave> {
-        if abi.arch != Arch::X86_64 || !said.is_plain {
-            return None;
-        }
-        let stack_pointer = abi.arch.spec().stack_pointer;
-        let frame_pointer = arch::frame_pointer(abi.arch)?;
-        let CfaRule::RegisterOffset { register, offset } = said.cfa else {
-            return None;
-        };
-        if register != stack_pointer && register != frame_pointer {
-            return None;
-        }
-        if said.return_address != Some(RegisterRule::Offset(-8)) || said.stack_pointer.is_some() {
-            return None;
-        }
-        Some(Leave {
-            by_frame_pointer: register == frame_pointer,
-            cfa_offset: u64::try_from(offset).ok()?,
-            saved_below: match said.frame_pointer {
-                None | Some(RegisterRule::SameValue) => 0,
-                Some(RegisterRule::Offset(offset)) => {
-                    let below_cfa = u64::try_from(offset.checked_neg()?).ok()?;
-                    below_cfa
-                        .checked_sub(Leave::WORD)
-                        .filter(|below| *below > 0)?
-                }
-                Some(_) => return None,
-            },
-        })
-    }
 }
 
 /// What a row says of the registers that a walk follows.
@@ -158,6 +146,48 @@ impl<'e> Said<'e> {
         }
         Some(said)
     }
+
+    fn way(&self, abi: Abi) -> Option<Way> {
+        if self.return_address == Some(RegisterRule::Undefined) {
+            return Some(Way::Outermost);
+        }
+        let is_usual = abi.arch == Arch::X86_64
+            && self.is_plain
+            && self.return_address == Some(RegisterRule::Offset(-8))
+            && self.stack_pointer.is_none();
+        if !is_usual {
+            return None;
+        }
+        match self.cfa {
+            CfaRule::RegisterOffset { register, offset } => {
+                let leave = self.leave(register, offset, abi)?;
+                (leave != Leave::NOTHING).then_some(Way::Leave(leave))
+            }
+            CfaRule::Expression(cfa) => Realigned::of(cfa, self.frame_pointer).map(Way::Realigned),
+            CfaRule::Undefined => None,
+        }
+    }
+
+    fn leave(&self, register: Register, offset: i64, abi: Abi) -> Option<Leave> {
+        let frame_pointer = arch::frame_pointer(abi.arch)?;
+        if register != abi.arch.spec().stack_pointer && register != frame_pointer {
+            return None;
+        }
+        Some(Leave {
+            by_frame_pointer: register == frame_pointer,
+            cfa_offset: u64::try_from(offset).ok()?,
+            saved_below: match self.frame_pointer {
+                None | Some(RegisterRule::SameValue) => 0,
+                Some(RegisterRule::Offset(offset)) => {
+                    let below_cfa = u64::try_from(offset.checked_neg()?).ok()?;
+                    below_cfa
+                        .checked_sub(Leave::WORD)
+                        .filter(|below| *below > 0)?
+                }
+                Some(_) => return None,
+            },
+        })
+    }
 }
 
 impl Rule {
@@ -171,6 +201,8 @@ impl Rule {
     const ODD: u32 = 1 << 20;
     const LARGE: u32 = 2 << 20;
     const END: u32 = 3 << 20;
+    /// How many rules there are without a caller.
+    const ENDS: u32 = 2;
     const BY_FRAME_POINTER: u32 = 1 << 15;
     const ALL: u32 = (1 << 22) - (1 << 4);
 
@@ -185,22 +217,13 @@ impl Rule {
         self.0
     }
 
-    /// The rule that says the same of stack pointer, frame pointer and return address as a row;
-    /// `None` for rows that no rule can say.
-    pub(super) fn of(row: &Row<'_>, abi: Abi) -> Option<Rule> {
-        Rule::saying(&Said::by_row(row, abi)?, abi)
-    }
-
-    /// Does the same for a row in its encoding; `None` also where that is damaged.
-    pub(super) fn of_encoded(row: &[u8], abi: Abi) -> Option<Rule> {
-        Rule::saying(&Said::by_encoded(&EncodedRow::parse(row)?, abi)?, abi)
-    }
-
-    fn saying(said: &Said<'_>, abi: Abi) -> Option<Rule> {
-        if said.return_address == Some(RegisterRule::Undefined) {
-            return Some(Rule::OUTERMOST);
-        }
-        let leave = Leave::of(said, abi)?;
+    /// The rule that says as much; `None` if none does.
+    pub(super) fn of(way: Way) -> Option<Rule> {
+        let leave = match way {
+            Way::Outermost => return Some(Rule::OUTERMOST),
+            Way::Leave(leave) => leave,
+            Way::Realigned(_) => return None,
+        };
         let rule = Rule::small(leave)
             .or_else(|| Rule::odd(leave))
             .or_else(|| Rule::large(leave))?;
@@ -208,12 +231,23 @@ impl Rule {
         Some(rule)
     }
 
+    /// The rule that names a way by its number.
+    pub(super) fn rare(number: u16) -> Option<Rule> {
+        let number = u32::from(number) + Rule::ENDS;
+        (number < 1 << 16).then_some(Rule(Rule::END | number << 4))
+    }
+
+    /// The number of the way that it names.
+    pub(super) fn rare_number(self) -> Option<u16> {
+        let number = (self.0 & 0xf_fff0) >> 4;
+        let number = number
+            .checked_sub(Rule::ENDS)
+            .filter(|_| self.0 & Rule::KIND == Rule::END)?;
+        u16::try_from(number).ok()
+    }
+
     fn small(leave: Leave) -> Option<Rule> {
         let cfa = units(leave.cfa_offset, 16, 11)?;
-        // No bits at all are no rule: such a frame would have no room for its return address.
-        if leave == Leave::NOTHING {
-            return None;
-        }
         let saved = units(leave.saved_below, 8, 4)?;
         let base = match leave.by_frame_pointer {
             true => Rule::BY_FRAME_POINTER,
@@ -244,7 +278,7 @@ impl Rule {
         }
     }
 
-    /// How to leave the frame; `None` where there is no caller.
+    /// How to leave the frame; `None` where there is no caller, or the way has a number.
     pub(super) fn leave(self) -> Option<Leave> {
         let by_stack_pointer = |cfa_offset: u32, saved_below: u32| Leave {
             by_frame_pointer: false,

@@ -29,16 +29,19 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 use unspool_ir::RuntimeAddr;
 
+use super::rare::Rare;
 use super::rule::Rule;
 use crate::modules::Place;
 
-/// Rules in 1 MiB and 9 KiB.
+/// Rules in 1 MiB and 10 KiB.
 #[derive(Debug)]
 pub struct Rules {
     owners: [AtomicU64; Rules::BLOCKS],
     entries: [AtomicU32; Rules::BLOCKS * Rules::BLOCK],
     /// How often other pages wanted the block.
     wanted: [AtomicU8; Rules::BLOCKS],
+    /// What rules name by number.
+    pub(super) rare: Rare,
 }
 
 /// A rule, and the module that it is from.
@@ -112,6 +115,7 @@ impl Rules {
             owners: [const { AtomicU64::new(0) }; Rules::BLOCKS],
             entries: [const { AtomicU32::new(0) }; Rules::BLOCKS * Rules::BLOCK],
             wanted: [const { AtomicU8::new(0) }; Rules::BLOCKS],
+            rare: Rare::new(),
         }
     }
 

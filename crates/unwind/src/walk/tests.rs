@@ -5,7 +5,7 @@ use unspool_ir::{
 };
 
 use super::State;
-use super::rule::Rule;
+use super::rule::{Rule, Way};
 use super::rules::{Known, Rules};
 use crate::arch;
 use crate::modules::Place;
@@ -144,9 +144,9 @@ fn row_of(base: u16, cfa: i64, frame_pointer: Option<RegisterRule<'static>>) -> 
 fn rule_of(row: &Row<'_>) -> Option<Rule> {
     let mut encoded = Vec::new();
     encoding::encode(row, &mut encoded);
-    let rule = Rule::of(row, ABI);
-    assert_eq!(Rule::of_encoded(&encoded, ABI), rule, "{row:?}");
-    rule
+    let way = Way::of(row, ABI);
+    assert_eq!(Way::of_encoded(&encoded, ABI), way, "{row:?}");
+    way.and_then(Rule::of)
 }
 
 /// Every rule that there is for a row leads where the row leads, through the entry of a map, too.

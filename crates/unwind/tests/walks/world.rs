@@ -46,7 +46,7 @@ pub(crate) fn usual_rows() -> impl Strategy<Value = Vec<String>> {
 
 /// Rows of all forms.
 pub(crate) fn any_rows() -> impl Strategy<Value = Vec<String>> {
-    rows(prop_oneof![16 => usual(), 1 => big(), 2 => unusual()])
+    rows(prop_oneof![16 => usual(), 1 => big(), 1 => realigned(), 2 => unusual()])
 }
 
 /// The first address of a module. Rules of the first and of the last share slots.
@@ -85,6 +85,14 @@ fn big() -> impl Strategy<Value = String> {
         .prop_map(|(base, n, saved)| format!("cfa={base}+{}  ra=[cfa-8]{saved}", 16 * n))
 }
 
+/// The CFA and the caller's frame pointer are where a frame pointer leads.
+fn realigned() -> impl Strategy<Value = String> {
+    (-2..4_i64, -2..4_i64).prop_map(|(cfa, saved)| {
+        let (cfa, saved) = (16 * cfa, 16 * saved);
+        format!("cfa={{breg6 {cfa}; deref}}  ra=[cfa-8]  rbp=[{{breg6 {saved}}}]")
+    })
+}
+
 fn unusual() -> impl Strategy<Value = String> {
     let with = |rules: &'static [&'static str]| proptest::sample::select(rules);
     let frame_pointer = with(&[
@@ -117,6 +125,7 @@ fn unusual() -> impl Strategy<Value = String> {
         "r10+16",
         "{breg7 32}",
         "{breg7 0; deref}",
+        "{breg6 16; deref}",
         "{breg6 16}",
         "{breg3 16}",
         "undefined",
