@@ -80,7 +80,7 @@ impl At {
     #[inline(always)]
     #[must_use]
     pub fn returned(ip: u64) -> Option<At> {
-        (ip.wrapping_sub(1) >> IP_BITS == 0).then_some(At { ip, key: ip })
+        (ip.wrapping_sub(1) < (1 << IP_BITS) - 1).then_some(At { ip, key: ip })
     }
 
     /// Whether a rule is kept for it: the stack pointer is a multiple of 8, then.

@@ -211,6 +211,7 @@ pub fn procedure_info(pc: RuntimeAddr) -> Result<ProcInfo, Error> {
     match Procedure::find(pc) {
         Ok(procedure) => procedure.info(&OwnMemory::here()),
         Err(Error::NO_INFO) => dynamic::registered(pc.0)
+            .filter(|info| info.format == abi::FORMAT_DYNAMIC)
             .map(|info| ProcInfo {
                 start_ip: info.start_ip,
                 end_ip: info.end_ip,

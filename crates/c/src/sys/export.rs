@@ -289,10 +289,10 @@ pub unsafe extern "C" fn unspool_set_register(
     let Some(number) = numbered(number) else {
         return -1;
     };
-    let Place::Memory(addr) = frame.place(number) else {
+    let (Place::Memory(addr), Some(_)) = (frame.place(number), frame.register(number)) else {
         return -1;
     };
-    // SAFETY: the frame's register is saved there; it was read as a word.
+    // SAFETY: the frame's register is saved there, and was read as a word: it is known.
     unsafe { pointer(addr.0).cast::<u64>().write_unaligned(value) };
     frame.note(number, value);
     0

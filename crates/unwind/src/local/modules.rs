@@ -7,7 +7,7 @@
 //! address, is the same module. Of one without a build ID nothing is learned that its successor's
 //! rows may contradict: it is looked up in every walk.
 
-use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering, fence};
 
 use unspool_cfi::lookup::HdrTrust;
 use unspool_cfi::{Hdr, Lookup, Section, SectionKind};
@@ -150,6 +150,7 @@ impl OwnModules {
     pub fn attach(&self, compiled: &'static Compiled<'static>, rules: RowRules<'static>) -> bool {
         let table = Table { compiled, rules };
         let is_kept = self.tables.iter().any(|slot| slot.set(table).is_some());
+        fence(Ordering::SeqCst);
         for known in self.known.iter().filter_map(SetOnce::get) {
             if compiled.key() == known.build_id.key() {
                 known.table.set(table);
@@ -213,23 +214,34 @@ impl OwnModules {
     }
 
     /// Gives the next number to an object, at a place of the index. Where somebody else is faster
-    /// the object is not known this time.
+    /// the number is given for nothing, as it is where a handler jumps out of here, or a fork leaves
+    /// this behind.
     fn add(&self, object: Object, number: &AtomicU16) -> Option<&Known> {
-        let before = self.count.load(Ordering::Relaxed);
+        // So that the count stays near the number of slots.
+        self.known
+            .get(usize::from(self.count.load(Ordering::Relaxed)))?;
+        let mut known = Self::look_at(object)?;
+        let before = self.count.fetch_add(1, Ordering::Relaxed);
         let (slot, next) = (self.known.get(usize::from(before))?, before + 1);
-        let known = slot.set(self.look_at(object, Place(next))?)?;
-        self.count.store(next, Ordering::Relaxed);
+        known.place = Place(next);
+        let known = slot.set(known)?;
+        // Either this sees a table that was attached meanwhile, or who attaches it sees the module.
+        fence(Ordering::SeqCst);
+        if let Some(table) = self.table(known.build_id.key()) {
+            known.table.set(table);
+        }
         let _ = number.compare_exchange(0, next, Ordering::Release, Ordering::Relaxed);
         Some(known)
     }
 
-    fn look_at(&self, object: Object, place: Place) -> Option<Known> {
+    /// What is known of an object that has no number yet.
+    fn look_at(object: Object) -> Option<Known> {
         let page = object.first_page();
         let image = Image::parse(page, object.start)?;
         let build_id = BuildId::of(page, image.build_id)?;
-        let known = Known {
+        Some(Known {
             object,
-            place,
+            place: Place(0),
             build_id,
             code: code(&object, &image),
             head: head(&object, &image),
@@ -237,11 +249,7 @@ impl OwnModules {
             image,
             table: SetOnce::new(),
             stays: AtomicBool::new(false),
-        };
-        if let Some(table) = self.table(build_id.key()) {
-            known.table.set(table);
-        }
-        Some(known)
+        })
     }
 }
 
