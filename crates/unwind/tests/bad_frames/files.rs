@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 /// A file, with the offsets of what is damaged in it.
 pub(super) struct Tables<'b> {
@@ -112,10 +113,15 @@ pub(super) fn damaged(path: &Path) -> impl Iterator<Item = (&'static str, std::p
         .map(move |(number, (name, damage))| {
             let mut bytes = bytes.clone();
             damage(&mut Tables::of(&mut bytes));
-            let to = folder.join(format!("damaged-{number}"));
-            fs::write(&to, bytes).unwrap();
+            let draft = folder.join(format!("draft-{number}"));
+            fs::write(&draft, bytes).unwrap();
             let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-            fs::set_permissions(&to, executable).unwrap();
+            fs::set_permissions(&draft, executable).unwrap();
+            // No file that this process has written is executed: a child that another test has just
+            // forked may still have it open, and then it is busy.
+            let to = folder.join(format!("damaged-{number}"));
+            let copied = Command::new("cp").args([&draft, &to]).status().unwrap();
+            assert!(copied.success(), "{name}");
             (*name, to)
         })
 }
