@@ -23,6 +23,7 @@ pub mod cursor;
 pub mod entry;
 pub mod error;
 pub mod evaluate;
+pub mod glance;
 pub mod hdr;
 pub mod instruction;
 pub mod lookup;
@@ -32,6 +33,7 @@ mod table;
 
 pub use entry::{Cie, Entries, Entry, FdeEntry};
 pub use error::{CfiError, Problem};
+pub use glance::Glance;
 pub use hdr::Hdr;
 pub use instruction::{Instruction, Instructions};
 pub use lookup::{Found, Lookup};

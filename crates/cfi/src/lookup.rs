@@ -6,12 +6,13 @@
 
 use core::cmp::Reverse;
 
-use unspool_ir::{Pointer, Row, Vaddr};
+use unspool_ir::{Pointer, Register, Row, Vaddr};
 
 use crate::Section;
 use crate::entry::{Cie, Entry, FdeEntry};
 use crate::error::CfiError;
 use crate::evaluate::Evaluator;
+use crate::glance::Glance;
 use crate::hdr::Hdr;
 
 /// How far the search table is trusted.
@@ -128,6 +129,19 @@ impl<'a> Lookup<'a> {
     pub fn row_in(&self, origin: u64, pc: Vaddr) -> Result<Option<Found<'a>>, CfiError> {
         let entry = self.section.entry(origin)?;
         self.evaluate(entry.ok_or(CfiError::NoFde(origin))?, pc)
+    }
+
+    /// What the row at `pc` says of the return address and of two more registers, many times faster
+    /// than [`Lookup::row`], where that is nothing unusual; `None` says nothing of what is there.
+    ///
+    /// Only in look-ups that [stop at the row](Lookup::stop_at_row), and through a search table.
+    #[must_use]
+    pub fn glance(&self, pc: Vaddr, watched: [Register; 2]) -> Option<Glance<'a>> {
+        if !self.stops_at_row || self.trust == HdrTrust::Suspect {
+            return None;
+        }
+        let (cie, fde) = self.listed(self.hdr.as_ref()?, pc).ok()??;
+        Glance::at(&self.section, &cie, &fde, pc, watched)
     }
 
     /// The entry that covers `pc`, whose instructions are not looked at: where one of them is bad,

@@ -3,9 +3,9 @@
 use core::cell::Cell;
 
 use unspool_cfi::lookup::Found;
-use unspool_cfi::{CfiError, Lookup};
+use unspool_cfi::{CfiError, Glance, Lookup};
 use unspool_compact::{Compiled, Corrupt, RowRef, call};
-use unspool_ir::{LoadBias, Row, RuntimeAddr, Vaddr};
+use unspool_ir::{LoadBias, Register, Row, RuntimeAddr, Vaddr};
 
 use crate::arch;
 use crate::evidence::NoRow;
@@ -186,6 +186,18 @@ impl<'m> Module<'m> {
         let before = call::window(code, offset);
         let row = compiled.call_sites().row(address, before).ok()??;
         Some((compiled, row))
+    }
+}
+
+impl<'m> Module<'m> {
+    /// What the row that holds at an address says of the stack pointer and the frame pointer
+    /// (`watched`), if that is nothing unusual: what [`Module::row`] says, faster. It is for modules
+    /// without a compiled table.
+    pub(crate) fn glance(&self, pc: Vaddr, watched: [Register; 2]) -> Option<Glance<'m>> {
+        match (self.compiled, self.cfi) {
+            (None, Some(cfi)) => cfi.glance(pc, watched),
+            _ => None,
+        }
     }
 }
 

@@ -538,15 +538,27 @@ where
 
     /// The rule of a return address by the row of the byte before it, and by its entry.
     fn rule_by_row(&self, address: RuntimeAddr, module: &Module<'_>) -> Option<Rule> {
-        let pc = CodeAddr::Return(address).lookup();
-        let found = module.row(module.bias.to_vaddr(pc)).ok()?;
+        let abi = self.walker.abi;
+        let pc = module.bias.to_vaddr(CodeAddr::Return(address).lookup());
+        let watched = [
+            abi.arch.spec().stack_pointer,
+            arch::frame_pointer(abi.arch)?,
+        ];
+        let (way, start, end) = match module.glance(pc, watched) {
+            Some(glance) => (Way::of_glance(&glance, abi), glance.start, glance.end),
+            None => {
+                let found = module.row(pc).ok()?;
+                let way = Way::of(&found.row, abi);
+                (way, found.entry_start, found.entry_end)
+            }
+        };
         // It may be where a signal handler returns to: the bytes there tell.
-        if module.bias.to_vaddr(address) == found.entry_end {
+        if module.bias.to_vaddr(address) == end {
             return None;
         }
-        match Way::of(&found.row, self.walker.abi) {
+        match way {
             Some(Way::Outermost) => Some(Rule::OUTERMOST),
-            _ if module.entry == Some(found.entry_start) => Some(Rule::ENTRY_POINT),
+            _ if module.entry == Some(start) => Some(Rule::ENTRY_POINT),
             way => self.rule_of(way?),
         }
     }

@@ -5,7 +5,7 @@ use unspool_cfi::{
     CfiError, Found, Hdr, Lookup, Problem, Reading, Section, SectionKind, read_table,
 };
 use unspool_ir::table::Span;
-use unspool_ir::{Table, Vaddr};
+use unspool_ir::{RaState, Register, Table, Vaddr};
 use xtask::elf;
 
 use crate::build::{self, Builder};
@@ -20,6 +20,7 @@ fn bulk<'t>(table: &'t Table, spans: &[Span], pc: Vaddr) -> Option<(&'t Table, S
 
 /// Compares one answer. `spans` are of `table`.
 pub(crate) fn check_pc(lookup: &Lookup<'_>, reading: &Reading, spans: &[Span], pc: Vaddr) {
+    glance_is_of_the_row(&lookup.stop_at_row(), pc);
     let found = match lookup.row(pc) {
         Ok(found) => found,
         Err(error) => {
@@ -34,6 +35,34 @@ pub(crate) fn check_pc(lookup: &Lookup<'_>, reading: &Reading, spans: &[Span], p
         (Some(found), Some((table, span))) => check_found(&found, table, span, pc),
         (found, expected) => panic!("{pc}: {found:?}, expected {expected:?}"),
     }
+}
+
+/// A glance, if there is one, says what the row says.
+///
+/// Yields how many of them were tried, and how many there were.
+fn glance_is_of_the_row(lookup: &Lookup<'_>, pc: Vaddr) -> [u64; 2] {
+    let mut glances = [0, 0];
+    // Neighbours, so that one of the two is often a register with a rule.
+    for first in [3, 6, 12, 29] {
+        let watched = [Register(first), Register(first + 1)];
+        glances[0] += 1;
+        let Some(glance) = lookup.glance(pc, watched) else {
+            continue;
+        };
+        glances[1] += 1;
+        let found = lookup.row(pc).unwrap().unwrap();
+        let row = &found.row;
+        assert_eq!(glance.cfa, row.cfa, "{pc}");
+        assert_eq!(glance.return_address, row.rule(row.return_address), "{pc}");
+        assert_eq!(
+            glance.watched,
+            watched.map(|register| row.rule(register)),
+            "{pc}"
+        );
+        assert_eq!((glance.start, glance.end), (found.start, found.end), "{pc}");
+        assert!(!row.signal_frame && row.ra_state == RaState::Plain, "{pc}");
+    }
+    glances
 }
 
 fn check_found(found: &Found<'_>, table: &Table, span: Span, pc: Vaddr) {
@@ -66,8 +95,13 @@ pub(crate) fn check_section(section: &Section<'_>, hdr: Option<Hdr<'_>>, trust: 
     }
     pcs.sort_unstable();
     pcs.dedup();
+    // Right or wrong, it leads to entries: what is said of these must agree.
+    let listed = search_table(section, HDR);
+    let listed = Hdr::parse(&listed, Vaddr(HDR), section.abi).unwrap();
+    let believer = Lookup::new(*section, Some(listed), HdrTrust::Complete).stop_at_row();
     for pc in &pcs {
         check_pc(&lookup, &reading, &spans, Vaddr(*pc));
+        glance_is_of_the_row(&believer, Vaddr(*pc));
     }
     pcs.len() as u64
 }
@@ -91,6 +125,24 @@ pub(crate) fn search_tables_of_linkers_are_complete_and_give_the_bulk_answer() {
         }
     }
     assert!(checked > 1_000_000, "{checked} addresses");
+}
+
+/// What compilers make for ordinary functions is what a glance is for.
+#[test]
+fn most_rows_of_real_files_take_a_glance() {
+    let data = std::fs::read(path(FILES[0])).unwrap();
+    let units = elf::units(&data).unwrap();
+    let hdr = hdr(&units[0]);
+    let section = units[0].section(&units[0].frames[0]);
+    let reading = read_table(&section);
+    let lookup = Lookup::new(section, hdr, HdrTrust::Complete).stop_at_row();
+    let pcs = reading.table.spans().map(|span| span.start);
+    let counts = pcs.map(|pc| glance_is_of_the_row(&lookup, pc));
+    let [tried, glances] = counts.fold([0, 0], |sum, one| [sum[0] + one[0], sum[1] + one[1]]);
+    assert!(
+        tried > 40_000 && glances * 100 > tried * 98,
+        "{glances} of {tried}"
+    );
 }
 
 /// Without a table every entry is looked at: for small sections only.

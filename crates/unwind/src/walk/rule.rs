@@ -1,5 +1,6 @@
 //! How most frames are left, in 18 bits.
 
+use unspool_cfi::Glance;
 use unspool_compact::{Compiled, RowRef};
 use unspool_ir::encoding::EncodedRow;
 use unspool_ir::{Abi, Arch, CfaRule, RaState, Register, RegisterRule, Row};
@@ -74,6 +75,11 @@ impl Way {
         Said::by_row(row, abi)?.way(abi)
     }
 
+    /// The same of what a glance at a row says.
+    pub(super) fn of_glance(glance: &Glance<'_>, abi: Abi) -> Option<Way> {
+        Said::by_glance(glance).way(abi)
+    }
+
     /// The same of a row in its encoding; `None` also where that is damaged.
     pub(super) fn of_encoded(row: &[u8], abi: Abi) -> Option<Way> {
         Said::by_encoded(&EncodedRow::parse(row)?, abi)?.way(abi)
@@ -122,6 +128,17 @@ impl<'e> Said<'e> {
             frame_pointer: row.rule(arch::frame_pointer(abi.arch)?),
             is_plain: !row.signal_frame && row.ra_state == RaState::Plain,
         })
+    }
+
+    fn by_glance(glance: &Glance<'e>) -> Self {
+        let [stack_pointer, frame_pointer] = glance.watched;
+        Said {
+            cfa: glance.cfa,
+            return_address: glance.return_address,
+            stack_pointer,
+            frame_pointer,
+            is_plain: true,
+        }
     }
 
     fn by_encoded(row: &EncodedRow<'e>, abi: Abi) -> Option<Self> {
