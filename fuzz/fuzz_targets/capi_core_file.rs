@@ -25,7 +25,9 @@ fuzz_target!(|data: &[u8]| {
         let _ = (core.thread_id(), core.signal());
         // rip and rsp in `struct user_regs_struct`
         for register in [16, 19] {
-            let Ok(ip) = core.register(8 * register) else { continue };
+            let Ok(ip) = core.register(8 * register) else {
+                continue;
+            };
             let _ = core.word(ip);
             if let Ok(info) = core.find_proc_info(ip) {
                 assert!((info.start_ip..info.end_ip).contains(&ip));
@@ -36,18 +38,31 @@ fuzz_target!(|data: &[u8]| {
 });
 
 fn compare_memory(core: &CoreFile, data: &[u8]) {
-    let Ok(header) = FileHeader64::<Endianness>::parse(data) else { return };
+    let Ok(header) = FileHeader64::<Endianness>::parse(data) else {
+        return;
+    };
     let endian = Endianness::Little;
-    let Ok(segments) = header.program_headers(endian, data) else { return };
-    let loads = || segments.iter().filter(|segment| segment.p_type(endian) == PT_LOAD);
+    let Ok(segments) = header.program_headers(endian, data) else {
+        return;
+    };
+    let loads = || {
+        segments
+            .iter()
+            .filter(|segment| segment.p_type(endian) == PT_LOAD)
+    };
     for addr in loads().map(|segment| segment.p_vaddr(endian)).take(64) {
         let covers = |segment: &&elf::ProgramHeader64<Endianness>| {
             let at = addr.checked_sub(segment.p_vaddr(endian));
             at.is_some_and(|at| at < segment.p_memsz(endian))
         };
-        let Some(first) = loads().find(covers) else { continue };
+        let Some(first) = loads().find(covers) else {
+            continue;
+        };
         let at = addr - first.p_vaddr(endian);
-        if at.checked_add(8).is_none_or(|end| end > first.p_filesz(endian)) {
+        if at
+            .checked_add(8)
+            .is_none_or(|end| end > first.p_filesz(endian))
+        {
             continue;
         }
         let offset = first.p_offset(endian).checked_add(at);

@@ -20,13 +20,18 @@ fuzz_target!(|data: &[u8]| {
     let memory = AlignedMemory::new(|addr| {
         let at = usize::try_from(addr.wrapping_sub(BASE)).unwrap();
         let word = data.get(at..).and_then(|rest| rest.first_chunk());
-        word.map(|word| u64::from_le_bytes(*word)).ok_or(Error::INVALID)
+        word.map(|word| u64::from_le_bytes(*word))
+            .ok_or(Error::INVALID)
     });
     if let Ok(image) = Image::read(&memory, BASE)
         && let Ok(table) = image.table(&memory)
     {
         assert_eq!((table.start_ip, table.end_ip), (image.start, image.end));
-        for ip in [image.start, image.start.wrapping_add(0x100), image.end.wrapping_sub(1)] {
+        for ip in [
+            image.start,
+            image.start.wrapping_add(0x100),
+            image.end.wrapping_sub(1),
+        ] {
             let mut info = ProcInfo::EMPTY;
             if remote_cfi::search(&memory, &table, ip, &mut info).is_ok() {
                 assert!((info.start_ip..info.end_ip).contains(&ip));
@@ -43,7 +48,10 @@ fuzz_target!(|data: &[u8]| {
             assert!(distance <= vaddr);
         }
         if let Some(least) = least_distance(data, vaddr) {
-            assert!(found.is_some_and(|(_, distance)| distance <= least), "{least:#x}");
+            assert!(
+                found.is_some_and(|(_, distance)| distance <= least),
+                "{least:#x}"
+            );
         }
     }
 });

@@ -14,7 +14,9 @@ fuzz_target!(|data: &[u8]| {
     let read: Vec<_> = maps::mappings(data).collect();
     for mapping in &read {
         for address in [mapping.start.0, mapping.end.0 - 1] {
-            let Some((found, base)) = maps::find(data, address) else { continue };
+            let Some((found, base)) = maps::find(data, address) else {
+                continue;
+            };
             assert!(found.contains(RuntimeAddr(address)));
             let begins = |first: &Line<'_>| {
                 first.start.0 == base && first.name == found.name && first.offset == 0
@@ -23,21 +25,25 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     let is_overlapping = |at: usize| {
-        let [this, rest @ ..] = &read[at..] else { return false };
-        let apart = |other: &Line<'_>| {
-            this.end <= other.start || other.end <= this.start
+        let [this, rest @ ..] = &read[at..] else {
+            return false;
         };
+        let apart = |other: &Line<'_>| this.end <= other.start || other.end <= this.start;
         !rest.iter().all(apart)
     };
     if (0..read.len()).any(is_overlapping) {
         return;
     }
     for expected in Mappings::parse(data).iter() {
-        let Some(path) = expected.path() else { continue };
+        let Some(path) = expected.path() else {
+            continue;
+        };
         let is_it = |mapping: &Line<'_>| {
             (mapping.start, mapping.end) == (expected.start, expected.end)
                 && mapping.offset == expected.offset
-                && unescaped(mapping.name).collect::<Vec<_>>().starts_with(path.as_os_str().as_bytes())
+                && unescaped(mapping.name)
+                    .collect::<Vec<_>>()
+                    .starts_with(path.as_os_str().as_bytes())
         };
         assert!(read.iter().any(is_it), "{expected:?} is not in {read:?}");
     }

@@ -10,7 +10,7 @@ use libfuzzer_sys::fuzz_target;
 use unspool_capi::abi::{self, DynInfo, Error, ProcInfo, RemoteTable};
 use unspool_capi::client::AlignedMemory;
 use unspool_capi::remote_cfi;
-use unspool_cfi::evaluate::{self, Evaluator};
+use unspool_cfi::evaluate::Evaluator;
 use unspool_cfi::{Cie, FdeEntry, Section, SectionKind};
 use unspool_ir::{Memory, Vaddr};
 
@@ -21,7 +21,8 @@ fuzz_target!(|data: &[u8]| {
     let memory = AlignedMemory::new(|addr| {
         let at = usize::try_from(addr.checked_sub(BASE).ok_or(Error::INVALID)?).unwrap();
         let word = rest.get(at..).and_then(|rest| rest.first_chunk());
-        word.map(|word| u64::from_le_bytes(*word)).ok_or(Error::INVALID)
+        word.map(|word| u64::from_le_bytes(*word))
+            .ok_or(Error::INVALID)
     });
     let entries = u64::from(*count);
     let formats = [abi::FORMAT_REMOTE_TABLE, abi::FORMAT_IP_OFFSET];
@@ -85,9 +86,8 @@ fn row_in(section: &Section<'_>, offset: u64, pc: Vaddr) -> Option<String> {
     let entry = section.entry(offset).ok()??;
     let cie = Cie::at(section, entry.cie?).ok()?;
     let fde = FdeEntry::parse(section, &cie, entry).ok()?;
-    let initial = evaluate::initial_row(section, &cie).ok()?;
     let mut evaluator = Evaluator::new();
-    let mut rows = evaluator.rows(section, &cie, &initial, &fde);
+    let mut rows = evaluator.rows_of(section, &cie, &fde).ok()?;
     let mut found = None;
     while let Some(range) = rows.advance().ok()? {
         if range.start <= pc && pc < range.end {

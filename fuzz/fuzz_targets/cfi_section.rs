@@ -10,7 +10,7 @@ use unspool_cfi::lookup::HdrTrust;
 use unspool_cfi::{Hdr, Lookup, Reading, Section, SectionKind, read_table};
 use unspool_ir::arch::Word;
 use unspool_ir::table::Span;
-use unspool_ir::{Abi, Arch, Endian, Vaddr, text};
+use unspool_ir::{Abi, Arch, Endian, RaState, Register, Row, Vaddr, text};
 
 const ADDRESS: u64 = 0x1000;
 const HDR: u64 = 0x800;
@@ -63,9 +63,49 @@ fuzz_target!(|data: &[u8]| {
     // Trusted by mistake the search table may lead anywhere, but nowhere bad.
     let believer = Lookup::new(section, hdr, HdrTrust::Complete);
     for pc in [0, 1, ADDRESS, 0x4000, u64::from(u32::MAX), u64::MAX] {
-        let _ = believer.row(Vaddr(pc));
+        let _ = believer.row(Vaddr(pc), &mut Row::new(Register(0)));
+    }
+    let listed = listed(&reading, abi.endian);
+    let listed = Hdr::parse(&listed, Vaddr(HDR), abi).expect("a search table");
+    let lookup = Lookup::new(section, Some(listed), HdrTrust::Complete).stop_at_row();
+    for span in spans.iter().take(LOOKED_UP) {
+        for pc in [span.start.0, span.end.0.wrapping_sub(1)] {
+            check_glance(&lookup, Vaddr(pc));
+        }
     }
 });
+
+/// A search table of all entries.
+fn listed(reading: &Reading, endian: Endian) -> Vec<u8> {
+    let fdes = reading.table.fdes();
+    let mut entries: Vec<(u64, u64)> = fdes.iter().map(|fde| (fde.start.0, fde.origin)).collect();
+    entries.sort_unstable();
+    let numbers = entries
+        .iter()
+        .flat_map(|(start, origin)| [*start, ADDRESS + origin]);
+    let numbers = [ADDRESS, entries.len() as u64].into_iter().chain(numbers);
+    // Absolute numbers of 8 bytes.
+    let mut bytes = vec![1, 4, 4, 4];
+    bytes.extend(numbers.flat_map(|number| match endian {
+        Endian::Little => number.to_le_bytes(),
+        Endian::Big => number.to_be_bytes(),
+    }));
+    bytes
+}
+
+fn check_glance(lookup: &Lookup<'_>, pc: Vaddr) {
+    let watched = [Register(6), Register(7)];
+    let Some(glance) = lookup.glance(pc, watched) else {
+        return;
+    };
+    let mut row = Row::new(Register(0));
+    let found = lookup.row(pc, &mut row).expect("no error").expect("a row");
+    assert_eq!(glance.cfa, row.cfa);
+    assert_eq!(glance.return_address, row.rule(row.return_address));
+    assert_eq!(glance.watched, watched.map(|register| row.rule(register)));
+    assert_eq!((glance.start, glance.end), (found.start, found.end));
+    assert!(!row.signal_frame && row.ra_state == RaState::Plain);
+}
 
 fn abi(choice: u8) -> Abi {
     let arch = match choice & 7 {
@@ -92,13 +132,14 @@ fn abi(choice: u8) -> Abi {
 fn check(lookup: &Lookup<'_>, reading: &Reading, spans: &[Span], pc: Vaddr) {
     let after = spans.partition_point(|span| span.start <= pc);
     let expected = spans[..after].last().filter(|span| pc < span.end);
-    match (lookup.row(pc), expected) {
+    let mut row = Row::new(Register(0));
+    match (lookup.row(pc, &mut row), expected) {
         (Ok(None), None) => {}
         // A trusted search table may lead to an entry that the bulk reader has refused.
         (Err(_), None) => {}
         (Ok(Some(found)), Some(span)) => {
             let fde = reading.table.fde(span.fde).unwrap();
-            assert_eq!(Some(found.row), reading.table.row(span.row));
+            assert_eq!(Some(row), reading.table.row(span.row));
             assert_eq!(found.origin, fde.origin);
             assert_eq!((found.start, found.end), (fde.start, fde.end));
             assert_eq!((found.personality, found.lsda), (fde.personality, fde.lsda));

@@ -19,14 +19,20 @@ impl Files for NoFiles {
     fn file(&self, mapping: &Mapping) -> Result<ElfFile, FileProblem> {
         let error: ModuleError = match ElfFile::from_bytes("none", Vec::<u8>::new()) {
             Err(error) => error,
-            Ok(_) => return Err(FileProblem::NoSegment { path: mapping.path().unwrap_or("".as_ref()).into() }),
+            Ok(_) => {
+                return Err(FileProblem::NoSegment {
+                    path: mapping.path().unwrap_or("".as_ref()).into(),
+                });
+            }
         };
         Err(error.into())
     }
 }
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(core) = Core::from_bytes(data.to_vec()) else { return };
+    let Ok(core) = Core::from_bytes(data.to_vec()) else {
+        return;
+    };
     let mappings = core.mappings().as_slice();
     for pair in mappings.windows(2) {
         assert!(pair[0].end <= pair[1].start, "mappings overlap");
@@ -56,7 +62,11 @@ fn compare_reads(core: &Core, start: RuntimeAddr) {
         match &whole {
             Ok(()) => assert_eq!((read, one), (Ok(()), [expected])),
             Err(whole) if read.is_err() => {
-                assert_eq!(read.unwrap_err().addr, whole.addr, "another byte fails first");
+                assert_eq!(
+                    read.unwrap_err().addr,
+                    whole.addr,
+                    "another byte fails first"
+                );
                 return;
             }
             Err(_) => {}

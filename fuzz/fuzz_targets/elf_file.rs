@@ -11,8 +11,14 @@ use unspool_ir::Vaddr;
 use unspool_module::{DebugFiles, ElfFile, ElfKind, Lines, Symbols, embed};
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(file) = ElfFile::from_bytes("fuzz", data.to_vec()) else { return };
-    let _ = (file.build_id(), file.program_interpreter(), file.has_arm_exception_index());
+    let Ok(file) = ElfFile::from_bytes("fuzz", data.to_vec()) else {
+        return;
+    };
+    let _ = (
+        file.build_id(),
+        file.program_interpreter(),
+        file.has_arm_exception_index(),
+    );
     let _ = (file.text_base(), file.data_base(), file.address_range());
     compare_sections(&file, data);
     compare_symbols(&file);
@@ -27,16 +33,24 @@ fuzz_target!(|data: &[u8]| {
 /// The bytes of sections, where both have an opinion: relocations are applied by one only.
 fn compare_sections(file: &ElfFile, data: &[u8]) {
     let _ = (file.eh_frame_hdr(), file.sframes());
-    for section in [file.eh_frames(), file.debug_frames()].into_iter().flatten().flatten() {
+    for section in [file.eh_frames(), file.debug_frames()]
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
         let end = section.address.0.checked_add(section.data.len() as u64);
         assert!(end.is_some() || section.address.0 != 0);
     }
-    let Ok(other) = object::read::File::parse(data) else { return };
+    let Ok(other) = object::read::File::parse(data) else {
+        return;
+    };
     if file.kind() == ElfKind::Relocatable {
         return;
     }
     for theirs in other.sections().take(64) {
-        let Ok(Some(ours)) = file.section(theirs.index().0) else { continue };
+        let Ok(Some(ours)) = file.section(theirs.index().0) else {
+            continue;
+        };
         if let (Ok(bytes), Ok(name)) = (theirs.uncompressed_data(), theirs.name()) {
             assert_eq!(ours.name, name);
             assert_eq!(ours.address.0, theirs.address());
@@ -50,15 +64,23 @@ fn compare_symbols(file: &ElfFile) {
     let code = file.sections().filter(|section| section.executable);
     let mut code: Vec<_> = code.filter_map(|s| Some((s.address?.0, s.size))).collect();
     code.sort_unstable();
-    if code.windows(2).any(|pair| pair[0].0.saturating_add(pair[0].1) > pair[1].0) {
+    if code
+        .windows(2)
+        .any(|pair| pair[0].0.saturating_add(pair[0].1) > pair[1].0)
+    {
         return;
     }
     let all = Symbols::new(file, None);
     let places = all.iter().take(16).map(|symbol| symbol.address.0);
-    for addr in places.chain([0, 0x1000]).flat_map(|at| [at.wrapping_sub(1), at, at.wrapping_add(1)]) {
+    for addr in places
+        .chain([0, 0x1000])
+        .flat_map(|at| [at.wrapping_sub(1), at, at.wrapping_add(1)])
+    {
         let near = Symbols::near(file, None, &[Vaddr(addr)]);
         let name = |symbols: &Symbols| {
-            symbols.lookup(Vaddr(addr)).map(|symbol| (symbol.name.to_string(), symbol.address))
+            symbols
+                .lookup(Vaddr(addr))
+                .map(|symbol| (symbol.name.to_string(), symbol.address))
         };
         assert_eq!(name(&near), name(&all), "at {addr:#x}");
     }
@@ -67,7 +89,8 @@ fn compare_symbols(file: &ElfFile) {
 fn compare_segments(file: &ElfFile) {
     for segment in file.segments().take(16) {
         let start = segment.range().start;
-        if let (Some(bytes), Some(offset)) = (file.bytes_at(start, 4), file.offset_of_vaddr(start)) {
+        if let (Some(bytes), Some(offset)) = (file.bytes_at(start, 4), file.offset_of_vaddr(start))
+        {
             let offset = usize::try_from(offset).unwrap();
             assert_eq!(bytes, &file.bytes()[offset..offset + 4]);
         }
@@ -76,7 +99,9 @@ fn compare_segments(file: &ElfFile) {
 
 fn embed_and_find(file: &ElfFile) {
     let content = b"unspool\0\x01\0 something to be found again";
-    let Ok(bytes) = embed(file, ".unspool", content, 64) else { return };
+    let Ok(bytes) = embed(file, ".unspool", content, 64) else {
+        return;
+    };
     let result = ElfFile::from_bytes("result", bytes).unwrap();
     // Section headers that say nonsense may hide it.
     if let Some((_, found)) = result.embedded(".unspool", &content[..8]) {

@@ -31,8 +31,8 @@
  *       not touched.
  *
  * All functions may be called by any number of threads at once, each about its own stack. They use up
- * to 40 KiB of stack, where a walk comes to code that no walk has met before: an alternate signal
- * stack should have 64 KiB (SIGSTKSZ is too small).
+ * to 20 KiB of stack, where a walk comes to code that no walk has met before: an alternate signal
+ * stack should have 32 KiB (SIGSTKSZ is too small).
  */
 #ifndef UNSPOOL_H
 #define UNSPOOL_H

@@ -8,7 +8,7 @@ use core::ops::Range;
 use unspool_cfi::lookup::HdrTrust;
 use unspool_cfi::{Cie, FdeEntry, Lookup, Section, SectionKind};
 use unspool_ir::memory::read_uint;
-use unspool_ir::{LoadBias, Memory, Pointer, Row, RuntimeAddr, Vaddr};
+use unspool_ir::{LoadBias, Memory, Pointer, Register, Row, RuntimeAddr, Vaddr};
 use unspool_unwind::local::{Known, OwnMemory};
 use unspool_unwind::{Modules, Place, local};
 
@@ -107,12 +107,13 @@ pub struct FoundRow {
 /// [`Error::NO_INFO`] where no entry covers it, [`Error::BAD_FRAME`] if its entry is bad.
 pub fn row(pc: RuntimeAddr) -> Result<FoundRow, Error> {
     find(pc, |table| {
-        let found = table.lookup.row(table.bias.to_vaddr(pc));
+        let mut row = Row::new(Register(0));
+        let found = table.lookup.row(table.bias.to_vaddr(pc), &mut row);
         let found = found.map_err(|_| Error::BAD_FRAME)?.ok_or(Error::NO_INFO)?;
         Ok(FoundRow {
             bias: table.bias,
             place: table.place,
-            row: found.row,
+            row,
             end: table.bias.to_runtime(found.end),
         })
     })

@@ -81,17 +81,16 @@ impl Default for Evaluator<'_> {
 impl<'a> Evaluator<'a> {
     /// Storage with nothing in it.
     #[must_use]
-    pub fn new() -> Self {
+    pub const fn new() -> Self {
         let nothing = Remembered {
             cfa: CfaRule::Undefined,
             register_offset: None,
             ra_state: RaState::Plain,
             changes: 0,
         };
-        let empty = Row::new(Register(0));
         Evaluator {
-            row: empty,
-            initial: empty,
+            row: Row::new(Register(0)),
+            initial: Row::new(Register(0)),
             register_offset: None,
             remembered: [nothing; MAX_REMEMBERED],
             depth: 0,
@@ -121,22 +120,46 @@ impl<'a> Evaluator<'a> {
         section: &Section<'a>,
         cie: &Cie<'a>,
     ) -> Result<Initial<'a>, CfiError> {
-        let mut row = Row::new(cie.return_address);
-        row.signal_frame = cie.signal_frame;
-        self.start(&Initial {
-            row,
-            register_offset: None,
-        });
+        self.evaluate_cie(section, cie)?;
+        Ok(Initial {
+            row: self.row,
+            register_offset: self.register_offset,
+        })
+    }
+
+    /// Leaves the row that a CIE's instructions make in `row`.
+    fn evaluate_cie(&mut self, section: &Section<'a>, cie: &Cie<'a>) -> Result<(), CfiError> {
+        for row in [&mut self.row, &mut self.initial] {
+            row.clear(cie.return_address);
+            row.signal_frame = cie.signal_frame;
+        }
+        self.register_offset = None;
+        (self.depth, self.logged) = (0, 0);
         let (offset, len) = (cie.instructions_offset, cie.instructions.len());
         for instruction in Instructions::new(section, cie, offset, len) {
             let (offset, instruction) = instruction?;
             // A CIE has no addresses: advances have no meaning there, and no effect.
             self.apply(instruction, offset)?;
         }
-        Ok(Initial {
-            row: self.row,
-            register_offset: self.register_offset,
-        })
+        Ok(())
+    }
+
+    /// The rows of `fde`, whose CIE is evaluated for it alone.
+    ///
+    /// # Errors
+    ///
+    /// An instruction of the CIE is bad.
+    pub fn rows_of<'e, 's>(
+        &'e mut self,
+        section: &'s Section<'a>,
+        cie: &'s Cie<'a>,
+        fde: &FdeEntry<'a>,
+    ) -> Result<Rows<'e, 's, 'a>, CfiError> {
+        self.evaluate_cie(section, cie)?;
+        self.initial.assign(&self.row);
+        (self.depth, self.logged) = (0, 0);
+        self.is_unmeasured = true;
+        Ok(self.rows_from_here(section, cie, fde))
     }
 
     /// The rows of `fde`, whose CIE's instructions make `initial`.
@@ -147,8 +170,17 @@ impl<'a> Evaluator<'a> {
         initial: &Initial<'a>,
         fde: &FdeEntry<'a>,
     ) -> Rows<'e, 's, 'a> {
-        let (offset, len) = (fde.instructions_offset, fde.instructions.len());
         self.start(initial);
+        self.rows_from_here(section, cie, fde)
+    }
+
+    fn rows_from_here<'e, 's>(
+        &'e mut self,
+        section: &'s Section<'a>,
+        cie: &'s Cie<'a>,
+        fde: &FdeEntry<'a>,
+    ) -> Rows<'e, 's, 'a> {
+        let (offset, len) = (fde.instructions_offset, fde.instructions.len());
         Rows {
             section,
             instructions: Instructions::new(section, cie, offset, len),

@@ -51,11 +51,9 @@ pub struct Lookup<'a> {
     stops_at_row: bool,
 }
 
-/// The row of an address, and what its entry says beside it.
-#[derive(Clone, Debug)]
-pub struct Found<'a> {
-    /// The row.
-    pub row: Row<'a>,
+/// Where the row of an address is from, and what its entry says beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
     /// The first address that the row holds for.
     pub row_start: Vaddr,
     /// One past the last address that the row holds for within its entry.
@@ -98,7 +96,8 @@ impl<'a> Lookup<'a> {
         &self.section
     }
 
-    /// The row that holds at `pc`; `None` where no entry covers it.
+    /// Makes `row` the one that holds at `pc`; `None` where no entry covers it. What it is then, or
+    /// after an error, means nothing.
     ///
     /// Takes time logarithmic in the number of entries plus the length of one entry where the
     /// search table is complete. Where it is not, linear in the section: of the entries that cover
@@ -108,27 +107,34 @@ impl<'a> Lookup<'a> {
     /// # Errors
     ///
     /// The entry that covers `pc` is bad, or [`MAX_BAD`] of them are.
-    pub fn row(&self, pc: Vaddr) -> Result<Option<Found<'a>>, CfiError> {
+    pub fn row(&self, pc: Vaddr, row: &mut Row<'a>) -> Result<Option<Found>, CfiError> {
         match (&self.hdr, self.trust) {
-            (Some(hdr), HdrTrust::Complete) => self.search(hdr, pc),
-            (Some(hdr), HdrTrust::Unchecked) => match self.search(hdr, pc) {
+            (Some(hdr), HdrTrust::Complete) => self.search(hdr, pc, row),
+            (Some(hdr), HdrTrust::Unchecked) => match self.search(hdr, pc, row) {
                 Ok(Some(found)) => Ok(Some(found)),
-                _ => self.scan(pc),
+                _ => self.scan(pc, row),
             },
-            _ => self.scan(pc),
+            _ => self.scan(pc, row),
         }
     }
 
-    /// The row that an entry has at `pc`, by the entry's offset in the section in bytes
+    /// Makes `row` the one that an entry has at `pc`, by the entry's offset in the section in bytes
     /// ([`Found::origin`]); `None` where it does not cover `pc`. Whoever remembers which entry
     /// [`Lookup::row`] found for an address saves the search.
     ///
     /// # Errors
     ///
     /// The entry is bad, or none begins there.
-    pub fn row_in(&self, origin: u64, pc: Vaddr) -> Result<Option<Found<'a>>, CfiError> {
-        let entry = self.section.entry(origin)?;
-        self.evaluate(entry.ok_or(CfiError::NoFde(origin))?, pc)
+    pub fn row_in(
+        &self,
+        origin: u64,
+        pc: Vaddr,
+        row: &mut Row<'a>,
+    ) -> Result<Option<Found>, CfiError> {
+        match self.covering(origin, pc)? {
+            Some((cie, fde)) => self.evaluate(&cie, &fde, pc, row),
+            None => Ok(None),
+        }
     }
 
     /// What the row at `pc` says of the return address and of two more registers, many times faster
@@ -170,22 +176,35 @@ impl<'a> Lookup<'a> {
         let Some(listed) = hdr.search(pc)? else {
             return Ok(None);
         };
-        let origin = listed.fde.0.wrapping_sub(self.section.address.0);
+        self.covering(listed.fde.0.wrapping_sub(self.section.address.0), pc)
+    }
+
+    /// The entry at an offset in the section, if it covers `pc`.
+    fn covering(
+        &self,
+        origin: u64,
+        pc: Vaddr,
+    ) -> Result<Option<(Cie<'a>, FdeEntry<'a>)>, CfiError> {
         let entry = self.section.entry(origin)?;
         let (cie, fde) = self.headers(entry.ok_or(CfiError::NoFde(origin))?)?;
         Ok((fde.start..fde.end).contains(&pc).then_some((cie, fde)))
     }
 
     /// Follows the search table.
-    fn search(&self, hdr: &Hdr<'a>, pc: Vaddr) -> Result<Option<Found<'a>>, CfiError> {
-        let Some(entry) = hdr.search(pc)? else {
-            return Ok(None);
-        };
-        self.row_in(entry.fde.0.wrapping_sub(self.section.address.0), pc)
+    fn search(
+        &self,
+        hdr: &Hdr<'a>,
+        pc: Vaddr,
+        row: &mut Row<'a>,
+    ) -> Result<Option<Found>, CfiError> {
+        match self.listed(hdr, pc)? {
+            Some((cie, fde)) => self.evaluate(&cie, &fde, pc, row),
+            None => Ok(None),
+        }
     }
 
     /// Looks through every entry.
-    fn scan(&self, pc: Vaddr) -> Result<Option<Found<'a>>, CfiError> {
+    fn scan(&self, pc: Vaddr, row: &mut Row<'a>) -> Result<Option<Found>, CfiError> {
         let mut before = None;
         let mut bad = Ok(None);
         for _ in 0..MAX_BAD {
@@ -193,7 +212,7 @@ impl<'a> Lookup<'a> {
                 // The bulk reader has no bad entries: an address that only they cover is a hole.
                 return Ok(None);
             };
-            bad = self.evaluate_fde(&cie, &fde, pc);
+            bad = self.evaluate(&cie, &fde, pc, row);
             if let Ok(Some(_)) = bad {
                 return bad;
             }
@@ -218,29 +237,24 @@ impl<'a> Lookup<'a> {
         Ok((cie, fde))
     }
 
-    fn evaluate(&self, entry: Entry<'a>, pc: Vaddr) -> Result<Option<Found<'a>>, CfiError> {
-        let (cie, fde) = self.headers(entry)?;
-        if pc < fde.start || pc >= fde.end {
-            return Ok(None);
-        }
-        self.evaluate_fde(&cie, &fde, pc)
-    }
-
-    fn evaluate_fde(
+    /// Not part of its callers: what it takes of the stack is given back before anybody uses the row.
+    #[inline(never)]
+    fn evaluate(
         &self,
         cie: &Cie<'a>,
         fde: &FdeEntry<'a>,
         pc: Vaddr,
-    ) -> Result<Option<Found<'a>>, CfiError> {
-        let mut evaluator = Evaluator::new();
-        let initial = evaluator.initial_row(&self.section, cie)?;
-        let mut rows = evaluator.rows(&self.section, cie, &initial, fde);
+        row: &mut Row<'a>,
+    ) -> Result<Option<Found>, CfiError> {
+        // Copied as a whole, not made of parts that lie on the stack as well.
+        let mut evaluator = const { Evaluator::new() };
+        let mut rows = evaluator.rows_of(&self.section, cie, fde)?;
         let mut found = None;
         // To the end, or nobody knows whether the entry is bad.
         while let Some(range) = rows.advance()? {
             if range.start <= pc && pc < range.end {
+                row.assign(rows.row());
                 found = Some(Found {
-                    row: *rows.row(),
                     row_start: range.start,
                     row_end: range.end,
                     start: fde.start,

@@ -271,6 +271,15 @@ impl<'t> Compiled<'t> {
         encoding::decode(self.encoded_row(row)?).ok_or(Corrupt::Rows)
     }
 
+    /// Reads a distinct row into one that there is. What that holds means nothing after an error.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`].
+    pub fn read_row(&self, row: RowRef, into: &mut Row<'t>) -> Result<(), Corrupt> {
+        encoding::decode_into(self.encoded_row(row)?, into).ok_or(Corrupt::Rows)
+    }
+
     /// The encoding of a distinct row.
     ///
     /// # Errors

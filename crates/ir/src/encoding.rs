@@ -41,8 +41,15 @@ const LONG_REGISTER: u8 = 31;
 /// Memory-safe and linear in `bytes` whatever they hold; allocates nothing.
 #[must_use]
 pub fn decode(bytes: &[u8]) -> Option<Row<'_>> {
+    let mut row = Row::new(Register(0));
+    decode_into(bytes, &mut row)?;
+    Some(row)
+}
+
+/// Does so into a row that there is. What it holds means nothing when this yields `None`.
+pub fn decode_into<'e>(bytes: &'e [u8], row: &mut Row<'e>) -> Option<()> {
     let encoded = EncodedRow::parse(bytes)?;
-    let mut row = Row::new(encoded.return_address);
+    row.clear(encoded.return_address);
     row.cfa = encoded.cfa;
     row.signal_frame = encoded.signal_frame;
     row.ra_state = encoded.ra_state;
@@ -51,7 +58,7 @@ pub fn decode(bytes: &[u8]) -> Option<Row<'_>> {
     while let Some((register, rule)) = rules.next_rule()? {
         row.set_rule(register, Some(rule)).ok()?;
     }
-    Some(row)
+    Some(())
 }
 
 /// A row in its encoding, of which the rules are still to be read: for those who need one or two of

@@ -124,6 +124,16 @@ impl<'e> Row<'e> {
         }
     }
 
+    /// Takes away CFA and rules, and all else that [`Row::new`] does not have.
+    pub fn clear(&mut self, return_address: Register) {
+        self.cfa = CfaRule::Undefined;
+        self.return_address = return_address;
+        self.signal_frame = false;
+        self.ra_state = RaState::Plain;
+        self.args_size = 0;
+        self.len = 0;
+    }
+
     /// Makes this row equal to another; copies only the rules that there are.
     pub fn assign(&mut self, other: &Row<'e>) {
         self.cfa = other.cfa;

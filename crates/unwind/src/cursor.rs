@@ -4,7 +4,7 @@
 //! loops without bound.
 
 use unspool_ir::interpret::{self, Frame, StepError};
-use unspool_ir::{Abi, CodeAddr, Memory, Register, RegisterRule, Registers, RuntimeAddr};
+use unspool_ir::{Abi, CodeAddr, Memory, Register, RegisterRule, Registers, Row, RuntimeAddr};
 
 use crate::arch::{self, Guess, NoGuess};
 use crate::evidence::{End, Evidence, NoRow};
@@ -33,11 +33,11 @@ pub enum Step {
 
 /// What the tables say of a frame's address.
 #[derive(Debug, Clone, Copy)]
-pub struct Located<'m> {
+pub struct Located<'e, 'm> {
     /// The module that it lies in.
     pub module: Option<Module<'m>>,
     /// The row that covers it, or why there is none.
-    pub row: Result<FoundRow<'m>, NoRow>,
+    pub row: Result<FoundRow<'e, 'm>, NoRow>,
 }
 
 /// How the caller was found.
@@ -125,16 +125,16 @@ impl Cursor {
             .map(RuntimeAddr)
     }
 
-    /// What the tables say of the frame's address.
+    /// What the tables say of the frame's address; a row is made in `row`.
     #[inline]
-    pub fn locate<'m, S>(&self, modules: &'m S) -> Located<'m>
+    pub fn locate<'e, 'm, S>(&self, modules: &'m S, row: &'e mut Row<'m>) -> Located<'e, 'm>
     where
         S: Modules + ?Sized,
     {
         let pc = self.code.lookup();
         let module = modules.module(pc);
         let row = match &module {
-            Some(module) => module.row(module.bias.to_vaddr(pc)),
+            Some(module) => module.row(module.bias.to_vaddr(pc), row),
             None => Err(modules.without_module(pc)),
         };
         Located { module, row }
@@ -147,12 +147,14 @@ impl Cursor {
         S: Modules + ?Sized,
         M: Memory + ?Sized,
     {
-        self.step_by(&self.locate(modules), modules, memory)
+        let mut row = Row::new(Register(0));
+        let located = self.locate(modules, &mut row);
+        self.step_by(&located, modules, memory)
     }
 
     /// Does so for a frame that was [located](Cursor::locate).
     #[inline]
-    pub fn step_by<S, M>(&mut self, located: &Located<'_>, modules: &S, memory: &M) -> Step
+    pub fn step_by<S, M>(&mut self, located: &Located<'_, '_>, modules: &S, memory: &M) -> Step
     where
         S: Modules + ?Sized,
         M: Memory + ?Sized,
@@ -208,8 +210,9 @@ impl Cursor {
     {
         let pc = self.code.lookup();
         let module = modules.module(pc)?;
-        let found = module.row(module.bias.to_vaddr(pc)).ok()?;
-        interpret::cfa(&found.row, &self.frame(&module, memory)).ok()
+        let mut row = Row::new(Register(0));
+        let found = module.row(module.bias.to_vaddr(pc), &mut row).ok()?;
+        interpret::cfa(found.row, &self.frame(&module, memory)).ok()
     }
 
     fn frame<'f, M: Memory + ?Sized>(&'f self, module: &Module<'_>, memory: &'f M) -> Frame<'f, M> {
@@ -228,7 +231,7 @@ impl Cursor {
     /// returns: the bytes of the trampoline tell.
     fn by_trampoline<M: Memory + ?Sized>(
         &self,
-        found: &FoundRow<'_>,
+        found: &FoundRow<'_, '_>,
         module: &Module<'_>,
         memory: &M,
     ) -> Option<Result<(Caller, Found), End>> {
@@ -244,11 +247,11 @@ impl Cursor {
 
     fn by_row<M: Memory + ?Sized>(
         &self,
-        found: &FoundRow<'_>,
+        found: &FoundRow<'_, '_>,
         module: &Module<'_>,
         memory: &M,
     ) -> Result<(Caller, Found), End> {
-        let row = &found.row;
+        let row = found.row;
         match row.rule(row.return_address) {
             Some(RegisterRule::Undefined) => return Err(End::Outermost),
             // Entry code need not describe a caller that it does not have.

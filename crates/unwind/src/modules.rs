@@ -106,18 +106,23 @@ impl FoundEntries {
         self.slots.get(usize::try_from(hash).ok()?)
     }
 
-    /// What `cfi.row(pc)` yields.
-    fn row<'m>(&self, cfi: &Lookup<'m>, pc: Vaddr) -> Result<Option<Found<'m>>, CfiError> {
+    /// What `cfi.row(pc, row)` yields.
+    fn row<'m>(
+        &self,
+        cfi: &Lookup<'m>,
+        pc: Vaddr,
+        row: &mut Row<'m>,
+    ) -> Result<Option<Found>, CfiError> {
         let Some(slot) = self.slot(pc) else {
-            return cfi.row(pc);
+            return cfi.row(pc, row);
         };
         if let Some(known) = slot.get().filter(|known| known.pc == pc) {
             return match known.origin {
-                Some(origin) => cfi.row_in(origin, pc),
+                Some(origin) => cfi.row_in(origin, pc, row),
                 None => Ok(None),
             };
         }
-        let found = cfi.row(pc)?;
+        let found = cfi.row(pc, row)?;
         slot.set(Some(FoundEntry {
             pc,
             origin: found.as_ref().map(|found| found.origin),
@@ -134,9 +139,9 @@ impl Default for FoundEntries {
 
 /// The row of an address, and where its entry begins.
 #[derive(Debug, Clone, Copy)]
-pub struct FoundRow<'m> {
+pub struct FoundRow<'e, 'm> {
     /// The row.
-    pub row: Row<'m>,
+    pub row: &'e Row<'m>,
     /// The first address of the entry that the row is from.
     pub entry_start: Vaddr,
     /// One past its last address.
@@ -144,22 +149,22 @@ pub struct FoundRow<'m> {
 }
 
 impl<'m> Module<'m> {
-    /// The row that holds at an address of the module.
+    /// Makes `row` the one that holds at an address of the module.
     ///
     /// # Errors
     ///
     /// [`NoRow`] says why there is none.
-    pub fn row(&self, pc: Vaddr) -> Result<FoundRow<'m>, NoRow> {
+    pub fn row<'e>(&self, pc: Vaddr, row: &'e mut Row<'m>) -> Result<FoundRow<'e, 'm>, NoRow> {
         match (self.compiled, self.cfi) {
-            (Some(compiled), _) => compiled_row(compiled, pc),
+            (Some(compiled), _) => compiled_row(compiled, pc, row),
             (None, Some(cfi)) => {
                 let found = match self.found {
-                    Some(entries) => entries.row(cfi, pc),
-                    None => cfi.row(pc),
+                    Some(entries) => entries.row(cfi, pc, row),
+                    None => cfi.row(pc, row),
                 };
                 let found = found.map_err(NoRow::BadEntry)?.ok_or(NoRow::Hole)?;
                 Ok(FoundRow {
-                    row: found.row,
+                    row,
                     entry_start: found.start,
                     entry_end: found.end,
                 })
@@ -204,9 +209,13 @@ impl<'m> Module<'m> {
 /// No entry code is longer than this, in bytes.
 const ENTRY_CODE_AT_MOST: u64 = 1 << 16;
 
-fn compiled_row<'m>(compiled: &Compiled<'m>, pc: Vaddr) -> Result<FoundRow<'m>, NoRow> {
+fn compiled_row<'e, 'm>(
+    compiled: &Compiled<'m>,
+    pc: Vaddr,
+    row: &'e mut Row<'m>,
+) -> Result<FoundRow<'e, 'm>, NoRow> {
     let hit = compiled.lookup(pc)?.ok_or(NoRow::Hole)?;
-    let row = compiled.row(hit.row)?;
+    compiled.read_row(hit.row, row)?;
     // Where there is a row there is an entry.
     let entry = compiled.entry(pc)?.ok_or(Corrupt::Entries)?;
     Ok(FoundRow {

@@ -20,7 +20,7 @@
 //! waits, or loops without bound. Every step either leads to a greater stack pointer or is the cursor's, which
 //! stops where an address and a CFA come back.
 
-use unspool_ir::{Abi, CodeAddr, Memory, Register, Registers, RuntimeAddr};
+use unspool_ir::{Abi, CodeAddr, Memory, Register, Registers, Row, RuntimeAddr, Vaddr};
 
 use crate::arch;
 use crate::cursor::{Cursor, Step};
@@ -546,11 +546,7 @@ where
         ];
         let (way, start, end) = match module.glance(pc, watched) {
             Some(glance) => (Way::of_glance(&glance, abi), glance.start, glance.end),
-            None => {
-                let found = module.row(pc).ok()?;
-                let way = Way::of(&found.row, abi);
-                (way, found.entry_start, found.entry_end)
-            }
+            None => way_by_row(pc, module, abi)?,
         };
         // It may be where a signal handler returns to: the bytes there tell.
         if module.bias.to_vaddr(address) == end {
@@ -640,6 +636,14 @@ where
             }
         }
     }
+}
+
+/// What a row says, and where its entry begins and ends.
+#[cold]
+fn way_by_row(pc: Vaddr, module: &Module<'_>, abi: Abi) -> Option<(Option<Way>, Vaddr, Vaddr)> {
+    let mut row = Row::new(Register(0));
+    let found = module.row(pc, &mut row).ok()?;
+    Some((Way::of(found.row, abi), found.entry_start, found.entry_end))
 }
 
 /// What is kept of a walk for the next one.

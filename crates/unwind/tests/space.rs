@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use unspool_cfi::lookup::HdrTrust;
 use unspool_cfi::{Lookup, Section, SectionKind};
 use unspool_ir::{
-    Abi, Arch, CodeAddr, Endian, LoadBias, Memory, Register, RuntimeAddr, Unreadable, Vaddr,
+    Abi, Arch, CodeAddr, Endian, LoadBias, Memory, Register, Row, RuntimeAddr, Unreadable, Vaddr,
 };
 use unspool_module::ElfFile;
 use unspool_unwind::files::{FileProblem, Files};
@@ -142,15 +142,15 @@ fn entries_that_were_found_before() {
     let addresses = edges.flat_map(|fde| [fde.start.0, fde.start.0 + 4, fde.end.0 - 1, fde.end.0]);
     let mut addresses: Vec<Vaddr> = addresses.map(Vaddr).collect();
     addresses.push(Vaddr(0));
-    let searched: Vec<String> = addresses
-        .iter()
-        .map(|pc| format!("{:?}", module(None).row(*pc)))
-        .collect();
+    let row = |found, pc| {
+        let mut row = Row::new(Register(0));
+        format!("{:?}", module(found).row(pc, &mut row))
+    };
+    let searched: Vec<String> = addresses.iter().map(|pc| row(None, *pc)).collect();
     for _ in 0..2 {
         for (pc, expected) in addresses.iter().zip(&searched) {
             for _ in 0..2 {
-                let row = module(Some(&found)).row(*pc);
-                assert_eq!(&format!("{row:?}"), expected, "{pc}");
+                assert_eq!(&row(Some(&found), *pc), expected, "{pc}");
             }
         }
     }

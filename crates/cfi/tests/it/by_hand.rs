@@ -5,7 +5,7 @@ use unspool_cfi::lookup::HdrTrust;
 use unspool_cfi::{CfiError, Lookup, SectionKind};
 use unspool_ir::arch::{Endian, Word};
 use unspool_ir::leb128::put_unsigned;
-use unspool_ir::{Abi, Arch, Vaddr, text};
+use unspool_ir::{Abi, Arch, Register, Row, Vaddr, text};
 
 use crate::build::{AARCH64, Builder, Cie, DATA, Format, PPC, TEXT, X86_64};
 use crate::lookup::check_section;
@@ -788,7 +788,8 @@ fn cies_inside_another_are_evaluated_up_to_a_bound() {
         .filter(|bad| bad.error == CfiError::TooLarge);
     assert!(bad.count() > 2000);
     let whole = Lookup::new(b.section(), None, HdrTrust::Suspect);
-    assert_eq!(whole.row(Vaddr(0x1000)).unwrap().unwrap().origin, fdes[0]);
+    let found = whole.row(Vaddr(0x1000), &mut Row::new(Register(0)));
+    assert_eq!(found.unwrap().unwrap().origin, fdes[0]);
 }
 
 /// Of entries that cover an address the one that counts is the last that is not bad.
@@ -804,8 +805,8 @@ fn bad_entries_are_passed_over_up_to_a_bound() {
         b.plain_fde(cie, 0x1000, 0x8000, &[]);
         let good = b.plain_fde(cie, 0x1800, 0x8000, &[]);
         b.plain_fde(cie, 0x1800, 0x8000, &[]);
-        let row = Lookup::new(b.section(), None, HdrTrust::Suspect).row(Vaddr(0x2800));
-        match row {
+        let lookup = Lookup::new(b.section(), None, HdrTrust::Suspect);
+        match lookup.row(Vaddr(0x2800), &mut Row::new(Register(0))) {
             Ok(found) => assert!(bad < 16 && found.unwrap().origin == good, "{bad}"),
             Err(error) => {
                 assert!(bad >= 16, "{bad}");

@@ -5,7 +5,7 @@ use unspool_cfi::{
     CfiError, Found, Hdr, Lookup, Problem, Reading, Section, SectionKind, read_table,
 };
 use unspool_ir::table::Span;
-use unspool_ir::{RaState, Register, Table, Vaddr};
+use unspool_ir::{RaState, Register, Row, Table, Vaddr};
 use xtask::elf;
 
 use crate::build::{self, Builder};
@@ -21,7 +21,8 @@ fn bulk<'t>(table: &'t Table, spans: &[Span], pc: Vaddr) -> Option<(&'t Table, S
 /// Compares one answer. `spans` are of `table`.
 pub(crate) fn check_pc(lookup: &Lookup<'_>, reading: &Reading, spans: &[Span], pc: Vaddr) {
     glance_is_of_the_row(&lookup.stop_at_row(), pc);
-    let found = match lookup.row(pc) {
+    let mut row = Row::new(Register(0));
+    let found = match lookup.row(pc, &mut row) {
         Ok(found) => found,
         Err(error) => {
             // Only a trusted search table leads to a bad entry: the bulk reader has dropped it.
@@ -32,7 +33,7 @@ pub(crate) fn check_pc(lookup: &Lookup<'_>, reading: &Reading, spans: &[Span], p
     let expected = bulk(&reading.table, spans, pc);
     match (found, expected) {
         (None, None) => {}
-        (Some(found), Some((table, span))) => check_found(&found, table, span, pc),
+        (Some(found), Some((table, span))) => check_found(&found, &row, table, span, pc),
         (found, expected) => panic!("{pc}: {found:?}, expected {expected:?}"),
     }
 }
@@ -50,8 +51,8 @@ fn glance_is_of_the_row(lookup: &Lookup<'_>, pc: Vaddr) -> [u64; 2] {
             continue;
         };
         glances[1] += 1;
-        let found = lookup.row(pc).unwrap().unwrap();
-        let row = &found.row;
+        let mut row = Row::new(Register(0));
+        let found = lookup.row(pc, &mut row).unwrap().unwrap();
         assert_eq!(glance.cfa, row.cfa, "{pc}");
         assert_eq!(glance.return_address, row.rule(row.return_address), "{pc}");
         assert_eq!(
@@ -65,10 +66,10 @@ fn glance_is_of_the_row(lookup: &Lookup<'_>, pc: Vaddr) -> [u64; 2] {
     glances
 }
 
-fn check_found(found: &Found<'_>, table: &Table, span: Span, pc: Vaddr) {
+fn check_found(found: &Found, found_row: &Row<'_>, table: &Table, span: Span, pc: Vaddr) {
     let fde = table.fde(span.fde).unwrap();
     let row = table.row(span.row).unwrap();
-    assert_eq!(found.row, row, "{pc}");
+    assert_eq!(*found_row, row, "{pc}");
     assert_eq!(found.origin, fde.origin, "{pc}");
     assert_eq!((found.start, found.end), (fde.start, fde.end), "{pc}");
     assert_eq!(found.personality, fde.personality, "{pc}");
@@ -257,8 +258,9 @@ fn a_lying_search_table_is_suspect_and_does_no_harm() {
         check_section(&section, Some(hdr), HdrTrust::Unchecked);
         // Trusted by mistake it may give wrong answers, but does nothing worse.
         let believer = Lookup::new(section, Some(hdr), HdrTrust::Complete);
+        let mut row = Row::new(Register(0));
         for pc in (0..0x4000).chain([u64::MAX]) {
-            let _ = believer.row(Vaddr(pc));
+            let _ = believer.row(Vaddr(pc), &mut row);
         }
     }
     // The count may be anything: what is there is what counts.

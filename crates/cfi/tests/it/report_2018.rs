@@ -383,8 +383,9 @@ fn encode_one(out: &mut Vec<u8>, instruction: Instruction) {
 /// The caller's registers by the row that a section has for `pc`.
 fn look_up(b: &Builder, pc: u64, asked: &[&str]) -> String {
     let lookup = Lookup::new(b.section(), None, HdrTrust::Suspect);
-    match lookup.row(Vaddr(pc)).unwrap() {
-        Some(found) => by_row(&found.row, asked),
+    let mut row = Row::new(unspool_ir::Register(0));
+    match lookup.row(Vaddr(pc), &mut row).unwrap() {
+        Some(_) => by_row(&row, asked),
         None => "no row".to_owned(),
     }
 }
@@ -888,8 +889,9 @@ fn addresses_wrap_at_their_width() {
         bias: LoadBias(0),
         pac_mask: 0,
     };
-    let found = lookup.row(Vaddr(0x10)).unwrap().unwrap();
-    let caller = step(&found.row, &frame).unwrap();
+    let mut row = Row::new(unspool_ir::Register(0));
+    lookup.row(Vaddr(0x10), &mut row).unwrap().unwrap();
+    let caller = step(&row, &frame).unwrap();
     assert_eq!(caller.cfa, RuntimeAddr(4));
     assert_eq!(caller.return_address, Some(RuntimeAddr(0)));
 }

@@ -4,7 +4,7 @@ use unspool_cfi::Lookup;
 use unspool_cfi::lookup::HdrTrust;
 use unspool_ir::interpret::{Frame, step};
 use unspool_ir::memory::{Memory, Unreadable};
-use unspool_ir::{CodeAddr, LoadBias, Register, Registers, RuntimeAddr, Vaddr};
+use unspool_ir::{CodeAddr, LoadBias, Register, Registers, Row, RuntimeAddr, Vaddr};
 use xtask::elf;
 
 use crate::assembled;
@@ -28,7 +28,8 @@ fn check(unit: &elf::Unit<'_>, link: u64, row: (u64, u64)) {
     registers.set(Register(13), 0x7000);
     let link_register = LOAD_BIAS.to_runtime(Vaddr(link)).0;
     registers.set(Register(14), link_register);
-    let leaf = lookup.row(LEAF).unwrap().unwrap();
+    let mut leaf = Row::new(Register(0));
+    lookup.row(LEAF, &mut leaf).unwrap().unwrap();
     let frame = Frame {
         abi: unit.abi,
         registers: &registers,
@@ -36,10 +37,11 @@ fn check(unit: &elf::Unit<'_>, link: u64, row: (u64, u64)) {
         bias: LOAD_BIAS,
         pac_mask: 0,
     };
-    let caller = step(&leaf.row, &frame).unwrap();
+    let caller = step(&leaf, &frame).unwrap();
     assert_eq!(caller.registers.get(Register(14)), Some(link_register));
     let pc = CodeAddr::Return(caller.return_address.unwrap()).lookup();
-    let found = lookup.row(LOAD_BIAS.to_vaddr(pc)).unwrap().unwrap();
+    let found = lookup.row(LOAD_BIAS.to_vaddr(pc), &mut leaf);
+    let found = found.unwrap().unwrap();
     assert_eq!((found.row_start.0, found.row_end.0), row, "{link:#x}");
 }
 

@@ -3,7 +3,7 @@
 //! Async-signal-safe.
 
 use unspool_ir::interpret::{self, Frame, Place as Recovered};
-use unspool_ir::{CodeAddr, Register, Registers, RuntimeAddr};
+use unspool_ir::{CodeAddr, Register, Registers, Row, RuntimeAddr};
 
 use super::memory::OwnMemory;
 use super::sys::Captured;
@@ -78,7 +78,8 @@ impl OwnCursor {
     pub fn step(&mut self) -> bool {
         let modules = &MODULES;
         let before = self.cursor;
-        let located = before.locate(modules);
+        let mut row = Row::new(Register(0));
+        let located = before.locate(modules, &mut row);
         let step = with_memory(
             |memory| match self.cursor.step_by(&located, modules, memory) {
                 Step::Caller(found) => {
@@ -104,7 +105,7 @@ impl OwnCursor {
     fn places_after(
         &self,
         before: &Cursor,
-        located: &Located<'_>,
+        located: &Located<'_, '_>,
         found: &Found,
         memory: &OwnMemory,
     ) -> Places {
@@ -128,7 +129,7 @@ impl OwnCursor {
     fn places_by_row(
         &self,
         before: &Cursor,
-        located: &Located<'_>,
+        located: &Located<'_, '_>,
         found: &Found,
         memory: &OwnMemory,
     ) -> Places {
@@ -144,7 +145,7 @@ impl OwnCursor {
             pac_mask: 0,
         };
         for (number, slot) in (0..).zip(&mut places) {
-            let recovered = interpret::recover(&row.row, &frame, found.cfa, Register(number));
+            let recovered = interpret::recover(row.row, &frame, found.cfa, Register(number));
             *slot = match recovered.place {
                 Recovered::Unchanged => self.place(number),
                 Recovered::Register(other) => self.place(other.0),

@@ -15,8 +15,8 @@
 //! - The word is set and the memo is not in use: whatever was interrupted neither reads nor writes
 //!   it. The handler's walk marks it, uses it, and has ended before anybody can see the mark.
 //!
-//! A walk that meets code which none has met before takes up to 40 KiB of stack: alternate stacks should
-//! have 64 KiB.
+//! A walk that meets code which none has met before takes up to 20 KiB of stack: alternate stacks should
+//! have 32 KiB.
 //!
 //! A handler that never returns (`siglongjmp`) leaves the mark of the walk that it interrupted: from
 //! then on the thread walks without a memo.

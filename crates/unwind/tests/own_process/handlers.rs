@@ -151,7 +151,7 @@ fn after_a_fork_amid_other_threads() {
 
 /// What a walk takes of a handler's stack at most, in bytes, beside what the kernel puts there: where tables
 /// as linked are read.
-const STACK: usize = 64 << 10;
+const STACK: usize = 24 << 10;
 
 static FRESH: AtomicPtr<Fresh> = AtomicPtr::new(ptr::null_mut());
 
@@ -160,7 +160,7 @@ extern "C" fn overflown(_: c_int) {
     // SAFETY: set below; the thread has nothing else to do.
     let fresh = unsafe { &mut *FRESH.load(Ordering::Relaxed) };
     let here = black_box([0_u8; 8]);
-    let low = here.as_ptr().addr() - STACK * 3 / 2;
+    let low = here.as_ptr().addr() - STACK - 1024;
     // What lies below this function is not in use, and of the alternate stack.
     for word in (low..here.as_ptr().addr() - 1024).step_by(8) {
         // SAFETY: see above.
@@ -198,9 +198,9 @@ fn where_the_stack_has_run_over() {
     let status = in_child(|| {
         FRESH.store(Box::leak(Box::new(Fresh::new())), Ordering::Relaxed);
         let stack = libc::stack_t {
-            ss_sp: vec![0_u64; 1 << 15].leak().as_mut_ptr().cast(),
+            ss_sp: vec![0_u64; 1 << 12].leak().as_mut_ptr().cast(),
             ss_flags: 0,
-            ss_size: 8 << 15,
+            ss_size: 8 << 12,
         };
         // SAFETY: memory that stays.
         unsafe { libc::sigaltstack(&raw const stack, ptr::null_mut()) };

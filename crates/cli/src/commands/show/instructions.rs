@@ -6,7 +6,7 @@ use std::io::Write;
 use std::iter;
 
 use serde_json::{Value, json};
-use unspool_cfi::evaluate::{self, Evaluator};
+use unspool_cfi::evaluate::Evaluator;
 use unspool_cfi::instruction::{Instruction, InstructionText, Instructions};
 use unspool_cfi::{CfiError, Cie, FdeEntry, Section};
 use unspool_ir::text::RowText;
@@ -93,9 +93,8 @@ impl Listing {
         let mut left = list(fde.instructions_offset, fde.instructions)?
             .into_iter()
             .peekable();
-        let initial_row = evaluate::initial_row(section, cie)?;
         let mut evaluator = Evaluator::new();
-        let mut evaluated = evaluator.rows(section, cie, &initial_row, fde);
+        let mut evaluated = evaluator.rows_of(section, cie, fde)?;
         let mut rows = Vec::new();
         while let Some(range) = evaluated.advance()? {
             let end = range.instructions_offset + range.instructions.len() as u64;
