@@ -12,7 +12,7 @@ use crate::evidence::Evidence;
 use crate::modules::Modules;
 
 mod aarch64;
-mod x86_64;
+pub(crate) mod x86_64;
 
 /// A caller that was guessed.
 pub(crate) struct Guess {

@@ -5,10 +5,11 @@
 //!
 //! - nearly every frame above the innermost one is left by the same few kinds of rule, which take only
 //!   the stack pointer and the frame pointer;
-//! - the rule of a return address that any thread has met before is one load away ([`Rules`]);
+//! - the rule of an address that any thread has met before is one load away ([`Rules`]): of a return
+//!   address, or of an instruction that a signal has interrupted;
 //! - what is left of a stack that has been walked before is compared, not walked ([`Memo`]).
 //!
-//! What is not of these kinds (signal frames, expressions, addresses without a row, memory that cannot be
+//! What is not of these kinds (most expressions, addresses without a row, memory that cannot be
 //! read) is the cursor's, one step at a time. Should a step need a register that is not followed, or
 //! lead back down the stack, the cursor starts again from the innermost frame with all registers.
 //!
@@ -18,7 +19,7 @@
 //!
 //! Async-signal-safe as far as the modules and the memory are: nothing here allocates, locks,
 //! waits, or loops without bound. Every step either leads to a greater stack pointer or is the cursor's, which
-//! stops where an address and a CFA come back.
+//! stops where an address and a CFA come back; but for one, from the stack of a signal handler.
 
 use unspool_ir::{Abi, CodeAddr, Memory, Register, Registers, Row, RuntimeAddr, Vaddr};
 
@@ -31,6 +32,7 @@ mod memo;
 mod rare;
 mod rule;
 mod rules;
+mod signal;
 #[cfg(test)]
 mod tests;
 
@@ -175,6 +177,7 @@ impl<'r> Walker<'r> {
             },
             seen: Seen::new(modules.staying()),
             slow: None,
+            has_fallen: false,
             work: Work::default(),
         };
         let end = run.walk(top);
@@ -320,7 +323,7 @@ enum Stop {
     /// The walk is at its end.
     End(Last),
     /// The cursor's turn, at this frame.
-    Slow(State),
+    Slow(CodeAddr, State),
 }
 
 /// A walk under way.
@@ -333,6 +336,9 @@ struct Run<'w, 'r, S: ?Sized, M: ?Sized, R> {
     seen: Seen,
     /// What takes the steps that rules cannot take.
     slow: Option<Cursor>,
+    /// Whether a rule has led from the stack of a signal handler to one below it: the cursor sees to it
+    /// that this does not go on for ever.
+    has_fallen: bool,
     work: Work,
 }
 
@@ -350,21 +356,17 @@ where
         }
         let stop = match top.code() {
             CodeAddr::Return(_) => self.by_rules(frame),
-            CodeAddr::Instruction(_) => Stop::Slow(frame),
+            code @ CodeAddr::Instruction(_) => self.by_rules_from(code, frame),
         };
         match stop {
             Stop::End(last) => last.into(),
-            Stop::Slow(frame) => self.with_cursor(top, frame),
+            Stop::Slow(code, frame) => self.with_cursor(top, code, frame),
         }
     }
 
     /// Goes on from a frame by the cursor, and by rules again where these lead on.
     #[cold]
-    fn with_cursor(&mut self, top: &impl Top, mut frame: State) -> End {
-        let mut code = match top.code() {
-            CodeAddr::Instruction(code) if code.0 == frame.code => top.code(),
-            _ => CodeAddr::Return(RuntimeAddr(frame.code)),
-        };
+    fn with_cursor(&mut self, top: &impl Top, mut code: CodeAddr, mut frame: State) -> End {
         loop {
             self.record.interrupt();
             (code, frame) = match self.by_cursor(code, frame) {
@@ -372,13 +374,18 @@ where
                 Some(Err(end)) => return end,
                 None => return self.with_all_registers(top),
             };
-            if let CodeAddr::Return(_) = code {
-                match self.by_rules(frame) {
-                    Stop::End(last) => return last.into(),
-                    Stop::Slow(last) => frame = last,
-                }
-                code = CodeAddr::Return(RuntimeAddr(frame.code));
+            (code, frame) = match self.by_rules_from(code, frame) {
+                Stop::End(last) => return last.into(),
+                Stop::Slow(code, frame) => (code, frame),
             }
+        }
+    }
+
+    /// Goes on by rules as far as they lead, from a frame that may have been interrupted.
+    fn by_rules_from(&mut self, code: CodeAddr, frame: State) -> Stop {
+        match self.leave_interrupted(code, frame) {
+            Ok(frame) => self.by_rules(frame),
+            Err(stop) => stop,
         }
     }
 
@@ -399,12 +406,7 @@ where
             };
             match next {
                 Ok(caller) => frame = caller,
-                Err(stop) => {
-                    if let Stop::End(end) = stop {
-                        self.record.finish(last, end, &self.seen);
-                    }
-                    return stop;
-                }
+                Err(stop) => return stop,
             }
         }
     }
@@ -446,62 +448,96 @@ where
         (frame, pause)
     }
 
-    /// Takes one step by a rule, wherever the rule and what it reads have to be looked for.
+    /// Takes one step by a rule, wherever the rule and what it reads have to be looked for; and those
+    /// that follow from there to the next return address.
     #[cold]
     fn by_rule(&mut self, frame: State) -> Result<State, Stop> {
+        match self.step(CodeAddr::Return(RuntimeAddr(frame.code)), frame) {
+            Ok((CodeAddr::Return(_), caller)) => Ok(caller),
+            Ok((code, caller)) => self.leave_interrupted(code, caller),
+            Err(stop) => {
+                if let Stop::End(end) = stop {
+                    self.record.finish(frame, end, &self.seen);
+                }
+                Err(stop)
+            }
+        }
+    }
+
+    /// Steps by rules until a frame stands at a return address.
+    #[inline(never)]
+    fn leave_interrupted(&mut self, mut code: CodeAddr, mut frame: State) -> Result<State, Stop> {
+        while let CodeAddr::Instruction(_) = code {
+            (code, frame) = self.step(code, frame)?;
+        }
+        Ok(frame)
+    }
+
+    /// Takes one step by a rule.
+    #[inline(always)]
+    fn step(&mut self, code: CodeAddr, frame: State) -> Result<(CodeAddr, State), Stop> {
         self.work.searched += 1;
-        let address = RuntimeAddr(frame.code);
-        let rules = self.walker.rules;
-        let seen = rules
-            .get(address)
-            .filter(|known| self.seen.has(known.place, self.modules));
-        let known = seen.or_else(|| self.learn(address));
-        let known = known.ok_or_else(|| self.without_rule(frame))?;
-        let way = match (known.rule, known.rule.leave()) {
-            (_, Some(leave)) => Way::Leave(leave),
-            (Rule::OUTERMOST, _) => Way::Outermost,
-            (Rule::ENTRY_POINT, _) => return Err(Stop::End(Last::EntryPoint)),
-            (rule, _) => {
-                let way = rule.rare_number().and_then(|number| rules.rare.way(number));
-                way.ok_or(Stop::Slow(frame))?
-            }
+        let known = self.known(code);
+        let known = known.ok_or_else(|| self.without_rule(code, frame))?;
+        let way = match known.rule {
+            Rule::ENTRY_POINT => return Err(Stop::End(Last::EntryPoint)),
+            rule => rule.way(&self.walker.rules.rare),
         };
-        let read = |addr: u64| {
-            let mut word = [0; 8];
-            self.memory.read(RuntimeAddr(addr), &mut word).ok()?;
-            Some(word)
-        };
-        let caller = match way {
-            Way::Outermost => return Err(Stop::End(Last::Outermost)),
-            Way::Leave(leave) => leave.caller(frame, |end, below| {
-                let word_below = |below| read(end.0.wrapping_sub(below));
-                Some([word_below(8)?, word_below(below + 8)?])
-            }),
-            Way::Realigned(frames) => {
-                frames.caller(frame, |addr| read(addr).map(u64::from_le_bytes))
-            }
-        };
-        let caller = caller.ok_or(Stop::Slow(frame))?;
-        if caller.code == 0 {
+        let way = way.ok_or(Stop::Slow(code, frame))?;
+        if way == Way::Outermost {
+            return Err(Stop::End(Last::Outermost));
+        }
+        let caller = self.by_way(way, frame).ok_or(Stop::Slow(code, frame))?;
+        // Code at 0 can be interrupted, by the fault of a call there.
+        if caller.code == 0 && way != Way::Signal {
             return Err(Stop::End(Last::ZeroReturnAddress));
         }
         let pushed = self.frames.push(caller.code);
         pushed.ok_or(Stop::End(Last::Limit))?;
-        match way {
-            Way::Leave(leave) => self.record.take(&frame, leave),
+        match (way, code) {
+            (Way::Leave(leave), CodeAddr::Return(_)) => self.record.take(&frame, leave),
             _ => self.record.interrupt(),
         }
-        Ok(caller)
+        let address = RuntimeAddr(caller.code);
+        Ok(match way {
+            Way::Signal => (CodeAddr::Instruction(address), caller),
+            _ => (CodeAddr::Return(address), caller),
+        })
     }
 
-    /// The return address leads nowhere by a rule.
-    fn without_rule(&mut self, frame: State) -> Stop {
-        if frame.code == 0 {
+    /// The caller of a frame, if there is one and the way there may be gone.
+    #[inline(always)]
+    fn by_way(&mut self, way: Way, frame: State) -> Option<State> {
+        let read = |addr: u64| {
+            let mut word = [0; 8];
+            self.memory.read(RuntimeAddr(addr), &mut word).ok()?;
+            Some(u64::from_le_bytes(word))
+        };
+        match way {
+            Way::Outermost => None,
+            Way::Leave(leave) => leave.caller(frame, |end, below| {
+                let word_below = |below| read(end.0.wrapping_sub(below)).map(u64::to_le_bytes);
+                Some([word_below(8)?, word_below(below + 8)?])
+            }),
+            Way::Realigned(frames) => frames.caller(frame, read),
+            Way::Signal => {
+                let caller = signal::interrupted(frame, read)?;
+                let falls = caller.stack_pointer <= frame.stack_pointer;
+                let may = !falls || !self.has_fallen;
+                self.has_fallen |= falls;
+                may.then_some(caller)
+            }
+        }
+    }
+
+    /// The address leads nowhere by a rule.
+    fn without_rule(&mut self, code: CodeAddr, frame: State) -> Stop {
+        if code == CodeAddr::Return(RuntimeAddr(0)) {
             // It is no frame.
             self.frames.count = self.frames.count.saturating_sub(1);
             return Stop::End(Last::ZeroReturnAddress);
         }
-        Stop::Slow(frame)
+        Stop::Slow(code, frame)
     }
 
     /// Goes on by what is remembered of the last walk.
@@ -516,30 +552,40 @@ where
         resumed
     }
 
-    /// The rule of a return address that is not known yet, of a module that is there.
+    /// The rule of a frame that stands there, of a module that is there.
+    fn known(&mut self, code: CodeAddr) -> Option<Known> {
+        let known = self.walker.rules.get(code);
+        let seen = known.filter(|known| self.seen.has(known.place, self.modules));
+        seen.or_else(|| self.learn(code))
+    }
+
+    /// The rule of an address that is not known yet, of a module that is there.
     #[cold]
-    fn learn(&mut self, address: RuntimeAddr) -> Option<Known> {
-        let pc = CodeAddr::Return(address).lookup();
-        let module = self.modules.module(pc)?;
+    fn learn(&mut self, code: CodeAddr) -> Option<Known> {
+        let module = self.modules.module(code.lookup())?;
         let place = module.place?;
-        let rule = match module.row_of_call(module.bias.to_vaddr(address)) {
+        let row = match code {
+            CodeAddr::Return(address) => module.row_of_call(module.bias.to_vaddr(address)),
+            CodeAddr::Instruction(_) => None,
+        };
+        let rule = match row {
             Some((compiled, row)) => module.rules.get(row).or_else(|| {
                 let encoded = compiled.encoded_row(row).ok()?;
                 self.rule_of(Way::of_encoded(encoded, self.walker.abi)?)
             }),
-            None => self.rule_by_row(address, &module),
+            None => self.rule_by_row(code, &module),
         }?;
         self.work.learned += 1;
         let known = Known { rule, place };
-        self.walker.rules.put(address, known);
+        self.walker.rules.put(code, known);
         self.seen.0.add(place);
         Some(known)
     }
 
-    /// The rule of a return address by the row of the byte before it, and by its entry.
-    fn rule_by_row(&self, address: RuntimeAddr, module: &Module<'_>) -> Option<Rule> {
+    /// The rule of an address by the row that covers it, and by its entry.
+    fn rule_by_row(&self, code: CodeAddr, module: &Module<'_>) -> Option<Rule> {
         let abi = self.walker.abi;
-        let pc = module.bias.to_vaddr(CodeAddr::Return(address).lookup());
+        let pc = module.bias.to_vaddr(code.lookup());
         let watched = [
             abi.arch.spec().stack_pointer,
             arch::frame_pointer(abi.arch)?,
@@ -549,7 +595,9 @@ where
             None => way_by_row(pc, module, abi)?,
         };
         // It may be where a signal handler returns to: the bytes there tell.
-        if module.bias.to_vaddr(address) == end {
+        if let CodeAddr::Return(address) = code
+            && module.bias.to_vaddr(address) == end
+        {
             return None;
         }
         match way {

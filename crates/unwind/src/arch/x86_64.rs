@@ -13,8 +13,8 @@ use crate::cursor::Cursor;
 use crate::evidence::Evidence;
 use crate::modules::Modules;
 
-pub(super) const RBP: Register = Register(6);
-const RSP: Register = Register(7);
+pub(crate) const RBP: Register = Register(6);
+pub(crate) const RSP: Register = Register(7);
 const RIP: Register = Register(16);
 
 /// `mov $15, %rax; syscall`: `rt_sigreturn`, as every C library and the kernel's own writes it.
@@ -22,7 +22,7 @@ pub(super) const TRAMPOLINE: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00
 
 /// Where `uc_mcontext` has the registers (asm/sigcontext.h): offset from the stack pointer at
 /// the trampoline, by DWARF number.
-const SIGCONTEXT: [(u16, u64); 17] = [
+const SIGCONTEXT: [(u16, i64); 17] = [
     (8, 40),
     (9, 48),
     (10, 56),
@@ -33,16 +33,18 @@ const SIGCONTEXT: [(u16, u64); 17] = [
     (15, 96),
     (5, 104),
     (4, 112),
-    (6, 120),
+    (6, RBP_IN_CONTEXT),
     (3, 128),
     (1, 136),
     (0, 144),
     (2, 152),
-    (7, 160),
+    (7, RSP_IN_CONTEXT),
     (16, RIP_IN_CONTEXT),
 ];
 
-const RIP_IN_CONTEXT: u64 = 168;
+pub(crate) const RBP_IN_CONTEXT: i64 = 120;
+pub(crate) const RSP_IN_CONTEXT: i64 = 160;
+pub(crate) const RIP_IN_CONTEXT: i64 = 168;
 
 pub(super) fn guess<S, M>(cursor: &Cursor, modules: &S, memory: &M) -> Result<Guess, NoGuess>
 where
@@ -72,7 +74,7 @@ where
         .ok_or(NoGuess::Implausible)?;
     let mut registers = Registers::new();
     for (register, offset) in SIGCONTEXT {
-        let addr = RuntimeAddr(context.0.wrapping_add(offset));
+        let addr = RuntimeAddr(context.0.wrapping_add_signed(offset));
         registers.set(Register(register), word(memory, addr)?);
     }
     let known = |register| registers.get(register).map(RuntimeAddr);
@@ -83,7 +85,7 @@ where
         evidence: Evidence::SignalTrampoline,
         cfa,
         code: CodeAddr::Instruction(pc),
-        code_at: Some(RuntimeAddr(context.0.wrapping_add(RIP_IN_CONTEXT))),
+        code_at: Some(RuntimeAddr(context.0.wrapping_add_signed(RIP_IN_CONTEXT))),
         registers,
     })
 }

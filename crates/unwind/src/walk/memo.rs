@@ -16,8 +16,9 @@
 //! code keeps no frame pointers they hold whatever the program put there, and may change as
 //! they like.
 //!
-//! Only steps by a [`super::rule::Rule`] are remembered, up to the outermost frame. A signal frame, or any other
-//! step that takes more than two registers, is walked every time, and so is what lies inside of it.
+//! Only steps by a [`super::rule::Rule`] from a return address are remembered, up to the outermost frame. A
+//! signal frame and what it interrupted, or any step that takes more than two registers, are walked every
+//! time, and so is what lies inside of them.
 
 use unspool_ir::{Descent, Memory};
 

@@ -6,10 +6,11 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use unspool_ir::{Expression, RegisterRule, leb128};
+use unspool_ir::{Expression, Register, RegisterRule, leb128};
 
 use super::State;
 use super::rule::{Leave, Way};
+use crate::arch::x86_64::RBP;
 
 /// A frame whose CFA, and whose caller's frame pointer, are in memory, at distances from the frame
 /// pointer in bytes.
@@ -20,8 +21,6 @@ pub(super) struct Realigned {
 }
 
 impl Realigned {
-    /// `DW_OP_breg6`: the frame pointer and a number.
-    const BREG6: u8 = 0x76;
     const DEREF: u8 = 0x06;
 
     /// What two expressions say, if it is this.
@@ -29,10 +28,10 @@ impl Realigned {
         let Some(RegisterRule::Expression(saved)) = saved else {
             return None;
         };
-        let (cfa_at, &[Realigned::DEREF]) = beside_frame_pointer(cfa)? else {
+        let (cfa_at, &[Realigned::DEREF]) = beside(RBP, cfa)? else {
             return None;
         };
-        let (saved_at, &[]) = beside_frame_pointer(saved)? else {
+        let (saved_at, &[]) = beside(RBP, saved)? else {
             return None;
         };
         Some(Realigned { cfa_at, saved_at })
@@ -52,11 +51,17 @@ impl Realigned {
     }
 }
 
-/// The distance from the frame pointer that an expression begins with, and its other bytes.
-fn beside_frame_pointer(Expression(bytes): Expression<'_>) -> Option<(i64, &[u8])> {
-    let (&Realigned::BREG6, mut rest) = bytes.split_first()? else {
+/// The distance from a register that an expression begins with, and its other bytes.
+pub(super) fn beside(
+    register: Register,
+    Expression(bytes): Expression<'_>,
+) -> Option<(i64, &[u8])> {
+    /// `DW_OP_breg0`: the register and a number.
+    const BREG0: u16 = 0x70;
+    let (operation, mut rest) = bytes.split_first()?;
+    if u16::from(*operation) != BREG0 + register.0 {
         return None;
-    };
+    }
     let distance = leb128::signed(&mut rest)?;
     Some((distance, rest))
 }
@@ -119,7 +124,7 @@ fn bits(way: Way) -> Option<u64> {
             let below = i64::try_from(leave.saved_below).ok()?;
             (1 + u64::from(leave.by_frame_pointer), offset, below)
         }
-        Way::Outermost => return None,
+        Way::Outermost | Way::Signal => return None,
     };
     let field = |number: i64| {
         let shift = u64::BITS - Rare::FIELD;

@@ -5,7 +5,8 @@ use unspool_compact::{Compiled, RowRef};
 use unspool_ir::encoding::EncodedRow;
 use unspool_ir::{Abi, Arch, CfaRule, RaState, Register, RegisterRule, Row};
 
-use super::rare::Realigned;
+use super::rare::{Rare, Realigned};
+use super::signal;
 use crate::arch;
 
 /// The rules that rows of a compiled table come to: made beforehand, so that a walk that learns a rule
@@ -52,7 +53,8 @@ impl<'r> RowRules<'r> {
 /// bits 4-19  offset of the CFA from the stack pointer, in pairs of words
 /// bits 20-21 2: a large step
 ///
-/// bits 4-19  0 outermost frame, 1 entry code: there is no caller; from 2 on a number of [`super::rare`]
+/// bits 4-19  0 outermost frame, 1 entry code: there is no caller; 2 signal frame; from 3 on a number
+///            of [`super::rare`]
 /// bits 20-21 3
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +69,8 @@ pub(super) enum Way {
     Leave(Leave),
     /// The CFA is in memory.
     Realigned(Realigned),
+    /// The kernel's record of a signal is at the stack pointer.
+    Signal,
 }
 
 impl Way {
@@ -110,12 +114,13 @@ impl Leave {
 }
 
 /// What a row says of the registers that a walk follows.
-struct Said<'e> {
-    cfa: CfaRule<'e>,
-    return_address: Option<RegisterRule<'e>>,
-    stack_pointer: Option<RegisterRule<'e>>,
-    frame_pointer: Option<RegisterRule<'e>>,
-    /// It is no signal frame, and the return address is not signed.
+pub(super) struct Said<'e> {
+    pub(super) cfa: CfaRule<'e>,
+    pub(super) return_address: Option<RegisterRule<'e>>,
+    pub(super) stack_pointer: Option<RegisterRule<'e>>,
+    pub(super) frame_pointer: Option<RegisterRule<'e>>,
+    is_signal_frame: bool,
+    /// The return address is not signed.
     is_plain: bool,
 }
 
@@ -126,7 +131,8 @@ impl<'e> Said<'e> {
             return_address: row.rule(row.return_address),
             stack_pointer: row.rule(abi.arch.spec().stack_pointer),
             frame_pointer: row.rule(arch::frame_pointer(abi.arch)?),
-            is_plain: !row.signal_frame && row.ra_state == RaState::Plain,
+            is_signal_frame: row.signal_frame,
+            is_plain: row.ra_state == RaState::Plain,
         })
     }
 
@@ -137,6 +143,7 @@ impl<'e> Said<'e> {
             return_address: glance.return_address,
             stack_pointer,
             frame_pointer,
+            is_signal_frame: false,
             is_plain: true,
         }
     }
@@ -149,7 +156,8 @@ impl<'e> Said<'e> {
             return_address: None,
             stack_pointer: None,
             frame_pointer: None,
-            is_plain: !row.signal_frame && row.ra_state == RaState::Plain,
+            is_signal_frame: row.signal_frame,
+            is_plain: row.ra_state == RaState::Plain,
         };
         let mut rules = row.rules();
         while let Some((register, rule)) = rules.next_rule()? {
@@ -168,11 +176,14 @@ impl<'e> Said<'e> {
         if self.return_address == Some(RegisterRule::Undefined) {
             return Some(Way::Outermost);
         }
-        let is_usual = abi.arch == Arch::X86_64
-            && self.is_plain
-            && self.return_address == Some(RegisterRule::Offset(-8))
-            && self.stack_pointer.is_none();
-        if !is_usual {
+        if abi.arch != Arch::X86_64 || !self.is_plain {
+            return None;
+        }
+        if self.is_signal_frame {
+            return signal::is_said_by(self).then_some(Way::Signal);
+        }
+        let returns_to = self.return_address;
+        if returns_to != Some(RegisterRule::Offset(-8)) || self.stack_pointer.is_some() {
             return None;
         }
         match self.cfa {
@@ -213,13 +224,16 @@ impl Rule {
     /// The frame runs entry code.
     pub(super) const ENTRY_POINT: Rule = Rule(Rule::END | 1 << 4);
 
+    /// The frame is one of a signal.
+    const SIGNAL: Rule = Rule(Rule::END | 2 << 4);
+
     /// The bits of an entry that say which form the rule has: 0 for a small step.
     pub(super) const KIND: u32 = 3 << 20;
     const ODD: u32 = 1 << 20;
     const LARGE: u32 = 2 << 20;
     const END: u32 = 3 << 20;
-    /// How many rules there are without a caller.
-    const ENDS: u32 = 2;
+    /// How many rules there are without a number of a way.
+    const ENDS: u32 = 3;
     const BY_FRAME_POINTER: u32 = 1 << 15;
     const ALL: u32 = (1 << 22) - (1 << 4);
 
@@ -239,6 +253,7 @@ impl Rule {
         let leave = match way {
             Way::Outermost => return Some(Rule::OUTERMOST),
             Way::Leave(leave) => leave,
+            Way::Signal => return Some(Rule::SIGNAL),
             Way::Realigned(_) => return None,
         };
         let rule = Rule::small(leave)
@@ -254,8 +269,18 @@ impl Rule {
         (number < 1 << 16).then_some(Rule(Rule::END | number << 4))
     }
 
+    /// How to leave the frame; `None` where it runs entry code, or no way has the number.
+    pub(super) fn way(self, rare: &Rare) -> Option<Way> {
+        match (self, self.leave()) {
+            (_, Some(leave)) => Some(Way::Leave(leave)),
+            (Rule::OUTERMOST, None) => Some(Way::Outermost),
+            (Rule::SIGNAL, None) => Some(Way::Signal),
+            _ => rare.way(self.rare_number()?),
+        }
+    }
+
     /// The number of the way that it names.
-    pub(super) fn rare_number(self) -> Option<u16> {
+    fn rare_number(self) -> Option<u16> {
         let number = (self.0 & 0xf_fff0) >> 4;
         let number = number
             .checked_sub(Rule::ENDS)

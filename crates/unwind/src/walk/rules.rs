@@ -1,14 +1,15 @@
-//! Rules by return address: a direct map that all walks share.
+//! Rules by code address: a direct map that all walks share.
 //!
 //! Small and dense, because a walk over many call sites waits for the memory that it is in: four
 //! bytes for 16 bytes of code, in blocks for pages of 4 KiB. A page has one block that it can be in,
 //! by its address; the block's owner says which page it is, of which module.
 //!
 //! ```text
-//! entry  bits 0-3    of the return address
+//! entry  bits 0-3    of the address
 //!        bits 4-21   the rule
 //!        bit 22      there is one
 //!        bit 23      it stands beside its own slot
+//!        bit 24      the address is of an instruction that was interrupted, not one returned to
 //!
 //! owner  bits 0-24   bits 22-46 of the page's address
 //!        bit 25      the module's place is above 63
@@ -18,8 +19,12 @@
 //! ```
 //!
 //! Bits 12 to 21 of an address choose the block, bits 4 to 11 the slot in it, and the slot beside that
-//! is the second choice; so owner and entry say all of an address. What they say holds for as long
+//! is the second choice; so owner and entry say all of an address, and which row it means: that of
+//! the byte before a return address, or the instruction's own. What they say holds for as long
 //! as that module is at that place. Whoever reads it has to see to that, once in a walk.
+//!
+//! Return addresses come first: an interrupted instruction takes only slots where none of them is at
+//! home. There are more instructions than calls, and whoever takes samples meets most of them once.
 //!
 //! Nobody waits. Who finds a block being written to goes without: what is not kept is looked up
 //! again. A reader looks at the owner before and after the entry: if it is the same, the entry was
@@ -27,7 +32,7 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
-use unspool_ir::RuntimeAddr;
+use unspool_ir::{CodeAddr, RuntimeAddr};
 
 use super::rare::Rare;
 use super::rule::Rule;
@@ -107,6 +112,7 @@ impl Rules {
     const ADDRESS: u32 = 0xf;
     const IS_SET: u32 = 1 << 22;
     const BESIDE: u32 = 1 << 23;
+    const INTERRUPTED: u32 = 1 << 24;
 
     /// Knows no rule.
     #[must_use]
@@ -119,10 +125,22 @@ impl Rules {
         }
     }
 
+    /// What an entry says but for its address and rule.
+    const STANDING: u32 = Rules::IS_SET | Rules::BESIDE | Rules::INTERRUPTED;
+
     /// The bits of an address that an entry has.
     #[inline]
     fn low(address: RuntimeAddr) -> u32 {
         (address.0 & 0xf) as u32
+    }
+
+    /// An entry without a rule.
+    fn key(code: CodeAddr) -> u32 {
+        let is_interrupted = match code {
+            CodeAddr::Return(_) => 0,
+            CodeAddr::Instruction(_) => Rules::INTERRUPTED,
+        };
+        Rules::low(code.address()) | is_interrupted | Rules::IS_SET
     }
 
     #[inline]
@@ -157,7 +175,7 @@ impl Rules {
         if !owner.is_near(address) || word.load(Ordering::Relaxed) != owner.0 {
             return None;
         }
-        let is_small = entry & (Rules::IS_SET | Rules::BESIDE | Rule::KIND) == Rules::IS_SET;
+        let is_small = entry & (Rules::STANDING | Rule::KIND) == Rules::IS_SET;
         let is_same = (entry ^ Rules::low(address)) & Rules::ADDRESS == 0;
         (is_small && is_same).then(|| Known {
             rule: Rule::in_entry(entry),
@@ -165,8 +183,9 @@ impl Rules {
         })
     }
 
-    /// The rule of the frame that a call returns to at `address`.
-    pub(super) fn get(&self, address: RuntimeAddr) -> Option<Known> {
+    /// The rule of a frame that stands there.
+    pub(super) fn get(&self, code: CodeAddr) -> Option<Known> {
+        let (address, key) = (code.address(), Rules::key(code));
         let word = self.owner(address);
         let owner = Owner(word.load(Ordering::Acquire));
         let slot = Rules::slot(address);
@@ -175,13 +194,10 @@ impl Rules {
         if !owner.is(address) || word.load(Ordering::Relaxed) != owner.0 {
             return None;
         }
-        let flags = Rules::IS_SET | Rules::BESIDE;
-        let is = |entry: u32, kind| {
-            entry & flags == kind && (entry ^ Rules::low(address)) & Rules::ADDRESS == 0
-        };
+        let is = |entry: u32, key| (entry ^ key) & (Rules::STANDING | Rules::ADDRESS) == 0;
         let entry = match () {
-            () if is(here, Rules::IS_SET) => here,
-            () if is(beside, flags) => beside,
+            () if is(here, key) => here,
+            () if is(beside, key | Rules::BESIDE) => beside,
             () => return None,
         };
         Some(Known {
@@ -191,7 +207,8 @@ impl Rules {
     }
 
     /// Keeps a rule, in the place of an older one if need be, unless somebody else is writing.
-    pub(super) fn put(&self, address: RuntimeAddr, Known { rule, place }: Known) {
+    pub(super) fn put(&self, code: CodeAddr, Known { rule, place }: Known) {
+        let address = code.address();
         if address.0 >> 47 != 0 {
             return;
         }
@@ -224,7 +241,7 @@ impl Rules {
                 self.entry(slot).store(0, Ordering::Relaxed);
             }
         }
-        self.write(address, rule);
+        self.write(code, rule);
         let owner = match is_owner {
             true => before,
             false => while_writing.of(address, place),
@@ -245,20 +262,27 @@ impl Rules {
     }
 
     /// Writes to a block that is this writer's.
-    fn write(&self, address: RuntimeAddr, rule: Rule) {
-        let entry = rule.bits() | Rules::low(address) | Rules::IS_SET;
-        let slot = Rules::slot(address);
+    fn write(&self, code: CodeAddr, rule: Rule) {
+        let entry = rule.bits() | Rules::key(code);
+        let slot = Rules::slot(code.address());
         let (own, beside) = (self.entry(slot), self.entry(slot ^ 1));
         let before = own.load(Ordering::Relaxed);
-        let is_other = before & Rules::IS_SET != 0 && (before ^ entry) & Rules::ADDRESS != 0;
-        // An entry that is at home here goes next door, unless that is taken by one at home.
-        if is_other && before & Rules::BESIDE == 0 {
-            let there = beside.load(Ordering::Relaxed);
-            if there & Rules::IS_SET == 0 || there & Rules::BESIDE != 0 {
-                beside.store(before | Rules::BESIDE, Ordering::Relaxed);
-            }
+        let is_other = (before ^ entry) & (Rules::INTERRUPTED | Rules::ADDRESS) != 0;
+        let (stays, goes) = match Rules::is_at_home(before) && !Rules::is_at_home(entry) {
+            true => (before, entry),
+            false => (entry, before),
+        };
+        // Who was here, or came too late, goes next door, unless that is taken by one at home.
+        let is_free = || !Rules::is_at_home(beside.load(Ordering::Relaxed));
+        if is_other && goes & Rules::IS_SET != 0 && goes & Rules::BESIDE == 0 && is_free() {
+            beside.store(goes | Rules::BESIDE, Ordering::Relaxed);
         }
-        own.store(entry, Ordering::Relaxed);
+        own.store(stays, Ordering::Relaxed);
+    }
+
+    /// Whether an entry is of a return address, in its own slot.
+    fn is_at_home(entry: u32) -> bool {
+        entry & Rules::STANDING == Rules::IS_SET
     }
 }
 

@@ -1,7 +1,7 @@
 use unspool_ir::interpret::{self, Frame};
 use unspool_ir::{
-    Abi, Arch, CfaRule, Endian, Expression, LoadBias, Memory, RaState, Register, RegisterRule,
-    Registers, Row, RuntimeAddr, Unreadable, encoding,
+    Abi, Arch, CfaRule, CodeAddr, Endian, Expression, LoadBias, Memory, RaState, Register,
+    RegisterRule, Registers, Row, RuntimeAddr, Unreadable, encoding,
 };
 
 use super::State;
@@ -19,8 +19,7 @@ fn known(bits: u32, place: u16) -> Known {
 }
 
 fn get(rules: &Rules, address: u64) -> Option<(u32, u16)> {
-    let address = RuntimeAddr(address);
-    let known = rules.get(address)?;
+    let known = rules.get(CodeAddr::Return(RuntimeAddr(address)))?;
     Some((known.rule.bits(), known.place.0))
 }
 
@@ -32,7 +31,10 @@ fn a_rule_is_found_at_its_address_only() {
         assert_eq!(get(&RULES, address), None, "{address}");
     }
     let address = 0x7f12_3456_789a;
-    RULES.put(RuntimeAddr(address), known(0x15_a5a0, 0xfedc));
+    RULES.put(
+        CodeAddr::Return(RuntimeAddr(address)),
+        known(0x15_a5a0, 0xfedc),
+    );
     assert_eq!(get(&RULES, address), Some((0x15_a5a0, 0xfedc)));
     for bit in 0..64 {
         assert_eq!(get(&RULES, address ^ 1 << bit), None, "{bit}");
@@ -44,14 +46,54 @@ fn a_rule_is_found_at_its_address_only() {
 fn two_addresses_of_one_slot_are_both_kept() {
     static RULES: Rules = Rules::new();
     let (one, two) = (0x40_1000, 0x40_1005);
-    RULES.put(RuntimeAddr(one), known(16, 1));
-    RULES.put(RuntimeAddr(two), known(32, 1));
+    RULES.put(CodeAddr::Return(RuntimeAddr(one)), known(16, 1));
+    RULES.put(CodeAddr::Return(RuntimeAddr(two)), known(32, 1));
     assert_eq!(get(&RULES, one), Some((16, 1)));
     assert_eq!(get(&RULES, two), Some((32, 1)));
     // A newer rule for an address takes the place of the older one.
-    RULES.put(RuntimeAddr(two), known(48, 1));
+    RULES.put(CodeAddr::Return(RuntimeAddr(two)), known(48, 1));
     assert_eq!(get(&RULES, one), Some((16, 1)));
     assert_eq!(get(&RULES, two), Some((48, 1)));
+}
+
+/// A return address and an instruction that was interrupted there have rules of their own.
+#[test]
+fn an_address_that_is_both_has_two_rules() {
+    static RULES: Rules = Rules::new();
+    let address = RuntimeAddr(0x40_1003);
+    let (returned, interrupted) = (CodeAddr::Return(address), CodeAddr::Instruction(address));
+    let bits = |code| RULES.get(code).map(|known| known.rule.bits());
+    RULES.put(interrupted, known(16, 1));
+    assert_eq!((bits(returned), bits(interrupted)), (None, Some(16)));
+    assert!(RULES.near(address).is_none());
+    RULES.put(returned, known(32, 1));
+    assert_eq!((bits(returned), bits(interrupted)), (Some(32), Some(16)));
+    assert!(RULES.near(address).is_some());
+}
+
+/// Samples at many instructions leave return addresses where a walk finds them at once.
+#[test]
+fn an_interrupted_instruction_takes_no_return_addresses_place() {
+    static RULES: Rules = Rules::new();
+    let (first, second) = (0x40_1000, 0x40_1018);
+    for address in [first, second] {
+        RULES.put(CodeAddr::Return(RuntimeAddr(address)), known(16, 1));
+    }
+    for address in first..first + 32 {
+        let interrupted = CodeAddr::Instruction(RuntimeAddr(address));
+        RULES.put(interrupted, known(32, 1));
+        assert!(RULES.get(interrupted).is_none(), "there is no room");
+    }
+    for address in [first, second] {
+        assert!(RULES.near(RuntimeAddr(address)).is_some());
+    }
+    // Beside one of them there is.
+    let third = 0x40_1020;
+    RULES.put(CodeAddr::Return(RuntimeAddr(third)), known(16, 1));
+    let beside = CodeAddr::Instruction(RuntimeAddr(third + 1));
+    RULES.put(beside, known(32, 1));
+    assert!(RULES.near(RuntimeAddr(third)).is_some());
+    assert_eq!(RULES.get(beside).map(|known| known.rule.bits()), Some(32));
 }
 
 /// What was at an address before says nothing of what is there now.
@@ -59,8 +101,8 @@ fn two_addresses_of_one_slot_are_both_kept() {
 fn another_module_at_the_same_page_begins_anew() {
     static RULES: Rules = Rules::new();
     let (one, two) = (0x40_1000, 0x40_1100);
-    RULES.put(RuntimeAddr(one), known(16, 1));
-    RULES.put(RuntimeAddr(two), known(32, 2));
+    RULES.put(CodeAddr::Return(RuntimeAddr(one)), known(16, 1));
+    RULES.put(CodeAddr::Return(RuntimeAddr(two)), known(32, 2));
     assert_eq!(get(&RULES, one), None);
     assert_eq!(get(&RULES, two), Some((32, 2)));
 }
@@ -70,10 +112,10 @@ fn another_module_at_the_same_page_begins_anew() {
 fn pages_of_one_block_are_not_mixed() {
     static RULES: Rules = Rules::new();
     let (one, two) = (0x7f00_0012_3450, 0x7f00_0052_3450);
-    RULES.put(RuntimeAddr(one), known(16, 1));
+    RULES.put(CodeAddr::Return(RuntimeAddr(one)), known(16, 1));
     let mut is_taken = false;
     for _ in 0..100 {
-        RULES.put(RuntimeAddr(two), known(32, 1));
+        RULES.put(CodeAddr::Return(RuntimeAddr(two)), known(32, 1));
         let (first, second) = (get(&RULES, one), get(&RULES, two));
         is_taken |= second.is_some();
         assert!(first.is_none_or(|first| first == (16, 1) && !is_taken));

@@ -61,6 +61,8 @@ fn in_a_handler_of_a_raised_signal() {
     for alternate in [0, 1, 0, 1, 1] {
         in_handler(&helpers, &mut watcher, alternate, 0);
         watcher.assert_same(&format!("alternate {alternate}"));
+        // The signal frame and what was interrupted are left by rules, from the first walk on.
+        assert_eq!(watcher.walk.unwrap().work.by_cursor, 0);
     }
 }
 

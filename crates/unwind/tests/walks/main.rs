@@ -5,7 +5,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use unspool_compact::Compiled;
-use unspool_ir::{CodeAddr, Register, Registers, RuntimeAddr};
+use unspool_ir::{CodeAddr, Memory, Register, Registers, RuntimeAddr, Unreadable};
 use unspool_unwind::{Cursor, End, Memo, Rules, Step, Top, Walker};
 
 mod world;
@@ -114,6 +114,8 @@ enum Change {
     FramePointer(u64),
     StackPointer(u64),
     Code(u64),
+    /// What was interrupted was called, or the other way round: at the same address.
+    Arrival,
     /// A module is replaced or unloaded: not the first.
     Module(usize, Option<u64>),
     Room(usize),
@@ -129,6 +131,7 @@ fn change() -> impl Strategy<Value = Change> {
         2 => (0..40_u64).prop_map(|n| Change::FramePointer(16 * n)),
         2 => (0..40_u64).prop_map(|n| Change::StackPointer(16 * n)),
         1 => any::<u64>().prop_map(Change::Code),
+        1 => Just(Change::Arrival),
         3 => (1..MODULES, proptest::option::of(0..VERSIONS)).prop_map(|(module, version)| {
             Change::Module(usize::try_from(module).unwrap(), version)
         }),
@@ -226,6 +229,12 @@ fn apply(change: &Change, top: &mut Inner, set: &mut Set<'_>, stack: &mut Stack,
                 CodeAddr::Instruction(_) => CodeAddr::Instruction(code),
             };
         }
+        Change::Arrival => {
+            top.code = match top.code {
+                CodeAddr::Return(code) => CodeAddr::Instruction(code),
+                CodeAddr::Instruction(code) => CodeAddr::Return(code),
+            };
+        }
         Change::Module(module, version) => set.versions[*module] = *version,
         Change::Room(new) => *room = *new,
     }
@@ -287,6 +296,51 @@ fn check(case: &Case) -> Result<(), TestCaseError> {
         stack.read = read.into();
     }
     Ok(())
+}
+
+/// A record of a signal at the bottom of a stack that says that it interrupted the code that it returns to.
+struct Circle;
+
+impl Memory for Circle {
+    fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
+        let word = match addr.0.wrapping_sub(STACK) {
+            120 => 0,
+            160 => STACK,
+            168 => Value::Return.word(0, 0).unwrap(),
+            _ => return Err(Unreadable::unmapped(addr)),
+        };
+        into.copy_from_slice(&word.to_le_bytes());
+        Ok(())
+    }
+}
+
+#[test]
+fn a_circle_of_signal_frames_is_seen() {
+    let row =
+        "cfa={breg7 160; deref}  ra=[{breg7 168}]  rbp=[{breg7 120}]  rsp=[{breg7 160}]  signal";
+    let bytes = world::compile(&[const { String::new() }; 22].map(|_| row.to_owned()));
+    let table = Compiled::open(&bytes).unwrap();
+    let set = Set {
+        tables: &[table; 12],
+        versions: [Some(0); 4],
+        first_place: 1,
+        place_step: 1,
+        says_staying: true,
+        has_entry: false,
+        keeps_all: true,
+    };
+    let rules = Box::new(Rules::new());
+    let top = Inner {
+        code: CodeAddr::Return(RuntimeAddr(Value::Return.word(0, 0).unwrap())),
+        stack_pointer: STACK,
+        frame_pointer: 0,
+        others: Vec::new(),
+        is_shown: true,
+    };
+    let mut addresses = vec![RuntimeAddr(0); 100];
+    let walk = Walker::new(ABI, &rules).walk(&top, &set, &Circle, &mut addresses);
+    assert_eq!(walk.end, End::Loop);
+    assert!(walk.frames < 10, "{walk:?}");
 }
 
 proptest! {

@@ -30,6 +30,8 @@ const FUNCTIONS: u64 = 24;
 const OUTERMOST: u64 = FUNCTIONS - 2;
 const FUNCTION: u64 = 16;
 const FIRST: u64 = 0x1000;
+/// Where a function's first call returns to.
+const FIRST_CALL: u64 = 5;
 /// The function of module 1 that ends where a signal trampoline begins.
 const BEFORE_TRAMPOLINE: u64 = 4;
 const TRAMPOLINE: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05];
@@ -46,7 +48,7 @@ pub(crate) fn usual_rows() -> impl Strategy<Value = Vec<String>> {
 
 /// Rows of all forms.
 pub(crate) fn any_rows() -> impl Strategy<Value = Vec<String>> {
-    rows(prop_oneof![16 => usual(), 1 => big(), 1 => realigned(), 2 => unusual()])
+    rows(prop_oneof![16 => usual(), 1 => big(), 1 => realigned(), 2 => signal(), 2 => unusual()])
 }
 
 /// The first address of a module. Rules of the first and of the last share slots.
@@ -90,6 +92,18 @@ fn realigned() -> impl Strategy<Value = String> {
     (-2..4_i64, -2..4_i64).prop_map(|(cfa, saved)| {
         let (cfa, saved) = (16 * cfa, 16 * saved);
         format!("cfa={{breg6 {cfa}; deref}}  ra=[cfa-8]  rbp=[{{breg6 {saved}}}]")
+    })
+}
+
+/// The kernel's record is at the stack pointer, or nearly.
+fn signal() -> impl Strategy<Value = String> {
+    let at = |place: i64| prop_oneof![30 => Just(place), 1 => Just(place + 16)];
+    let kind = prop_oneof![30 => Just("signal"), 1 => Just("")];
+    (at(160), at(160), at(120), at(168), kind).prop_map(|(cfa, rsp, rbp, rip, kind)| {
+        format!(
+            "cfa={{breg7 {cfa}; deref}}  ra=[{{breg7 {rip}}}]  rbp=[{{breg7 {rbp}}}]  \
+             rsp=[{{breg7 {rsp}}}]  {kind}"
+        )
     })
 }
 
@@ -152,13 +166,16 @@ fn unusual() -> impl Strategy<Value = String> {
     ]
 }
 
-/// The table of a module with these rows.
+/// The table of a module with these rows: each holds to behind a function's first call, and from there on
+/// that of a later function.
 pub(crate) fn compile(rows: &[String]) -> Vec<u8> {
     let mut lines = "arch x86-64 little\n".to_owned();
-    for (row, start) in rows.iter().zip((FIRST..).step_by(16)) {
+    let later = rows.iter().skip(5).chain(rows);
+    for ((row, later), start) in rows.iter().zip(later).zip((FIRST..).step_by(16)) {
         lines += &format!(
-            "fn {start:#x}..{:#x}\n  {start:#x}  {row}\n",
-            start + FUNCTION
+            "fn {start:#x}..{:#x}\n  {start:#x}  {row}\n  {:#x}  {later}\n",
+            start + FUNCTION,
+            start + FIRST_CALL,
         );
     }
     let table = text::parse(&lines).unwrap();
@@ -284,15 +301,15 @@ impl Value {
         let function = module + (random >> 8) % OUTERMOST * FUNCTION;
         let distance = 16 * (1 + (random >> 16) % 20);
         Some(match self {
-            Value::Return => function + 5 + (random >> 24) % 2 * 3,
-            Value::Outermost => module + OUTERMOST * FUNCTION + 5,
+            Value::Return => function + FIRST_CALL + (random >> 24) % 2 * 3,
+            Value::Outermost => module + OUTERMOST * FUNCTION + FIRST_CALL,
             Value::Zero => 0,
-            Value::OutOfReach => (function + 5) | (1 << (47 + random % 17)),
+            Value::OutOfReach => (function + FIRST_CALL) | (1 << (47 + random % 17)),
             Value::NoModule => module + DISTANCE / 2,
             Value::EndOfModule => module + FUNCTIONS * FUNCTION,
             Value::EndOfFunction => function + FUNCTION,
             Value::Trampoline => base(1) + (BEFORE_TRAMPOLINE + 1) * FUNCTION,
-            Value::Hole => module + (FUNCTIONS - 1) * FUNCTION + 5,
+            Value::Hole => module + (FUNCTIONS - 1) * FUNCTION + FIRST_CALL,
             Value::Above => (addr & !15).wrapping_add(distance),
             Value::Below => (addr & !15).wrapping_sub(distance),
             Value::Junk => random,
