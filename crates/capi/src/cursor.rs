@@ -9,16 +9,17 @@ use core::ops::Range;
 use unspool_ir::interpret::{self, Frame, Recovered};
 use unspool_ir::row::{RegisterRule, Row};
 use unspool_ir::{CodeAddr, LoadBias, Register, Registers, encoding};
+use unspool_unwind::steps::{
+    Arrival, At, Base, Hit, PRESERVED, Place, Places, REGISTERS, Saved, Simple,
+};
 
 use crate::abi::{self, Error, RegisterNumber, SaveLocation};
-use crate::cache::{Arrival, At, Hit};
 use crate::client::{Client, Top};
 use crate::guess::Known;
 use crate::own::{self, Learnt};
-use crate::places::{PRESERVED, Place, Places, REGISTERS, Saved};
 use crate::remote_cfi::ABI;
 use crate::resolve;
-use crate::rule::{Base, Rule, Simple};
+use crate::rule::Rule;
 use crate::sys::callbacks;
 
 const RETURN_ADDRESS: Register = Register(16);
@@ -397,7 +398,7 @@ impl<'s> Cursor<'s> {
     #[must_use]
     pub fn interrupted_at(&self) -> Option<u64> {
         match self.places.get(RETURN_ADDRESS.0) {
-            Ok(Place::Memory(addr)) if self.is_interrupted() => Some(addr),
+            Some(Place::Memory(addr)) if self.is_interrupted() => Some(addr),
             _ => None,
         }
     }
@@ -428,8 +429,8 @@ impl<'s> Cursor<'s> {
 
     /// The value of a register that is at this place.
     #[inline]
-    fn found(&self, place: Result<Place, Error>) -> Result<u64, Error> {
-        match place? {
+    fn found(&self, place: Option<Place>) -> Result<u64, Error> {
+        match place.ok_or(Error::BAD_REGISTER)? {
             Place::Memory(addr) => self.known_word(addr),
             Place::Register(number) => self.client.read_register(number),
             Place::Value(value) => Ok(value),
@@ -470,7 +471,8 @@ impl<'s> Cursor<'s> {
             abi::RIP => self.come_to(value),
             _ => {}
         }
-        match self.places.get(register_numbered(number)?.0)? {
+        let place = self.places.get(register_numbered(number)?.0);
+        match place.ok_or(Error::BAD_REGISTER)? {
             Place::Register(number) => self.client.write_register(number, value),
             Place::Memory(addr) => self.client.write_word(addr, value),
             Place::Value(_) | Place::Lost => Err(Error::BAD_REGISTER),
@@ -484,7 +486,7 @@ impl<'s> Cursor<'s> {
             PRESERVED >> register.0 & 1 != 0 || matches!(*register, STACK_POINTER | RETURN_ADDRESS)
         };
         let shown = register_numbered(number).ok().filter(is_shown);
-        let location = shown.and_then(|register| self.places.get(register.0).ok());
+        let location = shown.and_then(|register| self.places.get(register.0));
         let (kind, place) = match location {
             Some(Place::Register(number)) => (abi::SAVED_REGISTER, u64::from(number)),
             Some(Place::Memory(addr)) => (abi::SAVED_MEMORY, addr),

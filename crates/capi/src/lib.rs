@@ -5,8 +5,8 @@
 //! unchanged. What there is and what is missing is in `docs/capi.md`.
 //!
 //! The C names are in [`sys`], with all that is unsafe about them; the rest is safe code on
-//! values. A step is: look up the rule of the frame's address in the address space's [`cache`],
-//! or [`resolve`] it through the client's callbacks, and [`cursor::Cursor::step`] by it.
+//! values. A step is: look up the rule of the frame's address in the address space's
+//! [cache](unspool_unwind::steps), or [`resolve`] it through the client's callbacks, and [`cursor::Cursor::step`] by it.
 //!
 //! `no_std`: a library that serves as an unwinder must not need one, and Rust's standard library
 //! does.
@@ -17,7 +17,6 @@ extern crate alloc;
 extern crate std;
 
 pub mod abi;
-pub mod cache;
 pub mod client;
 pub mod core_file;
 pub mod cursor;
@@ -25,7 +24,6 @@ pub mod guess;
 pub mod image;
 pub mod maps;
 pub mod own;
-pub mod places;
 pub mod registered;
 pub mod remote_cfi;
 pub mod resolve;

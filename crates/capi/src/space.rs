@@ -3,9 +3,11 @@
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicI32, Ordering};
 
+use unspool_unwind::steps::{At, Cache, Hit, Simple};
+
 use crate::abi::{self, Accessors, Error};
-use crate::cache::{At, Cache, Hit};
-use crate::rule::{Rule, Simple};
+use crate::rule::Rule;
+use crate::sys;
 
 /// What an `unw_addr_space_t` points to. Any number of threads may step in one at a time.
 #[derive(Debug)]
@@ -36,7 +38,7 @@ impl AddressSpace {
             accessors,
             is_own: false,
             policy: AtomicI32::new(abi::CACHE_NONE),
-            cache: Memory::Heap(Cache::boxed()?),
+            cache: Memory::Heap(sys::heap::zeroed().ok_or(Error::NO_MEMORY)?),
         })
     }
 
@@ -112,7 +114,7 @@ impl AddressSpace {
         let resolved = resolve()?;
         let is_kept = self.policy.load(Ordering::Relaxed) != abi::CACHE_NONE;
         if let Some(rule) = resolved.as_ref().filter(|_| is_kept) {
-            self.cache().put(at, rule, now);
+            self.cache().put(at, rule.as_kept(), now);
         }
         Ok(resolved)
     }

@@ -23,6 +23,7 @@ pub mod modules;
 pub mod process;
 #[cfg(feature = "std")]
 pub mod space;
+pub mod steps;
 #[cfg(feature = "std")]
 mod sys;
 #[cfg(feature = "std")]

@@ -6,7 +6,7 @@
 use core::arch::{asm, naked_asm};
 use core::ffi::{c_int, c_void};
 
-use crate::places::REGISTERS;
+use unspool_unwind::steps::REGISTERS;
 
 /// Where each register is in a `ucontext_t`, by DWARF number, in bytes.
 const OFFSETS: [u64; REGISTERS as usize] = [

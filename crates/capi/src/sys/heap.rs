@@ -3,7 +3,7 @@
 use alloc::alloc::{Layout, alloc, alloc_zeroed};
 use alloc::boxed::Box;
 
-use crate::cache::Cache;
+use unspool_unwind::steps::Cache;
 
 /// A type of which all-zero bytes are a value.
 ///

@@ -5,12 +5,12 @@ use core::mem::MaybeUninit;
 
 use unspool_ir::{CodeAddr, Memory, Register, RuntimeAddr};
 use unspool_unwind::local::{self, ABI, OwnMemory};
+use unspool_unwind::steps::Cache;
 use unspool_unwind::{Rules, Top, Walker};
 
 use crate::abi::{
     self, Accessors, Error, FloatRegister, OpaqueCursor, ProcInfo, RegisterNumber, Word,
 };
-use crate::cache::Cache;
 use crate::client::Client;
 use crate::cursor::Cursor;
 use crate::own;

@@ -1,7 +1,5 @@
 //! Where the registers of a frame are.
 
-use crate::abi::Error;
-
 /// Registers with lower numbers are kept: rax to r15, and rip.
 pub const REGISTERS: u16 = 17;
 
@@ -134,23 +132,20 @@ impl Places {
         Places::new(|register| Place::Memory(address(register)))
     }
 
-    /// Where a register is.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::BAD_REGISTER`] where there is none of this number.
-    pub fn get(&self, register: u16) -> Result<Place, Error> {
+    /// Where a register is; `None` where there is none of this number.
+    #[must_use]
+    pub fn get(&self, register: u16) -> Option<Place> {
         let Some(last) = self.left().last() else {
             return self.before(register);
         };
         match register {
-            RETURN_ADDRESS => return Ok(Place::Memory(last.cfa.wrapping_sub(8))),
-            REGISTERS.. => return Err(Error::BAD_REGISTER),
-            _ if PRESERVED >> register & 1 == 0 => return Ok(Place::Lost),
+            RETURN_ADDRESS => return Some(Place::Memory(last.cfa.wrapping_sub(8))),
+            REGISTERS.. => return None,
+            _ if PRESERVED >> register & 1 == 0 => return Some(Place::Lost),
             _ => {}
         }
         match self.last_saved(register) {
-            Some(addr) => Ok(Place::Memory(addr)),
+            Some(addr) => Some(Place::Memory(addr)),
             None => self.before(register),
         }
     }
@@ -176,14 +171,10 @@ impl Places {
         }
     }
 
-    /// Where a register was before any noted frame was left.
-    ///
-    /// # Errors
-    ///
-    /// As [`Places::get`].
-    pub fn before(&self, register: u16) -> Result<Place, Error> {
-        let place = self.base.get(usize::from(register));
-        place.copied().ok_or(Error::BAD_REGISTER)
+    /// Where a register was before any noted frame was left; `None` as [`Places::get`].
+    #[must_use]
+    pub fn before(&self, register: u16) -> Option<Place> {
+        self.base.get(usize::from(register)).copied()
     }
 
     /// Moves a register; one that is not kept stays nowhere.

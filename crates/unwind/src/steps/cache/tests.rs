@@ -1,10 +1,26 @@
-use super::*;
 use std::thread::ScopedJoinHandle;
-use std::vec::Vec;
+
+use super::*;
+
+/// A rule that is given to be kept, and one that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Owned {
+    Simple(Simple),
+    Encoded(Vec<u8>),
+}
+
+impl Owned {
+    fn kept(&self) -> Rule<'_> {
+        match self {
+            Owned::Simple(simple) => Rule::Simple(*simple),
+            Owned::Encoded(bytes) => Rule::Encoded(bytes),
+        }
+    }
+}
 
 /// One of many rules.
-fn simple(n: u64) -> Rule {
-    Rule::Simple(Simple::from_word((n + 1).wrapping_mul(0x1_0000_4001)))
+fn simple(n: u64) -> Owned {
+    Owned::Simple(Simple::from_word((n + 1).wrapping_mul(0x1_0000_4001)))
 }
 
 fn at(ip: u64) -> At {
@@ -12,25 +28,25 @@ fn at(ip: u64) -> At {
 }
 
 /// What is found, in the form in which it was put in.
-fn found(cache: &Cache, at: At) -> Option<Rule> {
+fn found(cache: &Cache, at: At) -> Option<Owned> {
     cache.get(at).map(|hit| match hit {
-        Hit::Simple(simple) => Rule::Simple(simple),
-        Hit::Encoded(short) => Rule::Encoded(short.bytes().to_vec()),
+        Hit::Simple(simple) => Owned::Simple(simple),
+        Hit::Encoded(short) => Owned::Encoded(short.bytes().to_vec()),
     })
 }
 
 #[test]
 fn every_kind_is_kept_until_the_cache_is_flushed() {
-    let cache = Cache::boxed().unwrap();
+    let cache = Box::new(Cache::empty());
     let bytes: Vec<u8> = (1..).take(ROW_BYTES).collect();
     for rule in [
         simple(7),
-        Rule::Simple(Simple::OUTERMOST),
-        Rule::Encoded(bytes.clone()),
-        Rule::Encoded(bytes[..1].to_vec()),
+        Owned::Simple(Simple::OUTERMOST),
+        Owned::Encoded(bytes.clone()),
+        Owned::Encoded(bytes[..1].to_vec()),
     ] {
         assert_eq!(found(&cache, at(0x1000)), None);
-        cache.put(at(0x1000), &rule, cache.now());
+        cache.put(at(0x1000), rule.kept(), cache.now());
         assert_eq!(found(&cache, at(0x1000)), Some(rule));
         for arrival in [Arrival::Innermost, Arrival::Interrupted] {
             for ip in [0x1000, 0xfff] {
@@ -39,17 +55,17 @@ fn every_kind_is_kept_until_the_cache_is_flushed() {
         }
         cache.flush();
     }
-    let long = Rule::Encoded([bytes, [0].to_vec()].concat());
-    cache.put(at(0x1000), &long, cache.now());
+    let long = Owned::Encoded([bytes, [0].to_vec()].concat());
+    cache.put(at(0x1000), long.kept(), cache.now());
     assert_eq!(found(&cache, at(0x1000)), None);
 }
 
 #[test]
 fn what_was_found_out_before_a_flush_is_not_kept() {
-    let cache = Cache::boxed().unwrap();
+    let cache = Box::new(Cache::empty());
     let before = cache.now();
     cache.flush();
-    cache.put(at(1), &simple(1), before);
+    cache.put(at(1), simple(1).kept(), before);
     assert_eq!(found(&cache, at(1)), None);
 }
 
@@ -58,12 +74,12 @@ fn what_was_found_out_before_a_flush_is_not_kept() {
 #[test]
 fn a_full_cache_forgets_and_never_mixes_up() {
     let rule = |ip: u64| simple(ip % 1000);
-    let cache = Cache::boxed().unwrap();
+    let cache = Box::new(Cache::empty());
     let addresses: Vec<u64> = (0..20_000_u64).map(|n| n * 7 + 0x7f00_0000_0000).collect();
     for ip in &addresses {
-        cache.put(at(*ip), &rule(*ip), cache.now());
+        cache.put(at(*ip), rule(*ip).kept(), cache.now());
         assert_eq!(found(&cache, at(*ip)), Some(rule(*ip)));
-        assert_eq!(cache.simple(at(*ip)).map(Rule::Simple), Some(rule(*ip)));
+        assert_eq!(cache.simple(at(*ip)).map(Owned::Simple), Some(rule(*ip)));
     }
     let hits = addresses.iter().filter(|ip| match found(&cache, at(**ip)) {
         Some(found) => {
@@ -79,9 +95,9 @@ fn a_full_cache_forgets_and_never_mixes_up() {
 /// What displaces an address leaves it in the slot beside.
 #[test]
 fn two_addresses_with_one_slot_are_both_found() {
-    let cache = Cache::boxed().unwrap();
+    let cache = Box::new(Cache::empty());
     for ip in [0x1_0000, 0x2_0000] {
-        cache.put(at(ip), &simple(ip), cache.now());
+        cache.put(at(ip), simple(ip).kept(), cache.now());
     }
     for ip in [0x1_0000, 0x2_0000] {
         assert_eq!(found(&cache, at(ip)), Some(simple(ip)));
@@ -93,9 +109,9 @@ fn two_addresses_with_one_slot_are_both_found() {
 /// More different rules than there are numbers for.
 #[test]
 fn a_rule_without_a_number_is_kept_all_the_same() {
-    let cache = Cache::boxed().unwrap();
+    let cache = Box::new(Cache::empty());
     for n in 0..20_000_u64 {
-        cache.put(at(n * 3), &simple(n), cache.now());
+        cache.put(at(n * 3), simple(n).kept(), cache.now());
         assert_eq!(found(&cache, at(n * 3)), Some(simple(n)));
     }
 }
@@ -103,10 +119,10 @@ fn a_rule_without_a_number_is_kept_all_the_same() {
 /// The number of generations is bounded.
 #[test]
 fn what_was_kept_stays_forgotten_however_often_the_cache_is_flushed() {
-    let cache = Cache::boxed().unwrap();
-    let long = Rule::Encoded([1, 2, 3].to_vec());
-    cache.put(at(5), &simple(1), cache.now());
-    cache.put(at(6), &long, cache.now());
+    let cache = Box::new(Cache::empty());
+    let long = Owned::Encoded([1, 2, 3].to_vec());
+    cache.put(at(5), simple(1).kept(), cache.now());
+    cache.put(at(6), long.kept(), cache.now());
     for _ in 0..10_000 {
         cache.flush();
         assert_eq!(found(&cache, at(5)), None);
@@ -117,7 +133,7 @@ fn what_was_kept_stays_forgotten_however_often_the_cache_is_flushed() {
 /// An empty slot is nobody's.
 #[test]
 fn nothing_is_found_in_an_empty_cache() {
-    let cache = Cache::boxed().unwrap();
+    let cache = Box::new(Cache::empty());
     for ip in (0..0x3000).chain([u64::MAX, 1 << 47, 1 << 50, 1 << 52]) {
         for arrival in [Arrival::Called, Arrival::Innermost, Arrival::Interrupted] {
             assert_eq!(found(&cache, At::new(ip, 0, arrival)), None);
@@ -128,11 +144,11 @@ fn nothing_is_found_in_an_empty_cache() {
 /// Readers see a rule whole or not at all while writers change it.
 #[test]
 fn threads_never_see_half_a_rule() {
-    let cache = Cache::boxed().unwrap();
+    let cache = Box::new(Cache::empty());
     // All in one slot; some have a number.
     let rule = |n: u64| match n % 2 {
         0 => simple(n),
-        _ => Rule::Encoded(std::vec![u8::try_from(n).unwrap(); ROW_BYTES]),
+        _ => Owned::Encoded(std::vec![u8::try_from(n).unwrap(); ROW_BYTES]),
     };
     std::thread::scope(|scope| {
         let writers = [0, 1].map(|thread| {
@@ -140,7 +156,7 @@ fn threads_never_see_half_a_rule() {
             scope.spawn(move || {
                 for n in 0..20_000_u64 {
                     let key = (n * 3 + thread) % 5;
-                    cache.put(at(key << 12), &rule(key), cache.now());
+                    cache.put(at(key << 12), rule(key).kept(), cache.now());
                 }
             })
         });

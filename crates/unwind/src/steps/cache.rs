@@ -22,14 +22,11 @@
 //! Rows that do not fit into a word, and those that get no number because there are too many, are in a
 //! table of their own, whose slots have a version: odd while the slot is written.
 
-use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use unspool_ir::{CodeAddr, RuntimeAddr};
 
-use crate::abi::Error;
-use crate::rule::{Rule, Simple};
-use crate::sys;
+use super::Simple;
 
 /// A code address and how it is known: what a rule is kept for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,6 +157,15 @@ const ROW_BYTES: usize = 8 * ROW_WORDS;
 #[derive(Debug, Clone, Copy)]
 pub struct Now(u64);
 
+/// How a frame is left, as it is given to be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule<'r> {
+    /// By a rule in a word.
+    Simple(Simple),
+    /// By another row, as [`unspool_ir::encoding`] has it.
+    Encoded(&'r [u8]),
+}
+
 /// What was found.
 #[derive(Debug, Clone, Copy)]
 pub enum Hit {
@@ -188,17 +194,9 @@ impl Cache {
     /// How many addresses there is room for, beside a few with unusual rows.
     pub const SLOTS: usize = 1 << 14;
 
-    /// A cache with nothing in it.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NO_MEMORY`].
-    pub fn boxed() -> Result<Box<Cache>, Error> {
-        sys::heap::zeroed().ok_or(Error::NO_MEMORY)
-    }
-
-    /// A cache with nothing in it.
-    pub(crate) const fn empty() -> Cache {
+    /// A cache with nothing in it: all zero.
+    #[must_use]
+    pub const fn empty() -> Cache {
         Cache {
             generation: AtomicU64::new(0),
             slots: [const { AtomicU64::new(0) }; Cache::SLOTS],
@@ -276,13 +274,13 @@ impl Cache {
 
     /// Keeps the rule of an address, if it is short enough and the cache was not flushed since
     /// `now`.
-    pub fn put(&self, at: At, rule: &Rule, now: Now) {
+    pub fn put(&self, at: At, rule: Rule<'_>, now: Now) {
         if !at.is_kept() {
             return;
         }
         let tag = at.key ^ now.0;
         let number = match rule {
-            Rule::Simple(simple) => self.number(*simple),
+            Rule::Simple(simple) => self.number(simple),
             Rule::Encoded(_) => None,
         };
         match number {
@@ -327,6 +325,12 @@ impl Cache {
     }
 }
 
+impl Default for Cache {
+    fn default() -> Self {
+        Cache::empty()
+    }
+}
+
 impl Other {
     const fn empty() -> Self {
         Other {
@@ -351,7 +355,7 @@ impl Other {
         (is_it && is_whole && key != 0).then(|| unpacked(len, words))?
     }
 
-    fn put(&self, key: u64, rule: &Rule) {
+    fn put(&self, key: u64, rule: Rule<'_>) {
         let Some((len, words)) = packed(rule) else {
             return;
         };
@@ -375,7 +379,7 @@ impl Other {
 }
 
 /// A rule's length and words; `None` for an encoded row that is too long.
-fn packed(rule: &Rule) -> Option<(u64, [u64; ROW_WORDS])> {
+fn packed(rule: Rule<'_>) -> Option<(u64, [u64; ROW_WORDS])> {
     let mut words = [0; ROW_WORDS];
     match rule {
         Rule::Simple(simple) => {

@@ -1,0 +1,291 @@
+//! Rows in one word.
+
+use unspool_ir::Register;
+use unspool_ir::row::{CfaRule, RegisterRule, Row};
+
+use super::places::Saved;
+use crate::modules::Place;
+
+const RETURN_ADDRESS: Register = Register(16);
+const STACK_POINTER: Register = Register(7);
+const FRAME_POINTER: Register = Register(6);
+
+/// A row in one word, which nearly every frame has: the CFA is some words above the stack pointer
+/// or the frame pointer, the return address is right below it, and preserved registers are in the
+/// words below that. Or the frame is the outermost.
+///
+/// ```text
+/// bits 0-29   which registers were saved, and where: `Saved`
+/// bits 30-31  what the CFA is based on: `Base`
+/// bit 32      there are pushed arguments: said of rows of the own process only
+/// bits 33-48  how far the CFA is above that, in words; never zero for a row
+/// bits 49-63  the number of the module in the own process, or zero
+/// ```
+///
+/// Where base and module are zero, as in nearly all, what is above bit 30 is a number of bytes.
+///
+/// No rule is zero: [`Simple::NONE`], by which nobody gets anywhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Simple(u64);
+
+/// What a CFA is based on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Base {
+    /// The stack pointer.
+    StackPointer,
+    /// The frame pointer.
+    FramePointer,
+    /// There is no caller.
+    Outermost,
+}
+
+impl Simple {
+    /// No rule.
+    pub const NONE: Simple = Simple(0);
+
+    /// There is no caller: the return address is undefined.
+    pub const OUTERMOST: Simple = Simple(2 << Simple::BASE_SHIFT);
+
+    const BASE_SHIFT: u32 = Saved::BITS;
+    const OFFSET_SHIFT: u32 = 33;
+    const PLACE_SHIFT: u32 = 49;
+
+    /// The module of the own process, and what the CFA is based on.
+    const KIND: u64 = 0x7fff << Simple::PLACE_SHIFT | 7 << Simple::BASE_SHIFT;
+    const ARGUMENTS: u64 = 4 << Simple::BASE_SHIFT;
+    const ON_FRAME_POINTER: u64 = 1 << Simple::BASE_SHIFT;
+
+    /// The row in this form, if it has it.
+    #[must_use]
+    pub fn from_row(row: &Row<'_>) -> Option<Simple> {
+        if row.rule(row.return_address) == Some(RegisterRule::Undefined) {
+            return Some(Simple::OUTERMOST);
+        }
+        let CfaRule::RegisterOffset { register, offset } = row.cfa else {
+            return None;
+        };
+        let base = match register {
+            STACK_POINTER => 0,
+            FRAME_POINTER => 1,
+            _ => return None,
+        };
+        let words = u16::try_from(offset / 8).ok()?;
+        let returns = row.rule(RETURN_ADDRESS) == Some(RegisterRule::Offset(-8));
+        let is_plain = row.return_address == RETURN_ADDRESS && !row.signal_frame;
+        if !returns || !is_plain || words == 0 || offset % 8 != 0 {
+            return None;
+        }
+        let mut saved = Saved::NONE;
+        for (Register(number), rule) in row.rules() {
+            saved = match rule {
+                _ if number == RETURN_ADDRESS.0 => saved,
+                RegisterRule::Offset(offset) => saved.with(number, offset)?,
+                _ => return None,
+            };
+        }
+        let words = u64::from(words) << Simple::OFFSET_SHIFT;
+        Some(Simple(
+            u64::from(saved.bits()) | base << Simple::BASE_SHIFT | words,
+        ))
+    }
+
+    /// Of what [`Simple::word`] yields.
+    #[must_use]
+    pub fn from_word(word: u64) -> Simple {
+        Simple(word)
+    }
+
+    /// As a word.
+    #[must_use]
+    pub fn word(self) -> u64 {
+        self.0
+    }
+
+    /// The row of a module of the own process; `None` for one of the last half of all numbers.
+    #[must_use]
+    pub fn of_own(self, place: Place) -> Option<Simple> {
+        let row = self.0 & ((1 << Simple::PLACE_SHIFT) - 1);
+        let word = row | u64::from(place.0) << Simple::PLACE_SHIFT;
+        (place.0 >> 15 == 0).then_some(Simple(word))
+    }
+
+    /// The module of the own process that the row is of.
+    #[inline]
+    #[must_use]
+    pub fn own_place(self) -> Option<Place> {
+        match u16::try_from(self.0 >> Simple::PLACE_SHIFT) {
+            Ok(0) | Err(_) => None,
+            Ok(number) => Some(Place(number)),
+        }
+    }
+
+    /// The same row of a frame that has pushed arguments, which its landing pad expects to be popped.
+    #[must_use]
+    pub fn with_arguments(self) -> Simple {
+        Simple(self.0 | Simple::ARGUMENTS)
+    }
+
+    /// Whether it is [`Simple::with_arguments`].
+    #[must_use]
+    pub fn has_arguments(self) -> bool {
+        self.0 & Simple::ARGUMENTS != 0
+    }
+
+    /// The row without its module.
+    #[inline(always)]
+    #[must_use]
+    pub fn of_any(self) -> Simple {
+        Simple(self.0 & ((1 << Simple::PLACE_SHIFT) - 1))
+    }
+
+    /// How far the CFA is above the stack pointer, in bytes, if it is based on that and the row is of
+    /// no module of the own process: what nearly all frames have.
+    #[inline(always)]
+    #[must_use]
+    pub fn above_stack_pointer(self) -> Option<u64> {
+        (self.0 & Simple::KIND == 0).then_some(self.0 >> Simple::BASE_SHIFT)
+    }
+
+    /// The same for the frame pointer.
+    #[inline(always)]
+    #[must_use]
+    pub fn above_frame_pointer(self) -> Option<u64> {
+        let is_it = self.0 & Simple::KIND == Simple::ON_FRAME_POINTER;
+        is_it.then_some(self.0 >> Simple::BASE_SHIFT & !7)
+    }
+
+    /// What the CFA is based on.
+    #[inline]
+    #[must_use]
+    pub fn base(self) -> Base {
+        match self.0 >> Simple::BASE_SHIFT & 3 {
+            0 => Base::StackPointer,
+            1 => Base::FramePointer,
+            _ => Base::Outermost,
+        }
+    }
+
+    /// How far the CFA is above that, in bytes.
+    #[inline]
+    #[must_use]
+    pub fn cfa_offset(self) -> u64 {
+        (self.0 >> Simple::OFFSET_SHIFT & 0xffff) * 8
+    }
+
+    /// Which registers were saved, and where.
+    #[inline(always)]
+    #[must_use]
+    pub fn saved(self) -> Saved {
+        let [a, b, c, d, ..] = self.0.to_le_bytes();
+        Saved::from_bits(u32::from_le_bytes([a, b, c, d]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(cfa: (u16, i64), rules: &[(u16, RegisterRule<'static>)]) -> Row<'static> {
+        let mut row = Row::new(RETURN_ADDRESS);
+        row.cfa = CfaRule::RegisterOffset {
+            register: Register(cfa.0),
+            offset: cfa.1,
+        };
+        for (register, rule) in rules {
+            row.set_rule(Register(*register), Some(*rule)).unwrap();
+        }
+        row
+    }
+
+    #[test]
+    fn what_is_packed_comes_out_again() {
+        use RegisterRule::Offset;
+        const CFA: u64 = 0x10_0000;
+        let rules = [
+            (3, Offset(-56)),
+            (6, Offset(-248)),
+            (12, Offset(-8)),
+            (13, Offset(-16)),
+            (14, Offset(-24)),
+            (15, Offset(-128)),
+            (16, Offset(-8)),
+        ];
+        for left_out in 0..6 {
+            let mut some = rules.to_vec();
+            some.remove(left_out);
+            for (register, base) in [(7, Base::StackPointer), (6, Base::FramePointer)] {
+                let simple = Simple::from_row(&row((register, 0x7_fff8), &some)).unwrap();
+                let own = simple.of_own(Place(0x7edc)).unwrap();
+                assert_eq!(simple.of_own(Place(0x8000)), None);
+                assert_eq!(
+                    (simple.own_place(), own.own_place()),
+                    (None, Some(Place(0x7edc)))
+                );
+                let is_usual = base == Base::StackPointer;
+                assert_eq!(simple.above_stack_pointer(), is_usual.then_some(0x7_fff8));
+                assert_eq!(own.above_stack_pointer(), None);
+                assert!(own.with_arguments().has_arguments() && !own.has_arguments());
+                for simple in [simple, own, own.with_arguments()] {
+                    assert_eq!((simple.base(), simple.cfa_offset()), (base, 0x7_fff8));
+                    for register in (0..16).chain([17, 31, 32, 99]) {
+                        let mut rules = some.iter();
+                        let expected = rules.find_map(|(number, rule)| match rule {
+                            Offset(offset) if *number == register => {
+                                CFA.checked_add_signed(*offset)
+                            }
+                            _ => None,
+                        });
+                        assert_eq!(simple.saved().address(register, CFA), expected);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_undefined_return_address_is_the_end() {
+        let mut outermost = row((12, 3), &[(16, RegisterRule::Undefined)]);
+        assert_eq!(Simple::from_row(&outermost), Some(Simple::OUTERMOST));
+        outermost.signal_frame = true;
+        assert_eq!(Simple::from_row(&outermost), Some(Simple::OUTERMOST));
+        assert_eq!(Simple::OUTERMOST.base(), Base::Outermost);
+        assert_eq!(Simple::OUTERMOST.above_stack_pointer(), None);
+    }
+
+    #[test]
+    fn other_rows_are_not_simple() {
+        use RegisterRule::{Offset, SameValue, Undefined, ValOffset};
+        let ra = (16, Offset(-8));
+        let mut signal = row((7, 8), &[ra]);
+        signal.signal_frame = true;
+        let mut column = row((7, 8), &[ra]);
+        column.return_address = Register(15);
+        for other in [
+            row((7, 8), &[]),
+            row((7, 1 << 19), &[ra]),
+            row((7, 0), &[ra]),
+            row((3, 8), &[ra]),
+            row((7, -8), &[ra]),
+            row((7, 12), &[ra]),
+            row((7, 8), &[(16, Offset(-16))]),
+            row((16, 8), &[ra]),
+            row((7, 8), &[(16, Offset(0))]),
+            row((7, 8), &[(16, ValOffset(-8))]),
+            row((7, 8), &[ra, (3, Undefined)]),
+            row((7, 8), &[ra, (3, SameValue)]),
+            row((7, 8), &[ra, (3, Offset(-256))]),
+            row((7, 8), &[ra, (3, Offset(-12))]),
+            row((7, 8), &[ra, (3, Offset(0))]),
+            row((7, 8), &[ra, (3, Offset(8))]),
+            row((7, 8), &[ra, (3, Offset(i64::MIN))]),
+            row((7, 8), &[ra, (7, Offset(-16))]),
+            row((7, 8), &[ra, (0, Offset(-16))]),
+            row((7, 8), &[ra, (17, Offset(-16))]),
+            signal,
+            column,
+        ] {
+            assert_eq!(Simple::from_row(&other), None, "{other:?}");
+        }
+        assert!(Simple::from_row(&row((7, 8), &[ra])).is_some());
+    }
+}
