@@ -8,7 +8,7 @@ use unspool_ir::{Memory, RuntimeAddr, Vaddr};
 use unspool_unwind::local::OwnMemory;
 
 use super::modules::{Described, Name};
-use crate::sys::crash::ModuleFile;
+use crate::sys::crash::module_file::ModuleFile;
 
 /// A function.
 pub struct Symbol {

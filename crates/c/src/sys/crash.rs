@@ -1,21 +1,27 @@
 //! The crash handler: signals, stacks for their handlers, and what the kernel is asked.
 //!
-//! [`unspool_crash_load`] runs when the library is loaded, [`pthread_create`] gives each thread a stack for
-//! handlers. `on_signal` and all that it calls is async-signal-safe.
+//! [`unspool_crash_load`] runs when the library is loaded, [`stacks::pthread_create`] gives each thread a
+//! stack for handlers. `on_signal` and all that it calls is async-signal-safe.
 
-use core::arch::naked_asm;
-use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ffi::{c_int, c_void};
 use core::mem;
 use core::ptr;
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
 use unspool_unwind::local::Interrupted;
 
 use crate::crash::signals::CAUGHT;
-use crate::crash::text::{Sink, Text};
+use crate::crash::text::Text;
 use crate::crash::{self, Fault};
 use crate::store::Path;
 use crate::sys::context;
+
+use output::Output;
+use stacks::HandlerStack;
+
+pub(crate) mod module_file;
+mod output;
+pub mod stacks;
 
 /// What is found out when the library is loaded, and only read from then on.
 struct AtLoad {
@@ -61,7 +67,7 @@ pub unsafe extern "C" fn unspool_crash_load() {
         path.push(log).filter(|()| !log.is_empty())?;
         Some(path)
     });
-    let _ = real_pthread_create();
+    stacks::find_pthread_create();
     // Without memory there is no stack for handlers: they run where the program does.
     if let Some(stack) = HandlerStack::map() {
         stack.use_here();
@@ -219,281 +225,5 @@ fn end(signal: c_int, info: *const libc::siginfo_t) {
         // A filter may forbid the one and not the other.
         // SAFETY: takes numbers.
         unsafe { libc::syscall(libc::SYS_tgkill, process, thread_id(), signal) };
-    }
-}
-
-/// Where the report goes: the file that `UNSPOOL_CRASH_LOG` names, or else standard error.
-struct Output(c_int);
-
-impl Output {
-    fn open() -> Output {
-        let path = at_load().log.as_ref().and_then(Path::terminated);
-        let Some(path) = path else {
-            return Output(libc::STDERR_FILENO);
-        };
-        let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC;
-        // SAFETY: the path ends with a zero byte.
-        let file = unsafe { libc::open(path.as_ptr(), flags, 0o600) };
-        Output(match file {
-            0.. => file,
-            _ => libc::STDERR_FILENO,
-        })
-    }
-}
-
-impl Sink for Output {
-    fn write(&self, bytes: &[u8]) {
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            // SAFETY: the bytes are there.
-            let written = unsafe { libc::write(self.0, rest.as_ptr().cast(), rest.len()) };
-            match usize::try_from(written) {
-                Ok(1..) => {
-                    let written = usize::try_from(written).unwrap_or(0);
-                    rest = rest.get(written..).unwrap_or_default();
-                }
-                // Nobody reads it any more, or there is no room: there is nothing to be done.
-                _ => return,
-            }
-        }
-    }
-}
-
-impl Drop for Output {
-    fn drop(&mut self) {
-        if self.0 != libc::STDERR_FILENO {
-            // SAFETY: opened above, and nobody else has it.
-            unsafe { libc::close(self.0) };
-        }
-    }
-}
-
-/// The file of a module, open for reading.
-pub(crate) struct ModuleFile(c_int);
-
-impl ModuleFile {
-    pub(crate) fn open(path: &[u8]) -> Option<ModuleFile> {
-        let mut terminated = [0_u8; 257];
-        terminated.get_mut(..path.len())?.copy_from_slice(path);
-        let path = CStr::from_bytes_until_nul(&terminated).ok()?;
-        let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK;
-        // SAFETY: the path ends with a zero byte.
-        let file = unsafe { libc::open(path.as_ptr(), flags) };
-        (file >= 0).then_some(ModuleFile(file))
-    }
-
-    /// Reads bytes from an offset on; yields how many there were.
-    pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> Option<usize> {
-        let offset = i64::try_from(offset).ok()?;
-        // SAFETY: the room is the caller's.
-        let length = unsafe { libc::pread(self.0, into.as_mut_ptr().cast(), into.len(), offset) };
-        usize::try_from(length).ok()
-    }
-
-    /// Reads as many bytes as there is room for.
-    pub(crate) fn read_exactly(&self, offset: u64, into: &mut [u8]) -> Option<()> {
-        let length = self.read(offset, into)?;
-        (length == into.len()).then_some(())
-    }
-}
-
-impl Drop for ModuleFile {
-    fn drop(&mut self) {
-        // SAFETY: opened above, and nobody else has it.
-        unsafe { libc::close(self.0) };
-    }
-}
-
-/// A stack for handlers, with a page below it that nobody can touch.
-struct HandlerStack {
-    at: *mut c_void,
-}
-
-/// At its low end, what a new thread is to do.
-#[repr(C)]
-struct Task {
-    start: extern "C" fn(*mut c_void) -> *mut c_void,
-    argument: *mut c_void,
-}
-
-impl HandlerStack {
-    const GUARD: usize = 4096;
-    /// For the handler: the report takes less than 48 KiB. What is not touched costs nothing.
-    const ROOM: usize = 128 << 10;
-
-    /// How much there is: beside the handler's, what the kernel stores of the registers.
-    fn length() -> usize {
-        // SAFETY: reads a value that the kernel gave the process at its start; cannot fail.
-        let kernels = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) };
-        let kernels = usize::try_from(kernels).unwrap_or(0);
-        (Self::GUARD + Self::ROOM + kernels).next_multiple_of(Self::GUARD)
-    }
-
-    fn map() -> Option<HandlerStack> {
-        // SAFETY: a new mapping, at no particular place.
-        let at = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                Self::length(),
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        if at == libc::MAP_FAILED {
-            return None;
-        }
-        // SAFETY: the first page of the mapping above.
-        unsafe { libc::mprotect(at, Self::GUARD, libc::PROT_NONE) };
-        Some(HandlerStack { at })
-    }
-
-    fn unmap(&self) {
-        // SAFETY: mapped by `map` with this length, and no handler runs on it.
-        unsafe { libc::munmap(self.at, Self::length()) };
-    }
-
-    fn low(&self) -> *mut c_void {
-        self.at.map_addr(|at| at + Self::GUARD)
-    }
-
-    /// Makes it this thread's.
-    fn use_here(&self) {
-        let stack = libc::stack_t {
-            ss_sp: self.low(),
-            ss_flags: 0,
-            ss_size: Self::length() - Self::GUARD,
-        };
-        // SAFETY: the stack stays mapped until `give_back`.
-        unsafe { libc::sigaltstack(&raw const stack, ptr::null_mut()) };
-    }
-
-    /// Unmaps it, at the end of its thread.
-    fn give_back(&self) {
-        // SAFETY: plain data.
-        let mut now: libc::stack_t = unsafe { mem::zeroed() };
-        // SAFETY: asks only.
-        unsafe { libc::sigaltstack(ptr::null(), &raw mut now) };
-        if now.ss_sp == self.low() {
-            now.ss_flags = libc::SS_DISABLE;
-            // SAFETY: the thread does without from now on.
-            unsafe { libc::sigaltstack(&raw const now, ptr::null_mut()) };
-        }
-        self.unmap();
-    }
-}
-
-type PthreadCreate = unsafe extern "C" fn(
-    *mut libc::pthread_t,
-    *const libc::pthread_attr_t,
-    extern "C" fn(*mut c_void) -> *mut c_void,
-    *mut c_void,
-) -> c_int;
-
-/// The C library's.
-fn real_pthread_create() -> Option<PthreadCreate> {
-    static REAL: AtomicUsize = AtomicUsize::new(0);
-    let mut address = REAL.load(Ordering::Relaxed);
-    if address == 0 {
-        let name: *const c_char = c"pthread_create".as_ptr();
-        // SAFETY: the name ends with a zero byte.
-        address = unsafe { libc::dlsym(libc::RTLD_NEXT, name) }.expose_provenance();
-        REAL.store(address, Ordering::Relaxed);
-    }
-    // SAFETY: null, or the function of this name, which has this type.
-    unsafe { mem::transmute::<usize, Option<PthreadCreate>>(address) }
-}
-
-/// `pthread_create`, for threads that have a stack for handlers.
-///
-/// # Safety
-///
-/// As the C library's.
-#[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
-pub unsafe extern "C" fn pthread_create(
-    thread: *mut libc::pthread_t,
-    attributes: *const libc::pthread_attr_t,
-    start: extern "C" fn(*mut c_void) -> *mut c_void,
-    argument: *mut c_void,
-) -> c_int {
-    let Some(real) = real_pthread_create() else {
-        return libc::EAGAIN;
-    };
-    let stack = key().and_then(|_| HandlerStack::map());
-    let Some(stack) = stack else {
-        // SAFETY: the caller's promise.
-        return unsafe { real(thread, attributes, start, argument) };
-    };
-    let task = stack.low().cast::<Task>();
-    // SAFETY: fresh memory, aligned to a page.
-    unsafe { task.write(Task { start, argument }) };
-    // SAFETY: the caller's promise; `begin` takes a stack's low end that has a task.
-    let failed = unsafe { real(thread, attributes, begin, task.cast()) };
-    if failed != 0 {
-        stack.unmap();
-    }
-    failed
-}
-
-/// What a thread begins with: takes its stack for handlers, and leaves no frame behind.
-#[unsafe(naked)]
-extern "C" fn begin(low: *mut c_void) -> *mut c_void {
-    naked_asm!(
-        ".cfi_startproc",
-        "sub rsp, 8",
-        ".cfi_adjust_cfa_offset 8",
-        "call {take}",
-        "add rsp, 8",
-        ".cfi_adjust_cfa_offset -8",
-        "mov rdi, rdx",
-        "jmp rax",
-        ".cfi_endproc",
-        take = sym take,
-    )
-}
-
-/// Makes a stack this thread's; yields what the thread is to do, in two registers.
-unsafe extern "C" fn take(low: *mut c_void) -> Task {
-    // SAFETY: `pthread_create` has put it there.
-    let task = unsafe { low.cast::<Task>().read() };
-    let stack = HandlerStack {
-        at: low.map_addr(|low| low - HandlerStack::GUARD),
-    };
-    stack.use_here();
-    if let Some(key) = key() {
-        // SAFETY: the key is there for good; the value is for `release`.
-        unsafe { libc::pthread_setspecific(key, stack.at) };
-    }
-    task
-}
-
-/// The end of a thread, by its key.
-unsafe extern "C" fn release(at: *mut c_void) {
-    HandlerStack { at }.give_back();
-}
-
-/// The key whose destructor gives stacks back. Made when it is first asked for.
-fn key() -> Option<libc::pthread_key_t> {
-    /// The key and one, or 0.
-    static KEY: AtomicUsize = AtomicUsize::new(0);
-    let known = |word: usize| libc::pthread_key_t::try_from(word.wrapping_sub(1)).ok();
-    if let Some(key) = known(KEY.load(Ordering::Acquire)) {
-        return Some(key);
-    }
-    let mut key = 0;
-    // SAFETY: `key` is this function's; `release` takes what `take` sets.
-    let failed = unsafe { libc::pthread_key_create(&raw mut key, Some(release)) };
-    if failed != 0 {
-        return None;
-    }
-    let made = usize::try_from(key).ok()?.checked_add(1)?;
-    match KEY.compare_exchange(0, made, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => Some(key),
-        Err(theirs) => {
-            // SAFETY: made above, and nobody has seen it.
-            unsafe { libc::pthread_key_delete(key) };
-            known(theirs)
-        }
     }
 }
