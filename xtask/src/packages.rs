@@ -64,6 +64,7 @@ pub const NEEDED: &[Needed] = &[
     needed("/usr/bin/dwz", "dwz"),
     needed("/usr/bin/xz", "xz-utils"),
     needed("/usr/bin/script", "bsdutils"),
+    needed("/usr/bin/timeout", "coreutils"),
     needed("/usr/bin/groff", "groff-base"),
     needed("/lib64/ld-linux-x86-64.so.2", "libc6"),
     needed("/lib/x86_64-linux-gnu/libc.so.6", "libc6"),

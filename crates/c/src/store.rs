@@ -106,7 +106,7 @@ pub(crate) struct Path {
 
 impl Path {
     /// The kernel takes no longer one (`PATH_MAX`), the zero byte included.
-    const MOST: usize = 4096;
+    pub(crate) const MOST: usize = 4096;
 
     pub(crate) const fn new() -> Path {
         Path {

@@ -2,7 +2,7 @@
 
 /// Where text goes.
 pub trait Sink {
-    /// Writes bytes. Nobody can be told if that fails.
+    /// Writes bytes, [`Text::ROOM`] at most. Nobody can be told if that fails.
     fn write(&self, bytes: &[u8]);
 }
 
@@ -14,7 +14,8 @@ pub struct Text<'s> {
 }
 
 impl<'s> Text<'s> {
-    const ROOM: usize = 512;
+    /// So many bytes are passed on at a time.
+    pub(crate) const ROOM: usize = 512;
 
     /// Nothing yet.
     pub fn new(sink: &'s dyn Sink) -> Self {

@@ -13,10 +13,9 @@ use unspool_unwind::local::Interrupted;
 use crate::crash::signals::CAUGHT;
 use crate::crash::text::Text;
 use crate::crash::{self, Fault};
-use crate::store::Path;
 use crate::sys::context;
 
-use output::Output;
+use output::Places;
 use stacks::HandlerStack;
 
 pub(crate) mod module_file;
@@ -26,7 +25,7 @@ pub mod stacks;
 /// What is found out when the library is loaded, and only read from then on.
 struct AtLoad {
     program: [u8; 256],
-    log: Option<Path>,
+    outputs: Places,
 }
 
 struct Loaded(core::cell::UnsafeCell<AtLoad>);
@@ -36,7 +35,7 @@ unsafe impl Sync for Loaded {}
 
 static AT_LOAD: Loaded = Loaded(core::cell::UnsafeCell::new(AtLoad {
     program: [0; 256],
-    log: None,
+    outputs: Places::NONE,
 }));
 
 fn at_load() -> &'static AtLoad {
@@ -62,11 +61,7 @@ pub unsafe extern "C" fn unspool_crash_load() {
     let link = c"/proc/self/exe".as_ptr();
     // SAFETY: the path ends with a zero byte; the room is as long as that, and was zero.
     unsafe { libc::readlink(link, room.as_mut_ptr().cast(), room.len()) };
-    at_load.log = super::files::variable(c"UNSPOOL_CRASH_LOG").and_then(|log| {
-        let mut path = Path::new();
-        path.push(log).filter(|()| !log.is_empty())?;
-        Some(path)
-    });
+    at_load.outputs = Places::find();
     stacks::find_pthread_create();
     // Without memory there is no stack for handlers: they run where the program does.
     if let Some(stack) = HandlerStack::map() {
@@ -94,9 +89,11 @@ fn install(signal: c_int) {
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
     // SAFETY: the mask is the action's.
     unsafe { libc::sigfillset(&raw mut action.sa_mask) };
-    for (caught, _) in CAUGHT {
+    // And whoever has no time to wait for the report may end the process.
+    let wanted = CAUGHT.map(|(signal, _)| signal);
+    for wanted in wanted.into_iter().chain([libc::SIGTERM, libc::SIGINT]) {
         // SAFETY: as above.
-        unsafe { libc::sigdelset(&raw mut action.sa_mask, caught) };
+        unsafe { libc::sigdelset(&raw mut action.sa_mask, wanted) };
     }
     // SAFETY: the handler takes what such handlers are given.
     unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) };
@@ -114,7 +111,7 @@ extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut
         Ok(_) => {
             REPORTED.store(info, Ordering::Relaxed);
             let fault = fault(signal, thread, info, context);
-            let output = Output::open();
+            let output = at_load().outputs.open();
             crash::report(&fault, &mut Text::new(&output));
             drop(output);
             REPORTING.store(0, Ordering::Release);
@@ -138,7 +135,7 @@ extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut
 }
 
 fn nested(signal: c_int, info: *mut libc::siginfo_t) {
-    let output = Output::open();
+    let output = at_load().outputs.open();
     let mut text = Text::new(&output);
     text.put(b"\nunspool: the report ends here: signal ");
     crash::signals::name(signal, &mut text);
@@ -208,6 +205,9 @@ fn block(signal: c_int) {
     unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()) };
 }
 
+/// The first process of a system, or of a container, does not end by signals that processes send.
+const FIRST_PROCESS: c_int = 1;
+
 /// Gives the signal its default action and sends it again, to this thread, with all that the kernel
 /// said of it.
 fn end(signal: c_int, info: *const libc::siginfo_t) {
@@ -218,6 +218,10 @@ fn end(signal: c_int, info: *const libc::siginfo_t) {
     unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) };
     // SAFETY: takes nothing, cannot fail.
     let process = unsafe { libc::getpid() };
+    if process == FIRST_PROCESS {
+        // SAFETY: takes a number.
+        unsafe { libc::_exit(128 + signal) };
+    }
     let number = libc::SYS_rt_tgsigqueueinfo;
     // SAFETY: `info` is the kernel's own, as long as the handler runs.
     let failed = unsafe { libc::syscall(number, process, thread_id(), signal, info) };

@@ -6,6 +6,8 @@ use core::ptr;
 
 use unspool_compact::Compiled;
 
+use crate::store::Path;
+
 /// A file that is open for reading.
 pub(crate) struct File(c_int);
 
@@ -29,6 +31,27 @@ impl From<&libc::stat> for About {
             size: usize::try_from(stat.st_size).unwrap_or(0),
             modified: stat.st_mtime,
         }
+    }
+}
+
+/// What tells a file from all others, as long as somebody has it open or mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileId {
+    device: libc::dev_t,
+    inode: libc::ino_t,
+}
+
+impl FileId {
+    /// The file that has a descriptor. Async-signal-safe.
+    pub(crate) fn of(descriptor: c_int) -> Option<FileId> {
+        // SAFETY: plain numbers.
+        let mut stat: libc::stat = unsafe { mem::zeroed() };
+        // SAFETY: `stat` is this function's; that there is no such descriptor is an error it yields.
+        let failed = unsafe { libc::fstat(descriptor, &raw mut stat) };
+        (failed == 0).then_some(FileId {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+        })
     }
 }
 
@@ -151,6 +174,38 @@ pub(crate) fn variable(name: &CStr) -> Option<&'static [u8]> {
 pub(crate) fn effective_user() -> u32 {
     // SAFETY: takes nothing, cannot fail.
     unsafe { libc::geteuid() }
+}
+
+/// The folder that relative paths begin at.
+pub(crate) fn working_directory() -> Option<Path> {
+    let mut room = [0_u8; Path::MOST];
+    // SAFETY: the room is this function's, and as long as that.
+    let found = unsafe { libc::getcwd(room.as_mut_ptr().cast(), room.len()) };
+    let found = CStr::from_bytes_until_nul(&room)
+        .ok()
+        .filter(|_| !found.is_null())?;
+    let mut path = Path::new();
+    path.push(found.to_bytes())?;
+    Some(path)
+}
+
+/// What the call of the C library that failed last in this thread failed for. Async-signal-safe.
+pub(crate) fn error_number() -> c_int {
+    // SAFETY: takes nothing, cannot fail.
+    let number = unsafe { libc::__errno_location() };
+    // SAFETY: the thread's own variable.
+    unsafe { *number }
+}
+
+/// The time that has gone by since some moment, in nanoseconds. Async-signal-safe.
+pub(crate) fn nanoseconds() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: writes to this function's value.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
 /// Seconds since 1970.

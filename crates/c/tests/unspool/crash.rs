@@ -18,12 +18,12 @@ const SIGNALS: [(&str, i32); 6] = [
 ];
 
 /// `crash.c`, whose functions keep frame pointers for `smashed` to find.
-fn program() -> PathBuf {
+pub(crate) fn program() -> PathBuf {
     let options = ["-O1", "-g", "-fno-omit-frame-pointer", "-Wl,-z,now"];
     programs::compile("crash.c", &options)
 }
 
-fn library() -> PathBuf {
+pub(crate) fn library() -> PathBuf {
     shared_objects().join("libunspool-crash.so")
 }
 
@@ -33,7 +33,7 @@ fn crash(program: &Path, way: &str) -> Output {
     command.output().unwrap()
 }
 
-fn errors(output: &Output) -> String {
+pub(crate) fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -75,7 +75,7 @@ fn functions(frames: &[Frame]) -> Vec<&str> {
 }
 
 /// The process ends by the signal, the report says so, and is whole.
-fn assert_ended_by(output: &Output, signal: &str) -> String {
+pub(crate) fn assert_ended_by(output: &Output, signal: &str) -> String {
     let report = errors(output);
     let number = SIGNALS.iter().find(|(name, _)| *name == signal).unwrap().1;
     assert_eq!(output.status.signal(), Some(number), "{report}");

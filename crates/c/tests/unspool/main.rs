@@ -9,6 +9,7 @@
 
 mod api;
 mod crash;
+mod crash_output;
 mod examples;
 mod programs;
 mod shared_objects;

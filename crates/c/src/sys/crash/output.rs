@@ -1,54 +1,145 @@
-//! Where reports go. Async-signal-safe.
+//! Where reports go. Async-signal-safe, but for [`Places::find`].
+//!
+//! Whoever reads there may be slow, or have stopped: then so much is written as there is room for
+//! in [`Output::PATIENCE`].
 
+use core::cell::Cell;
 use core::ffi::c_int;
 
-use crate::crash::text::Sink;
+use crate::crash::text::{Sink, Text};
 use crate::store::Path;
+use crate::sys::files::{self, FileId};
 
-use super::at_load;
+/// What is found out when the library is loaded.
+pub(super) struct Places {
+    /// The file that `UNSPOOL_CRASH_LOG` names.
+    log: Option<Path>,
+    /// What standard error is. A program may close it, and open a file of its own that then has its
+    /// number: nothing is written there.
+    standard_error: Option<FileId>,
+}
 
-/// Where the report goes: the file that `UNSPOOL_CRASH_LOG` names, or else standard error.
-pub(super) struct Output(c_int);
+impl Places {
+    pub(super) const NONE: Places = Places {
+        log: None,
+        standard_error: None,
+    };
+
+    /// Not async-signal-safe: reads the environment.
+    pub(super) fn find() -> Places {
+        Places {
+            log: log(),
+            standard_error: FileId::of(libc::STDERR_FILENO),
+        }
+    }
+
+    /// The log, or else standard error if that is still what it was.
+    pub(super) fn open(&self) -> Output {
+        let log = self.log.as_ref().and_then(Path::terminated);
+        let log = log.and_then(|path| {
+            // Of a pipe that nobody reads there is no waiting for a reader.
+            let flags = libc::O_WRONLY
+                | libc::O_CREAT
+                | libc::O_APPEND
+                | libc::O_CLOEXEC
+                | libc::O_NONBLOCK
+                | libc::O_NOCTTY;
+            // SAFETY: the path ends with a zero byte.
+            let file = unsafe { libc::open(path.as_ptr(), flags, 0o600) };
+            (file >= 0).then_some(file)
+        });
+        let standard_error = || {
+            let now = FileId::of(libc::STDERR_FILENO)?;
+            (self.standard_error == Some(now)).then_some(libc::STDERR_FILENO)
+        };
+        Output {
+            file: log.or_else(standard_error),
+            is_log: log.is_some(),
+            patience: Cell::new(Output::PATIENCE),
+        }
+    }
+}
+
+/// The path of the log. The program may go to another folder before it crashes.
+fn log() -> Option<Path> {
+    let named = files::variable(c"UNSPOOL_CRASH_LOG").filter(|named| !named.is_empty())?;
+    let mut path = Path::new();
+    if !named.starts_with(b"/") {
+        path = files::working_directory()?;
+        path.push(b"/")?;
+    }
+    path.push(named)?;
+    Some(path)
+}
+
+/// A file, or nothing, that a report goes to.
+pub(super) struct Output {
+    file: Option<c_int>,
+    is_log: bool,
+    /// How long writing may still take, in nanoseconds.
+    patience: Cell<u64>,
+}
+
+// What `poll` calls writable takes so much at once, be it a pipe that is not set to fail: what is
+// shared with other programs cannot be set so.
+const _: () = assert!(Text::ROOM <= libc::PIPE_BUF);
 
 impl Output {
-    pub(super) fn open() -> Output {
-        let path = at_load().log.as_ref().and_then(Path::terminated);
-        let Some(path) = path else {
-            return Output(libc::STDERR_FILENO);
+    /// How long all writing may take, in nanoseconds.
+    const PATIENCE: u64 = 5_000_000_000;
+
+    /// Writes what there is room for before the time is over, and yields how much that was; `None` where
+    /// there is nobody to write to.
+    fn write_some(file: c_int, bytes: &[u8], time: u64) -> Option<usize> {
+        let mut asked = libc::pollfd {
+            fd: file,
+            events: libc::POLLOUT,
+            revents: 0,
         };
-        let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC;
-        // SAFETY: the path ends with a zero byte.
-        let file = unsafe { libc::open(path.as_ptr(), flags, 0o600) };
-        Output(match file {
-            0.. => file,
-            _ => libc::STDERR_FILENO,
-        })
+        let time = c_int::try_from(time.div_ceil(1_000_000)).unwrap_or(c_int::MAX);
+        // SAFETY: one question, which is this function's.
+        let answers = unsafe { libc::poll(&raw mut asked, 1, time) };
+        if answers == 0 {
+            return None;
+        }
+        // SAFETY: the bytes are there.
+        let written = unsafe { libc::write(file, bytes.as_ptr().cast(), bytes.len()) };
+        match usize::try_from(written) {
+            Ok(0) => None,
+            Ok(written) => Some(written),
+            Err(_) => matches!(files::error_number(), libc::EINTR | libc::EAGAIN).then_some(0),
+        }
     }
 }
 
 impl Sink for Output {
     fn write(&self, bytes: &[u8]) {
+        let Some(file) = self.file else {
+            return;
+        };
+        let started = files::nanoseconds();
+        let mut left = self.patience.get();
         let mut rest = bytes;
-        while !rest.is_empty() {
-            // SAFETY: the bytes are there.
-            let written = unsafe { libc::write(self.0, rest.as_ptr().cast(), rest.len()) };
-            match usize::try_from(written) {
-                Ok(1..) => {
-                    let written = usize::try_from(written).unwrap_or(0);
-                    rest = rest.get(written..).unwrap_or_default();
-                }
-                // Nobody reads it any more, or there is no room: there is nothing to be done.
-                _ => return,
-            }
+        while !rest.is_empty() && left > 0 {
+            let written = Output::write_some(file, rest, left);
+            rest = written
+                .and_then(|written| rest.get(written..))
+                .unwrap_or_default();
+            let taken = files::nanoseconds().saturating_sub(started);
+            left = match written {
+                Some(_) => self.patience.get().saturating_sub(taken),
+                None => 0,
+            };
         }
+        self.patience.set(left);
     }
 }
 
 impl Drop for Output {
     fn drop(&mut self) {
-        if self.0 != libc::STDERR_FILENO {
-            // SAFETY: opened above, and nobody else has it.
-            unsafe { libc::close(self.0) };
+        if let Some(log) = self.file.filter(|_| self.is_log) {
+            // SAFETY: opened by `open`, and nobody else has it.
+            unsafe { libc::close(log) };
         }
     }
 }

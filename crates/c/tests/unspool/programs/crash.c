@@ -1,5 +1,6 @@
 // Ways to end. The name of one is the argument.
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -7,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define NOT_INLINED __attribute__((noinline, noclone))
@@ -228,6 +230,53 @@ static void pthread_exits(void)
 		exit(6);
 }
 
+// Standard error has no room left; `flags` are what it has beside.
+static void fill_stderr(int flags)
+{
+	int before = fcntl(STDERR_FILENO, F_GETFL);
+	fcntl(STDERR_FILENO, F_SETFL, before | O_NONBLOCK);
+	while (write(STDERR_FILENO, "-", 1) == 1)
+		continue;
+	fcntl(STDERR_FILENO, F_SETFL, before | flags);
+	puts("full");
+	fflush(stdout);
+	bad_write();
+}
+
+static void full_stderr(void)
+{
+	fill_stderr(0);
+}
+
+static void full_nonblocking_stderr(void)
+{
+	fill_stderr(O_NONBLOCK);
+}
+
+// The log is a pipe that nobody reads.
+static void pipe_as_log(void)
+{
+	if (mkfifo(getenv("UNSPOOL_CRASH_LOG"), 0600))
+		exit(3);
+	bad_write();
+}
+
+static void other_folder(void)
+{
+	if (chdir("/"))
+		exit(3);
+	bad_write();
+}
+
+// A file of the program's own has the number of standard error.
+static void other_stderr(void)
+{
+	close(STDERR_FILENO);
+	if (open(getenv("OWN_FILE"), O_WRONLY) != STDERR_FILENO)
+		exit(3);
+	bad_write();
+}
+
 static const struct {
 	const char *name;
 	way *run;
@@ -249,6 +298,11 @@ static const struct {
 	{"nested", nested},
 	{"many-threads", many_threads},
 	{"pthread-exit", pthread_exits},
+	{"full-stderr", full_stderr},
+	{"full-nonblocking-stderr", full_nonblocking_stderr},
+	{"pipe-as-log", pipe_as_log},
+	{"other-folder", other_folder},
+	{"other-stderr", other_stderr},
 };
 
 int main(int count, char **arguments)
