@@ -9,24 +9,20 @@ use unspool_unwind::{Cursor, End, Evidence, Step};
 
 use crate::codes;
 use crate::crash::modules::{Described, Seen};
+use crate::crash::signals::Signal;
 use crate::crash::text::Text;
 
 pub mod modules;
 pub mod signals;
 pub mod symbols;
 pub mod text;
+pub mod turn;
 
 /// A signal that ends the process.
 #[derive(Debug, Clone, Copy)]
 pub struct Fault {
-    /// Its number.
-    pub signal: i32,
-    /// `si_code`.
-    pub code: i32,
-    /// The address that it is about, if it was a fault.
-    pub address: u64,
-    /// The process that has sent it and its user, if it was sent.
-    pub sender: (i32, u32),
+    /// The signal.
+    pub signal: Signal,
     /// The registers, by DWARF number.
     pub registers: [u64; 17],
     /// The process.

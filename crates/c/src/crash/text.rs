@@ -119,7 +119,7 @@ fn digits<const MOST: usize>(number: u64, base: u64) -> ([u8; MOST], usize) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::cell::RefCell;
     use std::string::String;
     use std::vec::Vec;
@@ -134,7 +134,7 @@ mod tests {
         }
     }
 
-    fn text(make: impl Fn(&mut Text<'_>)) -> String {
+    pub(in crate::crash) fn text(make: impl Fn(&mut Text<'_>)) -> String {
         let kept = Kept(RefCell::default());
         let mut text = Text::new(&kept);
         make(&mut text);

@@ -6,16 +6,17 @@
 use core::ffi::{c_int, c_void};
 use core::mem;
 use core::ptr;
-use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 use unspool_unwind::local::Interrupted;
 
-use crate::crash::signals::CAUGHT;
+use crate::crash::signals::{CAUGHT, Signal};
 use crate::crash::text::Text;
+use crate::crash::turn::{Asked, Turn};
 use crate::crash::{self, Fault};
-use crate::sys::context;
+use crate::sys::{context, files};
 
-use output::Places;
+use output::{Output, Places};
 use stacks::HandlerStack;
 
 pub(crate) mod module_file;
@@ -99,86 +100,81 @@ fn install(signal: c_int) {
     unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) };
 }
 
-/// The thread that reports, or 0.
-static REPORTING: AtomicI32 = AtomicI32::new(0);
+static TURN: Turn = Turn::new();
 
-/// What it reports.
+/// What is reported.
 static REPORTED: AtomicPtr<libc::siginfo_t> = AtomicPtr::new(ptr::null_mut());
 
-extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    let thread = thread_id();
-    match REPORTING.compare_exchange(0, thread, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => {
+extern "C" fn on_signal(number: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let signal = signal(number, info);
+    match TURN.ask(process_id(), thread_id()) {
+        Asked::First => {
             REPORTED.store(info, Ordering::Relaxed);
-            let fault = fault(signal, thread, info, context);
             let output = at_load().outputs.open();
-            crash::report(&fault, &mut Text::new(&output));
-            drop(output);
-            REPORTING.store(0, Ordering::Release);
-            // Pending until this returns: the process then ends where it was, and a core file
-            // shows that.
-            block(signal);
-            end(signal, info);
+            crash::report(&fault(signal, context), &mut Text::new(&output));
         }
-        Err(reporting) if reporting == thread => {
-            nested(signal, info);
+        // The report goes on, and the process ends behind it in any case.
+        Asked::Again if signal.is_sent() => return,
+        Asked::Again => {
+            cut_short(signal);
             let first = REPORTED.load(Ordering::Relaxed);
             // SAFETY: the kernel's, in the frame of the handler that was interrupted.
             end(unsafe { (*first).si_signo }, first);
         }
-        Err(_) => {
-            wait_for_the_end();
-            block(signal);
-            end(signal, info);
-        }
+        Asked::Another => wait_for_the_end(),
     }
+    // Pending until this returns: the process then ends where it was, and a core file shows that.
+    block(number);
+    end(number, info);
 }
 
-fn nested(signal: c_int, info: *mut libc::siginfo_t) {
+/// Says that a fault of the handler ends the report.
+fn cut_short(signal: Signal) {
     let output = at_load().outputs.open();
     let mut text = Text::new(&output);
     text.put(b"\nunspool: the report ends here: signal ");
-    crash::signals::name(signal, &mut text);
-    text.put(b" in the handler, at ");
-    // SAFETY: the kernel's, as long as the handler runs.
-    let info = unsafe { &*info };
-    // SAFETY: a signal that was sent has other numbers there, which do no harm.
-    let address = unsafe { info.si_addr() };
-    text.address(address.addr() as u64);
+    signal.name(&mut text);
+    text.put(b" in the handler");
+    signal.origin(&mut text);
     text.put(b"\n");
     text.flush();
 }
 
-fn fault(
-    signal: c_int,
-    thread: i32,
-    info: *const libc::siginfo_t,
-    context: *const c_void,
-) -> Fault {
+fn signal(number: c_int, info: *const libc::siginfo_t) -> Signal {
     // SAFETY: the kernel's, as long as the handler runs.
     let info = unsafe { &*info };
-    // SAFETY: a handler's, which has not returned.
-    let context = unsafe { context::context(context) };
-    // SAFETY: of a signal that was sent, these are not meaningful, and are not printed.
+    // SAFETY: of a signal that was sent, it is not meaningful, and `Signal` does not take it so.
     let address = unsafe { info.si_addr() };
-    // SAFETY: of a fault, these are not meaningful, and are not printed.
+    // SAFETY: the same of a fault.
     let process = unsafe { info.si_pid() };
     // SAFETY: as above.
     let user = unsafe { info.si_uid() };
+    Signal {
+        number,
+        code: info.si_code,
+        address: address.addr() as u64,
+        sender: (process, user),
+    }
+}
+
+fn fault(signal: Signal, context: *const c_void) -> Fault {
+    // SAFETY: a handler's, which has not returned.
+    let context = unsafe { context::context(context) };
     let mut name = [0; 16];
     // SAFETY: the kernel writes 16 bytes at most.
     unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
     Fault {
         signal,
-        code: info.si_code,
-        address: address.addr() as u64,
-        sender: (process, user),
         registers: Interrupted::from(context).0,
-        // SAFETY: takes nothing, cannot fail.
-        process: unsafe { libc::getpid() },
-        thread,
+        process: process_id(),
+        thread: thread_id(),
         name,
     }
+}
+
+fn process_id() -> i32 {
+    // SAFETY: takes nothing, cannot fail.
+    unsafe { libc::getpid() }
 }
 
 fn thread_id() -> i32 {
@@ -188,12 +184,16 @@ fn thread_id() -> i32 {
 
 /// Another thread reports, and ends the process. Should it be unable to, this one does.
 fn wait_for_the_end() {
-    let a_while = libc::timespec {
-        tv_sec: 10,
-        tv_nsec: 0,
-    };
-    // SAFETY: the time is this function's.
-    unsafe { libc::nanosleep(&raw const a_while, ptr::null_mut()) };
+    let until = files::nanoseconds().saturating_add(2 * Output::PATIENCE);
+    loop {
+        let left = until.saturating_sub(files::nanoseconds());
+        if left == 0 {
+            return;
+        }
+        let time = c_int::try_from(left.div_ceil(1_000_000)).unwrap_or(c_int::MAX);
+        // SAFETY: waits for nothing but the time.
+        unsafe { libc::poll(ptr::null_mut(), 0, time) };
+    }
 }
 
 fn block(signal: c_int) {
@@ -216,8 +216,7 @@ fn end(signal: c_int, info: *const libc::siginfo_t) {
     action.sa_sigaction = libc::SIG_DFL;
     // SAFETY: the default action takes nothing.
     unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) };
-    // SAFETY: takes nothing, cannot fail.
-    let process = unsafe { libc::getpid() };
+    let process = process_id();
     if process == FIRST_PROCESS {
         // SAFETY: takes a number.
         unsafe { libc::_exit(128 + signal) };

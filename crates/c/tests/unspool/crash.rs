@@ -298,6 +298,20 @@ fn a_signal_from_outside() {
     assert!(notes.contains(&format!("Build ID: {id}")), "{notes}");
 }
 
+/// Nobody has sent what a timer does.
+#[test]
+fn who_has_sent_a_signal() {
+    for (way, expected) in [
+        ("timer", "sent by a timer of the process"),
+        ("queued", "queued by process "),
+        ("abort", "sent by process "),
+    ] {
+        let report = assert_ended_by(&crash(&program(), way), "SIGABRT");
+        let (_, origin) = report.lines().next().unwrap().split_once(", ").unwrap();
+        assert!(origin.starts_with(expected), "{origin}");
+    }
+}
+
 /// Each thread has a stack for handlers, and gives it back; `pthread_exit` and `pthread_cancel` go
 /// through what begins it.
 #[test]

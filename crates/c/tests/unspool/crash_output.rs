@@ -83,15 +83,35 @@ fn a_reader_that_never_comes() {
     assert_eq!(status.signal(), Some(11));
 }
 
+/// Kills a process with a signal of this name.
+fn kill(process: u32, signal: &str) {
+    let mut kill = Command::new("sh");
+    kill.args(["-c", "kill -$0 $1", signal]);
+    assert!(kill.arg(process.to_string()).status().unwrap().success());
+}
+
+/// A watchdog may send what the report is about already, or another signal.
+#[test]
+fn what_is_sent_meanwhile_does_not_end_the_report() {
+    let mut stuck = Stuck::new("full-stderr");
+    stuck.await_rest();
+    for signal in ["SEGV", "ABRT"] {
+        kill(stuck.child.id(), signal);
+    }
+    let mut text = String::new();
+    let mut stderr = stuck.child.stderr.take().unwrap();
+    stderr.read_to_string(&mut text).unwrap();
+    assert_eq!(stuck.status().signal(), Some(11));
+    assert!(text.ends_with("unspool: end of the report\n"), "{text}");
+    assert_eq!(text.matches("unspool: ").count(), 2, "{text}");
+}
+
 /// Who cannot wait for the report need not.
 #[test]
 fn a_process_that_reports_can_be_terminated() {
     let stuck = Stuck::new("full-stderr");
     stuck.await_rest();
-    let mut kill = Command::new("sh");
-    kill.args(["-c", "kill -TERM $0"])
-        .arg(stuck.child.id().to_string());
-    assert!(kill.status().unwrap().success());
+    kill(stuck.child.id(), "TERM");
     assert_eq!(stuck.status().signal(), Some(15));
 }
 

@@ -86,7 +86,7 @@ const _: () = assert!(Text::ROOM <= libc::PIPE_BUF);
 
 impl Output {
     /// How long all writing may take, in nanoseconds.
-    const PATIENCE: u64 = 5_000_000_000;
+    pub(super) const PATIENCE: u64 = 5_000_000_000;
 
     /// Writes what there is room for before the time is over, and yields how much that was; `None` where
     /// there is nobody to write to.

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define NOT_INLINED __attribute__((noinline, noclone))
@@ -253,6 +254,22 @@ static void full_nonblocking_stderr(void)
 	fill_stderr(O_NONBLOCK);
 }
 
+static void timer(void)
+{
+	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGABRT};
+	struct itimerspec soon = {.it_value = {.tv_nsec = 1}};
+	timer_t timer;
+
+	if (timer_create(CLOCK_MONOTONIC, &event, &timer) || timer_settime(timer, 0, &soon, NULL))
+		exit(3);
+	waits(NULL);
+}
+
+static void queued(void)
+{
+	sigqueue(getpid(), SIGABRT, (union sigval){.sival_int = 1});
+}
+
 // The log is a pipe that nobody reads.
 static void pipe_as_log(void)
 {
@@ -300,6 +317,8 @@ static const struct {
 	{"pthread-exit", pthread_exits},
 	{"full-stderr", full_stderr},
 	{"full-nonblocking-stderr", full_nonblocking_stderr},
+	{"timer", timer},
+	{"queued", queued},
 	{"pipe-as-log", pipe_as_log},
 	{"other-folder", other_folder},
 	{"other-stderr", other_stderr},
