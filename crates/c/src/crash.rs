@@ -1,16 +1,18 @@
 //! What `libunspool-crash.so` prints in a process that a signal is about to end.
 //!
 //! Async-signal-safe: what is printed goes through a buffer on the stack straight to the kernel. All
-//! memory that is not certain to be there is read through [`OwnMemory`], which asks first.
+//! memory that is not certain to be there is read through [`OwnMemory`], which asks first; what reads
+//! the files of modules where they are mapped is [`guarded`].
 
 use unspool_ir::{Register, Registers, RuntimeAddr};
 use unspool_unwind::local::{self, ABI, OwnMemory};
-use unspool_unwind::{Cursor, End, Evidence, Step};
+use unspool_unwind::{Cursor, End, Evidence, Module, Modules, NoRow, Step};
 
 use crate::codes;
 use crate::crash::modules::{Described, Seen};
 use crate::crash::signals::Signal;
 use crate::crash::text::Text;
+use crate::sys::crash::guard::guarded;
 
 pub mod modules;
 pub mod signals;
@@ -120,12 +122,13 @@ fn stack(fault: &Fault, seen: &mut Seen, text: &mut Text<'_>) {
             *slot = Some((count, shown));
         }
         count += 1;
-        match cursor.step(local::modules(), &memory) {
-            Step::Caller(found) => {
+        match step(&mut cursor, &memory) {
+            Some(Step::Caller(found)) => {
                 evidence = Some(found.evidence);
                 guesses += usize::from(found.evidence.is_guess());
             }
-            Step::End(end) => break end,
+            Some(Step::End(end)) => break Some(end),
+            None => break None,
         }
     };
     let left_out = count.saturating_sub(INNER + OUTER);
@@ -140,15 +143,60 @@ fn stack(fault: &Fault, seen: &mut Seen, text: &mut Text<'_>) {
     print_end(end, guesses, text);
 }
 
+/// Steps to the caller; `None` if what leads there faults.
+fn step(cursor: &mut Cursor, memory: &OwnMemory) -> Option<Step> {
+    let here = cursor.code().lookup();
+    let mut step_with = |modules: Readable| {
+        let mut next = *cursor;
+        let step = guarded(|| next.step(&modules, memory))?;
+        *cursor = next;
+        Some(step)
+    };
+    step_with(Readable { but: None }).or_else(|| step_with(Readable { but: Some(here) }))
+}
+
+/// The modules of the process, as far as they can be read; none at the address of a frame whose table
+/// cannot.
+struct Readable {
+    but: Option<RuntimeAddr>,
+}
+
+impl Modules for Readable {
+    fn module(&self, addr: RuntimeAddr) -> Option<Module<'_>> {
+        match self.but == Some(addr) {
+            true => None,
+            false => guarded(|| local::modules().module(addr)).flatten(),
+        }
+    }
+
+    fn without_module(&self, addr: RuntimeAddr) -> NoRow {
+        match guarded(|| local::modules().module(addr).is_some()) {
+            Some(false) => NoRow::NoModule,
+            _ => NoRow::NoTable,
+        }
+    }
+
+    /// Only of a module that is loaded there is something to be read.
+    fn is_code(&self, addr: RuntimeAddr) -> bool {
+        guarded(|| local::modules().is_code(addr)).unwrap_or(true)
+    }
+}
+
 fn print(number: usize, shown: Shown, memory: &OwnMemory, seen: &mut Seen, text: &mut Text<'_>) {
     text.padded(number as u64, 5);
     text.put(b"  ");
     text.address(shown.address.0);
     text.put(b"  ");
-    match local::modules().loaded(shown.within) {
-        None => text.put(b"??"),
-        Some(module) => {
-            let module = Described::new(module, memory);
+    let described = || {
+        Some(Described::new(
+            local::modules().loaded(shown.within)?,
+            memory,
+        ))
+    };
+    match guarded(described) {
+        None => text.put(b"??  [cannot be read]"),
+        Some(None) => text.put(b"??"),
+        Some(Some(module)) => {
             seen.add(&module);
             print_place(shown, &module, memory, text);
         }
@@ -164,7 +212,7 @@ fn print(number: usize, shown: Shown, memory: &OwnMemory, seen: &mut Seen, text:
 
 /// The function, and the address in the module's file.
 fn print_place(shown: Shown, module: &Described<'_>, memory: &OwnMemory, text: &mut Text<'_>) {
-    match symbols::find(module, shown.within, memory) {
+    match guarded(|| symbols::find(module, shown.within, memory)).flatten() {
         None => text.put(b"??"),
         Some(symbol) => {
             text.quote(symbol.name.bytes());
@@ -179,14 +227,18 @@ fn print_place(shown: Shown, module: &Described<'_>, memory: &OwnMemory, text: &
     text.put(b"]");
 }
 
-fn print_end(end: End, guesses: usize, text: &mut Text<'_>) {
-    text.put(match (end.is_root(), guesses) {
+/// Says why there are no more frames; `None` is a fault.
+fn print_end(end: Option<End>, guesses: usize, text: &mut Text<'_>) {
+    text.put(match (end.is_some_and(End::is_root), guesses) {
         (true, 0) => b"  complete: ",
         (true, _) => b"  not reliable, since frames were guessed: ",
         (false, _) => b"  incomplete: ",
     });
-    text.put(codes::end_text(codes::end(Some(end))).to_bytes());
-    if let Some(unreadable) = end.unreadable() {
+    match end {
+        Some(_) => text.put(codes::end_text(codes::end(end)).to_bytes()),
+        None => text.put(b"what the module has mapped of its file cannot be read"),
+    }
+    if let Some(unreadable) = end.and_then(End::unreadable) {
         text.put(b": ");
         text.address(unreadable.addr.0);
     }

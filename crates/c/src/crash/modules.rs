@@ -57,6 +57,7 @@ impl Name {
 }
 
 /// A module and its path.
+#[derive(Clone, Copy)]
 pub struct Described<'m> {
     /// What is known of it.
     pub loaded: Loaded<'m>,

@@ -11,6 +11,7 @@ use super::modules::{Described, Name};
 use crate::sys::crash::module_file::ModuleFile;
 
 /// A function.
+#[derive(Clone, Copy)]
 pub struct Symbol {
     /// Its name, mangled.
     pub name: Name,

@@ -6,7 +6,6 @@
 use core::ffi::{c_int, c_void};
 use core::mem;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, Ordering};
 
 use unspool_unwind::local::Interrupted;
 
@@ -19,6 +18,7 @@ use crate::sys::{context, files};
 use output::{Output, Places};
 use stacks::HandlerStack;
 
+pub(crate) mod guard;
 pub(crate) mod module_file;
 mod output;
 pub mod stacks;
@@ -102,25 +102,16 @@ fn install(signal: c_int) {
 
 static TURN: Turn = Turn::new();
 
-/// What is reported.
-static REPORTED: AtomicPtr<libc::siginfo_t> = AtomicPtr::new(ptr::null_mut());
-
 extern "C" fn on_signal(number: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let signal = signal(number, info);
     match TURN.ask(process_id(), thread_id()) {
         Asked::First => {
-            REPORTED.store(info, Ordering::Relaxed);
-            let output = at_load().outputs.open();
-            crash::report(&fault(signal, context), &mut Text::new(&output));
+            guard::begin();
+            report(&fault(signal, context));
         }
         // The report goes on, and the process ends behind it in any case.
         Asked::Again if signal.is_sent() => return,
-        Asked::Again => {
-            cut_short(signal);
-            let first = REPORTED.load(Ordering::Relaxed);
-            // SAFETY: the kernel's, in the frame of the handler that was interrupted.
-            end(unsafe { (*first).si_signo }, first);
-        }
+        Asked::Again => guard::leave(),
         Asked::Another => wait_for_the_end(),
     }
     // Pending until this returns: the process then ends where it was, and a core file shows that.
@@ -128,16 +119,13 @@ extern "C" fn on_signal(number: c_int, info: *mut libc::siginfo_t, context: *mut
     end(number, info);
 }
 
-/// Says that a fault of the handler ends the report.
-fn cut_short(signal: Signal) {
+fn report(fault: &Fault) {
     let output = at_load().outputs.open();
     let mut text = Text::new(&output);
-    text.put(b"\nunspool: the report ends here: signal ");
-    signal.name(&mut text);
-    text.put(b" in the handler");
-    signal.origin(&mut text);
-    text.put(b"\n");
-    text.flush();
+    if guard::guarded(|| crash::report(fault, &mut text)).is_none() {
+        text.put(b"\nunspool: the report ends here: a fault of its own\n");
+        text.flush();
+    }
 }
 
 fn signal(number: c_int, info: *const libc::siginfo_t) -> Signal {

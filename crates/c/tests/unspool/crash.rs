@@ -245,15 +245,65 @@ fn several_threads_at_once() {
     }
 }
 
-/// The report is cut short where it faults itself, and the process ends by the first signal.
+/// What cannot be read of a module that is mapped costs its own frames' names and tables; these frames are
+/// guessed, by the frame pointer that they keep.
 #[test]
-fn a_fault_of_the_handler() {
-    let output = crash(&program(), "nested");
-    let report = errors(&output);
-    assert_eq!(output.status.signal(), Some(6), "{report}");
+fn a_module_that_cannot_be_read() {
+    let report = assert_ended_by(&crash(&program(), "unreadable"), "SIGABRT");
+    let (frames, end) = frames(&report);
     assert!(report.contains("  abort+"), "{report}");
-    let last = report.lines().last().unwrap();
-    assert!(last.starts_with("unspool: the report ends here: signal SIGSEGV in the handler"));
+    let unnamed = frames
+        .iter()
+        .filter(|frame| frame.rest.starts_with("??  [cannot be read]"));
+    // `unreadable`, `main` and `_start`.
+    assert_eq!(unnamed.count(), 3, "{report}");
+    assert!(
+        frames
+            .iter()
+            .any(|frame| frame.rest.starts_with("__libc_start_main+"))
+    );
+    assert_eq!(end, "incomplete: no unwind table covers the address");
+}
+
+/// A library that was not replaced but written to, as `cp` does: of what it had mapped, nothing can be
+/// read.
+#[test]
+fn a_library_whose_file_was_cut_short() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/unspool/programs");
+    for (way, signal, functions_before) in [
+        ("cut-innermost", "SIGBUS", &[][..]),
+        (
+            "cut-outer",
+            "SIGSEGV",
+            &["bad_write", "cut_library_and_crash"][..],
+        ),
+    ] {
+        let mut cc = programs::cc();
+        cc.args(["-O1", "-fno-omit-frame-pointer", "-shared", "-fPIC"]);
+        let library = programs::build(cc, &folder.join("cut.c"), &[]);
+        let mut command = Command::new(program());
+        command.arg(way).env("LIBRARY", &library);
+        let output = command.env("LD_PRELOAD", self::library()).output().unwrap();
+        let report = assert_ended_by(&output, signal);
+        let (frames, end) = frames(&report);
+        let cut = functions_before.len();
+        assert_eq!(
+            frames[cut].rest.split("  (").next(),
+            Some("??  [cannot be read]")
+        );
+        let expected = ["through_library", way_function(way), "main", "_start"];
+        let all = functions_before.iter().chain(&expected).copied();
+        assert_eq!(functions(&frames), all.collect::<Vec<_>>(), "{report}");
+        let guessed = "not reliable, since frames were guessed: outermost frame";
+        assert_eq!(end, guessed, "{report}");
+    }
+}
+
+fn way_function(way: &str) -> &'static str {
+    match way {
+        "cut-innermost" => "cut_innermost",
+        _ => "cut_outer",
+    }
 }
 
 #[test]

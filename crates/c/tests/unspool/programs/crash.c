@@ -1,5 +1,6 @@
 // Ways to end. The name of one is the argument.
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -166,9 +167,9 @@ static void own_handler(void)
 	bad_write();
 }
 
-// The report itself faults: the header of the program cannot be read.
+// What the report is made from faults: the header of the program cannot be read.
 extern char __ehdr_start[];
-static void nested(void)
+static void unreadable(void)
 {
 	mprotect(__ehdr_start, 4096, PROT_NONE);
 	abort();
@@ -270,6 +271,41 @@ static void queued(void)
 	sigqueue(getpid(), SIGABRT, (union sigval){.sival_int = 1});
 }
 
+static void cut_library(void)
+{
+	if (truncate(getenv("LIBRARY"), 0))
+		exit(4);
+}
+
+static void cut_library_and_crash(void)
+{
+	cut_library();
+	bad_write();
+	after = 1;
+}
+
+NOT_INLINED static void through_library(way *run)
+{
+	void *library = dlopen(getenv("LIBRARY"), RTLD_NOW);
+	void (*called)(way *) = (void (*)(way *))dlsym(library, "called");
+	called(run);
+	after = 1;
+}
+
+// The library's own code is not there any more,
+static void cut_innermost(void)
+{
+	through_library(cut_library);
+	after = 1;
+}
+
+// or it has called what crashes.
+static void cut_outer(void)
+{
+	through_library(cut_library_and_crash);
+	after = 1;
+}
+
 // The log is a pipe that nobody reads.
 static void pipe_as_log(void)
 {
@@ -312,13 +348,15 @@ static const struct {
 	{"thread-overflow", thread_overflow},
 	{"threads", threads},
 	{"own-handler", own_handler},
-	{"nested", nested},
+	{"unreadable", unreadable},
 	{"many-threads", many_threads},
 	{"pthread-exit", pthread_exits},
 	{"full-stderr", full_stderr},
 	{"full-nonblocking-stderr", full_nonblocking_stderr},
 	{"timer", timer},
 	{"queued", queued},
+	{"cut-innermost", cut_innermost},
+	{"cut-outer", cut_outer},
 	{"pipe-as-log", pipe_as_log},
 	{"other-folder", other_folder},
 	{"other-stderr", other_stderr},

@@ -1,0 +1,79 @@
+//! What may fault, and the report goes on.
+//!
+//! Memory is asked for before it is read, but for what modules have mapped of their files: of a file
+//! that was cut short since, the pages are still mapped, and reading them is a `SIGBUS`.
+//!
+//! Async-signal-safe.
+
+use core::ffi::c_void;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::sys::context::{self, Saved, call_with_saved};
+
+/// Who called the innermost [`guarded`] of the thread that reports, or null.
+static CALLER: AtomicPtr<Saved> = AtomicPtr::new(ptr::null_mut());
+
+/// The body of a guarded call, and what it yields.
+struct Job<F, R> {
+    body: Option<F>,
+    result: Option<R>,
+}
+
+/// Calls `body`; yields `None` if that faults. What it was to drop then is not dropped.
+///
+/// For the thread that reports, of which there is one.
+pub(crate) fn guarded<R: Copy>(body: impl FnOnce() -> R) -> Option<R> {
+    unsafe extern "C" fn run<F: FnOnce() -> R, R>(job: *mut c_void) {
+        // SAFETY: `guarded` passes its job, which nobody else uses meanwhile.
+        let job = unsafe { &mut *job.cast::<Job<F, R>>() };
+        job.result = job.body.take().map(|body| body());
+    }
+    fn of<F: FnOnce() -> R, R>(_: &Job<F, R>) -> Run {
+        run::<F, R>
+    }
+    let mut job = Job {
+        body: Some(body),
+        result: None,
+    };
+    let run = of(&job);
+    let outer = CALLER.load(Ordering::Relaxed);
+    // SAFETY: the function takes this job.
+    unsafe { call(run, (&raw mut job).cast()) };
+    CALLER.store(outer, Ordering::Relaxed);
+    job.result
+}
+
+type Run = unsafe extern "C" fn(*mut c_void);
+
+/// # Safety
+///
+/// The function can be called with the job.
+#[unsafe(naked)]
+unsafe extern "C" fn call(run: Run, job: *mut c_void) {
+    call_with_saved!("rdx", call_from)
+}
+
+unsafe extern "C" fn call_from(run: Run, job: *mut c_void, saved: &mut Saved) {
+    CALLER.store(saved, Ordering::Relaxed);
+    // SAFETY: the caller's promise.
+    unsafe { run(job) };
+}
+
+/// No call of this process is guarded. It may have been forked while its parent reported.
+pub(super) fn begin() {
+    CALLER.store(ptr::null_mut(), Ordering::Relaxed);
+}
+
+/// Goes on behind the innermost [`guarded`], from a handler that has interrupted it. Returns if there is
+/// none.
+///
+/// The handlers are such that the signal mask is the same.
+pub(super) fn leave() {
+    // SAFETY: null, or what `call_from` was given, which has not returned.
+    if let Some(saved) = unsafe { CALLER.load(Ordering::Relaxed).as_ref() } {
+        // SAFETY: the caller of `call` waits for it, further out on the same stack; what lies between
+        // owns nothing that is missed.
+        unsafe { context::enter(saved, 0) };
+    }
+}
