@@ -13,8 +13,11 @@ use crate::crash::modules::{Described, Seen};
 use crate::crash::signals::Signal;
 use crate::crash::text::Text;
 use crate::sys::crash::guard::guarded;
+use crate::sys::crash::maps;
 
+mod bytes;
 pub mod modules;
+mod same_file;
 pub mod signals;
 pub mod symbols;
 pub mod text;
@@ -194,7 +197,14 @@ fn print(number: usize, shown: Shown, memory: &OwnMemory, seen: &mut Seen, text:
         ))
     };
     match guarded(described) {
-        None => text.put(b"??  [cannot be read]"),
+        None => {
+            text.put(b"??  [");
+            if let Some(mapped) = maps::mapped(shown.within) {
+                text.quote(mapped.path.last_part());
+                text.put(b", ");
+            }
+            text.put(b"which cannot be read]");
+        }
         Some(None) => text.put(b"??"),
         Some(Some(module)) => {
             seen.add(&module);

@@ -7,7 +7,7 @@ use super::text::Text;
 use crate::sys::crash::program_path;
 
 /// A name in memory of fixed size.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub struct Name {
     bytes: [u8; Name::MOST],
     length: usize,
@@ -36,7 +36,7 @@ impl Name {
     }
 
     /// Bytes up to a zero byte, as far as there is room.
-    pub(super) fn of(bytes: &[u8]) -> Name {
+    pub(crate) fn of(bytes: &[u8]) -> Name {
         let mut name = Name {
             bytes: [0; Name::MOST],
             length: 0,
@@ -53,6 +53,13 @@ impl Name {
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.length).unwrap_or_default()
+    }
+
+    /// Of a path, what follows the folders.
+    #[must_use]
+    pub fn last_part(&self) -> &[u8] {
+        let path = self.bytes();
+        path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
     }
 }
 
@@ -92,8 +99,7 @@ impl<'m> Described<'m> {
     /// The last part of it.
     #[must_use]
     pub fn name(&self) -> &[u8] {
-        let path = self.path();
-        path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
+        self.path.last_part()
     }
 }
 

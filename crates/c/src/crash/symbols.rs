@@ -7,7 +7,9 @@
 use unspool_ir::{Memory, RuntimeAddr, Vaddr};
 use unspool_unwind::local::OwnMemory;
 
+use super::bytes::{u16_at, u32_at, u64_at};
 use super::modules::{Described, Name};
+use super::same_file;
 use crate::sys::crash::module_file::ModuleFile;
 
 /// A function.
@@ -24,7 +26,7 @@ pub struct Symbol {
 pub fn find(module: &Described<'_>, at: RuntimeAddr, memory: &OwnMemory) -> Option<Symbol> {
     let vaddr = module.loaded.bias.to_vaddr(at);
     in_memory(module, vaddr, memory)
-        .or_else(|| in_file(module, vaddr, memory))
+        .or_else(|| in_file(module, vaddr))
         .map(|(name, start)| Symbol {
             name,
             start: module.loaded.bias.to_runtime(start),
@@ -74,30 +76,6 @@ impl Best {
             self.found = Some((start, u32::from_le_bytes([*a, *b, *c, *d])));
         }
     }
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes
-        .get(at..)?
-        .first_chunk()
-        .copied()
-        .map(u64::from_le_bytes)
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes
-        .get(at..)?
-        .first_chunk()
-        .copied()
-        .map(u32::from_le_bytes)
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    bytes
-        .get(at..)?
-        .first_chunk()
-        .copied()
-        .map(u16::from_le_bytes)
 }
 
 fn read<const N: usize>(memory: &OwnMemory, addr: u64) -> Option<[u8; N]> {
@@ -205,18 +183,16 @@ fn in_memory(module: &Described<'_>, at: Vaddr, memory: &OwnMemory) -> Option<(N
     Some((Name::read(memory, name), Vaddr(start)))
 }
 
-/// The file must be the one that was mapped: its first page, which has the build ID and the place of the
-/// section headers, is compared.
-fn in_file(module: &Described<'_>, at: Vaddr, memory: &OwnMemory) -> Option<(Name, Vaddr)> {
+fn in_file(module: &Described<'_>, at: Vaddr) -> Option<(Name, Vaddr)> {
     const SECTION: usize = 64;
     const SHT_SYMTAB: u32 = 2;
     let file = ModuleFile::open(module.path())?;
-    let mut page = [0_u8; 512];
-    file.read_exactly(0, &mut page)?;
-    if read(memory, module.loaded.start.0)? != page {
+    if !same_file::is_mapped(&file, module) {
         return None;
     }
-    let (sections, count) = (u64_at(&page, 40)?, u16_at(&page, 60)?);
+    let mut header = [0_u8; 64];
+    file.read_exactly(0, &mut header)?;
+    let (sections, count) = (u64_at(&header, 40)?, u16_at(&header, 60)?);
     let section = |number: u64| {
         let mut bytes = [0; SECTION];
         let offset = sections.checked_add(SECTION as u64 * number)?;

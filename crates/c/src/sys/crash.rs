@@ -19,6 +19,7 @@ use output::{Output, Places};
 use stacks::HandlerStack;
 
 pub(crate) mod guard;
+pub(crate) mod maps;
 pub(crate) mod module_file;
 mod output;
 pub mod stacks;

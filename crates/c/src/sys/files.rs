@@ -42,6 +42,14 @@ pub(crate) struct FileId {
 }
 
 impl FileId {
+    /// The file of these numbers.
+    pub(crate) fn numbered(major: u32, minor: u32, inode: u64) -> FileId {
+        FileId {
+            device: libc::makedev(major, minor),
+            inode,
+        }
+    }
+
     /// The file that has a descriptor. Async-signal-safe.
     pub(crate) fn of(descriptor: c_int) -> Option<FileId> {
         // SAFETY: plain numbers.

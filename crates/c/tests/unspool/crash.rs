@@ -254,7 +254,7 @@ fn a_module_that_cannot_be_read() {
     assert!(report.contains("  abort+"), "{report}");
     let unnamed = frames
         .iter()
-        .filter(|frame| frame.rest.starts_with("??  [cannot be read]"));
+        .filter(|frame| frame.rest.contains("which cannot be read]"));
     // `unreadable`, `main` and `_start`.
     assert_eq!(unnamed.count(), 3, "{report}");
     assert!(
@@ -265,11 +265,54 @@ fn a_module_that_cannot_be_read() {
     assert_eq!(end, "incomplete: no unwind table covers the address");
 }
 
+/// A library of which a copy that differs by options has the same addresses and sizes.
+fn shared_library(options: &[&str]) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/unspool/programs");
+    let mut cc = programs::cc();
+    cc.args(["-O1", "-fno-omit-frame-pointer", "-shared", "-fPIC"]);
+    cc.args(options);
+    programs::build(cc, &folder.join("library.c"), &[])
+}
+
+fn crash_in_library(way: &str, library: &Path, other: Option<&Path>) -> Output {
+    let mut command = Command::new(program());
+    command.arg(way).env("LIBRARY", library);
+    command.env("LD_PRELOAD", self::library());
+    if let Some(other) = other {
+        command.env("OTHER", other);
+    }
+    command.output().unwrap()
+}
+
+/// Names that only the file has are those of the file that is mapped, not of one that has its path
+/// since and the same addresses.
+#[test]
+fn a_library_that_was_replaced() {
+    for build_id in ["-Wl,--build-id=sha1", "-Wl,--build-id=none"] {
+        let inner = |report: &str| {
+            let (frames, _) = frames(report);
+            let called = frames
+                .iter()
+                .position(|frame| frame.rest.starts_with("called+"));
+            let inner = &frames[called.unwrap() - 1].rest;
+            inner.split(['+', ' ']).next().unwrap().to_owned()
+        };
+        let build = |name, step| shared_library(&[build_id, name, step]);
+        // The build ID is not of the names alone.
+        let one = build("-DNAME=one", "-DSTEP=1");
+        let two = build("-DNAME=two", "-DSTEP=2");
+        let report = assert_ended_by(&crash_in_library("replaced", &one, None), "SIGSEGV");
+        assert_eq!(inner(&report), "one", "{report}");
+        let output = crash_in_library("replaced", &one, Some(&two));
+        let report = assert_ended_by(&output, "SIGSEGV");
+        assert_eq!(inner(&report), "??", "{report}");
+    }
+}
+
 /// A library that was not replaced but written to, as `cp` does: of what it had mapped, nothing can be
 /// read.
 #[test]
 fn a_library_whose_file_was_cut_short() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/unspool/programs");
     for (way, signal, functions_before) in [
         ("cut-innermost", "SIGBUS", &[][..]),
         (
@@ -278,19 +321,16 @@ fn a_library_whose_file_was_cut_short() {
             &["bad_write", "cut_library_and_crash"][..],
         ),
     ] {
-        let mut cc = programs::cc();
-        cc.args(["-O1", "-fno-omit-frame-pointer", "-shared", "-fPIC"]);
-        let library = programs::build(cc, &folder.join("cut.c"), &[]);
-        let mut command = Command::new(program());
-        command.arg(way).env("LIBRARY", &library);
-        let output = command.env("LD_PRELOAD", self::library()).output().unwrap();
+        let library = shared_library(&[]);
+        let output = crash_in_library(way, &library, None);
         let report = assert_ended_by(&output, signal);
         let (frames, end) = frames(&report);
         let cut = functions_before.len();
-        assert_eq!(
-            frames[cut].rest.split("  (").next(),
-            Some("??  [cannot be read]")
-        );
+        let name = library.file_name().unwrap().to_str().unwrap();
+        let unreadable = format!("??  [{name}, which cannot be read]");
+        for frame in &frames[cut..cut + 2] {
+            assert_eq!(frame.rest.split("  (").next(), Some(&*unreadable));
+        }
         let expected = ["through_library", way_function(way), "main", "_start"];
         let all = functions_before.iter().chain(&expected).copied();
         assert_eq!(functions(&frames), all.collect::<Vec<_>>(), "{report}");

@@ -2,6 +2,8 @@
 
 use core::ffi::{CStr, c_int};
 
+use crate::sys::files::FileId;
+
 /// The file of a module, open for reading.
 pub(crate) struct ModuleFile(c_int);
 
@@ -22,6 +24,18 @@ impl ModuleFile {
         // SAFETY: the room is the caller's.
         let length = unsafe { libc::pread(self.0, into.as_mut_ptr().cast(), into.len(), offset) };
         usize::try_from(length).ok()
+    }
+
+    /// Reads bytes from where the last such call has come to; yields how many there were.
+    pub(crate) fn read_on(&self, into: &mut [u8]) -> Option<usize> {
+        // SAFETY: the room is the caller's.
+        let length = unsafe { libc::read(self.0, into.as_mut_ptr().cast(), into.len()) };
+        usize::try_from(length).ok()
+    }
+
+    /// What tells it from others.
+    pub(crate) fn id(&self) -> Option<FileId> {
+        FileId::of(self.0)
     }
 
     /// Reads as many bytes as there is room for.

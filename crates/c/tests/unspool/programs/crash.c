@@ -292,6 +292,21 @@ NOT_INLINED static void through_library(way *run)
 	after = 1;
 }
 
+static void replace_library_and_crash(void)
+{
+	const char *other = getenv("OTHER");
+	if (other && rename(other, getenv("LIBRARY")))
+		exit(4);
+	bad_write();
+	after = 1;
+}
+
+static void replaced(void)
+{
+	through_library(replace_library_and_crash);
+	after = 1;
+}
+
 // The library's own code is not there any more,
 static void cut_innermost(void)
 {
@@ -357,6 +372,7 @@ static const struct {
 	{"queued", queued},
 	{"cut-innermost", cut_innermost},
 	{"cut-outer", cut_outer},
+	{"replaced", replaced},
 	{"pipe-as-log", pipe_as_log},
 	{"other-folder", other_folder},
 	{"other-stderr", other_stderr},
