@@ -16,7 +16,6 @@ use crate::crash::{self, Fault};
 use crate::sys::{context, files};
 
 use output::{Output, Places};
-use stacks::HandlerStack;
 
 pub(crate) mod guard;
 pub(crate) mod maps;
@@ -65,10 +64,7 @@ pub unsafe extern "C" fn unspool_crash_load() {
     unsafe { libc::readlink(link, room.as_mut_ptr().cast(), room.len()) };
     at_load.outputs = Places::find();
     stacks::find_pthread_create();
-    // Without memory there is no stack for handlers: they run where the program does.
-    if let Some(stack) = HandlerStack::map() {
-        stack.use_here();
-    }
+    stacks::give_one();
     for (signal, _) in CAUGHT {
         install(signal);
     }

@@ -353,6 +353,20 @@ fn a_handler_of_the_program_counts() {
     assert_eq!(errors(&output), "mine\n");
 }
 
+/// It finds room where it would have run on the thread's stack.
+#[test]
+fn a_handler_of_the_program_that_takes_any_stack() {
+    let output = crash(&program(), "own-handler-on-stack");
+    assert_eq!(output.status.code(), Some(7), "{}", errors(&output));
+}
+
+#[test]
+fn a_stack_of_the_program_for_handlers_stays() {
+    let mut command = Command::new(program());
+    command.arg("loaded-later").env("LIBRARY", library());
+    assert_ended_by(&command.output().unwrap(), "SIGSEGV");
+}
+
 /// Names with what a terminal would obey, and the thread that crashed.
 #[test]
 fn who_crashed() {

@@ -6,8 +6,22 @@ use core::mem;
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+/// Gives this thread a stack for handlers, unless it has one. Without memory there is none: handlers
+/// run where the program does.
+pub(super) fn give_one() {
+    // SAFETY: plain data.
+    let mut now: libc::stack_t = unsafe { mem::zeroed() };
+    // SAFETY: asks only.
+    unsafe { libc::sigaltstack(ptr::null(), &raw mut now) };
+    if now.ss_flags & libc::SS_DISABLE != 0
+        && let Some(stack) = HandlerStack::map()
+    {
+        stack.use_here();
+    }
+}
+
 /// A stack for handlers, with a page below it that nobody can touch.
-pub(super) struct HandlerStack {
+struct HandlerStack {
     at: *mut c_void,
 }
 
@@ -20,8 +34,10 @@ struct Task {
 
 impl HandlerStack {
     const GUARD: usize = 4096;
-    /// For the handler: the report takes less than 48 KiB. What is not touched costs nothing.
-    const ROOM: usize = 128 << 10;
+    /// The report takes less than 64 KiB. But handlers of the program's that may run on a stack of their
+    /// own (`SA_ONSTACK`) do so now, and had all of the thread's stack where it has made none for them.
+    /// What is not touched costs nothing.
+    const ROOM: usize = 1 << 20;
 
     /// How much there is: beside the handler's, what the kernel stores of the registers.
     fn length() -> usize {
@@ -31,7 +47,7 @@ impl HandlerStack {
         (Self::GUARD + Self::ROOM + kernels).next_multiple_of(Self::GUARD)
     }
 
-    pub(super) fn map() -> Option<HandlerStack> {
+    fn map() -> Option<HandlerStack> {
         // SAFETY: a new mapping, at no particular place.
         let at = unsafe {
             libc::mmap(
@@ -60,8 +76,8 @@ impl HandlerStack {
         self.at.map_addr(|at| at + Self::GUARD)
     }
 
-    /// Makes it this thread's.
-    pub(super) fn use_here(&self) {
+    /// Makes it this thread's, which has none.
+    fn use_here(&self) {
         let stack = libc::stack_t {
             ss_sp: self.low(),
             ss_flags: 0,

@@ -167,6 +167,34 @@ static void own_handler(void)
 	bad_write();
 }
 
+// Without a stack for handlers they have all of the thread's.
+static void on_stack(int signal)
+{
+	volatile char room[512 << 10];
+	memset((char *)room, signal, sizeof room);
+	_exit(room[signal] == signal ? 7 : 8);
+}
+
+static void own_handler_on_stack(void)
+{
+	struct sigaction action = {.sa_handler = on_stack, .sa_flags = SA_ONSTACK};
+	sigaction(SIGUSR1, &action, NULL);
+	raise(SIGUSR1);
+}
+
+// The stack that the program has made for its handlers stays.
+static void loaded_later(void)
+{
+	stack_t own = {.ss_sp = malloc(1 << 16), .ss_size = 1 << 16}, now;
+	sigaltstack(&own, NULL);
+	if (!dlopen(getenv("LIBRARY"), RTLD_NOW))
+		exit(3);
+	sigaltstack(NULL, &now);
+	if (now.ss_sp != own.ss_sp || now.ss_size != own.ss_size)
+		exit(4);
+	bad_write();
+}
+
 // What the report is made from faults: the header of the program cannot be read.
 extern char __ehdr_start[];
 static void unreadable(void)
@@ -181,8 +209,8 @@ static void *do_nothing(void *argument)
 {
 	stack_t stack;
 	sigaltstack(NULL, &stack);
-	// 128 KiB, and what the kernel needs.
-	return stack.ss_flags == 0 && stack.ss_size > 128 << 10 ? argument : NULL;
+	// 1 MiB, and what the kernel needs.
+	return stack.ss_flags == 0 && stack.ss_size > 1 << 20 ? argument : NULL;
 }
 
 // Threads come and go, and leave nothing mapped.
@@ -363,6 +391,8 @@ static const struct {
 	{"thread-overflow", thread_overflow},
 	{"threads", threads},
 	{"own-handler", own_handler},
+	{"own-handler-on-stack", own_handler_on_stack},
+	{"loaded-later", loaded_later},
 	{"unreadable", unreadable},
 	{"many-threads", many_threads},
 	{"pthread-exit", pthread_exits},
