@@ -33,7 +33,8 @@ const LIBUNWIND: Source = Source {
     objects: LIBUNWIND_OBJECTS,
 };
 
-/// The end of a thread calls it, so it cannot be unloaded.
+/// The end of the process calls it, and it is linked without the compiler's own files, which would have it
+/// called when it is unloaded: so it cannot be.
 const UNSPOOL: Source = Source {
     folder: "c",
     library: "libunspool_c.a",

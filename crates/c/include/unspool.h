@@ -24,7 +24,8 @@
  *   all others                   yes       no        no                     no
  *
  *   (1) It maps memory of its own with mmap. malloc is called only where the C library does so for
- *       itself: pthread_setspecific may, pthread_getattr_np does.
+ *       itself: to note that a thread is to call something when it ends, to find out where a thread's
+ *       stack is, and, with UNSPOOL_STATS=1, to note that the process is.
  *   (2) None for memory of the thread's own stack, once the thread has been prepared and as long as the
  *       caller runs on that stack. Otherwise one rt_sigprocmask, which changes nothing, for each page
  *       that is read; the last eight pages are remembered during a walk or step. errno is
@@ -95,9 +96,10 @@ int unspool_prepare(void);
  * Prepares the calling thread: finds out where its stack is, and maps 60 KiB for a memory of its
  * last walk, which are given back when the thread ends. From then on walks of its stack make no
  * system calls, and what has not changed since the last walk is compared and not walked again. A
- * second call does nothing.
+ * second call does nothing. A plugin that has libunspool.a in it is not unloaded before the threads
+ * end that it has prepared.
  *
- * Nothing needs it. Returns 0, or an error number (ENOMEM, EAGAIN). Not async-signal-safe.
+ * Nothing needs it. Returns 0, or an error number (ENOMEM). Not async-signal-safe.
  */
 int unspool_prepare_thread(void);
 

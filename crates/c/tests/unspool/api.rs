@@ -1,6 +1,6 @@
 //! The functions, called by a C program that knows its own stack.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::programs::{self, stdout, with_library};
@@ -25,15 +25,35 @@ fn the_functions_do_what_the_header_says() {
 /// The archive, in the program itself.
 #[test]
 fn the_archive_does_the_same() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/unspool/programs");
-    let include = format!("-I{}", programs::shared_objects().join("include").display());
-    let archive = programs::shared_objects().join("libunspool.a");
-    let archive = archive.to_str().unwrap().to_owned();
-    for options in [&["-pie"], &["-no-pie"]] {
-        let mut cc = programs::cc();
-        cc.args(["-O1", "-std=gnu99", &include]).args(options);
-        let program = programs::build(cc, &folder.join("api.c"), std::slice::from_ref(&archive));
+    for options in [&["-std=gnu99", "-pie"], &["-std=gnu99", "-no-pie"]] {
+        let program = with_archive("api.c", options);
         assert_eq!(stdout(&mut Command::new(program)), "all is well\n");
+    }
+}
+
+/// A program of the folder with `libunspool.a` in it.
+fn with_archive(source: &str, options: &[&str]) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/unspool/programs");
+    let archive = programs::shared_objects().join("libunspool.a");
+    let mut cc = programs::cc();
+    cc.arg("-O1").arg(programs::include()).args(options);
+    programs::build(
+        cc,
+        &folder.join(source),
+        &[archive.to_str().unwrap().to_owned()],
+    )
+}
+
+/// Neither the end of a thread nor that of the process calls what is not there any more; and what nobody
+/// uses goes.
+#[test]
+fn the_archive_in_a_plugin_that_is_closed() {
+    let plugin = with_archive("plugin.c", &["-shared", "-fPIC"]);
+    let host = programs::compile("plugin_host.c", &["-O1"]);
+    for statistics in ["0", "1"] {
+        let mut command = Command::new(&host);
+        let command = command.arg(&plugin).env("UNSPOOL_STATS", statistics);
+        assert_eq!(stdout(command), "all is well\n");
     }
 }
 

@@ -27,6 +27,11 @@ pub(crate) fn pkg_config() -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
+/// The option that leads a compiler to our header.
+pub(crate) fn include() -> String {
+    format!("-I{}", shared_objects().join("include").display())
+}
+
 /// A C compiler with all warnings.
 pub(crate) fn cc() -> Command {
     let mut command = Command::new(packages::path("/usr/bin/gcc").unwrap());

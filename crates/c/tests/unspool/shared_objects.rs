@@ -70,7 +70,7 @@ fn the_header_declares_what_is_exported() {
 fn the_header_is_c99_and_cxx() {
     let source = programs::scratch("header").with_extension("c");
     fs::write(&source, "#include <unspool.h>\n#include <unspool.h>\n").unwrap();
-    let include = format!("-I{}", shared_objects().join("include").display());
+    let include = programs::include();
     let strict = ["-pedantic-errors", "-fsyntax-only", &include];
     for standard in ["-std=c99", "-std=c11", "-std=gnu17"] {
         let mut cc = programs::cc();

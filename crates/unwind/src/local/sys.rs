@@ -317,10 +317,30 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Has a function called when the process ends. Not async-signal-safe.
+/// Has a function called when the process ends, or the library that this is part of is unloaded. Not
+/// async-signal-safe.
 pub(super) fn at_exit(function: extern "C" fn(*mut c_void)) {
-    // SAFETY: the function takes anything, and stays. Where there is no room it is not called.
-    unsafe { __cxa_atexit(function, ptr::null_mut(), ptr::null_mut()) };
+    // SAFETY: the function takes anything, and is there until then. Where there is no room it is not
+    // called.
+    unsafe { __cxa_atexit(function, ptr::null_mut(), own_handle()) };
+}
+
+// The compiler's own files (crtbegin.o) define it in every program and library. Weak: a library that is
+// linked without them has none, and must not be unloaded.
+global_asm!(".weak __dso_handle", ".hidden __dso_handle");
+
+/// What the library or program that this is part of is called when it is unloaded, or null.
+fn own_handle() -> *mut c_void {
+    let address;
+    // SAFETY: reads an entry of the own global offset table, which the loader has filled.
+    unsafe {
+        asm!(
+            "mov {}, qword ptr [rip + __dso_handle@GOTPCREL]",
+            out(reg) address,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    address
 }
 
 /// The time that has gone by since some moment, in nanoseconds.

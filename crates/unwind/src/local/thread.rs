@@ -33,14 +33,16 @@ use crate::walk::{Memo, Top, Walk, Walker};
 
 mod sys;
 
-/// Why a thread could not be prepared: an error number of the C library, for want of memory or of a
-/// key of `pthread_key_create`.
+/// Why a thread could not be prepared: an error number of the C library, for want of memory, or since
+/// it is not glibc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no room for what a thread keeps (error {0})")]
 pub struct NoRoom(pub c_int);
 
 /// Gives this thread what makes its walks fast: where its stack is, and a memory of the last walk,
 /// 60 KiB, until the thread ends. A second time does nothing.
+///
+/// Until a thread that was prepared ends, the library that this is part of is not unloaded.
 ///
 /// Not async-signal-safe: maps memory, asks the C library where the stack is, and, for the first
 /// thread, the loader for its objects.

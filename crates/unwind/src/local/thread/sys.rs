@@ -1,12 +1,15 @@
 //! A word of thread-local storage, what it leads to, and its end.
-#![expect(unsafe_code, reason = "thread-local storage, mappings, pthread's keys")]
+#![expect(
+    unsafe_code,
+    reason = "thread-local storage, mappings, the ends of threads"
+)]
 
 use core::arch::{asm, global_asm};
 use core::cell::UnsafeCell;
-use core::ffi::c_void;
+use core::ffi::{c_int, c_void};
 use core::mem;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence};
+use core::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 
 use super::{NoRoom, Own};
 use crate::local::sys::stack;
@@ -101,7 +104,6 @@ pub(super) fn prepare_thread() -> Result<(), NoRoom> {
     if own().is_some() {
         return Ok(());
     }
-    let key = key()?;
     let own = map()?;
     let fresh = Own {
         stack: stack().unwrap_or_default(),
@@ -109,11 +111,9 @@ pub(super) fn prepare_thread() -> Result<(), NoRoom> {
     };
     // SAFETY: fresh memory for an `Own`, aligned to a page.
     unsafe { own.write(fresh) };
-    // SAFETY: the key is there for good; the value is for `release`.
-    let failed = unsafe { libc::pthread_setspecific(key, own.cast()) };
-    if failed != 0 {
+    if let Err(none) = at_thread_exit(release, own.cast()) {
         unmap(own);
-        return Err(NoRoom(failed));
+        return Err(none);
     }
     // Before, it was not all there; a handler may come at any moment.
     compiler_fence(Ordering::SeqCst);
@@ -144,36 +144,40 @@ fn unmap(own: *mut Own) {
     unsafe { libc::munmap(own.cast(), mem::size_of::<Own>()) };
 }
 
-/// The end of a thread, by its key.
+/// The end of a thread.
 unsafe extern "C" fn release(own: *mut c_void) {
     set_word(ptr::null());
     compiler_fence(Ordering::SeqCst);
     unmap(own.cast());
 }
 
-/// The key whose destructor gives back what a thread keeps. Made when it is first asked for.
-fn key() -> Result<libc::pthread_key_t, NoRoom> {
-    /// The key and one, or 0.
-    static KEY: AtomicU64 = AtomicU64::new(0);
-    let known = |word: u64| libc::pthread_key_t::try_from(word.wrapping_sub(1)).ok();
-    if let Some(key) = known(KEY.load(Ordering::Acquire)) {
-        return Ok(key);
+type AtExit = unsafe extern "C" fn(*mut c_void);
+
+/// Has a function of this library called when this thread ends. Until then the library stays: a plugin that
+/// is closed meanwhile is unloaded later. (The destructor of a key, as `pthread_key_create` makes it, would
+/// be called where it has been.)
+#[cfg(target_env = "gnu")]
+fn at_thread_exit(function: AtExit, argument: *mut c_void) -> Result<(), NoRoom> {
+    unsafe extern "C" {
+        /// What compilers call for C++'s thread-local variables.
+        fn __cxa_thread_atexit_impl(
+            function: AtExit,
+            argument: *mut c_void,
+            in_library: *const c_void,
+        ) -> c_int;
     }
-    let mut key = 0;
-    // SAFETY: `key` is this function's; `release` takes what `prepare_thread` sets.
-    let failed = unsafe { libc::pthread_key_create(&raw mut key, Some(release)) };
-    if failed != 0 {
-        return Err(NoRoom(failed));
+    let in_library = function as *const c_void;
+    // SAFETY: the function takes the argument, and is in the library that it is in.
+    match unsafe { __cxa_thread_atexit_impl(function, argument, in_library) } {
+        0 => Ok(()),
+        _ => Err(NoRoom(libc::ENOMEM)),
     }
-    let made = u64::from(key) + 1;
-    match KEY.compare_exchange(0, made, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => Ok(key),
-        Err(theirs) => {
-            // SAFETY: made above, and nobody has seen it.
-            unsafe { libc::pthread_key_delete(key) };
-            known(theirs).ok_or(NoRoom(libc::EAGAIN))
-        }
-    }
+}
+
+/// Others have no such function.
+#[cfg(not(target_env = "gnu"))]
+fn at_thread_exit(_: AtExit, _: *mut c_void) -> Result<(), NoRoom> {
+    Err(NoRoom(libc::ENOSYS))
 }
 
 #[cfg(test)]
