@@ -192,7 +192,7 @@ fn run_command(mut command: Command) -> Result<(), Error> {
     }
 }
 
-/// Wherever the folder is.
+/// Wherever the folder is. gcc has no search table made for programs that are linked statically.
 fn pkg_config() -> String {
     format!(
         "prefix=${{pcfiledir}}/..\n\
@@ -202,6 +202,7 @@ fn pkg_config() -> String {
          Description: the stack of the own thread, from its unwind tables\n\
          Version: {}\n\
          Libs: -L${{libdir}} -lunspool\n\
+         Libs.private: -Wl,--eh-frame-hdr\n\
          Cflags: -I${{includedir}}\n",
         env!("CARGO_PKG_VERSION")
     )

@@ -22,11 +22,17 @@ fn the_functions_do_what_the_header_says() {
     }
 }
 
-/// The archive, in the program itself.
+/// The archive, in the program itself: beside the C library, too.
 #[test]
 fn the_archive_does_the_same() {
-    for options in [&["-std=gnu99", "-pie"], &["-std=gnu99", "-no-pie"]] {
-        let program = with_archive("api.c", options);
+    for options in [
+        &["-pie"][..],
+        &["-no-pie"],
+        // `api.c` has a `malloc` of its own, beside the archive's.
+        &["-static-pie", "-Wl,-z,muldefs"],
+        &["-static", "-Wl,-z,muldefs", "-Wl,--eh-frame-hdr"],
+    ] {
+        let program = with_archive("api.c", &[&["-std=gnu99"], options].concat());
         assert_eq!(stdout(&mut Command::new(program)), "all is well\n");
     }
 }

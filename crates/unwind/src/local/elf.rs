@@ -30,6 +30,10 @@ impl Segment {
         let offset = addr.wrapping_sub(self.start);
         (offset < self.length).then(|| self.length - offset)
     }
+
+    fn end(&self) -> u64 {
+        self.start.saturating_add(self.length)
+    }
 }
 
 const PT_LOAD: u32 = 1;
@@ -115,6 +119,13 @@ impl Image {
             }
         }
         Some(image)
+    }
+
+    /// Where it ends in memory, as far as it can be read.
+    pub(super) fn end(&self) -> u64 {
+        let ends = self.readable.iter().map(Segment::end);
+        let end = ends.max().unwrap_or(0);
+        self.bias.to_runtime(Vaddr(end)).0
     }
 
     /// How many bytes of a segment can be read from an address on.

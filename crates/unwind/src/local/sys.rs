@@ -396,13 +396,13 @@ pub(super) fn stack() -> Option<Range<u64>> {
 }
 
 /// A loaded object, by `_dl_find_object`.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Object {
     pub(super) start: u64,
     pub(super) end: u64,
-    /// What the loader knows of it (link.h).
+    /// What the loader knows of it (link.h), or zero.
     pub(super) link_map: u64,
-    /// `.eh_frame_hdr` in memory.
+    /// `.eh_frame_hdr` in memory, or zero.
     pub(super) hdr: u64,
 }
 
@@ -438,6 +438,10 @@ fn find_object_function() -> Option<FindObject> {
 
 /// The loaded object at an address. Async-signal-safe: glibc promises that of its function.
 pub(super) fn find_object(addr: u64) -> Option<Object> {
+    let program = static_program();
+    if (program.start..program.end).contains(&addr) {
+        return Some(program);
+    }
     let find = find_object_function()?;
     // SAFETY: plain numbers and pointers that are not followed.
     let mut found: FoundObject = unsafe { mem::zeroed() };
@@ -449,6 +453,38 @@ pub(super) fn find_object(addr: u64) -> Option<Object> {
         end: found.map_end.addr() as u64,
         link_map: found.link_map.addr() as u64,
         hdr: found.eh_frame.addr() as u64,
+    })
+}
+
+/// A program that is linked statically: glibc's function knows where its code is, and not where its
+/// headers and tables are. Empty where a loader has loaded the program.
+fn static_program() -> Object {
+    static PROGRAM: SetOnce<Object> = SetOnce::new();
+    if let Some(known) = PROGRAM.get() {
+        return *known;
+    }
+    let program = find_static_program().unwrap_or_default();
+    PROGRAM.set(program);
+    program
+}
+
+fn find_static_program() -> Option<Object> {
+    // SAFETY: reads a value that the kernel gave the process at its start; cannot fail.
+    let loader = unsafe { libc::getauxval(libc::AT_BASE) };
+    // SAFETY: as above.
+    let headers = unsafe { libc::getauxval(libc::AT_PHDR) };
+    if loader != 0 || headers == 0 {
+        return None;
+    }
+    let start = headers & !(Pages::SIZE - 1);
+    // SAFETY: the kernel has mapped the program headers, and with them all of their page.
+    let page = unsafe { bytes(start, Pages::SIZE) };
+    // The page begins with the header only if that is not further away.
+    let image = Image::parse(page, start)?;
+    Some(Object {
+        start,
+        end: image.end(),
+        ..Object::default()
     })
 }
 
