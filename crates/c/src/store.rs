@@ -77,8 +77,11 @@ fn table(folder: &[&[u8]], build_id: &[u8]) -> Option<(Compiled<'static>, File)>
     if !is_trusted(&about) {
         return None;
     }
-    let compiled = Compiled::open(file.map(about.size)?).ok()?;
-    (compiled.key() == Key::BuildId(build_id)).then_some((compiled, file))
+    let mapping = file.map(about.size)?;
+    let is_right = |table: &Compiled<'_>| table.key() == Key::BuildId(build_id);
+    Compiled::open(mapping.bytes()).ok().filter(is_right)?;
+    let table = Compiled::open(mapping.keep()).ok()?;
+    Some((table, file))
 }
 
 /// Whether nobody else could have written it.

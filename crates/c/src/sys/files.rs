@@ -89,11 +89,8 @@ impl File {
         (failed == 0).then(|| About::from(&stat))
     }
 
-    /// Its first bytes, mapped for good.
-    ///
-    /// Whoever truncates it in place ends the process (`SIGBUS`): of tables only their owner can, who
-    /// is the user or root. They are replaced by renaming.
-    pub(crate) fn map(&self, length: usize) -> Option<&'static [u8]> {
+    /// Its first bytes, mapped.
+    pub(crate) fn map(&self, length: usize) -> Option<Mapping> {
         let anywhere = ptr::null_mut();
         // SAFETY: a new mapping, at no particular place.
         let at = unsafe {
@@ -106,12 +103,7 @@ impl File {
                 0,
             )
         };
-        if at == libc::MAP_FAILED {
-            return None;
-        }
-        // SAFETY: mapped just now, with this length, and never unmapped; what is made of the bytes
-        // treats them as untrusted at every access.
-        Some(unsafe { core::slice::from_raw_parts(at.cast(), length) })
+        (at != libc::MAP_FAILED).then_some(Mapping { at, length })
     }
 
     /// Gives it the time of now. Fails for a file of somebody else.
@@ -125,6 +117,37 @@ impl Drop for File {
     fn drop(&mut self) {
         // SAFETY: it is open, and nobody else has it.
         unsafe { libc::close(self.0) };
+    }
+}
+
+/// Bytes of a file, mapped as long as this lives.
+///
+/// Whoever truncates the file in place ends the process (`SIGBUS`): of tables only their owner can, who
+/// is the user or root. They are replaced by renaming.
+pub(crate) struct Mapping {
+    at: *mut c_void,
+    length: usize,
+}
+
+impl Mapping {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: mapped with this length as long as `self` lives; what is made of the bytes treats them
+        // as untrusted at every access.
+        unsafe { core::slice::from_raw_parts(self.at.cast(), self.length) }
+    }
+
+    /// The bytes, which stay from now on.
+    pub(crate) fn keep(self) -> &'static [u8] {
+        let mapping = mem::ManuallyDrop::new(self);
+        // SAFETY: as in `bytes`, and never unmapped.
+        unsafe { core::slice::from_raw_parts(mapping.at.cast(), mapping.length) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped with this length, and nobody has a reference any more.
+        unsafe { libc::munmap(self.at, self.length) };
     }
 }
 

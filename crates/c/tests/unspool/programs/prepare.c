@@ -5,6 +5,18 @@
 #include <string.h>
 #include <unspool.h>
 
+static int mappings(void)
+{
+	char line[512];
+	int count = 0;
+	FILE *maps = fopen("/proc/self/maps", "r");
+
+	while (fgets(line, sizeof line, maps))
+		count++;
+	fclose(maps);
+	return count;
+}
+
 int main(void)
 {
 	void *ours[64], *theirs[64];
@@ -20,6 +32,10 @@ int main(void)
 	size_t count = unspool_backtrace(ours, 64, NULL);
 	int same = count == expected && !memcmp(ours + 1, theirs + 1, (count - 1) * sizeof *ours);
 	printf("; %s\n", same ? "same" : "not the same");
-	// What is mapped stays: nothing is mapped again.
-	return unspool_prepare();
+	// What is mapped stays: nothing is mapped again; and nothing more is mapped for good.
+	int before = mappings();
+	int again = unspool_prepare();
+	if (mappings() != before)
+		printf("%d mappings, then %d\n", before, mappings());
+	return again;
 }
