@@ -34,6 +34,8 @@
  * All functions may be called by any number of threads at once, each about its own stack. They use up
  * to 20 KiB of stack, where a walk comes to code that no walk has met before: an alternate signal
  * stack should have 32 KiB (SIGSTKSZ is too small).
+ *
+ * Pointers must not be NULL, but for those of which it is said what NULL does.
  */
 #ifndef UNSPOOL_H
 #define UNSPOOL_H
@@ -118,7 +120,8 @@ typedef struct unspool_walk {
  * may belong to the next function. The address of a frame that a signal has interrupted is that of
  * an instruction: it follows that of the signal trampoline (__restore_rt).
  *
- * Returns how many were written. `walk` may be NULL.
+ * Returns how many were written. If `addresses` is NULL, or `count` is more than any memory has room
+ * for, as SIZE_MAX is, none is. `walk` may be NULL: then nobody is told why there are no more.
  */
 size_t unspool_backtrace(void **addresses, size_t count, unspool_walk *walk);
 
@@ -197,7 +200,7 @@ enum unspool_register {
 /*
  * The value that a register has in the frame. Returns 0, or -1 if it is not known: a call need not
  * preserve rax, rcx, rdx, rsi, rdi and r8 to r11, so they are known only in frames that a signal
- * has interrupted.
+ * has interrupted. `value` may be NULL, to ask whether it is known.
  */
 int unspool_get_register(const unspool_cursor *cursor, int number, uint64_t *value);
 
@@ -216,12 +219,12 @@ enum unspool_place {
 	UNSPOOL_COMPUTED = 3     /* nowhere: its value follows from others, as a stack pointer does */
 };
 
-/* enum unspool_place: where a register is. `address` may be NULL. */
+/* enum unspool_place: where a register is. `address` is set only if that is in memory, and may be NULL. */
 int unspool_save_location(const unspool_cursor *cursor, int number, void **address);
 
 /*
  * The canonical frame address: the stack pointer before the call that made the frame. Returns 0, or -1
- * where no table covers the frame.
+ * where no table covers the frame. `value` may be NULL.
  */
 int unspool_get_cfa(const unspool_cursor *cursor, uint64_t *value);
 
@@ -245,7 +248,10 @@ typedef struct unspool_module {
 	int has_table;                 /* 1 if it has a compiled table */
 } unspool_module;
 
-/* The module at an address. Returns 0, or -1 if there is none. The build ID stays where it is. */
+/*
+ * The module at an address, which may be any, NULL too. Returns 0, or -1 if there is none. The build ID
+ * stays where it is. `module` may be NULL, to ask whether there is one.
+ */
 int unspool_module_of(const void *address, unspool_module *module);
 
 #ifdef __cplusplus

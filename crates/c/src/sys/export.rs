@@ -1,5 +1,6 @@
 //! The functions of `unspool.h`, where they are documented.
 
+use core::arch::asm;
 use core::ffi::{c_char, c_int, c_void};
 use core::mem::MaybeUninit;
 
@@ -71,7 +72,7 @@ pub extern "C" fn unspool_prepare_thread() -> c_int {
 ///
 /// # Safety
 ///
-/// `addresses` has room for `count` pointers; `walk` is null or has room.
+/// `addresses` is null or has room for `count` pointers; `walk` is null or has room.
 #[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
 #[unsafe(naked)]
 pub unsafe extern "C" fn unspool_backtrace(
@@ -120,17 +121,32 @@ unsafe fn backtrace_from(
     count: usize,
     walk: *mut CWalk,
 ) -> usize {
-    let addresses = match count {
-        0 => &mut [],
-        // SAFETY: the caller's promise; an address is a pointer's bytes.
-        _ => unsafe { core::slice::from_raw_parts_mut(addresses, count) },
-    };
+    // SAFETY: the caller's promise.
+    let addresses = unsafe { room(addresses, count) };
     let found = local::walk_from(top, addresses);
     if !walk.is_null() {
         // SAFETY: the caller's promise.
         unsafe { walk.write(CWalk::from(found)) };
     }
     found.frames
+}
+
+/// A caller's room for addresses: none where the pointer is null, or no memory has room for so many.
+///
+/// # Safety
+///
+/// Otherwise the memory is there, and nobody else uses it.
+unsafe fn room<'r>(addresses: *mut RuntimeAddr, count: usize) -> &'r mut [RuntimeAddr] {
+    let size = count.checked_mul(size_of::<RuntimeAddr>());
+    let is_possible = size.is_some_and(|size| isize::try_from(size).is_ok());
+    if addresses.is_null() || !is_possible {
+        return &mut [];
+    }
+    // SAFETY: it does nothing. For all that the compiler knows it has written to the memory, which C need
+    // not have done: from here on the numbers there are what the bytes happen to be.
+    unsafe { asm!("/* {} */", in(reg) addresses, options(nostack, preserves_flags)) };
+    // SAFETY: the caller's promise; an address is a pointer's bytes, and all bytes are one.
+    unsafe { core::slice::from_raw_parts_mut(addresses, count) }
 }
 
 impl From<Walk> for CWalk {
@@ -241,13 +257,15 @@ pub unsafe extern "C" fn unspool_is_signal_frame(cursor: *const CCursor) -> c_in
 ///
 /// # Safety
 ///
-/// There is room.
+/// The pointer is null, or there is room.
 unsafe fn answer(value: Option<u64>, into: *mut u64) -> c_int {
     let Some(value) = value else {
         return -1;
     };
-    // SAFETY: the caller's promise.
-    unsafe { into.write(value) };
+    if !into.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { into.write(value) };
+    }
     0
 }
 
@@ -255,7 +273,7 @@ unsafe fn answer(value: Option<u64>, into: *mut u64) -> c_int {
 ///
 /// # Safety
 ///
-/// The cursor was filled in; `value` has room.
+/// The cursor was filled in; `value` is null or has room.
 #[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
 pub unsafe extern "C" fn unspool_get_register(
     cursor: *const CCursor,
@@ -329,7 +347,7 @@ pub unsafe extern "C" fn unspool_save_location(
 ///
 /// # Safety
 ///
-/// The cursor was filled in, its frame has not returned; `value` has room.
+/// The cursor was filled in, its frame has not returned; `value` is null or has room.
 #[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
 pub unsafe extern "C" fn unspool_get_cfa(cursor: *const CCursor, value: *mut u64) -> c_int {
     // SAFETY: the caller's promise.
@@ -391,7 +409,7 @@ pub unsafe extern "C" fn unspool_resume(cursor: *const CCursor, result: u64) -> 
 ///
 /// # Safety
 ///
-/// `module` has room.
+/// `module` is null or has room.
 #[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
 pub unsafe extern "C" fn unspool_module_of(address: *const c_void, module: *mut CModule) -> c_int {
     let Some(found) = local::modules().loaded(RuntimeAddr(address.addr() as u64)) else {
@@ -405,8 +423,10 @@ pub unsafe extern "C" fn unspool_module_of(address: *const c_void, module: *mut 
         build_id_length: found.build_id.len(),
         has_table: c_int::from(found.has_table),
     };
-    // SAFETY: the caller's promise.
-    unsafe { module.write(about) };
+    if !module.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { module.write(about) };
+    }
     0
 }
 

@@ -50,6 +50,12 @@ __attribute__((noinline)) static void compare(void)
 	CHECK(ours[1] == theirs[1]);
 	CHECK(unspool_backtrace(ours, 0, &walk) == 0 && walk.end == UNSPOOL_LIMIT);
 	CHECK(unspool_backtrace(NULL, 0, NULL) == 0);
+	// None at all.
+	for (int i = 0; i < 3; i++) {
+		walk.end = UNSPOOL_NOT_ENDED;
+		CHECK(unspool_backtrace(i ? ours : NULL, i == 1 ? SIZE_MAX : PTRDIFF_MAX / 8 + 1, &walk) == 0);
+		CHECK(walk.frames == 0 && walk.end == UNSPOOL_LIMIT);
+	}
 
 	unspool_cursor cursor;
 	unspool_cursor_here(&cursor);
@@ -58,6 +64,8 @@ __attribute__((noinline)) static void compare(void)
 	size_t at = 0;
 	CHECK(unspool_get_register(&cursor, UNSPOOL_RAX, &frame) == -1);
 	CHECK(unspool_get_register(&cursor, 17, &frame) == -1);
+	CHECK(unspool_get_register(&cursor, UNSPOOL_RSP, NULL) == 0);
+	CHECK(unspool_get_cfa(&cursor, NULL) == 0);
 	CHECK(unspool_get_register(&cursor, -1, &frame) == -1);
 	for (;;) {
 		CHECK(unspool_end_of(&cursor) == UNSPOOL_NOT_ENDED);
@@ -361,6 +369,8 @@ static void modules(void)
 	CHECK((char *)module.start <= at_ud2 && at_ud2 < (char *)module.end);
 	CHECK(module.build_id_length == 0 || module.build_id_length == 20);
 	CHECK(module.bias % 4096 == 0);
+	CHECK(unspool_module_of((void *)illegal, NULL) == 0);
+	CHECK(unspool_module_of(NULL, &module) == -1);
 	CHECK(unspool_module_of((void *)16, &module) == -1);
 	CHECK(unspool_module_of(&module, &module) == -1);
 }
