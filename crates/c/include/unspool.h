@@ -230,11 +230,15 @@ int unspool_get_cfa(const unspool_cursor *cursor, uint64_t *value);
 
 /*
  * Goes on in a frame, as if the call that it waits for had returned `result` (rax). What lies further
- * in is left without cleanup: no destructor runs, and of a signal handler the signal mask and the
- * alternate stack stay in use. Shadow stacks (CET) are not popped.
+ * in is left without cleanup: no destructor runs, and if a signal handler is among it, the signal mask
+ * and the alternate stack stay as they are in the handler. Shadow stacks (CET) are not popped.
+ *
+ * A frame that a signal has interrupted waits for no call. To go on there, go on in the signal frame that
+ * was found before it (unspool_is_signal_frame): the handler then returns, and the kernel restores all
+ * registers, as unspool_set_register has changed them, the mask and the stack. `result` is of no account.
  *
  * Returns only if it cannot: -1 where a signal has interrupted the frame, or a register that calls
- * preserve is not known.
+ * preserve is not known, as behind a guess by the frame pointer.
  */
 int unspool_resume(const unspool_cursor *cursor, uint64_t result);
 

@@ -20,6 +20,7 @@
 
 // Nothing allocates in a handler.
 static volatile int in_handler;
+static volatile int leaves_by_resume;
 extern void *__libc_malloc(size_t);
 void *malloc(size_t size)
 {
@@ -248,6 +249,7 @@ static void on_illegal(int signal, siginfo_t *info, void *argument)
 		CHECK(unspool_step(&copy));
 	}
 	CHECK(unspool_is_signal_frame(&copy));
+	unspool_cursor trampoline = copy;
 	CHECK(unspool_step(&copy));
 	CHECK(!unspool_is_return_address(&copy));
 	CHECK(unspool_address(&copy) == addresses[0]);
@@ -260,6 +262,11 @@ static void on_illegal(int signal, siginfo_t *info, void *argument)
 	CHECK(unspool_set_register(&cursor, UNSPOOL_RIP, (uint64_t)addresses[0] + 2) == 0);
 	CHECK(unspool_set_register(&copy, UNSPOOL_RAX, 42) == 0);
 	in_handler = 0;
+	// Not there, but where the handler returns to: as if it had.
+	CHECK(unspool_resume(&copy, 0) == -1);
+	if (leaves_by_resume)
+		CHECK(unspool_resume(&trampoline, 0) && "does not return");
+	CHECK(!leaves_by_resume);
 }
 
 __attribute__((noinline)) static uint64_t illegal(void)
@@ -275,9 +282,16 @@ static void in_handlers(int flags)
 {
 	struct sigaction action = {.sa_sigaction = on_illegal, .sa_flags = SA_SIGINFO | flags};
 	sigaction(SIGILL, &action, NULL);
-	CHECK(illegal() == 42);
-	CHECK(interrupted == at_ud2);
-	CHECK(frames >= 4);
+	for (leaves_by_resume = 0; leaves_by_resume < 2; leaves_by_resume++) {
+		CHECK(illegal() == 42);
+		CHECK(interrupted == at_ud2);
+		CHECK(frames >= 4);
+	}
+	// Mask and stack are those of before the signal.
+	sigset_t mask;
+	stack_t stack;
+	CHECK(sigprocmask(SIG_SETMASK, NULL, &mask) == 0 && !sigismember(&mask, SIGILL));
+	CHECK(sigaltstack(NULL, &stack) == 0 && !(stack.ss_flags & SS_ONSTACK));
 }
 
 // Where no code is, the caller's registers are those of the callee, but for two.
