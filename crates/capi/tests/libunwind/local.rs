@@ -158,3 +158,16 @@ fn registered_code_is_walked_through() {
         assert_eq!(ours, theirs);
     }
 }
+
+/// Threads may register at the same time; a child that is forked meanwhile has a list that is whole, and
+/// is not kept by a thread that it does not have.
+#[test]
+fn threads_register_at_the_same_time() {
+    let program = programs::compile_with("registering.c", &["-Wl,--no-as-needed", "-lunwind"]);
+    let mut command = Command::new(program);
+    command.env("LD_LIBRARY_PATH", programs::shared_objects());
+    let text = programs::stdout(&mut command);
+    // Each of 4 threads registers 50,000 and cancels half; the rest is cancelled in the end.
+    let expected = "all: 100001, 300001 changes\nlasting: 1, 400001 changes\n";
+    assert_eq!(text, expected);
+}
