@@ -8,7 +8,7 @@
 //!
 //! Reading the list is async-signal-safe.
 
-use core::ffi::{c_int, c_uint};
+use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::mem::offset_of;
 use core::ptr;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
@@ -20,8 +20,12 @@ use crate::abi::{DynInfo, Word};
 use crate::sys::os;
 
 unsafe extern "C" {
+    fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
     safe fn usleep(microseconds: c_uint) -> c_int;
 }
+
+/// Whatever the library that asks would be linked to.
+const RTLD_DEFAULT: *mut c_void = ptr::null_mut();
 
 /// `unw_dyn_info_list_t`. Debuggers read it from outside.
 #[repr(C)]
@@ -36,6 +40,29 @@ static REGISTERED: DynInfoList = DynInfoList {
     generation: AtomicU32::new(0),
     first: AtomicPtr::new(ptr::null_mut()),
 };
+
+/// The list that is read: that of the `libunwind.so.8` which the program registers with.
+/// `libunwind-x86_64.so.8` has no functions to put anything into its own.
+static LIST: AtomicPtr<DynInfoList> = AtomicPtr::new((&raw const REGISTERED).cast_mut());
+
+/// Finds [`LIST`], as libunwind does by a weak reference. Not async-signal-safe.
+pub(super) fn find_list() {
+    let name = c"_U_dyn_info_list_addr";
+    // SAFETY: the name ends with a zero byte.
+    let found = unsafe { dlsym(RTLD_DEFAULT, name.as_ptr()) };
+    // SAFETY: null, or the function of that name, which has this type. Who asks for it cannot
+    // outlive it.
+    let found =
+        unsafe { core::mem::transmute::<*mut c_void, Option<extern "C" fn() -> Word>>(found) };
+    if let Some(list) = found.and_then(|address| usize::try_from(address()).ok()) {
+        LIST.store(ptr::with_exposed_provenance_mut(list), Ordering::Release);
+    }
+}
+
+fn list() -> &'static DynInfoList {
+    // SAFETY: our own, or one of another libunwind, whose type is the interface's.
+    unsafe { &*LIST.load(Ordering::Relaxed) }
+}
 
 static LOCK: Lock = Lock(AtomicI32::new(0));
 
@@ -179,6 +206,11 @@ unsafe fn described(info: *const DynInfo) -> DynInfo {
     copy
 }
 
+/// The address of the list that is read.
+pub(super) fn list_addr() -> Word {
+    LIST.load(Ordering::Relaxed).addr() as Word
+}
+
 /// `_U_dyn_info_list_addr`.
 #[cfg_attr(
     feature = "shared-object",
@@ -213,17 +245,18 @@ pub unsafe extern "C" fn dyn_cancel(info: *mut DynInfo) {
 /// Whether anything is registered.
 #[inline]
 pub(crate) fn is_any_registered() -> bool {
-    !REGISTERED.first.load(Ordering::Relaxed).is_null()
+    !list().first.load(Ordering::Relaxed).is_null()
 }
 
 /// What is registered for an address.
 pub(crate) fn registered(ip: u64) -> Option<DynInfo> {
     /// Those who change the list all the time keep nobody for longer.
     const TRIES: usize = 3;
+    let list = list();
     for _ in 0..TRIES {
-        let before = REGISTERED.generation.load(Ordering::Acquire);
-        let found = REGISTERED.find(ip);
-        if found.is_some() || REGISTERED.generation.load(Ordering::Relaxed) == before {
+        let before = list.generation.load(Ordering::Acquire);
+        let found = list.find(ip);
+        if found.is_some() || list.generation.load(Ordering::Relaxed) == before {
             return found;
         }
     }

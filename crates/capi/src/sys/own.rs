@@ -54,11 +54,12 @@ pub static LOCAL_ADDR_SPACE: &AddressSpace = &OWN;
 pub static LOCAL_ONLY_ADDR_SPACE: &AddressSpace = &OWN;
 
 /// What the loader calls when it has loaded a library that walks the own stack: learns which
-/// modules are there for good, so that no walk has to ask for them. Takes the loader's lock, which the
-/// loader has then.
+/// modules are there for good, so that no walk has to ask for them, and where the program registers
+/// code of its own. Takes the loader's lock, which the loader has then.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "unspool_loaded"))]
 pub extern "C" fn loaded() {
     local::modules().prepare();
+    dynamic::find_list();
 }
 
 /// A frame whose registers are in a context.
@@ -128,7 +129,7 @@ unsafe extern "C" fn get_dyn_info_list_addr(
     _context: *mut c_void,
 ) -> c_int {
     // SAFETY: the interface's contract.
-    unsafe { address.write(dynamic::dyn_info_list_addr()) };
+    unsafe { address.write(dynamic::list_addr()) };
     0
 }
 

@@ -142,9 +142,9 @@ fn backtraces_remember_nothing_wrong() {
 
 /// Code that is made at run time and registered is walked through as libunwind does, by steps and in
 /// backtraces. We know its name, too.
-#[test]
-fn registered_code_is_walked_through() {
-    let program = programs::compile_with("registered.c", &["-Wl,--no-as-needed", "-lunwind"]);
+fn registered_code_is_walked_through(options: &[&str]) {
+    let options = [&["-Wl,--no-as-needed"], options, &["-lunwind"]].concat();
+    let program = programs::compile_with("registered.c", &options);
     let theirs = programs::stdout(&mut Command::new(&program));
     let mut command = Command::new(program);
     let command = command.env("LD_LIBRARY_PATH", programs::shared_objects());
@@ -157,6 +157,17 @@ fn registered_code_is_walked_through() {
     for (ours, theirs) in ours.zip(theirs).filter(|(ours, _)| *ours != made) {
         assert_eq!(ours, theirs);
     }
+}
+
+#[test]
+fn registered_code_is_known() {
+    registered_code_is_walked_through(&["-DUNW_LOCAL_ONLY"]);
+}
+
+/// `libunwind-x86_64.so.8` walks through what was registered with `libunwind.so.8`.
+#[test]
+fn registered_code_is_known_to_the_remote_library() {
+    registered_code_is_walked_through(&["-lunwind-x86_64"]);
 }
 
 /// Threads may register at the same time; a child that is forked meanwhile has a list that is whole, and

@@ -1,5 +1,5 @@
-/* Walks through code that is made at run time and registered. Usage: registered */
-#define UNW_LOCAL_ONLY
+/* Walks through code that is made at run time and registered. Usage: registered
+ * With UNW_LOCAL_ONLY it is libunwind.so.8 that walks, otherwise libunwind-x86_64.so.8. */
 #include <libunwind.h>
 #include <stdint.h>
 #include <stdio.h>
