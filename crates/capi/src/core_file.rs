@@ -307,9 +307,7 @@ impl CoreFile {
             None => self.image(ip)?.table(&self.memory())?,
         };
         self.table = Some(table);
-        let mut info = ProcInfo::EMPTY;
-        remote_cfi::search(&self.memory(), &table, ip, &mut info)?;
-        Ok(info)
+        remote_cfi::search(&self.memory(), &table, ip)
     }
 
     /// Passes the name of the function that an address is in to `found`, and how far into the

@@ -3,19 +3,19 @@
 //! Async-signal-safe: nothing here allocates or locks. The kernel is asked for memory, once for each
 //! page of a thread's stack.
 
-use core::ops::Range;
+use core::ops::ControlFlow;
+use core::ptr;
 
-use unspool_cfi::lookup::HdrTrust;
-use unspool_cfi::{Cie, FdeEntry, Lookup, Section, SectionKind};
-use unspool_ir::memory::read_uint;
-use unspool_ir::{LoadBias, Memory, Pointer, Register, Row, RuntimeAddr, Vaddr};
+use unspool_cfi::Lookup;
+use unspool_ir::{LoadBias, Memory, Register, Row, RuntimeAddr};
 use unspool_unwind::local::{Known, OwnMemory};
 use unspool_unwind::{Modules, Place, local};
 
-use crate::abi::{self, Error, ProcInfo};
-use crate::remote_cfi;
+use crate::abi::{self, DynInfo, Error, ProcInfo};
+use crate::entries::{self, Entries, Headers};
 use crate::space::AddressSpace;
 use crate::sys::dynamic;
+use crate::{registered, remote_cfi};
 
 /// What a walk of the own stack has found out, so that nothing is asked twice. Other walks find
 /// out nothing.
@@ -106,101 +106,119 @@ pub struct FoundRow {
 ///
 /// [`Error::NO_INFO`] where no entry covers it, [`Error::BAD_FRAME`] if its entry is bad.
 pub fn row(pc: RuntimeAddr) -> Result<FoundRow, Error> {
-    find(pc, |table| {
-        let mut row = Row::new(Register(0));
-        let found = table.lookup.row(table.bias.to_vaddr(pc), &mut row);
-        let found = found.map_err(|_| Error::BAD_FRAME)?.ok_or(Error::NO_INFO)?;
-        Ok(FoundRow {
-            bias: table.bias,
-            place: table.place,
-            row,
-            end: table.bias.to_runtime(found.end),
-        })
-    })
+    let found = Table::of(pc).and_then(|table| table.row(pc));
+    or_registered(found, || Registered::find(pc)?.row(pc))
 }
 
-/// A table that may cover an address.
-struct Table {
-    lookup: Lookup<'static>,
-    /// Where the section begins in memory.
-    start: RuntimeAddr,
-    bias: LoadBias,
-    place: Option<Place>,
-}
-
-/// Looks in the table of the module at an address, and where that has nothing in what is registered.
-fn find<T>(pc: RuntimeAddr, look: impl Fn(&Table) -> Result<T, Error>) -> Result<T, Error> {
-    match Table::of_module(pc).and_then(|table| look(&table)) {
-        Err(Error::NO_INFO) if dynamic::is_any_registered() => look(&Table::registered(pc)?),
+/// Where the table of an address's module has nothing, looks in what is registered.
+fn or_registered<T>(
+    found: Result<T, Error>,
+    registered: impl FnOnce() -> Result<T, Error>,
+) -> Result<T, Error> {
+    match found {
+        Err(Error::NO_INFO) if dynamic::is_any_registered() => registered(),
         found => found,
     }
 }
 
+/// The table of a module.
+struct Table {
+    lookup: Lookup<'static>,
+    bias: LoadBias,
+    place: Option<Place>,
+}
+
 impl Table {
-    fn of_module(pc: RuntimeAddr) -> Result<Table, Error> {
+    fn of(pc: RuntimeAddr) -> Result<Table, Error> {
         let module = local::modules().module(pc).ok_or(Error::NO_INFO)?;
-        let lookup = module.cfi.ok_or(Error::NO_INFO)?;
         Ok(Table {
-            lookup: *lookup,
-            start: module.bias.to_runtime(lookup.section().address),
+            lookup: *module.cfi.ok_or(Error::NO_INFO)?,
             bias: module.bias,
             place: module.place,
         })
     }
 
-    /// The one entry that a registered search table names, and its CIE, as a section.
-    fn registered(pc: RuntimeAddr) -> Result<Table, Error> {
+    fn row(&self, pc: RuntimeAddr) -> Result<FoundRow, Error> {
+        let mut row = Row::new(Register(0));
+        let found = self.lookup.row(self.bias.to_vaddr(pc), &mut row);
+        let found = found.map_err(|_| Error::BAD_FRAME)?.ok_or(Error::NO_INFO)?;
+        Ok(FoundRow {
+            bias: self.bias,
+            place: self.place,
+            row,
+            end: self.bias.to_runtime(found.end),
+        })
+    }
+
+    fn procedure(&self, pc: RuntimeAddr) -> Result<ProcInfo, Error> {
+        let found = self.lookup.entry(self.bias.to_vaddr(pc));
+        let (cie, fde) = found.map_err(|_| Error::BAD_FRAME)?.ok_or(Error::NO_INFO)?;
+        let memory = OwnMemory::here();
+        let resolved = |pointer| entries::resolved(&memory, self.bias, pointer);
+        let section = self.bias.to_runtime(self.lookup.section().address);
+        let address = usize::try_from(section.0.wrapping_add(fde.offset));
+        Ok(ProcInfo {
+            start_ip: self.bias.to_runtime(fde.start).0,
+            end_ip: self.bias.to_runtime(fde.end).0,
+            lsda: resolved(fde.lsda)?,
+            handler: resolved(cie.personality)?,
+            format: abi::FORMAT_TABLE,
+            unwind_info: ptr::without_provenance_mut(address.map_err(|_| Error::INVALID)?),
+            ..ProcInfo::EMPTY
+        })
+    }
+}
+
+/// What is registered for an address.
+struct Registered {
+    info: DynInfo,
+    /// The entry that a search table names for it.
+    entries: Entries<'static>,
+}
+
+impl Registered {
+    fn find(pc: RuntimeAddr) -> Result<Registered, Error> {
         let info = dynamic::registered(pc.0).ok_or(Error::NO_INFO)?;
         if info.format == abi::FORMAT_DYNAMIC {
             // A description of what each instruction does: nobody reads it on x86-64.
             return Err(Error::NO_INFO);
         }
-        let address = remote_cfi::search_table(&OwnMemory::here(), &info, pc.0)?;
-        let fde = entry(address)?;
-        let back = number(address.wrapping_add(4))?;
-        let cie = entry(address.wrapping_add(4).wrapping_sub(back))?;
-        let (start, end) = (fde.start.min(cie.start), fde.end.max(cie.end));
-        let length = end - start;
-        if length > LONGEST_SECTION {
-            return Err(Error::BAD_FRAME);
-        }
-        let section = Section {
-            kind: SectionKind::EhFrame,
-            data: dynamic::bytes(start, length).ok_or(Error::INVALID)?,
-            address: Vaddr(start),
-            text_base: None,
-            data_base: None,
-            abi: remote_cfi::ABI,
-        };
-        Ok(Table {
-            lookup: Lookup::new(section, None, HdrTrust::Suspect),
-            start: RuntimeAddr(start),
-            bias: LoadBias(info.load_offset),
-            place: None,
+        let memory = OwnMemory::here();
+        let address = remote_cfi::search_table(&memory, &info, pc.0)?;
+        let headers = Headers::read(&memory, address, info.gp)?;
+        let bytes = |addresses| dynamic::bytes(addresses).ok_or(Error::INVALID);
+        Ok(Registered {
+            entries: headers.parse(bytes)?,
+            info,
         })
     }
-}
 
-/// An entry that is further from its CIE is not believed, in bytes.
-const LONGEST_SECTION: u64 = 16 << 20;
-
-/// The addresses of the entry of a registered table.
-fn entry(address: u64) -> Result<Range<u64>, Error> {
-    let length = number(address)?;
-    match address.checked_add(4 + length) {
-        Some(end) if (4..LONGEST_SECTION).contains(&length) => Ok(address..end),
-        _ => Err(Error::BAD_FRAME),
+    fn row(&self, pc: RuntimeAddr) -> Result<FoundRow, Error> {
+        let bias = LoadBias(self.info.load_offset);
+        let end = bias.to_runtime(self.entries.addresses().end);
+        let mut found = Err(Error::NO_INFO);
+        self.entries.rows(bias, |at| {
+            if !(at.start..at.end).contains(&pc.0) {
+                return Ok(ControlFlow::Continue(()));
+            }
+            found = Ok(FoundRow {
+                bias: LoadBias(0),
+                place: None,
+                row: *at.row,
+                end,
+            });
+            Ok(ControlFlow::Break(()))
+        })?;
+        found
     }
-}
 
-fn number(address: u64) -> Result<u64, Error> {
-    let word = read_uint(
-        &OwnMemory::here(),
-        RuntimeAddr(address),
-        4,
-        remote_cfi::ABI.endian,
-    );
-    word.map_err(|_| Error::INVALID)
+    fn procedure(&self, pc: RuntimeAddr) -> Result<ProcInfo, Error> {
+        let info = self.entries.info(&OwnMemory::here(), &self.info)?;
+        match (info.start_ip..info.end_ip).contains(&pc.0) {
+            true => Ok(info),
+            false => Err(Error::NO_INFO),
+        }
+    }
 }
 
 /// What there is to know of the procedure that covers an address, as the C interface has it.
@@ -209,91 +227,13 @@ fn number(address: u64) -> Result<u64, Error> {
 ///
 /// [`Error::NO_INFO`] where none does, [`Error::BAD_FRAME`] if its entry is bad.
 pub fn procedure_info(pc: RuntimeAddr) -> Result<ProcInfo, Error> {
-    match Procedure::find(pc) {
-        Ok(procedure) => procedure.info(&OwnMemory::here()),
+    let found = Table::of(pc).and_then(|table| table.procedure(pc));
+    or_registered(found, || match Registered::find(pc) {
+        Ok(found) => found.procedure(pc),
         Err(Error::NO_INFO) => dynamic::registered(pc.0)
             .filter(|info| info.format == abi::FORMAT_DYNAMIC)
-            .map(|info| ProcInfo {
-                start_ip: info.start_ip,
-                end_ip: info.end_ip,
-                gp: info.gp,
-                ..ProcInfo::EMPTY
-            })
+            .map(|info| registered::described(&info))
             .ok_or(Error::NO_INFO),
         Err(error) => Err(error),
-    }
-}
-
-/// A procedure: what the entry of an address says beside its rows.
-#[derive(Debug)]
-pub struct Procedure {
-    bias: LoadBias,
-    cie: Cie<'static>,
-    fde: FdeEntry<'static>,
-    /// The address of the entry.
-    address: RuntimeAddr,
-}
-
-impl Procedure {
-    /// The procedure that covers an address.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NO_INFO`] where none does, [`Error::BAD_FRAME`] if its entry is bad.
-    pub fn find(pc: RuntimeAddr) -> Result<Procedure, Error> {
-        find(pc, |table| {
-            let found = table.lookup.entry(table.bias.to_vaddr(pc));
-            let (cie, fde) = found.map_err(|_| Error::BAD_FRAME)?.ok_or(Error::NO_INFO)?;
-            Ok(Procedure {
-                bias: table.bias,
-                address: RuntimeAddr(table.start.0.wrapping_add(fde.offset)),
-                cie,
-                fde,
-            })
-        })
-    }
-
-    /// Its first address.
-    #[must_use]
-    pub fn start(&self) -> RuntimeAddr {
-        self.bias.to_runtime(self.fde.start)
-    }
-
-    /// One past its last address.
-    #[must_use]
-    pub fn end(&self) -> RuntimeAddr {
-        self.bias.to_runtime(self.fde.end)
-    }
-
-    /// Where a pointer of the entry leads to, or zero.
-    fn resolved<M: Memory>(&self, pointer: Option<Pointer>, memory: &M) -> Result<u64, Error> {
-        match pointer {
-            None => Ok(0),
-            Some(Pointer::Direct(addr)) => Ok(self.bias.to_runtime(addr).0),
-            Some(Pointer::Indirect(slot)) => {
-                let mut word = [0; 8];
-                let read = memory.read(self.bias.to_runtime(slot), &mut word);
-                read.map_err(|_| Error::INVALID)?;
-                Ok(u64::from_le_bytes(word))
-            }
-        }
-    }
-
-    /// As the C interface has it. `memory` is the own.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::INVALID`] if a pointer to a pointer cannot be read.
-    pub fn info<M: Memory>(&self, memory: &M) -> Result<ProcInfo, Error> {
-        let fde = usize::try_from(self.address.0).map_err(|_| Error::INVALID)?;
-        Ok(ProcInfo {
-            start_ip: self.start().0,
-            end_ip: self.end().0,
-            lsda: self.resolved(self.fde.lsda, memory)?,
-            handler: self.resolved(self.cie.personality, memory)?,
-            format: abi::FORMAT_TABLE,
-            unwind_info: core::ptr::without_provenance_mut(fde),
-            ..ProcInfo::EMPTY
-        })
-    }
+    })
 }

@@ -60,16 +60,24 @@ pub fn find<M: Memory>(memory: &M, list: u64, ip: u64) -> Result<ProcInfo, Error
 }
 
 fn procedure<M: Memory>(memory: &M, table: &DynInfo, ip: u64) -> Result<ProcInfo, Error> {
-    let mut info = ProcInfo {
+    match table.format {
+        abi::FORMAT_DYNAMIC => Ok(described(table)),
+        _ => remote_cfi::search(memory, table, ip),
+    }
+}
+
+/// A procedure that is described by operations, but for these.
+#[must_use]
+pub fn described(table: &DynInfo) -> ProcInfo {
+    ProcInfo {
         start_ip: table.start_ip,
         end_ip: table.end_ip,
         gp: table.gp,
+        // `unw_dyn_proc_info_t`: the name, the personality routine, flags in 4 bytes, and the operations.
+        handler: table.table.segbase,
+        flags: table.table.table_len & 0xffff_ffff,
         ..ProcInfo::EMPTY
-    };
-    if table.format != abi::FORMAT_DYNAMIC {
-        remote_cfi::search(memory, table, ip, &mut info)?;
     }
-    Ok(info)
 }
 
 #[cfg(test)]
@@ -154,6 +162,8 @@ mod tests {
             (far, far + 32, 0)
         );
         assert!(info.unwind_info.is_null());
+        // The second and third words of what is a search table otherwise.
+        assert_eq!((info.handler, info.flags), (BASE, 1));
         for elsewhere in [0, FUNCTION - 1, far + 32, u64::MAX] {
             assert_eq!(found(&list, elsewhere).err(), Some(Error::NO_INFO));
         }

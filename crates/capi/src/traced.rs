@@ -44,9 +44,7 @@ impl Traced {
             None => find_table(&memory, self.pid, ip)?,
         };
         self.table = Some(table);
-        let mut info = ProcInfo::EMPTY;
-        remote_cfi::search(&memory, &table, ip, &mut info)?;
-        Ok(info)
+        remote_cfi::search(&memory, &table, ip)
     }
 
     /// Passes the name of the function that an address is in to `found`, and how far into the

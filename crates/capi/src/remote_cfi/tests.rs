@@ -72,8 +72,7 @@ pub(crate) fn target(functions: &[u64]) -> (Vec<u8>, DynInfo) {
 }
 
 fn found(bytes: &[u8], table: &DynInfo, ip: u64) -> Result<ProcInfo, Error> {
-    let mut info = ProcInfo::EMPTY;
-    search(&memory(bytes), table, ip, &mut info).map(|()| info)
+    search(&memory(bytes), table, ip)
 }
 
 #[test]

@@ -10,6 +10,7 @@
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::mem::offset_of;
+use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
 
@@ -267,12 +268,13 @@ const PAGE: u64 = 4096;
 
 /// Bytes of a registered table, which nobody writes to until it is cancelled. The kernel is asked
 /// whether they are there.
-pub(crate) fn bytes(addr: u64, length: u64) -> Option<&'static [u8]> {
-    let last = addr.checked_add(length.checked_sub(1)?)?;
-    for page in addr / PAGE..=last / PAGE {
+pub(crate) fn bytes(addresses: Range<u64>) -> Option<&'static [u8]> {
+    let Range { start, end } = addresses;
+    let length = end.checked_sub(start)?;
+    for page in start / PAGE..end.div_ceil(PAGE) {
         Known::around(RuntimeAddr(page * PAGE)).word(RuntimeAddr(page * PAGE))?;
     }
-    let from = ptr::with_exposed_provenance(usize::try_from(addr).ok()?);
+    let from = ptr::with_exposed_provenance(usize::try_from(start).ok()?);
     // SAFETY: all of it was readable just now, and stays as it is, as above.
     Some(unsafe { core::slice::from_raw_parts(from, usize::try_from(length).ok()?) })
 }
@@ -283,7 +285,7 @@ pub(crate) fn string(addr: u64) -> Option<&'static [u8]> {
     const MOST: u64 = 16;
     (1..=MOST).find_map(|pages| {
         let end = (addr / PAGE).checked_add(pages)?.checked_mul(PAGE)?;
-        let until_page = bytes(addr, end - addr)?;
+        let until_page = bytes(addr..end)?;
         until_page
             .split(|byte| *byte == 0)
             .next()

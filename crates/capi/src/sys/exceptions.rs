@@ -17,7 +17,7 @@ use unspool_ir::RuntimeAddr;
 
 use crate::abi::{self, Error, ProcInfo, Word};
 use crate::cursor::Cursor;
-use crate::own::{Procedure, procedure_info};
+use crate::own::procedure_info;
 use crate::sys::context::call_with_context;
 
 use crate::sys::{callbacks, own};
@@ -700,5 +700,5 @@ pub unsafe extern "C" fn get_data_rel_base(context: *mut Context) -> Word {
     unsafe(export_name = "_Unwind_FindEnclosingFunction")
 )]
 pub extern "C" fn find_enclosing_function(ip: Word) -> Word {
-    Procedure::find(RuntimeAddr(ip)).map_or(0, |procedure| procedure.start().0)
+    procedure_info(RuntimeAddr(ip)).map_or(0, |info| info.start_ip)
 }

@@ -314,12 +314,14 @@ pub extern "C" fn dwarf_search_unwind_table(
     argument: *mut c_void,
 ) -> c_int {
     let client = Client { space, argument };
-    let found = remote_cfi::search(&client.memory(), table, ip, info);
-    if need_unwind_info == 0 {
-        info.unwind_info = core::ptr::null_mut();
-        info.unwind_info_size = 0;
-    }
-    done(found)
+    let found = remote_cfi::search(&client.memory(), table, ip);
+    done(found.map(|found| {
+        *info = found;
+        if need_unwind_info == 0 {
+            info.unwind_info = core::ptr::null_mut();
+            info.unwind_info_size = 0;
+        }
+    }))
 }
 
 /// `unw_regname`.

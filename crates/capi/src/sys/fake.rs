@@ -53,10 +53,8 @@ unsafe extern "C" fn find_proc_info(
     // SAFETY: the library passes a structure of its own.
     let info = unsafe { &mut *info };
     let client = Client { space, argument };
-    match remote_cfi::search(&client.memory(), &target.table, ip, info) {
-        Ok(()) => 0,
-        Err(Error(code)) => code,
-    }
+    let found = remote_cfi::search(&client.memory(), &target.table, ip);
+    Error::code_of(found.map(|found| *info = found))
 }
 
 unsafe extern "C" fn access_mem(
