@@ -245,8 +245,12 @@ impl<'s> Cursor<'s> {
         if client.space.is_own() {
             return self.step_own();
         }
-        let resolve = || resolve::rule(client, code, || self.known());
-        let Some(rule) = client.space.keep(self.at, resolve)? else {
+        let of_address = client.space.keep(self.at, || resolve::rule(client, code))?;
+        let rule = match of_address {
+            Some(rule) => Some(rule),
+            None => resolve::guessed(client, &self.known())?,
+        };
+        let Some(rule) = rule else {
             return Ok(self.end());
         };
         match &rule {

@@ -1,6 +1,7 @@
 //! Rows that no table has: what is guessed of a frame whose address no entry covers.
 //!
-//! A guess is a row like another, so it is applied and kept like one.
+//! A guess is a row like another, so it is applied like one. One that is made from the code at an
+//! address is the address's, and can be kept; one that is made from registers and the stack is the frame's.
 
 use unspool_ir::row::{CfaRule, RegisterRule, Row};
 use unspool_ir::{Expression, Memory, Register, RuntimeAddr};
@@ -27,27 +28,43 @@ const MAX_FRAME: u64 = 0x4000;
 
 /// The row of a frame that no entry covers; `None` if it is taken for the outermost.
 ///
-/// In the order of their trustworthiness: the trampoline of a signal handler and an entry of a
-/// procedure linkage table, known by their bytes; a call to where nothing can be read; a frame
-/// that keeps a frame pointer.
+/// In the order of their trustworthiness: by [`code`], then by [`frame`].
 pub fn row<M: Memory>(memory: &M, known: &Known) -> Option<Row<'static>> {
-    let mut code = [0; 16];
-    let is_readable = memory.read(RuntimeAddr(known.ip), &mut code).is_ok();
-    if is_readable && is_trampoline(&code) {
-        return Some(trampoline());
+    code(memory, known.ip).or_else(|| frame(memory, known))
+}
+
+/// The row of code that is known by its bytes: the trampoline of a signal handler, or an entry of a
+/// procedure linkage table.
+pub fn code<M: Memory>(memory: &M, ip: u64) -> Option<Row<'static>> {
+    match bytes(memory, ip)? {
+        code if is_trampoline(&code) => Some(trampoline()),
+        code if is_plt_entry(&code) => Some(called()),
+        _ => None,
     }
-    if is_readable && is_plt_entry(&code) || !is_readable && has_just_called(memory, known) {
+}
+
+/// The row of a frame by what is on its stack: of a call to where nothing can be read, or with a
+/// frame pointer.
+pub fn frame<M: Memory>(memory: &M, known: &Known) -> Option<Row<'static>> {
+    if bytes(memory, known.ip).is_none() && has_just_called(memory, known) {
         return Some(called());
     }
     let at = known.frame_pointer?;
     is_frame_pointer(memory, known, at).then(with_frame_pointer)
 }
 
+/// The code at an address.
+fn bytes<M: Memory>(memory: &M, ip: u64) -> Option<[u8; 16]> {
+    let mut code = [0; 16];
+    let read = memory.read(RuntimeAddr(ip), &mut code);
+    read.ok().map(|()| code)
+}
+
 /// The row of a signal handler's trampoline, if one begins at `ip`.
 pub fn trampoline_at<M: Memory>(memory: &M, ip: u64) -> Option<Row<'static>> {
-    let mut code = [0; 16];
-    memory.read(RuntimeAddr(ip), &mut code).ok()?;
-    is_trampoline(&code).then(trampoline)
+    bytes(memory, ip)
+        .filter(is_trampoline)
+        .map(|_| trampoline())
 }
 
 /// `mov $15, %rax; syscall`: `rt_sigreturn`, as every C library writes it.

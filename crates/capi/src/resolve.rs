@@ -12,26 +12,20 @@ use crate::own;
 use crate::remote_cfi;
 use crate::rule::Rule;
 
-/// The rule at an address; `None` where the frame is taken for the outermost. `known` is asked
-/// only where no entry covers the address.
+/// The rule at an address, which all frames there have; `None` where there is none, and only
+/// [`guessed`] may know one.
 ///
 /// # Errors
 ///
 /// The client's own, [`Error::BAD_FRAME`] for a bad entry.
-pub fn rule(
-    client: Client<'_>,
-    code: CodeAddr,
-    known: impl FnOnce() -> Known,
-) -> Result<Option<Rule>, Error> {
+pub fn rule(client: Client<'_>, code: CodeAddr) -> Result<Option<Rule>, Error> {
     let memory = client.memory();
     let (address, pc) = (code.address().0, code.lookup().0);
     let info = match client.find_proc_info(pc) {
         Ok(info) => info,
         Err(Error::NO_INFO) => {
-            return guess::row(&memory, &known())
-                .as_ref()
-                .map(Rule::from_row)
-                .transpose();
+            let row = guess::code(&memory, address);
+            return row.as_ref().map(Rule::from_row).transpose();
         }
         Err(error) => return Err(error),
     };
@@ -52,6 +46,16 @@ pub fn rule(
         Ok(ControlFlow::Break(()))
     })?;
     found.ok_or(Error::NO_INFO).map(Some)
+}
+
+/// The rule of one frame, where there is none at its address; `None` if it is taken for the outermost.
+///
+/// # Errors
+///
+/// [`Error::NO_MEMORY`].
+pub fn guessed(client: Client<'_>, known: &Known) -> Result<Option<Rule>, Error> {
+    let row = guess::frame(&client.memory(), known);
+    row.as_ref().map(Rule::from_row).transpose()
 }
 
 /// A row of the own process.
@@ -118,7 +122,6 @@ mod tests {
 
     const FUNCTION: u64 = BASE + 0x1000;
     const BEHIND: u64 = FUNCTION + 16;
-    const NOT_ASKED: fn() -> Known = || panic!("there is an entry");
 
     /// A function, and behind it these bytes, which no entry covers.
     fn target_with(behind: [u8; 16]) -> Target {
@@ -135,31 +138,18 @@ mod tests {
         }
     }
 
-    fn resolved(
-        target: &Target,
-        code: CodeAddr,
-        known: impl FnOnce() -> Known,
-    ) -> Result<Option<Rule>, Error> {
+    fn resolved(target: &Target, code: CodeAddr) -> Result<Option<Rule>, Error> {
         let client = Client {
             space: fake::space(),
             argument: target.argument(),
         };
-        rule(client, code, known)
+        rule(client, code)
     }
 
     fn is_signal_frame(rule: &Rule) -> bool {
         match rule {
             Rule::Encoded(bytes) => encoding::decode(bytes).unwrap().signal_frame,
             Rule::Simple(_) => false,
-        }
-    }
-
-    fn known() -> Known {
-        Known {
-            ip: BEHIND,
-            is_interrupted: true,
-            stack_pointer: 0,
-            frame_pointer: None,
         }
     }
 
@@ -171,18 +161,18 @@ mod tests {
             let target = target_with(behind);
             // A handler returns to the trampoline's first byte; so does the function's last call.
             let returned = CodeAddr::Return(RuntimeAddr(BEHIND));
-            let rule = resolved(&target, returned, NOT_ASKED).unwrap().unwrap();
+            let rule = resolved(&target, returned).unwrap().unwrap();
             assert_eq!(is_signal_frame(&rule), is_trampoline);
             // Interrupted there, it has no entry.
             let there = CodeAddr::Instruction(RuntimeAddr(BEHIND));
-            let rule = resolved(&target, there, known).unwrap();
+            let rule = resolved(&target, there).unwrap();
             assert_eq!(rule.as_ref().is_some_and(is_signal_frame), is_trampoline);
             // Within the function, nobody looks at the bytes.
             for code in [
                 CodeAddr::Return(RuntimeAddr(BEHIND - 1)),
                 CodeAddr::Instruction(RuntimeAddr(BEHIND - 1)),
             ] {
-                let rule = resolved(&target, code, NOT_ASKED).unwrap();
+                let rule = resolved(&target, code).unwrap();
                 assert!(matches!(rule, Some(Rule::Simple(_))));
             }
         }
@@ -192,7 +182,7 @@ mod tests {
     #[test]
     fn an_instruction_and_a_return_address_have_rows_of_their_own() {
         let target = target_with([0x90; 16]);
-        let cfa_offset = |code| match resolved(&target, code, NOT_ASKED) {
+        let cfa_offset = |code| match resolved(&target, code) {
             Ok(Some(Rule::Simple(simple))) => simple.cfa_offset(),
             other => panic!("{other:?}"),
         };

@@ -106,6 +106,27 @@ fn both_ways_of_a_simple_row_lead_to_the_same_frame() {
     assert!(steps > 350, "only {steps} steps succeed");
 }
 
+/// Of two frames at the same address the one has a frame pointer, and the other is the outermost.
+#[test]
+fn a_guess_is_made_anew_for_each_frame() {
+    let mut target = target();
+    target.table.format = abi::FORMAT_REMOTE_TABLE; // of no address
+    let space = fake::space();
+    space.set_policy(abi::CACHE_GLOBAL).unwrap();
+    for (frame_pointer, steps) in [(STACK + 0x80, 1), (0, 0), (STACK + 0x90, 1)] {
+        let mut registers = target.registers.lock().unwrap();
+        (registers[6], registers[16]) = (frame_pointer, STACK + 0x100);
+        drop(registers);
+        let mut cursor = innermost(space, &target);
+        assert_eq!(cursor.step(), steps, "{frame_pointer:#x}");
+        let stack_pointer = match steps {
+            1 => frame_pointer + 16,
+            _ => STACK + 0x40,
+        };
+        assert_eq!(cursor.get(abi::RSP), Ok(stack_pointer));
+    }
+}
+
 /// Steps by a rule that is kept, if it can be.
 fn kept_step(cursor: &mut Cursor<'_>, simple: Simple) -> c_int {
     if !cursor.at.is_kept() {
