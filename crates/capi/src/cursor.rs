@@ -62,7 +62,8 @@ impl<'s> Cursor<'s> {
         address: impl Fn(u16) -> u64,
         is_interrupted: bool,
     ) -> Self {
-        let arrival = match is_interrupted {
+        // Nothing returns to 0: whoever says so has it from a signal.
+        let arrival = match is_interrupted || ip == 0 {
             true => Arrival::Innermost,
             false => Arrival::Called,
         };
@@ -230,6 +231,9 @@ impl<'s> Cursor<'s> {
     }
 
     fn step_found(&mut self) -> Result<bool, Error> {
+        if self.at.is_nowhere() {
+            return Ok(false);
+        }
         match self.client.space.known(self.at) {
             Some(Hit::Simple(simple)) if self.learnt.asks_for(simple.own_place()) => {
                 self.step_simple(simple)
@@ -376,7 +380,7 @@ impl<'s> Cursor<'s> {
     }
 
     fn end(&mut self) -> bool {
-        self.come_to(0);
+        self.at = At::new(0, self.stack_pointer, Arrival::Called);
         false
     }
 

@@ -127,6 +127,29 @@ fn a_guess_is_made_anew_for_each_frame() {
     }
 }
 
+/// Whoever asks again behind the last frame gets no other, though the registers of the last one would
+/// lead on.
+#[test]
+fn the_end_stays_the_end() {
+    let mut target = target();
+    target.table.format = abi::FORMAT_REMOTE_TABLE; // of no address
+    target.words.lock().unwrap()[0] = 0;
+    let set = |register: usize, value| target.registers.lock().unwrap()[register] = value;
+    set(16, STACK + 0x100);
+    set(6, 0);
+    let mut outermost = innermost(fake::space(), &target);
+    assert_eq!(outermost.step(), 0);
+    let mut returns_to_zero = innermost(fake::space(), &target);
+    let row = row(7, 8 - 0x40, &[(16, RegisterRule::Offset(-8))]);
+    assert_eq!(returns_to_zero.step_row(&row, LoadBias(0)), Ok(false));
+    set(6, STACK + 0x80);
+    for mut cursor in [outermost, returns_to_zero] {
+        for _ in 0..3 {
+            assert_eq!((cursor.step(), cursor.ip()), (0, 0));
+        }
+    }
+}
+
 /// Steps by a rule that is kept, if it can be.
 fn kept_step(cursor: &mut Cursor<'_>, simple: Simple) -> c_int {
     if !cursor.at.is_kept() {

@@ -86,6 +86,13 @@ impl At {
         self.key & NOT_KEPT == 0
     }
 
+    /// Whether it is what the outermost frame returns to. Code at 0 may be interrupted, by the fault of a
+    /// call there, but nothing returns there.
+    #[must_use]
+    pub fn is_nowhere(self) -> bool {
+        self.ip == 0 && self.arrival() == Arrival::Called
+    }
+
     /// The address.
     #[must_use]
     pub fn ip(self) -> u64 {
