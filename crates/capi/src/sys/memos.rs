@@ -1,10 +1,13 @@
 //! Memories of last walks, which `unw_backtrace` verifies instead of walking again.
 //!
-//! Each thread has one that it uses, and shares it with others where there are many threads: what is in it
-//! holds whoever put it there, since a walk that uses it compares every word. Whoever finds it in use
-//! walks without: another thread, or a signal handler that has interrupted a walk. Nobody waits,
-//! allocates or calls the system, and there is nothing to be given back when a thread ends. A
-//! handler that jumps out of a walk leaves its thread without a memory.
+//! Each thread has one that it uses first, and shares it with others where there are many threads: what is in
+//! it holds whoever put it there, since a walk that uses it compares every word. Whoever finds it in use,
+//! by another thread or by a walk that a signal handler has interrupted, takes the next that is free.
+//! Nobody waits, allocates or calls the system, and there is nothing to be given back when a thread
+//! ends.
+//!
+//! Two leave a memory taken for good: a handler that jumps out of a walk, and a fork while another thread
+//! walks, in the child. They are so many memories fewer; who finds none walks without.
 //!
 //! Async-signal-safe.
 
@@ -40,18 +43,50 @@ impl Memos {
         )
     }
 
-    /// Has this thread's memory used, if nobody uses it now.
+    /// Has a memory used, if there is one that nobody uses now: this thread's, if possible.
     pub(super) fn with<R>(&self, walk: impl FnOnce(Option<&mut Memo>) -> R) -> R {
         let hash = os::thread_address().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let at = usize::try_from(hash).unwrap_or(0) % COUNT;
-        match self.0.get(at) {
-            Some(slot) if !slot.is_taken.swap(true, Ordering::Acquire) => {
-                // SAFETY: `is_taken` was not set, and is now.
-                let result = walk(Some(unsafe { &mut *slot.memo.get() }));
-                slot.is_taken.store(false, Ordering::Release);
-                result
+        let first = usize::try_from(hash).unwrap_or(0) % COUNT;
+        let mut slots = self.0.iter().cycle().skip(first).take(COUNT);
+        let Some(slot) = slots.find(|slot| !slot.is_taken.swap(true, Ordering::Acquire)) else {
+            return walk(None);
+        };
+        // SAFETY: `is_taken` was not set, and is now.
+        let result = walk(Some(unsafe { &mut *slot.memo.get() }));
+        slot.is_taken.store(false, Ordering::Release);
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    static MEMOS: Memos = Memos::new();
+
+    /// Takes all memories that are left, one within the other, and says which they are.
+    fn take_all(taken: &mut Vec<*mut Memo>) {
+        MEMOS.with(|memo| {
+            if let Some(memo) = memo {
+                taken.push(memo);
+                take_all(taken);
             }
-            _ => walk(None),
+        });
+    }
+
+    /// As after a fork while others walk: what they have taken is passed over.
+    #[test]
+    fn who_finds_a_memory_in_use_takes_another() {
+        let mut twice = [const { Vec::new() }; 2];
+        for taken in &mut twice {
+            take_all(taken);
+            let first = taken.first().copied();
+            taken.sort_unstable();
+            taken.dedup();
+            assert_eq!(taken.len(), COUNT);
+            MEMOS.with(|memo| assert_eq!(memo.map(core::ptr::from_mut), first));
         }
+        assert_eq!(twice[0], twice[1]);
     }
 }

@@ -20,7 +20,8 @@
 //! ```
 //!
 //! Rows that do not fit into a word, and those that get no number because there are too many, are in a
-//! table of their own, whose slots have a version: odd while the slot is written.
+//! table of their own, whose slots have a version: odd while the slot is written. A child that is forked
+//! then has a slot less.
 
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 

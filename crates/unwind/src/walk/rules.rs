@@ -28,7 +28,8 @@
 //!
 //! Nobody waits. Who finds a block being written to goes without: what is not kept is looked up
 //! again. A reader looks at the owner before and after the entry: if it is the same, the entry was
-//! the owner's (a block would have to change hands two million times in between to deceive it).
+//! the owner's (a block would have to change hands two million times in between to deceive it). A child
+//! that is forked while another thread writes has a block that keeps what it has and takes nothing more.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
