@@ -11,7 +11,7 @@
 //! its exceptions: these are handed to it.
 
 use core::arch::naked_asm;
-use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ffi::{c_int, c_void};
 
 use unspool_ir::RuntimeAddr;
 
@@ -19,17 +19,12 @@ use crate::abi::{self, Error, ProcInfo, Word};
 use crate::cursor::Cursor;
 use crate::own::procedure_info;
 use crate::sys::context::call_with_context;
-
+use crate::sys::libgcc::Function;
 use crate::sys::{callbacks, own};
 
 unsafe extern "C" {
     safe fn abort() -> !;
-    fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
-    fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
 }
-
-const RTLD_LAZY: c_int = 1;
-const RTLD_NOLOAD: c_int = 4;
 
 /// `_Unwind_Reason_Code`.
 type Reason = c_int;
@@ -123,42 +118,26 @@ impl Context {
         self.cursor.get(abi::RSP).unwrap_or(0)
     }
 
-    /// What `ours` says of our context, and the function `name` of libgcc of another.
+    /// What `ours` says of our context, and libgcc's function of another.
     ///
     /// # Safety
     ///
-    /// As [`Context::ours`]; `name` is that of a [`Getter`].
-    unsafe fn get(context: *mut Context, name: &CStr, ours: impl FnOnce(&Context) -> Word) -> Word {
+    /// As [`Context::ours`].
+    unsafe fn get(
+        context: *mut Context,
+        theirs: &Function<Getter>,
+        ours: impl FnOnce(&Context) -> Word,
+    ) -> Word {
         // SAFETY: the caller's promise.
         if let Some(context) = unsafe { Context::ours(context) } {
             return ours(context);
         }
-        // SAFETY: the caller's promise.
-        let theirs = unsafe { of_libgcc::<Getter>(name) };
         // SAFETY: as above; the context is no other unwinder's.
-        theirs.map_or(0, |theirs| unsafe { theirs(context) })
+        theirs.get().map_or(0, |theirs| unsafe { theirs(context) })
     }
 }
 
 type Getter = unsafe extern "C" fn(*mut Context) -> Word;
-
-/// A function of libgcc, if that is loaded.
-///
-/// # Safety
-///
-/// `F` is the type of a pointer to it.
-unsafe fn of_libgcc<F>(name: &CStr) -> Option<F> {
-    let library = c"libgcc_s.so.1".as_ptr();
-    // SAFETY: loads nothing.
-    let library = unsafe { dlopen(library, RTLD_LAZY | RTLD_NOLOAD) };
-    if library.is_null() {
-        return None;
-    }
-    // SAFETY: a library that is loaded.
-    let function = unsafe { dlsym(library, name.as_ptr()) };
-    // SAFETY: null, or what the caller promises.
-    unsafe { core::mem::transmute_copy::<*mut c_void, Option<F>>(&function) }
-}
 
 /// What is called for the frames of a walk.
 struct Frames(Context);
@@ -277,24 +256,31 @@ pub unsafe extern "C" fn resume_or_rethrow(exception: *mut Exception) -> Reason 
 
 /// What `_Unwind_Resume` is for an exception.
 unsafe extern "C" fn resumer(exception: *mut Exception) -> Resumer {
+    // SAFETY: the type is the function's.
+    static THEIRS: Function<Resumer> = unsafe { Function::new(c"_Unwind_Resume") };
     // SAFETY: what `resume` asks for.
-    unsafe { by_whoever_began(exception, c"_Unwind_Resume", resume_ours) }
+    unsafe { by_whoever_began(exception, &THEIRS, resume_ours) }
 }
 
 /// What `_Unwind_Resume_or_Rethrow` is for an exception.
 unsafe extern "C" fn rethrower(exception: *mut Exception) -> Resumer {
+    // SAFETY: the type is the function's.
+    static THEIRS: Function<Resumer> = unsafe { Function::new(c"_Unwind_Resume_or_Rethrow") };
     // SAFETY: what `resume_or_rethrow` asks for.
-    unsafe { by_whoever_began(exception, c"_Unwind_Resume_or_Rethrow", rethrow_ours) }
+    unsafe { by_whoever_began(exception, &THEIRS, rethrow_ours) }
 }
 
 type Resumer = unsafe extern "C" fn(*mut Exception) -> Reason;
 
-unsafe fn by_whoever_began(exception: *mut Exception, name: &CStr, ours: Resumer) -> Resumer {
+unsafe fn by_whoever_began(
+    exception: *mut Exception,
+    theirs: &Function<Resumer>,
+    ours: Resumer,
+) -> Resumer {
     // SAFETY: the caller's promise.
     let stop = unsafe { (*exception).stop };
     match stop.is_foreign() {
-        // SAFETY: `name` is that of a `Resumer`.
-        true => unsafe { of_libgcc(name) }.unwrap_or(ours),
+        true => theirs.get().unwrap_or(ours),
         false => ours,
     }
 }
@@ -518,15 +504,17 @@ pub unsafe extern "C" fn delete_exception(exception: *mut Exception) {
 /// `context` is valid.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_Unwind_GetGR"))]
 pub unsafe extern "C" fn get_gr(context: *mut Context, register: c_int) -> Word {
-    type Function = unsafe extern "C" fn(*mut Context, c_int) -> Word;
+    type Type = unsafe extern "C" fn(*mut Context, c_int) -> Word;
+    // SAFETY: the type is the function's.
+    static THEIRS: Function<Type> = unsafe { Function::new(c"_Unwind_GetGR") };
     // SAFETY: the caller's promise.
     if let Some(context) = unsafe { Context::ours(context) } {
         return context.cursor.get(register).unwrap_or(0);
     }
-    // SAFETY: the type is the function's.
-    let theirs = unsafe { of_libgcc::<Function>(c"_Unwind_GetGR") };
     // SAFETY: the context is no other unwinder's.
-    theirs.map_or(0, |theirs| unsafe { theirs(context, register) })
+    THEIRS
+        .get()
+        .map_or(0, |theirs| unsafe { theirs(context, register) })
 }
 
 /// `_Unwind_SetGR`.
@@ -536,15 +524,16 @@ pub unsafe extern "C" fn get_gr(context: *mut Context, register: c_int) -> Word 
 /// `context` is valid.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_Unwind_SetGR"))]
 pub unsafe extern "C" fn set_gr(context: *mut Context, register: c_int, value: Word) {
-    type Function = unsafe extern "C" fn(*mut Context, c_int, Word);
+    type Type = unsafe extern "C" fn(*mut Context, c_int, Word);
+    // SAFETY: the type is the function's.
+    static THEIRS: Function<Type> = unsafe { Function::new(c"_Unwind_SetGR") };
     // SAFETY: the caller's promise.
     if let Some(context) = unsafe { Context::ours(context) } {
         // Nobody is told of a register that cannot be set.
         let _ = context.cursor.set(register, value);
         return;
     }
-    // SAFETY: the type is the function's.
-    if let Some(theirs) = unsafe { of_libgcc::<Function>(c"_Unwind_SetGR") } {
+    if let Some(theirs) = THEIRS.get() {
         // SAFETY: the context is no other unwinder's.
         unsafe { theirs(context, register, value) };
     }
@@ -557,14 +546,15 @@ pub unsafe extern "C" fn set_gr(context: *mut Context, register: c_int, value: W
 /// `context` is valid.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_Unwind_SetIP"))]
 pub unsafe extern "C" fn set_ip(context: *mut Context, ip: Word) {
-    type Function = unsafe extern "C" fn(*mut Context, Word);
+    type Type = unsafe extern "C" fn(*mut Context, Word);
+    // SAFETY: the type is the function's.
+    static THEIRS: Function<Type> = unsafe { Function::new(c"_Unwind_SetIP") };
     // SAFETY: the caller's promise.
     if let Some(context) = unsafe { Context::ours(context) } {
         context.cursor.land_at(ip);
         return;
     }
-    // SAFETY: the type is the function's.
-    if let Some(theirs) = unsafe { of_libgcc::<Function>(c"_Unwind_SetIP") } {
+    if let Some(theirs) = THEIRS.get() {
         // SAFETY: the context is no other unwinder's.
         unsafe { theirs(context, ip) };
     }
@@ -577,16 +567,18 @@ pub unsafe extern "C" fn set_ip(context: *mut Context, ip: Word) {
 /// `context` is valid.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_Unwind_GetIPInfo"))]
 pub unsafe extern "C" fn get_ip_info(context: *mut Context, is_exact: &mut c_int) -> Word {
-    type Function = unsafe extern "C" fn(*mut Context, &mut c_int) -> Word;
+    type Type = unsafe extern "C" fn(*mut Context, &mut c_int) -> Word;
+    // SAFETY: the type is the function's.
+    static THEIRS: Function<Type> = unsafe { Function::new(c"_Unwind_GetIPInfo") };
     // SAFETY: the caller's promise.
     if let Some(context) = unsafe { Context::ours(context) } {
         *is_exact = c_int::from(context.cursor.is_interrupted());
         return context.cursor.ip();
     }
-    // SAFETY: the type is the function's.
-    let theirs = unsafe { of_libgcc::<Function>(c"_Unwind_GetIPInfo") };
     // SAFETY: the context is no other unwinder's.
-    theirs.map_or(0, |theirs| unsafe { theirs(context, is_exact) })
+    THEIRS
+        .get()
+        .map_or(0, |theirs| unsafe { theirs(context, is_exact) })
 }
 
 /// `_Unwind_GetIP`.
@@ -596,8 +588,10 @@ pub unsafe extern "C" fn get_ip_info(context: *mut Context, is_exact: &mut c_int
 /// `context` is valid.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_Unwind_GetIP"))]
 pub unsafe extern "C" fn get_ip(context: *mut Context) -> Word {
+    // SAFETY: the type is the function's.
+    static THEIRS: Function<Getter> = unsafe { Function::new(c"_Unwind_GetIP") };
     // SAFETY: the caller's promise.
-    unsafe { Context::get(context, c"_Unwind_GetIP", |context| context.cursor.ip()) }
+    unsafe { Context::get(context, &THEIRS, |context| context.cursor.ip()) }
 }
 
 /// `_Unwind_GetCFA`: the stack pointer of the frame, which is the CFA of the one that it called.
@@ -607,12 +601,10 @@ pub unsafe extern "C" fn get_ip(context: *mut Context) -> Word {
 /// `context` is valid.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_Unwind_GetCFA"))]
 pub unsafe extern "C" fn get_cfa(context: *mut Context) -> Word {
+    // SAFETY: the type is the function's.
+    static THEIRS: Function<Getter> = unsafe { Function::new(c"_Unwind_GetCFA") };
     // SAFETY: the caller's promise.
-    unsafe {
-        Context::get(context, c"_Unwind_GetCFA", |context| {
-            context.stack_pointer()
-        })
-    }
+    unsafe { Context::get(context, &THEIRS, Context::stack_pointer) }
 }
 
 /// `_Unwind_GetBSP`: other machines have one.
@@ -622,8 +614,10 @@ pub unsafe extern "C" fn get_cfa(context: *mut Context) -> Word {
 /// `context` is valid.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_Unwind_GetBSP"))]
 pub unsafe extern "C" fn get_bsp(context: *mut Context) -> Word {
+    // SAFETY: the type is the function's.
+    static THEIRS: Function<Getter> = unsafe { Function::new(c"_Unwind_GetBSP") };
     // SAFETY: the caller's promise.
-    unsafe { Context::get(context, c"_Unwind_GetBSP", |_| 0) }
+    unsafe { Context::get(context, &THEIRS, |_| 0) }
 }
 
 /// `_Unwind_GetLanguageSpecificData`.
@@ -636,12 +630,10 @@ pub unsafe extern "C" fn get_bsp(context: *mut Context) -> Word {
     unsafe(export_name = "_Unwind_GetLanguageSpecificData")
 )]
 pub unsafe extern "C" fn get_language_specific_data(context: *mut Context) -> Word {
+    // SAFETY: the type is the function's.
+    static THEIRS: Function<Getter> = unsafe { Function::new(c"_Unwind_GetLanguageSpecificData") };
     // SAFETY: the caller's promise.
-    unsafe {
-        Context::get(context, c"_Unwind_GetLanguageSpecificData", |context| {
-            context.info.lsda
-        })
-    }
+    unsafe { Context::get(context, &THEIRS, |context| context.info.lsda) }
 }
 
 /// `_Unwind_GetRegionStart`.
@@ -654,12 +646,10 @@ pub unsafe extern "C" fn get_language_specific_data(context: *mut Context) -> Wo
     unsafe(export_name = "_Unwind_GetRegionStart")
 )]
 pub unsafe extern "C" fn get_region_start(context: *mut Context) -> Word {
+    // SAFETY: the type is the function's.
+    static THEIRS: Function<Getter> = unsafe { Function::new(c"_Unwind_GetRegionStart") };
     // SAFETY: the caller's promise.
-    unsafe {
-        Context::get(context, c"_Unwind_GetRegionStart", |context| {
-            context.info.start_ip
-        })
-    }
+    unsafe { Context::get(context, &THEIRS, |context| context.info.start_ip) }
 }
 
 /// `_Unwind_GetTextRelBase`: nothing is relative to code on x86-64.
@@ -672,8 +662,10 @@ pub unsafe extern "C" fn get_region_start(context: *mut Context) -> Word {
     unsafe(export_name = "_Unwind_GetTextRelBase")
 )]
 pub unsafe extern "C" fn get_text_rel_base(context: *mut Context) -> Word {
+    // SAFETY: the type is the function's.
+    static THEIRS: Function<Getter> = unsafe { Function::new(c"_Unwind_GetTextRelBase") };
     // SAFETY: the caller's promise.
-    unsafe { Context::get(context, c"_Unwind_GetTextRelBase", |_| 0) }
+    unsafe { Context::get(context, &THEIRS, |_| 0) }
 }
 
 /// `_Unwind_GetDataRelBase`.
@@ -686,12 +678,10 @@ pub unsafe extern "C" fn get_text_rel_base(context: *mut Context) -> Word {
     unsafe(export_name = "_Unwind_GetDataRelBase")
 )]
 pub unsafe extern "C" fn get_data_rel_base(context: *mut Context) -> Word {
+    // SAFETY: the type is the function's.
+    static THEIRS: Function<Getter> = unsafe { Function::new(c"_Unwind_GetDataRelBase") };
     // SAFETY: the caller's promise.
-    unsafe {
-        Context::get(context, c"_Unwind_GetDataRelBase", |context| {
-            context.info.gp
-        })
-    }
+    unsafe { Context::get(context, &THEIRS, |context| context.info.gp) }
 }
 
 /// `_Unwind_FindEnclosingFunction`: zero where no entry covers the address.

@@ -11,6 +11,7 @@ pub mod export;
 #[cfg(test)]
 pub(crate) mod fake;
 pub(crate) mod heap;
+mod libgcc;
 mod memos;
 mod name;
 pub mod os;

@@ -34,7 +34,7 @@ pub(crate) fn compile_with(source: &str, options: &[&str]) -> PathBuf {
 /// Compiles one in C++.
 pub(crate) fn compile_cxx(source: &str) -> PathBuf {
     let mut gxx = Command::new(packages::path("/usr/bin/g++").unwrap());
-    gxx.args(["-O1", "-Wall", "-Werror", "-pthread"]);
+    gxx.args(["-O1", "-Wall", "-Werror", "-pthread", "-rdynamic"]);
     build(gxx, source)
 }
 
