@@ -8,9 +8,7 @@ use unspool_unwind::local::{self, ABI, OwnMemory};
 use unspool_unwind::steps::Cache;
 use unspool_unwind::{Rules, Top, Walker};
 
-use crate::abi::{
-    self, Accessors, Error, FloatRegister, OpaqueCursor, ProcInfo, RegisterNumber, Word,
-};
+use crate::abi::{self, Accessors, Error, OpaqueCursor, ProcInfo, RegisterNumber, Word};
 use crate::client::Client;
 use crate::cursor::Cursor;
 use crate::own;
@@ -20,9 +18,11 @@ use crate::sys::dynamic;
 use crate::sys::memos::Memos;
 use crate::sys::name::put_name;
 use crate::sys::os;
+use crate::sys::ptrace::{access_fpreg, put_unwind_info};
 use crate::traced;
 
-/// The address space of the own process. The argument of its callbacks is a context.
+/// The address space of the own process. The argument of its callbacks is a context. Callbacks that do
+/// nothing are those of [`ptrace`](super::ptrace).
 static OWN: AddressSpace = AddressSpace::own(ACCESSORS, &CACHE);
 
 /// Not on the heap: nothing on the own stack's side is.
@@ -116,13 +116,6 @@ unsafe extern "C" fn find_proc_info(
     }))
 }
 
-unsafe extern "C" fn put_unwind_info(
-    _space: *mut AddressSpace,
-    _info: *mut ProcInfo,
-    _context: *mut c_void,
-) {
-}
-
 unsafe extern "C" fn get_dyn_info_list_addr(
     _space: *mut AddressSpace,
     address: *mut Word,
@@ -179,16 +172,6 @@ unsafe extern "C" fn access_reg(
     // SAFETY: as above.
     unsafe { to.write(word) };
     0
-}
-
-unsafe extern "C" fn access_fpreg(
-    _space: *mut AddressSpace,
-    _register: RegisterNumber,
-    _value: *mut FloatRegister,
-    _write: c_int,
-    _context: *mut c_void,
-) -> c_int {
-    Error::BAD_REGISTER.0
 }
 
 /// Continues in a frame whose registers [`Cursor::establish`] has put into the context, or whose
