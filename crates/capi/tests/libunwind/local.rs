@@ -1,5 +1,6 @@
 //! The own stack against Debian's libunwind, in the same process.
 
+use std::path::Path;
 use std::process::Command;
 
 use crate::programs;
@@ -129,6 +130,23 @@ fn a_hot_step_takes_a_sixth_of_the_instructions() {
         ours.inclusive * 6.0 <= theirs.inclusive,
         "{ours:?} against {theirs:?}"
     );
+}
+
+/// The first backtrace of a process waits for its memory less than half as often as with libunwind.
+#[test]
+fn a_first_backtrace_takes_half_of_the_page_faults() {
+    let program = programs::compile_with("faults.c", &["-Wl,--no-as-needed", "-lunwind"]);
+    let first = |library: &Path| {
+        let mut command = Command::new(&program);
+        command.env("LD_LIBRARY_PATH", library.parent().unwrap());
+        let text = programs::stdout(&mut command);
+        let mut numbers = text.split_whitespace().map(|n| n.parse::<u32>().unwrap());
+        (numbers.next().unwrap(), numbers.next().unwrap())
+    };
+    let (theirs, their_frames) = first(&packages::path(THEIRS).unwrap());
+    let (ours, frames) = first(&programs::shared_objects().join("libunwind.so.8"));
+    assert_eq!(frames, their_frames);
+    assert!(frames > 64 && ours * 2 <= theirs, "{ours} and {theirs}");
 }
 
 /// Backtraces use what their thread remembers of the last one, and handlers that interrupt them do.

@@ -172,8 +172,12 @@ impl Rules {
     pub(super) fn near(&self, address: RuntimeAddr) -> Option<Known> {
         let word = self.owner(address);
         let owner = Owner(word.load(Ordering::Acquire));
+        // Before the entry, so that nobody reads a block that was never written.
+        if !owner.is_near(address) {
+            return None;
+        }
         let entry = self.entry(Rules::slot(address)).load(Ordering::Acquire);
-        if !owner.is_near(address) || word.load(Ordering::Relaxed) != owner.0 {
+        if word.load(Ordering::Relaxed) != owner.0 {
             return None;
         }
         let is_small = entry & (Rules::STANDING | Rule::KIND) == Rules::IS_SET;
@@ -189,10 +193,13 @@ impl Rules {
         let (address, key) = (code.address(), Rules::key(code));
         let word = self.owner(address);
         let owner = Owner(word.load(Ordering::Acquire));
+        if !owner.is(address) {
+            return None;
+        }
         let slot = Rules::slot(address);
         let here = self.entry(slot).load(Ordering::Acquire);
         let beside = self.entry(slot ^ 1).load(Ordering::Acquire);
-        if !owner.is(address) || word.load(Ordering::Relaxed) != owner.0 {
+        if word.load(Ordering::Relaxed) != owner.0 {
             return None;
         }
         let is = |entry: u32, key| (entry ^ key) & (Rules::STANDING | Rules::ADDRESS) == 0;
@@ -235,12 +242,17 @@ impl Rules {
         }
         // Nobody sees what follows who does not see that somebody writes.
         fence(Ordering::Release);
-        let first = Rules::slot(address) / Rules::BLOCK * Rules::BLOCK;
-        // A block that nobody has owned is empty.
-        if !is_owner && before.0 != 0 {
-            for slot in first..first + Rules::BLOCK {
-                self.entry(slot).store(0, Ordering::Relaxed);
-            }
+        let slot = Rules::slot(address);
+        let first = slot / Rules::BLOCK * Rules::BLOCK;
+        let emptied = match is_owner {
+            true => 0..0,
+            // Nobody has owned it, so it is empty; but who writes to new memory before it is read has
+            // the kernel provide it once, and not twice.
+            false if before.0 == 0 => slot..slot + 1,
+            false => first..first + Rules::BLOCK,
+        };
+        for slot in emptied {
+            self.entry(slot).store(0, Ordering::Relaxed);
         }
         self.write(code, rule);
         let owner = match is_owner {
