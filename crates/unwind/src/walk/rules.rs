@@ -180,9 +180,11 @@ impl Rules {
         if word.load(Ordering::Relaxed) != owner.0 {
             return None;
         }
-        let is_small = entry & (Rules::STANDING | Rule::KIND) == Rules::IS_SET;
-        let is_same = (entry ^ Rules::low(address)) & Rules::ADDRESS == 0;
-        (is_small && is_same).then(|| Known {
+        // A small step of the same address, at home: one comparison.
+        let is_usual = (entry ^ Rules::low(address))
+            & (Rules::STANDING | Rule::KIND | Rules::ADDRESS)
+            == Rules::IS_SET;
+        is_usual.then(|| Known {
             rule: Rule::in_entry(entry),
             place: owner.place(),
         })
