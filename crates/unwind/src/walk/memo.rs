@@ -46,11 +46,33 @@ fn slot(stack_pointer: u64) -> usize {
     (stack_pointer >> 4) as usize % INDEX
 }
 
+/// How many steps of a walk are noted, the last ones: a power of two, and more than are remembered.
+const STEPS: usize = 1 << 10;
+
 /// A step that a walk took by a rule.
 #[derive(Debug, Clone, Copy)]
 struct Taken {
     from: State,
-    leave: Leave,
+    /// How many bytes below the return address the caller's frame pointer was, a multiple of 8 and 0
+    /// where it stayed; and 1 more where the CFA was based on the frame pointer.
+    frame_pointers: u64,
+}
+
+impl Taken {
+    fn new(from: State, leave: Leave) -> Taken {
+        Taken {
+            from,
+            frame_pointers: leave.saved_below | u64::from(leave.by_frame_pointer),
+        }
+    }
+
+    fn saved_below(&self) -> u64 {
+        self.frame_pointers & !1
+    }
+
+    fn is_by_frame_pointer(&self) -> bool {
+        self.frame_pointers & 1 != 0
+    }
 }
 
 /// What is remembered of one frame, beside its return address.
@@ -85,7 +107,7 @@ pub struct Memo {
     places: Places,
     end: Last,
     /// The steps of the walk under way, a ring.
-    taken: [Taken; MOST],
+    taken: [Taken; STEPS],
     /// How many steps there were since the last that cannot be remembered.
     steps: usize,
     /// How often in a row remembering was of little use.
@@ -128,8 +150,8 @@ impl Memo {
             end: Last::Outermost,
             taken: [Taken {
                 from: FRAME,
-                leave: Leave::NOTHING,
-            }; MOST],
+                frame_pointers: 0,
+            }; STEPS],
             steps: 0,
             useless: 0,
             idle: 0,
@@ -209,7 +231,7 @@ impl Memo {
             return self.forget();
         }
         for back in 1..=steps.min(MOST) {
-            let taken = self.taken.get((steps - back) % MOST).copied();
+            let taken = self.taken.get((steps - back) % STEPS).copied();
             if taken.and_then(|taken| self.remember(&taken)).is_none() {
                 break;
             }
@@ -217,23 +239,24 @@ impl Memo {
     }
 
     /// `None` where there is no more room.
-    fn remember(&mut self, Taken { from, leave }: &Taken) -> Option<()> {
+    fn remember(&mut self, taken: &Taken) -> Option<()> {
         let outer = self.stack_pointers.first();
         let cfa = self.stack_pointers.get(outer)?;
         let outer = *self.details.get(outer)?;
         let mut saved = outer.saved;
-        let keeps = leave.saved_below == 0;
+        let keeps = taken.saved_below() == 0;
         if outer.needs_frame_pointer && !keeps {
-            self.saved_ends.push(cfa.wrapping_sub(leave.saved_below))?;
+            self.saved_ends
+                .push(cfa.wrapping_sub(taken.saved_below()))?;
             saved = saved.checked_sub(1)?;
             *self.saved.get_mut(saved as usize)? = outer.frame_pointer;
         }
         let detail = Detail {
-            frame_pointer: from.frame_pointer,
+            frame_pointer: taken.from.frame_pointer,
             saved,
-            needs_frame_pointer: leave.by_frame_pointer || keeps && outer.needs_frame_pointer,
+            needs_frame_pointer: taken.is_by_frame_pointer() || keeps && outer.needs_frame_pointer,
         };
-        self.add(from, detail)
+        self.add(&taken.from, detail)
     }
 
     /// Adds a frame before those that are remembered; `None` where there is no room.
@@ -303,11 +326,8 @@ impl Record for Memo {
         if self.idle > 0 {
             return;
         }
-        if let Some(slot) = self.taken.get_mut(self.steps % MOST) {
-            *slot = Taken {
-                from: *frame,
-                leave,
-            };
+        if let Some(slot) = self.taken.get_mut(self.steps % STEPS) {
+            *slot = Taken::new(*frame, leave);
         }
         self.steps += 1;
     }

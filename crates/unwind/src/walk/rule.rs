@@ -97,8 +97,8 @@ pub(super) struct Leave {
     pub(super) by_frame_pointer: bool,
     /// The CFA's offset from there, in bytes.
     pub(super) cfa_offset: u64,
-    /// How many bytes below the return address the caller's frame pointer is; 0 where it is
-    /// unchanged.
+    /// How many bytes below the return address the caller's frame pointer is, a multiple of 8; 0 where
+    /// it is unchanged.
     pub(super) saved_below: u64,
 }
 
@@ -210,7 +210,7 @@ impl<'e> Said<'e> {
                     let below_cfa = u64::try_from(offset.checked_neg()?).ok()?;
                     below_cfa
                         .checked_sub(Leave::WORD)
-                        .filter(|below| *below > 0)?
+                        .filter(|below| *below > 0 && below.is_multiple_of(Leave::WORD))?
                 }
                 Some(_) => return None,
             },
