@@ -8,9 +8,9 @@ use core::ops::Range;
 
 use unspool_ir::interpret::{self, Frame, Recovered};
 use unspool_ir::row::{RegisterRule, Row};
-use unspool_ir::{CodeAddr, LoadBias, Register, Registers, encoding};
+use unspool_ir::{CodeAddr, LoadBias, Register, Registers, RuntimeAddr, encoding};
 use unspool_unwind::steps::{
-    Arrival, At, Base, Hit, PRESERVED, Place, Places, REGISTERS, Saved, Simple,
+    Arrival, At, Base, Hit, IN_CONTEXT, PRESERVED, Place, Places, REGISTERS, Saved, Simple,
 };
 
 use crate::abi::{self, Error, RegisterNumber, SaveLocation};
@@ -147,7 +147,7 @@ impl<'s> Cursor<'s> {
         let base = match row.base() {
             Base::StackPointer => Some(self.stack_pointer),
             Base::FramePointer => self.value(FRAME_POINTER).ok(),
-            Base::Outermost => None,
+            Base::Outermost | Base::Signal => None,
         };
         if place.is_some_and(|place| self.learnt.has(place))
             && let Some(base) = base.filter(|base| base.is_multiple_of(8))
@@ -295,12 +295,10 @@ impl<'s> Cursor<'s> {
             Base::StackPointer => self.stack_pointer,
             Base::FramePointer => self.value(FRAME_POINTER)?,
             Base::Outermost => return Ok(self.end()),
+            Base::Signal => return self.step_to_interrupted(),
         };
         let cfa = base.wrapping_add(simple.cfa_offset());
-        let return_address = match self.client.space.is_own() {
-            true => self.own_word(cfa.wrapping_sub(8))?,
-            false => self.client.read_word(cfa.wrapping_sub(8))?,
-        };
+        let return_address = self.stack_word(cfa.wrapping_sub(8))?;
         if !self.places.note(cfa, simple.saved()) {
             self.places.settle();
             self.places.note(cfa, simple.saved());
@@ -312,6 +310,32 @@ impl<'s> Cursor<'s> {
         }
         self.arrive(cfa, return_address)?;
         Ok(return_address != 0)
+    }
+
+    /// Steps from a signal frame: what [`Cursor::step_row`] does, for a row that says no more.
+    fn step_to_interrupted(&mut self) -> Result<bool, Error> {
+        const RSP_AT: u64 = IN_CONTEXT[7];
+        const RIP_AT: u64 = IN_CONTEXT[16];
+        let record = self.stack_pointer;
+        let stored_at = record.wrapping_add(RIP_AT);
+        let mut word = |addr| self.stack_word(addr).map_err(|_| Error::BAD_FRAME);
+        let (stack_pointer, ip) = (word(record.wrapping_add(RSP_AT))?, word(stored_at)?);
+        let stored_at = interpret::Place::Memory(RuntimeAddr(stored_at));
+        if !climbs(record..stack_pointer, stored_at) {
+            self.cycle.change_stack()?;
+        }
+        self.places = Places::interrupted(record);
+        self.arrive(stack_pointer, ip)?;
+        self.at = At::new(ip, stack_pointer, Arrival::Interrupted);
+        Ok(true)
+    }
+
+    /// The word at an address of the stack, which may be the own.
+    fn stack_word(&mut self, addr: u64) -> Result<u64, Error> {
+        match self.client.space.is_own() {
+            true => self.own_word(addr),
+            false => self.client.read_word(addr),
+        }
     }
 
     /// Steps by an encoded row.

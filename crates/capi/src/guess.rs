@@ -111,7 +111,7 @@ fn with_frame_pointer() -> Row<'static> {
 }
 
 /// The kernel's `ucontext` is on top of the stack, with all registers (asm/sigcontext.h).
-fn trampoline() -> Row<'static> {
+pub(crate) fn trampoline() -> Row<'static> {
     let mut row = Row::new(RIP);
     row.signal_frame = true;
     row.cfa = CfaRule::Expression(Expression(&[0x77, 0xa0, 0x01, 0x06]));

@@ -116,6 +116,7 @@ mod tests {
     use std::sync::Mutex;
 
     use unspool_ir::{RuntimeAddr, encoding};
+    use unspool_unwind::steps::Simple;
 
     use crate::remote_cfi::tests::{BASE, target};
     use crate::sys::fake::{self, Target};
@@ -149,7 +150,7 @@ mod tests {
     fn is_signal_frame(rule: &Rule) -> bool {
         match rule {
             Rule::Encoded(bytes) => encoding::decode(bytes).unwrap().signal_frame,
-            Rule::Simple(_) => false,
+            Rule::Simple(simple) => *simple == Simple::SIGNAL,
         }
     }
 

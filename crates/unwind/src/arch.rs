@@ -5,7 +5,9 @@
 //! guess finds must be code, and its CFA must not be below the stack pointer.
 
 use unspool_ir::memory::{UnreadableReason, read_uint};
-use unspool_ir::{Arch, CodeAddr, Memory, Register, Registers, RuntimeAddr, Unreadable};
+use unspool_ir::{
+    Arch, CodeAddr, Expression, Memory, Register, Registers, RuntimeAddr, Unreadable, leb128,
+};
 
 use crate::cursor::Cursor;
 use crate::evidence::Evidence;
@@ -98,6 +100,21 @@ pub(crate) fn frame_pointer(arch: Arch) -> Option<Register> {
         Arch::Aarch64 => Some(aarch64::FP),
         _ => None,
     }
+}
+
+/// The distance from a register that an expression begins with, and its other bytes.
+pub(crate) fn beside(
+    register: Register,
+    Expression(bytes): Expression<'_>,
+) -> Option<(i64, &[u8])> {
+    /// `DW_OP_breg0`: the register and a number.
+    const BREG0: u16 = 0x70;
+    let (operation, mut rest) = bytes.split_first()?;
+    if u16::from(*operation) != BREG0 + register.0 {
+        return None;
+    }
+    let distance = leb128::signed(&mut rest)?;
+    Some((distance, rest))
 }
 
 /// The caller by the frame pointer, if it can be one: it leads to the caller's frame pointer, the

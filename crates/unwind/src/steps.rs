@@ -13,5 +13,5 @@ mod places;
 mod simple;
 
 pub use cache::{Arrival, At, Cache, Hit, Now, Rule, Short};
-pub use places::{PRESERVED, Place, Places, REGISTERS, Saved};
+pub use places::{IN_CONTEXT, PRESERVED, Place, Places, REGISTERS, Saved};
 pub use simple::{Base, Simple};

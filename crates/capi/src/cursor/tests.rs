@@ -6,6 +6,7 @@ use unspool_ir::RuntimeAddr;
 use unspool_ir::row::CfaRule;
 
 use crate::abi::DynInfo;
+use crate::guess;
 use crate::rule;
 use crate::space::AddressSpace;
 use crate::sys::fake::{self, Target};
@@ -216,6 +217,43 @@ fn kept_rules_lead_where_their_rows_do() {
     assert!(steps > 5000, "{steps}");
     assert!(on_frame_pointer > 500, "{on_frame_pointer}");
     assert!(longest > 100, "{longest}");
+}
+
+/// By the rule and by the row: up and down, to code at 0, and where the record cannot be read.
+#[test]
+fn both_ways_from_a_signal_frame_lead_to_what_was_interrupted() {
+    let row = guess::trampoline();
+    assert_eq!(Simple::from_row(&row), Some(Simple::SIGNAL));
+    let mut target = target();
+    target.words = Mutex::new((0..64).map(|n| 0x1000 + n).collect());
+    let (mut ends, mut changes) = ([0; 3], 0);
+    for skew in [0, 4] {
+        for record in [STACK, STACK + 0x20, STACK + 64 * 8 - 168] {
+            for up in [-0x10, 0, 8, 164, 168, 169, 0x400] {
+                for ip in [0, 0x5000, u64::MAX] {
+                    let mut words: Vec<u64> = (0..64).map(|n| 0x1000 + n).collect();
+                    let at = usize::try_from((record - STACK) / 8).unwrap();
+                    words[at + 20] = record.wrapping_add_signed(up);
+                    if let Some(word) = words.get_mut(at + 21) {
+                        *word = ip;
+                    }
+                    *target.words.lock().unwrap() = words;
+                    target.registers.lock().unwrap()[7] = record + skew;
+                    let mut by_rule = innermost(fake::space(), &target);
+                    let mut by_row = by_rule;
+                    let code = kept_step(&mut by_rule, Simple::SIGNAL);
+                    assert_eq!(code, answer(by_row.step_row(&row, LoadBias(0))));
+                    assert_eq!(frame(&by_rule), frame(&by_row));
+                    let changed = [by_rule, by_row].map(|cursor| cursor.cycle.stack_changes);
+                    assert_eq!(changed[0], changed[1], "{up}");
+                    ends[usize::try_from(code.signum() + 1).unwrap()] += 1;
+                    changes += changed[0];
+                }
+            }
+        }
+    }
+    assert!(ends[0] > 30 && ends[1] == 0 && ends[2] > 60, "{ends:?}");
+    assert!(changes > 30, "{changes}");
 }
 
 #[test]

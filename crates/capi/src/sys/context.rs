@@ -6,19 +6,14 @@
 use core::arch::{asm, naked_asm};
 use core::ffi::{c_int, c_void};
 
-use unspool_unwind::steps::REGISTERS;
-
-/// Where each register is in a `ucontext_t`, by DWARF number, in bytes.
-const OFFSETS: [u64; REGISTERS as usize] = [
-    144, 136, 152, 128, 112, 104, 120, 160, 40, 48, 56, 64, 72, 80, 88, 96, 168,
-];
+use unspool_unwind::steps::IN_CONTEXT;
 
 /// How far the code address is from the beginning of a `ucontext_t`, in bytes.
 pub(super) const CODE_ADDRESS: u64 = 168;
 
 /// The address of a register in a context.
 pub(super) fn address(context: *mut c_void, register: u16) -> u64 {
-    let offset = OFFSETS.get(usize::from(register)).copied();
+    let offset = IN_CONTEXT.get(usize::from(register)).copied();
     (context.addr() as u64).wrapping_add(offset.unwrap_or(0))
 }
 

@@ -6,7 +6,10 @@
 //! frame pointer has its caller's in `[rbp]` and the return address above it.
 
 use unspool_ir::memory::read_uint;
-use unspool_ir::{CodeAddr, Endian, Memory, Register, Registers, RuntimeAddr, Unreadable};
+use unspool_ir::{
+    CfaRule, CodeAddr, Endian, Expression, Memory, Register, RegisterRule, Registers, RuntimeAddr,
+    Unreadable,
+};
 
 use super::{Guess, NoGuess, frame_record};
 use crate::cursor::Cursor;
@@ -15,36 +18,19 @@ use crate::modules::Modules;
 
 pub(crate) const RBP: Register = Register(6);
 pub(crate) const RSP: Register = Register(7);
-const RIP: Register = Register(16);
+pub(crate) const RIP: Register = Register(16);
 
 /// `mov $15, %rax; syscall`: `rt_sigreturn`, as every C library and the kernel's own writes it.
 pub(super) const TRAMPOLINE: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05];
 
-/// Where `uc_mcontext` has the registers (asm/sigcontext.h): offset from the stack pointer at
-/// the trampoline, by DWARF number.
-const SIGCONTEXT: [(u16, i64); 17] = [
-    (8, 40),
-    (9, 48),
-    (10, 56),
-    (11, 64),
-    (12, 72),
-    (13, 80),
-    (14, 88),
-    (15, 96),
-    (5, 104),
-    (4, 112),
-    (6, RBP_IN_CONTEXT),
-    (3, 128),
-    (1, 136),
-    (0, 144),
-    (2, 152),
-    (7, RSP_IN_CONTEXT),
-    (16, RIP_IN_CONTEXT),
+/// Where the kernel's record of a signal, a `ucontext_t`, has the registers, by DWARF number, in bytes
+/// (asm/sigcontext.h). The stack pointer is at the record where a trampoline runs.
+pub const IN_CONTEXT: [u64; 17] = [
+    144, 136, 152, 128, 112, 104, 120, 160, 40, 48, 56, 64, 72, 80, 88, 96, 168,
 ];
 
-pub(crate) const RBP_IN_CONTEXT: i64 = 120;
-pub(crate) const RSP_IN_CONTEXT: i64 = 160;
-pub(crate) const RIP_IN_CONTEXT: i64 = 168;
+/// Where it has the code address.
+const RIP_IN_CONTEXT: u64 = 168;
 
 pub(super) fn guess<S, M>(cursor: &Cursor, modules: &S, memory: &M) -> Result<Guess, NoGuess>
 where
@@ -73,9 +59,9 @@ where
         .filter(|_| is_read && bytes == TRAMPOLINE)
         .ok_or(NoGuess::Implausible)?;
     let mut registers = Registers::new();
-    for (register, offset) in SIGCONTEXT {
-        let addr = RuntimeAddr(context.0.wrapping_add_signed(offset));
-        registers.set(Register(register), word(memory, addr)?);
+    for (number, offset) in (0..).zip(IN_CONTEXT) {
+        let addr = RuntimeAddr(context.0.wrapping_add(offset));
+        registers.set(Register(number), word(memory, addr)?);
     }
     let known = |register| registers.get(register).map(RuntimeAddr);
     let (Some(cfa), Some(pc)) = (known(RSP), known(RIP)) else {
@@ -85,7 +71,7 @@ where
         evidence: Evidence::SignalTrampoline,
         cfa,
         code: CodeAddr::Instruction(pc),
-        code_at: Some(RuntimeAddr(context.0.wrapping_add_signed(RIP_IN_CONTEXT))),
+        code_at: Some(RuntimeAddr(context.0.wrapping_add(RIP_IN_CONTEXT))),
         registers,
     })
 }
@@ -114,4 +100,24 @@ where
         code_at: Some(top),
         registers,
     })
+}
+
+/// Whether an expression says that a word is in the kernel's record, at the stack pointer, and is no more
+/// than that but for an end.
+fn is_in_context(expression: Expression<'_>, register: Register, end: &[u8]) -> bool {
+    let place = IN_CONTEXT.get(usize::from(register.0)).copied();
+    super::beside(RSP, expression).is_some_and(|(distance, rest)| {
+        place == u64::try_from(distance).ok() && place.is_some() && rest == end
+    })
+}
+
+/// Whether a rule says that a register is where the kernel's record has it.
+pub(crate) fn is_saved_in_context(register: Register, rule: Option<RegisterRule<'_>>) -> bool {
+    matches!(rule, Some(RegisterRule::Expression(at)) if is_in_context(at, register, &[]))
+}
+
+/// Whether a CFA is the stack pointer that the kernel's record has.
+pub(crate) fn is_cfa_in_context(cfa: CfaRule<'_>) -> bool {
+    const DEREF: u8 = 0x06;
+    matches!(cfa, CfaRule::Expression(cfa) if is_in_context(cfa, RSP, &[DEREF]))
 }

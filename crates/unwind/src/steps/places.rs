@@ -1,5 +1,7 @@
 //! Where the registers of a frame are.
 
+pub use crate::arch::x86_64::IN_CONTEXT;
+
 /// Registers with lower numbers are kept: rax to r15, and rip.
 pub const REGISTERS: u16 = 17;
 
@@ -130,6 +132,13 @@ impl Places {
     /// `address` says.
     pub fn stored(address: impl Fn(u16) -> u64) -> Places {
         Places::new(|register| Place::Memory(address(register)))
+    }
+
+    /// Those of what a signal has interrupted: in the kernel's record, a `ucontext_t`, at this address.
+    #[must_use]
+    pub fn interrupted(record: u64) -> Places {
+        let at = |register| IN_CONTEXT.get(usize::from(register)).copied().unwrap_or(0);
+        Places::stored(|register| record.wrapping_add(at(register)))
     }
 
     /// Where a register is; `None` where there is none of this number.

@@ -1,9 +1,10 @@
 //! Rows in one word.
 
 use unspool_ir::Register;
-use unspool_ir::row::{CfaRule, RegisterRule, Row};
+use unspool_ir::row::{CfaRule, RaState, RegisterRule, Row};
 
-use super::places::Saved;
+use super::places::{REGISTERS, Saved};
+use crate::arch::x86_64::{is_cfa_in_context, is_saved_in_context};
 use crate::modules::Place;
 
 const RETURN_ADDRESS: Register = Register(16);
@@ -12,7 +13,7 @@ const FRAME_POINTER: Register = Register(6);
 
 /// A row in one word, which nearly every frame has: the CFA is some words above the stack pointer
 /// or the frame pointer, the return address is right below it, and preserved registers are in the
-/// words below that. Or the frame is the outermost.
+/// words below that. Or the frame is the outermost, or a signal frame.
 ///
 /// ```text
 /// bits 0-29   which registers were saved, and where: `Saved`
@@ -37,6 +38,9 @@ pub enum Base {
     FramePointer,
     /// There is no caller.
     Outermost,
+    /// Nothing: the stack pointer is at the kernel's record of a signal, which has all registers
+    /// ([`super::IN_CONTEXT`]).
+    Signal,
 }
 
 impl Simple {
@@ -45,6 +49,9 @@ impl Simple {
 
     /// There is no caller: the return address is undefined.
     pub const OUTERMOST: Simple = Simple(2 << Simple::BASE_SHIFT);
+
+    /// All registers are in the kernel's record of a signal, at the stack pointer.
+    pub const SIGNAL: Simple = Simple(3 << Simple::BASE_SHIFT);
 
     const BASE_SHIFT: u32 = Saved::BITS;
     const OFFSET_SHIFT: u32 = 33;
@@ -61,6 +68,9 @@ impl Simple {
         if row.rule(row.return_address) == Some(RegisterRule::Undefined) {
             return Some(Simple::OUTERMOST);
         }
+        if row.signal_frame {
+            return is_signal(row).then_some(Simple::SIGNAL);
+        }
         let CfaRule::RegisterOffset { register, offset } = row.cfa else {
             return None;
         };
@@ -71,8 +81,7 @@ impl Simple {
         };
         let words = u16::try_from(offset / 8).ok()?;
         let returns = row.rule(RETURN_ADDRESS) == Some(RegisterRule::Offset(-8));
-        let is_plain = row.return_address == RETURN_ADDRESS && !row.signal_frame;
-        if !returns || !is_plain || words == 0 || offset % 8 != 0 {
+        if !returns || row.return_address != RETURN_ADDRESS || words == 0 || offset % 8 != 0 {
             return None;
         }
         let mut saved = Saved::NONE;
@@ -161,7 +170,8 @@ impl Simple {
         match self.0 >> Simple::BASE_SHIFT & 3 {
             0 => Base::StackPointer,
             1 => Base::FramePointer,
-            _ => Base::Outermost,
+            2 => Base::Outermost,
+            _ => Base::Signal,
         }
     }
 
@@ -181,8 +191,22 @@ impl Simple {
     }
 }
 
+/// Whether the kernel's record of a signal has the registers, as glibc's row for the code that handlers
+/// return to says.
+fn is_signal(row: &Row<'_>) -> bool {
+    let mut all = (0..REGISTERS).map(Register);
+    row.return_address == RETURN_ADDRESS
+        && row.ra_state == RaState::Plain
+        && is_cfa_in_context(row.cfa)
+        && all.all(|register| is_saved_in_context(register, row.rule(register)))
+        && row.rules().count() == usize::from(REGISTERS)
+}
+
 #[cfg(test)]
 mod tests {
+    use unspool_ir::Expression;
+
+    use super::super::IN_CONTEXT;
     use super::*;
 
     fn row(cfa: (u16, i64), rules: &[(u16, RegisterRule<'static>)]) -> Row<'static> {
@@ -250,6 +274,69 @@ mod tests {
         assert_eq!(Simple::from_row(&outermost), Some(Simple::OUTERMOST));
         assert_eq!(Simple::OUTERMOST.base(), Base::Outermost);
         assert_eq!(Simple::OUTERMOST.above_stack_pointer(), None);
+    }
+
+    /// glibc's row, but for what `change` does to it, and whether it has a rule in a word.
+    fn is_signal_after(change: impl FnOnce(&mut Row<'static>)) -> bool {
+        const PLACES: [[u8; 3]; 17] = {
+            let mut places = [[0x77, 0, 0]; 17];
+            let mut number = 0;
+            while number < 17 {
+                let place = IN_CONTEXT[number].to_le_bytes()[0];
+                places[number] = [0x77, place & 0x7f | 0x80, place >> 7];
+                number += 1;
+            }
+            places
+        };
+        let mut row = Row::new(RETURN_ADDRESS);
+        row.signal_frame = true;
+        row.cfa = CfaRule::Expression(Expression(&[0x77, 0xa0, 0x01, 0x06]));
+        for (place, register) in PLACES.iter().zip(0..) {
+            let rule = RegisterRule::Expression(Expression(place));
+            row.set_rule(Register(register), Some(rule)).unwrap();
+        }
+        change(&mut row);
+        let simple = Simple::from_row(&row);
+        assert!(simple.is_none_or(|simple| simple == Simple::SIGNAL));
+        simple.is_some()
+    }
+
+    #[test]
+    fn a_signal_frame_has_all_registers_where_the_kernel_puts_them() {
+        assert_eq!(Simple::SIGNAL.base(), Base::Signal);
+        let own = Simple::SIGNAL.of_own(Place(3)).unwrap();
+        assert_eq!(
+            (own.base(), own.own_place()),
+            (Base::Signal, Some(Place(3)))
+        );
+        assert!(is_signal_after(|_| {}));
+        for register in 0..17 {
+            let elsewhere = RegisterRule::Expression(Expression(&[0x77, 0x30]));
+            for rule in [None, Some(RegisterRule::SameValue), Some(elsewhere)] {
+                let set = |row: &mut Row<'static>| row.set_rule(Register(register), rule).unwrap();
+                assert!(
+                    !is_signal_after(|row| {
+                        set(row);
+                    }) || (register, rule) == (9, Some(elsewhere))
+                );
+            }
+        }
+        let more = Some(RegisterRule::SameValue);
+        assert!(!is_signal_after(|row| {
+            row.set_rule(Register(17), more).unwrap();
+        }));
+        assert!(!is_signal_after(|row| row.signal_frame = false));
+        assert!(!is_signal_after(|row| row.return_address = Register(15)));
+        assert!(!is_signal_after(|row| row.ra_state = RaState::Signed));
+        for cfa in [
+            &[0x77, 0xa0, 0x01][..],
+            &[0x77, 0xa8, 0x01, 0x06],
+            &[0x76, 0xa0, 0x01, 0x06],
+        ] {
+            assert!(!is_signal_after(
+                |row| row.cfa = CfaRule::Expression(Expression(cfa))
+            ));
+        }
     }
 
     #[test]

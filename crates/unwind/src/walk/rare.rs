@@ -6,10 +6,11 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use unspool_ir::{Expression, Register, RegisterRule, leb128};
+use unspool_ir::{Expression, RegisterRule};
 
 use super::State;
 use super::rule::{Leave, Way};
+use crate::arch::beside;
 use crate::arch::x86_64::RBP;
 
 /// A frame whose CFA, and whose caller's frame pointer, are in memory, at distances from the frame
@@ -49,21 +50,6 @@ impl Realigned {
             frame_pointer: read(frame.frame_pointer.wrapping_add_signed(self.saved_at))?,
         })
     }
-}
-
-/// The distance from a register that an expression begins with, and its other bytes.
-pub(super) fn beside(
-    register: Register,
-    Expression(bytes): Expression<'_>,
-) -> Option<(i64, &[u8])> {
-    /// `DW_OP_breg0`: the register and a number.
-    const BREG0: u16 = 0x70;
-    let (operation, mut rest) = bytes.split_first()?;
-    if u16::from(*operation) != BREG0 + register.0 {
-        return None;
-    }
-    let distance = leb128::signed(&mut rest)?;
-    Some((distance, rest))
 }
 
 /// How frames are left, by number.
