@@ -6,7 +6,7 @@
 use core::ffi::c_int;
 use core::ops::Range;
 
-use unspool_ir::interpret::{self, Frame, Recovered};
+use unspool_ir::interpret::{self, Frame};
 use unspool_ir::row::{RegisterRule, Row};
 use unspool_ir::{CodeAddr, LoadBias, Register, Registers, RuntimeAddr, encoding};
 use unspool_unwind::steps::{
@@ -371,14 +371,7 @@ impl<'s> Cursor<'s> {
         if !climbs(self.stack_pointer..stack_pointer, return_address.place) {
             self.cycle.change_stack()?;
         }
-        self.places.settle();
-        let before = self.places;
-        for number in 0..RETURN_ADDRESS.0 {
-            let place = place(recover(Register(number)), number, &before);
-            self.places.set(number, place);
-        }
-        let place = place(return_address, column.0, &before);
-        self.places.set(RETURN_ADDRESS.0, place);
+        self.places = self.places.of_caller(column, recover);
         self.arrive(stack_pointer, ip)?;
         if row.signal_frame {
             self.at = At::new(ip, stack_pointer, Arrival::Interrupted);
@@ -566,18 +559,6 @@ fn register_numbered(number: RegisterNumber) -> Result<Register, Error> {
     match u16::try_from(number) {
         Ok(number @ 0..REGISTERS) => Ok(Register(number)),
         _ => Err(Error::BAD_REGISTER),
-    }
-}
-
-/// Where a register of the caller is, by where everything is in this frame.
-fn place(recovered: Recovered, register: u16, frame: &Places) -> Place {
-    let same = |register| frame.get(register).unwrap_or(Place::Lost);
-    match (recovered.place, recovered.value) {
-        (interpret::Place::Unchanged, _) => same(register),
-        (interpret::Place::Memory(addr), _) => Place::Memory(addr.0),
-        (interpret::Place::Register(other), _) => same(other.0),
-        (interpret::Place::Value, Some(value)) => Place::Value(value),
-        (interpret::Place::Value, None) | (interpret::Place::Lost, _) => Place::Lost,
     }
 }
 

@@ -17,6 +17,12 @@ pub struct Cursor {
     code: CodeAddr,
     registers: Registers,
     pac_mask: u64,
+    trail: Trail,
+}
+
+/// What ends a walk that would go on for ever.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Trail {
     cycle: Cycle,
     /// How many steps left the stack that they were on.
     stack_changes: u16,
@@ -75,9 +81,19 @@ impl Cursor {
             code,
             registers,
             pac_mask: 0,
-            cycle: Cycle::default(),
-            stack_changes: 0,
+            trail: Trail::default(),
         }
+    }
+
+    /// Goes on with what another cursor has seen of the walk.
+    pub(crate) fn with_trail(mut self, trail: Trail) -> Self {
+        self.trail = trail;
+        self
+    }
+
+    /// What it has seen of the walk.
+    pub(crate) fn trail(&self) -> Trail {
+        self.trail
     }
 
     /// Goes on from a frame that was found by other means, further out.
@@ -170,12 +186,16 @@ impl Cursor {
         };
         match outcome {
             Ok((caller, found)) => {
-                if self.cycle.is_repeated(caller.code.address(), found.cfa) {
+                if self
+                    .trail
+                    .cycle
+                    .is_repeated(caller.code.address(), found.cfa)
+                {
                     return Step::End(End::Loop);
                 }
                 if !self.climbs_to(&caller) {
-                    self.stack_changes += 1;
-                    if self.stack_changes > Cursor::MOST_STACK_CHANGES {
+                    self.trail.stack_changes += 1;
+                    if self.trail.stack_changes > Cursor::MOST_STACK_CHANGES {
                         return Step::End(End::TooManyStacks);
                     }
                 }

@@ -16,9 +16,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use unspool_ir::RuntimeAddr;
-use unspool_unwind::local::{self, Interrupted, Place};
-use unspool_unwind::{End, Evidence, Walk};
+use unspool_ir::{CodeAddr, Register, Registers, RuntimeAddr};
+use unspool_unwind::local::{self, Interrupted, OwnCursor, Place};
+use unspool_unwind::{Cursor, End, Evidence, Walk};
 
 unsafe extern "C" {
     fn backtrace(addresses: *mut *mut c_void, size: c_int) -> c_int;
@@ -141,6 +141,48 @@ fn frame_by_frame() {
         assert_eq!(found[1..], expected[1..]);
     };
     below(30, &mut || check());
+}
+
+// Two functions, one behind the other. The first ends in a call that never returns: its return address
+// is the second's first instruction.
+std::arch::global_asm!(
+    ".text",
+    "unspool_test_never_returns:",
+    ".cfi_startproc",
+    ".cfi_def_cfa_offset 32",
+    "call unspool_test_behind",
+    ".cfi_endproc",
+    ".globl unspool_test_behind",
+    "unspool_test_behind:",
+    ".cfi_startproc",
+    "ret",
+    ".cfi_endproc",
+);
+
+unsafe extern "C" {
+    fn unspool_test_behind();
+}
+
+/// The row of an address that is returned to is another than that of the instruction there.
+#[test]
+fn an_address_that_is_returned_to_and_interrupted() {
+    let address = unspool_test_behind as *const () as u64;
+    let stack: [u64; 8] = [0x1111, 0, 0, 0x2222, 0, 0, 0, 0];
+    let mut registers = Registers::new();
+    let top = black_box(&stack).as_ptr().expose_provenance();
+    registers.set(Register(7), top as u64);
+    let mut places = [Place::Lost; 17];
+    places[7] = Place::Register;
+    for _ in 0..3 {
+        for (code, caller) in [
+            (CodeAddr::Return(RuntimeAddr(address)), 0x2222),
+            (CodeAddr::Instruction(RuntimeAddr(address)), 0x1111),
+        ] {
+            let mut cursor = OwnCursor::new(Cursor::at(local::ABI, code, registers), places);
+            assert!(cursor.step());
+            assert_eq!(cursor.code(), CodeAddr::Return(RuntimeAddr(caller)));
+        }
+    }
 }
 
 /// What a handler found, in room that was there before.

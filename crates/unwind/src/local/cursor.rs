@@ -1,23 +1,30 @@
 //! A frame of the own stack, with where its registers are.
 //!
+//! Of a frame that nearly every function has, a step takes the rule that was kept when somebody came to
+//! its address first ([`crate::steps`]); whatever is unusual is a [`Cursor`]'s. Registers are
+//! read where they are when they are asked for.
+//!
 //! Async-signal-safe.
 
-use unspool_ir::interpret::{self, Frame, Place as Recovered};
+use unspool_ir::interpret::{self, Frame};
+use unspool_ir::memory::read_uint;
 use unspool_ir::{CodeAddr, Register, Registers, Row, RuntimeAddr};
 
 use super::memory::OwnMemory;
 use super::sys::Captured;
 use super::thread::{Interrupted, with_memory};
 use super::{ABI, MODULES};
-use crate::cursor::{Cursor, Found, Located, Step};
+use crate::cursor::{Cursor, Found, Located, Step, Trail};
 use crate::evidence::{End, Evidence};
-
-/// Registers with lower numbers are kept: `rax` to `r15`, and `rip`.
-const REGISTERS: u16 = 17;
+use crate::modules::Modules;
+use crate::steps::{self, Arrival, At, Base, Cache, Hit, IN_CONTEXT, REGISTERS, Rule, Simple};
 
 const RBP: Register = Register(6);
 const RSP: Register = Register(7);
 const RIP: Register = Register(16);
+
+/// The rules that all cursors of the process share.
+static CACHE: Cache = Cache::empty();
 
 /// Where a register of a frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,9 +45,13 @@ pub type Places = [Place; REGISTERS as usize];
 /// A frame of the own stack. Of use as long as the frame has not returned.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnCursor {
-    cursor: Cursor,
-    places: Places,
-    found: Option<Found>,
+    code: CodeAddr,
+    stack_pointer: Option<u64>,
+    places: steps::Places,
+    /// What the registers of the innermost frame hold.
+    innermost: [u64; REGISTERS as usize],
+    trail: Trail,
+    evidence: Option<Evidence>,
     end: Option<End>,
 }
 
@@ -48,10 +59,24 @@ impl OwnCursor {
     /// The frame that a walk begins with, and where its registers are, by number.
     #[must_use]
     pub fn new(cursor: Cursor, places: Places) -> OwnCursor {
+        let value = |number| cursor.registers().get(Register(number));
+        let place = |number: u16| match (places.get(usize::from(number)), value(number)) {
+            (Some(Place::Memory(addr)), _) => steps::Place::Memory(addr.0),
+            (Some(Place::Register), Some(_)) => steps::Place::Register(number),
+            (Some(Place::Value), Some(value)) => steps::Place::Value(value),
+            _ => steps::Place::Lost,
+        };
+        let mut innermost = [0; REGISTERS as usize];
+        for (number, slot) in (0..).zip(&mut innermost) {
+            *slot = value(number).unwrap_or(0);
+        }
         OwnCursor {
-            cursor,
-            places,
-            found: None,
+            code: cursor.code(),
+            stack_pointer: value(RSP.0),
+            places: steps::Places::new(place),
+            innermost,
+            trail: cursor.trail(),
+            evidence: None,
             end: None,
         }
     }
@@ -59,13 +84,13 @@ impl OwnCursor {
     /// Where the frame stands.
     #[must_use]
     pub fn code(&self) -> CodeAddr {
-        self.cursor.code()
+        self.code
     }
 
     /// How it was found from the frame further in; the first was not.
     #[must_use]
     pub fn evidence(&self) -> Option<Evidence> {
-        self.found.map(|found| found.evidence)
+        self.evidence
     }
 
     /// Why there is no frame further out, once that is known.
@@ -76,29 +101,113 @@ impl OwnCursor {
 
     /// Steps to the caller, if there is one.
     pub fn step(&mut self) -> bool {
-        let modules = &MODULES;
-        let before = self.cursor;
-        let mut row = Row::new(Register(0));
-        let located = before.locate(modules, &mut row);
-        let step = with_memory(
-            |memory| match self.cursor.step_by(&located, modules, memory) {
-                Step::Caller(found) => {
-                    Ok((found, self.places_after(&before, &located, &found, memory)))
-                }
-                Step::End(end) => Err(end),
-            },
-        );
-        match step {
-            Ok((found, places)) => {
-                self.found = Some(found);
-                self.places = places;
-                true
+        with_memory(|memory| match self.step_kept(memory) {
+            Some(is_running) => is_running,
+            None => self.step_by_cursor(memory),
+        })
+    }
+
+    /// What a rule is kept for: nothing, without a stack pointer.
+    fn at(&self) -> Option<At> {
+        let arrival = match self.code {
+            CodeAddr::Return(_) => Arrival::Called,
+            CodeAddr::Instruction(_) => Arrival::Interrupted,
+        };
+        let at = At::new(self.code.address().0, self.stack_pointer?, arrival);
+        at.is_kept().then_some(at)
+    }
+
+    /// The rule that is kept, of a module that is there.
+    fn kept(&self) -> Option<Simple> {
+        let Hit::Simple(simple) = CACHE.get(self.at()?)? else {
+            return None;
+        };
+        MODULES.is_there(simple.own_place()?).then_some(simple)
+    }
+
+    /// Steps up the stack by the rule that is kept: whether there is a caller. `None` where no rule is
+    /// kept, or anything is unusual; nothing has happened then.
+    #[inline]
+    fn step_kept(&mut self, memory: &OwnMemory) -> Option<bool> {
+        let simple = self.kept()?;
+        let stack_pointer = self.stack_pointer?;
+        let base = match simple.base() {
+            Base::StackPointer => stack_pointer,
+            Base::FramePointer => self.value(RBP.0, memory)?,
+            Base::Signal => return self.step_from_signal_frame(stack_pointer, memory),
+            Base::Outermost => {
+                self.end = Some(End::Outermost);
+                return Some(false);
             }
-            Err(end) => {
-                self.end = Some(end);
-                false
+        };
+        let cfa = base.wrapping_add(simple.cfa_offset());
+        if cfa <= stack_pointer {
+            return None;
+        }
+        let code = word(memory, cfa.wrapping_sub(8)).filter(|code| *code != 0)?;
+        if !self.places.note(cfa, simple.saved()) {
+            self.places.settle();
+            self.places.note(cfa, simple.saved());
+        }
+        self.places.leave();
+        Some(self.arrive(CodeAddr::Return(RuntimeAddr(code)), cfa))
+    }
+
+    /// To what was interrupted further up the same stack; the kernel's record lies between.
+    fn step_from_signal_frame(&mut self, record: u64, memory: &OwnMemory) -> Option<bool> {
+        const RSP_AT: u64 = IN_CONTEXT[7];
+        const RIP_AT: u64 = IN_CONTEXT[16];
+        let code = word(memory, record.wrapping_add(RIP_AT))?;
+        let stack_pointer = word(memory, record.wrapping_add(RSP_AT))?;
+        if stack_pointer <= record.checked_add(RIP_AT)? {
+            return None;
+        }
+        self.places = steps::Places::interrupted(record);
+        Some(self.arrive(CodeAddr::Instruction(RuntimeAddr(code)), stack_pointer))
+    }
+
+    fn arrive(&mut self, code: CodeAddr, stack_pointer: u64) -> bool {
+        self.code = code;
+        self.stack_pointer = Some(stack_pointer);
+        self.evidence = Some(Evidence::Cfi);
+        true
+    }
+
+    /// The same frame, with the values of its registers.
+    fn cursor(&self, memory: &OwnMemory) -> Cursor {
+        let mut registers = Registers::new();
+        for number in 0..REGISTERS {
+            if let Some(value) = self.value(number, memory) {
+                registers.set(Register(number), value);
             }
         }
+        Cursor::at(ABI, self.code, registers).with_trail(self.trail)
+    }
+
+    #[cold]
+    fn step_by_cursor(&mut self, memory: &OwnMemory) -> bool {
+        let before = self.cursor(memory);
+        let now = CACHE.now();
+        let mut row = Row::new(Register(0));
+        let located = before.locate(&MODULES, &mut row);
+        let mut cursor = before;
+        let step = cursor.step_by(&located, &MODULES, memory);
+        self.trail = cursor.trail();
+        if let (Some(at), Some(simple)) = (self.at(), simple(&step, &located)) {
+            CACHE.put(at, Rule::Simple(simple), now);
+        }
+        let found = match step {
+            Step::Caller(found) => found,
+            Step::End(end) => {
+                self.end = Some(end);
+                return false;
+            }
+        };
+        self.places = self.places_after(&before, &located, &found, memory);
+        self.code = cursor.code();
+        self.stack_pointer = cursor.stack_pointer().map(|addr| addr.0);
+        self.evidence = Some(found.evidence);
+        true
     }
 
     /// Where the registers of the caller are, by where they are in this frame.
@@ -108,21 +217,23 @@ impl OwnCursor {
         located: &Located<'_, '_>,
         found: &Found,
         memory: &OwnMemory,
-    ) -> Places {
+    ) -> steps::Places {
+        let below = |bytes| steps::Place::Memory(found.cfa.0.wrapping_sub(bytes));
         match found.evidence {
             Evidence::Cfi => self.places_by_row(before, located, found, memory),
-            Evidence::FramePointer => {
-                let mut places = [Place::Lost; REGISTERS as usize];
-                set(&mut places, RBP, below(found.cfa, 16));
-                return_to(&mut places, found.cfa);
-                places
+            Evidence::FramePointer => steps::Places::new(|number| match Register(number) {
+                RBP => below(16),
+                RIP => below(8),
+                _ => steps::Place::Lost,
+            }),
+            Evidence::BadCall => steps::Places::new(|number| match Register(number) {
+                RIP => below(8),
+                RSP => steps::Place::Value(found.cfa.0),
+                _ => self.places.get(number).unwrap_or(steps::Place::Lost),
+            }),
+            Evidence::SignalTrampoline => {
+                steps::Places::interrupted(before.stack_pointer().unwrap_or_default().0)
             }
-            Evidence::BadCall => {
-                let mut places = self.places;
-                return_to(&mut places, found.cfa);
-                places
-            }
-            Evidence::SignalTrampoline => places_of_signal(before),
         }
     }
 
@@ -132,10 +243,9 @@ impl OwnCursor {
         located: &Located<'_, '_>,
         found: &Found,
         memory: &OwnMemory,
-    ) -> Places {
-        let mut places = [Place::Lost; REGISTERS as usize];
+    ) -> steps::Places {
         let (Some(module), Ok(row)) = (&located.module, &located.row) else {
-            return places;
+            return steps::Places::new(|_| steps::Place::Lost);
         };
         let frame = Frame {
             abi: ABI,
@@ -144,73 +254,105 @@ impl OwnCursor {
             bias: module.bias,
             pac_mask: 0,
         };
-        for (number, slot) in (0..).zip(&mut places) {
-            let recovered = interpret::recover(row.row, &frame, found.cfa, Register(number));
-            *slot = match recovered.place {
-                Recovered::Unchanged => self.place(number),
-                Recovered::Register(other) => self.place(other.0),
-                Recovered::Memory(addr) => Place::Memory(addr),
-                Recovered::Value => Place::Value,
-                Recovered::Lost => Place::Lost,
-            };
-        }
-        places
+        let recover = |register| interpret::recover(row.row, &frame, found.cfa, register);
+        self.places.of_caller(row.row.return_address, recover)
     }
 
     /// Where a register is.
     #[must_use]
     pub fn place(&self, register: u16) -> Place {
-        let place = self.places.get(usize::from(register));
-        place.copied().unwrap_or(Place::Lost)
+        match (self.places.get(register), Register(register)) {
+            (Some(steps::Place::Memory(addr)), _) => Place::Memory(RuntimeAddr(addr)),
+            (Some(steps::Place::Register(_)), _) => Place::Register,
+            (Some(steps::Place::Value(_)), _) => Place::Value,
+            // It is followed apart from the others.
+            (Some(steps::Place::Lost), RSP) if self.stack_pointer.is_some() => Place::Value,
+            (Some(steps::Place::Lost) | None, _) => Place::Lost,
+        }
     }
 
     /// The value of a register, if it is known.
     #[must_use]
     pub fn register(&self, register: u16) -> Option<u64> {
-        self.cursor.registers().get(Register(register))
+        with_memory(|memory| self.value(register, memory))
+    }
+
+    fn value(&self, register: u16, memory: &OwnMemory) -> Option<u64> {
+        match Register(register) {
+            RSP => return self.stack_pointer,
+            RIP => return Some(self.code.address().0),
+            _ => {}
+        }
+        match self.places.get(register)? {
+            steps::Place::Memory(addr) => word(memory, addr),
+            steps::Place::Register(number) => self.innermost.get(usize::from(number)).copied(),
+            steps::Place::Value(value) => Some(value),
+            steps::Place::Lost => None,
+        }
     }
 
     /// Notes that somebody has changed a register where it is.
     pub fn note(&mut self, register: u16, value: u64) {
-        self.cursor.set_register(Register(register), value);
+        match Register(register) {
+            RSP => self.stack_pointer = Some(value),
+            RIP => {
+                self.code = match self.code {
+                    CodeAddr::Instruction(_) => CodeAddr::Instruction(RuntimeAddr(value)),
+                    CodeAddr::Return(_) => CodeAddr::Return(RuntimeAddr(value)),
+                };
+            }
+            _ => {}
+        }
+        match self.places.get(register) {
+            Some(steps::Place::Register(number)) => {
+                if let Some(slot) = self.innermost.get_mut(usize::from(number)) {
+                    *slot = value;
+                }
+            }
+            Some(steps::Place::Value(_)) => self.places.set(register, steps::Place::Value(value)),
+            Some(steps::Place::Memory(_) | steps::Place::Lost) | None => {}
+        }
     }
 
     /// The canonical frame address, by the row that covers the frame.
     #[must_use]
     pub fn cfa(&self) -> Option<RuntimeAddr> {
-        with_memory(|memory| self.cursor.cfa(&MODULES, memory))
+        with_memory(|memory| self.cursor(memory).cfa(&MODULES, memory))
     }
 
     /// Whether the frame is that of a signal handler's trampoline: what it leads to was interrupted.
     #[must_use]
     pub fn is_signal_frame(&self) -> bool {
-        let mut cursor = self.cursor;
-        let step = with_memory(|memory| cursor.step(&MODULES, memory));
+        if let Some(simple) = self.kept() {
+            return simple.base() == Base::Signal;
+        }
+        let step = with_memory(|memory| self.cursor(memory).step(&MODULES, memory));
         matches!(step, Step::Caller(found) if found.signal_frame)
     }
 }
 
-/// The kernel's record of a signal lies at the stack pointer of the trampoline: a `ucontext_t`.
-fn places_of_signal(trampoline: &Cursor) -> Places {
-    const REGISTERS_OF_CONTEXT: u64 = 40;
-    let record = trampoline.stack_pointer().unwrap_or_default();
-    places_from(record.0.wrapping_add(REGISTERS_OF_CONTEXT))
+fn word(memory: &OwnMemory, addr: u64) -> Option<u64> {
+    read_uint(memory, RuntimeAddr(addr), 8, ABI.endian).ok()
+}
+
+/// The rule of a row, if a step went by the row, it fits into a word, and its module may be told again.
+fn simple(step: &Step, located: &Located<'_, '_>) -> Option<Simple> {
+    let by_row = match step {
+        Step::Caller(found) => found.evidence == Evidence::Cfi,
+        Step::End(end) => *end == End::Outermost,
+    };
+    if !by_row {
+        return None;
+    }
+    let place = located.module.as_ref()?.place?;
+    let row = located.row.as_ref().ok()?;
+    Simple::from_row(row.row)?.of_own(place)
 }
 
 /// The places of registers that the kernel has stored, as `gregs` of a context.
 fn places_from(stored: u64) -> Places {
     let place = |at| Place::Memory(RuntimeAddr(stored.wrapping_add_signed(8 * i64::from(at))));
     Interrupted::IN_CONTEXT.map(place)
-}
-
-/// A call has put the return address below the CFA, which is the caller's stack pointer.
-fn return_to(places: &mut Places, cfa: RuntimeAddr) {
-    set(places, RIP, below(cfa, 8));
-    set(places, RSP, Place::Value);
-}
-
-fn below(cfa: RuntimeAddr, bytes: u64) -> Place {
-    Place::Memory(RuntimeAddr(cfa.0.wrapping_sub(bytes)))
 }
 
 fn set(places: &mut Places, register: Register, place: Place) {
@@ -237,7 +379,7 @@ pub fn with_cursor<R>(body: impl FnOnce(&mut OwnCursor) -> R) -> R {
     let code = CodeAddr::Return(RuntimeAddr(here.code));
     let mut cursor = OwnCursor::new(Cursor::at(ABI, code, registers), places);
     cursor.step();
-    cursor.found = None;
+    cursor.evidence = None;
     body(&mut cursor)
 }
 

@@ -1,5 +1,8 @@
 //! Where the registers of a frame are.
 
+use unspool_ir::Register;
+use unspool_ir::interpret::{self, Recovered};
+
 pub use crate::arch::x86_64::IN_CONTEXT;
 
 /// Registers with lower numbers are kept: rax to r15, and rip.
@@ -104,8 +107,10 @@ struct Left {
 impl Places {
     const ROOM: usize = 38;
 
+    /// The place that `place` says for each register.
     #[inline(always)]
-    fn new(place: impl Fn(u16) -> Place) -> Places {
+    #[must_use]
+    pub fn new(place: impl Fn(u16) -> Place) -> Places {
         let none = Left {
             cfa: 0,
             saved: Saved::NONE,
@@ -139,6 +144,27 @@ impl Places {
     pub fn interrupted(record: u64) -> Places {
         let at = |register| IN_CONTEXT.get(usize::from(register)).copied().unwrap_or(0);
         Places::stored(|register| record.wrapping_add(at(register)))
+    }
+
+    /// Those of the caller, by what the interpreter says of a register; `column` is that of the return
+    /// address.
+    #[must_use]
+    pub fn of_caller(&self, column: Register, recover: impl Fn(Register) -> Recovered) -> Places {
+        let same = |number| self.get(number).unwrap_or(Place::Lost);
+        Places::new(|number| {
+            let recovered = recover(match number {
+                RETURN_ADDRESS => column,
+                _ => Register(number),
+            });
+            match (recovered.place, recovered.value) {
+                (interpret::Place::Unchanged, _) if number == RETURN_ADDRESS => same(column.0),
+                (interpret::Place::Unchanged, _) => same(number),
+                (interpret::Place::Memory(addr), _) => Place::Memory(addr.0),
+                (interpret::Place::Register(other), _) => same(other.0),
+                (interpret::Place::Value, Some(value)) => Place::Value(value),
+                (interpret::Place::Value, None) | (interpret::Place::Lost, _) => Place::Lost,
+            }
+        })
     }
 
     /// Where a register is; `None` where there is none of this number.

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use unspool_ir::RuntimeAddr;
-use unspool_unwind::local::OwnThread;
-use unspool_unwind::{End, Walk};
+use unspool_ir::{Memory, Register, Registers, RuntimeAddr};
+use unspool_unwind::local::{self, OwnCursor, OwnMemory, OwnThread, Place};
+use unspool_unwind::{Cursor, End, Step, Walk};
 
 mod damaged;
 mod handlers;
@@ -57,6 +57,9 @@ unsafe extern "C" {
 
 const MOST: usize = 6000;
 
+/// `rax` to `r15`, and `rip`.
+const REGISTERS: u16 = 17;
+
 /// What the helpers call.
 type Body = extern "C" fn(*mut Watcher);
 
@@ -73,6 +76,8 @@ struct Watcher {
     again: Vec<u64>,
     walk: Option<Walk>,
     errno: c_int,
+    /// How many frames a cursor came to, each with the same registers as by the interpreter alone.
+    by_cursor: usize,
     /// Reserved before: a handler does not allocate.
     room: Vec<RuntimeAddr>,
 }
@@ -87,6 +92,7 @@ impl Watcher {
             again: Vec::with_capacity(MOST),
             walk: None,
             errno: 0,
+            by_cursor: 0,
             room: vec![RuntimeAddr(0); MOST],
         };
         // The first call loads a library.
@@ -123,6 +129,31 @@ impl Watcher {
         self.again.extend(found.map(|address| address.0));
     }
 
+    /// Frame by frame, with all registers.
+    #[inline(never)]
+    fn ask_cursor(&mut self) {
+        let memory = OwnMemory::here();
+        self.by_cursor = local::with_cursor(|cursor| {
+            let mut registers = Registers::new();
+            for number in 0..REGISTERS {
+                if let Some(value) = cursor.register(number) {
+                    registers.set(Register(number), value);
+                }
+            }
+            let mut reference = Cursor::at(local::ABI, cursor.code(), registers);
+            (0..)
+                .take_while(|_| {
+                    let step = reference.step(local::modules(), &memory);
+                    let evidence = match step {
+                        Step::Caller(found) => Some(found.evidence),
+                        Step::End(_) => None,
+                    };
+                    cursor.step() && evidence == cursor.evidence() && is_same(cursor, &reference)
+                })
+                .count()
+        });
+    }
+
     /// The body of a call.
     extern "C" fn watch(this: *mut Watcher) {
         // SAFETY: the one who calls the helper waits for it to return.
@@ -135,6 +166,7 @@ impl Watcher {
         WALKS.set(true);
         this.ask_memo();
         this.ask_afresh();
+        this.ask_cursor();
         WALKS.set(false);
         // SAFETY: a number of the own thread.
         this.errno = unsafe { errno().read() };
@@ -151,8 +183,28 @@ impl Watcher {
         assert_eq!(self.found[2..], self.expected[2..], "{place}");
         assert_eq!(self.again[2..], self.expected[2..], "{place}");
         assert_eq!(self.walk.unwrap().guesses, 0, "{place}");
+        // It begins with the function that asks, which it does not count.
+        assert_eq!(self.by_cursor, self.found.len() - 1, "{place}");
         assert_eq!(self.errno, 77, "{place}");
     }
+}
+
+/// Whether a cursor's frame is this one, with all registers, and these are where it says.
+fn is_same(cursor: &OwnCursor, reference: &Cursor) -> bool {
+    cursor.code() == reference.code()
+        && (0..REGISTERS).all(|number| {
+            let value = reference.registers().get(Register(number));
+            let stored = match cursor.place(number) {
+                Place::Memory(addr) => {
+                    let mut word = [0; 8];
+                    let read = OwnMemory::here().read(addr, &mut word);
+                    read.ok().map(|()| u64::from_le_bytes(word))
+                }
+                Place::Register | Place::Value => value,
+                Place::Lost => None,
+            };
+            value == cursor.register(number) && value == stored
+        })
 }
 
 /// The own thread's.
