@@ -263,21 +263,26 @@ impl<'s> Cursor<'s> {
         }
     }
 
-    /// A step in the own process: the row is applied where it was found.
+    /// A step in the own process: by the rule that is kept from now on, or by the row where it was found.
     fn step_own(&mut self) -> Result<bool, Error> {
         let (code, space) = (self.code(), self.client.space);
-        let Some(found) = resolve::own_row(self.client, code, || self.known())? else {
+        let mut row = Row::new(RETURN_ADDRESS);
+        let found = resolve::own_row(self.client, code, || self.known(), &mut row)?;
+        let Some(owner) = found else {
             return Ok(self.end());
         };
-        if let (Some(simple), Some(place)) = (Simple::from_row(&found.row), found.place) {
-            let simple = match found.row.args_size {
+        let Some(simple) = Simple::from_row(&row) else {
+            return self.step_row(&row, owner.bias);
+        };
+        if let Some(place) = owner.place {
+            let simple = match row.args_size {
                 0 => simple,
                 _ => simple.with_arguments(),
             };
             let rule = simple.of_own(place).map(Rule::Simple);
             space.keep(self.at, || Ok(rule))?;
         }
-        self.step_row(&found.row, found.bias)
+        self.step_simple(simple)
     }
 
     fn known(&self) -> Known {
@@ -411,11 +416,20 @@ impl<'s> Cursor<'s> {
         };
         let arguments = match kept {
             Some(row) if !row.has_arguments() => 0,
-            _ => own::row(self.code().lookup()).map_or(0, |found| found.row.args_size),
+            _ => self.own_arguments(),
         };
         self.stack_pointer = self.stack_pointer.wrapping_add(arguments);
         self.come_to(ip);
         self.places.set(RETURN_ADDRESS.0, Place::Value(ip));
+    }
+
+    /// The size of the arguments that a frame of the own process has pushed, in bytes.
+    fn own_arguments(&self) -> u64 {
+        let mut row = Row::new(RETURN_ADDRESS);
+        match own::row(self.code().lookup(), &mut row) {
+            Ok(_) => row.args_size,
+            Err(_) => 0,
+        }
     }
 
     /// Where the kernel stored the code address of a frame that a signal interrupted, beside all

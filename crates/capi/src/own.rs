@@ -7,7 +7,7 @@ use core::ops::ControlFlow;
 use core::ptr;
 
 use unspool_cfi::Lookup;
-use unspool_ir::{LoadBias, Memory, Register, Row, RuntimeAddr};
+use unspool_ir::{LoadBias, Memory, Row, RuntimeAddr};
 use unspool_unwind::local::{Known, OwnMemory};
 use unspool_unwind::{Modules, Place, local};
 
@@ -87,27 +87,26 @@ impl Learnt {
     }
 }
 
-/// The row at an address of the own process, from the unwind table of its module.
-#[derive(Debug)]
+/// Where the row at an address of the own process is from.
+#[derive(Debug, Clone, Copy)]
 pub struct FoundRow {
     /// Run-time minus link-time address of the module.
     pub bias: LoadBias,
     /// The number of the module, if it has one.
     pub place: Option<Place>,
-    /// The row.
-    pub row: Row<'static>,
     /// One past the last address of the entry.
     pub end: RuntimeAddr,
 }
 
-/// The row at an address: its module's, or else a registered one.
+/// Makes `row` the one at an address: its module's, or else a registered one. What it is after an error
+/// means nothing.
 ///
 /// # Errors
 ///
 /// [`Error::NO_INFO`] where no entry covers it, [`Error::BAD_FRAME`] if its entry is bad.
-pub fn row(pc: RuntimeAddr) -> Result<FoundRow, Error> {
-    let found = Table::of(pc).and_then(|table| table.row(pc));
-    or_registered(found, || Registered::find(pc)?.row(pc))
+pub fn row(pc: RuntimeAddr, row: &mut Row<'static>) -> Result<FoundRow, Error> {
+    let found = Table::of(pc).and_then(|table| table.row(pc, row));
+    or_registered(found, || Registered::find(pc)?.row(pc, row))
 }
 
 /// Where the table of an address's module has nothing, looks in what is registered.
@@ -138,14 +137,12 @@ impl Table {
         })
     }
 
-    fn row(&self, pc: RuntimeAddr) -> Result<FoundRow, Error> {
-        let mut row = Row::new(Register(0));
-        let found = self.lookup.row(self.bias.to_vaddr(pc), &mut row);
+    fn row(&self, pc: RuntimeAddr, row: &mut Row<'static>) -> Result<FoundRow, Error> {
+        let found = self.lookup.row(self.bias.to_vaddr(pc), row);
         let found = found.map_err(|_| Error::BAD_FRAME)?.ok_or(Error::NO_INFO)?;
         Ok(FoundRow {
             bias: self.bias,
             place: self.place,
-            row,
             end: self.bias.to_runtime(found.end),
         })
     }
@@ -193,7 +190,7 @@ impl Registered {
         })
     }
 
-    fn row(&self, pc: RuntimeAddr) -> Result<FoundRow, Error> {
+    fn row(&self, pc: RuntimeAddr, row: &mut Row<'static>) -> Result<FoundRow, Error> {
         let bias = LoadBias(self.info.load_offset);
         let end = bias.to_runtime(self.entries.addresses().end);
         let mut found = Err(Error::NO_INFO);
@@ -201,10 +198,10 @@ impl Registered {
             if !(at.start..at.end).contains(&pc.0) {
                 return Ok(ControlFlow::Continue(()));
             }
+            *row = *at.row;
             found = Ok(FoundRow {
                 bias: LoadBias(0),
                 place: None,
-                row: *at.row,
                 end,
             });
             Ok(ControlFlow::Break(()))

@@ -58,29 +58,25 @@ pub fn guessed(client: Client<'_>, known: &Known) -> Result<Option<Rule>, Error>
     row.as_ref().map(Rule::from_row).transpose()
 }
 
-/// A row of the own process.
-#[derive(Debug)]
-pub struct OwnRow {
-    /// The row.
-    pub row: Row<'static>,
+/// Whose a row of the own process is.
+#[derive(Debug, Clone, Copy)]
+pub struct Owner {
     /// The load bias of its module.
     pub bias: LoadBias,
     /// The number of its module; none for a guess.
     pub place: Option<Place>,
 }
 
-impl OwnRow {
-    fn guessed(row: Row<'static>) -> OwnRow {
-        OwnRow {
-            row,
-            bias: LoadBias(0),
-            place: None,
-        }
-    }
+impl Owner {
+    /// A guess is nobody's.
+    const NOBODY: Owner = Owner {
+        bias: LoadBias(0),
+        place: None,
+    };
 }
 
-/// The row at an address of the own process; `None` where the frame is taken for the outermost.
-/// Allocates nothing.
+/// Makes `row` the one at an address of the own process; `None` where the frame is taken for the
+/// outermost. Allocates nothing.
 ///
 /// # Errors
 ///
@@ -89,24 +85,28 @@ pub fn own_row(
     client: Client<'_>,
     code: CodeAddr,
     known: impl FnOnce() -> Known,
-) -> Result<Option<OwnRow>, Error> {
+    row: &mut Row<'static>,
+) -> Result<Option<Owner>, Error> {
     let memory = client.memory();
-    let found = match own::row(code.lookup()) {
-        Ok(found) => found,
-        Err(Error::NO_INFO) => return Ok(guess::row(&memory, &known()).map(OwnRow::guessed)),
+    let guessed = match own::row(code.lookup(), row) {
+        Ok(found) => {
+            let address = code.address();
+            let is_behind = matches!(code, CodeAddr::Return(_)) && address == found.end;
+            let trampoline = is_behind.then(|| guess::trampoline_at(&memory, address.0));
+            let Some(trampoline) = trampoline.flatten() else {
+                return Ok(Some(Owner {
+                    bias: found.bias,
+                    place: found.place,
+                }));
+            };
+            Some(trampoline)
+        }
+        Err(Error::NO_INFO) => guess::row(&memory, &known()),
         Err(error) => return Err(error),
     };
-    let address = code.address();
-    if matches!(code, CodeAddr::Return(_))
-        && address == found.end
-        && let Some(row) = guess::trampoline_at(&memory, address.0)
-    {
-        return Ok(Some(OwnRow::guessed(row)));
-    }
-    Ok(Some(OwnRow {
-        row: found.row,
-        bias: found.bias,
-        place: found.place,
+    Ok(guessed.map(|guessed| {
+        *row = guessed;
+        Owner::NOBODY
     }))
 }
 
