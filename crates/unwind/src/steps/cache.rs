@@ -200,7 +200,7 @@ impl Short {
 
 impl Cache {
     /// How many addresses there is room for, beside a few with unusual rows.
-    pub const SLOTS: usize = 1 << 14;
+    pub const SLOTS: usize = 1 << 16;
 
     /// A cache with nothing in it: all zero.
     #[must_use]

@@ -75,7 +75,8 @@ fn what_was_found_out_before_a_flush_is_not_kept() {
 fn a_full_cache_forgets_and_never_mixes_up() {
     let rule = |ip: u64| simple(ip % 1000);
     let cache = Box::new(Cache::empty());
-    let addresses: Vec<u64> = (0..20_000_u64).map(|n| n * 7 + 0x7f00_0000_0000).collect();
+    let more = u64::try_from(Cache::SLOTS * 5 / 4).unwrap();
+    let addresses: Vec<u64> = (0..more).map(|n| n * 7 + 0x7f00_0000_0000).collect();
     for ip in &addresses {
         cache.put(at(*ip), rule(*ip).kept(), cache.now());
         assert_eq!(found(&cache, at(*ip)), Some(rule(*ip)));
