@@ -55,19 +55,18 @@ const CRASH: Source = Source {
     ..UNSPOOL
 };
 
-/// Of those that walk the own stack.
-const KNOWS_MODULES: &[&str] = &["-Wl,-init,unspool_loaded"];
-
+/// Those that walk the own stack look around when they are loaded. The one that makes backtraces says what
+/// they took when it is unloaded.
 const LIBUNWIND_OBJECTS: &[SharedObject] = &[
     SharedObject {
         soname: "libunwind.so.8",
         needs: &[],
-        options: KNOWS_MODULES,
+        options: &["-Wl,-init,unspool_loaded", "-Wl,-fini,unspool_unloaded"],
     },
     SharedObject {
         soname: "libunwind-x86_64.so.8",
         needs: &["libunwind.so.8"],
-        options: KNOWS_MODULES,
+        options: &["-Wl,-init,unspool_loaded"],
     },
     SharedObject {
         soname: "libunwind-ptrace.so.0",

@@ -35,7 +35,7 @@ mod cursor;
 mod elf;
 mod memory;
 mod modules;
-mod stats;
+pub mod stats;
 mod sys;
 #[cfg(feature = "std")]
 mod tables;
@@ -76,7 +76,9 @@ pub fn prepare() {
     if !IS_PREPARED.swap(true, Ordering::Relaxed) {
         sys::populate(&RULES);
         MODULES.prepare();
-        stats::begin();
+        if stats::begin() {
+            sys::print_at_exit();
+        }
     }
 }
 
@@ -122,10 +124,7 @@ impl OwnThread {
         captured.fill();
         let memory = OwnMemory::new(&captured, &self.stack);
         let Self { walker, memo, .. } = self;
-        let started = stats::start();
-        let walk = walker.walk_again(memo, &captured, &MODULES, &memory, addresses);
-        stats::note(&walk, started);
-        walk
+        stats::counted(|| walker.walk_again(memo, &captured, &MODULES, &memory, addresses))
     }
 
     /// Does the same without the memory of the last walk.
@@ -134,10 +133,8 @@ impl OwnThread {
         let mut captured = Captured::EMPTY;
         captured.fill();
         let memory = OwnMemory::new(&captured, &self.stack);
-        let started = stats::start();
-        let walk = self.walker.walk(&captured, &MODULES, &memory, addresses);
-        stats::note(&walk, started);
-        walk
+        let walk = || self.walker.walk(&captured, &MODULES, &memory, addresses);
+        stats::counted(walk)
     }
 }
 

@@ -4,7 +4,7 @@ use core::ffi::{c_char, c_int, c_void};
 use core::mem::MaybeUninit;
 
 use unspool_ir::{CodeAddr, Memory, Register, RuntimeAddr};
-use unspool_unwind::local::{self, ABI, OwnMemory};
+use unspool_unwind::local::{self, ABI, OwnMemory, stats};
 use unspool_unwind::steps::Cache;
 use unspool_unwind::{Rules, Top, Walker};
 
@@ -55,11 +55,19 @@ pub static LOCAL_ONLY_ADDR_SPACE: &AddressSpace = &OWN;
 
 /// What the loader calls when it has loaded a library that walks the own stack: learns which
 /// modules are there for good, so that no walk has to ask for them, and where the program registers
-/// code of its own. Takes the loader's lock, which the loader has then.
+/// code of its own; and whether backtraces are to be counted. Takes the loader's lock, which the loader
+/// has then.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "unspool_loaded"))]
 pub extern "C" fn loaded() {
     local::modules().prepare();
     dynamic::find_list();
+    stats::begin();
+}
+
+/// What the loader calls when it unloads a library that makes backtraces, or when the process ends.
+#[cfg_attr(feature = "shared-object", unsafe(export_name = "unspool_unloaded"))]
+pub extern "C" fn unloaded() {
+    stats::print();
 }
 
 /// A frame whose registers are in a context.
@@ -246,9 +254,11 @@ unsafe extern "C" fn walk(buffer: *mut RuntimeAddr, size: c_int, context: *mut c
     }
     let (top, memory) = (Stored(context), OwnMemory::here());
     let (walker, modules) = (Walker::new(ABI, &RULES), local::modules());
-    let walk = MEMOS.with(|memo| match memo {
-        Some(memo) => walker.walk_again(memo, &top, modules, &memory, addresses),
-        None => walker.walk(&top, modules, &memory, addresses),
+    let walk = stats::counted(|| {
+        MEMOS.with(|memo| match memo {
+            Some(memo) => walker.walk_again(memo, &top, modules, &memory, addresses),
+            None => walker.walk(&top, modules, &memory, addresses),
+        })
     });
     c_int::try_from(walk.frames).unwrap_or(c_int::MAX)
 }

@@ -149,6 +149,28 @@ fn a_first_backtrace_takes_half_of_the_page_faults() {
     assert!(frames > 64 && ours * 2 <= theirs, "{ours} and {theirs}");
 }
 
+/// What backtraces took is printed where the environment asks for it, as for other walks of the own stack.
+#[test]
+fn backtraces_are_counted_if_asked() {
+    let program = programs::compile_with("faults.c", &["-Wl,--no-as-needed", "-lunwind"]);
+    let run = |wanted| {
+        let mut command = Command::new(&program);
+        let command = command.env("LD_LIBRARY_PATH", programs::shared_objects());
+        command.env("UNSPOOL_STATS", wanted).output().unwrap()
+    };
+    let quiet = run("0");
+    assert!(quiet.status.success() && quiet.stderr.is_empty());
+    let counted = run("1");
+    let frames = String::from_utf8(counted.stdout).unwrap();
+    let (_, frames) = frames.trim_end().split_once(' ').unwrap();
+    let text = String::from_utf8(counted.stderr).unwrap();
+    let expected = format!("unspool: 1 walks, {frames} frames, 0 of them guessed, 0 of them rem");
+    assert!(
+        text.starts_with(&expected) && text.lines().count() == 1,
+        "{text}"
+    );
+}
+
 /// Backtraces use what their thread remembers of the last one, and handlers that interrupt them do.
 #[test]
 fn backtraces_remember_nothing_wrong() {

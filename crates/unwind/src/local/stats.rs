@@ -1,7 +1,10 @@
 //! What walks of the own stack took: counted where `UNSPOOL_STATS=1` is in the environment, and
 //! printed to standard error when the process ends.
 //!
-//! Async-signal-safe, but for [`begin`]. Where nobody counts, a walk looks at one flag.
+//! [`prepare`](super::prepare) sees to all of it. Whoever walks with a [`Walker`](crate::Walker) of
+//! their own does so by these functions.
+//!
+//! Where nobody counts, a walk looks at one flag.
 
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,25 +36,21 @@ impl Counts {
     ];
 }
 
-/// Counts from now on, if the environment asks for it. Not async-signal-safe.
-pub(super) fn begin() {
-    if sys::wants_statistics() && !COUNTS.is_on.swap(true, Ordering::Relaxed) {
-        sys::at_exit(print);
-    }
+/// Counts from now on, if the environment asks for it; `true` if nobody has counted before, so that
+/// somebody has to see to it that the counts are [printed](print()). Not async-signal-safe.
+pub fn begin() -> bool {
+    sys::wants_statistics() && !COUNTS.is_on.swap(true, Ordering::Relaxed)
 }
 
-/// The time, in nanoseconds, if anybody counts.
+/// Walks, and counts the walk if anybody counts. Async-signal-safe as far as `walk` is.
 #[inline(always)]
-pub(super) fn start() -> Option<u64> {
-    COUNTS.is_on.load(Ordering::Relaxed).then(sys::nanoseconds)
-}
-
-/// Counts a walk that began at some time.
-#[inline(always)]
-pub(super) fn note(walk: &Walk, started: Option<u64>) {
+pub fn counted(walk: impl FnOnce() -> Walk) -> Walk {
+    let started = COUNTS.is_on.load(Ordering::Relaxed).then(sys::nanoseconds);
+    let walk = walk();
     if let Some(started) = started {
-        count(walk, started);
+        count(&walk, started);
     }
+    walk
 }
 
 #[cold]
@@ -73,7 +72,11 @@ fn count(walk: &Walk, started: u64) {
     }
 }
 
-extern "C" fn print(_: *mut core::ffi::c_void) {
+/// Prints what was counted since [`begin`], if that has begun anything, as a line. Async-signal-safe.
+pub fn print() {
+    if !COUNTS.is_on.load(Ordering::Relaxed) {
+        return;
+    }
     let mut text = Text {
         bytes: [0; 512],
         length: 0,

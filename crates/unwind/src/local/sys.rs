@@ -317,12 +317,15 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Has a function called when the process ends, or the library that this is part of is unloaded. Not
+/// Has the counts printed when the process ends, or the library that this is part of is unloaded. Not
 /// async-signal-safe.
-pub(super) fn at_exit(function: extern "C" fn(*mut c_void)) {
+pub(super) fn print_at_exit() {
+    extern "C" fn print(_: *mut c_void) {
+        super::stats::print();
+    }
     // SAFETY: the function takes anything, and is there until then. Where there is no room it is not
     // called.
-    unsafe { __cxa_atexit(function, ptr::null_mut(), own_handle()) };
+    unsafe { __cxa_atexit(print, ptr::null_mut(), own_handle()) };
 }
 
 // The compiler's own files (crtbegin.o) define it in every program and library. Weak: a library that is

@@ -96,14 +96,11 @@ pub fn with_memory<R>(body: impl FnOnce(&OwnMemory) -> R) -> R {
 /// Walks from a frame; `here` are the registers of a function that has not returned.
 #[inline(always)]
 fn run(top: &impl Top, here: &Captured, addresses: &mut [RuntimeAddr]) -> Walk {
-    let started = stats::start();
-    let walk = run_unnoted(top, here, addresses);
-    stats::note(&walk, started);
-    walk
+    stats::counted(|| run_uncounted(top, here, addresses))
 }
 
 #[inline(always)]
-fn run_unnoted(top: &impl Top, here: &Captured, addresses: &mut [RuntimeAddr]) -> Walk {
+fn run_uncounted(top: &impl Top, here: &Captured, addresses: &mut [RuntimeAddr]) -> Walk {
     let walker = Walker::new(ABI, &RULES);
     let Some(own) = sys::own() else {
         let memory = OwnMemory::new(here, &(0..0));
