@@ -25,7 +25,7 @@ usage: cargo xtask TASK
                               (docs/api.md, docs/capi.md), and print where they are
   clients [--runs N] [--client TEXT]
                               run Debian's programs that use libunwind with it and with ours: are
-                              their stacks the same, and how long do they take?
+                              their stacks the same, and how long do they take? --help says more
 ";
 
 fn main() -> ExitCode {
@@ -68,8 +68,16 @@ fn run() -> Result<ExitCode, Error> {
             true
         }
         Some("clients") => {
+            let args: Vec<OsString> = args.collect();
+            if args.iter().any(|arg| arg == "--help") {
+                io::stdout().write_all(clients::help().as_bytes())?;
+                return Ok(ExitCode::SUCCESS);
+            }
             packages::setup(&mut io::stdout().lock())?;
-            clients::run(&clients::Options::parse(args)?, &mut io::stdout().lock())?
+            clients::run(
+                &clients::Options::parse(args.into_iter())?,
+                &mut io::stdout().lock(),
+            )?
         }
         _ => return Err(USAGE.into()),
     };

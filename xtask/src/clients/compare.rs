@@ -13,6 +13,45 @@ use crate::{Error, capi, packages};
 /// How often the program repeats its work where stacks are compared, or instructions counted.
 const FEW: u32 = 8;
 
+/// What `cargo xtask clients --help` prints.
+#[must_use]
+pub fn help() -> String {
+    let mut text = HELP.to_owned();
+    for client in ALL {
+        text.push_str("  ");
+        text.push_str(client.name);
+        text.push('\n');
+    }
+    text
+}
+
+const HELP: &str = "\
+usage: cargo xtask clients [--runs N] [--client TEXT]
+
+Runs Debian's programs that use libunwind, as they are, on a program that is made for it, by
+LD_LIBRARY_PATH alone: with Debian's library, and with ours, which it builds. Prints a table with a line
+for each of them:
+
+  stacks, frames        how many it reported with ours
+  differ                how many stacks one of the two has and the other has not, as files and
+                        offsets; these follow the line
+  command, s            the median time of the whole command, theirs and ours, and how many times
+                        faster ours is
+  instructions a frame  of the library's code alone, counted by valgrind
+
+  --runs N              how often each command is timed (default: 7)
+  --client TEXT         only those whose names contain TEXT
+
+It installs the Debian packages that are not there, as `cargo xtask setup` does, so it needs root or sudo
+where one is missing, and it needs ptrace. It takes about two minutes on a machine that does nothing else;
+times of a busy one are worth little, what differs does not depend on it. It writes to a folder of
+its own below TMPDIR. Exit status: 0 if all stacks are the same, 1 if some differ, 2 if it could not run.
+
+The programs (docs/capi.md has their figures, `cargo test -p unspool-capi --test libunwind clients` compares
+their stacks only):
+
+";
+
 /// What `cargo xtask clients` was asked for.
 #[derive(Debug)]
 pub struct Options {
