@@ -104,6 +104,9 @@ pub const FORMAT_REMOTE_TABLE: i32 = 2;
 /// [`DynInfo::start_ip`].
 pub const FORMAT_IP_OFFSET: i32 = 4;
 
+/// `UNW_PI_FLAG_DEBUG_FRAME`: the entry is of `.debug_frame`, in the memory of whoever found it.
+pub const FLAG_DEBUG_FRAME: u32 = 32;
+
 /// `unw_proc_info_t`: a procedure and its unwind information.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
@@ -118,13 +121,14 @@ pub struct ProcInfo {
     pub handler: Word,
     /// What data-relative pointers are relative to.
     pub gp: Word,
-    /// Flags.
+    /// Flags: `FLAG_*`.
     pub flags: Word,
     /// What `unwind_info` is: [`FORMAT_TABLE`] for what we make.
     pub format: c_int,
     /// The size of `unwind_info`, in bytes.
     pub unwind_info_size: c_int,
-    /// Opaque to clients. Ours is the address of the FDE *in the target*: nothing is allocated.
+    /// Opaque to clients. Ours is the address of the FDE *in the target*: nothing is allocated. Of
+    /// an entry of `.debug_frame` it leads to a [`crate::sys::found::Found`].
     pub unwind_info: *mut c_void,
     /// Nothing on x86-64.
     pub extra: c_char,
@@ -144,6 +148,12 @@ impl ProcInfo {
         unwind_info: core::ptr::null_mut(),
         extra: 0,
     };
+
+    /// Whether it has a flag.
+    #[must_use]
+    pub fn has(&self, flag: u32) -> bool {
+        self.flags & Word::from(flag) != 0
+    }
 }
 
 /// `unw_dyn_info_t`: where unwind information is found.

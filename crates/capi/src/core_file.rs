@@ -4,11 +4,14 @@
 
 use alloc::vec::Vec;
 
+use unspool_ir::LoadBias;
+
 use crate::abi::{DynInfo, Error, ProcInfo};
 use crate::client::AlignedMemory;
 use crate::image::{self, Image, u16_at, u32_at, u64_at};
-use crate::remote_cfi;
+use crate::sys::found::Found;
 use crate::sys::os::{self, MappedFile};
+use crate::{debug_frame, remote_cfi};
 
 /// An opened core file.
 #[derive(Debug)]
@@ -22,6 +25,8 @@ pub struct CoreFile {
     files: Vec<Option<MappedFile>>,
     /// The table that was found last.
     table: Option<DynInfo>,
+    /// What was found last in a file's `.debug_frame`.
+    found: Found,
 }
 
 /// A program header. Only those of memory have an extent.
@@ -82,6 +87,7 @@ impl CoreFile {
             mappings: Vec::new(),
             files: Vec::new(),
             table: None,
+            found: Found::nothing(),
         };
         core.read_segments()?;
         core.thread()?;
@@ -299,6 +305,17 @@ impl CoreFile {
     ///
     /// [`Error::NO_INFO`] where there is none, and those of reading.
     pub fn find_proc_info(&mut self, ip: u64) -> Result<ProcInfo, Error> {
+        match self.by_eh_frame(ip) {
+            Err(Error::NO_INFO) => {
+                let bias = LoadBias(self.image(ip)?.bias);
+                let file = self.file_at(ip).ok_or(Error::NO_INFO)?;
+                debug_frame::find(file, bias, ip, &self.found)
+            }
+            found => found,
+        }
+    }
+
+    fn by_eh_frame(&mut self, ip: u64) -> Result<ProcInfo, Error> {
         let known = self
             .table
             .filter(|table| (table.start_ip..table.end_ip).contains(&ip));
@@ -308,6 +325,18 @@ impl CoreFile {
         };
         self.table = Some(table);
         remote_cfi::search(&self.memory(), &table, ip)
+    }
+
+    /// The whole file that is mapped at an address: one that the caller has given, or else that of the
+    /// process.
+    fn file_at(&self, ip: u64) -> Option<&[u8]> {
+        let given = self
+            .segment(ip)
+            .and_then(|segment| segment.backing.as_ref());
+        match given {
+            Some((file, _)) => Some(file.bytes()),
+            None => self.mapping(ip).and_then(|mapping| self.mapped(mapping)),
+        }
     }
 
     /// Passes the name of the function that an address is in to `found`, and how far into the
@@ -322,14 +351,7 @@ impl CoreFile {
         found: impl FnOnce(&[u8], u64) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let vaddr = ip.wrapping_sub(self.image(ip)?.bias);
-        let given = self
-            .segment(ip)
-            .and_then(|segment| segment.backing.as_ref());
-        let bytes = match given {
-            Some((file, _)) => Some(file.bytes()),
-            None => self.mapping(ip).and_then(|mapping| self.mapped(mapping)),
-        };
-        let bytes = bytes.ok_or(Error::NO_INFO)?;
+        let bytes = self.file_at(ip).ok_or(Error::NO_INFO)?;
         let (name, offset) = image::function(bytes, vaddr).ok_or(Error::NO_INFO)?;
         found(name, offset)
     }

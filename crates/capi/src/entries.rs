@@ -198,6 +198,27 @@ pub struct RowAt<'r, 'e> {
 }
 
 impl<'a> Entries<'a> {
+    /// The entries of the FDE at an offset of a section, in bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BAD_FRAME`] for a bad entry.
+    pub fn in_section(section: Section<'a>, offset: u64) -> Result<Entries<'a>, Error> {
+        let bad = |_| Error::BAD_FRAME;
+        let entry = section
+            .entry(offset)
+            .map_err(bad)?
+            .ok_or(Error::BAD_FRAME)?;
+        let cie = Cie::at(&section, entry.cie.ok_or(Error::BAD_FRAME)?).map_err(bad)?;
+        let fde = FdeEntry::parse(&section, &cie, entry).map_err(bad)?;
+        Ok(Entries {
+            section,
+            cie_section: section,
+            cie,
+            fde,
+        })
+    }
+
     /// The addresses that they are about, as they have them.
     #[must_use]
     pub fn addresses(&self) -> Range<Vaddr> {

@@ -25,7 +25,9 @@ const SYMBOL: usize = 24;
 const PT_LOAD: u32 = 1;
 const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
 const SHT_SYMTAB: u32 = 2;
+const SHT_NOBITS: u32 = 8;
 const SHT_DYNSYM: u32 = 11;
+const SHF_COMPRESSED: u64 = 1 << 11;
 const STT_FUNC: u8 = 2;
 
 impl Image {
@@ -69,6 +71,12 @@ impl Image {
             end: moved(image.end),
             eh_frame_hdr: image.eh_frame_hdr.map(moved),
         })
+    }
+
+    /// Whether an address is in one of its segments, or between them.
+    #[must_use]
+    pub fn covers(&self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
     }
 
     /// The search table of `.eh_frame_hdr`, which is in memory like the file.
@@ -159,6 +167,22 @@ fn contents<'f>(file: &'f [u8], section: &[u8]) -> Option<&'f [u8]> {
     let at = usize::try_from(u64_at(section, 24).ok()?).ok()?;
     let size = usize::try_from(u64_at(section, 32).ok()?).ok()?;
     file.get(at..)?.get(..size)
+}
+
+/// The bytes of the section of a file with this name, if the file has them as they are.
+#[must_use]
+pub fn section<'f>(file: &'f [u8], wanted: &[u8]) -> Option<&'f [u8]> {
+    check(file).ok()?;
+    let headers = sections(file)?;
+    let names = headers.clone().nth(usize::from(u16_at(file, 62).ok()?))?;
+    let names = contents(file, names)?;
+    let is_it = |header: &&[u8]| {
+        let kind_and_flags = (u32_at(header, 4), u64_at(header, 8));
+        let is_plain = |flags| flags & SHF_COMPRESSED == 0;
+        name(names, header) == Some(wanted)
+            && matches!(kind_and_flags, (Ok(kind), Ok(flags)) if kind != SHT_NOBITS && is_plain(flags))
+    };
+    contents(file, headers.clone().find(is_it)?)
 }
 
 /// Whether it is a 64-bit ELF file of x86-64.

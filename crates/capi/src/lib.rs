@@ -20,6 +20,7 @@ pub mod abi;
 pub mod client;
 pub mod core_file;
 pub mod cursor;
+pub mod debug_frame;
 pub mod entries;
 pub mod guess;
 pub mod image;

@@ -5,6 +5,7 @@ use core::ops::ControlFlow;
 use unspool_ir::{Abi, Arch, Endian, LoadBias, Memory};
 
 use crate::abi::{self, DynInfo, Error, ProcInfo};
+use crate::debug_frame;
 use crate::entries::{Headers, RowAt, read_i32};
 
 /// What a target is. Its byte order is the client's business: words come in the host's.
@@ -64,9 +65,8 @@ pub fn search<M: Memory>(memory: &M, table: &DynInfo, ip: u64) -> Result<ProcInf
     }
 }
 
-/// Shows `visit` the rows of a procedure that [`search`] found, as [`Entries::rows`] does.
-///
-/// [`Entries::rows`]: crate::entries::Entries::rows
+/// Shows `visit` the rows of a procedure that [`search`] or [`debug_frame::find`] found, as
+/// [`Entries::rows`](crate::entries::Entries::rows) does.
 ///
 /// # Errors
 ///
@@ -77,8 +77,14 @@ pub fn rows<M: Memory>(
     info: &ProcInfo,
     visit: impl FnMut(RowAt<'_, '_>) -> Result<ControlFlow<()>, Error>,
 ) -> Result<(), Error> {
-    let copied = Headers::read(memory, fde_address(info)?, info.gp)?.copy(memory)?;
-    let entries = copied.parse()?;
+    let copied;
+    let entries = match info.has(abi::FLAG_DEBUG_FRAME) {
+        false => {
+            copied = Headers::read(memory, fde_address(info)?, info.gp)?.copy(memory)?;
+            copied.parse()?
+        }
+        true => debug_frame::entries(info)?,
+    };
     let bias = info.start_ip.wrapping_sub(entries.addresses().start.0);
     entries.rows(LoadBias(bias), visit)
 }

@@ -1,26 +1,42 @@
 //! A process that the caller traces with ptrace: what `_UPT_*` is about.
 
-use unspool_ir::{Memory, RuntimeAddr, Unreadable};
+use unspool_ir::{LoadBias, Memory, RuntimeAddr, Unreadable};
 
 use crate::abi::{DynInfo, Error, ProcInfo};
 use crate::client::AlignedMemory;
 use crate::image::{self, Image};
-use crate::sys::os;
-use crate::{maps, remote_cfi};
+use crate::sys::found::Found;
+use crate::sys::os::{self, MappedFile};
+use crate::{debug_frame, maps, remote_cfi};
 
 /// A stopped process. Only the thread that traces it can use it.
 #[derive(Debug)]
 pub struct Traced {
     pid: i32,
-    /// The table that was found last: of the file that the last address was in.
-    table: Option<DynInfo>,
+    /// The file that the last address was in.
+    module: Option<Module>,
+    /// What was found last in its `.debug_frame`.
+    found: Found,
+}
+
+/// A file that the process has mapped.
+#[derive(Debug)]
+struct Module {
+    image: Image,
+    table: Result<DynInfo, Error>,
+    /// The file, once somebody has asked for it.
+    file: Option<Result<MappedFile, Error>>,
 }
 
 impl Traced {
     /// A process that the caller traces.
     #[must_use]
     pub const fn new(pid: i32) -> Self {
-        Traced { pid, table: None }
+        Traced {
+            pid,
+            module: None,
+            found: Found::nothing(),
+        }
     }
 
     /// Its process ID.
@@ -35,16 +51,23 @@ impl Traced {
     ///
     /// [`Error::NO_INFO`] where there is none, and those of reading.
     pub fn find_proc_info(&mut self, ip: u64) -> Result<ProcInfo, Error> {
-        let memory = memory(self.pid);
-        let known = self
-            .table
-            .filter(|table| (table.start_ip..table.end_ip).contains(&ip));
-        let table = match known {
-            Some(table) => table,
-            None => find_table(&memory, self.pid, ip)?,
+        let (pid, memory) = (self.pid, memory(self.pid));
+        let known = self.module.take();
+        let module = match known.filter(|module| module.image.covers(ip)) {
+            Some(module) => module,
+            None => Module::read(&memory, pid, ip)?,
         };
-        self.table = Some(table);
-        remote_cfi::search(&memory, &table, ip)
+        let module = self.module.insert(module);
+        let found = module.table;
+        match found.and_then(|table| remote_cfi::search(&memory, &table, ip)) {
+            Err(Error::NO_INFO) => {
+                let file = module.file.get_or_insert_with(|| open(pid, ip));
+                let file = file.as_ref().map_err(|error| *error)?;
+                let bias = LoadBias(module.image.bias);
+                debug_frame::find(file.bytes(), bias, ip, &self.found)
+            }
+            found => found,
+        }
     }
 
     /// Passes the name of the function that an address is in to `found`, and how far into the
@@ -87,10 +110,24 @@ pub fn function<T>(
     found(name, offset)
 }
 
-fn find_table<M: Memory>(memory: &M, pid: i32, ip: u64) -> Result<DynInfo, Error> {
+impl Module {
+    fn read<M: Memory>(memory: &M, pid: i32, ip: u64) -> Result<Module, Error> {
+        let maps = os::maps(pid)?;
+        let (_, base) = maps::find(&maps, ip).ok_or(Error::NO_INFO)?;
+        let image = Image::read(memory, base)?;
+        Ok(Module {
+            image,
+            table: image.table(memory),
+            file: None,
+        })
+    }
+}
+
+/// The file that a process has mapped at an address.
+fn open(pid: i32, ip: u64) -> Result<MappedFile, Error> {
     let maps = os::maps(pid)?;
-    let (_, base) = maps::find(&maps, ip).ok_or(Error::NO_INFO)?;
-    Image::read(memory, base)?.table(memory)
+    let (mapping, _) = maps::find(&maps, ip).ok_or(Error::NO_INFO)?;
+    os::map_of_process(pid, mapping.name)
 }
 
 /// A file's bytes, as they are in a process where its first byte is at an address.

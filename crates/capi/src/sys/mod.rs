@@ -10,6 +10,7 @@ pub mod exceptions;
 pub mod export;
 #[cfg(test)]
 pub(crate) mod fake;
+pub mod found;
 pub(crate) mod heap;
 mod libgcc;
 mod memos;

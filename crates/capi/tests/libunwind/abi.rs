@@ -75,6 +75,7 @@ const VALUES: &[(&str, i32)] = &[
     ("FORMAT_TABLE", abi::FORMAT_TABLE),
     ("FORMAT_REMOTE_TABLE", abi::FORMAT_REMOTE_TABLE),
     ("FORMAT_IP_OFFSET", abi::FORMAT_IP_OFFSET),
+    ("FLAG_DEBUG_FRAME", abi::FLAG_DEBUG_FRAME.cast_signed()),
     ("SAVED_NONE", abi::SAVED_NONE),
     ("SAVED_MEMORY", abi::SAVED_MEMORY),
     ("SAVED_REGISTER", abi::SAVED_REGISTER),

@@ -65,6 +65,25 @@ fn a_traced_process_looks_as_it_does_to_libunwind() {
     assert_eq!(ours, theirs);
 }
 
+/// The same program with its tables in `.debug_frame` has the same code, and the same frames.
+#[test]
+fn a_traced_process_with_debug_frame_has_all_frames() {
+    let folder = programs::shared_objects();
+    let functions = |program: PathBuf| {
+        let mut command = Command::new(program);
+        command
+            .arg(folder.join("libunwind-x86_64.so.8"))
+            .arg(folder.join("libunwind-ptrace.so.0"));
+        let text = programs::stdout(&mut command);
+        let names = text.split_whitespace();
+        let names = names.filter(|word| word.starts_with("name=0:"));
+        names.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let with_debug_frame = functions(programs::compile_with("ptrace.c", DEBUG_FRAME));
+    assert!(with_debug_frame.iter().any(|name| name.contains(":main+")));
+    assert_eq!(with_debug_frame, functions(programs::compile("ptrace.c")));
+}
+
 /// Each is a system call. Names are asked for three times for each frame, and come from files.
 #[test]
 fn a_traced_process_is_asked_less_than_by_libunwind() {
@@ -98,20 +117,30 @@ fn a_traced_process_is_asked_less_than_by_libunwind() {
 /// whose code is in a segment of its own. gdb's core files leave out what is in files.
 #[test]
 fn a_core_file_looks_as_it_does_to_elfutils() {
+    core_file_looks_as_it_does_to_elfutils(&programs::compile("threads.c"));
+}
+
+/// Debian's libunwind is built without that.
+#[test]
+fn a_core_file_of_a_program_with_debug_frame_does() {
+    core_file_looks_as_it_does_to_elfutils(&programs::compile_with("threads.c", DEBUG_FRAME));
+}
+
+/// How to compile a program that has its tables in the file's `.debug_frame` only.
+const DEBUG_FRAME: &[&str] = &["-g", "-fno-asynchronous-unwind-tables", "-gz=none"];
+
+fn core_file_looks_as_it_does_to_elfutils(crash: &Path) {
     let folder = programs::shared_objects();
-    let (program, crash) = (
-        programs::compile("coredump.c"),
-        programs::compile("threads.c"),
-    );
+    let program = programs::compile("coredump.c");
     let core = programs::scratch("core");
     let mut gdb = Command::new(packages::path("/usr/bin/gdb").unwrap());
     gdb.args(["-q", "-batch", "-ex", "run", "-ex"])
         .arg(format!("generate-core-file {}", core.display()))
-        .arg(&crash);
+        .arg(crash);
     programs::stdout(&mut gdb);
 
     let mut eu_stack = Command::new(packages::path("/usr/bin/eu-stack").unwrap());
-    eu_stack.arg("--core").arg(&core).arg("-e").arg(&crash);
+    eu_stack.arg("--core").arg(&core).arg("-e").arg(crash);
     let their_text = programs::stdout(&mut eu_stack);
     let theirs = frames(&their_text);
     let mut command = Command::new(&program);
