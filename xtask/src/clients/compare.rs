@@ -43,9 +43,10 @@ for each of them:
   --client TEXT         only those whose names contain TEXT
 
 It installs the Debian packages that are not there, as `cargo xtask setup` does, so it needs root or sudo
-where one is missing, and it needs ptrace. It takes about two minutes on a machine that does nothing else;
-times of a busy one are worth little, what differs does not depend on it. It writes to a folder of
-its own below TMPDIR. Exit status: 0 if all stacks are the same, 1 if some differ, 2 if it could not run.
+where one is missing, and it needs ptrace. It takes a minute or two on a machine that does nothing else,
+and half of one to build ours. Times of a busy machine are worth little; what differs does not depend
+on it. It writes to a folder of its own below TMPDIR. Exit status: 0 if all stacks are the same, 1 if
+some differ, 2 if it could not run.
 
 The programs (docs/capi.md has their figures, `cargo test -p unspool-capi --test libunwind clients` compares
 their stacks only):
