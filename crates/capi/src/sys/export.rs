@@ -6,9 +6,10 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::MaybeUninit;
-use core::ops::ControlFlow;
+use core::ops::{ControlFlow, Range};
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 use crate::abi::{
     self, Accessors, DynInfo, Error, FloatRegister, OpaqueCursor, ProcInfo, RegStatesCallback,
@@ -267,19 +268,35 @@ pub unsafe extern "C" fn reg_states_iterate(
     callback: RegStatesCallback,
     token: *mut c_void,
 ) -> c_int {
-    let client = cursor.client();
-    let pc = cursor.code().lookup().0;
+    let states = match states(cursor) {
+        Ok(states) => states,
+        Err(Error(code)) => return code,
+    };
     let mut last = 0;
-    let visited = client.find_proc_info(pc).and_then(|info| {
-        remote_cfi::rows(&client.memory(), &info, |at| {
-            let mut data = blob::Blob::new(&rule::encoded(at.row)?)?;
-            // SAFETY: the caller's promise; `data` outlives the call.
-            let code = unsafe { callback(token, data.pointer(), data.size(), at.start, at.end) };
-            last = Error::check(code)?;
-            Ok(ControlFlow::Continue(()))
-        })
-    });
-    code(visited.map(|()| last))
+    for (mut data, addresses) in states {
+        let Range { start, end } = addresses;
+        // SAFETY: the caller's promise; `data` outlives the call.
+        last = unsafe { callback(token, data.pointer(), data.size(), start, end) };
+        if last < 0 {
+            break;
+        }
+    }
+    last
+}
+
+/// All rows of a frame's procedure. All at once, for whoever looks at one may ask the address space for
+/// another procedure, and what it found before is there no longer than until then.
+fn states(cursor: &Cursor<'static>) -> Result<Vec<(blob::Blob, Range<Word>)>, Error> {
+    let client = cursor.client();
+    let info = client.find_proc_info(cursor.code().lookup().0)?;
+    let mut states = Vec::new();
+    remote_cfi::rows(&client.memory(), &info, |at| {
+        let data = blob::Blob::new(&rule::encoded(at.row)?)?;
+        states.try_reserve(1).map_err(|_| Error::NO_MEMORY)?;
+        states.push((data, at.start..at.end));
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(states)
 }
 
 /// `unw_apply_reg_state`.

@@ -37,6 +37,18 @@ fn the_own_stack_looks_as_it_does_to_libunwind() {
     }
 }
 
+/// All rows of each frame's procedure, shown to somebody who asks for other procedures meanwhile, and
+/// where those of the frames lead.
+#[test]
+fn rows_are_those_that_libunwind_has() {
+    let program = programs::compile_with("states.c", &["-Wl,--no-as-needed", "-lunwind"]);
+    let theirs = programs::stdout(&mut Command::new(&program));
+    let mut command = Command::new(program);
+    command.env("LD_LIBRARY_PATH", programs::shared_objects());
+    assert_eq!(programs::stdout(&mut command), theirs);
+    assert!(theirs.lines().count() > 30 && !theirs.contains("astray"));
+}
+
 /// A library takes the place of another: what was kept of the one is not used for the other.
 /// libunwind keeps it.
 #[test]
