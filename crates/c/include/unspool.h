@@ -82,15 +82,16 @@ const char *unspool_evidence_text(int evidence);
 const char *unspool_end_text(int end);
 
 /*
- * Prepares the process: notes which modules are loaded now, and maps their compiled tables where
- * there are any (`unspool compile` makes them): from the folders of UNSPOOL_TABLE_PATH, the cache
- * ($XDG_CACHE_HOME/unspool or ~/.cache/unspool), or /usr/lib/unspool/tables. Tables and folders that
- * others than the user or root can write to are not used.
+ * Prepares the process: notes which modules are loaded now, and finds their compiled tables where
+ * there are any (`unspool compile` makes them): in the module itself (`--into`), the folders of
+ * UNSPOOL_TABLE_PATH, the cache ($XDG_CACHE_HOME/unspool or ~/.cache/unspool), or
+ * /usr/lib/unspool/tables. A table in a folder is used only if nobody but the user and root can write
+ * to both.
  *
  * Nothing needs it: without, walks read the tables that the modules were linked with, and keep what
  * they learn. It makes first walks faster, and may be called again when libraries have been loaded.
  *
- * Returns how many tables were mapped. They stay mapped. Not async-signal-safe.
+ * Returns how many tables were found. They stay. Not async-signal-safe.
  */
 int unspool_prepare(void);
 

@@ -1,15 +1,16 @@
 //! Where compiled tables are found: what `unspool_unwind::tables::Store` does, without an
 //! allocator, for modules that have a build ID.
 //!
-//! In order: the folders of `UNSPOOL_TABLE_PATH`, the user's cache (`$XDG_CACHE_HOME/unspool`, else
-//! `~/.cache/unspool`), and `/usr/lib/unspool/tables`. A table, and the folder that it is in, must
-//! belong to the user or root and be writable by nobody else. In a setuid program the environment is
-//! ignored.
+//! In order: the module itself (`unspool compile --into`), where the loader has mapped it; the folders of
+//! `UNSPOOL_TABLE_PATH`; the user's cache (`$XDG_CACHE_HOME/unspool`, else `~/.cache/unspool`); and
+//! `/usr/lib/unspool/tables`. A table in a folder, and the folder, must belong to the user or root and be
+//! writable by nobody else. In a setuid program the environment is ignored.
 
 use core::ffi::CStr;
 
 use unspool_compact::{Compiled, Key};
-use unspool_unwind::{RowRules, local};
+use unspool_unwind::RowRules;
+use unspool_unwind::local::{self, Embedded};
 
 use crate::sys::files::{self, About, File};
 
@@ -19,18 +20,40 @@ const SYSTEM: &[u8] = b"/usr/lib/unspool/tables";
 /// How exactly it is noted when a table was used last, in seconds.
 const USE_NOTED: i64 = 24 * 60 * 60;
 
-/// Maps the tables of all objects that were met and have none; yields how many. They stay.
+/// Finds the tables of all objects that are loaded now and have none; yields how many. They stay.
 ///
-/// Not async-signal-safe: opens files and reads the environment.
-pub fn map_tables() -> usize {
+/// Not async-signal-safe: takes the loader's lock, opens files and reads the environment.
+pub fn find_tables() -> usize {
     let modules = local::modules();
+    let mut count = 0;
+    modules.for_each_embedded(|module, bytes| {
+        let table = (!module.has_table).then(|| embedded(module.build_id, bytes));
+        count += usize::from(table.flatten().is_some_and(attach));
+    });
+    modules.meet_all();
     let without = modules.met().filter(|module| !module.has_table);
     let found = without.filter_map(|module| find(module.build_id));
-    let attach = |table| {
-        let room = files::zeros(Compiled::distinct_rows(table)).unwrap_or_default();
-        modules.attach(table, RowRules::make(table, room))
+    count + found.filter(|table| attach(table)).count()
+}
+
+fn attach(table: &'static Compiled<'static>) -> bool {
+    let room = files::zeros(Compiled::distinct_rows(table)).unwrap_or_default();
+    local::modules().attach(table, RowRules::make(table, room))
+}
+
+/// The table that a module has in itself.
+fn embedded(build_id: &[u8], bytes: Embedded<'_>) -> Option<&'static Compiled<'static>> {
+    let (Embedded::ForGood(found) | Embedded::Meanwhile(found)) = bytes;
+    let table = Compiled::open(found).ok()?;
+    if build_id.is_empty() || table.key() != Key::BuildId(build_id) {
+        return None;
+    }
+    let bytes = match bytes {
+        Embedded::ForGood(bytes) => bytes,
+        // The same module may be loaded again elsewhere.
+        Embedded::Meanwhile(bytes) => files::copy(bytes)?,
     };
-    found.filter(|table| attach(table)).count()
+    files::keep(Compiled::open(bytes).ok()?)
 }
 
 /// The table of the module with a build ID.

@@ -12,7 +12,7 @@
 //! | [`with_cursor`], [`OwnCursor`] | yes | no | as [`walk`] | no |
 //! | [`OwnThread::new`] | no | may | yes | may |
 //! | [`OwnThread::walk`] | yes | no | only to ask whether memory outside of the known stack is mapped | no |
-//! | [`OwnModules::prepare`], [`OwnModules::meet_all`] | no | no | no | the loader's |
+//! | [`OwnModules::prepare`], [`OwnModules::meet_all`], [`OwnModules::for_each_embedded`] | no | no | no | the loader's |
 //! | [`OwnModules::attach`], [`OwnModules::loaded`] | yes | no | no | no |
 //! | [`OwnMemory::here`], [`Known`] | yes | no | once for each page of the stack, and for memory outside of it | no |
 //! | [`map_tables`] | no | yes | yes | the loader's |
@@ -43,7 +43,7 @@ mod thread;
 
 pub use cursor::{OwnCursor, Place, Places, with_cursor};
 pub use memory::OwnMemory;
-pub use modules::{Loaded, OwnModules};
+pub use modules::{Embedded, Loaded, OwnModules};
 pub use sys::Known;
 #[cfg(feature = "std")]
 pub use tables::{Mapped, map_tables};

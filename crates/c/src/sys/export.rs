@@ -55,8 +55,7 @@ pub extern "C" fn unspool_version() -> *const c_char {
 #[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
 pub extern "C" fn unspool_prepare() -> c_int {
     local::prepare();
-    local::modules().meet_all();
-    c_int::try_from(store::map_tables()).unwrap_or(c_int::MAX)
+    c_int::try_from(store::find_tables()).unwrap_or(c_int::MAX)
 }
 
 /// `unspool_prepare_thread`.

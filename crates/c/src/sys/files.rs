@@ -160,6 +160,15 @@ pub(crate) fn keep(table: Compiled<'static>) -> Option<&'static Compiled<'static
     Some(unsafe { &*at })
 }
 
+/// Copies bytes, for good.
+pub(crate) fn copy(bytes: &[u8]) -> Option<&'static [u8]> {
+    let at = pages(bytes.len())?.cast::<u8>();
+    // SAFETY: fresh memory, large enough.
+    unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len()) };
+    // SAFETY: written just now; never unmapped, and nobody else has it.
+    Some(unsafe { core::slice::from_raw_parts(at, bytes.len()) })
+}
+
 /// So many zeros, for good.
 pub(crate) fn zeros(count: usize) -> Option<&'static mut [u32]> {
     let at = pages(count.checked_mul(mem::size_of::<u32>())?)?;

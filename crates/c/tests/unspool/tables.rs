@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::programs::{self, stdout, with_library};
-use unspool_module::ElfFile;
+use unspool_module::{ElfFile, embed};
 use unspool_unwind::tables::{self, From, Store};
 use xtask::packages;
 
@@ -41,6 +41,50 @@ fn with_table() -> (PathBuf, PathBuf, PathBuf) {
         .keep(&file.content_key(), &made.encoded.bytes)
         .unwrap();
     (program, home, table)
+}
+
+/// Puts its table into a file.
+fn embed_table(path: &Path) {
+    let file = ElfFile::open(path).unwrap();
+    let made = tables::compile(&file, From::Auto).unwrap();
+    let elf = embed(&file, tables::EMBEDDED_SECTION, &made.encoded.bytes, 64).unwrap();
+    drop(file);
+    fs::remove_file(path).unwrap();
+    fs::write(path, elf).unwrap();
+    mode(path, 0o755);
+}
+
+/// Wherever it is linked to, the program has its table with it.
+#[test]
+fn a_table_in_the_module_itself() {
+    let (program, _, _) = with_table();
+    assert_eq!(prepare(&program, "HOME", Path::new("/nonexistent")), NONE);
+    embed_table(&program);
+    assert_eq!(prepare(&program, "HOME", Path::new("/nonexistent")), FOUND);
+}
+
+/// The table of a library outlives it: the library may come again.
+#[test]
+fn a_table_in_a_library_that_is_unloaded() {
+    let (program, _, _) = with_table();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/unspool/programs");
+    let [library, other] = ["-DSTEP=1", "-DSTEP=2"].map(|step| {
+        let mut cc = programs::cc();
+        cc.args([
+            "-O1",
+            "-shared",
+            "-fPIC",
+            "-Wl,--build-id=sha1",
+            "-DNAME=inner",
+            step,
+        ]);
+        programs::build(cc, &folder.join("library.c"), &[])
+    });
+    embed_table(&library);
+    let mut command = with_library(&program);
+    command.env("HOME", "/nonexistent").args([library, other]);
+    command.env("XDG_CACHE_HOME", "/nonexistent");
+    assert_eq!(stdout(&mut command), "1 tables; same\n");
 }
 
 const FOUND: &str = "1 tables, the program's too; same\n";

@@ -31,6 +31,14 @@ impl Segment {
         (offset < self.length).then(|| self.length - offset)
     }
 
+    /// What a program header is of.
+    fn of(header: &[u8]) -> Option<Segment> {
+        Some(Segment {
+            start: u64_at(header, 16)?,
+            length: u64_at(header, 40)?,
+        })
+    }
+
     fn end(&self) -> u64 {
         self.start.saturating_add(self.length)
     }
@@ -66,22 +74,28 @@ fn usize_at(bytes: &[u8], at: usize) -> Option<usize> {
     usize::try_from(u64_at(bytes, at)?).ok()
 }
 
+/// The program headers of a 64-bit little-endian object of which `page` is the first page, if they are all
+/// in it.
+fn program_headers(page: &[u8]) -> Option<impl Iterator<Item = &[u8]>> {
+    let is_elf = page.starts_with(b"\x7fELF\x02\x01\x01");
+    let offset = usize_at(page, 32).filter(|_| is_elf)?;
+    let size = usize::from(u16_at(page, 54)?);
+    let count = usize::from(u16_at(page, 56)?);
+    if size < HEADER {
+        return None;
+    }
+    let headers = page.get(offset..)?.get(..size.checked_mul(count)?)?;
+    Some(headers.chunks_exact(size))
+}
+
 impl Image {
     const SEGMENTS: usize = 8;
 
     /// Reads the headers of a 64-bit little-endian object that is mapped from `start` on, of which
     /// `page` is the first page. `None` if they are not all in it, or are none.
     pub(super) fn parse(page: &[u8], start: u64) -> Option<Image> {
-        let is_elf = page.starts_with(b"\x7fELF\x02\x01\x01");
-        let offset = usize_at(page, 32).filter(|_| is_elf)?;
-        let size = usize::from(u16_at(page, 54)?);
-        let count = usize::from(u16_at(page, 56)?);
-        if size < HEADER {
-            return None;
-        }
-        let headers = page.get(offset..)?.get(..size.checked_mul(count)?)?;
-        let headers = || headers.chunks_exact(size);
-        let first = headers().find(|header| u32_at(header, 0) == Some(PT_LOAD))?;
+        let headers = || program_headers(page);
+        let first = headers()?.find(|header| u32_at(header, 0) == Some(PT_LOAD))?;
         let first = u64_at(first, 16)? & !(PAGE - 1);
         let mut image = Image {
             bias: LoadBias(start.wrapping_sub(first)),
@@ -89,12 +103,9 @@ impl Image {
             ..Image::default()
         };
         let mut readable = 0;
-        for header in headers() {
+        for header in headers()? {
             let (kind, flags) = (u32_at(header, 0)?, u32_at(header, 4)?);
-            let segment = Segment {
-                start: u64_at(header, 16)?,
-                length: u64_at(header, 40)?,
-            };
+            let segment = Segment::of(header)?;
             match kind {
                 PT_GNU_EH_FRAME => image.hdr = segment,
                 PT_NOTE if image.build_id.1 == 0 => {
@@ -119,6 +130,15 @@ impl Image {
             }
         }
         Some(image)
+    }
+
+    /// The segments that are neither code nor written to, of an object of which `page` is the first page.
+    pub(super) fn constants(page: &[u8]) -> impl Iterator<Item = Segment> {
+        let headers = program_headers(page).into_iter().flatten();
+        headers.filter_map(|header| {
+            let is_constant = u32_at(header, 0)? == PT_LOAD && u32_at(header, 4)? == PF_R;
+            is_constant.then_some(Segment::of(header)?)
+        })
     }
 
     /// Where it ends in memory, as far as it can be read.

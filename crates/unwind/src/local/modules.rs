@@ -11,6 +11,7 @@ use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering, fence};
 
 use unspool_cfi::lookup::HdrTrust;
 use unspool_cfi::{Hdr, Lookup, Section, SectionKind};
+use unspool_compact::layout::MAGIC;
 use unspool_compact::{Compiled, Key};
 use unspool_ir::{LoadBias, RuntimeAddr, Vaddr};
 
@@ -100,6 +101,15 @@ pub struct Loaded<'m> {
     pub has_table: bool,
 }
 
+/// Bytes of a module, where the loader has mapped them.
+#[derive(Debug, Clone, Copy)]
+pub enum Embedded<'t> {
+    /// The module stays as long as the process does.
+    ForGood(&'static [u8]),
+    /// The module may be unloaded.
+    Meanwhile(&'t [u8]),
+}
+
 impl OwnModules {
     /// The object that is loaded at an address now. Async-signal-safe.
     #[must_use]
@@ -128,7 +138,28 @@ impl OwnModules {
         });
     }
 
-    /// The most modules that are kept in mind, those that were unloaded included.
+    /// Meets all objects that are loaded now, and visits those that have a compiled table in themselves
+    /// (`unspool compile --into`), with what may be one: bytes that begin as one does.
+    ///
+    /// Not async-signal-safe: takes the loader's lock, until the last was visited.
+    pub fn for_each_embedded(&self, mut visit: impl FnMut(Loaded<'_>, Embedded<'_>)) {
+        sys::for_each_object(|object| {
+            if let Some(known) = self.at(RuntimeAddr(object.addr))
+                && let Some(bytes) = known.embedded()
+            {
+                let stays = known.stays.load(Ordering::Relaxed);
+                let embedded = match stays {
+                    true => Embedded::ForGood(bytes),
+                    false => Embedded::Meanwhile(bytes),
+                };
+                visit(known.loaded(), embedded);
+            }
+            true
+        });
+    }
+
+    /// The most modules that are kept in mind, those that were unloaded included. Later ones are not found:
+    /// walks end at their frames, or guess.
     pub const MOST: usize = 1024;
 
     const INDEX: usize = 2 * OwnModules::MOST;
@@ -300,6 +331,13 @@ impl Known {
             link_map: RuntimeAddr(self.object.link_map),
             has_table: self.table.get().is_some(),
         }
+    }
+
+    /// The segment that begins as a compiled table does. Not to be kept if the module goes.
+    fn embedded(&self) -> Option<&'static [u8]> {
+        let segments = Image::constants(self.object.first_page());
+        let mut bytes = segments.filter_map(|segment| self.object.bytes(&self.image, segment));
+        bytes.find(|bytes| bytes.starts_with(&MAGIC))
     }
 
     /// Whether this is what the loader found.

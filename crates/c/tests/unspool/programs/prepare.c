@@ -1,5 +1,6 @@
 // What unspool_prepare finds.
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <execinfo.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,9 +18,31 @@ static int mappings(void)
 	return count;
 }
 
-int main(void)
+static int is_same;
+
+static void compare(void)
 {
 	void *ours[64], *theirs[64];
+	size_t expected = (size_t)backtrace(theirs, 64);
+	size_t count = unspool_backtrace(ours, 64, NULL);
+
+	is_same = count == expected && !memcmp(ours + 1, theirs + 1, (count - 1) * sizeof *ours);
+}
+
+// From a function of a library, which is unloaded afterwards.
+static void compare_in(const char *path)
+{
+	void *library = dlopen(path, RTLD_NOW);
+	void (*called)(void (*)(void)) = (void (*)(void (*)(void)))dlsym(library, "called");
+
+	called(compare);
+	dlclose(library);
+}
+
+// The arguments are a library that is loaded beforehand, and one that is loaded behind it later.
+int main(int count, char **arguments)
+{
+	void *library = count > 1 ? dlopen(arguments[1], RTLD_NOW) : NULL;
 	int tables = unspool_prepare();
 	unspool_module module = {0};
 
@@ -28,10 +51,15 @@ int main(void)
 		printf(", the C library's too");
 	if (unspool_module_of((void *)main, &module) == 0 && module.has_table)
 		printf(", the program's too");
-	size_t expected = (size_t)backtrace(theirs, 64);
-	size_t count = unspool_backtrace(ours, 64, NULL);
-	int same = count == expected && !memcmp(ours + 1, theirs + 1, (count - 1) * sizeof *ours);
-	printf("; %s\n", same ? "same" : "not the same");
+	compare();
+	if (library) {
+		compare_in(arguments[1]);
+		dlclose(library);
+		// Not where it was.
+		dlopen(arguments[2], RTLD_NOW);
+		compare_in(arguments[1]);
+	}
+	printf("; %s\n", is_same ? "same" : "not the same");
 	// What is mapped stays: nothing is mapped again; and nothing more is mapped for good.
 	int before = mappings();
 	int again = unspool_prepare();
