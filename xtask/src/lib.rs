@@ -12,6 +12,7 @@ pub mod elf;
 pub mod facts;
 pub mod normal;
 pub mod packages;
+pub mod programs;
 pub mod readelf;
 pub mod sweep;
 

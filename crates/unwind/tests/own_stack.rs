@@ -7,8 +7,6 @@
     reason = "tests panic on failure"
 )]
 
-use std::ffi::{c_int, c_void};
-use std::hint::black_box;
 use std::path::Path;
 
 use unspool_compact::Compiled;
@@ -18,19 +16,10 @@ use unspool_unwind::local::{self, OwnThread};
 use unspool_unwind::tables::{self, From};
 use unspool_unwind::{End, RowRules, Walk};
 
-unsafe extern "C" {
-    fn backtrace(addresses: *mut *mut c_void, size: c_int) -> c_int;
-}
+#[path = "own_process/frames.rs"]
+mod frames;
 
-/// What glibc says: return addresses, the first in the caller.
-#[inline(never)]
-fn by_glibc() -> Vec<u64> {
-    let mut addresses = [std::ptr::null_mut(); 600];
-    // SAFETY: the buffer has room for so many.
-    let count = unsafe { backtrace(addresses.as_mut_ptr(), 600) };
-    let found = &addresses[1..usize::try_from(count).unwrap()];
-    found.iter().map(|address| address.addr() as u64).collect()
-}
+use frames::{below, by_glibc};
 
 #[inline(never)]
 fn by_us(thread: &mut OwnThread) -> (Vec<u64>, Walk) {
@@ -38,21 +27,6 @@ fn by_us(thread: &mut OwnThread) -> (Vec<u64>, Walk) {
     let walk = thread.walk(&mut addresses);
     let found = &addresses[..walk.frames];
     (found.iter().map(|address| address.0).collect(), walk)
-}
-
-/// Calls `body` below so many frames.
-#[inline(never)]
-fn below(depth: u32, body: &mut dyn FnMut()) {
-    let locals = black_box([u64::from(depth); 5]);
-    if depth == 0 {
-        body();
-    } else if depth.is_multiple_of(3) {
-        below(black_box(depth - 1), body);
-    } else {
-        below(black_box(depth - 1), body);
-        black_box(&locals);
-    }
-    black_box(&locals);
 }
 
 /// Every frame but those below this function's caller, which differ.

@@ -11,7 +11,6 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
-use std::hint::black_box;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -20,9 +19,10 @@ use unspool_ir::{CodeAddr, Register, Registers, RuntimeAddr};
 use unspool_unwind::local::{self, Interrupted, OwnCursor, Place};
 use unspool_unwind::{Cursor, End, Evidence, Walk};
 
-unsafe extern "C" {
-    fn backtrace(addresses: *mut *mut c_void, size: c_int) -> c_int;
-}
+#[path = "own_process/frames.rs"]
+mod frames;
+
+use frames::{below, by_glibc};
 
 const MOST: usize = 600;
 
@@ -56,27 +56,6 @@ unsafe impl GlobalAlloc for Watching {
         // SAFETY: as the caller promises.
         unsafe { System.dealloc(memory, layout) }
     }
-}
-
-/// What glibc says: return addresses, the first in the caller.
-#[inline(never)]
-fn by_glibc() -> Vec<u64> {
-    let mut addresses = [std::ptr::null_mut(); MOST];
-    // SAFETY: the buffer has room for so many.
-    let count = unsafe { backtrace(addresses.as_mut_ptr(), 600) };
-    let found = &addresses[1..usize::try_from(count).unwrap()];
-    found.iter().map(|address| address.addr() as u64).collect()
-}
-
-/// Calls `body` below so many frames.
-#[inline(never)]
-fn below(depth: usize, body: &mut dyn FnMut()) {
-    let locals = black_box([depth; 5]);
-    match depth {
-        0 => body(),
-        _ => below(black_box(depth - 1), body),
-    }
-    black_box(&locals);
 }
 
 /// Every frame but the innermost, which the two who ask do not share.

@@ -1,17 +1,16 @@
 //! Compiling and running programs.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use xtask::{capi, packages};
+use xtask::{capi, packages, programs};
 
 /// The folder of our shared objects, which are built once.
 pub(crate) fn shared_objects() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("unspool");
+        let folder = Path::new(SCRATCH).join("unspool");
         capi::build_own(&folder).unwrap();
         folder
     })
@@ -55,19 +54,15 @@ pub(crate) fn compile(source: &str, options: &[&str]) -> PathBuf {
 }
 
 /// Compiles and links a source with `libraries` behind it.
-pub(crate) fn build(mut compiler: Command, source: &Path, libraries: &[String]) -> PathBuf {
-    let program = scratch(source.file_stem().unwrap().to_str().unwrap());
-    compiler.arg("-o").arg(&program).arg(source).args(libraries);
-    assert!(compiler.status().unwrap().success(), "{compiler:?}");
-    program
+pub(crate) fn build(compiler: Command, source: &Path, libraries: &[String]) -> PathBuf {
+    programs::build(compiler, source, libraries, SCRATCH.as_ref()).unwrap()
 }
+
+const SCRATCH: &str = env!("CARGO_TARGET_TMPDIR");
 
 /// A path that nobody else uses.
 pub(crate) fn scratch(name: &str) -> PathBuf {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let name = format!("{name}-{}-{count}", std::process::id());
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+    programs::scratch(SCRATCH.as_ref(), name)
 }
 
 /// A command that runs a program with our library.
@@ -79,16 +74,5 @@ pub(crate) fn with_library(program: &Path) -> Command {
 
 /// What a command prints; it must succeed.
 pub(crate) fn stdout(command: &mut Command) -> String {
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = command.output().unwrap();
-    let stdout = String::from_utf8(stdout).unwrap();
-    let stderr = String::from_utf8_lossy(&stderr);
-    assert!(
-        status.success(),
-        "{command:?}: {status}\n{stdout}\n{stderr}"
-    );
-    stdout
+    programs::stdout(command).unwrap_or_else(|error| panic!("{error}"))
 }

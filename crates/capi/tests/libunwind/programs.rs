@@ -1,17 +1,16 @@
 //! Compiling and running the C programs in `programs`.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use xtask::{capi, packages};
+use xtask::{capi, packages, programs};
 
 /// The folder of our shared objects, which are built once.
 pub(crate) fn shared_objects() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("shared-objects");
+        let folder = Path::new(SCRATCH).join("shared-objects");
         capi::build(&folder).unwrap();
         folder
     })
@@ -45,29 +44,19 @@ pub(crate) fn compile_rust(source: &str) -> PathBuf {
     build(rustc, source)
 }
 
-fn build(mut compiler: Command, source: &str) -> PathBuf {
+fn build(compiler: Command, source: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/libunwind/programs");
-    let (name, _) = source.split_once('.').unwrap();
-    let program = scratch(name);
-    compiler.arg("-o").arg(&program).arg(folder.join(source));
-    assert!(
-        compiler.status().unwrap().success(),
-        "{source} does not compile"
-    );
-    program
+    programs::build(compiler, &folder.join(source), &[], SCRATCH.as_ref()).unwrap()
 }
+
+const SCRATCH: &str = env!("CARGO_TARGET_TMPDIR");
 
 /// A path that nobody else uses.
 pub(crate) fn scratch(name: &str) -> PathBuf {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let name = format!("{name}-{}-{count}", std::process::id());
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+    programs::scratch(SCRATCH.as_ref(), name)
 }
 
 /// What a command prints; it must succeed.
 pub(crate) fn stdout(command: &mut Command) -> String {
-    let Output { status, stdout, .. } = command.output().unwrap();
-    assert!(status.success(), "{command:?}: {status}");
-    String::from_utf8(stdout).unwrap()
+    programs::stdout(command).unwrap_or_else(|error| panic!("{error}"))
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::mpsc;
 use std::thread;
 
+use super::frames::below;
 use super::*;
 
 /// Runs a function in a child process; yields how that ended. The child does not unwind.
@@ -46,16 +47,6 @@ impl Fresh {
             _ => 0,
         }
     }
-}
-
-#[inline(never)]
-fn below(depth: usize, body: &mut dyn FnMut()) {
-    let locals = black_box([depth; 5]);
-    match depth {
-        0 => body(),
-        _ => below(black_box(depth - 1), body),
-    }
-    black_box(&locals);
 }
 
 /// Whoever calls the kernel here is killed, but to end: the first walks of a process, which find modules

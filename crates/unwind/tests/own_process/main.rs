@@ -17,6 +17,7 @@ use unspool_unwind::local::{self, OwnCursor, OwnMemory, OwnThread, Place};
 use unspool_unwind::{Cursor, End, Step, Walk};
 
 mod damaged;
+mod frames;
 mod handlers;
 mod places;
 mod plugins;
