@@ -2,7 +2,7 @@
 //!
 //! Async-signal-safe: what is printed goes through a buffer on the stack straight to the kernel. All
 //! memory that is not certain to be there is read through [`OwnMemory`], which asks first; what reads
-//! the files of modules where they are mapped is [`guarded`].
+//! the files of modules where they are mapped is guarded (`sys::crash::guard`).
 
 use unspool_ir::{Register, Registers, RuntimeAddr};
 use unspool_unwind::local::{self, ABI, OwnMemory};

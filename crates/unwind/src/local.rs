@@ -6,7 +6,7 @@
 //!
 //! | | async-signal-safe | allocates | system calls | locks |
 //! |---|---|---|---|---|
-//! | [`prepare`] | no | no | yes | the loader's |
+//! | [`prepare`] | no | what the C library may, to print statistics | yes | the loader's |
 //! | [`prepare_thread`] | no | memory of its own, and what the C library may | yes | the C library's |
 //! | [`walk`], [`walk_from`], [`with_memory`] | yes | no | only to ask whether memory outside of the known stack is mapped | no |
 //! | [`with_cursor`], [`OwnCursor`] | yes | no | as [`walk`] | no |

@@ -15,7 +15,7 @@ pub struct Text<'s> {
 
 impl<'s> Text<'s> {
     /// So many bytes are passed on at a time.
-    pub(crate) const ROOM: usize = 512;
+    pub const ROOM: usize = 512;
 
     /// Nothing yet.
     pub fn new(sink: &'s dyn Sink) -> Self {

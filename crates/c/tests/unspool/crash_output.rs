@@ -5,6 +5,7 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::crash::{assert_ended_by, errors, library, program};
 use crate::programs;
@@ -51,8 +52,17 @@ impl Stuck {
         }
     }
 
+    /// How it ends. It is killed if it does not.
     fn status(mut self) -> ExitStatus {
         drop(self.stdout);
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_secs(60) {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            std::thread::yield_now();
+        }
+        self.child.kill().unwrap();
         self.child.wait().unwrap()
     }
 }
