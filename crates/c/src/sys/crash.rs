@@ -65,6 +65,7 @@ pub unsafe extern "C" fn unspool_crash_load() {
     at_load.outputs = Places::find();
     stacks::find_pthread_create();
     stacks::give_one();
+    stacks::make_reserve();
     for (signal, _) in CAUGHT {
         install(signal);
     }
@@ -104,7 +105,9 @@ extern "C" fn on_signal(number: c_int, info: *mut libc::siginfo_t, context: *mut
     match TURN.ask(process_id(), thread_id()) {
         Asked::First => {
             guard::begin();
-            report(&fault(signal, context));
+            let mut fault = fault(signal, context);
+            // SAFETY: `report` takes a fault, and whoever is first is the only one.
+            unsafe { stacks::call_with_room(report, (&raw mut fault).cast()) };
         }
         // The report goes on, and the process ends behind it in any case.
         Asked::Again if signal.is_sent() => return,
@@ -116,7 +119,9 @@ extern "C" fn on_signal(number: c_int, info: *mut libc::siginfo_t, context: *mut
     end(number, info);
 }
 
-fn report(fault: &Fault) {
+unsafe extern "C" fn report(fault: *mut c_void) {
+    // SAFETY: `on_signal` passes one.
+    let fault = unsafe { &*fault.cast::<Fault>() };
     let output = at_load().outputs.open();
     let mut text = Text::new(&output);
     if guard::guarded(|| crash::report(fault, &mut text)).is_none() {

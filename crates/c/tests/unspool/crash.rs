@@ -245,6 +245,19 @@ fn several_threads_at_once() {
     }
 }
 
+/// The program has made one for handlers that need little, and the report takes another: also where it
+/// faults.
+#[test]
+fn a_small_stack_for_handlers() {
+    let report = assert_ended_by(&crash(&program(), "small-stack"), "SIGABRT");
+    let (frames, _) = frames(&report);
+    assert!(
+        frames
+            .iter()
+            .any(|frame| frame.rest.starts_with("__libc_start_main+"))
+    );
+}
+
 /// What cannot be read of a module that is mapped costs its own frames' names and tables; these frames are
 /// guessed, by the frame pointer that they keep.
 #[test]

@@ -4,20 +4,119 @@ use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_void};
 use core::mem;
 use core::ptr;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// Gives this thread a stack for handlers, unless it has one. Without memory there is none: handlers
 /// run where the program does.
 pub(super) fn give_one() {
-    // SAFETY: plain data.
-    let mut now: libc::stack_t = unsafe { mem::zeroed() };
-    // SAFETY: asks only.
-    unsafe { libc::sigaltstack(ptr::null(), &raw mut now) };
-    if now.ss_flags & libc::SS_DISABLE != 0
+    if current().ss_flags & libc::SS_DISABLE != 0
         && let Some(stack) = HandlerStack::map()
     {
         stack.use_here();
     }
+}
+
+/// The stack of whoever has to report where there is too little room: at its high end, or null. One thread
+/// of a process reports.
+static RESERVE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+
+/// Makes a reserve, before anybody needs it.
+pub(super) fn make_reserve() {
+    if let Some(stack) = HandlerStack::map() {
+        let end = stack.at.map_addr(|at| at + HandlerStack::length());
+        RESERVE.store(end, Ordering::Relaxed);
+    }
+}
+
+type Run = unsafe extern "C" fn(*mut c_void);
+
+/// Calls a function where a report has room: on the reserve, if this is a small stack that the program has
+/// made for handlers.
+///
+/// # Safety
+///
+/// The function can be called with the argument, by one thread of the process.
+pub(super) unsafe fn call_with_room(run: Run, argument: *mut c_void) {
+    let reserve = RESERVE.load(Ordering::Relaxed);
+    if reserve.is_null() || has_room() {
+        // SAFETY: the caller's promise.
+        unsafe { run(argument) }
+    } else {
+        let mut moved = Moved { run, argument };
+        // SAFETY: nobody else uses the reserve; the function takes this.
+        unsafe { call_on(reserve, run_moved, (&raw mut moved).cast()) }
+    }
+}
+
+/// What is called on the reserve.
+struct Moved {
+    run: Run,
+    argument: *mut c_void,
+}
+
+unsafe extern "C" fn run_moved(moved: *mut c_void) {
+    // SAFETY: `call_with_room` passes it.
+    let moved = unsafe { &*moved.cast::<Moved>() };
+    // A handler that interrupts this would begin at the high end of the stack that was left, and overwrite
+    // what this returns to. The kernel sets it again behind the handler that this is part of.
+    use_none();
+    // SAFETY: the promise of `call_with_room`'s caller.
+    unsafe { (moved.run)(moved.argument) }
+}
+
+/// # Safety
+///
+/// The stack ends there, and nobody uses it; the function can be called with the argument.
+#[unsafe(naked)]
+unsafe extern "C" fn call_on(stack_end: *mut c_void, run: Run, argument: *mut c_void) {
+    naked_asm!(
+        ".cfi_startproc",
+        "push rbp",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset rbp, 0",
+        "mov rbp, rsp",
+        ".cfi_def_cfa_register rbp",
+        "mov rsp, rdi",
+        "mov rdi, rdx",
+        "call rsi",
+        "mov rsp, rbp",
+        ".cfi_def_cfa_register rsp",
+        "pop rbp",
+        ".cfi_adjust_cfa_offset -8",
+        "ret",
+        ".cfi_endproc",
+    )
+}
+
+/// Whether a report has room where this runs. Of a thread's own stack that is taken to be so.
+fn has_room() -> bool {
+    let here = 0_u8;
+    let now = current();
+    let is_left = (&raw const here).addr().wrapping_sub(now.ss_sp.addr());
+    now.ss_flags & libc::SS_ONSTACK == 0 || is_left >= REPORT
+}
+
+/// So much a report may take, in bytes.
+const REPORT: usize = 64 << 10;
+
+/// The stack for handlers that this thread has.
+fn current() -> libc::stack_t {
+    // SAFETY: plain data.
+    let mut now: libc::stack_t = unsafe { mem::zeroed() };
+    // SAFETY: asks only.
+    unsafe { libc::sigaltstack(ptr::null(), &raw mut now) };
+    now
+}
+
+/// Lets handlers of this thread run where it does.
+fn use_none() {
+    let none = libc::stack_t {
+        ss_sp: ptr::null_mut(),
+        ss_flags: libc::SS_DISABLE,
+        ss_size: 0,
+    };
+    // SAFETY: the thread does without from now on.
+    unsafe { libc::sigaltstack(&raw const none, ptr::null_mut()) };
 }
 
 /// A stack for handlers, with a page below it that nobody can touch.
@@ -34,8 +133,8 @@ struct Task {
 
 impl HandlerStack {
     const GUARD: usize = 4096;
-    /// The report takes less than 64 KiB. But handlers of the program's that may run on a stack of their
-    /// own (`SA_ONSTACK`) do so now, and had all of the thread's stack where it has made none for them.
+    /// [`REPORT`] is less. But handlers of the program's that may run on a stack of their own (`SA_ONSTACK`) do
+    /// so now, and had all of the thread's stack where it has made none for them.
     /// What is not touched costs nothing.
     const ROOM: usize = 1 << 20;
 
@@ -89,14 +188,8 @@ impl HandlerStack {
 
     /// Unmaps it, at the end of its thread.
     fn give_back(&self) {
-        // SAFETY: plain data.
-        let mut now: libc::stack_t = unsafe { mem::zeroed() };
-        // SAFETY: asks only.
-        unsafe { libc::sigaltstack(ptr::null(), &raw mut now) };
-        if now.ss_sp == self.low() {
-            now.ss_flags = libc::SS_DISABLE;
-            // SAFETY: the thread does without from now on.
-            unsafe { libc::sigaltstack(&raw const now, ptr::null_mut()) };
+        if current().ss_sp == self.low() {
+            use_none();
         }
         self.unmap();
     }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -203,6 +204,19 @@ static void unreadable(void)
 	abort();
 }
 
+// Besides, handlers have a stack of the program's own with room for little more than what the kernel
+// stores, and a page below it that nobody can touch.
+static void small_stack(void)
+{
+	size_t room = (getauxval(AT_MINSIGSTKSZ) + (8 << 10) + 4095) & ~(size_t)4095;
+	char *own = mmap(NULL, 4096 + room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	mprotect(own, 4096, PROT_NONE);
+	stack_t stack = {.ss_sp = own + 4096, .ss_size = room};
+	if (sigaltstack(&stack, NULL))
+		exit(3);
+	unreadable();
+}
+
 static int zero_result;
 
 static void *do_nothing(void *argument)
@@ -394,6 +408,7 @@ static const struct {
 	{"own-handler-on-stack", own_handler_on_stack},
 	{"loaded-later", loaded_later},
 	{"unreadable", unreadable},
+	{"small-stack", small_stack},
 	{"many-threads", many_threads},
 	{"pthread-exit", pthread_exits},
 	{"full-stderr", full_stderr},
