@@ -40,9 +40,10 @@ fn counts_are_printed_at_the_end() {
     assert!(count("frames") >= 20 * frames, "{line}");
     let remembered = count("of them remembered");
     assert!(remembered > 0 && remembered <= 10 * frames, "{line}");
-    // Every return address is new once, and none is afterwards.
+    // Every return address is new once, and none is afterwards; but of two pages that want the same block of
+    // rules, as chance places them, one has to wait. Half of the walks ask for all.
     let learned = count("of them learned");
-    assert!((frames / 2..2 * frames).contains(&learned), "{line}");
+    assert!((frames / 2..5 * frames).contains(&learned), "{line}");
     assert!(count("rules searched") >= learned, "{line}");
     assert_eq!(count("of them guessed"), 0);
     assert!(count("nanoseconds") > 0);
