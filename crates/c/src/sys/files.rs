@@ -63,6 +63,24 @@ impl FileId {
     }
 }
 
+/// Whether what is written to a descriptor destroys nothing and is no answer to anybody: a terminal or
+/// another device of characters, a pipe, or a file that all writing is appended to. Async-signal-safe.
+pub(crate) fn is_for_messages(descriptor: c_int) -> bool {
+    // SAFETY: plain numbers.
+    let mut stat: libc::stat = unsafe { mem::zeroed() };
+    // SAFETY: `stat` is this function's; that there is no such descriptor is an error it yields.
+    if unsafe { libc::fstat(descriptor, &raw mut stat) } != 0 {
+        return false;
+    }
+    // SAFETY: asks, and changes nothing.
+    let flags = unsafe { libc::fcntl(descriptor, libc::F_GETFL) };
+    match stat.st_mode & libc::S_IFMT {
+        libc::S_IFCHR | libc::S_IFIFO => true,
+        libc::S_IFREG => flags >= 0 && flags & libc::O_APPEND != 0,
+        _ => false,
+    }
+}
+
 /// What the kernel says of the file of this name.
 pub(crate) fn about(path: &CStr) -> Option<About> {
     // SAFETY: plain numbers.

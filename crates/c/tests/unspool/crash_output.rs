@@ -168,6 +168,20 @@ fn a_file_of_the_program_is_not_written_to() {
     assert!(report.ends_with("unspool: end of the report\n"), "{report}");
 }
 
+/// A daemon that has opened a log of its own as standard error finds the report there.
+#[test]
+fn a_log_of_the_program_is_written_to() {
+    let own = programs::scratch("own-log");
+    fs::write(&own, "started\n").unwrap();
+    let mut command = Command::new(program());
+    command.arg("logged-stderr").env("OWN_FILE", &own);
+    let output = command.env("LD_PRELOAD", library()).output().unwrap();
+    assert_eq!((output.status.signal(), &*errors(&output)), (Some(11), ""));
+    let log = fs::read_to_string(own).unwrap();
+    assert!(log.starts_with("started\nunspool: "), "{log}");
+    assert!(log.ends_with("unspool: end of the report\n"), "{log}");
+}
+
 /// The first process of a container does not end by signals that are sent. It would go on behind its
 /// breakpoint.
 #[test]

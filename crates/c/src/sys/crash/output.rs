@@ -14,8 +14,8 @@ use crate::sys::files::{self, FileId};
 pub(super) struct Places {
     /// The file that `UNSPOOL_CRASH_LOG` names.
     log: Option<Path>,
-    /// What standard error is. A program may close it, and open a file of its own that then has its
-    /// number: nothing is written there.
+    /// What standard error is. A program may close it, and open a file of its own, or take a
+    /// connection, that then has its number: nothing is written there.
     standard_error: Option<FileId>,
 }
 
@@ -33,7 +33,7 @@ impl Places {
         }
     }
 
-    /// The log, or else standard error if that is still what it was.
+    /// The log, or else standard error if that is still what it was, or else what messages go to.
     pub(super) fn open(&self) -> Output {
         let log = self.log.as_ref().and_then(Path::terminated);
         let log = log.and_then(|path| {
@@ -50,7 +50,9 @@ impl Places {
         });
         let standard_error = || {
             let now = FileId::of(libc::STDERR_FILENO)?;
-            (self.standard_error == Some(now)).then_some(libc::STDERR_FILENO)
+            let is_it =
+                self.standard_error == Some(now) || files::is_for_messages(libc::STDERR_FILENO);
+            is_it.then_some(libc::STDERR_FILENO)
         };
         Output {
             file: log.or_else(standard_error),

@@ -379,12 +379,23 @@ static void other_folder(void)
 }
 
 // A file of the program's own has the number of standard error.
-static void other_stderr(void)
+static void as_stderr(int flags)
 {
 	close(STDERR_FILENO);
-	if (open(getenv("OWN_FILE"), O_WRONLY) != STDERR_FILENO)
+	if (open(getenv("OWN_FILE"), O_WRONLY | flags) != STDERR_FILENO)
 		exit(3);
 	bad_write();
+}
+
+static void other_stderr(void)
+{
+	as_stderr(0);
+}
+
+// As daemons have it.
+static void logged_stderr(void)
+{
+	as_stderr(O_APPEND);
 }
 
 static const struct {
@@ -421,6 +432,7 @@ static const struct {
 	{"pipe-as-log", pipe_as_log},
 	{"other-folder", other_folder},
 	{"other-stderr", other_stderr},
+	{"logged-stderr", logged_stderr},
 };
 
 int main(int count, char **arguments)
