@@ -1,6 +1,6 @@
 //! Any bytes as an ELF file: at an address of a target's memory, where its headers, its search table
-//! and an entry are read; and as a file, whose function at an address is the one that `object`
-//! finds.
+//! and an entry are read; and as a file, of which `.debug_frame` is read, and whose function at an address is
+//! the one that `object` finds.
 #![no_main]
 
 use core::ops::ControlFlow;
@@ -9,10 +9,12 @@ use libfuzzer_sys::fuzz_target;
 use object::elf::{FileHeader64, STT_FUNC};
 use object::read::elf::{FileHeader, Sym};
 use object::{Endianness, SectionIndex, elf};
-use unspool_capi::abi::{Error, ProcInfo};
+use unspool_capi::abi::Error;
 use unspool_capi::client::AlignedMemory;
 use unspool_capi::image::{self, Image};
-use unspool_capi::remote_cfi;
+use unspool_capi::sys::found::Found;
+use unspool_capi::{debug_frame, remote_cfi};
+use unspool_ir::LoadBias;
 
 const BASE: u64 = 0x7f00_0000_0000;
 
@@ -32,8 +34,7 @@ fuzz_target!(|data: &[u8]| {
             image.start.wrapping_add(0x100),
             image.end.wrapping_sub(1),
         ] {
-            let mut info = ProcInfo::EMPTY;
-            if remote_cfi::search(&memory, &table, ip, &mut info).is_ok() {
+            if let Ok(info) = remote_cfi::search(&memory, &table, ip) {
                 assert!((info.start_ip..info.end_ip).contains(&ip));
                 let _ = remote_cfi::rows(&memory, &info, |row| {
                     assert!(row.start < row.end);
@@ -42,7 +43,15 @@ fuzz_target!(|data: &[u8]| {
             }
         }
     }
+    let place = Found::nothing();
     for vaddr in [0, 0x1000, 0x1234, u64::MAX] {
+        if let Ok(info) = debug_frame::find(data, LoadBias(0), vaddr, &place) {
+            assert!((info.start_ip..info.end_ip).contains(&vaddr));
+            let _ = remote_cfi::rows(&memory, &info, |row| {
+                assert!(row.start < row.end);
+                Ok(ControlFlow::Continue(()))
+            });
+        }
         let found = image::function(data, vaddr);
         if let Some((_, distance)) = found {
             assert!(distance <= vaddr);

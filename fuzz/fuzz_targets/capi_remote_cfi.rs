@@ -46,8 +46,7 @@ fuzz_target!(|data: &[u8]| {
         });
         for ip in starts.chain([0, BASE]).take(32) {
             for ip in [ip, ip.wrapping_add(1), ip.wrapping_add(load_offset)] {
-                let mut info = ProcInfo::EMPTY;
-                if remote_cfi::search(&memory, &table, ip, &mut info).is_ok() {
+                if let Ok(info) = remote_cfi::search(&memory, &table, ip) {
                     assert!((info.start_ip..info.end_ip).contains(&ip));
                     check(rest, &memory, &info, ip, load_offset);
                 }

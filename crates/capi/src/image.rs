@@ -176,13 +176,12 @@ pub fn section<'f>(file: &'f [u8], wanted: &[u8]) -> Option<&'f [u8]> {
     let headers = sections(file)?;
     let names = headers.clone().nth(usize::from(u16_at(file, 62).ok()?))?;
     let names = contents(file, names)?;
-    let is_it = |header: &&[u8]| {
-        let kind_and_flags = (u32_at(header, 4), u64_at(header, 8));
-        let is_plain = |flags| flags & SHF_COMPRESSED == 0;
-        name(names, header) == Some(wanted)
-            && matches!(kind_and_flags, (Ok(kind), Ok(flags)) if kind != SHT_NOBITS && is_plain(flags))
-    };
-    contents(file, headers.clone().find(is_it)?)
+    let header = headers
+        .clone()
+        .find(|header| name(names, header) == Some(wanted))?;
+    let (kind, flags) = (u32_at(header, 4).ok()?, u64_at(header, 8).ok()?);
+    let is_there = kind != SHT_NOBITS && flags & SHF_COMPRESSED == 0;
+    contents(file, header).filter(|_| is_there)
 }
 
 /// Whether it is a 64-bit ELF file of x86-64.
