@@ -43,8 +43,8 @@ pub(crate) fn check_pc(lookup: &Lookup<'_>, reading: &Reading, spans: &[Span], p
 /// Yields how many of them were tried, and how many there were.
 fn glance_is_of_the_row(lookup: &Lookup<'_>, pc: Vaddr) -> [u64; 2] {
     let mut glances = [0, 0];
-    // Neighbours, so that one of the two is often a register with a rule.
-    for first in [3, 6, 12, 29] {
+    // The frame pointers of x86-64 and of AArch64, and the register behind each.
+    for first in [6, 29] {
         let watched = [Register(first), Register(first + 1)];
         glances[0] += 1;
         let Some(glance) = lookup.glance(pc, watched) else {
@@ -141,7 +141,7 @@ fn most_rows_of_real_files_take_a_glance() {
     let counts = pcs.map(|pc| glance_is_of_the_row(&lookup, pc));
     let [tried, glances] = counts.fold([0, 0], |sum, one| [sum[0] + one[0], sum[1] + one[1]]);
     assert!(
-        tried > 40_000 && glances * 100 > tried * 98,
+        tried > 20_000 && glances * 100 > tried * 98,
         "{glances} of {tried}"
     );
 }
