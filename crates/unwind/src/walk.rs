@@ -40,6 +40,7 @@ pub use memo::Memo;
 pub use rule::RowRules;
 pub use rules::Rules;
 
+use rare::Realigned;
 use rule::{Leave, Rule, Way};
 use rules::Known;
 
@@ -496,6 +497,9 @@ where
         pushed.ok_or(Stop::End(Last::Limit))?;
         match (way, code) {
             (Way::Leave(leave), CodeAddr::Return(_)) => self.record.take(&frame, leave),
+            (Way::Realigned(frames), CodeAddr::Return(_)) => {
+                self.record.take_realigned(&frame, frames);
+            }
             _ => self.record.interrupt(),
         }
         let address = RuntimeAddr(caller.code);
@@ -715,6 +719,9 @@ trait Record {
     /// A step was taken by a rule.
     fn take(&mut self, frame: &State, leave: Leave);
 
+    /// The same of a realigned frame.
+    fn take_realigned(&mut self, frame: &State, frames: Realigned);
+
     /// A step follows that cannot be kept.
     fn interrupt(&mut self);
 
@@ -746,6 +753,8 @@ impl Record for Forgetful {
 
     #[inline]
     fn take(&mut self, _: &State, _: Leave) {}
+
+    fn take_realigned(&mut self, _: &State, _: Realigned) {}
 
     fn interrupt(&mut self) {}
 

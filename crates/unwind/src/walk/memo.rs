@@ -12,7 +12,8 @@
 //! The words are compared one by one, but none waits for another: that is what a chain of loads
 //! cannot do.
 //!
-//! Words that hold frame pointers matter only where a later CFA is based on one of them. Where
+//! Words that hold a CFA are compared, too; those that hold frame pointers matter only where a later CFA is
+//! based on one of them. Where
 //! code keeps no frame pointers they hold whatever the program put there, and may change as
 //! they like.
 //!
@@ -20,8 +21,11 @@
 //! signal frame and what it interrupted, or any step that takes more than two registers, are walked every
 //! time, and so is what lies inside of them.
 
+use core::cmp::Reverse;
+
 use unspool_ir::{Descent, Memory};
 
+use super::rare::Realigned;
 use super::rule::Leave;
 use super::{Frames, Last, Places, Record, Resumed, Seen, State};
 use crate::modules::Modules;
@@ -32,7 +36,7 @@ const MOST: usize = 640;
 /// Where the outermost of them is.
 const OUTERMOST: usize = MOST - 1;
 
-/// The most frame pointers that are remembered.
+/// The most frame pointers, and CFAs in memory, that are remembered.
 const MOST_SAVED: usize = NO_SAVED as usize;
 
 /// As the index of the first of them: there is none.
@@ -53,25 +57,50 @@ const STEPS: usize = 1 << 10;
 #[derive(Debug, Clone, Copy)]
 struct Taken {
     from: State,
-    /// How many bytes below the return address the caller's frame pointer was, a multiple of 8 and 0
-    /// where it stayed; and 1 more where the CFA was based on the frame pointer.
-    frame_pointers: u64,
+    /// What led to the caller.
+    ///
+    /// ```text
+    /// bits 0-1   what the CFA was based on: 0 the stack pointer, 1 the frame pointer; 2: it was in memory
+    /// bits 2-63  how many bytes below the return address the caller's frame pointer was; 0 where it
+    ///            stayed. For 2: where CFA and frame pointer were, as `Realigned` packs them
+    /// ```
+    way: u64,
+}
+
+/// [`Taken::way`], as far as it matters to what is remembered.
+enum Remembered {
+    Left {
+        by_frame_pointer: bool,
+        saved_below: u64,
+    },
+    Realigned(Realigned),
 }
 
 impl Taken {
-    fn new(from: State, leave: Leave) -> Taken {
+    const REALIGNED: u64 = 2;
+
+    fn left(from: State, leave: Leave) -> Taken {
         Taken {
             from,
-            frame_pointers: leave.saved_below | u64::from(leave.by_frame_pointer),
+            way: leave.saved_below << 2 | u64::from(leave.by_frame_pointer),
         }
     }
 
-    fn saved_below(&self) -> u64 {
-        self.frame_pointers & !1
+    fn realigned(from: State, frames: Realigned) -> Option<Taken> {
+        Some(Taken {
+            from,
+            way: frames.packed()? | Taken::REALIGNED,
+        })
     }
 
-    fn is_by_frame_pointer(&self) -> bool {
-        self.frame_pointers & 1 != 0
+    fn way(&self) -> Remembered {
+        match self.way & 3 {
+            Taken::REALIGNED => Remembered::Realigned(Realigned::unpacked(self.way)),
+            base => Remembered::Left {
+                by_frame_pointer: base == 1,
+                saved_below: self.way >> 2,
+            },
+        }
     }
 }
 
@@ -79,7 +108,7 @@ impl Taken {
 #[derive(Debug, Clone, Copy)]
 struct Detail {
     frame_pointer: u64,
-    /// The index of the first frame pointer that is to be compared from here on.
+    /// The index of the first of `saved` that is to be compared from here on.
     saved: u32,
     /// Whether a CFA from here on depends on the frame pointer that this frame has.
     needs_frame_pointer: bool,
@@ -100,7 +129,7 @@ pub struct Memo {
     /// can guess.
     index: [u16; INDEX],
     details: [Detail; MOST],
-    /// Frame pointers that matter, and where they end.
+    /// Frame pointers that matter and CFAs in memory, and where they end.
     saved: [u64; MOST_SAVED],
     saved_ends: Descent<MOST_SAVED>,
     /// The modules that it went through, or that other walks since did.
@@ -150,7 +179,7 @@ impl Memo {
             end: Last::Outermost,
             taken: [Taken {
                 from: FRAME,
-                frame_pointers: 0,
+                way: 0,
             }; STEPS],
             steps: 0,
             useless: 0,
@@ -223,6 +252,17 @@ impl Memo {
             && seen.have_all(&self.places, from_here, modules)
     }
 
+    #[inline]
+    fn note(&mut self, taken: Taken) {
+        if self.idle > 0 {
+            return;
+        }
+        if let Some(slot) = self.taken.get_mut(self.steps % STEPS) {
+            *slot = taken;
+        }
+        self.steps += 1;
+    }
+
     /// Puts the steps that were taken before the frames that are remembered, as many as fit.
     fn prepend(&mut self, seen: &Seen) {
         let steps = core::mem::take(&mut self.steps);
@@ -244,19 +284,45 @@ impl Memo {
         let cfa = self.stack_pointers.get(outer)?;
         let outer = *self.details.get(outer)?;
         let mut saved = outer.saved;
-        let keeps = taken.saved_below() == 0;
-        if outer.needs_frame_pointer && !keeps {
-            self.saved_ends
-                .push(cfa.wrapping_sub(taken.saved_below()))?;
-            saved = saved.checked_sub(1)?;
-            *self.saved.get_mut(saved as usize)? = outer.frame_pointer;
-        }
+        let needs_frame_pointer = match taken.way() {
+            Remembered::Left {
+                by_frame_pointer,
+                saved_below,
+            } => {
+                let keeps = saved_below == 0;
+                if outer.needs_frame_pointer && !keeps {
+                    let end = cfa.wrapping_sub(saved_below);
+                    self.save(&mut saved, end, outer.frame_pointer)?;
+                }
+                by_frame_pointer || keeps && outer.needs_frame_pointer
+            }
+            Remembered::Realigned(frames) => {
+                let [cfa_at, saved_at] = frames.places(&taken.from);
+                let mut words = [(cfa_at, cfa), (saved_at, outer.frame_pointer)];
+                words.sort_unstable_by_key(|(at, _)| Reverse(*at));
+                for (at, word) in words {
+                    if at == cfa_at || outer.needs_frame_pointer {
+                        self.save(&mut saved, at.wrapping_add(8), word)?;
+                    }
+                }
+                true
+            }
+        };
         let detail = Detail {
             frame_pointer: taken.from.frame_pointer,
             saved,
-            needs_frame_pointer: taken.is_by_frame_pointer() || keeps && outer.needs_frame_pointer,
+            needs_frame_pointer,
         };
         self.add(&taken.from, detail)
+    }
+
+    /// Adds a word that is to be compared, below those before and from `first` on; `None` where there is
+    /// no room.
+    fn save(&mut self, first: &mut u32, end: u64, word: u64) -> Option<()> {
+        self.saved_ends.push(end)?;
+        *first = first.checked_sub(1)?;
+        *self.saved.get_mut(*first as usize)? = word;
+        Some(())
     }
 
     /// Adds a frame before those that are remembered; `None` where there is no room.
@@ -323,13 +389,14 @@ impl Record for Memo {
 
     #[inline]
     fn take(&mut self, frame: &State, leave: Leave) {
-        if self.idle > 0 {
-            return;
+        self.note(Taken::left(*frame, leave));
+    }
+
+    fn take_realigned(&mut self, frame: &State, frames: Realigned) {
+        match Taken::realigned(*frame, frames) {
+            Some(taken) => self.note(taken),
+            None => self.interrupt(),
         }
-        if let Some(slot) = self.taken.get_mut(self.steps % STEPS) {
-            *slot = Taken::new(*frame, leave);
-        }
-        self.steps += 1;
     }
 
     fn interrupt(&mut self) {

@@ -38,16 +38,33 @@ impl Realigned {
         Some(Realigned { cfa_at, saved_at })
     }
 
+    /// Both distances in one number, above its lowest two bits; `None` if they need more.
+    pub(super) fn packed(self) -> Option<u64> {
+        pack(self.cfa_at, self.saved_at)
+    }
+
+    /// What was [packed](Realigned::packed).
+    pub(super) fn unpacked(bits: u64) -> Self {
+        let [cfa_at, saved_at] = unpack(bits);
+        Realigned { cfa_at, saved_at }
+    }
+
+    /// Where the CFA is, and the caller's frame pointer.
+    pub(super) fn places(self, frame: &State) -> [u64; 2] {
+        [self.cfa_at, self.saved_at].map(|at| frame.frame_pointer.wrapping_add_signed(at))
+    }
+
     /// The caller, if its stack pointer is higher and what leads there can be read.
     pub(super) fn caller(self, frame: State, read: impl Fn(u64) -> Option<u64>) -> Option<State> {
-        let cfa = read(frame.frame_pointer.wrapping_add_signed(self.cfa_at))?;
+        let [cfa_at, saved_at] = self.places(&frame);
+        let cfa = read(cfa_at)?;
         if cfa <= frame.stack_pointer {
             return None;
         }
         Some(State {
             code: read(cfa.wrapping_sub(8))?,
             stack_pointer: cfa,
-            frame_pointer: read(frame.frame_pointer.wrapping_add_signed(self.saved_at))?,
+            frame_pointer: read(saved_at)?,
         })
     }
 }
@@ -85,14 +102,10 @@ impl Rare {
     /// The way with a number.
     pub(super) fn way(&self, number: u16) -> Option<Way> {
         let bits = self.0.get(usize::from(number))?.load(Ordering::Relaxed);
-        let fields = [bits << Rare::FIELD, bits].map(|field| field.cast_signed() >> 33);
-        let [first, second] = fields;
+        let [first, second] = unpack(bits);
         match bits & 3 {
             0 => None,
-            3 => Some(Way::Realigned(Realigned {
-                cfa_at: first,
-                saved_at: second,
-            })),
+            3 => Some(Way::Realigned(Realigned::unpacked(bits))),
             base => Some(Way::Leave(Leave {
                 by_frame_pointer: base == 2,
                 cfa_offset: u64::try_from(first).ok()?,
@@ -112,12 +125,22 @@ fn bits(way: Way) -> Option<u64> {
         }
         Way::Outermost | Way::Signal => return None,
     };
+    Some(kind | pack(first, second)?)
+}
+
+/// Two numbers in bits 2-32 and 33-63; `None` if one needs more.
+fn pack(first: i64, second: i64) -> Option<u64> {
     let field = |number: i64| {
         let shift = u64::BITS - Rare::FIELD;
         let field = number.cast_unsigned() << shift;
         (field.cast_signed() >> shift == number).then_some(field >> shift)
     };
-    Some(kind | field(first)? << 2 | field(second)? << 33)
+    Some(field(first)? << 2 | field(second)? << 33)
+}
+
+/// What was packed.
+fn unpack(bits: u64) -> [i64; 2] {
+    [bits << Rare::FIELD, bits].map(|field| field.cast_signed() >> 33)
 }
 
 #[cfg(test)]

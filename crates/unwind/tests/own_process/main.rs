@@ -165,7 +165,10 @@ impl Watcher {
         // SAFETY: a number of the own thread.
         unsafe { errno().write(77) };
         WALKS.set(true);
-        this.ask_memo();
+        // The second time all of it is remembered, but where remembering was of little use before.
+        for _ in 0..2 {
+            this.ask_memo();
+        }
         this.ask_afresh();
         this.ask_cursor();
         WALKS.set(false);

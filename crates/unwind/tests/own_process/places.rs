@@ -72,6 +72,21 @@ fn in_frames_of_many_kinds() {
     in_all_frames(&helpers, &mut Watcher::new());
 }
 
+/// Frames that align their stack are remembered like all others.
+#[test]
+fn realigned_frames_are_remembered() {
+    let helpers = Library::of("helpers.c");
+    let mut watcher = Watcher::new();
+    // After walks of which little was remembered some are not remembered.
+    for _ in 0..20 {
+        helpers.call("aligned_with_alloca", &mut watcher, 3000_usize);
+    }
+    watcher.assert_same("aligned_with_alloca");
+    let walk = watcher.walk.unwrap();
+    let remembered = usize::try_from(walk.work.remembered).unwrap();
+    assert!(remembered + 2 >= walk.frames, "{walk:?}");
+}
+
 #[test]
 fn in_coroutines() {
     let helpers = Library::of("helpers.c");

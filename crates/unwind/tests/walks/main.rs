@@ -171,6 +171,7 @@ fn case() -> impl Strategy<Value = Case> {
     let flags = any::<[bool; 5]>();
     let rows = prop_oneof![
         vec(world::usual_rows(), versions..=versions),
+        vec(world::realigned_rows(), versions..=versions),
         vec(world::any_rows(), versions..=versions),
     ];
     (rows, numbers, flags, room(), vec(change(), 0..8)).prop_map(
@@ -341,6 +342,69 @@ fn a_circle_of_signal_frames_is_seen() {
     let walk = Walker::new(ABI, &rules).walk(&top, &set, &Circle, &mut addresses);
     assert_eq!(walk.end, End::Loop);
     assert!(walk.frames < 10, "{walk:?}");
+}
+
+/// Of walks through realigned frames and such as keep a frame pointer, each word that was read is changed.
+#[test]
+fn no_word_of_a_remembered_walk_changes_unseen() {
+    let rows = [
+        "cfa={breg6 -16; deref}  ra=[cfa-8]  rbp=[{breg6 0}]",
+        "cfa=rbp+16  ra=[cfa-8]  rbp=[cfa-16]",
+        "cfa=rsp+32  ra=[cfa-8]",
+        "cfa=rsp+48  ra=[cfa-8]  rbp=[cfa-16]",
+    ];
+    let mut rows: Vec<String> = rows
+        .into_iter()
+        .cycle()
+        .take(22)
+        .map(str::to_owned)
+        .collect();
+    rows.push("cfa=rsp+16  ra=undefined".to_owned());
+    let bytes = world::compile(&rows);
+    let table = Compiled::open(&bytes).unwrap();
+    let set = Set {
+        tables: &[table; 12],
+        versions: [Some(0); 4],
+        first_place: 1,
+        place_step: 1,
+        says_staying: true,
+        has_entry: false,
+        keeps_all: true,
+    };
+    let rules = Box::new(Rules::new());
+    let walker = Walker::new(ABI, &rules);
+    let mut addresses = vec![RuntimeAddr(0); MOST];
+    let mut changes = 0;
+    for seed in 0..60 {
+        let top = Inner {
+            code: CodeAddr::Return(RuntimeAddr(Value::Return.word(0, seed).unwrap())),
+            stack_pointer: STACK,
+            frame_pointer: STACK + 64,
+            others: Vec::new(),
+            is_shown: true,
+        };
+        let stack = Stack::new(4096, seed, 0, 0);
+        by_cursor(&top, &set, &stack, MOST);
+        let read = stack.read.take();
+        for (at, value) in read
+            .iter()
+            .flat_map(|at| [(*at, Value::Above), (*at, Value::Return)])
+        {
+            let mut memo = Box::new(Memo::new());
+            for _ in 0..2 {
+                walker.walk_again(&mut memo, &top, &set, &stack, &mut addresses);
+            }
+            let mut changed = stack.clone();
+            changed.change(at, value, seed ^ 0x5a5a_5a5a);
+            let (expected, _) = by_cursor(&top, &set, &changed, MOST);
+            let walk = walker.walk_again(&mut memo, &top, &set, &changed, &mut addresses);
+            let found = addresses[..walk.frames].iter().map(|address| address.0);
+            assert!(found.eq(expected.addresses), "{seed} {at:#x}");
+            assert_eq!(walk.end, expected.end);
+            changes += 1;
+        }
+    }
+    assert!(changes > 2000, "{changes}");
 }
 
 proptest! {

@@ -51,6 +51,11 @@ pub(crate) fn any_rows() -> impl Strategy<Value = Vec<String>> {
     rows(prop_oneof![16 => usual(), 1 => big(), 1 => realigned(), 2 => signal(), 2 => unusual()])
 }
 
+/// Rows with many of realigned frames.
+pub(crate) fn realigned_rows() -> impl Strategy<Value = Vec<String>> {
+    rows(prop_oneof![3 => usual(), 1 => realigned()])
+}
+
 /// The first address of a module. Rules of the first and of the last share slots.
 fn base(module: u64) -> u64 {
     CODE + module * DISTANCE + module % (MODULES - 1) * 0x1000
@@ -89,7 +94,8 @@ fn big() -> impl Strategy<Value = String> {
 
 /// The CFA and the caller's frame pointer are where a frame pointer leads.
 fn realigned() -> impl Strategy<Value = String> {
-    (-2..4_i64, -2..4_i64).prop_map(|(cfa, saved)| {
+    let near = || prop_oneof![2 => -2..1_i64, 1 => 1..4_i64];
+    (near(), near()).prop_map(|(cfa, saved)| {
         let (cfa, saved) = (16 * cfa, 16 * saved);
         format!("cfa={{breg6 {cfa}; deref}}  ra=[cfa-8]  rbp=[{{breg6 {saved}}}]")
     })
