@@ -3,6 +3,7 @@
 mod framehop;
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use anyhow::Context as _;
 
@@ -236,8 +237,30 @@ fn built_file(name: &str) -> anyhow::Result<PathBuf> {
 /// Our shared object with libunwind's names, as `cargo xtask capi` builds it.
 fn of_capi() -> anyhow::Result<Library> {
     let file = target_folder()?.join("capi/libunwind/libunwind.so.8");
-    anyhow::ensure!(file.exists(), "not there: run cargo xtask capi");
+    let about = file.metadata().context("not there: run cargo xtask capi")?;
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
+    for name in ["ir", "cfi", "compact", "unwind", "capi"] {
+        anyhow::ensure!(
+            !has_newer(&crates.join(name).join("src"), about.modified()?)?,
+            "older than its sources: run cargo xtask capi"
+        );
+    }
     Library::open(&file)
+}
+
+/// Whether a folder has a file that was changed after a time.
+fn has_newer(folder: &Path, time: SystemTime) -> anyhow::Result<bool> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let is_newer = match entry.file_type()?.is_dir() {
+            true => has_newer(&entry.path(), time)?,
+            false => entry.metadata()?.modified()? > time,
+        };
+        if is_newer {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn target_folder() -> anyhow::Result<&'static Path> {
