@@ -102,7 +102,8 @@ int unspool_prepare(void);
  * second call does nothing. A plugin that has libunspool.a in it is not unloaded before the threads
  * end that it has prepared.
  *
- * Nothing needs it. Returns 0, or an error number (ENOMEM). Not async-signal-safe.
+ * Nothing needs it. Returns 0, or an error number: ENOMEM, or ESRCH in a thread that is ending and has
+ * given its memory back. Not async-signal-safe.
  */
 int unspool_prepare_thread(void);
 

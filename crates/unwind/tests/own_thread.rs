@@ -357,3 +357,28 @@ fn a_thread_leaves_nothing_behind() {
     // A hundred times 60 KiB would be 1500 pages.
     assert!(pages < 300, "{pages} pages");
 }
+
+/// What its end has given back is not mapped again by destructors that run later: nobody would be told.
+#[test]
+fn a_thread_is_not_prepared_at_its_end() {
+    static ANSWER: AtomicU64 = AtomicU64::new(0);
+    unsafe extern "C" fn prepare_again(_: *mut c_void) {
+        let answer = match local::prepare_thread() {
+            Ok(()) => 1,
+            Err(local::NoRoom(libc::ESRCH)) => 2,
+            Err(_) => 3,
+        };
+        ANSWER.store(answer, Ordering::Relaxed);
+    }
+    let mut key = 0;
+    // SAFETY: the key is this test's.
+    let failed = unsafe { libc::pthread_key_create(&raw mut key, Some(prepare_again)) };
+    assert_eq!(failed, 0);
+    let thread = thread::spawn(move || {
+        local::prepare_thread().unwrap();
+        // SAFETY: any value but null has the destructor called.
+        unsafe { libc::pthread_setspecific(key, std::ptr::dangling::<c_void>()) };
+    });
+    thread.join().unwrap();
+    assert_eq!(ANSWER.load(Ordering::Relaxed), 2);
+}

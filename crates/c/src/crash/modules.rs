@@ -4,7 +4,7 @@ use unspool_ir::{Memory, RuntimeAddr};
 use unspool_unwind::local::{Loaded, OwnMemory};
 
 use super::text::Text;
-use crate::sys::crash::program_path;
+use crate::sys::crash::{maps, program_path};
 
 /// A name in memory of fixed size.
 #[derive(Debug, Clone, Copy)]
@@ -84,7 +84,11 @@ impl<'m> Described<'m> {
             Err(_) => Name::of(b""),
         };
         let path = match path.bytes() {
-            b"" => Name::of(program_path()),
+            // The kernel may have started the loader, and that the program.
+            b"" => match maps::mapped(loaded.start) {
+                Some(mapped) if !mapped.path.bytes().is_empty() => mapped.path,
+                _ => Name::of(program_path()),
+            },
             _ => path,
         };
         Described { loaded, path }

@@ -71,13 +71,21 @@ pub unsafe extern "C" fn unspool_crash_load() {
     }
 }
 
+/// What ends a process that reports, unless it has handlers of its own for them.
+const INTERRUPTING: [c_int; 2] = [libc::SIGTERM, libc::SIGINT];
+
+/// Whether nobody has said what a signal is to do.
+fn has_default_action(signal: c_int) -> bool {
+    // SAFETY: plain data.
+    let mut now: libc::sigaction = unsafe { mem::zeroed() };
+    // SAFETY: asks only; `now` is this function's.
+    let failed = unsafe { libc::sigaction(signal, ptr::null(), &raw mut now) };
+    failed == 0 && now.sa_sigaction == libc::SIG_DFL
+}
+
 /// Catches a signal, unless somebody has already said what it is to do.
 fn install(signal: c_int) {
-    // SAFETY: plain data.
-    let mut before: libc::sigaction = unsafe { mem::zeroed() };
-    // SAFETY: asks only; `before` is this function's.
-    let failed = unsafe { libc::sigaction(signal, ptr::null(), &raw mut before) };
-    if failed != 0 || before.sa_sigaction != libc::SIG_DFL {
+    if !has_default_action(signal) {
         return;
     }
     // SAFETY: plain data.
@@ -90,7 +98,7 @@ fn install(signal: c_int) {
     unsafe { libc::sigfillset(&raw mut action.sa_mask) };
     // And whoever has no time to wait for the report may end the process.
     let wanted = CAUGHT.map(|(signal, _)| signal);
-    for wanted in wanted.into_iter().chain([libc::SIGTERM, libc::SIGINT]) {
+    for wanted in wanted.into_iter().chain(INTERRUPTING) {
         // SAFETY: as above.
         unsafe { libc::sigdelset(&raw mut action.sa_mask, wanted) };
     }
@@ -102,12 +110,20 @@ static TURN: Turn = Turn::new();
 
 extern "C" fn on_signal(number: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let signal = signal(number, info);
+    // A handler of the program's own might jump out of the report.
+    for wanted in INTERRUPTING {
+        if !has_default_action(wanted) {
+            block(wanted);
+        }
+    }
     match TURN.ask(process_id(), thread_id()) {
         Asked::First => {
             guard::begin();
             let mut fault = fault(signal, context);
-            // SAFETY: `report` takes a fault, and whoever is first is the only one.
-            unsafe { stacks::call_with_room(report, (&raw mut fault).cast()) };
+            // SAFETY: a handler's, which has not returned.
+            let own = unsafe { &context::context(context).uc_stack };
+            // SAFETY: `report` takes a fault.
+            unsafe { stacks::call_with_room(own, report, (&raw mut fault).cast()) };
         }
         // The report goes on, and the process ends behind it in any case.
         Asked::Again if signal.is_sent() => return,

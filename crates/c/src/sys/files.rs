@@ -63,6 +63,28 @@ impl FileId {
     }
 }
 
+/// Opens a pipe, or a device of characters, once more by its descriptor: what is written there fails where
+/// it would have to wait. `None` of other files, and where the kernel does not let it. Async-signal-safe.
+pub(crate) fn open_again(descriptor: c_int) -> Option<c_int> {
+    // SAFETY: plain numbers.
+    let mut stat: libc::stat = unsafe { mem::zeroed() };
+    // SAFETY: `stat` is this function's; that there is no such descriptor is an error it yields.
+    let failed = unsafe { libc::fstat(descriptor, &raw mut stat) };
+    let kind = stat.st_mode & libc::S_IFMT;
+    if failed != 0 || !matches!(kind, libc::S_IFCHR | libc::S_IFIFO) {
+        return None;
+    }
+    // Nobody knows another descriptor's number beforehand but that of standard error.
+    let path = match descriptor {
+        libc::STDERR_FILENO => c"/proc/self/fd/2",
+        _ => return None,
+    };
+    let flags = libc::O_WRONLY | libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOCTTY;
+    // SAFETY: the path ends with a zero byte.
+    let file = unsafe { libc::open(path.as_ptr(), flags) };
+    (file >= 0).then_some(file)
+}
+
 /// Whether what is written to a descriptor destroys nothing and is no answer to anybody: a terminal or
 /// another device of characters, a pipe, or a file that all writing is appended to. Async-signal-safe.
 pub(crate) fn is_for_messages(descriptor: c_int) -> bool {

@@ -249,13 +249,36 @@ fn several_threads_at_once() {
 /// faults.
 #[test]
 fn a_small_stack_for_handlers() {
-    let report = assert_ended_by(&crash(&program(), "small-stack"), "SIGABRT");
+    for way in ["small-stack", "forgotten-stack"] {
+        let report = assert_ended_by(&crash(&program(), way), "SIGABRT");
+        let (frames, _) = frames(&report);
+        assert!(
+            frames
+                .iter()
+                .any(|frame| frame.rest.starts_with("__libc_start_main+")),
+            "{report}"
+        );
+    }
+}
+
+/// The kernel may have started the loader.
+#[test]
+fn a_program_that_the_loader_was_told_to_run() {
+    let program = program();
+    let mut command = Command::new("/lib64/ld-linux-x86-64.so.2");
+    command
+        .arg(&program)
+        .arg("write")
+        .env("LD_PRELOAD", library());
+    let report = assert_ended_by(&command.output().unwrap(), "SIGSEGV");
     let (frames, _) = frames(&report);
     assert!(
-        frames
-            .iter()
-            .any(|frame| frame.rest.starts_with("__libc_start_main+"))
+        frames.iter().any(|frame| frame.rest.starts_with("main+")),
+        "{report}"
     );
+    let (_, modules) = report.split_once("\nmodules\n").unwrap();
+    let name = program.file_name().unwrap().to_str().unwrap();
+    assert!(modules.contains(&format!("/{name}\n")), "{report}");
 }
 
 /// What cannot be read of a module that is mapped costs its own frames' names and tables; these frames are

@@ -116,6 +116,17 @@ fn what_is_sent_meanwhile_does_not_end_the_report() {
     assert_eq!(text.matches("unspool: ").count(), 2, "{text}");
 }
 
+/// Nor does it make the report wait for a reader.
+#[test]
+fn what_is_sent_while_nobody_reads_does_not_stop_the_report() {
+    let stuck = Stuck::new("full-stderr");
+    stuck.await_rest();
+    for signal in ["SEGV", "ABRT"] {
+        kill(stuck.child.id(), signal);
+    }
+    assert_eq!(stuck.status().signal(), Some(11));
+}
+
 /// Who cannot wait for the report need not.
 #[test]
 fn a_process_that_reports_can_be_terminated() {

@@ -9,7 +9,7 @@
 //! these cases for one that walks:
 //!
 //! - The word is null: before [`prepare_thread`] has set it, which it does last; or after the thread's
-//!   end has reset it, which it does before the memory is given back. The walk goes without.
+//!   end has set it to 1, which it does before the memory is given back. The walk goes without.
 //! - The word is set and the memo is marked as in use: a walk was interrupted. The memo may be half
 //!   written. The handler's walk goes without it, and with the stack's bounds, which do not change.
 //! - The word is set and the memo is not in use: whatever was interrupted neither reads nor writes
@@ -33,8 +33,9 @@ use crate::walk::{Memo, Top, Walk, Walker};
 
 mod sys;
 
-/// Why a thread could not be prepared: an error number of the C library, for want of memory, or since
-/// it is not glibc.
+/// Why a thread could not be prepared: an error number of the C library. `ENOMEM` is for want of memory,
+/// `ESRCH` for a thread that is ending and has given back what it kept, `ENOSYS` where the C library is not
+/// glibc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no room for what a thread keeps (error {0})")]
 pub struct NoRoom(pub c_int);

@@ -65,13 +65,22 @@ pub(super) fn begin() {
     CALLER.store(ptr::null_mut(), Ordering::Relaxed);
 }
 
+/// How far from a handler's frame that of the call may be which it has interrupted, in bytes: both are on
+/// one stack for handlers, or on the reserve.
+const NEAR: usize = 1 << 20;
+
 /// Goes on behind the innermost [`guarded`], from a handler that has interrupted it. Returns if there is
-/// none.
+/// none on this stack: a process that shares this one's memory may have one elsewhere.
 ///
 /// The handlers are such that the signal mask is the same.
 pub(super) fn leave() {
-    // SAFETY: null, or what `call_from` was given, which has not returned.
-    if let Some(saved) = unsafe { CALLER.load(Ordering::Relaxed).as_ref() } {
+    let here = 0_u8;
+    let caller = CALLER.load(Ordering::Relaxed);
+    if caller.addr().wrapping_sub((&raw const here).addr()) > NEAR {
+        return;
+    }
+    // SAFETY: what `call_from` was given, which has not returned: it is further out on this stack.
+    if let Some(saved) = unsafe { caller.as_ref() } {
         // SAFETY: the caller of `call` waits for it, further out on the same stack; what lies between
         // owns nothing that is missed.
         unsafe { context::enter(saved, 0) };

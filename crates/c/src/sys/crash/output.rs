@@ -54,9 +54,20 @@ impl Places {
                 self.standard_error == Some(now) || files::is_for_messages(libc::STDERR_FILENO);
             is_it.then_some(libc::STDERR_FILENO)
         };
+        // Who writes to a pipe or a terminal of others waits where these have filled it meanwhile.
+        let (file, is_own) = match log {
+            Some(log) => (Some(log), true),
+            None => match standard_error() {
+                Some(file) => match files::open_again(file) {
+                    Some(own) => (Some(own), true),
+                    None => (Some(file), false),
+                },
+                None => (None, false),
+            },
+        };
         Output {
-            file: log.or_else(standard_error),
-            is_log: log.is_some(),
+            file,
+            is_own,
             patience: Cell::new(Output::PATIENCE),
         }
     }
@@ -77,13 +88,14 @@ fn log() -> Option<Path> {
 /// A file, or nothing, that a report goes to.
 pub(super) struct Output {
     file: Option<c_int>,
-    is_log: bool,
+    /// Whether it was opened for the report.
+    is_own: bool,
     /// How long writing may still take, in nanoseconds.
     patience: Cell<u64>,
 }
 
-// What `poll` calls writable takes so much at once, be it a pipe that is not set to fail: what is
-// shared with other programs cannot be set so.
+// What `poll` calls writable takes so much at once, be it a pipe that cannot be opened again and is not set
+// to fail: what is shared with other programs cannot be set so.
 const _: () = assert!(Text::ROOM <= libc::PIPE_BUF);
 
 impl Output {
@@ -100,18 +112,24 @@ impl Output {
         };
         let time = c_int::try_from(time.div_ceil(1_000_000)).unwrap_or(c_int::MAX);
         // SAFETY: one question, which is this function's.
-        let answers = unsafe { libc::poll(&raw mut asked, 1, time) };
-        if answers == 0 {
-            return None;
+        match unsafe { libc::poll(&raw mut asked, 1, time) } {
+            0 => return None,
+            1 => {}
+            // A signal that the report goes on after.
+            _ => return is_to_be_tried_again().then_some(0),
         }
         // SAFETY: the bytes are there.
         let written = unsafe { libc::write(file, bytes.as_ptr().cast(), bytes.len()) };
         match usize::try_from(written) {
             Ok(0) => None,
             Ok(written) => Some(written),
-            Err(_) => matches!(files::error_number(), libc::EINTR | libc::EAGAIN).then_some(0),
+            Err(_) => is_to_be_tried_again().then_some(0),
         }
     }
+}
+
+fn is_to_be_tried_again() -> bool {
+    matches!(files::error_number(), libc::EINTR | libc::EAGAIN)
 }
 
 impl Sink for Output {
@@ -139,9 +157,9 @@ impl Sink for Output {
 
 impl Drop for Output {
     fn drop(&mut self) {
-        if let Some(log) = self.file.filter(|_| self.is_log) {
+        if let Some(file) = self.file.filter(|_| self.is_own) {
             // SAFETY: opened by `open`, and nobody else has it.
-            unsafe { libc::close(log) };
+            unsafe { libc::close(file) };
         }
     }
 }

@@ -16,8 +16,8 @@ pub(super) fn give_one() {
     }
 }
 
-/// The stack of whoever has to report where there is too little room: at its high end, or null. One thread
-/// of a process reports.
+/// The stack of whoever has to report where there is too little room: at its high end, or null where
+/// somebody has it.
 static RESERVE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
 /// Makes a reserve, before anybody needs it.
@@ -31,19 +31,23 @@ pub(super) fn make_reserve() {
 type Run = unsafe extern "C" fn(*mut c_void);
 
 /// Calls a function where a report has room: on the reserve, if this is a small stack that the program has
-/// made for handlers.
+/// made for handlers: `own`, as the kernel has stored it for this handler.
 ///
 /// # Safety
 ///
-/// The function can be called with the argument, by one thread of the process.
-pub(super) unsafe fn call_with_room(run: Run, argument: *mut c_void) {
-    let reserve = RESERVE.load(Ordering::Relaxed);
-    if reserve.is_null() || has_room() {
+/// The function can be called with the argument.
+pub(super) unsafe fn call_with_room(own: &libc::stack_t, run: Run, argument: *mut c_void) {
+    // Whoever takes it does not give it back, be it a process that shares this one's memory.
+    let reserve = match has_room(own) {
+        true => ptr::null_mut(),
+        false => RESERVE.swap(ptr::null_mut(), Ordering::AcqRel),
+    };
+    if reserve.is_null() {
         // SAFETY: the caller's promise.
         unsafe { run(argument) }
     } else {
         let mut moved = Moved { run, argument };
-        // SAFETY: nobody else uses the reserve; the function takes this.
+        // SAFETY: nobody else has taken the reserve; the function takes this.
         unsafe { call_on(reserve, run_moved, (&raw mut moved).cast()) }
     }
 }
@@ -89,11 +93,12 @@ unsafe extern "C" fn call_on(stack_end: *mut c_void, run: Run, argument: *mut c_
 }
 
 /// Whether a report has room where this runs. Of a thread's own stack that is taken to be so.
-fn has_room() -> bool {
+///
+/// While a handler runs, the kernel itself may have forgotten the stack that it runs on (`SS_AUTODISARM`).
+fn has_room(own: &libc::stack_t) -> bool {
     let here = 0_u8;
-    let now = current();
-    let is_left = (&raw const here).addr().wrapping_sub(now.ss_sp.addr());
-    now.ss_flags & libc::SS_ONSTACK == 0 || is_left >= REPORT
+    let is_left = (&raw const here).addr().wrapping_sub(own.ss_sp.addr());
+    is_left >= own.ss_size || is_left >= REPORT
 }
 
 /// So much a report may take, in bytes.

@@ -206,15 +206,26 @@ static void unreadable(void)
 
 // Besides, handlers have a stack of the program's own with room for little more than what the kernel
 // stores, and a page below it that nobody can touch.
-static void small_stack(void)
+static void with_small_stack(int flags)
 {
 	size_t room = (getauxval(AT_MINSIGSTKSZ) + (8 << 10) + 4095) & ~(size_t)4095;
 	char *own = mmap(NULL, 4096 + room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	mprotect(own, 4096, PROT_NONE);
-	stack_t stack = {.ss_sp = own + 4096, .ss_size = room};
+	stack_t stack = {.ss_sp = own + 4096, .ss_size = room, .ss_flags = flags};
 	if (sigaltstack(&stack, NULL))
 		exit(3);
 	unreadable();
+}
+
+static void small_stack(void)
+{
+	with_small_stack(0);
+}
+
+// The kernel forgets it when a handler begins (SS_AUTODISARM).
+static void forgotten_stack(void)
+{
+	with_small_stack((int)(1U << 31));
 }
 
 static int zero_result;
@@ -420,6 +431,7 @@ static const struct {
 	{"loaded-later", loaded_later},
 	{"unreadable", unreadable},
 	{"small-stack", small_stack},
+	{"forgotten-stack", forgotten_stack},
 	{"many-threads", many_threads},
 	{"pthread-exit", pthread_exits},
 	{"full-stderr", full_stderr},

@@ -91,18 +91,28 @@ fn set_word(value: *const Own) {
     }
 }
 
+/// The word of a thread that has given back what it kept: nobody would be told of its end again.
+const ENDED: *const Own = ptr::without_provenance(1);
+
 /// What this thread keeps. Async-signal-safe. Not to be kept: it is gone when the thread ends.
 #[inline(always)]
 pub(super) fn own<'a>() -> Option<&'a Own> {
-    // SAFETY: null, or mapped and written by `prepare_thread` before the word was set, and mapped until
+    let word = word();
+    if word.addr() <= ENDED.addr() {
+        return None;
+    }
+    // SAFETY: mapped and written by `prepare_thread` before the word was set, and mapped until
     // `release` has reset it at the end of the thread, when none of its walks is under way.
-    unsafe { word().as_ref() }
+    unsafe { word.as_ref() }
 }
 
 /// Maps what a thread keeps, and sets the word. Not async-signal-safe.
 pub(super) fn prepare_thread() -> Result<(), NoRoom> {
     if own().is_some() {
         return Ok(());
+    }
+    if word() == ENDED {
+        return Err(NoRoom(libc::ESRCH));
     }
     let own = map()?;
     let fresh = Own {
@@ -146,7 +156,7 @@ fn unmap(own: *mut Own) {
 
 /// The end of a thread.
 unsafe extern "C" fn release(own: *mut c_void) {
-    set_word(ptr::null());
+    set_word(ENDED);
     compiler_fence(Ordering::SeqCst);
     unmap(own.cast());
 }
