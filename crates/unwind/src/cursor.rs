@@ -17,7 +17,7 @@ pub struct Cursor {
     code: CodeAddr,
     registers: Registers,
     pac_mask: u64,
-    trail: Trail,
+    pub(crate) trail: Trail,
 }
 
 /// What ends a walk that would go on for ever.
@@ -83,17 +83,6 @@ impl Cursor {
             pac_mask: 0,
             trail: Trail::default(),
         }
-    }
-
-    /// Goes on with what another cursor has seen of the walk.
-    pub(crate) fn with_trail(mut self, trail: Trail) -> Self {
-        self.trail = trail;
-        self
-    }
-
-    /// What it has seen of the walk.
-    pub(crate) fn trail(&self) -> Trail {
-        self.trail
     }
 
     /// Goes on from a frame that was found by other means, further out.

@@ -75,7 +75,7 @@ impl OwnCursor {
             stack_pointer: value(RSP.0),
             places: steps::Places::new(place),
             innermost,
-            trail: cursor.trail(),
+            trail: cursor.trail,
             evidence: None,
             end: None,
         }
@@ -181,7 +181,9 @@ impl OwnCursor {
                 registers.set(Register(number), value);
             }
         }
-        Cursor::at(ABI, self.code, registers).with_trail(self.trail)
+        let mut cursor = Cursor::at(ABI, self.code, registers);
+        cursor.trail = self.trail;
+        cursor
     }
 
     #[cold]
@@ -192,7 +194,7 @@ impl OwnCursor {
         let located = before.locate(&MODULES, &mut row);
         let mut cursor = before;
         let step = cursor.step_by(&located, &MODULES, memory);
-        self.trail = cursor.trail();
+        self.trail = cursor.trail;
         if let (Some(at), Some(simple)) = (self.at(), simple(&step, &located)) {
             CACHE.put(at, Rule::Simple(simple), now);
         }
