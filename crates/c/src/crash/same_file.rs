@@ -5,10 +5,10 @@
 use super::bytes::{u16_at, u32_at, u64_at};
 use super::modules::Described;
 use crate::sys::crash::maps;
-use crate::sys::crash::module_file::ModuleFile;
+use crate::sys::files::File;
 
 /// By the build ID, or where there is none by device and inode.
-pub(super) fn is_mapped(file: &ModuleFile, module: &Described<'_>) -> bool {
+pub(super) fn is_mapped(file: &File, module: &Described<'_>) -> bool {
     match module.loaded.build_id {
         [] => {
             let mapped = maps::mapped(module.loaded.start);
@@ -21,7 +21,7 @@ pub(super) fn is_mapped(file: &ModuleFile, module: &Described<'_>) -> bool {
 /// So much is looked at of a segment of notes, in bytes.
 const NOTES: usize = 1024;
 
-fn has_build_id(file: &ModuleFile, build_id: &[u8]) -> Option<()> {
+fn has_build_id(file: &File, build_id: &[u8]) -> Option<()> {
     const PT_NOTE: u32 = 4;
     let mut header = [0; 64];
     file.read_exactly(0, &mut header)?;

@@ -10,7 +10,7 @@ use unspool_unwind::local::OwnMemory;
 use super::bytes::{u16_at, u32_at, u64_at};
 use super::modules::{Described, Name};
 use super::same_file;
-use crate::sys::crash::module_file::ModuleFile;
+use crate::sys::files::File;
 
 /// A function.
 #[derive(Clone, Copy)]
@@ -186,7 +186,7 @@ fn in_memory(module: &Described<'_>, at: Vaddr, memory: &OwnMemory) -> Option<(N
 fn in_file(module: &Described<'_>, at: Vaddr) -> Option<(Name, Vaddr)> {
     const SECTION: usize = 64;
     const SHT_SYMTAB: u32 = 2;
-    let file = ModuleFile::open(module.path())?;
+    let file = File::named(module.path())?;
     if !same_file::is_mapped(&file, module) {
         return None;
     }

@@ -19,7 +19,6 @@ use output::{Output, Places};
 
 pub(crate) mod guard;
 pub(crate) mod maps;
-pub(crate) mod module_file;
 mod output;
 pub mod stacks;
 

@@ -52,53 +52,47 @@ impl FileId {
 
     /// The file that has a descriptor. Async-signal-safe.
     pub(crate) fn of(descriptor: c_int) -> Option<FileId> {
-        // SAFETY: plain numbers.
-        let mut stat: libc::stat = unsafe { mem::zeroed() };
-        // SAFETY: `stat` is this function's; that there is no such descriptor is an error it yields.
-        let failed = unsafe { libc::fstat(descriptor, &raw mut stat) };
-        (failed == 0).then_some(FileId {
+        let stat = status(descriptor)?;
+        Some(FileId {
             device: stat.st_dev,
             inode: stat.st_ino,
         })
     }
 }
 
-/// Opens a pipe, or a device of characters, once more by its descriptor: what is written there fails where
-/// it would have to wait. `None` of other files, and where the kernel does not let it. Async-signal-safe.
-pub(crate) fn open_again(descriptor: c_int) -> Option<c_int> {
+/// What the kernel says of the file that has a descriptor. Async-signal-safe.
+fn status(descriptor: c_int) -> Option<libc::stat> {
     // SAFETY: plain numbers.
     let mut stat: libc::stat = unsafe { mem::zeroed() };
     // SAFETY: `stat` is this function's; that there is no such descriptor is an error it yields.
     let failed = unsafe { libc::fstat(descriptor, &raw mut stat) };
-    let kind = stat.st_mode & libc::S_IFMT;
-    if failed != 0 || !matches!(kind, libc::S_IFCHR | libc::S_IFIFO) {
+    (failed == 0).then_some(stat)
+}
+
+/// Opens standard error once more, if that is a pipe or a device of characters: what is written there fails
+/// where it would have to wait. `None` also where the kernel does not let it. Async-signal-safe.
+pub(crate) fn open_standard_error() -> Option<c_int> {
+    let kind = status(libc::STDERR_FILENO)?.st_mode & libc::S_IFMT;
+    if !matches!(kind, libc::S_IFCHR | libc::S_IFIFO) {
         return None;
     }
-    // Nobody knows another descriptor's number beforehand but that of standard error.
-    let path = match descriptor {
-        libc::STDERR_FILENO => c"/proc/self/fd/2",
-        _ => return None,
-    };
     let flags = libc::O_WRONLY | libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOCTTY;
     // SAFETY: the path ends with a zero byte.
-    let file = unsafe { libc::open(path.as_ptr(), flags) };
+    let file = unsafe { libc::open(c"/proc/self/fd/2".as_ptr(), flags) };
     (file >= 0).then_some(file)
 }
 
 /// Whether what is written to a descriptor destroys nothing and is no answer to anybody: a terminal or
 /// another device of characters, a pipe, or a file that all writing is appended to. Async-signal-safe.
 pub(crate) fn is_for_messages(descriptor: c_int) -> bool {
-    // SAFETY: plain numbers.
-    let mut stat: libc::stat = unsafe { mem::zeroed() };
-    // SAFETY: `stat` is this function's; that there is no such descriptor is an error it yields.
-    if unsafe { libc::fstat(descriptor, &raw mut stat) } != 0 {
-        return false;
-    }
-    // SAFETY: asks, and changes nothing.
-    let flags = unsafe { libc::fcntl(descriptor, libc::F_GETFL) };
-    match stat.st_mode & libc::S_IFMT {
-        libc::S_IFCHR | libc::S_IFIFO => true,
-        libc::S_IFREG => flags >= 0 && flags & libc::O_APPEND != 0,
+    let kind = status(descriptor).map(|stat| stat.st_mode & libc::S_IFMT);
+    match kind {
+        Some(libc::S_IFCHR | libc::S_IFIFO) => true,
+        Some(libc::S_IFREG) => {
+            // SAFETY: asks, and changes nothing.
+            let flags = unsafe { libc::fcntl(descriptor, libc::F_GETFL) };
+            flags >= 0 && flags & libc::O_APPEND != 0
+        }
         _ => false,
     }
 }
@@ -113,6 +107,7 @@ pub(crate) fn about(path: &CStr) -> Option<About> {
 }
 
 impl File {
+    /// Async-signal-safe.
     pub(crate) fn open(path: &CStr) -> Option<File> {
         // A pipe would have us wait for its writer.
         let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK;
@@ -121,12 +116,42 @@ impl File {
         (file >= 0).then_some(File(file))
     }
 
+    /// The same of a path of fewer than 257 bytes, as modules have it.
+    pub(crate) fn named(path: &[u8]) -> Option<File> {
+        let mut terminated = [0_u8; 257];
+        terminated.get_mut(..path.len())?.copy_from_slice(path);
+        File::open(CStr::from_bytes_until_nul(&terminated).ok()?)
+    }
+
+    /// Reads bytes from an offset on; yields how many there were. Async-signal-safe.
+    pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> Option<usize> {
+        let offset = i64::try_from(offset).ok()?;
+        // SAFETY: the room is the caller's.
+        let length = unsafe { libc::pread(self.0, into.as_mut_ptr().cast(), into.len(), offset) };
+        usize::try_from(length).ok()
+    }
+
+    /// Reads as many bytes as there is room for. Async-signal-safe.
+    pub(crate) fn read_exactly(&self, offset: u64, into: &mut [u8]) -> Option<()> {
+        let length = self.read(offset, into)?;
+        (length == into.len()).then_some(())
+    }
+
+    /// Reads bytes from where the last such call has come to; yields how many there were.
+    /// Async-signal-safe.
+    pub(crate) fn read_on(&self, into: &mut [u8]) -> Option<usize> {
+        // SAFETY: the room is the caller's.
+        let length = unsafe { libc::read(self.0, into.as_mut_ptr().cast(), into.len()) };
+        usize::try_from(length).ok()
+    }
+
+    /// What tells it from others.
+    pub(crate) fn id(&self) -> Option<FileId> {
+        FileId::of(self.0)
+    }
+
     pub(crate) fn about(&self) -> Option<About> {
-        // SAFETY: plain numbers.
-        let mut stat: libc::stat = unsafe { mem::zeroed() };
-        // SAFETY: the file is open; `stat` is this function's.
-        let failed = unsafe { libc::fstat(self.0, &raw mut stat) };
-        (failed == 0).then(|| About::from(&stat))
+        status(self.0).map(|stat| About::from(&stat))
     }
 
     /// Its first bytes, mapped.

@@ -3,9 +3,8 @@
 use unspool_ir::RuntimeAddr;
 use unspool_unwind::maps_text::Line;
 
-use super::module_file::ModuleFile;
 use crate::crash::modules::Name;
-use crate::sys::files::FileId;
+use crate::sys::files::{File, FileId};
 
 /// What is mapped at an address.
 #[derive(Debug, Clone, Copy)]
@@ -20,7 +19,7 @@ const LINE: usize = 128 + 4096;
 
 /// Reads `/proc/self/maps` up to an address.
 pub(crate) fn mapped(at: RuntimeAddr) -> Option<Mapped> {
-    let maps = ModuleFile::open(b"/proc/self/maps")?;
+    let maps = File::open(c"/proc/self/maps")?;
     let mut room = [0; LINE];
     let mut used = 0;
     loop {

@@ -55,16 +55,9 @@ impl Places {
             is_it.then_some(libc::STDERR_FILENO)
         };
         // Who writes to a pipe or a terminal of others waits where these have filled it meanwhile.
-        let (file, is_own) = match log {
-            Some(log) => (Some(log), true),
-            None => match standard_error() {
-                Some(file) => match files::open_again(file) {
-                    Some(own) => (Some(own), true),
-                    None => (Some(file), false),
-                },
-                None => (None, false),
-            },
-        };
+        let shared = log.is_none().then(standard_error).flatten();
+        let own = log.or_else(|| shared.and_then(|_| files::open_standard_error()));
+        let (file, is_own) = (own.or(shared), own.is_some());
         Output {
             file,
             is_own,
