@@ -10,7 +10,8 @@ use unspool_ir::interpret::{self, Frame};
 use unspool_ir::row::{RegisterRule, Row};
 use unspool_ir::{CodeAddr, LoadBias, Register, Registers, RuntimeAddr, encoding};
 use unspool_unwind::steps::{
-    Arrival, At, Base, Hit, IN_CONTEXT, PRESERVED, Place, Places, REGISTERS, Saved, Simple,
+    Arrival, At, Base, Hit, PRESERVED, Place, Places, REGISTERS, RIP_IN_CONTEXT, RSP_IN_CONTEXT,
+    Saved, Simple,
 };
 
 use crate::abi::{self, Error, RegisterNumber, SaveLocation};
@@ -319,12 +320,10 @@ impl<'s> Cursor<'s> {
 
     /// Steps from a signal frame: what [`Cursor::step_row`] does, for a row that says no more.
     fn step_to_interrupted(&mut self) -> Result<bool, Error> {
-        const RSP_AT: u64 = IN_CONTEXT[7];
-        const RIP_AT: u64 = IN_CONTEXT[16];
         let record = self.stack_pointer;
-        let stored_at = record.wrapping_add(RIP_AT);
+        let stored_at = record.wrapping_add(RIP_IN_CONTEXT);
         let mut word = |addr| self.stack_word(addr).map_err(|_| Error::BAD_FRAME);
-        let (stack_pointer, ip) = (word(record.wrapping_add(RSP_AT))?, word(stored_at)?);
+        let (stack_pointer, ip) = (word(record.wrapping_add(RSP_IN_CONTEXT))?, word(stored_at)?);
         let stored_at = interpret::Place::Memory(RuntimeAddr(stored_at));
         if !climbs(record..stack_pointer, stored_at) {
             self.cycle.change_stack()?;

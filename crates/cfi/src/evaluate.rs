@@ -105,8 +105,12 @@ impl<'a> Evaluator<'a> {
         self.row.assign(&initial.row);
         self.initial.assign(&initial.row);
         self.register_offset = initial.register_offset;
-        self.depth = 0;
-        self.logged = 0;
+        self.forget_states();
+    }
+
+    /// Remembers no state, and has measured no expression.
+    fn forget_states(&mut self) {
+        (self.depth, self.logged) = (0, 0);
         self.is_unmeasured = true;
     }
 
@@ -134,7 +138,7 @@ impl<'a> Evaluator<'a> {
             row.signal_frame = cie.signal_frame;
         }
         self.register_offset = None;
-        (self.depth, self.logged) = (0, 0);
+        self.forget_states();
         let (offset, len) = (cie.instructions_offset, cie.instructions.len());
         for instruction in Instructions::new(section, cie, offset, len) {
             let (offset, instruction) = instruction?;
@@ -157,8 +161,7 @@ impl<'a> Evaluator<'a> {
     ) -> Result<Rows<'e, 's, 'a>, CfiError> {
         self.evaluate_cie(section, cie)?;
         self.initial.assign(&self.row);
-        (self.depth, self.logged) = (0, 0);
-        self.is_unmeasured = true;
+        self.forget_states();
         Ok(self.rows_from_here(section, cie, fde))
     }
 

@@ -131,10 +131,8 @@ impl<'a> Lookup<'a> {
         pc: Vaddr,
         row: &mut Row<'a>,
     ) -> Result<Option<Found>, CfiError> {
-        match self.covering(origin, pc)? {
-            Some((cie, fde)) => self.evaluate(&cie, &fde, pc, row),
-            None => Ok(None),
-        }
+        let entry = self.covering(origin, pc)?;
+        self.row_of(entry, pc, row)
     }
 
     /// What the row at `pc` says of the return address and of two more registers, many times faster
@@ -197,7 +195,18 @@ impl<'a> Lookup<'a> {
         pc: Vaddr,
         row: &mut Row<'a>,
     ) -> Result<Option<Found>, CfiError> {
-        match self.listed(hdr, pc)? {
+        let entry = self.listed(hdr, pc)?;
+        self.row_of(entry, pc, row)
+    }
+
+    /// The row of an entry, if there is one.
+    fn row_of(
+        &self,
+        entry: Option<(Cie<'a>, FdeEntry<'a>)>,
+        pc: Vaddr,
+        row: &mut Row<'a>,
+    ) -> Result<Option<Found>, CfiError> {
+        match entry {
             Some((cie, fde)) => self.evaluate(&cie, &fde, pc, row),
             None => Ok(None),
         }

@@ -192,9 +192,7 @@ impl<'m> Module<'m> {
         let row = compiled.call_sites().row(address, before).ok()??;
         Some((compiled, row))
     }
-}
 
-impl<'m> Module<'m> {
     /// What the row that holds at an address says of the stack pointer and the frame pointer
     /// (`watched`), if that is nothing unusual: what [`Module::row`] says, faster. It is for modules
     /// without a compiled table.

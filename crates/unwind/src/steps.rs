@@ -13,5 +13,7 @@ mod places;
 mod simple;
 
 pub use cache::{Arrival, At, Cache, Hit, Now, Rule, Short};
-pub use places::{IN_CONTEXT, PRESERVED, Place, Places, REGISTERS, Saved};
+pub use places::{
+    IN_CONTEXT, PRESERVED, Place, Places, REGISTERS, RIP_IN_CONTEXT, RSP_IN_CONTEXT, Saved,
+};
 pub use simple::{Base, Simple};

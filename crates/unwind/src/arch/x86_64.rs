@@ -29,8 +29,12 @@ pub const IN_CONTEXT: [u64; 17] = [
     144, 136, 152, 128, 112, 104, 120, 160, 40, 48, 56, 64, 72, 80, 88, 96, 168,
 ];
 
+/// Where it has the frame pointer.
+pub(crate) const RBP_IN_CONTEXT: u64 = IN_CONTEXT[6];
+/// Where it has the stack pointer.
+pub const RSP_IN_CONTEXT: u64 = IN_CONTEXT[7];
 /// Where it has the code address.
-const RIP_IN_CONTEXT: u64 = 168;
+pub const RIP_IN_CONTEXT: u64 = IN_CONTEXT[16];
 
 pub(super) fn guess<S, M>(cursor: &Cursor, modules: &S, memory: &M) -> Result<Guess, NoGuess>
 where

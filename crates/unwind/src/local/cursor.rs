@@ -14,14 +14,13 @@ use super::memory::OwnMemory;
 use super::sys::Captured;
 use super::thread::{Interrupted, with_memory};
 use super::{ABI, MODULES};
+use crate::arch::x86_64::{RBP, RIP, RSP};
 use crate::cursor::{Cursor, Found, Located, Step, Trail};
 use crate::evidence::{End, Evidence};
 use crate::modules::Modules;
-use crate::steps::{self, Arrival, At, Base, Cache, Hit, IN_CONTEXT, REGISTERS, Rule, Simple};
-
-const RBP: Register = Register(6);
-const RSP: Register = Register(7);
-const RIP: Register = Register(16);
+use crate::steps::{
+    self, Arrival, At, Base, Cache, Hit, REGISTERS, RIP_IN_CONTEXT, RSP_IN_CONTEXT, Rule, Simple,
+};
 
 /// The rules that all cursors of the process share.
 static CACHE: Cache = Cache::empty();
@@ -155,11 +154,9 @@ impl OwnCursor {
 
     /// To what was interrupted further up the same stack; the kernel's record lies between.
     fn step_from_signal_frame(&mut self, record: u64, memory: &OwnMemory) -> Option<bool> {
-        const RSP_AT: u64 = IN_CONTEXT[7];
-        const RIP_AT: u64 = IN_CONTEXT[16];
-        let code = word(memory, record.wrapping_add(RIP_AT))?;
-        let stack_pointer = word(memory, record.wrapping_add(RSP_AT))?;
-        if stack_pointer <= record.checked_add(RIP_AT)? {
+        let code = word(memory, record.wrapping_add(RIP_IN_CONTEXT))?;
+        let stack_pointer = word(memory, record.wrapping_add(RSP_IN_CONTEXT))?;
+        if stack_pointer <= record.checked_add(RIP_IN_CONTEXT)? {
             return None;
         }
         self.places = steps::Places::interrupted(record);

@@ -4,12 +4,11 @@ use unspool_ir::Register;
 use unspool_ir::row::{CfaRule, RaState, RegisterRule, Row};
 
 use super::places::{REGISTERS, Saved};
-use crate::arch::x86_64::{is_cfa_in_context, is_saved_in_context};
+use crate::arch::x86_64::{
+    RBP as FRAME_POINTER, RIP as RETURN_ADDRESS, RSP as STACK_POINTER, is_cfa_in_context,
+    is_saved_in_context,
+};
 use crate::modules::Place;
-
-const RETURN_ADDRESS: Register = Register(16);
-const STACK_POINTER: Register = Register(7);
-const FRAME_POINTER: Register = Register(6);
 
 /// A row in one word, which nearly every frame has: the CFA is some words above the stack pointer
 /// or the frame pointer, the return address is right below it, and preserved registers are in the

@@ -12,10 +12,9 @@
 //! The words are compared one by one, but none waits for another: that is what a chain of loads
 //! cannot do.
 //!
-//! Words that hold a CFA are compared, too; those that hold frame pointers matter only where a later CFA is
-//! based on one of them. Where
-//! code keeps no frame pointers they hold whatever the program put there, and may change as
-//! they like.
+//! Words that hold a CFA are compared, too; those that hold frame pointers matter only where a later
+//! CFA is based on one of them. Where code keeps no frame pointers they hold whatever the program put
+//! there, and may change as they like.
 //!
 //! Only steps by a [`super::rule::Rule`] from a return address are remembered, up to the outermost frame. A
 //! signal frame and what it interrupted, or any step that takes more than two registers, are walked every

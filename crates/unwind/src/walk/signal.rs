@@ -5,7 +5,10 @@
 
 use super::State;
 use super::rule::Said;
-use crate::arch::x86_64::{IN_CONTEXT, RBP, RIP, RSP, is_cfa_in_context, is_saved_in_context};
+use crate::arch::x86_64::{
+    RBP, RBP_IN_CONTEXT, RIP, RIP_IN_CONTEXT, RSP, RSP_IN_CONTEXT, is_cfa_in_context,
+    is_saved_in_context,
+};
 
 /// Whether a row says that the CFA, and the registers that a walk follows, are in the kernel's record.
 pub(super) fn is_said_by(said: &Said<'_>) -> bool {
@@ -17,13 +20,10 @@ pub(super) fn is_said_by(said: &Said<'_>) -> bool {
 
 /// What was interrupted, on whichever stack, if the record can be read.
 pub(super) fn interrupted(frame: State, read: impl Fn(u64) -> Option<u64>) -> Option<State> {
-    const RBP_AT: u64 = IN_CONTEXT[6];
-    const RSP_AT: u64 = IN_CONTEXT[7];
-    const RIP_AT: u64 = IN_CONTEXT[16];
     let word = |place| read(frame.stack_pointer.wrapping_add(place));
     Some(State {
-        code: word(RIP_AT)?,
-        stack_pointer: word(RSP_AT)?,
-        frame_pointer: word(RBP_AT)?,
+        code: word(RIP_IN_CONTEXT)?,
+        stack_pointer: word(RSP_IN_CONTEXT)?,
+        frame_pointer: word(RBP_IN_CONTEXT)?,
     })
 }

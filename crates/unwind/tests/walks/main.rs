@@ -315,21 +315,27 @@ impl Memory for Circle {
     }
 }
 
-#[test]
-fn a_circle_of_signal_frames_is_seen() {
-    let row =
-        "cfa={breg7 160; deref}  ra=[{breg7 168}]  rbp=[{breg7 120}]  rsp=[{breg7 160}]  signal";
-    let bytes = world::compile(&[const { String::new() }; 22].map(|_| row.to_owned()));
-    let table = Compiled::open(&bytes).unwrap();
-    let set = Set {
-        tables: &[table; 12],
+/// Modules that stay, and have one table each.
+fn staying<'t>(tables: &'t [Compiled<'t>; 12]) -> Set<'t> {
+    Set {
+        tables,
         versions: [Some(0); 4],
         first_place: 1,
         place_step: 1,
         says_staying: true,
         has_entry: false,
         keeps_all: true,
-    };
+    }
+}
+
+#[test]
+fn a_circle_of_signal_frames_is_seen() {
+    let row =
+        "cfa={breg7 160; deref}  ra=[{breg7 168}]  rbp=[{breg7 120}]  rsp=[{breg7 160}]  signal";
+    let bytes = world::compile(&[const { String::new() }; 22].map(|_| row.to_owned()));
+    let table = Compiled::open(&bytes).unwrap();
+    let tables = [table; 12];
+    let set = staying(&tables);
     let rules = Box::new(Rules::new());
     let top = Inner {
         code: CodeAddr::Return(RuntimeAddr(Value::Return.word(0, 0).unwrap())),
@@ -362,15 +368,8 @@ fn no_word_of_a_remembered_walk_changes_unseen() {
     rows.push("cfa=rsp+16  ra=undefined".to_owned());
     let bytes = world::compile(&rows);
     let table = Compiled::open(&bytes).unwrap();
-    let set = Set {
-        tables: &[table; 12],
-        versions: [Some(0); 4],
-        first_place: 1,
-        place_step: 1,
-        says_staying: true,
-        has_entry: false,
-        keeps_all: true,
-    };
+    let tables = [table; 12];
+    let set = staying(&tables);
     let rules = Box::new(Rules::new());
     let walker = Walker::new(ABI, &rules);
     let mut addresses = vec![RuntimeAddr(0); MOST];
