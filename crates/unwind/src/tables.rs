@@ -1,15 +1,15 @@
 //! The unwind tables of ELF files: read, compiled, and found again.
 
 mod compile;
+mod file;
 mod keys;
 mod source;
 mod store;
 
 pub(crate) use compile::as_key;
 pub use compile::{CompileError, Made, code, compile, is_table_of, verify};
-pub(crate) use source::lookup;
+pub use file::FileTables;
 pub use source::{From, Named, Origin, Reading, SourceError, hdr_is_complete, read, sections};
-pub(crate) use store::embedded;
 pub use store::{
     EMBEDDED_SECTION, Notice, Place, Store, StoreError, Stored, TableBytes, embedded_bytes,
 };

@@ -27,6 +27,12 @@ impl<'r> RowRules<'r> {
         RowRules(into)
     }
 
+    /// The rules that were [made](RowRules::make) there before.
+    #[must_use]
+    pub fn made(rules: &'r [u32]) -> Self {
+        RowRules(rules)
+    }
+
     /// The rule that a row comes to. `None` if none was made, or if no rule says it.
     pub(super) fn get(self, row: RowRef) -> Option<Rule> {
         let bits = *self.0.get(usize::from(row.0))?;

@@ -1,0 +1,179 @@
+//! The unwind tables of one file, ready to be asked.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use self_cell::self_cell;
+use unspool_cfi::Lookup;
+use unspool_compact::Compiled;
+use unspool_ir::{LoadBias, Vaddr};
+use unspool_module::ElfFile;
+
+use super::compile::code;
+use super::source::lookup;
+use super::store::{TableBytes, embedded};
+use crate::modules::{FoundEntries, Module, Place};
+use crate::walk::RowRules;
+
+/// The unwind tables of one file: the compiled one as soon as there is one, and the file's own.
+///
+/// Any thread may ask, while another brings the compiled table.
+#[derive(Debug)]
+pub struct FileTables {
+    file: Arc<ElfFile>,
+    for_walks: bool,
+    compiled: OnceLock<CompiledTable>,
+    is_corrupt: AtomicBool,
+    source: OnceLock<SourceTable>,
+}
+
+/// A compiled table, opened.
+#[derive(Debug)]
+struct Opened<'a> {
+    table: Compiled<'a>,
+    /// What its rows come to in a walk, if it is for walks.
+    rules: Vec<u32>,
+    /// The file's code, for the table's call-site part, if it is for walks.
+    code: Option<(Vaddr, &'a [u8])>,
+}
+
+/// What a compiled table is opened from.
+#[derive(Debug)]
+struct Parts {
+    file: Arc<ElfFile>,
+    bytes: TableBytes,
+    for_walks: bool,
+}
+
+type MaybeOpened<'a> = Option<Opened<'a>>;
+type MaybeLookup<'a> = Option<Lookup<'a>>;
+
+self_cell!(
+    struct CompiledTable {
+        owner: Parts,
+        #[covariant]
+        dependent: MaybeOpened,
+    }
+
+    impl {Debug}
+);
+
+self_cell!(
+    struct SourceTable {
+        owner: Arc<ElfFile>,
+        #[covariant]
+        dependent: MaybeLookup,
+    }
+
+    impl {Debug}
+);
+
+impl FileTables {
+    /// The tables of a file, of which nothing is read yet, for a cursor.
+    #[must_use]
+    pub fn new(file: Arc<ElfFile>) -> Self {
+        FileTables {
+            file,
+            for_walks: false,
+            compiled: OnceLock::new(),
+            is_corrupt: AtomicBool::new(false),
+            source: OnceLock::new(),
+        }
+    }
+
+    /// Has a compiled table prepared for a [`Walker`](crate::Walker), which learns faster then.
+    #[must_use]
+    pub fn for_walks(mut self) -> Self {
+        self.for_walks = true;
+        self
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn file(&self) -> &Arc<ElfFile> {
+        &self.file
+    }
+
+    /// Brings the compiled table. `false` if the bytes are none, or there is one already.
+    pub fn attach(&self, bytes: TableBytes) -> bool {
+        let parts = Parts {
+            file: Arc::clone(&self.file),
+            bytes,
+            for_walks: self.for_walks,
+        };
+        let table = CompiledTable::new(parts, open_compiled);
+        table.borrow_dependent().is_some() && self.compiled.set(table).is_ok()
+    }
+
+    /// Whether there is a compiled table.
+    #[must_use]
+    pub fn is_compiled(&self) -> bool {
+        self.opened().is_some()
+    }
+
+    /// Does without the compiled table from now on; whether that is new.
+    pub fn distrust(&self) -> bool {
+        !self.is_corrupt.swap(true, Ordering::Relaxed)
+    }
+
+    /// The file as it is mapped, for a walk.
+    #[must_use]
+    pub fn at<'t>(
+        &'t self,
+        bias: LoadBias,
+        place: Option<Place>,
+        found: Option<&'t FoundEntries>,
+    ) -> Module<'t> {
+        let opened = self.opened();
+        Module {
+            place,
+            bias,
+            entry: Some(self.file.entry()).filter(|entry| entry.0 != 0),
+            compiled: opened.map(|opened| &opened.table),
+            rules: opened.map_or(RowRules::default(), |opened| RowRules::made(&opened.rules)),
+            code: opened.and_then(|opened| opened.code),
+            cfi: match opened {
+                Some(_) => None,
+                None => self.source(),
+            },
+            found,
+        }
+    }
+
+    fn opened(&self) -> Option<&Opened<'_>> {
+        if self.is_corrupt.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.compiled.get()?.borrow_dependent().as_ref()
+    }
+
+    /// The table as the file has it.
+    fn source(&self) -> Option<&Lookup<'_>> {
+        let source = self
+            .source
+            .get_or_init(|| SourceTable::new(Arc::clone(&self.file), |file| lookup(file)));
+        source.borrow_dependent().as_ref()
+    }
+}
+
+fn open_compiled(parts: &Parts) -> Option<Opened<'_>> {
+    let table = match &parts.bytes {
+        TableBytes::Embedded => embedded(&parts.file),
+        TableBytes::Mapped(map) => Compiled::open(map).ok(),
+        TableBytes::Memory(bytes) => Compiled::open(bytes).ok(),
+    }?;
+    if !parts.for_walks {
+        return Some(Opened {
+            table,
+            rules: Vec::new(),
+            code: None,
+        });
+    }
+    let mut rules = vec![0; table.distinct_rows()];
+    let _ = RowRules::make(&table, &mut rules);
+    let code = match *code(&parts.file).ranges.as_slice() {
+        [only] => Some(only),
+        _ => None,
+    };
+    Some(Opened { table, rules, code })
+}
