@@ -1,0 +1,91 @@
+//! Columns: numbers and strings that are alike, one after the other.
+
+use unspool_ir::leb128;
+
+/// A column that is written.
+#[derive(Debug, Default)]
+pub(crate) struct Column {
+    bytes: Vec<u8>,
+    last: u64,
+}
+
+/// The most bytes of a string. What is longer is cut when it is written.
+pub(crate) const MAX_STRING: usize = 1 << 16;
+
+impl Column {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.last = 0;
+    }
+
+    /// A number, as unsigned LEB128.
+    pub(crate) fn number(&mut self, value: impl Into<u64>) {
+        leb128::put_unsigned(&mut self.bytes, value.into());
+    }
+
+    /// A number by its difference from the one before in this block, modulo 2^64, as signed LEB128.
+    pub(crate) fn delta(&mut self, value: impl Into<u64>) {
+        let value = value.into();
+        let difference = value.wrapping_sub(self.last).cast_signed();
+        leb128::put_signed(&mut self.bytes, difference);
+        self.last = value;
+    }
+
+    /// Bytes, after their number.
+    pub(crate) fn string(&mut self, bytes: &[u8]) {
+        let bytes = bytes.get(..MAX_STRING).unwrap_or(bytes);
+        self.number(bytes.len() as u64);
+        self.bytes.extend_from_slice(bytes);
+    }
+}
+
+/// A column that is read.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Cells<'a> {
+    bytes: &'a [u8],
+    last: u64,
+}
+
+impl<'a> Cells<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Cells<'a> {
+        Cells { bytes, last: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(crate) fn number(&mut self) -> Option<u64> {
+        leb128::unsigned(&mut self.bytes)
+    }
+
+    /// A number that must fit the type.
+    pub(crate) fn small<T: TryFrom<u64>>(&mut self) -> Option<T> {
+        T::try_from(self.number()?).ok()
+    }
+
+    pub(crate) fn delta(&mut self) -> Option<u64> {
+        let difference = leb128::signed(&mut self.bytes)?;
+        self.last = self.last.wrapping_add(difference.cast_unsigned());
+        Some(self.last)
+    }
+
+    /// The same of a number that must fit the type.
+    pub(crate) fn small_delta<T: TryFrom<u64>>(&mut self) -> Option<T> {
+        T::try_from(self.delta()?).ok()
+    }
+
+    pub(crate) fn string(&mut self) -> Option<&'a [u8]> {
+        let length = self.small()?;
+        leb128::take(&mut self.bytes, length)
+    }
+
+    /// A string for people; what is no UTF-8 is replaced.
+    pub(crate) fn text(&mut self) -> Option<String> {
+        Some(String::from_utf8_lossy(self.string()?).into_owned())
+    }
+}

@@ -1,0 +1,352 @@
+//! The columns of each table: how a row is written, and beside it how it is read.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+
+use unspool_ir::{RuntimeAddr, Vaddr};
+use unspool_module::BuildId;
+
+use super::column::{Cells, Column};
+use super::table::Row;
+use crate::model::{
+    Change, End, Evidence, Frame, FrameId, Lost, LostBy, Module, ModuleId, ModuleKind, Place,
+    Process, ProcessId, Sample, Segment, State, Symbol, Thread, ThreadId, Time,
+};
+use crate::stacks::StackId;
+
+/// The kinds of block.
+pub(crate) mod kind {
+    pub(crate) const META: u16 = 1;
+    pub(crate) const MODULES: u16 = 2;
+    pub(crate) const PROCESSES: u16 = 3;
+    pub(crate) const THREADS: u16 = 4;
+    pub(crate) const CHANGES: u16 = 5;
+    pub(crate) const FRAMES: u16 = 6;
+    pub(crate) const SYMBOLS: u16 = 7;
+    pub(crate) const STACKS: u16 = 8;
+    pub(crate) const SAMPLES: u16 = 9;
+    pub(crate) const LOST: u16 = 10;
+    pub(crate) const END: u16 = 11;
+}
+
+/// One fact about the recording.
+#[derive(Debug)]
+pub(crate) struct Fact {
+    pub(crate) key: String,
+    pub(crate) value: String,
+}
+
+impl Row<2> for Fact {
+    const NAME: &'static str = "META";
+    const KIND: u16 = kind::META;
+
+    fn put(&self, [key, value]: &mut [Column; 2]) {
+        key.string(self.key.as_bytes());
+        value.string(self.value.as_bytes());
+    }
+
+    fn take([key, value]: &mut [Cells<'_>; 2]) -> Option<Self> {
+        Some(Fact {
+            key: key.text()?,
+            value: value.text()?,
+        })
+    }
+}
+
+impl Row<6> for Module {
+    const NAME: &'static str = "MODULES";
+    const KIND: u16 = kind::MODULES;
+
+    fn put(&self, [kind, path, build_id, address, offset, size]: &mut [Column; 6]) {
+        kind.number(2 * code_of(&MODULE_KINDS, &self.kind) + u64::from(self.is_deleted));
+        path.string(self.path.as_os_str().as_bytes());
+        build_id.string(self.build_id.as_ref().map_or(&[], BuildId::as_bytes));
+        // A segment without bytes stands for none.
+        let code = self.code.filter(|code| code.size > 0);
+        address.number(code.map_or(0, |code| code.address.0));
+        offset.number(code.map_or(0, |code| code.offset));
+        size.number(code.map_or(0, |code| code.size));
+    }
+
+    fn take([kind, path, build_id, address, offset, size]: &mut [Cells<'_>; 6]) -> Option<Self> {
+        let kind = kind.number()?;
+        let build_id = build_id.string()?;
+        let code = Segment {
+            address: Vaddr(address.number()?),
+            offset: offset.number()?,
+            size: size.number()?,
+        };
+        Some(Module {
+            kind: with_code(&MODULE_KINDS, kind / 2)?,
+            is_deleted: kind % 2 == 1,
+            path: PathBuf::from(OsStr::from_bytes(path.string()?)),
+            build_id: match build_id {
+                [] => None,
+                bytes => Some(BuildId::new(bytes)?),
+            },
+            code: (code.size > 0).then_some(code),
+        })
+    }
+}
+
+impl Row<4> for Process {
+    const NAME: &'static str = "PROCESSES";
+    const KIND: u16 = kind::PROCESSES;
+
+    fn put(&self, [pid, parent_pid, start, name]: &mut [Column; 4]) {
+        pid.number(self.pid);
+        parent_pid.number(self.parent_pid);
+        start.delta(self.start.0);
+        name.string(self.name.as_bytes());
+    }
+
+    fn take([pid, parent_pid, start, name]: &mut [Cells<'_>; 4]) -> Option<Self> {
+        Some(Process {
+            pid: pid.small()?,
+            parent_pid: parent_pid.small()?,
+            start: Time(start.delta()?),
+            end: None,
+            name: name.text()?,
+        })
+    }
+}
+
+impl Row<4> for Thread {
+    const NAME: &'static str = "THREADS";
+    const KIND: u16 = kind::THREADS;
+
+    fn put(&self, [process, tid, start, name]: &mut [Column; 4]) {
+        process.number(self.process.0);
+        tid.number(self.tid);
+        start.delta(self.start.0);
+        name.string(self.name.as_bytes());
+    }
+
+    fn take([process, tid, start, name]: &mut [Cells<'_>; 4]) -> Option<Self> {
+        Some(Thread {
+            process: ProcessId(process.small()?),
+            tid: tid.small()?,
+            start: Time(start.delta()?),
+            end: None,
+            name: name.text()?,
+        })
+    }
+}
+
+impl Row<4> for Change {
+    const NAME: &'static str = "CHANGES";
+    const KIND: u16 = kind::CHANGES;
+
+    fn put(&self, [what, id, time, name]: &mut [Column; 4]) {
+        let (code, number, at, called) = match self {
+            Change::ProcessEnd(process, at) => (0_u64, process.0, *at, ""),
+            Change::ThreadEnd(thread, at) => (1, thread.0, *at, ""),
+            Change::ProcessName(process, name) => (2, process.0, Time(0), name.as_str()),
+            Change::ThreadName(thread, name) => (3, thread.0, Time(0), name.as_str()),
+        };
+        what.number(code);
+        id.number(number);
+        time.delta(at.0);
+        name.string(called.as_bytes());
+    }
+
+    fn take([what, id, time, name]: &mut [Cells<'_>; 4]) -> Option<Self> {
+        let id = id.small()?;
+        let time = Time(time.delta()?);
+        let name = name.text()?;
+        match what.number()? {
+            0 => Some(Change::ProcessEnd(ProcessId(id), time)),
+            1 => Some(Change::ThreadEnd(ThreadId(id), time)),
+            2 => Some(Change::ProcessName(ProcessId(id), name)),
+            3 => Some(Change::ThreadName(ThreadId(id), name)),
+            _ => None,
+        }
+    }
+}
+
+impl Row<3> for Frame {
+    const NAME: &'static str = "FRAMES";
+    const KIND: u16 = kind::FRAMES;
+
+    fn put(&self, [space, address, how]: &mut [Column; 3]) {
+        put_place(self.lookup, space, address);
+        how.number(2 * code_of(&Evidence::ALL, &self.evidence) + u64::from(self.is_return));
+    }
+
+    fn take([space, address, how]: &mut [Cells<'_>; 3]) -> Option<Self> {
+        let how = how.number()?;
+        Some(Frame {
+            lookup: take_place(space, address)?,
+            is_return: how % 2 == 1,
+            evidence: with_code(&Evidence::ALL, how / 2)?,
+        })
+    }
+}
+
+impl Row<5> for Symbol {
+    const NAME: &'static str = "SYMBOLS";
+    const KIND: u16 = kind::SYMBOLS;
+
+    fn put(&self, [space, address, size, name, module]: &mut [Column; 5]) {
+        put_place(self.start, space, address);
+        size.number(self.size);
+        name.string(self.name.as_bytes());
+        module.string(self.module.as_bytes());
+    }
+
+    fn take([space, address, size, name, module]: &mut [Cells<'_>; 5]) -> Option<Self> {
+        Some(Symbol {
+            start: take_place(space, address)?,
+            size: size.number()?,
+            name: name.text()?,
+            module: module.text()?,
+        })
+    }
+}
+
+/// New stacks, each the one before and one frame more.
+#[derive(Debug, Default)]
+pub(crate) struct Chain {
+    /// What the first comes from.
+    pub(crate) parent: StackId,
+    /// The frames, from the outermost on.
+    pub(crate) frames: Vec<FrameId>,
+}
+
+impl Row<3> for Chain {
+    const NAME: &'static str = "STACKS";
+    const KIND: u16 = kind::STACKS;
+
+    fn put(&self, [parent, count, frames]: &mut [Column; 3]) {
+        parent.delta(self.parent.0);
+        count.number(self.frames.len() as u64);
+        for frame in &self.frames {
+            frames.number(frame.0);
+        }
+    }
+
+    fn take([parent, count, frames]: &mut [Cells<'_>; 3]) -> Option<Self> {
+        Some(Chain {
+            parent: StackId(parent.small_delta()?),
+            frames: (0..count.number()?)
+                .map(|_| frames.small().map(FrameId))
+                .collect::<Option<_>>()?,
+        })
+    }
+}
+
+impl Row<7> for Sample {
+    const NAME: &'static str = "SAMPLES";
+    const KIND: u16 = kind::SAMPLES;
+
+    fn put(&self, [time, thread, cpu, stack, weight, state, end]: &mut [Column; 7]) {
+        time.delta(self.time.0);
+        thread.number(self.thread.0);
+        cpu.number(self.cpu);
+        stack.delta(self.stack.0);
+        weight.delta(self.weight);
+        state.number(code_of(&STATES, &self.state));
+        end.number(code_of(&End::ALL, &self.end));
+    }
+
+    fn take([time, thread, cpu, stack, weight, state, end]: &mut [Cells<'_>; 7]) -> Option<Self> {
+        Some(Sample {
+            time: Time(time.delta()?),
+            thread: ThreadId(thread.small()?),
+            cpu: cpu.small()?,
+            stack: StackId(stack.small_delta()?),
+            weight: weight.delta()?,
+            state: with_code(&STATES, state.number()?)?,
+            end: with_code(&End::ALL, end.number()?)?,
+        })
+    }
+}
+
+impl Row<4> for Lost {
+    const NAME: &'static str = "LOST";
+    const KIND: u16 = kind::LOST;
+
+    fn put(&self, [time, cpu, count, by]: &mut [Column; 4]) {
+        time.delta(self.time.0);
+        cpu.number(self.cpu);
+        count.number(self.count);
+        by.number(code_of(&LOSERS, &self.by));
+    }
+
+    fn take([time, cpu, count, by]: &mut [Cells<'_>; 4]) -> Option<Self> {
+        Some(Lost {
+            time: Time(time.delta()?),
+            cpu: cpu.small()?,
+            count: count.number()?,
+            by: with_code(&LOSERS, by.number()?)?,
+        })
+    }
+}
+
+/// That a recording ended properly, and what it had.
+#[derive(Debug)]
+pub(crate) struct Totals {
+    pub(crate) time: Time,
+    pub(crate) samples: u64,
+}
+
+impl Row<2> for Totals {
+    const NAME: &'static str = "END";
+    const KIND: u16 = kind::END;
+
+    fn put(&self, [time, samples]: &mut [Column; 2]) {
+        time.number(self.time.0);
+        samples.number(self.samples);
+    }
+
+    fn take([time, samples]: &mut [Cells<'_>; 2]) -> Option<Self> {
+        Some(Totals {
+            time: Time(time.number()?),
+            samples: samples.number()?,
+        })
+    }
+}
+
+/// A place: 0 for the kernel, or the number of a module or process, doubled and 1 or 2 more; and the
+/// address.
+fn put_place(place: Place, space: &mut Column, address: &mut Column) {
+    space.number(match place {
+        Place::Kernel(_) => 0,
+        Place::Module(module, _) => 1 + 2 * u64::from(module.0),
+        Place::Process(process, _) => 2 + 2 * u64::from(process.0),
+    });
+    address.delta(place.address());
+}
+
+fn take_place(space: &mut Cells<'_>, address: &mut Cells<'_>) -> Option<Place> {
+    let address = address.delta()?;
+    let Some(owner) = space.number()?.checked_sub(1) else {
+        return Some(Place::Kernel(RuntimeAddr(address)));
+    };
+    let number = u32::try_from(owner / 2).ok()?;
+    Some(match owner % 2 {
+        0 => Place::Module(ModuleId(number), Vaddr(address)),
+        _ => Place::Process(ProcessId(number), RuntimeAddr(address)),
+    })
+}
+
+// A value is stored as its place in these lists and in `Evidence::ALL` and `End::ALL`: new ones are
+// added at the end.
+const MODULE_KINDS: [ModuleKind; 5] = [
+    ModuleKind::File,
+    ModuleKind::Vdso,
+    ModuleKind::Kernel,
+    ModuleKind::KernelModule,
+    ModuleKind::Jit,
+];
+const STATES: [State; 2] = [State::OnCpu, State::OffCpu];
+const LOSERS: [LostBy; 2] = [LostBy::Kernel, LostBy::Recorder];
+
+fn code_of<T: PartialEq>(all: &[T], value: &T) -> u64 {
+    all.iter().take_while(|other| *other != value).count() as u64
+}
+
+fn with_code<T: Copy>(all: &[T], code: u64) -> Option<T> {
+    all.get(usize::try_from(code).ok()?).copied()
+}

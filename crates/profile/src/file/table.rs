@@ -1,0 +1,134 @@
+//! The rows of a table that wait to be written, and those of a block that is read.
+
+use std::marker::PhantomData;
+
+use unspool_ir::leb128;
+
+use super::block::{MAX_RAW, Sealer};
+use super::column::{Cells, Column};
+
+/// Something that is stored as a row of `N` columns.
+pub(crate) trait Row<const N: usize>: Sized {
+    /// What it is called in messages.
+    const NAME: &'static str;
+    /// The number of its kind of block.
+    const KIND: u16;
+
+    fn put(&self, columns: &mut [Column; N]);
+
+    /// `None` if the columns have no such row.
+    fn take(columns: &mut [Cells<'_>; N]) -> Option<Self>;
+}
+
+/// A block is full when its columns have so many bytes.
+pub(crate) const FULL: usize = 1 << 16;
+
+/// Rows that wait to be written.
+#[derive(Debug)]
+pub(crate) struct Table<R, const N: usize> {
+    columns: [Column; N],
+    rows: u64,
+    /// The contents of full blocks, one after the other, and where each ends.
+    full: Vec<u8>,
+    ends: Vec<usize>,
+    row: PhantomData<R>,
+}
+
+impl<R: Row<N>, const N: usize> Default for Table<R, N> {
+    fn default() -> Self {
+        Table {
+            columns: std::array::from_fn(|_| Column::default()),
+            rows: 0,
+            full: Vec::new(),
+            ends: Vec::new(),
+            row: PhantomData,
+        }
+    }
+}
+
+impl<R: Row<N>, const N: usize> Table<R, N> {
+    pub(crate) fn push(&mut self, row: &R) {
+        row.put(&mut self.columns);
+        self.rows += 1;
+        if self.size() >= FULL {
+            self.cut();
+        }
+    }
+
+    /// Whether a block is full.
+    pub(crate) fn has_full(&self) -> bool {
+        !self.ends.is_empty()
+    }
+
+    fn size(&self) -> usize {
+        self.columns.iter().map(|column| column.bytes().len()).sum()
+    }
+
+    /// Ends a block: rows, columns, the lengths of the columns, the columns.
+    fn cut(&mut self) {
+        if self.rows == 0 {
+            return;
+        }
+        leb128::put_unsigned(&mut self.full, self.rows);
+        leb128::put_unsigned(&mut self.full, N as u64);
+        for column in &self.columns {
+            leb128::put_unsigned(&mut self.full, column.bytes().len() as u64);
+        }
+        for column in &mut self.columns {
+            self.full.extend_from_slice(column.bytes());
+            column.clear();
+        }
+        self.ends.push(self.full.len());
+        self.rows = 0;
+    }
+
+    /// Writes all rows as blocks.
+    pub(crate) fn seal(&mut self, sealer: &mut Sealer) -> std::io::Result<()> {
+        self.cut();
+        let mut start = 0;
+        for end in self.ends.drain(..) {
+            let content = self.full.get(start..end).unwrap_or_default();
+            sealer.seal(R::KIND, content)?;
+            start = end;
+        }
+        self.full.clear();
+        Ok(())
+    }
+}
+
+/// The rows of a block.
+pub(crate) struct Rows<'a, const N: usize> {
+    left: u64,
+    columns: [Cells<'a>; N],
+}
+
+impl<'a, const N: usize> Rows<'a, N> {
+    /// The rows of a block's content. Columns past those that are known are of a later version, and
+    /// are not looked at.
+    pub(crate) fn new(mut content: &'a [u8]) -> Result<Rows<'a, N>, &'static str> {
+        let mut number = || leb128::unsigned(&mut content);
+        let left = number().ok_or("it does not say how many rows it has")?;
+        let stored = number().ok_or("it does not say how many columns it has")?;
+        // A length has at least one byte.
+        let lengths: Option<Vec<u64>> = (0..stored.min(MAX_RAW as u64)).map(|_| number()).collect();
+        let lengths = lengths.ok_or("it does not say how long its columns are")?;
+        let mut column = |length: &u64| {
+            let length = usize::try_from(*length).ok()?;
+            leb128::take(&mut content, length).map(Cells::new)
+        };
+        let columns: Option<Vec<Cells<'a>>> = lengths.iter().take(N).map(&mut column).collect();
+        let columns = columns.ok_or("a column runs past its end")?;
+        let columns: [Cells<'a>; N] = columns.try_into().map_err(|_| "columns are missing")?;
+        // A row has at least one byte in each column.
+        if columns.iter().any(|column| (column.len() as u64) < left) {
+            return Err("it has more rows than bytes");
+        }
+        Ok(Rows { left, columns })
+    }
+
+    /// The next row; `None` behind the last.
+    pub(crate) fn next<R: Row<N>>(&mut self) -> Option<Result<R, &'static str>> {
+        self.left = self.left.checked_sub(1)?;
+        Some(R::take(&mut self.columns).ok_or("a row cannot be read"))
+    }
+}

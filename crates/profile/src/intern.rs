@@ -1,0 +1,203 @@
+//! Numbers for modules, frames and stacks, each told once.
+
+use std::collections::HashMap;
+use std::hash::BuildHasher as _;
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+use unspool_ir::{CodeAddr, RuntimeAddr};
+
+use crate::file::rows::Chain;
+use crate::file::table::Table;
+use crate::model::{Evidence, Frame, FrameId, Module, ModuleId, Place};
+use crate::stacks::{Node, StackId, Stacks};
+
+type Map<K, V> = hashbrown::HashMap<K, V, DefaultHashBuilder>;
+
+/// A frame as an unwinder finds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RawFrame {
+    /// Where it stands.
+    pub code: CodeAddr,
+    /// How it was found.
+    pub evidence: Evidence,
+}
+
+/// The modules of a profile that is being written.
+#[derive(Debug, Default)]
+pub struct Modules {
+    ids: HashMap<Module, ModuleId>,
+    pub(crate) table: Table<Module, 6>,
+}
+
+impl Modules {
+    /// The number of a module, which is the same for an equal one.
+    pub fn id(&mut self, module: &Module) -> ModuleId {
+        if let Some(id) = self.ids.get(module) {
+            return *id;
+        }
+        let id = ModuleId(number(self.ids.len()));
+        self.table.push(module);
+        self.ids.insert(module.clone(), id);
+        id
+    }
+}
+
+/// The frames of a profile that is being written.
+#[derive(Debug, Default)]
+pub(crate) struct Frames {
+    ids: Map<Frame, FrameId>,
+    pub(crate) table: Table<Frame, 3>,
+}
+
+impl Frames {
+    fn id(&mut self, frame: Frame) -> FrameId {
+        let id = FrameId(number(self.ids.len()));
+        let table = &mut self.table;
+        *self.ids.entry(frame).or_insert_with(|| {
+            table.push(&frame);
+            id
+        })
+    }
+}
+
+/// The stacks of a profile that is being written.
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    stacks: Stacks,
+    /// The stacks by what they consist of.
+    ids: HashTable<StackId>,
+    hasher: DefaultHashBuilder,
+    /// The latest stacks, which are not in the table yet.
+    chain: Chain,
+    table: Table<Chain, 3>,
+}
+
+/// The most frames of a chain: with its numbers at their longest, the block still has room.
+const LONGEST_CHAIN: usize = 1 << 16;
+
+impl Tree {
+    pub(crate) fn has(&self, stack: StackId) -> bool {
+        stack.0 < self.stacks.count()
+    }
+
+    /// The stack with one frame more. When no number is left, it is the one without.
+    fn child(&mut self, parent: StackId, frame: FrameId) -> StackId {
+        let node = Node { parent, frame };
+        let hash = self.hasher.hash_one(node);
+        let stacks = &self.stacks;
+        let found = self.ids.find(hash, |id| stacks.node(*id) == Some(node));
+        if let Some(id) = found {
+            return *id;
+        }
+        let Some(id) = self.stacks.push(node) else {
+            return parent;
+        };
+        let (stacks, hasher) = (&self.stacks, &self.hasher);
+        let hash_of = |id: &StackId| stacks.node(*id).map_or(0, |node| hasher.hash_one(node));
+        self.ids.insert_unique(hash, id, hash_of);
+        self.note(node, id);
+        id
+    }
+
+    /// Adds a new stack to what is to be written.
+    fn note(&mut self, node: Node, id: StackId) {
+        let follows = node.parent.0 + 1 == id.0 && !self.chain.frames.is_empty();
+        if !follows || self.chain.frames.len() == LONGEST_CHAIN {
+            self.end_chain();
+            self.chain.parent = node.parent;
+        }
+        self.chain.frames.push(node.frame);
+    }
+
+    fn end_chain(&mut self) {
+        if !self.chain.frames.is_empty() {
+            self.table.push(&self.chain);
+            self.chain.frames.clear();
+        }
+    }
+
+    /// The rows that are to be written.
+    pub(crate) fn table(&mut self) -> &mut Table<Chain, 3> {
+        self.end_chain();
+        &mut self.table
+    }
+}
+
+/// The frames that addresses of one process stand for.
+#[derive(Debug, Default)]
+pub(crate) struct Addresses {
+    frames: Map<RawFrame, FrameId>,
+    /// How often they were forgotten.
+    generation: u32,
+}
+
+impl Addresses {
+    /// Forgets what the addresses stand for.
+    pub(crate) fn forget(&mut self) {
+        self.frames.clear();
+        self.generation = self.generation.wrapping_add(1);
+    }
+}
+
+/// The last stack of a thread, from the outermost frame on, each with the stack that it ends.
+#[derive(Debug, Default)]
+pub(crate) struct LastStack {
+    frames: Vec<(RawFrame, StackId)>,
+    generation: u32,
+}
+
+/// What finds the number of a stack.
+pub(crate) struct Finder<'a> {
+    pub(crate) addresses: &'a mut Addresses,
+    pub(crate) modules: &'a mut Modules,
+    pub(crate) frames: &'a mut Frames,
+    pub(crate) tree: &'a mut Tree,
+}
+
+impl Finder<'_> {
+    /// The number of a stack whose frames are given from the innermost on. Only what differs from
+    /// the thread's last stack is looked up.
+    pub(crate) fn stack(
+        &mut self,
+        last: &mut LastStack,
+        frames: &[RawFrame],
+        mut resolve: impl FnMut(&mut Modules, RuntimeAddr) -> Place,
+    ) -> StackId {
+        if last.generation != self.addresses.generation {
+            last.generation = self.addresses.generation;
+            last.frames.clear();
+        }
+        let pairs = last.frames.iter().zip(frames.iter().rev());
+        let shared = pairs.take_while(|((old, _), new)| old == *new).count();
+        last.frames.truncate(shared);
+        let mut stack = last
+            .frames
+            .last()
+            .map_or(StackId::EMPTY, |(_, stack)| *stack);
+        for raw in frames.iter().rev().skip(shared) {
+            let frame = self.frame(*raw, &mut resolve);
+            stack = self.tree.child(stack, frame);
+            last.frames.push((*raw, stack));
+        }
+        stack
+    }
+
+    fn frame(
+        &mut self,
+        raw: RawFrame,
+        resolve: &mut impl FnMut(&mut Modules, RuntimeAddr) -> Place,
+    ) -> FrameId {
+        if let Some(frame) = self.addresses.frames.get(&raw) {
+            return *frame;
+        }
+        let lookup = resolve(self.modules, raw.code.lookup());
+        let frame = self.frames.id(Frame::new(raw.code, raw.evidence, lookup));
+        self.addresses.frames.insert(raw, frame);
+        frame
+    }
+}
+
+/// The number of what comes after so many others. There is no memory for more than it can count.
+pub(crate) fn number(others: usize) -> u32 {
+    u32::try_from(others).unwrap_or(u32::MAX)
+}

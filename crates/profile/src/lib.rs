@@ -1,0 +1,29 @@
+//! A profile as a value: its file, what can be asked of it, and the forms it can be written in.
+//!
+//! A [`Profile`] is what a recording knows: modules, processes, threads, stacks as a tree of frames,
+//! and samples, each with the reason why its stack ended. A recorder makes its file with a
+//! [`Writer`], block by block while it runs; [`Profile::read`] reads it, as far as it goes. Addresses
+//! in it have no names: those are looked up when they are asked for.
+
+#![forbid(unsafe_code)]
+
+mod create;
+mod error;
+mod file;
+mod intern;
+mod model;
+mod reader;
+mod stacks;
+mod writer;
+
+pub use create::{Created, create};
+pub use error::FileError;
+pub use file::MAGIC;
+pub use intern::{Modules, RawFrame};
+pub use model::{
+    Change, End, Ending, Event, Evidence, Frame, FrameId, Lost, LostBy, Meta, Module, ModuleId,
+    ModuleKind, Place, Process, ProcessId, Profile, Rate, Sample, Segment, State, Symbol, Thread,
+    ThreadId, Time, Unit,
+};
+pub use stacks::{StackId, Stacks};
+pub use writer::Writer;

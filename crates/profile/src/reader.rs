@@ -1,0 +1,216 @@
+//! Reading a profile.
+
+use std::io::Read;
+
+use crate::error::FileError;
+use crate::file::block::{Block, Blocks, Next, read_up_to};
+use crate::file::rows::{Chain, Fact, Totals, kind};
+use crate::file::table::{Row, Rows};
+use crate::file::{HEADER, MAGIC, VERSION};
+use crate::model::{
+    Change, Ending, Event, Frame, Meta, Module, Place, Process, Profile, Rate, Sample, Thread,
+    Time, Unit,
+};
+use crate::stacks::{Node, Stacks};
+
+impl Profile {
+    /// Reads a profile: all of it, or as far as it can be used ([`Profile::ending`]). Blocks of kinds
+    /// that are not known are passed over.
+    ///
+    /// Takes memory in proportion to the size of the file, at most about a thousand times as much
+    /// for one that was made to be expensive.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read, is no profile or one of another version, or has a whole block that no
+    /// writer writes.
+    pub fn read(mut from: impl Read) -> Result<Profile, FileError> {
+        check_header(&mut from)?;
+        let mut blocks = Blocks::new(from, HEADER as u64)?;
+        let mut profile = empty();
+        loop {
+            match blocks.next()? {
+                Next::Block(block) => profile.take(&block)?,
+                Next::End => return Ok(profile),
+                Next::Cut(offset, why) => {
+                    profile.ending = Ending::Cut { offset, why };
+                    return Ok(profile);
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, block: &Block) -> Result<(), FileError> {
+        match block.kind {
+            kind::META => each(block, |fact: Fact| note(&mut self.meta, fact)),
+            kind::MODULES => each(block, |module: Module| add(&mut self.modules, module)),
+            kind::PROCESSES => each(block, |process: Process| add(&mut self.processes, process)),
+            kind::THREADS => each(block, |thread: Thread| {
+                let process = self.process(thread.process);
+                process.ok_or("its process is not known")?;
+                add(&mut self.threads, thread)
+            }),
+            kind::CHANGES => each(block, |change| self.apply(change)),
+            kind::FRAMES => each(block, |frame: Frame| {
+                self.check_place(frame.lookup)?;
+                add(&mut self.frames, frame)
+            }),
+            kind::SYMBOLS => each(block, |symbol: crate::model::Symbol| {
+                self.check_place(symbol.start)?;
+                add(&mut self.symbols, symbol)
+            }),
+            kind::STACKS => each(block, |chain| self.add_chain(&chain)),
+            kind::SAMPLES => each(block, |sample: Sample| {
+                self.thread(sample.thread)
+                    .ok_or("its thread is not known")?;
+                let is_known = sample.stack.0 < self.stacks.count();
+                is_known.then_some(()).ok_or("its stack is not known")?;
+                add(&mut self.samples, sample)
+            }),
+            kind::LOST => each(block, |lost| add(&mut self.lost, lost)),
+            kind::END => each(block, |totals| self.end(&totals)),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_place(&self, place: Place) -> Checked {
+        match place {
+            Place::Kernel(_) => Ok(()),
+            Place::Module(module, _) => self
+                .module(module)
+                .map(drop)
+                .ok_or("its module is not known"),
+            Place::Process(process, _) => self
+                .process(process)
+                .map(drop)
+                .ok_or("its process is not known"),
+        }
+    }
+
+    fn apply(&mut self, change: Change) -> Checked {
+        match change {
+            Change::ProcessEnd(id, time) => {
+                let process = self.processes.get_mut(id.0 as usize);
+                process.ok_or("its process is not known")?.end = Some(time);
+            }
+            Change::ThreadEnd(id, time) => {
+                let thread = self.threads.get_mut(id.0 as usize);
+                thread.ok_or("its thread is not known")?.end = Some(time);
+            }
+            Change::ProcessName(id, name) => {
+                let process = self.processes.get_mut(id.0 as usize);
+                process.ok_or("its process is not known")?.name = name;
+            }
+            Change::ThreadName(id, name) => {
+                let thread = self.threads.get_mut(id.0 as usize);
+                thread.ok_or("its thread is not known")?.name = name;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_chain(&mut self, chain: &Chain) -> Checked {
+        let mut parent = chain.parent;
+        for frame in &chain.frames {
+            self.frame(*frame).ok_or("a frame of it is not known")?;
+            let frame = *frame;
+            let stack = self.stacks.push(Node { parent, frame });
+            parent = stack.ok_or("it comes before its callers")?;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, totals: &Totals) -> Checked {
+        if totals.samples != self.samples.len() as u64 {
+            return Err("the profile has not as many samples as it says");
+        }
+        self.ending = Ending::Proper { time: totals.time };
+        Ok(())
+    }
+}
+
+/// Whether a row can be, or why not.
+type Checked = Result<(), &'static str>;
+
+/// Takes each row of a block.
+fn each<R: Row<N>, const N: usize>(
+    block: &Block,
+    mut take: impl FnMut(R) -> Checked,
+) -> Result<(), FileError> {
+    let offset = block.offset;
+    let mut rows =
+        Rows::<N>::new(&block.content).map_err(|what| FileError::Block { offset, what })?;
+    let mut number = 0;
+    while let Some(row) = rows.next::<R>() {
+        row.and_then(&mut take).map_err(|what| FileError::Row {
+            offset,
+            table: R::NAME,
+            row: number,
+            what,
+        })?;
+        number += 1;
+    }
+    Ok(())
+}
+
+fn add<T>(all: &mut Vec<T>, row: T) -> Checked {
+    match u32::try_from(all.len()) {
+        Ok(_) => {
+            all.push(row);
+            Ok(())
+        }
+        Err(_) => Err("there are too many"),
+    }
+}
+
+/// Takes a fact of the recording. What is not known is of a later version.
+fn note(meta: &mut Meta, Fact { key, value }: Fact) -> Checked {
+    let number = || value.parse().map_err(|_| "it should be a number");
+    match key.as_str() {
+        "started" => meta.started = number()?,
+        "clock" => meta.clock = Time(number()?),
+        "frequency" => meta.event.rate = Rate::Frequency(number()?),
+        "period" => meta.event.rate = Rate::Period(number()?),
+        "unit" if value == "ns" => meta.event.unit = Unit::Nanoseconds,
+        "command" => meta.command.push(value),
+        "host" => meta.host = value,
+        "kernel" => meta.kernel = value,
+        "arch" => meta.arch = value,
+        "tool" => meta.tool = value,
+        "event" => meta.event.name = value,
+        _ => {}
+    }
+    Ok(())
+}
+
+fn check_header(from: &mut impl Read) -> Result<(), FileError> {
+    let mut header = [0; HEADER];
+    let length = read_up_to(from, &mut header)?;
+    let read = header.get(..length).unwrap_or_default();
+    let version = read.strip_prefix(&MAGIC).and_then(<[u8]>::first_chunk);
+    match version.map(|version| u16::from_le_bytes(*version)) {
+        Some(VERSION) if length == HEADER => Ok(()),
+        Some(found) if length == HEADER => Err(FileError::Version { found }),
+        _ => Err(FileError::NotAProfile {
+            start: read.iter().copied().take(MAGIC.len()).collect(),
+        }),
+    }
+}
+
+fn empty() -> Profile {
+    Profile {
+        meta: Meta {
+            event: Event::default(),
+            ..Meta::default()
+        },
+        modules: Vec::new(),
+        processes: Vec::new(),
+        threads: Vec::new(),
+        frames: Vec::new(),
+        stacks: Stacks::default(),
+        samples: Vec::new(),
+        lost: Vec::new(),
+        symbols: Vec::new(),
+        ending: Ending::Open,
+    }
+}

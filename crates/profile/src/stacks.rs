@@ -1,0 +1,67 @@
+//! Stacks as a tree: stacks with the same outer frames share them.
+
+use crate::model::FrameId;
+
+/// The number of a stack in its profile: of its innermost frame in the tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct StackId(pub u32);
+
+impl StackId {
+    /// The stack without frames, which all others come from.
+    pub const EMPTY: StackId = StackId(0);
+}
+
+/// A frame and the stack that it was called from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Node {
+    /// The stack of its callers.
+    pub parent: StackId,
+    /// The frame.
+    pub frame: FrameId,
+}
+
+/// The stacks of a profile. A stack comes after that of its callers.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Stacks {
+    nodes: Vec<Node>,
+}
+
+impl Stacks {
+    /// How many there are, the empty one included.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        u32::try_from(self.nodes.len()).map_or(u32::MAX, |nodes| nodes.saturating_add(1))
+    }
+
+    /// The innermost frame of a stack and the stack without it; `None` for the empty one, and for a
+    /// number of another profile.
+    #[must_use]
+    pub fn node(&self, stack: StackId) -> Option<Node> {
+        let index = stack.0.checked_sub(1)?;
+        self.nodes.get(index as usize).copied()
+    }
+
+    /// The frames of a stack, from the innermost on.
+    pub fn frames(&self, mut stack: StackId) -> impl Iterator<Item = FrameId> {
+        std::iter::from_fn(move || {
+            let node = self.node(stack)?;
+            stack = node.parent;
+            Some(node.frame)
+        })
+    }
+
+    /// All stacks but the empty one, each after that of its callers.
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = Node> {
+        self.nodes.iter().copied()
+    }
+
+    /// Adds a stack; `None` if its callers are not there yet, or there is no number for it.
+    pub(crate) fn push(&mut self, node: Node) -> Option<StackId> {
+        let id = self.count();
+        if node.parent.0 >= id || id == u32::MAX {
+            return None;
+        }
+        self.nodes.push(node);
+        Some(StackId(id))
+    }
+}
