@@ -1,0 +1,29 @@
+//! The kernel's performance events (`perf_event_open(2)`): opening them, their ring buffers, and
+//! their records.
+//!
+//! An [`Event`] says what is counted, a [`Setup`] what a record of it holds and whom it is of. A
+//! [`Counter`] is such an event, open; a [`Ring`] is the memory that the kernel writes its records to.
+//! A [`Layout`] reads records ([`Record`]), from a ring or from a file that somebody else wrote.
+//! [`Limits`] is what this machine allows.
+//!
+//! Records are untrusted input: whatever the bytes, reading them yields a record or an error.
+
+mod counter;
+mod error;
+mod event;
+mod limits;
+mod record;
+mod registers;
+mod ring;
+mod sys;
+
+pub use counter::{Counter, Rate, Setup, Whom};
+pub use error::{OpenError, Refusal};
+pub use event::{Event, UnknownEvent};
+pub use limits::Limits;
+pub use record::{
+    BadRecord, Chain, FileId, Header, Layout, Mapped, Mode, Named, Origin, Record, Sample, Stack,
+    Task,
+};
+pub use registers::{Registers, user_mask};
+pub use ring::{Ring, RingError};
