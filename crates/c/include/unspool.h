@@ -13,6 +13,7 @@
  *                              safe
  *   unspool_version              yes       no        no                     no
  *   unspool_prepare              no        no (1)    yes                    the loader's
+ *   unspool_resize_rules         no        no (1)    mmap                   no
  *   unspool_prepare_thread       no        no (1)    yes                    the C library's
  *   unspool_backtrace            yes       no        see (2)                no
  *   unspool_backtrace_from       yes       no        see (2)                no
@@ -94,6 +95,21 @@ const char *unspool_end_text(int end);
  * Returns how many tables were found. They stay. Not async-signal-safe.
  */
 int unspool_prepare(void);
+
+/*
+ * Sets how much memory the process has for what walks have learnt: for each page of code (4 KiB) that
+ * they come through, 1 KiB. `bytes` is a power of two from 64 KiB to 64 MiB; without a call it is 1 MiB, or
+ * what UNSPOOL_RULES says in the environment (512K, 4M, or a number of bytes; not in setuid programs) when
+ * the process is prepared. A program whose walks come through more code than there is room for
+ * learns again and again; UNSPOOL_STATS=1 shows how often.
+ *
+ * Walks that begin from then on use it, and learn anew. Called before unspool_prepare, that has the kernel
+ * provide it; afterwards the kernel provides what is used. What walks used before stays mapped; a size that
+ * was set before has its memory of then.
+ *
+ * Returns 0, or an error number, and nothing has changed: EINVAL, or ENOMEM. Not async-signal-safe.
+ */
+int unspool_resize_rules(size_t bytes);
 
 /*
  * Prepares the calling thread: finds out where its stack is, and maps 60 KiB for a memory of its

@@ -33,4 +33,8 @@ pub mod walk;
 pub use cursor::{Cursor, Found, Located, Step};
 pub use evidence::{End, Evidence, NoRow};
 pub use modules::{FoundEntries, FoundRow, Module, Modules, Place};
-pub use walk::{Memo, RowRules, Rules, Top, Walk, Walker, Work};
+#[cfg(feature = "local")]
+pub use walk::{MappedRules, NoMemory};
+pub use walk::{
+    Memo, NoRulesSize, RowRules, Rules, RulesMemory, RulesSize, Top, Walk, Walker, Work,
+};

@@ -15,6 +15,8 @@
 //! | [`OwnModules::prepare`], [`OwnModules::meet_all`], [`OwnModules::for_each_embedded`] | no | no | no | the loader's |
 //! | [`OwnModules::attach`], [`OwnModules::loaded`] | yes | no | no | no |
 //! | [`OwnMemory::here`], [`Known`] | yes | no | once for each page of the stack, and for memory outside of it | no |
+//! | [`rules::resize`], [`rules::begin`] | no | no | `mmap` | no |
+//! | [`rules::current`] | yes | no | no | no |
 //! | [`map_tables`] | no | yes | yes | the loader's |
 //!
 //! `docs/safety.md` has the argument that no walk follows a bad pointer, and what has to hold because
@@ -28,13 +30,14 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use unspool_ir::{Abi, Arch, CodeAddr, Endian, Register, RuntimeAddr};
 
-use crate::walk::{Memo, Rules, Top, Walk, Walker};
+use crate::walk::{Memo, Top, Walk, Walker};
 use sys::Captured;
 
 mod cursor;
 mod elf;
 mod memory;
 mod modules;
+pub mod rules;
 pub mod stats;
 mod sys;
 #[cfg(feature = "std")]
@@ -55,9 +58,6 @@ pub const ABI: Abi = Abi {
     endian: Endian::Little,
 };
 
-/// The rules that all threads of the process share.
-static RULES: Rules = Rules::new();
-
 /// The modules of the process.
 static MODULES: OwnModules = OwnModules::new();
 
@@ -70,11 +70,12 @@ pub fn modules() -> &'static OwnModules {
     &MODULES
 }
 
-/// Does once what helps the walks of all threads: has the kernel provide memory for their rules,
-/// and asks the loader which modules will stay.
+/// Does once what helps the walks of all threads: has the kernel provide memory for their rules, as
+/// much as [`rules`] says, and asks the loader which modules will stay.
 pub fn prepare() {
     if !IS_PREPARED.swap(true, Ordering::Relaxed) {
-        sys::populate(&RULES);
+        rules::begin();
+        sys::populate(rules::current());
         MODULES.prepare();
         if stats::begin() {
             sys::print_at_exit();
@@ -92,7 +93,6 @@ pub fn prepare() {
 /// ```
 #[derive(Debug)]
 pub struct OwnThread {
-    walker: Walker<'static>,
     memo: Memo,
     stack: Range<u64>,
     /// Another thread's stack may lie where this one's was, and end before it.
@@ -105,7 +105,6 @@ impl OwnThread {
     pub fn new() -> Self {
         prepare();
         let mut thread = OwnThread {
-            walker: Walker::new(ABI, &RULES),
             memo: Memo::new(),
             stack: sys::stack().unwrap_or_default(),
             stays: PhantomData,
@@ -123,7 +122,7 @@ impl OwnThread {
         let mut captured = Captured::EMPTY;
         captured.fill();
         let memory = OwnMemory::new(&captured, &self.stack);
-        let Self { walker, memo, .. } = self;
+        let (walker, memo) = (Walker::new(ABI, rules::current()), &mut self.memo);
         stats::counted(|| walker.walk_again(memo, &captured, &MODULES, &memory, addresses))
     }
 
@@ -133,8 +132,8 @@ impl OwnThread {
         let mut captured = Captured::EMPTY;
         captured.fill();
         let memory = OwnMemory::new(&captured, &self.stack);
-        let walk = || self.walker.walk(&captured, &MODULES, &memory, addresses);
-        stats::counted(walk)
+        let walker = Walker::new(ABI, rules::current());
+        stats::counted(|| walker.walk(&captured, &MODULES, &memory, addresses))
     }
 }
 

@@ -38,7 +38,9 @@ mod tests;
 
 pub use memo::Memo;
 pub use rule::RowRules;
-pub use rules::Rules;
+#[cfg(feature = "local")]
+pub use rules::{MappedRules, NoMemory};
+pub use rules::{NoRulesSize, Rules, RulesMemory, RulesSize};
 
 use rare::Realigned;
 use rule::{Leave, Rule, Way};
@@ -97,14 +99,14 @@ pub struct Work {
 pub struct Walker<'r> {
     abi: Abi,
     pac_mask: u64,
-    rules: &'r Rules,
+    rules: &'r Rules<'r>,
 }
 
 impl<'r> Walker<'r> {
     /// A walker that shares rules with others: of one address space, or of several in which no
     /// module number stands for two modules.
     #[must_use]
-    pub const fn new(abi: Abi, rules: &'r Rules) -> Self {
+    pub const fn new(abi: Abi, rules: &'r Rules<'r>) -> Self {
         Walker {
             abi,
             pac_mask: 0,
@@ -420,7 +422,7 @@ where
     fn by_near_rules(&mut self, mut frame: State) -> (State, Pause<R::Joint>) {
         let mut count = self.frames.count;
         let addresses = &mut *self.frames.addresses;
-        let (rules, memory, seen) = (self.walker.rules, self.memory, self.seen.0.low);
+        let (rules, memory, seen) = (*self.walker.rules, self.memory, self.seen.0.low);
         let pause = loop {
             if let Some(joint) = self.record.find(&frame) {
                 break Pause::Remembered(joint);
@@ -482,7 +484,7 @@ where
         let known = known.ok_or_else(|| self.without_rule(code, frame))?;
         let way = match known.rule {
             Rule::ENTRY_POINT => return Err(Stop::End(Last::EntryPoint)),
-            rule => rule.way(&self.walker.rules.rare),
+            rule => rule.way(self.walker.rules.rare),
         };
         let way = way.ok_or(Stop::Slow(code, frame))?;
         if way == Way::Outermost {

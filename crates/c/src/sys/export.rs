@@ -5,8 +5,8 @@ use core::ffi::{c_char, c_int, c_void};
 use core::mem::MaybeUninit;
 
 use unspool_ir::RuntimeAddr;
-use unspool_unwind::local::{self, OwnCursor, Place};
-use unspool_unwind::{Top, Walk};
+use unspool_unwind::local::{self, OwnCursor, Place, rules};
+use unspool_unwind::{NoMemory, NoRulesSize, RulesSize, Top, Walk};
 
 use crate::codes;
 use crate::store;
@@ -56,6 +56,16 @@ pub extern "C" fn unspool_version() -> *const c_char {
 pub extern "C" fn unspool_prepare() -> c_int {
     local::prepare();
     c_int::try_from(store::find_tables()).unwrap_or(c_int::MAX)
+}
+
+/// `unspool_resize_rules`.
+#[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
+pub extern "C" fn unspool_resize_rules(bytes: usize) -> c_int {
+    match RulesSize::from_bytes(bytes).map(rules::resize) {
+        Ok(Ok(())) => 0,
+        Ok(Err(NoMemory)) => libc::ENOMEM,
+        Err(NoRulesSize) => libc::EINVAL,
+    }
 }
 
 /// `unspool_prepare_thread`.

@@ -63,6 +63,25 @@ fn the_archive_in_a_plugin_that_is_closed() {
     }
 }
 
+/// A program that says nothing of rules has as much memory for them as its environment says.
+#[test]
+fn the_environment_says_how_much_memory_rules_have() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/unspool/programs");
+    let prepare = folder.join("prepare.c");
+    let program = programs::build(programs::cc(), &prepare, &programs::pkg_config());
+    for (value, expected) in [("64K", 64), ("4M", 4096), ("5M", 1024)] {
+        let mut command = with_library(&program);
+        let command = command
+            .env("UNSPOOL_RULES", value)
+            .env("UNSPOOL_STATS", "1");
+        let output = command.output().unwrap();
+        assert!(output.status.success());
+        let text = String::from_utf8(output.stderr).unwrap();
+        let expected = format!(", {expected} KiB for rules\n");
+        assert!(text.ends_with(&expected), "{value}: {text}");
+    }
+}
+
 /// Its word of thread-local storage has room in threads that were there before; and what the end of
 /// a thread calls is still there.
 #[test]

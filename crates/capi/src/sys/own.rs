@@ -4,9 +4,9 @@ use core::ffi::{c_char, c_int, c_void};
 use core::mem::MaybeUninit;
 
 use unspool_ir::{CodeAddr, Memory, Register, RuntimeAddr};
-use unspool_unwind::local::{self, ABI, OwnMemory, stats};
+use unspool_unwind::local::{self, ABI, OwnMemory, rules, stats};
 use unspool_unwind::steps::Cache;
-use unspool_unwind::{Rules, Top, Walker};
+use unspool_unwind::{Top, Walker};
 
 use crate::abi::{self, Accessors, Error, OpaqueCursor, ProcInfo, RegisterNumber, Word};
 use crate::client::Client;
@@ -55,12 +55,13 @@ pub static LOCAL_ONLY_ADDR_SPACE: &AddressSpace = &OWN;
 
 /// What the loader calls when it has loaded a library that walks the own stack: learns which
 /// modules are there for good, so that no walk has to ask for them, and where the program registers
-/// code of its own; and whether backtraces are to be counted. Takes the loader's lock, which the loader
-/// has then.
+/// code of its own; and what the environment says of memory for rules, and of counting backtraces.
+/// Takes the loader's lock, which the loader has then.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "unspool_loaded"))]
 pub extern "C" fn loaded() {
     local::modules().prepare();
     dynamic::find_list();
+    rules::begin();
     stats::begin();
 }
 
@@ -237,9 +238,6 @@ pub unsafe extern "C" fn backtrace(buffer: *mut RuntimeAddr, size: c_int) -> c_i
     call_with_context!("rdx", walk)
 }
 
-/// The rules that all threads share.
-static RULES: Rules = Rules::new();
-
 static MEMOS: Memos = Memos::new();
 
 unsafe extern "C" fn walk(buffer: *mut RuntimeAddr, size: c_int, context: *mut c_void) -> c_int {
@@ -253,7 +251,7 @@ unsafe extern "C" fn walk(buffer: *mut RuntimeAddr, size: c_int, context: *mut c
         return walk_by_steps(context, addresses);
     }
     let (top, memory) = (Stored(context), OwnMemory::here());
-    let (walker, modules) = (Walker::new(ABI, &RULES), local::modules());
+    let (walker, modules) = (Walker::new(ABI, rules::current()), local::modules());
     let walk = stats::counted(|| {
         MEMOS.with(|memo| match memo {
             Some(memo) => walker.walk_again(memo, &top, modules, &memory, addresses),

@@ -183,6 +183,24 @@ fn backtraces_are_counted_if_asked() {
     );
 }
 
+/// A program that was built for libunwind gets more memory for rules by its environment.
+#[test]
+fn the_environment_says_how_much_memory_rules_have() {
+    let program = programs::compile_with("faults.c", &["-Wl,--no-as-needed", "-lunwind"]);
+    for (value, expected) in [("64K", 64), ("4M", 4096), ("5M", 1024)] {
+        let mut command = Command::new(&program);
+        command.env("LD_LIBRARY_PATH", programs::shared_objects());
+        command
+            .env("UNSPOOL_RULES", value)
+            .env("UNSPOOL_STATS", "1");
+        let output = command.output().unwrap();
+        assert!(output.status.success());
+        let text = String::from_utf8(output.stderr).unwrap();
+        let expected = format!(", {expected} KiB for rules\n");
+        assert!(text.ends_with(&expected), "{value}: {text}");
+    }
+}
+
 /// Backtraces use what their thread remembers of the last one, and handlers that interrupt them do.
 #[test]
 fn backtraces_remember_nothing_wrong() {

@@ -9,7 +9,7 @@
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::sys;
+use super::{rules, sys};
 use crate::walk::Walk;
 
 static COUNTS: Counts = Counts {
@@ -39,7 +39,7 @@ impl Counts {
 /// Counts from now on, if the environment asks for it; `true` if nobody has counted before, so that
 /// somebody has to see to it that the counts are [printed](print()). Not async-signal-safe.
 pub fn begin() -> bool {
-    sys::wants_statistics() && !COUNTS.is_on.swap(true, Ordering::Relaxed)
+    sys::variable(c"UNSPOOL_STATS") == Some("1") && !COUNTS.is_on.swap(true, Ordering::Relaxed)
 }
 
 /// Walks, and counts the walk if anybody counts. Async-signal-safe as far as `walk` is.
@@ -100,7 +100,8 @@ impl Text {
             let separator = if number == 0 { ':' } else { ',' };
             write!(self, "{separator} {} {name}", sum.load(Ordering::Relaxed))?;
         }
-        self.write_char('\n')
+        let size = rules::current().size().bytes() / 1024;
+        writeln!(self, ", {size} KiB for rules")
     }
 }
 

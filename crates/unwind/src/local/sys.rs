@@ -10,11 +10,12 @@ use core::ffi::{CStr, c_int, c_void};
 use core::mem::{self, MaybeUninit};
 use core::ops::Range;
 use core::ptr;
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use unspool_ir::{Ascending, Register, Vaddr};
 
 use super::elf::{Image, Segment};
+use crate::walk::Rules;
 
 mod known_stack;
 
@@ -299,13 +300,57 @@ impl Pages {
     }
 }
 
-/// Whether `UNSPOOL_STATS` is 1. Not async-signal-safe.
-pub(super) fn wants_statistics() -> bool {
+/// A variable of the environment; none in a program that runs with more rights than its caller. Not
+/// async-signal-safe.
+pub(super) fn variable(name: &CStr) -> Option<&'static str> {
+    // SAFETY: reads a value that the kernel gave the process at its start; cannot fail.
+    let is_privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
     // SAFETY: a name that ends with a zero byte; whoever changes the environment meanwhile breaks
     // all others who read it, too.
-    let value = unsafe { libc::getenv(c"UNSPOOL_STATS".as_ptr()) };
-    // SAFETY: what `getenv` yields ends with a zero byte.
-    !value.is_null() && unsafe { CStr::from_ptr(value) } == c"1"
+    let value = unsafe { libc::getenv(name.as_ptr()) };
+    if is_privileged || value.is_null() {
+        return None;
+    }
+    // SAFETY: what `getenv` yields ends with a zero byte, and stays as said above.
+    unsafe { CStr::from_ptr(value) }.to_str().ok()
+}
+
+/// A place for rules that stay.
+#[derive(Debug)]
+pub(super) struct Kept(AtomicPtr<Rules<'static>>);
+
+impl Kept {
+    /// Has none yet.
+    pub(super) const fn none() -> Kept {
+        Kept(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    /// Async-signal-safe.
+    #[inline]
+    pub(super) fn get(&self) -> Option<&'static Rules<'static>> {
+        let rules = self.0.load(Ordering::Acquire);
+        // SAFETY: null, or a reference that is good for ever and was made before it was stored.
+        unsafe { rules.as_ref() }
+    }
+
+    pub(super) fn set(&self, rules: &'static Rules<'static>) {
+        let rules = ptr::from_ref(rules).cast_mut();
+        self.0.store(rules, Ordering::Release);
+    }
+
+    /// Does so unless there are some; yields those that are there then.
+    pub(super) fn set_first(&self, rules: &'static Rules<'static>) -> &'static Rules<'static> {
+        let new = ptr::from_ref(rules).cast_mut();
+        let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
+        let set = self
+            .0
+            .compare_exchange(ptr::null_mut(), new, success, failure);
+        match set {
+            Ok(_) => rules,
+            // SAFETY: not null, so as in `get`.
+            Err(before) => unsafe { &*before },
+        }
+    }
 }
 
 unsafe extern "C" {
@@ -529,13 +574,14 @@ unsafe fn bytes(addr: u64, length: u64) -> &'static [u8] {
     unsafe { core::slice::from_raw_parts(from, addr_of(length)) }
 }
 
-/// Has the kernel provide the memory of a value now, and not page by page when it is first used: that
+/// Has the kernel provide the memory of rules now, and not page by page when it is first used: that
 /// takes ten times as long. Where the kernel cannot (before Linux 5.14), nothing is lost.
-pub(super) fn populate<T>(value: &'static T) {
-    let start = ptr::from_ref(value).addr() as u64;
-    let end = start + mem::size_of::<T>() as u64;
-    // SAFETY: it changes no byte of what is on these pages, which are the program's static memory.
-    unsafe { advise(start..end, libc::MADV_POPULATE_WRITE) };
+pub(super) fn populate(rules: &'static Rules<'static>) {
+    for part in rules.memory() {
+        let part = part.start.addr() as u64..part.end.addr() as u64;
+        // SAFETY: it changes no byte of what is on these pages.
+        unsafe { advise(part, libc::MADV_POPULATE_WRITE) };
+    }
 }
 
 /// Does the same for bytes that are only read, be they a file's.

@@ -28,7 +28,7 @@ use unspool_ir::{CodeAddr, Register, RuntimeAddr};
 
 use super::memory::OwnMemory;
 use super::sys::Captured;
-use super::{ABI, MODULES, RULES, prepare, stats};
+use super::{ABI, MODULES, prepare, rules, stats};
 use crate::walk::{Memo, Top, Walk, Walker};
 
 mod sys;
@@ -102,7 +102,7 @@ fn run(top: &impl Top, here: &Captured, addresses: &mut [RuntimeAddr]) -> Walk {
 
 #[inline(always)]
 fn run_uncounted(top: &impl Top, here: &Captured, addresses: &mut [RuntimeAddr]) -> Walk {
-    let walker = Walker::new(ABI, &RULES);
+    let walker = Walker::new(ABI, rules::current());
     let Some(own) = sys::own() else {
         let memory = OwnMemory::new(here, &(0..0));
         return walker.walk(top, &MODULES, &memory, addresses);

@@ -11,26 +11,29 @@
 //!        bit 23      it stands beside its own slot
 //!        bit 24      the address is of an instruction that was interrupted, not one returned to
 //!
-//! owner  bits 0-24   bits 22-46 of the page's address
-//!        bit 25      the module's place is above 63
-//!        bits 26-41  the place of the module
-//!        bit 42      somebody writes to the block
-//!        bits 43-63  how often it has been given away
+//! owner  bits 0-30   bits 16-46 of the page's address
+//!        bit 31      the module's place is above 63, or the block is nobody's
+//!        bits 32-47  the place of the module
+//!        bit 48      somebody writes to the block
+//!        bits 49-63  how often it has been given away
 //! ```
 //!
-//! Bits 12 to 21 of an address choose the block, bits 4 to 11 the slot in it, and the slot beside that
-//! is the second choice; so owner and entry say all of an address, and which row it means: that of
-//! the byte before a return address, or the instruction's own. What they say holds for as long
-//! as that module is at that place. Whoever reads it has to see to that, once in a walk.
+//! How many blocks there are is a power of two from 16 on. Bits of an address from 12 on choose the
+//! block, 4 to 11 the slot in it, and the slot beside that is the second choice; so owner and entry say
+//! all of an address, and which row it means: that of the byte before a return address, or the
+//! instruction's own. What they say holds for as long as that module is at that place. Whoever reads it
+//! has to see to that, once in a walk.
 //!
 //! Return addresses come first: an interrupted instruction takes only slots where none of them is at
 //! home. There are more instructions than calls, and whoever takes samples meets most of them once.
 //!
 //! Nobody waits. Who finds a block being written to goes without: what is not kept is looked up
 //! again. A reader looks at the owner before and after the entry: if it is the same, the entry was
-//! the owner's (a block would have to change hands two million times in between to deceive it). A child
+//! the owner's. To deceive it, a block would have to change hands a multiple of 32,768 times in
+//! between, for which half a million rules are looked up in vain, and be the same page's again. A child
 //! that is forked while another thread writes has a block that keeps what it has and takes nothing more.
 
+use core::ops::Range;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 use unspool_ir::{CodeAddr, RuntimeAddr};
@@ -39,15 +42,31 @@ use super::rare::Rare;
 use super::rule::Rule;
 use crate::modules::Place;
 
-/// Rules in 1 MiB and 10 KiB.
-#[derive(Debug)]
-pub struct Rules {
-    owners: [AtomicU64; Rules::BLOCKS],
-    entries: [AtomicU32; Rules::BLOCKS * Rules::BLOCK],
+mod memory;
+mod size;
+#[cfg(feature = "local")]
+mod sys;
+
+pub use memory::RulesMemory;
+pub use size::{NoRulesSize, RulesSize};
+#[cfg(feature = "local")]
+pub use sys::{MappedRules, NoMemory};
+
+/// Slots of a block: one for 16 bytes of a page.
+const BLOCK: usize = 1 << 8;
+
+/// Rules that walks share, in the memory of a [`RulesMemory`] or, where the size is known at run time
+/// only, of `MappedRules` (feature `local`). Any number of threads may walk by them at once.
+#[derive(Debug, Clone, Copy)]
+pub struct Rules<'m> {
+    /// As many as a power of two.
+    owners: &'m [AtomicU64],
+    /// [`BLOCK`] for each owner.
+    entries: &'m [AtomicU32],
     /// How often other pages wanted the block.
-    wanted: [AtomicU8; Rules::BLOCKS],
+    wanted: &'m [AtomicU8],
     /// What rules name by number.
-    pub(super) rare: Rare,
+    pub(super) rare: &'m Rare,
 }
 
 /// A rule, and the module that it is from.
@@ -62,23 +81,24 @@ pub(super) struct Known {
 struct Owner(u64);
 
 impl Owner {
-    const PAGE: u64 = (1 << 25) - 1;
-    const HIGH_PLACE: u64 = 1 << 25;
-    const PLACE_SHIFT: u32 = 26;
-    const WRITING: u64 = 1 << 42;
-    const TURN: u64 = 1 << 43;
+    const PAGE_SHIFT: u32 = 16;
+    const PAGE: u64 = (1 << 31) - 1;
+    const NOT_NEAR: u64 = 1 << 31;
+    const PLACE_SHIFT: u32 = 32;
+    const WRITING: u64 = 1 << 48;
+    const TURN: u64 = 1 << 49;
 
     /// Nobody's, while its next owner moves in.
     fn next(self) -> Owner {
         let turn = (self.0 & !(Owner::TURN - 1)).wrapping_add(Owner::TURN);
-        Owner(turn | Owner::WRITING | Owner::PAGE)
+        Owner(turn | Owner::WRITING | Owner::NOT_NEAR)
     }
 
     /// A page of the module at a place; the turn is kept.
     fn of(self, address: RuntimeAddr, place: Place) -> Owner {
         let turn = self.0 & !(Owner::TURN - 1);
-        let high = if place.0 < 64 { 0 } else { Owner::HIGH_PLACE };
-        let page = address.0 >> 22 & Owner::PAGE;
+        let high = if place.0 < 64 { 0 } else { Owner::NOT_NEAR };
+        let page = address.0 >> Owner::PAGE_SHIFT & Owner::PAGE;
         Owner(turn | u64::from(place.0) << Owner::PLACE_SHIFT | high | page)
     }
 
@@ -90,12 +110,14 @@ impl Owner {
     /// Whether it is the page of an address; also whether the module's place is below 64.
     #[inline]
     fn is_near(self, address: RuntimeAddr) -> bool {
-        self.0 & (Owner::PAGE | Owner::HIGH_PLACE) == address.0 >> 22
+        // With the sign, which goes where no address has a bit: one instruction.
+        let page = (self.0 << 32).cast_signed() >> 32;
+        page.cast_unsigned() == address.0 >> Owner::PAGE_SHIFT
     }
 
     /// Whether it is the page of an address.
     fn is(self, address: RuntimeAddr) -> bool {
-        self.place().0 != 0 && self.0 & Owner::PAGE == address.0 >> 22
+        self.place().0 != 0 && self.0 & Owner::PAGE == address.0 >> Owner::PAGE_SHIFT
     }
 
     fn is_writing(self) -> bool {
@@ -103,10 +125,7 @@ impl Owner {
     }
 }
 
-impl Rules {
-    const BLOCKS: usize = 1 << 10;
-    /// Slots of a block: one for 16 bytes of a page.
-    const BLOCK: usize = 1 << 8;
+impl Rules<'_> {
     /// How often a block is wanted before its page has to go.
     const PRESSURE: u8 = 16;
 
@@ -115,15 +134,20 @@ impl Rules {
     const BESIDE: u32 = 1 << 23;
     const INTERRUPTED: u32 = 1 << 24;
 
-    /// Knows no rule.
+    /// How much memory they may take.
     #[must_use]
-    pub const fn new() -> Self {
-        Rules {
-            owners: [const { AtomicU64::new(0) }; Rules::BLOCKS],
-            entries: [const { AtomicU32::new(0) }; Rules::BLOCKS * Rules::BLOCK],
-            wanted: [const { AtomicU8::new(0) }; Rules::BLOCKS],
-            rare: Rare::new(),
-        }
+    pub fn size(&self) -> RulesSize {
+        RulesSize::of_pages(self.owners.len())
+    }
+
+    /// Where the memory is, for who has advice for the kernel.
+    #[must_use]
+    pub fn memory(&self) -> [Range<*const u8>; 3] {
+        [
+            addresses(self.entries),
+            addresses(self.owners),
+            addresses(self.wanted),
+        ]
     }
 
     /// What an entry says but for its address and rule.
@@ -145,25 +169,18 @@ impl Rules {
     }
 
     #[inline]
-    fn block(address: RuntimeAddr) -> usize {
-        (address.0 >> 12) as usize % Rules::BLOCKS
-    }
-
-    #[inline]
-    fn slot(address: RuntimeAddr) -> usize {
-        (address.0 >> 4) as usize % (Rules::BLOCKS * Rules::BLOCK)
-    }
-
-    #[inline]
     fn owner(&self, address: RuntimeAddr) -> &AtomicU64 {
-        #[expect(clippy::indexing_slicing, reason = "less than the number of blocks")]
-        &self.owners[Rules::block(address)]
+        wrapped(self.owners, address.0 >> 12)
     }
 
     #[inline]
-    fn entry(&self, slot: usize) -> &AtomicU32 {
-        #[expect(clippy::indexing_slicing, reason = "less than the number of slots")]
-        &self.entries[slot % (Rules::BLOCKS * Rules::BLOCK)]
+    fn slot(address: RuntimeAddr) -> u64 {
+        address.0 >> 4
+    }
+
+    #[inline]
+    fn entry(&self, slot: u64) -> &AtomicU32 {
+        wrapped(self.entries, slot)
     }
 
     /// The rule of the frame that a call returns to at `address`, if it is in its own slot, of a small
@@ -245,13 +262,14 @@ impl Rules {
         // Nobody sees what follows who does not see that somebody writes.
         fence(Ordering::Release);
         let slot = Rules::slot(address);
-        let first = slot / Rules::BLOCK * Rules::BLOCK;
+        let block = BLOCK as u64;
+        let first = slot / block * block;
         let emptied = match is_owner {
             true => 0..0,
             // Nobody has owned it, so it is empty; but who writes to new memory before it is read has
             // the kernel provide it once, and not twice.
             false if before.0 == 0 => slot..slot + 1,
-            false => first..first + Rules::BLOCK,
+            false => first..first + block,
         };
         for slot in emptied {
             self.entry(slot).store(0, Ordering::Relaxed);
@@ -270,10 +288,8 @@ impl Rules {
         if owner.place() == Place(0) || owner.is(address) {
             return true;
         }
-        let wanted = self.wanted.get(Rules::block(address));
-        wanted.is_some_and(|wanted| {
-            wanted.fetch_add(1, Ordering::Relaxed) % Rules::PRESSURE == Rules::PRESSURE - 1
-        })
+        let wanted = wrapped(self.wanted, address.0 >> 12).fetch_add(1, Ordering::Relaxed);
+        wanted % Rules::PRESSURE == Rules::PRESSURE - 1
     }
 
     /// Writes to a block that is this writer's.
@@ -301,8 +317,21 @@ impl Rules {
     }
 }
 
-impl Default for Rules {
-    fn default() -> Self {
-        Rules::new()
-    }
+/// The element with a number of a slice that is as long as a power of two, and goes round.
+#[inline]
+fn wrapped<T>(slice: &[T], number: u64) -> &T {
+    let mask = slice.len().wrapping_sub(1);
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "no more of it is used than a length has"
+    )]
+    let index = number as usize & mask;
+    #[expect(clippy::indexing_slicing, reason = "no more than the mask")]
+    &slice[index]
+}
+
+/// The addresses of a slice.
+fn addresses<T>(slice: &[T]) -> Range<*const u8> {
+    let Range { start, end } = slice.as_ptr_range();
+    start.cast()..end.cast()
 }

@@ -19,6 +19,7 @@ use unspool_unwind::{Cursor, End, Step, Walk};
 mod damaged;
 mod frames;
 mod handlers;
+mod memory;
 mod places;
 mod plugins;
 mod statistics;

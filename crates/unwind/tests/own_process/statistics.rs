@@ -20,6 +20,7 @@ fn counts_are_printed_at_the_end() {
     let run = |is_wanted| {
         let output = this_again(&["env"], NAME)
             .env(INNER, &path)
+            .env("UNSPOOL_RULES", "512K")
             .env("UNSPOOL_STATS", is_wanted)
             .output()
             .unwrap();
@@ -47,4 +48,5 @@ fn counts_are_printed_at_the_end() {
     assert!(count("rules searched") >= learned, "{line}");
     assert_eq!(count("of them guessed"), 0);
     assert!(count("nanoseconds") > 0);
+    assert_eq!(count("KiB for rules"), 512);
 }

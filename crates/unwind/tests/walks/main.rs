@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use unspool_compact::Compiled;
 use unspool_ir::{CodeAddr, Memory, Register, Registers, RuntimeAddr, Unreadable};
-use unspool_unwind::{Cursor, End, Memo, Rules, Step, Top, Walker};
+use unspool_unwind::{Cursor, End, MappedRules, Memo, RulesSize, Step, Top, Walker};
 
 mod world;
 
@@ -147,6 +147,7 @@ fn room() -> impl Strategy<Value = usize> {
 struct Case {
     rows: Vec<Vec<String>>,
     place: (u16, u16),
+    rules: RulesSize,
     says_staying: bool,
     has_entry: bool,
     keeps_all: bool,
@@ -164,6 +165,8 @@ fn case() -> impl Strategy<Value = Case> {
     let versions = usize::try_from(MODULES * VERSIONS).unwrap();
     // Places among the first 64, in different slots of a set, and in one.
     let place = prop::sample::select(&[(1, 1), (50, 3), (100, 1), (96, 16)][..]);
+    let rules = [RulesSize::SMALLEST, RulesSize::DEFAULT, RulesSize::LARGEST];
+    let place = (place, prop::sample::select(rules.to_vec()));
     let size = prop::sample::select(&[768_u64, 4096, 16_384, 65_536][..]);
     let odd = prop::sample::select(&[0_u64, 3, 30, 200][..]);
     let near = prop::sample::select(&[0, STACK + 2048, u64::MAX][..]);
@@ -175,9 +178,10 @@ fn case() -> impl Strategy<Value = Case> {
         vec(world::any_rows(), versions..=versions),
     ];
     (rows, numbers, flags, room(), vec(change(), 0..8)).prop_map(
-        |(rows, (place, size, seed, odd, near), flags, room, changes)| Case {
+        |(rows, ((place, rules), size, seed, odd, near), flags, room, changes)| Case {
             rows,
             place,
+            rules,
             says_staying: flags[0],
             has_entry: flags[1],
             size,
@@ -255,8 +259,8 @@ fn check(case: &Case) -> Result<(), TestCaseError> {
         keeps_all: case.keeps_all,
     };
     let mut stack = Stack::new(case.size, case.seed, case.odd, case.near);
-    let rules = Box::new(Rules::new());
-    let walker = Walker::new(ABI, &rules);
+    let rules = MappedRules::new(case.rules).unwrap();
+    let walker = Walker::new(ABI, rules.rules());
     let mut memo = Box::new(Memo::new());
     let mut top = inner(case);
     let mut room = case.room;
@@ -336,7 +340,7 @@ fn a_circle_of_signal_frames_is_seen() {
     let table = Compiled::open(&bytes).unwrap();
     let tables = [table; 12];
     let set = staying(&tables);
-    let rules = Box::new(Rules::new());
+    let rules = MappedRules::new(RulesSize::DEFAULT).unwrap();
     let top = Inner {
         code: CodeAddr::Return(RuntimeAddr(Value::Return.word(0, 0).unwrap())),
         stack_pointer: STACK,
@@ -345,7 +349,7 @@ fn a_circle_of_signal_frames_is_seen() {
         is_shown: true,
     };
     let mut addresses = vec![RuntimeAddr(0); 100];
-    let walk = Walker::new(ABI, &rules).walk(&top, &set, &Circle, &mut addresses);
+    let walk = Walker::new(ABI, rules.rules()).walk(&top, &set, &Circle, &mut addresses);
     assert_eq!(walk.end, End::Loop);
     assert!(walk.frames < 10, "{walk:?}");
 }
@@ -370,8 +374,8 @@ fn no_word_of_a_remembered_walk_changes_unseen() {
     let table = Compiled::open(&bytes).unwrap();
     let tables = [table; 12];
     let set = staying(&tables);
-    let rules = Box::new(Rules::new());
-    let walker = Walker::new(ABI, &rules);
+    let rules = MappedRules::new(RulesSize::DEFAULT).unwrap();
+    let walker = Walker::new(ABI, rules.rules());
     let mut addresses = vec![RuntimeAddr(0); MOST];
     let mut changes = 0;
     for seed in 0..60 {

@@ -56,7 +56,7 @@ pub(crate) fn realigned_rows() -> impl Strategy<Value = Vec<String>> {
     rows(prop_oneof![3 => usual(), 1 => realigned()])
 }
 
-/// The first address of a module. Rules of the first and of the last share slots.
+/// The first address of a module. In the smallest memory for rules, the first and the last share slots.
 fn base(module: u64) -> u64 {
     CODE + module * DISTANCE + module % (MODULES - 1) * 0x1000
 }

@@ -376,6 +376,39 @@ static void stack_use(void)
 	CHECK(touched() > 4096);
 }
 
+// Bytes of address space.
+static long mapped(void)
+{
+	FILE *file = fopen("/proc/self/statm", "r");
+	long pages;
+
+	CHECK(file && fscanf(file, "%ld", &pages) == 1);
+	fclose(file);
+	return pages * 4096;
+}
+
+static void rules(void)
+{
+	const size_t wrong[] = {0, 1, 32 << 10, 65537, 3 << 20, 128 << 20, SIZE_MAX};
+	long before;
+
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+		CHECK(unspool_resize_rules(wrong[i]) == EINVAL);
+	compare();
+	before = mapped();
+	// Twice: the second time there is nothing new.
+	for (int i = 0; i < 2; i++) {
+		for (size_t size = 64 << 10; size <= 64 << 20; size *= 2) {
+			CHECK(unspool_resize_rules(size) == 0);
+			compare();
+		}
+		// 1 MiB was there. What says whose rules are is 1 %; a page is in front.
+		CHECK(mapped() - before >= (127 << 20) - (1 << 20));
+		CHECK(mapped() - before < 129 << 20);
+	}
+	CHECK(unspool_resize_rules(1 << 20) == 0);
+}
+
 static void modules(void)
 {
 	unspool_module module;
@@ -430,6 +463,7 @@ int main(void)
 	}
 	modules();
 	texts();
+	rules();
 	puts("all is well");
 	return 0;
 }

@@ -1,0 +1,112 @@
+//! How much memory rules have: what the program says, or the environment. Walks find the same.
+
+use std::sync::atomic::AtomicBool;
+use std::thread;
+
+use unspool_unwind::RulesSize;
+use unspool_unwind::local::rules;
+
+use super::frames::below;
+use super::*;
+
+/// The inner process of a test, by the argument that it gets.
+const INNER: &str = "UNSPOOL_TEST_RULES";
+
+/// Runs a test again with `UNSPOOL_RULES`.
+fn with_environment(name: &str, value: &str, argument: &str) {
+    let mut command = this_again(&["env"], name);
+    let command = command.env("UNSPOOL_RULES", value).env(INNER, argument);
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{value}: {text}");
+    assert!(text.contains("1 passed"), "{text}");
+}
+
+fn walk_and_compare(watcher: &mut Watcher) {
+    below(60, &mut || Watcher::watch(watcher));
+    watcher.assert_same("below");
+}
+
+/// Whether all of some memory can be written to, by the kernel's list.
+fn is_mapped(memory: &std::ops::Range<*const u8>) -> bool {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines().any(|line| {
+        let (range, rest) = line.split_once(' ').unwrap();
+        let (start, end) = range.split_once('-').unwrap();
+        let number = |text| usize::from_str_radix(text, 16).unwrap();
+        let is_around = number(start) <= memory.start.addr() && memory.end.addr() <= number(end);
+        is_around && rest.starts_with("rw")
+    })
+}
+
+#[test]
+fn the_environment_says_how_much() {
+    const NAME: &str = "memory::the_environment_says_how_much";
+    if let Some(expected) = std::env::var_os(INNER) {
+        let mut watcher = Watcher::new();
+        let rules = rules::current();
+        let bytes = rules.size().bytes();
+        assert_eq!(bytes.to_string(), expected.to_str().unwrap());
+        assert!(rules.memory().iter().all(is_mapped));
+        return walk_and_compare(&mut watcher);
+    }
+    for (value, expected) in [
+        ("4M", "4194304"),
+        ("65536", "65536"),
+        ("1024K", "1048576"),
+        // No sizes of rules.
+        ("", "1048576"),
+        ("3M", "1048576"),
+        ("1G", "1048576"),
+    ] {
+        with_environment(NAME, value, expected);
+    }
+}
+
+#[test]
+fn the_program_says_how_much_at_any_time() {
+    const NAME: &str = "memory::the_program_says_how_much_at_any_time";
+    if std::env::var_os(INNER).is_none() {
+        return with_environment(NAME, "8M", "");
+    }
+    let four = RulesSize::from_bytes(4 << 20).unwrap();
+    rules::resize(RulesSize::DEFAULT).unwrap();
+    // Prepares, and would have asked the environment.
+    let mut watcher = Watcher::new();
+    assert_eq!(rules::current().size(), RulesSize::DEFAULT);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        // Another walks all the time.
+        let other = scope.spawn(|| {
+            let mut watcher = Watcher::new();
+            let mut count = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                walk_and_compare(&mut watcher);
+                count += 1;
+            }
+            count
+        });
+        let mut at = Vec::new();
+        for _ in 0..20 {
+            for size in [
+                RulesSize::SMALLEST,
+                four,
+                RulesSize::DEFAULT,
+                RulesSize::LARGEST,
+            ] {
+                rules::resize(size).unwrap();
+                assert_eq!(rules::current().size(), size);
+                at.push(rules::current().memory());
+                walk_and_compare(&mut watcher);
+            }
+        }
+        // What was mapped once is used again.
+        assert!(
+            at.iter()
+                .zip(&at[4..])
+                .all(|(before, after)| before == after)
+        );
+        is_over.store(true, Ordering::Relaxed);
+        assert!(other.join().unwrap() > 0);
+    });
+}
