@@ -8,21 +8,27 @@
 //! words of the one before do not have.
 //!
 //! ```text
-//! key   bits 0-47   of the code address
+//! key   bits 0-47   the code address
 //!       bits 48-49  how it is known: `Arrival`
-//!       bit 50      nothing is kept for it: the address has more bits, so that it is none of code, or
-//!                   the stack pointer is no multiple of 8
+//!       bit 50      nothing is kept for it: the address is none of code, or the stack pointer is no
+//!                   multiple of 8
 //!
-//! slot  bits 0-13   the number of the rule; zero is none
-//!       bits 14-50  of the key; its other bits are the number of the slot
+//! tag   bits 0-50   the key
 //!       bit 51      it stands beside its own slot
 //!       bits 52-63  the generation
+//!
+//! slot  the exclusive or of a tag and the number of a rule; zero if there is nothing
 //! ```
+//!
+//! Numbers have 14 bits, and the low bits of a key choose the slot. So two tags that are looked for in one
+//! slot differ above these bits, and what remains of a word without the tag is a number, if it is the tag's
+//! word: one comparison tells. An empty slot is nobody's, as no tag is so small.
 //!
 //! Rows that do not fit into a word, and those that get no number because there are too many, are in a
 //! table of their own, whose slots have a version: odd while the slot is written. A child that is forked
 //! then has a slot less.
 
+use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use unspool_ir::{CodeAddr, RuntimeAddr};
@@ -47,15 +53,15 @@ pub enum Arrival {
     Interrupted,
 }
 
-const IP_BITS: u32 = 48;
+/// Where code can be: below the end of what the kernel gives to processes, and not in the first pages,
+/// which it keeps free (`vm.mmap_min_addr`).
+const CODE: Range<u64> = NUMBERS_END..1 << 48;
 const ARRIVAL_SHIFT: u32 = 48;
 const NOT_KEPT: u64 = 1 << 50;
 const BESIDE: u64 = 1 << 51;
 const GENERATION: u64 = 1 << 52;
-/// What a slot has of a key.
-const TAG: u64 = !NUMBER;
-/// The number of a rule.
-const NUMBER: u64 = (1 << 14) - 1;
+/// Rules have lower numbers.
+const NUMBERS_END: u64 = 1 << 14;
 
 impl At {
     /// The address of a frame with this stack pointer.
@@ -66,7 +72,7 @@ impl At {
             Arrival::Innermost => 1 << ARRIVAL_SHIFT,
             Arrival::Interrupted => 2 << ARRIVAL_SHIFT,
         };
-        let is_kept = ip >> IP_BITS == 0 && stack_pointer.is_multiple_of(8);
+        let is_kept = CODE.contains(&ip) && stack_pointer.is_multiple_of(8);
         let address = if is_kept { ip } else { NOT_KEPT };
         At {
             ip,
@@ -74,11 +80,11 @@ impl At {
         }
     }
 
-    /// A return address, for which a rule is kept. `None` for zero and what is none of code.
+    /// A return address, for which a rule is kept. `None` for what is none of code.
     #[inline(always)]
     #[must_use]
     pub fn returned(ip: u64) -> Option<At> {
-        (ip.wrapping_sub(1) < (1 << IP_BITS) - 1).then_some(At { ip, key: ip })
+        CODE.contains(&ip).then_some(At { ip, key: ip })
     }
 
     /// Whether a rule is kept for it: the stack pointer is a multiple of 8, then.
@@ -139,7 +145,7 @@ pub struct Cache {
     others: [Other; OTHERS],
 }
 
-const NUMBERS: usize = 1 << NUMBER.count_ones();
+const NUMBERS: usize = 1 << NUMBERS_END.trailing_zeros();
 const OTHERS: usize = 256;
 
 /// How far from its first choice a rule may get its number.
@@ -250,10 +256,8 @@ impl Cache {
     fn numbered(&self, slot: usize, tag: u64) -> Option<Simple> {
         // Acquire: the rule was there before its number.
         let word = self.slots.get(slot)?.load(Ordering::Acquire);
-        if (word ^ tag) & TAG != 0 {
-            return None;
-        }
-        let number = usize::try_from(word & NUMBER).ok()?;
+        let number = usize::try_from(word ^ tag).ok()?;
+        // What is no number is the word of another tag.
         let rule = self.rules.get(number)?.load(Ordering::Relaxed);
         Some(Simple::from_word(rule))
     }
@@ -308,11 +312,11 @@ impl Cache {
         };
         // It takes its own slot, where it is found soonest; who had that goes to the other.
         let before = first.load(Ordering::Acquire);
-        let is_others = (before ^ tag) & TAG != 0 && before & NUMBER != 0;
+        let is_others = before ^ tag >= NUMBERS_END && before != 0;
         if is_others && (before ^ generation) < GENERATION && before & BESIDE == 0 {
             second.store(before | BESIDE, Ordering::Release);
         }
-        first.store(tag & TAG | number, Ordering::Release);
+        first.store(tag ^ number, Ordering::Release);
     }
 
     /// The number of a rule, a new one if need be; `None` if there are too many.

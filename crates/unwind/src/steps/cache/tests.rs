@@ -23,8 +23,9 @@ fn simple(n: u64) -> Owned {
     Owned::Simple(Simple::from_word((n + 1).wrapping_mul(0x1_0000_4001)))
 }
 
-fn at(ip: u64) -> At {
-    At::new(ip, 0, Arrival::Called)
+/// The return address that is so many bytes into code.
+fn at(bytes: u64) -> At {
+    At::new(CODE.start + bytes, 0, Arrival::Called)
 }
 
 /// What is found, in the form in which it was put in.
@@ -49,7 +50,7 @@ fn every_kind_is_kept_until_the_cache_is_flushed() {
         cache.put(at(0x1000), rule.kept(), cache.now());
         assert_eq!(found(&cache, at(0x1000)), Some(rule));
         for arrival in [Arrival::Innermost, Arrival::Interrupted] {
-            for ip in [0x1000, 0xfff] {
+            for ip in [at(0x1000).ip(), at(0xfff).ip()] {
                 assert_eq!(found(&cache, At::new(ip, 0, arrival)), None);
             }
         }
@@ -135,10 +136,28 @@ fn what_was_kept_stays_forgotten_however_often_the_cache_is_flushed() {
 #[test]
 fn nothing_is_found_in_an_empty_cache() {
     let cache = Box::new(Cache::empty());
-    for ip in (0..0x3000).chain([u64::MAX, 1 << 47, 1 << 50, 1 << 52]) {
+    for ip in (0..0x5000).chain([u64::MAX, 1 << 47, 1 << 50, 1 << 52]) {
         for arrival in [Arrival::Called, Arrival::Innermost, Arrival::Interrupted] {
             assert_eq!(found(&cache, At::new(ip, 0, arrival)), None);
         }
+    }
+}
+
+/// What is kept for an address is never found for one of the first, which are those of an empty slot.
+#[test]
+fn nothing_is_kept_where_no_code_can_be() {
+    let cache = Box::new(Cache::empty());
+    for ip in [0, 5, CODE.start - 1, CODE.end, u64::MAX] {
+        let at = At::new(ip, 0, Arrival::Called);
+        cache.put(at, simple(1).kept(), cache.now());
+        assert_eq!((found(&cache, at), at.ip()), (None, ip));
+        assert_eq!(At::returned(ip), None);
+    }
+    for ip in [CODE.start, CODE.end - 1] {
+        let at = At::new(ip, 0, Arrival::Called);
+        cache.put(at, simple(1).kept(), cache.now());
+        assert_eq!(found(&cache, at), Some(simple(1)));
+        assert_eq!(At::returned(ip), Some(at));
     }
 }
 
