@@ -32,7 +32,6 @@ const FRAME_POINTER: Register = Register(6);
 pub struct Cursor<'s> {
     client: Client<'s>,
     at: At,
-    stack_pointer: u64,
     places: Places,
     cycle: Cycle,
     learnt: Learnt,
@@ -47,8 +46,7 @@ impl<'s> Cursor<'s> {
         Cursor {
             client,
             at: At::new(ip, stack_pointer, Arrival::Innermost),
-            stack_pointer,
-            places: Places::innermost(),
+            places: Places::innermost(stack_pointer),
             cycle: Cycle::NONE,
             learnt: Learnt::of(client.space),
         }
@@ -71,8 +69,7 @@ impl<'s> Cursor<'s> {
         Cursor {
             client,
             at: At::new(ip, stack_pointer, arrival),
-            stack_pointer,
-            places: Places::stored(address),
+            places: Places::stored(stack_pointer, address),
             cycle: Cycle::NONE,
             learnt: Learnt::of(client.space),
         }
@@ -115,65 +112,64 @@ impl<'s> Cursor<'s> {
         let Some(distance) = simple.above_stack_pointer() else {
             return self.step_by(simple);
         };
-        let cfa = self.stack_pointer.wrapping_add(distance);
-        match self.step_up(cfa, simple.saved(), Cursor::client_word) {
-            Some(code) => code,
-            None => self.step_otherwise(),
-        }
+        let cfa = |stack_pointer: u64| stack_pointer.wrapping_add(distance);
+        self.step_up(simple.saved(), cfa, self.client_words())
     }
 
     /// A step by another kept row than the usual one: of a frame with a frame pointer, of the own
     /// process, or the outermost.
     #[inline(never)]
     fn step_by(&mut self, simple: Simple) -> c_int {
-        if let Some(distance) = simple.above_frame_pointer()
-            && let Some(frame_pointer) = self.frame_pointer()
-            && frame_pointer.is_multiple_of(8)
-            && let cfa = frame_pointer.wrapping_add(distance)
-            && let Some(code) = self.step_up(cfa, simple.saved(), Cursor::client_word)
-        {
-            return code;
-        }
-        match simple {
-            Simple::OUTERMOST => c_int::from(self.end()),
-            _ => self.step_here(simple),
-        }
+        let Some(distance) = simple.above_frame_pointer() else {
+            return self.step_here(simple);
+        };
+        let Some(base) = self.frame_pointer() else {
+            return self.step_otherwise();
+        };
+        let cfa = |_| base.wrapping_add(distance);
+        self.step_up(simple.saved(), cfa, self.client_words())
     }
 
-    /// A step by a row of the own process, if its module is known to be there.
+    /// A step by a kept row of the own process, if its module is known to be there; or from the
+    /// outermost frame.
     #[inline(never)]
     fn step_here(&mut self, simple: Simple) -> c_int {
+        if simple == Simple::OUTERMOST {
+            return c_int::from(self.end());
+        }
         let row = simple.of_any();
-        let place = simple.own_place();
         let base = match row.base() {
-            Base::StackPointer => Some(self.stack_pointer),
+            Base::StackPointer => Some(self.stack_pointer()),
             Base::FramePointer => self.value(FRAME_POINTER).ok(),
             Base::Outermost | Base::Signal => None,
         };
-        if place.is_some_and(|place| self.learnt.has(place))
-            && let Some(base) = base.filter(|base| base.is_multiple_of(8))
-            && let cfa = base.wrapping_add(row.cfa_offset())
-            && let Some(code) = self.step_up(cfa, row.saved(), Cursor::own_word)
-        {
-            return code;
+        let is_there = simple
+            .own_place()
+            .is_some_and(|place| self.learnt.has(place));
+        match base {
+            Some(base) if is_there && base.is_multiple_of(8) => {
+                let cfa = |_| base.wrapping_add(row.cfa_offset());
+                self.step_up(row.saved(), cfa, Cursor::own_word)
+            }
+            Some(_) | None => self.step_otherwise(),
         }
-        self.step_otherwise()
     }
 
-    /// The frame pointer. Not inlined: a step needs few registers then.
+    /// The frame pointer, if it is a multiple of 8. Not inlined: a step needs few registers then.
     #[inline(never)]
     fn frame_pointer(&self) -> Option<u64> {
-        match self.places.last_saved(FRAME_POINTER.0) {
-            Some(addr) => callbacks::read_memory(&self.client, addr).ok(),
-            None => self.found(self.places.before(FRAME_POINTER.0)).ok(),
-        }
+        let value = match self.places.last_saved(FRAME_POINTER.0) {
+            Some(addr) => callbacks::read_memory(&self.client, addr),
+            None => self.found(self.places.before(FRAME_POINTER.0)),
+        };
+        value.ok().filter(|value| value.is_multiple_of(8))
     }
 
-    /// The word at an address, by the client.
+    /// The words at addresses, by the client.
     #[inline(always)]
-    fn client_word(&mut self, addr: u64) -> Result<u64, Error> {
+    fn client_words(&self) -> impl FnOnce(&mut Self, u64) -> Result<u64, Error> + use<'s> {
         let client = self.client;
-        callbacks::read_memory(&client, addr)
+        move |_, addr| callbacks::read_memory(&client, addr)
     }
 
     /// The word at an address of the own process; what is around it is known then.
@@ -193,35 +189,34 @@ impl<'s> Cursor<'s> {
         }
     }
 
-    /// Steps to a frame further up, by its CFA, which is a multiple of 8. `None` where something is
-    /// unusual; nothing has happened then.
+    /// Steps to a frame further up, by the CFA that the stack pointer leads to, a multiple of 8.
     #[inline(always)]
     fn step_up(
         &mut self,
-        cfa: u64,
         saved: Saved,
+        cfa: impl FnOnce(u64) -> u64,
         read: impl FnOnce(&mut Self, u64) -> Result<u64, Error>,
-    ) -> Option<c_int> {
-        if cfa <= self.stack_pointer || !self.places.note(cfa, saved) {
-            return None;
-        }
+    ) -> c_int {
+        let higher = |stack_pointer| Some(cfa(stack_pointer)).filter(|cfa| *cfa > stack_pointer);
+        let Some(cfa) = self.places.note(saved, higher) else {
+            return self.step_otherwise();
+        };
         let ip = match read(self, cfa.wrapping_sub(8)) {
             Ok(ip) => ip,
-            Err(Error(code)) => return Some(code),
+            Err(Error(code)) => return code,
         };
         self.places.leave();
-        self.stack_pointer = cfa;
         let Some(at) = At::returned(ip) else {
-            return Some(self.arrive_nowhere(ip));
+            return self.arrive_nowhere(ip);
         };
         self.at = at;
-        Some(1)
+        1
     }
 
     #[cold]
     #[inline(never)]
     fn arrive_nowhere(&mut self, ip: u64) -> c_int {
-        self.at = At::new(ip, self.stack_pointer, Arrival::Called);
+        self.at = At::new(ip, self.stack_pointer(), Arrival::Called);
         c_int::from(ip != 0)
     }
 
@@ -290,7 +285,7 @@ impl<'s> Cursor<'s> {
         Known {
             ip: self.at.ip(),
             is_interrupted: self.at.arrival() != Arrival::Called,
-            stack_pointer: self.stack_pointer,
+            stack_pointer: self.stack_pointer(),
             frame_pointer: self.value(FRAME_POINTER).ok(),
         }
     }
@@ -298,29 +293,27 @@ impl<'s> Cursor<'s> {
     /// What [`Cursor::step_row`] does, for a row that has the simple form.
     fn step_simple(&mut self, simple: Simple) -> Result<bool, Error> {
         let base = match simple.base() {
-            Base::StackPointer => self.stack_pointer,
+            Base::StackPointer => self.stack_pointer(),
             Base::FramePointer => self.value(FRAME_POINTER)?,
             Base::Outermost => return Ok(self.end()),
             Base::Signal => return self.step_to_interrupted(),
         };
         let cfa = base.wrapping_add(simple.cfa_offset());
         let return_address = self.stack_word(cfa.wrapping_sub(8))?;
-        if !self.places.note(cfa, simple.saved()) {
-            self.places.settle();
-            self.places.note(cfa, simple.saved());
-        }
+        let left = self.stack_pointer();
+        self.places.note_known(simple.saved(), cfa);
         self.places.leave();
         if !cfa.is_multiple_of(8) {
             // Notes are of words that can be read at once.
             self.places.settle();
         }
-        self.arrive(cfa, return_address)?;
+        self.arrive(left, return_address)?;
         Ok(return_address != 0)
     }
 
     /// Steps from a signal frame: what [`Cursor::step_row`] does, for a row that says no more.
     fn step_to_interrupted(&mut self) -> Result<bool, Error> {
-        let record = self.stack_pointer;
+        let record = self.stack_pointer();
         let stored_at = record.wrapping_add(RIP_IN_CONTEXT);
         let mut word = |addr| self.stack_word(addr).map_err(|_| Error::BAD_FRAME);
         let (stack_pointer, ip) = (word(record.wrapping_add(RSP_IN_CONTEXT))?, word(stored_at)?);
@@ -328,8 +321,8 @@ impl<'s> Cursor<'s> {
         if !climbs(record..stack_pointer, stored_at) {
             self.cycle.change_stack()?;
         }
-        self.places = Places::interrupted(record);
-        self.arrive(stack_pointer, ip)?;
+        self.places = Places::interrupted(stack_pointer, record);
+        self.arrive(record, ip)?;
         self.at = At::new(ip, stack_pointer, Arrival::Interrupted);
         Ok(true)
     }
@@ -372,11 +365,12 @@ impl<'s> Cursor<'s> {
         let return_address = recover(column);
         let ip = return_address.value.ok_or(Error::BAD_FRAME)?;
         let stack_pointer = recover(STACK_POINTER).value.ok_or(Error::BAD_FRAME)?;
-        if !climbs(self.stack_pointer..stack_pointer, return_address.place) {
+        let left = self.stack_pointer();
+        if !climbs(left..stack_pointer, return_address.place) {
             self.cycle.change_stack()?;
         }
-        self.places = self.places.of_caller(column, recover);
-        self.arrive(stack_pointer, ip)?;
+        self.places = self.places.of_caller(stack_pointer, column, recover);
+        self.arrive(left, ip)?;
         if row.signal_frame {
             self.at = At::new(ip, stack_pointer, Arrival::Interrupted);
         }
@@ -384,10 +378,11 @@ impl<'s> Cursor<'s> {
         Ok(ip != 0 || row.signal_frame)
     }
 
-    /// Stands at the caller. As long as the stack pointer rises, no frame can come again.
-    fn arrive(&mut self, stack_pointer: u64, ip: u64) -> Result<(), Error> {
-        let is_rising = stack_pointer > self.stack_pointer;
-        self.stack_pointer = stack_pointer;
+    /// Stands at the caller of a frame whose stack pointer was `left`. As long as it rises, no frame can
+    /// come again.
+    fn arrive(&mut self, left: u64, ip: u64) -> Result<(), Error> {
+        let stack_pointer = self.stack_pointer();
+        let is_rising = stack_pointer > left;
         self.at = At::new(ip, stack_pointer, Arrival::Called);
         match !is_rising && self.cycle.is_repeated(ip, stack_pointer) {
             true => Err(Error::BAD_FRAME),
@@ -397,11 +392,11 @@ impl<'s> Cursor<'s> {
 
     /// Puts another code address in the place of the frame's.
     fn come_to(&mut self, ip: u64) {
-        self.at = At::new(ip, self.stack_pointer, self.at.arrival());
+        self.at = At::new(ip, self.stack_pointer(), self.at.arrival());
     }
 
     fn end(&mut self) -> bool {
-        self.at = At::new(0, self.stack_pointer, Arrival::Called);
+        self.at = At::new(0, self.stack_pointer(), Arrival::Called);
         false
     }
 
@@ -417,7 +412,8 @@ impl<'s> Cursor<'s> {
             Some(row) if !row.has_arguments() => 0,
             _ => self.own_arguments(),
         };
-        self.stack_pointer = self.stack_pointer.wrapping_add(arguments);
+        let popped = self.stack_pointer().wrapping_add(arguments);
+        self.places.set_stack_pointer(popped);
         self.come_to(ip);
         self.places.set(RETURN_ADDRESS.0, Place::Value(ip));
     }
@@ -456,9 +452,14 @@ impl<'s> Cursor<'s> {
     fn register(&self, number: u16) -> Result<u64, Error> {
         match Register(number) {
             RETURN_ADDRESS => Ok(self.at.ip()),
-            STACK_POINTER => Ok(self.stack_pointer),
+            STACK_POINTER => Ok(self.stack_pointer()),
             register => self.value(register),
         }
+    }
+
+    #[inline(always)]
+    fn stack_pointer(&self) -> u64 {
+        self.places.stack_pointer()
     }
 
     fn value(&self, register: Register) -> Result<u64, Error> {
@@ -485,7 +486,7 @@ impl<'s> Cursor<'s> {
     pub fn get(&self, number: RegisterNumber) -> Result<u64, Error> {
         match number {
             abi::RIP => Ok(self.at.ip()),
-            abi::RSP | abi::CFA => Ok(self.stack_pointer),
+            abi::RSP | abi::CFA => Ok(self.stack_pointer()),
             _ => self.value(register_numbered(number)?),
         }
     }

@@ -310,7 +310,7 @@ fn a_circle_of_frames_ends() {
         loop {
             let at = i64::from(steps % period) * 8;
             let back =
-                i64::try_from(STACK).unwrap() + at - i64::try_from(cursor.stack_pointer).unwrap();
+                i64::try_from(STACK).unwrap() + at - i64::try_from(cursor.stack_pointer()).unwrap();
             let circle = row(7, back, &[(16, RegisterRule::Offset(0))]);
             match cursor.step_encoded(&rule::encoded(&circle).unwrap()) {
                 Ok(is_running) => assert!(is_running),

@@ -182,7 +182,7 @@ fn a_cached_step_takes_a_tenth_of_the_instructions() {
     let theirs = instructions(&walk, &packages::path(THEIRS).unwrap());
     let ours = instructions(&walk, &folder.join("libunwind-x86_64.so.8"));
     println!("instructions of a cached step: ours {ours:?}, libunwind's {theirs:?}");
-    // It is a tenth, to the instruction; another compiler may take a few more.
+    // It is less than a tenth; another compiler may take a few more.
     assert!(
         ours.without_callbacks * 9.0 <= theirs.without_callbacks,
         "{ours:?} against {theirs:?}"

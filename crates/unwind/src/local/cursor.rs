@@ -45,7 +45,6 @@ pub type Places = [Place; REGISTERS as usize];
 #[derive(Debug, Clone, Copy)]
 pub struct OwnCursor {
     code: CodeAddr,
-    stack_pointer: Option<u64>,
     places: steps::Places,
     /// What the registers of the innermost frame hold.
     innermost: [u64; REGISTERS as usize],
@@ -53,6 +52,9 @@ pub struct OwnCursor {
     evidence: Option<Evidence>,
     end: Option<End>,
 }
+
+/// Stands for a stack pointer that is not known: no frame is above it.
+const UNKNOWN: u64 = u64::MAX;
 
 impl OwnCursor {
     /// The frame that a walk begins with, and where its registers are, by number.
@@ -71,8 +73,7 @@ impl OwnCursor {
         }
         OwnCursor {
             code: cursor.code(),
-            stack_pointer: value(RSP.0),
-            places: steps::Places::new(place),
+            places: steps::Places::new(value(RSP.0).unwrap_or(UNKNOWN), place),
             innermost,
             trail: cursor.trail,
             evidence: None,
@@ -106,13 +107,17 @@ impl OwnCursor {
         })
     }
 
+    fn stack_pointer(&self) -> Option<u64> {
+        Some(self.places.stack_pointer()).filter(|pointer| *pointer != UNKNOWN)
+    }
+
     /// What a rule is kept for: nothing, without a stack pointer.
     fn at(&self) -> Option<At> {
         let arrival = match self.code {
             CodeAddr::Return(_) => Arrival::Called,
             CodeAddr::Instruction(_) => Arrival::Interrupted,
         };
-        let at = At::new(self.code.address().0, self.stack_pointer?, arrival);
+        let at = At::new(self.code.address().0, self.stack_pointer()?, arrival);
         at.is_kept().then_some(at)
     }
 
@@ -129,7 +134,7 @@ impl OwnCursor {
     #[inline]
     fn step_kept(&mut self, memory: &OwnMemory) -> Option<bool> {
         let simple = self.kept()?;
-        let stack_pointer = self.stack_pointer?;
+        let stack_pointer = self.stack_pointer()?;
         let base = match simple.base() {
             Base::StackPointer => stack_pointer,
             Base::FramePointer => self.value(RBP.0, memory)?,
@@ -144,12 +149,9 @@ impl OwnCursor {
             return None;
         }
         let code = word(memory, cfa.wrapping_sub(8)).filter(|code| *code != 0)?;
-        if !self.places.note(cfa, simple.saved()) {
-            self.places.settle();
-            self.places.note(cfa, simple.saved());
-        }
+        self.places.note_known(simple.saved(), cfa);
         self.places.leave();
-        Some(self.arrive(CodeAddr::Return(RuntimeAddr(code)), cfa))
+        Some(self.arrive(CodeAddr::Return(RuntimeAddr(code))))
     }
 
     /// To what was interrupted further up the same stack; the kernel's record lies between.
@@ -159,13 +161,12 @@ impl OwnCursor {
         if stack_pointer <= record.checked_add(RIP_IN_CONTEXT)? {
             return None;
         }
-        self.places = steps::Places::interrupted(record);
-        Some(self.arrive(CodeAddr::Instruction(RuntimeAddr(code)), stack_pointer))
+        self.places = steps::Places::interrupted(stack_pointer, record);
+        Some(self.arrive(CodeAddr::Instruction(RuntimeAddr(code))))
     }
 
-    fn arrive(&mut self, code: CodeAddr, stack_pointer: u64) -> bool {
+    fn arrive(&mut self, code: CodeAddr) -> bool {
         self.code = code;
-        self.stack_pointer = Some(stack_pointer);
         self.evidence = Some(Evidence::Cfi);
         true
     }
@@ -203,13 +204,14 @@ impl OwnCursor {
             }
         };
         self.places = self.places_after(&before, &located, &found, memory);
+        let stack_pointer = cursor.stack_pointer().map_or(UNKNOWN, |addr| addr.0);
+        self.places.set_stack_pointer(stack_pointer);
         self.code = cursor.code();
-        self.stack_pointer = cursor.stack_pointer().map(|addr| addr.0);
         self.evidence = Some(found.evidence);
         true
     }
 
-    /// Where the registers of the caller are, by where they are in this frame.
+    /// Where the registers of the caller are but for the stack pointer, by where they are in this frame.
     fn places_after(
         &self,
         before: &Cursor,
@@ -220,18 +222,21 @@ impl OwnCursor {
         let below = |bytes| steps::Place::Memory(found.cfa.0.wrapping_sub(bytes));
         match found.evidence {
             Evidence::Cfi => self.places_by_row(before, located, found, memory),
-            Evidence::FramePointer => steps::Places::new(|number| match Register(number) {
-                RBP => below(16),
-                RIP => below(8),
-                _ => steps::Place::Lost,
-            }),
-            Evidence::BadCall => steps::Places::new(|number| match Register(number) {
+            Evidence::FramePointer => {
+                steps::Places::new(UNKNOWN, |number| match Register(number) {
+                    RBP => below(16),
+                    RIP => below(8),
+                    _ => steps::Place::Lost,
+                })
+            }
+            Evidence::BadCall => steps::Places::new(UNKNOWN, |number| match Register(number) {
                 RIP => below(8),
                 RSP => steps::Place::Value(found.cfa.0),
                 _ => self.places.get(number).unwrap_or(steps::Place::Lost),
             }),
             Evidence::SignalTrampoline => {
-                steps::Places::interrupted(before.stack_pointer().unwrap_or_default().0)
+                let record = before.stack_pointer().unwrap_or_default().0;
+                steps::Places::interrupted(UNKNOWN, record)
             }
         }
     }
@@ -244,7 +249,7 @@ impl OwnCursor {
         memory: &OwnMemory,
     ) -> steps::Places {
         let (Some(module), Ok(row)) = (&located.module, &located.row) else {
-            return steps::Places::new(|_| steps::Place::Lost);
+            return steps::Places::new(UNKNOWN, |_| steps::Place::Lost);
         };
         let frame = Frame {
             abi: ABI,
@@ -254,7 +259,8 @@ impl OwnCursor {
             pac_mask: 0,
         };
         let recover = |register| interpret::recover(row.row, &frame, found.cfa, register);
-        self.places.of_caller(row.row.return_address, recover)
+        let column = row.row.return_address;
+        self.places.of_caller(UNKNOWN, column, recover)
     }
 
     /// Where a register is.
@@ -265,7 +271,7 @@ impl OwnCursor {
             (Some(steps::Place::Register(_)), _) => Place::Register,
             (Some(steps::Place::Value(_)), _) => Place::Value,
             // It is followed apart from the others.
-            (Some(steps::Place::Lost), RSP) if self.stack_pointer.is_some() => Place::Value,
+            (Some(steps::Place::Lost), RSP) if self.stack_pointer().is_some() => Place::Value,
             (Some(steps::Place::Lost) | None, _) => Place::Lost,
         }
     }
@@ -278,7 +284,7 @@ impl OwnCursor {
 
     fn value(&self, register: u16, memory: &OwnMemory) -> Option<u64> {
         match Register(register) {
-            RSP => return self.stack_pointer,
+            RSP => return self.stack_pointer(),
             RIP => return Some(self.code.address().0),
             _ => {}
         }
@@ -293,7 +299,7 @@ impl OwnCursor {
     /// Notes that somebody has changed a register where it is.
     pub fn note(&mut self, register: u16, value: u64) {
         match Register(register) {
-            RSP => self.stack_pointer = Some(value),
+            RSP => self.places.set_stack_pointer(value),
             RIP => {
                 self.code = match self.code {
                     CodeAddr::Instruction(_) => CodeAddr::Instruction(RuntimeAddr(value)),

@@ -84,7 +84,7 @@ fn shift(register: u16) -> Option<u32> {
     (PRESERVED & bit != 0).then_some(before * Saved::FIELD_BITS)
 }
 
-/// The places of all registers.
+/// The stack pointer, and the places of all registers.
 ///
 /// Few clients ask for them, so a step over a usual frame only notes the frame that is left
 /// ([`Places::leave`]). Who asks for a register looks through the notes for the last frame that saved
@@ -93,35 +93,44 @@ fn shift(register: u16) -> Option<u32> {
 pub struct Places {
     /// Where the registers were before the frames in `left` were left.
     base: [Place; COUNT],
-    left: [Left; Places::ROOM],
+    /// The frames that were left, behind one that stands for the stack pointer before: it saved nothing.
+    left: [Left; Places::ROOM + 1],
+    /// How many were left: the number of the last.
     count: usize,
 }
 
-/// A usual frame that was left: its return address was right below its CFA.
+/// A usual frame that was left: its return address was right below its CFA, which is the stack pointer of
+/// its caller.
 #[derive(Debug, Clone, Copy)]
 struct Left {
     cfa: u64,
     saved: Saved,
 }
 
-impl Places {
-    const ROOM: usize = 38;
+impl Left {
+    /// No frame: only a stack pointer.
+    const fn none(stack_pointer: u64) -> Left {
+        Left {
+            cfa: stack_pointer,
+            saved: Saved::NONE,
+        }
+    }
+}
 
-    /// The place that `place` says for each register.
+impl Places {
+    const ROOM: usize = 37;
+
+    /// A stack pointer, and the place that `place` says for each register.
     #[inline(always)]
     #[must_use]
-    pub fn new(place: impl Fn(u16) -> Place) -> Places {
-        let none = Left {
-            cfa: 0,
-            saved: Saved::NONE,
-        };
+    pub fn new(stack_pointer: u64, place: impl Fn(u16) -> Place) -> Places {
         let mut base = [Place::Lost; COUNT];
         for (to, register) in base.iter_mut().zip(0..) {
             *to = place(register);
         }
         Places {
             base,
-            left: [none; Places::ROOM],
+            left: [Left::none(stack_pointer); Places::ROOM + 1],
             count: 0,
         }
     }
@@ -129,29 +138,34 @@ impl Places {
     /// The innermost frame's: every register in itself.
     #[inline(always)]
     #[must_use]
-    pub fn innermost() -> Places {
-        Places::new(Place::Register)
+    pub fn innermost(stack_pointer: u64) -> Places {
+        Places::new(stack_pointer, Place::Register)
     }
 
     /// The innermost frame's, where its registers were stored: every register at the address that
     /// `address` says.
-    pub fn stored(address: impl Fn(u16) -> u64) -> Places {
-        Places::new(|register| Place::Memory(address(register)))
+    pub fn stored(stack_pointer: u64, address: impl Fn(u16) -> u64) -> Places {
+        Places::new(stack_pointer, |register| Place::Memory(address(register)))
     }
 
     /// Those of what a signal has interrupted: in the kernel's record, a `ucontext_t`, at this address.
     #[must_use]
-    pub fn interrupted(record: u64) -> Places {
+    pub fn interrupted(stack_pointer: u64, record: u64) -> Places {
         let at = |register| IN_CONTEXT.get(usize::from(register)).copied().unwrap_or(0);
-        Places::stored(|register| record.wrapping_add(at(register)))
+        Places::stored(stack_pointer, |register| record.wrapping_add(at(register)))
     }
 
     /// Those of the caller, by what the interpreter says of a register; `column` is that of the return
     /// address.
     #[must_use]
-    pub fn of_caller(&self, column: Register, recover: impl Fn(Register) -> Recovered) -> Places {
+    pub fn of_caller(
+        &self,
+        stack_pointer: u64,
+        column: Register,
+        recover: impl Fn(Register) -> Recovered,
+    ) -> Places {
         let same = |number| self.get(number).unwrap_or(Place::Lost);
-        Places::new(|number| {
+        Places::new(stack_pointer, |number| {
             let recovered = recover(match number {
                 RETURN_ADDRESS => column,
                 _ => Register(number),
@@ -170,11 +184,11 @@ impl Places {
     /// Where a register is; `None` where there is none of this number.
     #[must_use]
     pub fn get(&self, register: u16) -> Option<Place> {
-        let Some(last) = self.left().last() else {
+        if self.count == 0 {
             return self.before(register);
-        };
+        }
         match register {
-            RETURN_ADDRESS => return Some(Place::Memory(last.cfa.wrapping_sub(8))),
+            RETURN_ADDRESS => return Some(Place::Memory(self.stack_pointer().wrapping_sub(8))),
             REGISTERS.. => return None,
             _ if PRESERVED >> register & 1 == 0 => return Some(Place::Lost),
             _ => {}
@@ -185,10 +199,11 @@ impl Places {
         }
     }
 
-    /// The frames that were left, from the innermost outwards.
+    /// The stack pointer.
     #[inline(always)]
-    fn left(&self) -> &[Left] {
-        self.left.get(..self.count).unwrap_or_default()
+    #[must_use]
+    pub fn stack_pointer(&self) -> u64 {
+        self.left.get(self.count).map_or(0, |last| last.cfa)
     }
 
     /// Where the last of the noted frames that saved a register has it.
@@ -197,12 +212,12 @@ impl Places {
     pub fn last_saved(&self, register: u16) -> Option<u64> {
         let mut at = self.count;
         loop {
-            // Behind the first there is none.
-            at = at.wrapping_sub(1);
             let frame = self.left.get(at)?;
             if let Some(addr) = frame.saved.address(register, frame.cfa) {
                 return Some(addr);
             }
+            // Behind the first there is none.
+            at = at.wrapping_sub(1);
         }
     }
 
@@ -210,6 +225,12 @@ impl Places {
     #[must_use]
     pub fn before(&self, register: u16) -> Option<Place> {
         self.base.get(usize::from(register)).copied()
+    }
+
+    /// Moves the stack pointer.
+    pub fn set_stack_pointer(&mut self, stack_pointer: u64) {
+        self.settle();
+        self.left = [Left::none(stack_pointer); Places::ROOM + 1];
     }
 
     /// Moves a register; one that is not kept stays nowhere.
@@ -220,16 +241,23 @@ impl Places {
         }
     }
 
-    /// A usual frame is about to be left: makes a note, which counts from [`Places::leave`] on.
-    /// Whether there was room for it.
+    /// A usual frame is about to be left: makes a note, which counts from [`Places::leave`] on. `cfa`
+    /// says its CFA by the stack pointer. `None` if it does not, or there is no room.
     #[inline(always)]
-    pub fn note(&mut self, cfa: u64, saved: Saved) -> bool {
-        match self.left.get_mut(self.count) {
-            Some(note) => {
-                *note = Left { cfa, saved };
-                true
-            }
-            None => false,
+    pub fn note(&mut self, saved: Saved, cfa: impl FnOnce(u64) -> Option<u64>) -> Option<u64> {
+        if self.count >= Places::ROOM {
+            return None;
+        }
+        let cfa = cfa(self.stack_pointer())?;
+        *self.left.get_mut(self.count + 1)? = Left { cfa, saved };
+        Some(cfa)
+    }
+
+    /// The same for a CFA that is known; there always is room.
+    pub fn note_known(&mut self, saved: Saved, cfa: u64) {
+        if self.note(saved, |_| Some(cfa)).is_none() {
+            self.settle();
+            self.note(saved, |_| Some(cfa));
         }
     }
 
@@ -244,6 +272,8 @@ impl Places {
         if self.count == 0 {
             return;
         }
-        *self = Places::new(|register| self.get(register).unwrap_or(Place::Lost));
+        *self = Places::new(self.stack_pointer(), |register| {
+            self.get(register).unwrap_or(Place::Lost)
+        });
     }
 }
