@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::num::NonZero;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -30,6 +31,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Record(RecordArgs),
     Stack(StackArgs),
     Show(ShowArgs),
     Compile(CompileArgs),
@@ -58,6 +60,70 @@ pub(crate) enum FromSection {
     /// .debug_frame.
     #[value(name = "debug_frame")]
     DebugFrame,
+}
+
+/// Record where a program spends its time: samples with complete stacks, unwound while it runs.
+///
+/// No frame pointers are needed, and nothing has to be rebuilt: stacks are unwound by the programs'
+/// own unwind tables. At the end a line says how many stacks are complete, and what the others lack.
+///
+/// With `-- CMD` the command is run, its threads and children included, and its own exit status is
+/// passed on. Ctrl-C ends the recording, and what was recorded until then is there.
+#[derive(Debug, Args)]
+#[command(override_usage = "\
+unspool record [OPTIONS] -- CMD...
+       unspool record [OPTIONS] --pid PID,...
+       unspool record [OPTIONS] --all")]
+#[command(after_help = "\
+Examples:
+  unspool record -- ./app --flag       run a command
+  unspool record -p 1234 -d 10         a process that runs, for ten seconds
+  unspool record -a -d 5               everything that runs (as root)
+  unspool record -F 4999 -- ./app      more samples a second
+  unspool record -e page-faults -- ./app")]
+pub(crate) struct RecordArgs {
+    /// A command to run.
+    #[arg(last = true, value_name = "CMD", required_unless_present_any = ["pid", "all"], conflicts_with_all = ["pid", "all"])]
+    pub(crate) cmd: Vec<OsString>,
+    /// Processes that run, by their numbers.
+    #[arg(short, long, value_name = "PID", value_delimiter = ',', conflicts_with = "all", value_parser = parse_pid)]
+    pub(crate) pid: Vec<u32>,
+    /// Everything that runs.
+    #[arg(short, long)]
+    pub(crate) all: bool,
+    /// What samples are taken of, by the name that `perf list` has for it.
+    ///
+    /// The processor's cycles if this is not given, or its clock on a machine that does not count
+    /// them.
+    #[arg(short, long, value_name = "EVENT")]
+    pub(crate) event: Option<String>,
+    /// Samples a second, of each processor.
+    #[arg(
+        short = 'F',
+        long,
+        value_name = "HZ",
+        default_value = "999",
+        conflicts_with = "period"
+    )]
+    pub(crate) freq: NonZero<u64>,
+    /// A sample each time that so many events have happened.
+    #[arg(short = 'c', long, value_name = "COUNT")]
+    pub(crate) period: Option<NonZero<u64>>,
+    /// End after so many seconds.
+    #[arg(short, long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub(crate) duration: Option<Duration>,
+    /// Where the profile goes. One that is there is moved to FILE.old.
+    #[arg(short, long, value_name = "FILE", default_value = "unspool.prof")]
+    pub(crate) output: PathBuf,
+    /// Leave out threads and processes that are begun later.
+    #[arg(long)]
+    pub(crate) no_inherit: bool,
+    /// Neither read nor write the user's cache of compiled tables.
+    #[arg(long)]
+    pub(crate) no_cache: bool,
+    /// Print nothing but errors.
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
 }
 
 /// Print the stacks of all threads of a process or core file.
@@ -295,4 +361,14 @@ fn parse_address(text: &str) -> Result<u64, String> {
     u64::from_str_radix(digits, 16).map_err(|_| {
         format!("`{text}` is no address; write it in hexadecimal, with or without 0x: 0x1234")
     })
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text
+        .parse()
+        .map_err(|_| "not a number of seconds".to_owned())?;
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(duration) if !duration.is_zero() => Ok(duration),
+        _ => Err("not a time".to_owned()),
+    }
 }

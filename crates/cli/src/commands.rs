@@ -3,6 +3,7 @@
 pub(crate) mod cache;
 pub(crate) mod compile;
 pub(crate) mod generate;
+pub(crate) mod record;
 pub(crate) mod show;
 pub(crate) mod stack;
 pub(crate) mod stats;
@@ -11,6 +12,7 @@ pub(crate) mod verify;
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::process::{ExitCode, ExitStatus};
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
@@ -128,4 +130,12 @@ fn temporary(path: &Path) -> PathBuf {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(format!(".{}.tmp", std::process::id()));
     temporary.into()
+}
+
+/// The command's own status: its exit code, or 128 plus the signal that killed it.
+fn pass_on(status: ExitStatus) -> ExitCode {
+    use std::os::unix::process::ExitStatusExt as _;
+    let code = status.code().or(status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok())
+        .map_or(ExitCode::FAILURE, ExitCode::from)
 }

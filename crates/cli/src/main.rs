@@ -32,6 +32,7 @@ fn main() -> ExitCode {
 
 fn run(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
+        Command::Record(record) => commands::record::run(record),
         Command::Stack(stack) => commands::stack::run(stack),
         Command::Show(show) => commands::show::run(show),
         Command::Compile(compile) => commands::compile::run(compile),

@@ -73,6 +73,9 @@ pub struct Walk {
     pub frames: usize,
     /// How many of them were guessed.
     pub guesses: usize,
+    /// How many of them a signal interrupted: their addresses, which follow those of the frames that
+    /// the kernel makes for signals, are not return addresses.
+    pub interrupted: usize,
     /// Why the walk ended.
     pub end: End,
     /// What it took.
@@ -177,6 +180,7 @@ impl<'r> Walker<'r> {
                 addresses,
                 count: 0,
                 guesses: 0,
+                interrupted: 0,
             },
             seen: Seen::new(modules.staying()),
             slow: None,
@@ -187,6 +191,7 @@ impl<'r> Walker<'r> {
         Walk {
             frames: run.frames.count,
             guesses: run.frames.guesses,
+            interrupted: run.frames.interrupted,
             end,
             work: run.work,
         }
@@ -198,6 +203,7 @@ struct Frames<'o> {
     addresses: &'o mut [RuntimeAddr],
     count: usize,
     guesses: usize,
+    interrupted: usize,
 }
 
 impl Frames<'_> {
@@ -506,7 +512,10 @@ where
         }
         let address = RuntimeAddr(caller.code);
         Ok(match way {
-            Way::Signal => (CodeAddr::Instruction(address), caller),
+            Way::Signal => {
+                self.frames.interrupted += 1;
+                (CodeAddr::Instruction(address), caller)
+            }
             _ => (CodeAddr::Return(address), caller),
         })
     }
@@ -656,6 +665,7 @@ where
                     return Some(Err(End::Limit));
                 }
                 self.frames.guesses += usize::from(found.evidence.is_guess());
+                self.frames.interrupted += usize::from(found.signal_frame);
                 Some(Ok((code, caller)))
             }
             Step::End(end @ End::Step(_)) if end.unreadable().is_none() => None,
@@ -676,6 +686,7 @@ where
         let mut cursor = Cursor::at(abi, top.code(), registers).with_pac_mask(self.walker.pac_mask);
         self.frames.count = usize::from(top.is_shown());
         self.frames.guesses = 0;
+        self.frames.interrupted = 0;
         self.work.began_again = true;
         loop {
             self.work.by_cursor += 1;
@@ -685,6 +696,7 @@ where
                         return End::Limit;
                     }
                     self.frames.guesses += usize::from(found.evidence.is_guess());
+                    self.frames.interrupted += usize::from(found.signal_frame);
                 }
                 Step::End(end) => return end,
             }

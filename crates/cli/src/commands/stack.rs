@@ -1,7 +1,7 @@
 //! `unspool stack`.
 
 use std::ffi::OsString;
-use std::process::{Command, ExitCode, ExitStatus};
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -201,7 +201,7 @@ impl Stacks<'_> {
                         signals::tell_of_end(exit);
                     }
                     signals::die_of_the_same(exit);
-                    return Ok(pass_on(exit));
+                    return Ok(super::pass_on(exit));
                 }
                 Event::Unseen { signal, error } => {
                     let error = anyhow::Error::from(error).context(text::signal_text(&signal));
@@ -332,14 +332,6 @@ fn status(as_asked: bool) -> ExitCode {
     } else {
         ExitCode::from(Failure::FINDINGS)
     }
-}
-
-/// The command's own status: its exit code, or 128 plus the signal that killed it.
-fn pass_on(status: ExitStatus) -> ExitCode {
-    use std::os::unix::process::ExitStatusExt as _;
-    let code = status.code().or(status.signal().map(|signal| 128 + signal));
-    code.and_then(|code| u8::try_from(code).ok())
-        .map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
 /// The registers that `--registers` shows: the general ones, by number.

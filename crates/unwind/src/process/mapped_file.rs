@@ -48,8 +48,19 @@ pub enum Identity {
     Replaced,
 }
 
+/// Opens the file behind a mapping of a process, which need not be attached to.
+///
 /// Tries the ways one after the other, until one leads to the mapped file. If none does, the
 /// first file that was found is returned, or the error of the last way to the path.
+///
+/// # Errors
+///
+/// The mapping comes from no file, or no way leads to one.
+pub fn open_mapped_file(pid: u32, mapping: &Mapping) -> io::Result<MappedFile> {
+    let pid = i32::try_from(pid).map_err(|_| io::ErrorKind::NotFound)?;
+    open(pid, mapping)
+}
+
 pub(super) fn open(pid: i32, mapping: &Mapping) -> io::Result<MappedFile> {
     let name = mapping.path().ok_or_else(|| {
         io::Error::new(

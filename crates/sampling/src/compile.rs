@@ -1,0 +1,48 @@
+//! Tables that are missing are compiled beside the recording, by one thread of low priority.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Weak};
+use std::thread;
+
+use unspool_unwind::tables::{From, Store, TableBytes, compile};
+
+use crate::files::File;
+
+/// Compiles tables, one after the other.
+#[derive(Debug)]
+pub(crate) struct Compiler {
+    queue: Sender<Weak<File>>,
+}
+
+impl Compiler {
+    /// `None` if there can be no thread for it.
+    pub(crate) fn start(store: Arc<Store>) -> Option<Compiler> {
+        let (queue, files) = channel();
+        let work = move || run(&files, &store);
+        let thread = thread::Builder::new()
+            .name("compile".to_owned())
+            .spawn(work);
+        thread.is_ok().then_some(Compiler { queue })
+    }
+
+    /// Has the table of a file compiled.
+    pub(crate) fn compile(&self, file: &Arc<File>) {
+        // Only a thread that panicked does not listen; then there is no table.
+        let _ = self.queue.send(Arc::downgrade(file));
+    }
+}
+
+fn run(files: &Receiver<Weak<File>>, store: &Store) {
+    crate::record::be_patient();
+    for file in files {
+        let Some(file) = file.upgrade() else { continue };
+        let elf = file.tables.file();
+        // A file without tables, or with none that can be compiled, is read as it is.
+        let Ok(made) = compile(elf, From::Auto) else {
+            continue;
+        };
+        // That it cannot be kept costs the next recording the same time again.
+        let _ = store.keep(&elf.content_key(), &made.encoded.bytes);
+        file.tables.attach(TableBytes::Memory(made.encoded.bytes));
+    }
+}

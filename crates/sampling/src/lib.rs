@@ -1,0 +1,22 @@
+//! Samples of running programs: the address spaces of processes followed, stacks unwound, and all of
+//! it recorded.
+//!
+//! The kernel says what processes map, begin and end ([`unspool_perf::Record`]); [`Processes`] keeps what
+//! is mapped where, with the tables of each file, which are opened once ([`Files`]). An [`Unwinder`]
+//! unwinds the copied stack of a sample with that. A [`Recording`] puts it together: it opens the
+//! events, launches a command or attaches to what runs, and writes a profile.
+
+mod compile;
+mod files;
+mod processes;
+mod record;
+mod space;
+mod stack_copy;
+mod sys;
+mod unwind;
+
+pub use files::{File, Files, Finder, Live};
+pub use processes::Processes;
+pub use record::{Notice, Options, Progress, RecordError, Recording, Summary, Target, Totals};
+pub use space::Space;
+pub use unwind::{Unwinder, Unwound};

@@ -1,0 +1,182 @@
+//! Processes as the kernel's records tell of them.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::sync::Arc;
+
+use unspool_ir::{LoadBias, RuntimeAddr};
+use unspool_perf::{FileId, Mapped, Record};
+use unspool_unwind::files::FileProblem;
+use unspool_unwind::maps::{Device, Mapping, Permissions};
+use unspool_unwind::modules::Place;
+
+use crate::files::{File, Files};
+use crate::space::{Content, Region, Space, segment};
+
+/// The process that the kernel's own code belongs to, in records.
+const KERNEL: u32 = u32::MAX;
+
+/// What processes have mapped, as far as records have told.
+pub struct Processes {
+    files: Files,
+    spaces: HashMap<u32, Arc<Space>>,
+    places: Places,
+}
+
+/// The numbers of modules at addresses, which are never given twice.
+#[derive(Debug, Default)]
+struct Places {
+    known: HashMap<(u32, u64), Place>,
+    last: u16,
+}
+
+impl Places {
+    /// `None` when there is no number left.
+    fn of(&mut self, file: &File, bias: LoadBias) -> Option<Place> {
+        let key = (file.number, bias.0);
+        if let Some(place) = self.known.get(&key) {
+            return Some(*place);
+        }
+        let place = Place(self.last.checked_add(1)?);
+        self.last = place.0;
+        self.known.insert(key, place);
+        Some(place)
+    }
+}
+
+impl Processes {
+    /// No process is known yet.
+    #[must_use]
+    pub fn new(files: Files) -> Self {
+        Processes {
+            files,
+            spaces: HashMap::new(),
+            places: Places::default(),
+        }
+    }
+
+    /// Follows what a record tells. `true` if addresses of its process may mean something else now.
+    pub fn note(&mut self, record: &Record<'_>) -> bool {
+        match record {
+            Record::Mapped(mapped) if mapped.pid != KERNEL && mapped.is_executable => {
+                self.map(mapped.pid, &mapping(mapped));
+                true
+            }
+            Record::Named(named) if named.is_exec => {
+                self.spaces.insert(named.pid, Arc::default());
+                true
+            }
+            Record::Fork(task) if task.pid != task.parent_pid => {
+                let parent = self.spaces.get(&task.parent_pid).cloned();
+                // A parent that nobody knows is looked at when the child is sampled.
+                match parent {
+                    Some(parent) => drop(self.spaces.insert(task.pid, parent)),
+                    None => drop(self.spaces.remove(&task.pid)),
+                }
+                true
+            }
+            Record::Exit(task) if task.pid == task.tid => {
+                self.spaces.remove(&task.pid);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// What a process has mapped. Who is not known is asked for what it has mapped now.
+    pub fn space(&mut self, pid: u32) -> Arc<Space> {
+        if let Some(space) = self.spaces.get(&pid) {
+            return Arc::clone(space);
+        }
+        self.spaces.insert(pid, Arc::default());
+        let mappings = self.files.mappings(pid).unwrap_or_default();
+        for mapping in mappings
+            .iter()
+            .filter(|mapping| mapping.permissions.execute)
+        {
+            self.map(pid, mapping);
+        }
+        self.spaces.get(&pid).cloned().unwrap_or_default()
+    }
+
+    fn map(&mut self, pid: u32, mapping: &Mapping) {
+        let content = match self.content(pid, mapping) {
+            Ok(content) => content,
+            Err(problem) => Content::Unusable(Arc::new(problem)),
+        };
+        let space = self.spaces.entry(pid).or_default();
+        Arc::make_mut(space).insert(Region {
+            start: mapping.start.0,
+            end: mapping.end.0,
+            content,
+        });
+    }
+
+    fn content(&mut self, pid: u32, mapping: &Mapping) -> Result<Content, FileProblem> {
+        let is_vdso = mapping.name.as_deref().is_some_and(|name| name == "[vdso]");
+        if mapping.path().is_none() && !is_vdso {
+            return Ok(Content::Anonymous);
+        }
+        let file = self.files.open(pid, mapping)?;
+        let bias = file.tables.file().load_bias(&segment(mapping));
+        let bias = bias.ok_or_else(|| FileProblem::NoSegment {
+            path: file.name.clone(),
+        })?;
+        Ok(Content::File {
+            place: self.places.of(&file, bias),
+            file,
+            bias,
+        })
+    }
+
+    /// Whether numbers for modules are running out: then rules that were learned have to be forgotten,
+    /// and [`Processes::renumber`] begins anew.
+    #[must_use]
+    pub fn is_out_of_places(&self) -> bool {
+        self.places.last == u16::MAX
+    }
+
+    /// Numbers the modules of all processes anew.
+    pub fn renumber(&mut self) {
+        self.places = Places::default();
+        for space in self.spaces.values_mut() {
+            let places = &mut self.places;
+            Arc::make_mut(space).renumber(|file, bias| places.of(file, bias));
+        }
+    }
+}
+
+/// A record of a mapping, as `/proc` would have it.
+fn mapping(mapped: &Mapped<'_>) -> Mapping {
+    const DELETED: &[u8] = b" (deleted)";
+    let (name, deleted) = match mapped.name.strip_suffix(DELETED) {
+        Some(name) => (name, true),
+        None => (mapped.name, false),
+    };
+    let (device, inode) = match mapped.file {
+        FileId::Inode {
+            major,
+            minor,
+            inode,
+        } => (Device { major, minor }, inode),
+        _ => (Device::default(), 0),
+    };
+    // What the kernel calls memory without a file.
+    let is_named = !name.is_empty() && name != b"//anon";
+    Mapping {
+        start: RuntimeAddr(mapped.start),
+        end: RuntimeAddr(mapped.start.saturating_add(mapped.size)),
+        offset: mapped.offset,
+        permissions: Permissions {
+            read: true,
+            write: false,
+            execute: mapped.is_executable,
+            private: true,
+        },
+        device,
+        inode,
+        name: is_named.then(|| OsStr::from_bytes(name).to_owned()),
+        deleted,
+    }
+}

@@ -1,0 +1,371 @@
+//! A recording: events opened, a command launched or processes attached to, a profile written.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use unspool_ir::Arch;
+use unspool_perf::{Event, OpenError, Rate, RingError, Whom};
+use unspool_profile::{Meta, Unit, Writer};
+use unspool_unwind::tables::Store;
+
+use crate::files::{Files, Live};
+use crate::processes::Processes;
+use crate::sys::{self, Held, Ready, Signals};
+use crate::unwind::Unwinder;
+
+mod events;
+mod merge;
+mod scribe;
+
+pub use scribe::Totals;
+
+use events::{Events, Scope};
+use scribe::Scribe;
+
+/// What is recorded.
+#[derive(Debug)]
+pub enum Target {
+    /// A command, from its first instruction on.
+    Command(Command),
+    /// Processes that run.
+    Processes(Vec<u32>),
+    /// All that runs.
+    Everything,
+}
+
+/// How it is recorded.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The event that samples are taken of; `None` for the processor's cycles, or what comes next to them.
+    pub event: Option<Event>,
+    /// How often.
+    pub rate: Rate,
+    /// Whether threads and processes that are begun later are recorded too.
+    pub inherits: bool,
+    /// For how long; `None` until it ends, or a signal comes.
+    pub duration: Option<Duration>,
+}
+
+/// What the user should know, though the recording goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Notice {
+    /// Samples are of another event.
+    OtherEvent {
+        /// What should have been counted.
+        wanted: Event,
+        /// What is counted.
+        taken: Event,
+    },
+    /// The kernel's own work is left out.
+    WithoutKernel,
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Notice::OtherEvent { wanted, taken } => write!(
+                f,
+                "this machine does not count {wanted}: samples are taken by {taken}"
+            ),
+            Notice::WithoutKernel => f.write_str(
+                "without the kernel's frames: `kernel.perf_event_paranoid` is above 1 (run as root, or \
+                 `sudo sysctl kernel.perf_event_paranoid=1`)",
+            ),
+        }
+    }
+}
+
+/// Why there is no recording.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// An event cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// A ring cannot be had.
+    #[error(transparent)]
+    Map(#[from] RingError),
+    /// The kernel refused something about its rings or events.
+    #[error("cannot set up the events")]
+    Ring(#[source] io::Error),
+    /// The command cannot be run.
+    #[error("cannot run the command")]
+    Launch(#[source] io::Error),
+    /// A process is not there.
+    #[error("process {pid}: no such process")]
+    NoProcess {
+        /// The process.
+        pid: u32,
+    },
+    /// The profile cannot be written.
+    #[error("cannot write the profile")]
+    Write(#[source] io::Error),
+    /// The system refused something else.
+    #[error("cannot record")]
+    System(#[source] io::Error),
+}
+
+/// What a recording came to.
+#[derive(Debug)]
+pub struct Summary {
+    /// What was recorded.
+    pub totals: Totals,
+    /// How the command ended; `None` if none was launched, or it still runs.
+    pub status: Option<ExitStatus>,
+    /// For how long.
+    pub elapsed: Duration,
+    /// Records that could not be read.
+    pub damaged: u64,
+}
+
+/// How far a recording is.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress {
+    /// What was recorded so far.
+    pub totals: Totals,
+    /// For how long.
+    pub elapsed: Duration,
+}
+
+/// A recording that is set up, and not begun.
+pub struct Recording {
+    events: Events,
+    signals: Signals,
+    options: Options,
+    held: Option<Held>,
+    watched: Vec<OwnedFd>,
+    /// What the user should know.
+    pub notices: Vec<Notice>,
+}
+
+/// How long the recorder waits at most before it looks at all rings, in milliseconds.
+const PAUSE: i32 = 50;
+
+/// How often what was recorded is written, and progress is told.
+const BEAT: Duration = Duration::from_millis(500);
+
+/// How long to wait for a command to end that was told to, in milliseconds.
+const PATIENCE: i32 = 2000;
+
+/// Lets all other threads of the system go first.
+pub(crate) fn be_patient() {
+    sys::be_patient();
+}
+
+impl Recording {
+    /// Opens the events of a target. A command is begun, and does not run yet.
+    pub fn prepare(target: Target, options: Options) -> Result<Recording, RecordError> {
+        let signals = Signals::catch().map_err(RecordError::System)?;
+        let mut notices = Vec::new();
+        let mut held = None;
+        let mut watched = Vec::new();
+        let mut whom = Vec::new();
+        match target {
+            Target::Command(command) => {
+                let begun = Held::begin(command, &signals).map_err(RecordError::Launch)?;
+                watched.push(sys::watch(begun.pid).map_err(RecordError::System)?);
+                whom.push(Whom::Thread(begun.pid));
+                held = Some(begun);
+            }
+            Target::Processes(pids) => {
+                for pid in pids {
+                    let watch = sys::watch(pid).map_err(|_| RecordError::NoProcess { pid })?;
+                    watched.push(watch);
+                    whom.extend(threads(pid)?.into_iter().map(Whom::Thread));
+                }
+            }
+            Target::Everything => whom.push(Whom::Everyone),
+        }
+        let scope = Scope {
+            whom: &whom,
+            from_exec: held.is_some(),
+        };
+        let events = Events::open(&options, scope, &mut notices)?;
+        Ok(Recording {
+            events,
+            signals,
+            options,
+            held,
+            watched,
+            notices,
+        })
+    }
+
+    /// What samples are of.
+    #[must_use]
+    pub fn event(&self) -> &Event {
+        &self.events.event
+    }
+
+    /// Records until the command or the processes end, the time is over, or a signal says so. From time
+    /// to time, `progress` is told how far it is.
+    pub fn run<W: Write>(
+        self,
+        out: W,
+        store: Store,
+        meta: Meta,
+        mut progress: impl FnMut(Progress),
+    ) -> Result<Summary, RecordError> {
+        let mut running = self.begin(out, store, meta)?;
+        let mut beat = Instant::now();
+        while !running.wait()? {
+            running.take(sys::now())?;
+            if beat.elapsed() >= BEAT {
+                beat = Instant::now();
+                running.scribe.flush().map_err(RecordError::Write)?;
+                progress(running.progress());
+            }
+        }
+        running.finish()
+    }
+
+    fn begin<W: Write>(self, out: W, store: Store, meta: Meta) -> Result<Running<W>, RecordError> {
+        let meta = Meta {
+            clock: unspool_profile::Time(sys::now()),
+            event: self.described(),
+            ..meta
+        };
+        let writer = Writer::new(out, &meta).map_err(RecordError::Write)?;
+        let unwinder = Unwinder::new(Arch::X86_64);
+        let unwinder = unwinder.map_err(|error| RecordError::System(io::Error::other(error)))?;
+        let processes = Processes::new(Files::new(Box::new(Live), store));
+        let started = Instant::now();
+        let child = match self.held {
+            Some(held) => Some(held.go().map_err(RecordError::Launch)?),
+            None => {
+                self.events.enable()?;
+                None
+            }
+        };
+        Ok(Running {
+            polled: self.events.files().map(|_| true).collect(),
+            events: self.events,
+            signals: self.signals,
+            is_watching: !self.watched.is_empty(),
+            watched: self.watched,
+            child,
+            until: self.options.duration.map(|duration| started + duration),
+            started,
+            scribe: Scribe::new(writer, processes, unwinder),
+            damaged: 0,
+        })
+    }
+
+    /// What samples are of, as the profile says it.
+    fn described(&self) -> unspool_profile::Event {
+        unspool_profile::Event {
+            name: self.events.event.name().to_owned(),
+            rate: match self.options.rate {
+                Rate::Frequency(frequency) => unspool_profile::Rate::Frequency(frequency),
+                Rate::Period(period) => unspool_profile::Rate::Period(period),
+            },
+            unit: match self.events.event.is_clock() {
+                true => Unit::Nanoseconds,
+                false => Unit::Events,
+            },
+        }
+    }
+}
+
+/// A recording that goes on.
+struct Running<W: Write> {
+    events: Events,
+    /// Which rings' events are waited for.
+    polled: Vec<bool>,
+    signals: Signals,
+    /// The processes that have not ended yet, if it is over with them.
+    watched: Vec<OwnedFd>,
+    is_watching: bool,
+    child: Option<Child>,
+    started: Instant,
+    until: Option<Instant>,
+    scribe: Scribe<W>,
+    damaged: u64,
+}
+
+impl<W: Write> Running<W> {
+    fn progress(&self) -> Progress {
+        Progress {
+            totals: self.scribe.totals,
+            elapsed: self.started.elapsed(),
+        }
+    }
+
+    /// Waits until there is something to do; whether it is over.
+    fn wait(&mut self) -> Result<bool, RecordError> {
+        let rings = self.events.files().zip(&self.polled);
+        let rings = rings.filter(|(_, polled)| **polled).map(|(file, _)| file);
+        let files: Vec<_> = std::iter::once(self.signals.as_fd())
+            .chain(self.watched.iter().map(|process| process.as_fd()))
+            .chain(rings)
+            .collect();
+        let ready = match sys::wait(&files, PAUSE) {
+            Ok(ready) => ready,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(false),
+            Err(error) => return Err(RecordError::System(error)),
+        };
+        let mut ready = ready.into_iter().skip(1);
+        self.watched.retain(|_| ready.next() == Some(Ready::Not));
+        // The event of a thread that has ended is ready for ever.
+        for polled in self.polled.iter_mut().filter(|polled| **polled) {
+            *polled = ready.next() != Some(Ready::Over);
+        }
+        if let Some(signal) = self.signals.next() {
+            self.stop(signal);
+            return Ok(true);
+        }
+        let is_late = self.until.is_some_and(|until| Instant::now() >= until);
+        Ok(is_late || self.is_watching && self.watched.is_empty())
+    }
+
+    /// Has the command end, as the recorder was told to.
+    fn stop(&mut self, signal: i32) {
+        let Some(child) = &self.child else { return };
+        // What comes from the terminal comes to the command, too.
+        if signal != libc::SIGINT {
+            sys::send(child.id(), signal);
+        }
+        let watched: Vec<_> = self.watched.iter().map(|process| process.as_fd()).collect();
+        // A command that goes on is left alone, whatever ended the wait.
+        let _ = sys::wait(&watched, PATIENCE);
+    }
+
+    /// Notes all records from before a time.
+    fn take(&mut self, until: u64) -> Result<(), RecordError> {
+        let mut failure = None;
+        let scribe = &mut self.scribe;
+        self.damaged += merge::take(&mut self.events.sources, until, |origin, record| {
+            if failure.is_none() {
+                failure = scribe.note(origin, record).err();
+            }
+        });
+        failure.map_or(Ok(()), |error| Err(RecordError::Write(error)))
+    }
+
+    fn finish(mut self) -> Result<Summary, RecordError> {
+        self.events.disable();
+        self.take(u64::MAX)?;
+        let status = match &mut self.child {
+            Some(child) => child.try_wait().map_err(RecordError::System)?,
+            None => None,
+        };
+        let (_, totals) = self.scribe.finish(sys::now()).map_err(RecordError::Write)?;
+        Ok(Summary {
+            totals,
+            status,
+            elapsed: self.started.elapsed(),
+            damaged: self.damaged,
+        })
+    }
+}
+
+/// The threads of a process.
+fn threads(pid: u32) -> Result<Vec<u32>, RecordError> {
+    let listed = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let listed = listed.map_err(|_| RecordError::NoProcess { pid })?;
+    let names = listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    Ok(names.collect())
+}

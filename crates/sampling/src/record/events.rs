@@ -1,0 +1,206 @@
+//! The events of a recording, open, with their rings.
+
+use std::fs;
+use std::os::fd::{AsFd as _, BorrowedFd};
+
+use unspool_ir::Arch;
+use unspool_perf::{
+    Counter, Event, OpenError, Rate, Refusal, Ring, RingError, Setup, Whom, user_mask,
+};
+
+use super::merge::Source;
+use super::{Notice, Options, RecordError};
+
+/// How much memory the rings of a processor have at best, in bytes: for samples, and for what tells
+/// of mappings and threads.
+const SAMPLES: usize = 4 << 20;
+const TASKS: usize = 256 << 10;
+
+/// And the least that is of use.
+const LEAST: usize = 64 << 10;
+
+/// The most that the kernel copies of a stack: a record has less than 64 KiB.
+const MOST_STACK: u32 = 65_528 - 1024;
+
+/// The events of a recording.
+#[derive(Debug)]
+pub(crate) struct Events {
+    /// All that is counted, by processors.
+    counters: Vec<Counter>,
+    /// For each ring, the counter that it is of.
+    owners: Vec<usize>,
+    pub(crate) sources: Vec<Source>,
+    /// What samples are of.
+    pub(crate) event: Event,
+}
+
+/// Whose events are to be recorded, and from when on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scope<'s> {
+    pub(crate) whom: &'s [Whom],
+    pub(crate) from_exec: bool,
+}
+
+impl Events {
+    /// Opens the events that the options ask for. Where these cannot be had, the next best.
+    pub(crate) fn open(
+        options: &Options,
+        scope: Scope<'_>,
+        notices: &mut Vec<Notice>,
+    ) -> Result<Events, RecordError> {
+        let cpus = online_cpus();
+        let mut setup = Setup {
+            event: options.event.clone().unwrap_or_else(Event::cycles),
+            rate: options.rate,
+            user_registers: user_mask(Arch::X86_64).unwrap_or_default(),
+            stack_bytes: MOST_STACK,
+            with_kernel: true,
+            with_frame_pointers: false,
+            inherits: options.inherits,
+            from_exec: scope.from_exec,
+            with_tasks: false,
+            with_switches: false,
+            wake_after: 0,
+        };
+        find_event(&mut setup, options, scope, &cpus, notices)?;
+        let mut events = Events {
+            counters: Vec::new(),
+            owners: Vec::new(),
+            sources: Vec::new(),
+            event: setup.event.clone(),
+        };
+        let tasks = Setup {
+            event: Event::dummy(),
+            rate: Rate::Period(1),
+            user_registers: 0,
+            stack_bytes: 0,
+            with_kernel: false,
+            with_tasks: true,
+            ..setup.clone()
+        };
+        events.open_all(&tasks, scope, &cpus, TASKS)?;
+        events.open_all(&setup, scope, &cpus, SAMPLES)?;
+        Ok(events)
+    }
+
+    /// Opens an event on all processors, with one ring for each.
+    fn open_all(
+        &mut self,
+        setup: &Setup,
+        scope: Scope<'_>,
+        cpus: &[u32],
+        ring_bytes: usize,
+    ) -> Result<(), RecordError> {
+        let mut setup = setup.clone();
+        let mut size = ring_bytes;
+        for cpu in cpus {
+            let mut owner = None;
+            for whom in scope.whom {
+                setup.wake_after = u32::try_from(size / 4).unwrap_or(u32::MAX);
+                let counter = match Counter::open(&setup, *whom, *cpu) {
+                    Ok(counter) => counter,
+                    // It ended in the meantime.
+                    Err(OpenError {
+                        why: Refusal::Gone, ..
+                    }) => continue,
+                    Err(error) => return Err(error.into()),
+                };
+                let number = self.counters.len();
+                match owner.and_then(|owner: usize| self.counters.get(owner)) {
+                    Some(owner) => counter.write_to_ring_of(owner).map_err(RecordError::Ring)?,
+                    None => {
+                        let ring = map(&counter, &mut size)?;
+                        owner = Some(number);
+                        self.owners.push(number);
+                        self.sources.push(Source {
+                            ring,
+                            layout: setup.layout(),
+                        });
+                    }
+                }
+                self.counters.push(counter);
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts from now on.
+    pub(crate) fn enable(&self) -> Result<(), RecordError> {
+        let mut all = self.counters.iter();
+        all.try_for_each(Counter::enable).map_err(RecordError::Ring)
+    }
+
+    /// Stops counting.
+    pub(crate) fn disable(&self) {
+        for counter in &self.counters {
+            // What cannot be stopped is not listened to any more.
+            let _ = counter.disable();
+        }
+    }
+
+    /// What becomes ready when there is much in a ring.
+    pub(crate) fn files(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let owners = self.owners.iter();
+        owners.filter_map(|owner| Some(self.counters.get(*owner)?.as_fd()))
+    }
+}
+
+/// Finds out which event can be had, and whether with the kernel.
+fn find_event(
+    setup: &mut Setup,
+    options: &Options,
+    scope: Scope<'_>,
+    cpus: &[u32],
+    notices: &mut Vec<Notice>,
+) -> Result<(), RecordError> {
+    let cpu = cpus.first().copied().unwrap_or(0);
+    let whom = scope.whom.first().copied().unwrap_or(Whom::Everyone);
+    loop {
+        let Err(error) = Counter::open(setup, whom, cpu) else {
+            return Ok(());
+        };
+        let next = match (&error.why, setup.event.name()) {
+            (Refusal::NotCounted, "cycles") => Some(Event::cpu_clock()),
+            (Refusal::NotCounted, "cpu-clock") => Some(Event::task_clock()),
+            _ => None,
+        };
+        match (&error.why, next) {
+            (_, Some(next)) if options.event.is_none() => {
+                notices.push(Notice::OtherEvent {
+                    wanted: setup.event.clone(),
+                    taken: next.clone(),
+                });
+                setup.event = next;
+            }
+            (Refusal::Paranoid { needed: 1, .. }, _) if setup.with_kernel => {
+                notices.push(Notice::WithoutKernel);
+                setup.with_kernel = false;
+            }
+            _ => return Err(error.into()),
+        }
+    }
+}
+
+/// Maps a ring, smaller ones if there may be no large one.
+fn map(counter: &Counter, size: &mut usize) -> Result<Ring, RingError> {
+    loop {
+        match Ring::new(counter, *size) {
+            Err(RingError::Locked { .. }) if *size > LEAST => *size /= 2,
+            result => return result,
+        }
+    }
+}
+
+/// The processors that are there.
+fn online_cpus() -> Vec<u32> {
+    let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let ranges = text.trim().split(',').filter_map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?)
+    });
+    let cpus: Vec<u32> = ranges.flatten().collect();
+    match cpus.is_empty() {
+        true => vec![0],
+        false => cpus,
+    }
+}

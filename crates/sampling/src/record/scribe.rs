@@ -1,0 +1,223 @@
+//! Writes down what a recording sees.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{self, Write};
+
+use unspool_ir::RuntimeAddr;
+use unspool_perf::{Mapped, Origin, Record, Sample};
+use unspool_profile::{
+    Change, End, Lost, LostBy, Module, ModuleId, ModuleKind, Place, Process, ProcessId, State,
+    Thread, ThreadId, Time, Writer,
+};
+
+use crate::files::File;
+use crate::processes::Processes;
+use crate::unwind::Unwinder;
+
+/// Where the kernel's addresses begin.
+const KERNEL: u64 = 1 << 63;
+
+/// Writes a profile of what records tell.
+pub(crate) struct Scribe<W: Write> {
+    writer: Writer<W>,
+    processes: Processes,
+    unwinder: Unwinder,
+    ids: HashMap<u32, ProcessId>,
+    threads: HashMap<u32, ThreadId>,
+    modules: HashMap<u32, ModuleId>,
+    pub(crate) totals: Totals,
+}
+
+/// What was recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// Samples.
+    pub samples: u64,
+    /// Those whose stack reached its root.
+    pub complete: u64,
+    /// Those of which the process has no stack that could be unwound: of the kernel's own threads.
+    pub without_stack: u64,
+    /// Samples, and other records, that the kernel had no room for.
+    pub lost: u64,
+    /// Frames.
+    pub frames: u64,
+}
+
+impl<W: Write> Scribe<W> {
+    pub(crate) fn new(writer: Writer<W>, processes: Processes, unwinder: Unwinder) -> Self {
+        Scribe {
+            writer,
+            processes,
+            unwinder,
+            ids: HashMap::new(),
+            threads: HashMap::new(),
+            modules: HashMap::new(),
+            totals: Totals::default(),
+        }
+    }
+
+    /// Notes what a record tells.
+    pub(crate) fn note(&mut self, origin: Origin, record: &Record<'_>) -> io::Result<()> {
+        let time = Time(origin.time);
+        match record {
+            Record::Sample(sample) => return self.sample(origin, sample),
+            Record::Lost { count } => {
+                self.totals.lost += count;
+                self.writer.lost(&Lost {
+                    time,
+                    cpu: origin.cpu,
+                    count: *count,
+                    by: LostBy::Kernel,
+                });
+            }
+            Record::Named(named) => {
+                let name = String::from_utf8_lossy(named.name).into_owned();
+                if named.is_exec {
+                    self.end_process(named.pid, time);
+                }
+                let thread = self.thread(named.pid, named.tid, time, Some(&name));
+                self.writer
+                    .change(&Change::ThreadName(thread, name.clone()));
+                if named.pid == named.tid {
+                    let process = self.process(named.pid, time);
+                    self.writer.change(&Change::ProcessName(process, name));
+                }
+            }
+            Record::Exit(task) => {
+                if let Some(thread) = self.threads.remove(&task.tid) {
+                    self.writer.change(&Change::ThreadEnd(thread, time));
+                }
+                if task.pid == task.tid {
+                    self.end_process(task.pid, time);
+                }
+            }
+            Record::Mapped(Mapped { pid, .. }) => {
+                if let Some(process) = self.ids.get(pid) {
+                    self.writer.mappings_changed(*process);
+                }
+            }
+            _ => {}
+        }
+        if self.processes.note(record) && self.processes.is_out_of_places() {
+            self.processes.renumber();
+            self.unwinder.forget().map_err(io::Error::other)?;
+        }
+        Ok(())
+    }
+
+    fn end_process(&mut self, pid: u32, time: Time) {
+        if let Some(process) = self.ids.remove(&pid) {
+            self.writer.change(&Change::ProcessEnd(process, time));
+        }
+        // The threads of what comes next under this number are others.
+        self.threads.remove(&pid);
+    }
+
+    fn process(&mut self, pid: u32, time: Time) -> ProcessId {
+        let writer = &mut self.writer;
+        *self.ids.entry(pid).or_insert_with(|| {
+            writer.process(&Process {
+                pid,
+                parent_pid: parent_of(pid),
+                start: time,
+                end: None,
+                name: name_of(pid, pid),
+            })
+        })
+    }
+
+    fn thread(&mut self, pid: u32, tid: u32, time: Time, name: Option<&str>) -> ThreadId {
+        if let Some(thread) = self.threads.get(&tid) {
+            return *thread;
+        }
+        let thread = Thread {
+            process: self.process(pid, time),
+            tid,
+            start: time,
+            end: None,
+            name: name.map_or_else(|| name_of(pid, tid), str::to_owned),
+        };
+        let id = self.writer.thread(&thread);
+        self.threads.insert(tid, id);
+        id
+    }
+
+    fn sample(&mut self, origin: Origin, sample: &Sample<'_>) -> io::Result<()> {
+        let time = Time(origin.time);
+        let thread = self.thread(origin.pid, origin.tid, time, None);
+        let process = self.process(origin.pid, time);
+        let space = self.processes.space(origin.pid);
+        let stack = self.unwinder.unwind(&space, origin.tid, sample);
+        let modules = &mut self.modules;
+        let id = self.writer.stack(thread, stack.frames, |known, address| {
+            if address.0 >= KERNEL {
+                return Place::Kernel(address);
+            }
+            match space.locate(address) {
+                Some((file, address)) => {
+                    let module = modules.entry(file.number);
+                    let module = module.or_insert_with(|| known.id(&module_of(file)));
+                    Place::Module(*module, address)
+                }
+                None => Place::Process(process, RuntimeAddr(address.0)),
+            }
+        });
+        let end = match stack.end {
+            // What the kernel does for itself.
+            End::NoUserRegisters if origin.pid == 0 => End::KernelThread,
+            end => end,
+        };
+        self.totals.samples += 1;
+        self.totals.complete += u64::from(end.is_root());
+        self.totals.without_stack += u64::from(!end.has_user_stack());
+        self.totals.frames += stack.frames.len() as u64;
+        self.writer.sample(&unspool_profile::Sample {
+            time,
+            thread,
+            cpu: origin.cpu,
+            stack: id,
+            weight: sample.period,
+            state: State::OnCpu,
+            end,
+        })
+    }
+
+    /// Writes what was noted.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+
+    /// Writes what was noted, and that this was all.
+    pub(crate) fn finish(self, time: u64) -> io::Result<(W, Totals)> {
+        Ok((self.writer.finish(Time(time))?, self.totals))
+    }
+}
+
+fn module_of(file: &File) -> Module {
+    let is_vdso = file.name.as_os_str() == "[vdso]";
+    Module {
+        kind: match is_vdso {
+            true => ModuleKind::Vdso,
+            false => ModuleKind::File,
+        },
+        path: file.name.clone(),
+        build_id: file.build_id().cloned(),
+        is_deleted: file.is_deleted,
+        code: None,
+    }
+}
+
+/// The name of a thread, if it still runs.
+fn name_of(pid: u32, tid: u32) -> String {
+    let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
+    String::from_utf8_lossy(name.trim_ascii_end()).into_owned()
+}
+
+/// The parent of a process, if that still runs; else 0.
+fn parent_of(pid: u32) -> u32 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let parent = after_name.split_ascii_whitespace().nth(1);
+    parent.and_then(|parent| parent.parse().ok()).unwrap_or(0)
+}

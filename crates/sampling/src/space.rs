@@ -1,0 +1,174 @@
+//! What a process has mapped, as its samples see it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use unspool_ir::{LoadBias, RuntimeAddr, Vaddr};
+use unspool_module::Mapping as SegmentMapping;
+use unspool_unwind::NoRow;
+use unspool_unwind::files::FileProblem;
+use unspool_unwind::maps::Mapping;
+use unspool_unwind::modules::{Module, Modules, Place};
+
+use crate::files::File;
+
+/// What is mapped at a range of addresses.
+#[derive(Debug, Clone)]
+pub(crate) enum Content {
+    /// A file that can be used.
+    File {
+        file: Arc<File>,
+        bias: LoadBias,
+        place: Option<Place>,
+    },
+    /// A file that cannot be used.
+    Unusable(Arc<FileProblem>),
+    /// Memory without a file, such as code made at run time.
+    Anonymous,
+}
+
+/// A range of addresses whose code may run.
+#[derive(Debug, Clone)]
+pub(crate) struct Region {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) content: Content,
+}
+
+/// The code that a process has mapped.
+///
+/// Nobody says what is unmapped. What is mapped later at the same addresses takes the place.
+#[derive(Debug, Clone, Default)]
+pub struct Space {
+    /// By their addresses, without overlap.
+    regions: Vec<Region>,
+    /// The places of the regions' modules below 64, as bits.
+    low_places: u64,
+    /// The others.
+    high_places: HashSet<Place>,
+}
+
+impl Space {
+    /// Adds a region, in place of what was there.
+    pub(crate) fn insert(&mut self, region: Region) {
+        if region.start >= region.end {
+            return;
+        }
+        let first = self.regions.partition_point(|old| old.end <= region.start);
+        let last = self.regions.partition_point(|old| old.start < region.end);
+        let overlapped = self.regions.get(first..last).unwrap_or_default();
+        let head = overlapped.first().filter(|old| old.start < region.start);
+        let tail = overlapped.last().filter(|old| old.end > region.end);
+        let head = head.map(|old| Region {
+            end: region.start,
+            ..old.clone()
+        });
+        let tail = tail.map(|old| Region {
+            start: region.end,
+            ..old.clone()
+        });
+        if let Content::File {
+            place: Some(place), ..
+        } = region.content
+        {
+            match place.0 {
+                0..64 => self.low_places |= 1 << place.0,
+                _ => drop(self.high_places.insert(place)),
+            }
+        }
+        let new = head.into_iter().chain([region]).chain(tail);
+        self.regions.splice(first..last, new);
+    }
+
+    fn region(&self, addr: RuntimeAddr) -> Option<&Region> {
+        let after = self
+            .regions
+            .partition_point(|region| region.start <= addr.0);
+        let region = self.regions.get(after.checked_sub(1)?)?;
+        (addr.0 < region.end).then_some(region)
+    }
+
+    /// The file that is mapped at an address, and the address as linked.
+    #[must_use]
+    pub fn locate(&self, addr: RuntimeAddr) -> Option<(&Arc<File>, Vaddr)> {
+        match &self.region(addr)?.content {
+            Content::File { file, bias, .. } => Some((file, bias.to_vaddr(addr))),
+            _ => None,
+        }
+    }
+
+    /// Why the file that is mapped at an address is not used.
+    #[must_use]
+    pub fn problem(&self, addr: RuntimeAddr) -> Option<&FileProblem> {
+        match &self.region(addr)?.content {
+            Content::Unusable(problem) => Some(problem),
+            _ => None,
+        }
+    }
+
+    /// Bytes of code, as the file has them.
+    pub(crate) fn code_in_file(&self, addr: RuntimeAddr, length: usize) -> Option<&[u8]> {
+        let (file, addr) = self.locate(addr)?;
+        let elf = file.tables.file();
+        elf.bytes_at(addr, u64::try_from(length).ok()?)
+    }
+
+    /// Takes new places for all modules.
+    pub(crate) fn renumber(&mut self, mut place_of: impl FnMut(&File, LoadBias) -> Option<Place>) {
+        self.low_places = 0;
+        self.high_places.clear();
+        for region in std::mem::take(&mut self.regions) {
+            let content = match region.content {
+                Content::File { file, bias, .. } => Content::File {
+                    place: place_of(&file, bias),
+                    file,
+                    bias,
+                },
+                other => other,
+            };
+            self.insert(Region { content, ..region });
+        }
+    }
+}
+
+impl Modules for Space {
+    fn module(&self, addr: RuntimeAddr) -> Option<Module<'_>> {
+        match &self.region(addr)?.content {
+            Content::File { file, bias, place } => Some(file.tables.at(*bias, *place, None)),
+            _ => None,
+        }
+    }
+
+    fn without_module(&self, addr: RuntimeAddr) -> NoRow {
+        match self.region(addr).map(|region| &region.content) {
+            Some(Content::Unusable(_)) => NoRow::NoFile,
+            _ => NoRow::NoModule,
+        }
+    }
+
+    fn staying(&self) -> u64 {
+        self.low_places
+    }
+
+    fn is_there(&self, place: Place) -> bool {
+        match place.0 {
+            0..64 => self.low_places >> place.0 & 1 != 0,
+            _ => self.high_places.contains(&place),
+        }
+    }
+
+    fn is_code(&self, addr: RuntimeAddr) -> bool {
+        self.region(addr).is_some()
+    }
+}
+
+/// A mapping as the segments of a file see it.
+pub(crate) fn segment(mapping: &Mapping) -> SegmentMapping {
+    SegmentMapping {
+        start: mapping.start,
+        length: mapping.size(),
+        file_offset: mapping.offset,
+        executable: true,
+        page_size: 4096,
+    }
+}

@@ -1,0 +1,228 @@
+//! Recordings of programs whose stacks are known beforehand.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use unspool_perf::{Event, Rate};
+use unspool_profile::{Meta, Place, Profile, Sample, create};
+use unspool_sampling::{Options, RecordError, Recording, Summary, Target};
+use unspool_unwind::tables::Store;
+
+/// Goes down as deep as it is told, through frames of different sizes, and stays there until an alarm
+/// kills it, or until it has called itself by `exec`.
+const PROGRAM: &str = r#"
+#include <stdlib.h>
+#include <unistd.h>
+volatile unsigned long sink;
+__attribute__((noinline)) void leaf(void) { for (;;) sink++; }
+__attribute__((noinline)) void narrow(int left);
+__attribute__((noinline)) void wide(int left) {
+    volatile char pad[600];
+    pad[left % 600] = 1;
+    narrow(left - 1);
+    pad[0] = 2;
+}
+__attribute__((noinline)) void narrow(int left) {
+    if (left == 0) leaf();
+    wide(left);
+    sink++;
+}
+int main(int count, char **words) {
+    int depth = atoi(words[1]);
+    if (count > 2) {
+        if (fork() == 0) {
+            execl(words[0], words[0], words[1], NULL);
+            _exit(1);
+        }
+        sleep(1);
+        return 0;
+    }
+    alarm(1);
+    narrow(depth);
+    return 0;
+}
+"#;
+
+struct Program {
+    path: PathBuf,
+    /// Its functions by their addresses: the first, and one past the last.
+    functions: BTreeMap<u64, (u64, String)>,
+}
+
+impl Program {
+    fn build(name: &str, flags: &[&str]) -> Program {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let source = folder.join(format!("{name}.c"));
+        fs::write(&source, PROGRAM).unwrap();
+        let path = folder.join(name);
+        let mut gcc = Command::new("gcc");
+        gcc.args([
+            "-O2",
+            "-fno-optimize-sibling-calls",
+            "-fomit-frame-pointer",
+            "-fno-inline",
+        ]);
+        let built = gcc.args(flags).arg("-o").arg(&path).arg(&source).status();
+        assert!(built.expect("gcc is there (Debian: gcc)").success());
+        let nm = Command::new("nm")
+            .args(["-S", "--defined-only"])
+            .arg(&path)
+            .output();
+        let listed = String::from_utf8(nm.expect("nm is there (Debian: binutils)").stdout).unwrap();
+        let function = |line: &str| {
+            let fields: Vec<_> = line.split(' ').collect();
+            let [start, size, _, name] = *fields else {
+                return None;
+            };
+            let number = |text| u64::from_str_radix(text, 16).ok();
+            Some((
+                number(start)?,
+                (number(start)? + number(size)?, name.to_owned()),
+            ))
+        };
+        Program {
+            path,
+            functions: listed.lines().filter_map(function).collect(),
+        }
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.path);
+        command.args(words);
+        command
+    }
+
+    /// The names of a sample's functions, from the innermost on; `?` for those of other files.
+    fn names(&self, profile: &Profile, sample: &Sample) -> Vec<String> {
+        let frames = profile.stacks().frames(sample.stack);
+        let frames = frames.map(|id| profile.frame(id).unwrap());
+        let name = |place: Place| {
+            let Place::Module(module, address) = place else {
+                return None;
+            };
+            let module = profile.module(module).unwrap();
+            if module.path != self.path {
+                return None;
+            }
+            let (_, (end, name)) = self.functions.range(..=address.0).next_back()?;
+            (address.0 < *end).then(|| name.clone())
+        };
+        frames
+            .map(|frame| name(frame.lookup).unwrap_or_else(|| "?".to_owned()))
+            .collect()
+    }
+}
+
+fn options() -> Options {
+    Options {
+        event: Some(Event::cpu_clock()),
+        rate: Rate::Frequency(999),
+        inherits: true,
+        duration: None,
+    }
+}
+
+fn record(name: &str, target: Target, options: Options) -> (Summary, Profile) {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.prof"));
+    let store = Store::from_environment().without_cache();
+    let recording = Recording::prepare(target, options).expect("perf_event_paranoid is 2 or less");
+    let created = create(&path).unwrap();
+    let summary = recording
+        .run(created.file, store, Meta::default(), |_| {})
+        .unwrap();
+    let profile = Profile::read(fs::File::open(&path).unwrap()).unwrap();
+    (summary, profile)
+}
+
+/// All samples that were taken at the bottom have the stack that the program has there.
+fn assert_stacks(program: &Program, profile: &Profile, depth: usize) {
+    let mut expected = vec!["leaf".to_owned(), "narrow".to_owned()];
+    for _ in 0..depth {
+        expected.extend(["wide".to_owned(), "narrow".to_owned()]);
+    }
+    expected.push("main".to_owned());
+    let mut count = 0;
+    for sample in profile.samples() {
+        let names = program.names(profile, sample);
+        if names.first().is_none_or(|name| name != "leaf") {
+            continue;
+        }
+        count += 1;
+        let (program, outer) = names.split_at(expected.len().min(names.len()));
+        assert_eq!(program, expected);
+        // The C library's two functions, and `_start`.
+        assert_eq!(outer.len(), 3, "{outer:?}");
+        assert_eq!(outer.last().map(String::as_str), Some("_start"));
+        assert!(sample.end.is_root(), "{:?}", sample.end);
+    }
+    // A second of its time has about a thousand, if nobody else wants the processor; none is missing.
+    assert!(count > 20, "{count} samples of {}", profile.samples().len());
+}
+
+#[test]
+fn every_stack_of_a_command_is_the_one_that_it_has() {
+    let program = Program::build("plain", &[]);
+    let target = Target::Command(program.command(&["30"]));
+    let (summary, profile) = record("plain", target, options());
+    assert_eq!(summary.status.unwrap().signal(), Some(libc::SIGALRM));
+    assert_eq!(summary.totals.samples, profile.samples().len() as u64);
+    assert_stacks(&program, &profile, 30);
+}
+
+#[test]
+fn programs_that_are_begun_by_others_are_followed() {
+    let program = Program::build("forked", &[]);
+    let target = Target::Command(program.command(&["12", "fork"]));
+    let (summary, profile) = record("forked", target, options());
+    assert_eq!(summary.status.unwrap().code(), Some(0));
+    assert_stacks(&program, &profile, 12);
+    // The command, the child before and after `exec`; not one of them twice.
+    let pids: Vec<_> = profile
+        .processes()
+        .iter()
+        .map(|process| process.pid)
+        .collect();
+    assert!((2..=4).contains(&pids.len()), "{pids:?}");
+}
+
+#[test]
+fn processes_that_run_are_attached_to() {
+    let program = Program::build("attached", &["-static"]);
+    let mut child = program.command(&["20"]).spawn().unwrap();
+    let mut options = options();
+    options.duration = Some(Duration::from_millis(500));
+    let (summary, profile) = record("attached", Target::Processes(vec![child.id()]), options);
+    assert!(summary.status.is_none());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_stacks(&program, &profile, 20);
+}
+
+#[test]
+fn what_cannot_be_run_is_an_error() {
+    let target = Target::Command(Command::new("/nonexistent/program"));
+    let recording =
+        Recording::prepare(target, options()).expect("it is begun, and does not run yet");
+    let error = recording.run(
+        Vec::new(),
+        Store::from_environment().without_cache(),
+        Meta::default(),
+        |_| {},
+    );
+    assert!(
+        matches!(error, Err(RecordError::Launch(error)) if error.kind() == std::io::ErrorKind::NotFound)
+    );
+    let nobody = Recording::prepare(Target::Processes(vec![0x3fff_ffff]), options());
+    assert!(matches!(nobody, Err(RecordError::NoProcess { .. })));
+}
