@@ -167,8 +167,11 @@ impl Bench {
              saved registers, pushed\narguments, lengths known at run time only. Every walk is from \
              within {objects} shared libraries, from one to another\nat most calls. Samples per peer: \
              {} x 200 of one stack (hot), {} x 400 of one walk each; some frames change\n(churn) or \
-             all do (2k, 32k). Each sample is compared with the functions' own return addresses.",
-            self.options.rounds, self.options.rounds,
+             all do (2k, 32k). Each sample is compared with the functions' own return addresses.\n\
+             unspool's walks share {} KiB of rules.",
+            self.options.rounds,
+            self.options.rounds,
+            ours::rules(),
         );
     }
 

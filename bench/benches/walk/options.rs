@@ -15,6 +15,7 @@ cargo bench -p unspool-bench --bench walk -- [OPTION...]
   --json FILE                write all figures to a file, too
   --quick                    hot and 2k, one round
 
+UNSPOOL_RULES in the environment gives our walkers another memory for rules than 1 MiB (64K to 64M).
 python is a real program, interrupted by a timer; docs/bench.md says what the stacks of all scenarios are like.
 ";
 

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use unspool_module::ElfFile;
-use unspool_unwind::local::{OwnThread, map_tables};
+use unspool_unwind::local::{self, OwnThread, map_tables};
 use unspool_unwind::tables::{self, From, Store};
 
 use crate::peers::{self, Make, Open, Peer, Walker};
@@ -41,6 +41,13 @@ pub(crate) fn without_tables() -> Peer {
             thread.walk_afresh(addresses(out)).frames
         }))
     }))
+}
+
+/// The memory that the rules of all of them have, in KiB.
+pub(crate) fn rules() -> usize {
+    // As the first of them does.
+    local::prepare();
+    local::rules::current().size().bytes() / 1024
 }
 
 fn peer((name, open): (&'static str, Open)) -> Peer {
