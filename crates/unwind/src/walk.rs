@@ -426,13 +426,14 @@ where
     /// No more than this is in the loop, so that all of it stays in registers.
     #[inline(always)]
     fn by_near_rules(&mut self, mut frame: State) -> (State, Pause<R::Joint>) {
+        // Where the first frame is remembered, nothing is got ready for the loop.
+        if let Some(joint) = self.record.find(&frame) {
+            return (frame, Pause::Remembered(joint));
+        }
         let mut count = self.frames.count;
         let addresses = &mut *self.frames.addresses;
         let (rules, memory, seen) = (*self.walker.rules, self.memory, self.seen.0.low);
         let pause = loop {
-            if let Some(joint) = self.record.find(&frame) {
-                break Pause::Remembered(joint);
-            }
             let Some(known) = rules.near(RuntimeAddr(frame.code)) else {
                 break Pause::Odd;
             };
@@ -452,6 +453,9 @@ where
             count += 1;
             self.record.take(&frame, leave);
             frame = caller;
+            if let Some(joint) = self.record.find(&frame) {
+                break Pause::Remembered(joint);
+            }
         };
         self.frames.count = count;
         (frame, pause)
