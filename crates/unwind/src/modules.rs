@@ -18,6 +18,13 @@ pub trait Modules {
     /// The module that is mapped at an address.
     fn module(&self, addr: RuntimeAddr) -> Option<Module<'_>>;
 
+    /// What [`Modules::module`] says of an address, if that is in the module at a place: one that it has found
+    /// there, and that nobody may unload meanwhile, so that nobody is asked whether it still is there. `None`
+    /// where it is another, or to leave that to [`Modules::module`]. No module is at place 0.
+    fn module_at(&self, _place: Place, _addr: RuntimeAddr) -> Option<Module<'_>> {
+        None
+    }
+
     /// Why there is no module at an address.
     fn without_module(&self, _addr: RuntimeAddr) -> NoRow {
         NoRow::NoModule
@@ -178,6 +185,7 @@ impl<'m> Module<'m> {
     /// The row that holds at the call before a return address, if the call-site part of the compiled
     /// table says so: what [`Module::row`] says of the byte before, faster. Not for entry code and
     /// signal trampolines, of which more is to be said than the row.
+    #[inline(always)]
     pub(crate) fn row_of_call(&self, address: Vaddr) -> Option<(&'m Compiled<'m>, RowRef)> {
         let compiled = self.compiled?;
         let (start, code) = self.code?;

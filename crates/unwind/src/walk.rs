@@ -183,6 +183,7 @@ impl<'r> Walker<'r> {
                 interrupted: 0,
             },
             seen: Seen::new(modules.staying()),
+            learned_of: [Place(0); 4],
             slow: None,
             has_fallen: false,
             work: Work::default(),
@@ -343,6 +344,8 @@ struct Run<'w, 'r, S: ?Sized, M: ?Sized, R> {
     record: &'w mut R,
     frames: Frames<'w>,
     seen: Seen,
+    /// The places of some modules that rules were learned of, the last first: `seen` has them.
+    learned_of: [Place; 4],
     /// What takes the steps that rules cannot take.
     slow: Option<Cursor>,
     /// Whether a rule has led from the stack of a signal handler to one below it: the cursor sees to it
@@ -351,7 +354,7 @@ struct Run<'w, 'r, S: ?Sized, M: ?Sized, R> {
     work: Work,
 }
 
-impl<S, M, R> Run<'_, '_, S, M, R>
+impl<'w, S, M, R> Run<'w, '_, S, M, R>
 where
     S: Modules + ?Sized,
     M: Memory + ?Sized,
@@ -581,8 +584,7 @@ where
     /// The rule of an address that is not known yet, of a module that is there.
     #[cold]
     fn learn(&mut self, code: CodeAddr) -> Option<Known> {
-        let module = self.modules.module(code.lookup())?;
-        let place = module.place?;
+        let (module, place) = self.module(code.lookup())?;
         let row = match code {
             CodeAddr::Return(address) => module.row_of_call(module.bias.to_vaddr(address)),
             CodeAddr::Instruction(_) => None,
@@ -597,8 +599,24 @@ where
         self.work.learned += 1;
         let known = Known { rule, place };
         self.walker.rules.put(code, known);
-        self.seen.0.add(place);
         Some(known)
+    }
+
+    /// The module that is mapped at an address, and its place, if it has one. One that rules were learned of
+    /// was there earlier in the walk, and has a return address of the stack: it still is.
+    fn module(&mut self, addr: RuntimeAddr) -> Option<(Module<'w>, Place)> {
+        let modules = self.modules;
+        let mut places = self.learned_of.iter();
+        let known = places.find_map(|place| Some((modules.module_at(*place, addr)?, *place)));
+        if known.is_some() {
+            return known;
+        }
+        let module = modules.module(addr)?;
+        let place = module.place?;
+        let [first, second, third, _] = self.learned_of;
+        self.learned_of = [place, first, second, third];
+        self.seen.0.add(place);
+        Some((module, place))
     }
 
     /// The rule of an address by the row that covers it, and by its entry.

@@ -362,6 +362,20 @@ impl Known {
         }
     }
 
+    fn module(&self) -> Module<'_> {
+        let table = self.table.get();
+        Module {
+            place: self.place(),
+            bias: self.image.bias,
+            entry: Some(self.image.entry).filter(|entry| entry.0 != 0),
+            compiled: table.map(|table| table.compiled),
+            rules: table.map(|table| table.rules).unwrap_or_default(),
+            code: self.code,
+            cfi: self.cfi.as_ref(),
+            found: None,
+        }
+    }
+
     fn has_build_id(&self) -> bool {
         self.build_id.length != 0
     }
@@ -376,18 +390,13 @@ impl Known {
 
 impl Modules for OwnModules {
     fn module(&self, addr: RuntimeAddr) -> Option<Module<'_>> {
-        let known = self.at(addr)?;
-        let table = known.table.get();
-        Some(Module {
-            place: known.place(),
-            bias: known.image.bias,
-            entry: Some(known.image.entry).filter(|entry| entry.0 != 0),
-            compiled: table.map(|table| table.compiled),
-            rules: table.map(|table| table.rules).unwrap_or_default(),
-            code: known.code,
-            cfi: known.cfi.as_ref(),
-            found: None,
-        })
+        self.at(addr).map(Known::module)
+    }
+
+    fn module_at(&self, place: Place, addr: RuntimeAddr) -> Option<Module<'_>> {
+        let known = self.known(place)?;
+        let is_inside = (known.object.start..known.object.end).contains(&addr.0);
+        is_inside.then(|| known.module())
     }
 
     fn staying(&self) -> u64 {

@@ -2,6 +2,8 @@
 //! random stacks and tables, while both change between one walk and the next.
 #![cfg(test)]
 
+use std::cell::Cell;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 use unspool_compact::Compiled;
@@ -257,6 +259,7 @@ fn check(case: &Case) -> Result<(), TestCaseError> {
         says_staying: case.says_staying,
         has_entry: case.has_entry,
         keeps_all: case.keeps_all,
+        asked: Cell::default(),
     };
     let mut stack = Stack::new(case.size, case.seed, case.odd, case.near);
     let rules = MappedRules::new(case.rules).unwrap();
@@ -272,10 +275,15 @@ fn check(case: &Case) -> Result<(), TestCaseError> {
         // A second walk begins with what the first remembers, if that has changed nothing.
         for way in ["afresh", "again", "and again"] {
             let mut addresses = vec![RuntimeAddr(1); room];
+            set.asked.take();
             let walk = match way {
                 "afresh" => walker.walk(&top, &set, &stack, &mut addresses),
                 _ => walker.walk_again(&mut memo, &top, &set, &stack, &mut addresses),
             };
+            if walk.work.by_cursor == 0 {
+                // Once for each module, and for what is in none.
+                prop_assert!(set.asked.get() <= MODULES + 1, "{:?}", set.asked);
+            }
             let addresses = &addresses[..walk.frames];
             let found = Outcome {
                 addresses: addresses.iter().map(|address| address.0).collect(),
@@ -329,6 +337,7 @@ fn staying<'t>(tables: &'t [Compiled<'t>; 12]) -> Set<'t> {
         says_staying: true,
         has_entry: false,
         keeps_all: true,
+        asked: Cell::default(),
     }
 }
 

@@ -3,7 +3,7 @@
 //! As the x86-64 psABI has it, CFAs are multiples of 16. So return addresses are in words at 8 above
 //! a multiple of 16, and what is in the others is mostly a frame pointer.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
 use proptest::collection::vec;
@@ -202,6 +202,8 @@ pub(crate) struct Set<'t> {
     pub(crate) has_entry: bool,
     /// Whether what is learned of the last module may be kept, too.
     pub(crate) keeps_all: bool,
+    /// How often it was asked what is at an address.
+    pub(crate) asked: Cell<u64>,
 }
 
 impl Set<'_> {
@@ -210,16 +212,7 @@ impl Set<'_> {
         Place(self.first_place + self.place_step * number)
     }
 
-    fn there(&self, addr: u64) -> Option<(u64, u64)> {
-        let module = addr.checked_sub(CODE)? / DISTANCE;
-        let is_inside = addr.wrapping_sub(base(module)) < FUNCTIONS * FUNCTION;
-        let version = (*self.versions.get(usize::try_from(module).ok()?)?)?;
-        is_inside.then_some((module, version))
-    }
-}
-
-impl Modules for Set<'_> {
-    fn module(&self, addr: RuntimeAddr) -> Option<Module<'_>> {
+    fn found(&self, addr: RuntimeAddr) -> Option<Module<'_>> {
         let (module, version) = self.there(addr.0)?;
         let table = usize::try_from(module * VERSIONS + version).unwrap();
         Some(Module {
@@ -232,6 +225,29 @@ impl Modules for Set<'_> {
             cfi: None,
             found: None,
         })
+    }
+
+    fn there(&self, addr: u64) -> Option<(u64, u64)> {
+        let module = addr.checked_sub(CODE)? / DISTANCE;
+        let is_inside = addr.wrapping_sub(base(module)) < FUNCTIONS * FUNCTION;
+        let version = (*self.versions.get(usize::try_from(module).ok()?)?)?;
+        is_inside.then_some((module, version))
+    }
+}
+
+impl Modules for Set<'_> {
+    fn module(&self, addr: RuntimeAddr) -> Option<Module<'_>> {
+        self.asked.set(self.asked.get() + 1);
+        self.found(addr)
+    }
+
+    fn module_at(&self, place: Place, addr: RuntimeAddr) -> Option<Module<'_>> {
+        if place == Place(0) {
+            return None;
+        }
+        assert!(self.is_there(place), "{place:?} was not seen in this walk");
+        self.found(addr)
+            .filter(|module| module.place == Some(place))
     }
 
     fn staying(&self) -> u64 {
