@@ -4,7 +4,7 @@
 //! other processes and cores alike: all it asks for is a [`Memory`](unspool_ir::Memory) and
 //! [`Modules`]. With the `std` feature come the sources: [`process`], [`core_file`], the tables
 //! of ELF files ([`tables`]), and [`space`], which puts them together.
-#![cfg_attr(not(feature = "std"), no_std)]
+#![cfg_attr(not(any(feature = "std", test)), no_std)]
 
 mod arch;
 #[cfg(feature = "std")]
