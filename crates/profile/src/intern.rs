@@ -64,7 +64,7 @@ impl Frames {
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     stacks: Stacks,
-    /// The stacks by what they consist of.
+    /// The stacks by what they consist of, but for those that follow their callers' stack.
     ids: HashTable<StackId>,
     hasher: DefaultHashBuilder,
     /// The latest stacks, which are not in the table yet.
@@ -83,20 +83,36 @@ impl Tree {
     /// The stack with one frame more. When no number is left, it is the one without.
     fn child(&mut self, parent: StackId, frame: FrameId) -> StackId {
         let node = Node { parent, frame };
+        // The first child of a stack is mostly the stack after it, and the newest has none.
+        let next = StackId(parent.0.wrapping_add(1));
+        match self.stacks.node(next) {
+            Some(child) if child == node => next,
+            Some(_) => self.other_child(node),
+            None => self.add(node).unwrap_or(parent),
+        }
+    }
+
+    /// The same for a child that does not follow its parent.
+    fn other_child(&mut self, node: Node) -> StackId {
         let hash = self.hasher.hash_one(node);
         let stacks = &self.stacks;
         let found = self.ids.find(hash, |id| stacks.node(*id) == Some(node));
         if let Some(id) = found {
             return *id;
         }
-        let Some(id) = self.stacks.push(node) else {
-            return parent;
+        let Some(id) = self.add(node) else {
+            return node.parent;
         };
         let (stacks, hasher) = (&self.stacks, &self.hasher);
         let hash_of = |id: &StackId| stacks.node(*id).map_or(0, |node| hasher.hash_one(node));
         self.ids.insert_unique(hash, id, hash_of);
-        self.note(node, id);
         id
+    }
+
+    fn add(&mut self, node: Node) -> Option<StackId> {
+        let id = self.stacks.push(node)?;
+        self.note(node, id);
+        Some(id)
     }
 
     /// Adds a new stack to what is to be written.
