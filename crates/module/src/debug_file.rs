@@ -19,6 +19,9 @@ pub struct SearchRoots {
     pub roots: Vec<PathBuf>,
     /// A directory of files named `<build ID>/debuginfo`, as debuginfod clients keep it.
     pub debuginfod_cache: Option<PathBuf>,
+    /// The directory that perf keeps copies in (`~/.debug`), as
+    /// `.build-id/<first 2 digits>/<other digits>/debug`.
+    pub perf_cache: Option<PathBuf>,
 }
 
 impl Default for SearchRoots {
@@ -27,8 +30,55 @@ impl Default for SearchRoots {
         SearchRoots {
             roots: vec![PathBuf::from("/")],
             debuginfod_cache: None,
+            perf_cache: None,
         }
     }
+}
+
+impl SearchRoots {
+    /// Where the separate debug file of the build with that ID would be.
+    #[must_use]
+    pub fn debug_files(&self, id: BuildId) -> Vec<PathBuf> {
+        let Some(path) = build_id_path(id) else {
+            return Vec::new();
+        };
+        let name = format!("{path}.debug");
+        let roots = self.roots.iter();
+        let installed = roots.map(|root| root.join(DEBUG_DIRECTORY).join(&name));
+        installed
+            .chain(self.copies(id, "debuginfo", "debug"))
+            .collect()
+    }
+
+    /// Where caches would have a copy of the file itself with that ID.
+    #[must_use]
+    pub fn executables(&self, id: BuildId) -> Vec<PathBuf> {
+        self.copies(id, "executable", "elf").collect()
+    }
+
+    /// Where debuginfod's clients and perf keep copies, under these names.
+    fn copies(
+        &self,
+        id: BuildId,
+        debuginfod: &str,
+        perf: &str,
+    ) -> impl Iterator<Item = PathBuf> + use<> {
+        let downloaded = self.debuginfod_cache.as_ref();
+        let downloaded = downloaded.map(|cache| cache.join(id.to_string()).join(debuginfod));
+        let kept = self.perf_cache.as_ref().zip(build_id_path(id));
+        let kept = kept.map(|(cache, path)| cache.join(path).join(perf));
+        // A debuginfod client leaves an empty file where a server had none.
+        let is_empty = |path: &PathBuf| fs::metadata(path).is_ok_and(|file| file.len() == 0);
+        let copies = downloaded.into_iter().chain(kept);
+        copies.filter(move |path| !is_empty(path))
+    }
+}
+
+/// `.build-id/ab/cdef…`
+fn build_id_path(id: BuildId) -> Option<String> {
+    let digits = id.to_string();
+    let (first, rest) = digits.split_at_checked(2)?;
+    Some(format!(".build-id/{first}/{rest}"))
 }
 
 /// The separate debug files of one module.
@@ -44,23 +94,39 @@ pub struct DebugFiles {
 
 impl DebugFiles {
     /// Looks for the separate debug files of `file`, unless it has debug information itself:
-    /// by build ID in each root's `/usr/lib/debug/.build-id`, then in the debuginfod cache, then
-    /// by the name in `.gnu_debuglink` beside the file, in `.debug` beside it, and under each
+    /// by build ID in each root's `/usr/lib/debug/.build-id`, in the debuginfod cache and in perf's,
+    /// then by the name in `.gnu_debuglink` beside the file, in `.debug` beside it, and under each
     /// root's `/usr/lib/debug`.
     ///
     /// A file is taken if its build ID is the same; where one of the two has none, if its
     /// CRC-32 is that in `.gnu_debuglink`, which reads all of it. Nothing is downloaded.
     #[must_use]
     pub fn locate(file: &ElfFile, roots: &SearchRoots) -> DebugFiles {
+        DebugFiles::locate_or(file, roots, &mut |_| None)
+    }
+
+    /// As [`DebugFiles::locate`]; where no file is found, `fetch` is asked for the path of one with
+    /// that build ID, which is checked like any other.
+    pub fn locate_or(
+        file: &ElfFile,
+        roots: &SearchRoots,
+        fetch: &mut dyn FnMut(BuildId) -> Option<PathBuf>,
+    ) -> DebugFiles {
         let mut found = DebugFiles::default();
+        let mut fetched = |id: Option<BuildId>| Vec::from_iter(id.and_then(&mut *fetch));
         if !has_debug_info(file) {
-            found.debug = found.first_of(&by_build_id(file, roots), &Check::of_build_id(file));
+            let by_id = Check::of_build_id(file);
+            let paths = by_id.build_id.map(|id| roots.debug_files(id));
+            found.debug = found.first_of(&paths.unwrap_or_default(), &by_id);
             if let (None, Some(link)) = (&found.debug, DebugLink::of(file)) {
                 let check = Check {
                     build_id: file.build_id(),
                     checksum: Some(link.checksum),
                 };
                 found.debug = found.first_of(&link.candidates(file, roots), &check);
+            }
+            if found.debug.is_none() {
+                found.debug = found.first_of(&fetched(by_id.build_id), &by_id);
             }
         }
         let debug = found.debug.clone();
@@ -71,6 +137,9 @@ impl DebugFiles {
                 checksum: None,
             };
             found.supplementary = found.first_of(&candidates, &check);
+            if found.supplementary.is_none() {
+                found.supplementary = found.first_of(&fetched(check.build_id), &check);
+            }
         }
         found
     }
@@ -130,30 +199,6 @@ impl Check {
             }),
         }
     }
-}
-
-fn by_build_id(file: &ElfFile, roots: &SearchRoots) -> Vec<PathBuf> {
-    let Some(id) = file.build_id() else {
-        return Vec::new();
-    };
-    let mut paths = in_build_id_directories(id, roots);
-    let cached = |cache: &PathBuf| cache.join(id.to_string()).join("debuginfo");
-    paths.extend(roots.debuginfod_cache.iter().map(cached));
-    paths
-}
-
-/// `/usr/lib/debug/.build-id/ab/cdef….debug` under each root.
-fn in_build_id_directories(id: BuildId, roots: &SearchRoots) -> Vec<PathBuf> {
-    let digits = id.to_string();
-    let Some((first, rest)) = digits.split_at_checked(2) else {
-        return Vec::new();
-    };
-    let name = format!(".build-id/{first}/{rest}.debug");
-    roots
-        .roots
-        .iter()
-        .map(|root| root.join(DEBUG_DIRECTORY).join(&name))
-        .collect()
 }
 
 /// The directory that a file is in, without symbolic links if it exists.
@@ -227,7 +272,7 @@ impl AltLink {
     }
 
     fn candidates(&self, file: &ElfFile, roots: &SearchRoots) -> Vec<PathBuf> {
-        let mut paths = in_build_id_directories(self.build_id, roots);
+        let mut paths = roots.debug_files(self.build_id);
         if self.path.is_absolute() {
             paths.extend(
                 roots

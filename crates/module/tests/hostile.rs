@@ -59,6 +59,7 @@ fn ask_everything(bytes: Vec<u8>, addr: Vaddr) -> usize {
         &SearchRoots {
             roots: Vec::new(),
             debuginfod_cache: None,
+            perf_cache: None,
         },
     );
     count(files.rejected.is_empty());

@@ -258,6 +258,7 @@ fn locate(stripped: &Path, root: &Path) -> DebugFiles {
     let roots = SearchRoots {
         roots: vec![root.to_path_buf()],
         debuginfod_cache: Some(root.join("cache")),
+        perf_cache: Some(root.join("perf")),
     };
     DebugFiles::locate(&ElfFile::open(stripped).unwrap(), &roots)
 }
@@ -318,6 +319,7 @@ fn by_build_id() {
             &id[2..]
         )),
         root.join(format!("cache/{id}/debuginfo")),
+        root.join(format!("perf/.build-id/{}/{}/debug", &id[..2], &id[2..])),
     ] {
         fs::create_dir_all(place.parent().unwrap()).unwrap();
         fs::copy(&debug, &place).unwrap();
@@ -328,6 +330,50 @@ fn by_build_id() {
     }
     // What has debug information needs no other file.
     assert_eq!(found(&locate(&whole, &root)), None);
+    // What debuginfod's clients leave where no server has a file.
+    fs::write(root.join(format!("cache/{id}/debuginfo")), "").unwrap();
+    assert!(locate(&stripped, &root).rejected.is_empty());
+}
+
+#[test]
+fn fetched_as_a_last_resort() {
+    let Stripped {
+        directory,
+        whole,
+        stripped,
+        debug,
+    } = strip("fetched", "sha1");
+    let id = ElfFile::open(&whole).unwrap().build_id();
+    let file = ElfFile::open(&stripped).unwrap();
+    let roots = SearchRoots {
+        roots: Vec::new(),
+        ..SearchRoots::default()
+    };
+    let away = directory.join("away");
+    let fetch = |to: &Path| {
+        let mut asked = Vec::new();
+        let files = DebugFiles::locate_or(&file, &roots, &mut |id| {
+            asked.push(id);
+            Some(to.to_path_buf())
+        });
+        (files, asked)
+    };
+    // It is beside the file.
+    assert_eq!(fetch(&away).1, []);
+    fs::rename(&debug, &away).unwrap();
+    let (files, asked) = fetch(&away);
+    assert_eq!(
+        (found(&files), asked),
+        (Some(away.as_path()), Vec::from_iter(id))
+    );
+    check(&whole, &stripped, &files);
+    let other = compile(&directory, "other", "int main(void) { return 0; }", &["-g"]);
+    let (files, _) = fetch(&other);
+    assert!(matches!(
+        files.rejected[..],
+        [ModuleError::WrongBuild { .. }]
+    ));
+    assert_eq!(found(&files), None);
 }
 
 #[test]
