@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::error::Error;
 use std::fmt::{self, Display};
 use std::io::{self, BufWriter, StdoutLock, Write};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use serde::{Serialize, Serializer};
@@ -182,4 +183,12 @@ where
 /// An address as JSON: a string, since numbers above 2^53 are not safe in every reader.
 pub(crate) fn address(addr: u64) -> String {
     format!("{addr:#x}")
+}
+
+/// The last component of a module's path.
+pub(crate) fn short_name(path: &Path) -> String {
+    path.file_name()
+        .unwrap_or(path.as_os_str())
+        .to_string_lossy()
+        .into_owned()
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use unspool_ir::arch::RegisterName;
 use unspool_ir::{Arch, Register, RuntimeAddr};
-use unspool_module::SearchRoots;
+use unspool_symbols::{Detail, Name, root_of};
 use unspool_unwind::core_file::Core;
 use unspool_unwind::files::CoreFiles;
 use unspool_unwind::process::{Event, Process, Snapshot, Thread, Traced};
@@ -16,15 +16,16 @@ use unspool_unwind::tables::Store;
 
 use crate::args::{Format, StackArgs};
 use crate::output::{self, Failure, Layout};
-use crate::symbolize::{self, Detail, Name, Names};
 
 mod json;
 mod missing;
+mod names;
 mod signals;
 mod sink;
 mod sys;
 mod text;
 
+use names::FileNames;
 use signals::Held;
 use sink::Sink;
 
@@ -48,12 +49,12 @@ struct Report<'a> {
     space: &'a Space<'a>,
     threads: Vec<ThreadStack<'a>>,
     stopped: Option<Duration>,
-    names: Names,
+    names: FileNames,
 }
 
 impl Report<'_> {
     /// Where a frame stands and what that is called.
-    fn locate(&self, frame: &WalkedFrame) -> Option<(Located, &Name)> {
+    fn locate(&self, frame: &WalkedFrame) -> Option<(Located, Name<'_>)> {
         let at = self.space.locate(frame.code)?;
         let name = self.names.get(&at.module.file, at.lookup)?;
         Some((at, name))
@@ -155,7 +156,7 @@ impl Stacks<'_> {
             space: &space,
             threads,
             stopped: Some(copying.stopped),
-            names: Names::default(),
+            names: FileNames::default(),
         })
     }
 
@@ -173,7 +174,7 @@ impl Stacks<'_> {
             space: &space,
             threads: self.walk(&core, &space),
             stopped: None,
-            names: Names::default(),
+            names: FileNames::default(),
         };
         let is_whole = core.problems().is_empty();
         Ok(status(self.finish(report)? && is_whole))
@@ -218,7 +219,7 @@ impl Stacks<'_> {
                         space: &space,
                         threads: self.walk(&*process, &space),
                         stopped: None,
-                        names: Names::default(),
+                        names: FileNames::default(),
                     };
                     // Whatever becomes of the report, the command goes on to its end.
                     if let Err(error) = self.finish(report)
@@ -275,7 +276,7 @@ impl Stacks<'_> {
     }
 
     /// The names of all frames.
-    fn names(&self, report: &Report<'_>) -> Names {
+    fn names(&self, report: &Report<'_>) -> FileNames {
         let stacks = report.threads.iter().filter_map(|t| t.stack.as_ref());
         let frames = stacks.flat_map(|stack| &stack.frames);
         let located: Vec<Located> = frames
@@ -287,11 +288,11 @@ impl Stacks<'_> {
         } else {
             Detail::Lines
         };
-        let roots = match report.subject {
-            Subject::Process(pid) | Subject::Command(_, pid) => symbolize::roots_of(pid),
-            Subject::Core(_) => SearchRoots::default(),
+        let root = match report.subject {
+            Subject::Process(pid) | Subject::Command(_, pid) => root_of(pid),
+            Subject::Core(_) => None,
         };
-        Names::look_up(addresses, detail, &roots)
+        FileNames::look_up(addresses, detail, root.as_ref())
     }
 }
 

@@ -5,13 +5,12 @@ use std::io::{self, Write};
 
 use serde::{Serialize, Serializer};
 use unspool_ir::CodeAddr;
-use unspool_module::InlineFrame;
+use unspool_symbols::{Frame, Name};
 use unspool_unwind::process::{Signal, ThreadState};
 use unspool_unwind::space::{KnownRegisters, Located, Stack, WalkedFrame};
 
 use super::{Report, Subject, ThreadStack};
 use crate::output::{self, Layout, Streamed, address};
-use crate::symbolize::Name;
 
 pub(super) fn print(out: &mut dyn Write, report: &Report<'_>, layout: Layout) -> io::Result<()> {
     output::write_document(
@@ -235,25 +234,25 @@ struct FunctionObject<'a> {
 }
 
 impl<'a> PlaceObject<'a> {
-    fn new(at: &Located, name: &'a Name) -> Self {
+    fn new(at: &Located, name: Name<'a>) -> Self {
         PlaceObject {
             module: at.module.name.to_string_lossy().into_owned(),
             build_id: at.module.file.build_id().map(|id| id.to_string()),
             module_address: address(at.address.0),
-            symbol: name.function.as_ref().map(|(symbol, start)| SymbolObject {
-                symbol,
-                symbol_offset: at.address.0.wrapping_sub(start.0),
+            symbol: name.function.map(|function| SymbolObject {
+                symbol: function.name,
+                symbol_offset: at.address.0.wrapping_sub(function.address.0),
             }),
-            functions: name.inlined.iter().map(FunctionObject::new).collect(),
+            functions: name.debug_frames().map(FunctionObject::new).collect(),
         }
     }
 }
 
 impl<'a> FunctionObject<'a> {
-    fn new(frame: &'a InlineFrame) -> Self {
+    fn new(frame: Frame<'a>) -> Self {
         FunctionObject {
-            function: frame.function.as_deref(),
-            file: frame.file.as_deref(),
+            function: frame.function,
+            file: frame.file,
             line: frame.line,
             column: frame.column,
         }

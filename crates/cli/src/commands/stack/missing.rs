@@ -7,7 +7,7 @@ use unspool_unwind::space::Space;
 use unspool_unwind::tables::{From, Store};
 
 use crate::commands::{compile, is_missing};
-use crate::{output, symbolize};
+use crate::output::{self, short_name};
 
 /// Compiles the tables of the modules that have none, into the cache. What fails is a notice: one
 /// for each reason, with the modules that it holds for.
@@ -18,7 +18,7 @@ pub(super) fn compile_missing(space: &Space<'_>, store: &Store) {
             continue;
         }
         if let Err(reason) = keep(store, &module.file) {
-            let name = symbolize::short_name(&module.name);
+            let name = short_name(&module.name);
             failed.entry(reason).or_default().push(name);
         }
     }

@@ -2,13 +2,12 @@
 
 use std::io::{self, Write};
 
-use unspool_module::InlineFrame;
+use unspool_symbols::Frame;
 use unspool_unwind::process::{Signal, Thread, ThreadState, signal_name};
 use unspool_unwind::space::{KnownRegisters, Stack, WalkedFrame};
 
 use super::{Report, Subject, ThreadStack, display};
-use crate::output::{self, Plain};
-use crate::symbolize::short_name;
+use crate::output::{self, Plain, short_name};
 
 pub(super) fn print(out: &mut dyn Write, report: &Report<'_>) -> io::Result<()> {
     header(out, report)?;
@@ -128,33 +127,23 @@ fn print_frame(
     frame: &WalkedFrame,
 ) -> io::Result<()> {
     let located = report.locate(frame);
-    let (function, inlined) = match &located {
-        Some((at, name)) => (
-            name.function
-                .as_ref()
-                .map(|(function, start)| (function, at.address.0.wrapping_sub(start.0))),
-            name.inlined.as_slice(),
-        ),
-        None => (None, [].as_slice()),
-    };
-    if let Some((_, inlined)) = inlined.split_last() {
-        for inline in inlined {
-            let function = Plain(inline.function.as_deref().unwrap_or("??"));
-            writeln!(
-                out,
-                "  {number:>3}  {:18}  {function} (inlined){}",
-                "",
-                place(inline)
-            )?;
-        }
+    let name = located.as_ref().map(|(_, name)| *name);
+    let mut inlined = name.into_iter().flat_map(|name| name.debug_frames());
+    let outer = inlined.next_back();
+    for inline in inlined {
+        let function = Plain(inline.function.unwrap_or("??"));
+        let place = place(inline);
+        writeln!(out, "  {number:>3}  {:18}  {function} (inlined){place}", "")?;
     }
     write!(out, "  {number:>3}  {:#018x}  ", frame.code.address().0)?;
-    let outer = inlined.last();
-    match (outer.and_then(|outer| outer.function.as_deref()), function) {
-        (Some(function), Some((_, offset))) => write!(out, "{}+{offset:#x}", Plain(function))?,
-        (Some(function), None) => write!(out, "{}", Plain(function))?,
-        (None, Some((function, offset))) => write!(out, "{}+{offset:#x}", Plain(function))?,
-        (None, None) => write!(out, "??")?,
+    let symbol = name.and_then(|name| name.function);
+    let function = outer.and_then(|outer| outer.function);
+    match function.or(symbol.map(|symbol| symbol.name)) {
+        Some(function) => write!(out, "{}", Plain(function))?,
+        None => write!(out, "??")?,
+    }
+    if let (Some((at, _)), Some(symbol)) = (&located, symbol) {
+        write!(out, "+{:#x}", at.address.0.wrapping_sub(symbol.address.0))?;
     }
     if let Some(outer) = outer {
         write!(out, "{}", place(outer))?;
@@ -182,8 +171,8 @@ fn print_frame(
 }
 
 /// Where a frame is in the source.
-fn place(frame: &InlineFrame) -> String {
-    match (&frame.file, frame.line) {
+fn place(frame: Frame<'_>) -> String {
+    match (frame.file, frame.line) {
         (Some(file), Some(line)) => format!(" at {}:{line}", Plain(file)),
         (Some(file), None) => format!(" at {}", Plain(file)),
         _ => String::new(),

@@ -1,0 +1,55 @@
+//! The names of the frames of one report.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use unspool_ir::Vaddr;
+use unspool_module::ElfFile;
+use unspool_symbols::{Detail, Finder, Module, Name, Names, Request, Symbolizer};
+
+/// The names of some addresses of open files.
+#[derive(Debug, Default)]
+pub(super) struct FileNames {
+    names: Names,
+    /// Which request a file had. `names` keeps the files open, so that none has the address of
+    /// another.
+    requests: HashMap<*const ElfFile, usize>,
+}
+
+impl FileNames {
+    /// Looks the addresses up, those of a process with debug files from its `root` first.
+    pub(super) fn look_up<'a>(
+        addresses: impl Iterator<Item = (&'a Arc<ElfFile>, Vaddr)>,
+        detail: Detail,
+        root: Option<&PathBuf>,
+    ) -> FileNames {
+        let mut numbers = HashMap::new();
+        let mut requests: Vec<Request> = Vec::new();
+        for (file, address) in addresses {
+            let number = *numbers.entry(Arc::as_ptr(file)).or_insert(requests.len());
+            if number == requests.len() {
+                requests.push(Request {
+                    module: Module::Open {
+                        file: Arc::clone(file),
+                        root: root.cloned(),
+                    },
+                    addresses: Vec::new(),
+                });
+            }
+            if let Some(request) = requests.get_mut(number) {
+                request.addresses.push(address);
+            }
+        }
+        FileNames {
+            names: Symbolizer::new(Finder::from_environment(), detail).look_up(requests),
+            requests: numbers,
+        }
+    }
+
+    /// The name of an address that was looked up.
+    pub(super) fn get(&self, file: &Arc<ElfFile>, address: Vaddr) -> Option<Name<'_>> {
+        self.names
+            .get(*self.requests.get(&Arc::as_ptr(file))?, address)
+    }
+}

@@ -1,0 +1,261 @@
+//! Finding the file of a module, and the files that were stripped from it.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use unspool_module::{BuildId, DebugFiles, ElfFile, ModuleError, SearchRoots};
+
+use crate::problem::Problem;
+use crate::vdso;
+
+/// What the kernel adds to the path of a file that was deleted while it was mapped.
+const DELETED: &[u8] = b" (deleted)";
+/// The kernel cuts longer build IDs to so many bytes where it reports mappings.
+const REPORTED: usize = 20;
+
+/// A module as a process knew it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Identity {
+    /// The path, as the process knew it.
+    pub path: PathBuf,
+    /// The build ID of what was mapped, if it is known. Without it the path has to do.
+    pub build_id: Option<BuildId>,
+    /// What the process had for `/`, if that is not ours: `/proc/PID/root` ([`root_of`]), or a copy of
+    /// another machine's file system.
+    pub root: Option<PathBuf>,
+}
+
+/// The root of a process (`/proc/PID/root`), if it is another than ours and can be looked into.
+#[must_use]
+pub fn root_of(pid: u32) -> Option<PathBuf> {
+    let root = PathBuf::from(format!("/proc/{pid}/root"));
+    let identity = |path: &Path| fs::metadata(path).map(|root| (root.dev(), root.ino())).ok();
+    (identity(&root)? != identity(Path::new("/"))?).then_some(root)
+}
+
+/// Finds files: those of modules, and those with what was stripped from them.
+///
+/// A file whose build ID is not the one that is wanted is never used.
+#[derive(Debug, Clone, Default)]
+pub struct Finder {
+    roots: SearchRoots,
+}
+
+/// A place where a file may be.
+struct Candidate {
+    path: PathBuf,
+    /// Whether it is what the process had mapped only if its build ID says so.
+    is_guess: bool,
+}
+
+impl Finder {
+    /// Looks for debug files in these places, and for files themselves in those of them that have
+    /// such.
+    #[must_use]
+    pub fn new(roots: SearchRoots) -> Self {
+        Finder { roots }
+    }
+
+    /// Looks on this system, in perf's build-ID cache (`PERF_BUILDID_DIR`, else `~/.debug`), and in the
+    /// cache of debuginfod's clients (`DEBUGINFOD_CACHE_PATH`, else `debuginfod_client` in
+    /// `XDG_CACHE_HOME` or `~/.cache`).
+    #[must_use]
+    pub fn from_environment() -> Self {
+        let variable = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
+        Finder::new(roots_from(variable))
+    }
+
+    /// Finds the file of a module: at its path; if its build ID is known, also in the caches; and where
+    /// there is none, its debug file, which has all names.
+    ///
+    /// # Errors
+    ///
+    /// [`Problem::NotFound`] is the last of the problems; those before it tell of files that are there
+    /// and were not used.
+    pub fn open(&self, module: &Identity) -> Result<ElfFile, Vec<Problem>> {
+        let mut problems = Vec::new();
+        for candidate in self.candidates(module) {
+            if candidate.is_guess && module.build_id.is_none() {
+                continue;
+            }
+            match accept(open(&candidate.path), module.build_id) {
+                Ok(file) => return Ok(file),
+                Err(Problem::File(error)) if is_missing(&error) => {}
+                Err(problem) => problems.push(problem),
+            }
+        }
+        problems.push(Problem::NotFound {
+            path: module.path.clone(),
+            build_id: module.build_id.map(Box::new),
+        });
+        Err(problems)
+    }
+
+    /// Finds the debug files of a module's file; `root` is that of its [`Identity`].
+    #[must_use]
+    pub fn debug_files(&self, file: &ElfFile, root: Option<&Path>) -> DebugFiles {
+        DebugFiles::locate(file, &self.roots_under(root))
+    }
+
+    /// The places for debug files: under another root first.
+    fn roots_under(&self, root: Option<&Path>) -> SearchRoots {
+        let mut roots = self.roots.clone();
+        roots.roots.splice(0..0, root.map(Path::to_path_buf));
+        roots
+    }
+
+    fn candidates(&self, module: &Identity) -> Vec<Candidate> {
+        let certain = |path| Candidate {
+            path,
+            is_guess: false,
+        };
+        let guess = |path| Candidate {
+            path,
+            is_guess: true,
+        };
+        let mut candidates = Vec::new();
+        match &module.root {
+            Some(root) => {
+                candidates.push(certain(under(root, &module.path)));
+                candidates.push(guess(module.path.clone()));
+            }
+            None => candidates.push(certain(module.path.clone())),
+        }
+        let whole = candidates.iter().map(|candidate| candidate.path.clone());
+        let renewed: Vec<_> = whole.filter_map(|path| without_deleted(&path)).collect();
+        candidates.extend(renewed.into_iter().map(guess));
+        if let Some(id) = module.build_id {
+            let roots = self.roots_under(module.root.as_deref());
+            candidates.extend(roots.executables(id).into_iter().map(guess));
+            candidates.extend(roots.debug_files(id).into_iter().map(guess));
+        }
+        candidates
+    }
+}
+
+/// The places that variables of the environment name.
+fn roots_from(variable: impl Fn(&str) -> Option<OsString>) -> SearchRoots {
+    let folder = |name: &str| variable(name).map(PathBuf::from);
+    let home = folder("HOME");
+    let in_home = |name: &str| home.as_ref().map(|home| home.join(name));
+    let caches = folder("XDG_CACHE_HOME").or_else(|| in_home(".cache"));
+    SearchRoots {
+        debuginfod_cache: folder("DEBUGINFOD_CACHE_PATH")
+            .or_else(|| caches.map(|caches| caches.join("debuginfod_client"))),
+        perf_cache: folder("PERF_BUILDID_DIR").or_else(|| in_home(".debug")),
+        ..SearchRoots::default()
+    }
+}
+
+fn open(path: &Path) -> Result<ElfFile, ModuleError> {
+    if path != Path::new("[vdso]") {
+        return ElfFile::open(path);
+    }
+    let image = vdso::own_image().map_err(|source| ModuleError::Io {
+        file: path.to_path_buf(),
+        source: Arc::new(source),
+    })?;
+    ElfFile::from_bytes(path, image)
+}
+
+fn accept(
+    file: Result<ElfFile, ModuleError>,
+    expected: Option<BuildId>,
+) -> Result<ElfFile, Problem> {
+    let file = file.map_err(Problem::File)?;
+    let Some(expected) = expected else {
+        return Ok(file);
+    };
+    let found = file.build_id();
+    if found.is_some_and(|found| is_same(&expected, &found)) {
+        return Ok(file);
+    }
+    Err(Problem::OtherBuild {
+        file: file.path().to_path_buf(),
+        expected: Box::new(expected),
+        found: found.map(Box::new),
+    })
+}
+
+/// Whether a build ID, which the kernel may have cut, is that of a file.
+fn is_same(expected: &BuildId, found: &BuildId) -> bool {
+    let (expected, found) = (expected.as_bytes(), found.as_bytes());
+    expected == found || (expected.len() == REPORTED && found.starts_with(expected))
+}
+
+fn is_missing(error: &ModuleError) -> bool {
+    matches!(error, ModuleError::Io { source, .. }
+        if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory))
+}
+
+/// An absolute path under another root.
+fn under(root: &Path, path: &Path) -> PathBuf {
+    let names = path
+        .components()
+        .filter(|part| matches!(part, Component::Normal(_)));
+    let relative: PathBuf = names.collect();
+    root.join(relative)
+}
+
+/// The path that a deleted file had: where there is a new one, or the same again.
+fn without_deleted(path: &Path) -> Option<PathBuf> {
+    let path = path.as_os_str().as_bytes().strip_suffix(DELETED)?;
+    Some(PathBuf::from(OsStr::from_bytes(path)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The two caches for such variables.
+    fn caches(variables: &[(&str, &str)]) -> [Option<PathBuf>; 2] {
+        let roots = roots_from(|name| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| OsString::from(value))
+        });
+        [roots.debuginfod_cache, roots.perf_cache]
+    }
+
+    #[test]
+    fn the_caches_that_the_environment_names() {
+        let path = |path: &str| Some(PathBuf::from(path));
+        assert_eq!(caches(&[]), [None, None]);
+        let home = ("HOME", "/h");
+        let (downloads, perf) = (path("/h/.cache/debuginfod_client"), path("/h/.debug"));
+        assert_eq!(caches(&[home]), [downloads, perf.clone()]);
+        let cache = ("XDG_CACHE_HOME", "/c");
+        assert_eq!(caches(&[home, cache]), [path("/c/debuginfod_client"), perf]);
+        let named = [("DEBUGINFOD_CACHE_PATH", "/d"), ("PERF_BUILDID_DIR", "/p")];
+        assert_eq!(
+            caches(&[home, named[0], named[1]]),
+            [path("/d"), path("/p")]
+        );
+    }
+
+    #[test]
+    fn paths_under_a_root() {
+        for (path, expected) in [
+            ("/usr/lib/libx.so", "/proc/1/root/usr/lib/libx.so"),
+            ("/../../etc/passwd", "/proc/1/root/etc/passwd"),
+            ("[vdso]", "/proc/1/root/[vdso]"),
+        ] {
+            let path = under(Path::new("/proc/1/root"), Path::new(path));
+            assert_eq!(path, Path::new(expected));
+        }
+    }
+
+    #[test]
+    fn build_ids_that_the_kernel_cut() {
+        let id = |bytes: &[u8]| BuildId::new(bytes).unwrap();
+        assert!(is_same(&id(&[7; 20]), &id(&[7; 32])));
+        assert!(!is_same(&id(&[7; 20]), &id(&[8; 32])));
+        assert!(!is_same(&id(&[7; 8]), &id(&[7; 20])));
+        assert!(!is_same(&id(&[7; 32]), &id(&[7; 20])));
+    }
+}

@@ -1,0 +1,135 @@
+//! What is known of addresses.
+
+use std::sync::Arc;
+
+use unspool_ir::Vaddr;
+use unspool_module::ElfFile;
+
+use crate::problem::Problem;
+use crate::table::{FrameRecord, Table};
+
+/// The names of some addresses of some modules, in the order of the requests.
+#[derive(Debug, Default)]
+pub struct Names {
+    pub(crate) modules: Vec<ModuleNames>,
+}
+
+impl Names {
+    /// The names of the module of one request, by the request's place among all.
+    #[must_use]
+    pub fn module(&self, request: usize) -> Option<&ModuleNames> {
+        self.modules.get(request)
+    }
+
+    /// The name of an address in the module of one request.
+    #[must_use]
+    pub fn get(&self, request: usize, address: Vaddr) -> Option<Name<'_>> {
+        self.module(request)?.get(address)
+    }
+
+    /// All modules, in the order of the requests.
+    #[must_use]
+    pub fn modules(&self) -> &[ModuleNames] {
+        &self.modules
+    }
+
+    /// Hands the modules over, in the order of the requests.
+    #[must_use]
+    pub fn into_modules(self) -> Vec<ModuleNames> {
+        self.modules
+    }
+}
+
+/// The names of some addresses of one module.
+#[derive(Debug, Default)]
+pub struct ModuleNames {
+    pub(crate) file: Option<Arc<ElfFile>>,
+    pub(crate) table: Table,
+    pub(crate) problems: Vec<Problem>,
+}
+
+impl ModuleNames {
+    /// What is known of an address; `None` if it was not asked for, or if there is no file.
+    #[must_use]
+    pub fn get(&self, address: Vaddr) -> Option<Name<'_>> {
+        self.table.get(address)
+    }
+
+    /// The file that was found for the module.
+    #[must_use]
+    pub fn file(&self) -> Option<&Arc<ElfFile>> {
+        self.file.as_ref()
+    }
+
+    /// What was in the way.
+    #[must_use]
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+}
+
+/// What is known of one address.
+#[derive(Debug, Clone, Copy)]
+pub struct Name<'a> {
+    /// The symbol that the address belongs to.
+    pub function: Option<Function<'a>>,
+    pub(crate) records: &'a [FrameRecord],
+    pub(crate) table: &'a Table,
+}
+
+/// A symbol of code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Function<'a> {
+    /// Its readable name.
+    pub name: &'a str,
+    /// Its first address, as linked.
+    pub address: Vaddr,
+    /// Its size in bytes; 0 where the symbol table does not say.
+    pub size: u64,
+}
+
+/// A function that an address is in, with the place in the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// The function's readable name.
+    pub function: Option<&'a str>,
+    /// The source file, as the compiler was told, with the directory that it ran in.
+    pub file: Option<&'a str>,
+    /// The line: of the address in the innermost function, of the inlined call in the others.
+    pub line: Option<u32>,
+    /// The column, if the compiler recorded it; 0 is the left edge.
+    pub column: Option<u32>,
+}
+
+impl<'a> Name<'a> {
+    /// The functions that the address is in: inlined ones first, the innermost before the others,
+    /// and last the one that has the code. It has its symbol's name if debug information has none
+    /// for it. Empty if nothing is known.
+    pub fn frames(&self) -> impl Iterator<Item = Frame<'a>> + use<'a> {
+        let symbol = self.function.map(|function| function.name);
+        let alone = Frame {
+            function: symbol,
+            file: None,
+            line: None,
+            column: None,
+        };
+        let alone = (self.records.is_empty() && symbol.is_some()).then_some(alone);
+        let last = self.records.len().saturating_sub(1);
+        let frames = self.debug_frames().enumerate().map(move |(at, frame)| {
+            let symbol = symbol.filter(|_| at == last);
+            Frame {
+                function: frame.function.or(symbol),
+                ..frame
+            }
+        });
+        frames.chain(alone)
+    }
+
+    /// The same functions as debug information alone has them. Empty where there is none.
+    pub fn debug_frames(
+        &self,
+    ) -> impl ExactSizeIterator<Item = Frame<'a>> + DoubleEndedIterator + use<'a> {
+        let table = self.table;
+        self.records.iter().map(|record| table.frame(record))
+    }
+}
