@@ -61,6 +61,7 @@ pub const NEEDED: &[Needed] = &[
         "libunwind-setjmp0",
     ),
     needed("/usr/bin/llvm-mc", "llvm"),
+    needed("/usr/bin/node", "nodejs"),
     needed("/usr/bin/dwz", "dwz"),
     needed("/usr/bin/xz", "xz-utils"),
     needed("/usr/bin/script", "bsdutils"),

@@ -1,0 +1,644 @@
+//! jitdump: the binary file in which a process tells of the code that it makes at run time.
+//!
+//! The format is version 1 of the kernel's `tools/perf/Documentation/jitdump-specification.txt`. Two things
+//! the specification leaves open, and producers agree on: unwinding information comes before the load
+//! record that it is for, with `.eh_frame` before `.eh_frame_hdr`; a line entry's name that is the byte
+//! 0xff stands for the name of the entry before.
+
+use std::collections::HashMap;
+use std::io::{self, Read};
+use std::sync::Arc;
+
+use unspool_ir::RuntimeAddr;
+
+use crate::live_code::LiveCode;
+
+/// `JiTD`, as a number.
+const MAGIC: u32 = 0x4a69_5444;
+/// The header of version 1, in bytes; a longer one has more behind it.
+const HEADER: usize = 40;
+/// The header of a record, in bytes.
+const PREFIX: usize = 16;
+/// No record is larger, in bytes. V8 and the JVM write at most a few megabytes.
+const MOST_RECORD: u32 = 64 << 20;
+/// So much is read at once, in bytes: what a hostile file claims is not allocated before it is there.
+const CHUNK: usize = 64 << 10;
+/// V8 (11.3, in Node.js 20) adds the size of an ELF header to the address of each line entry, for the
+/// sake of versions of perf before 5.8. Whoever is right has its first entry at or near the start.
+const V8_SHIFT: u64 = 64;
+/// So many line tables wait for the code that they are for.
+const MOST_WAITING: usize = 64;
+
+/// What the file is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JitHeader {
+    /// The ELF number of the architecture (`e_machine`).
+    pub machine: u32,
+    /// The process, as it knows itself.
+    pub pid: u32,
+    /// When the file was begun, by the clock of its records.
+    pub started: u64,
+    /// Whether times are those of the processor's own counter, not of `CLOCK_MONOTONIC`.
+    pub has_cpu_time: bool,
+}
+
+/// Reads a jitdump, record by record. The file may grow meanwhile.
+#[derive(Debug)]
+pub struct JitDump<R> {
+    input: R,
+    header: JitHeader,
+    little: bool,
+    /// Where the current record begins, in bytes.
+    position: u64,
+    /// What was read of it so far.
+    buffer: Vec<u8>,
+    /// Whether the last record that was handed out has to be left behind.
+    is_done: bool,
+    /// Whether nothing after this can be read.
+    is_lost: bool,
+}
+
+/// Why a jitdump, or a record of it, cannot be read. Offsets are in bytes from its start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JitError {
+    /// The system failed.
+    #[error("jitdump: {0}")]
+    Io(#[from] io::Error),
+    /// It does not begin as a jitdump does.
+    #[error("it is no jitdump: it begins with {found:#010x}")]
+    NotJitDump {
+        /// Its first four bytes, as a number.
+        found: u32,
+    },
+    /// It is of another version.
+    #[error("jitdump of version {found}; only 1 is known")]
+    Version {
+        /// The version.
+        found: u32,
+    },
+    /// It ends within its header.
+    #[error("jitdump: it ends within its header of {size} bytes")]
+    Header {
+        /// The size of the header in bytes.
+        size: u32,
+    },
+    /// A record cannot be read. The next one can.
+    #[error("jitdump: record {kind} at offset {offset:#x}: {why}")]
+    Record {
+        /// Where it begins.
+        offset: u64,
+        /// Its kind, as a number.
+        kind: u32,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// A record has a size that none can have, so that nothing after it can be read.
+    #[error(
+        "jitdump: record at offset {offset:#x} claims {size} bytes; 16 to {MOST_RECORD} are possible"
+    )]
+    Size {
+        /// Where it begins.
+        offset: u64,
+        /// The size that it claims.
+        size: u32,
+    },
+}
+
+/// One record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum JitRecord<'a> {
+    /// Code was made.
+    Load(JitLoad<'a>),
+    /// Code was moved.
+    Move {
+        /// When.
+        time: u64,
+        /// Where it was.
+        from: RuntimeAddr,
+        /// Where it is.
+        to: RuntimeAddr,
+        /// How many bytes it has.
+        size: u64,
+        /// The number of the code in this file.
+        index: u64,
+    },
+    /// The source lines of code whose load record follows.
+    Lines(JitLines<'a>),
+    /// Unwinding information of code whose load record follows.
+    Unwinding(JitUnwinding<'a>),
+    /// The process is done.
+    Close,
+    /// A kind of record that is not known.
+    Other {
+        /// Its number.
+        kind: u32,
+    },
+}
+
+/// Code that was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JitLoad<'a> {
+    /// When.
+    pub time: u64,
+    /// The thread that made it.
+    pub tid: u32,
+    /// Where it is.
+    pub address: RuntimeAddr,
+    /// Its number in this file.
+    pub index: u64,
+    /// Its name; what is not UTF-8 in it is in bytes.
+    pub name: &'a [u8],
+    /// The code itself.
+    pub code: &'a [u8],
+}
+
+/// The source lines of code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JitLines<'a> {
+    /// Where the code will be.
+    pub address: RuntimeAddr,
+    /// How many entries there are.
+    count: u64,
+    little: bool,
+    entries: &'a [u8],
+}
+
+/// The line of the code from one address on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JitLine<'a> {
+    /// The first address.
+    pub address: RuntimeAddr,
+    /// The line.
+    pub line: u32,
+    /// The discriminator; some producers write the column there.
+    pub discriminator: u32,
+    /// The source file.
+    pub file: &'a [u8],
+}
+
+/// Unwinding information of code. Addresses in it are relative to their own place: they are right if
+/// `.eh_frame` lies behind the code, at the next multiple of 8, and `.eh_frame_hdr` behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JitUnwinding<'a> {
+    /// The bytes of `.eh_frame`.
+    pub eh_frame: &'a [u8],
+    /// The bytes of `.eh_frame_hdr`; empty if there is none.
+    pub eh_frame_hdr: &'a [u8],
+    /// How many bytes of both are mapped in the process, behind the code; 0 if they are not.
+    pub mapped_size: u64,
+}
+
+impl<R: Read> JitDump<R> {
+    /// Reads the header.
+    ///
+    /// # Errors
+    ///
+    /// [`JitError`]: it is no jitdump of version 1.
+    pub fn new(input: R) -> Result<Self, JitError> {
+        let mut dump = JitDump {
+            input,
+            header: JitHeader {
+                machine: 0,
+                pid: 0,
+                started: 0,
+                has_cpu_time: false,
+            },
+            little: true,
+            position: 0,
+            buffer: Vec::new(),
+            is_done: false,
+            is_lost: false,
+        };
+        dump.fill(HEADER)?;
+        let magic = dump.fields(0).u32().unwrap_or(0);
+        dump.little = match magic {
+            MAGIC => true,
+            _ if magic.swap_bytes() == MAGIC => false,
+            found => return Err(JitError::NotJitDump { found }),
+        };
+        let mut fields = dump.fields(4);
+        let version = fields.u32().unwrap_or(0);
+        let size = fields.u32().unwrap_or(0);
+        if version != 1 {
+            return Err(JitError::Version { found: version });
+        }
+        let short = JitError::Header { size };
+        let whole = usize::try_from(size).unwrap_or(usize::MAX);
+        if whole < HEADER || size > MOST_RECORD || !dump.fill(whole)? {
+            return Err(short);
+        }
+        let header = dump.fields(12).header();
+        dump.header = header.ok_or(short)?;
+        dump.leave();
+        Ok(dump)
+    }
+
+    /// What the file is of.
+    #[must_use]
+    pub fn header(&self) -> JitHeader {
+        self.header
+    }
+
+    /// The next record; `None` if the file has no more of them so far. It can be asked again when the
+    /// file has grown.
+    ///
+    /// # Errors
+    ///
+    /// [`JitError::Record`] for a record that cannot be read, after which others follow. After any other
+    /// error there is no more.
+    #[expect(clippy::should_implement_trait, reason = "a record borrows the reader")]
+    pub fn next(&mut self) -> Result<Option<JitRecord<'_>>, JitError> {
+        if self.is_done {
+            self.leave();
+        }
+        if self.is_lost || !self.fill(PREFIX)? {
+            return Ok(None);
+        }
+        let mut fields = self.fields(0);
+        let (kind, size) = (fields.u32().unwrap_or(0), fields.u32().unwrap_or(0));
+        let time = fields.u64().unwrap_or(0);
+        let offset = self.position;
+        let whole = usize::try_from(size).unwrap_or(usize::MAX);
+        if whole < PREFIX || size > MOST_RECORD {
+            self.is_lost = true;
+            return Err(JitError::Size { offset, size });
+        }
+        if !self.fill(whole)? {
+            return Ok(None);
+        }
+        self.is_done = true;
+        let record = self.fields(PREFIX).record(kind, time);
+        let record = record.map_err(|why| JitError::Record { offset, kind, why })?;
+        Ok(Some(record))
+    }
+
+    /// Reads until the buffer has so many bytes; whether it has.
+    fn fill(&mut self, wanted: usize) -> io::Result<bool> {
+        while self.buffer.len() < wanted {
+            let before = self.buffer.len();
+            let more = (wanted - before).min(CHUNK);
+            let mut input = self.input.by_ref().take(more as u64);
+            if input.read_to_end(&mut self.buffer)? == 0 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Goes on behind what is in the buffer.
+    fn leave(&mut self) {
+        self.position += self.buffer.len() as u64;
+        self.buffer.clear();
+        self.is_done = false;
+    }
+
+    fn fields(&self, at: usize) -> Fields<'_> {
+        Fields {
+            rest: self.buffer.get(at..).unwrap_or_default(),
+            little: self.little,
+        }
+    }
+}
+
+/// What is left of a header or record.
+#[derive(Debug, Clone, Copy)]
+struct Fields<'a> {
+    rest: &'a [u8],
+    little: bool,
+}
+
+/// The record ends before what it must have.
+const CUT: &str = "it ends before its fields do";
+
+impl<'a> Fields<'a> {
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (bytes, rest) = self.rest.split_first_chunk()?;
+        self.rest = rest;
+        Some(*bytes)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        let bytes = self.array()?;
+        Some(match self.little {
+            true => u32::from_le_bytes(bytes),
+            false => u32::from_be_bytes(bytes),
+        })
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        let bytes = self.array()?;
+        Some(match self.little {
+            true => u64::from_le_bytes(bytes),
+            false => u64::from_be_bytes(bytes),
+        })
+    }
+
+    fn address(&mut self) -> Option<RuntimeAddr> {
+        self.u64().map(RuntimeAddr)
+    }
+
+    fn bytes(&mut self, length: u64) -> Option<&'a [u8]> {
+        let (bytes, rest) = self.rest.split_at_checked(usize::try_from(length).ok()?)?;
+        self.rest = rest;
+        Some(bytes)
+    }
+
+    /// The text up to a NUL, which is left behind.
+    fn text(&mut self) -> Option<&'a [u8]> {
+        let end = self.rest.iter().position(|byte| *byte == 0)?;
+        let (text, rest) = self.rest.split_at_checked(end)?;
+        self.rest = rest.get(1..)?;
+        Some(text)
+    }
+
+    fn header(mut self) -> Option<JitHeader> {
+        let machine = self.u32()?;
+        self.u32()?;
+        Some(JitHeader {
+            machine,
+            pid: self.u32()?,
+            started: self.u64()?,
+            has_cpu_time: self.u64()? & 1 != 0,
+        })
+    }
+
+    fn record(mut self, kind: u32, time: u64) -> Result<JitRecord<'a>, &'static str> {
+        match kind {
+            0 => self.load(time),
+            1 => self.moved(time).ok_or(CUT),
+            2 => self.lines().ok_or(CUT),
+            3 => Ok(JitRecord::Close),
+            4 => self.unwinding(),
+            kind => Ok(JitRecord::Other { kind }),
+        }
+    }
+
+    fn load(&mut self, time: u64) -> Result<JitRecord<'a>, &'static str> {
+        let mut numbers = || {
+            let (_pid, tid, _vma) = (self.u32()?, self.u32()?, self.u64()?);
+            Some((tid, self.address()?, self.u64()?, self.u64()?))
+        };
+        let (tid, address, size, index) = numbers().ok_or(CUT)?;
+        Ok(JitRecord::Load(JitLoad {
+            time,
+            tid,
+            address,
+            index,
+            name: self.text().ok_or("its name does not end")?,
+            code: self.bytes(size).ok_or("its code does not fit into it")?,
+        }))
+    }
+
+    fn moved(&mut self, time: u64) -> Option<JitRecord<'a>> {
+        let (_pid, _tid, _vma) = (self.u32()?, self.u32()?, self.u64()?);
+        Some(JitRecord::Move {
+            time,
+            from: self.address()?,
+            to: self.address()?,
+            size: self.u64()?,
+            index: self.u64()?,
+        })
+    }
+
+    fn lines(&mut self) -> Option<JitRecord<'a>> {
+        Some(JitRecord::Lines(JitLines {
+            address: self.address()?,
+            count: self.u64()?,
+            little: self.little,
+            entries: self.rest,
+        }))
+    }
+
+    fn unwinding(&mut self) -> Result<JitRecord<'a>, &'static str> {
+        let mut sizes = || Some((self.u64()?, self.u64()?, self.u64()?));
+        let (size, hdr, mapped_size) = sizes().ok_or(CUT)?;
+        let eh_frame = size
+            .checked_sub(hdr)
+            .ok_or("its header is larger than all")?;
+        let mut parts = || Some((self.bytes(eh_frame)?, self.bytes(hdr)?));
+        let (eh_frame, eh_frame_hdr) = parts().ok_or("its data do not fit into it")?;
+        Ok(JitRecord::Unwinding(JitUnwinding {
+            eh_frame,
+            eh_frame_hdr,
+            mapped_size,
+        }))
+    }
+}
+
+impl<'a> JitLines<'a> {
+    /// The entries, as far as the record has them.
+    pub fn entries(&self) -> impl Iterator<Item = JitLine<'a>> + use<'a> {
+        let mut fields = Fields {
+            rest: self.entries,
+            little: self.little,
+        };
+        let mut left = self.count;
+        let mut file: &[u8] = &[];
+        std::iter::from_fn(move || {
+            left = left.checked_sub(1)?;
+            let (address, line) = (fields.address()?, fields.u32()?);
+            let discriminator = fields.u32()?;
+            let name = fields.text()?;
+            if name != [0xff] {
+                file = name;
+            }
+            Some(JitLine {
+                address,
+                line,
+                discriminator,
+                file,
+            })
+        })
+    }
+}
+
+/// Code that was made at run time, and is at one place from some time on.
+#[derive(Debug, Clone)]
+pub struct JitCode {
+    /// From when.
+    pub time: u64,
+    /// Where it begins.
+    pub address: RuntimeAddr,
+    /// How many bytes it has.
+    pub size: u64,
+    /// What does not change when it is moved.
+    pub info: Arc<JitInfo>,
+}
+
+/// What is known of code, wherever it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct JitInfo {
+    /// Its name.
+    pub name: String,
+    /// The source files that `lines` names.
+    pub files: Vec<String>,
+    /// Its source lines, by their distance from its start.
+    pub lines: Vec<JitPlace>,
+    /// The bytes of its `.eh_frame`, as in [`JitUnwinding`]; empty if there is none.
+    pub eh_frame: Vec<u8>,
+    /// The bytes of its `.eh_frame_hdr`; empty if there is none.
+    pub eh_frame_hdr: Vec<u8>,
+}
+
+/// From which byte on code is of which line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JitPlace {
+    /// The distance from the start of the code, in bytes.
+    pub offset: u64,
+    /// The index of the file in [`JitInfo::files`].
+    pub file: usize,
+    /// The line.
+    pub line: u32,
+}
+
+impl JitCode {
+    /// The source file and line at an address of this code.
+    #[must_use]
+    pub fn line(&self, address: RuntimeAddr) -> Option<(&str, u32)> {
+        let offset = address.0.checked_sub(self.address.0)?;
+        let after = self
+            .info
+            .lines
+            .partition_point(|line| line.offset <= offset);
+        let place = self.info.lines.get(after.checked_sub(1)?)?;
+        Some((self.info.files.get(place.file)?, place.line))
+    }
+}
+
+/// Puts records together: code with its lines and its unwinding information.
+#[derive(Debug, Default)]
+pub struct JitCollector {
+    /// By the address of the code that they are for.
+    lines: HashMap<u64, (Vec<String>, Vec<JitPlace>)>,
+    unwinding: Option<(Vec<u8>, Vec<u8>)>,
+    /// What was loaded, by its number in the file.
+    loaded: HashMap<u64, Arc<JitInfo>>,
+}
+
+impl JitCollector {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        JitCollector::default()
+    }
+
+    /// Takes the next record; yields code if it tells that some was made or moved.
+    pub fn add(&mut self, record: &JitRecord<'_>) -> Option<JitCode> {
+        match record {
+            JitRecord::Load(load) => Some(self.load(load)),
+            JitRecord::Move {
+                time,
+                to,
+                size,
+                index,
+                ..
+            } => Some(JitCode {
+                time: *time,
+                address: *to,
+                size: *size,
+                info: Arc::clone(self.loaded.get(index)?),
+            }),
+            JitRecord::Lines(lines) => {
+                // Those of code that never came.
+                if self.lines.len() >= MOST_WAITING {
+                    self.lines.clear();
+                }
+                self.lines.insert(lines.address.0, places(lines));
+                None
+            }
+            JitRecord::Unwinding(JitUnwinding {
+                eh_frame,
+                eh_frame_hdr,
+                ..
+            }) => {
+                self.unwinding = Some((eh_frame.to_vec(), eh_frame_hdr.to_vec()));
+                None
+            }
+            JitRecord::Close | JitRecord::Other { .. } => None,
+        }
+    }
+
+    fn load(&mut self, load: &JitLoad<'_>) -> JitCode {
+        let (files, lines) = self.lines.remove(&load.address.0).unwrap_or_default();
+        let (eh_frame, eh_frame_hdr) = self.unwinding.take().unwrap_or_default();
+        let info = Arc::new(JitInfo {
+            name: String::from_utf8_lossy(load.name).into_owned(),
+            files,
+            lines,
+            eh_frame,
+            eh_frame_hdr,
+        });
+        self.loaded.insert(load.index, Arc::clone(&info));
+        JitCode {
+            time: load.time,
+            address: load.address,
+            size: load.code.len() as u64,
+            info,
+        }
+    }
+}
+
+/// The entries relative to the code, by their distances, and each file once.
+fn places(lines: &JitLines<'_>) -> (Vec<String>, Vec<JitPlace>) {
+    let mut files: HashMap<&[u8], usize> = HashMap::new();
+    let mut names = Vec::new();
+    let mut places: Vec<JitPlace> = lines
+        .entries()
+        .map(|entry| JitPlace {
+            offset: entry.address.0.wrapping_sub(lines.address.0),
+            file: *files.entry(entry.file).or_insert_with(|| {
+                names.push(String::from_utf8_lossy(entry.file).into_owned());
+                names.len() - 1
+            }),
+            line: entry.line,
+        })
+        .collect();
+    places.sort_by_key(|place| place.offset);
+    if places.first().is_some_and(|place| place.offset == V8_SHIFT) {
+        places.iter_mut().for_each(|place| place.offset -= V8_SHIFT);
+    }
+    (names, places)
+}
+
+/// Code by address and time.
+#[derive(Debug, Default)]
+pub struct JitTimeline {
+    /// By time.
+    codes: Vec<JitCode>,
+    /// What there is after the first `next` of them.
+    live: LiveCode,
+    next: usize,
+}
+
+impl JitTimeline {
+    /// The code that was made, in any order.
+    #[must_use]
+    pub fn new(mut codes: Vec<JitCode>) -> Self {
+        codes.sort_by_key(|code| code.time);
+        JitTimeline {
+            codes,
+            ..JitTimeline::default()
+        }
+    }
+
+    /// The code at an address, at a time. Cheap if times are asked for in their order.
+    pub fn get(&mut self, address: RuntimeAddr, time: u64) -> Option<&JitCode> {
+        let until = self.codes.partition_point(|code| code.time <= time);
+        if until < self.next {
+            self.live = LiveCode::default();
+            self.next = 0;
+        }
+        for number in self.next..until {
+            if let Some(code) = self.codes.get(number) {
+                self.live.add(code.address.0, code.size, number);
+            }
+        }
+        self.next = until;
+        self.codes.get(self.live.get(address.0)?)
+    }
+}
+
+#[cfg(test)]
+mod tests;
