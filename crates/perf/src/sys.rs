@@ -69,8 +69,10 @@ pub(crate) fn page_size() -> usize {
 #[derive(Debug)]
 pub(crate) struct Map {
     start: NonNull<u8>,
-    /// Of all of it, in bytes.
-    size: usize,
+    /// How many bytes the first page has.
+    page: usize,
+    /// How many the records have.
+    capacity: usize,
 }
 
 // SAFETY: nothing of it belongs to the thread that made it. What is shared with the kernel are two
@@ -80,7 +82,8 @@ unsafe impl Send for Map {}
 impl Map {
     /// Maps the ring of an event: one page and `data_size` bytes, a power of two of pages.
     pub(crate) fn new(event: BorrowedFd<'_>, data_size: usize) -> io::Result<Map> {
-        let size = data_size.checked_add(page_size());
+        let page = page_size();
+        let size = data_size.checked_add(page);
         let size = size.ok_or(io::ErrorKind::InvalidInput)?;
         // SAFETY: a mapping at an address that the kernel chooses takes nobody's memory.
         let start = unsafe {
@@ -97,7 +100,11 @@ impl Map {
             return Err(io::Error::last_os_error());
         }
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(Map { start, size })
+        Ok(Map {
+            start,
+            page,
+            capacity: data_size,
+        })
     }
 
     /// A number of the ring's first page.
@@ -131,7 +138,7 @@ impl Map {
 
     /// How many bytes the ring has room for.
     pub(crate) fn capacity(&self) -> usize {
-        self.size.saturating_sub(page_size())
+        self.capacity
     }
 
     /// The bytes of the ring from `at` on, where `size` of them are neither read nor still to be written,
@@ -141,10 +148,10 @@ impl Map {
     /// and it does not write beyond what it was told is read.
     pub(crate) fn bytes(&self, at: usize, size: usize) -> Option<&[u8]> {
         let end = at.checked_add(size)?;
-        if end > self.capacity() {
+        if end > self.capacity {
             return None;
         }
-        let from_start = page_size().checked_add(at)?;
+        let from_start = self.page.checked_add(at)?;
         // SAFETY: within the mapping, by the comparison.
         let first = unsafe { self.start.add(from_start) };
         // SAFETY: within the mapping, readable, and initialized by the kernel. It does not write to what
@@ -156,6 +163,6 @@ impl Map {
 impl Drop for Map {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and nothing of it is lent out any more.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.size) };
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.page + self.capacity) };
     }
 }

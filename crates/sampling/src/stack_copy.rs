@@ -1,10 +1,50 @@
 //! The memory of a sample: a copy of the top of the stack, and what the files have.
+//!
+//! The copy begins at the stack pointer, but unwind tables also speak of what lies below: at the end of a
+//! function, where it has popped registers, they go on to say that these were saved where they were popped
+//! from. Nobody has written there since, so what is there is what the register holds; which register
+//! that is, the instructions before the program counter say.
 
 use unspool_ir::memory::{Unreadable, UnreadableReason};
-use unspool_ir::{Memory, RuntimeAddr};
+use unspool_ir::{Arch, Memory, Register, RuntimeAddr};
 use unspool_perf::Stack;
+use unspool_unwind::Top as _;
 
 use crate::space::Space;
+use crate::unwind::Innermost;
+
+/// The most registers that a function pops, and the code of so many with a prefix each, in bytes.
+const MOST_POPPED: usize = 8;
+const CODE_OF_POPS: usize = 2 * MOST_POPPED;
+
+/// The registers that x86-64 code pops at its end, the last one first.
+fn pops_before(code: &[u8]) -> impl Iterator<Item = Register> {
+    /// The registers by their numbers in instructions, without the eight that need a prefix.
+    const NUMBERED: [u16; 8] = [0, 2, 1, 3, 7, 6, 4, 5];
+    const POP: u8 = 0x58;
+    const PREFIX: u8 = 0x41;
+    const LEAVE: u8 = 0xc9;
+    let mut rest = code;
+    std::iter::from_fn(move || {
+        let (last, before) = rest.split_last()?;
+        if *last == LEAVE {
+            // It pops the frame pointer, and what was before it moved the stack pointer.
+            rest = &[];
+            return Some(Register(6));
+        }
+        let number = last.checked_sub(POP).filter(|number| *number < 8)?;
+        match before.split_last() {
+            Some((&PREFIX, before)) => {
+                rest = before;
+                Some(Register(u16::from(number) + 8))
+            }
+            _ => {
+                rest = before;
+                NUMBERED.get(usize::from(number)).copied().map(Register)
+            }
+        }
+    })
+}
 
 /// The memory of a thread when it was sampled.
 #[derive(Debug)]
@@ -14,16 +54,40 @@ pub(crate) struct StackCopy<'s> {
     bytes: &'s [u8],
     /// Whether the stack goes on where the copy ends.
     is_cut: bool,
+    top: &'s Innermost<'s>,
 }
 
 impl<'s> StackCopy<'s> {
-    pub(crate) fn new(space: &'s Space, stack_pointer: u64, stack: Stack<'s>) -> Self {
+    pub(crate) fn new(space: &'s Space, top: &'s Innermost<'s>, stack: Stack<'s>) -> Self {
         StackCopy {
             space,
-            start: stack_pointer,
+            start: top.stack_pointer(),
             bytes: stack.bytes,
             is_cut: stack.bytes.len() == stack.asked,
+            top,
         }
+    }
+
+    /// The word at an address below the stack pointer, if it was popped just before.
+    #[cold]
+    fn popped(&self, addr: u64) -> Option<u64> {
+        if self.top.arch() != Arch::X86_64 {
+            return None;
+        }
+        let below = self.start.checked_sub(addr)?;
+        let back = usize::try_from(below / 8).ok()?;
+        if !below.is_multiple_of(8) || back > MOST_POPPED {
+            return None;
+        }
+        let before = self
+            .top
+            .code()
+            .address()
+            .0
+            .checked_sub(CODE_OF_POPS as u64)?;
+        let code = self.space.code_in_file(RuntimeAddr(before), CODE_OF_POPS)?;
+        let register = pops_before(code).nth(back.checked_sub(1)?)?;
+        self.top.register(register)
     }
 
     fn copied(&self, addr: u64) -> &'s [u8] {
@@ -44,6 +108,12 @@ impl Memory for StackCopy<'_> {
             into.copy_from_slice(bytes);
             return Ok(());
         }
+        if let Ok(word) = <&mut [u8; 8]>::try_from(&mut *into)
+            && let Some(popped) = self.popped(addr.0)
+        {
+            *word = popped.to_le_bytes();
+            return Ok(());
+        }
         let end = self.start.saturating_add(self.bytes.len() as u64);
         Err(Unreadable {
             addr: RuntimeAddr(
@@ -62,5 +132,30 @@ impl Memory for StackCopy<'_> {
         let at = end.0.wrapping_sub(8).wrapping_sub(self.start);
         let word = self.bytes.get(usize::try_from(at).ok()?..)?;
         word.first_chunk().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use unspool_ir::Register;
+
+    use super::pops_before;
+
+    fn registers(code: &[u8]) -> Vec<u16> {
+        pops_before(code).map(|Register(number)| number).collect()
+    }
+
+    /// As `objdump` shows the ends of functions.
+    #[test]
+    fn the_last_registers_that_were_popped() {
+        // add $0x38,%rsp; pop %rbx; pop %rbp; pop %r12; pop %r13
+        let code = [0x48, 0x83, 0xc4, 0x38, 0x5b, 0x5d, 0x41, 0x5c, 0x41, 0x5d];
+        assert_eq!(registers(&code), [13, 12, 6, 3]);
+        // lea -0x28(%rbp),%rsp; pop %rbx
+        assert_eq!(registers(&[0x48, 0x8d, 0x65, 0xd8, 0x5b]), [3]);
+        // mov %rbp,%rsp; leave
+        assert_eq!(registers(&[0x5d, 0xc9]), [6]);
+        // nop
+        assert_eq!(registers(&[0x5d, 0x90]), []);
     }
 }

@@ -92,7 +92,7 @@ impl Unwinder {
             arch: self.arch,
             endian: Endian::Little,
         };
-        let memory = StackCopy::new(space, top.stack_pointer, sample.stack);
+        let memory = StackCopy::new(space, &top, sample.stack);
         let walker = Walker::new(abi, self.rules.rules());
         let slot = tid as usize % MEMOS;
         let walk = match self.memos.get_mut(slot) {
@@ -153,7 +153,8 @@ impl Unwinder {
 }
 
 /// The innermost frame of a sample's process.
-struct Innermost<'s> {
+#[derive(Debug)]
+pub(crate) struct Innermost<'s> {
     arch: Arch,
     registers: unspool_perf::Registers<'s>,
     code: u64,
@@ -162,6 +163,15 @@ struct Innermost<'s> {
 }
 
 impl<'s> Innermost<'s> {
+    pub(crate) fn arch(&self) -> Arch {
+        self.arch
+    }
+
+    /// A register, by its DWARF number.
+    pub(crate) fn register(&self, register: Register) -> Option<u64> {
+        self.registers.get(self.arch, register)
+    }
+
     fn of(sample: &Sample<'s>, arch: Arch) -> Option<Self> {
         let registers = sample.user?;
         let spec = arch.spec();

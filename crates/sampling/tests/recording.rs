@@ -54,6 +54,28 @@ int main(int count, char **words) {
 }
 "#;
 
+/// Stays for most of its time where a register has just been popped, of which the unwind table says that
+/// it is still on the stack: as compilers do at the ends of functions.
+const AT_AN_END: &str = r#"
+#include <unistd.h>
+void leaf(char *buffer, int unused, int unused_too, unsigned long count);
+__asm__(".text; .globl leaf; .type leaf,@function; leaf: .cfi_startproc\n"
+        "push %rbp; .cfi_def_cfa_offset 16; .cfi_offset %rbp, -16\n"
+        "mov $0x55, %ebp; xor %eax, %eax\n"
+        "pop %rbp; .cfi_def_cfa_offset 8\n"
+        "rep stosb; .cfi_restore %rbp\n"
+        "ret; .cfi_endproc; .size leaf, . - leaf");
+char buffer[1 << 16];
+__attribute__((noinline, optimize("no-omit-frame-pointer"))) void narrow(void) {
+    for (;;) leaf(buffer, 0, 0, sizeof buffer);
+}
+int main(void) {
+    alarm(1);
+    narrow();
+    return 0;
+}
+"#;
+
 struct Program {
     path: PathBuf,
     /// Its functions by their addresses: the first, and one past the last.
@@ -62,9 +84,13 @@ struct Program {
 
 impl Program {
     fn build(name: &str, flags: &[&str]) -> Program {
+        Program::of(PROGRAM, name, flags)
+    }
+
+    fn of(text: &str, name: &str, flags: &[&str]) -> Program {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let source = folder.join(format!("{name}.c"));
-        fs::write(&source, PROGRAM).unwrap();
+        fs::write(&source, text).unwrap();
         let path = folder.join(name);
         let mut gcc = Command::new("gcc");
         gcc.args([
@@ -207,6 +233,17 @@ fn processes_that_run_are_attached_to() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert_stacks(&program, &profile, 20);
+}
+
+#[test]
+fn a_register_that_was_just_popped_is_known() {
+    let program = Program::of(AT_AN_END, "at_an_end", &[]);
+    let (_, profile) = record(
+        "at_an_end",
+        Target::Command(program.command(&[])),
+        options(),
+    );
+    assert_stacks(&program, &profile, 0);
 }
 
 #[test]
