@@ -7,15 +7,21 @@
 
 #![forbid(unsafe_code)]
 
+pub mod aggregate;
+mod completeness;
 mod create;
 mod error;
 mod file;
 mod intern;
 mod model;
+mod names;
+pub mod output;
 mod reader;
+mod selection;
 mod stacks;
 mod writer;
 
+pub use completeness::{Completeness, Grouped, Incomplete, Summary};
 pub use create::{Created, create};
 pub use error::FileError;
 pub use file::MAGIC;
@@ -25,5 +31,7 @@ pub use model::{
     ModuleKind, Place, Process, ProcessId, Profile, Rate, Sample, Segment, State, Symbol, Thread,
     ThreadId, Time, Unit,
 };
-pub use stacks::{StackId, Stacks};
+pub use names::{Called, Function, FunctionId, Line, Mark, Name, Named, Names, NoNames, Step};
+pub use selection::{Selection, Test};
+pub use stacks::{Node, StackId, Stacks};
 pub use writer::Writer;

@@ -360,6 +360,30 @@ impl End {
         !matches!(self, End::KernelThread | End::NoUserRegisters)
     }
 
+    /// The same in words.
+    #[must_use]
+    pub fn reason(self) -> &'static str {
+        match self {
+            End::Outermost => "outermost frame",
+            End::EntryPoint => "entry code",
+            End::KernelThread => "kernel thread",
+            End::NoUserRegisters => "no user registers",
+            End::NoModule => "address in no module",
+            End::NoFile => "module's file cannot be used",
+            End::NoTable => "no unwind table",
+            End::Hole => "hole in the unwind table",
+            End::BadEntry => "bad unwind table entry",
+            End::CorruptTable => "corrupt compiled table",
+            End::NotCopied => "stack copy too short",
+            End::StepFailed => "unwind table leads to no caller",
+            End::ZeroReturnAddress => "return address is zero",
+            End::Loop => "stack leads in a circle",
+            End::TooManyStacks => "stack changed too often",
+            End::Limit => "limit of frames",
+            End::NotUnwound => "recorder fell behind",
+        }
+    }
+
     /// The name used in reports, which is that of `unspool stack` for the same end.
     #[must_use]
     pub fn name(self) -> &'static str {

@@ -4,6 +4,9 @@
     clippy::indexing_slicing,
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
+    clippy::cast_precision_loss,
+    clippy::float_cmp,
+    clippy::panic,
     reason = "a test"
 )]
 
@@ -11,4 +14,7 @@ mod create;
 mod example;
 mod file;
 mod hostile;
+mod made;
 mod model;
+mod outputs;
+mod sums;

@@ -1,0 +1,50 @@
+//! The forms that other tools read. Each is written from the samples of a [`View`].
+
+pub mod firefox;
+#[cfg(feature = "flamegraph")]
+pub mod flamegraph;
+pub mod folded;
+pub mod perf_script;
+pub mod pprof;
+pub mod speedscope;
+
+use crate::model::{Sample, State, Unit};
+use crate::names::Named;
+
+/// What is written: some samples of a profile.
+#[derive(Debug, Clone)]
+pub struct View<'a> {
+    /// The profile, with its names.
+    pub named: &'a Named<'a>,
+    /// The samples.
+    pub samples: Vec<&'a Sample>,
+}
+
+impl View<'_> {
+    /// Whether all weights are nanoseconds.
+    #[must_use]
+    pub fn is_time(&self) -> bool {
+        let on_cpu = self.named.profile.meta().event.unit;
+        let is_time = |sample: &&Sample| sample.state == State::OffCpu;
+        on_cpu == Unit::Nanoseconds || self.samples.iter().all(is_time)
+    }
+
+    /// What the weights count, for people.
+    #[must_use]
+    pub fn unit(&self) -> &str {
+        match self.is_time() {
+            true => "ns",
+            false => &self.named.profile.meta().event.name,
+        }
+    }
+
+    /// The command, as it was typed but for quotes; the event if there was none.
+    #[must_use]
+    pub fn title(&self) -> String {
+        let meta = self.named.profile.meta();
+        match meta.command.is_empty() {
+            true => meta.event.name.clone(),
+            false => meta.command.join(" "),
+        }
+    }
+}

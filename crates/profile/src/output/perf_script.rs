@@ -1,0 +1,78 @@
+//! The text of `perf script`: for each sample a line with command, tid, time, weight and event, then
+//! a line for each frame, and an empty one.
+//!
+//! What perf prints as addresses of the process are here addresses of the module's file, since only
+//! those name the same code in another run.
+
+use std::io::{self, Write};
+
+use super::View;
+use crate::model::{Frame, FrameId, Place, Sample, State};
+use crate::names::Named;
+
+/// Writes the samples, by time.
+///
+/// # Errors
+///
+/// They cannot be written.
+pub fn write(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
+    let mut samples = view.samples.clone();
+    samples.sort_by_key(|sample| sample.time);
+    for sample in samples {
+        header(out, view.named, sample)?;
+        for (id, frame) in view.named.frames(sample.stack) {
+            print_frame(out, view.named, id, frame)?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+fn header(out: &mut dyn Write, named: &Named<'_>, sample: &Sample) -> io::Result<()> {
+    let thread = named.profile.thread(sample.thread);
+    let (name, tid) = thread.map_or(("", 0), |thread| (thread.name.as_str(), thread.tid));
+    let micros = sample.time.0 / 1000;
+    let event = match sample.state {
+        State::OnCpu => named.profile.meta().event.name.as_str(),
+        State::OffCpu => "off-cpu",
+    };
+    writeln!(
+        out,
+        "{name} {tid:5} [{:03}] {:5}.{:06}: {:10} {event}: ",
+        sample.cpu,
+        micros / 1_000_000,
+        micros % 1_000_000,
+        sample.weight
+    )
+}
+
+fn print_frame(
+    out: &mut dyn Write,
+    named: &Named<'_>,
+    id: FrameId,
+    frame: &Frame,
+) -> io::Result<()> {
+    let address = frame.place().address();
+    let module = match frame.lookup {
+        Place::Module(module, _) => named.profile.module(module),
+        _ => None,
+    };
+    let dso = match module {
+        Some(module) => module.path.to_string_lossy(),
+        None => named.module_of(id).into(),
+    };
+    let is_known = named.is_known(id);
+    for line in named.lines_of(id) {
+        let name = match is_known {
+            true => named.function_name(line.function),
+            false => "[unknown]",
+        };
+        write!(out, "\t{address:16x} {name}")?;
+        match (line.is_inlined, named.offset(id)) {
+            (true, _) => writeln!(out, " (inlined)")?,
+            (false, Some(offset)) => writeln!(out, "+{offset:#x} ({dso})")?,
+            (false, None) => writeln!(out, " ({dso})")?,
+        }
+    }
+    Ok(())
+}

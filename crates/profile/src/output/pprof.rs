@@ -1,0 +1,313 @@
+//! pprof's format: the message `perftools.profiles.Profile` of `profile.proto`, compressed by gzip.
+//!
+//! The few kinds of field that it has are written by hand: a generator would weigh more
+//! than all of this crate.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use libdeflater::{CompressionLvl, Compressor};
+use unspool_ir::leb128;
+
+use super::View;
+use crate::model::{Frame, FrameId, Module, Place, Rate, ThreadId};
+use crate::names::{Function, Line, Mark};
+use crate::stacks::StackId;
+
+/// Writes the samples. Those of one thread with the same stack are one.
+///
+/// # Errors
+///
+/// They cannot be written.
+pub fn write(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
+    let message = encode(view);
+    let mut compressor = Compressor::new(CompressionLvl::default());
+    let mut compressed = vec![0; compressor.gzip_compress_bound(message.len())];
+    let length = compressor.gzip_compress(&message, &mut compressed);
+    let length = length.map_err(|error| io::Error::other(format!("{error:?}")))?;
+    compressed.truncate(length);
+    out.write_all(&compressed)
+}
+
+/// A message of Protocol Buffers.
+#[derive(Default)]
+struct Message(Vec<u8>);
+
+impl Message {
+    fn number(&mut self, field: u64, value: u64) {
+        leb128::put_unsigned(&mut self.0, field << 3);
+        leb128::put_unsigned(&mut self.0, value);
+    }
+
+    fn bytes(&mut self, field: u64, bytes: &[u8]) {
+        leb128::put_unsigned(&mut self.0, field << 3 | 2);
+        leb128::put_unsigned(&mut self.0, bytes.len() as u64);
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn message(&mut self, field: u64, fill: impl FnOnce(&mut Message)) {
+        let mut message = Message::default();
+        fill(&mut message);
+        self.bytes(field, &message.0);
+    }
+
+    fn numbers(&mut self, field: u64, numbers: impl IntoIterator<Item = u64>) {
+        let mut packed = Vec::new();
+        for number in numbers {
+            leb128::put_unsigned(&mut packed, number);
+        }
+        self.bytes(field, &packed);
+    }
+}
+
+/// The table of strings; the first is empty.
+struct Strings {
+    ids: HashMap<String, u64>,
+    all: Vec<String>,
+}
+
+impl Strings {
+    fn new() -> Strings {
+        let mut strings = Strings {
+            ids: HashMap::new(),
+            all: Vec::new(),
+        };
+        strings.id("");
+        strings
+    }
+
+    fn id(&mut self, text: &str) -> u64 {
+        if let Some(id) = self.ids.get(text) {
+            return *id;
+        }
+        let id = self.all.len() as u64;
+        self.ids.insert(text.to_owned(), id);
+        self.all.push(text.to_owned());
+        id
+    }
+}
+
+// Fields of the messages, by `profile.proto`.
+mod field {
+    pub(super) mod profile {
+        pub(crate) const SAMPLE_TYPE: u64 = 1;
+        pub(crate) const SAMPLE: u64 = 2;
+        pub(crate) const MAPPING: u64 = 3;
+        pub(crate) const LOCATION: u64 = 4;
+        pub(crate) const FUNCTION: u64 = 5;
+        pub(crate) const STRING_TABLE: u64 = 6;
+        pub(crate) const TIME_NANOS: u64 = 9;
+        pub(crate) const DURATION_NANOS: u64 = 10;
+        pub(crate) const PERIOD_TYPE: u64 = 11;
+        pub(crate) const PERIOD: u64 = 12;
+        pub(crate) const COMMENT: u64 = 13;
+        pub(crate) const DEFAULT_SAMPLE_TYPE: u64 = 14;
+    }
+}
+
+fn encode(view: &View<'_>) -> Vec<u8> {
+    use field::profile;
+
+    let mut strings = Strings::new();
+    let mut message = Message::default();
+    let unit = if view.is_time() {
+        "nanoseconds"
+    } else {
+        "count"
+    };
+    let weight = match view.is_time() {
+        true => "time",
+        false => view.unit(),
+    };
+    for (name, unit) in [("samples", "count"), (weight, unit)] {
+        let (name, unit) = (strings.id(name), strings.id(unit));
+        message.message(profile::SAMPLE_TYPE, |it| {
+            it.number(1, name);
+            it.number(2, unit);
+        });
+    }
+    message.number(profile::DEFAULT_SAMPLE_TYPE, strings.id(weight));
+    samples(&mut message, view, &mut strings);
+    mappings(&mut message, view.named.profile.modules(), &mut strings);
+    locations(&mut message, view);
+    functions(&mut message, view, &mut strings);
+    times(&mut message, view);
+    period(&mut message, view, &mut strings);
+    for line in [view.title(), view.named.profile.meta().tool.clone()] {
+        message.number(profile::COMMENT, strings.id(&line));
+    }
+    for text in &strings.all {
+        message.bytes(profile::STRING_TABLE, text.as_bytes());
+    }
+    message.0
+}
+
+fn times(message: &mut Message, view: &View<'_>) {
+    let meta = view.named.profile.meta();
+    let times = || view.samples.iter().map(|sample| sample.time.0);
+    let (first, last) = (times().min().unwrap_or(0), times().max().unwrap_or(0));
+    let since_start = first.saturating_sub(meta.clock.0);
+    message.number(
+        field::profile::TIME_NANOS,
+        meta.started.saturating_add(since_start),
+    );
+    message.number(field::profile::DURATION_NANOS, last.saturating_sub(first));
+}
+
+fn period(message: &mut Message, view: &View<'_>, strings: &mut Strings) {
+    let event = &view.named.profile.meta().event;
+    let (name, unit) = (
+        strings.id(&event.name),
+        strings.id(if view.is_time() {
+            "nanoseconds"
+        } else {
+            "count"
+        }),
+    );
+    let period = match event.rate {
+        Rate::Period(period) => period,
+        // Of time alone, the rate says what lies between two samples.
+        Rate::Frequency(hertz) if view.is_time() => 1_000_000_000 / hertz.max(1),
+        _ => return,
+    };
+    message.message(field::profile::PERIOD_TYPE, |it| {
+        it.number(1, name);
+        it.number(2, unit);
+    });
+    message.number(field::profile::PERIOD, period);
+}
+
+fn samples(message: &mut Message, view: &View<'_>, strings: &mut Strings) {
+    let mut sums: HashMap<(ThreadId, StackId), (u64, u64)> = HashMap::new();
+    for sample in &view.samples {
+        let (count, weight) = sums.entry((sample.thread, sample.stack)).or_default();
+        *count += 1;
+        *weight = weight.saturating_add(sample.weight);
+    }
+    let mut sums: Vec<_> = sums.into_iter().collect();
+    sums.sort_unstable_by_key(|(key, _)| *key);
+    let (thread_key, pid_key, tid_key) =
+        (strings.id("thread"), strings.id("pid"), strings.id("tid"));
+    for ((thread, stack), (count, weight)) in sums {
+        let thread = view.named.profile.thread(thread);
+        let process = thread.and_then(|thread| view.named.profile.process(thread.process));
+        let name = strings.id(thread.map_or("", |thread| &thread.name));
+        message.message(field::profile::SAMPLE, |it| {
+            let frames = view.named.profile.stacks().frames(stack);
+            it.numbers(1, frames.map(location_id));
+            it.numbers(2, [count, weight]);
+            it.message(3, |label| {
+                label.number(1, thread_key);
+                label.number(2, name);
+            });
+            for (key, number) in [
+                (pid_key, process.map_or(0, |process| process.pid)),
+                (tid_key, thread.map_or(0, |thread| thread.tid)),
+            ] {
+                it.message(3, |label| {
+                    label.number(1, key);
+                    label.number(3, u64::from(number));
+                });
+            }
+        });
+    }
+}
+
+/// Ids are not 0.
+fn location_id(frame: FrameId) -> u64 {
+    u64::from(frame.0) + 1
+}
+
+/// Where a module is in the address space of the whole profile: each has 2^40 bytes for its own, so
+/// that no two overlap.
+fn base(module: u32) -> u64 {
+    (u64::from(module) + 1) << 40
+}
+
+fn mappings(message: &mut Message, modules: &[Module], strings: &mut Strings) {
+    for (number, module) in (0..).zip(modules) {
+        let path = strings.id(&module.path.to_string_lossy());
+        let build_id = module
+            .build_id
+            .map_or_else(String::new, |id| id.to_string());
+        let build_id = strings.id(&build_id);
+        let (start, limit, offset) = match module.code {
+            Some(code) => (
+                code.address.0,
+                code.address.0.wrapping_add(code.size),
+                code.offset,
+            ),
+            None => (0, 1 << 40, 0),
+        };
+        message.message(field::profile::MAPPING, |it| {
+            it.number(1, u64::from(number) + 1);
+            it.number(2, base(number).wrapping_add(start));
+            it.number(3, base(number).wrapping_add(limit));
+            it.number(4, offset);
+            it.number(5, path);
+            it.number(6, build_id);
+            // Functions, files, lines and inlined functions have been looked up.
+            (7..=10).for_each(|has| it.number(has, 1));
+        });
+    }
+}
+
+fn locations(message: &mut Message, view: &View<'_>) {
+    for (number, frame) in (0..).zip(view.named.profile.frames()) {
+        let id = FrameId(number);
+        message.message(field::profile::LOCATION, |it| {
+            it.number(1, location_id(id));
+            if let Place::Module(module, _) = frame.lookup {
+                it.number(2, u64::from(module.0) + 1);
+            }
+            it.number(3, address(frame));
+            let mark = Mark::of(frame.evidence);
+            for line in view.named.lines_of(id) {
+                it.message(4, |it| {
+                    it.number(1, function_id(line, mark));
+                    it.number(2, line.line.map_or(0, u64::from));
+                });
+            }
+        });
+    }
+}
+
+/// The address of the call, or the instruction; in a module, of the profile's address space.
+fn address(frame: &Frame) -> u64 {
+    match frame.lookup {
+        Place::Module(module, address) => base(module.0).wrapping_add(address.0),
+        place => place.address(),
+    }
+}
+
+const MARKS: [Mark; 3] = [Mark::Sure, Mark::Guessed, Mark::Spliced];
+
+/// A function is one for each mark that its frames have.
+fn function_id(line: &Line, mark: Mark) -> u64 {
+    let mark = MARKS.iter().take_while(|other| **other != mark).count() as u64;
+    u64::from(line.function.0) * MARKS.len() as u64 + mark + 1
+}
+
+fn functions(message: &mut Message, view: &View<'_>, strings: &mut Strings) {
+    let mut used: HashMap<u64, (&Line, Mark)> = HashMap::new();
+    for (number, frame) in (0..).zip(view.named.profile.frames()) {
+        let mark = Mark::of(frame.evidence);
+        for line in view.named.lines_of(FrameId(number)) {
+            used.entry(function_id(line, mark)).or_insert((line, mark));
+        }
+    }
+    let mut used: Vec<_> = used.into_iter().collect();
+    used.sort_unstable_by_key(|(id, _)| *id);
+    for (id, (line, mark)) in used {
+        let function: Option<&Function> = view.named.functions().get(line.function.0 as usize);
+        let name = function.map_or("", |function| &function.name).to_owned() + mark.suffix();
+        let name = strings.id(&name);
+        let file = strings.id(line.file.as_deref().unwrap_or(""));
+        message.message(field::profile::FUNCTION, |it| {
+            it.number(1, id);
+            it.number(2, name);
+            it.number(3, name);
+            it.number(4, file);
+        });
+    }
+}

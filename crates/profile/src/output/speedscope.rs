@@ -1,0 +1,138 @@
+//! speedscope's file format: a list of frames, and for each thread its samples by time.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::View;
+use crate::model::{Sample, ThreadId};
+use crate::names::Step;
+
+#[derive(Serialize)]
+struct File<'a> {
+    #[serde(rename = "$schema")]
+    schema: &'static str,
+    name: String,
+    exporter: &'a str,
+    shared: Shared<'a>,
+    profiles: Vec<Profile>,
+}
+
+#[derive(Serialize)]
+struct Shared<'a> {
+    frames: Vec<Frame<'a>>,
+}
+
+#[derive(Serialize)]
+struct Frame<'a> {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Profile {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    name: String,
+    unit: &'static str,
+    start_value: u64,
+    end_value: u64,
+    /// Frames by their place in the list, the outermost first.
+    samples: Vec<Vec<usize>>,
+    weights: Vec<u64>,
+}
+
+/// Writes the samples.
+///
+/// # Errors
+///
+/// They cannot be written.
+pub fn write(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
+    let mut threads: BTreeMap<ThreadId, Vec<&Sample>> = BTreeMap::new();
+    for sample in &view.samples {
+        threads.entry(sample.thread).or_default().push(sample);
+    }
+    let mut frames = Frames::default();
+    let profiles = threads.into_values();
+    let profiles = profiles.map(|samples| profile(view, samples, &mut frames));
+    let profiles = profiles.collect();
+    let files = files(view);
+    let file = File {
+        schema: "https://www.speedscope.app/file-format-schema.json",
+        name: view.title(),
+        exporter: &view.named.profile.meta().tool,
+        shared: Shared {
+            frames: (frames.steps.iter())
+                .map(|step| Frame {
+                    name: view.named.function_name(step.function).to_owned() + step.mark.suffix(),
+                    file: files.get(step.function.0 as usize).copied().flatten(),
+                })
+                .collect(),
+        },
+        profiles,
+    };
+    serde_json::to_writer(&mut *out, &file)?;
+    writeln!(out)
+}
+
+/// The source file of each function.
+fn files<'a>(view: &View<'a>) -> Vec<Option<&'a str>> {
+    let mut files = vec![None; view.named.functions().len()];
+    for id in 0..crate::intern::number(view.named.profile.frames().len()) {
+        for line in view.named.lines_of(crate::FrameId(id)) {
+            if let Some(file) = files.get_mut(line.function.0 as usize) {
+                *file = line.file.as_deref();
+            }
+        }
+    }
+    files
+}
+
+/// The frames that samples have, each once.
+#[derive(Default)]
+struct Frames {
+    ids: BTreeMap<Step, usize>,
+    steps: Vec<Step>,
+}
+
+impl Frames {
+    fn id(&mut self, step: Step) -> usize {
+        let next = self.steps.len();
+        *self.ids.entry(step).or_insert_with(|| {
+            self.steps.push(step);
+            next
+        })
+    }
+}
+
+fn profile(view: &View<'_>, mut samples: Vec<&Sample>, frames: &mut Frames) -> Profile {
+    samples.sort_by_key(|sample| sample.time);
+    let stack = |sample: &&Sample| {
+        let mut stack: Vec<usize> = (view.named.steps(sample.stack))
+            .map(|step| frames.id(step))
+            .collect();
+        stack.reverse();
+        stack
+    };
+    let weights: Vec<u64> = samples.iter().map(|sample| sample.weight).collect();
+    Profile {
+        kind: "sampled",
+        name: samples
+            .first()
+            .map_or_else(String::new, |sample| view.named.thread_name(sample)),
+        unit: if view.is_time() {
+            "nanoseconds"
+        } else {
+            "none"
+        },
+        start_value: 0,
+        end_value: weights
+            .iter()
+            .fold(0, |sum, weight| sum.saturating_add(*weight)),
+        samples: samples.iter().map(stack).collect(),
+        weights,
+    }
+}

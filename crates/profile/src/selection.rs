@@ -1,0 +1,92 @@
+//! Which samples are looked at.
+
+use std::ops::Range;
+
+use crate::model::{Process, Profile, Sample, State, Thread, Time};
+use crate::names::Named;
+
+/// Which samples are looked at: those that pass all that is asked.
+#[derive(Default)]
+pub struct Selection<'a> {
+    /// Of these threads, by number or name; of all if empty.
+    pub threads: Vec<String>,
+    /// Of these processes, by number or name; of all if empty.
+    pub processes: Vec<String>,
+    /// Taken then.
+    pub time: Option<Range<Time>>,
+    /// On a CPU, or off it.
+    pub state: Option<State>,
+    /// With a frame in a module whose name, without folders, passes this.
+    pub module: Option<Test<'a>>,
+    /// With a frame in a function whose name passes this.
+    pub function: Option<Test<'a>>,
+}
+
+/// Says whether a name is meant.
+pub type Test<'a> = Box<dyn Fn(&str) -> bool + 'a>;
+
+impl std::fmt::Debug for Selection<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Selection").finish_non_exhaustive()
+    }
+}
+
+impl Selection<'_> {
+    /// The samples of a profile that are looked at, in its order.
+    #[must_use]
+    pub fn samples<'p>(&self, named: &Named<'p>) -> Vec<&'p Sample> {
+        let profile = named.profile;
+        let thread = |thread: &Thread| self.is_meant(profile, thread);
+        let threads: Vec<bool> = profile.threads().iter().map(thread).collect();
+        let stacks = self.stacks(named);
+        let is_meant = |sample: &&Sample| {
+            let in_time = self.time.as_ref().is_none_or(|t| t.contains(&sample.time));
+            let in_state = self.state.is_none_or(|state| state == sample.state);
+            let in_thread = threads.get(sample.thread.0 as usize) == Some(&true);
+            let in_stack = stacks
+                .as_ref()
+                .is_none_or(|stacks| stacks.get(sample.stack.0 as usize) == Some(&[true, true]));
+            in_time && in_state && in_thread && in_stack
+        };
+        profile.samples().iter().filter(is_meant).collect()
+    }
+
+    fn is_meant(&self, profile: &Profile, thread: &Thread) -> bool {
+        let named = |words: &[String], name: &str, number: u32| {
+            let is_it = |word: &String| word == name || *word == number.to_string();
+            words.is_empty() || words.iter().any(is_it)
+        };
+        let in_process = |process: &Process| named(&self.processes, &process.name, process.pid);
+        named(&self.threads, &thread.name, thread.tid)
+            && profile.process(thread.process).is_some_and(in_process)
+    }
+
+    /// For each stack, whether one of its frames is in a module, and one in a function, that is
+    /// meant; `None` if all are.
+    fn stacks(&self, named: &Named<'_>) -> Option<Vec<[bool; 2]>> {
+        if self.module.is_none() && self.function.is_none() {
+            return None;
+        }
+        let passes =
+            |test: &Option<Test<'_>>, name: &str| test.as_ref().is_none_or(|test| test(name));
+        let functions: Vec<bool> = (named.functions().iter())
+            .map(|function| passes(&self.function, &function.name))
+            .collect();
+        let frames: Vec<[bool; 2]> = (0..crate::intern::number(named.profile.frames().len()))
+            .map(|id| {
+                let id = crate::model::FrameId(id);
+                let mut lines = named.lines_of(id).iter();
+                let is_meant = |n: u32| functions.get(n as usize) == Some(&true);
+                let in_function = lines.any(|line| is_meant(line.function.0));
+                [passes(&self.module, named.module_of(id)), in_function]
+            })
+            .collect();
+        let mut stacks = vec![[self.module.is_none(), self.function.is_none()]];
+        for node in named.profile.stacks().nodes() {
+            let [module, function] = frames.get(node.frame.0 as usize).copied()?;
+            let [m, f] = stacks.get(node.parent.0 as usize).copied()?;
+            stacks.push([m || module, f || function]);
+        }
+        Some(stacks)
+    }
+}

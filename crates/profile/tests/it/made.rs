@@ -1,0 +1,270 @@
+//! A profile with everything in it, whose samples are also a plain list: two processes, three threads,
+//! recursion, inlined functions, guessed and spliced frames, the kernel, incomplete stacks.
+
+use unspool_ir::{CodeAddr, RuntimeAddr, Vaddr};
+use unspool_module::BuildId;
+use unspool_profile::{
+    Called, End, Event, Evidence, Lost, LostBy, Meta, Module, ModuleKind, Name, Names, Place,
+    Process, Profile, Rate, RawFrame, Sample, Segment, State, Symbol, Thread, Time, Unit, Writer,
+};
+
+/// The functions, by the number that names them in stacks; the last two are one frame, in which
+/// `inlined` was inlined.
+pub(crate) const MAIN: usize = 0;
+pub(crate) const RECURSE: usize = 1;
+pub(crate) const WORK: usize = 2;
+pub(crate) const LEAF: usize = 3;
+pub(crate) const NAMELESS: usize = 4;
+pub(crate) const JIT: usize = 5;
+pub(crate) const KERNEL: usize = 6;
+pub(crate) const OUTER: usize = 7;
+
+/// Function `n` begins at this address; from 4 on, elsewhere.
+pub(crate) const STARTS: [u64; 8] = [
+    0x1000,
+    0x1100,
+    0x1200,
+    0x1300,
+    0x5000,
+    0x7f00_0000_1000,
+    0xffff_ffff_8100_0000,
+    0x1400,
+];
+
+/// What `n` is called, the innermost function first, and in which module.
+pub(crate) fn called(n: usize) -> (&'static [&'static str], &'static str) {
+    match n {
+        MAIN => (&["main"], "app"),
+        RECURSE => (&["recurse"], "app"),
+        WORK => (&["work<int>(std::vector<int>&)"], "app"),
+        LEAF => (&["leaf"], "app"),
+        NAMELESS => (&["[libplain.so]"], "libplain.so"),
+        JIT => (&["LazyCompile:~f"], "[jit]"),
+        KERNEL => (&["do_syscall_64"], "[kernel.kallsyms]"),
+        _ => (&["inlined", "outer"], "app"),
+    }
+}
+
+/// A sample: thread, functions from the innermost on and how each was found, weight, state, end.
+#[derive(Debug, Clone)]
+pub(crate) struct Taken {
+    pub(crate) thread: usize,
+    pub(crate) stack: Vec<(usize, Evidence)>,
+    pub(crate) weight: u64,
+    pub(crate) state: State,
+    pub(crate) end: End,
+    pub(crate) time: u64,
+}
+
+/// The threads: name, tid, process.
+pub(crate) const THREADS: [(&str, u32, usize); 3] =
+    [("app", 100, 0), ("worker", 101, 0), ("child", 200, 1)];
+/// The processes: name and pid.
+pub(crate) const PROCESSES: [(&str, u32); 2] = [("app", 100), ("child", 200)];
+
+fn taken(thread: usize, stack: &[usize], weight: u64, end: End) -> Taken {
+    let evidence = |n: usize, function: usize| match (function, n) {
+        (KERNEL, _) => Evidence::Kernel,
+        (_, 0) => Evidence::Registers,
+        _ => Evidence::Cfi,
+    };
+    let stack = stack.iter().enumerate();
+    Taken {
+        thread,
+        stack: stack
+            .map(|(n, function)| (*function, evidence(n, *function)))
+            .collect(),
+        weight,
+        state: State::OnCpu,
+        end,
+        time: 0,
+    }
+}
+
+/// The samples.
+pub(crate) fn samples() -> Vec<Taken> {
+    let mut samples = vec![
+        taken(0, &[LEAF, WORK, MAIN], 1000, End::Outermost),
+        taken(
+            0,
+            &[LEAF, RECURSE, RECURSE, RECURSE, MAIN],
+            500,
+            End::Outermost,
+        ),
+        taken(0, &[RECURSE, WORK, RECURSE, MAIN], 250, End::EntryPoint),
+        taken(1, &[OUTER, WORK, MAIN], 2000, End::Outermost),
+        taken(1, &[KERNEL, OUTER, MAIN], 300, End::Outermost),
+        taken(2, &[JIT, MAIN], 70, End::Outermost),
+        taken(2, &[NAMELESS, MAIN], 40, End::Outermost),
+        taken(1, &[LEAF, NAMELESS], 30, End::NoTable),
+        taken(0, &[LEAF, NAMELESS], 35, End::NoTable),
+        taken(0, &[LEAF, WORK], 20, End::NotCopied),
+        taken(2, &[KERNEL], 15, End::NoUserRegisters),
+        taken(2, &[], 5, End::NotUnwound),
+        taken(0, &[LEAF, WORK, MAIN], 1000, End::Outermost),
+    ];
+    samples[3].stack[1].1 = Evidence::FramePointer;
+    samples[6].stack[1].1 = Evidence::Spliced;
+    for (n, sample) in (0..).zip(&mut samples) {
+        sample.time = 1_000_000_000 + n * 1_000_000;
+    }
+    let mut off = taken(1, &[KERNEL, WORK, MAIN], 9_000_000, End::Outermost);
+    off.state = State::OffCpu;
+    off.time = 1_020_000_000;
+    samples.push(off);
+    samples
+}
+
+/// Where a function's frames are.
+pub(crate) fn offset(function: usize) -> u64 {
+    0x10 + function as u64
+}
+
+/// The profile of these samples.
+pub(crate) fn profile(samples: &[Taken]) -> Profile {
+    Profile::read(&file(samples)[..]).unwrap()
+}
+
+pub(crate) fn meta() -> Meta {
+    Meta {
+        command: vec!["./app".into(), "a;b".into()],
+        host: "machine".into(),
+        kernel: "6.1.0".into(),
+        arch: "x86_64".into(),
+        tool: "unspool 0.1.0".into(),
+        event: Event {
+            name: "cpu-clock".into(),
+            rate: Rate::Frequency(1000),
+            unit: Unit::Nanoseconds,
+        },
+        started: 1_700_000_000_000_000_000,
+        clock: Time(1_000_000_000),
+    }
+}
+
+fn file(samples: &[Taken]) -> Vec<u8> {
+    let mut writer = Writer::new(Vec::new(), &meta()).unwrap();
+    let start = Time(1_000_000_000);
+    let processes = PROCESSES.map(|(name, pid)| {
+        writer.process(&Process {
+            pid,
+            parent_pid: 1,
+            start,
+            end: None,
+            name: name.into(),
+        })
+    });
+    let threads = THREADS.map(|(name, tid, process)| {
+        writer.thread(&Thread {
+            process: processes[process],
+            tid,
+            start,
+            end: None,
+            name: name.into(),
+        })
+    });
+    let modules = [module("/opt/app", 0xaa), module("/lib/libplain.so", 0xbb)];
+    let kernel = Place::Kernel(RuntimeAddr(STARTS[KERNEL]));
+    symbol(&mut writer, kernel, "do_syscall_64", "[kernel.kallsyms]");
+    let jit = Place::Process(processes[1], RuntimeAddr(STARTS[JIT]));
+    symbol(&mut writer, jit, "LazyCompile:~f", "");
+    writer.lost(&Lost {
+        time: start,
+        cpu: 0,
+        count: 3,
+        by: LostBy::Kernel,
+    });
+    for sample in samples {
+        let thread = threads[sample.thread];
+        let process = processes[THREADS[sample.thread].2];
+        let frames: Vec<_> = sample.stack.iter().map(|(n, how)| raw(*n, *how)).collect();
+        let stack = writer.stack(thread, &frames, |all, address| match address.0 {
+            a if a >= STARTS[KERNEL] => Place::Kernel(address),
+            a if a >= STARTS[JIT] => Place::Process(process, address),
+            a if a >= STARTS[NAMELESS] => Place::Module(all.id(&modules[1]), Vaddr(a)),
+            a => Place::Module(all.id(&modules[0]), Vaddr(a)),
+        });
+        let (weight, state, end) = (sample.weight, sample.state, sample.end);
+        let sample = Sample {
+            time: Time(sample.time),
+            thread,
+            cpu: 1,
+            stack,
+            weight,
+            state,
+            end,
+        };
+        writer.sample(&sample).unwrap();
+    }
+    writer.finish(Time(2_000_000_000)).unwrap()
+}
+
+fn module(path: &str, id: u8) -> Module {
+    Module {
+        kind: ModuleKind::File,
+        path: path.into(),
+        build_id: BuildId::new(&[id; 20]),
+        is_deleted: false,
+        code: Some(Segment {
+            address: Vaddr(0x1000),
+            offset: 0x400,
+            size: 0x8000,
+        }),
+    }
+}
+
+fn symbol(writer: &mut Writer<Vec<u8>>, start: Place, name: &str, module: &str) {
+    writer.symbol(&Symbol {
+        start,
+        size: 0x100,
+        name: name.into(),
+        module: module.into(),
+    });
+}
+
+fn raw(function: usize, evidence: Evidence) -> RawFrame {
+    let address = RuntimeAddr(STARTS[function] + offset(function));
+    let code = match evidence {
+        Evidence::Registers | Evidence::Kernel => CodeAddr::Instruction(address),
+        _ => CodeAddr::Return(address),
+    };
+    RawFrame { code, evidence }
+}
+
+/// Names of the functions of `app`, with lines.
+pub(crate) struct AppNames;
+
+impl Names for AppNames {
+    fn name(&self, place: Place) -> Name {
+        let Place::Module(_, Vaddr(address)) = place else {
+            return Name::default();
+        };
+        let in_app = |n: &usize| *n != NAMELESS && STARTS[*n] == address & !0xff;
+        let Some(n) = (0..STARTS.len()).find(in_app) else {
+            return Name::default();
+        };
+        let (functions, _) = called(n);
+        let functions = functions.iter().zip(10..);
+        Name {
+            functions: functions
+                .map(|(name, line)| Called {
+                    function: (*name).into(),
+                    file: Some(format!("/src/{n}.c")),
+                    line: Some(line),
+                })
+                .collect(),
+            start: Some(STARTS[n]),
+        }
+    }
+}
+
+/// The functions of a sample's stack by name, the innermost first, each with its module and how its
+/// frame was found.
+pub(crate) fn functions(sample: &Taken) -> Vec<(&'static str, &'static str, Evidence)> {
+    let frames = sample.stack.iter();
+    let functions = frames.flat_map(|(n, how)| {
+        let (names, module) = called(*n);
+        names.iter().map(move |name| (*name, module, *how))
+    });
+    functions.collect()
+}

@@ -1,0 +1,380 @@
+//! The forms for other tools, as those tools or their schemas have it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use unspool_profile::output::{View, firefox, folded, perf_script, pprof, speedscope};
+use unspool_profile::{Evidence, Named, Profile};
+
+use crate::made::{self, AppNames, PROCESSES, THREADS, Taken, functions};
+
+/// Writes all samples in one form.
+fn written(
+    profile: &Profile,
+    write: impl FnOnce(&mut dyn std::io::Write, &View<'_>) -> std::io::Result<()>,
+) -> Vec<u8> {
+    let named = Named::new(profile, &AppNames);
+    let view = View {
+        named: &named,
+        samples: profile.samples().iter().collect(),
+    };
+    let mut out = Vec::new();
+    write(&mut out, &view).unwrap();
+    out
+}
+
+/// The functions of a sample, the outermost first, marked as in outputs.
+fn path(sample: &Taken) -> Vec<String> {
+    let marked = functions(sample).into_iter().rev();
+    let marked = marked.map(|(name, _, how)| match how {
+        Evidence::FramePointer => format!("{name}_[g]"),
+        Evidence::Spliced => format!("{name}_[s]"),
+        _ => name.to_owned(),
+    });
+    marked.collect()
+}
+
+#[test]
+fn folded_stacks() {
+    let samples = made::samples();
+    let mut expected: BTreeMap<String, u64> = BTreeMap::new();
+    for sample in &samples {
+        let mut line = vec![THREADS[sample.thread].0.to_owned()];
+        line.extend(path(sample));
+        *expected.entry(line.join(";")).or_default() += sample.weight;
+    }
+    let text = written(&made::profile(&samples), folded::write);
+    let text = String::from_utf8(text).unwrap();
+    let lines = text.lines().map(|line| {
+        let (line, weight) = line.rsplit_once(' ').unwrap();
+        (line.to_owned(), weight.parse().unwrap())
+    });
+    assert_eq!(lines.collect::<BTreeMap<String, u64>>(), expected);
+}
+
+/// What `perf script` prints of a sample with the same frames, but for the addresses.
+#[test]
+fn the_text_of_perf_script() {
+    let samples = made::samples();
+    let text = written(&made::profile(&samples[3..5]), perf_script::write);
+    let expected = "\
+worker   101 [001]     1.003000:       2000 cpu-clock: 
+\t            1417 inlined (inlined)
+\t            1417 outer+0x17 (/opt/app)
+\t            1212 work<int>(std::vector<int>&)+0x12 (/opt/app)
+\t            1010 main+0x10 (/opt/app)
+
+worker   101 [001]     1.004000:        300 cpu-clock: 
+\tffffffff81000016 do_syscall_64+0x16 ([kernel.kallsyms])
+\t            1417 inlined (inlined)
+\t            1417 outer+0x17 (/opt/app)
+\t            1010 main+0x10 (/opt/app)
+
+";
+    assert_eq!(String::from_utf8(text).unwrap(), expected);
+    let text = written(&made::profile(&samples[7..8]), perf_script::write);
+    let text = String::from_utf8(text).unwrap();
+    assert!(
+        text.contains("\t            5014 [unknown] (/lib/libplain.so)\n"),
+        "{text}"
+    );
+}
+
+/// protoc decodes it by a description of the messages that is not ours to encode with.
+#[test]
+fn pprof_as_protoc_reads_it() {
+    let samples = made::samples();
+    let profile = made::profile(&samples);
+    let message = gunzip(&written(&profile, pprof::write));
+    let text = protoc(&message);
+    let decoded = Text::parse(&text);
+
+    let strings = decoded.strings("string_table");
+    let string = |message: &Text, field: &str| strings[message.number(field)].clone();
+    let types = decoded.messages("sample_type");
+    let types = types.map(|it| (string(it, "type"), string(it, "unit")));
+    let expected = [("samples", "count"), ("time", "nanoseconds")];
+    assert!(types.eq(expected.map(|(a, b)| (a.to_owned(), b.to_owned()))));
+    assert_eq!(decoded.number("period"), 1_000_000);
+    assert_eq!(decoded.number("time_nanos"), 1_700_000_000_000_000_000);
+
+    let named = |field: &str| -> BTreeMap<usize, &Text> {
+        decoded
+            .messages(field)
+            .map(|it| (it.number("id"), it))
+            .collect()
+    };
+    let (functions, locations, mappings) = (named("function"), named("location"), named("mapping"));
+    let mut sums: BTreeMap<(String, usize, Vec<String>), (usize, usize)> = BTreeMap::new();
+    for sample in decoded.messages("sample") {
+        let mut path = Vec::new();
+        for location in sample.numbers("location_id") {
+            for line in locations[&location].messages("line") {
+                path.push(string(functions[&line.number("function_id")], "name"));
+            }
+        }
+        path.reverse();
+        let labels: BTreeMap<String, &Text> = sample
+            .messages("label")
+            .map(|label| (string(label, "key"), label))
+            .collect();
+        let thread = string(labels["thread"], "str");
+        let tid = labels["tid"].number("num");
+        let values = sample.numbers("value");
+        sums.insert((thread, tid, path), (values[0], values[1]));
+    }
+    let mut expected: BTreeMap<_, (usize, usize)> = BTreeMap::new();
+    for sample in &samples {
+        let (name, tid, _) = THREADS[sample.thread];
+        let key = (name.to_owned(), tid as usize, path(sample));
+        let (count, weight) = expected.entry(key).or_default();
+        *count += 1;
+        *weight += sample.weight as usize;
+    }
+    assert_eq!(sums, expected);
+
+    // The address of a location less its mapping's start is one of the file's, behind its offset.
+    for (location, frame) in (1..).zip(profile.frames()) {
+        let unspool_profile::Place::Module(module, address) = frame.lookup else {
+            continue;
+        };
+        let location = locations[&location];
+        let mapping = mappings[&location.number("mapping_id")];
+        let path = &profile.modules()[module.0 as usize].path;
+        assert_eq!(string(mapping, "filename"), path.to_str().unwrap());
+        let in_file = location.number("address") - mapping.number("memory_start")
+            + mapping.number("file_offset");
+        assert_eq!(in_file as u64, address.0 - 0x1000 + 0x400);
+        assert!(location.number("address") < mapping.number("memory_limit"));
+        let build_id = profile.modules()[module.0 as usize].build_id.unwrap();
+        assert_eq!(string(mapping, "build_id"), build_id.to_string());
+    }
+}
+
+/// The facts of speedscope's file format specification.
+#[test]
+fn speedscope_by_its_specification() {
+    let samples = made::samples();
+    let text = written(&made::profile(&samples), speedscope::write);
+    let file: Value = serde_json::from_slice(&text).unwrap();
+    assert_eq!(
+        file["$schema"],
+        "https://www.speedscope.app/file-format-schema.json"
+    );
+    let frames = file["shared"]["frames"].as_array().unwrap();
+    let profiles = file["profiles"].as_array().unwrap();
+    assert_eq!(profiles.len(), THREADS.len());
+    for (n, (profile, (name, tid, _))) in profiles.iter().zip(THREADS).enumerate() {
+        assert_eq!(profile["type"], "sampled");
+        assert_eq!(profile["unit"], "nanoseconds");
+        assert_eq!(profile["name"], format!("{name} [{tid}]"));
+        let stacks = profile["samples"].as_array().unwrap();
+        let weights = profile["weights"].as_array().unwrap();
+        let expected: Vec<&Taken> = samples.iter().filter(|sample| sample.thread == n).collect();
+        assert_eq!(
+            (stacks.len(), weights.len()),
+            (expected.len(), expected.len())
+        );
+        let mut sum = 0;
+        for ((stack, weight), sample) in stacks.iter().zip(weights).zip(expected) {
+            let stack = stack.as_array().unwrap().iter();
+            let names = stack.map(|n| {
+                frames[n.as_u64().unwrap() as usize]["name"]
+                    .as_str()
+                    .unwrap()
+            });
+            assert!(names.eq(path(sample)));
+            assert_eq!(*weight, sample.weight);
+            sum += sample.weight;
+        }
+        assert_eq!(
+            (&profile["startValue"], &profile["endValue"]),
+            (&0.into(), &sum.into())
+        );
+    }
+}
+
+/// The facts of the processed profile format: columns of one length, indices into other tables.
+#[test]
+fn firefox_by_its_format() {
+    let samples = made::samples();
+    let text = written(&made::profile(&samples), firefox::write);
+    let file: Value = serde_json::from_slice(&text).unwrap();
+    assert_eq!(file["meta"]["interval"], 1.0);
+    // debugid's rule: the GUID of the first 16 bytes, as a little-endian machine has it.
+    assert_eq!(
+        file["libs"][0]["breakpadId"],
+        "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA0"
+    );
+    let threads = file["threads"].as_array().unwrap();
+    assert_eq!(threads.len(), THREADS.len());
+    for (n, (thread, (name, tid, process))) in threads.iter().zip(THREADS).enumerate() {
+        assert_eq!(thread["name"], name);
+        assert_eq!(thread["tid"], tid.to_string());
+        assert_eq!(thread["pid"], PROCESSES[process].1.to_string());
+        for table in [
+            "frameTable",
+            "funcTable",
+            "resourceTable",
+            "stackTable",
+            "samples",
+        ] {
+            let table = thread[table].as_object().unwrap();
+            let length = table["length"].as_u64().unwrap() as usize;
+            for column in table.values().filter_map(Value::as_array) {
+                assert_eq!(column.len(), length, "{table:?}");
+            }
+        }
+        let table = |table: &str, column: &str, row: usize| thread[table][column][row].clone();
+        let index = |value: Value| value.as_u64().unwrap() as usize;
+        let expected: Vec<&Taken> = samples.iter().filter(|sample| sample.thread == n).collect();
+        assert_eq!(thread["samples"]["length"], expected.len());
+        for (row, sample) in expected.into_iter().enumerate() {
+            let mut names = Vec::new();
+            let mut stack = table("samples", "stack", row);
+            while !stack.is_null() {
+                let at = index(stack);
+                let frame = index(table("stackTable", "frame", at));
+                let function = index(table("frameTable", "func", frame));
+                let name = index(table("funcTable", "name", function));
+                names.push(thread["stringArray"][name].as_str().unwrap().to_owned());
+                stack = table("stackTable", "prefix", at);
+                assert!(stack.is_null() || index(stack.clone()) < at);
+            }
+            names.reverse();
+            assert_eq!(names, path(sample));
+            let weight = table("samples", "weight", row).as_f64().unwrap();
+            assert!((weight * 1e6 - sample.weight as f64).abs() < 1e-3);
+            let time = table("samples", "time", row).as_f64().unwrap();
+            assert!((time * 1e6 - (sample.time - 1_000_000_000) as f64).abs() < 1e-3);
+        }
+    }
+}
+
+/// Widths of a flame graph, which come as text, and well-formed XML by another parser.
+#[cfg(feature = "flamegraph")]
+#[test]
+fn a_flame_graph_has_all_functions() {
+    use unspool_profile::output::flamegraph;
+    let mut samples = made::samples();
+    // Beside the time off the CPU all others are too narrow to be drawn.
+    samples.retain(|sample| sample.state == unspool_profile::State::OnCpu);
+    let svg = written(&made::profile(&samples), flamegraph::write);
+    let titles = ["--xpath", "//*[local-name()='title']/text()", "-"];
+    let titles = piped("/usr/bin/xmllint", &titles, "libxml2-utils", &svg);
+    let titles = String::from_utf8(titles).unwrap();
+    let titles = titles
+        .replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&amp;", "&");
+    let frames: BTreeSet<(&str, u64)> = titles
+        .lines()
+        .filter_map(|title| {
+            let (name, rest) = title.rsplit_once(" (")?;
+            let (weight, _) = rest.split_once(" ns")?;
+            Some((name, weight.replace(',', "").parse().ok()?))
+        })
+        .collect();
+    let total: u64 = samples.iter().map(|sample| sample.weight).sum();
+    assert!(frames.contains(&("all", total)), "{titles}");
+    // A frame for each path: of `main` in `app`, and so on.
+    let mut paths: BTreeMap<Vec<String>, u64> = BTreeMap::new();
+    for sample in &samples {
+        let mut path = path(sample);
+        path.insert(0, THREADS[sample.thread].0.into());
+        for length in 1..=path.len() {
+            *paths.entry(path[..length].to_vec()).or_default() += sample.weight;
+        }
+    }
+    for (path, weight) in paths {
+        let name = path.last().unwrap().as_str();
+        assert!(frames.contains(&(name, weight)), "{path:?} {weight}");
+    }
+    let none = written(&made::profile(&[]), flamegraph::write);
+    assert!(String::from_utf8(none).unwrap().contains("(no samples)"));
+}
+
+fn gunzip(bytes: &[u8]) -> Vec<u8> {
+    piped("gzip", &["-dc"], "gzip", bytes)
+}
+
+/// A message as text, by the description beside this file.
+fn protoc(message: &[u8]) -> String {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it");
+    let path = format!("--proto_path={folder}");
+    let arguments = ["--decode=perftools.profiles.Profile", &path, "pprof.proto"];
+    String::from_utf8(piped("protoc", &arguments, "protobuf-compiler", message)).unwrap()
+}
+
+/// What a program makes of its input.
+fn piped(program: &str, arguments: &[&str], package: &str, input: &[u8]) -> Vec<u8> {
+    let child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut child = child.unwrap_or_else(|error| {
+        panic!("cannot run {program}: {error}; install the Debian package {package}")
+    });
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_vec();
+    let feeder = std::thread::spawn(move || stdin.write_all(&input).unwrap());
+    let output = child.wait_with_output().unwrap();
+    feeder.join().unwrap();
+    assert!(output.status.success());
+    output.stdout
+}
+
+/// A message in protoc's text form.
+#[derive(Debug, Default)]
+struct Text {
+    fields: Vec<(String, String)>,
+    messages: Vec<(String, Text)>,
+}
+
+impl Text {
+    fn parse(text: &str) -> Text {
+        let mut open = vec![(String::new(), Text::default())];
+        for line in text.lines().map(str::trim) {
+            if let Some(name) = line.strip_suffix(" {") {
+                open.push((name.to_owned(), Text::default()));
+            } else if line == "}" {
+                let closed = open.pop().unwrap();
+                open.last_mut().unwrap().1.messages.push(closed);
+            } else {
+                let (name, value) = line.split_once(": ").unwrap();
+                let field = (name.to_owned(), value.trim_matches('"').to_owned());
+                open.last_mut().unwrap().1.fields.push(field);
+            }
+        }
+        open.pop().unwrap().1
+    }
+
+    fn messages<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a Text> {
+        self.messages
+            .iter()
+            .filter(move |(other, _)| other == name)
+            .map(|(_, text)| text)
+    }
+
+    fn strings(&self, name: &str) -> Vec<String> {
+        let fields = self.fields.iter().filter(|(other, _)| other == name);
+        fields.map(|(_, value)| value.clone()).collect()
+    }
+
+    fn numbers(&self, name: &str) -> Vec<usize> {
+        self.strings(name)
+            .iter()
+            .map(|number| number.parse().unwrap())
+            .collect()
+    }
+
+    /// A number that is there once, or 0.
+    fn number(&self, name: &str) -> usize {
+        let numbers = self.numbers(name);
+        assert!(numbers.len() <= 1, "{name}");
+        numbers.first().copied().unwrap_or(0)
+    }
+}

@@ -1,0 +1,336 @@
+//! Selections and sums, against sums over the plain list of samples.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use unspool_profile::aggregate::{self, CallTree, Direction};
+use unspool_profile::{
+    Completeness, FunctionId, Grouped, Named, Sample, Selection, State, Step, Time,
+};
+
+use crate::made::{self, AppNames, PROCESSES, THREADS, Taken, functions};
+
+/// Own and total weight of each key of the samples, the innermost key first.
+fn naive(samples: &[Taken], keys: impl Fn(&Taken) -> Vec<String>) -> BTreeMap<String, (u64, u64)> {
+    let mut sums: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    for sample in samples {
+        let keys = keys(sample);
+        for key in keys.iter().collect::<BTreeSet<_>>() {
+            sums.entry(key.clone()).or_default().1 += sample.weight;
+        }
+        if let Some(innermost) = keys.first() {
+            sums.entry(innermost.clone()).or_default().0 += sample.weight;
+        }
+    }
+    sums
+}
+
+fn names(sample: &Taken) -> Vec<String> {
+    functions(sample)
+        .iter()
+        .map(|(name, ..)| (*name).into())
+        .collect()
+}
+
+fn modules(sample: &Taken) -> Vec<String> {
+    functions(sample)
+        .iter()
+        .map(|(_, module, _)| (*module).into())
+        .collect()
+}
+
+fn id_of(named: &Named<'_>, name: &str) -> FunctionId {
+    let at = named
+        .functions()
+        .iter()
+        .position(|function| function.name == name);
+    FunctionId(at.unwrap() as u32)
+}
+
+#[test]
+fn lists_have_the_weights_of_the_samples() {
+    let samples = made::samples();
+    let profile = made::profile(&samples);
+    let named = Named::new(&profile, &AppNames);
+    let all: Vec<&Sample> = profile.samples().iter().collect();
+    let listed = aggregate::functions(&named, &all);
+    assert!(listed.is_sorted_by_key(|w| std::cmp::Reverse(w.own)));
+    let as_map = |(name, own, total): (&str, u64, u64)| (name.to_owned(), (own, total));
+    let ours = listed
+        .iter()
+        .map(|w| as_map((named.function_name(w.key), w.own, w.total)));
+    assert_eq!(ours.collect::<BTreeMap<_, _>>(), naive(&samples, names));
+    let listed = aggregate::modules(&named, &all);
+    let ours = listed.iter().map(|w| as_map((w.key, w.own, w.total)));
+    assert_eq!(ours.collect::<BTreeMap<_, _>>(), naive(&samples, modules));
+    let listed = aggregate::threads(&all);
+    let thread = |sample: &Taken| vec![THREADS[sample.thread].0.to_owned()];
+    let ours = listed
+        .iter()
+        .map(|w| as_map((THREADS[w.key.0 as usize].0, w.own, w.total)));
+    assert_eq!(ours.collect::<BTreeMap<_, _>>(), naive(&samples, thread));
+    assert_eq!(
+        aggregate::total(&all),
+        samples.iter().map(|s| s.weight).sum::<u64>()
+    );
+}
+
+#[test]
+fn a_function_is_guessed_where_all_its_frames_are() {
+    let samples = made::samples();
+    let profile = made::profile(&samples);
+    let named = Named::new(&profile, &AppNames);
+    let all: Vec<&Sample> = profile.samples().iter().collect();
+    let listed = aggregate::functions(&named, &all);
+    let guessed = listed.iter().filter(|w| w.guessed > 0);
+    let guessed: Vec<_> = guessed
+        .map(|w| (named.function_name(w.key), w.guessed))
+        .collect();
+    // `main` spliced, `work` by its frame pointer.
+    let work = ("work<int>(std::vector<int>&)", 2000);
+    assert_eq!(guessed, [("main", 40), work]);
+}
+
+/// The paths of a tree, with own and total weights.
+fn paths(named: &Named<'_>, tree: &CallTree) -> BTreeMap<Vec<String>, (u64, u64)> {
+    let mut paths = BTreeMap::new();
+    let mut next = vec![(tree.root().unwrap(), Vec::new())];
+    while let Some((node, path)) = next.pop() {
+        assert!(
+            tree.children(node)
+                .is_sorted_by_key(|c| std::cmp::Reverse(c.total))
+        );
+        for child in tree.children(node) {
+            let Step { function, mark } = child.step.unwrap();
+            let name = named.function_name(function).to_owned() + mark.suffix();
+            next.push((child, [path.clone(), vec![name]].concat()));
+        }
+        let old = paths.insert(path, (node.own, node.total));
+        assert_eq!(old, None, "a path is there once");
+    }
+    paths
+}
+
+/// The same from the plain list: each path of a sample, and all that it begins with.
+fn naive_paths(
+    samples: &[Taken],
+    path: impl Fn(&Taken) -> Vec<String>,
+) -> BTreeMap<Vec<String>, (u64, u64)> {
+    let mut paths: BTreeMap<Vec<String>, (u64, u64)> = BTreeMap::new();
+    for sample in samples {
+        let path = path(sample);
+        for length in 0..=path.len() {
+            paths.entry(path[..length].to_vec()).or_default().1 += sample.weight;
+        }
+        paths.entry(path).or_default().0 += sample.weight;
+    }
+    paths
+}
+
+fn marked(sample: &Taken) -> Vec<String> {
+    use unspool_profile::Evidence::{FramePointer, Spliced};
+    let marked = functions(sample)
+        .into_iter()
+        .map(|(name, _, how)| match how {
+            FramePointer => format!("{name}_[g]"),
+            Spliced => format!("{name}_[s]"),
+            _ => name.to_owned(),
+        });
+    marked.collect()
+}
+
+#[test]
+fn trees_have_the_weights_of_the_samples() {
+    let samples = made::samples();
+    let profile = made::profile(&samples);
+    let named = Named::new(&profile, &AppNames);
+    let all: Vec<&Sample> = profile.samples().iter().collect();
+    let callers = CallTree::new(&named, &all, Direction::Callers);
+    assert_eq!(paths(&named, &callers), naive_paths(&samples, marked));
+    let callees = CallTree::new(&named, &all, Direction::Callees);
+    let outermost_first = |sample: &Taken| marked(sample).into_iter().rev().collect();
+    assert_eq!(
+        paths(&named, &callees),
+        naive_paths(&samples, outermost_first)
+    );
+}
+
+#[test]
+fn around_a_recursive_function() {
+    let samples = made::samples();
+    let profile = made::profile(&samples);
+    let named = Named::new(&profile, &AppNames);
+    let all: Vec<&Sample> = profile.samples().iter().collect();
+    let recurse = id_of(&named, "recurse");
+    let path = |path: &[&str]| {
+        path.iter()
+            .map(|name| (*name).to_owned())
+            .collect::<Vec<_>>()
+    };
+    let callers = CallTree::around(&named, &all, recurse, Direction::Callers);
+    let callers = paths(&named, &callers);
+    assert_eq!(callers[&path(&["recurse"])], (0, 750));
+    assert_eq!(callers[&path(&["recurse", "main"])], (750, 750));
+    assert_eq!(callers.len(), 3);
+    let callees = CallTree::around(&named, &all, recurse, Direction::Callees);
+    let callees = paths(&named, &callees);
+    assert_eq!(callees[&path(&["recurse"])], (0, 750));
+    assert_eq!(
+        callees[&path(&["recurse", "recurse", "recurse", "leaf"])],
+        (500, 500)
+    );
+    let work = "work<int>(std::vector<int>&)";
+    assert_eq!(callees[&path(&["recurse", work, "recurse"])], (250, 250));
+}
+
+#[test]
+fn filters_leave_the_samples_that_pass_all_of_them() {
+    let samples = made::samples();
+    let profile = made::profile(&samples);
+    let named = Named::new(&profile, &AppNames);
+    let check = |selection: Selection<'_>, is_meant: &dyn Fn(&Taken) -> bool| {
+        let ours: Vec<u64> = selection.samples(&named).iter().map(|s| s.time.0).collect();
+        let expected = samples.iter().filter(|sample| is_meant(sample));
+        assert_eq!(ours, expected.map(|sample| sample.time).collect::<Vec<_>>());
+    };
+    let has = |sample: &Taken, name: &str| functions(sample).iter().any(|(f, ..)| f.contains(name));
+    let has_module = |sample: &Taken, name: &str| functions(sample).iter().any(|f| f.1 == name);
+    check(Selection::default(), &|_| true);
+    for word in ["worker", "101"] {
+        let threads = vec![word.to_owned()];
+        check(
+            Selection {
+                threads,
+                ..Selection::default()
+            },
+            &|s| s.thread == 1,
+        );
+    }
+    let threads = vec!["worker".to_owned(), "100".into()];
+    check(
+        Selection {
+            threads,
+            ..Selection::default()
+        },
+        &|s| s.thread < 2,
+    );
+    let processes = vec![PROCESSES[1].0.to_owned()];
+    check(
+        Selection {
+            processes,
+            ..Selection::default()
+        },
+        &|s| s.thread == 2,
+    );
+    let time = Some(Time(1_002_000_000)..Time(1_005_000_000));
+    check(
+        Selection {
+            time,
+            ..Selection::default()
+        },
+        &|s| (1_002_000_000..1_005_000_000).contains(&s.time),
+    );
+    let state = Some(State::OffCpu);
+    check(
+        Selection {
+            state,
+            ..Selection::default()
+        },
+        &|s| s.state == State::OffCpu,
+    );
+    let function =
+        || -> Option<unspool_profile::Test<'_>> { Some(Box::new(|f| f.contains("recur"))) };
+    check(
+        Selection {
+            function: function(),
+            ..Selection::default()
+        },
+        &|s| has(s, "recur"),
+    );
+    let module = || -> Option<unspool_profile::Test<'_>> { Some(Box::new(|m| m == "libplain.so")) };
+    check(
+        Selection {
+            module: module(),
+            ..Selection::default()
+        },
+        &|s| has_module(s, "libplain.so"),
+    );
+    let both = Selection {
+        function: Some(Box::new(|f| f == "main")),
+        module: module(),
+        threads: vec!["child".into()],
+        ..Selection::default()
+    };
+    check(both, &|s| {
+        s.thread == 2 && has(s, "main") && has_module(s, "libplain.so")
+    });
+}
+
+#[test]
+fn completeness_is_told_in_one_line() {
+    let samples = made::samples();
+    let profile = made::profile(&samples);
+    let all: Vec<&Sample> = profile.samples().iter().collect();
+    let completeness = Completeness::new(&profile, &all);
+    // 14 samples: 1 has no user registers, 4 do not reach a root, 1 does by a spliced frame.
+    assert_eq!(completeness.stacks(), 13);
+    assert_eq!(completeness.complete, 8);
+    let expected = "61.53 % of 13 stacks reach a root; 1 of them with guessed frames; 1 reach it by \
+                    spliced frames; 1 samples without user registers; 3 samples lost; 4 incomplete: \
+                    2 no unwind table in libplain.so+0x5014, 1 stack copy too short, \
+                    1 recorder fell behind";
+    assert_eq!(completeness.summary(&profile).to_string(), expected);
+    let frames: u64 = completeness.frames.values().sum();
+    assert_eq!(
+        frames,
+        samples
+            .iter()
+            .map(|sample| sample.stack.len() as u64)
+            .sum::<u64>()
+    );
+}
+
+/// 100 % is all of them, not nearly all.
+#[test]
+fn shares_are_not_rounded_up() {
+    let good = made::samples().swap_remove(0);
+    let mut samples = vec![good; 19_999];
+    for (n, sample) in (0..).zip(&mut samples) {
+        sample.time += n;
+    }
+    let profile = made::profile(&samples);
+    let line = |samples: &[&Sample]| {
+        Completeness::new(&profile, samples)
+            .summary(&profile)
+            .to_string()
+    };
+    let all: Vec<&Sample> = profile.samples().iter().collect();
+    let lost = "; 3 samples lost";
+    assert_eq!(
+        line(&all),
+        format!("100 % of 19,999 stacks reach a root{lost}")
+    );
+    assert_eq!(
+        line(&all[..1]),
+        format!("100 % of 1 stack reaches a root{lost}")
+    );
+    assert_eq!(line(&[]), format!("no stacks of programs{lost}"));
+    samples[7].end = unspool_profile::End::Limit;
+    let profile = made::profile(&samples);
+    let all: Vec<&Sample> = profile.samples().iter().collect();
+    let line = Completeness::new(&profile, &all)
+        .summary(&profile)
+        .to_string();
+    assert!(line.starts_with("99.99 % of 19,999 stacks"), "{line}");
+}
+
+#[test]
+fn thousands_are_separated() {
+    for (number, text) in [
+        (0, "0"),
+        (999, "999"),
+        (1000, "1,000"),
+        (1_234_567, "1,234,567"),
+    ] {
+        assert_eq!(Grouped(number).to_string(), text);
+    }
+}
