@@ -33,6 +33,8 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     Record(RecordArgs),
     Stack(StackArgs),
+    Report(ReportArgs),
+    Diff(DiffArgs),
     Show(ShowArgs),
     Compile(CompileArgs),
     Verify(VerifyArgs),
@@ -191,6 +193,175 @@ pub(crate) struct StackArgs {
     /// How the report is written. With several processes, each JSON document is one line.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
+}
+
+/// Show what a profile says: how complete its stacks are, a list of functions, a call tree.
+///
+/// Weights are nanoseconds, or events where the profile counts events. `own` is the weight of the
+/// samples whose innermost function it is, `total` of those with the function anywhere in the stack,
+/// each counted once. A name that ends in `_[g]` is of a guessed frame, in `_[s]` of one that was
+/// taken from another sample.
+///
+/// A profile whose recording did not end properly is shown as far as it goes, and standard error
+/// says so.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  unspool report unspool.prof
+  unspool report --by thread unspool.prof
+  unspool report --function '^malloc$' --tree callers unspool.prof
+  unspool report --around malloc unspool.prof      who calls it, and what it calls
+  unspool report --as flamegraph -o flame.svg unspool.prof
+  unspool report --as pprof -o out.pb.gz unspool.prof")]
+pub(crate) struct ReportArgs {
+    /// The profile.
+    pub(crate) file: PathBuf,
+    /// The form.
+    #[arg(
+        long = "as",
+        visible_alias = "format",
+        value_enum,
+        default_value = "text",
+        value_name = "FORM"
+    )]
+    pub(crate) form: Form,
+    /// Write it here; `-` is standard output.
+    #[arg(short, long, value_name = "OUT", default_value = "-")]
+    pub(crate) output: PathBuf,
+    #[command(flatten)]
+    pub(crate) filters: Filters,
+    /// List functions, modules or threads.
+    #[arg(long, value_enum, default_value = "function")]
+    pub(crate) by: By,
+    /// The call tree: from the root to callees, from the innermost function to callers, or none.
+    #[arg(long, value_enum, default_value = "callees")]
+    pub(crate) tree: TreeKind,
+    /// Show callers and callees of this function, by its whole name, instead of list and tree.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) around: Option<String>,
+    /// Leave out of the text what has less of the weight, in percent.
+    #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = parse_percent)]
+    pub(crate) min_percent: f64,
+}
+
+/// Which samples are looked at: those that pass all of these.
+#[derive(Debug, Args)]
+pub(crate) struct Filters {
+    /// Only samples of this thread, by name or number; can be repeated.
+    #[arg(long, value_name = "THREAD")]
+    pub(crate) thread: Vec<String>,
+    /// Only samples of this process, by name or number; can be repeated.
+    #[arg(long, value_name = "PROCESS")]
+    pub(crate) process: Vec<String>,
+    /// Only samples from this many seconds after the start on.
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub(crate) from: Option<Duration>,
+    /// Only samples before this many seconds after the start.
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub(crate) to: Option<Duration>,
+    /// Only samples with a frame in this module, by its file name.
+    #[arg(long, value_name = "MODULE")]
+    pub(crate) module: Option<String>,
+    /// Only samples with a function whose name matches this regular expression.
+    #[arg(long, value_name = "REGEX")]
+    pub(crate) function: Option<String>,
+    /// Only samples on a CPU, or off it.
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(crate) state: OnOff,
+    /// Show functions only: no source lines, no inlined functions.
+    #[arg(long)]
+    pub(crate) no_lines: bool,
+}
+
+/// The form of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Form {
+    /// For people.
+    Text,
+    /// All of it, for programs (docs/json.md).
+    Json,
+    /// Folded stacks: a line for each, for flame graph tools.
+    Folded,
+    /// A flame graph, as SVG.
+    Flamegraph,
+    /// For pprof: gzipped protocol buffers.
+    Pprof,
+    /// For the Firefox Profiler (profiler.firefox.com).
+    Firefox,
+    /// For speedscope (speedscope.app).
+    Speedscope,
+    /// The text that `perf script` prints.
+    PerfScript,
+}
+
+/// What is listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum By {
+    Function,
+    Module,
+    Thread,
+}
+
+/// Which call tree is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TreeKind {
+    Callees,
+    Callers,
+    None,
+}
+
+/// Which samples by the state of their threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnOff {
+    /// On a CPU if there are any such samples, else off it.
+    Auto,
+    /// On a CPU.
+    On,
+    /// Off it: blocked, or waiting for a CPU.
+    Off,
+}
+
+/// Show how the weights of functions differ between two profiles.
+///
+/// Shares are of each profile's own weight, so that runs of different length can be compared.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  unspool diff before.prof after.prof
+  unspool diff --as flamegraph -o diff.svg before.prof after.prof")]
+pub(crate) struct DiffArgs {
+    /// The profile before.
+    pub(crate) before: PathBuf,
+    /// The profile after.
+    pub(crate) after: PathBuf,
+    /// The form.
+    #[arg(
+        long = "as",
+        visible_alias = "format",
+        value_enum,
+        default_value = "text",
+        value_name = "FORM"
+    )]
+    pub(crate) form: DiffForm,
+    /// Write it here; `-` is standard output.
+    #[arg(short, long, value_name = "OUT", default_value = "-")]
+    pub(crate) output: PathBuf,
+    #[command(flatten)]
+    pub(crate) filters: Filters,
+    /// Leave out of the text what changes by less, in percent of the whole.
+    #[arg(long, value_name = "PERCENT", default_value = "0.1", value_parser = parse_percent)]
+    pub(crate) min_percent: f64,
+}
+
+/// The form of a difference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DiffForm {
+    /// For people.
+    Text,
+    /// All of it, for programs (docs/json.md).
+    Json,
+    /// The flame graph of the second profile, red where a function has more, blue where less.
+    Flamegraph,
 }
 
 /// Show the unwind table of a file, as text that can be read back.
@@ -353,6 +524,22 @@ fn parse_pid(text: &str) -> Result<u32, String> {
 fn parse_count(text: &str) -> Result<NonZero<usize>, String> {
     text.parse()
         .map_err(|_| format!("`{text}` is no number from 1 on"))
+}
+
+fn parse_percent(text: &str) -> Result<f64, String> {
+    let percent = text
+        .parse()
+        .ok()
+        .filter(|percent| (0.0..=100.0).contains(percent));
+    percent.ok_or_else(|| format!("`{text}` is no number from 0 to 100"))
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text
+        .parse()
+        .ok()
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or_else(|| format!("`{text}` is no number of seconds"))
 }
 
 /// As addr2line and objdump take addresses.

@@ -2,8 +2,10 @@
 
 pub(crate) mod cache;
 pub(crate) mod compile;
+pub(crate) mod diff;
 pub(crate) mod generate;
 pub(crate) mod record;
+pub(crate) mod report;
 pub(crate) mod show;
 pub(crate) mod stack;
 pub(crate) mod stats;

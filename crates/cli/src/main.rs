@@ -33,6 +33,8 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Record(record) => commands::record::run(record),
         Command::Stack(stack) => commands::stack::run(stack),
+        Command::Report(report) => commands::report::run(report),
+        Command::Diff(diff) => commands::diff::run(diff),
         Command::Show(show) => commands::show::run(show),
         Command::Compile(compile) => commands::compile::run(compile),
         Command::Verify(verify) => commands::verify::run(verify),

@@ -1,0 +1,129 @@
+//! `unspool diff`.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use serde_json::json;
+use unspool_profile::aggregate;
+use unspool_profile::output::{View, flamegraph};
+use unspool_profile::{Function, Named};
+
+use super::report::{FileNames, detail, load, percent, total, view, write_to};
+use crate::args::{DiffArgs, DiffForm};
+use crate::output::{self, Layout, Plain};
+
+pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
+    let (before, after) = (load(&args.before)?, load(&args.after)?);
+    let detail = detail(&args.filters);
+    let before_names = FileNames::look_up(&before, detail);
+    let after_names = FileNames::look_up(&after, detail);
+    let (before, after) = (
+        Named::new(&before, &before_names),
+        Named::new(&after, &after_names),
+    );
+    let (before, after) = (view(&before, &args.filters)?, view(&after, &args.filters)?);
+    write_to(&args.output, |out| match args.form {
+        DiffForm::Text => text(out, &changes(&before, &after), args.min_percent),
+        DiffForm::Json => json(out, &changes(&before, &after)),
+        DiffForm::Flamegraph => flamegraph::write_difference(out, &before, &after),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The shares of a function, in percent of the whole, before and after.
+struct Change<'a> {
+    function: &'a Function,
+    own: [f64; 2],
+    total: [f64; 2],
+}
+
+impl Change<'_> {
+    fn by(shares: [f64; 2]) -> f64 {
+        let [before, after] = shares;
+        after - before
+    }
+}
+
+/// The functions of both, the largest change of the own weight first.
+fn changes<'a>(before: &'a View<'a>, after: &'a View<'a>) -> Vec<Change<'a>> {
+    let mut all: BTreeMap<(&str, &str), Change<'a>> = BTreeMap::new();
+    for (side, view) in [before, after].into_iter().enumerate() {
+        let total = total(view);
+        for weight in aggregate::functions(view.named, &view.samples) {
+            let Some(function) = view.named.functions().get(weight.key.0 as usize) else {
+                continue;
+            };
+            let change = all
+                .entry((&function.name, &function.module))
+                .or_insert(Change {
+                    function,
+                    own: [0.0; 2],
+                    total: [0.0; 2],
+                });
+            for (shares, weight) in [
+                (&mut change.own, weight.own),
+                (&mut change.total, weight.total),
+            ] {
+                if let Some(share) = shares.get_mut(side) {
+                    *share = percent(weight, total);
+                }
+            }
+        }
+    }
+    let mut all: Vec<Change<'a>> = all.into_values().collect();
+    let size = |change: &Change<'_>| {
+        let (own, total) = (Change::by(change.own), Change::by(change.total));
+        (own.abs(), total.abs())
+    };
+    all.sort_by(|a, b| {
+        size(b)
+            .partial_cmp(&size(a))
+            .unwrap_or(std::cmp::Ordering::Equal)
+    });
+    all
+}
+
+fn text(out: &mut dyn Write, changes: &[Change<'_>], least: f64) -> io::Result<()> {
+    writeln!(
+        out,
+        "     own  before    after     total  before    after  function"
+    )?;
+    let mut hidden = 0;
+    for change in changes {
+        let (own, total) = (Change::by(change.own), Change::by(change.total));
+        if own.abs().max(total.abs()) < least {
+            hidden += 1;
+            continue;
+        }
+        let ([own_before, own_after], [before, after]) = (change.own, change.total);
+        let Function { name, module } = change.function;
+        let module = module.trim_matches(['[', ']']);
+        writeln!(
+            out,
+            "{own:+7.2} % {own_before:5.2} % {own_after:6.2} %  {total:+7.2} % {before:5.2} % {after:6.2} %  {}  [{}]",
+            Plain(name),
+            Plain(module)
+        )?;
+    }
+    match hidden {
+        0 => Ok(()),
+        _ => writeln!(
+            out,
+            "  and {hidden} more that change by less than {least} %"
+        ),
+    }
+}
+
+fn json(out: &mut dyn Write, changes: &[Change<'_>]) -> io::Result<()> {
+    let change = |change: &Change<'_>| {
+        let ([own_before, own_after], [before, after]) = (change.own, change.total);
+        json!({
+            "function": change.function.name, "module": change.function.module,
+            "own_percent": { "before": own_before, "after": own_after },
+            "total_percent": { "before": before, "after": after },
+        })
+    };
+    let body = json!({ "functions": changes.iter().map(change).collect::<Vec<_>>() });
+    output::write_document(out, Layout::Pretty, "diff", &body)
+}

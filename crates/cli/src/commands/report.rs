@@ -1,0 +1,147 @@
+//! `unspool report`.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use regex_lite::Regex;
+use unspool_profile::aggregate;
+use unspool_profile::output::{View, firefox, flamegraph, folded, perf_script, pprof, speedscope};
+use unspool_profile::{Ending, FunctionId, Named, Profile, Selection, State, Time};
+
+use crate::args::{Filters, Form, OnOff, ReportArgs};
+use crate::commands;
+use crate::output;
+use crate::symbolize::Detail;
+
+mod json;
+mod names;
+mod text;
+
+pub(super) use names::FileNames;
+
+pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
+    let profile = load(&args.file)?;
+    let names = FileNames::look_up(&profile, detail(&args.filters));
+    let named = Named::new(&profile, &names);
+    let view = view(&named, &args.filters)?;
+    let around = args
+        .around
+        .as_deref()
+        .map(|name| find(&named, name))
+        .transpose()?;
+    write_to(&args.output, |out| match args.form {
+        Form::Text => text::print(out, &view, args, around.as_deref()),
+        Form::Json => json::print(out, &view),
+        Form::Folded => folded::write(out, &view),
+        Form::Flamegraph => flamegraph::write(out, &view),
+        Form::Pprof => pprof::write(out, &view),
+        Form::Firefox => firefox::write(out, &view),
+        Form::Speedscope => speedscope::write(out, &view),
+        Form::PerfScript => perf_script::write(out, &view),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reads a profile, of whatever kind it is by its first bytes, and says what is wrong with it.
+pub(super) fn load(path: &Path) -> anyhow::Result<Profile> {
+    let named = || path.display().to_string();
+    let file = File::open(path).with_context(named)?;
+    let profile = Profile::read(BufReader::new(file)).with_context(named)?;
+    let ending = match profile.ending() {
+        Ending::Proper { .. } => None,
+        Ending::Open => Some("the recording has not ended, or did not end properly".to_owned()),
+        Ending::Cut { offset, why } => Some(format!(
+            "the profile is whole up to offset {offset:#x} only; in the block there, {why}"
+        )),
+    };
+    if let Some(ending) = ending {
+        output::notice(&format_args!("{}: {ending}", path.display()));
+    }
+    Ok(profile)
+}
+
+pub(super) fn detail(filters: &Filters) -> Detail {
+    match filters.no_lines {
+        true => Detail::Functions,
+        false => Detail::Lines,
+    }
+}
+
+/// The samples that pass the filters.
+pub(super) fn view<'a>(named: &'a Named<'a>, filters: &Filters) -> anyhow::Result<View<'a>> {
+    let profile = named.profile;
+    let start = profile.meta().clock.0;
+    let after = |time: Option<std::time::Duration>| {
+        let nanos = time.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        nanos.map(|nanos| Time(start.saturating_add(nanos)))
+    };
+    let is_running = profile
+        .samples()
+        .iter()
+        .any(|sample| sample.state == State::OnCpu);
+    let mut selection = Selection {
+        threads: filters.thread.clone(),
+        processes: filters.process.clone(),
+        time: match (after(filters.from), after(filters.to)) {
+            (None, None) => None,
+            (from, to) => Some(from.unwrap_or(Time(0))..to.unwrap_or(Time(u64::MAX))),
+        },
+        state: Some(match filters.state {
+            OnOff::On => State::OnCpu,
+            OnOff::Auto if is_running => State::OnCpu,
+            OnOff::Auto | OnOff::Off => State::OffCpu,
+        }),
+        ..Selection::default()
+    };
+    if let Some(module) = &filters.module {
+        selection.module = Some(Box::new(move |name| name == module));
+    }
+    if let Some(function) = &filters.function {
+        let regex = Regex::new(function).context("--function")?;
+        selection.function = Some(Box::new(move |name| regex.is_match(name)));
+    }
+    Ok(View {
+        named,
+        samples: selection.samples(named),
+    })
+}
+
+/// The functions of this name: several if several modules have one.
+fn find(named: &Named<'_>, name: &str) -> anyhow::Result<Vec<FunctionId>> {
+    let all = (0..).map(FunctionId).zip(named.functions());
+    let found: Vec<_> = all
+        .filter(|(_, function)| function.name == name)
+        .map(|(id, _)| id)
+        .collect();
+    anyhow::ensure!(!found.is_empty(), "no sample has a function named `{name}`");
+    Ok(found)
+}
+
+/// Writes a result to a file, or to standard output for `-`.
+pub(super) fn write_to(
+    path: &Path,
+    print: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> anyhow::Result<()> {
+    if path.as_os_str() == "-" {
+        let mut out = output::results();
+        print(&mut out)?;
+        return Ok(out.flush()?);
+    }
+    commands::check_writable(path)?;
+    let mut bytes = Vec::new();
+    print(&mut BufWriter::new(&mut bytes))?;
+    commands::write(path, &bytes, None)
+}
+
+/// The share of a weight, in percent.
+#[expect(clippy::cast_precision_loss, reason = "it is shown with two digits")]
+pub(super) fn percent(part: u64, of: u64) -> f64 {
+    100.0 * part as f64 / of.max(1) as f64
+}
+
+pub(super) fn total(view: &View<'_>) -> u64 {
+    aggregate::total(&view.samples)
+}

@@ -1,0 +1,253 @@
+//! A report as text.
+
+use std::io::{self, Write};
+
+use unspool_profile::aggregate::{self, CallNode, CallTree, Direction, Weight};
+use unspool_profile::output::View;
+use unspool_profile::{Completeness, FunctionId, Grouped, Rate};
+
+use super::{percent, total};
+use crate::args::{By, ReportArgs, TreeKind};
+use crate::output::Plain;
+
+/// How many lines the list has at most.
+const LISTED: usize = 40;
+/// How wide the longest bar is.
+const BAR: usize = 12;
+
+pub(super) fn print(
+    out: &mut dyn Write,
+    view: &View<'_>,
+    args: &ReportArgs,
+    around: Option<&[FunctionId]>,
+) -> io::Result<()> {
+    let mut page = Page {
+        out,
+        view,
+        total: total(view),
+        least: args.min_percent,
+        width: width(),
+    };
+    page.header()?;
+    if let Some(functions) = around {
+        for function in functions {
+            page.around(*function)?;
+        }
+        return Ok(());
+    }
+    match args.by {
+        By::Function => page.functions()?,
+        By::Module => page.modules()?,
+        By::Thread => page.threads()?,
+    }
+    match args.tree {
+        TreeKind::None => Ok(()),
+        TreeKind::Callees => page.tree("callees", Direction::Callees),
+        TreeKind::Callers => page.tree("callers", Direction::Callers),
+    }
+}
+
+/// The columns of the terminal; elsewhere a line may be as long as it wants to.
+fn width() -> usize {
+    let width = terminal_size::terminal_size_of(io::stdout());
+    width.map_or(usize::MAX, |(width, _)| usize::from(width.0))
+}
+
+struct Page<'a> {
+    out: &'a mut dyn Write,
+    view: &'a View<'a>,
+    total: u64,
+    /// What has less of the total is left out, in percent.
+    least: f64,
+    width: usize,
+}
+
+impl Page<'_> {
+    fn header(&mut self) -> io::Result<()> {
+        let profile = self.view.named.profile;
+        let meta = profile.meta();
+        let rate = match meta.event.rate {
+            Rate::Unknown => String::new(),
+            Rate::Frequency(hertz) => format!(" at {hertz} Hz"),
+            Rate::Period(events) => format!(" every {}", Grouped(events)),
+        };
+        let title = self.view.title();
+        writeln!(
+            self.out,
+            "{}: {}{rate}, on {} (Linux {} {})",
+            Plain(&title),
+            Plain(&meta.event.name),
+            Plain(&meta.host),
+            Plain(&meta.kernel),
+            Plain(&meta.arch)
+        )?;
+        let samples = Grouped(self.view.samples.len() as u64);
+        writeln!(self.out, "{samples} samples, {}", self.weight(self.total))?;
+        let completeness = Completeness::new(profile, &self.view.samples);
+        let summary = completeness.summary(profile).to_string();
+        writeln!(self.out, "{}", Plain(&summary))
+    }
+
+    /// A weight with its unit.
+    fn weight(&self, weight: u64) -> String {
+        match self.view.is_time() {
+            true => {
+                let millis = weight / 1_000_000;
+                format!("{}.{:03} s", Grouped(millis / 1000), millis % 1000)
+            }
+            false => format!("{} {}", Grouped(weight), self.view.unit()),
+        }
+    }
+
+    fn functions(&mut self) -> io::Result<()> {
+        let named = self.view.named;
+        let weights = aggregate::functions(named, &self.view.samples);
+        self.list("function", weights, |id| {
+            let function = named.functions().get(id.0 as usize);
+            function.map_or_else(String::new, |f| with_module(&f.name, &f.module))
+        })
+    }
+
+    fn modules(&mut self) -> io::Result<()> {
+        let weights = aggregate::modules(self.view.named, &self.view.samples);
+        self.list("module", weights, ToOwned::to_owned)
+    }
+
+    fn threads(&mut self) -> io::Result<()> {
+        let profile = self.view.named.profile;
+        let weights = aggregate::threads(&self.view.samples);
+        self.list("thread", weights, |id| {
+            let thread = profile.thread(id);
+            thread.map_or_else(String::new, |t| format!("{} ({})", t.name, t.tid))
+        })
+    }
+
+    fn list<K>(
+        &mut self,
+        what: &str,
+        weights: Vec<Weight<K>>,
+        name: impl Fn(K) -> String,
+    ) -> io::Result<()> {
+        writeln!(self.out, "\n     own    total  {:BAR$}  {what}", "")?;
+        let mut hidden = 0;
+        for (n, weight) in weights.into_iter().enumerate() {
+            let (own, all) = (self.percent(weight.own), self.percent(weight.total));
+            if n >= LISTED || own.max(all) < self.least {
+                hidden += 1;
+                continue;
+            }
+            let mark = if weight.guessed > 0 { '~' } else { ' ' };
+            let line = format!("{own:6.2} % {all:6.2} %{mark} {}  ", bar(own));
+            self.line(&line, &name(weight.key))?;
+        }
+        match hidden {
+            0 => Ok(()),
+            _ => writeln!(self.out, "  and {hidden} more"),
+        }
+    }
+
+    fn percent(&self, weight: u64) -> f64 {
+        percent(weight, self.total)
+    }
+
+    /// A line that fits the terminal: what is too long of the name is cut.
+    fn line(&mut self, before: &str, name: &str) -> io::Result<()> {
+        let name = Plain(name).to_string();
+        let room = self.width.saturating_sub(before.chars().count()).max(20);
+        match name.chars().count() > room {
+            false => writeln!(self.out, "{before}{name}"),
+            true => {
+                let cut: String = name.chars().take(room - 1).collect();
+                writeln!(self.out, "{before}{cut}…")
+            }
+        }
+    }
+
+    fn tree(&mut self, title: &str, direction: Direction) -> io::Result<()> {
+        let tree = CallTree::new(self.view.named, &self.view.samples, direction);
+        writeln!(self.out, "\n   total      own  {title}")?;
+        self.branches(&tree)
+    }
+
+    fn around(&mut self, function: FunctionId) -> io::Result<()> {
+        let name = self.view.named.function_name(function).to_owned();
+        for (title, direction) in [
+            ("callers", Direction::Callers),
+            ("callees", Direction::Callees),
+        ] {
+            let tree = CallTree::around(self.view.named, &self.view.samples, function, direction);
+            writeln!(self.out, "\n   total      own  {title} of {}", Plain(&name))?;
+            self.branches(&tree)?;
+        }
+        Ok(())
+    }
+
+    /// The nodes below the root. Only a node that is not alone is indented: stacks are deep.
+    fn branches(&mut self, tree: &CallTree) -> io::Result<()> {
+        let Some(root) = tree.root() else {
+            return Ok(());
+        };
+        // The nodes to be shown, the next one last, each with its indentation. A stack may have a
+        // million frames: no recursion.
+        let mut next: Vec<(&CallNode, usize)> = Vec::new();
+        let shown = |node| {
+            let children = tree.children(node);
+            let shown = children.filter(|child| percent(child.total, self.total) >= self.least);
+            shown.collect::<Vec<_>>()
+        };
+        let mut lines = Vec::new();
+        next.extend(shown(root).into_iter().rev().map(|node| (node, 0)));
+        while let Some((node, depth)) = next.pop() {
+            lines.push((node, depth));
+            let children = shown(node);
+            let depth = depth + usize::from(children.len() > 1);
+            next.extend(children.into_iter().rev().map(|node| (node, depth)));
+        }
+        for (node, depth) in lines {
+            self.branch(node, depth)?;
+        }
+        Ok(())
+    }
+
+    fn branch(&mut self, node: &CallNode, depth: usize) -> io::Result<()> {
+        let Some(step) = node.step else {
+            return Ok(());
+        };
+        let function = self.view.named.functions().get(step.function.0 as usize);
+        let name = function.map_or_else(String::new, |function| {
+            with_module(
+                &(function.name.clone() + step.mark.suffix()),
+                &function.module,
+            )
+        });
+        let own = match node.own {
+            0 => format!("{:8}", ""),
+            own => format!("{:6.2} %", self.percent(own)),
+        };
+        let indent = "  ".repeat(depth.min(MAX_INDENT));
+        let line = format!("{:6.2} % {own}  {indent}", self.percent(node.total));
+        self.line(&line, &name)
+    }
+}
+
+/// The most steps of indentation.
+const MAX_INDENT: usize = 40;
+
+fn with_module(name: &str, module: &str) -> String {
+    match name.starts_with('[') {
+        true => name.to_owned(),
+        false => format!("{name}  [{}]", module.trim_matches(['[', ']'])),
+    }
+}
+
+/// A bar as long as a percentage.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a percentage is small"
+)]
+fn bar(percent: f64) -> String {
+    let length = (percent / 100.0 * BAR as f64).round() as usize;
+    format!("{:BAR$}", "█".repeat(length.min(BAR)))
+}

@@ -1,0 +1,483 @@
+//! `unspool report` and `unspool diff`, on profiles of a program that is built here; names and lines
+//! are compared with those that addr2line finds.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use unspool_ir::{CodeAddr, RuntimeAddr, Vaddr};
+use unspool_module::ElfFile;
+use unspool_profile::{
+    End, Event, Evidence, Meta, Module, ModuleKind, Place, Process, Rate, RawFrame, Sample, State,
+    Thread, Time, Unit, Writer,
+};
+
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join("report")
+        .join(name);
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// What a tool prints.
+fn tool(program: &str, package: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output();
+    let output = output.unwrap_or_else(|error| {
+        panic!("cannot run {program}: {error}; install the Debian package {package}")
+    });
+    assert!(
+        output.status.success(),
+        "{program} {arguments:?}: {output:?}"
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn build(folder: &Path) -> PathBuf {
+    let program = folder.join("profiled");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/profiled.c");
+    let output = program.to_str().unwrap();
+    let arguments = ["-g", "-O1", "-Wl,--build-id", source, "-o", output];
+    tool("gcc", "gcc", &arguments);
+    program
+}
+
+/// Where a function starts and how many bytes it has.
+fn symbol(program: &Path, name: &str) -> (u64, u64) {
+    let table = tool("nm", "binutils", &["-S", program.to_str().unwrap()]);
+    let line = table
+        .lines()
+        .find(|line| line.ends_with(&format!(" {name}")));
+    let mut words = line.unwrap().split(' ');
+    let mut number = || u64::from_str_radix(words.next().unwrap(), 16).unwrap();
+    (number(), number())
+}
+
+/// A profile of the program: for each stack, its functions from the innermost on, and its weight. Each
+/// frame stands a few bytes behind the start of its function.
+fn record(path: &Path, program: &Path, stacks: &[(&[&str], u64)]) {
+    let meta = Meta {
+        command: vec!["./profiled".into()],
+        host: "here".into(),
+        kernel: "6.1".into(),
+        arch: "x86_64".into(),
+        tool: "a test".into(),
+        event: Event {
+            name: "cpu-clock".into(),
+            rate: Rate::Frequency(999),
+            unit: Unit::Nanoseconds,
+        },
+        started: 1_700_000_000_000_000_000,
+        clock: Time(0),
+    };
+    let mut writer = Writer::new(fs::File::create(path).unwrap(), &meta).unwrap();
+    let process = writer.process(&Process {
+        pid: 7,
+        parent_pid: 1,
+        start: Time(0),
+        end: None,
+        name: "profiled".into(),
+    });
+    let thread = writer.thread(&Thread {
+        process,
+        tid: 7,
+        start: Time(0),
+        end: None,
+        name: "profiled".into(),
+    });
+    let module = Module {
+        kind: ModuleKind::File,
+        path: program.into(),
+        build_id: ElfFile::open(program).unwrap().build_id(),
+        is_deleted: false,
+        code: None,
+    };
+    for (time, (functions, weight)) in (0..).zip(stacks) {
+        let frame = |(n, name): (usize, &&str)| {
+            let at = RuntimeAddr(symbol(program, name).0 + 8);
+            match n {
+                0 => (CodeAddr::Instruction(at), Evidence::Registers),
+                _ => (CodeAddr::Return(at), Evidence::Cfi),
+            }
+        };
+        let frames = functions.iter().enumerate().map(frame);
+        let frames = frames.map(|(code, evidence)| RawFrame { code, evidence });
+        let frames: Vec<_> = frames.collect();
+        let stack = writer.stack(thread, &frames, |modules, at| {
+            Place::Module(modules.id(&module), Vaddr(at.0))
+        });
+        let sample = Sample {
+            time: Time(time * 1_000_000),
+            thread,
+            cpu: 0,
+            stack,
+            weight: *weight,
+            state: State::OnCpu,
+            end: End::EntryPoint,
+        };
+        writer.sample(&sample).unwrap();
+    }
+    writer.finish(Time(1_000_000_000)).unwrap();
+}
+
+const STACKS: [(&[&str], u64); 3] = [
+    (&["leaf", "work", "work", "main"], 60_000_000),
+    (&["leaf", "work", "main"], 30_000_000),
+    (&["work", "main"], 10_000_000),
+];
+
+fn unspool(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_unspool"));
+    command.args(arguments).output().unwrap()
+}
+
+/// Standard output of a run that has nothing to say on standard error.
+fn clean(arguments: &[&str]) -> String {
+    let output = unspool(arguments);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{arguments:?}: {errors}");
+    assert_eq!(errors, "");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn recorded(name: &str) -> (PathBuf, PathBuf, String) {
+    let folder = folder(name);
+    let program = build(&folder);
+    let profile = folder.join("unspool.prof");
+    record(&profile, &program, &STACKS);
+    let path = profile.to_str().unwrap().to_owned();
+    (folder, program, path)
+}
+
+#[test]
+fn text_for_people() {
+    let (_, _, profile) = recorded("text");
+    let text = clean(&["report", "--no-lines", &profile]);
+    let expected = "\
+./profiled: cpu-clock at 999 Hz, on here (Linux 6.1 x86_64)
+3 samples, 0.100 s
+100 % of 3 stacks reach a root
+
+     own    total                function
+ 90.00 %  90.00 %  ███████████   leaf  [profiled]
+ 10.00 % 100.00 %  █             work  [profiled]
+  0.00 % 100.00 %                main  [profiled]
+";
+    assert!(text.starts_with(expected), "{text}");
+    let tree = "
+   total      own  callees
+100.00 %           main  [profiled]
+100.00 %  10.00 %  work  [profiled]
+ 60.00 %             work  [profiled]
+ 60.00 %  60.00 %    leaf  [profiled]
+ 30.00 %  30.00 %    leaf  [profiled]
+";
+    assert!(text.ends_with(tree), "{text}");
+    let callers = clean(&["report", "--no-lines", "--tree", "callers", &profile]);
+    let tree = "
+   total      own  callers
+ 90.00 %           leaf  [profiled]
+ 90.00 %           work  [profiled]
+ 60.00 %             work  [profiled]
+ 60.00 %  60.00 %    main  [profiled]
+ 30.00 %  30.00 %    main  [profiled]
+ 10.00 %           work  [profiled]
+ 10.00 %  10.00 %  main  [profiled]
+";
+    assert!(callers.ends_with(tree), "{callers}");
+    let around = clean(&["report", "--no-lines", "--around", "work", &profile]);
+    assert!(
+        around.contains(
+            "callers of work\n100.00 %           work  [profiled]\n100.00 % 100.00 %  main"
+        ),
+        "{around}"
+    );
+    assert!(
+        around.contains(
+            "callees of work\n100.00 %  10.00 %  work  [profiled]\n 60.00 %             work"
+        ),
+        "{around}"
+    );
+}
+
+/// Names and lines are those of addr2line, inlined functions included.
+#[test]
+fn names_and_lines_are_those_of_addr2line() {
+    let (folder, program, _) = recorded("lines");
+    let (start, size) = symbol(&program, "leaf");
+    let (profile, out) = (folder.join("leaf.prof"), folder.join("speedscope.json"));
+    let meta = Meta::default();
+    let mut writer = Writer::new(fs::File::create(&profile).unwrap(), &meta).unwrap();
+    let process = Process {
+        pid: 1,
+        parent_pid: 0,
+        start: Time(0),
+        end: None,
+        name: "p".into(),
+    };
+    let process = writer.process(&process);
+    let thread = Thread {
+        process,
+        tid: 1,
+        start: Time(0),
+        end: None,
+        name: "p".into(),
+    };
+    let thread = writer.thread(&thread);
+    let module = Module {
+        kind: ModuleKind::File,
+        path: program.clone(),
+        build_id: None,
+        is_deleted: false,
+        code: None,
+    };
+    for address in start..start + size {
+        let code = CodeAddr::Instruction(RuntimeAddr(address));
+        let frame = RawFrame {
+            code,
+            evidence: Evidence::Registers,
+        };
+        let place = |modules: &mut unspool_profile::Modules, at: RuntimeAddr| {
+            Place::Module(modules.id(&module), Vaddr(at.0))
+        };
+        let stack = writer.stack(thread, &[frame], place);
+        let (time, state, end) = (Time(address), State::OnCpu, End::Outermost);
+        writer
+            .sample(&Sample {
+                time,
+                thread,
+                cpu: 0,
+                stack,
+                weight: 1,
+                state,
+                end,
+            })
+            .unwrap();
+    }
+    writer.finish(Time(0)).unwrap();
+    let text = clean(&["report", "--as", "perf-script", profile.to_str().unwrap()]);
+    let names = |sample: &str| -> Vec<String> {
+        let lines = sample.lines().skip(1);
+        lines
+            .map(|line| {
+                line.split_whitespace()
+                    .nth(1)
+                    .unwrap()
+                    .split('+')
+                    .next()
+                    .unwrap()
+                    .to_owned()
+            })
+            .collect()
+    };
+    let ours: Vec<Vec<String>> = text.split_terminator("\n\n").map(names).collect();
+    let addresses: Vec<String> = (start..start + size).map(|a| format!("{a:#x}")).collect();
+    let mut arguments = vec!["-f", "-i", "-a", "-e", program.to_str().unwrap()];
+    arguments.extend(addresses.iter().map(String::as_str));
+    let theirs = tool("addr2line", "binutils", &arguments);
+    let theirs = theirs.split("0x00").skip(1).map(|address| {
+        let lines = address.lines().skip(1).step_by(2);
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    });
+    assert_eq!(ours, theirs.collect::<Vec<_>>());
+    assert!(ours.iter().any(|names| names == &["inlined", "leaf"]));
+
+    // speedscope has the file, too.
+    let path = out.to_str().unwrap();
+    clean(&[
+        "report",
+        "--as",
+        "speedscope",
+        "-o",
+        path,
+        profile.to_str().unwrap(),
+    ]);
+    let file: Value = serde_json::from_slice(&fs::read(&out).unwrap()).unwrap();
+    let frames = file["shared"]["frames"].as_array().unwrap();
+    assert!(
+        frames
+            .iter()
+            .all(|f| f["file"].as_str().unwrap().ends_with("profiled.c"))
+    );
+}
+
+#[test]
+fn filters_and_forms() {
+    let (folder, _, profile) = recorded("forms");
+    let folded = clean(&["report", "--as", "folded", "--no-lines", &profile]);
+    let all = "profiled;main;work 10000000\nprofiled;main;work;leaf 30000000\n\
+               profiled;main;work;work;leaf 60000000\n";
+    assert_eq!(folded, all);
+    let folded = |more: &[&str]| {
+        let arguments = [
+            &["report", "--as", "folded", "--no-lines"],
+            more,
+            &[&profile],
+        ]
+        .concat();
+        clean(&arguments)
+    };
+    assert_eq!(
+        folded(&["--function", "^le.f$", "--to", "0.001"]),
+        "profiled;main;work;work;leaf 60000000\n"
+    );
+    assert_eq!(
+        folded(&["--from", "0.002"]),
+        "profiled;main;work 10000000\n"
+    );
+    assert_eq!(
+        folded(&[
+            "--thread",
+            "profiled",
+            "--process",
+            "7",
+            "--module",
+            "profiled"
+        ]),
+        all
+    );
+    for nothing in [
+        ["--thread", "8"],
+        ["--module", "libc.so.6"],
+        ["--state", "off"],
+    ] {
+        assert_eq!(folded(&nothing), "");
+    }
+    let json: Value =
+        serde_json::from_str(&clean(&["report", "--as", "json", "--no-lines", &profile])).unwrap();
+    assert_eq!(json["schema"], "unspool.report");
+    assert_eq!(json["weight"], 100_000_000);
+    assert_eq!(json["completeness"]["complete"], 3);
+    let leaf = &json["functions"][0];
+    assert_eq!(
+        (&leaf["function"], &leaf["own"]),
+        (&"leaf".into(), &90_000_000.into())
+    );
+    let tree = json["tree"].as_array().unwrap();
+    assert_eq!(tree.len(), 6, "the root and one for each path");
+    assert_eq!(
+        tree.iter()
+            .map(|node| node["own"].as_u64().unwrap())
+            .sum::<u64>(),
+        100_000_000
+    );
+    for form in [
+        "flamegraph",
+        "pprof",
+        "firefox",
+        "speedscope",
+        "perf-script",
+    ] {
+        let out = folder.join(form);
+        clean(&[
+            "report",
+            "--as",
+            form,
+            "-o",
+            out.to_str().unwrap(),
+            &profile,
+        ]);
+        assert!(fs::metadata(out).unwrap().len() > 100, "{form}");
+    }
+}
+
+#[test]
+fn differences() {
+    let (folder, program, before) = recorded("diff");
+    let after = folder.join("after.prof");
+    record(
+        &after,
+        &program,
+        &[
+            (&["leaf", "work", "main"], 500_000),
+            (&["work", "main"], 500_000),
+        ],
+    );
+    let after = after.to_str().unwrap();
+    let text = clean(&["diff", "--no-lines", &before, after]);
+    let expected = "     own  before    after     total  before    after  function
+ -40.00 % 90.00 %  50.00 %   -40.00 % 90.00 %  50.00 %  leaf  [profiled]
+ +40.00 % 10.00 %  50.00 %    +0.00 % 100.00 % 100.00 %  work  [profiled]
+  and 1 more that change by less than 0.1 %
+";
+    assert_eq!(text, expected);
+    let json = clean(&["diff", "--as", "json", "--no-lines", &before, after]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["functions"][0]["own_percent"]["after"], 50.0);
+    let svg = clean(&["diff", "--as", "flamegraph", "--no-lines", &before, after]);
+    // `leaf` below the first `work` had 30 % and has 50; `work` itself had 10.
+    assert!(svg.contains("leaf (500,000 ns, 50.00%; +20.00%)"), "{svg}");
+    assert!(
+        svg.contains("work (1,000,000 ns, 100.00%; +40.00%)"),
+        "{svg}"
+    );
+}
+
+#[test]
+fn what_cannot_be_used_is_told() {
+    let (folder, program, profile) = recorded("errors");
+    let fails = |arguments: &[&str]| {
+        let output = unspool(arguments);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(output.stdout.is_empty());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let text = folder.join("text");
+    fs::write(&text, "no profile at all").unwrap();
+    let error = fails(&["report", text.to_str().unwrap()]);
+    assert!(
+        error.contains("it is no profile: it starts with \"no profi\""),
+        "{error}"
+    );
+    assert!(fails(&["report", "/nonexistent"]).contains("/nonexistent: No such file"));
+    assert!(fails(&["report", "--function", "(", &profile]).contains("--function"));
+    assert!(fails(&["report", "--around", "nobody", &profile]).contains("`nobody`"));
+
+    // Cut short: what is there is shown, with a word about it.
+    let bytes = fs::read(&profile).unwrap();
+    let cut = folder.join("cut");
+    fs::write(&cut, &bytes[..bytes.len() - 3]).unwrap();
+    let output = unspool(&["report", "--as", "folded", cut.to_str().unwrap()]);
+    assert!(output.status.success() && !output.stdout.is_empty());
+    let notice = String::from_utf8(output.stderr).unwrap();
+    assert!(notice.contains("is whole up to offset"), "{notice}");
+
+    // Another program at the same path has no names to give.
+    let source = folder.join("other.c");
+    fs::write(&source, "int main(void) { return 0; }").unwrap();
+    let paths = [source.to_str().unwrap(), "-o", program.to_str().unwrap()];
+    tool("gcc", "gcc", &paths);
+    let output = unspool(&["report", "--as", "folded", &profile]);
+    let notice = String::from_utf8(output.stderr).unwrap();
+    assert!(notice.contains("their build IDs differ"), "{notice}");
+    let folded = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        folded.starts_with("profiled;[profiled];[profiled]"),
+        "{folded}"
+    );
+}
+
+/// `unspool report … | head -1` is no error.
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let (_, _, profile) = recorded("pipe");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_unspool"));
+    command.args(["report", "--as", "firefox", &profile]);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(output.stderr.is_empty());
+}
