@@ -200,7 +200,7 @@ pub(crate) struct StackArgs {
 /// Weights are nanoseconds, or events where the profile counts events. `own` is the weight of the
 /// samples whose innermost function it is, `total` of those with the function anywhere in the stack,
 /// each counted once. A name that ends in `_[g]` is of a guessed frame, in `_[s]` of one that was
-/// taken from another sample.
+/// taken from another sample; in lists, `~` says that some of the total is of such frames only.
 ///
 /// A profile whose recording did not end properly is shown as far as it goes, and standard error
 /// says so.

@@ -133,19 +133,29 @@ impl fmt::Display for Summary<'_> {
                 write!(f, "{share} of {} stacks reach a root", Grouped(stacks))?;
             }
         }
-        let parts = [
-            (of.guessed, "of them with guessed frames"),
-            (of.spliced, "reach it by spliced frames"),
-            (of.kernel_threads, "samples of kernel threads"),
-            (of.no_user_registers, "samples without user registers"),
-            (of.lost, "samples lost"),
+        self.incomplete(f)?;
+        let others = [
+            (of.guessed, "with guessed frames"),
+            (of.spliced, "by spliced frames"),
+            (of.kernel_threads, "of kernel threads"),
+            (of.no_user_registers, "without user registers"),
+            (of.lost, "lost"),
         ];
-        for (count, what) in parts.into_iter().filter(|(count, _)| *count > 0) {
+        for (count, what) in others.into_iter().filter(|(count, _)| *count > 0) {
             write!(f, "; {} {what}", Grouped(count))?;
         }
-        if of.incomplete() > 0 {
-            write!(f, "; {} incomplete:", Grouped(of.incomplete()))?;
+        Ok(())
+    }
+}
+
+impl Summary<'_> {
+    /// Why stacks do not reach a root.
+    fn incomplete(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = self.of;
+        if of.incomplete() == 0 {
+            return Ok(());
         }
+        write!(f, "; {} incomplete:", Grouped(of.incomplete()))?;
         for (n, why) in of.incomplete.iter().take(SHOWN).enumerate() {
             let comma = if n == 0 { "" } else { "," };
             write!(f, "{comma} {} {}", Grouped(why.samples), why.end.reason())?;
@@ -157,9 +167,7 @@ impl fmt::Display for Summary<'_> {
             others => write!(f, ", {} for other reasons", Grouped(others)),
         }
     }
-}
 
-impl Summary<'_> {
     /// Where it ended, if that tells something: a short copy ends anywhere.
     fn place(&self, f: &mut fmt::Formatter<'_>, why: &Incomplete) -> fmt::Result {
         match why.place {
