@@ -11,7 +11,9 @@ use std::sync::Arc;
 
 use unspool_module::{BuildId, DebugFiles, ElfFile, ModuleError, SearchRoots};
 
+use crate::fetch::{Artifact, DownloadError, Fetch};
 use crate::problem::Problem;
+use crate::symbolizer::Event;
 use crate::vdso;
 
 /// What the kernel adds to the path of a file that was deleted while it was mapped.
@@ -45,6 +47,7 @@ pub fn root_of(pid: u32) -> Option<PathBuf> {
 #[derive(Debug, Clone, Default)]
 pub struct Finder {
     roots: SearchRoots,
+    fetch: Option<Arc<dyn Fetch>>,
 }
 
 /// A place where a file may be.
@@ -59,12 +62,29 @@ impl Finder {
     /// such.
     #[must_use]
     pub fn new(roots: SearchRoots) -> Self {
-        Finder { roots }
+        Finder { roots, fetch: None }
+    }
+
+    /// Fetches what is nowhere else, such as from debuginfod's servers.
+    #[must_use]
+    pub fn with_fetch(self, fetch: Arc<dyn Fetch>) -> Self {
+        Finder {
+            fetch: Some(fetch),
+            ..self
+        }
+    }
+
+    /// Fetches nothing.
+    pub(crate) fn offline(&self) -> Self {
+        Finder {
+            fetch: None,
+            ..self.clone()
+        }
     }
 
     /// Looks on this system, in perf's build-ID cache (`PERF_BUILDID_DIR`, else `~/.debug`), and in the
     /// cache of debuginfod's clients (`DEBUGINFOD_CACHE_PATH`, else `debuginfod_client` in
-    /// `XDG_CACHE_HOME` or `~/.cache`).
+    /// `XDG_CACHE_HOME` or `~/.cache`). Nothing is downloaded ([`Finder::with_fetch`]).
     #[must_use]
     pub fn from_environment() -> Self {
         let variable = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
@@ -72,22 +92,39 @@ impl Finder {
     }
 
     /// Finds the file of a module: at its path; if its build ID is known, also in the caches; and where
-    /// there is none, its debug file, which has all names.
+    /// there is none, its debug file, which has all names. `report` is told of downloads.
     ///
     /// # Errors
     ///
     /// [`Problem::NotFound`] is the last of the problems; those before it tell of files that are there
     /// and were not used.
-    pub fn open(&self, module: &Identity) -> Result<ElfFile, Vec<Problem>> {
+    pub fn open(
+        &self,
+        module: &Identity,
+        report: &dyn Fn(Event<'_>),
+    ) -> Result<ElfFile, Vec<Problem>> {
         let mut problems = Vec::new();
-        for candidate in self.candidates(module) {
-            if candidate.is_guess && module.build_id.is_none() {
-                continue;
+        let mut try_path = |path: &Path| match accept(open(path), module.build_id) {
+            Ok(file) => Some(Ok(file)),
+            Err(Problem::File(error)) if is_missing(&error) => None,
+            Err(problem) => Some(Err(problem)),
+        };
+        let is_allowed = |candidate: &Candidate| !candidate.is_guess || module.build_id.is_some();
+        for candidate in self.candidates(module).into_iter().filter(is_allowed) {
+            match try_path(&candidate.path) {
+                Some(Ok(file)) => return Ok(file),
+                tried => problems.extend(tried.and_then(Result::err)),
             }
-            match accept(open(&candidate.path), module.build_id) {
-                Ok(file) => return Ok(file),
-                Err(Problem::File(error)) if is_missing(&error) => {}
-                Err(problem) => problems.push(problem),
+        }
+        // A debug file has all names, and is what comes with a stripped one anyway.
+        for artifact in [Artifact::DebugInfo, Artifact::Executable] {
+            let path = module.build_id.map(|id| self.fetch(id, artifact, report));
+            match path.transpose().map(Option::flatten) {
+                Ok(path) => match path.as_deref().and_then(&mut try_path) {
+                    Some(Ok(file)) => return Ok(file),
+                    tried => problems.extend(tried.and_then(Result::err)),
+                },
+                Err(error) => problems.push(Problem::Download(error)),
             }
         }
         problems.push(Problem::NotFound {
@@ -97,10 +134,34 @@ impl Finder {
         Err(problems)
     }
 
-    /// Finds the debug files of a module's file; `root` is that of its [`Identity`].
-    #[must_use]
-    pub fn debug_files(&self, file: &ElfFile, root: Option<&Path>) -> DebugFiles {
-        DebugFiles::locate(file, &self.roots_under(root))
+    /// Finds the debug files of a module's file, and what kept them from being fetched; `root` is that of
+    /// its [`Identity`].
+    pub fn debug_files(
+        &self,
+        file: &ElfFile,
+        root: Option<&Path>,
+        report: &dyn Fn(Event<'_>),
+    ) -> (DebugFiles, Vec<DownloadError>) {
+        let mut failed = Vec::new();
+        let mut fetch = |id| match self.fetch(id, Artifact::DebugInfo, report) {
+            Ok(path) => path,
+            Err(error) => {
+                failed.push(error);
+                None
+            }
+        };
+        let files = DebugFiles::locate_or(file, &self.roots_under(root), &mut fetch);
+        (files, failed)
+    }
+
+    fn fetch(
+        &self,
+        id: BuildId,
+        artifact: Artifact,
+        report: &dyn Fn(Event<'_>),
+    ) -> Result<Option<PathBuf>, DownloadError> {
+        let fetch = self.fetch.as_ref();
+        fetch.map_or(Ok(None), |fetch| fetch.get(id, artifact, report))
     }
 
     /// The places for debug files: under another root first.
@@ -141,16 +202,20 @@ impl Finder {
 
 /// The places that variables of the environment name.
 fn roots_from(variable: impl Fn(&str) -> Option<OsString>) -> SearchRoots {
-    let folder = |name: &str| variable(name).map(PathBuf::from);
-    let home = folder("HOME");
-    let in_home = |name: &str| home.as_ref().map(|home| home.join(name));
-    let caches = folder("XDG_CACHE_HOME").or_else(|| in_home(".cache"));
+    let home = variable("HOME").map(PathBuf::from);
+    let perf = variable("PERF_BUILDID_DIR").map(PathBuf::from);
     SearchRoots {
-        debuginfod_cache: folder("DEBUGINFOD_CACHE_PATH")
-            .or_else(|| caches.map(|caches| caches.join("debuginfod_client"))),
-        perf_cache: folder("PERF_BUILDID_DIR").or_else(|| in_home(".debug")),
+        debuginfod_cache: cache_folder(&variable),
+        perf_cache: perf.or_else(|| Some(home?.join(".debug"))),
         ..SearchRoots::default()
     }
+}
+
+/// The folder that is the cache of debuginfod's clients.
+pub(crate) fn cache_folder(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let folder = |name: &str| variable(name).map(PathBuf::from);
+    let caches = || folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")));
+    folder("DEBUGINFOD_CACHE_PATH").or_else(|| Some(caches()?.join("debuginfod_client")))
 }
 
 fn open(path: &Path) -> Result<ElfFile, ModuleError> {

@@ -9,6 +9,9 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "debuginfod")]
+mod debuginfod;
+mod fetch;
 mod finder;
 mod jitdump;
 mod kernel;
@@ -21,6 +24,9 @@ mod symbolizer;
 mod table;
 mod vdso;
 
+#[cfg(feature = "debuginfod")]
+pub use debuginfod::{Debuginfod, DebuginfodOptions};
+pub use fetch::{Artifact, DownloadError, Fetch};
 pub use finder::{Finder, Identity, root_of};
 pub use jitdump::{
     JitCode, JitCollector, JitDump, JitError, JitHeader, JitInfo, JitLine, JitLines, JitLoad,

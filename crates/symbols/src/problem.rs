@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use unspool_module::{BuildId, ModuleError};
 
+use crate::fetch::DownloadError;
+
 /// What is in the way of some or all names of one module. Each is said once for a module, however
 /// many addresses it concerns.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -30,6 +32,9 @@ pub enum Problem {
     /// A file cannot be read, or a debug file is not the module's.
     #[error(transparent)]
     File(ModuleError),
+    /// A file could not be had from a server.
+    #[error(transparent)]
+    Download(DownloadError),
     /// The file was stripped of its symbol table, and that is nowhere else: what other modules may call
     /// has names, at best.
     #[error("{}: it is stripped, and its debug file was not found{}; {unnamed} of {addresses} addresses have no name", file.display(), wanted(build_id.as_deref()))]

@@ -9,6 +9,7 @@ use std::thread;
 use unspool_ir::Vaddr;
 use unspool_module::{DebugFiles, ElfFile, Lines, ModuleError, Symbols};
 
+use crate::fetch::DownloadError;
 use crate::finder::{Finder, Identity};
 use crate::names::{ModuleNames, Names};
 use crate::parallel;
@@ -59,13 +60,22 @@ pub struct Request {
 /// How far the work is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Event {
+pub enum Event<'a> {
     /// So many addresses have been looked up.
     Addresses {
         /// So many have.
         done: usize,
         /// Of so many, of all modules.
         all: usize,
+    },
+    /// A file is being downloaded.
+    Download {
+        /// From where.
+        url: &'a str,
+        /// So many bytes are there.
+        bytes: u64,
+        /// Of so many, if the server says so.
+        all: Option<u64>,
     },
 }
 
@@ -79,7 +89,7 @@ pub struct Symbolizer {
 
 /// How far the work is, for all its threads.
 struct Progress<'a> {
-    report: &'a (dyn Fn(Event) + Sync),
+    report: &'a (dyn Fn(Event<'_>) + Sync),
     done: AtomicUsize,
     all: usize,
 }
@@ -120,7 +130,11 @@ impl Symbolizer {
 
     /// As [`Symbolizer::look_up`]; `report` is told how far the work is, by several threads.
     #[must_use]
-    pub fn look_up_with(&self, requests: Vec<Request>, report: &(dyn Fn(Event) + Sync)) -> Names {
+    pub fn look_up_with(
+        &self,
+        requests: Vec<Request>,
+        report: &(dyn Fn(Event<'_>) + Sync),
+    ) -> Names {
         let all = requests.iter().map(|request| request.addresses.len()).sum();
         let progress = Progress {
             report,
@@ -150,13 +164,26 @@ impl Symbolizer {
         }
     }
 
-    fn open(&self, module: Module) -> Result<(Arc<ElfFile>, DebugFiles), Vec<Problem>> {
-        let (file, root) = match module {
-            Module::Open { file, root } => (file, root),
-            Module::Named(identity) => (Arc::new(self.finder.open(&identity)?), identity.root),
+    /// Opens the files of a module. If nothing is asked of it, none is downloaded.
+    fn open(
+        &self,
+        request: &Request,
+        report: &dyn Fn(Event<'_>),
+    ) -> Result<(Arc<ElfFile>, DebugFiles, Vec<DownloadError>), Vec<Problem>> {
+        let offline;
+        let finder = match request.addresses.is_empty() {
+            true => {
+                offline = self.finder.offline();
+                &offline
+            }
+            false => &self.finder,
         };
-        let debug = self.finder.debug_files(&file, root.as_deref());
-        Ok((file, debug))
+        let (file, root) = match &request.module {
+            Module::Open { file, root } => (Arc::clone(file), root),
+            Module::Named(identity) => (Arc::new(finder.open(identity, report)?), &identity.root),
+        };
+        let (debug, failed) = finder.debug_files(&file, root.as_deref(), report);
+        Ok((file, debug, failed))
     }
 }
 
@@ -197,6 +224,7 @@ impl Work {
         threads: usize,
         progress: &Progress<'_>,
     ) -> Work {
+        let opened = symbolizer.open(&request, &|event| (progress.report)(event));
         let asked = request.addresses.len();
         let mut addresses = request.addresses;
         addresses.sort_unstable();
@@ -209,8 +237,9 @@ impl Work {
             problems: Vec::new(),
             found: Vec::new(),
         };
-        match symbolizer.open(request.module) {
-            Ok((file, debug)) => {
+        match opened {
+            Ok((file, debug, failed)) => {
+                work.problems = failed.into_iter().map(Problem::Download).collect();
                 let symbols = Symbols::near(&file, debug.debug.as_deref(), &work.addresses);
                 work.source = Some(Source {
                     file,
@@ -278,7 +307,8 @@ impl Work {
                 ..ModuleNames::default()
             };
         };
-        let problems = self.found_problems(source);
+        let mut problems = self.found_problems(source);
+        problems.splice(0..0, self.problems);
         let mut tables = self.found.into_iter().map(|found| found.table);
         let table = match self.parts {
             1 => tables.next().unwrap_or_default(),

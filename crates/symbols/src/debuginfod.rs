@@ -1,0 +1,475 @@
+//! Debug files by build ID from servers that speak debuginfod's protocol.
+//!
+//! The environment and the cache are those of elfutils' client (debuginfod_find_debuginfo(3)), so that
+//! whatever one of them has downloaded the other one finds: `DEBUGINFOD_CACHE_PATH/BUILDID/debuginfo`,
+//! and an empty file in its place for ten minutes where no server had one.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use unspool_module::{BuildId, ElfFile, ModuleError};
+use ureq::Agent;
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+
+use crate::fetch::{Artifact, DownloadError, Fetch};
+use crate::finder::cache_folder;
+use crate::symbolizer::Event;
+
+/// A server that sends less than this within [`DebuginfodOptions::timeout`] is given up, in bytes.
+const SLOWEST: u64 = 100 << 10;
+/// So much is read at once, in bytes.
+const CHUNK: usize = 64 << 10;
+/// How often progress is told, in bytes.
+const STEP: u64 = 1 << 20;
+/// For how long it is remembered that no server has a file, unless the cache's `cache_miss_s` says
+/// otherwise.
+const MISS: Duration = Duration::from_secs(600);
+/// How often old files are removed, unless the cache's `cache_clean_interval_s` says otherwise.
+const CLEAN_INTERVAL: Duration = Duration::from_secs(86_400);
+/// After how long an unused file is old, unless the cache's `max_unused_age_s` says otherwise.
+const MOST_UNUSED: Duration = Duration::from_secs(604_800);
+
+/// Where systems keep the certificates that they trust: Debian, Fedora, SUSE, Alpine.
+const CERTIFICATES: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// Which servers are asked, and how.
+#[derive(Debug, Clone)]
+pub struct DebuginfodOptions {
+    /// The servers, in the order in which they are asked.
+    pub urls: Vec<String>,
+    /// The folder that files are kept in.
+    pub cache: PathBuf,
+    /// How long to wait for a server to answer, and then for each 100 KiB.
+    pub timeout: Duration,
+    /// How long a download may take in all; `None` for any time.
+    pub max_time: Option<Duration>,
+    /// How large a file may be, in bytes.
+    pub max_size: u64,
+    /// Lines that are added to the head of each request, as `Name: value`.
+    pub headers: Vec<String>,
+}
+
+impl DebuginfodOptions {
+    /// What the environment says: `DEBUGINFOD_URLS`, `DEBUGINFOD_CACHE_PATH`, `DEBUGINFOD_TIMEOUT` (90
+    /// seconds), `DEBUGINFOD_MAXTIME`, `DEBUGINFOD_MAXSIZE` (16 GiB), `DEBUGINFOD_HEADERS_FILE`. `None`
+    /// unless servers are named and there is a folder to keep files in.
+    #[must_use]
+    pub fn from_environment() -> Option<Self> {
+        DebuginfodOptions::from_variables(|name| {
+            env::var_os(name).filter(|value| !value.is_empty())
+        })
+    }
+
+    fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Option<Self> {
+        let text = |name: &str| variable(name)?.into_string().ok();
+        let number = |name: &str| text(name)?.parse::<u64>().ok().filter(|number| *number > 0);
+        let seconds = |name: &str| number(name).map(Duration::from_secs);
+        let urls = text("DEBUGINFOD_URLS")?;
+        // Between them there may be words about signatures, which are not checked here.
+        let urls = urls
+            .split_whitespace()
+            .filter(|word| !word.starts_with("ima:"));
+        let urls: Vec<String> = urls.map(str::to_owned).collect();
+        let headers = variable("DEBUGINFOD_HEADERS_FILE").map(fs::read_to_string);
+        let headers = headers.and_then(Result::ok).unwrap_or_default();
+        Some(DebuginfodOptions {
+            cache: cache_folder(&variable)?,
+            timeout: seconds("DEBUGINFOD_TIMEOUT").unwrap_or(Duration::from_secs(90)),
+            max_time: seconds("DEBUGINFOD_MAXTIME"),
+            max_size: number("DEBUGINFOD_MAXSIZE").unwrap_or(16 << 30),
+            headers: headers.lines().map(str::to_owned).collect(),
+            urls,
+        })
+        .filter(|options| !options.urls.is_empty())
+    }
+}
+
+/// Fetches files from debuginfod's servers into the cache of its clients.
+#[derive(Debug)]
+pub struct Debuginfod {
+    options: DebuginfodOptions,
+    agent: Agent,
+    /// The servers that are not asked again, by their place: a server that hangs does so for each file.
+    is_lost: Vec<AtomicBool>,
+    is_clean: Mutex<bool>,
+}
+
+impl Debuginfod {
+    /// Asks nobody yet.
+    #[must_use]
+    pub fn new(options: DebuginfodOptions) -> Self {
+        let tls = TlsConfig::builder().root_certs(root_certificates());
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .user_agent(concat!("unspool/", env!("CARGO_PKG_VERSION")))
+            .tls_config(tls.build())
+            .timeout_global(options.max_time)
+            .timeout_resolve(Some(options.timeout))
+            .timeout_connect(Some(options.timeout))
+            .timeout_recv_response(Some(options.timeout))
+            .timeout_per_read(Some(options.timeout));
+        Debuginfod {
+            agent: config.build().new_agent(),
+            is_lost: options
+                .urls
+                .iter()
+                .map(|_| AtomicBool::new(false))
+                .collect(),
+            is_clean: Mutex::new(false),
+            options,
+        }
+    }
+
+    /// As [`Debuginfod::new`] with [`DebuginfodOptions::from_environment`].
+    #[must_use]
+    pub fn from_environment() -> Option<Self> {
+        DebuginfodOptions::from_environment().map(Debuginfod::new)
+    }
+}
+
+impl Fetch for Debuginfod {
+    /// Files are in the cache already or put there.
+    fn get(
+        &self,
+        id: BuildId,
+        artifact: Artifact,
+        report: &dyn Fn(Event<'_>),
+    ) -> Result<Option<PathBuf>, DownloadError> {
+        let folder = self.options.cache.join(id.to_string());
+        let path = folder.join(artifact.name());
+        match fs::metadata(&path) {
+            Ok(file) if file.len() > 0 => return Ok(Some(path)),
+            Ok(file) if !is_older(file.modified().ok(), self.setting("cache_miss_s", MISS)) => {
+                return Ok(None);
+            }
+            _ => {}
+        }
+        self.clean();
+        let mut failed = None;
+        for (url, is_lost) in self.options.urls.iter().zip(&self.is_lost) {
+            if is_lost.load(Ordering::Relaxed) {
+                continue;
+            }
+            let base = url.trim_end_matches('/');
+            let url = format!("{base}/buildid/{id}/{}", artifact.name());
+            match self.fetch(&url, id, &path, report) {
+                Ok(true) => return Ok(Some(path)),
+                Ok(false) => {}
+                Err(error) => {
+                    let lost = matches!(
+                        error,
+                        DownloadError::Server { .. } | DownloadError::TooSlow { .. }
+                    );
+                    is_lost.fetch_or(lost, Ordering::Relaxed);
+                    failed = Some(error);
+                }
+            }
+        }
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let is_asked = |lost: &AtomicBool| !lost.load(Ordering::Relaxed);
+        if self.is_lost.iter().all(is_asked) {
+            // Nothing is lost if that cannot be remembered.
+            let _ = make_folder(&folder).and_then(|()| File::create(&path));
+        }
+        Ok(None)
+    }
+}
+
+impl Debuginfod {
+    /// Fetches one file from one server; whether it has it.
+    fn fetch(
+        &self,
+        url: &str,
+        id: BuildId,
+        path: &Path,
+        report: &dyn Fn(Event<'_>),
+    ) -> Result<bool, DownloadError> {
+        let started = Instant::now();
+        let mut request = self.agent.get(url);
+        for line in &self.options.headers {
+            if let Some((name, value)) = line.split_once(':') {
+                request = request.header(name.trim(), value.trim());
+            }
+        }
+        let response = request
+            .call()
+            .map_err(|error| failed(url, started, &error))?;
+        match response.status().as_u16() {
+            200 => {}
+            404 => return Ok(false),
+            status => {
+                let url = url.to_owned();
+                return Err(DownloadError::Status { url, status });
+            }
+        }
+        let all = response.headers().get("content-length");
+        let all = all.and_then(|length| length.to_str().ok()?.parse().ok());
+        let mut download = Download {
+            options: &self.options,
+            url,
+            all,
+            report,
+            started,
+        };
+        let temporary = temporary_beside(path);
+        let done = (|| {
+            let mut file = create(&temporary).map_err(|error| in_cache(&temporary, &error))?;
+            download.copy(response.into_body().into_reader(), &mut file)?;
+            check(url, &temporary, id)?;
+            fs::rename(&temporary, path).map_err(|error| in_cache(path, &error))
+        })();
+        if done.is_err() {
+            // Nothing more can be done about it.
+            let _ = fs::remove_file(&temporary);
+        }
+        done.map(|()| true)
+    }
+
+    /// A number of seconds that the cache has in a file.
+    fn setting(&self, name: &str, default: Duration) -> Duration {
+        let text = fs::read_to_string(self.options.cache.join(name)).unwrap_or_default();
+        text.trim().parse().map_or(default, Duration::from_secs)
+    }
+
+    /// Removes files that nobody has used for a long time, once in a while. What cannot be removed stays.
+    fn clean(&self) {
+        let mut is_clean = self.is_clean.lock().unwrap_or_else(PoisonError::into_inner);
+        if std::mem::replace(&mut *is_clean, true) {
+            return;
+        }
+        let cache = &self.options.cache;
+        let marker = cache.join("cache_clean_interval_s");
+        let cleaned = fs::metadata(&marker).and_then(|file| file.modified());
+        let interval = self.setting("cache_clean_interval_s", CLEAN_INTERVAL);
+        if make_folder(cache).is_err() || cleaned.is_ok_and(|time| !is_older(Some(time), interval))
+        {
+            return;
+        }
+        // The time of its last change says when this was done.
+        let _ = fs::write(&marker, format!("{}", interval.as_secs()));
+        let unused = self.setting("max_unused_age_s", MOST_UNUSED);
+        for folder in entries(cache) {
+            let name = folder.file_name();
+            if name
+                .and_then(|name| BuildId::from_hex(name.to_str()?))
+                .is_none()
+            {
+                continue;
+            }
+            for file in entries(&folder) {
+                let used = fs::symlink_metadata(&file).and_then(|file| file.accessed());
+                if used.is_ok_and(|used| is_older(Some(used), unused)) {
+                    let _ = fs::remove_file(file);
+                }
+            }
+            // Fails unless it is empty.
+            let _ = fs::remove_dir(folder);
+        }
+    }
+}
+
+/// One download.
+struct Download<'a> {
+    options: &'a DebuginfodOptions,
+    url: &'a str,
+    /// How large the file is, if the server says so.
+    all: Option<u64>,
+    report: &'a dyn Fn(Event<'_>),
+    started: Instant,
+}
+
+impl Download<'_> {
+    fn copy(&mut self, mut from: impl Read, to: &mut File) -> Result<(), DownloadError> {
+        let mut buffer = vec![0; CHUNK];
+        let (mut bytes, mut told) = (0_u64, 0);
+        let (mut window, mut in_window) = (Instant::now(), 0);
+        loop {
+            let read = from.read(&mut buffer);
+            let read = read.map_err(|error| failed(self.url, self.started, &error.into()))?;
+            let Some(part) = buffer.get(..read).filter(|part| !part.is_empty()) else {
+                self.tell(bytes);
+                return Ok(());
+            };
+            bytes += part.len() as u64;
+            in_window += part.len() as u64;
+            if bytes > self.options.max_size {
+                return Err(DownloadError::TooLarge {
+                    url: self.url.to_owned(),
+                    limit: self.options.max_size,
+                });
+            }
+            to.write_all(part)
+                .map_err(|error| in_cache(Path::new(self.url), &error))?;
+            if bytes - told >= STEP {
+                self.tell(bytes);
+                told = bytes;
+            }
+            if in_window >= SLOWEST {
+                (window, in_window) = (Instant::now(), 0);
+            } else if window.elapsed() > self.options.timeout {
+                return Err(too_slow(self.url, self.started));
+            }
+        }
+    }
+
+    fn tell(&self, bytes: u64) {
+        (self.report)(Event::Download {
+            url: self.url,
+            bytes,
+            all: self.all,
+        });
+    }
+}
+
+fn failed(url: &str, started: Instant, error: &ureq::Error) -> DownloadError {
+    let is_timeout = match error {
+        ureq::Error::Timeout(_) => true,
+        ureq::Error::Io(error) => error.kind() == io::ErrorKind::TimedOut,
+        _ => false,
+    };
+    match is_timeout {
+        true => too_slow(url, started),
+        false => DownloadError::Server {
+            url: url.to_owned(),
+            why: error.to_string(),
+        },
+    }
+}
+
+fn too_slow(url: &str, started: Instant) -> DownloadError {
+    DownloadError::TooSlow {
+        url: url.to_owned(),
+        after: started.elapsed(),
+    }
+}
+
+fn in_cache(path: &Path, error: &io::Error) -> DownloadError {
+    DownloadError::Cache {
+        path: path.to_path_buf(),
+        why: error.to_string(),
+    }
+}
+
+/// The certificates that this system trusts, which may have a company's own; else Mozilla's.
+fn root_certificates() -> RootCerts {
+    let named = env::var_os("SSL_CERT_FILE").map(PathBuf::from);
+    let files = named.into_iter().chain(CERTIFICATES.map(PathBuf::from));
+    for text in files.filter_map(|path| fs::read(path).ok()) {
+        let certificates: Vec<Certificate<'static>> = parse_pem(&text)
+            .filter_map(|item| match item {
+                Ok(PemItem::Certificate(certificate)) => Some(certificate),
+                _ => None,
+            })
+            .collect();
+        if !certificates.is_empty() {
+            return RootCerts::from(certificates);
+        }
+    }
+    RootCerts::WebPki
+}
+
+/// Whether a downloaded file is a whole ELF file of the build that was asked for.
+fn check(url: &str, path: &Path, id: BuildId) -> Result<(), DownloadError> {
+    let wrong = |why: String| DownloadError::WrongFile {
+        url: url.to_owned(),
+        why,
+    };
+    let checked: Result<ElfFile, ModuleError> = ElfFile::open(path).and_then(|file| {
+        file.check_section_headers()?;
+        Ok(file)
+    });
+    let file = checked.map_err(|error| wrong(error.to_string()))?;
+    match file.build_id() {
+        Some(found) if found == id => Ok(()),
+        Some(found) => Err(wrong(format!("the server sent build ID {found}"))),
+        None => Err(wrong("the server sent a file without build ID".into())),
+    }
+}
+
+/// A name beside a file that no other thread or process has.
+fn temporary_beside(path: &Path) -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let mut name = path.as_os_str().to_os_string();
+    name.push(format!(".{}.{count}", std::process::id()));
+    PathBuf::from(name)
+}
+
+/// Makes a file that only this user can read, and the folder that it is in.
+fn create(path: &Path) -> io::Result<File> {
+    if let Some(folder) = path.parent() {
+        make_folder(folder)?;
+    }
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    options.open(path)
+}
+
+fn make_folder(folder: &Path) -> io::Result<()> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+}
+
+/// What is in a folder; nothing if that cannot be read.
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
+}
+
+fn is_older(time: Option<SystemTime>, age: Duration) -> bool {
+    time.is_none_or(|time| time.elapsed().is_ok_and(|elapsed| elapsed > age))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(variables: &[(&str, &str)]) -> Option<DebuginfodOptions> {
+        DebuginfodOptions::from_variables(|name| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| OsString::from(value))
+        })
+    }
+
+    #[test]
+    fn what_the_environment_says() {
+        let home = ("HOME", "/h");
+        assert!(options(&[home]).is_none(), "no servers are named");
+        let urls = ("DEBUGINFOD_URLS", " https://a/  ima:enforcing\thttp://b ");
+        assert!(options(&[urls]).is_none(), "nowhere to keep files");
+        assert!(options(&[home, ("DEBUGINFOD_URLS", "ima:ignore ")]).is_none());
+        let plain = options(&[home, urls]).unwrap();
+        assert_eq!(plain.urls, ["https://a/", "http://b"]);
+        assert_eq!(plain.cache, Path::new("/h/.cache/debuginfod_client"));
+        assert_eq!((plain.timeout.as_secs(), plain.max_time), (90, None));
+        let set = [
+            urls,
+            ("DEBUGINFOD_CACHE_PATH", "/c"),
+            ("DEBUGINFOD_TIMEOUT", "5"),
+            ("DEBUGINFOD_MAXTIME", "60"),
+            ("DEBUGINFOD_MAXSIZE", "1000"),
+        ];
+        let set = options(&set).unwrap();
+        assert_eq!((set.cache.as_path(), set.max_size), (Path::new("/c"), 1000));
+        assert_eq!(
+            (set.timeout.as_secs(), set.max_time),
+            (5, Some(Duration::from_secs(60)))
+        );
+    }
+}
