@@ -549,13 +549,3 @@ fn parse_address(text: &str) -> Result<u64, String> {
         format!("`{text}` is no address; write it in hexadecimal, with or without 0x: 0x1234")
     })
 }
-
-fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text
-        .parse()
-        .map_err(|_| "not a number of seconds".to_owned())?;
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(duration) if !duration.is_zero() => Ok(duration),
-        _ => Err("not a time".to_owned()),
-    }
-}

@@ -14,7 +14,7 @@ use unspool_profile::{Ending, FunctionId, Named, Profile, Selection, State, Time
 use crate::args::{Filters, Form, OnOff, ReportArgs};
 use crate::commands;
 use crate::output;
-use crate::symbolize::Detail;
+use unspool_symbols::Detail;
 
 mod json;
 mod names;
