@@ -465,6 +465,48 @@ fn what_cannot_be_used_is_told() {
     );
 }
 
+/// On a terminal a name is cut where its line would be too long.
+#[test]
+fn lines_fit_the_terminal() {
+    let (folder, _, profile) = recorded("terminal");
+    let unspool = env!("CARGO_BIN_EXE_unspool");
+    let run = |columns: u32| {
+        let command =
+            format!("stty rows 24 cols {columns}; exec {unspool} report --no-lines {profile}");
+        let output = Command::new("script")
+            .args(["--quiet", "--return", "--command", &command, "/dev/null"])
+            .current_dir(&folder)
+            .output()
+            .unwrap_or_else(|error| {
+                panic!("cannot run script: {error}; install the Debian package bsdutils")
+            });
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let rows = |text: &str| -> Vec<String> {
+        let rows = text
+            .lines()
+            .map(str::trim_end)
+            .filter(|line| line.ends_with(['…', ']']));
+        rows.map(ToOwned::to_owned).collect()
+    };
+    let (wide, narrow) = (rows(&run(200)), rows(&run(42)));
+    assert_eq!(wide.len(), narrow.len());
+    assert!(
+        wide.iter().any(|line| line.chars().count() > 42),
+        "{wide:?}"
+    );
+    for (wide, narrow) in wide.iter().zip(&narrow) {
+        match wide.chars().count() > 42 {
+            false => assert_eq!(wide, narrow),
+            true => assert!(
+                narrow.ends_with('…') && narrow.chars().count() == 42,
+                "{narrow}"
+            ),
+        }
+    }
+}
+
 /// `unspool report … | head -1` is no error.
 #[test]
 fn a_closed_pipe_is_no_error() {

@@ -45,7 +45,8 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads a profile, of whatever kind it is by its first bytes, and says what is wrong with it.
+/// Reads a profile, and says on standard error where it ends too early. Its first bytes tell that it
+/// is one.
 pub(super) fn load(path: &Path) -> anyhow::Result<Profile> {
     let named = || path.display().to_string();
     let file = File::open(path).with_context(named)?;

@@ -1,6 +1,7 @@
 //! A report as text.
 
 use std::io::{self, Write};
+use std::path::Path;
 
 use unspool_profile::aggregate::{self, CallNode, CallTree, Direction, Weight};
 use unspool_profile::output::View;
@@ -12,6 +13,8 @@ use crate::output::Plain;
 
 /// How many lines the list has at most.
 const LISTED: usize = 40;
+/// How much of a name is shown however narrow the terminal, in characters.
+const SHORTEST: usize = 8;
 /// How wide the longest bar is.
 const BAR: usize = 12;
 
@@ -26,7 +29,7 @@ pub(super) fn print(
         view,
         total: total(view),
         least: args.min_percent,
-        width: width(),
+        width: width(&args.output),
     };
     page.header()?;
     if let Some(functions) = around {
@@ -47,10 +50,12 @@ pub(super) fn print(
     }
 }
 
-/// The columns of the terminal; elsewhere a line may be as long as it wants to.
-fn width() -> usize {
-    let width = terminal_size::terminal_size_of(io::stdout());
-    width.map_or(usize::MAX, |(width, _)| usize::from(width.0))
+/// The columns of the terminal that is written to; elsewhere a line may be as long as it wants to.
+fn width(output: &Path) -> usize {
+    let is_standard = output.as_os_str() == "-";
+    let size = is_standard.then(|| terminal_size::terminal_size_of(io::stdout()));
+    size.flatten()
+        .map_or(usize::MAX, |(width, _)| usize::from(width.0))
 }
 
 struct Page<'a> {
@@ -153,7 +158,10 @@ impl Page<'_> {
     /// A line that fits the terminal: what is too long of the name is cut.
     fn line(&mut self, before: &str, name: &str) -> io::Result<()> {
         let name = Plain(name).to_string();
-        let room = self.width.saturating_sub(before.chars().count()).max(20);
+        let room = self
+            .width
+            .saturating_sub(before.chars().count())
+            .max(SHORTEST);
         match name.chars().count() > room {
             false => writeln!(self.out, "{before}{name}"),
             true => {
