@@ -275,22 +275,28 @@ struct Recorded<'a>(BTreeMap<Place, &'a Symbol>);
 
 impl<'a> Recorded<'a> {
     fn new(symbols: &'a [Symbol]) -> Recorded<'a> {
-        Recorded(
-            symbols
-                .iter()
-                .map(|symbol| (symbol.start, symbol))
-                .collect(),
-        )
+        let mut recorded = Recorded(BTreeMap::new());
+        symbols.iter().for_each(|symbol| recorded.add(symbol));
+        recorded
+    }
+
+    /// Adds a symbol, which takes the place of those that start within it.
+    fn add(&mut self, symbol: &'a Symbol) {
+        let end = symbol.start.offset(symbol.size);
+        if symbol.start < end {
+            let within = self.0.range(symbol.start..end);
+            let within: Vec<Place> = within.map(|(start, _)| *start).collect();
+            for start in within {
+                self.0.remove(&start);
+            }
+            self.0.insert(symbol.start, symbol);
+        }
     }
 
     fn at(&self, place: Place) -> Option<&'a Symbol> {
-        let (_, symbol) = self.0.range(..=place).next_back()?;
-        let is_same = symbol
-            .start
-            .offset(place.address().wrapping_sub(symbol.start.address()))
-            == place;
-        let distance = place.address().wrapping_sub(symbol.start.address());
-        (is_same && distance < symbol.size).then_some(symbol)
+        let (start, symbol) = self.0.range(..=place).next_back()?;
+        let end = start.offset(symbol.size);
+        (place < end).then_some(*symbol)
     }
 }
 

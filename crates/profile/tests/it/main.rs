@@ -17,4 +17,5 @@ mod hostile;
 mod made;
 mod model;
 mod outputs;
+mod recorded;
 mod sums;
