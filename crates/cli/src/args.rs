@@ -82,6 +82,7 @@ Examples:
   unspool record -p 1234 -d 10         a process that runs, for ten seconds
   unspool record -a -d 5               everything that runs (as root)
   unspool record -F 4999 -- ./app      more samples a second
+  unspool record --off-cpu -- ./app    where it waits, too
   unspool record -e page-faults -- ./app")]
 pub(crate) struct RecordArgs {
     /// A command to run.
@@ -111,6 +112,12 @@ pub(crate) struct RecordArgs {
     /// A sample each time that so many events have happened.
     #[arg(short = 'c', long, value_name = "COUNT")]
     pub(crate) period: Option<NonZero<u64>>,
+    /// Record the time, too, that threads do not run: blocked, or waiting for a processor.
+    ///
+    /// With the stack where each of them stopped, and for how long. Needs root, or
+    /// kernel.perf_event_paranoid of 1 or less.
+    #[arg(long)]
+    pub(crate) off_cpu: bool,
     /// End after so many seconds.
     #[arg(short, long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub(crate) duration: Option<Duration>,

@@ -45,6 +45,8 @@ pub struct Options {
     pub rate: Rate,
     /// Whether threads and processes that are begun later are recorded too.
     pub inherits: bool,
+    /// Whether the time is recorded, too, that threads are blocked, or wait for a processor.
+    pub off_cpu: bool,
     /// For how long; `None` until it ends, or a signal comes.
     pub duration: Option<Duration>,
 }
@@ -91,6 +93,12 @@ pub enum RecordError {
     /// The kernel refused something about its rings or events.
     #[error("cannot set up the events")]
     Ring(#[source] io::Error),
+    /// Who may not see the kernel's work does not learn when threads stop running.
+    #[error(
+        "cannot record when threads stop running: kernel.perf_event_paranoid is above 1 (run as root, or \
+         `sudo sysctl kernel.perf_event_paranoid=1`)"
+    )]
+    OffCpu,
     /// The command cannot be run.
     #[error("cannot run the command")]
     Launch(#[source] io::Error),
@@ -337,9 +345,9 @@ impl<W: Write> Running<W> {
     fn take(&mut self, until: u64) -> Result<(), RecordError> {
         let mut failure = None;
         let scribe = &mut self.scribe;
-        self.damaged += merge::take(&mut self.events.sources, until, |origin, record| {
+        self.damaged += merge::take(&mut self.events.sources, until, |kind, origin, record| {
             if failure.is_none() {
-                failure = scribe.note(origin, record).err();
+                failure = scribe.note(kind, origin, record).err();
             }
         });
         failure.map_or(Ok(()), |error| Err(RecordError::Write(error)))

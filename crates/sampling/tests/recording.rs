@@ -15,7 +15,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use unspool_perf::{Event, Rate};
-use unspool_profile::{Meta, Place, Profile, Sample, create};
+use unspool_profile::{Meta, Place, Profile, Sample, State, create};
 use unspool_sampling::{Options, RecordError, Recording, Summary, Target};
 use unspool_unwind::tables::Store;
 
@@ -155,6 +155,7 @@ fn options() -> Options {
         event: Some(Event::cpu_clock()),
         rate: Rate::Frequency(999),
         inherits: true,
+        off_cpu: false,
         duration: None,
     }
 }
@@ -262,4 +263,39 @@ fn what_cannot_be_run_is_an_error() {
     );
     let nobody = Recording::prepare(Target::Processes(vec![0x3fff_ffff]), options());
     assert!(matches!(nobody, Err(RecordError::NoProcess { .. })));
+}
+
+/// Sleeps for most of its time, ten times, in one place.
+const SLEEPER: &str = r#"
+#include <unistd.h>
+__attribute__((noinline)) void narrow(void) { usleep(50000); __asm__ volatile(""); }
+int main(void) {
+    for (int i = 0; i < 10; i++) narrow();
+    return 0;
+}
+"#;
+
+#[test]
+fn time_off_the_processor_has_the_stack_where_it_was_spent() {
+    let program = Program::of(SLEEPER, "sleeper", &[]);
+    let mut options = options();
+    options.off_cpu = true;
+    let (_, profile) = record("sleeper", Target::Command(program.command(&[])), options);
+    let off = profile
+        .samples()
+        .iter()
+        .filter(|sample| sample.state == State::OffCpu);
+    let asleep = off.filter(|sample| {
+        let names = program.names(&profile, sample);
+        names
+            .windows(3)
+            .any(|names| names == ["?", "narrow", "main"])
+    });
+    let asleep: Vec<_> = asleep.collect();
+    assert_eq!(asleep.len(), 10, "once for each");
+    for sample in asleep {
+        assert!(sample.end.is_root(), "{:?}", sample.end);
+        // It may not wake early; who else runs may keep it longer.
+        assert!(sample.weight >= 50_000_000, "{} ns", sample.weight);
+    }
 }

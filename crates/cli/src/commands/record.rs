@@ -1,12 +1,13 @@
 //! `unspool record`.
 
+use std::fs::File;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::{Command, ExitCode};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use unspool_perf::{Event, Rate};
-use unspool_profile::{Meta, create};
+use unspool_profile::{Completeness, FileError, Grouped, Meta, Profile, create};
 use unspool_sampling::{Options, Progress, RecordError, Recording, Summary, Target};
 use unspool_unwind::tables::Store;
 
@@ -26,6 +27,7 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
             None => Rate::Frequency(args.freq.get()),
         },
         inherits: !args.no_inherit,
+        off_cpu: args.off_cpu,
         duration: args.duration,
     };
     let recording = match Recording::prepare(target(args), options) {
@@ -142,14 +144,34 @@ fn share(totals: &unspool_sampling::Totals) -> String {
     }
 }
 
+/// Says what the recording came to, and what the profile that was written lacks.
 fn tell(summary: &Summary, args: &RecordArgs) {
     let totals = &summary.totals;
+    let path = args.output.display();
+    let lost = match totals.lost {
+        0 => String::new(),
+        lost => format!(", {} lost", Grouped(lost)),
+    };
     output::notice(&format_args!(
-        "{}: {} samples in {:.1} s, {} lost; {} of stacks reach a root",
-        args.output.display(),
-        totals.samples,
+        "{path}: {} samples in {:.1} s{lost}",
+        Grouped(totals.samples),
         summary.elapsed.as_secs_f64(),
-        totals.lost,
-        share(totals)
     ));
+    let profile = File::open(&args.output)
+        .map_err(FileError::from)
+        .and_then(Profile::read);
+    match profile {
+        Ok(profile) => {
+            let samples: Vec<_> = profile.samples().iter().collect();
+            let completeness = Completeness::new(&profile, &samples);
+            output::notice(&completeness.summary(&profile));
+        }
+        // A pipe cannot be read again.
+        Err(_) => output::notice(&format_args!("{} of stacks reach a root", share(totals))),
+    }
+    if totals.lost > 0 {
+        output::notice(
+            &"samples were lost because the machine was too busy to take them in time: ask for fewer (-F)",
+        );
+    }
 }

@@ -8,7 +8,7 @@ use unspool_perf::{
     Counter, Event, OpenError, Rate, Refusal, Ring, RingError, Setup, Whom, user_mask,
 };
 
-use super::merge::Source;
+use super::merge::{Kind, Source};
 use super::{Notice, Options, RecordError};
 
 /// How much memory the rings of a processor have at best, in bytes: for samples, and for what tells
@@ -78,8 +78,20 @@ impl Events {
             with_tasks: true,
             ..setup.clone()
         };
-        events.open_all(&tasks, scope, &cpus, TASKS)?;
-        events.open_all(&setup, scope, &cpus, SAMPLES)?;
+        events.open_all(&tasks, scope, &cpus, Kind::Tasks)?;
+        events.open_all(&setup, scope, &cpus, Kind::OnCpu)?;
+        if options.off_cpu {
+            if !setup.with_kernel {
+                return Err(RecordError::OffCpu);
+            }
+            let switches = Setup {
+                event: Event::context_switches(),
+                rate: Rate::Period(1),
+                with_switches: true,
+                ..setup
+            };
+            events.open_all(&switches, scope, &cpus, Kind::OffCpu)?;
+        }
         Ok(events)
     }
 
@@ -89,10 +101,13 @@ impl Events {
         setup: &Setup,
         scope: Scope<'_>,
         cpus: &[u32],
-        ring_bytes: usize,
+        kind: Kind,
     ) -> Result<(), RecordError> {
         let mut setup = setup.clone();
-        let mut size = ring_bytes;
+        let mut size = match kind {
+            Kind::Tasks => TASKS,
+            Kind::OnCpu | Kind::OffCpu => SAMPLES,
+        };
         for cpu in cpus {
             let mut owner = None;
             for whom in scope.whom {
@@ -113,6 +128,7 @@ impl Events {
                         owner = Some(number);
                         self.owners.push(number);
                         self.sources.push(Source {
+                            kind,
                             ring,
                             layout: setup.layout(),
                         });

@@ -5,9 +5,21 @@ use std::collections::BinaryHeap;
 
 use unspool_perf::{BadRecord, Layout, Origin, Record, Ring};
 
+/// What the samples of a ring are of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// There are none: its records tell of mappings and threads.
+    Tasks,
+    /// Of what runs.
+    OnCpu,
+    /// Of what stops running. Other records tell when it goes on.
+    OffCpu,
+}
+
 /// A ring and how its records are read.
 #[derive(Debug)]
 pub(crate) struct Source {
+    pub(crate) kind: Kind,
     pub(crate) ring: Ring,
     pub(crate) layout: Layout,
 }
@@ -31,7 +43,7 @@ const UNDER_WAY: u64 = 1_000_000;
 pub(crate) fn take(
     sources: &mut [Source],
     now: u64,
-    mut each: impl FnMut(Origin, &Record<'_>),
+    mut each: impl FnMut(Kind, Origin, &Record<'_>),
 ) -> u64 {
     let until = now.saturating_sub(UNDER_WAY);
     let mut damaged = 0;
@@ -59,14 +71,17 @@ pub(crate) fn take(
     damaged
 }
 
-fn read(source: &mut Source, each: &mut impl FnMut(Origin, &Record<'_>)) -> Result<(), BadRecord> {
-    let layout = source.layout;
+fn read(
+    source: &mut Source,
+    each: &mut impl FnMut(Kind, Origin, &Record<'_>),
+) -> Result<(), BadRecord> {
+    let Source { kind, layout, .. } = *source;
     let Some((header, bytes)) = source.ring.first() else {
         return Ok(());
     };
     let result = layout
         .read(header, bytes)
-        .map(|(origin, record)| each(origin, &record));
+        .map(|(origin, record)| each(kind, origin, &record));
     source.ring.skip(header);
     // A full ring loses what comes: the kernel has its memory back before that.
     source.ring.give_back_in_time();

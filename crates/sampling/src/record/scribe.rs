@@ -1,16 +1,19 @@
 //! Writes down what a recording sees.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io::{self, Write};
 
 use unspool_ir::RuntimeAddr;
 use unspool_perf::{Mapped, Origin, Record, Sample};
 use unspool_profile::{
-    Change, End, Lost, LostBy, Module, ModuleId, ModuleKind, Place, Process, ProcessId, State,
-    Thread, ThreadId, Time, Writer,
+    Change, End, Lost, LostBy, Module, ModuleId, ModuleKind, Place, Process, ProcessId, StackId,
+    State, Symbol, Thread, ThreadId, Time, Writer,
 };
 
+use unspool_symbols::KernelSymbols;
+
+use super::merge::Kind;
 use crate::files::File;
 use crate::processes::Processes;
 use crate::unwind::Unwinder;
@@ -26,7 +29,20 @@ pub(crate) struct Scribe<W: Write> {
     ids: HashMap<u32, ProcessId>,
     threads: HashMap<u32, ThreadId>,
     modules: HashMap<u32, ModuleId>,
+    /// The kernel's code that was met: its names are asked for at the end.
+    kernel: BTreeSet<RuntimeAddr>,
+    /// The threads that do not run, by their numbers.
+    blocked: HashMap<u32, Blocked>,
     pub(crate) totals: Totals,
+}
+
+/// A thread that does not run.
+#[derive(Debug, Clone, Copy)]
+struct Blocked {
+    since: u64,
+    thread: ThreadId,
+    stack: StackId,
+    end: End,
 }
 
 /// What was recorded.
@@ -53,15 +69,23 @@ impl<W: Write> Scribe<W> {
             ids: HashMap::new(),
             threads: HashMap::new(),
             modules: HashMap::new(),
+            kernel: BTreeSet::new(),
+            blocked: HashMap::new(),
             totals: Totals::default(),
         }
     }
 
     /// Notes what a record tells.
-    pub(crate) fn note(&mut self, origin: Origin, record: &Record<'_>) -> io::Result<()> {
+    pub(crate) fn note(
+        &mut self,
+        kind: Kind,
+        origin: Origin,
+        record: &Record<'_>,
+    ) -> io::Result<()> {
         let time = Time(origin.time);
         match record {
-            Record::Sample(sample) => return self.sample(origin, sample),
+            Record::Sample(sample) => return self.sample(kind, origin, sample),
+            Record::Switch { out: false, .. } => return self.goes_on(origin),
             Record::Lost { count } => {
                 self.totals.lost += count;
                 self.writer.lost(&Lost {
@@ -85,6 +109,7 @@ impl<W: Write> Scribe<W> {
                 }
             }
             Record::Exit(task) => {
+                self.blocked.remove(&task.tid);
                 if let Some(thread) = self.threads.remove(&task.tid) {
                     self.writer.change(&Change::ThreadEnd(thread, time));
                 }
@@ -143,15 +168,16 @@ impl<W: Write> Scribe<W> {
         id
     }
 
-    fn sample(&mut self, origin: Origin, sample: &Sample<'_>) -> io::Result<()> {
+    fn sample(&mut self, kind: Kind, origin: Origin, sample: &Sample<'_>) -> io::Result<()> {
         let time = Time(origin.time);
         let thread = self.thread(origin.pid, origin.tid, time, None);
         let process = self.process(origin.pid, time);
         let space = self.processes.space(origin.pid);
         let stack = self.unwinder.unwind(&space, origin.tid, sample);
-        let modules = &mut self.modules;
+        let (modules, kernel) = (&mut self.modules, &mut self.kernel);
         let id = self.writer.stack(thread, stack.frames, |known, address| {
             if address.0 >= KERNEL {
+                kernel.insert(address);
                 return Place::Kernel(address);
             }
             match space.locate(address) {
@@ -168,11 +194,19 @@ impl<W: Write> Scribe<W> {
             End::NoUserRegisters if origin.pid == 0 => End::KernelThread,
             end => end,
         };
-        self.totals.samples += 1;
-        self.totals.complete += u64::from(end.is_root());
-        self.totals.without_stack += u64::from(!end.has_user_stack());
         self.totals.frames += stack.frames.len() as u64;
-        self.writer.sample(&unspool_profile::Sample {
+        if kind == Kind::OffCpu {
+            let since = origin.time;
+            let blocked = Blocked {
+                since,
+                thread,
+                stack: id,
+                end,
+            };
+            self.blocked.insert(origin.tid, blocked);
+            return Ok(());
+        }
+        self.write(unspool_profile::Sample {
             time,
             thread,
             cpu: origin.cpu,
@@ -183,14 +217,73 @@ impl<W: Write> Scribe<W> {
         })
     }
 
+    /// A thread runs again: its sample is of the time that it did not.
+    fn goes_on(&mut self, origin: Origin) -> io::Result<()> {
+        match self.blocked.remove(&origin.tid) {
+            Some(blocked) => self.write_blocked(blocked, origin.time, origin.cpu),
+            None => Ok(()),
+        }
+    }
+
+    fn write_blocked(&mut self, blocked: Blocked, until: u64, cpu: u32) -> io::Result<()> {
+        self.write(unspool_profile::Sample {
+            time: Time(until),
+            thread: blocked.thread,
+            cpu,
+            stack: blocked.stack,
+            weight: until.saturating_sub(blocked.since),
+            state: State::OffCpu,
+            end: blocked.end,
+        })
+    }
+
+    fn write(&mut self, sample: unspool_profile::Sample) -> io::Result<()> {
+        let end = sample.end;
+        self.totals.samples += 1;
+        self.totals.complete += u64::from(end.is_root());
+        self.totals.without_stack += u64::from(!end.has_user_stack());
+        self.writer.sample(&sample)
+    }
+
     /// Writes what was noted.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.writer.flush()
     }
 
     /// Writes what was noted, and that this was all.
-    pub(crate) fn finish(self, time: u64) -> io::Result<(W, Totals)> {
+    pub(crate) fn finish(mut self, time: u64) -> io::Result<(W, Totals)> {
+        for (_, blocked) in std::mem::take(&mut self.blocked) {
+            self.write_blocked(blocked, time, 0)?;
+        }
+        self.name_kernel();
         Ok((self.writer.finish(Time(time))?, self.totals))
+    }
+
+    /// Writes the names of the kernel's code, which is elsewhere after the next start. Who may not see them
+    /// goes without.
+    fn name_kernel(&mut self) {
+        if self.kernel.is_empty() {
+            return;
+        }
+        let Ok(symbols) = KernelSymbols::of_running_kernel() else {
+            return;
+        };
+        let mut last = None;
+        for address in &self.kernel {
+            let Some(symbol) = symbols.get(*address) else {
+                continue;
+            };
+            if last.replace(symbol.address) == Some(symbol.address) {
+                continue;
+            }
+            let module = symbol.module.unwrap_or("kernel");
+            self.writer.symbol(&Symbol {
+                start: Place::Kernel(symbol.address),
+                size: symbol.size,
+                name: symbol.name.to_owned(),
+                module: format!("[{module}]"),
+            });
+        }
     }
 }
 

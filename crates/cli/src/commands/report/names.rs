@@ -46,7 +46,7 @@ fn request(module: &unspool_profile::Module) -> Request {
     Request {
         module: Module::Named(Identity {
             path: module.path.clone(),
-            build_id: module.build_id.clone(),
+            build_id: module.build_id,
             root: None,
         }),
         addresses: Vec::new(),
