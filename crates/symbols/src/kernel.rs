@@ -185,7 +185,8 @@ impl KernelSymbols {
     }
 
     fn symbol(&self, entry: &Entry, next: Option<&Entry>) -> Option<KernelSymbol<'_>> {
-        let page = entry.address.saturating_add(PAGE).next_multiple_of(PAGE);
+        let page = entry.address.saturating_add(PAGE);
+        let page = page.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
         let end = match next {
             Some(next) if self.is_one_module(entry, next) => next.address,
             Some(next) => next.address.min(page),
@@ -326,6 +327,12 @@ ffffffffc0004000 t other\t[mod_b]
             let (_, remedy) = text.split_once("show them").unwrap();
             assert!(remedy.contains(word), "{text}");
         }
+    }
+
+    #[test]
+    fn the_last_page_of_the_address_space() {
+        let symbols = KernelSymbols::from_text(b"fffffffffffffff0 T last\n").unwrap();
+        assert_eq!(shown(&symbols, u64::MAX - 1), "last+0xe/0xf");
     }
 
     #[test]
