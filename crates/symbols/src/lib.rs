@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cache;
 #[cfg(feature = "debuginfod")]
 mod debuginfod;
 mod fetch;
@@ -23,7 +24,9 @@ mod problem;
 mod symbolizer;
 mod table;
 mod vdso;
+mod work;
 
+pub use cache::NameCache;
 #[cfg(feature = "debuginfod")]
 pub use debuginfod::{Debuginfod, DebuginfodOptions};
 pub use fetch::{Artifact, DownloadError, Fetch};

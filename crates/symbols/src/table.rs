@@ -95,6 +95,17 @@ fn place(index: u32) -> usize {
 }
 
 impl Table {
+    /// What all these tables have together.
+    pub(crate) fn of_all(mut tables: Vec<Table>) -> Table {
+        tables.retain(|table| !table.entries.is_empty());
+        if tables.len() < 2 {
+            return tables.pop().unwrap_or_default();
+        }
+        let mut whole = Builder::default();
+        tables.iter().for_each(|table| whole.append(table));
+        whole.finish()
+    }
+
     pub(crate) fn get(&self, address: Vaddr) -> Option<Name<'_>> {
         let at = self
             .entries

@@ -19,8 +19,8 @@ use common::{PROGRAM, binutils, compile, directory, hex};
 use unspool_ir::Vaddr;
 use unspool_module::{BuildId, ElfFile, SearchRoots, demangle};
 use unspool_symbols::{
-    Detail, Event, Finder, Frame, Identity, Module, ModuleNames, Name, Names, Problem, Request,
-    Symbolizer,
+    Detail, Event, Finder, Frame, Identity, Module, ModuleNames, Name, NameCache, Names, Problem,
+    Request, Symbolizer,
 };
 
 /// Nothing but what a test puts there.
@@ -493,4 +493,76 @@ fn progress_ends_when_all_is_done() {
     assert_eq!(most.into_inner(), 2002);
     assert!(calls.into_inner() > 2);
     assert_eq!(names.modules().len(), 2);
+}
+
+/// Changes a text in the only file of a cache, as if that had been found.
+fn forge(cache: &Path, from: &str, to: &str) {
+    let file = fs::read_dir(cache).unwrap().next().unwrap().unwrap().path();
+    let mut bytes = fs::read(&file).unwrap();
+    bytes.truncate(bytes.len() - 4);
+    let found = bytes
+        .windows(from.len())
+        .position(|window| window == from.as_bytes());
+    let at = found.unwrap();
+    bytes[at..at + to.len()].copy_from_slice(to.as_bytes());
+    let checksum = crc32fast::hash(&bytes);
+    bytes.extend(checksum.to_le_bytes());
+    fs::write(file, bytes).unwrap();
+}
+
+#[test]
+fn names_are_kept_for_as_long_as_the_files_are_the_same() {
+    let program = strip("kept");
+    let cache = program.directory.join("cache");
+    let symbolizer = Symbolizer::new(finder(&program.directory), Detail::Lines)
+        .with_cache(Some(NameCache::new(cache.clone())));
+    let path = program.directory.join("copy");
+    fs::copy(&program.whole, &path).unwrap();
+    let look_up_at =
+        |addresses: &[u64]| look_up(&symbolizer, Module::Named(identity(&path, None)), addresses);
+    let local = |names: &Names| {
+        let name = names.get(0, Vaddr(program.local)).unwrap();
+        name.function.unwrap().name.to_owned()
+    };
+    look_up_at(&[program.local]);
+    forge(&cache, "local", "LOCAL");
+    // What was kept is taken, and what was not is looked up beside it.
+    let all = all_addresses(&program.whole);
+    let names = look_up_at(&all);
+    assert_eq!(local(&names), "LOCAL");
+    let expected = addr2line(&program.whole, &all);
+    for (address, expected) in all.iter().zip(&expected) {
+        let found = frames(names.get(0, Vaddr(*address)).unwrap());
+        if *address != program.local && !expected[0].1.starts_with("??") {
+            assert_eq!(&found, expected, "at {address:#x}");
+        }
+    }
+    // All of it was kept then.
+    assert_eq!(local(&look_up_at(&[program.local])), "LOCAL");
+    // The same bytes, but who knows?
+    fs::remove_file(&path).unwrap();
+    fs::copy(&program.whole, &path).unwrap();
+    assert_eq!(local(&look_up_at(&[program.local])), "local");
+}
+
+#[test]
+fn nothing_is_kept_of_a_module_with_a_problem() {
+    let program = strip("not_kept");
+    let cache = program.directory.join("cache");
+    let symbolizer = Symbolizer::new(finder(&program.directory), Detail::Lines)
+        .with_cache(Some(NameCache::new(cache.clone())));
+    let stripped = || Module::Named(identity(&program.stripped, None));
+    let names = look_up(&symbolizer, stripped(), &[program.local]);
+    assert!(matches!(
+        names.modules()[0].problems(),
+        [Problem::Stripped { .. }]
+    ));
+    assert!(!cache.exists());
+    // Its debug file is installed later.
+    let digits = program.id.to_string();
+    let place = format!("downloads/{digits}/debuginfo");
+    put(&program.debug, &program.directory.join(place));
+    let names = look_up(&symbolizer, stripped(), &[program.local]);
+    assert!(is_whole(names.module(0).unwrap(), &program));
+    assert!(cache.join(digits).exists());
 }

@@ -1,0 +1,478 @@
+//! Names that were looked up before, by build ID: `$XDG_CACHE_HOME/unspool/names/BUILDID`.
+//!
+//! A file holds one [`Table`], little-endian:
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 8 | `unspname` |
+//! | 4 | the version, 1 |
+//! | 4 | the size of the stamp in bytes |
+//! | 5 × 4 | how many entries, functions, frames, texts, and bytes of text there are |
+//! | | the stamp: which files the names are from ([`stamp`]) |
+//! | 20 each | entries: address (8), function, first frame, number of frames |
+//! | 20 each | functions: name, address (8), size (8) |
+//! | 16 each | frames: function, file, line, column |
+//! | 4 each | texts: where each ends |
+//! | | the texts, one behind another |
+//! | 4 | the CRC-32 of all that |
+//!
+//! A file of another version, of other files, or with a wrong checksum is not used; the next table that
+//! is kept takes its place.
+
+use std::env;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use unspool_module::{BuildId, DebugFiles, ElfFile};
+
+use crate::table::{Entry, FrameRecord, FunctionRecord, Table, Text, Texts};
+
+const MAGIC: [u8; 8] = *b"unspname";
+const VERSION: u32 = 1;
+/// A table with more addresses is not kept.
+const MOST_ADDRESSES: usize = 1 << 20;
+/// A larger file is not read, in bytes.
+const MOST_BYTES: u64 = 256 << 20;
+/// All files together have at most so many bytes.
+const LIMIT: u64 = 256 << 20;
+/// How exactly it is noted when a file was used last.
+const USE_NOTED: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Keeps names from one run to the next.
+#[derive(Debug, Clone)]
+pub struct NameCache {
+    folder: PathBuf,
+}
+
+impl NameCache {
+    /// The user's cache: `unspool/names` in `XDG_CACHE_HOME`, else in `~/.cache`. `None` if neither is
+    /// there.
+    #[must_use]
+    pub fn from_environment() -> Option<Self> {
+        let folder = |name: &str| env::var_os(name).map(PathBuf::from);
+        let absolute = |path: Option<PathBuf>| path.filter(|path| path.is_absolute());
+        let home = || Some(absolute(folder("HOME"))?.join(".cache"));
+        let caches = absolute(folder("XDG_CACHE_HOME")).or_else(home)?;
+        Some(NameCache::new(caches.join("unspool/names")))
+    }
+
+    /// Keeps names in a folder, which is made when it is needed.
+    #[must_use]
+    pub fn new(folder: PathBuf) -> Self {
+        NameCache { folder }
+    }
+
+    /// Removes all that is kept; yields how many files that were, and their bytes.
+    ///
+    /// # Errors
+    ///
+    /// The folder cannot be read, or a file not be removed.
+    pub fn clean(&self) -> io::Result<(usize, u64)> {
+        let (mut count, mut bytes) = (0, 0);
+        for file in self.files()? {
+            fs::remove_file(&file.path)?;
+            count += 1;
+            bytes += file.size;
+        }
+        Ok((count, bytes))
+    }
+
+    /// The names of a build, if they are from those files.
+    fn load(&self, id: BuildId, stamp: &[u8]) -> Option<Table> {
+        let path = self.folder.join(id.to_string());
+        if !is_trusted(&fs::symlink_metadata(&self.folder).ok()?) {
+            return None;
+        }
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
+        let file = opened.ok()?;
+        let metadata = file.metadata().ok()?;
+        if !metadata.is_file() || !is_trusted(&metadata) || metadata.len() > MOST_BYTES {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        (&file).take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
+        let table = decode(&bytes, stamp)?;
+        let age = metadata
+            .modified()
+            .ok()
+            .and_then(|time| time.elapsed().ok());
+        if age.is_none_or(|age| age > USE_NOTED) {
+            // Else it counts as not used.
+            let _ = file.set_modified(SystemTime::now());
+        }
+        Some(table)
+    }
+
+    /// Keeps the names of a build. Nothing is lost if that fails, but time.
+    fn keep(&self, id: BuildId, stamp: &[u8], table: &Table) -> io::Result<()> {
+        if table.entries.len() > MOST_ADDRESSES {
+            return Ok(());
+        }
+        let Some(bytes) = encode(table, stamp) else {
+            return Ok(());
+        };
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.folder)?;
+        self.make_room(bytes.len() as u64)?;
+        let path = self.folder.join(id.to_string());
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let temporary = format!("{id}.{}.{count}", std::process::id());
+        let temporary = self.folder.join(temporary);
+        let mut options = OpenOptions::new();
+        let written = options
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&temporary)
+            .and_then(|mut file: File| file.write_all(&bytes))
+            .and_then(|()| fs::rename(&temporary, &path));
+        if written.is_err() {
+            let _ = fs::remove_file(&temporary);
+        }
+        written
+    }
+
+    /// Removes the files that were not used for longest, until there is room for so many bytes more.
+    fn make_room(&self, bytes: u64) -> io::Result<()> {
+        let mut files = self.files()?;
+        files.sort_by_key(|file| file.used);
+        let mut total = files
+            .iter()
+            .fold(bytes, |sum, file| sum.saturating_add(file.size));
+        for file in files {
+            if total <= LIMIT {
+                break;
+            }
+            fs::remove_file(&file.path)?;
+            total -= file.size;
+        }
+        Ok(())
+    }
+
+    /// What is in the folder under names that [`NameCache::keep`] gives.
+    fn files(&self) -> io::Result<Vec<Kept>> {
+        let entries = match fs::read_dir(&self.folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut files = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            let name = entry.file_name();
+            let id = name.to_str().and_then(|name| name.split('.').next());
+            let Ok(metadata) = entry.metadata() else {
+                continue; // removed in between
+            };
+            if id.and_then(BuildId::from_hex).is_some() && metadata.is_file() {
+                files.push(Kept {
+                    path: entry.path(),
+                    size: metadata.len(),
+                    used: metadata.modified()?,
+                });
+            }
+        }
+        Ok(files)
+    }
+}
+
+/// Where the names of one module are kept.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) cache: NameCache,
+    pub(crate) id: BuildId,
+    /// Which files they are from.
+    pub(crate) stamp: Vec<u8>,
+}
+
+impl Place {
+    /// The names that were kept.
+    pub(crate) fn load(&self) -> Option<Table> {
+        self.cache.load(self.id, &self.stamp)
+    }
+
+    /// Keeps names in the place of those that were.
+    pub(crate) fn keep(&self, table: &Table) -> io::Result<()> {
+        self.cache.keep(self.id, &self.stamp, table)
+    }
+}
+
+/// A file of the cache.
+struct Kept {
+    path: PathBuf,
+    size: u64,
+    used: SystemTime,
+}
+
+/// Whether nobody but this user and root could have written it.
+fn is_trusted(metadata: &fs::Metadata) -> bool {
+    // The owner of this is the effective user.
+    let user = fs::metadata("/proc/self").map(|own| own.uid());
+    let is_ours = metadata.uid() == 0 || user.is_ok_and(|user| metadata.uid() == user);
+    is_ours && metadata.mode() & 0o022 == 0
+}
+
+/// Which files names are from: what changes if one of them does, or if there is another one. `None` if
+/// that cannot be told.
+pub(crate) fn stamp(file: &ElfFile, debug: &DebugFiles) -> Option<Vec<u8>> {
+    let mut stamp = Vec::new();
+    let files = [
+        Some(file),
+        debug.debug.as_deref(),
+        debug.supplementary.as_deref(),
+    ];
+    for file in files {
+        let Some(file) = file else {
+            stamp.push(0);
+            continue;
+        };
+        stamp.push(1);
+        let state = file.state()?;
+        for number in [state.device, state.inode, state.size] {
+            stamp.extend(number.to_le_bytes());
+        }
+        for time in [state.modified, state.changed] {
+            stamp.extend(time.to_le_bytes());
+        }
+        let package = fs::metadata(with_suffix(file.path(), ".dwp"));
+        let package = package.map_or((0, 0), |file| (file.size(), file.ino()));
+        stamp.extend(package.0.to_le_bytes());
+        stamp.extend(package.1.to_le_bytes());
+    }
+    Some(stamp)
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// The bytes of a table; `None` if it has more of anything than 32 bits can count.
+fn encode(table: &Table, stamp: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = MAGIC.to_vec();
+    let counts = [
+        stamp.len(),
+        table.entries.len(),
+        table.functions.len(),
+        table.frames.len(),
+        table.texts.ends.len(),
+        table.texts.bytes.len(),
+    ];
+    bytes.extend(VERSION.to_le_bytes());
+    for count in counts {
+        bytes.extend(u32::try_from(count).ok()?.to_le_bytes());
+    }
+    bytes.extend(stamp);
+    for entry in &table.entries {
+        bytes.extend(entry.address.to_le_bytes());
+        for number in [entry.function, entry.first, entry.count] {
+            bytes.extend(number.to_le_bytes());
+        }
+    }
+    for function in &table.functions {
+        bytes.extend(function.name.0.to_le_bytes());
+        bytes.extend(function.address.to_le_bytes());
+        bytes.extend(function.size.to_le_bytes());
+    }
+    for frame in &table.frames {
+        for number in [frame.function.0, frame.file.0, frame.line, frame.column] {
+            bytes.extend(number.to_le_bytes());
+        }
+    }
+    for end in &table.texts.ends {
+        bytes.extend(end.to_le_bytes());
+    }
+    bytes.extend(table.texts.bytes.as_bytes());
+    bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
+    Some(bytes)
+}
+
+/// Reads a table that [`encode`] wrote with the same stamp.
+fn decode(bytes: &[u8], stamp: &[u8]) -> Option<Table> {
+    let (content, checksum) = bytes.split_last_chunk()?;
+    let mut rest = Rest(content);
+    if rest.array()? != MAGIC || rest.u32()? != VERSION {
+        return None;
+    }
+    let stamp_size = rest.count()?;
+    let [entries, functions, frames, texts, text] = [(); 5].map(|()| rest.count());
+    if rest.bytes(stamp_size)? != stamp || crc32fast::hash(content) != u32::from_le_bytes(*checksum)
+    {
+        return None;
+    }
+    let table = Table {
+        entries: rest.all(entries?, Rest::entry)?,
+        functions: rest.all(functions?, Rest::function)?,
+        frames: rest.all(frames?, Rest::frame)?,
+        texts: Texts {
+            ends: rest.all(texts?, Rest::u32)?,
+            bytes: String::from_utf8(rest.bytes(text?)?.to_vec()).ok()?,
+        },
+    };
+    rest.0.is_empty().then_some(table)
+}
+
+/// What is left to be read.
+struct Rest<'a>(&'a [u8]);
+
+impl<'a> Rest<'a> {
+    fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (bytes, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (bytes, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*bytes)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn count(&mut self) -> Option<usize> {
+        usize::try_from(self.u32()?).ok()
+    }
+
+    /// So many of something, none of which is smaller than a byte.
+    fn all<T>(&mut self, count: usize, one: impl Fn(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        let mut list = Vec::with_capacity(count.min(self.0.len()));
+        for _ in 0..count {
+            list.push(one(self)?);
+        }
+        Some(list)
+    }
+
+    fn entry(&mut self) -> Option<Entry> {
+        Some(Entry {
+            address: self.u64()?,
+            function: self.u32()?,
+            first: self.u32()?,
+            count: self.u32()?,
+        })
+    }
+
+    fn function(&mut self) -> Option<FunctionRecord> {
+        Some(FunctionRecord {
+            name: Text(self.u32()?),
+            address: self.u64()?,
+            size: self.u64()?,
+        })
+    }
+
+    fn frame(&mut self) -> Option<FrameRecord> {
+        Some(FrameRecord {
+            function: Text(self.u32()?),
+            file: Text(self.u32()?),
+            line: self.u32()?,
+            column: self.u32()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use unspool_ir::Vaddr;
+    use unspool_module::InlineFrame;
+
+    use super::*;
+    use crate::table::Builder;
+
+    fn table() -> Table {
+        let mut builder = Builder::default();
+        let frame = |function: &str, line, column| InlineFrame {
+            function: Some(function.to_owned()),
+            file: Some("a.c".to_owned()),
+            line,
+            column,
+        };
+        builder.add(Vaddr(0x20), None, &[frame("né", Some(7), Some(0))]);
+        let frames = [frame("inner", None, None), frame("outer", Some(1), Some(2))];
+        builder.add(Vaddr(0x10), None, &frames);
+        builder.add(Vaddr(0x30), None, &[]);
+        builder.finish()
+    }
+
+    #[test]
+    fn what_is_kept_is_read_again() {
+        let table = table();
+        let bytes = encode(&table, b"stamp").unwrap();
+        assert_eq!(decode(&bytes, b"stamp"), Some(table));
+        assert_eq!(decode(&bytes, b"other"), None);
+        let empty = encode(&Table::default(), b"").unwrap();
+        assert_eq!(decode(&empty, b""), Some(Table::default()));
+    }
+
+    #[test]
+    fn a_damaged_file_is_not_used() {
+        let bytes = encode(&table(), b"stamp").unwrap();
+        for length in 0..bytes.len() {
+            assert_eq!(decode(&bytes[..length], b"stamp"), None, "{length} bytes");
+        }
+        for at in 0..bytes.len() {
+            let mut bytes = bytes.clone();
+            bytes[at] ^= 0x41;
+            assert_eq!(decode(&bytes, b"stamp"), None, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn numbers_that_lead_nowhere_are_no_names() {
+        // As one who makes the checksum right could write it.
+        let mut table = table();
+        table.entries[0].first = u32::MAX;
+        table.entries[0].count = u32::MAX;
+        table.entries[1].function = 9;
+        table.frames[0].function = Text(77);
+        table.texts.ends[1] = u32::MAX;
+        let table = decode(&encode(&table, b"").unwrap(), b"").unwrap();
+        for address in [0x10, 0x20, 0x30] {
+            let name = table.get(Vaddr(address)).unwrap();
+            assert!(name.frames().all(|frame| frame.function.is_none()));
+        }
+    }
+
+    #[test]
+    fn one_of_many_builds_makes_room_and_strangers_files_stay() {
+        let folder = env::temp_dir().join(format!("unspool-names-{}", std::process::id()));
+        let cache = NameCache::new(folder.clone());
+        let id = |byte| BuildId::new(&[byte; 20]).unwrap();
+        assert_eq!(cache.clean().unwrap(), (0, 0));
+        cache.keep(id(1), b"s", &table()).unwrap();
+        cache.keep(id(2), b"s", &table()).unwrap();
+        assert_eq!(cache.load(id(1), b"s"), Some(table()));
+        assert_eq!(cache.load(id(3), b"s"), None);
+        // The one that was used longest ago goes first.
+        let old = File::options()
+            .append(true)
+            .open(folder.join(id(2).to_string()));
+        let old = old.unwrap();
+        old.set_len(LIMIT).unwrap();
+        old.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        fs::write(folder.join("notes"), "").unwrap();
+        cache.keep(id(4), b"s", &table()).unwrap();
+        assert!(cache.load(id(1), b"s").is_some() && cache.load(id(4), b"s").is_some());
+        assert!(!folder.join(id(2).to_string()).exists());
+        // Others could have written this one.
+        let path = folder.join(id(1).to_string());
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o622)).unwrap();
+        assert_eq!(cache.load(id(1), b"s"), None);
+        assert_eq!(cache.clean().unwrap().0, 2);
+        assert!(folder.join("notes").exists());
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

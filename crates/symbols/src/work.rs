@@ -1,0 +1,208 @@
+//! The work for one module.
+
+use std::sync::Arc;
+
+use unspool_ir::Vaddr;
+use unspool_module::{DebugFiles, ElfFile, Lines, ModuleError, Symbols};
+
+use crate::cache::Place;
+use crate::names::ModuleNames;
+use crate::problem::Problem;
+use crate::symbolizer::{Detail, Progress, Request, Symbolizer};
+use crate::table::{Builder, Table};
+
+/// How many addresses are worth a thread, and reading a module's list of compilation units once more.
+pub(crate) const WORTH_A_THREAD: usize = 512;
+/// How many addresses are looked up between two reports of progress.
+const STEP: usize = 256;
+/// The most problems with `.dwo` files that are told of one module.
+const MOST_SPLIT: usize = 8;
+
+/// The work for one request.
+#[derive(Default)]
+pub(crate) struct Work {
+    file: Option<Arc<ElfFile>>,
+    /// Where the names are kept from run to run.
+    place: Option<Place>,
+    /// What was kept.
+    known: Table,
+    /// What was not, by address, each once.
+    addresses: Vec<Vaddr>,
+    /// In how many parts that is looked up.
+    parts: usize,
+    /// Where; `None` if nothing is to be looked up, or there is no file.
+    source: Option<Source>,
+    problems: Vec<Problem>,
+    /// What was found for each part so far.
+    pub(crate) found: Vec<Found>,
+}
+
+/// Where names are looked up.
+struct Source {
+    file: Arc<ElfFile>,
+    debug: DebugFiles,
+    symbols: Symbols,
+}
+
+/// What was found for some addresses.
+#[derive(Default)]
+pub(crate) struct Found {
+    table: Table,
+    /// The first error of debug information, and the number of addresses that had one.
+    wrong: Option<(ModuleError, usize)>,
+    split: Vec<ModuleError>,
+    unnamed: usize,
+}
+
+impl Work {
+    /// Opens the module; looks everything up if that is one part.
+    pub(crate) fn begin(
+        symbolizer: &Symbolizer,
+        request: Request,
+        threads: usize,
+        progress: &Progress<'_>,
+    ) -> Work {
+        let opened = symbolizer.open(&request, &|event| (progress.report)(event));
+        let asked = request.addresses.len();
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(problems) => {
+                progress.advance(asked);
+                return Work {
+                    problems,
+                    ..Work::default()
+                };
+            }
+        };
+        let place = symbolizer.place(&opened);
+        let known = place.as_ref().and_then(Place::load).unwrap_or_default();
+        let mut addresses = request.addresses;
+        addresses.retain(|address| known.get(*address).is_none());
+        addresses.sort_unstable();
+        addresses.dedup();
+        progress.advance(asked - addresses.len());
+        let source = (!addresses.is_empty()).then(|| Source {
+            symbols: Symbols::near(&opened.file, opened.debug.debug.as_deref(), &addresses),
+            debug: opened.debug,
+            file: Arc::clone(&opened.file),
+        });
+        let mut work = Work {
+            file: Some(opened.file),
+            place,
+            known,
+            parts: (addresses.len() / WORTH_A_THREAD).clamp(1, threads.max(1)),
+            addresses,
+            source,
+            problems: opened.failed.into_iter().map(Problem::Download).collect(),
+            found: Vec::new(),
+        };
+        if work.parts == 1 {
+            let found = work.look_up(&work.addresses, symbolizer.detail, progress);
+            work.found.push(found);
+        }
+        work
+    }
+
+    /// The addresses that have not been looked up, part by part.
+    pub(crate) fn rest(&self) -> impl Iterator<Item = &[Vaddr]> {
+        let is_left = self.found.is_empty() && self.source.is_some();
+        let addresses = if is_left {
+            self.addresses.as_slice()
+        } else {
+            &[]
+        };
+        let size = self.addresses.len().div_ceil(self.parts.max(1));
+        addresses.chunks(size.max(1))
+    }
+
+    /// Looks up addresses that are close to each other: others may read what lies between.
+    pub(crate) fn look_up(
+        &self,
+        addresses: &[Vaddr],
+        detail: Detail,
+        progress: &Progress<'_>,
+    ) -> Found {
+        let mut found = Found::default();
+        let Some(source) = &self.source else {
+            return found;
+        };
+        let lines = Lines::new(Arc::clone(&source.file), &source.debug, addresses);
+        let mut table = Builder::default();
+        for step in addresses.chunks(STEP) {
+            for address in step {
+                let frames = match detail {
+                    Detail::Functions => Ok(Vec::new()),
+                    Detail::Lines => lines.frames(*address),
+                };
+                let frames = frames.unwrap_or_else(|error| {
+                    found.wrong.get_or_insert((error, 0)).1 += 1;
+                    Vec::new()
+                });
+                let symbol = source.symbols.lookup(*address);
+                let is_named = symbol.is_some() || !frames.is_empty();
+                found.unnamed += usize::from(!is_named);
+                table.add(*address, symbol, &frames);
+            }
+            progress.advance(step.len());
+        }
+        found.table = table.finish();
+        found.split = lines.problems();
+        found
+    }
+
+    /// Puts together what was found, and keeps it for the next time.
+    pub(crate) fn finish(mut self) -> ModuleNames {
+        if let Some(source) = &self.source {
+            let found = self.found_problems(source);
+            self.problems.extend(found);
+        }
+        let is_news = !self.addresses.is_empty() && self.problems.is_empty();
+        let mut tables = vec![self.known];
+        tables.extend(self.found.into_iter().map(|found| found.table));
+        let table = Table::of_all(tables);
+        if let Some(place) = self.place.filter(|_| is_news) {
+            // Without it the next time takes longer.
+            let _ = place.keep(&table);
+        }
+        ModuleNames {
+            file: self.file,
+            table,
+            problems: self.problems,
+        }
+    }
+
+    fn found_problems(&self, source: &Source) -> Vec<Problem> {
+        let rejected = source.debug.rejected.iter().cloned().map(Problem::File);
+        let tables = source.symbols.problems().iter().cloned();
+        let split = self.found.iter().flat_map(|found| &found.split);
+        let mut problems: Vec<Problem> = rejected
+            .chain(tables.map(Problem::SymbolTable))
+            .chain(split.take(MOST_SPLIT).cloned().map(Problem::SplitDwarf))
+            .collect();
+        let wrong = self.found.iter().filter_map(|found| found.wrong.as_ref());
+        let addresses = wrong.clone().map(|(_, addresses)| addresses).sum();
+        problems.extend(wrong.take(1).map(|(error, _)| Problem::DebugInfo {
+            error: error.clone(),
+            addresses,
+        }));
+        let unnamed = self.found.iter().map(|found| found.unnamed).sum();
+        if unnamed > 0 && is_stripped(source) {
+            problems.push(Problem::Stripped {
+                file: source.file.path().to_path_buf(),
+                build_id: source.file.build_id().map(Box::new),
+                unnamed,
+                addresses: self.addresses.len(),
+            });
+        }
+        problems
+    }
+}
+
+/// Whether neither the file nor its debug file has a symbol table of all functions.
+fn is_stripped(source: &Source) -> bool {
+    let has = |file: &ElfFile| {
+        let mut sections = file.sections();
+        sections.any(|section| [".symtab", ".gnu_debugdata"].contains(&&*section.name))
+    };
+    !has(&source.file) && !source.debug.debug.as_deref().is_some_and(has)
+}
