@@ -29,6 +29,7 @@ pub const NEEDED: &[Needed] = &[
     needed("/usr/bin/eu-stack", "elfutils"),
     needed("/usr/bin/valgrind", "valgrind"),
     needed("/usr/bin/strace", "strace"),
+    needed("/usr/bin/perf", "linux-perf"),
     needed("/usr/include/x86_64-linux-gnu/libunwind.h", "libunwind-dev"),
     needed("/usr/lib/x86_64-linux-gnu/libunwind.so.8", "libunwind8"),
     needed(

@@ -195,6 +195,14 @@ impl Event {
         )
     }
 
+    /// The name that `perf list` has for an event, by the kernel's numbers; `None` for tracepoints, and
+    /// for what only its processor knows.
+    #[must_use]
+    pub fn name_of(kind: u32, config: u64) -> Option<&'static str> {
+        let is_meant = |event: &&(&str, u32, u32)| event.1 == kind && u64::from(event.2) == config;
+        NAMED.iter().find(is_meant).map(|(name, ..)| *name)
+    }
+
     fn named(name: &str, kind: u32, config: u64) -> Event {
         Event {
             name: name.to_owned(),

@@ -6,11 +6,14 @@
 //! A [`Layout`] reads records ([`Record`]), from a ring or from a file that somebody else wrote.
 //! [`Limits`] is what this machine allows.
 //!
-//! Records are untrusted input: whatever the bytes, reading them yields a record or an error.
+//! A [`DataFile`] is what `perf record` wrote: events, and their records in the order of their times.
+//!
+//! Records and files are untrusted input: whatever the bytes, reading them yields a record or an error.
 
 mod counter;
 mod error;
 mod event;
+mod file;
 mod limits;
 mod record;
 mod registers;
@@ -20,6 +23,7 @@ mod sys;
 pub use counter::{Counter, Rate, Setup, Whom};
 pub use error::{OpenError, Refusal};
 pub use event::{Event, UnknownEvent};
+pub use file::{About, Damage, DataFile, FileBuildId, FileError, FileEvent, Item, Reading};
 pub use limits::Limits;
 pub use record::{
     BadRecord, Chain, FileId, Header, Layout, Mapped, Mode, Named, Origin, Record, Sample, Stack,

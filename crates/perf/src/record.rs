@@ -62,7 +62,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    fn of(misc: u16) -> Mode {
+    pub(crate) fn of(misc: u16) -> Mode {
         match u32::from(misc) & abi::PERF_RECORD_MISC_CPUMODE_MASK {
             abi::PERF_RECORD_MISC_USER => Mode::User,
             abi::PERF_RECORD_MISC_KERNEL => Mode::Kernel,
@@ -349,6 +349,39 @@ impl Layout {
         Some(u64::from_le_bytes(*word))
     }
 
+    /// The number of the event that a record is of, without reading the rest of it; `None` if it does
+    /// not say.
+    #[must_use]
+    pub fn id(&self, header: Header, bytes: &[u8]) -> Option<u64> {
+        let body = bytes.get(Header::SIZE..)?;
+        let count = |bits: &[u32]| bits.iter().filter(|bit| self.has(**bit)).count() * 8;
+        let is_first = self.has(abi::PERF_SAMPLE_IDENTIFIER);
+        if !is_first && !self.has(abi::PERF_SAMPLE_ID) {
+            return None;
+        }
+        let at = match header.kind {
+            abi::PERF_RECORD_SAMPLE if is_first => 0,
+            abi::PERF_RECORD_SAMPLE => count(&[
+                abi::PERF_SAMPLE_IP,
+                abi::PERF_SAMPLE_TID,
+                abi::PERF_SAMPLE_TIME,
+                abi::PERF_SAMPLE_ADDR,
+            ]),
+            _ if !self.has_origins => return None,
+            _ if is_first => body.len().checked_sub(8)?,
+            _ => {
+                let behind = [
+                    abi::PERF_SAMPLE_ID,
+                    abi::PERF_SAMPLE_STREAM_ID,
+                    abi::PERF_SAMPLE_CPU,
+                ];
+                body.len().checked_sub(count(&behind))?
+            }
+        };
+        let word = body.get(at..)?.first_chunk()?;
+        Some(u64::from_le_bytes(*word))
+    }
+
     /// What is at the end of all records but samples, and what is before it.
     fn split_origin<'r>(&self, body: &'r [u8]) -> Result<(&'r [u8], Origin), BadRecord> {
         if !self.has_origins {
@@ -493,10 +526,10 @@ impl Layout {
 }
 
 /// What is left to be read of a record.
-struct Fields<'r>(&'r [u8]);
+pub(crate) struct Fields<'r>(pub(crate) &'r [u8]);
 
 impl<'r> Fields<'r> {
-    fn take(&mut self, size: u64, field: &'static str) -> Result<&'r [u8], BadRecord> {
+    pub(crate) fn take(&mut self, size: u64, field: &'static str) -> Result<&'r [u8], BadRecord> {
         let size = usize::try_from(size).ok();
         let split = size.and_then(|size| self.0.split_at_checked(size));
         let (taken, rest) = split.ok_or(BadRecord::Truncated { field })?;
@@ -504,7 +537,7 @@ impl<'r> Fields<'r> {
         Ok(taken)
     }
 
-    fn words(&mut self, count: u64, field: &'static str) -> Result<&'r [u8], BadRecord> {
+    pub(crate) fn words(&mut self, count: u64, field: &'static str) -> Result<&'r [u8], BadRecord> {
         let size = count.checked_mul(8);
         self.take(size.ok_or(BadRecord::Truncated { field })?, field)
     }
@@ -516,16 +549,16 @@ impl<'r> Fields<'r> {
         Ok(*array)
     }
 
-    fn u32(&mut self, field: &'static str) -> Result<u32, BadRecord> {
+    pub(crate) fn u32(&mut self, field: &'static str) -> Result<u32, BadRecord> {
         self.array(field).map(u32::from_le_bytes)
     }
 
-    fn u64(&mut self, field: &'static str) -> Result<u64, BadRecord> {
+    pub(crate) fn u64(&mut self, field: &'static str) -> Result<u64, BadRecord> {
         self.array(field).map(u64::from_le_bytes)
     }
 
     /// A name that a zero ends.
-    fn name(&mut self) -> Result<&'r [u8], BadRecord> {
+    pub(crate) fn name(&mut self) -> Result<&'r [u8], BadRecord> {
         let end = self.0.iter().position(|byte| *byte == 0);
         let Range { end, .. } = 0..end.ok_or(BadRecord::EndlessName)?;
         Ok(self.0.get(..end).unwrap_or_default())

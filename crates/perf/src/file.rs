@@ -1,0 +1,230 @@
+//! What `perf record` wrote: `perf.data` files, and the stream that it writes to a pipe.
+//!
+//! A file begins with a header: `PERFILE2`, and where the attributes of the events, the records and the
+//! *features* (what else is known of the recording) are. The stream has the records only, and the rest
+//! as records of perf's own. All of it is in the byte order of the machine that recorded; big-endian
+//! files are refused. (`tools/perf/Documentation/perf.data-file-format.txt` in the kernel's sources.)
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::ops::Range;
+use std::path::Path;
+
+use memmap2::Mmap;
+
+use crate::counter::Rate;
+use crate::record::{Header, Layout, Mode};
+use crate::sys;
+
+mod header;
+mod records;
+
+pub use records::{Item, Reading};
+
+/// Why a file of perf cannot be read at all.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FileError {
+    /// The system refused.
+    #[error("cannot be read: {0}")]
+    Io(#[from] io::Error),
+    /// It is something else.
+    #[error("is no recording of perf: it does not begin with PERFILE2")]
+    NotPerf,
+    /// It is from a machine whose numbers have their most significant byte first.
+    #[error("was recorded on a big-endian machine, whose recordings are not read")]
+    BigEndian,
+    /// What cannot be missing is damaged.
+    #[error("{0}")]
+    Damaged(#[from] Damage),
+}
+
+/// Something that is wrong with a file.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("at offset {offset:#x}: {why}")]
+pub struct Damage {
+    /// Where, in bytes from the start of the file. Of a record that was compressed, where that
+    /// which holds it is.
+    pub offset: u64,
+    /// What.
+    pub why: String,
+}
+
+impl Damage {
+    fn new(offset: u64, why: impl Into<String>) -> Damage {
+        Damage {
+            offset,
+            why: why.into(),
+        }
+    }
+}
+
+/// An event of a recording.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileEvent {
+    /// Its name, as perf was given it.
+    pub name: String,
+    /// `type` of `perf_event_attr`: whose event it is.
+    pub kind: u32,
+    /// `config` of `perf_event_attr`: which.
+    pub config: u64,
+    /// How often samples were taken.
+    pub rate: Rate,
+    /// How its records are read.
+    pub layout: Layout,
+    /// The numbers that the kernel gave it, one for each processor or thread.
+    pub ids: Vec<u64>,
+    /// Where its attributes are in the file.
+    attr: Range<usize>,
+}
+
+/// The build ID of a file that was mapped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileBuildId {
+    /// Whose code is in it.
+    pub mode: Mode,
+    /// The path as the process knew it, or a name in brackets.
+    pub name: Vec<u8>,
+    /// The build ID: at most 20 bytes.
+    pub id: Vec<u8>,
+}
+
+/// What a file says of its recording.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct About {
+    /// The machine's name.
+    pub host: String,
+    /// The release of its kernel.
+    pub kernel: String,
+    /// Its architecture, as `uname -m` says it.
+    pub arch: String,
+    /// The version of perf.
+    pub tool: String,
+    /// The command line of perf.
+    pub command: Vec<String>,
+    /// How many processors were there.
+    pub cpus: Option<u32>,
+    /// The times of the first sample and of the last, in nanoseconds of the event's clock.
+    pub times: Option<Range<u64>>,
+}
+
+/// What `perf record` wrote.
+#[derive(Debug)]
+pub struct DataFile {
+    image: Image,
+    events: Vec<FileEvent>,
+    /// The events by their numbers.
+    by_id: HashMap<u64, usize>,
+    build_ids: Vec<FileBuildId>,
+    about: About,
+    /// Where the records are.
+    data: Range<usize>,
+    damaged: Vec<Damage>,
+}
+
+#[derive(Debug)]
+enum Image {
+    Mapped(Mmap),
+    Read(Vec<u8>),
+}
+
+impl Image {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Image::Mapped(map) => map,
+            Image::Read(bytes) => bytes,
+        }
+    }
+}
+
+impl DataFile {
+    /// Opens a recording. A regular file is mapped; anything else, such as a pipe, is read to its end.
+    ///
+    /// If another process truncates a mapped file in place, reading the lost part raises `SIGBUS`.
+    /// `perf record` does not: it moves an old recording away.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError`]. What is damaged, and can be done without, is said by [`DataFile::damaged`].
+    pub fn open(path: &Path) -> Result<DataFile, FileError> {
+        let mut file = File::open(path)?;
+        let metadata = file.metadata()?;
+        if metadata.is_file() && metadata.len() > 0 {
+            return DataFile::parse(Image::Mapped(sys::map(&file)?));
+        }
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        DataFile::from_bytes(bytes)
+    }
+
+    /// A recording whose bytes are in memory.
+    ///
+    /// # Errors
+    ///
+    /// As for [`DataFile::open`].
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<DataFile, FileError> {
+        DataFile::parse(Image::Read(bytes))
+    }
+
+    fn parse(image: Image) -> Result<DataFile, FileError> {
+        let parsed = header::parse(image.bytes())?;
+        let ids = parsed.events.iter().enumerate();
+        let ids = ids.flat_map(|(at, event)| event.ids.iter().map(move |id| (*id, at)));
+        Ok(DataFile {
+            by_id: ids.collect(),
+            image,
+            events: parsed.events,
+            build_ids: parsed.build_ids,
+            about: parsed.about,
+            data: parsed.data,
+            damaged: parsed.damaged,
+        })
+    }
+
+    /// Its events.
+    #[must_use]
+    pub fn events(&self) -> &[FileEvent] {
+        &self.events
+    }
+
+    /// The build IDs of the files that samples were in.
+    #[must_use]
+    pub fn build_ids(&self) -> &[FileBuildId] {
+        &self.build_ids
+    }
+
+    /// What it says of the recording.
+    #[must_use]
+    pub fn about(&self) -> &About {
+        &self.about
+    }
+
+    /// What is damaged, and was done without.
+    #[must_use]
+    pub fn damaged(&self) -> &[Damage] {
+        &self.damaged
+    }
+
+    /// The attributes of an event, as the kernel was given them (`struct perf_event_attr`).
+    #[must_use]
+    pub fn attributes(&self, event: &FileEvent) -> &[u8] {
+        let bytes = self.image.bytes().get(event.attr.clone());
+        bytes.unwrap_or_default()
+    }
+
+    /// The event that a record is of, by its place among all; the first if the record does not say.
+    fn event_of(&self, header: Header, bytes: &[u8]) -> usize {
+        let [first, _, ..] = self.events.as_slice() else {
+            return 0;
+        };
+        let id = first.layout.id(header, bytes);
+        let event = id.and_then(|id| self.by_id.get(&id));
+        event.copied().unwrap_or(0)
+    }
+}
+
+/// An offset in a file that is in memory.
+fn offset(at: usize) -> u64 {
+    at as u64
+}
