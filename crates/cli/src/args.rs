@@ -23,6 +23,8 @@ Environment:
                       looked in before the cache
   XDG_CACHE_HOME      the cache is `unspool` in this folder, an absolute path
   HOME                else the cache is `.cache/unspool` in this folder
+  DEBUGINFOD_URLS     servers that `report` and `diff` fetch debug files from, as elfutils does
+                      (with DEBUGINFOD_CACHE_PATH, DEBUGINFOD_TIMEOUT and the others)
   NO_COLOR            if set, no colours in help and in errors of usage")]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -470,10 +472,11 @@ pub(crate) struct StatsArgs {
     pub(crate) format: Format,
 }
 
-/// List or remove the compiled tables in the cache.
+/// List or remove the compiled tables and the names in the cache.
 ///
-/// `stack` and `compile` write them, named by the build ID of the file that they are of. The cache
-/// has at most 1 GiB: what was not used for longest makes room.
+/// `stack` and `compile` write tables, named by the build ID of the file that they are of. They take
+/// at most 1 GiB: what was not used for longest makes room. `report` and `diff` keep the names that
+/// they have looked up in the folder `names`, at most 256 MiB.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -811,6 +811,8 @@ fn assert_empty(directory: &Directory) {
         "version": 1,
         "bytes": 0,
         "tables": [],
+        "names": 0,
+        "name_bytes": 0,
     });
     assert_eq!(list_json(directory), expected);
     assert_eq!(clean(directory), "removed 0 tables, 0 bytes\n");
@@ -863,10 +865,33 @@ fn listing_and_cleaning() {
         "version": 1,
         "removed": 2,
         "bytes": 12412,
+        "names": 0,
+        "name_bytes": 0,
     });
     assert_eq!(serde_json::from_str::<Value>(&removed).unwrap(), expected);
     assert!(!folder.join("keys/07f").exists());
     assert_empty(&directory);
+}
+
+#[test]
+fn names_that_are_kept_are_listed_and_removed_too() {
+    let directory = Directory::new();
+    let folder = cache(&directory).join("names");
+    fs::create_dir_all(&folder).unwrap();
+    set_mode(&cache(&directory), 0o700);
+    fs::write(folder.join("ab".repeat(20)), [0; 100]).unwrap();
+    fs::write(folder.join("notes"), "not ours").unwrap();
+    let (tables, named) = (cache(&directory), folder.display());
+    let expected = format!(
+        "0 tables, 0 bytes in {}\nnames of 1 modules, 100 bytes in {named}\n",
+        tables.display()
+    );
+    assert_eq!(list_text(&directory), expected);
+    assert_eq!(list_json(&directory)["name_bytes"], 100);
+    let removed = clean(&directory);
+    let expected = "removed 0 tables, 0 bytes\nremoved the names of 1 modules, 100 bytes\n";
+    assert_eq!(removed, expected);
+    assert_eq!(names(&folder), ["notes"]);
 }
 
 /// Not even a terminal is confused by names that somebody put there.

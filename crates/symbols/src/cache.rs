@@ -66,6 +66,22 @@ impl NameCache {
         NameCache { folder }
     }
 
+    /// Where names are kept.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// How many modules have names here, and how many bytes these take.
+    ///
+    /// # Errors
+    ///
+    /// The folder cannot be read.
+    pub fn size(&self) -> io::Result<(usize, u64)> {
+        let files = self.files()?;
+        Ok((files.len(), files.iter().map(|file| file.size).sum()))
+    }
+
     /// Removes all that is kept; yields how many files that were, and their bytes.
     ///
     /// # Errors
@@ -471,7 +487,9 @@ mod tests {
         let path = folder.join(id(1).to_string());
         fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o622)).unwrap();
         assert_eq!(cache.load(id(1), b"s"), None);
-        assert_eq!(cache.clean().unwrap().0, 2);
+        let kept = cache.size().unwrap();
+        assert_eq!(kept.0, 2);
+        assert_eq!(cache.clean().unwrap(), kept);
         assert!(folder.join("notes").exists());
         fs::remove_dir_all(folder).unwrap();
     }

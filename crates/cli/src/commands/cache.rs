@@ -4,7 +4,9 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
+use anyhow::Context as _;
 use serde_json::json;
+use unspool_symbols::NameCache;
 use unspool_unwind::tables::Store;
 
 use crate::args::{CacheAction, CacheArgs, Format};
@@ -20,13 +22,26 @@ pub(crate) fn run(args: &CacheArgs) -> anyhow::Result<ExitCode> {
 
 fn clean(store: &Store, format: Format) -> anyhow::Result<ExitCode> {
     let (count, bytes) = store.clean()?;
+    let cache = NameCache::from_environment();
+    let removed = cache.map_or(Ok((0, 0)), |cache| cache.clean());
+    let (names, name_bytes) = removed.context("cannot remove the names that are kept")?;
     match format {
         Format::Text => {
-            output::print(format!("removed {count} tables, {bytes} bytes\n").as_bytes())?;
+            let mut text = format!("removed {count} tables, {bytes} bytes\n");
+            if names > 0 {
+                text += &format!("removed the names of {names} modules, {name_bytes} bytes\n");
+            }
+            output::print(text.as_bytes())?;
         }
-        Format::Json => {
-            output::document("cache-clean", &json!({ "removed": count, "bytes": bytes }))?;
-        }
+        Format::Json => output::document(
+            "cache-clean",
+            &json!({
+                "removed": count,
+                "bytes": bytes,
+                "names": names,
+                "name_bytes": name_bytes,
+            }),
+        )?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -34,6 +49,9 @@ fn clean(store: &Store, format: Format) -> anyhow::Result<ExitCode> {
 fn list(store: &Store, format: Format) -> anyhow::Result<ExitCode> {
     let stored = store.list()?;
     let total: u64 = stored.iter().map(|table| table.size).sum();
+    let cache = NameCache::from_environment();
+    let kept = cache.as_ref().map_or(Ok((0, 0)), NameCache::size);
+    let (names, name_bytes) = kept.context("cannot list the names that are kept")?;
     let age = |used: SystemTime| used.elapsed().unwrap_or_default().as_secs();
     if format == Format::Json {
         let tables: Vec<_> = stored
@@ -46,7 +64,15 @@ fn list(store: &Store, format: Format) -> anyhow::Result<ExitCode> {
                 })
             })
             .collect();
-        output::document("cache", &json!({ "tables": tables, "bytes": total }))?;
+        output::document(
+            "cache",
+            &json!({
+                "tables": tables,
+                "bytes": total,
+                "names": names,
+                "name_bytes": name_bytes,
+            }),
+        )?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut out = output::results();
@@ -68,6 +94,13 @@ fn list(store: &Store, format: Format) -> anyhow::Result<ExitCode> {
         stored.len(),
         folder.unwrap_or_default()
     )?;
+    if let Some(cache) = cache.filter(|_| names > 0) {
+        let folder = cache.folder().display();
+        writeln!(
+            out,
+            "names of {names} modules, {name_bytes} bytes in {folder}"
+        )?;
+    }
     out.flush()?;
     Ok(ExitCode::SUCCESS)
 }

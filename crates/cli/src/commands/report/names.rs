@@ -1,8 +1,13 @@
 //! The names of a profile's places, from the files of its modules.
 
+use std::io::IsTerminal as _;
+use std::sync::Arc;
+
 use unspool_ir::Vaddr;
 use unspool_profile::{Called, ModuleKind, Name, Names, Place, Profile};
-use unspool_symbols::{Detail, Finder, Identity, Module, Request, Symbolizer};
+use unspool_symbols::{
+    Debuginfod, Detail, Event, Finder, Identity, Module, NameCache, Request, Symbolizer,
+};
 
 use crate::output;
 
@@ -23,7 +28,7 @@ impl FileNames {
                 request.addresses.push(address);
             }
         }
-        let names = Symbolizer::new(Finder::from_environment(), detail).look_up(requests);
+        let names = symbolizer(detail).look_up_with(requests, &tell_of_download);
         for (named, module) in names.modules().iter().zip(profile.modules()) {
             let has_file = matches!(module.kind, ModuleKind::File | ModuleKind::Vdso);
             let problems = named.problems().iter().filter(|_| has_file);
@@ -39,6 +44,28 @@ impl FileNames {
             }
             _ => None,
         }
+    }
+}
+
+/// Names are kept for the next time, and debug files are downloaded if the user has named servers.
+fn symbolizer(detail: Detail) -> Symbolizer {
+    let finder = Finder::from_environment();
+    let finder = match Debuginfod::from_environment() {
+        Some(servers) => finder.with_fetch(Arc::new(servers)),
+        None => finder,
+    };
+    Symbolizer::new(finder, detail).with_cache(NameCache::from_environment())
+}
+
+/// Names a file that is being downloaded, once: where somebody watches or asked for it.
+fn tell_of_download(event: Event<'_>) {
+    let is_wanted =
+        || std::io::stderr().is_terminal() || std::env::var_os("DEBUGINFOD_PROGRESS").is_some();
+    if let Event::Download { url, all, .. } = event
+        && is_wanted()
+    {
+        let size = all.map_or(String::new(), |bytes| format!(" ({bytes} bytes)"));
+        output::notice(&format_args!("downloading {url}{size}"));
     }
 }
 
