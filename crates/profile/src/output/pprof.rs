@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::io::{self, Write};
+use std::path::Path;
 
 use libdeflater::{CompressionLvl, Compressor};
 use unspool_ir::leb128;
@@ -128,7 +129,7 @@ fn encode(view: &View<'_>) -> Vec<u8> {
     }
     message.number(profile::DEFAULT_SAMPLE_TYPE, strings.id(weight));
     samples(&mut message, view, &mut strings);
-    mappings(&mut message, view.named.profile.modules(), &mut strings);
+    mappings(&mut message, view, &mut strings);
     locations(&mut message, view);
     functions(&mut message, view, &mut strings);
     times(&mut message, view);
@@ -224,32 +225,40 @@ fn base(module: u32) -> u64 {
     (u64::from(module) + 1) << 40
 }
 
-fn mappings(message: &mut Message, modules: &[Module], strings: &mut Strings) {
-    for (number, module) in (0..).zip(modules) {
-        let path = strings.id(&module.path.to_string_lossy());
-        let build_id = module
-            .build_id
-            .map_or_else(String::new, |id| id.to_string());
-        let build_id = strings.id(&build_id);
-        let (start, limit, offset) = match module.code {
-            Some(code) => (
-                code.address.0,
-                code.address.0.wrapping_add(code.size),
-                code.offset,
-            ),
-            None => (0, 1 << 40, 0),
-        };
-        message.message(field::profile::MAPPING, |it| {
-            it.number(1, u64::from(number) + 1);
-            it.number(2, base(number).wrapping_add(start));
-            it.number(3, base(number).wrapping_add(limit));
-            it.number(4, offset);
-            it.number(5, path);
-            it.number(6, build_id);
-            // Functions, files, lines and inlined functions have been looked up.
-            (7..=10).for_each(|has| it.number(has, 1));
-        });
+/// The first mapping is taken for that of the program.
+fn mappings(message: &mut Message, view: &View<'_>, strings: &mut Strings) {
+    let profile = view.named.profile;
+    let program = profile.meta().command.first().map(Path::new);
+    let program = program.and_then(Path::file_name);
+    let mut modules: Vec<(u32, &Module)> = (0..).zip(profile.modules()).collect();
+    modules.sort_by_key(|(_, module)| program.is_none() || module.path.file_name() != program);
+    for (number, module) in modules {
+        mapping(message, number, module, strings);
     }
+}
+
+fn mapping(message: &mut Message, number: u32, module: &Module, strings: &mut Strings) {
+    let path = strings.id(&module.path.to_string_lossy());
+    let build_id = module.build_id.map(|id| id.to_string());
+    let build_id = strings.id(&build_id.unwrap_or_default());
+    let (start, limit, offset) = match module.code {
+        Some(code) => (
+            code.address.0,
+            code.address.0.wrapping_add(code.size),
+            code.offset,
+        ),
+        None => (0, 1 << 40, 0),
+    };
+    message.message(field::profile::MAPPING, |it| {
+        it.number(1, u64::from(number) + 1);
+        it.number(2, base(number).wrapping_add(start));
+        it.number(3, base(number).wrapping_add(limit));
+        it.number(4, offset);
+        it.number(5, path);
+        it.number(6, build_id);
+        // Functions, files, lines and inlined functions have been looked up.
+        (7..=10).for_each(|has| it.number(has, 1));
+    });
 }
 
 fn locations(message: &mut Message, view: &View<'_>) {

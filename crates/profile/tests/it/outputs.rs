@@ -82,10 +82,42 @@ worker   101 [001]     1.004000:        300 cpu-clock:
     );
 }
 
+/// inferno reads that text as perf's: it comes to the same folded stacks, but that it cuts arguments
+/// off, knows no marks, and passes over samples without frames.
+#[cfg(feature = "flamegraph")]
+#[test]
+fn the_text_of_perf_script_as_inferno_reads_it() {
+    use inferno::collapse::{Collapse as _, perf};
+    let mut samples = made::samples();
+    // It folds the samples of one event.
+    samples.retain(|sample| sample.state == unspool_profile::State::OnCpu);
+    samples.retain(|sample| !sample.stack.is_empty());
+    let text = written(&made::profile(&samples), perf_script::write);
+    let mut folded = Vec::new();
+    let mut folder = perf::Folder::from(perf::Options::default());
+    folder.collapse(&text[..], &mut folded).unwrap();
+    let mut expected: BTreeMap<String, u64> = BTreeMap::new();
+    for sample in &samples {
+        let mut line = vec![THREADS[sample.thread].0];
+        let functions = functions(sample);
+        let names = functions.iter().rev().map(|(name, ..)| *name);
+        line.extend(names.map(|name| name.split('(').next().unwrap()));
+        *expected.entry(line.join(";")).or_default() += sample.weight;
+    }
+    let folded = String::from_utf8(folded).unwrap();
+    let lines = folded.lines().map(|line| {
+        let (line, count) = line.rsplit_once(' ').unwrap();
+        (line.to_owned(), count.parse().unwrap())
+    });
+    assert_eq!(lines.collect::<BTreeMap<String, u64>>(), expected);
+}
+
 /// protoc decodes it by a description of the messages that is not ours to encode with.
 #[test]
 fn pprof_as_protoc_reads_it() {
-    let samples = made::samples();
+    let mut samples = made::samples();
+    // What the program calls is known before the program.
+    samples.rotate_left(7);
     let profile = made::profile(&samples);
     let message = gunzip(&written(&profile, pprof::write));
     let text = protoc(&message);
@@ -134,6 +166,10 @@ fn pprof_as_protoc_reads_it() {
         *weight += sample.weight as usize;
     }
     assert_eq!(sums, expected);
+
+    // pprof takes the first for the program.
+    let program = decoded.messages("mapping").next().unwrap();
+    assert_eq!(string(program, "filename"), "/opt/app");
 
     // The address of a location less its mapping's start is one of the file's, behind its offset.
     for (location, frame) in (1..).zip(profile.frames()) {
