@@ -1,6 +1,6 @@
 //! The forms for other tools, as those tools or their schemas have it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
@@ -305,7 +305,7 @@ fn a_flame_graph_has_all_functions() {
         .replace("&lt;", "<")
         .replace("&gt;", ">")
         .replace("&amp;", "&");
-    let frames: BTreeSet<(&str, u64)> = titles
+    let frames: std::collections::BTreeSet<(&str, u64)> = titles
         .lines()
         .filter_map(|title| {
             let (name, rest) = title.rsplit_once(" (")?;
