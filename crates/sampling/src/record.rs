@@ -13,7 +13,7 @@ use unspool_unwind::tables::Store;
 
 use crate::files::{Files, Live};
 use crate::processes::Processes;
-use crate::sys::{self, Held, Ready, Signals};
+use crate::sys::{self, Held, Prompt, Ready, Signals};
 use crate::unwind::Unwinder;
 
 mod events;
@@ -218,6 +218,7 @@ impl Recording {
         mut progress: impl FnMut(Progress),
     ) -> Result<Summary, RecordError> {
         let mut running = self.begin(out, store, meta)?;
+        let _prompt = Prompt::new();
         let mut beat = Instant::now();
         while !running.wait()? {
             running.take(sys::now())?;

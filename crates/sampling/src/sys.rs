@@ -15,6 +15,32 @@ pub(crate) fn be_patient() {
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, LOWEST) };
 }
 
+/// While it lives, its thread goes before others of the system, if this user may have that: rings are
+/// full soon when a machine is busy.
+#[derive(Debug)]
+pub(crate) struct Prompt {
+    before: i32,
+}
+
+impl Prompt {
+    const HIGH: i32 = -15;
+
+    pub(crate) fn new() -> Self {
+        // SAFETY: takes numbers; 0 is the calling thread.
+        let before = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+        // SAFETY: as above.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, Prompt::HIGH.min(before)) };
+        Prompt { before }
+    }
+}
+
+impl Drop for Prompt {
+    fn drop(&mut self) {
+        // SAFETY: takes numbers; 0 is the calling thread.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, self.before) };
+    }
+}
+
 /// The clock of all records, in nanoseconds.
 pub(crate) fn now() -> u64 {
     let mut time = MaybeUninit::<libc::timespec>::zeroed();

@@ -24,6 +24,9 @@ use unspool_unwind::tables::Store;
 const PROGRAM: &str = r#"
 #include <stdlib.h>
 #include <unistd.h>
+#ifndef SECONDS
+#define SECONDS 1
+#endif
 volatile unsigned long sink;
 __attribute__((noinline)) void leaf(void) { for (;;) sink++; }
 __attribute__((noinline)) void narrow(int left);
@@ -48,7 +51,7 @@ int main(int count, char **words) {
         sleep(1);
         return 0;
     }
-    alarm(1);
+    alarm(SECONDS);
     narrow(depth);
     return 0;
 }
@@ -225,10 +228,10 @@ fn programs_that_are_begun_by_others_are_followed() {
 
 #[test]
 fn processes_that_run_are_attached_to() {
-    let program = Program::build("attached", &["-static"]);
+    let program = Program::build("attached", &["-static", "-DSECONDS=60"]);
     let mut child = program.command(&["20"]).spawn().unwrap();
     let mut options = options();
-    options.duration = Some(Duration::from_millis(500));
+    options.duration = Some(Duration::from_secs(1));
     let (summary, profile) = record("attached", Target::Processes(vec![child.id()]), options);
     assert!(summary.status.is_none());
     child.kill().unwrap();

@@ -11,16 +11,20 @@ use unspool_perf::{
 use super::merge::{Kind, Source};
 use super::{Notice, Options, RecordError};
 
-/// How much memory the rings of a processor have at best, in bytes: for samples, and for what tells
-/// of mappings and threads.
-const SAMPLES: usize = 4 << 20;
+/// How much memory the rings for samples have at best, in bytes: all together, and each. A sample takes
+/// 64 KiB of it, however small its stack is.
+const ALL_SAMPLES: usize = 32 << 20;
+const MOST_SAMPLES: usize = 16 << 20;
+
+/// How much those have that tell of mappings and threads.
 const TASKS: usize = 256 << 10;
 
-/// And the least that is of use.
+/// The least that is of use.
 const LEAST: usize = 64 << 10;
 
-/// The most that the kernel copies of a stack: a record has less than 64 KiB.
-const MOST_STACK: u32 = 65_528 - 1024;
+/// The most that the kernel can be asked to copy of a stack; of a record with more than 64 KiB, it
+/// copies less.
+const MOST_STACK: u32 = 65_528;
 
 /// The events of a recording.
 #[derive(Debug)]
@@ -106,7 +110,7 @@ impl Events {
         let mut setup = setup.clone();
         let mut size = match kind {
             Kind::Tasks => TASKS,
-            Kind::OnCpu | Kind::OffCpu => SAMPLES,
+            Kind::OnCpu | Kind::OffCpu => (ALL_SAMPLES / cpus.len()).min(MOST_SAMPLES),
         };
         for cpu in cpus {
             let mut owner = None;
