@@ -18,12 +18,34 @@ const MAX_DEPTH: u32 = 96;
 /// Allocates the result only if it differs. The result is at most about 64 KiB long.
 #[must_use]
 pub fn demangle(name: &str) -> Cow<'_, str> {
+    Signature::Whole.demangle(name)
+}
+
+/// How much of the signature of a C++ function its readable name has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Signature {
+    /// The parameters, and the return type of templates.
+    #[default]
+    Whole,
+    /// None of it: the name alone, as perf and the linker's map files have it.
+    NameOnly,
+}
+
+impl Signature {
+    /// The readable form of a symbol's name, as [`demangle`] describes it.
+    #[must_use]
+    pub fn demangle(self, name: &str) -> Cow<'_, str> {
+        demangle_as(name, self)
+    }
+}
+
+fn demangle_as(name: &str, signature: Signature) -> Cow<'_, str> {
     let (base, suffix) = name.split_at(name.find('@').unwrap_or(name.len()));
     let mangled = base.starts_with("_R") || base.starts_with("_Z");
     if !mangled || name.len() > MAX_LENGTH {
         return Cow::Borrowed(name);
     }
-    match rust(base).or_else(|| cxx(base)) {
+    match rust(base).or_else(|| cxx(base, signature)) {
         Some(readable) => Cow::Owned(readable + suffix),
         None => Cow::Borrowed(name),
     }
@@ -36,11 +58,15 @@ fn rust(name: &str) -> Option<String> {
     Some(text.0)
 }
 
-fn cxx(name: &str) -> Option<String> {
+fn cxx(name: &str, signature: Signature) -> Option<String> {
     let parse = ParseOptions::default().recursion_limit(MAX_DEPTH);
     let (symbol, rest) = BorrowedSymbol::with_tail_and_options(name.as_bytes(), &parse).ok()?;
     let mut text = Bounded(String::new());
     let options = DemangleOptions::new().recursion_limit(MAX_DEPTH);
+    let options = match signature {
+        Signature::Whole => options,
+        Signature::NameOnly => options.no_params().no_return_type(),
+    };
     symbol.structured_demangle(&mut text, &options).ok()?;
     rest.is_empty().then_some(text.0)
 }
@@ -61,6 +87,25 @@ impl fmt::Write for Bounded {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_without_signatures() {
+        for (name, readable) in [
+            ("main", "main"),
+            ("_RNvCsL39EUhRVRM_5unwnd4main", "unwnd::main"),
+            (
+                "_ZNSt6vectorIiSaIiEE9push_backERKi",
+                "std::vector<int, std::allocator<int> >::push_back",
+            ),
+            ("_Znwm@plt", "operator new@plt"),
+            // The parameters that are part of a template's argument stay.
+            ("_ZN1AIFmmEE3getEv", "A<unsigned long (unsigned long)>::get"),
+            ("_Z3maxIiET_S0_S0_", "max<int>"),
+            ("_ZNK1A3getEv", "A::get"),
+        ] {
+            assert_eq!(Signature::NameOnly.demangle(name), readable);
+        }
+    }
 
     #[test]
     fn every_scheme() {

@@ -28,7 +28,7 @@ mod unwind_sections;
 
 pub use build_id::{BuildId, ContentKey};
 pub use debug_file::{DebugFiles, SearchRoots};
-pub use demangle::demangle;
+pub use demangle::{Signature, demangle};
 pub use elf::ElfFile;
 pub use embed::{EmbedError, embed};
 pub use error::ModuleError;

@@ -17,7 +17,7 @@ use typed_arena::Arena;
 use unspool_ir::Vaddr;
 
 use crate::debug_file::DebugFiles;
-use crate::demangle::demangle;
+use crate::demangle::Signature;
 use crate::elf::ElfFile;
 use crate::error::ModuleError;
 
@@ -57,6 +57,8 @@ struct Files {
     module: Arc<ElfFile>,
     debug: Option<Arc<ElfFile>>,
     supplementary: Option<Arc<ElfFile>>,
+    /// How functions are named.
+    signature: Signature,
 }
 
 #[derive(Default)]
@@ -115,9 +117,17 @@ impl Lines {
                 module,
                 debug: files.debug.clone(),
                 supplementary: files.supplementary.clone(),
+                signature: Signature::default(),
             },
             state: Mutex::default(),
         }
+    }
+
+    /// Names functions with so much of their signatures.
+    #[must_use]
+    pub fn with_signature(mut self, signature: Signature) -> Lines {
+        self.sources.signature = signature;
+        self
     }
 
     /// The functions that `addr` is in, the innermost inlined one first, the one that has the
@@ -317,7 +327,7 @@ impl<'a> Resolver<'a> {
                 .and_then(|name| name.raw_name().ok());
             let place = frame.location;
             frames.push(InlineFrame {
-                function: name.map(|name| demangle(&name).into_owned()),
+                function: name.map(|name| sources.files.signature.demangle(&name).into_owned()),
                 file: place
                     .as_ref()
                     .and_then(|place| place.file)

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use unspool_ir::Vaddr;
-use unspool_module::{DebugFiles, ElfFile};
+use unspool_module::{DebugFiles, ElfFile, Signature};
 
 use crate::cache::{self, NameCache, Place};
 use crate::fetch::DownloadError;
@@ -78,6 +78,7 @@ pub enum Event<'a> {
 pub struct Symbolizer {
     finder: Finder,
     pub(crate) detail: Detail,
+    pub(crate) signature: Signature,
     threads: usize,
     cache: Option<NameCache>,
 }
@@ -106,6 +107,7 @@ impl Symbolizer {
         Symbolizer {
             finder,
             detail,
+            signature: Signature::default(),
             threads: thread::available_parallelism().map_or(1, NonZero::get),
             cache: None,
         }
@@ -116,6 +118,13 @@ impl Symbolizer {
     #[must_use]
     pub fn with_cache(self, cache: Option<NameCache>) -> Self {
         Symbolizer { cache, ..self }
+    }
+
+    /// Names C++ functions with so much of their signatures. Only names with all of it are kept for the
+    /// next time.
+    #[must_use]
+    pub fn with_signature(self, signature: Signature) -> Self {
+        Symbolizer { signature, ..self }
     }
 
     /// Uses at most so many threads, the calling one included.
@@ -155,7 +164,7 @@ impl Symbolizer {
         let parts =
             parts.flat_map(|(number, work)| work.rest().map(move |part| (number, work, part)));
         let look_up = |(number, work, part): (usize, &Work, &[Vaddr])| {
-            (number, work.look_up(part, self.detail, &progress))
+            (number, work.look_up(part, self, &progress))
         };
         for (number, found) in parallel::map(parts.collect(), threads, look_up) {
             if let Some(work) = works.get_mut(number) {
@@ -198,6 +207,7 @@ impl Symbolizer {
         let cache = self
             .cache
             .as_ref()
+            .filter(|_| self.signature == Signature::Whole)
             .filter(|_| self.detail == Detail::Lines)?;
         Some(Place {
             cache: cache.clone(),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use unspool_ir::Vaddr;
-use unspool_module::{InlineFrame, Symbol, demangle};
+use unspool_module::{InlineFrame, Signature, Symbol};
 
 use crate::names::{Frame, Function, Name};
 
@@ -147,6 +147,7 @@ impl Entry {
 /// Makes a table.
 #[derive(Default)]
 pub(crate) struct Builder {
+    signature: Signature,
     table: Table,
     known: HashMap<String, Text>,
     /// By address and size.
@@ -154,6 +155,14 @@ pub(crate) struct Builder {
 }
 
 impl Builder {
+    /// Names functions with so much of their signatures.
+    pub(crate) fn new(signature: Signature) -> Self {
+        Builder {
+            signature,
+            ..Builder::default()
+        }
+    }
+
     /// Adds an address. If it is added twice, one of the two counts.
     pub(crate) fn add(
         &mut self,
@@ -234,7 +243,7 @@ impl Builder {
         if let Some(number) = self.functions.get(&key) {
             return *number;
         }
-        let name = self.text(Some(&demangle(&symbol.name)));
+        let name = self.text(Some(&self.signature.demangle(&symbol.name)));
         self.function(FunctionRecord {
             name,
             address: symbol.address.0,

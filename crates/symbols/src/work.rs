@@ -97,7 +97,7 @@ impl Work {
             found: Vec::new(),
         };
         if work.parts == 1 {
-            let found = work.look_up(&work.addresses, symbolizer.detail, progress);
+            let found = work.look_up(&work.addresses, symbolizer, progress);
             work.found.push(found);
         }
         work
@@ -119,7 +119,7 @@ impl Work {
     pub(crate) fn look_up(
         &self,
         addresses: &[Vaddr],
-        detail: Detail,
+        symbolizer: &Symbolizer,
         progress: &Progress<'_>,
     ) -> Found {
         let mut found = Found::default();
@@ -127,10 +127,11 @@ impl Work {
             return found;
         };
         let lines = Lines::new(Arc::clone(&source.file), &source.debug, addresses);
-        let mut table = Builder::default();
+        let lines = lines.with_signature(symbolizer.signature);
+        let mut table = Builder::new(symbolizer.signature);
         for step in addresses.chunks(STEP) {
             for address in step {
-                let frames = match detail {
+                let frames = match symbolizer.detail {
                     Detail::Functions => Ok(Vec::new()),
                     Detail::Lines => lines.frames(*address),
                 };
