@@ -273,6 +273,30 @@ impl Layout {
         self.sample_type & u64::from(bit) != 0
     }
 
+    /// Whether samples have a stack, as addresses or copied.
+    #[must_use]
+    pub fn has_chain(&self) -> bool {
+        self.has(abi::PERF_SAMPLE_CALLCHAIN)
+    }
+
+    /// Whether samples say on which processor they were taken.
+    #[must_use]
+    pub fn has_cpu(&self) -> bool {
+        self.has(abi::PERF_SAMPLE_CPU)
+    }
+
+    /// Whether samples say when they were taken.
+    #[must_use]
+    pub fn has_time(&self) -> bool {
+        self.has(abi::PERF_SAMPLE_TIME)
+    }
+
+    /// Whether samples say how many events they stand for.
+    #[must_use]
+    pub fn has_period(&self) -> bool {
+        self.has(abi::PERF_SAMPLE_PERIOD)
+    }
+
     /// Reads a record, all of it: what it holds, and when and where it is from.
     pub fn read<'r>(
         &self,

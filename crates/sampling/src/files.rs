@@ -42,16 +42,22 @@ struct Key {
     name: Option<OsString>,
     device: Device,
     inode: u64,
+    build_id: Option<BuildId>,
 }
 
 /// Finds what a process has mapped.
 pub trait Finder {
-    /// Opens the file of a mapping.
+    /// Opens the file of a mapping, with its build ID if that was recorded.
     ///
     /// # Errors
     ///
     /// Why there is none, or none that is certain to be the same.
-    fn file(&self, pid: u32, mapping: &Mapping) -> Result<ElfFile, FileProblem>;
+    fn file(
+        &self,
+        pid: u32,
+        mapping: &Mapping,
+        build_id: Option<BuildId>,
+    ) -> Result<ElfFile, FileProblem>;
 
     /// All that a process has mapped now; `None` if nobody knows.
     fn mappings(&self, pid: u32) -> Option<Mappings>;
@@ -62,7 +68,12 @@ pub trait Finder {
 pub struct Live;
 
 impl Finder for Live {
-    fn file(&self, pid: u32, mapping: &Mapping) -> Result<ElfFile, FileProblem> {
+    fn file(
+        &self,
+        pid: u32,
+        mapping: &Mapping,
+        _build_id: Option<BuildId>,
+    ) -> Result<ElfFile, FileProblem> {
         if mapping.name.as_deref().is_some_and(|name| name == "[vdso]") {
             return own_vdso()
                 .map_err(|error| FileProblem::Open {
@@ -124,11 +135,21 @@ impl Files {
     /// Compiled tables come from a store, and missing ones are made and kept there.
     #[must_use]
     pub fn new(finder: Box<dyn Finder>, store: Store) -> Self {
-        let store = Arc::new(store);
+        let files = Files::without_compiler(finder, store);
+        Files {
+            compiler: Compiler::start(Arc::clone(&files.store)),
+            ..files
+        }
+    }
+
+    /// Compiled tables come from a store; files that have none there are read as they are, which is
+    /// as good for what does not go on for long.
+    #[must_use]
+    pub fn without_compiler(finder: Box<dyn Finder>, store: Store) -> Self {
         Files {
             finder,
-            compiler: Compiler::start(Arc::clone(&store)),
-            store,
+            compiler: None,
+            store: Arc::new(store),
             opened: HashMap::new(),
             next: 0,
         }
@@ -139,16 +160,22 @@ impl Files {
     }
 
     /// The file of a mapping.
-    pub(crate) fn open(&mut self, pid: u32, mapping: &Mapping) -> Result<Arc<File>, FileProblem> {
+    pub(crate) fn open(
+        &mut self,
+        pid: u32,
+        mapping: &Mapping,
+        build_id: Option<BuildId>,
+    ) -> Result<Arc<File>, FileProblem> {
         let key = Key {
             name: mapping.name.clone(),
             device: mapping.device,
             inode: mapping.inode,
+            build_id,
         };
         if let Some(file) = self.opened.get(&key) {
             return Ok(Arc::clone(file));
         }
-        let elf = Arc::new(self.finder.file(pid, mapping)?);
+        let elf = Arc::new(self.finder.file(pid, mapping, build_id)?);
         let name = mapping.name.clone().unwrap_or_default();
         let tables = FileTables::new(Arc::clone(&elf)).for_walks();
         // What is found and not used is told by `unspool stack` and `unspool verify`.

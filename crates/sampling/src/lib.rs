@@ -5,11 +5,15 @@
 //! is mapped where, with the tables of each file, which are opened once ([`Files`]). An [`Unwinder`]
 //! unwinds the copied stack of a sample with that. A [`Recording`] puts it together: it opens the
 //! events, launches a command or attaches to what runs, and writes a profile.
+//!
+//! What perf recorded ([`unspool_perf::DataFile`]) is unwound by a [`Replay`], or becomes a profile by
+//! [`import`]; the files of such a recording are found by [`Recorded`].
 
 mod compile;
 mod files;
 mod processes;
 mod record;
+mod recorded;
 mod space;
 mod stack_copy;
 mod sys;
@@ -18,5 +22,6 @@ mod unwind;
 pub use files::{File, Files, Finder, Live};
 pub use processes::Processes;
 pub use record::{Notice, Options, Progress, RecordError, Recording, Summary, Target, Totals};
+pub use recorded::{ImportError, Recorded, Replay, import};
 pub use space::Space;
 pub use unwind::{Unwinder, Unwound};

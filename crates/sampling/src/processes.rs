@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 
 use unspool_ir::{LoadBias, RuntimeAddr};
+use unspool_module::BuildId;
 use unspool_perf::{FileId, Mapped, Record};
 use unspool_unwind::files::FileProblem;
 use unspool_unwind::maps::{Device, Mapping, Permissions};
@@ -16,6 +17,9 @@ use crate::space::{Content, Region, Space, segment};
 
 /// The process that the kernel's own code belongs to, in records.
 const KERNEL: u32 = u32::MAX;
+
+/// What the kernel adds to the path of a file that was deleted while it was mapped.
+const DELETED: &[u8] = b" (deleted)";
 
 /// What processes have mapped, as far as records have told.
 pub struct Processes {
@@ -60,7 +64,11 @@ impl Processes {
     pub fn note(&mut self, record: &Record<'_>) -> bool {
         match record {
             Record::Mapped(mapped) if mapped.pid != KERNEL && mapped.is_executable => {
-                self.map(mapped.pid, &mapping(mapped));
+                let build_id = match mapped.file {
+                    FileId::BuildId(id) => BuildId::new(id),
+                    _ => None,
+                };
+                self.map(mapped.pid, &mapping(mapped), build_id);
                 true
             }
             Record::Named(named) if named.is_exec => {
@@ -95,13 +103,13 @@ impl Processes {
             .iter()
             .filter(|mapping| mapping.permissions.execute)
         {
-            self.map(pid, mapping);
+            self.map(pid, mapping, None);
         }
         self.spaces.get(&pid).cloned().unwrap_or_default()
     }
 
-    fn map(&mut self, pid: u32, mapping: &Mapping) {
-        let content = match self.content(pid, mapping) {
+    fn map(&mut self, pid: u32, mapping: &Mapping, build_id: Option<BuildId>) {
+        let content = match self.content(pid, mapping, build_id) {
             Ok(content) => content,
             Err(problem) => Content::Unusable(Arc::new(problem)),
         };
@@ -109,16 +117,26 @@ impl Processes {
         Arc::make_mut(space).insert(Region {
             start: mapping.start.0,
             end: mapping.end.0,
+            file_start: mapping.start.0.wrapping_sub(mapping.offset),
+            name: mapping.name.as_deref().map(|name| match mapping.deleted {
+                true => [name.as_bytes(), DELETED].concat().into(),
+                false => name.as_bytes().into(),
+            }),
             content,
         });
     }
 
-    fn content(&mut self, pid: u32, mapping: &Mapping) -> Result<Content, FileProblem> {
+    fn content(
+        &mut self,
+        pid: u32,
+        mapping: &Mapping,
+        build_id: Option<BuildId>,
+    ) -> Result<Content, FileProblem> {
         let is_vdso = mapping.name.as_deref().is_some_and(|name| name == "[vdso]");
         if mapping.path().is_none() && !is_vdso {
             return Ok(Content::Anonymous);
         }
-        let file = self.files.open(pid, mapping)?;
+        let file = self.files.open(pid, mapping, build_id)?;
         let bias = file.tables.file().load_bias(&segment(mapping));
         let bias = bias.ok_or_else(|| FileProblem::NoSegment {
             path: file.name.clone(),
@@ -149,7 +167,6 @@ impl Processes {
 
 /// A record of a mapping, as `/proc` would have it.
 fn mapping(mapped: &Mapped<'_>) -> Mapping {
-    const DELETED: &[u8] = b" (deleted)";
     let (name, deleted) = match mapped.name.strip_suffix(DELETED) {
         Some(name) => (name, true),
         None => (mapped.name, false),

@@ -23,7 +23,8 @@ mod scribe;
 pub use scribe::Totals;
 
 use events::{Events, Scope};
-use scribe::Scribe;
+pub(crate) use merge::Kind;
+pub(crate) use scribe::Scribe;
 
 /// What is recorded.
 #[derive(Debug)]

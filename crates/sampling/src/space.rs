@@ -32,6 +32,10 @@ pub(crate) enum Content {
 pub(crate) struct Region {
     pub(crate) start: u64,
     pub(crate) end: u64,
+    /// Where the start of the file would be.
+    pub(crate) file_start: u64,
+    /// The path as the kernel tells it, or a name in brackets.
+    pub(crate) name: Option<Arc<[u8]>>,
     pub(crate) content: Content,
 }
 
@@ -95,6 +99,15 @@ impl Space {
             Content::File { file, bias, .. } => Some((file, bias.to_vaddr(addr))),
             _ => None,
         }
+    }
+
+    /// What is mapped at an address: its path as the kernel tells it, or a name in brackets, and how far
+    /// from the start of the file the address is, in bytes. There is no name for memory without a file.
+    #[must_use]
+    pub fn mapped(&self, addr: RuntimeAddr) -> Option<(Option<&[u8]>, u64)> {
+        let region = self.region(addr)?;
+        let offset = addr.0.wrapping_sub(region.file_start);
+        Some((region.name.as_deref(), offset))
     }
 
     /// Why the file that is mapped at an address is not used.

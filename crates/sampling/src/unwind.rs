@@ -85,6 +85,9 @@ impl Unwinder {
     }
 
     fn unwind_user(&mut self, space: &Space, tid: u32, sample: &Sample<'_>) -> End {
+        if sample.stack.asked == 0 && sample.chain.user().next().is_some() {
+            return self.chain_of_kernel(sample);
+        }
         let Some(top) = Innermost::of(sample, self.arch) else {
             return End::NoUserRegisters;
         };
@@ -115,6 +118,21 @@ impl Unwinder {
             evidence: Evidence::Cfi,
         }));
         end(walk.end)
+    }
+
+    /// Takes the frames that the kernel found by frame pointers, of a recording without copied stacks.
+    fn chain_of_kernel(&mut self, sample: &Sample<'_>) -> End {
+        let mut addresses = sample.chain.user().map(RuntimeAddr);
+        self.frames.extend(addresses.next().map(|first| RawFrame {
+            code: CodeAddr::Instruction(first),
+            evidence: Evidence::Registers,
+        }));
+        self.frames.extend(addresses.map(|address| RawFrame {
+            code: CodeAddr::Return(address),
+            evidence: Evidence::FramePointer,
+        }));
+        // Nobody can tell whether it ended where the stack does.
+        End::NotCopied
     }
 
     /// Does the same slowly, and notes of each frame how it was found.

@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use unspool_perf::{Event, Rate};
+use unspool_perf::{DataFile, Event, Rate};
 use unspool_profile::{Meta, Place, Profile, Sample, State, create};
-use unspool_sampling::{Options, RecordError, Recording, Summary, Target};
+use unspool_sampling::{Options, RecordError, Recording, Summary, Target, import};
 use unspool_unwind::tables::Store;
 
 /// Goes down as deep as it is told, through frames of different sizes, and stays there until an alarm
@@ -248,6 +248,27 @@ fn a_register_that_was_just_popped_is_known() {
         options(),
     );
     assert_stacks(&program, &profile, 0);
+}
+
+#[test]
+fn a_recording_of_perf_becomes_a_profile() {
+    let program = Program::build("imported", &[]);
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("imported.data");
+    let mut perf = Command::new("perf");
+    perf.args(["record", "-q", "-e", "cpu-clock", "-F", "999"]);
+    perf.args(["--call-graph", "dwarf,16384", "-o"]).arg(&path);
+    // Its status is that of the command, which an alarm kills.
+    let done = perf.arg(&program.path).arg("10").output();
+    done.expect("perf is there (Debian: linux-perf)");
+    let file = DataFile::open(&path).unwrap();
+    let finder = unspool_symbols::Finder::from_environment();
+    let store = Store::from_environment().without_cache();
+    let (bytes, totals, reading) = import(&file, Vec::new(), finder, store).unwrap();
+    assert_eq!(reading.cut, None);
+    let profile = Profile::read(bytes.as_slice()).unwrap();
+    assert_eq!(totals.samples, profile.samples().len() as u64);
+    assert_eq!(profile.meta().event.name, "cpu-clock");
+    assert_stacks(&program, &profile, 10);
 }
 
 #[test]

@@ -139,9 +139,9 @@ impl Parsed {
             let place = section(bytes, at);
             let content = place.clone().and_then(|place| bytes.get(place));
             let (Some(place), Some(content)) = (place, content) else {
-                let why = format!("feature {bit} is not in the file");
+                let why = format!("feature {bit} and what follows are not in the file");
                 self.damaged.push(Damage::new(offset(at), why));
-                continue;
+                return;
             };
             let result = self.feature(bit, content);
             self.note(place.start, &format!("feature {bit}"), result);
