@@ -34,6 +34,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Record(RecordArgs),
+    Script(ScriptArgs),
     Stack(StackArgs),
     Report(ReportArgs),
     Diff(DiffArgs),
@@ -135,6 +136,65 @@ pub(crate) struct RecordArgs {
     /// Print nothing but errors.
     #[arg(short, long)]
     pub(crate) quiet: bool,
+}
+
+/// Print what `perf script` prints of a recording of perf, with the stacks unwound by tables.
+///
+/// Recordings by `perf record --call-graph dwarf` and `fp` and those without stacks, also compressed
+/// ones (`-z`) and what `perf record -o -` writes. Fields and layout are those of `perf script`, so that
+/// what reads the one reads the other. Stacks are as deep as what was copied of them, and those of
+/// programs that were begun by others are right.
+///
+/// Files that have changed since the recording are not used; standard error says which.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  unspool script                                   of ./perf.data
+  unspool script --no-inline perf.data
+  unspool script -F comm,tid,time,ip,sym perf.data
+  unspool script perf.data | stackcollapse-perf.pl | flamegraph.pl > flame.svg")]
+pub(crate) struct ScriptArgs {
+    /// The recording.
+    #[arg(default_value = "perf.data")]
+    pub(crate) file: PathBuf,
+    /// Print these fields only: comm, pid, tid, cpu, time, period, event, ip, sym, symoff, dso.
+    #[arg(
+        short = 'F',
+        long,
+        value_enum,
+        value_name = "FIELD",
+        value_delimiter = ',',
+        hide_possible_values = true
+    )]
+    pub(crate) fields: Vec<ScriptField>,
+    /// Leave out inlined functions.
+    #[arg(long)]
+    pub(crate) no_inline: bool,
+    /// Print times in nanoseconds.
+    #[arg(long)]
+    pub(crate) ns: bool,
+    /// Print at most so many frames of each stack.
+    #[arg(long, visible_alias = "max-stack", value_name = "N", value_parser = parse_count)]
+    pub(crate) max_frames: Option<NonZero<usize>>,
+    /// Do not read the user's cache of compiled tables.
+    #[arg(long)]
+    pub(crate) no_cache: bool,
+}
+
+/// What is printed of a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ScriptField {
+    Comm,
+    Pid,
+    Tid,
+    Cpu,
+    Time,
+    Period,
+    Event,
+    Ip,
+    Sym,
+    Symoff,
+    Dso,
 }
 
 /// Print the stacks of all threads of a process or core file.

@@ -6,6 +6,7 @@ pub(crate) mod diff;
 pub(crate) mod generate;
 pub(crate) mod record;
 pub(crate) mod report;
+pub(crate) mod script;
 pub(crate) mod show;
 pub(crate) mod stack;
 pub(crate) mod stats;

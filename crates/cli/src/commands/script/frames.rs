@@ -1,0 +1,316 @@
+//! Frames as they are printed, each made once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use unspool_ir::{RuntimeAddr, Vaddr};
+use unspool_module::{ElfFile, Signature};
+use unspool_sampling::Space;
+use unspool_symbols::{
+    Detail, Finder, KernelSymbols, Module, ModuleNames, Names, PerfMap, Request, Symbolizer,
+};
+
+use super::digits::hexadecimal;
+use super::text::Fields;
+use crate::output;
+
+/// Where the kernel's addresses begin.
+const KERNEL: u64 = 1 << 63;
+
+/// Which address is shown for a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shown {
+    /// That whose name is looked up, within its file: of a stack that was unwound.
+    Lookup,
+    /// A return address within its file, though the name is that of the call before it: of frames that the
+    /// kernel found.
+    Return,
+    /// That of the process: of samples without a stack.
+    Runtime,
+}
+
+impl Shown {
+    pub(super) const COUNT: usize = 3;
+}
+
+/// What names a frame.
+#[derive(Debug, Clone, Copy)]
+enum Named {
+    /// A file, by its place among the requests, and the address as linked.
+    File(usize, Vaddr),
+    Kernel(RuntimeAddr),
+    /// What a process made at run time.
+    Jit(u32, RuntimeAddr),
+    Nothing,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Frame {
+    shown: Shown,
+    address: u64,
+    named: Named,
+    dso: usize,
+}
+
+/// The frames of all samples.
+#[derive(Default)]
+pub(super) struct Frames {
+    frames: Vec<Frame>,
+    files: Vec<Arc<ElfFile>>,
+    /// The places of files by their numbers.
+    by_number: HashMap<u32, usize>,
+    dsos: Vec<Vec<u8>>,
+    by_name: HashMap<Vec<u8>, usize>,
+    /// What is wrong with files, by their names.
+    pub(super) problems: BTreeMap<Vec<u8>, String>,
+}
+
+impl Frames {
+    /// Adds what is at an address of a process; yields its number.
+    pub(super) fn add(
+        &mut self,
+        space: &Space,
+        pid: u32,
+        address: RuntimeAddr,
+        shown: Shown,
+    ) -> u32 {
+        let code = match shown {
+            Shown::Return => RuntimeAddr(address.0.wrapping_sub(1)),
+            _ => address,
+        };
+        let (named, dso, in_file) = match space.mapped(code) {
+            _ if code.0 >= KERNEL => (Named::Kernel(code), &b"[kernel.kallsyms]"[..], address.0),
+            Some((Some(name), _)) if name.starts_with(b"[") && name != b"[vdso]" => {
+                (Named::Nothing, name, address.0)
+            }
+            Some((Some(name), offset)) => {
+                let named = match space.locate(code) {
+                    Some((file, vaddr)) => {
+                        let files = &mut self.files;
+                        let place = self.by_number.entry(file.number).or_insert_with(|| {
+                            files.push(Arc::clone(file.tables.file()));
+                            files.len() - 1
+                        });
+                        Named::File(*place, vaddr)
+                    }
+                    None => {
+                        if let Some(problem) = space.problem(code) {
+                            let known = self.problems.entry(name.to_vec());
+                            known.or_insert_with(|| output::with_causes(problem));
+                        }
+                        Named::Nothing
+                    }
+                };
+                let behind = address.0.wrapping_sub(code.0);
+                (named, name, offset.wrapping_add(behind))
+            }
+            Some((None, _)) => {
+                let map = format!("/tmp/perf-{pid}.map");
+                let dso = self.dso(map.as_bytes());
+                return self.push(shown, address.0, Named::Jit(pid, code), dso);
+            }
+            None => (Named::Nothing, &b"[unknown]"[..], address.0),
+        };
+        let dso = self.dso(dso);
+        let address = match shown {
+            Shown::Runtime => address.0,
+            _ => in_file,
+        };
+        self.push(shown, address, named, dso)
+    }
+
+    fn push(&mut self, shown: Shown, address: u64, named: Named, dso: usize) -> u32 {
+        let number = u32::try_from(self.frames.len()).unwrap_or(u32::MAX);
+        self.frames.push(Frame {
+            shown,
+            address,
+            named,
+            dso,
+        });
+        number
+    }
+
+    fn dso(&mut self, name: &[u8]) -> usize {
+        if let Some(number) = self.by_name.get(name) {
+            return *number;
+        }
+        self.dsos.push(name.to_vec());
+        self.by_name.insert(name.to_vec(), self.dsos.len() - 1);
+        self.dsos.len() - 1
+    }
+
+    /// Looks up all names, and yields the frames as text.
+    pub(super) fn look_up(&self, detail: Detail, fields: Fields) -> FrameTexts {
+        let mut texts = FrameTexts::default();
+        let sources = Sources::new(self, detail, fields);
+        for frame in &self.frames {
+            sources.write(&mut texts.text, frame);
+            texts.ends.push(texts.text.len());
+        }
+        texts
+    }
+}
+
+/// Frames as text, by their numbers: lines without what comes before the first address.
+#[derive(Default)]
+pub(super) struct FrameTexts {
+    text: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl FrameTexts {
+    #[inline]
+    pub(super) fn get(&self, number: u32) -> &[u8] {
+        let number = number as usize;
+        let start = match number.checked_sub(1) {
+            Some(before) => self.ends.get(before).copied().unwrap_or(0),
+            None => 0,
+        };
+        let end = self.ends.get(number).copied().unwrap_or(start);
+        self.text.get(start..end).unwrap_or_default()
+    }
+}
+
+/// Where names are from.
+struct Sources<'f> {
+    frames: &'f Frames,
+    fields: Fields,
+    files: Names,
+    kernel: Option<KernelSymbols>,
+    jit: HashMap<u32, PerfMap>,
+}
+
+impl<'f> Sources<'f> {
+    fn new(frames: &'f Frames, detail: Detail, fields: Fields) -> Self {
+        let files = frames.files.iter().filter(|_| fields.symbol);
+        let mut requests: Vec<_> = files.map(request).collect();
+        let mut jit = HashMap::new();
+        let mut has_kernel = false;
+        let asked = frames.frames.iter().filter(|_| fields.symbol);
+        for frame in asked {
+            match frame.named {
+                Named::File(file, address) => {
+                    if let Some(request) = requests.get_mut(file) {
+                        request.addresses.push(address);
+                    }
+                }
+                Named::Kernel(_) => has_kernel = true,
+                Named::Jit(pid, _) => {
+                    // A process that wrote none made no code that anybody knows.
+                    jit.entry(pid)
+                        .or_insert_with(|| PerfMap::of_process(pid).ok());
+                }
+                Named::Nothing => {}
+            }
+        }
+        let files = Symbolizer::new(Finder::from_environment(), detail)
+            .with_signature(Signature::NameOnly)
+            .look_up(requests);
+        let problems = files.modules().iter().flat_map(ModuleNames::problems);
+        problems.for_each(|problem| output::notice(problem));
+        let kernel = has_kernel.then(KernelSymbols::of_running_kernel);
+        let kernel = kernel.transpose().unwrap_or_else(|hidden| {
+            output::notice(&hidden);
+            None
+        });
+        Sources {
+            frames,
+            fields,
+            files,
+            kernel,
+            jit: jit
+                .into_iter()
+                .filter_map(|(pid, map)| Some((pid, map?)))
+                .collect(),
+        }
+    }
+
+    /// Writes a frame, and before it the functions that are inlined in it.
+    fn write(&self, out: &mut Vec<u8>, frame: &Frame) {
+        let dso = self
+            .frames
+            .dsos
+            .get(frame.dso)
+            .map_or(&b""[..], Vec::as_slice);
+        match frame.named {
+            Named::File(file, address) => {
+                let name = self.files.get(file, address);
+                let function = name.and_then(|name| name.function);
+                let offset = function.map(|function| address.0.wrapping_sub(function.address.0));
+                let all = name.map(|name| name.debug_frames());
+                let inlined = all.map_or(0, |all| all.len().saturating_sub(1));
+                if frame.shown != Shown::Runtime {
+                    let all = name.into_iter().flat_map(|name| name.debug_frames());
+                    for called in all.take(inlined) {
+                        let symbol = called.function.unwrap_or(UNKNOWN);
+                        self.line(out, frame, Some(symbol), offset, None);
+                        out.push(b'\t');
+                    }
+                }
+                let outer = name.and_then(|name| name.frames().last()?.function);
+                let symbol = function.map(|function| function.name).or(outer);
+                self.line(out, frame, symbol, offset, Some(dso));
+            }
+            Named::Kernel(address) => {
+                let symbol = self.kernel.as_ref().and_then(|kernel| kernel.get(address));
+                let offset = symbol.map(|symbol| address.0 - symbol.address.0);
+                let module = symbol.and_then(|symbol| symbol.module);
+                let module = module.map(|module| format!("[{module}]"));
+                let dso = module.as_ref().map_or(dso, |module| module.as_bytes());
+                let symbol = symbol.map(|symbol| symbol.name);
+                self.line(out, frame, symbol, offset, Some(dso));
+            }
+            Named::Jit(pid, address) => {
+                let symbol = self.jit.get(&pid).and_then(|map| map.get(address));
+                let offset = symbol.as_ref().map(|symbol| address.0 - symbol.address.0);
+                let symbol = symbol.as_ref().map(|symbol| symbol.name);
+                self.line(out, frame, symbol, offset, Some(dso));
+            }
+            Named::Nothing => self.line(out, frame, None, None, Some(dso)),
+        }
+    }
+
+    /// Writes one line; of an inlined function if there is no file.
+    fn line(
+        &self,
+        out: &mut Vec<u8>,
+        frame: &Frame,
+        symbol: Option<&str>,
+        offset: Option<u64>,
+        dso: Option<&[u8]>,
+    ) {
+        hexadecimal(out, frame.address, 16);
+        if self.fields.symbol {
+            out.push(b' ');
+            out.extend(symbol.unwrap_or(UNKNOWN).as_bytes());
+            if let (true, Some(_), Some(offset)) = (self.fields.offset, symbol, offset) {
+                out.extend(b"+0x");
+                hexadecimal(out, offset, 0);
+            }
+        }
+        match dso {
+            Some(dso) if self.fields.dso => {
+                out.extend(b" (");
+                out.extend(dso);
+                out.push(b')');
+            }
+            Some(_) => {}
+            None => out.extend(b" (inlined)"),
+        }
+        out.push(b'\n');
+    }
+}
+
+/// What is shown where nothing has a name.
+const UNKNOWN: &str = "[unknown]";
+
+fn request(file: &Arc<ElfFile>) -> Request {
+    Request {
+        module: Module::Open {
+            file: Arc::clone(file),
+            root: None,
+        },
+        addresses: Vec::new(),
+    }
+}

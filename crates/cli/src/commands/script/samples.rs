@@ -1,0 +1,200 @@
+//! The samples of a recording, with their stacks unwound.
+
+use std::num::NonZero;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use unspool_ir::{CodeAddr, RuntimeAddr};
+use unspool_perf::{DataFile, Item, Record};
+use unspool_profile::Evidence;
+use unspool_sampling::{Replay, Space};
+use unspool_unwind::NoMemory;
+
+use super::frames::{Frames, Shown};
+
+/// A sample.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sample {
+    pub(super) event: usize,
+    pub(super) pid: u32,
+    pub(super) tid: u32,
+    pub(super) cpu: u32,
+    pub(super) time: u64,
+    pub(super) period: u64,
+    /// Whether it has a stack, not just an address.
+    pub(super) has_stack: bool,
+    name: usize,
+    /// Where its frames end in the list of all.
+    end: usize,
+}
+
+/// A process, as long as it has the same mapped.
+struct Process {
+    space: Arc<Space>,
+    /// The frames at its addresses, by how they are shown.
+    known: [HashMap<u64, u32>; Shown::COUNT],
+}
+
+/// All samples.
+pub(super) struct Samples {
+    replay: Replay,
+    most_frames: usize,
+    processes: HashMap<u32, Process>,
+    /// The names of threads, by their numbers.
+    threads: HashMap<u32, usize>,
+    names: Vec<Vec<u8>>,
+    numbers: HashMap<Vec<u8>, usize>,
+    samples: Vec<Sample>,
+    stacks: Vec<u32>,
+    pub(super) frames: Frames,
+}
+
+impl Samples {
+    pub(super) fn new(replay: Replay, most_frames: Option<NonZero<usize>>) -> Samples {
+        Samples {
+            replay,
+            most_frames: most_frames.map_or(usize::MAX, NonZero::get),
+            processes: HashMap::new(),
+            threads: HashMap::new(),
+            names: Vec::new(),
+            numbers: HashMap::new(),
+            samples: Vec::new(),
+            stacks: Vec::new(),
+            frames: Frames::default(),
+        }
+    }
+
+    /// Takes a record.
+    pub(super) fn take(&mut self, file: &DataFile, item: &Item<'_>) -> Result<(), NoMemory> {
+        match &item.record {
+            Record::Sample(sample) => {
+                self.sample(file, item, sample);
+                return Ok(());
+            }
+            Record::Named(named) => {
+                let name = self.number(named.name);
+                self.threads.insert(named.tid, name);
+            }
+            Record::Fork(task) => match self.threads.get(&task.parent_tid) {
+                Some(name) => drop(self.threads.insert(task.tid, *name)),
+                None => drop(self.threads.remove(&task.tid)),
+            },
+            _ => {}
+        }
+        if self.replay.note(&item.record)? {
+            let pid = match &item.record {
+                Record::Mapped(mapped) => mapped.pid,
+                Record::Named(named) => named.pid,
+                Record::Fork(task) | Record::Exit(task) => task.pid,
+                _ => return Ok(()),
+            };
+            self.processes.remove(&pid);
+        }
+        Ok(())
+    }
+
+    /// The number of a thread's name.
+    fn number(&mut self, name: &[u8]) -> usize {
+        if let Some(number) = self.numbers.get(name) {
+            return *number;
+        }
+        let number = self.names.len();
+        self.names.push(name.to_vec());
+        self.numbers.insert(name.to_vec(), number);
+        number
+    }
+
+    /// The name of a thread, or what perf calls one that nobody has named.
+    fn name_of(&mut self, tid: u32) -> usize {
+        if let Some(name) = self.threads.get(&tid) {
+            return *name;
+        }
+        let name = match tid {
+            0 => "swapper".to_owned(),
+            _ => format!(":{}", tid.cast_signed()),
+        };
+        let name = self.number(name.as_bytes());
+        self.threads.insert(tid, name);
+        name
+    }
+
+    fn sample(&mut self, file: &DataFile, item: &Item<'_>, sample: &unspool_perf::Sample<'_>) {
+        let origin = item.origin;
+        let name = self.name_of(origin.tid);
+        let event = file.events().get(item.event);
+        let has_stack = event.is_some_and(|event| event.layout.has_chain());
+        let process = self.processes.entry(origin.pid).or_insert_with(|| Process {
+            space: self.replay.processes.space(origin.pid),
+            known: Default::default(),
+        });
+        let pid = origin.pid;
+        if has_stack {
+            let unwound = self.replay.unwind(&process.space, origin.tid, sample);
+            for frame in unwound.frames.iter().take(self.most_frames) {
+                let (address, shown) = match (frame.code, frame.evidence) {
+                    (CodeAddr::Return(address), Evidence::FramePointer)
+                        if sample.stack.asked == 0 =>
+                    {
+                        (address, Shown::Return)
+                    }
+                    (code, _) => (code.lookup(), Shown::Lookup),
+                };
+                let number = process.frame(&mut self.frames, pid, address, shown);
+                self.stacks.push(number);
+            }
+        } else {
+            let address = RuntimeAddr(sample.ip);
+            let number = process.frame(&mut self.frames, pid, address, Shown::Runtime);
+            self.stacks.push(number);
+        }
+        self.samples.push(Sample {
+            event: item.event,
+            pid,
+            tid: origin.tid,
+            cpu: origin.cpu,
+            time: origin.time,
+            period: sample.period,
+            has_stack,
+            name,
+            end: self.stacks.len(),
+        });
+    }
+
+    /// The samples, each with the numbers of its frames.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Sample, &[u32])> {
+        let mut start = 0;
+        self.samples.iter().map(move |sample| {
+            let stack = self.stacks.get(start..sample.end).unwrap_or_default();
+            start = sample.end;
+            (sample, stack)
+        })
+    }
+
+    /// The name of a sample's thread.
+    pub(super) fn name(&self, sample: &Sample) -> &[u8] {
+        self.names.get(sample.name).map_or(b"", Vec::as_slice)
+    }
+
+    /// What is wrong with files that samples are in.
+    pub(super) fn problems(&self) -> impl Iterator<Item = &String> {
+        self.frames.problems.values()
+    }
+}
+
+impl Process {
+    #[inline]
+    fn frame(&mut self, frames: &mut Frames, pid: u32, address: RuntimeAddr, shown: Shown) -> u32 {
+        let [lookup, of_return, runtime] = &mut self.known;
+        let known = match shown {
+            Shown::Lookup => lookup,
+            Shown::Return => of_return,
+            Shown::Runtime => runtime,
+        };
+        if let Some(number) = known.get(&address.0) {
+            return *number;
+        }
+        let number = frames.add(&self.space, pid, address, shown);
+        known.insert(address.0, number);
+        number
+    }
+}

@@ -1,0 +1,184 @@
+//! Samples in the layout of `perf script`.
+
+use std::io::{self, Write};
+
+use unspool_perf::DataFile;
+
+use super::digits::{decimal, task, zeros};
+use super::frames::FrameTexts;
+use super::samples::Sample;
+
+/// What is printed.
+#[derive(Debug, Clone, Copy)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a field that is printed or not"
+)]
+pub(super) struct Fields {
+    pub(super) comm: bool,
+    pub(super) pid: bool,
+    pub(super) tid: bool,
+    pub(super) cpu: bool,
+    pub(super) time: bool,
+    pub(super) period: bool,
+    pub(super) event: bool,
+    pub(super) ip: bool,
+    pub(super) symbol: bool,
+    pub(super) offset: bool,
+    pub(super) dso: bool,
+}
+
+/// An event, as far as it matters for what is printed.
+struct Event<'f> {
+    name: &'f str,
+    has_cpu: bool,
+    has_time: bool,
+    has_period: bool,
+}
+
+/// How much is collected before it is written, in bytes.
+const CHUNK: usize = 256 << 10;
+
+/// Prints samples.
+pub(super) struct Printer<'f, W: Write> {
+    events: Vec<Event<'f>>,
+    /// How wide names of events are.
+    width: usize,
+    fields: Fields,
+    in_nanoseconds: bool,
+    buffer: Vec<u8>,
+    out: W,
+}
+
+impl<'f, W: Write> Printer<'f, W> {
+    pub(super) fn new(file: &'f DataFile, fields: Fields, in_nanoseconds: bool, out: W) -> Self {
+        let events = file.events();
+        let width = match events {
+            [_] => 0,
+            _ => events
+                .iter()
+                .map(|event| event.name.len())
+                .max()
+                .unwrap_or(0),
+        };
+        let events = events.iter().map(|event| Event {
+            name: &event.name,
+            has_cpu: event.layout.has_cpu(),
+            has_time: event.layout.has_time(),
+            has_period: event.layout.has_period(),
+        });
+        Printer {
+            events: events.collect(),
+            width,
+            fields,
+            in_nanoseconds,
+            buffer: Vec::with_capacity(CHUNK + (64 << 10)),
+            out,
+        }
+    }
+
+    /// Prints a sample of a thread of some name, with its frames.
+    pub(super) fn print(
+        &mut self,
+        sample: &Sample,
+        name: &[u8],
+        stack: &[u32],
+        frames: &FrameTexts,
+    ) -> io::Result<()> {
+        self.head(sample, name);
+        let out = &mut self.buffer;
+        if !self.fields.ip {
+            out.push(b'\n');
+        } else if sample.has_stack {
+            out.push(b'\n');
+            for frame in stack {
+                out.push(b'\t');
+                out.extend_from_slice(frames.get(*frame));
+            }
+            out.push(b'\n');
+        } else {
+            out.push(b' ');
+            stack
+                .iter()
+                .for_each(|frame| out.extend_from_slice(frames.get(*frame)));
+        }
+        match self.buffer.len() {
+            0..CHUNK => Ok(()),
+            _ => self.write(),
+        }
+    }
+
+    fn head(&mut self, sample: &Sample, name: &[u8]) {
+        let Some(event) = self.events.get(sample.event) else {
+            return;
+        };
+        let (fields, out) = (self.fields, &mut self.buffer);
+        if fields.comm {
+            let width = match fields.ip && sample.has_stack {
+                true => 0,
+                false => 16_usize,
+            };
+            out.resize(out.len() + width.saturating_sub(name.len()), b' ');
+            out.extend_from_slice(name);
+            out.push(b' ');
+        }
+        match (fields.pid, fields.tid) {
+            (true, true) => {
+                task(out, sample.pid, 5);
+                out.push(b'/');
+                let start = out.len();
+                task(out, sample.tid, 0);
+                out.resize(out.len().max(start + 5), b' ');
+                out.push(b' ');
+            }
+            (true, false) => {
+                task(out, sample.pid, 5);
+                out.push(b' ');
+            }
+            (false, true) => {
+                task(out, sample.tid, 5);
+                out.push(b' ');
+            }
+            (false, false) => {}
+        }
+        if fields.cpu && event.has_cpu {
+            out.push(b'[');
+            zeros(out, sample.cpu.into(), 3);
+            out.extend(b"] ");
+        }
+        if fields.time && event.has_time {
+            let (seconds, rest) = (sample.time / 1_000_000_000, sample.time % 1_000_000_000);
+            decimal(out, seconds, 5);
+            out.push(b'.');
+            match self.in_nanoseconds {
+                true => zeros(out, rest, 9),
+                false => zeros(out, rest / 1000, 6),
+            }
+            out.extend(b": ");
+        }
+        if fields.period && event.has_period {
+            decimal(out, sample.period, 10);
+            out.push(b' ');
+        }
+        if fields.event {
+            out.resize(
+                out.len() + self.width.saturating_sub(event.name.len()),
+                b' ',
+            );
+            out.extend_from_slice(event.name.as_bytes());
+            out.extend(b": ");
+        }
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        self.out.write_all(&self.buffer)?;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// Writes what is left.
+    pub(super) fn finish(mut self) -> io::Result<W> {
+        self.write()?;
+        Ok(self.out)
+    }
+}

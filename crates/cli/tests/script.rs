@@ -1,0 +1,353 @@
+//! `unspool script` beside `perf script`, and beside stacks that are known beforehand.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+/// Goes down as deep as it is told, through frames of different sizes, and works there for a while; told a
+/// second word, it does so in a program that a child of it runs.
+const PROGRAM: &str = r#"
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+volatile unsigned long sink;
+__attribute__((noinline)) void leaf(void) { for (unsigned i = 0; i < 200000000; i++) sink++; }
+__attribute__((noinline)) void narrow(int left);
+__attribute__((noinline)) void wide(int left) {
+    volatile char pad[60];
+    pad[left % 60] = 1;
+    narrow(left - 1);
+    pad[0] = 2;
+}
+__attribute__((noinline)) void narrow(int left) {
+    if (left == 0) leaf();
+    else wide(left);
+    sink++;
+}
+int main(int count, char **words) {
+    int depth = atoi(words[1]);
+    if (count > 2) {
+        if (fork() == 0) {
+            execl(words[0], words[0], words[1], NULL);
+            _exit(1);
+        }
+        wait(NULL);
+        return 0;
+    }
+    narrow(depth);
+    return 0;
+}
+"#;
+
+fn folder() -> &'static Path {
+    Path::new(env!("CARGO_TARGET_TMPDIR"))
+}
+
+fn program() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let source = folder().join("scripted.c");
+        fs::write(&source, PROGRAM).unwrap();
+        let path = folder().join("scripted");
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-O2", "-fno-optimize-sibling-calls", "-fomit-frame-pointer"]);
+        let built = gcc.arg("-o").arg(&path).arg(&source).status();
+        assert!(built.expect("gcc is there (Debian: gcc)").success());
+        path
+    })
+}
+
+/// Has perf record a command.
+fn record(name: &str, options: &[&str], command: &[&str]) -> PathBuf {
+    let path = folder().join(format!("script-{name}.data"));
+    let mut perf = Command::new("perf");
+    perf.args(["record", "-q", "-F", "499"])
+        .args(options)
+        .arg("-o")
+        .arg(&path);
+    let done = perf.arg("--").args(command).output();
+    let done = done.expect("perf is there (Debian: linux-perf)");
+    assert!(
+        done.status.success(),
+        "{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    path
+}
+
+fn run(program: &str, options: &[&str], file: &Path) -> Output {
+    let mut command = Command::new(program);
+    command.arg("script").args(options);
+    if program == "perf" {
+        command.arg("-i");
+    } else {
+        command.arg("--no-cache");
+    }
+    command.arg(file).output().unwrap()
+}
+
+fn text(output: Output) -> String {
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn perf(options: &[&str], file: &Path) -> String {
+    text(run("perf", options, file))
+}
+
+fn ours(options: &[&str], file: &Path) -> String {
+    text(run(env!("CARGO_BIN_EXE_unspool"), options, file))
+}
+
+/// The samples of a text: a line each, and the lines of its frames.
+fn samples(text: &str) -> Vec<(&str, Vec<&str>)> {
+    let blocks = text.split_terminator("\n\n");
+    blocks
+        .map(|block| {
+            let mut lines = block.lines();
+            (lines.next().unwrap_or_default(), lines.collect())
+        })
+        .collect()
+}
+
+/// A frame without the name that one of several has for a symbol of the C library.
+fn without_alias(frame: &str) -> String {
+    let (address, rest) = frame.trim_start().split_once(' ').unwrap();
+    let (symbol, dso) = rest.rsplit_once(" (").unwrap();
+    match dso.contains("/scripted") || dso.contains("kernel") {
+        true => format!("{address} {symbol} {dso}"),
+        false => format!("{address} {dso}"),
+    }
+}
+
+/// The functions of the program among a sample's frames.
+fn functions(frames: &[&str]) -> Vec<String> {
+    let own = frames.iter().filter(|frame| frame.contains("/scripted)"));
+    let name = |frame: &&str| {
+        let (_, rest) = frame.trim_start().split_once(' ').unwrap();
+        rest.split('+').next().unwrap().to_owned()
+    };
+    own.map(name).collect()
+}
+
+/// All samples within the leaf have the stack that the program has there.
+fn assert_known(text: &str, depth: usize) {
+    let mut expected = vec!["leaf".to_owned(), "narrow".to_owned()];
+    for _ in 0..depth {
+        expected.extend(["wide".to_owned(), "narrow".to_owned()]);
+    }
+    expected.extend(["main".to_owned(), "_start".to_owned()]);
+    let samples = samples(text);
+    let stacks = samples.iter().map(|(_, frames)| functions(frames));
+    let stacks: Vec<_> = stacks
+        .filter(|stack| stack.first().is_some_and(|name| name == "leaf"))
+        .collect();
+    assert!(stacks.len() > 20, "{} samples", stacks.len());
+    for stack in stacks {
+        assert_eq!(stack, expected);
+    }
+}
+
+#[test]
+fn a_recording_with_copied_stacks_is_printed_as_perf_does() {
+    let path = record(
+        "dwarf",
+        &["--call-graph", "dwarf"],
+        &[program().to_str().unwrap(), "10"],
+    );
+    let (theirs, ours) = (perf(&["--no-inline"], &path), ours(&["--no-inline"], &path));
+    assert_known(&ours, 10);
+    let (theirs, ours) = (samples(&theirs), samples(&ours));
+    assert_eq!(theirs.len(), ours.len());
+    let mut equal = 0;
+    for ((head, frames), (our_head, our_frames)) in theirs.iter().zip(&ours) {
+        assert_eq!(head, our_head);
+        // perf does not get to the end of some stacks, and goes on beyond that of others.
+        let normal = |frames: &[&str]| frames.iter().map(|f| without_alias(f)).collect::<Vec<_>>();
+        equal += usize::from(normal(frames) == normal(our_frames));
+    }
+    assert!(
+        equal * 100 >= theirs.len() * 95,
+        "{equal} of {} are equal",
+        theirs.len()
+    );
+}
+
+#[test]
+fn programs_that_others_begin_and_deep_stacks_are_right() {
+    let command = [program().to_str().unwrap(), "10", "fork"];
+    let path = record("forked", &["--call-graph", "dwarf"], &command);
+    assert_known(&ours(&["--no-inline"], &path), 10);
+    // Deeper than the 127 frames that perf goes.
+    let command = [program().to_str().unwrap(), "120"];
+    let path = record("deep", &["--call-graph", "dwarf,32768"], &command);
+    let text = ours(&["--no-inline"], &path);
+    assert_known(&text, 120);
+    let cut = ours(&["--no-inline", "--max-frames", "5"], &path);
+    assert!(samples(&cut).iter().all(|(_, frames)| frames.len() <= 5));
+    let longest = samples(&text).iter().map(|(_, frames)| frames.len()).max();
+    assert!(longest.unwrap() > 240);
+}
+
+#[test]
+fn other_recordings_and_fields_are_printed_as_perf_does() {
+    let command = [program().to_str().unwrap(), "5"];
+    let plain = record("plain", &[], &command);
+    let events = ["-e", "cpu-clock", "-e", "context-switches", "-a"];
+    let several = record("several", &events, &command);
+    let packed = record(
+        "packed",
+        &["-z", "-e", "cpu-clock", "--sample-cpu"],
+        &command,
+    );
+    for path in [&plain, &several, &packed] {
+        for fields in [
+            "comm,tid,time,event",
+            "comm,pid,tid,cpu,time,period,event",
+            "pid,time",
+            "comm,tid,time,period,event,ip",
+            "comm,ip,dso",
+        ] {
+            let has_cpu = run("perf", &["-F", "cpu"], path).status.success();
+            let fields = match has_cpu {
+                true => fields.to_owned(),
+                false => fields.replace("cpu,", ""),
+            };
+            let options = ["-F", &fields];
+            assert_eq!(ours(&options, path), perf(&options, path), "{fields}");
+        }
+        let options = ["--ns", "-F", "tid,time"];
+        assert_eq!(ours(&options, path), perf(&options, path));
+    }
+}
+
+#[test]
+fn inlined_functions_come_first() {
+    let source = folder().join("inlined.c");
+    let code = "volatile unsigned long sink;
+        static inline __attribute__((always_inline)) void inner(void) { for (int i = 0; i < 100000000; i++) sink++; }
+        static inline __attribute__((always_inline)) void middle(void) { inner(); }
+        __attribute__((noinline)) void outer(void) { middle(); sink++; }
+        int main(void) { outer(); return 0; }";
+    fs::write(&source, code).unwrap();
+    let path = folder().join("inlined");
+    let mut gcc = Command::new("gcc");
+    let built = gcc
+        .args(["-O2", "-g", "-o"])
+        .arg(&path)
+        .arg(&source)
+        .status();
+    assert!(built.unwrap().success());
+    let file = record(
+        "inlined",
+        &["--call-graph", "dwarf"],
+        &[path.to_str().unwrap()],
+    );
+    let (theirs, ours) = (perf(&[], &file), ours(&[], &file));
+    let tops = |text: &str| -> Vec<Vec<String>> {
+        let samples = samples(text);
+        let own = samples.into_iter().map(|(_, frames)| frames);
+        let own = own.filter(|frames| {
+            frames
+                .first()
+                .is_some_and(|frame| frame.contains(" inner+"))
+        });
+        own.map(|frames| frames[..3].iter().map(|&f| f.to_owned()).collect())
+            .collect()
+    };
+    let (theirs, ours) = (tops(&theirs), tops(&ours));
+    assert!(ours.len() > 10);
+    assert_eq!(ours, theirs);
+}
+
+#[test]
+fn who_stops_reading_gets_no_error() {
+    let path = record(
+        "closed",
+        &["--call-graph", "dwarf"],
+        &[program().to_str().unwrap(), "30"],
+    );
+    let mut command = Command::new(env!("CARGO_BIN_EXE_unspool"));
+    command
+        .args(["script", "--no-cache", "--no-inline"])
+        .arg(&path);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    out.read_line(&mut line).unwrap();
+    assert!(
+        line.contains("cpu-clock") || line.contains("cycles"),
+        "{line}"
+    );
+    drop(out);
+    let done = child.wait_with_output().unwrap();
+    assert!(
+        done.status.success(),
+        "{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+}
+
+#[test]
+fn what_is_damaged_is_said() {
+    let whole = record("whole", &["-g"], &["sleep", "0.01"]);
+    let bytes = fs::read(&whole).unwrap();
+    let path = folder().join("script-cut.data");
+    // Where the records are, and how many bytes they have.
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    let end = usize::try_from(word(40) + word(48)).unwrap();
+    fs::write(&path, &bytes[..end - 20]).unwrap();
+    let output = run(env!("CARGO_BIN_EXE_unspool"), &[], &path);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("at offset 0x"), "{said}");
+    fs::write(&path, "no recording").unwrap();
+    let output = run(env!("CARGO_BIN_EXE_unspool"), &[], &path);
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("PERFILE2"), "{said}");
+}
+
+#[test]
+fn a_file_that_was_replaced_is_not_used() {
+    let path = folder().join("replaced");
+    fs::copy(program(), &path).unwrap();
+    let file = record(
+        "replaced",
+        &["--call-graph", "dwarf"],
+        &[path.to_str().unwrap(), "3"],
+    );
+    fs::remove_file(&path).unwrap();
+    fs::copy("/bin/true", &path).unwrap();
+    // perf keeps what it recorded in its own cache; here nobody does.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_unspool"));
+    command
+        .env("PERF_BUILDID_DIR", "/nonexistent")
+        .env("HOME", "/nonexistent");
+    let output = command
+        .args(["script", "--no-cache"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        said.contains("replaced") && said.contains("build ID"),
+        "{said}"
+    );
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("[unknown] (") && !text.contains("leaf"));
+}
