@@ -203,7 +203,7 @@ fn programs_that_others_begin_and_deep_stacks_are_right() {
 fn other_recordings_and_fields_are_printed_as_perf_does() {
     let command = [program().to_str().unwrap(), "5"];
     let plain = record("plain", &[], &command);
-    let events = ["-e", "cpu-clock", "-e", "context-switches", "-a"];
+    let events = ["-e", "cpu-clock", "-e", "context-switches", "--sample-cpu"];
     let several = record("several", &events, &command);
     let packed = record(
         "packed",
