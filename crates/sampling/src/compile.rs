@@ -1,10 +1,10 @@
-//! Tables that are missing are compiled beside the recording, by one thread of low priority.
+//! Tables that are missing are compiled, and proven, beside the recording, by one thread of low priority.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::thread;
 
-use unspool_unwind::tables::{From, Store, TableBytes, compile};
+use unspool_unwind::tables::{From, Store, TableBytes, compile, verify};
 
 use crate::files::File;
 
@@ -33,7 +33,7 @@ impl Compiler {
 }
 
 fn run(files: &Receiver<Weak<File>>, store: &Store) {
-    crate::record::be_patient();
+    crate::sys::be_patient();
     for file in files {
         let Some(file) = file.upgrade() else { continue };
         let elf = file.tables.file();
@@ -41,6 +41,11 @@ fn run(files: &Receiver<Weak<File>>, store: &Store) {
         let Ok(made) = compile(elf, From::Auto) else {
             continue;
         };
+        // Nor is a table used that is not proven.
+        match verify(elf, &made.reading.table, &made.encoded.bytes) {
+            Ok(comparison) if comparison.mismatches.is_empty() => {}
+            _ => continue,
+        }
         // That it cannot be kept costs the next recording the same time again.
         let _ = store.keep(&elf.content_key(), &made.encoded.bytes);
         file.tables.attach(TableBytes::Memory(made.encoded.bytes));

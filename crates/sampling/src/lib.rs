@@ -19,7 +19,7 @@ mod stack_copy;
 mod sys;
 mod unwind;
 
-pub use files::{File, Files, Finder, Live};
+pub use files::{File, Files, Finder, Live, Task};
 pub use processes::Processes;
 pub use record::{Notice, Options, Progress, RecordError, Recording, Summary, Target, Totals};
 pub use recorded::{ImportError, Recorded, Replay, import};

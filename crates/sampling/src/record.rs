@@ -159,11 +159,6 @@ const BEAT: Duration = Duration::from_millis(500);
 /// How long to wait for a command to end that was told to, in milliseconds.
 const PATIENCE: i32 = 2000;
 
-/// Lets all other threads of the system go first.
-pub(crate) fn be_patient() {
-    sys::be_patient();
-}
-
 impl Recording {
     /// Opens the events of a target. A command is begun, and does not run yet.
     pub fn prepare(target: Target, options: Options) -> Result<Recording, RecordError> {

@@ -16,7 +16,7 @@ use unspool_unwind::files::FileProblem;
 use unspool_unwind::maps::{Mapping, Mappings};
 use unspool_unwind::tables::Store;
 
-use crate::files::{Files, Finder};
+use crate::files::{Files, Finder, Task};
 use crate::processes::Processes;
 use crate::record::{Kind, Scribe, Totals};
 use crate::space::Space;
@@ -62,6 +62,10 @@ impl Finder for Recorded {
     }
 
     fn mappings(&self, _pid: u32) -> Option<Mappings> {
+        None
+    }
+
+    fn task(&self, _pid: u32, _tid: u32) -> Option<Task> {
         None
     }
 }

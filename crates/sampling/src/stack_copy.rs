@@ -114,12 +114,8 @@ impl Memory for StackCopy<'_> {
             *word = popped.to_le_bytes();
             return Ok(());
         }
-        let end = self.start.saturating_add(self.bytes.len() as u64);
         Err(Unreadable {
-            addr: RuntimeAddr(
-                addr.0
-                    .max(end.min(addr.0.saturating_add(copied.len() as u64))),
-            ),
+            addr: RuntimeAddr(addr.0.saturating_add(copied.len() as u64)),
             why: match self.is_cut || addr.0 < self.start {
                 true => UnreadableReason::NotRecorded,
                 false => UnreadableReason::Unmapped,

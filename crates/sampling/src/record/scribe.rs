@@ -1,7 +1,6 @@
 //! Writes down what a recording sees.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fs;
 use std::io::{self, Write};
 
 use unspool_ir::RuntimeAddr;
@@ -27,13 +26,20 @@ pub(crate) struct Scribe<W: Write> {
     processes: Processes,
     unwinder: Unwinder,
     ids: HashMap<u32, ProcessId>,
-    threads: HashMap<u32, ThreadId>,
+    threads: HashMap<u32, Known>,
     modules: HashMap<u32, ModuleId>,
     /// The kernel's code that was met: its names are asked for at the end.
     kernel: BTreeSet<RuntimeAddr>,
     /// The threads that do not run, by their numbers.
     blocked: HashMap<u32, Blocked>,
     pub(crate) totals: Totals,
+}
+
+/// A thread that was written.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    id: ThreadId,
+    process: ProcessId,
 }
 
 /// A thread that does not run.
@@ -56,8 +62,6 @@ pub struct Totals {
     pub without_stack: u64,
     /// Samples, and other records, that the kernel had no room for.
     pub lost: u64,
-    /// Frames.
-    pub frames: u64,
 }
 
 impl<W: Write> Scribe<W> {
@@ -102,16 +106,16 @@ impl<W: Write> Scribe<W> {
                 }
                 let thread = self.thread(named.pid, named.tid, time, Some(&name));
                 self.writer
-                    .change(&Change::ThreadName(thread, name.clone()));
+                    .change(&Change::ThreadName(thread.id, name.clone()));
                 if named.pid == named.tid {
-                    let process = self.process(named.pid, time);
-                    self.writer.change(&Change::ProcessName(process, name));
+                    self.writer
+                        .change(&Change::ProcessName(thread.process, name));
                 }
             }
             Record::Exit(task) => {
                 self.blocked.remove(&task.tid);
                 if let Some(thread) = self.threads.remove(&task.tid) {
-                    self.writer.change(&Change::ThreadEnd(thread, time));
+                    self.writer.change(&Change::ThreadEnd(thread.id, time));
                 }
                 if task.pid == task.tid {
                     self.end_process(task.pid, time);
@@ -140,66 +144,74 @@ impl<W: Write> Scribe<W> {
     }
 
     fn process(&mut self, pid: u32, time: Time) -> ProcessId {
-        let writer = &mut self.writer;
-        *self.ids.entry(pid).or_insert_with(|| {
-            writer.process(&Process {
-                pid,
-                parent_pid: parent_of(pid),
-                start: time,
-                end: None,
-                name: name_of(pid, pid),
-            })
-        })
+        if let Some(process) = self.ids.get(&pid) {
+            return *process;
+        }
+        let task = self.processes.task(pid, pid);
+        let process = self.writer.process(&Process {
+            pid,
+            parent_pid: task.as_ref().map_or(0, |task| task.parent),
+            start: time,
+            end: None,
+            name: task.map(|task| task.name).unwrap_or_default(),
+        });
+        self.ids.insert(pid, process);
+        process
     }
 
-    fn thread(&mut self, pid: u32, tid: u32, time: Time, name: Option<&str>) -> ThreadId {
+    fn thread(&mut self, pid: u32, tid: u32, time: Time, name: Option<&str>) -> Known {
         if let Some(thread) = self.threads.get(&tid) {
             return *thread;
         }
-        let thread = Thread {
-            process: self.process(pid, time),
+        let name = match name {
+            Some(name) => Some(name.to_owned()),
+            None => self.processes.task(pid, tid).map(|task| task.name),
+        };
+        let process = self.process(pid, time);
+        let id = self.writer.thread(&Thread {
+            process,
             tid,
             start: time,
             end: None,
-            name: name.map_or_else(|| name_of(pid, tid), str::to_owned),
-        };
-        let id = self.writer.thread(&thread);
-        self.threads.insert(tid, id);
-        id
+            name: name.unwrap_or_default(),
+        });
+        let thread = Known { id, process };
+        self.threads.insert(tid, thread);
+        thread
     }
 
     fn sample(&mut self, kind: Kind, origin: Origin, sample: &Sample<'_>) -> io::Result<()> {
         let time = Time(origin.time);
         let thread = self.thread(origin.pid, origin.tid, time, None);
-        let process = self.process(origin.pid, time);
         let space = self.processes.space(origin.pid);
         let stack = self.unwinder.unwind(&space, origin.tid, sample);
         let (modules, kernel) = (&mut self.modules, &mut self.kernel);
-        let id = self.writer.stack(thread, stack.frames, |known, address| {
-            if address.0 >= KERNEL {
-                kernel.insert(address);
-                return Place::Kernel(address);
-            }
-            match space.locate(address) {
-                Some((file, address)) => {
-                    let module = modules.entry(file.number);
-                    let module = module.or_insert_with(|| known.id(&module_of(file)));
-                    Place::Module(*module, address)
+        let id = self
+            .writer
+            .stack(thread.id, stack.frames, |known, address| {
+                if address.0 >= KERNEL {
+                    kernel.insert(address);
+                    return Place::Kernel(address);
                 }
-                None => Place::Process(process, RuntimeAddr(address.0)),
-            }
-        });
+                match space.locate(address) {
+                    Some((file, address)) => {
+                        let module = modules.entry(file.number);
+                        let module = module.or_insert_with(|| known.id(&module_of(file)));
+                        Place::Module(*module, address)
+                    }
+                    None => Place::Process(thread.process, RuntimeAddr(address.0)),
+                }
+            });
         let end = match stack.end {
             // What the kernel does for itself.
             End::NoUserRegisters if origin.pid == 0 => End::KernelThread,
             end => end,
         };
-        self.totals.frames += stack.frames.len() as u64;
         if kind == Kind::OffCpu {
             let since = origin.time;
             let blocked = Blocked {
                 since,
-                thread,
+                thread: thread.id,
                 stack: id,
                 end,
             };
@@ -208,7 +220,7 @@ impl<W: Write> Scribe<W> {
         }
         self.write(unspool_profile::Sample {
             time,
-            thread,
+            thread: thread.id,
             cpu: origin.cpu,
             stack: id,
             weight: sample.period,
@@ -299,18 +311,4 @@ fn module_of(file: &File) -> Module {
         is_deleted: file.is_deleted,
         code: None,
     }
-}
-
-/// The name of a thread, if it still runs.
-fn name_of(pid: u32, tid: u32) -> String {
-    let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
-    String::from_utf8_lossy(name.trim_ascii_end()).into_owned()
-}
-
-/// The parent of a process, if that still runs; else 0.
-fn parent_of(pid: u32) -> u32 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let parent = after_name.split_ascii_whitespace().nth(1);
-    parent.and_then(|parent| parent.parse().ok()).unwrap_or(0)
 }
