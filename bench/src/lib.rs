@@ -14,7 +14,7 @@ mod framehop;
 mod sys;
 
 pub use framehop::framehop_module;
-pub use sys::{map, prefetch, wait};
+pub use sys::{Usage, interrupt, map, prefetch, wait};
 
 /// Durations of one thing that was done again and again.
 #[derive(Debug, Clone, Default)]
@@ -82,6 +82,21 @@ pub fn ratio(a: Duration, b: Duration) -> f64 {
 #[must_use]
 pub fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
+}
+
+/// A duration in microseconds.
+#[must_use]
+pub fn micros(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e6
+}
+
+/// The middle one of some figures, by nearest rank; 0 of none.
+#[must_use]
+pub fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
+    let mut sorted: Vec<f64> = figures.into_iter().collect();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len().div_ceil(2).saturating_sub(1);
+    sorted.get(middle).copied().unwrap_or_default()
 }
 
 /// Times one call.

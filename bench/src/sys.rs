@@ -6,6 +6,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ExitStatus};
+use std::time::Duration;
 
 /// Asks the processor for the line of a byte, without waiting for it.
 #[inline]
@@ -33,15 +34,26 @@ pub fn map(file: &File) -> io::Result<memmap2::Mmap> {
     unsafe { memmap2::Mmap::map(file) }
 }
 
-/// Waits for a process to end: its status, and the most bytes that were resident at any time.
-///
-/// Linux counts what was resident in the process that started it, too, so only a figure above
-/// this program's own peak says something (`exec_mmap` in the kernel's `fs/exec.c`).
+/// What a process that has ended came to, with those that it had waited for.
+#[derive(Debug, Clone, Copy)]
+pub struct Usage {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Its processor time, in user mode and in the kernel.
+    pub cpu: Duration,
+    /// The most bytes that were resident at any time.
+    ///
+    /// Linux counts what was resident in the process that started it, too, so only a figure above
+    /// this program's own peak says something (`exec_mmap` in the kernel's `fs/exec.c`).
+    pub peak: u64,
+}
+
+/// Waits for a process to end.
 ///
 /// # Errors
 ///
 /// The system refuses.
-pub fn wait(child: Child) -> io::Result<(ExitStatus, u64)> {
+pub fn wait(child: Child) -> io::Result<Usage> {
     let pid = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
     let mut status = 0;
     let mut usage = MaybeUninit::<libc::rusage>::uninit();
@@ -56,5 +68,29 @@ pub fn wait(child: Child) -> io::Result<(ExitStatus, u64)> {
     // SAFETY: wait4 succeeded, so it has written the whole of it (wait4(2)).
     let usage = unsafe { usage.assume_init() };
     let kilobytes = u64::try_from(usage.ru_maxrss).map_err(io::Error::other)?;
-    Ok((ExitStatus::from_raw(status), kilobytes * 1024))
+    Ok(Usage {
+        status: ExitStatus::from_raw(status),
+        cpu: duration(usage.ru_utime) + duration(usage.ru_stime),
+        peak: kilobytes * 1024,
+    })
+}
+
+fn duration(time: libc::timeval) -> Duration {
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let micros = u64::try_from(time.tv_usec).unwrap_or(0);
+    Duration::from_secs(seconds) + Duration::from_micros(micros)
+}
+
+/// Sends a process what Ctrl-C does.
+///
+/// # Errors
+///
+/// The system refuses.
+pub fn interrupt(child: &Child) -> io::Result<()> {
+    let pid = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
+    // SAFETY: takes numbers; the child was not waited for, so that the number is still its own.
+    match unsafe { libc::kill(pid, libc::SIGINT) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }

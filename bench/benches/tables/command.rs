@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use unspool_bench::{Sample, millis, time, wait};
+use unspool_bench::{Sample, Usage, millis, time, wait};
 use unspool_module::{ElfFile, Section};
 use unspool_unwind::tables;
 
@@ -58,7 +58,7 @@ pub(crate) fn measure(unspool: &Path, file: &Path, output: &Path) -> anyhow::Res
 
 /// Waits for success; the most bytes that were resident.
 fn finish(child: Child) -> anyhow::Result<u64> {
-    let (status, peak) = wait(child)?;
+    let Usage { status, peak, .. } = wait(child)?;
     anyhow::ensure!(status.success(), "unspool compile: {status}");
     Ok(peak)
 }

@@ -1,0 +1,28 @@
+//! Profilers side by side: what a sample costs, how many stacks are whole, what is lost, how large files are.
+//!
+//! `cargo bench -p unspool-bench --bench record -- --help`.
+#![expect(clippy::print_stdout, reason = "a measurement prints")]
+
+mod options;
+mod programs;
+mod samply;
+mod scenarios;
+mod script;
+mod tools;
+
+use options::Options;
+use programs::Programs;
+
+fn main() -> anyhow::Result<()> {
+    let Some(options) = Options::parse()? else {
+        println!("{}", options::HELP);
+        return Ok(());
+    };
+    let programs = Programs::build()?;
+    for (name, scenario) in scenarios::ALL {
+        if options.has(name) {
+            scenario(&programs, &options)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! What is run: recorders, and programs to record.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Context as _;
+use unspool_bench::{Scratch, unspool, version};
+
+/// All programs, built in a folder of their own.
+pub(crate) struct Programs {
+    pub(crate) unspool: PathBuf,
+    /// Whether samply can be had.
+    pub(crate) has_samply: bool,
+    pub(crate) folder: Scratch,
+}
+
+impl Programs {
+    pub(crate) fn build() -> anyhow::Result<Programs> {
+        let programs = Programs {
+            unspool: unspool()?,
+            has_samply: version("samply").is_ok(),
+            folder: Scratch::new()?,
+        };
+        programs.compile("deep", "deep.cpp", include_str!("deep.cpp"), &[])?;
+        programs.compile("timed", "timed.c", include_str!("timed.c"), &[])?;
+        let shim = include_str!("cpu_clock.c");
+        programs.compile("cpu_clock.so", "cpu_clock.c", shim, &["-shared", "-fPIC"])?;
+        println!("{}, {}", version(&programs.unspool)?, version("perf")?);
+        match version("samply") {
+            Ok(version) => println!("{version}, with its event, cycles, replaced by cpu-clock"),
+            Err(_) => println!("samply is not in the PATH: cargo install samply"),
+        }
+        Ok(programs)
+    }
+
+    pub(crate) fn compile(
+        &self,
+        output: &str,
+        name: &str,
+        source: &str,
+        arguments: &[&str],
+    ) -> anyhow::Result<PathBuf> {
+        let path = self.folder.join(name);
+        fs::write(&path, source)?;
+        let output = self.folder.join(output);
+        let compiler = match name.ends_with("cpp") {
+            true => "c++",
+            false => "cc",
+        };
+        let built = Command::new(compiler)
+            .args(["-O2", "-g", "-fomit-frame-pointer"])
+            .args(arguments)
+            .arg(&path)
+            .arg("-o")
+            .arg(&output)
+            .status()
+            .with_context(|| format!("cannot run {compiler} (Debian package g++)"))?;
+        anyhow::ensure!(built.success(), "cannot compile {name}");
+        Ok(output)
+    }
+
+    /// A file of a name that nobody else uses.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// The command line of a program that is recorded.
+    pub(crate) fn workload(&self, workload: &Workload) -> Command {
+        let mut words = workload.line.iter();
+        let program = words.next().map_or("", String::as_str);
+        let mut command = Command::new(match program {
+            "deep" => self.path("deep"),
+            other => Path::new(other).to_owned(),
+        });
+        command.args(words);
+        command
+    }
+}
+
+/// A program that is recorded.
+pub(crate) struct Workload {
+    pub(crate) name: &'static str,
+    /// What the kernel calls its threads.
+    pub(crate) comm: &'static str,
+    line: Vec<String>,
+}
+
+impl Workload {
+    pub(crate) fn of(name: &'static str, comm: &'static str, line: &[impl AsRef<str>]) -> Self {
+        let words = line.iter().map(|word| word.as_ref().to_owned());
+        Workload {
+            name,
+            comm,
+            line: words.collect(),
+        }
+    }
+
+    /// Stacks so many frames deep, some of them of libraries.
+    pub(crate) fn deep(name: &'static str, depth: u32, rounds: u32) -> Self {
+        let line = ["deep", &depth.to_string(), &rounds.to_string()];
+        Workload::of(name, "deep", &line)
+    }
+
+    /// Those whose cost is measured.
+    pub(crate) fn all() -> Vec<Workload> {
+        let sched = [
+            "perf",
+            "bench",
+            "sched",
+            "messaging",
+            "-g",
+            "2",
+            "-l",
+            "4000",
+        ];
+        vec![
+            Workload::deep("deep, 20", 20, 150_000),
+            Workload::deep("deep, 60", 60, 50_000),
+            Workload::deep("deep, 200", 200, 15_000),
+            Workload::of("sched messaging", "sched-messaging", &sched),
+        ]
+    }
+}

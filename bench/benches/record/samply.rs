@@ -1,0 +1,134 @@
+//! What is in samply's files: Firefox's format, addresses without names.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Context as _;
+use serde_json::Value;
+use unspool_ir::Vaddr;
+use unspool_module::ElfFile;
+
+use crate::script::{Stacks, is_root};
+
+/// Counts the stacks of processes of a name.
+pub(crate) fn stacks(path: &Path, comm: &str) -> anyhow::Result<Stacks> {
+    let output = Command::new("gzip").arg("-dc").arg(path).output()?;
+    let profile: Value = serde_json::from_slice(&output.stdout)?;
+    let mut roots = Roots::new(&profile);
+    let mut stacks = Stacks::default();
+    let threads = profile.get("threads").and_then(Value::as_array);
+    for thread in threads.context("no threads")? {
+        let process = thread.get("processName").and_then(Value::as_str);
+        if !process.is_some_and(|name| name.starts_with(comm)) {
+            continue;
+        }
+        let ends = Ends::of(thread, &mut roots)?;
+        for stack in numbers(thread, "/samples/stack")? {
+            let Some(end) = stack.and_then(|stack| ends.0.get(stack)) else {
+                continue;
+            };
+            stacks.all += u64::from(end.frames > 0);
+            stacks.frames += end.frames;
+            stacks.whole += u64::from(end.is_root);
+        }
+    }
+    Ok(stacks)
+}
+
+fn numbers(thread: &Value, path: &str) -> anyhow::Result<Vec<Option<usize>>> {
+    let values = thread.pointer(path).and_then(Value::as_array);
+    let values = values.with_context(|| format!("no {path}"))?.iter();
+    Ok(values
+        .map(|value| value.as_u64().and_then(|value| usize::try_from(value).ok()))
+        .collect())
+}
+
+/// Of each entry of a thread's table of stacks.
+struct Ends(Vec<End>);
+
+#[derive(Clone, Copy)]
+struct End {
+    /// Frames of the process.
+    frames: u64,
+    /// Whether the outermost one is a root.
+    is_root: bool,
+}
+
+impl Ends {
+    fn of(thread: &Value, roots: &mut Roots<'_>) -> anyhow::Result<Ends> {
+        let frames = Frames {
+            address: numbers(thread, "/frameTable/address")?,
+            func: numbers(thread, "/frameTable/func")?,
+            resource: numbers(thread, "/funcTable/resource")?,
+            lib: numbers(thread, "/resourceTable/lib")?,
+        };
+        let prefixes = numbers(thread, "/stackTable/prefix")?;
+        let mut ends: Vec<End> = Vec::new();
+        for (prefix, frame) in prefixes
+            .into_iter()
+            .zip(numbers(thread, "/stackTable/frame")?)
+        {
+            // A caller comes before those that it calls.
+            let caller = prefix.and_then(|prefix| ends.get(prefix).copied());
+            let place = frame.and_then(|frame| frames.place(frame));
+            ends.push(match (caller, place) {
+                (Some(end), Some(_)) if end.frames > 0 => End {
+                    frames: end.frames + 1,
+                    ..end
+                },
+                (_, Some((lib, address))) => End {
+                    frames: 1,
+                    is_root: roots.has(lib, address),
+                },
+                (caller, None) => caller.unwrap_or(End {
+                    frames: 0,
+                    is_root: false,
+                }),
+            });
+        }
+        Ok(Ends(ends))
+    }
+}
+
+struct Frames {
+    address: Vec<Option<usize>>,
+    func: Vec<Option<usize>>,
+    resource: Vec<Option<usize>>,
+    lib: Vec<Option<usize>>,
+}
+
+impl Frames {
+    /// The library that a frame is of, and its address there.
+    fn place(&self, frame: usize) -> Option<(usize, u64)> {
+        let func = (*self.func.get(frame)?)?;
+        let resource = (*self.resource.get(func)?)?;
+        let lib = (*self.lib.get(resource)?)?;
+        let address = (*self.address.get(frame)?)?;
+        Some((lib, u64::try_from(address).ok()?))
+    }
+}
+
+/// Which addresses are of roots.
+struct Roots<'p> {
+    profile: &'p Value,
+    files: HashMap<usize, Option<ElfFile>>,
+}
+
+impl<'p> Roots<'p> {
+    fn new(profile: &'p Value) -> Self {
+        Roots {
+            profile,
+            files: HashMap::new(),
+        }
+    }
+
+    fn has(&mut self, lib: usize, address: u64) -> bool {
+        let path = self.profile.pointer(&format!("/libs/{lib}/path"));
+        let file = self.files.entry(lib);
+        let file = file.or_insert_with(|| ElfFile::open(path?.as_str()?).ok());
+        let Some(file) = file else { return false };
+        let symbol = file.symbols().lookup(Vaddr(address));
+        symbol.is_some_and(|symbol| is_root(&symbol.name))
+    }
+}

@@ -1,0 +1,19 @@
+//! What is measured.
+
+mod cost;
+mod graph;
+mod memory;
+mod slowdown;
+
+use crate::options::Options;
+use crate::programs::Programs;
+
+type Scenario = fn(&Programs, &Options) -> anyhow::Result<()>;
+
+/// All of them, by name.
+pub(crate) const ALL: [(&str, Scenario); 4] = [
+    ("cost", cost::measure),
+    ("slowdown", slowdown::measure),
+    ("graph", graph::measure),
+    ("memory", memory::measure),
+];

@@ -1,0 +1,193 @@
+//! The recorders, and what a recording of each came to.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use unspool_bench::{Usage, wait};
+
+use crate::programs::{Programs, Workload};
+use crate::samply;
+use crate::script::{self, Stacks};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tool {
+    Unspool,
+    /// With copies of stacks of so many bytes.
+    PerfDwarf(u32),
+    PerfFramePointers,
+    /// The event alone.
+    PerfWithoutStacks,
+    Samply,
+}
+
+/// Those that record stacks.
+pub(crate) const TOOLS: [Tool; 5] = [
+    Tool::Unspool,
+    Tool::PerfDwarf(8192),
+    Tool::PerfDwarf(32768),
+    Tool::PerfFramePointers,
+    Tool::Samply,
+];
+
+/// A recording.
+pub(crate) struct Run {
+    /// Processor time of the recorder, without that of what it recorded.
+    pub(crate) recorder: Duration,
+    /// Processor time of what it recorded.
+    pub(crate) target: Duration,
+    /// The most memory that was resident, in bytes.
+    pub(crate) peak: u64,
+    pub(crate) file_bytes: u64,
+}
+
+/// What is in a recording.
+pub(crate) struct Contents {
+    pub(crate) stacks: Stacks,
+    /// Processor time to unwind and print it afterwards.
+    pub(crate) script: Duration,
+}
+
+impl Tool {
+    pub(crate) fn name(self) -> String {
+        match self {
+            Tool::Unspool => "unspool record".to_owned(),
+            Tool::PerfDwarf(bytes) => format!("perf dwarf, {} KiB", bytes / 1024),
+            Tool::PerfFramePointers => "perf fp".to_owned(),
+            Tool::PerfWithoutStacks => "perf without stacks".to_owned(),
+            Tool::Samply => "samply".to_owned(),
+        }
+    }
+
+    /// The recorder, up to the command that it is to record.
+    pub(crate) fn recorder(self, programs: &Programs, rate: u32, output: &Path) -> Command {
+        let rate = rate.to_string();
+        let mut command = Command::new(match self {
+            Tool::Unspool => programs.unspool.clone(),
+            Tool::Samply => "samply".into(),
+            _ => "perf".into(),
+        });
+        command.arg("record");
+        match self {
+            Tool::Samply => {
+                command.args(["--save-only", "--no-open", "--rate", &rate]);
+                command.env("LD_PRELOAD", programs.path("cpu_clock.so"));
+            }
+            _ => {
+                command.args(["-q", "-e", "cpu-clock", "-F", &rate]);
+            }
+        }
+        match self {
+            Tool::PerfDwarf(bytes) => {
+                command.args(["--call-graph", &format!("dwarf,{bytes}")]);
+            }
+            Tool::PerfFramePointers => {
+                command.args(["--call-graph", "fp"]);
+            }
+            _ => {}
+        }
+        command.arg("-o").arg(output).arg("--");
+        command
+            .env("XDG_CACHE_HOME", programs.path("cache"))
+            .env_remove("DEBUGINFOD_URLS")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        command
+    }
+
+    /// Records a workload.
+    pub(crate) fn record(
+        self,
+        programs: &Programs,
+        workload: &Workload,
+        rate: u32,
+    ) -> anyhow::Result<Run> {
+        let output = programs.path(self.file());
+        let (time, errors) = (programs.path("time"), programs.path("errors"));
+        let mut command = self.recorder(programs, rate, &output);
+        let target = programs.workload(workload);
+        command.arg(programs.path("timed")).arg(&time);
+        command.arg(target.get_program()).args(target.get_args());
+        command.stderr(File::create(&errors)?);
+        let child = command.spawn();
+        let Usage { status, cpu, peak } = wait(child.with_context(|| self.name())?)?;
+        let said = || fs::read_to_string(&errors).unwrap_or_default();
+        anyhow::ensure!(status.success(), "{}: {status}: {}", self.name(), said());
+        let target: u64 = fs::read_to_string(&time)?.trim().parse()?;
+        let target = Duration::from_micros(target);
+        Ok(Run {
+            recorder: cpu.saturating_sub(target),
+            target,
+            peak,
+            file_bytes: fs::metadata(&output)?.len(),
+        })
+    }
+
+    /// Reads what [`Tool::record`] has recorded of a workload.
+    pub(crate) fn contents(
+        self,
+        programs: &Programs,
+        workload: &Workload,
+    ) -> anyhow::Result<Contents> {
+        let path = programs.path(self.file());
+        let mut command = match self {
+            Tool::Samply => {
+                return Ok(Contents {
+                    stacks: samply::stacks(&path, workload.comm)?,
+                    script: Duration::ZERO,
+                });
+            }
+            Tool::Unspool => {
+                let mut command = Command::new(&programs.unspool);
+                command.args(["report", "--as", "perf-script"]).arg(&path);
+                command.env("XDG_CACHE_HOME", programs.path("cache"));
+                command
+            }
+            _ => {
+                let mut command = Command::new("perf");
+                command.args(["script", "--no-inline", "--show-lost-events"]);
+                command.args(["--max-stack", "1000", "-i"]).arg(&path);
+                command
+            }
+        };
+        let text = programs.path("script");
+        command.env_remove("DEBUGINFOD_URLS");
+        command
+            .stdout(File::create(&text)?)
+            .stderr(Stdio::null())
+            .stdin(Stdio::null());
+        let Usage { status, cpu, .. } = wait(command.spawn()?)?;
+        anyhow::ensure!(status.success(), "{}: {status}", self.name());
+        let mut stacks = script::stacks(&text, workload.comm)?;
+        if self == Tool::Unspool {
+            stacks.lost = Some(self.lost(programs, &path)?);
+        }
+        Ok(Contents {
+            stacks,
+            script: match self {
+                Tool::Unspool => Duration::ZERO,
+                _ => cpu,
+            },
+        })
+    }
+
+    fn lost(self, programs: &Programs, path: &Path) -> anyhow::Result<u64> {
+        let mut command = Command::new(&programs.unspool);
+        command.args(["report", "--format", "json"]).arg(path);
+        let output = command.output()?;
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+        let lost = report.pointer("/completeness/lost");
+        lost.and_then(serde_json::Value::as_u64)
+            .context("the report does not say what was lost")
+    }
+
+    fn file(self) -> &'static str {
+        match self {
+            Tool::Unspool => "unspool.prof",
+            Tool::Samply => "samply.json.gz",
+            _ => "perf.data",
+        }
+    }
+}
