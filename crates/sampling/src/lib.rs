@@ -9,6 +9,7 @@
 //! What perf recorded ([`unspool_perf::DataFile`]) is unwound by a [`Replay`], or becomes a profile by
 //! [`import`]; the files of such a recording are found by [`Recorded`].
 
+mod beyond;
 mod compile;
 mod files;
 mod processes;

@@ -254,7 +254,7 @@ impl Recording {
             child,
             until: self.options.duration.map(|duration| started + duration),
             started,
-            scribe: Scribe::new(writer, processes, unwinder),
+            scribe: Scribe::new(writer, processes, unwinder.of_running_threads()),
             damaged: 0,
         })
     }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use unspool_ir::{LoadBias, RuntimeAddr, Vaddr};
+use unspool_ir::{LoadBias, Register, Row, RuntimeAddr, Vaddr};
 use unspool_module::Mapping as SegmentMapping;
 use unspool_unwind::NoRow;
 use unspool_unwind::files::FileProblem;
@@ -124,6 +124,14 @@ impl Space {
         let (file, addr) = self.locate(addr)?;
         let elf = file.tables.file();
         elf.bytes_at(addr, u64::try_from(length).ok()?)
+    }
+
+    /// Where the function at an address begins, as its unwind table has it.
+    pub(crate) fn function(&self, addr: RuntimeAddr) -> Option<RuntimeAddr> {
+        let module = self.module(addr)?;
+        let mut row = Row::new(Register(0));
+        let found = module.row(module.bias.to_vaddr(addr), &mut row).ok()?;
+        Some(module.bias.to_runtime(found.entry_start))
     }
 
     /// Takes new places for all modules.

@@ -6,16 +6,22 @@
 //! that is, the instructions before the program counter say.
 
 use unspool_ir::memory::{Unreadable, UnreadableReason};
-use unspool_ir::{Arch, Memory, Register, RuntimeAddr};
-use unspool_perf::Stack;
-use unspool_unwind::Top as _;
+use unspool_ir::{Arch, CodeAddr, Memory, Register, RuntimeAddr};
+use unspool_unwind::{Top as _, Walk};
 
+use crate::beyond::Joint;
 use crate::space::Space;
 use crate::unwind::Innermost;
 
 /// The most registers that a function pops, and the code of so many with a prefix each, in bytes.
 const MOST_POPPED: usize = 8;
 const CODE_OF_POPS: usize = 2 * MOST_POPPED;
+
+/// What is further from the stack pointer is not of the same stack.
+///
+/// That the kernel has copied less than it was asked to does not say that the stack ends there: it copies
+/// no page that nobody has touched yet, such as there are within large frames.
+const LARGE_STACK: u64 = 16 << 20;
 
 /// The registers that x86-64 code pops at its end, the last one first.
 fn pops_before(code: &[u8]) -> impl Iterator<Item = Register> {
@@ -47,25 +53,41 @@ fn pops_before(code: &[u8]) -> impl Iterator<Item = Register> {
 }
 
 /// The memory of a thread when it was sampled.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct StackCopy<'s> {
     space: &'s Space,
     start: u64,
     bytes: &'s [u8],
-    /// Whether the stack goes on where the copy ends.
-    is_cut: bool,
     top: &'s Innermost<'s>,
 }
 
 impl<'s> StackCopy<'s> {
-    pub(crate) fn new(space: &'s Space, top: &'s Innermost<'s>, stack: Stack<'s>) -> Self {
+    pub(crate) fn new(space: &'s Space, top: &'s Innermost<'s>, stack: &'s [u8]) -> Self {
         StackCopy {
             space,
             start: top.stack_pointer(),
-            bytes: stack.bytes,
-            is_cut: stack.bytes.len() == stack.asked,
+            bytes: stack,
             top,
         }
+    }
+
+    /// The joint to what was not copied, if a walk ended there, at a frame of a code address.
+    pub(crate) fn joint(&self, walk: &Walk, code: CodeAddr) -> Option<Joint<'s>> {
+        let unreadable = walk.end.unreadable()?;
+        (unreadable.why == UnreadableReason::NotRecorded).then_some(())?;
+        Some(Joint {
+            space: self.space,
+            code,
+            slot: walk.stack_pointer?.0.checked_sub(8)?,
+        })
+    }
+
+    /// The same with more of the stack.
+    pub(crate) fn with<'b>(&self, bytes: &'b [u8]) -> StackCopy<'b>
+    where
+        's: 'b,
+    {
+        StackCopy { bytes, ..*self }
     }
 
     /// The word at an address below the stack pointer, if it was popped just before.
@@ -116,7 +138,7 @@ impl Memory for StackCopy<'_> {
         }
         Err(Unreadable {
             addr: RuntimeAddr(addr.0.saturating_add(copied.len() as u64)),
-            why: match self.is_cut || addr.0 < self.start {
+            why: match addr.0.abs_diff(self.start) < LARGE_STACK {
                 true => UnreadableReason::NotRecorded,
                 false => UnreadableReason::Unmapped,
             },

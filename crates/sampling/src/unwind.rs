@@ -8,6 +8,7 @@ use unspool_unwind::{
     Cursor, MappedRules, Memo, NoMemory, NoRow, RulesSize, Step, Top, Walker, evidence,
 };
 
+use crate::beyond::Beyond;
 use crate::space::Space;
 use crate::stack_copy::StackCopy;
 
@@ -31,6 +32,7 @@ pub struct Unwinder {
     memos: Vec<Memo>,
     addresses: Vec<RuntimeAddr>,
     frames: Vec<RawFrame>,
+    beyond: Beyond,
 }
 
 /// Memory for rules: of 16 MiB of code at a time.
@@ -56,7 +58,16 @@ impl Unwinder {
             memos: (0..MEMOS).map(|_| Memo::new()).collect(),
             addresses: vec![RuntimeAddr(0); MOST_FRAMES],
             frames: Vec::new(),
+            beyond: Beyond::default(),
         })
+    }
+
+    /// Looks at the memory of threads, too, where stacks are larger than what was copied: they run on
+    /// this machine, and now.
+    #[must_use]
+    pub fn of_running_threads(mut self) -> Self {
+        self.beyond.is_live = true;
+        self
     }
 
     /// Forgets what was learned of modules: their numbers mean others now.
@@ -65,7 +76,11 @@ impl Unwinder {
     ///
     /// The kernel has no memory.
     pub fn forget(&mut self) -> Result<(), NoMemory> {
-        *self = Unwinder::new(self.arch)?;
+        let beyond = std::mem::take(&mut self.beyond);
+        *self = Unwinder {
+            beyond,
+            ..Unwinder::new(self.arch)?
+        };
         Ok(())
     }
 
@@ -95,29 +110,56 @@ impl Unwinder {
             arch: self.arch,
             endian: Endian::Little,
         };
-        let memory = StackCopy::new(space, &top, sample.stack);
+        let copy = StackCopy::new(space, &top, sample.stack.bytes);
         let walker = Walker::new(abi, self.rules.rules());
         let slot = tid as usize % MEMOS;
-        let walk = match self.memos.get_mut(slot) {
-            Some(memo) => walker.walk_again(memo, &top, space, &memory, &mut self.addresses),
-            None => walker.walk(&top, space, &memory, &mut self.addresses),
+        let mut memo = self.memos.get_mut(slot);
+        let mut walk = |memory: &StackCopy<'_>, addresses: &mut [RuntimeAddr]| match &mut memo {
+            Some(memo) => walker.walk_again(memo, &top, space, memory, addresses),
+            None => walker.walk(&top, space, memory, addresses),
         };
-        if walk.guesses != 0 || walk.interrupted != 0 {
-            return self.step_by_step(&top, abi, space, &memory);
-        }
-        let addresses = self.addresses.get(..walk.frames).unwrap_or_default();
-        let Some((first, callers)) = addresses.split_first() else {
-            return end(walk.end);
+        let mut found = walk(&copy, &mut self.addresses);
+        let copied = found.frames;
+        let mut memory = copy;
+        let (start, bytes) = (top.stack_pointer(), sample.stack.bytes);
+        let (known, sources) = self.beyond.of(tid);
+        let code = match self
+            .addresses
+            .get(..copied)
+            .and_then(|found| found.split_last())
+        {
+            Some((last, [_, ..])) => CodeAddr::Return(*last),
+            _ => top.code(),
         };
-        self.frames.push(RawFrame {
-            code: CodeAddr::Instruction(*first),
-            evidence: Evidence::Registers,
+        let joint = copy.joint(&found, code);
+        let longer = joint.and_then(|joint| {
+            sources.iter().find_map(|source| {
+                known.lengthen(source, start, bytes, &joint).then_some(())?;
+                let longer = walk(&copy.with(known.bytes()), &mut self.addresses);
+                ended(longer.end).is_root().then_some(longer)
+            })
         });
-        self.frames.extend(callers.iter().map(|address| RawFrame {
-            code: CodeAddr::Return(*address),
-            evidence: Evidence::Cfi,
-        }));
-        end(walk.end)
+        match longer {
+            Some(longer) => {
+                found = longer;
+                memory = copy.with(known.bytes());
+            }
+            // The frames that were found in the copy are as they were.
+            None => known.set(start, bytes),
+        }
+        let outermost = self.frames.len() + copied;
+        let end = match found.guesses != 0 || found.interrupted != 0 {
+            true => step_by_step(&top, abi, space, &memory, &mut self.frames),
+            false => {
+                let addresses = self.addresses.get(..found.frames).unwrap_or_default();
+                push(addresses, &mut self.frames);
+                found.end
+            }
+        };
+        for frame in self.frames.iter_mut().skip(outermost) {
+            frame.evidence = Evidence::Spliced;
+        }
+        ended(end)
     }
 
     /// Takes the frames that the kernel found by frame pointers, of a recording without copied stacks.
@@ -134,40 +176,55 @@ impl Unwinder {
         // Nobody can tell whether it ended where the stack does.
         End::NotCopied
     }
+}
 
-    /// Does the same slowly, and notes of each frame how it was found.
-    fn step_by_step(
-        &mut self,
-        top: &Innermost<'_>,
-        abi: Abi,
-        space: &Space,
-        memory: &StackCopy<'_>,
-    ) -> End {
-        let mut registers = Registers::new();
-        for (register, value) in top.others() {
-            registers.set(register, value);
-        }
-        let mut cursor = Cursor::at(abi, top.code(), registers);
-        self.frames.push(RawFrame {
-            code: top.code(),
-            evidence: Evidence::Registers,
-        });
-        for _ in 1..MOST_FRAMES {
-            match cursor.step(space, memory) {
-                Step::Caller(found) => self.frames.push(RawFrame {
-                    code: cursor.code(),
-                    evidence: match found.evidence {
-                        evidence::Evidence::Cfi => Evidence::Cfi,
-                        evidence::Evidence::SignalTrampoline => Evidence::SignalTrampoline,
-                        evidence::Evidence::BadCall => Evidence::BadCall,
-                        evidence::Evidence::FramePointer => Evidence::FramePointer,
-                    },
-                }),
-                Step::End(last) => return end(last),
-            }
-        }
-        End::Limit
+/// Notes frames that were found by tables.
+fn push(addresses: &[RuntimeAddr], frames: &mut Vec<RawFrame>) {
+    let Some((first, callers)) = addresses.split_first() else {
+        return;
+    };
+    frames.push(RawFrame {
+        code: CodeAddr::Instruction(*first),
+        evidence: Evidence::Registers,
+    });
+    frames.extend(callers.iter().map(|address| RawFrame {
+        code: CodeAddr::Return(*address),
+        evidence: Evidence::Cfi,
+    }));
+}
+
+/// Walks slowly, and notes of each frame how it was found.
+fn step_by_step(
+    top: &Innermost<'_>,
+    abi: Abi,
+    space: &Space,
+    memory: &StackCopy<'_>,
+    frames: &mut Vec<RawFrame>,
+) -> evidence::End {
+    let mut registers = Registers::new();
+    for (register, value) in top.others() {
+        registers.set(register, value);
     }
+    let mut cursor = Cursor::at(abi, top.code(), registers);
+    frames.push(RawFrame {
+        code: top.code(),
+        evidence: Evidence::Registers,
+    });
+    for _ in 1..MOST_FRAMES {
+        match cursor.step(space, memory) {
+            Step::Caller(found) => frames.push(RawFrame {
+                code: cursor.code(),
+                evidence: match found.evidence {
+                    evidence::Evidence::Cfi => Evidence::Cfi,
+                    evidence::Evidence::SignalTrampoline => Evidence::SignalTrampoline,
+                    evidence::Evidence::BadCall => Evidence::BadCall,
+                    evidence::Evidence::FramePointer => Evidence::FramePointer,
+                },
+            }),
+            Step::End(end) => return end,
+        }
+    }
+    evidence::End::Limit
 }
 
 /// The innermost frame of a sample's process.
@@ -225,7 +282,8 @@ impl Top for Innermost<'_> {
     }
 }
 
-fn end(end: evidence::End) -> End {
+/// Why a walk ended, as profiles say it.
+fn ended(end: evidence::End) -> End {
     use evidence::End as Walked;
     let is_cut = |unreadable: Option<unspool_ir::memory::Unreadable>| {
         unreadable.is_some_and(|unreadable| unreadable.why == UnreadableReason::NotRecorded)

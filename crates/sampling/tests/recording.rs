@@ -15,7 +15,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use unspool_perf::{DataFile, Event, Rate};
-use unspool_profile::{Meta, Place, Profile, Sample, State, create};
+use unspool_profile::{Completeness, Evidence, Meta, Place, Profile, Sample, State, create};
 use unspool_sampling::{Options, RecordError, Recording, Summary, Target, import};
 use unspool_unwind::tables::Store;
 
@@ -248,6 +248,108 @@ fn a_register_that_was_just_popped_is_known() {
         options(),
     );
     assert_stacks(&program, &profile, 0);
+}
+
+/// How many frames of samples were found in copies, and how many beyond them.
+fn count_spliced(profile: &Profile) -> [usize; 2] {
+    let frames = profile.samples().iter().flat_map(|sample| {
+        let frames = profile.stacks().frames(sample.stack);
+        frames.map(|id| profile.frame(id).unwrap().evidence)
+    });
+    let (spliced, copied): (Vec<_>, Vec<_>) =
+        frames.partition(|evidence| *evidence == Evidence::Spliced);
+    [copied.len(), spliced.len()]
+}
+
+#[test]
+fn a_stack_larger_than_a_copy_is_completed_from_memory() {
+    let program = Program::build("large", &[]);
+    // Each of `wide` takes more than 600 bytes.
+    let target = Target::Command(program.command(&["1000"]));
+    let (_, profile) = record("large", target, options());
+    assert_stacks(&program, &profile, 1000);
+    let [copied, spliced] = count_spliced(&profile);
+    // 64 KiB of about 630.
+    assert!(
+        spliced > 7 * copied && spliced < 11 * copied,
+        "{copied} {spliced}"
+    );
+    let samples: Vec<_> = profile.samples().iter().collect();
+    let completeness = Completeness::new(&profile, &samples);
+    let has_spliced = |sample: &&Sample| {
+        let mut frames = profile.stacks().frames(sample.stack);
+        frames.any(|id| profile.frame(id).unwrap().evidence == Evidence::Spliced)
+    };
+    let expected = profile.samples().iter().filter(has_spliced).count();
+    assert_eq!(completeness.spliced, expected as u64);
+}
+
+/// Goes down through functions whose order looks random, and back, again and again.
+const MOVING: &str = r#"
+#include <time.h>
+enum { DEPTH = 2000 };
+typedef unsigned long function(unsigned long at);
+function f0, f1, f2;
+static unsigned long seconds(void) { return clock() / CLOCKS_PER_SEC; }
+__attribute__((noinline)) unsigned long work(unsigned long at) {
+    for (int i = 0; i < 5000; i++) at = at * 6364136223846793005u + 1;
+    return at;
+}
+static inline __attribute__((always_inline)) unsigned long down(unsigned long at, unsigned long size) {
+    volatile char pad[size];
+    function *const functions[] = {f0, f1, f2};
+    pad[at % size] = 1;
+    unsigned long sum = work(at);
+    if (at < DEPTH) sum += functions[(unsigned)(at * 2654435761u) >> 13 & 1 ? 2 : at % 2](at + 1);
+    return sum + work(at) + pad[at % size];
+}
+unsigned long f0(unsigned long at) { return down(at, 40); }
+unsigned long f1(unsigned long at) { return down(at, 120); }
+unsigned long f2(unsigned long at) { return down(at, 200); }
+int main(void) {
+    unsigned long sum = 0;
+    while (seconds() < 2) sum += f0(0);
+    return sum == 1;
+}
+"#;
+
+#[test]
+fn what_is_spliced_is_the_stack_that_there_was() {
+    let program = Program::of(MOVING, "moving", &[]);
+    let (_, profile) = record("moving", Target::Command(program.command(&[])), options());
+    let callee = |at: u32| match at.wrapping_mul(2_654_435_761) >> 13 & 1 {
+        1 => 2,
+        _ => at % 2,
+    };
+    let expected: Vec<_> = (0..2000).map(|at| format!("f{}", callee(at))).collect();
+    let [_, spliced] = count_spliced(&profile);
+    assert!(spliced > 0);
+    let mut checked = 0;
+    for sample in profile
+        .samples()
+        .iter()
+        .filter(|sample| sample.end.is_root())
+    {
+        let names = program.names(&profile, sample);
+        let Some(main) = names.iter().position(|name| name == "main") else {
+            continue;
+        };
+        let inner: Vec<_> = names[..main]
+            .iter()
+            .rev()
+            .filter(|name| name.starts_with('f'))
+            .collect();
+        let Some((first, inner)) = inner.split_first() else {
+            continue;
+        };
+        assert_eq!(*first, "f0");
+        assert!(
+            inner.iter().copied().eq(expected.iter().take(inner.len())),
+            "{inner:?}"
+        );
+        checked += 1;
+    }
+    assert!(checked > 20, "{checked}");
 }
 
 #[test]

@@ -78,6 +78,9 @@ pub struct Walk {
     pub interrupted: usize,
     /// Why the walk ended.
     pub end: End,
+    /// The stack pointer in the outermost frame that was found, if the walk ended because something of
+    /// that frame could not be had; just below it is where its address was read, but for the innermost.
+    pub stack_pointer: Option<RuntimeAddr>,
     /// What it took.
     pub work: Work,
 }
@@ -186,6 +189,7 @@ impl<'r> Walker<'r> {
             learned_of: [Place(0); 4],
             slow: None,
             has_fallen: false,
+            ended_at: None,
             work: Work::default(),
         };
         let end = run.walk(top);
@@ -194,6 +198,7 @@ impl<'r> Walker<'r> {
             guesses: run.frames.guesses,
             interrupted: run.frames.interrupted,
             end,
+            stack_pointer: run.ended_at.map(RuntimeAddr),
             work: run.work,
         }
     }
@@ -351,6 +356,8 @@ struct Run<'w, 'r, S: ?Sized, M: ?Sized, R> {
     /// Whether a rule has led from the stack of a signal handler to one below it: the cursor sees to it
     /// that this does not go on for ever.
     has_fallen: bool,
+    /// The stack pointer in the frame that the cursor did not get on from.
+    ended_at: Option<u64>,
     work: Work,
 }
 
@@ -383,7 +390,10 @@ where
             self.record.interrupt();
             (code, frame) = match self.by_cursor(code, frame) {
                 Some(Ok(caller)) => caller,
-                Some(Err(end)) => return end,
+                Some(Err(end)) => {
+                    self.ended_at = Some(frame.stack_pointer);
+                    return end;
+                }
                 None => return self.with_all_registers(top),
             };
             (code, frame) = match self.by_rules_from(code, frame) {
@@ -720,7 +730,11 @@ where
                     self.frames.guesses += usize::from(found.evidence.is_guess());
                     self.frames.interrupted += usize::from(found.signal_frame);
                 }
-                Step::End(end) => return end,
+                Step::End(end) => {
+                    let spec = abi.arch.spec();
+                    self.ended_at = cursor.registers().get(spec.stack_pointer);
+                    return end;
+                }
             }
         }
     }
