@@ -9,7 +9,7 @@ use serde_json::Value;
 use unspool_ir::Vaddr;
 use unspool_module::ElfFile;
 
-use crate::script::{Stacks, is_root};
+use crate::script::{Stacks, is_whole};
 
 /// Counts the stacks of processes of a name.
 pub(crate) fn stacks(path: &Path, comm: &str) -> anyhow::Result<Stacks> {
@@ -30,7 +30,7 @@ pub(crate) fn stacks(path: &Path, comm: &str) -> anyhow::Result<Stacks> {
             };
             stacks.all += u64::from(end.frames > 0);
             stacks.frames += end.frames;
-            stacks.whole += u64::from(end.is_root);
+            stacks.whole += u64::from(end.is_whole);
         }
     }
     Ok(stacks)
@@ -47,12 +47,14 @@ fn numbers(thread: &Value, path: &str) -> anyhow::Result<Vec<Option<usize>>> {
 /// Of each entry of a thread's table of stacks.
 struct Ends(Vec<End>);
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct End {
     /// Frames of the process.
     frames: u64,
     /// Whether the outermost one is a root.
-    is_root: bool,
+    is_whole: bool,
+    /// The outermost one.
+    outermost: Option<(usize, u64)>,
 }
 
 impl Ends {
@@ -73,18 +75,20 @@ impl Ends {
             let caller = prefix.and_then(|prefix| ends.get(prefix).copied());
             let place = frame.and_then(|frame| frames.place(frame));
             ends.push(match (caller, place) {
-                (Some(end), Some(_)) if end.frames > 0 => End {
+                (Some(end), Some(place)) if end.frames > 0 => End {
                     frames: end.frames + 1,
+                    is_whole: match end.frames {
+                        1 => roots.are_whole(end.outermost, Some(place)),
+                        _ => end.is_whole,
+                    },
                     ..end
                 },
-                (_, Some((lib, address))) => End {
+                (_, Some(place)) => End {
                     frames: 1,
-                    is_root: roots.has(lib, address),
+                    is_whole: roots.are_whole(Some(place), None),
+                    outermost: Some(place),
                 },
-                (caller, None) => caller.unwrap_or(End {
-                    frames: 0,
-                    is_root: false,
-                }),
+                (caller, None) => caller.unwrap_or_default(),
             });
         }
         Ok(Ends(ends))
@@ -123,12 +127,24 @@ impl<'p> Roots<'p> {
         }
     }
 
-    fn has(&mut self, lib: usize, address: u64) -> bool {
+    /// Whether a stack is whole that has these two frames outermost.
+    fn are_whole(&mut self, outermost: Option<(usize, u64)>, next: Option<(usize, u64)>) -> bool {
+        let outermost = self.name(outermost);
+        let next = self.name(next);
+        is_whole(&outermost, &next)
+    }
+
+    fn name(&mut self, place: Option<(usize, u64)>) -> String {
+        let Some((lib, address)) = place else {
+            return String::new();
+        };
         let path = self.profile.pointer(&format!("/libs/{lib}/path"));
         let file = self.files.entry(lib);
         let file = file.or_insert_with(|| ElfFile::open(path?.as_str()?).ok());
-        let Some(file) = file else { return false };
-        let symbol = file.symbols().lookup(Vaddr(address));
-        symbol.is_some_and(|symbol| is_root(&symbol.name))
+        let symbols = file.as_ref().map(ElfFile::symbols);
+        let symbol = symbols.and_then(|symbols| symbols.lookup(Vaddr(address)));
+        symbol
+            .map(|symbol| symbol.name.into_owned())
+            .unwrap_or_default()
     }
 }

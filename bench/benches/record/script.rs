@@ -15,9 +15,10 @@ const ROOTS: [&str; 7] = [
     "__GI___clone3",
 ];
 
-/// Whether a stack whose outermost frame is of this function is whole.
-pub(crate) fn is_root(function: &str) -> bool {
-    ROOTS.contains(&function)
+/// Whether a stack is whole that has these two functions outermost, of which the first called the second.
+/// Stripped programs have no name for their entry; it is what calls this function of the C library.
+pub(crate) fn is_whole(outermost: &str, next: &str) -> bool {
+    ROOTS.contains(&outermost) || next.starts_with("__libc_start_main")
 }
 
 /// The stacks of a recording.
@@ -41,26 +42,31 @@ pub(crate) fn stacks(text: &Path, comm: &str) -> anyhow::Result<Stacks> {
     };
     let mut is_wanted = false;
     let mut frames = 0;
-    let mut is_whole = false;
+    let (mut outermost, mut next) = (String::new(), String::new());
     for line in BufReader::new(File::open(text)?).lines() {
         let line = line?;
         if line.starts_with(char::is_whitespace) {
             let mut words = line.split_whitespace();
             let address = words.next().unwrap_or_default();
             // The kernel's addresses have all of their sixteen digits.
-            if !(address.len() == 16 && address.starts_with("ffff")) {
+            let is_kernel = address.len() == 16 && address.starts_with("ffff");
+            if !is_kernel && !line.ends_with("(inlined)") {
                 let name = words.next().unwrap_or_default();
                 frames += 1;
-                is_whole = is_root(name.split('+').next().unwrap_or_default());
+                std::mem::swap(&mut outermost, &mut next);
+                outermost.clear();
+                outermost.push_str(name.split('+').next().unwrap_or_default());
             }
             continue;
         }
         if is_wanted && frames > 0 {
             stacks.all += 1;
             stacks.frames += frames;
-            stacks.whole += u64::from(is_whole);
+            stacks.whole += u64::from(is_whole(&outermost, &next));
         }
-        (frames, is_whole) = (0, false);
+        frames = 0;
+        outermost.clear();
+        next.clear();
         if let Some((_, count)) = line.split_once("PERF_RECORD_LOST") {
             let count = count.split_whitespace().last();
             let count: u64 = count.and_then(|count| count.parse().ok()).unwrap_or(0);

@@ -32,6 +32,9 @@ pub(crate) const TOOLS: [Tool; 5] = [
     Tool::Samply,
 ];
 
+/// What a recorder says.
+const ERRORS: &str = "errors";
+
 /// A recording.
 pub(crate) struct Run {
     /// Processor time of the recorder, without that of what it recorded.
@@ -76,7 +79,7 @@ impl Tool {
                 command.env("LD_PRELOAD", programs.path("cpu_clock.so"));
             }
             _ => {
-                command.args(["-q", "-e", "cpu-clock", "-F", &rate]);
+                command.args(["-e", "cpu-clock", "-F", &rate]);
             }
         }
         match self {
@@ -105,7 +108,7 @@ impl Tool {
         rate: u32,
     ) -> anyhow::Result<Run> {
         let output = programs.path(self.file());
-        let (time, errors) = (programs.path("time"), programs.path("errors"));
+        let (time, errors) = (programs.path("time"), programs.path(ERRORS));
         let mut command = self.recorder(programs, rate, &output);
         let target = programs.workload(workload);
         command.arg(programs.path("timed")).arg(&time);
@@ -162,7 +165,7 @@ impl Tool {
         anyhow::ensure!(status.success(), "{}: {status}", self.name());
         let mut stacks = script::stacks(&text, workload.comm)?;
         if self == Tool::Unspool {
-            stacks.lost = Some(self.lost(programs, &path)?);
+            stacks.lost = Some(lost(&fs::read_to_string(programs.path(ERRORS))?)?);
         }
         Ok(Contents {
             stacks,
@@ -173,16 +176,6 @@ impl Tool {
         })
     }
 
-    fn lost(self, programs: &Programs, path: &Path) -> anyhow::Result<u64> {
-        let mut command = Command::new(&programs.unspool);
-        command.args(["report", "--format", "json"]).arg(path);
-        let output = command.output()?;
-        let report: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-        let lost = report.pointer("/completeness/lost");
-        lost.and_then(serde_json::Value::as_u64)
-            .context("the report does not say what was lost")
-    }
-
     fn file(self) -> &'static str {
         match self {
             Tool::Unspool => "unspool.prof",
@@ -190,4 +183,15 @@ impl Tool {
             _ => "perf.data",
         }
     }
+}
+
+/// The samples that were lost, as `unspool record` says it: "24,554 samples in 2.4 s, 44 lost".
+fn lost(said: &str) -> anyhow::Result<u64> {
+    let line = said.lines().find(|line| line.contains(" samples in "));
+    let line = line.context("the recorder does not say how many samples there are")?;
+    let lost = line
+        .strip_suffix(" lost")
+        .and_then(|line| line.rsplit(' ').next());
+    let digits = lost.unwrap_or("0").replace(',', "");
+    Ok(digits.parse()?)
 }

@@ -138,7 +138,7 @@ impl fmt::Display for Summary<'_> {
             (of.guessed, "with guessed frames"),
             (of.spliced, "by spliced frames"),
             (of.kernel_threads, "of kernel threads"),
-            (of.no_user_registers, "without user registers"),
+            (of.no_user_registers, "without a user stack"),
             (of.lost, "lost"),
         ];
         for (count, what) in others.into_iter().filter(|(count, _)| *count > 0) {

@@ -244,8 +244,8 @@ pub enum Evidence {
     BadCall,
     /// By the frame pointer.
     FramePointer,
-    /// It belongs to another sample, whose stack is taken to go on in the same way, or to the chain
-    /// of frame pointers that the kernel followed beyond the copied stack.
+    /// It lies beyond the copied stack: in an earlier copy, or in the thread's memory later on, whose stack
+    /// is taken to be the same.
     Spliced,
     /// By the kernel, of its own stack.
     Kernel,
@@ -296,7 +296,8 @@ pub enum End {
     EntryPoint,
     /// A thread of the kernel, which has no other stack.
     KernelThread,
-    /// The kernel gave no registers of the user's code.
+    /// The kernel gave no registers of the user's code; or there is no stack for them, since the
+    /// program is just being replaced by another.
     NoUserRegisters,
     /// The address lies in no module.
     NoModule,
@@ -367,7 +368,7 @@ impl End {
             End::Outermost => "outermost frame",
             End::EntryPoint => "entry code",
             End::KernelThread => "kernel thread",
-            End::NoUserRegisters => "no user registers",
+            End::NoUserRegisters => "no user stack",
             End::NoModule => "address in no module",
             End::NoFile => "module's file cannot be used",
             End::NoTable => "no unwind table",

@@ -14,6 +14,7 @@
 use unspool_ir::{CodeAddr, RuntimeAddr};
 
 use crate::space::Space;
+use crate::stack_copy::StackCopy;
 use crate::sys;
 
 /// Copies that are as large may soon be too large.
@@ -114,7 +115,11 @@ impl Known {
     }
 
     /// A copy is all that is known, if it is of use.
-    pub(crate) fn set(&mut self, start: u64, copy: &[u8]) {
+    pub(crate) fn set(&mut self, copy: &StackCopy<'_>) {
+        self.replace(copy.start(), copy.bytes());
+    }
+
+    fn replace(&mut self, start: u64, copy: &[u8]) {
         self.bytes.clear();
         self.at = 0;
         self.start = start;
@@ -135,8 +140,7 @@ impl Known {
     pub(crate) fn lengthen(
         &mut self,
         source: &Source,
-        start: u64,
-        copy: &[u8],
+        copy: &StackCopy<'_>,
         joint: &Joint<'_>,
     ) -> bool {
         if let Source::Now(size) = *source {
@@ -145,7 +149,7 @@ impl Known {
             self.bytes.truncate(read.unwrap_or(0));
             (self.start, self.at) = (joint.slot, 0);
         }
-        self.renew(start, copy, joint)
+        self.renew(copy.start(), copy.bytes(), joint)
     }
 
     /// Puts a copy in place of what is known there and below, if that agrees at the joint and leads on.
@@ -210,7 +214,7 @@ mod tests {
         let (known, sources) = beyond.of(7);
         assert!(matches!(sources, [Source::Earlier]));
         let (start, bytes) = copy(2 * LARGE, 2 * LARGE);
-        known.set(start, &bytes);
+        known.replace(start, &bytes);
         // Deeper, back, a leap, and deeper: how much of the stack is known then, if more than the copy.
         let steps = [
             (3, Some(3)),
@@ -227,11 +231,11 @@ mod tests {
         for (depth, expected) in steps {
             let (start, bytes) = copy(depth * LARGE, 2 * LARGE);
             let slot = start + bytes.len() as u64 - 128;
-            let taken = known.lengthen(&Source::Earlier, start, &bytes, &joint(&space, slot, slot));
+            let taken = known.renew(start, &bytes, &joint(&space, slot, slot));
             assert_eq!(taken, expected.is_some(), "{depth}");
             match expected {
                 Some(length) => assert_eq!(known.bytes(), copy(depth * LARGE, length * LARGE).1),
-                None => known.set(start, &bytes),
+                None => known.replace(start, &bytes),
             }
         }
     }
@@ -242,15 +246,15 @@ mod tests {
         let mut beyond = Beyond::default();
         let (known, _) = beyond.of(7);
         let (start, bytes) = copy(2 * LARGE, 2 * LARGE);
-        known.set(start, &bytes);
+        known.replace(start, &bytes);
         let (start, bytes) = copy(3 * LARGE, 2 * LARGE);
         let slot = start + bytes.len() as u64 - 128;
         let other = joint(&space, slot, slot + 1);
-        assert!(!known.lengthen(&Source::Earlier, start, &bytes, &other));
+        assert!(!known.renew(start, &bytes, &other));
         let same = joint(&space, slot, slot);
-        assert!(known.lengthen(&Source::Earlier, start, &bytes, &same));
+        assert!(known.renew(start, &bytes, &same));
         // What another thread has is not this one's.
         let (other, _) = beyond.of(8);
-        assert!(!other.lengthen(&Source::Earlier, start, &bytes, &same));
+        assert!(!other.renew(start, &bytes, &same));
     }
 }

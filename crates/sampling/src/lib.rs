@@ -19,6 +19,7 @@ mod space;
 mod stack_copy;
 mod sys;
 mod unwind;
+mod way_out;
 
 pub use files::{File, Files, Finder, Live, Task};
 pub use processes::Processes;

@@ -11,6 +11,7 @@ use unspool_unwind::maps::Mapping;
 use unspool_unwind::modules::{Module, Modules, Place};
 
 use crate::files::File;
+use crate::way_out::Text;
 
 /// What is mapped at a range of addresses.
 #[derive(Debug, Clone)]
@@ -126,6 +127,11 @@ impl Space {
         elf.bytes_at(addr, u64::try_from(length).ok()?)
     }
 
+    /// Whether an address is of a file's code that no unwind table speaks of.
+    pub(crate) fn is_hole(&self, addr: RuntimeAddr) -> bool {
+        self.locate(addr).is_some() && self.function(addr).is_none()
+    }
+
     /// Where the function at an address begins, as its unwind table has it.
     pub(crate) fn function(&self, addr: RuntimeAddr) -> Option<RuntimeAddr> {
         let module = self.module(addr)?;
@@ -149,6 +155,23 @@ impl Space {
             };
             self.insert(Region { content, ..region });
         }
+    }
+}
+
+impl Text for Space {
+    fn at(&self, address: u64) -> &[u8] {
+        /// The longest instruction, in bytes.
+        const LONGEST: usize = 15;
+        let address = RuntimeAddr(address);
+        let found = (1..=LONGEST).rev();
+        found
+            .filter_map(|length| self.code_in_file(address, length))
+            .next()
+            .unwrap_or_default()
+    }
+
+    fn has_row(&self, address: u64) -> bool {
+        self.function(RuntimeAddr(address)).is_some()
     }
 }
 

@@ -71,6 +71,16 @@ impl<'s> StackCopy<'s> {
         }
     }
 
+    /// The address of its first byte.
+    pub(crate) fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// What was copied.
+    pub(crate) fn bytes(&self) -> &'s [u8] {
+        self.bytes
+    }
+
     /// The joint to what was not copied, if a walk ended there, at a frame of a code address.
     pub(crate) fn joint(&self, walk: &Walk, code: CodeAddr) -> Option<Joint<'s>> {
         let unreadable = walk.end.unreadable()?;

@@ -1,7 +1,7 @@
 //! Stacks of samples.
 
 use unspool_ir::memory::UnreadableReason;
-use unspool_ir::{Abi, Arch, CodeAddr, Endian, Register, Registers, RuntimeAddr};
+use unspool_ir::{Abi, Arch, CodeAddr, Endian, Memory as _, Register, Registers, RuntimeAddr};
 use unspool_perf::Sample;
 use unspool_profile::{End, Evidence, RawFrame};
 use unspool_unwind::{
@@ -11,6 +11,7 @@ use unspool_unwind::{
 use crate::beyond::Beyond;
 use crate::space::Space;
 use crate::stack_copy::StackCopy;
+use crate::way_out::{self, FramePointer};
 
 /// A stack that was unwound.
 #[derive(Debug, Clone, Copy)]
@@ -106,35 +107,53 @@ impl Unwinder {
         let Some(top) = Innermost::of(sample, self.arch) else {
             return End::NoUserRegisters;
         };
+        // What is just being replaced by another program has no stack any more.
+        if sample.stack.bytes.is_empty() && sample.chain.kernel().next().is_some() {
+            return End::NoUserRegisters;
+        }
+        let copy = StackCopy::new(space, &top, sample.stack.bytes);
+        let first = self.frames.len();
+        let end = self.walk(space, tid, &top, copy);
+        let second = self.frames.get(first + 1);
+        let is_found = second.is_some_and(|caller| !caller.evidence.is_guess());
+        // Nothing is guessed where the code itself says what its caller is.
+        if !is_found && let Some(left) = top.left(space, &copy) {
+            self.frames.truncate(first);
+            self.frames.push(top.frame());
+            let end = self.walk(space, tid, &left, copy);
+            if let Some(caller) = self.frames.get_mut(first + 1) {
+                caller.evidence = Evidence::Synthesized;
+            }
+            return end;
+        }
+        end
+    }
+
+    /// Walks, and notes the frames; beyond the copy if the stack does not end there.
+    fn walk(&mut self, space: &Space, tid: u32, top: &Innermost<'_>, copy: StackCopy<'_>) -> End {
         let abi = Abi {
             arch: self.arch,
             endian: Endian::Little,
         };
-        let copy = StackCopy::new(space, &top, sample.stack.bytes);
         let walker = Walker::new(abi, self.rules.rules());
         let slot = tid as usize % MEMOS;
         let mut memo = self.memos.get_mut(slot);
         let mut walk = |memory: &StackCopy<'_>, addresses: &mut [RuntimeAddr]| match &mut memo {
-            Some(memo) => walker.walk_again(memo, &top, space, memory, addresses),
-            None => walker.walk(&top, space, memory, addresses),
+            Some(memo) => walker.walk_again(memo, top, space, memory, addresses),
+            None => walker.walk(top, space, memory, addresses),
         };
         let mut found = walk(&copy, &mut self.addresses);
         let copied = found.frames;
         let mut memory = copy;
-        let (start, bytes) = (top.stack_pointer(), sample.stack.bytes);
         let (known, sources) = self.beyond.of(tid);
-        let code = match self
-            .addresses
-            .get(..copied)
-            .and_then(|found| found.split_last())
-        {
-            Some((last, [_, ..])) => CodeAddr::Return(*last),
-            _ => top.code(),
+        let callers = usize::from(top.is_shown)..copied;
+        let code = match self.addresses.get(callers).and_then(<[_]>::last) {
+            Some(last) => CodeAddr::Return(*last),
+            None => top.code,
         };
-        let joint = copy.joint(&found, code);
-        let longer = joint.and_then(|joint| {
+        let longer = copy.joint(&found, code).and_then(|joint| {
             sources.iter().find_map(|source| {
-                known.lengthen(source, start, bytes, &joint).then_some(())?;
+                known.lengthen(source, &copy, &joint).then_some(())?;
                 let longer = walk(&copy.with(known.bytes()), &mut self.addresses);
                 ended(longer.end).is_root().then_some(longer)
             })
@@ -145,14 +164,14 @@ impl Unwinder {
                 memory = copy.with(known.bytes());
             }
             // The frames that were found in the copy are as they were.
-            None => known.set(start, bytes),
+            None => known.set(&copy),
         }
         let outermost = self.frames.len() + copied;
         let end = match found.guesses != 0 || found.interrupted != 0 {
-            true => step_by_step(&top, abi, space, &memory, &mut self.frames),
+            true => step_by_step(top, abi, space, &memory, &mut self.frames),
             false => {
                 let addresses = self.addresses.get(..found.frames).unwrap_or_default();
-                push(addresses, &mut self.frames);
+                push(top, addresses, &mut self.frames);
                 found.end
             }
         };
@@ -179,15 +198,16 @@ impl Unwinder {
 }
 
 /// Notes frames that were found by tables.
-fn push(addresses: &[RuntimeAddr], frames: &mut Vec<RawFrame>) {
-    let Some((first, callers)) = addresses.split_first() else {
-        return;
-    };
-    frames.push(RawFrame {
-        code: CodeAddr::Instruction(*first),
-        evidence: Evidence::Registers,
-    });
-    frames.extend(callers.iter().map(|address| RawFrame {
+fn push(top: &Innermost<'_>, addresses: &[RuntimeAddr], frames: &mut Vec<RawFrame>) {
+    let shown = usize::from(top.is_shown);
+    frames.extend(
+        addresses
+            .first()
+            .filter(|_| top.is_shown)
+            .map(|_| top.frame()),
+    );
+    let callers = addresses.iter().skip(shown);
+    frames.extend(callers.map(|address| RawFrame {
         code: CodeAddr::Return(*address),
         evidence: Evidence::Cfi,
     }));
@@ -205,11 +225,10 @@ fn step_by_step(
     for (register, value) in top.others() {
         registers.set(register, value);
     }
-    let mut cursor = Cursor::at(abi, top.code(), registers);
-    frames.push(RawFrame {
-        code: top.code(),
-        evidence: Evidence::Registers,
-    });
+    registers.set(abi.arch.spec().stack_pointer, top.stack_pointer);
+    registers.set(frame_pointer(abi.arch), top.frame_pointer);
+    let mut cursor = Cursor::at(abi, top.code, registers);
+    frames.extend(top.is_shown.then(|| top.frame()));
     for _ in 1..MOST_FRAMES {
         match cursor.step(space, memory) {
             Step::Caller(found) => frames.push(RawFrame {
@@ -227,14 +246,16 @@ fn step_by_step(
     evidence::End::Limit
 }
 
-/// The innermost frame of a sample's process.
-#[derive(Debug)]
+/// The innermost frame of a sample's process; or the one that it leads to, where walks begin then.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Innermost<'s> {
     arch: Arch,
     registers: unspool_perf::Registers<'s>,
-    code: u64,
+    code: CodeAddr,
     stack_pointer: u64,
     frame_pointer: u64,
+    /// Whether it is a frame of its own, or a place further on in the innermost one.
+    is_shown: bool,
 }
 
 impl<'s> Innermost<'s> {
@@ -250,23 +271,73 @@ impl<'s> Innermost<'s> {
     fn of(sample: &Sample<'s>, arch: Arch) -> Option<Self> {
         let registers = sample.user?;
         let spec = arch.spec();
-        let frame_pointer = match arch {
-            Arch::X86_64 => Register(6),
-            _ => Register(29),
-        };
         Some(Innermost {
             arch,
             registers,
-            code: registers.get(arch, spec.pc)?,
+            code: CodeAddr::Instruction(RuntimeAddr(registers.get(arch, spec.pc)?)),
             stack_pointer: registers.get(arch, spec.stack_pointer)?,
-            frame_pointer: registers.get(arch, frame_pointer)?,
+            frame_pointer: registers.get(arch, frame_pointer(arch))?,
+            is_shown: true,
         })
+    }
+
+    fn frame(&self) -> RawFrame {
+        RawFrame {
+            code: self.code,
+            evidence: Evidence::Registers,
+        }
+    }
+
+    /// Where the way out of its function leads, if no table speaks of it.
+    fn left(&self, space: &Space, memory: &StackCopy<'_>) -> Option<Self> {
+        /// What system calls return.
+        const RESULT: Register = Register(0);
+        (self.arch == Arch::X86_64 && space.is_hole(self.code.lookup())).then_some(())?;
+        let here = way_out::Here {
+            code: self.code.address().0,
+            stack_pointer: self.stack_pointer,
+            frame_pointer: self.frame_pointer,
+            result: self.register(RESULT)?,
+        };
+        let there = way_out::follow(here, space)?;
+        let word = |address: u64| {
+            let mut word = [0; 8];
+            let read = memory.read(RuntimeAddr(address), &mut word);
+            read.is_ok().then(|| u64::from_le_bytes(word))
+        };
+        let frame_pointer = match there.frame_pointer {
+            FramePointer::Is(value) => value,
+            FramePointer::SavedAt(address) => word(address)?,
+        };
+        Some(match there.end {
+            way_out::End::Return => Innermost {
+                code: CodeAddr::Return(RuntimeAddr(word(there.stack_pointer)?)),
+                stack_pointer: there.stack_pointer.wrapping_add(8),
+                frame_pointer,
+                ..*self
+            },
+            way_out::End::Instruction(address) => Innermost {
+                code: CodeAddr::Instruction(RuntimeAddr(address)),
+                stack_pointer: there.stack_pointer,
+                frame_pointer,
+                is_shown: false,
+                ..*self
+            },
+        })
+    }
+}
+
+/// The register that frame pointers are in.
+fn frame_pointer(arch: Arch) -> Register {
+    match arch {
+        Arch::X86_64 => Register(6),
+        _ => Register(29),
     }
 }
 
 impl Top for Innermost<'_> {
     fn code(&self) -> CodeAddr {
-        CodeAddr::Instruction(RuntimeAddr(self.code))
+        self.code
     }
 
     fn stack_pointer(&self) -> u64 {
@@ -279,6 +350,10 @@ impl Top for Innermost<'_> {
 
     fn others(&self) -> impl Iterator<Item = (Register, u64)> {
         self.registers.iter(self.arch)
+    }
+
+    fn is_shown(&self) -> bool {
+        self.is_shown
     }
 }
 

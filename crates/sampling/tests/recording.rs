@@ -250,6 +250,53 @@ fn a_register_that_was_just_popped_is_known() {
     assert_stacks(&program, &profile, 0);
 }
 
+/// Stays for most of its time in a function that no unwind table speaks of.
+fn without_table(instructions: &str) -> String {
+    format!(
+        r#"
+#include <unistd.h>
+void leaf(char *buffer, int unused, int unused_too, unsigned long count);
+__asm__(".text; .globl leaf; .type leaf,@function; leaf: {instructions}; .size leaf, . - leaf;"
+        ".globl last; .type last,@function; last: .cfi_startproc; ret; .cfi_endproc; .size last, . - last");
+char buffer[1 << 16];
+__attribute__((noinline)) void narrow(void) {{
+    for (;;) leaf(buffer, 0, 0, sizeof buffer);
+}}
+int main(void) {{
+    alarm(1);
+    narrow();
+    return 0;
+}}
+"#
+    )
+}
+
+#[test]
+fn the_way_out_of_code_without_a_table_is_found() {
+    let bodies = [
+        "rep stosb; ret",
+        "push %rbp; mov $7, %ebp; push %rbx; sub $24, %rsp; rep stosb; \
+         add $24, %rsp; pop %rbx; pop %rbp; ret",
+        "push %rbp; mov %rsp, %rbp; sub $64, %rsp; rep stosb; leave; ret",
+        "push %rbp; mov %rsp, %rbp; push %r12; rep stosb; \
+         test %rdi, %rdi; je 1f; pop %r12; pop %rbp; jmp last; 1: call abort",
+        "lea -200(%rsp), %rsp; 1: rep stosb; test %rcx, %rcx; jne 1b; lea 200(%rsp), %rsp; ret",
+    ];
+    for (number, body) in bodies.into_iter().enumerate() {
+        let name = format!("without_table_{number}");
+        let program = Program::of(&without_table(body), &name, &[]);
+        let (_, profile) = record(&name, Target::Command(program.command(&[])), options());
+        assert_stacks(&program, &profile, 0);
+        let is_synthesized = |sample: &&Sample| {
+            let frames = profile.stacks().frames(sample.stack);
+            let mut evidence = frames.map(|id| profile.frame(id).unwrap().evidence);
+            evidence.any(|evidence| evidence == Evidence::Synthesized)
+        };
+        let synthesized = profile.samples().iter().filter(is_synthesized).count();
+        assert!(synthesized > 20, "{body}: {synthesized}");
+    }
+}
+
 /// How many frames of samples were found in copies, and how many beyond them.
 fn count_spliced(profile: &Profile) -> [usize; 2] {
     let frames = profile.samples().iter().flat_map(|sample| {

@@ -271,12 +271,12 @@ fn completeness_is_told_in_one_line() {
     let profile = made::profile(&samples);
     let all: Vec<&Sample> = profile.samples().iter().collect();
     let completeness = Completeness::new(&profile, &all);
-    // 14 samples: 1 has no user registers, 4 do not reach a root, 1 does by a spliced frame.
+    // 14 samples: 1 has no user stack, 4 do not reach a root, 1 does by a spliced frame.
     assert_eq!(completeness.stacks(), 13);
     assert_eq!(completeness.complete, 8);
     let expected = "61.53 % of 13 stacks reach a root; 4 incomplete: 2 no unwind table in \
                     libplain.so+0x5014, 1 stack copy too short, 1 recorder fell behind; 1 with \
-                    guessed frames; 1 by spliced frames; 1 without user registers; 3 lost";
+                    guessed frames; 1 by spliced frames; 1 without a user stack; 3 lost";
     assert_eq!(completeness.summary(&profile).to_string(), expected);
     let frames: u64 = completeness.frames.values().sum();
     assert_eq!(
