@@ -146,13 +146,19 @@ pub(crate) struct RecordArgs {
 /// programs that were begun by others are right.
 ///
 /// Files that have changed since the recording are not used; standard error says which.
+///
+/// With --inject a recording is written instead, which has finished call chains where copied stacks were,
+/// for `perf report`, `perf script` and `perf annotate`. These go 127 frames deep unless they are told
+/// more by --max-stack; in the recording stacks are whole, up to the 8,000 or so frames that a record of perf
+/// can hold. Recordings with trace data of the processor (AUX areas) are refused.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   unspool script                                   of ./perf.data
   unspool script --no-inline perf.data
   unspool script -F comm,tid,time,ip,sym perf.data
-  unspool script perf.data | stackcollapse-perf.pl | flamegraph.pl > flame.svg")]
+  unspool script perf.data | stackcollapse-perf.pl | flamegraph.pl > flame.svg
+  unspool script --inject perf.data -o unwound.data && perf report -i unwound.data")]
 pub(crate) struct ScriptArgs {
     /// The recording.
     #[arg(default_value = "perf.data")]
@@ -176,6 +182,12 @@ pub(crate) struct ScriptArgs {
     /// Print at most so many frames of each stack.
     #[arg(long, visible_alias = "max-stack", value_name = "N", value_parser = parse_count)]
     pub(crate) max_frames: Option<NonZero<usize>>,
+    /// Write a recording with finished call chains in place of copied stacks.
+    #[arg(long, requires = "output", conflicts_with_all = ["fields", "no_inline", "ns", "max_frames"])]
+    pub(crate) inject: bool,
+    /// Where that goes.
+    #[arg(short, long, value_name = "FILE", requires = "inject")]
+    pub(crate) output: Option<PathBuf>,
     /// Do not read the user's cache of compiled tables.
     #[arg(long)]
     pub(crate) no_cache: bool,

@@ -84,26 +84,40 @@ fn failed(file: &Path, error: &anyhow::Error) -> Value {
 /// How many problems of a file are reported one by one.
 const MAX_SHOWN: usize = 20;
 
-/// Writes a file, with its name in the error: beside its place and renamed, so that whoever has the
-/// old one mapped keeps it, and nobody sees half of the new. What is no regular file is written to;
-/// a symbolic link stays one.
+/// Writes a file, with its name in the error, by [`replace`]. What is no regular file is written to.
 fn write(path: &Path, bytes: &[u8], permissions: Option<Permissions>) -> anyhow::Result<()> {
-    let failed = || format!("cannot write {}", path.display());
     if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
-        return fs::write(path, bytes).with_context(failed);
+        return fs::write(path, bytes).with_context(|| cannot_write(path));
     }
-    let path = &target(path).with_context(failed)?;
-    let temporary = temporary(path);
-    let written = File::create_new(&temporary)
-        .and_then(|mut file| {
-            file.write_all(bytes)?;
-            permissions.map_or(Ok(()), |permissions| file.set_permissions(permissions))
-        })
-        .and_then(|()| fs::rename(&temporary, path));
-    written.with_context(|| {
+    replace(path, permissions, |mut file| Ok(file.write_all(bytes)?))
+}
+
+/// Has a file written beside its place and renames it, so that whoever has the old one mapped keeps it,
+/// and nobody sees half of the new. A symbolic link stays one.
+fn replace<T>(
+    path: &Path,
+    permissions: Option<Permissions>,
+    fill: impl FnOnce(File) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let target = target(path).with_context(|| cannot_write(path))?;
+    let temporary = temporary(&target);
+    let replace = || {
+        let file = File::create_new(&temporary)?;
+        if let Some(permissions) = permissions {
+            file.set_permissions(permissions)?;
+        }
+        let result = fill(file)?;
+        fs::rename(&temporary, &target)?;
+        anyhow::Ok(result)
+    };
+    replace().with_context(|| {
         let _ = fs::remove_file(&temporary); // nothing more can be done about it
-        failed()
+        cannot_write(path)
     })
+}
+
+fn cannot_write(path: &Path) -> String {
+    format!("cannot write {}", path.display())
 }
 
 /// Whether [`write()`] has a chance, found out before work is done whose result would be lost.
@@ -117,7 +131,7 @@ fn check_writable(path: &Path) -> anyhow::Result<()> {
             fs::remove_file(&temporary)
         }
     };
-    check().with_context(|| format!("cannot write {}", path.display()))
+    check().with_context(|| cannot_write(path))
 }
 
 /// The file that a symbolic link stands for, which need not exist; any other is itself.

@@ -270,6 +270,110 @@ fn inlined_functions_come_first() {
     assert_eq!(ours, theirs);
 }
 
+/// Has unspool write a recording with finished call chains.
+fn inject(file: &Path) -> PathBuf {
+    let path = file.with_extension("injected");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_unspool"));
+    command.args(["script", "--no-cache", "--inject"]).arg(file);
+    text(command.arg("-o").arg(&path).output().unwrap());
+    path
+}
+
+/// What perf prints of a recording with finished call chains is what we print of the one with copied stacks.
+fn assert_injected(file: &Path, options: &[&str]) {
+    let injected = inject(file);
+    let options = [options, &["--no-inline"]].concat();
+    let (before, after) = (ours(&options, file), perf(&options, &injected));
+    assert_eq!(before.lines().count(), after.lines().count());
+    for (before, after) in before.lines().zip(after.lines()) {
+        let normal = |line: &str| match line.starts_with('\t') && line.contains('+') {
+            true => without_alias(line),
+            false => line.to_owned(),
+        };
+        assert_eq!(normal(before), normal(after));
+    }
+    let report = Command::new("perf")
+        .args(["report", "--stdio", "-i"])
+        .arg(&injected)
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&report.stderr), "");
+    assert!(text(report).contains("Children"));
+}
+
+#[test]
+fn perf_reads_finished_call_chains() {
+    let path = program().to_str().unwrap();
+    let dwarf = ["--call-graph", "dwarf,32768"];
+    let file = record("inject", &dwarf, &[path, "100", "fork"]);
+    assert_injected(&file, &["--max-stack", "1000"]);
+    let injected = inject(&file);
+    assert_known(&perf(&["--max-stack", "1000"], &injected), 100);
+    let annotate = Command::new("perf")
+        .args(["annotate", "--stdio", "-s", "leaf", "-i"])
+        .arg(&injected)
+        .output();
+    assert!(text(annotate.unwrap()).contains("<leaf>:"));
+    let sizes = [&file, &injected].map(|path| fs::metadata(path).unwrap().len());
+    assert!(sizes[1] * 5 < sizes[0], "{sizes:?}");
+    // What is known of the recording is as it was, but for where things are.
+    let header = |path: &Path| {
+        let text = perf(&["--header-only", "-I"], path);
+        let lines = text.lines().filter(|line| {
+            ![
+                "captured",
+                "data offset",
+                "data size",
+                "feat offset",
+                "event :",
+            ]
+            .iter()
+            .any(|moved| line.starts_with(&format!("# {moved}")))
+        });
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(header(&injected), header(&file));
+}
+
+#[test]
+fn recordings_of_any_form_get_call_chains() {
+    let command = ["sh", "-c", "gzip -c /proc/self/exe | gzip -d | wc -c"];
+    let events = ["-e", "cpu-clock", "-e", "context-switches"];
+    let dwarf = ["--call-graph", "dwarf,4096"];
+    let options = [&events[..], &dwarf, &["-z"]].concat();
+    assert_injected(&record("inject-packed", &options, &command), &[]);
+    let options = [
+        &events[..],
+        &dwarf,
+        &["--sample-cpu", "-d", "--buildid-mmap"],
+    ]
+    .concat();
+    assert_injected(&record("inject-several", &options, &command), &[]);
+    // Of two events one has stacks.
+    let options = ["-e", "cpu-clock/call-graph=dwarf/", "-e", "task-clock"];
+    let path = record("inject-one", &options, &command);
+    assert_injected(&path, &["-F", "comm,tid,time,period,event,ip,dso"]);
+    // What was written to a pipe.
+    let path = folder().join("script-inject-stream.data");
+    let out = fs::File::create(&path).unwrap();
+    let mut perf = Command::new("perf");
+    perf.args(["record", "-q", "-o", "-"])
+        .args(events)
+        .args(dwarf);
+    let done = perf.args(["--", "sleep", "0.1"]).stdout(out).status();
+    assert!(done.unwrap().success());
+    assert_injected(&path, &[]);
+    // What has no copied stacks stays as it is.
+    let path = record("inject-fp", &["-g"], &["sleep", "0.01"]);
+    let injected = inject(&path);
+    let options = ["--no-inline", "--ns"];
+    let (before, after) = (
+        run("perf", &options, &path),
+        run("perf", &options, &injected),
+    );
+    assert_eq!(text(before), text(after));
+}
+
 #[test]
 fn who_stops_reading_gets_no_error() {
     let path = record(

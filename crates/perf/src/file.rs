@@ -19,8 +19,10 @@ use crate::sys;
 
 mod header;
 mod records;
+mod rewrite;
 
 pub use records::{Item, Reading};
+pub use rewrite::{RewriteError, Rewriter};
 
 /// Why a file of perf cannot be read at all.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +37,11 @@ pub enum FileError {
     /// It is from a machine whose numbers have their most significant byte first.
     #[error("was recorded on a big-endian machine, whose recordings are not read")]
     BigEndian,
+    /// It is of a recording whose records are in several files.
+    #[error(
+        "is one file of several (perf record --threads), which are not read: record without --threads"
+    )]
+    OneOfSeveral,
     /// What cannot be missing is damaged.
     #[error("{0}")]
     Damaged(#[from] Damage),
@@ -118,6 +125,7 @@ pub struct DataFile {
     by_id: HashMap<u64, usize>,
     build_ids: Vec<FileBuildId>,
     about: About,
+    features: header::Features,
     /// Where the records are.
     data: Range<usize>,
     damaged: Vec<Damage>,
@@ -177,6 +185,7 @@ impl DataFile {
             events: parsed.events,
             build_ids: parsed.build_ids,
             about: parsed.about,
+            features: parsed.features,
             data: parsed.data,
             damaged: parsed.damaged,
         })

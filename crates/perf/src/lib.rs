@@ -6,7 +6,8 @@
 //! A [`Layout`] reads records ([`Record`]), from a ring or from a file that somebody else wrote.
 //! [`Limits`] is what this machine allows.
 //!
-//! A [`DataFile`] is what `perf record` wrote: events, and their records in the order of their times.
+//! A [`DataFile`] is what `perf record` wrote: events, and their records in the order of their times. A
+//! [`Rewriter`] writes it anew, with call chains in place of copied stacks.
 //!
 //! Records and files are untrusted input: whatever the bytes, reading them yields a record or an error.
 
@@ -23,7 +24,10 @@ mod sys;
 pub use counter::{Counter, Rate, Setup, Whom};
 pub use error::{OpenError, Refusal};
 pub use event::{Event, UnknownEvent};
-pub use file::{About, Damage, DataFile, FileBuildId, FileError, FileEvent, Item, Reading};
+pub use file::{
+    About, Damage, DataFile, FileBuildId, FileError, FileEvent, Item, Reading, RewriteError,
+    Rewriter,
+};
 pub use limits::Limits;
 pub use record::{
     BadRecord, Chain, FileId, Header, Layout, Mapped, Mode, Named, Origin, Record, Sample, Stack,

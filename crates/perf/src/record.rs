@@ -140,6 +140,21 @@ pub struct Sample<'r> {
     pub raw: &'r [u8],
 }
 
+impl Sample<'_> {
+    /// Nothing is known but what was running.
+    fn new(mode: Mode) -> Self {
+        Sample {
+            mode,
+            ip: 0,
+            period: 1,
+            chain: Chain::default(),
+            user: None,
+            stack: Stack::default(),
+            raw: &[],
+        }
+    }
+}
+
 /// A copy of the top of a stack, from the stack pointer on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stack<'r> {
@@ -159,6 +174,12 @@ impl<'r> Chain<'r> {
     pub fn words(self) -> impl ExactSizeIterator<Item = u64> + Clone + 'r {
         let (words, _) = self.0.as_chunks::<8>();
         words.iter().map(|word| u64::from_le_bytes(*word))
+    }
+
+    /// The addresses and marks before those of the process.
+    pub(crate) fn before_user(self) -> impl Iterator<Item = u64> + 'r {
+        self.words()
+            .take_while(|word| *word != abi::PERF_CONTEXT_USER)
     }
 
     /// The addresses within the kernel, innermost first.
@@ -277,6 +298,12 @@ impl Layout {
     #[must_use]
     pub fn has_chain(&self) -> bool {
         self.has(abi::PERF_SAMPLE_CALLCHAIN)
+    }
+
+    /// Whether samples have a copy of the top of the process' stack.
+    #[must_use]
+    pub fn has_stack_copy(&self) -> bool {
+        self.has(abi::PERF_SAMPLE_STACK_USER)
     }
 
     /// Whether samples say on which processor they were taken.
@@ -451,15 +478,41 @@ impl Layout {
     fn sample<'r>(&self, misc: u16, body: &'r [u8]) -> Result<(Origin, Sample<'r>), BadRecord> {
         let mut fields = Fields(body);
         let mut origin = Origin::default();
-        let mut sample = Sample {
-            mode: Mode::of(misc),
-            ip: 0,
-            period: 1,
-            chain: Chain::default(),
-            user: None,
-            stack: Stack::default(),
-            raw: &[],
-        };
+        let mut sample = Sample::new(Mode::of(misc));
+        self.before_chain(&mut fields, &mut origin, &mut sample)?;
+        self.chain(&mut fields, &mut sample)?;
+        self.before_stack(&mut fields, &mut sample)?;
+        self.stack(&mut fields, &mut sample)?;
+        // What follows is not used.
+        Ok((origin, sample))
+    }
+
+    /// What is around the call chain and the copied stack in the record of a sample.
+    pub(crate) fn around_stack<'r>(&self, bytes: &'r [u8]) -> Result<AroundStack<'r>, BadRecord> {
+        let body = bytes.get(Header::SIZE..).unwrap_or_default();
+        let mut fields = Fields(body);
+        let mut sample = Sample::new(Mode::Other);
+        self.before_chain(&mut fields, &mut Origin::default(), &mut sample)?;
+        let before = fields.since(body);
+        self.chain(&mut fields, &mut sample)?;
+        let start = fields.0;
+        self.before_stack(&mut fields, &mut sample)?;
+        let between = fields.since(start);
+        self.stack(&mut fields, &mut sample)?;
+        Ok(AroundStack {
+            before,
+            chain: sample.chain,
+            between,
+            behind: fields.0,
+        })
+    }
+
+    fn before_chain(
+        &self,
+        fields: &mut Fields<'_>,
+        origin: &mut Origin,
+        sample: &mut Sample<'_>,
+    ) -> Result<(), BadRecord> {
         if self.has(abi::PERF_SAMPLE_IDENTIFIER) {
             origin.id = fields.u64("event")?;
         }
@@ -490,27 +543,42 @@ impl Layout {
             sample.period = fields.u64("period")?;
         }
         if self.has(abi::PERF_SAMPLE_READ) {
-            self.skip_read(&mut fields)?;
+            self.skip_read(fields)?;
         }
+        Ok(())
+    }
+
+    fn chain<'r>(&self, fields: &mut Fields<'r>, sample: &mut Sample<'r>) -> Result<(), BadRecord> {
         if self.has(abi::PERF_SAMPLE_CALLCHAIN) {
             let count = fields.u64("call chain")?;
             sample.chain = Chain(fields.words(count, "call chain")?);
         }
+        Ok(())
+    }
+
+    fn before_stack<'r>(
+        &self,
+        fields: &mut Fields<'r>,
+        sample: &mut Sample<'r>,
+    ) -> Result<(), BadRecord> {
         if self.has(abi::PERF_SAMPLE_RAW) {
             let size = fields.u32("data")?;
             sample.raw = fields.take(size.into(), "data")?;
         }
         if self.has(abi::PERF_SAMPLE_BRANCH_STACK) {
-            self.skip_branches(&mut fields)?;
+            self.skip_branches(fields)?;
         }
+        Ok(())
+    }
+
+    fn stack<'r>(&self, fields: &mut Fields<'r>, sample: &mut Sample<'r>) -> Result<(), BadRecord> {
         if self.has(abi::PERF_SAMPLE_REGS_USER) {
             sample.user = fields.registers(self.user_registers)?;
         }
         if self.has(abi::PERF_SAMPLE_STACK_USER) {
             sample.stack = fields.stack()?;
         }
-        // What follows is not used.
-        Ok((origin, sample))
+        Ok(())
     }
 
     fn skip_read(&self, fields: &mut Fields<'_>) -> Result<(), BadRecord> {
@@ -549,10 +617,27 @@ impl Layout {
     }
 }
 
+/// What is around the stack of a sample in its record, without the header.
+pub(crate) struct AroundStack<'r> {
+    /// Up to the call chain, or where one would be.
+    pub(crate) before: &'r [u8],
+    pub(crate) chain: Chain<'r>,
+    /// From there to the registers of the process, or where they would be.
+    pub(crate) between: &'r [u8],
+    /// From the end of the copied stack on.
+    pub(crate) behind: &'r [u8],
+}
+
 /// What is left to be read of a record.
 pub(crate) struct Fields<'r>(pub(crate) &'r [u8]);
 
 impl<'r> Fields<'r> {
+    /// What was read since `start` was left.
+    fn since(&self, start: &'r [u8]) -> &'r [u8] {
+        let read = start.len().saturating_sub(self.0.len());
+        start.get(..read).unwrap_or_default()
+    }
+
     pub(crate) fn take(&mut self, size: u64, field: &'static str) -> Result<&'r [u8], BadRecord> {
         let size = usize::try_from(size).ok();
         let split = size.and_then(|size| self.0.split_at_checked(size));

@@ -6,8 +6,9 @@
 //! unwinds the copied stack of a sample with that. A [`Recording`] puts it together: it opens the
 //! events, launches a command or attaches to what runs, and writes a profile.
 //!
-//! What perf recorded ([`unspool_perf::DataFile`]) is unwound by a [`Replay`], or becomes a profile by
-//! [`import`]; the files of such a recording are found by [`Recorded`].
+//! What perf recorded ([`unspool_perf::DataFile`]) is unwound by a [`Replay`], becomes a profile by
+//! [`import`], or a recording with finished call chains by [`inject`]; the files of such a recording are found
+//! by [`Recorded`].
 
 mod beyond;
 mod compile;
@@ -24,6 +25,6 @@ mod way_out;
 pub use files::{File, Files, Finder, Live, Task};
 pub use processes::Processes;
 pub use record::{Notice, Options, Progress, RecordError, Recording, Summary, Target, Totals};
-pub use recorded::{ImportError, Recorded, Replay, import};
+pub use recorded::{ImportError, Injected, Recorded, Replay, import, inject};
 pub use space::Space;
 pub use unwind::{Unwinder, Unwound};

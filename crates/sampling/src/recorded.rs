@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::io::{self, Write};
+use std::io::{self, Seek, Write};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use unspool_ir::Arch;
 use unspool_module::{BuildId, ElfFile};
-use unspool_perf::{DataFile, Item, Reading, Record};
+use unspool_perf::{DataFile, Item, Origin, Reading, Record, RewriteError, Rewriter};
 use unspool_profile::{Meta, Unit, Writer};
 use unspool_symbols::{Identity, Problem};
 use unspool_unwind::NoMemory;
@@ -106,6 +106,9 @@ pub enum ImportError {
     /// What was made of it cannot be written.
     #[error("cannot write")]
     Write(#[source] io::Error),
+    /// It cannot be written anew.
+    #[error(transparent)]
+    Rewrite(#[from] RewriteError),
 }
 
 /// Unwinds the samples of a recording, one after the other.
@@ -168,6 +171,61 @@ fn arch(file: &DataFile) -> Result<Arch, ImportError> {
             arch: arch.to_owned(),
         }),
     }
+}
+
+/// What was made of a recording by [`inject`].
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Injected {
+    /// How many samples had a copied stack.
+    pub stacks: u64,
+    /// How many of these reach the root of the stack.
+    pub complete: u64,
+    /// How many have no stack of a process: of kernel threads, and without registers.
+    pub without_stack: u64,
+    /// How many have more frames than a record of perf can hold, and are without the outermost.
+    pub cut: u64,
+}
+
+/// Writes a recording of perf anew, with the stacks unwound: perf reads the call chains where the copied
+/// stacks were. Everything else is as it was, but records are in the order of their times, and no longer
+/// compressed.
+///
+/// # Errors
+///
+/// [`ImportError`]. What is damaged in the recording is left out; the [`Reading`] says so.
+pub fn inject<W: Write + Seek>(
+    file: &DataFile,
+    out: W,
+    finder: unspool_symbols::Finder,
+    store: Store,
+) -> Result<(W, Injected, Reading), ImportError> {
+    let mut replay = Replay::new(file, finder, store)?;
+    let mut rewriter = Rewriter::new(file, out)?;
+    let mut injected = Injected::default();
+    let reading = file.read_all(|item: Item<'_>| -> Result<(), ImportError> {
+        let event = file.events().get(item.event);
+        match &item.record {
+            Record::Sample(sample) if event.is_some_and(|event| event.layout.has_stack_copy()) => {
+                let Origin { pid, tid, .. } = item.origin;
+                let space = replay.processes.space(pid);
+                let unwound = replay.unwind(&space, tid, sample);
+                let user = unwound.user_frames();
+                let user = user.iter().map(|frame| frame.code.lookup().0);
+                let left_out = rewriter.sample(&item, user)?;
+                injected.stacks += 1;
+                injected.complete += u64::from(unwound.end.is_root());
+                injected.without_stack += u64::from(!unwound.end.has_user_stack());
+                injected.cut += u64::from(left_out > 0);
+            }
+            record => {
+                replay.note(record)?;
+                rewriter.copy(&item)?;
+            }
+        }
+        Ok(())
+    })?;
+    let out = rewriter.finish().map_err(ImportError::Write)?;
+    Ok((out, injected, reading))
 }
 
 /// Makes a profile of a recording of perf, with the stacks unwound. Samples of its first event are

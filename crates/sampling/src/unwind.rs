@@ -22,6 +22,16 @@ pub struct Unwound<'u> {
     pub end: End,
 }
 
+impl<'u> Unwound<'u> {
+    /// The frames of the process.
+    #[must_use]
+    pub fn user_frames(&self) -> &'u [RawFrame] {
+        let is_kernel = |frame: &RawFrame| frame.evidence == Evidence::Kernel;
+        let start = self.frames.partition_point(is_kernel);
+        self.frames.get(start..).unwrap_or_default()
+    }
+}
+
 /// Unwinds samples of any processes, and remembers what it learned.
 ///
 /// Unwinding allocates nothing and makes no system call once every module was met.

@@ -14,6 +14,7 @@ use crate::output;
 
 mod digits;
 mod frames;
+mod inject;
 mod samples;
 mod text;
 
@@ -31,6 +32,9 @@ pub(crate) fn run(args: &ScriptArgs) -> anyhow::Result<ExitCode> {
         true => store.without_cache(),
         false => store,
     };
+    if let Some(output) = &args.output {
+        return inject::run(args, &file, output, store);
+    }
     let replay = Replay::new(&file, Finder::from_environment(), store).with_context(named)?;
     let mut samples = Samples::new(replay, args.max_frames);
     let reading = file.read(|item| samples.take(&file, &item))?;
@@ -49,10 +53,14 @@ pub(crate) fn run(args: &ScriptArgs) -> anyhow::Result<ExitCode> {
         printer.print(sample, samples.name(sample), stack, &frames)?;
     }
     printer.finish()?.flush()?;
-    Ok(match reading.cut {
+    Ok(status(&reading))
+}
+
+fn status(reading: &Reading) -> ExitCode {
+    match reading.cut {
         Some(_) => ExitCode::from(output::Failure::FINDINGS),
         None => ExitCode::SUCCESS,
-    })
+    }
 }
 
 /// Says what could not be read.

@@ -1,5 +1,6 @@
 //! What comes before and behind the records: events, and what is known of the recording.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::{About, Damage, FileBuildId, FileError, FileEvent, offset};
@@ -7,17 +8,19 @@ use crate::counter::Rate;
 use crate::event::Event;
 use crate::record::{BadRecord, Fields, Header, Layout, Mode};
 
-const MAGIC: &[u8; 8] = b"PERFILE2";
+pub(super) const MAGIC: &[u8; 8] = b"PERFILE2";
 
 /// The header's sizes: that of a stream, and of a file with its bits for features.
 const PIPE_HEADER: u64 = 16;
-const FILE_HEADER: usize = 104;
+pub(super) const FILE_HEADER: usize = 104;
 
-/// Records of perf's own, and what a build ID's record says of its length.
+/// Records of perf's own.
 pub(super) const HEADER_ATTR: u32 = 64;
+pub(super) const HEADER_EVENT_TYPE: u32 = 65;
 pub(super) const HEADER_TRACING_DATA: u32 = 66;
 pub(super) const HEADER_BUILD_ID: u32 = 67;
 pub(super) const FINISHED_ROUND: u32 = 68;
+pub(super) const AUXTRACE_INFO: u32 = 70;
 pub(super) const AUXTRACE: u32 = 71;
 pub(super) const EVENT_UPDATE: u32 = 78;
 pub(super) const HEADER_FEATURE: u32 = 80;
@@ -25,6 +28,7 @@ pub(super) const COMPRESSED: u32 = 81;
 pub(super) const COMPRESSED2: u32 = 83;
 
 /// Features, by their bits.
+const TRACING_DATA: u64 = 1;
 const BUILD_ID: u64 = 2;
 const HOSTNAME: u64 = 3;
 const OSRELEASE: u64 = 4;
@@ -32,8 +36,15 @@ const VERSION: u64 = 5;
 const ARCH: u64 = 6;
 const NRCPUS: u64 = 7;
 const CMDLINE: u64 = 11;
-const EVENT_DESC: u64 = 12;
-const SAMPLE_TIME: u64 = 21;
+pub(super) const EVENT_DESC: u64 = 12;
+pub(super) const FEATURE_AUXTRACE: u64 = 18;
+pub(super) const SAMPLE_TIME: u64 = 21;
+const DIR_FORMAT: u64 = 24;
+pub(super) const FEATURE_COMPRESSED: u64 = 27;
+
+/// What is known of a recording beside its events, by the bits of the features: where it is in the file. In
+/// a stream it may be in several pieces.
+pub(super) type Features = BTreeMap<u64, Vec<Range<usize>>>;
 
 /// The smallest `perf_event_attr` that there was, and the place of its flags.
 const LEAST_ATTR: usize = 64;
@@ -44,6 +55,7 @@ pub(super) struct Parsed {
     pub(super) events: Vec<FileEvent>,
     pub(super) build_ids: Vec<FileBuildId>,
     pub(super) about: About,
+    pub(super) features: Features,
     pub(super) data: Range<usize>,
     pub(super) damaged: Vec<Damage>,
 }
@@ -58,6 +70,9 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, FileError> {
     match word(bytes, 8) {
         Some(PIPE_HEADER) => file.stream(bytes),
         _ => file.sections(bytes)?,
+    }
+    if file.features.contains_key(&DIR_FORMAT) {
+        return Err(FileError::OneOfSeveral);
     }
     if file.events.is_empty() {
         return Err(Damage::new(0, "no event is described").into());
@@ -144,8 +159,13 @@ impl Parsed {
                 return;
             };
             let result = self.feature(bit, content);
+            self.add_feature(bit, place.clone());
             self.note(place.start, &format!("feature {bit}"), result);
         }
+    }
+
+    fn add_feature(&mut self, bit: u64, place: Range<usize>) {
+        self.features.entry(bit).or_default().push(place);
     }
 
     fn feature(&mut self, bit: u64, content: &[u8]) -> Result<(), BadRecord> {
@@ -237,11 +257,16 @@ impl Parsed {
             let result = match header.kind {
                 HEADER_ATTR => self.streamed_event(bytes, at..at + size),
                 EVENT_UPDATE => self.streamed_name(record),
-                HEADER_FEATURE => match word(record, 8) {
-                    Some(bit) => self.feature(bit, record.get(16..).unwrap_or_default()),
-                    None => Err(BadRecord::Truncated { field: "feature" }),
-                },
-                HEADER_BUILD_ID => self.build_id(header, record),
+                HEADER_FEATURE => self.streamed_feature(record, at),
+                HEADER_BUILD_ID => {
+                    self.add_feature(BUILD_ID, at..at + size);
+                    self.build_id(header, record)
+                }
+                HEADER_TRACING_DATA => {
+                    let start = at + size;
+                    self.add_feature(TRACING_DATA, start..start + behind(header, record));
+                    Ok(())
+                }
                 _ => Ok(()),
             };
             self.note(at, "a record of perf's own", result);
@@ -268,6 +293,14 @@ impl Parsed {
         let event = event(bytes, start..start + size, ids);
         self.events.push(event.ok_or(truncated)?);
         Ok(())
+    }
+
+    fn streamed_feature(&mut self, record: &[u8], at: usize) -> Result<(), BadRecord> {
+        const START: usize = Header::SIZE + 8;
+        let truncated = BadRecord::Truncated { field: "feature" };
+        let bit = word(record, Header::SIZE).ok_or(truncated)?;
+        self.add_feature(bit, at + START..at + record.len());
+        self.feature(bit, record.get(START..).unwrap_or_default())
     }
 
     fn streamed_name(&mut self, record: &[u8]) -> Result<(), BadRecord> {

@@ -58,8 +58,27 @@ impl DataFile {
     ///
     /// What `each` returns.
     pub fn read<E>(&self, each: impl FnMut(Item<'_>) -> Result<(), E>) -> Result<Reading, E> {
+        self.read_of(Whose::Kernel, each)
+    }
+
+    /// The same, and where they are in the file those of perf's own that say more than where the others
+    /// are.
+    ///
+    /// # Errors
+    ///
+    /// What `each` returns.
+    pub fn read_all<E>(&self, each: impl FnMut(Item<'_>) -> Result<(), E>) -> Result<Reading, E> {
+        self.read_of(Whose::All, each)
+    }
+
+    fn read_of<E>(
+        &self,
+        whose: Whose,
+        each: impl FnMut(Item<'_>) -> Result<(), E>,
+    ) -> Result<Reading, E> {
         let mut order = Order {
             file: self,
+            whose,
             each,
             waiting: Vec::new(),
             unpacked: Unpacked::default(),
@@ -78,6 +97,14 @@ impl DataFile {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Whose records are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    Kernel,
+    /// The kernel's and perf's.
+    All,
 }
 
 /// Why reading stops before the end.
@@ -104,6 +131,7 @@ struct Waiting {
 
 struct Order<'f, F> {
     file: &'f DataFile,
+    whose: Whose,
     each: F,
     waiting: Vec<Waiting>,
     unpacked: Unpacked,
@@ -173,10 +201,20 @@ impl<E, F: FnMut(Item<'_>) -> Result<(), E>> Order<'_, F> {
             self.until = self.newest;
             return Ok(());
         }
-        if header.kind >= FIRST_OF_PERF {
-            return Ok(());
-        }
         let bytes = bytes_of(self.file, &self.unpacked, place);
+        if header.kind >= FIRST_OF_PERF {
+            return match self.whose {
+                Whose::Kernel => Ok(()),
+                Whose::All => (self.each)(Item {
+                    event: 0,
+                    origin: Origin::default(),
+                    record: Record::Other,
+                    header,
+                    bytes,
+                })
+                .map_err(Stop::Each),
+            };
+        }
         let event = self.file.event_of(header, bytes);
         let layout = self.file.events.get(event).map(|event| event.layout);
         let time = layout.and_then(|layout| layout.time(header, bytes));

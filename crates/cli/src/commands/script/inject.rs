@@ -1,0 +1,67 @@
+//! `unspool script --inject`.
+
+use std::fs::Permissions;
+use std::io::BufWriter;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use unspool_perf::DataFile;
+use unspool_profile::Grouped;
+use unspool_sampling::Injected;
+use unspool_symbols::Finder;
+use unspool_unwind::tables::Store;
+
+use super::{say, status};
+use crate::args::ScriptArgs;
+use crate::commands;
+use crate::output;
+
+pub(super) fn run(
+    args: &ScriptArgs,
+    file: &DataFile,
+    path: &Path,
+    store: Store,
+) -> anyhow::Result<ExitCode> {
+    let metadata = path.metadata();
+    anyhow::ensure!(
+        !metadata.is_ok_and(|metadata| !metadata.is_file()),
+        "cannot write {}: it is no regular file",
+        path.display()
+    );
+    // What somebody's stacks tell is for nobody else, as with perf.
+    let permissions = Permissions::from_mode(0o600);
+    let (injected, reading) = commands::replace(path, Some(permissions), |out| {
+        let out = BufWriter::new(out);
+        let injected = unspool_sampling::inject(file, out, Finder::from_environment(), store);
+        let (out, injected, reading) = injected.with_context(|| args.file.display().to_string())?;
+        out.into_inner()?;
+        Ok((injected, reading))
+    })?;
+    say(args, file, &reading);
+    tell(path, &injected);
+    Ok(status(&reading))
+}
+
+fn tell(path: &Path, injected: &Injected) {
+    let path = path.display();
+    let stacks = injected.stacks - injected.without_stack;
+    if injected.stacks == 0 {
+        output::notice(&format_args!(
+            "{path}: no sample has a copied stack (perf record --call-graph dwarf): all are as they were"
+        ));
+        return;
+    }
+    output::notice(&format_args!(
+        "{path}: {} of {} stacks reach a root",
+        Grouped(injected.complete),
+        Grouped(stacks)
+    ));
+    if injected.cut > 0 {
+        output::notice(&format_args!(
+            "{} stacks have more frames than a record of perf can hold, and are without the outermost",
+            Grouped(injected.cut)
+        ));
+    }
+}
