@@ -138,7 +138,8 @@ pub(crate) struct RecordArgs {
     pub(crate) quiet: bool,
 }
 
-/// Print what `perf script` prints of a recording of perf, with the stacks unwound by tables.
+/// Print what `perf script` prints of a recording of perf, with the stacks unwound by tables, or of one of
+/// `unspool record`.
 ///
 /// Recordings by `perf record --call-graph dwarf` and `fp` and those without stacks, also compressed
 /// ones (`-z`) and what `perf record -o -` writes. Fields and layout are those of `perf script`, so that
@@ -156,6 +157,7 @@ pub(crate) struct RecordArgs {
 Examples:
   unspool script                                   of ./perf.data
   unspool script --no-inline perf.data
+  unspool script unspool.prof                      what `unspool record` recorded
   unspool script -F comm,tid,time,ip,sym perf.data
   unspool script perf.data | stackcollapse-perf.pl | flamegraph.pl > flame.svg
   unspool script --inject perf.data -o unwound.data && perf report -i unwound.data")]
@@ -278,6 +280,8 @@ pub(crate) struct StackArgs {
 
 /// Show what a profile says: how complete its stacks are, a list of functions, a call tree.
 ///
+/// A recording of perf becomes a profile first, with its stacks unwound by tables (see `unspool script`).
+///
 /// Weights are nanoseconds, or events where the profile counts events. `own` is the weight of the
 /// samples whose innermost function it is, `total` of those with the function anywhere in the stack,
 /// each counted once. A name that ends in `_[g]` is of a guessed frame, in `_[s]` of one that was
@@ -293,9 +297,10 @@ Examples:
   unspool report --function '^malloc$' --tree callers unspool.prof
   unspool report --around malloc unspool.prof      who calls it, and what it calls
   unspool report --as flamegraph -o flame.svg unspool.prof
-  unspool report --as pprof -o out.pb.gz unspool.prof")]
+  unspool report --as pprof -o out.pb.gz unspool.prof
+  unspool report perf.data                         what perf recorded")]
 pub(crate) struct ReportArgs {
-    /// The profile.
+    /// The profile, or a recording of perf.
     pub(crate) file: PathBuf,
     /// The form.
     #[arg(
@@ -328,6 +333,9 @@ pub(crate) struct ReportArgs {
 /// Which samples are looked at: those that pass all of these.
 #[derive(Debug, Args)]
 pub(crate) struct Filters {
+    /// Of a recording of perf with several events the samples of this one; without it, of the first.
+    #[arg(long, value_name = "EVENT")]
+    pub(crate) event: Option<String>,
     /// Only samples of this thread, by name or number; can be repeated.
     #[arg(long, value_name = "THREAD")]
     pub(crate) thread: Vec<String>,
@@ -404,7 +412,8 @@ pub(crate) enum OnOff {
 
 /// Show how the weights of functions differ between two profiles.
 ///
-/// Shares are of each profile's own weight, so that runs of different length can be compared.
+/// Shares are of each profile's own weight, so that runs of different length can be compared. Recordings of
+/// perf can be compared, too.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

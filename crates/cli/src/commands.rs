@@ -5,6 +5,7 @@ pub(crate) mod compile;
 pub(crate) mod diff;
 pub(crate) mod generate;
 pub(crate) mod record;
+mod recording;
 pub(crate) mod report;
 pub(crate) mod script;
 pub(crate) mod show;

@@ -443,7 +443,7 @@ fn what_cannot_be_used_is_told() {
     fs::write(&text, "no profile at all").unwrap();
     let error = fails(&["report", text.to_str().unwrap()]);
     assert!(
-        error.contains("it is no profile: it starts with \"no profi\""),
+        error.contains("nor a recording of perf (PERFILE2): it starts with \"no profi\""),
         "{error}"
     );
     assert!(fails(&["report", "/nonexistent"]).contains("/nonexistent: No such file"));

@@ -45,16 +45,7 @@ struct Key {
     build_id: Option<BuildId>,
 }
 
-/// A thread as it is now.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Task {
-    /// Its name.
-    pub name: String,
-    /// The process that began its process; 0 for none.
-    pub parent: u32,
-}
-
-/// Finds what a process has mapped, and what else is not recorded of it.
+/// Finds what a process has mapped.
 pub trait Finder {
     /// Opens the file of a mapping, with its build ID if that was recorded.
     ///
@@ -70,9 +61,6 @@ pub trait Finder {
 
     /// All that a process has mapped now; `None` if nobody knows.
     fn mappings(&self, pid: u32) -> Option<Mappings>;
-
-    /// The name of a thread, and the process that its process was begun by; `None` if nobody knows.
-    fn task(&self, pid: u32, tid: u32) -> Option<Task>;
 }
 
 /// Finds what processes of this machine have mapped.
@@ -114,23 +102,6 @@ impl Finder for Live {
     fn mappings(&self, pid: u32) -> Option<Mappings> {
         let text = fs::read(format!("/proc/{pid}/maps")).ok()?;
         Some(Mappings::parse(&text))
-    }
-
-    fn task(&self, pid: u32, tid: u32) -> Option<Task> {
-        let stat = fs::read(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
-        Task::parse(&String::from_utf8_lossy(&stat))
-    }
-}
-
-impl Task {
-    /// From `/proc/PID/task/TID/stat` (proc(5)): a name may have spaces and parentheses.
-    fn parse(stat: &str) -> Option<Task> {
-        let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
-        let parent = rest.split_ascii_whitespace().nth(1)?;
-        Some(Task {
-            name: name.to_owned(),
-            parent: parent.parse().ok()?,
-        })
     }
 }
 
@@ -186,10 +157,6 @@ impl Files {
 
     pub(crate) fn mappings(&self, pid: u32) -> Option<Mappings> {
         self.finder.mappings(pid)
-    }
-
-    pub(crate) fn task(&self, pid: u32, tid: u32) -> Option<Task> {
-        self.finder.task(pid, tid)
     }
 
     /// The file of a mapping.

@@ -22,9 +22,9 @@ mod sys;
 mod unwind;
 mod way_out;
 
-pub use files::{File, Files, Finder, Live, Task};
+pub use files::{File, Files, Finder, Live};
 pub use processes::Processes;
 pub use record::{Notice, Options, Progress, RecordError, Recording, Summary, Target, Totals};
-pub use recorded::{ImportError, Injected, Recorded, Replay, import, inject};
+pub use recorded::{ImportError, Imported, Injected, Recorded, Replay, import, inject};
 pub use space::Space;
 pub use unwind::{Unwinder, Unwound};

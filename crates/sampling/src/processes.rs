@@ -12,7 +12,7 @@ use unspool_unwind::files::FileProblem;
 use unspool_unwind::maps::{Device, Mapping, Permissions};
 use unspool_unwind::modules::Place;
 
-use crate::files::{File, Files, Task};
+use crate::files::{File, Files};
 use crate::space::{Content, Region, Space, segment};
 
 /// The process that the kernel's own code belongs to, in records.
@@ -90,11 +90,6 @@ impl Processes {
             }
             _ => false,
         }
-    }
-
-    /// A thread as it is now, if that can be known.
-    pub(crate) fn task(&self, pid: u32, tid: u32) -> Option<Task> {
-        self.files.task(pid, tid)
     }
 
     /// What a process has mapped. Who is not known is asked for what it has mapped now.

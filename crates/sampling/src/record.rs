@@ -17,12 +17,14 @@ use crate::sys::{self, Held, Prompt, Ready, Signals};
 use crate::unwind::Unwinder;
 
 mod events;
+mod kin;
 mod merge;
 mod scribe;
 
 pub use scribe::Totals;
 
 use events::{Events, Scope};
+pub(crate) use kin::Kin;
 pub(crate) use merge::Kind;
 pub(crate) use scribe::Scribe;
 
@@ -254,7 +256,12 @@ impl Recording {
             child,
             until: self.options.duration.map(|duration| started + duration),
             started,
-            scribe: Scribe::new(writer, processes, unwinder.of_running_threads()),
+            scribe: Scribe::new(
+                writer,
+                processes,
+                unwinder.of_running_threads(),
+                Kin::Running,
+            ),
             damaged: 0,
         })
     }

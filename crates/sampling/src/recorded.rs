@@ -16,9 +16,9 @@ use unspool_unwind::files::FileProblem;
 use unspool_unwind::maps::{Mapping, Mappings};
 use unspool_unwind::tables::Store;
 
-use crate::files::{Files, Finder, Task};
+use crate::files::{Files, Finder};
 use crate::processes::Processes;
-use crate::record::{Kind, Scribe, Totals};
+use crate::record::{Kin, Kind, Scribe, Totals};
 use crate::space::Space;
 use crate::unwind::{Unwinder, Unwound};
 
@@ -62,10 +62,6 @@ impl Finder for Recorded {
     }
 
     fn mappings(&self, _pid: u32) -> Option<Mappings> {
-        None
-    }
-
-    fn task(&self, _pid: u32, _tid: u32) -> Option<Task> {
         None
     }
 }
@@ -228,40 +224,63 @@ pub fn inject<W: Write + Seek>(
     Ok((out, injected, reading))
 }
 
-/// Makes a profile of a recording of perf, with the stacks unwound. Samples of its first event are
-/// taken; those of others are left out.
+/// What was made of a recording by [`import`].
+#[derive(Debug)]
+pub struct Imported<W> {
+    /// Where the profile was written to.
+    pub out: W,
+    /// What it holds.
+    pub totals: Totals,
+    /// How many samples of other events were left out.
+    pub others: u64,
+    /// What is damaged in the recording.
+    pub reading: Reading,
+}
+
+/// Makes a profile of a recording of perf, with the stacks unwound: of the samples of one event, by its
+/// place among those of the file.
 ///
 /// # Errors
 ///
 /// [`ImportError`]. What is damaged in the recording is said by the [`Reading`].
 pub fn import<W: Write>(
     file: &DataFile,
+    event: usize,
     out: W,
     finder: unspool_symbols::Finder,
     store: Store,
-) -> Result<(W, Totals, Reading), ImportError> {
+) -> Result<Imported<W>, ImportError> {
     let Replay {
         processes,
         unwinder,
     } = Replay::new(file, finder, store)?;
-    let writer = Writer::new(out, &meta(file)).map_err(ImportError::Write)?;
-    let mut scribe = Scribe::new(writer, processes, unwinder);
+    let writer = Writer::new(out, &meta(file, event)).map_err(ImportError::Write)?;
+    let mut scribe = Scribe::new(writer, processes, unwinder, Kin::recorded());
     let mut last = 0;
+    let mut others = 0;
     let reading = file.read(|item: Item<'_>| {
         last = item.origin.time.max(last);
         match item.record {
-            Record::Sample(_) if item.event != 0 => Ok(()),
+            Record::Sample(_) if item.event != event => {
+                others += 1;
+                Ok(())
+            }
             record => scribe.note(Kind::OnCpu, item.origin, &record),
         }
     });
     let reading = reading.map_err(ImportError::Write)?;
     let (out, totals) = scribe.finish(last).map_err(ImportError::Write)?;
-    Ok((out, totals, reading))
+    Ok(Imported {
+        out,
+        totals,
+        others,
+        reading,
+    })
 }
 
-fn meta(file: &DataFile) -> Meta {
+fn meta(file: &DataFile, event: usize) -> Meta {
     let about = file.about();
-    let event = file.events().first();
+    let event = file.events().get(event);
     let is_clock = event.is_some_and(|event| event.name.contains("-clock"));
     let event = event.map(|event| unspool_profile::Event {
         name: event.name.clone(),

@@ -412,12 +412,63 @@ fn a_recording_of_perf_becomes_a_profile() {
     let file = DataFile::open(&path).unwrap();
     let finder = unspool_symbols::Finder::from_environment();
     let store = Store::from_environment().without_cache();
-    let (bytes, totals, reading) = import(&file, Vec::new(), finder, store).unwrap();
-    assert_eq!(reading.cut, None);
-    let profile = Profile::read(bytes.as_slice()).unwrap();
-    assert_eq!(totals.samples, profile.samples().len() as u64);
+    let imported = import(&file, 0, Vec::new(), finder, store).unwrap();
+    assert_eq!((imported.reading.cut, imported.others), (None, 0));
+    let profile = Profile::read(imported.out.as_slice()).unwrap();
+    assert_eq!(imported.totals.samples, profile.samples().len() as u64);
     assert_eq!(profile.meta().event.name, "cpu-clock");
     assert_stacks(&program, &profile, 10);
+}
+
+/// A process is called as the recording says, not as one that has its number now.
+#[test]
+fn an_imported_process_is_not_looked_for_in_this_system() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kin.data");
+    let mut perf = Command::new("perf");
+    perf.args([
+        "record",
+        "-q",
+        "-e",
+        "cpu-clock",
+        "-e",
+        "context-switches",
+        "-o",
+    ]);
+    // The shell forks, and the fork goes on as the shell, with its name.
+    let forks = "i=0; (while [ $i -lt 200000 ]; do i=$((i+1)); done); exec sleep 0.01";
+    let done = perf.arg(&path).args(["--", "sh", "-c", forks]).output();
+    done.expect("perf is there (Debian: linux-perf)");
+    let file = DataFile::open(&path).unwrap();
+    let mut samples = 0;
+    for event in 0..2 {
+        let finder = unspool_symbols::Finder::from_environment();
+        let store = Store::from_environment().without_cache();
+        let imported = import(&file, event, Vec::new(), finder, store).unwrap();
+        let profile = Profile::read(imported.out.as_slice()).unwrap();
+        samples += imported.totals.samples;
+        assert!(imported.totals.samples > 0 && imported.others > 0);
+        assert_eq!(profile.meta().event.name, file.events()[event].name);
+        if event > 0 {
+            continue;
+        }
+        let names = profile.threads().iter().map(|thread| thread.name.as_str());
+        let names: Vec<_> = names.filter(|name| *name == "sh").collect();
+        assert!(names.len() >= 2, "{:?}", profile.threads());
+        let processes = profile.processes().iter();
+        let known: Vec<u32> = processes.clone().map(|process| process.pid).collect();
+        assert!(
+            processes
+                .into_iter()
+                .any(|process| known.contains(&process.parent_pid))
+        );
+    }
+    let mut all = 0;
+    let counted = file.read(|item| -> Result<(), ()> {
+        all += u64::from(matches!(item.record, unspool_perf::Record::Sample(_)));
+        Ok(())
+    });
+    counted.unwrap();
+    assert_eq!(samples, all);
 }
 
 #[test]

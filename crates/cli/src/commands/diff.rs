@@ -14,7 +14,10 @@ use crate::args::{DiffArgs, DiffForm};
 use crate::output::{self, Layout, Plain};
 
 pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
-    let (before, after) = (load(&args.before)?, load(&args.after)?);
+    let (before, after) = (
+        load(&args.before, &args.filters)?,
+        load(&args.after, &args.filters)?,
+    );
     let detail = detail(&args.filters);
     let before_names = FileNames::look_up(&before, detail);
     let after_names = FileNames::look_up(&after, detail);

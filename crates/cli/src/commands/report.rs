@@ -1,7 +1,6 @@
 //! `unspool report`.
 
-use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -9,10 +8,11 @@ use anyhow::Context as _;
 use regex_lite::Regex;
 use unspool_profile::aggregate;
 use unspool_profile::output::{View, firefox, flamegraph, folded, perf_script, pprof, speedscope};
-use unspool_profile::{Ending, FunctionId, Named, Profile, Selection, State, Time};
+use unspool_profile::{FunctionId, Named, Profile, Selection, State, Time};
 
 use crate::args::{Filters, Form, OnOff, ReportArgs};
 use crate::commands;
+use crate::commands::recording::Recording;
 use crate::output;
 use unspool_symbols::Detail;
 
@@ -23,7 +23,7 @@ mod text;
 pub(super) use names::FileNames;
 
 pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
-    let profile = load(&args.file)?;
+    let profile = load(&args.file, &args.filters)?;
     let names = FileNames::look_up(&profile, detail(&args.filters));
     let named = Named::new(&profile, &names);
     let view = view(&named, &args.filters)?;
@@ -45,23 +45,9 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads a profile, and says on standard error where it ends too early. Its first bytes tell that it
-/// is one.
-pub(super) fn load(path: &Path) -> anyhow::Result<Profile> {
-    let named = || path.display().to_string();
-    let file = File::open(path).with_context(named)?;
-    let profile = Profile::read(BufReader::new(file)).with_context(named)?;
-    let ending = match profile.ending() {
-        Ending::Proper { .. } => None,
-        Ending::Open => Some("the recording has not ended, or did not end properly".to_owned()),
-        Ending::Cut { offset, why } => Some(format!(
-            "the profile is whole up to offset {offset:#x} only; in the block there, {why}"
-        )),
-    };
-    if let Some(ending) = ending {
-        output::notice(&format_args!("{}: {ending}", path.display()));
-    }
-    Ok(profile)
+/// Reads a profile, or makes one of a recording of perf.
+pub(super) fn load(path: &Path, filters: &Filters) -> anyhow::Result<Profile> {
+    Recording::profile(path, filters.event.as_deref())
 }
 
 pub(super) fn detail(filters: &Filters) -> Detail {

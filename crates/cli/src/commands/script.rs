@@ -1,6 +1,5 @@
 //! `unspool script`.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -10,73 +9,81 @@ use unspool_symbols::{Detail, Finder};
 use unspool_unwind::tables::Store;
 
 use crate::args::{ScriptArgs, ScriptField};
+use crate::commands::recording::{Recording, say};
 use crate::output;
 
 mod digits;
 mod frames;
 mod inject;
+mod profile;
 mod samples;
 mod text;
 
+use frames::Frames;
 use samples::Samples;
-use text::{Fields, Printer};
+use text::{Event, Fields, Printer};
 
 /// The most problems that are said of each kind.
 const MOST_SAID: usize = 20;
 
 pub(crate) fn run(args: &ScriptArgs) -> anyhow::Result<ExitCode> {
-    let named = || args.file.display().to_string();
-    let file = DataFile::open(&args.file).with_context(named)?;
-    let store = Store::from_environment();
-    let store = match args.no_cache {
-        true => store.without_cache(),
-        false => store,
-    };
-    if let Some(output) = &args.output {
-        return inject::run(args, &file, output, store);
-    }
-    let replay = Replay::new(&file, Finder::from_environment(), store).with_context(named)?;
-    let mut samples = Samples::new(replay, args.max_frames);
-    let reading = file.read(|item| samples.take(&file, &item))?;
-    say(args, &file, &reading);
-    for problem in samples.problems().take(MOST_SAID) {
-        output::notice(&problem);
-    }
     let detail = match args.no_inline {
         true => Detail::Functions,
         false => Detail::Lines,
     };
     let fields = fields(args);
-    let frames = samples.frames.look_up(detail, fields);
-    let mut printer = Printer::new(&file, fields, args.ns, output::Results::new());
-    for (sample, stack) in samples.iter() {
-        printer.print(sample, samples.name(sample), stack, &frames)?;
+    match (Recording::open(&args.file)?, &args.output) {
+        (Recording::Perf(file), None) => print(args, &file, detail, fields),
+        (Recording::Perf(file), Some(output)) => inject::run(args, &file, output, store(args)),
+        (Recording::Ours(profile), None) => profile::run(args, &profile, detail, fields),
+        (Recording::Ours(_), Some(_)) => anyhow::bail!(
+            "{}: --inject is for recordings of perf: this is a profile, whose stacks are unwound",
+            args.file.display()
+        ),
     }
-    printer.finish()?.flush()?;
+}
+
+fn store(args: &ScriptArgs) -> Store {
+    let store = Store::from_environment();
+    match args.no_cache {
+        true => store.without_cache(),
+        false => store,
+    }
+}
+
+fn print(
+    args: &ScriptArgs,
+    file: &DataFile,
+    detail: Detail,
+    fields: Fields,
+) -> anyhow::Result<ExitCode> {
+    let replay = Replay::new(file, Finder::from_environment(), store(args));
+    let replay = replay.with_context(|| args.file.display().to_string())?;
+    let mut samples = Samples::new(replay, args.max_frames);
+    let reading = file.read(|item| samples.take(file, &item))?;
+    say(&args.file, file, &reading);
+    say_problems(&samples.frames);
+    let frames = samples.frames.look_up(detail, fields);
+    let events = file.events().iter().map(Event::from).collect();
+    let mut printer = Printer::new(events, fields, args.ns, output::Results::new());
+    for (sample, name, stack) in samples.iter() {
+        printer.print(sample, name, stack, &frames)?;
+    }
+    printer.finish()?;
     Ok(status(&reading))
+}
+
+/// Says what is wrong with files that samples are in.
+fn say_problems(frames: &Frames) {
+    for problem in frames.problems.values().take(MOST_SAID) {
+        output::notice(problem);
+    }
 }
 
 fn status(reading: &Reading) -> ExitCode {
     match reading.cut {
         Some(_) => ExitCode::from(output::Failure::FINDINGS),
         None => ExitCode::SUCCESS,
-    }
-}
-
-/// Says what could not be read.
-fn say(args: &ScriptArgs, file: &DataFile, reading: &Reading) {
-    let path = args.file.display();
-    for damage in file.damaged().iter().take(MOST_SAID) {
-        output::notice(&format_args!("{path}: {damage}"));
-    }
-    if let Some(first) = &reading.first_bad {
-        let bad = reading.bad;
-        output::notice(&format_args!(
-            "{path}: {bad} damaged records are left out, the first {first}"
-        ));
-    }
-    if let Some(cut) = &reading.cut {
-        output::notice(&format_args!("{path}: read up to there only: {cut}"));
     }
 }
 

@@ -12,6 +12,7 @@ use unspool_profile::{
 
 use unspool_symbols::KernelSymbols;
 
+use super::kin::Kin;
 use super::merge::Kind;
 use crate::files::File;
 use crate::processes::Processes;
@@ -25,6 +26,7 @@ pub(crate) struct Scribe<W: Write> {
     writer: Writer<W>,
     processes: Processes,
     unwinder: Unwinder,
+    kin: Kin,
     ids: HashMap<u32, ProcessId>,
     threads: HashMap<u32, Known>,
     modules: HashMap<u32, ModuleId>,
@@ -65,11 +67,17 @@ pub struct Totals {
 }
 
 impl<W: Write> Scribe<W> {
-    pub(crate) fn new(writer: Writer<W>, processes: Processes, unwinder: Unwinder) -> Self {
+    pub(crate) fn new(
+        writer: Writer<W>,
+        processes: Processes,
+        unwinder: Unwinder,
+        kin: Kin,
+    ) -> Self {
         Scribe {
             writer,
             processes,
             unwinder,
+            kin,
             ids: HashMap::new(),
             threads: HashMap::new(),
             modules: HashMap::new(),
@@ -87,6 +95,7 @@ impl<W: Write> Scribe<W> {
         record: &Record<'_>,
     ) -> io::Result<()> {
         let time = Time(origin.time);
+        self.kin.note(record);
         match record {
             Record::Sample(sample) => return self.sample(kind, origin, sample),
             Record::Switch { out: false, .. } => return self.goes_on(origin),
@@ -147,13 +156,12 @@ impl<W: Write> Scribe<W> {
         if let Some(process) = self.ids.get(&pid) {
             return *process;
         }
-        let task = self.processes.task(pid, pid);
         let process = self.writer.process(&Process {
             pid,
-            parent_pid: task.as_ref().map_or(0, |task| task.parent),
+            parent_pid: self.kin.parent(pid),
             start: time,
             end: None,
-            name: task.map(|task| task.name).unwrap_or_default(),
+            name: self.kin.name(pid, pid),
         });
         self.ids.insert(pid, process);
         process
@@ -163,17 +171,13 @@ impl<W: Write> Scribe<W> {
         if let Some(thread) = self.threads.get(&tid) {
             return *thread;
         }
-        let name = match name {
-            Some(name) => Some(name.to_owned()),
-            None => self.processes.task(pid, tid).map(|task| task.name),
-        };
         let process = self.process(pid, time);
         let id = self.writer.thread(&Thread {
             process,
             tid,
             start: time,
             end: None,
-            name: name.unwrap_or_default(),
+            name: name.map_or_else(|| self.kin.name(pid, tid), str::to_owned),
         });
         let thread = Known { id, process };
         self.threads.insert(tid, thread);

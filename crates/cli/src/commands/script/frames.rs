@@ -18,6 +18,9 @@ use crate::output;
 /// Where the kernel's addresses begin.
 const KERNEL: u64 = 1 << 63;
 
+/// What perf calls the kernel.
+pub(super) const KALLSYMS: &[u8] = b"[kernel.kallsyms]";
+
 /// Which address is shown for a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shown {
@@ -32,6 +35,11 @@ pub(super) enum Shown {
 
 impl Shown {
     pub(super) const COUNT: usize = 3;
+
+    /// How far it is behind the address whose name is looked up.
+    fn behind(self) -> u64 {
+        u64::from(self == Shown::Return)
+    }
 }
 
 /// What names a frame.
@@ -42,6 +50,8 @@ enum Named {
     Kernel(RuntimeAddr),
     /// What a process made at run time.
     Jit(u32, RuntimeAddr),
+    /// By a name that was recorded, and how far behind its start.
+    Recorded(usize, u64),
     Nothing,
 }
 
@@ -60,6 +70,8 @@ pub(super) struct Frames {
     files: Vec<Arc<ElfFile>>,
     /// The places of files by their numbers.
     by_number: HashMap<u32, usize>,
+    /// Names that were recorded.
+    names: Vec<String>,
     dsos: Vec<Vec<u8>>,
     by_name: HashMap<Vec<u8>, usize>,
     /// What is wrong with files, by their names.
@@ -75,24 +87,16 @@ impl Frames {
         address: RuntimeAddr,
         shown: Shown,
     ) -> u32 {
-        let code = match shown {
-            Shown::Return => RuntimeAddr(address.0.wrapping_sub(1)),
-            _ => address,
-        };
+        let code = RuntimeAddr(address.0.wrapping_sub(shown.behind()));
         let (named, dso, in_file) = match space.mapped(code) {
-            _ if code.0 >= KERNEL => (Named::Kernel(code), &b"[kernel.kallsyms]"[..], address.0),
+            _ if code.0 >= KERNEL => (Named::Kernel(code), KALLSYMS, address.0),
             Some((Some(name), _)) if name.starts_with(b"[") && name != b"[vdso]" => {
                 (Named::Nothing, name, address.0)
             }
             Some((Some(name), offset)) => {
                 let named = match space.locate(code) {
                     Some((file, vaddr)) => {
-                        let files = &mut self.files;
-                        let place = self.by_number.entry(file.number).or_insert_with(|| {
-                            files.push(Arc::clone(file.tables.file()));
-                            files.len() - 1
-                        });
-                        Named::File(*place, vaddr)
+                        Named::File(self.file(file.number, file.tables.file()), vaddr)
                     }
                     None => {
                         if let Some(problem) = space.problem(code) {
@@ -102,8 +106,7 @@ impl Frames {
                         Named::Nothing
                     }
                 };
-                let behind = address.0.wrapping_sub(code.0);
-                (named, name, offset.wrapping_add(behind))
+                (named, name, offset.wrapping_add(shown.behind()))
             }
             Some((None, _)) => {
                 let map = format!("/tmp/perf-{pid}.map");
@@ -118,6 +121,57 @@ impl Frames {
             _ => in_file,
         };
         self.push(shown, address, named, dso)
+    }
+
+    /// The place of a file among all, by a number that is its own.
+    fn file(&mut self, number: u32, file: &Arc<ElfFile>) -> usize {
+        let files = &mut self.files;
+        *self.by_number.entry(number).or_insert_with(|| {
+            files.push(Arc::clone(file));
+            files.len() - 1
+        })
+    }
+
+    /// Adds an address in a file, or in one that cannot be used.
+    pub(super) fn add_in_file(
+        &mut self,
+        address: Vaddr,
+        file: Option<(u32, &Arc<ElfFile>)>,
+        name: &[u8],
+    ) -> u32 {
+        let dso = self.dso(name);
+        let Some((number, file)) = file else {
+            return self.push(Shown::Lookup, address.0, Named::Nothing, dso);
+        };
+        let shown = file.offset_of_vaddr(address).unwrap_or(address.0);
+        let named = Named::File(self.file(number, file), address);
+        self.push(Shown::Lookup, shown, named, dso)
+    }
+
+    /// Adds an address whose name was recorded.
+    pub(super) fn add_recorded(
+        &mut self,
+        address: u64,
+        symbol: String,
+        offset: u64,
+        name: &[u8],
+    ) -> u32 {
+        let dso = self.dso(name);
+        self.names.push(symbol);
+        let named = Named::Recorded(self.names.len() - 1, offset);
+        self.push(Shown::Lookup, address, named, dso)
+    }
+
+    /// Adds an address in the kernel, or in memory of a process without a file.
+    pub(super) fn add_unnamed(&mut self, address: RuntimeAddr, pid: Option<u32>) -> u32 {
+        let (named, dso) = match pid {
+            Some(pid) => (
+                Named::Jit(pid, address),
+                self.dso(format!("/tmp/perf-{pid}.map").as_bytes()),
+            ),
+            None => (Named::Nothing, self.dso(KALLSYMS)),
+        };
+        self.push(Shown::Lookup, address.0, named, dso)
     }
 
     fn push(&mut self, shown: Shown, address: u64, named: Named, dso: usize) -> u32 {
@@ -201,7 +255,7 @@ impl<'f> Sources<'f> {
                     jit.entry(pid)
                         .or_insert_with(|| PerfMap::of_process(pid).ok());
                 }
-                Named::Nothing => {}
+                Named::Recorded(..) | Named::Nothing => {}
             }
         }
         let files = Symbolizer::new(Finder::from_environment(), detail)
@@ -267,6 +321,10 @@ impl<'f> Sources<'f> {
                 let symbol = symbol.as_ref().map(|symbol| symbol.name);
                 self.line(out, frame, symbol, offset, Some(dso));
             }
+            Named::Recorded(name, offset) => {
+                let symbol = self.frames.names.get(name).map(String::as_str);
+                self.line(out, frame, symbol, Some(offset), Some(dso));
+            }
             Named::Nothing => self.line(out, frame, None, None, Some(dso)),
         }
     }
@@ -286,7 +344,7 @@ impl<'f> Sources<'f> {
             out.extend(symbol.unwrap_or(UNKNOWN).as_bytes());
             if let (true, Some(_), Some(offset)) = (self.fields.offset, symbol, offset) {
                 out.extend(b"+0x");
-                hexadecimal(out, offset, 0);
+                hexadecimal(out, offset.wrapping_add(frame.shown.behind()), 0);
             }
         }
         match dso {

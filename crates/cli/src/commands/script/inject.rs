@@ -13,9 +13,9 @@ use unspool_sampling::Injected;
 use unspool_symbols::Finder;
 use unspool_unwind::tables::Store;
 
-use super::{say, status};
+use super::status;
 use crate::args::ScriptArgs;
-use crate::commands;
+use crate::commands::{self, recording::say};
 use crate::output;
 
 pub(super) fn run(
@@ -39,7 +39,7 @@ pub(super) fn run(
         out.into_inner()?;
         Ok((injected, reading))
     })?;
-    say(args, file, &reading);
+    say(&args.file, file, &reading);
     tell(path, &injected);
     Ok(status(&reading))
 }

@@ -11,18 +11,13 @@ use unspool_sampling::{Replay, Space};
 use unspool_unwind::NoMemory;
 
 use super::frames::{Frames, Shown};
+use super::text::Sample;
 
-/// A sample.
+/// A sample of some thread.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sample {
-    pub(super) event: usize,
-    pub(super) pid: u32,
-    pub(super) tid: u32,
-    pub(super) cpu: u32,
-    pub(super) time: u64,
-    pub(super) period: u64,
-    /// Whether it has a stack, not just an address.
-    pub(super) has_stack: bool,
+struct Taken {
+    sample: Sample,
+    /// The name of the thread.
     name: usize,
     /// Where its frames end in the list of all.
     end: usize,
@@ -44,7 +39,7 @@ pub(super) struct Samples {
     threads: HashMap<u32, usize>,
     names: Vec<Vec<u8>>,
     numbers: HashMap<Vec<u8>, usize>,
-    samples: Vec<Sample>,
+    samples: Vec<Taken>,
     stacks: Vec<u32>,
     pub(super) frames: Frames,
 }
@@ -147,7 +142,7 @@ impl Samples {
             let number = process.frame(&mut self.frames, pid, address, Shown::Runtime);
             self.stacks.push(number);
         }
-        self.samples.push(Sample {
+        let sample = Sample {
             event: item.event,
             pid,
             tid: origin.tid,
@@ -155,29 +150,23 @@ impl Samples {
             time: origin.time,
             period: sample.period,
             has_stack,
+        };
+        self.samples.push(Taken {
+            sample,
             name,
             end: self.stacks.len(),
         });
     }
 
-    /// The samples, each with the numbers of its frames.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&Sample, &[u32])> {
+    /// The samples, each with the name of its thread and the numbers of its frames.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Sample, &[u8], &[u32])> {
         let mut start = 0;
-        self.samples.iter().map(move |sample| {
-            let stack = self.stacks.get(start..sample.end).unwrap_or_default();
-            start = sample.end;
-            (sample, stack)
+        self.samples.iter().map(move |taken| {
+            let stack = self.stacks.get(start..taken.end).unwrap_or_default();
+            start = taken.end;
+            let name = self.names.get(taken.name);
+            (&taken.sample, name.map_or(&b""[..], Vec::as_slice), stack)
         })
-    }
-
-    /// The name of a sample's thread.
-    pub(super) fn name(&self, sample: &Sample) -> &[u8] {
-        self.names.get(sample.name).map_or(b"", Vec::as_slice)
-    }
-
-    /// What is wrong with files that samples are in.
-    pub(super) fn problems(&self) -> impl Iterator<Item = &String> {
-        self.frames.problems.values()
     }
 }
 

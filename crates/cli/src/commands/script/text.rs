@@ -2,11 +2,10 @@
 
 use std::io::{self, Write};
 
-use unspool_perf::DataFile;
+use unspool_perf::FileEvent;
 
 use super::digits::{decimal, task, zeros};
 use super::frames::FrameTexts;
-use super::samples::Sample;
 
 /// What is printed.
 #[derive(Debug, Clone, Copy)]
@@ -29,11 +28,36 @@ pub(super) struct Fields {
 }
 
 /// An event, as far as it matters for what is printed.
-struct Event<'f> {
-    name: &'f str,
-    has_cpu: bool,
-    has_time: bool,
-    has_period: bool,
+pub(super) struct Event<'f> {
+    pub(super) name: &'f str,
+    pub(super) has_cpu: bool,
+    pub(super) has_time: bool,
+    pub(super) has_period: bool,
+}
+
+impl<'f> From<&'f FileEvent> for Event<'f> {
+    fn from(event: &'f FileEvent) -> Self {
+        Event {
+            name: &event.name,
+            has_cpu: event.layout.has_cpu(),
+            has_time: event.layout.has_time(),
+            has_period: event.layout.has_period(),
+        }
+    }
+}
+
+/// A sample, without its frames.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sample {
+    /// The event, by its place among all.
+    pub(super) event: usize,
+    pub(super) pid: u32,
+    pub(super) tid: u32,
+    pub(super) cpu: u32,
+    pub(super) time: u64,
+    pub(super) period: u64,
+    /// Whether it has a stack, not just an address.
+    pub(super) has_stack: bool,
 }
 
 /// How much is collected before it is written, in bytes.
@@ -51,9 +75,13 @@ pub(super) struct Printer<'f, W: Write> {
 }
 
 impl<'f, W: Write> Printer<'f, W> {
-    pub(super) fn new(file: &'f DataFile, fields: Fields, in_nanoseconds: bool, out: W) -> Self {
-        let events = file.events();
-        let width = match events {
+    pub(super) fn new(
+        events: Vec<Event<'f>>,
+        fields: Fields,
+        in_nanoseconds: bool,
+        out: W,
+    ) -> Self {
+        let width = match events.as_slice() {
             [_] => 0,
             _ => events
                 .iter()
@@ -61,14 +89,8 @@ impl<'f, W: Write> Printer<'f, W> {
                 .max()
                 .unwrap_or(0),
         };
-        let events = events.iter().map(|event| Event {
-            name: &event.name,
-            has_cpu: event.layout.has_cpu(),
-            has_time: event.layout.has_time(),
-            has_period: event.layout.has_period(),
-        });
         Printer {
-            events: events.collect(),
+            events,
             width,
             fields,
             in_nanoseconds,
@@ -177,8 +199,8 @@ impl<'f, W: Write> Printer<'f, W> {
     }
 
     /// Writes what is left.
-    pub(super) fn finish(mut self) -> io::Result<W> {
+    pub(super) fn finish(mut self) -> io::Result<()> {
         self.write()?;
-        Ok(self.out)
+        self.out.flush()
     }
 }

@@ -1,0 +1,154 @@
+//! Recordings, perf's and our own, told apart by their first bytes.
+
+use std::fs::{self, File};
+use std::io::{BufReader, Read as _};
+use std::path::Path;
+
+use anyhow::Context as _;
+use unspool_perf::{DataFile, Reading};
+use unspool_profile::{Ending, Profile};
+use unspool_symbols::Finder;
+use unspool_unwind::tables::Store;
+
+use crate::output;
+
+/// The most problems that are said of each kind.
+const MOST_SAID: usize = 20;
+
+/// A recording.
+pub(super) enum Recording {
+    /// Of `perf record`.
+    Perf(DataFile),
+    /// Of `unspool record`.
+    Ours(Profile),
+}
+
+impl Recording {
+    /// Opens a file, or reads a pipe to its end. Of a profile that ends too early, standard error says so.
+    pub(super) fn open(path: &Path) -> anyhow::Result<Recording> {
+        let open = || {
+            if fs::metadata(path)?.is_file() {
+                let mut start = Vec::new();
+                File::open(path)?.take(8).read_to_end(&mut start)?;
+                return Ok(match Kind::of(&start)? {
+                    Kind::Perf => Recording::Perf(DataFile::open(path)?),
+                    Kind::Ours => {
+                        Recording::Ours(Profile::read(BufReader::new(File::open(path)?))?)
+                    }
+                });
+            }
+            let bytes = fs::read(path)?;
+            anyhow::Ok(match Kind::of(&bytes)? {
+                Kind::Perf => Recording::Perf(DataFile::from_bytes(bytes)?),
+                Kind::Ours => Recording::Ours(Profile::read(bytes.as_slice())?),
+            })
+        };
+        let recording = open().with_context(|| path.display().to_string())?;
+        if let Recording::Ours(profile) = &recording {
+            say_ending(path, profile);
+        }
+        Ok(recording)
+    }
+
+    /// The same as a profile: of a recording of perf that of one event, or of the first.
+    pub(super) fn profile(path: &Path, event: Option<&str>) -> anyhow::Result<Profile> {
+        match Recording::open(path)? {
+            Recording::Perf(file) => import(path, &file, event),
+            Recording::Ours(profile) => {
+                anyhow::ensure!(
+                    event.is_none(),
+                    "{}: a profile has one event: --event is for recordings of perf",
+                    path.display()
+                );
+                Ok(profile)
+            }
+        }
+    }
+}
+
+/// Whose recording it is.
+enum Kind {
+    Perf,
+    Ours,
+}
+
+impl Kind {
+    fn of(bytes: &[u8]) -> anyhow::Result<Kind> {
+        const PERF: &[u8] = b"PERFILE2";
+        // The reader refuses what is the other way round, and says why.
+        const BIG_ENDIAN: &[u8] = b"2ELIFREP";
+        let start = bytes.get(..8).unwrap_or(bytes);
+        match start {
+            PERF | BIG_ENDIAN => Ok(Kind::Perf),
+            start if start == unspool_profile::MAGIC => Ok(Kind::Ours),
+            start => anyhow::bail!(
+                "is neither a profile of unspool nor a recording of perf (PERFILE2): it starts with \"{}\"",
+                start.escape_ascii()
+            ),
+        }
+    }
+}
+
+fn say_ending(path: &Path, profile: &Profile) {
+    let ending = match profile.ending() {
+        Ending::Proper { .. } => return,
+        Ending::Open => "the recording has not ended, or did not end properly".to_owned(),
+        Ending::Cut { offset, why } => {
+            format!("the profile is whole up to offset {offset:#x} only; in the block there, {why}")
+        }
+    };
+    output::notice(&format_args!("{}: {ending}", path.display()));
+}
+
+fn import(path: &Path, file: &DataFile, event: Option<&str>) -> anyhow::Result<Profile> {
+    let event = event.map_or(Ok(0), |event| find(path, file, event))?;
+    let (finder, store) = (Finder::from_environment(), Store::from_environment());
+    let imported = unspool_sampling::import(file, event, Vec::new(), finder, store);
+    let imported = imported.with_context(|| path.display().to_string())?;
+    say(path, file, &imported.reading);
+    if imported.others > 0 {
+        let name = |event: usize| file.events().get(event).map_or("", |event| &event.name);
+        let others = (0..file.events().len()).filter(|other| *other != event);
+        output::notice(&format_args!(
+            "{}: these are samples of {}; left out are {} of {} (--event)",
+            path.display(),
+            name(event),
+            imported.others,
+            others.map(name).collect::<Vec<_>>().join(", ")
+        ));
+    }
+    Ok(Profile::read(imported.out.as_slice())?)
+}
+
+/// The place of an event, by its name with modifiers (`cycles:u`) or without.
+fn find(path: &Path, file: &DataFile, wanted: &str) -> anyhow::Result<usize> {
+    let names = || file.events().iter().map(|event| event.name.as_str());
+    let is_modified = |name: &str| {
+        let modifiers = name.strip_prefix(wanted);
+        modifiers.is_some_and(|modifiers| modifiers.starts_with(':'))
+    };
+    let found = names().position(|name| name == wanted);
+    let found = found.or_else(|| names().position(is_modified));
+    found.with_context(|| {
+        let path = path.display();
+        let names = names().collect::<Vec<_>>().join(", ");
+        format!("{path}: no event is called {wanted}: there are {names}")
+    })
+}
+
+/// Says what could not be read of a recording of perf.
+pub(super) fn say(path: &Path, file: &DataFile, reading: &Reading) {
+    let path = path.display();
+    for damage in file.damaged().iter().take(MOST_SAID) {
+        output::notice(&format_args!("{path}: {damage}"));
+    }
+    if let Some(first) = &reading.first_bad {
+        let bad = reading.bad;
+        output::notice(&format_args!(
+            "{path}: {bad} damaged records are left out, the first {first}"
+        ));
+    }
+    if let Some(cut) = &reading.cut {
+        output::notice(&format_args!("{path}: read up to there only: {cut}"));
+    }
+}

@@ -1,0 +1,142 @@
+//! `unspool script` of our own recordings.
+
+use std::num::NonZero;
+use std::os::unix::ffi::OsStrExt as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use unspool_ir::RuntimeAddr;
+use unspool_module::ElfFile;
+use unspool_profile::{Frame, FrameId, Module, ModuleId, Named, NoNames, Place, Profile, State};
+use unspool_symbols::{Detail, Finder, Identity};
+
+use super::frames::{Frames, KALLSYMS};
+use super::say_problems;
+use super::text::{Event, Fields, Printer, Sample};
+use crate::args::ScriptArgs;
+use crate::output;
+
+/// The event of time off a processor.
+const OFF_CPU: &str = "off-cpu";
+
+pub(super) fn run(
+    args: &ScriptArgs,
+    profile: &Profile,
+    detail: Detail,
+    fields: Fields,
+) -> anyhow::Result<ExitCode> {
+    let frames = frames(profile);
+    say_problems(&frames);
+    let frames = frames.look_up(detail, fields);
+    let most = args.max_frames.map_or(usize::MAX, NonZero::get);
+    let mut printer = Printer::new(events(profile), fields, args.ns, output::Results::new());
+    let mut samples: Vec<_> = profile.samples().iter().collect();
+    samples.sort_by_key(|sample| sample.time);
+    let mut stack = Vec::new();
+    for sample in samples {
+        let thread = profile.thread(sample.thread);
+        let process = thread.and_then(|thread| profile.process(thread.process));
+        let name = thread.map_or("", |thread| &thread.name);
+        stack.clear();
+        let numbers = profile.stacks().frames(sample.stack);
+        stack.extend(numbers.take(most).map(|FrameId(number)| number));
+        let sample = Sample {
+            event: usize::from(sample.state == State::OffCpu),
+            pid: process.map_or(0, |process| process.pid),
+            tid: thread.map_or(0, |thread| thread.tid),
+            cpu: sample.cpu,
+            time: sample.time.0,
+            period: sample.weight,
+            has_stack: true,
+        };
+        printer.print(&sample, name.as_bytes(), &stack, &frames)?;
+    }
+    printer.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn events(profile: &Profile) -> Vec<Event<'_>> {
+    let is_off = |sample: &unspool_profile::Sample| sample.state == State::OffCpu;
+    let has_off = profile.samples().iter().any(is_off);
+    let names = [profile.meta().event.name.as_str(), OFF_CPU];
+    let names = names.into_iter().take(1 + usize::from(has_off));
+    let event = |name| Event {
+        name,
+        has_cpu: true,
+        has_time: true,
+        has_period: true,
+    };
+    names.map(event).collect()
+}
+
+/// The frames of a profile, by the same numbers.
+fn frames(profile: &Profile) -> Frames {
+    let mut frames = Frames::default();
+    let finder = Finder::from_environment();
+    let recorded = Named::new(profile, &NoNames);
+    let files: Vec<_> = profile
+        .modules()
+        .iter()
+        .map(|module| open(&finder, module, &mut frames))
+        .collect();
+    for (number, frame) in (0..).map(FrameId).zip(profile.frames()) {
+        add(&mut frames, &recorded, &files, number, frame);
+    }
+    frames
+}
+
+fn open(finder: &Finder, module: &Module, frames: &mut Frames) -> Option<Arc<ElfFile>> {
+    let identity = Identity {
+        path: module.path.clone(),
+        build_id: module.build_id,
+        root: None,
+    };
+    match finder.open(&identity, &|_| {}) {
+        Ok(file) => Some(Arc::new(file)),
+        Err(problems) => {
+            let name = module.path.as_os_str().as_bytes().to_vec();
+            let problem = problems.first().map(|problem| output::with_causes(problem));
+            frames.problems.insert(name, problem.unwrap_or_default());
+            None
+        }
+    }
+}
+
+fn add(
+    frames: &mut Frames,
+    recorded: &Named<'_>,
+    files: &[Option<Arc<ElfFile>>],
+    number: FrameId,
+    frame: &Frame,
+) {
+    let profile = recorded.profile;
+    if let (true, [.., line], Some(offset)) = (
+        recorded.is_known(number),
+        recorded.lines_of(number),
+        recorded.offset(number),
+    ) {
+        let name = recorded.function_name(line.function).to_owned();
+        let offset = offset.wrapping_sub(u64::from(frame.is_return));
+        let module = match recorded.module_of(number) {
+            "[kernel]" => KALLSYMS,
+            module => module.as_bytes(),
+        };
+        frames.add_recorded(frame.lookup.address(), name, offset, module);
+        return;
+    }
+    match frame.lookup {
+        Place::Module(module @ ModuleId(number), address) => {
+            let file = files.get(number as usize).and_then(Option::as_ref);
+            let name = profile.module(module).map(|module| module.path.as_os_str());
+            let name = name.map_or(&b""[..], |name| name.as_bytes());
+            frames.add_in_file(address, file.map(|file| (number, file)), name);
+        }
+        Place::Kernel(RuntimeAddr(address)) => {
+            frames.add_unnamed(RuntimeAddr(address), None);
+        }
+        Place::Process(process, address) => {
+            let pid = profile.process(process).map_or(0, |process| process.pid);
+            frames.add_unnamed(address, Some(pid));
+        }
+    }
+}
