@@ -67,7 +67,7 @@ enum unspool_evidence {
 enum unspool_end {
 	UNSPOOL_NOT_ENDED = 0,
 	UNSPOOL_OUTERMOST = 1,           /* the table says that nothing called the frame: complete */
-	UNSPOOL_ENTRY_POINT = 2,         /* the program's or loader's entry code: complete */
+	UNSPOOL_ENTRY_POINT = 2,         /* entry code of program, loader or own stack: complete */
 	UNSPOOL_LIMIT = 3,               /* there is no room for more addresses */
 	UNSPOOL_ZERO_RETURN_ADDRESS = 4, /* the return address is zero */
 	UNSPOOL_LOOP = 5,                /* the walk leads in a circle, or from stack to stack without end */

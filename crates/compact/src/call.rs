@@ -9,7 +9,7 @@
 //! `FF /2` in a form whose length ends at the address. AArch64: the word before is `BL`, `BLR`
 //! or one of `BLRAA`, `BLRAAZ`, `BLRAB`, `BLRABZ`.
 
-use unspool_ir::Vaddr;
+use unspool_ir::{Arch, Vaddr};
 
 use crate::layout::CallForm;
 
@@ -34,6 +34,14 @@ impl CallTest {
             start,
             length,
         }
+    }
+
+    /// The test of code that may be anywhere below 2^63, and call anything there; `None` for an architecture
+    /// whose calls are not known.
+    #[must_use]
+    pub fn anywhere(arch: Arch) -> Option<Self> {
+        let test = CallTest::new(CallForm::of(arch), Vaddr(0), Vaddr(u64::MAX >> 1));
+        (test.form != CallForm::None).then_some(test)
     }
 
     /// Whether the bytes that end at `address` pass. Zeros stand for what is before the code.

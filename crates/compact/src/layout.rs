@@ -194,7 +194,6 @@ impl CallForm {
     }
 
     /// The test for an architecture.
-    #[cfg(feature = "alloc")]
     pub(crate) const fn of(arch: Arch) -> Self {
         match arch {
             Arch::X86_64 | Arch::I386 => CallForm::X86,

@@ -15,7 +15,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use unspool_perf::{DataFile, Event, Rate};
-use unspool_profile::{Completeness, Evidence, Meta, Place, Profile, Sample, State, create};
+use unspool_profile::{
+    Completeness, End, Evidence, Meta, Place, Profile, Sample, State, create,
+};
 use unspool_sampling::{Options, RecordError, Recording, Summary, Target, import};
 use unspool_unwind::tables::Store;
 
@@ -521,5 +523,61 @@ fn time_off_the_processor_has_the_stack_where_it_was_spent() {
     assert!(asleep.len() >= 10, "{} of 10", asleep.len());
     for sample in asleep {
         assert!(sample.end.is_root(), "{:?}", sample.end);
+    }
+}
+
+/// Works on stacks that it has made: of a coroutine of the C library, or with its base laid out by hand, as
+/// Go does for its goroutines.
+const OWN_STACKS: &str = r#"
+#include <stdint.h>
+#include <stdlib.h>
+#include <ucontext.h>
+#include <unistd.h>
+volatile unsigned long sink;
+__attribute__((noinline)) void leaf(void) { for (;;) sink++; }
+__attribute__((noinline)) void narrow(void) { leaf(); sink++; }
+void base(void);
+__asm__(".text; .globl base; .type base,@function; .balign 16; base: .cfi_startproc\n"
+        "nop; call abort; nop; .cfi_endproc; .size base, . - base");
+static char stack[1 << 16];
+int main(int count, char **words) {
+    alarm(1);
+    if (count > 1) {
+        uintptr_t *top = (uintptr_t *)(stack + sizeof stack) - 4;
+        top[1] = (uintptr_t)base + 1;
+        __asm__ volatile("lea 8(%0), %%rsp; jmp narrow" : : "r"(top));
+        __builtin_unreachable();
+    }
+    ucontext_t back, there;
+    getcontext(&there);
+    there.uc_stack.ss_sp = stack;
+    there.uc_stack.ss_size = sizeof stack;
+    there.uc_link = &back;
+    makecontext(&there, narrow, 0);
+    swapcontext(&back, &there);
+    return 0;
+}
+"#;
+
+#[test]
+fn stacks_that_a_program_makes_are_complete() {
+    let program = Program::of(OWN_STACKS, "own_stacks", &[]);
+    for (name, words, base) in [
+        ("coroutine", &[][..], "?"),
+        ("by_hand", &["by hand"], "base"),
+    ] {
+        let target = Target::Command(program.command(words));
+        let (_, profile) = record(name, target, options());
+        let mut count = 0;
+        for sample in profile.samples() {
+            let names = program.names(&profile, sample);
+            if names.first().is_some_and(|name| name == "leaf") {
+                assert_eq!(names, ["leaf", "narrow", base], "{name}");
+                assert_eq!(sample.end, End::EntryPoint, "{name}");
+                count += 1;
+            }
+        }
+        let all = profile.samples().len();
+        assert!(count > 20, "{name}: {count} samples of {all}");
     }
 }

@@ -3,6 +3,7 @@
 //! Async-signal-safe as far as the modules and the memory are: nothing here allocates, locks or
 //! loops without bound.
 
+use unspool_compact::call::{CallTest, WINDOW};
 use unspool_ir::interpret::{self, Frame, StepError};
 use unspool_ir::{Abi, CodeAddr, Memory, Register, RegisterRule, Registers, Row, RuntimeAddr};
 
@@ -276,7 +277,10 @@ impl Cursor {
         let return_address = caller.return_address.ok_or(End::Outermost)?;
         // Code at 0 can be interrupted, by the fault of a call there.
         if return_address.0 == 0 && !row.signal_frame {
-            return Err(End::ZeroReturnAddress);
+            return Err(match follows_no_call(self.code, found, module) {
+                true => End::EntryPoint,
+                false => End::ZeroReturnAddress,
+            });
         }
         let code = if row.signal_frame {
             CodeAddr::Instruction(return_address)
@@ -317,8 +321,34 @@ impl Cursor {
         {
             return Err(End::EntryPoint);
         }
+        if module.is_some_and(|module| self.is_at_base(module, memory)) {
+            return Err(End::EntryPoint);
+        }
         let guess = arch::guess(self, modules, memory).map_err(|none| none.end(missing))?;
         Ok(by(&guess, missing))
+    }
+
+    /// Whether the return address is the first byte of a function, and no call is before it: whoever made the
+    /// stack has put it at its base. glibc's `makecontext` has coroutines return to such a function.
+    fn is_at_base<M: Memory + ?Sized>(&self, module: &Module<'_>, memory: &M) -> bool {
+        let CodeAddr::Return(address) = self.code else {
+            return false;
+        };
+        let start = module.bias.to_vaddr(address);
+        let mut row = Row::new(Register(0));
+        let found = module.row(start, &mut row);
+        if !found.is_ok_and(|found| found.entry_start == start) {
+            return false;
+        }
+        let Some(test) = CallTest::anywhere(self.abi.arch) else {
+            return false;
+        };
+        let mut before = [0; WINDOW];
+        let window = RuntimeAddr(address.0.wrapping_sub(WINDOW as u64));
+        let follows_no_call =
+            memory.read(window, &mut before).is_ok() && !test.passes(start, before);
+        // A handler returns to its trampoline in the same way.
+        follows_no_call && matches!(arch::trampoline(self, memory), Err(NoGuess::Implausible))
     }
 
     /// The architecture and byte order.
@@ -326,6 +356,17 @@ impl Cursor {
     pub fn abi(&self) -> Abi {
         self.abi
     }
+}
+
+/// Whether a return address is one byte into a function, where no call can end: whoever made the stack has put
+/// it at its base. Go's goroutines return to `runtime.goexit` so.
+pub(crate) fn follows_no_call(
+    code: CodeAddr,
+    found: &FoundRow<'_, '_>,
+    module: &Module<'_>,
+) -> bool {
+    let is_first = module.bias.to_vaddr(code.lookup()) == found.entry_start;
+    is_first && matches!(code, CodeAddr::Return(_))
 }
 
 /// Entry code without a table of its own is taken to be at most this long, in bytes: `_start`

@@ -71,7 +71,8 @@ pub enum End {
     /// The row says that the return address is undefined: the outermost frame.
     #[error("outermost frame")]
     Outermost,
-    /// The frame runs the entry code of the program or of its loader, which nothing calls.
+    /// The frame runs the entry code of the program, of its loader, or of a stack that the program made:
+    /// nothing calls it.
     #[error("entry code")]
     EntryPoint,
     /// No row covers the frame's address, and no guess was plausible.

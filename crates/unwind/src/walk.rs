@@ -24,7 +24,7 @@
 use unspool_ir::{Abi, CodeAddr, Memory, Register, Registers, Row, RuntimeAddr, Vaddr};
 
 use crate::arch;
-use crate::cursor::{Cursor, Step};
+use crate::cursor::{Cursor, Step, follows_no_call};
 use crate::evidence::End;
 use crate::modules::{Module, Modules, Place};
 
@@ -378,9 +378,34 @@ where
             code @ CodeAddr::Instruction(_) => self.by_rules_from(code, frame),
         };
         match stop {
-            Stop::End(last) => last.into(),
+            Stop::End(last) => self.end(last),
             Stop::Slow(code, frame) => self.with_cursor(top, code, frame),
         }
+    }
+
+    /// Why the walk ends. Rules do not know where functions begin, which tells the base of some stacks.
+    fn end(&self, last: Last) -> End {
+        match last {
+            Last::ZeroReturnAddress if self.is_at_base() => End::EntryPoint,
+            last => last.into(),
+        }
+    }
+
+    /// Whether the outermost frame stands where no call returns to.
+    #[cold]
+    fn is_at_base(&self) -> bool {
+        // The innermost need not be at a return address.
+        let callers = self.frames.addresses.get(1..self.frames.count);
+        let Some(outermost) = callers.and_then(<[_]>::last) else {
+            return false;
+        };
+        let code = CodeAddr::Return(*outermost);
+        let Some(module) = self.modules.module(code.lookup()) else {
+            return false;
+        };
+        let mut row = Row::new(Register(0));
+        let found = module.row(module.bias.to_vaddr(code.lookup()), &mut row);
+        found.is_ok_and(|found| follows_no_call(code, &found, &module))
     }
 
     /// Goes on from a frame by the cursor, and by rules again where these lead on.
@@ -397,7 +422,7 @@ where
                 None => return self.with_all_registers(top),
             };
             (code, frame) = match self.by_rules_from(code, frame) {
-                Stop::End(last) => return last.into(),
+                Stop::End(last) => return self.end(last),
                 Stop::Slow(code, frame) => (code, frame),
             }
         }
