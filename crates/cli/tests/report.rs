@@ -96,7 +96,7 @@ fn record(path: &Path, program: &Path, stacks: &[(&[&str], u64)]) {
     let module = Module {
         kind: ModuleKind::File,
         path: program.into(),
-        build_id: ElfFile::open(program).unwrap().build_id(),
+        content: Some(ElfFile::open(program).unwrap().content_key()),
         is_deleted: false,
         code: None,
     };
@@ -244,7 +244,7 @@ fn names_and_lines_are_those_of_addr2line() {
     let module = Module {
         kind: ModuleKind::File,
         path: program.clone(),
-        build_id: None,
+        content: None,
         is_deleted: false,
         code: None,
     };

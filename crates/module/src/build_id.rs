@@ -41,6 +41,15 @@ impl BuildId {
         BuildId::new(&bytes)
     }
 
+    /// Whether this is what the kernel reports for a file with the build ID `of`: it cuts those that are longer
+    /// than 20 bytes.
+    #[must_use]
+    pub fn is_report_of(&self, of: &BuildId) -> bool {
+        const REPORTED: usize = 20;
+        let (reported, whole) = (self.as_bytes(), of.as_bytes());
+        reported == whole || (reported.len() == REPORTED && whole.starts_with(reported))
+    }
+
     /// The bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
@@ -78,6 +87,15 @@ pub enum ContentKey {
 }
 
 impl ContentKey {
+    /// The build ID, if the file has one.
+    #[must_use]
+    pub fn build_id(self) -> Option<BuildId> {
+        match self {
+            ContentKey::BuildId(id) => Some(id),
+            ContentKey::Hash(_) => None,
+        }
+    }
+
     /// Reads what [`ContentKey`] prints for a file without build ID.
     #[must_use]
     pub fn hash_from_text(text: &str) -> Option<ContentKey> {
@@ -112,6 +130,15 @@ mod tests {
         assert!(BuildId::from_hex("00ff").unwrap() < id);
         assert!(BuildId::from_hex("0100").unwrap() > id);
         assert_ne!(BuildId::new(&[1]), BuildId::new(&[1, 0]));
+    }
+
+    #[test]
+    fn build_ids_that_the_kernel_cut() {
+        let id = |bytes: &[u8]| BuildId::new(bytes).unwrap();
+        assert!(id(&[7; 20]).is_report_of(&id(&[7; 32])));
+        assert!(!id(&[7; 20]).is_report_of(&id(&[8; 32])));
+        assert!(!id(&[7; 8]).is_report_of(&id(&[7; 20])));
+        assert!(!id(&[7; 32]).is_report_of(&id(&[7; 20])));
     }
 
     #[test]

@@ -201,10 +201,31 @@ impl Check {
     }
 }
 
-/// The directory that a file is in, without symbolic links if it exists.
-fn directory_of(file: &ElfFile) -> PathBuf {
-    let path = fs::canonicalize(file.path()).unwrap_or_else(|_| file.path().to_path_buf());
-    path.parent().map_or_else(PathBuf::new, Path::to_path_buf)
+/// The directory that a file is in, and the same as seen from the root that the file is under.
+struct Directory {
+    path: PathBuf,
+    inside: PathBuf,
+}
+
+impl Directory {
+    /// Without symbolic links if it exists. Those under another root mean something else here, even that of
+    /// `/proc/PID/root` itself, and the kernel names mapped files without any.
+    fn of(file: &ElfFile, roots: &SearchRoots) -> Directory {
+        let mut others = roots
+            .roots
+            .iter()
+            .filter(|root| root.as_path() != Path::new("/"));
+        let under = others.find_map(|root| file.path().strip_prefix(root).ok());
+        let path = match under {
+            Some(_) => file.path().to_path_buf(),
+            None => fs::canonicalize(file.path()).unwrap_or_else(|_| file.path().to_path_buf()),
+        };
+        let parent = |path: &Path| path.parent().map_or_else(PathBuf::new, Path::to_path_buf);
+        Directory {
+            inside: relative(&parent(under.unwrap_or(&path))),
+            path: parent(&path),
+        }
+    }
 }
 
 /// The path without what makes it absolute.
@@ -238,14 +259,13 @@ impl DebugLink {
     }
 
     fn candidates(&self, file: &ElfFile, roots: &SearchRoots) -> Vec<PathBuf> {
-        let directory = directory_of(file);
+        let directory = Directory::of(file, roots);
         let mut paths = vec![
-            directory.join(&self.name),
-            directory.join(".debug").join(&self.name),
+            directory.path.join(&self.name),
+            directory.path.join(".debug").join(&self.name),
         ];
         for root in &roots.roots {
-            let inside = directory.strip_prefix(root).unwrap_or(&directory);
-            let debug = root.join(DEBUG_DIRECTORY).join(relative(inside));
+            let debug = root.join(DEBUG_DIRECTORY).join(&directory.inside);
             paths.push(debug.join(&self.name));
         }
         let itself = fs::canonicalize(file.path()).ok();
@@ -281,7 +301,7 @@ impl AltLink {
                     .map(|root| root.join(relative(&self.path))),
             );
         } else {
-            paths.push(directory_of(file).join(&self.path));
+            paths.push(Directory::of(file, roots).path.join(&self.path));
         }
         paths
     }

@@ -57,7 +57,8 @@ pub struct Setup {
     pub inherits: bool,
     /// Whether counting begins when the process runs a new program, and not before.
     pub from_exec: bool,
-    /// Whether what is mapped, named, begun and ended is recorded too.
+    /// Whether what is mapped, named, begun and ended is recorded too: files with their build IDs, if the
+    /// kernel knows them.
     pub with_tasks: bool,
     /// Whether it is recorded when a thread comes to a processor, or leaves one.
     pub with_switches: bool,
@@ -121,6 +122,7 @@ impl Setup {
         attr.set_exclude_callchain_kernel((!self.with_kernel).into());
         attr.set_mmap(self.with_tasks.into());
         attr.set_mmap2(self.with_tasks.into());
+        attr.set_build_id(self.with_tasks.into());
         attr.set_comm(self.with_tasks.into());
         attr.set_comm_exec(self.with_tasks.into());
         attr.set_task(self.with_tasks.into());
@@ -146,7 +148,15 @@ impl Counter {
             Whom::Everyone => -1,
         };
         let cpu = i32::try_from(cpu).unwrap_or(i32::MAX);
-        let file = sys::open(&mut attributes, tid, cpu).map_err(|error| {
+        let opened = match sys::open(&mut attributes, tid, cpu) {
+            // Before Linux 5.12 the kernel does not tell build IDs.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput && setup.with_tasks => {
+                attributes.set_build_id(0);
+                sys::open(&mut attributes, tid, cpu)
+            }
+            opened => opened,
+        };
+        let file = opened.map_err(|error| {
             let rate = match setup.rate {
                 Rate::Frequency(rate) => Some(rate),
                 Rate::Period(_) => None,

@@ -26,7 +26,7 @@ pub struct RawFrame {
 #[derive(Debug, Default)]
 pub struct Modules {
     ids: HashMap<Module, ModuleId>,
-    pub(crate) table: Table<Module, 6>,
+    pub(crate) table: Table<Module, 7>,
 }
 
 impl Modules {

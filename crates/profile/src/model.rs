@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use unspool_ir::{CodeAddr, RuntimeAddr, Vaddr};
-use unspool_module::BuildId;
+use unspool_module::{BuildId, ContentKey};
 
 use crate::stacks::{StackId, Stacks};
 
@@ -91,12 +91,21 @@ pub struct Module {
     /// The path as the process knew it, without a ` (deleted)`; the kernel's name in brackets for
     /// what has none.
     pub path: PathBuf,
-    /// The build ID of what was mapped, which need not be that of the file there now.
-    pub build_id: Option<BuildId>,
+    /// What identifies what was mapped: its build ID, or a hash if it has none. It need not be that of the
+    /// file there now.
+    pub content: Option<ContentKey>,
     /// Whether the file had been deleted or replaced when it was mapped.
     pub is_deleted: bool,
     /// Where its code is, in memory and in the file.
     pub code: Option<Segment>,
+}
+
+impl Module {
+    /// The build ID of what was mapped.
+    #[must_use]
+    pub fn build_id(&self) -> Option<BuildId> {
+        self.content.and_then(ContentKey::build_id)
+    }
 }
 
 /// A part of a module that is mapped from its file.
@@ -467,9 +476,10 @@ pub struct Symbol {
     pub start: Place,
     /// How many bytes it has.
     pub size: u64,
-    /// The name, not demangled.
+    /// The name, not demangled; empty if only `module` is known.
     pub name: String,
-    /// What it is of, where that is no [`Module`]: the kernel's module, in brackets. Else empty.
+    /// What it is of, where that is no [`Module`]: the kernel's module, in brackets, or the name of a file that could
+    /// not be read. Else empty.
     pub module: String,
 }
 

@@ -138,7 +138,7 @@ pub struct Named<'a> {
 }
 
 impl<'a> Named<'a> {
-    /// Looks up the name of each frame, in what was recorded and then with `names`.
+    /// Looks up the name of each frame with `names`, which know most of it, and then in what was recorded.
     #[must_use]
     pub fn new(profile: &'a Profile, names: &impl Names) -> Named<'a> {
         let recorded = Recorded::new(profile.symbols());
@@ -152,7 +152,10 @@ impl<'a> Named<'a> {
         let mut ids = HashMap::new();
         for frame in profile.frames() {
             let symbol = recorded.at(frame.lookup);
-            let name = symbol.map_or_else(|| names.name(frame.lookup), as_name);
+            let mut name = names.name(frame.lookup);
+            if let Some(symbol) = symbol.filter(|_| name.functions.is_empty()) {
+                name = as_name(symbol);
+            }
             let module = module_name(profile, frame.lookup, symbol);
             named.known.push(!name.functions.is_empty());
             let lines = named.lines(name.functions, &module, &mut ids);
@@ -300,7 +303,11 @@ impl<'a> Recorded<'a> {
     }
 }
 
+/// What a symbol says of a place in it: perhaps no more than whose code it is.
 fn as_name(symbol: &Symbol) -> Name {
+    if symbol.name.is_empty() {
+        return Name::default();
+    }
     let function = Called {
         function: demangle(&symbol.name).into_owned(),
         ..Called::default()

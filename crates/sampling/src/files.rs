@@ -2,17 +2,18 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::fs::{self, Metadata};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
-use std::{fs, io};
+use std::sync::Arc;
 
-use unspool_module::{BuildId, ElfFile, ModuleError};
+use unspool_module::{BuildId, ContentKey, ElfFile};
 use unspool_unwind::files::FileProblem;
 use unspool_unwind::maps::{Device, Mapping, Mappings};
-use unspool_unwind::process::{Identity, open_mapped_file};
 use unspool_unwind::tables::{FileTables, Store};
 
 use crate::compile::Compiler;
+use crate::live::Root;
 
 /// A file that some process has mapped, with its unwind tables.
 #[derive(Debug)]
@@ -25,15 +26,36 @@ pub struct File {
     pub is_deleted: bool,
     /// Its unwind tables, and the file itself.
     pub tables: FileTables,
-    build_id: OnceLock<Option<BuildId>>,
+    /// What its process has for `/`, if that is not ours.
+    pub root: Option<Arc<Root>>,
+    /// What identifies its contents.
+    pub content: ContentKey,
 }
 
 impl File {
-    /// Its build ID.
-    pub fn build_id(&self) -> Option<&BuildId> {
-        let id = self.build_id.get_or_init(|| self.tables.file().build_id());
-        id.as_ref()
+    /// Whether it is where somebody would look for it later. If it is not, it can still be read as long as this
+    /// has it.
+    pub(crate) fn is_in_place(&self) -> bool {
+        let file = self.tables.file();
+        let path = match self.root {
+            Some(_) => &self.name,
+            None => file.path(),
+        };
+        let Some(state) = file.state() else {
+            return true;
+        };
+        let is_same = |found: Metadata| (found.dev(), found.ino()) == (state.device, state.inode);
+        fs::metadata(path).is_ok_and(is_same)
     }
+}
+
+/// A file that was found.
+#[derive(Debug)]
+pub struct Found {
+    /// The file.
+    pub file: ElfFile,
+    /// What its process has for `/`, if that is not ours.
+    pub root: Option<Arc<Root>>,
 }
 
 /// What tells a mapped file from others.
@@ -53,72 +75,14 @@ pub trait Finder {
     ///
     /// Why there is none, or none that is certain to be the same.
     fn file(
-        &self,
+        &mut self,
         pid: u32,
         mapping: &Mapping,
         build_id: Option<BuildId>,
-    ) -> Result<ElfFile, FileProblem>;
+    ) -> Result<Found, FileProblem>;
 
     /// All that a process has mapped now; `None` if nobody knows.
     fn mappings(&self, pid: u32) -> Option<Mappings>;
-}
-
-/// Finds what processes of this machine have mapped.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Live;
-
-impl Finder for Live {
-    fn file(
-        &self,
-        pid: u32,
-        mapping: &Mapping,
-        _build_id: Option<BuildId>,
-    ) -> Result<ElfFile, FileProblem> {
-        if mapping.name.as_deref().is_some_and(|name| name == "[vdso]") {
-            return own_vdso()
-                .map_err(|error| FileProblem::Open {
-                    path: PathBuf::from("[vdso]"),
-                    error,
-                })?
-                .map_err(FileProblem::from);
-        }
-        let path = || PathBuf::from(mapping.name.clone().unwrap_or_default());
-        let opened = open_mapped_file(pid, mapping).map_err(|error| FileProblem::Open {
-            path: path(),
-            error,
-        })?;
-        let file = ElfFile::from_file(&opened.path, &opened.file)?;
-        match opened.identity {
-            // The inode is the same; some file systems number their devices in two ways.
-            Identity::Same | Identity::Unverified => Ok(file),
-            Identity::Replaced => Err(FileProblem::Replaced {
-                path: path(),
-                mapped: None,
-                on_disk: file.build_id().map(Box::new),
-            }),
-        }
-    }
-
-    fn mappings(&self, pid: u32) -> Option<Mappings> {
-        let text = fs::read(format!("/proc/{pid}/maps")).ok()?;
-        Some(Mappings::parse(&text))
-    }
-}
-
-/// The code that the kernel gives to each process: the same for all of one kind.
-fn own_vdso() -> io::Result<Result<ElfFile, ModuleError>> {
-    use std::io::{Read as _, Seek as _, SeekFrom};
-    const MOST: u64 = 1 << 20;
-    let maps = Mappings::parse(&fs::read("/proc/self/maps")?);
-    let is_vdso = |mapping: &&Mapping| mapping.name.as_deref().is_some_and(|name| name == "[vdso]");
-    let mapping = maps.iter().find(is_vdso).ok_or(io::ErrorKind::NotFound)?;
-    let mut memory = fs::File::open("/proc/self/mem")?;
-    memory.seek(SeekFrom::Start(mapping.start.0))?;
-    let mut bytes = Vec::new();
-    memory
-        .take(mapping.size().min(MOST))
-        .read_to_end(&mut bytes)?;
-    Ok(ElfFile::from_bytes("[vdso]", bytes.into_boxed_slice()))
 }
 
 /// The files that processes have mapped, each opened once, with their compiled tables where there are
@@ -175,8 +139,10 @@ impl Files {
         if let Some(file) = self.opened.get(&key) {
             return Ok(Arc::clone(file));
         }
-        let elf = Arc::new(self.finder.file(pid, mapping, build_id)?);
+        let found = self.finder.file(pid, mapping, build_id)?;
+        let (elf, root) = (Arc::new(found.file), found.root);
         let name = mapping.name.clone().unwrap_or_default();
+        let content = self.store.content_key(&elf);
         let tables = FileTables::new(Arc::clone(&elf)).for_walks();
         // What is found and not used is told by `unspool stack` and `unspool verify`.
         let found = self
@@ -187,7 +153,8 @@ impl Files {
             name: PathBuf::from(name),
             is_deleted: mapping.deleted,
             tables,
-            build_id: OnceLock::new(),
+            root,
+            content,
         });
         self.next += 1;
         let has_table = found.is_some_and(|(bytes, _)| file.tables.attach(bytes));

@@ -13,6 +13,7 @@
 mod beyond;
 mod compile;
 mod files;
+mod live;
 mod processes;
 mod record;
 mod recorded;
@@ -22,7 +23,8 @@ mod sys;
 mod unwind;
 mod way_out;
 
-pub use files::{File, Files, Finder, Live};
+pub use files::{File, Files, Finder, Found};
+pub use live::{Live, Root};
 pub use processes::Processes;
 pub use record::{Notice, Options, Progress, RecordError, Recording, Summary, Target, Totals};
 pub use recorded::{ImportError, Imported, Injected, Recorded, Replay, import, inject};

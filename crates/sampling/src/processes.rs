@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 
 use unspool_ir::{LoadBias, RuntimeAddr};
-use unspool_module::BuildId;
+use unspool_module::{BuildId, DELETED};
 use unspool_perf::{FileId, Mapped, Record};
 use unspool_unwind::files::FileProblem;
 use unspool_unwind::maps::{Device, Mapping, Permissions};
@@ -17,9 +17,6 @@ use crate::space::{Content, Region, Space, segment};
 
 /// The process that the kernel's own code belongs to, in records.
 const KERNEL: u32 = u32::MAX;
-
-/// What the kernel adds to the path of a file that was deleted while it was mapped.
-const DELETED: &[u8] = b" (deleted)";
 
 /// What processes have mapped, as far as records have told.
 pub struct Processes {
@@ -119,7 +116,7 @@ impl Processes {
             end: mapping.end.0,
             file_start: mapping.start.0.wrapping_sub(mapping.offset),
             name: mapping.name.as_deref().map(|name| match mapping.deleted {
-                true => [name.as_bytes(), DELETED].concat().into(),
+                true => [name.as_bytes(), DELETED.as_bytes()].concat().into(),
                 false => name.as_bytes().into(),
             }),
             content,
@@ -167,7 +164,7 @@ impl Processes {
 
 /// A record of a mapping, as `/proc` would have it.
 fn mapping(mapped: &Mapped<'_>) -> Mapping {
-    let (name, deleted) = match mapped.name.strip_suffix(DELETED) {
+    let (name, deleted) = match mapped.name.strip_suffix(DELETED.as_bytes()) {
         Some(name) => (name, true),
         None => (mapped.name, false),
     };

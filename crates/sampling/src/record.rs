@@ -4,14 +4,17 @@ use std::fmt;
 use std::io::{self, Write};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unspool_ir::Arch;
 use unspool_perf::{Event, OpenError, Rate, RingError, Whom};
 use unspool_profile::{Meta, Unit, Writer};
+use unspool_unwind::files::FileProblem;
 use unspool_unwind::tables::Store;
 
-use crate::files::{Files, Live};
+use crate::files::Files;
+use crate::live::Live;
 use crate::processes::Processes;
 use crate::sys::{self, Held, Prompt, Ready, Signals};
 use crate::unwind::Unwinder;
@@ -19,6 +22,7 @@ use crate::unwind::Unwinder;
 mod events;
 mod kin;
 mod merge;
+mod met;
 mod scribe;
 
 pub use scribe::Totals;
@@ -130,6 +134,9 @@ pub struct Summary {
     pub elapsed: Duration,
     /// Records that could not be read.
     pub damaged: u64,
+    /// Why files that samples met could not be used: their functions have no names, and their unwind tables
+    /// are not known.
+    pub unusable: Vec<Arc<FileProblem>>,
 }
 
 /// How far a recording is.
@@ -238,7 +245,7 @@ impl Recording {
         let writer = Writer::new(out, &meta).map_err(RecordError::Write)?;
         let unwinder = Unwinder::new(Arch::X86_64);
         let unwinder = unwinder.map_err(|error| RecordError::System(io::Error::other(error)))?;
-        let processes = Processes::new(Files::new(Box::new(Live), store));
+        let processes = Processes::new(Files::new(Box::new(Live::default()), store));
         let started = Instant::now();
         let child = match self.held {
             Some(held) => Some(held.go().map_err(RecordError::Launch)?),
@@ -364,9 +371,10 @@ impl<W: Write> Running<W> {
             Some(child) => child.try_wait().map_err(RecordError::System)?,
             None => None,
         };
-        let (_, totals) = self.scribe.finish(sys::now()).map_err(RecordError::Write)?;
+        let written = self.scribe.finish(sys::now()).map_err(RecordError::Write)?;
         Ok(Summary {
-            totals,
+            totals: written.totals,
+            unusable: written.unusable,
             status,
             elapsed: self.started.elapsed(),
             damaged: self.damaged,

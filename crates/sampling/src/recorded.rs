@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use unspool_ir::Arch;
-use unspool_module::{BuildId, ElfFile};
+use unspool_module::{BuildId, ContentKey};
 use unspool_perf::{DataFile, Item, Origin, Reading, Record, RewriteError, Rewriter};
 use unspool_profile::{Meta, Unit, Writer};
 use unspool_symbols::{Identity, Problem};
@@ -16,7 +16,7 @@ use unspool_unwind::files::FileProblem;
 use unspool_unwind::maps::{Mapping, Mappings};
 use unspool_unwind::tables::Store;
 
-use crate::files::{Files, Finder};
+use crate::files::{Files, Finder, Found};
 use crate::processes::Processes;
 use crate::record::{Kin, Kind, Scribe, Totals};
 use crate::space::Space;
@@ -45,20 +45,23 @@ impl Recorded {
 
 impl Finder for Recorded {
     fn file(
-        &self,
+        &mut self,
         _pid: u32,
         mapping: &Mapping,
         build_id: Option<BuildId>,
-    ) -> Result<ElfFile, FileProblem> {
+    ) -> Result<Found, FileProblem> {
         let name = mapping.name.as_deref().unwrap_or(OsStr::new(""));
         let known = || self.build_ids.get(name.as_bytes()).copied();
         let identity = Identity {
             path: PathBuf::from(name),
-            build_id: build_id.or_else(known),
+            content: build_id.or_else(known).map(ContentKey::BuildId),
             root: None,
         };
         let opened = self.finder.open(&identity, &|_| {});
-        opened.map_err(|problems| why_not(identity.path, problems))
+        match opened {
+            Ok(file) => Ok(Found { file, root: None }),
+            Err(problems) => Err(why_not(identity.path, problems)),
+        }
     }
 
     fn mappings(&self, _pid: u32) -> Option<Mappings> {
@@ -269,10 +272,10 @@ pub fn import<W: Write>(
         }
     });
     let reading = reading.map_err(ImportError::Write)?;
-    let (out, totals) = scribe.finish(last).map_err(ImportError::Write)?;
+    let written = scribe.finish(last).map_err(ImportError::Write)?;
     Ok(Imported {
-        out,
-        totals,
+        out: written.out,
+        totals: written.totals,
         others,
         reading,
     })

@@ -114,8 +114,14 @@ impl Space {
     /// Why the file that is mapped at an address is not used.
     #[must_use]
     pub fn problem(&self, addr: RuntimeAddr) -> Option<&FileProblem> {
-        match &self.region(addr)?.content {
-            Content::Unusable(problem) => Some(problem),
+        Some(self.unusable(addr)?.1)
+    }
+
+    /// What is mapped at an address, if its file is not used, and why.
+    pub(crate) fn unusable(&self, addr: RuntimeAddr) -> Option<(&Region, &Arc<FileProblem>)> {
+        let region = self.region(addr)?;
+        match &region.content {
+            Content::Unusable(problem) => Some((region, problem)),
             _ => None,
         }
     }

@@ -15,9 +15,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use unspool_perf::{DataFile, Event, Rate};
-use unspool_profile::{
-    Completeness, End, Evidence, Meta, Place, Profile, Sample, State, create,
-};
+use unspool_profile::{Completeness, End, Evidence, Meta, Place, Profile, Sample, State, create};
 use unspool_sampling::{Options, RecordError, Recording, Summary, Target, import};
 use unspool_unwind::tables::Store;
 

@@ -9,41 +9,42 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use unspool_module::{BuildId, DebugFiles, ElfFile, ModuleError, SearchRoots};
+use unspool_module::{BuildId, ContentKey, DELETED, DebugFiles, ElfFile, ModuleError, SearchRoots};
 
 use crate::fetch::{Artifact, DownloadError, Fetch};
 use crate::problem::Problem;
 use crate::symbolizer::Event;
-use crate::vdso;
-
-/// What the kernel adds to the path of a file that was deleted while it was mapped.
-const DELETED: &[u8] = b" (deleted)";
-/// The kernel cuts longer build IDs to so many bytes where it reports mappings.
-const REPORTED: usize = 20;
+use crate::vdso::own_vdso;
 
 /// A module as a process knew it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// The path, as the process knew it.
     pub path: PathBuf,
-    /// The build ID of what was mapped, if it is known. Without it the path has to do.
-    pub build_id: Option<BuildId>,
+    /// What identifies what was mapped, if that is known. Without it the path has to do.
+    pub content: Option<ContentKey>,
     /// What the process had for `/`, if that is not ours: `/proc/PID/root` ([`root_of`]), or a copy of
     /// another machine's file system.
     pub root: Option<PathBuf>,
 }
 
-/// The root of a process (`/proc/PID/root`), if it is another than ours and can be looked into.
+/// The root of a process (`/proc/PID/root`), if paths lead to other files there than here (another root, or
+/// other mounts), and if it can be looked into.
 #[must_use]
 pub fn root_of(pid: u32) -> Option<PathBuf> {
-    let root = PathBuf::from(format!("/proc/{pid}/root"));
-    let identity = |path: &Path| fs::metadata(path).map(|root| (root.dev(), root.ino())).ok();
-    (identity(&root)? != identity(Path::new("/"))?).then_some(root)
+    let identity = |process: &str, what: &str| {
+        let path = format!("/proc/{process}/{what}");
+        fs::metadata(path).map(|file| (file.dev(), file.ino())).ok()
+    };
+    let process = pid.to_string();
+    let is_other = |what| Some(identity(&process, what)? != identity("self", what)?);
+    let is_seen_otherwise = is_other("root")? || is_other("ns/mnt")?;
+    is_seen_otherwise.then(|| PathBuf::from(format!("/proc/{pid}/root")))
 }
 
 /// Finds files: those of modules, and those with what was stripped from them.
 ///
-/// A file whose build ID is not the one that is wanted is never used.
+/// A file whose build ID, or hash if it should have no build ID, is not the one that is wanted is never used.
 #[derive(Debug, Clone, Default)]
 pub struct Finder {
     roots: SearchRoots,
@@ -53,7 +54,7 @@ pub struct Finder {
 /// A place where a file may be.
 struct Candidate {
     path: PathBuf,
-    /// Whether it is what the process had mapped only if its build ID says so.
+    /// Whether it is what the process had mapped only if its build ID or hash says so.
     is_guess: bool,
 }
 
@@ -104,12 +105,13 @@ impl Finder {
         report: &dyn Fn(Event<'_>),
     ) -> Result<ElfFile, Vec<Problem>> {
         let mut problems = Vec::new();
-        let mut try_path = |path: &Path| match accept(open(path), module.build_id) {
+        let mut try_path = |path: &Path| match accept(open(path), module.content) {
             Ok(file) => Some(Ok(file)),
             Err(Problem::File(error)) if is_missing(&error) => None,
             Err(problem) => Some(Err(problem)),
         };
-        let is_allowed = |candidate: &Candidate| !candidate.is_guess || module.build_id.is_some();
+        let build_id = module.content.and_then(ContentKey::build_id);
+        let is_allowed = |candidate: &Candidate| !candidate.is_guess || module.content.is_some();
         for candidate in self.candidates(module).into_iter().filter(is_allowed) {
             match try_path(&candidate.path) {
                 Some(Ok(file)) => return Ok(file),
@@ -118,7 +120,7 @@ impl Finder {
         }
         // A debug file has all names, and is what comes with a stripped one anyway.
         for artifact in [Artifact::DebugInfo, Artifact::Executable] {
-            let path = module.build_id.map(|id| self.fetch(id, artifact, report));
+            let path = build_id.map(|id| self.fetch(id, artifact, report));
             match path.transpose().map(Option::flatten) {
                 Ok(path) => match path.as_deref().and_then(&mut try_path) {
                     Some(Ok(file)) => return Ok(file),
@@ -129,7 +131,7 @@ impl Finder {
         }
         problems.push(Problem::NotFound {
             path: module.path.clone(),
-            build_id: module.build_id.map(Box::new),
+            build_id: build_id.map(Box::new),
         });
         Err(problems)
     }
@@ -191,7 +193,7 @@ impl Finder {
         let whole = candidates.iter().map(|candidate| candidate.path.clone());
         let renewed: Vec<_> = whole.filter_map(|path| without_deleted(&path)).collect();
         candidates.extend(renewed.into_iter().map(guess));
-        if let Some(id) = module.build_id {
+        if let Some(id) = module.content.and_then(ContentKey::build_id) {
             let roots = self.roots_under(module.root.as_deref());
             candidates.extend(roots.executables(id).into_iter().map(guess));
             candidates.extend(roots.debug_files(id).into_iter().map(guess));
@@ -222,7 +224,7 @@ fn open(path: &Path) -> Result<ElfFile, ModuleError> {
     if path != Path::new("[vdso]") {
         return ElfFile::open(path);
     }
-    let image = vdso::own_image().map_err(|source| ModuleError::Io {
+    let image = own_vdso().map_err(|source| ModuleError::Io {
         file: path.to_path_buf(),
         source: Arc::new(source),
     })?;
@@ -231,27 +233,25 @@ fn open(path: &Path) -> Result<ElfFile, ModuleError> {
 
 fn accept(
     file: Result<ElfFile, ModuleError>,
-    expected: Option<BuildId>,
+    expected: Option<ContentKey>,
 ) -> Result<ElfFile, Problem> {
     let file = file.map_err(Problem::File)?;
-    let Some(expected) = expected else {
-        return Ok(file);
-    };
+    let path = || file.path().to_path_buf();
     let found = file.build_id();
-    if found.is_some_and(|found| is_same(&expected, &found)) {
-        return Ok(file);
+    match expected {
+        Some(ContentKey::BuildId(expected)) => {
+            match found.is_some_and(|found| expected.is_report_of(&found)) {
+                true => Ok(file),
+                false => Err(Problem::OtherBuild {
+                    file: path(),
+                    expected: Box::new(expected),
+                    found: found.map(Box::new),
+                }),
+            }
+        }
+        Some(hash) if file.content_key() != hash => Err(Problem::OtherFile { file: path() }),
+        _ => Ok(file),
     }
-    Err(Problem::OtherBuild {
-        file: file.path().to_path_buf(),
-        expected: Box::new(expected),
-        found: found.map(Box::new),
-    })
-}
-
-/// Whether a build ID, which the kernel may have cut, is that of a file.
-fn is_same(expected: &BuildId, found: &BuildId) -> bool {
-    let (expected, found) = (expected.as_bytes(), found.as_bytes());
-    expected == found || (expected.len() == REPORTED && found.starts_with(expected))
 }
 
 fn is_missing(error: &ModuleError) -> bool {
@@ -270,7 +270,10 @@ fn under(root: &Path, path: &Path) -> PathBuf {
 
 /// The path that a deleted file had: where there is a new one, or the same again.
 fn without_deleted(path: &Path) -> Option<PathBuf> {
-    let path = path.as_os_str().as_bytes().strip_suffix(DELETED)?;
+    let path = path
+        .as_os_str()
+        .as_bytes()
+        .strip_suffix(DELETED.as_bytes())?;
     Some(PathBuf::from(OsStr::from_bytes(path)))
 }
 
@@ -313,14 +316,5 @@ mod tests {
             let path = under(Path::new("/proc/1/root"), Path::new(path));
             assert_eq!(path, Path::new(expected));
         }
-    }
-
-    #[test]
-    fn build_ids_that_the_kernel_cut() {
-        let id = |bytes: &[u8]| BuildId::new(bytes).unwrap();
-        assert!(is_same(&id(&[7; 20]), &id(&[7; 32])));
-        assert!(!is_same(&id(&[7; 20]), &id(&[8; 32])));
-        assert!(!is_same(&id(&[7; 8]), &id(&[7; 20])));
-        assert!(!is_same(&id(&[7; 32]), &id(&[7; 20])));
     }
 }

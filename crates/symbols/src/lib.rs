@@ -40,3 +40,4 @@ pub use names::{Frame, Function, ModuleNames, Name, Names};
 pub use perf_map::{JitSymbol, PerfMap, PerfMapError};
 pub use problem::Problem;
 pub use symbolizer::{Detail, Event, Module, Request, Symbolizer};
+pub use vdso::own_vdso;

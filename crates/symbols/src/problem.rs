@@ -29,6 +29,13 @@ pub enum Problem {
         /// That of the file, if it has one.
         found: Option<Box<BuildId>>,
     },
+    /// A file is there, and is not what the process had mapped, which has no build ID: its hash is another. It
+    /// is not used.
+    #[error("{}: it was changed since it was mapped; it is not used", file.display())]
+    OtherFile {
+        /// The file.
+        file: PathBuf,
+    },
     /// A file cannot be read, or a debug file is not the module's.
     #[error(transparent)]
     File(ModuleError),

@@ -7,8 +7,13 @@ use std::os::unix::fs::FileExt as _;
 /// No vDSO is larger, in bytes.
 const LARGEST: u64 = 1 << 20;
 
-/// The vDSO of this process: that of every process of its word size which the running kernel has.
-pub(crate) fn own_image() -> io::Result<Vec<u8>> {
+/// The image of the vDSO of this process, laid out as a file: that of every process of its word size which the
+/// running kernel has.
+///
+/// # Errors
+///
+/// `/proc/self/mem` cannot be read, or there is no vDSO ([`io::ErrorKind::NotFound`]).
+pub fn own_vdso() -> io::Result<Vec<u8>> {
     let maps = fs::read_to_string("/proc/self/maps")?;
     let line = maps.lines().find(|line| line.ends_with("[vdso]"));
     let range = line.and_then(|line| {

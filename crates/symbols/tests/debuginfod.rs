@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use common::{PROGRAM, binutils, compile, directory};
 use unspool_ir::Vaddr;
-use unspool_module::{BuildId, ElfFile, SearchRoots};
+use unspool_module::{BuildId, ContentKey, ElfFile, SearchRoots};
 use unspool_symbols::{
     Artifact, Debuginfod, DebuginfodOptions, Detail, DownloadError, Event, Fetch as _, Finder,
     Identity, Module, ModuleNames, Problem, Request, Symbolizer,
@@ -150,7 +150,7 @@ impl Program {
         let request = Request {
             module: Module::Named(Identity {
                 path: path.to_path_buf(),
-                build_id: Some(self.id),
+                content: Some(ContentKey::BuildId(self.id)),
                 root: None,
             }),
             addresses: vec![self.local],

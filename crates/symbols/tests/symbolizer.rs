@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{PROGRAM, binutils, compile, directory, hex};
 use unspool_ir::Vaddr;
-use unspool_module::{BuildId, ElfFile, SearchRoots, demangle};
+use unspool_module::{BuildId, ContentKey, ElfFile, SearchRoots, demangle};
 use unspool_symbols::{
     Detail, Event, Finder, Frame, Identity, Module, ModuleNames, Name, NameCache, Names, Problem,
     Request, Symbolizer,
@@ -35,7 +35,7 @@ fn finder(root: &Path) -> Finder {
 fn identity(path: &Path, build_id: Option<BuildId>) -> Identity {
     Identity {
         path: path.to_path_buf(),
-        build_id,
+        content: build_id.map(ContentKey::BuildId),
         root: None,
     }
 }
@@ -330,7 +330,7 @@ fn under_another_root_and_where_a_deleted_file_was() {
     put(&program.whole, &root.join("opt/program"));
     let inside = |path: &str, build_id| Identity {
         path: PathBuf::from(path),
-        build_id,
+        content: build_id.map(ContentKey::BuildId),
         root: Some(root.clone()),
     };
     let empty = program.directory.join("empty");

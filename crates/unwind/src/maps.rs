@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use unspool_ir::RuntimeAddr;
+use unspool_module::DELETED;
 
 pub use crate::maps_text::{Device, Permissions};
 use crate::maps_text::{Line, unescaped};
@@ -170,7 +171,7 @@ fn parse_line(line: &[u8]) -> Option<Mapping> {
 /// A file may really be called `x (deleted)`; the kernel prints both alike, and the mark is
 /// far more often meant.
 pub(crate) fn parse_name(name: &[u8]) -> (Option<OsString>, bool) {
-    let (name, deleted) = match name.strip_suffix(b" (deleted)") {
+    let (name, deleted) = match name.strip_suffix(DELETED.as_bytes()) {
         Some(rest) if rest.starts_with(b"/") => (rest, true),
         _ => (name, false),
     };

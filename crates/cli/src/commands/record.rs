@@ -18,6 +18,9 @@ use crate::output;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
+/// How many files are named that could not be used.
+const MOST_SAID: usize = 10;
+
 pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let event = args.event.as_deref().map(str::parse::<Event>).transpose()?;
     let options = Options {
@@ -168,6 +171,9 @@ fn tell(summary: &Summary, args: &RecordArgs) {
         }
         // A pipe cannot be read again.
         Err(_) => output::notice(&format_args!("{} of stacks reach a root", share(totals))),
+    }
+    for problem in summary.unusable.iter().take(MOST_SAID) {
+        output::notice(&output::with_causes(&**problem));
     }
     if totals.lost > 0 {
         output::notice(

@@ -14,7 +14,7 @@ use crate::unspool::report;
 /// needs and its debug information, and starts it there.
 const START: &str = r#"
 set -e
-root=$1 program=$2 debug=$3
+root=$1 program=$2 debug=$3 link=$4
 mount -t tmpfs none "$root"
 mkdir -p "$root$(dirname "$debug")" "$root/bin"
 ldd "$program" | grep -o '/[^ ]*' | while read -r library; do
@@ -23,6 +23,9 @@ ldd "$program" | grep -o '/[^ ]*' | while read -r library; do
 done
 objcopy --only-keep-debug "$program" "$root$debug"
 strip -o "$root/bin/contained" "$program"
+if [ "$link" ]; then
+    objcopy --remove-section=.note.gnu.build-id --add-gnu-debuglink="$root$debug" "$root/bin/contained"
+fi
 exec chroot "$root" /bin/contained 5
 "#;
 
@@ -35,26 +38,55 @@ fn debug_path(program: &Path) -> String {
     format!("/usr/lib/debug/.build-id/{first}/{rest}.debug")
 }
 
-/// As in a container: the paths of the process lead nowhere for others, and what it has mapped
-/// is found by the kernel's links and in its own root.
-#[test]
-fn a_process_with_a_file_system_of_its_own() {
-    let directory = Directory::new();
-    let path = compile(&directory, "recursion.c", &["-O2", "-g"]);
+/// Starts a program so; it is ready.
+fn start(directory: &Directory, program: &Path, debug: &str, link: &str) -> Running {
     let root = directory.path().join("root");
     fs::create_dir(&root).unwrap();
-    let debug = debug_path(&path);
-    assert!(!Path::new(&debug).exists());
     let mut command = Command::new("unshare");
     command.args(["--map-root-user", "--mount", "sh", "-c", START, "start"]);
-    command.args([root.to_str().unwrap(), path.to_str().unwrap(), &debug]);
+    let [inside, program] = [&root, program].map(|path| path.to_str().unwrap());
+    command.args([inside, program, debug, link]);
     let mut running = Running::command(&mut command);
     running.await_ready();
     assert!(
         !root.join("bin/contained").exists(),
         "it is seen from outside"
     );
+    running
+}
 
+/// A debug file beside the program is looked for in the program's own file system.
+#[test]
+fn a_debug_file_beside_a_program_with_a_file_system_of_its_own() {
+    let directory = Directory::new();
+    let path = compile(&directory, "recursion.c", &["-O2", "-g"]);
+    for debug in [
+        "/bin/.debug/contained.debug",
+        "/usr/lib/debug/bin/contained.debug",
+    ] {
+        let running = start(&directory, &path, debug, "by its name");
+        let pid = running.pid();
+        let ours = report(&directory, &["--reliable", &pid.to_string()]);
+        let frames = ours.json["threads"][0]["frames"].as_array().unwrap();
+        let main = frames.iter().find(|frame| frame["symbol"] == "main");
+        let main = main.unwrap_or_else(|| panic!("{debug}: {}", ours.json));
+        let source = main["functions"][0]["file"].as_str();
+        let is_its = source.is_some_and(|file| file.ends_with("/recursion.c"));
+        assert!(is_its, "{debug}: {main}");
+        drop(running);
+        fs::remove_dir(directory.path().join("root")).unwrap();
+    }
+}
+
+/// As in a container: the paths of the process lead nowhere for others, and what it has mapped
+/// is found by the kernel's links and in its own root.
+#[test]
+fn a_process_with_a_file_system_of_its_own() {
+    let directory = Directory::new();
+    let path = compile(&directory, "recursion.c", &["-O2", "-g"]);
+    let debug = debug_path(&path);
+    assert!(!Path::new(&debug).exists());
+    let running = start(&directory, &path, &debug, "");
     let program = Program { directory, path };
     let pid = running.pid();
     let gdb = gdb_process(pid, &program.directory.path().join("gdb.core"));

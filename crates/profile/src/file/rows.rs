@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use unspool_ir::{RuntimeAddr, Vaddr};
-use unspool_module::BuildId;
+use unspool_module::{BuildId, ContentKey};
 
 use super::column::{Cells, Column};
 use super::table::Row;
@@ -54,24 +54,37 @@ impl Row<2> for Fact {
     }
 }
 
-impl Row<6> for Module {
+impl Row<7> for Module {
     const NAME: &'static str = "MODULES";
     const KIND: u16 = kind::MODULES;
 
-    fn put(&self, [kind, path, build_id, address, offset, size]: &mut [Column; 6]) {
+    fn put(&self, [kind, path, build_id, address, offset, size, hash]: &mut [Column; 7]) {
         kind.number(2 * code_of(&MODULE_KINDS, &self.kind) + u64::from(self.is_deleted));
         path.string(self.path.as_os_str().as_bytes());
-        build_id.string(self.build_id.as_ref().map_or(&[], BuildId::as_bytes));
+        match &self.content {
+            Some(ContentKey::BuildId(id)) => build_id.string(id.as_bytes()),
+            _ => build_id.string(&[]),
+        }
         // A segment without bytes stands for none.
         let code = self.code.filter(|code| code.size > 0);
         address.number(code.map_or(0, |code| code.address.0));
         offset.number(code.map_or(0, |code| code.offset));
         size.number(code.map_or(0, |code| code.size));
+        match &self.content {
+            Some(ContentKey::Hash(bytes)) => hash.string(bytes),
+            _ => hash.string(&[]),
+        }
     }
 
-    fn take([kind, path, build_id, address, offset, size]: &mut [Cells<'_>; 6]) -> Option<Self> {
+    fn take(
+        [kind, path, build_id, address, offset, size, hash]: &mut [Cells<'_>; 7],
+    ) -> Option<Self> {
         let kind = kind.number()?;
-        let build_id = build_id.string()?;
+        let content = match (build_id.string()?, hash.string()?) {
+            ([], []) => None,
+            ([], bytes) => Some(ContentKey::Hash(bytes.try_into().ok()?)),
+            (bytes, _) => Some(ContentKey::BuildId(BuildId::new(bytes)?)),
+        };
         let code = Segment {
             address: Vaddr(address.number()?),
             offset: offset.number()?,
@@ -81,10 +94,7 @@ impl Row<6> for Module {
             kind: with_code(&MODULE_KINDS, kind / 2)?,
             is_deleted: kind % 2 == 1,
             path: PathBuf::from(OsStr::from_bytes(path.string()?)),
-            build_id: match build_id {
-                [] => None,
-                bytes => Some(BuildId::new(bytes)?),
-            },
+            content,
             code: (code.size > 0).then_some(code),
         })
     }

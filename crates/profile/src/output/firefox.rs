@@ -31,7 +31,7 @@ pub fn write(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
         .map(|module| {
             let path = module.path.to_string_lossy();
             let name = path.rsplit('/').next().unwrap_or(&path);
-            let code_id = module.build_id.map(|id| id.to_string());
+            let code_id = module.build_id().map(|id| id.to_string());
             json!({ "name": name, "debugName": name, "path": path, "debugPath": path,
                     "breakpadId": breakpad_id(code_id.as_deref()), "codeId": code_id,
                     "arch": view.named.profile.meta().arch })

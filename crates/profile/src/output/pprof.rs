@@ -239,7 +239,7 @@ fn mappings(message: &mut Message, view: &View<'_>, strings: &mut Strings) {
 
 fn mapping(message: &mut Message, number: u32, module: &Module, strings: &mut Strings) {
     let path = strings.id(&module.path.to_string_lossy());
-    let build_id = module.build_id.map(|id| id.to_string());
+    let build_id = module.build_id().map(|id| id.to_string());
     let build_id = strings.id(&build_id.unwrap_or_default());
     let (start, limit, offset) = match module.code {
         Some(code) => (

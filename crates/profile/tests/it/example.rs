@@ -1,7 +1,7 @@
 //! The example of `docs/formats.md` is what is written, and is read as it says.
 
 use unspool_ir::{CodeAddr, RuntimeAddr, Vaddr};
-use unspool_module::BuildId;
+use unspool_module::{BuildId, ContentKey};
 use unspool_profile::{
     End, Event, Evidence, Meta, Module, ModuleKind, Place, Process, Profile, RawFrame, Sample,
     State, Thread, Time, Writer,
@@ -34,7 +34,7 @@ fn written() -> Vec<u8> {
     let app = Module {
         kind: ModuleKind::File,
         path: "/app".into(),
-        build_id: BuildId::new(&[0xab, 0xcd]),
+        content: BuildId::new(&[0xab, 0xcd]).map(ContentKey::BuildId),
         is_deleted: false,
         code: None,
     };

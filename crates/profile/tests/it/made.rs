@@ -2,7 +2,7 @@
 //! recursion, inlined functions, guessed and spliced frames, the kernel, incomplete stacks.
 
 use unspool_ir::{CodeAddr, RuntimeAddr, Vaddr};
-use unspool_module::BuildId;
+use unspool_module::{BuildId, ContentKey};
 use unspool_profile::{
     Called, End, Event, Evidence, Lost, LostBy, Meta, Module, ModuleKind, Name, Names, Place,
     Process, Profile, Rate, RawFrame, Sample, Segment, State, Symbol, Thread, Time, Unit, Writer,
@@ -203,7 +203,7 @@ fn module(path: &str, id: u8) -> Module {
     Module {
         kind: ModuleKind::File,
         path: path.into(),
-        build_id: BuildId::new(&[id; 20]),
+        content: BuildId::new(&[id; 20]).map(ContentKey::BuildId),
         is_deleted: false,
         code: Some(Segment {
             address: Vaddr(0x1000),

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use proptest::prelude::*;
 use unspool_ir::{CodeAddr, RuntimeAddr, Vaddr};
-use unspool_module::BuildId;
+use unspool_module::{BuildId, ContentKey};
 use unspool_profile::{
     Change, End, Event, Evidence, Lost, LostBy, Meta, Module, ModuleKind, Modules, Place, Process,
     ProcessId, Profile, Rate, RawFrame, Sample, Segment, StackId, State, Symbol, Thread, ThreadId,
@@ -109,9 +109,11 @@ fn module(n: u64) -> Module {
     Module {
         kind: kinds[(n % 3) as usize],
         path: PathBuf::from(format!("/usr/lib/lib{n}.so")),
-        build_id: n
-            .is_multiple_of(2)
-            .then(|| BuildId::new(&[n.to_le_bytes()[0]; 20]).unwrap()),
+        content: match n % 4 {
+            0 | 2 => BuildId::new(&[n.to_le_bytes()[0]; 20]).map(ContentKey::BuildId),
+            1 => Some(ContentKey::Hash([n.to_le_bytes()[0]; 20])),
+            _ => None,
+        },
         is_deleted: n.is_multiple_of(5),
         code: (!n.is_multiple_of(4)).then_some(Segment {
             address: Vaddr(0x1000),

@@ -184,7 +184,7 @@ fn pprof_as_protoc_reads_it() {
             + mapping.number("file_offset");
         assert_eq!(in_file as u64, address.0 - 0x1000 + 0x400);
         assert!(location.number("address") < mapping.number("memory_limit"));
-        let build_id = profile.modules()[module.0 as usize].build_id.unwrap();
+        let build_id = profile.modules()[module.0 as usize].build_id().unwrap();
         assert_eq!(string(mapping, "build_id"), build_id.to_string());
     }
 }

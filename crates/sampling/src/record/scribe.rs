@@ -1,25 +1,21 @@
 //! Writes down what a recording sees.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::io::{self, Write};
+use std::sync::Arc;
 
-use unspool_ir::RuntimeAddr;
 use unspool_perf::{Mapped, Origin, Record, Sample};
 use unspool_profile::{
-    Change, End, Lost, LostBy, Module, ModuleId, ModuleKind, Place, Process, ProcessId, StackId,
-    State, Symbol, Thread, ThreadId, Time, Writer,
+    Change, End, Lost, LostBy, Process, ProcessId, StackId, State, Thread, ThreadId, Time, Writer,
 };
 
-use unspool_symbols::KernelSymbols;
+use unspool_unwind::files::FileProblem;
 
 use super::kin::Kin;
 use super::merge::Kind;
-use crate::files::File;
+use super::met::Met;
 use crate::processes::Processes;
 use crate::unwind::Unwinder;
-
-/// Where the kernel's addresses begin.
-const KERNEL: u64 = 1 << 63;
 
 /// Writes a profile of what records tell.
 pub(crate) struct Scribe<W: Write> {
@@ -29,12 +25,20 @@ pub(crate) struct Scribe<W: Write> {
     kin: Kin,
     ids: HashMap<u32, ProcessId>,
     threads: HashMap<u32, Known>,
-    modules: HashMap<u32, ModuleId>,
-    /// The kernel's code that was met: its names are asked for at the end.
-    kernel: BTreeSet<RuntimeAddr>,
+    met: Met,
     /// The threads that do not run, by their numbers.
     blocked: HashMap<u32, Blocked>,
     pub(crate) totals: Totals,
+}
+
+/// A profile that was written.
+pub(crate) struct Written<W> {
+    /// Where to.
+    pub(crate) out: W,
+    /// What was recorded.
+    pub(crate) totals: Totals,
+    /// Why files could not be used.
+    pub(crate) unusable: Vec<Arc<FileProblem>>,
 }
 
 /// A thread that was written.
@@ -80,8 +84,7 @@ impl<W: Write> Scribe<W> {
             kin,
             ids: HashMap::new(),
             threads: HashMap::new(),
-            modules: HashMap::new(),
-            kernel: BTreeSet::new(),
+            met: Met::default(),
             blocked: HashMap::new(),
             totals: Totals::default(),
         }
@@ -189,23 +192,13 @@ impl<W: Write> Scribe<W> {
         let thread = self.thread(origin.pid, origin.tid, time, None);
         let space = self.processes.space(origin.pid);
         let stack = self.unwinder.unwind(&space, origin.tid, sample);
-        let (modules, kernel) = (&mut self.modules, &mut self.kernel);
+        let met = &mut self.met;
         let id = self
             .writer
             .stack(thread.id, stack.frames, |known, address| {
-                if address.0 >= KERNEL {
-                    kernel.insert(address);
-                    return Place::Kernel(address);
-                }
-                match space.locate(address) {
-                    Some((file, address)) => {
-                        let module = modules.entry(file.number);
-                        let module = module.or_insert_with(|| known.id(&module_of(file)));
-                        Place::Module(*module, address)
-                    }
-                    None => Place::Process(thread.process, RuntimeAddr(address.0)),
-                }
+                met.place(known, &space, thread.process, address)
             });
+        met.name_unusable(&mut self.writer);
         let end = match stack.end {
             // What the kernel does for itself.
             End::NoUserRegisters if origin.pid == 0 => End::KernelThread,
@@ -267,52 +260,15 @@ impl<W: Write> Scribe<W> {
     }
 
     /// Writes what was noted, and that this was all.
-    pub(crate) fn finish(mut self, time: u64) -> io::Result<(W, Totals)> {
+    pub(crate) fn finish(mut self, time: u64) -> io::Result<Written<W>> {
         for (_, blocked) in std::mem::take(&mut self.blocked) {
             self.write_blocked(blocked, time, 0)?;
         }
-        self.name_kernel();
-        Ok((self.writer.finish(Time(time))?, self.totals))
-    }
-
-    /// Writes the names of the kernel's code, which is elsewhere after the next start. Who may not see them
-    /// goes without.
-    fn name_kernel(&mut self) {
-        if self.kernel.is_empty() {
-            return;
-        }
-        let Ok(symbols) = KernelSymbols::of_running_kernel() else {
-            return;
-        };
-        let mut last = None;
-        for address in &self.kernel {
-            let Some(symbol) = symbols.get(*address) else {
-                continue;
-            };
-            if last.replace(symbol.address) == Some(symbol.address) {
-                continue;
-            }
-            let module = symbol.module.unwrap_or("kernel");
-            self.writer.symbol(&Symbol {
-                start: Place::Kernel(symbol.address),
-                size: symbol.size,
-                name: symbol.name.to_owned(),
-                module: format!("[{module}]"),
-            });
-        }
-    }
-}
-
-fn module_of(file: &File) -> Module {
-    let is_vdso = file.name.as_os_str() == "[vdso]";
-    Module {
-        kind: match is_vdso {
-            true => ModuleKind::Vdso,
-            false => ModuleKind::File,
-        },
-        path: file.name.clone(),
-        build_id: file.build_id().cloned(),
-        is_deleted: file.is_deleted,
-        code: None,
+        self.met.name_all(&mut self.writer);
+        Ok(Written {
+            out: self.writer.finish(Time(time))?,
+            totals: self.totals,
+            unusable: self.met.problems(),
+        })
     }
 }

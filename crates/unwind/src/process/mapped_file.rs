@@ -13,7 +13,8 @@ use crate::maps::{Device, Mapping};
 pub struct MappedFile {
     /// The file.
     pub file: File,
-    /// The path it was opened by.
+    /// Where it is: as this program sees it if its path leads to it here, else as the process does, under
+    /// `/proc/PID/root`. Nothing need be there.
     pub path: PathBuf,
     /// The way it was found.
     pub route: Route,
@@ -41,45 +42,75 @@ pub enum Route {
 pub enum Identity {
     /// The same device and inode, or opened through the mapping itself.
     Same,
-    /// The same inode number on another device number. Btrfs and overlayfs report other device
-    /// numbers for a mapping than for a file, so it is probably the same: compare build IDs.
+    /// The same inode number on another device number, or the mapping's inode is not known. Btrfs and
+    /// overlayfs report other device numbers for a mapping than for a file, so it is probably the same:
+    /// compare build IDs.
     Unverified,
     /// Another inode: the file on disk was replaced since it was mapped.
     Replaced,
 }
 
-/// Opens the file behind a mapping of a process, which need not be attached to.
+/// The files that may be behind a mapping of a process, which need not be attached to: in the order of the
+/// [`Route`]s, each opened when it is asked for.
 ///
-/// Tries the ways one after the other, until one leads to the mapped file. If none does, the
-/// first file that was found is returned, or the error of the last way to the path.
-///
-/// # Errors
-///
-/// The mapping comes from no file, or no way leads to one.
-pub fn open_mapped_file(pid: u32, mapping: &Mapping) -> io::Result<MappedFile> {
-    let pid = i32::try_from(pid).map_err(|_| io::ErrorKind::NotFound)?;
-    open(pid, mapping)
+/// A mapping that comes from no file has none.
+pub fn mapped_files(
+    pid: u32,
+    mapping: &Mapping,
+) -> impl Iterator<Item = io::Result<MappedFile>> + use<'_> {
+    // No process has such a number.
+    let pid = i32::try_from(pid).unwrap_or(i32::MAX);
+    candidates(pid, mapping).map(|(_, opened)| opened)
 }
 
+fn candidates(
+    pid: i32,
+    mapping: &Mapping,
+) -> impl Iterator<Item = (Route, io::Result<MappedFile>)> + use<'_> {
+    let link = format!("map_files/{:x}-{:x}", mapping.start.0, mapping.end.0);
+    let routes = mapping.path().map(|name| {
+        [
+            (Route::MapFiles, procfs::path(pid, &link)),
+            (Route::Root, in_root(pid, name)),
+            (Route::Path, name.to_path_buf()),
+            (Route::Executable, procfs::path(pid, "exe")),
+        ]
+    });
+    let routes = routes.into_iter().flatten();
+    routes.map(move |(route, path)| {
+        let opened = open_mapped(path, route, mapping);
+        let placed = opened.map(|opened| MappedFile {
+            path: place(pid, mapping, &opened.file),
+            ..opened
+        });
+        (route, placed)
+    })
+}
+
+/// Where an opened file is. Names of links in `/proc` tell people nothing, nor where its debug files are.
+fn place(pid: i32, mapping: &Mapping, file: &File) -> PathBuf {
+    let name = mapping.path().unwrap_or(Path::new(""));
+    let inode = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
+    let here = std::fs::metadata(name).map(inode).ok();
+    match here.is_some() && here == file.metadata().map(inode).ok() {
+        true => name.to_path_buf(),
+        false => in_root(pid, name),
+    }
+}
+
+/// Opens the file behind a mapping: the first that is the mapped one. If none is, the first file that was
+/// found is returned, or the error of the last way to the path.
 pub(super) fn open(pid: i32, mapping: &Mapping) -> io::Result<MappedFile> {
-    let name = mapping.path().ok_or_else(|| {
-        io::Error::new(
+    let mut found = Err(match mapping.path() {
+        Some(_) => io::Error::from(io::ErrorKind::NotFound),
+        None => io::Error::new(
             io::ErrorKind::InvalidInput,
             "the mapping comes from no file",
-        )
-    })?;
-    let link = format!("map_files/{:x}-{:x}", mapping.start.0, mapping.end.0);
-    let mut found = Err(io::Error::from(io::ErrorKind::NotFound));
-    for (route, path) in [
-        (Route::MapFiles, procfs::path(pid, &link)),
-        (Route::Root, in_root(pid, name)),
-        (Route::Path, name.to_path_buf()),
-        (Route::Executable, procfs::path(pid, "exe")),
-    ] {
-        let opened = open_regular(&path).and_then(|file| identify(file, path, route, mapping));
-        let is_mapped = |file: &MappedFile| file.identity != Identity::Replaced;
+        ),
+    });
+    for (route, opened) in candidates(pid, mapping) {
         match opened {
-            Ok(file) if is_mapped(&file) => return Ok(file),
+            Ok(file) if file.identity != Identity::Replaced => return Ok(file),
             // What has nothing to do with the path says nothing about it.
             _ if route == Route::Executable => {}
             opened => found = found.or(opened),
@@ -110,17 +141,26 @@ fn open_regular(path: &Path) -> io::Result<File> {
     }
 }
 
-fn identify(file: File, path: PathBuf, route: Route, mapping: &Mapping) -> io::Result<MappedFile> {
+/// Opens a regular file that may be the one behind a mapping, by a path.
+///
+/// # Errors
+///
+/// It cannot be opened, or is no regular file.
+pub fn open_mapped(path: PathBuf, route: Route, mapping: &Mapping) -> io::Result<MappedFile> {
+    let file = open_regular(&path)?;
     let metadata = file.metadata()?;
     let device = Device {
         major: libc::major(metadata.dev()),
         minor: libc::minor(metadata.dev()),
     };
-    let identity = match route {
-        Route::MapFiles => Identity::Same,
-        _ if metadata.ino() != mapping.inode => Identity::Replaced,
-        _ if device != mapping.device => Identity::Unverified,
-        _ => Identity::Same,
+    let (device, inode) = (device == mapping.device, metadata.ino() == mapping.inode);
+    let identity = match (device, inode) {
+        _ if mapping.inode == 0 => Identity::Unverified,
+        (true, true) => Identity::Same,
+        (false, _) if route == Route::MapFiles => Identity::Same,
+        (false, true) => Identity::Unverified,
+        // Even at the same addresses another file may be mapped by now.
+        (_, false) => Identity::Replaced,
     };
     Ok(MappedFile {
         file,

@@ -6,6 +6,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::string::{String, ToString as _};
 
+use unspool_module::DELETED;
+
 /// The files under `/proc` that are read whole are small, except for `maps`, which takes about
 /// 100 bytes for each of at most some 65,530 mappings. Reading stops here.
 const MAX_FILE: u64 = 256 << 20;
@@ -138,7 +140,7 @@ pub(super) fn executable(pid: i32) -> Option<PathBuf> {
     let target = fs::read_link(path(pid, "exe")).ok()?;
     let plain = target
         .to_str()
-        .and_then(|text| text.strip_suffix(" (deleted)"))
+        .and_then(|text| text.strip_suffix(DELETED))
         .map(str::to_string);
     Some(plain.map_or(target, PathBuf::from))
 }

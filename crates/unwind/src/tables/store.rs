@@ -231,6 +231,13 @@ impl Store {
         self.find_named(file, file.path(), notices)
     }
 
+    /// What identifies the contents of a file ([`ElfFile::content_key`]); of a large one without build ID, the
+    /// cache remembers it.
+    #[must_use]
+    pub fn content_key(&self, file: &ElfFile) -> ContentKey {
+        keys::content_key(self.cache.as_deref(), file)
+    }
+
     /// As [`Store::find`], with the name that notices have for the file: its path may be one of
     /// the kernel's links in `/proc`, which tells people nothing.
     pub fn find_named(
@@ -244,7 +251,7 @@ impl Store {
             Ok(None) => {}
             Err(notice) => say(notices, notice),
         }
-        let key = keys::content_key(self.cache.as_deref(), file);
+        let key = self.content_key(file);
         let cache = self.cache.as_ref();
         for folder in self.path.iter().chain(cache).chain([&self.system]) {
             match open(folder, &key) {

@@ -1,5 +1,6 @@
 //! The names of a profile's places, from the files of its modules.
 
+use std::collections::HashSet;
 use std::io::IsTerminal as _;
 use std::sync::Arc;
 
@@ -29,8 +30,16 @@ impl FileNames {
             }
         }
         let names = symbolizer(detail).look_up_with(requests, &tell_of_download);
-        for (named, module) in names.modules().iter().zip(profile.modules()) {
+        let kept = kept_names(profile);
+        for (number, (named, module)) in names.modules().iter().zip(profile.modules()).enumerate() {
             let has_file = matches!(module.kind, ModuleKind::File | ModuleKind::Vdso);
+            if named.file().is_none() && kept.contains(&number) {
+                let path = module.path.display();
+                output::notice(&format_args!(
+                    "{path}: what was recorded is not there any more; its functions have the names that were kept, without lines"
+                ));
+                continue;
+            }
             let problems = named.problems().iter().filter(|_| has_file);
             problems.for_each(|problem| output::notice(problem));
         }
@@ -69,11 +78,21 @@ fn tell_of_download(event: Event<'_>) {
     }
 }
 
+/// The modules that names were kept of while recording, by their numbers.
+fn kept_names(profile: &Profile) -> HashSet<usize> {
+    let symbols = profile.symbols().iter();
+    let modules = symbols.filter_map(|symbol| match symbol.start {
+        Place::Module(module, _) => Some(module.0 as usize),
+        _ => None,
+    });
+    modules.collect()
+}
+
 fn request(module: &unspool_profile::Module) -> Request {
     Request {
         module: Module::Named(Identity {
             path: module.path.clone(),
-            build_id: module.build_id,
+            content: module.content,
             root: None,
         }),
         addresses: Vec::new(),

@@ -88,7 +88,7 @@ fn frames(profile: &Profile) -> Frames {
 fn open(finder: &Finder, module: &Module, frames: &mut Frames) -> Option<Arc<ElfFile>> {
     let identity = Identity {
         path: module.path.clone(),
-        build_id: module.build_id,
+        content: module.content,
         root: None,
     };
     match finder.open(&identity, &|_| {}) {

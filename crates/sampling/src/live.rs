@@ -1,0 +1,174 @@
+//! What processes of this machine have mapped, opened as soon as the kernel tells of it.
+
+use std::fs;
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use unspool_module::{BuildId, ElfFile};
+use unspool_symbols::{own_vdso, root_of};
+use unspool_unwind::files::FileProblem;
+use unspool_unwind::maps::{Mapping, Mappings};
+use unspool_unwind::process::{Identity, MappedFile, Route, mapped_files, open_mapped};
+
+use crate::files::{Finder, Found};
+
+/// What processes of a container, or under `chroot`, have for `/`, kept open: it can be looked into after
+/// they are gone.
+#[derive(Debug)]
+pub struct Root {
+    /// Keeps what the path leads to.
+    _directory: fs::File,
+    path: PathBuf,
+    identity: [u64; 3],
+}
+
+impl Root {
+    /// The root of a process that has another than this one.
+    fn of(pid: u32) -> Option<Root> {
+        let directory = fs::File::open(root_of(pid)?).ok()?;
+        Some(Root {
+            path: PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())),
+            identity: identity(pid)?,
+            _directory: directory,
+        })
+    }
+
+    /// A path to it, as long as it is kept.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What a path leads to under it.
+    pub(crate) fn join(&self, path: &Path) -> PathBuf {
+        self.path.join(path.strip_prefix("/").unwrap_or(path))
+    }
+}
+
+/// What tells the root of a process, and what is mounted there, from others.
+fn identity(pid: u32) -> Option<[u64; 3]> {
+    let metadata = |name| fs::metadata(format!("/proc/{pid}/{name}")).ok();
+    let (root, mounts) = (metadata("root")?, metadata("ns/mnt")?);
+    Some([root.dev(), root.ino(), mounts.ino()])
+}
+
+/// Finds what processes of this machine have mapped.
+#[derive(Debug, Default)]
+pub struct Live {
+    /// Of processes that were met, the last one first.
+    roots: Vec<Arc<Root>>,
+}
+
+impl Live {
+    /// How many roots are kept: a machine has few containers that begin new programs at a time.
+    const MOST_ROOTS: usize = 64;
+
+    /// The root of a process, if it has another than this one, and still runs.
+    pub(crate) fn root(&mut self, pid: u32) -> Option<Arc<Root>> {
+        let is_its = |root: &Arc<Root>| identity(pid) == Some(root.identity);
+        let root = match self.roots.iter().position(is_its) {
+            Some(known) => self.roots.remove(known),
+            None => Arc::new(Root::of(pid)?),
+        };
+        self.roots.insert(0, Arc::clone(&root));
+        self.roots.truncate(Live::MOST_ROOTS);
+        Some(root)
+    }
+}
+
+impl Finder for Live {
+    fn file(
+        &mut self,
+        pid: u32,
+        mapping: &Mapping,
+        build_id: Option<BuildId>,
+    ) -> Result<Found, FileProblem> {
+        let name = mapping.name.as_deref().map(Path::new);
+        let name = name.unwrap_or(Path::new(""));
+        if name == "[vdso]" {
+            let image = own_vdso().map_err(|error| cannot_open(name, error))?;
+            let file = ElfFile::from_bytes(name, image)?;
+            return Ok(Found { file, root: None });
+        }
+        let mut worst = cannot_open(name, io::ErrorKind::NotFound.into());
+        let root = self.root(pid);
+        for opened in mapped_files(pid, mapping) {
+            let opened = opened.map(|opened| MappedFile {
+                path: root.as_ref().map_or(opened.path, |root| root.join(name)),
+                ..opened
+            });
+            match check(opened, name, build_id) {
+                Ok(file) => return Ok(Found { file, root }),
+                Err(problem) => worst = worse(worst, problem),
+            }
+        }
+        // The process may be gone, and its container still be known.
+        for root in &self.roots {
+            let opened = open_mapped(root.join(name), Route::Path, mapping);
+            if let Ok(file) = check(opened, name, build_id) {
+                let root = Some(Arc::clone(root));
+                return Ok(Found { file, root });
+            }
+        }
+        Err(worst)
+    }
+
+    fn mappings(&self, pid: u32) -> Option<Mappings> {
+        let text = fs::read(format!("/proc/{pid}/maps")).ok()?;
+        Some(Mappings::parse(&text))
+    }
+}
+
+fn cannot_open(name: &Path, error: io::Error) -> FileProblem {
+    FileProblem::Open {
+        path: name.to_path_buf(),
+        error,
+    }
+}
+
+/// Accepts an opened file if it is the one that was mapped: by its build ID if the kernel has told that, else
+/// by its place in the file system.
+fn check(
+    opened: io::Result<MappedFile>,
+    name: &Path,
+    build_id: Option<BuildId>,
+) -> Result<ElfFile, FileProblem> {
+    let opened = opened.map_err(|error| cannot_open(name, error))?;
+    let file = ElfFile::from_file(&opened.path, &opened.file)?;
+    let found = file.build_id();
+    let is_same = match (build_id, opened.identity) {
+        (Some(mapped), _) => found.is_some_and(|found| mapped.is_report_of(&found)),
+        (None, Identity::Same) => true,
+        // Inodes of different file systems may have the same number.
+        (None, Identity::Unverified) => opened.route != Route::Path,
+        (None, Identity::Replaced) => false,
+    };
+    match is_same {
+        true => Ok(file),
+        false => Err(FileProblem::Replaced {
+            path: name.to_path_buf(),
+            mapped: build_id.map(Box::new),
+            on_disk: found.map(Box::new),
+        }),
+    }
+}
+
+/// Of the problems with two ways to a file, the one that tells more: that somebody may not go there, or what is
+/// there, more than that nothing is.
+fn worse(one: FileProblem, other: FileProblem) -> FileProblem {
+    let weight = |problem: &FileProblem| match problem {
+        FileProblem::Open { error, .. } => match error.kind() {
+            io::ErrorKind::NotFound => 0,
+            io::ErrorKind::PermissionDenied => 2,
+            _ => 1,
+        },
+        _ => 3,
+    };
+    match weight(&other) > weight(&one) {
+        true => other,
+        false => one,
+    }
+}

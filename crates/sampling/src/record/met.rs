@@ -1,0 +1,176 @@
+//! The code that samples met, and the names of it that nobody will know later.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::Write;
+use std::sync::Arc;
+
+use unspool_ir::{RuntimeAddr, Vaddr};
+use unspool_module::Symbols;
+use unspool_profile::{Module, ModuleId, ModuleKind, Modules, Place, ProcessId, Symbol, Writer};
+use unspool_symbols::{Finder, KernelSymbols};
+use unspool_unwind::files::FileProblem;
+
+use crate::files::File;
+use crate::space::Space;
+
+/// Where the kernel's addresses begin.
+const KERNEL: u64 = 1 << 63;
+
+/// The code that samples met.
+#[derive(Debug, Default)]
+pub(super) struct Met {
+    kernel: BTreeSet<RuntimeAddr>,
+    /// By the files' numbers.
+    files: HashMap<u32, InFile>,
+    /// The files that could not be used, by where they were mapped.
+    unusable: BTreeMap<(ProcessId, u64), Arc<FileProblem>>,
+    /// Which of them were met since the last call of [`Met::name_unusable`].
+    unnamed: Vec<Symbol>,
+}
+
+/// The code of a file.
+#[derive(Debug)]
+struct InFile {
+    module: ModuleId,
+    file: Arc<File>,
+    addresses: BTreeSet<Vaddr>,
+}
+
+impl Met {
+    /// Where an address of a process is.
+    pub(super) fn place(
+        &mut self,
+        known: &mut Modules,
+        space: &Space,
+        process: ProcessId,
+        address: RuntimeAddr,
+    ) -> Place {
+        if address.0 >= KERNEL {
+            self.kernel.insert(address);
+            return Place::Kernel(address);
+        }
+        let Some((file, vaddr)) = space.locate(address) else {
+            self.note_unusable(space, process, address);
+            return Place::Process(process, address);
+        };
+        let code = self.files.entry(file.number).or_insert_with(|| InFile {
+            module: known.id(&module_of(file)),
+            file: Arc::clone(file),
+            addresses: BTreeSet::new(),
+        });
+        code.addresses.insert(vaddr);
+        Place::Module(code.module, vaddr)
+    }
+
+    fn note_unusable(&mut self, space: &Space, process: ProcessId, address: RuntimeAddr) {
+        let Some((region, problem)) = space.unusable(address) else {
+            return;
+        };
+        let known = self.unusable.entry((process, region.start));
+        known.or_insert_with(|| {
+            let path = String::from_utf8_lossy(region.name.as_deref().unwrap_or_default());
+            let name = path.rsplit('/').next().unwrap_or_default();
+            self.unnamed.push(Symbol {
+                start: Place::Process(process, RuntimeAddr(region.start)),
+                size: region.end - region.start,
+                name: String::new(),
+                module: name.to_owned(),
+            });
+            Arc::clone(problem)
+        });
+    }
+
+    /// Writes whose code it is that is in files that could not be used. Names of its parts may come later.
+    pub(super) fn name_unusable<W: Write>(&mut self, writer: &mut Writer<W>) {
+        for symbol in self.unnamed.drain(..) {
+            writer.symbol(&symbol);
+        }
+    }
+
+    /// Why files could not be used, each reason once.
+    pub(super) fn problems(self) -> Vec<Arc<FileProblem>> {
+        let mut said = BTreeSet::new();
+        let problems = self.unusable.into_values();
+        problems
+            .filter(|problem| said.insert(problem.to_string()))
+            .collect()
+    }
+
+    /// Writes the names that nobody will know later.
+    pub(super) fn name_all<W: Write>(&self, writer: &mut Writer<W>) {
+        self.name_kernel(writer);
+        let files = self.files.values();
+        for code in files.filter(|code| !code.file.is_in_place()) {
+            code.name(writer);
+        }
+    }
+
+    /// Writes the names of the kernel's code, which is elsewhere after the next start. Who may not see them
+    /// goes without.
+    fn name_kernel<W: Write>(&self, writer: &mut Writer<W>) {
+        if self.kernel.is_empty() {
+            return;
+        }
+        let Ok(symbols) = KernelSymbols::of_running_kernel() else {
+            return;
+        };
+        let mut last = None;
+        for address in &self.kernel {
+            let Some(symbol) = symbols.get(*address) else {
+                continue;
+            };
+            if last.replace(symbol.address) == Some(symbol.address) {
+                continue;
+            }
+            let module = symbol.module.unwrap_or("kernel");
+            writer.symbol(&Symbol {
+                start: Place::Kernel(symbol.address),
+                size: symbol.size,
+                name: symbol.name.to_owned(),
+                module: format!("[{module}]"),
+            });
+        }
+    }
+}
+
+impl InFile {
+    /// Writes the names of the functions: the file was removed or replaced, or is in a container.
+    fn name<W: Write>(&self, writer: &mut Writer<W>) {
+        let file = self.file.tables.file();
+        let root = self.file.root.as_ref().map(|root| root.path());
+        let (debug, _) = Finder::from_environment().debug_files(file, root, &|_| {});
+        let addresses: Vec<Vaddr> = self.addresses.iter().copied().collect();
+        let symbols = Symbols::near(file, debug.debug.as_deref(), &addresses);
+        let mut last = None;
+        for address in addresses {
+            let Some(symbol) = symbols.lookup(address) else {
+                continue;
+            };
+            // Where the symbol table gives no size, as far as is known to be of the function.
+            let met = address.0.wrapping_sub(symbol.address.0).saturating_add(1);
+            if symbol.size != 0 && last.replace(symbol.address) == Some(symbol.address) {
+                continue;
+            }
+            writer.symbol(&Symbol {
+                start: Place::Module(self.module, symbol.address),
+                size: symbol.size.max(met),
+                name: symbol.name.into_owned(),
+                module: String::new(),
+            });
+        }
+    }
+}
+
+fn module_of(file: &File) -> Module {
+    let is_vdso = file.name.as_os_str() == "[vdso]";
+    Module {
+        kind: match is_vdso {
+            true => ModuleKind::Vdso,
+            false => ModuleKind::File,
+        },
+        path: file.name.clone(),
+        content: Some(file.content),
+        is_deleted: file.is_deleted,
+        code: None,
+    }
+}
