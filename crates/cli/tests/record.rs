@@ -11,6 +11,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use unspool_profile::Profile;
+
 /// Does something to its own file, and then works in `inner`, which `outer` calls, until an alarm.
 const PROGRAM: &str = r#"
 #include <stdio.h>
@@ -42,6 +44,67 @@ fn run(command: &mut Command, package: &str) -> Output {
         panic!("cannot run {command:?} ({error}): install the Debian package {package}")
     })
 }
+
+/// Works in `spin`, called by code that it has made at run time, and writes what that is called: into a perf map; or
+/// into a jitdump, with the unwind table of code that overwrites its frame pointer.
+const MAKER: &str = r#"
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+volatile unsigned long sink;
+__attribute__((noinline)) void spin(void) {
+    while (clock() < CLOCKS_PER_SEC)
+        for (int i = 0; i < 1000000; i++) sink++;
+}
+/* push %rbp; mov %rsp, %rbp; sub $32, %rsp; call *%rdi; leave; ret */
+static const unsigned char WITH[] = { 0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 0x20, 0xff, 0xd7, 0xc9, 0xc3 };
+/* push %rbp; mov $85, %ebp; sub $32, %rsp; call *%rdi; add $32, %rsp; pop %rbp; ret */
+static const unsigned char WITHOUT[] = { 0x55, 0xbd, 0x55, 0, 0, 0, 0x48, 0x83, 0xec, 0x20, 0xff, 0xd7,
+                                         0x48, 0x83, 0xc4, 0x20, 0x5d, 0xc3 };
+/* A CIE, an FDE whose function starts 56 bytes before that is said, at the code 24 bytes before the table, and
+   an end. */
+static const unsigned char TABLE[] = {
+    0x14, 0, 0, 0, 0, 0, 0, 0, 1, 'z', 'R', 0, 1, 0x78, 0x10, 1, 0x1b, 0x0c, 7, 8, 0x90, 1, 0, 0,
+    0x1c, 0, 0, 0, 0x1c, 0, 0, 0, 0xc8, 0xff, 0xff, 0xff, sizeof WITHOUT, 0, 0, 0, 0,
+    0x41, 0x0e, 16, 0x86, 2, 0x49, 0x0e, 48, 0x46, 0x0e, 16, 0x41, 0x0e, 8, 0xc6, 0, 0, 0, 0 };
+struct record { uint32_t kind, size; uint64_t time; };
+static void dump(FILE *file, void *code) {
+    struct { uint32_t magic, version, size, machine, pad, pid; uint64_t time, flags; } header =
+        { 0x4a695444, 1, sizeof header, 62, 0, getpid(), 0, 0 };
+    struct { struct record record; uint64_t size, hdr_size, mapped; } table =
+        { { 4, sizeof table + sizeof TABLE, 0 }, sizeof TABLE, 0, 0 };
+    char name[] = "made code";
+    struct { struct record record; uint32_t pid, tid; uint64_t vma, address, size, index; } load =
+        { { 0, sizeof load + sizeof name + sizeof WITHOUT, 0 }, getpid(), getpid(), (uintptr_t)code,
+          (uintptr_t)code, sizeof WITHOUT, 1 };
+    fwrite(&header, sizeof header, 1, file);
+    fwrite(&table, sizeof table, 1, file);
+    fwrite(TABLE, sizeof TABLE, 1, file);
+    fwrite(&load, sizeof load, 1, file);
+    fwrite(name, sizeof name, 1, file);
+    fwrite(WITHOUT, sizeof WITHOUT, 1, file);
+    fflush(file);
+    mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, fileno(file), 0);
+}
+int main(int count, char **words) {
+    char path[999];
+    void *made = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (count > 1) snprintf(path, sizeof path, "%s/jit-%d.dump", words[1], getpid());
+    else snprintf(path, sizeof path, "/tmp/perf-%d.map", getpid());
+    FILE *file = fopen(path, "w+");
+    if (count > 1) dump(file, made);
+    else fprintf(file, "%lx %zx made code\n", (long)made, sizeof WITH);
+    memcpy(made, count > 1 ? WITHOUT : WITH, count > 1 ? sizeof WITHOUT : sizeof WITH);
+    fclose(file);
+    ((void (*)(void (*)(void)))made)(spin);
+    if (count > 1) remove(path);
+    return 0;
+}
+"#;
 
 /// Builds the program, with these names for its two functions.
 fn build(path: &Path, [outer, inner]: [&str; 2], flags: &[&str]) {
@@ -203,4 +266,76 @@ fn a_program_in_a_container() {
             assert_stacks(&report(&profile).0, OURS);
         }
     }
+}
+
+/// All of the time in `spin` was spent below the code that the program has made and its caller, which may be
+/// guessed.
+fn assert_made(folded: &str, caller: &str) {
+    let spinning = folded.lines().filter(|line| line.contains(";spin "));
+    let spinning: Vec<&str> = spinning.collect();
+    assert!(!spinning.is_empty(), "{folded}");
+    for line in spinning {
+        assert!(
+            line.contains(&format!(";{caller};made code;spin ")),
+            "{folded}"
+        );
+        assert!(
+            line.contains(";_start;") || line.contains(";_start_[g];"),
+            "{folded}"
+        );
+    }
+}
+
+/// Where a program's names for the code that it makes are gone when the report is made.
+#[test]
+fn code_that_a_program_makes() {
+    let folder = folder("made");
+    let program = folder.join("program");
+    compile(MAKER, &program, &[]);
+    let path = program.to_str().unwrap();
+    let (profile, _) = record(&folder, &[path]);
+    let map = format!("/tmp/perf-{}.map", pid_of(&profile));
+    fs::remove_file(map).unwrap();
+    // Nothing but the frame pointer tells who called it.
+    assert_made(&report(&profile).0, "main_[g]");
+
+    let (profile, _) = record(&folder, &[path, folder.to_str().unwrap()]);
+    assert_made(&report(&profile).0, "main");
+}
+
+/// The number of the process that was recorded.
+fn pid_of(profile: &Path) -> u32 {
+    let profile = Profile::read(fs::File::open(profile).unwrap()).unwrap();
+    profile.processes().first().unwrap().pid
+}
+
+/// Runs a program in a file system that only it sees, where it has a number of its own.
+const NUMBERED: &str = r#"
+set -e
+root=$1 program=$2
+mount -t tmpfs none "$root"
+mkdir "$root/tmp"
+cp "$program" "$root/program"
+exec chroot "$root" /program
+"#;
+
+#[test]
+fn code_that_a_program_makes_in_a_container() {
+    let folder = folder("made_in_container");
+    let [root, program] = ["root", "program"].map(|name| folder.join(name));
+    fs::create_dir(&root).unwrap();
+    compile(MAKER, &program, &["-static"]);
+    let [root, program] = [&root, &program].map(|path| path.to_str().unwrap());
+    let command = [
+        "unshare",
+        "--map-root-user",
+        "--mount",
+        "--pid",
+        "--fork",
+        "sh",
+        "-c",
+        NUMBERED,
+    ];
+    let (profile, _) = record(&folder, &[&command[..], &["start", root, program]].concat());
+    assert_made(&report(&profile).0, "main_[g]");
 }

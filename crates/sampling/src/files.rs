@@ -14,6 +14,7 @@ use unspool_unwind::tables::{FileTables, Store};
 
 use crate::compile::Compiler;
 use crate::live::Root;
+use crate::made::{Dump, Maker};
 
 /// A file that some process has mapped, with its unwind tables.
 #[derive(Debug)]
@@ -81,6 +82,12 @@ pub trait Finder {
         build_id: Option<BuildId>,
     ) -> Result<Found, FileProblem>;
 
+    /// Opens a file of a process that is no module, at its beginning.
+    fn other_file(&mut self, pid: u32, mapping: &Mapping) -> Option<fs::File>;
+
+    /// Where a process that makes code may name it; `None` if nobody knows.
+    fn maker(&mut self, pid: u32) -> Option<Maker>;
+
     /// All that a process has mapped now; `None` if nobody knows.
     fn mappings(&self, pid: u32) -> Option<Mappings>;
 }
@@ -121,6 +128,15 @@ impl Files {
 
     pub(crate) fn mappings(&self, pid: u32) -> Option<Mappings> {
         self.finder.mappings(pid)
+    }
+
+    pub(crate) fn maker(&mut self, pid: u32) -> Option<Maker> {
+        self.finder.maker(pid)
+    }
+
+    /// The jitdump that a process has mapped.
+    pub(crate) fn dump(&mut self, pid: u32, mapping: &Mapping) -> Option<Dump> {
+        Dump::new(self.finder.other_file(pid, mapping)?).ok()
     }
 
     /// The file of a mapping.

@@ -14,6 +14,7 @@ mod beyond;
 mod compile;
 mod files;
 mod live;
+mod made;
 mod processes;
 mod record;
 mod recorded;
@@ -25,6 +26,7 @@ mod way_out;
 
 pub use files::{File, Files, Finder, Found};
 pub use live::{Live, Root};
+pub use made::Maker;
 pub use processes::Processes;
 pub use record::{Notice, Options, Progress, RecordError, Recording, Summary, Target, Totals};
 pub use recorded::{ImportError, Imported, Injected, Recorded, Replay, import, inject};

@@ -14,6 +14,7 @@ use unspool_unwind::maps::{Mapping, Mappings};
 use unspool_unwind::process::{Identity, MappedFile, Route, mapped_files, open_mapped};
 
 use crate::files::{Finder, Found};
+use crate::made::Maker;
 
 /// What processes of a container, or under `chroot`, have for `/`, kept open: it can be looked into after
 /// they are gone.
@@ -114,6 +115,17 @@ impl Finder for Live {
             }
         }
         Err(worst)
+    }
+
+    fn other_file(&mut self, pid: u32, mapping: &Mapping) -> Option<fs::File> {
+        let is_mapped = |opened: &MappedFile| opened.identity == Identity::Same;
+        let mut opened = mapped_files(pid, mapping).filter_map(Result::ok);
+        Some(opened.find(is_mapped)?.file)
+    }
+
+    fn maker(&mut self, pid: u32) -> Option<Maker> {
+        let root = self.root(pid);
+        Maker::of(pid, root)
     }
 
     fn mappings(&self, pid: u32) -> Option<Mappings> {

@@ -5,24 +5,34 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 
-use unspool_ir::{LoadBias, RuntimeAddr};
+use unspool_ir::{Abi, Arch, Endian, LoadBias, RuntimeAddr};
 use unspool_module::{BuildId, DELETED};
 use unspool_perf::{FileId, Mapped, Record};
+use unspool_symbols::JitCode;
 use unspool_unwind::files::FileProblem;
 use unspool_unwind::maps::{Device, Mapping, Permissions};
 use unspool_unwind::modules::Place;
 
 use crate::files::{File, Files};
+use crate::made::{Dump, Maker};
 use crate::space::{Content, Region, Space, segment};
 
 /// The process that the kernel's own code belongs to, in records.
 const KERNEL: u32 = u32::MAX;
+
+/// Of the processes whose stacks are unwound.
+const ABI: Abi = Abi {
+    arch: Arch::X86_64,
+    endian: Endian::Little,
+};
 
 /// What processes have mapped, as far as records have told.
 pub struct Processes {
     files: Files,
     spaces: HashMap<u32, Arc<Space>>,
     places: Places,
+    /// What processes tell of the code that they make.
+    dumps: HashMap<u32, Dump>,
 }
 
 /// The numbers of modules at addresses, which are never given twice.
@@ -54,6 +64,7 @@ impl Processes {
             files,
             spaces: HashMap::new(),
             places: Places::default(),
+            dumps: HashMap::new(),
         }
     }
 
@@ -65,11 +76,14 @@ impl Processes {
                     FileId::BuildId(id) => BuildId::new(id),
                     _ => None,
                 };
-                self.map(mapped.pid, &mapping(mapped), build_id);
+                let mapping = mapping(mapped);
+                self.note_dump(mapped.pid, &mapping);
+                self.map(mapped.pid, &mapping, build_id);
                 true
             }
             Record::Named(named) if named.is_exec => {
                 self.spaces.insert(named.pid, Arc::default());
+                self.dumps.remove(&named.pid);
                 true
             }
             Record::Fork(task) if task.pid != task.parent_pid => {
@@ -83,14 +97,36 @@ impl Processes {
             }
             Record::Exit(task) if task.pid == task.tid => {
                 self.spaces.remove(&task.pid);
+                self.dumps.remove(&task.pid);
                 true
             }
             _ => false,
         }
     }
 
+    /// Where a process that makes code may name it, if that can be known.
+    pub(crate) fn maker(&mut self, pid: u32) -> Option<Maker> {
+        self.files.maker(pid)
+    }
+
+    /// All code that a process has told to have made in its jitdump, which is closed.
+    pub(crate) fn take_made(&mut self, pid: u32) -> Vec<JitCode> {
+        let dump = self.dumps.remove(&pid);
+        dump.map(Dump::into_codes).unwrap_or_default()
+    }
+
+    /// Follows what a process tells of the code that it makes.
+    fn note_made(&mut self, pid: u32) {
+        let Some(dump) = self.dumps.get_mut(&pid) else {
+            return;
+        };
+        let space = self.spaces.entry(pid).or_default();
+        dump.read_on(|code| Arc::make_mut(space).add_made(code, ABI));
+    }
+
     /// What a process has mapped. Who is not known is asked for what it has mapped now.
     pub fn space(&mut self, pid: u32) -> Arc<Space> {
+        self.note_made(pid);
         if let Some(space) = self.spaces.get(&pid) {
             return Arc::clone(space);
         }
@@ -100,9 +136,19 @@ impl Processes {
             .iter()
             .filter(|mapping| mapping.permissions.execute)
         {
+            self.note_dump(pid, mapping);
             self.map(pid, mapping, None);
         }
         self.spaces.get(&pid).cloned().unwrap_or_default()
+    }
+
+    fn note_dump(&mut self, pid: u32, mapping: &Mapping) {
+        let name = mapping.name.as_deref();
+        if name.is_some_and(|name| Dump::is_meant(name.as_bytes()))
+            && let Some(dump) = self.files.dump(pid, mapping)
+        {
+            self.dumps.insert(pid, dump);
+        }
     }
 
     fn map(&mut self, pid: u32, mapping: &Mapping, build_id: Option<BuildId>) {

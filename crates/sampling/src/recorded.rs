@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::fs;
 use std::io::{self, Seek, Write};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ use unspool_unwind::maps::{Mapping, Mappings};
 use unspool_unwind::tables::Store;
 
 use crate::files::{Files, Finder, Found};
+use crate::made::Maker;
 use crate::processes::Processes;
 use crate::record::{Kin, Kind, Scribe, Totals};
 use crate::space::Space;
@@ -62,6 +64,14 @@ impl Finder for Recorded {
             Ok(file) => Ok(Found { file, root: None }),
             Err(problems) => Err(why_not(identity.path, problems)),
         }
+    }
+
+    fn other_file(&mut self, _pid: u32, _mapping: &Mapping) -> Option<fs::File> {
+        None
+    }
+
+    fn maker(&mut self, _pid: u32) -> Option<Maker> {
+        None
     }
 
     fn mappings(&self, _pid: u32) -> Option<Mappings> {

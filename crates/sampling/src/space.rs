@@ -3,14 +3,16 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use unspool_ir::{LoadBias, Register, Row, RuntimeAddr, Vaddr};
+use unspool_ir::{Abi, LoadBias, Register, Row, RuntimeAddr, Vaddr};
 use unspool_module::Mapping as SegmentMapping;
+use unspool_symbols::JitCode;
 use unspool_unwind::NoRow;
 use unspool_unwind::files::FileProblem;
 use unspool_unwind::maps::Mapping;
 use unspool_unwind::modules::{Module, Modules, Place};
 
 use crate::files::File;
+use crate::made::MadeTables;
 use crate::way_out::Text;
 
 /// What is mapped at a range of addresses.
@@ -51,9 +53,16 @@ pub struct Space {
     low_places: u64,
     /// The others.
     high_places: HashSet<Place>,
+    /// The tables of code that is in no file.
+    made: MadeTables,
 }
 
 impl Space {
+    /// Adds code that the process has made.
+    pub(crate) fn add_made(&mut self, code: &JitCode, abi: Abi) {
+        self.made.add(code, abi);
+    }
+
     /// Adds a region, in place of what was there.
     pub(crate) fn insert(&mut self, region: Region) {
         if region.start >= region.end {
@@ -185,7 +194,7 @@ impl Modules for Space {
     fn module(&self, addr: RuntimeAddr) -> Option<Module<'_>> {
         match &self.region(addr)?.content {
             Content::File { file, bias, place } => Some(file.tables.at(*bias, *place, None)),
-            _ => None,
+            Content::Unusable(_) | Content::Anonymous => self.made.module(addr),
         }
     }
 

@@ -37,7 +37,7 @@ pub use jitdump::{
 };
 pub use kernel::{KernelHidden, KernelSymbol, KernelSymbols};
 pub use names::{Frame, Function, ModuleNames, Name, Names};
-pub use perf_map::{JitSymbol, PerfMap, PerfMapError};
+pub use perf_map::{JitSymbol, PerfMap, PerfMapError, PerfMapPlace};
 pub use problem::Problem;
 pub use symbolizer::{Detail, Event, Module, Request, Symbolizer};
 pub use vdso::own_vdso;

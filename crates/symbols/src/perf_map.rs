@@ -70,6 +70,44 @@ pub enum PerfMapError {
     },
 }
 
+/// Where a process has its perf map, if it writes one: it can be read when the process is gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PerfMapPlace {
+    path: PathBuf,
+    user: u32,
+}
+
+impl PerfMapPlace {
+    /// Asks a live process: its map is in `/tmp` under its root, which `root` leads to, under the number that
+    /// it has in its own namespace.
+    ///
+    /// # Errors
+    ///
+    /// The process is gone, or may not be looked at.
+    pub fn of_process(pid: u32, root: &Path) -> Result<PerfMapPlace, PerfMapError> {
+        let process = PathBuf::from(format!("/proc/{pid}"));
+        let failed = |error| PerfMapError::Io {
+            path: process.clone(),
+            error,
+        };
+        let status = fs::read_to_string(process.join("status")).map_err(failed)?;
+        let inner = inner_pid(&status).unwrap_or(pid);
+        Ok(PerfMapPlace {
+            path: root.join(format!("tmp/perf-{inner}.map")),
+            user: fs::metadata(&process).map_err(failed)?.uid(),
+        })
+    }
+
+    /// Reads the map.
+    ///
+    /// # Errors
+    ///
+    /// As for [`PerfMap::open`].
+    pub fn read(&self) -> Result<PerfMap, PerfMapError> {
+        PerfMap::open(&self.path, self.user)
+    }
+}
+
 impl PerfMap {
     /// Reads the perf map of a live process: in its own `/tmp`, under the number that it has in its own
     /// namespace.
@@ -78,16 +116,8 @@ impl PerfMap {
     ///
     /// [`PerfMapError`]; [`io::ErrorKind::NotFound`] if it has none.
     pub fn of_process(pid: u32) -> Result<PerfMap, PerfMapError> {
-        let process = PathBuf::from(format!("/proc/{pid}"));
-        let failed = |error| PerfMapError::Io {
-            path: process.clone(),
-            error,
-        };
-        let status = fs::read_to_string(process.join("status")).map_err(failed)?;
-        let inner = inner_pid(&status).unwrap_or(pid);
-        let user = fs::metadata(&process).map_err(failed)?.uid();
-        let name = format!("root/tmp/perf-{inner}.map");
-        PerfMap::open(&process.join(name), user)
+        let root = PathBuf::from(format!("/proc/{pid}/root"));
+        PerfMapPlace::of_process(pid, &root)?.read()
     }
 
     /// Reads a perf map that must belong to a user, or to root.

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use unspool_ir::{RuntimeAddr, Vaddr};
 use unspool_module::Symbols;
 use unspool_profile::{Module, ModuleId, ModuleKind, Modules, Place, ProcessId, Symbol, Writer};
-use unspool_symbols::{Finder, KernelSymbols};
+use unspool_symbols::{Finder, JitCode, JitTimeline, KernelSymbols};
 use unspool_unwind::files::FileProblem;
 
 use crate::files::File;
+use crate::made::Maker;
 use crate::space::Space;
 
 /// Where the kernel's addresses begin.
@@ -22,10 +23,20 @@ pub(super) struct Met {
     kernel: BTreeSet<RuntimeAddr>,
     /// By the files' numbers.
     files: HashMap<u32, InFile>,
+    /// The code that is in no file, of processes that run.
+    made: HashMap<ProcessId, InProcess>,
     /// The files that could not be used, by where they were mapped.
     unusable: BTreeMap<(ProcessId, u64), Arc<FileProblem>>,
     /// Which of them were met since the last call of [`Met::name_unusable`].
     unnamed: Vec<Symbol>,
+}
+
+/// Code that a process has made, or no code at all.
+#[derive(Debug, Default)]
+struct InProcess {
+    addresses: BTreeSet<RuntimeAddr>,
+    /// Where its names may be, once that was asked.
+    maker: Option<Option<Maker>>,
 }
 
 /// The code of a file.
@@ -50,7 +61,10 @@ impl Met {
             return Place::Kernel(address);
         }
         let Some((file, vaddr)) = space.locate(address) else {
-            self.note_unusable(space, process, address);
+            let made = self.made.entry(process).or_default();
+            if made.addresses.insert(address) {
+                self.note_unusable(space, process, address);
+            }
             return Place::Process(process, address);
         };
         let code = self.files.entry(file.number).or_insert_with(|| InFile {
@@ -94,6 +108,48 @@ impl Met {
         problems
             .filter(|problem| said.insert(problem.to_string()))
             .collect()
+    }
+
+    /// Asks where the names of the code may be that a process has made, when it is met first: later the process
+    /// may be gone.
+    pub(super) fn ask_maker(&mut self, process: ProcessId, ask: impl FnOnce() -> Option<Maker>) {
+        if let Some(made) = self.made.get_mut(&process) {
+            made.maker.get_or_insert_with(ask);
+        }
+    }
+
+    /// Writes the names of what a process has made: `codes` by its jitdump, the others by its perf map. It is not
+    /// met again.
+    pub(super) fn name_made<W: Write>(
+        &mut self,
+        process: ProcessId,
+        codes: Vec<JitCode>,
+        writer: &mut Writer<W>,
+    ) {
+        let Some(made) = self.made.remove(&process) else {
+            return;
+        };
+        let map = made.maker.flatten().and_then(|maker| maker.perf_map());
+        let mut dump = JitTimeline::new(codes);
+        let mut last = None;
+        for address in made.addresses {
+            let code = dump.get(address, u64::MAX);
+            let code = code.map(|code| (code.address, code.size, code.info.name.as_str()));
+            let symbol = || map.as_ref()?.get(address);
+            let found = code.or_else(|| symbol().map(|it| (it.address, it.size, it.name)));
+            let Some((start, size, name)) = found else {
+                continue;
+            };
+            if last.replace(start) == Some(start) {
+                continue;
+            }
+            writer.symbol(&Symbol {
+                start: Place::Process(process, start),
+                size,
+                name: name.to_owned(),
+                module: String::new(),
+            });
+        }
     }
 
     /// Writes the names that nobody will know later.

@@ -149,10 +149,17 @@ impl<W: Write> Scribe<W> {
 
     fn end_process(&mut self, pid: u32, time: Time) {
         if let Some(process) = self.ids.remove(&pid) {
+            self.name_made(pid, process);
             self.writer.change(&Change::ProcessEnd(process, time));
         }
         // The threads of what comes next under this number are others.
         self.threads.remove(&pid);
+    }
+
+    /// Writes the names of the code that a process has made.
+    fn name_made(&mut self, pid: u32, process: ProcessId) {
+        let codes = self.processes.take_made(pid);
+        self.met.name_made(process, codes, &mut self.writer);
     }
 
     fn process(&mut self, pid: u32, time: Time) -> ProcessId {
@@ -199,6 +206,8 @@ impl<W: Write> Scribe<W> {
                 met.place(known, &space, thread.process, address)
             });
         met.name_unusable(&mut self.writer);
+        let processes = &mut self.processes;
+        met.ask_maker(thread.process, || processes.maker(origin.pid));
         let end = match stack.end {
             // What the kernel does for itself.
             End::NoUserRegisters if origin.pid == 0 => End::KernelThread,
@@ -263,6 +272,9 @@ impl<W: Write> Scribe<W> {
     pub(crate) fn finish(mut self, time: u64) -> io::Result<Written<W>> {
         for (_, blocked) in std::mem::take(&mut self.blocked) {
             self.write_blocked(blocked, time, 0)?;
+        }
+        for (pid, process) in std::mem::take(&mut self.ids) {
+            self.name_made(pid, process);
         }
         self.met.name_all(&mut self.writer);
         Ok(Written {

@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use self_cell::self_cell;
-use unspool_cfi::Lookup;
+use unspool_cfi::lookup::HdrTrust;
+use unspool_cfi::{Lookup, Section, SectionKind};
 use unspool_compact::Compiled;
-use unspool_ir::{LoadBias, Vaddr};
+use unspool_ir::{Abi, LoadBias, RuntimeAddr, Vaddr};
 use unspool_module::ElfFile;
 
 use super::compile::code;
@@ -67,6 +68,53 @@ self_cell!(
 
     impl {Debug}
 );
+
+/// The unwind table of code that is in no file: made at run time, and described by its maker.
+#[derive(Debug)]
+pub struct CodeTable(OwnedSection);
+
+self_cell!(
+    struct OwnedSection {
+        owner: Box<[u8]>,
+        #[covariant]
+        dependent: Lookup,
+    }
+
+    impl {Debug}
+);
+
+impl CodeTable {
+    /// The bytes of an `.eh_frame`, which speak of addresses of the process as if they were there.
+    #[must_use]
+    pub fn new(eh_frame: Box<[u8]>, address: RuntimeAddr, abi: Abi) -> Self {
+        CodeTable(OwnedSection::new(eh_frame, |data| {
+            let section = Section {
+                kind: SectionKind::EhFrame,
+                data,
+                address: LoadBias(0).to_vaddr(address),
+                text_base: None,
+                data_base: None,
+                abi,
+            };
+            Lookup::new(section, None, HdrTrust::Suspect)
+        }))
+    }
+
+    /// The code, for a walk. What is learned of it holds only as long as it is there, and is not kept.
+    #[must_use]
+    pub fn module(&self) -> Module<'_> {
+        Module {
+            place: None,
+            bias: LoadBias(0),
+            entry: None,
+            compiled: None,
+            rules: RowRules::default(),
+            code: None,
+            cfi: Some(self.0.borrow_dependent()),
+            found: None,
+        }
+    }
+}
 
 impl FileTables {
     /// The tables of a file, of which nothing is read yet, for a cursor.

@@ -1,6 +1,9 @@
 //! Frames as they are printed, each made once.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -252,8 +255,7 @@ impl<'f> Sources<'f> {
                 Named::Kernel(_) => has_kernel = true,
                 Named::Jit(pid, _) => {
                     // A process that wrote none made no code that anybody knows.
-                    jit.entry(pid)
-                        .or_insert_with(|| PerfMap::of_process(pid).ok());
+                    jit.entry(pid).or_insert_with(|| perf_map(pid));
                 }
                 Named::Recorded(..) | Named::Nothing => {}
             }
@@ -358,6 +360,15 @@ impl<'f> Sources<'f> {
         }
         out.push(b'\n');
     }
+}
+
+/// The perf map of a process; of one that is gone, the one that it left here.
+fn perf_map(pid: u32) -> Option<PerfMap> {
+    let left = || {
+        let user = fs::metadata("/proc/self").ok()?.uid();
+        PerfMap::open(Path::new(&format!("/tmp/perf-{pid}.map")), user).ok()
+    };
+    PerfMap::of_process(pid).ok().or_else(left)
 }
 
 /// What is shown where nothing has a name.
