@@ -72,6 +72,10 @@ pub(crate) enum FromSection {
 /// No frame pointers are needed, and nothing has to be rebuilt: stacks are unwound by the programs'
 /// own unwind tables. At the end a line says how many stacks are complete, and what the others lack.
 ///
+/// Code that is made at run time has the names that its maker writes into a perf map or a jitdump
+/// (`node --perf-basic-prof`). These are kept in the profile, and so are names of files that are gone
+/// when the recording ends, or are in a container.
+///
 /// With `-- CMD` the command is run, its threads and children included, and its own exit status is
 /// passed on. Ctrl-C ends the recording, and what was recorded until then is there.
 #[derive(Debug, Args)]
@@ -86,7 +90,8 @@ Examples:
   unspool record -a -d 5               everything that runs (as root)
   unspool record -F 4999 -- ./app      more samples a second
   unspool record --off-cpu -- ./app    where it waits, too
-  unspool record -e page-faults -- ./app")]
+  unspool record -e page-faults -- ./app
+  unspool record -- node --perf-basic-prof app.js")]
 pub(crate) struct RecordArgs {
     /// A command to run.
     #[arg(last = true, value_name = "CMD", required_unless_present_any = ["pid", "all"], conflicts_with_all = ["pid", "all"])]
