@@ -3,9 +3,10 @@
 use std::fmt;
 use std::io;
 
+use unspool_machine::{Limits, Remedy};
+
 use crate::counter::Whom;
 use crate::event::Event;
-use crate::limits::Limits;
 
 /// Why an event could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -40,41 +41,59 @@ pub enum Refusal {
     TooOften {
         /// The highest rate.
         most: u64,
+        /// The rate that was asked for.
+        wanted: u64,
     },
     /// Too many files are open.
     Files,
     /// A container or a security module forbids the system call.
     Forbidden,
+    /// The kernel has no performance events at all.
+    NoEvents,
     /// Something else.
     Other(io::Error),
+}
+
+impl Refusal {
+    /// What helps against it, if something does.
+    #[must_use]
+    pub fn remedy(&self) -> Option<Remedy> {
+        match self {
+            Refusal::Paranoid { needed, .. } => Some(Remedy::Paranoid { needed: *needed }),
+            Refusal::Foreign => Some(Remedy::PerfOfOthers),
+            Refusal::TooOften { wanted, .. } => Some(Remedy::SampleRate { wanted: *wanted }),
+            Refusal::Files => Some(Remedy::OpenFiles),
+            Refusal::Forbidden => Some(Remedy::PerfInContainer),
+            Refusal::NotCounted | Refusal::Gone | Refusal::NoEvents | Refusal::Other(_) => None,
+        }
+    }
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refusal::NotCounted => write!(
-                f,
-                "this machine has no counter for it (a virtual machine often has none): use -e cpu-clock"
+            Refusal::NotCounted => f.write_str(
+                "this machine has no counter for it (a virtual machine often has none): use -e cpu-clock",
             ),
-            Refusal::Paranoid { level, needed } => write!(
+            Refusal::Paranoid { level, .. } => {
+                write!(f, "kernel.perf_event_paranoid is {level}")
+            }
+            Refusal::Foreign => f.write_str("it belongs to another user, or has more rights"),
+            Refusal::Gone => f.write_str("it has ended"),
+            Refusal::TooOften { most, .. } => write!(
                 f,
-                "kernel.perf_event_paranoid is {level}: run as root, or `sudo sysctl kernel.perf_event_paranoid={needed}`"
+                "kernel.perf_event_max_sample_rate allows {most} samples a second"
             ),
-            Refusal::Foreign => write!(
-                f,
-                "it belongs to another user, or has more rights: run as root"
-            ),
-            Refusal::Gone => write!(f, "it has ended"),
-            Refusal::TooOften { most } => write!(
-                f,
-                "kernel.perf_event_max_sample_rate allows {most} samples a second: ask for fewer, or raise it by sysctl"
-            ),
-            Refusal::Files => write!(f, "too many files are open: raise the limit by `ulimit -n`"),
-            Refusal::Forbidden => write!(
-                f,
-                "perf_event_open is forbidden here: in a container, run it with `--cap-add PERFMON` and a seccomp profile that allows the call"
-            ),
+            Refusal::Files => f.write_str("too many files are open"),
+            Refusal::Forbidden => {
+                f.write_str("a container or a security module forbids perf_event_open")
+            }
+            Refusal::NoEvents => f.write_str("this kernel has no performance events"),
             Refusal::Other(error) => error.fmt(f),
+        }?;
+        match self.remedy() {
+            Some(remedy) => write!(f, ": {remedy}"),
+            None => Ok(()),
         }
     }
 }
@@ -102,9 +121,10 @@ impl Refusal {
             Some(libc::EACCES) => Refusal::Foreign,
             Some(libc::EPERM) => Refusal::Forbidden,
             Some(libc::ESRCH) => Refusal::Gone,
+            Some(libc::ENOSYS) => Refusal::NoEvents,
             Some(libc::EMFILE | libc::ENFILE) => Refusal::Files,
             Some(libc::EINVAL) => match (rate, limits.most_samples) {
-                (Some(rate), Some(most)) if rate > most => Refusal::TooOften { most },
+                (Some(wanted), Some(most)) if wanted > most => Refusal::TooOften { most, wanted },
                 _ => Refusal::Other(error),
             },
             _ => Refusal::Other(error),

@@ -3,9 +3,11 @@
 use std::fmt;
 use std::fs;
 use std::io;
+use std::path::Path;
 use std::str::FromStr;
 
 use perf_event_open_sys::bindings as abi;
+use unspool_machine::Remedy;
 
 /// What is counted, by the name that `perf list` gives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,8 +29,8 @@ pub enum UnknownEvent {
     Name(String),
     /// A tracepoint could not be found.
     #[error(
-        "cannot find the tracepoint {name}: {path} cannot be read (tracefs has to be mounted, and readable: \
-             `sudo mount -t tracefs tracefs /sys/kernel/tracing`)"
+        "cannot find the tracepoint {name}: {path} cannot be read: {}",
+        tracefs_remedy(source)
     )]
     Tracepoint {
         /// Its name.
@@ -38,6 +40,25 @@ pub enum UnknownEvent {
         /// Why not.
         source: io::Error,
     },
+}
+
+impl UnknownEvent {
+    /// What helps against it, if something does.
+    #[must_use]
+    pub fn remedy(&self) -> Option<Remedy> {
+        match self {
+            UnknownEvent::Tracepoint { source, .. } => Some(tracefs_remedy(source)),
+            UnknownEvent::Name(_) => None,
+        }
+    }
+}
+
+/// Who may not read it is told so by the kernel; where it is not mounted, there is nothing.
+fn tracefs_remedy(error: &io::Error) -> Remedy {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Remedy::ReadTracefs,
+        _ => Remedy::MountTracefs,
+    }
 }
 
 const NAMED: [(&str, u32, u32); 21] = [
@@ -248,23 +269,26 @@ impl Event {
         if !is_plain(system) || !is_plain(point) {
             return Err(UnknownEvent::Name(name.to_owned()));
         }
-        let mut result = Err(io::ErrorKind::NotFound.into());
-        let mut path = String::new();
-        for root in TRACEFS {
-            path = format!("{root}/events/{system}/{point}/id");
-            result = fs::read_to_string(&path);
-            if result.is_ok() {
-                break;
+        let [path, other] = TRACEFS.map(|root| format!("{root}/events/{system}/{point}/id"));
+        let text = match fs::read_to_string(&path) {
+            Err(first) if first.kind() == io::ErrorKind::NotFound => {
+                fs::read_to_string(other).map_err(|_| first)
             }
-        }
-        let id = result.and_then(|text| {
+            text => text,
+        };
+        let id = text.and_then(|text| {
             let id = text.trim().parse();
             id.map_err(|_| io::ErrorKind::InvalidData.into())
         });
-        let id = id.map_err(|source| UnknownEvent::Tracepoint {
-            name: name.to_owned(),
-            path,
-            source,
+        let id = id.map_err(|source| {
+            let is_mounted = |root| Path::new(root).join("events").exists();
+            let name = name.to_owned();
+            match source.kind() {
+                io::ErrorKind::NotFound if TRACEFS.into_iter().any(is_mounted) => {
+                    UnknownEvent::Name(name)
+                }
+                _ => UnknownEvent::Tracepoint { name, path, source },
+            }
         })?;
         Ok(Event::named(name, abi::PERF_TYPE_TRACEPOINT, id))
     }

@@ -4,7 +4,6 @@
 //! An [`Event`] says what is counted, a [`Setup`] what a record of it holds and whom it is of. A
 //! [`Counter`] is such an event, open; a [`Ring`] is the memory that the kernel writes its records to.
 //! A [`Layout`] reads records ([`Record`]), from a ring or from a file that somebody else wrote.
-//! [`Limits`] is what this machine allows.
 //!
 //! A [`DataFile`] is what `perf record` wrote: events, and their records in the order of their times. A
 //! [`Rewriter`] writes it anew, with call chains in place of copied stacks.
@@ -15,7 +14,6 @@ mod counter;
 mod error;
 mod event;
 mod file;
-mod limits;
 mod record;
 mod registers;
 mod ring;
@@ -28,7 +26,6 @@ pub use file::{
     About, Damage, DataFile, FileBuildId, FileError, FileEvent, Item, Reading, RewriteError,
     Rewriter,
 };
-pub use limits::Limits;
 pub use record::{
     BadRecord, Chain, FileId, Header, Layout, Mapped, Mode, Named, Origin, Record, Sample, Stack,
     Task,

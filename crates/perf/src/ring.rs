@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::AsFd as _;
 
+use unspool_machine::Remedy;
+
 use crate::counter::Counter;
 use crate::record::Header;
 use crate::sys::{self, Map};
@@ -12,8 +14,9 @@ use crate::sys::{self, Map};
 pub enum RingError {
     /// All that this user may lock in memory is taken.
     #[error(
-        "cannot map {kib} KiB of ring buffer: more than `kernel.perf_event_mlock_kb` and `ulimit -l` allow together \
-         (raise one of them, or ask for fewer)"
+        "cannot map {kib} KiB of ring buffer: more than `kernel.perf_event_mlock_kb` and `ulimit -l` allow together: \
+         {}",
+        Remedy::RingMemory
     )]
     Locked {
         /// How many KiB were asked for.
@@ -22,6 +25,17 @@ pub enum RingError {
     /// The kernel refused for another reason.
     #[error("cannot map a ring buffer")]
     Map(#[source] io::Error),
+}
+
+impl RingError {
+    /// What helps against it, if something does.
+    #[must_use]
+    pub fn remedy(&self) -> Option<Remedy> {
+        match self {
+            RingError::Locked { .. } => Some(Remedy::RingMemory),
+            RingError::Map(_) => None,
+        }
+    }
 }
 
 /// The ring of an event, and of those that are redirected to it.

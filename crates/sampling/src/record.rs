@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unspool_ir::Arch;
+use unspool_machine::Remedy;
 use unspool_perf::{Event, OpenError, Rate, RingError, Whom};
 use unspool_profile::{Meta, Unit, Writer};
 use unspool_unwind::files::FileProblem;
@@ -58,6 +59,9 @@ pub struct Options {
     pub duration: Option<Duration>,
 }
 
+/// What lets a user see the kernel's work.
+const KERNEL_TOO: Remedy = Remedy::Paranoid { needed: 1 };
+
 /// What the user should know, though the recording goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
@@ -79,9 +83,9 @@ impl fmt::Display for Notice {
                 f,
                 "this machine does not count {wanted}: samples are taken by {taken}"
             ),
-            Notice::WithoutKernel => f.write_str(
-                "without the kernel's frames: `kernel.perf_event_paranoid` is above 1 (run as root, or \
-                 `sudo sysctl kernel.perf_event_paranoid=1`)",
+            Notice::WithoutKernel => write!(
+                f,
+                "without the kernel's frames: kernel.perf_event_paranoid is above 1: {KERNEL_TOO}"
             ),
         }
     }
@@ -102,8 +106,7 @@ pub enum RecordError {
     Ring(#[source] io::Error),
     /// Who may not see the kernel's work does not learn when threads stop running.
     #[error(
-        "cannot record when threads stop running: kernel.perf_event_paranoid is above 1 (run as root, or \
-         `sudo sysctl kernel.perf_event_paranoid=1`)"
+        "cannot record when threads stop running: kernel.perf_event_paranoid is above 1: {KERNEL_TOO}"
     )]
     OffCpu,
     /// The command cannot be run.
@@ -121,6 +124,23 @@ pub enum RecordError {
     /// The system refused something else.
     #[error("cannot record")]
     System(#[source] io::Error),
+}
+
+impl RecordError {
+    /// What helps against it, if something does.
+    #[must_use]
+    pub fn remedy(&self) -> Option<Remedy> {
+        match self {
+            RecordError::Open(error) => error.why.remedy(),
+            RecordError::Map(error) => error.remedy(),
+            RecordError::OffCpu => Some(KERNEL_TOO),
+            RecordError::Launch(error) | RecordError::System(error) => {
+                let is_out_of_files = error.raw_os_error() == Some(libc::EMFILE);
+                is_out_of_files.then_some(Remedy::OpenFiles)
+            }
+            _ => None,
+        }
+    }
 }
 
 /// What a recording came to.

@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use unspool_ir::RuntimeAddr;
+use unspool_machine::Remedy;
 
 /// The kernel's list of symbols.
 const KALLSYMS: &str = "/proc/kallsyms";
@@ -73,18 +74,26 @@ pub enum KernelHidden {
     Empty,
 }
 
-fn remedy(restrict: &str) -> &'static str {
-    // See kallsyms_show_value in the kernel's kernel/ksyms_common.c.
-    match restrict {
-        "0" => "run as root, or `sysctl kernel.perf_event_paranoid=1`",
-        "1" => "run as root, or `sysctl kernel.kptr_restrict=0 kernel.perf_event_paranoid=1`",
-        _ => "`sysctl kernel.kptr_restrict=1` for root, 0 for all",
+fn remedy(restrict: &str) -> Remedy {
+    Remedy::KernelAddresses {
+        restrict: restrict.parse().ok(),
     }
 }
 
 /// Addresses are there and all of them 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct AllZero;
+
+impl KernelHidden {
+    /// What helps against it, if something does.
+    #[must_use]
+    pub fn remedy(&self) -> Option<Remedy> {
+        match self {
+            KernelHidden::Restricted { restrict, .. } => Some(remedy(restrict)),
+            KernelHidden::Unreadable(_) | KernelHidden::Empty => None,
+        }
+    }
+}
 
 impl KernelSymbols {
     /// Reads the list of the running kernel.
@@ -317,7 +326,7 @@ ffffffffc0004000 t other\t[mod_b]
         for (restrict, word) in [
             ("0", "paranoid"),
             ("1", "kptr_restrict=0"),
-            ("2", "=1` for root"),
+            ("2", "kptr_restrict=1"),
         ] {
             let hidden = KernelHidden::Restricted {
                 restrict: restrict.into(),

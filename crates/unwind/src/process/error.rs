@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use unspool_machine::{Limits, Remedy};
+
 use crate::process::procfs;
 
 /// Why a process could not be attached to, or a command could not be run under control.
@@ -112,10 +114,7 @@ pub enum ProcessError {
 #[non_exhaustive]
 pub enum Refusal {
     /// It belongs to another user.
-    #[error(
-        "it belongs to user {owner}; run as that user or with CAP_SYS_PTRACE (as root, in a \
-         container with `--cap-add=SYS_PTRACE`)"
-    )]
+    #[error("it belongs to user {owner}; {}", self.remedy())]
     OtherUser {
         /// Its effective user id.
         owner: u32,
@@ -123,35 +122,46 @@ pub enum Refusal {
     /// Nobody but root may look into it: it was set-user-ID, its file may not be read, or it
     /// asked for it by `PR_SET_DUMPABLE`.
     #[error(
-        "it has gained privileges or closed its memory (PR_SET_DUMPABLE); run as root \
-         (CAP_SYS_PTRACE)"
+        "it has gained privileges or closed its memory (PR_SET_DUMPABLE); {}",
+        self.remedy()
     )]
     Undumpable,
     /// The security module Yama is set so (Documentation/admin-guide/LSM/Yama).
-    #[error("kernel.yama.ptrace_scope is {scope}, {}", yama_remedy(*scope))]
+    #[error(
+        "kernel.yama.ptrace_scope is {scope}, {}; {}",
+        yama_rule(*scope),
+        self.remedy()
+    )]
     Yama {
         /// The value of `/proc/sys/kernel/yama/ptrace_scope`.
         scope: u32,
     },
     /// None of those: a container, seccomp or another security module.
     #[error(
-        "a container, seccomp or a security module forbids ptrace; run a container with \
-         `--cap-add=SYS_PTRACE`"
+        "a container, seccomp or a security module forbids ptrace; {}",
+        self.remedy()
     )]
     Forbidden,
 }
 
-fn yama_remedy(scope: u32) -> &'static str {
+impl Refusal {
+    /// What helps against it.
+    #[must_use]
+    pub fn remedy(self) -> Remedy {
+        match self {
+            Refusal::OtherUser { .. } => Remedy::PtraceOfOthers,
+            Refusal::Undumpable => Remedy::PtraceOfUndumpable,
+            Refusal::Yama { scope } => Remedy::PtraceScope { scope },
+            Refusal::Forbidden => Remedy::PtraceInContainer,
+        }
+    }
+}
+
+fn yama_rule(scope: u32) -> &'static str {
     match scope {
-        1 => {
-            "so only descendants may be traced; run as root (CAP_SYS_PTRACE), or `sudo sysctl \
-             kernel.yama.ptrace_scope=0`"
-        }
-        2 => {
-            "so CAP_SYS_PTRACE is needed; run as root, or `sudo sysctl \
-             kernel.yama.ptrace_scope=0`"
-        }
-        _ => "which forbids tracing until the next boot; set it lower in /etc/sysctl.d and restart",
+        1 => "so only descendants may be traced",
+        2 => "so CAP_SYS_PTRACE is needed",
+        _ => "which forbids tracing until the next boot",
     }
 }
 
@@ -171,7 +181,7 @@ impl Access {
             own_user: procfs::Status::read(own, own).map_or(0, |status| status.user),
             owner,
             is_undumpable: procfs::owner(pid).is_some_and(|found| found != owner),
-            ptrace_scope: procfs::ptrace_scope(),
+            ptrace_scope: Limits::read().ptrace_scope,
         }
     }
 

@@ -61,12 +61,6 @@ pub(super) fn name(pid: i32, tid: i32) -> Option<String> {
     Some(name.into_owned())
 }
 
-/// `/proc/sys/kernel/yama/ptrace_scope`.
-pub(super) fn ptrace_scope() -> Option<u32> {
-    let text = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok()?;
-    text.trim().parse().ok()
-}
-
 /// Parts of `/proc/PID/task/TID/status`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Status {

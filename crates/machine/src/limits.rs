@@ -1,22 +1,29 @@
-//! What this machine allows (`/proc/sys/kernel`).
+//! The kernel's settings (`/proc/sys/kernel`).
 
 use std::fs;
 use std::str::FromStr;
 
-/// What this machine allows. Nothing where the kernel does not say.
+/// What the kernel is set to. Nothing where it does not say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
     /// `kernel.perf_event_paranoid`: 2 leaves users their own processes without the kernel, 1 with it,
     /// 0 all processes, 3 and 4 (of some distributions) nothing.
     pub paranoid: Option<i32>,
-    /// `kernel.perf_event_mlock_kb`: how much ring buffer a user may have for each processor, in KiB.
+    /// `kernel.perf_event_mlock_kb`: how much ring buffer a user may have for each processor, in KiB,
+    /// beside what the user may lock anyway.
     pub locked_kib: Option<u64>,
     /// `kernel.perf_event_max_sample_rate`: samples a second.
     pub most_samples: Option<u64>,
     /// `kernel.perf_event_max_stack`: frames of a stack that the kernel walks.
     pub most_frames: Option<u64>,
-    /// `kernel.kptr_restrict`: whether addresses of the kernel are hidden.
+    /// `kernel.perf_cpu_time_max_percent`: the share of a processor that sampling may take, in percent,
+    /// before the kernel lowers the rate; 0 and 100 for any.
+    pub most_time: Option<u64>,
+    /// `kernel.kptr_restrict`: whether addresses of the kernel are hidden: 0 from users without rights
+    /// as perf asks for them, 1 from those without `CAP_SYSLOG`, 2 from all.
     pub hidden_addresses: Option<i32>,
+    /// `kernel.yama.ptrace_scope`: who may trace processes; nothing where Yama is not there.
+    pub ptrace_scope: Option<u32>,
 }
 
 impl Limits {
@@ -28,7 +35,9 @@ impl Limits {
             locked_kib: read("perf_event_mlock_kb"),
             most_samples: read("perf_event_max_sample_rate"),
             most_frames: read("perf_event_max_stack"),
+            most_time: read("perf_cpu_time_max_percent"),
             hidden_addresses: read("kptr_restrict"),
+            ptrace_scope: read("yama/ptrace_scope"),
         }
     }
 }

@@ -1,0 +1,129 @@
+//! What this process may (`/proc/self`).
+
+use std::fmt;
+use std::fs;
+
+/// A capability (capabilities(7)) that decides about something here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Capability {
+    /// Lock any amount of memory.
+    IpcLock,
+    /// Trace processes of others, and those that Yama protects.
+    SysPtrace,
+    /// Many things: among them those of `Perfmon` and `Bpf`.
+    SysAdmin,
+    /// See addresses of the kernel that are hidden from others.
+    Syslog,
+    /// Open any performance event.
+    Perfmon,
+    /// Load programs into the kernel.
+    Bpf,
+}
+
+impl Capability {
+    /// Its number in linux/capability.h.
+    fn number(self) -> u32 {
+        match self {
+            Capability::IpcLock => 14,
+            Capability::SysPtrace => 19,
+            Capability::SysAdmin => 21,
+            Capability::Syslog => 34,
+            Capability::Perfmon => 38,
+            Capability::Bpf => 39,
+        }
+    }
+
+    /// The name that the kernel has for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Capability::IpcLock => "CAP_IPC_LOCK",
+            Capability::SysPtrace => "CAP_SYS_PTRACE",
+            Capability::SysAdmin => "CAP_SYS_ADMIN",
+            Capability::Syslog => "CAP_SYSLOG",
+            Capability::Perfmon => "CAP_PERFMON",
+            Capability::Bpf => "CAP_BPF",
+        }
+    }
+}
+
+/// An amount that may be limited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Amount {
+    /// So many bytes.
+    Bytes(u64),
+    /// Any.
+    Unlimited,
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Amount::Bytes(bytes) => write!(f, "{} KiB", bytes >> 10),
+            Amount::Unlimited => f.write_str("unlimited"),
+        }
+    }
+}
+
+/// What this process may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rights {
+    /// The effective set of capabilities, a bit for each.
+    capabilities: u64,
+    /// `RLIMIT_MEMLOCK` (`ulimit -l`): how much memory it may lock. `None` if the kernel does not say.
+    pub locked_memory: Option<Amount>,
+}
+
+impl Rights {
+    /// Asks the kernel.
+    #[must_use]
+    pub fn read() -> Rights {
+        let text = |name: &str| fs::read_to_string(format!("/proc/self/{name}"));
+        Rights::from_texts(
+            &text("status").unwrap_or_default(),
+            &text("limits").unwrap_or_default(),
+        )
+    }
+
+    fn from_texts(status: &str, limits: &str) -> Rights {
+        let effective = (status.lines()).find_map(|line| line.strip_prefix("CapEff:"));
+        let capabilities = effective.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+        let locked = (limits.lines()).find_map(|line| line.strip_prefix("Max locked memory"));
+        let soft = locked.and_then(|line| line.split_ascii_whitespace().next());
+        Rights {
+            capabilities: capabilities.unwrap_or(0),
+            locked_memory: match soft {
+                Some("unlimited") => Some(Amount::Unlimited),
+                soft => soft.and_then(|soft| soft.parse().ok()).map(Amount::Bytes),
+            },
+        }
+    }
+
+    /// Whether it has a capability in its own user namespace, which the kernel may not ask.
+    #[must_use]
+    pub fn has(&self, capability: Capability) -> bool {
+        self.capabilities & 1 << capability.number() != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_the_kernel() {
+        let status = "Name:\tcat\nCapPrm:\t0000000000000000\nCapEff:\t0000004000080000\n";
+        let limits = "Limit                     Soft Limit           Hard Limit           Units     \n\
+                      Max locked memory         8388608              unlimited            bytes     \n";
+        let rights = Rights::from_texts(status, limits);
+        assert!(rights.has(Capability::SysPtrace) && rights.has(Capability::Perfmon));
+        assert!(!rights.has(Capability::SysAdmin) && !rights.has(Capability::Bpf));
+        assert_eq!(rights.locked_memory, Some(Amount::Bytes(8 << 20)));
+        let unlimited =
+            "Max locked memory         unlimited            unlimited            bytes\n";
+        let rights = Rights::from_texts("", unlimited);
+        assert_eq!(rights.locked_memory, Some(Amount::Unlimited));
+        assert_eq!(Rights::from_texts("", ""), Rights::default());
+    }
+}
