@@ -75,6 +75,12 @@ impl Ring {
         self.written = self.map.written();
     }
 
+    /// How many bytes of records it has room for.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.map.capacity()
+    }
+
     /// How full it is, as a share of all.
     #[must_use]
     pub fn fullness(&self) -> f64 {

@@ -233,6 +233,12 @@ impl Recording {
         &self.events.event
     }
 
+    /// The sizes of the ring buffers for samples, in bytes: of each processor one, and another one with
+    /// [`Options::off_cpu`].
+    pub fn ring_sizes(&self) -> impl Iterator<Item = usize> {
+        self.events.ring_sizes()
+    }
+
     /// Records until the command or the processes end, the time is over, or a signal says so. From time
     /// to time, `progress` is told how far it is.
     pub fn run<W: Write>(

@@ -82,40 +82,67 @@ impl Events {
             with_tasks: true,
             ..setup.clone()
         };
-        events.open_all(&tasks, scope, &cpus, Kind::Tasks)?;
-        events.open_all(&setup, scope, &cpus, Kind::OnCpu)?;
-        if options.off_cpu {
-            if !setup.with_kernel {
-                return Err(RecordError::OffCpu);
-            }
-            let switches = Setup {
-                event: Event::context_switches(),
-                rate: Rate::Period(1),
-                with_switches: true,
-                ..setup
-            };
-            events.open_all(&switches, scope, &cpus, Kind::OffCpu)?;
+        events.open_all(&tasks, scope, &cpus, Kind::Tasks, TASKS)?;
+        if options.off_cpu && !setup.with_kernel {
+            return Err(RecordError::OffCpu);
         }
+        let switches = options.off_cpu.then(|| Setup {
+            event: Event::context_switches(),
+            rate: Rate::Period(1),
+            with_switches: true,
+            ..setup.clone()
+        });
+        let sampled: Vec<_> = std::iter::once((setup, Kind::OnCpu))
+            .chain(switches.map(|switches| (switches, Kind::OffCpu)))
+            .collect();
+        events.open_sampled(&sampled, scope, &cpus)?;
         Ok(events)
     }
 
-    /// Opens an event on all processors, with one ring for each.
+    /// Opens the events that samples are of, with rings of one size: as large as all of them can be.
+    fn open_sampled(
+        &mut self,
+        sampled: &[(Setup, Kind)],
+        scope: Scope<'_>,
+        cpus: &[u32],
+    ) -> Result<(), RecordError> {
+        let before = self.counters.len();
+        let mut size = (ALL_SAMPLES / cpus.len()).min(MOST_SAMPLES);
+        loop {
+            let mut sampled = sampled.iter();
+            let opened = sampled
+                .try_for_each(|(setup, kind)| self.open_all(setup, scope, cpus, *kind, size));
+            match opened {
+                Err(RecordError::Map(RingError::Locked { .. })) if size > LEAST => {
+                    self.close_from(before);
+                    size /= 2;
+                }
+                opened => return opened,
+            }
+        }
+    }
+
+    /// Closes the counters from one on, with their rings.
+    fn close_from(&mut self, counter: usize) {
+        self.owners.retain(|owner| *owner < counter);
+        self.sources.truncate(self.owners.len());
+        self.counters.truncate(counter);
+    }
+
+    /// Opens an event on all processors, with one ring for each of so many bytes.
     fn open_all(
         &mut self,
         setup: &Setup,
         scope: Scope<'_>,
         cpus: &[u32],
         kind: Kind,
+        size: usize,
     ) -> Result<(), RecordError> {
         let mut setup = setup.clone();
-        let mut size = match kind {
-            Kind::Tasks => TASKS,
-            Kind::OnCpu | Kind::OffCpu => (ALL_SAMPLES / cpus.len()).min(MOST_SAMPLES),
-        };
+        setup.wake_after = u32::try_from(size / 4).unwrap_or(u32::MAX);
         for cpu in cpus {
             let mut owner = None;
             for whom in scope.whom {
-                setup.wake_after = u32::try_from(size / 4).unwrap_or(u32::MAX);
                 let counter = match Counter::open(&setup, *whom, *cpu) {
                     Ok(counter) => counter,
                     // It ended in the meantime.
@@ -128,7 +155,7 @@ impl Events {
                 match owner.and_then(|owner: usize| self.counters.get(owner)) {
                     Some(owner) => counter.write_to_ring_of(owner).map_err(RecordError::Ring)?,
                     None => {
-                        let ring = map(&counter, &mut size)?;
+                        let ring = Ring::new(&counter, size)?;
                         owner = Some(number);
                         self.owners.push(number);
                         self.sources.push(Source {
@@ -156,6 +183,15 @@ impl Events {
             // What cannot be stopped is not listened to any more.
             let _ = counter.disable();
         }
+    }
+
+    /// The sizes of the rings for samples in bytes, one for each processor and event.
+    pub(crate) fn ring_sizes(&self) -> impl Iterator<Item = usize> {
+        let sampled = self
+            .sources
+            .iter()
+            .filter(|source| source.kind != Kind::Tasks);
+        sampled.map(|source| source.ring.capacity())
     }
 
     /// What becomes ready when there is much in a ring.
@@ -197,16 +233,6 @@ fn find_event(
                 setup.with_kernel = false;
             }
             _ => return Err(error.into()),
-        }
-    }
-}
-
-/// Maps a ring, smaller ones if there may be no large one.
-fn map(counter: &Counter, size: &mut usize) -> Result<Ring, RingError> {
-    loop {
-        match Ring::new(counter, *size) {
-            Err(RingError::Locked { .. }) if *size > LEAST => *size /= 2,
-            result => return result,
         }
     }
 }
