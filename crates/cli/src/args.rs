@@ -34,6 +34,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Record(RecordArgs),
+    Doctor(DoctorArgs),
     Script(ScriptArgs),
     Stack(StackArgs),
     Report(ReportArgs),
@@ -141,6 +142,27 @@ pub(crate) struct RecordArgs {
     /// Print nothing but errors.
     #[arg(short, long)]
     pub(crate) quiet: bool,
+}
+
+/// Say what this machine allows, what that means for which command, and how to change it.
+///
+/// Events are opened, a short command is recorded and another one traced, to see whether it works; the
+/// kernel's settings are read. Nothing is changed, but that the cache's folder is made if it is not
+/// there. `limited` is what makes some command do less, `failed` what `unspool record -- CMD` needs.
+///
+/// What this user may is told: run it as the user who is to record.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  unspool doctor
+  sudo unspool doctor                  what root may
+  unspool doctor --format json
+
+Exit status: 0 if `unspool record -- CMD` works; 1 if it does not.")]
+pub(crate) struct DoctorArgs {
+    /// How the report is written.
+    #[arg(long, value_enum, default_value = "text")]
+    pub(crate) format: Format,
 }
 
 /// Print what `perf script` prints of a recording of perf, with the stacks unwound by tables, or of one of

@@ -3,6 +3,7 @@
 pub(crate) mod cache;
 pub(crate) mod compile;
 pub(crate) mod diff;
+pub(crate) mod doctor;
 pub(crate) mod generate;
 pub(crate) mod record;
 mod recording;

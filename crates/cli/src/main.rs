@@ -32,6 +32,7 @@ fn main() -> ExitCode {
 fn run(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Record(record) => commands::record::run(record),
+        Command::Doctor(doctor) => commands::doctor::run(doctor),
         Command::Script(script) => commands::script::run(script),
         Command::Stack(stack) => commands::stack::run(stack),
         Command::Report(report) => commands::report::run(report),

@@ -223,6 +223,21 @@ impl Store {
         self.cache.as_deref()
     }
 
+    /// Whether [`Store::keep`] can write into the cache, found out by doing so; yields the folder,
+    /// which is made if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// There is no cache, somebody else could write to it, or it cannot be written to.
+    pub fn check_cache(&self) -> Result<&Path, StoreError> {
+        let folder = self.cache_folder().ok_or(StoreError::NoCache)?;
+        make_folder(folder)?;
+        let (written, _) =
+            create_beside(&folder.join("check")).map_err(|error| io_error(folder, error))?;
+        fs::remove_file(&written).map_err(|error| io_error(&written, error))?;
+        Ok(folder)
+    }
+
     /// The table of a module, if there is one. What was found and not used goes to `notices`,
     /// each notice once.
     ///

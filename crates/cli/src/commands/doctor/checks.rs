@@ -1,0 +1,347 @@
+//! What is looked at, and what it means.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+
+use unspool_machine::{Capability, Limits, Remedy, Rights, Surroundings};
+use unspool_perf::Event;
+use unspool_profile::Grouped;
+use unspool_symbols::{DebuginfodOptions, KernelSymbols};
+use unspool_unwind::process::{ProcessError, Refusal};
+use unspool_unwind::tables::Store;
+
+use super::trials::{Opened, Trials, Use};
+use super::{Check, Cure, State};
+use crate::output;
+
+/// Everything that is looked at, the most important first.
+pub(super) fn all(trials: &Trials) -> Vec<Check> {
+    let (limits, rights) = (Limits::read(), Rights::read());
+    let mut checks = vec![recording(trials)];
+    checks.extend(events(trials));
+    checks.extend([
+        everything(trials),
+        paranoid(&limits, trials),
+        rings(&limits, rights, trials),
+        rate(&limits),
+        time(&limits),
+        depth(&limits),
+        kernel_names(&limits),
+        tracing(trials),
+        ptrace_scope(&limits, rights),
+        tracefs(),
+        perf_maps(),
+        cache(),
+        debug_files(),
+        capabilities(rights),
+        btf(),
+        surroundings(),
+    ]);
+    checks
+}
+
+fn recording(trials: &Trials) -> Check {
+    let check = |value: &str| Check::ok("record", "record -- CMD", value);
+    match &trials.recording {
+        Ok(recorded) => check("works").meaning(format!(
+            "samples by {}, {}",
+            recorded.event,
+            match recorded.has_kernel {
+                true => "with the kernel's frames",
+                false => "without the kernel's frames",
+            }
+        )),
+        Err(error) => Check {
+            state: State::Failed,
+            ..check("does not work")
+                .meaning(output::with_causes(error))
+                .limited(error.remedy())
+        },
+    }
+}
+
+fn events(trials: &Trials) -> impl Iterator<Item = Check> {
+    trials.events.iter().map(|tried| {
+        let check = |value: &str| Check::ok("event", tried.name, value);
+        let used_for = match tried.used_for {
+            Use::Samples => {
+                "record: the first of cycles, cpu-clock, task-clock is what it samples by"
+            }
+            Use::OffCpu => "record --off-cpu",
+            Use::OnRequest => "record -e",
+        };
+        match &tried.outcome {
+            Ok(Opened { has_kernel: true }) => check("can be opened").meaning(used_for),
+            Ok(Opened { has_kernel: false }) if tried.used_for == Use::OffCpu => {
+                check("can be opened, without the kernel's work")
+                    .meaning("record --off-cpu does not work: it needs that, too")
+                    .limited(Some(Remedy::Paranoid { needed: 1 }))
+            }
+            Ok(_) => check("can be opened, without the kernel's work").meaning(used_for),
+            Err(refused) => check("cannot be opened")
+                .meaning(format!("{used_for}: {}", refused.why()))
+                .limited(refused.remedy()),
+        }
+    })
+}
+
+fn everything(trials: &Trials) -> Check {
+    let check = |value: &str| Check::ok("all", "record --all", value);
+    match &trials.everything {
+        Ok(()) => check("works"),
+        Err(error) => check("does not work")
+            .meaning(error.why.to_string())
+            .limited(error.why.remedy()),
+    }
+}
+
+fn paranoid(limits: &Limits, trials: &Trials) -> Check {
+    let name = "kernel.perf_event_paranoid";
+    let check = Check::ok("paranoid", name, shown(limits.paranoid));
+    match (trials.has_kernel(), &trials.everything) {
+        (true, Ok(())) => check.meaning("does not keep this user from anything"),
+        (true, Err(_)) => check
+            .meaning("no record --all")
+            .limited(Some(Remedy::Paranoid { needed: 0 })),
+        (false, _) => check
+            .meaning("record: nothing of the kernel's, no --off-cpu, no --all")
+            .limited(Some(Remedy::Paranoid { needed: 1 })),
+    }
+}
+
+/// How much memory there is for rings, and what became of it.
+fn rings(limits: &Limits, rights: Rights, trials: &Trials) -> Check {
+    let locked = rights
+        .locked_memory
+        .map_or("?".to_owned(), |amount| amount.to_string());
+    let value = format!(
+        "kernel.perf_event_mlock_kb {} for each processor, ulimit -l {locked}",
+        shown(limits.locked_kib)
+    );
+    let check = Check::ok("ring-memory", "ring buffers", value);
+    let Ok(recorded) = &trials.recording else {
+        return check;
+    };
+    let kib = recorded.rings.iter().max().map_or(0, |bytes| bytes >> 10);
+    let count = recorded.rings.len();
+    check
+        .meaning(format!(
+            "record: {count} rings of {} KiB, {} samples with their stacks each at least",
+            Grouped(kib as u64),
+            kib / LARGEST_SAMPLE_KIB
+        ))
+        .limited_unless(kib >= GOOD_RING_KIB, Remedy::RingMemory)
+}
+
+/// What the largest sample takes of a ring.
+const LARGEST_SAMPLE_KIB: usize = 64;
+
+/// A ring that is full after a tenth of a second at 999 Hz, at the earliest.
+const GOOD_RING_KIB: usize = 100 * LARGEST_SAMPLE_KIB;
+
+fn rate(limits: &Limits) -> Check {
+    let name = "kernel.perf_event_max_sample_rate";
+    let check = Check::ok("sample-rate", name, shown(limits.most_samples));
+    let check =
+        check.meaning("record --freq can be as high; the kernel lowers it on a busy machine");
+    let is_well = limits.most_samples.is_none_or(|most| most >= USUAL_RATE);
+    check.limited_unless(is_well, Remedy::SampleRate { wanted: USUAL_RATE })
+}
+
+/// Rates up to this are often asked for, in samples a second.
+const USUAL_RATE: u64 = 10_000;
+
+fn time(limits: &Limits) -> Check {
+    let name = "kernel.perf_cpu_time_max_percent";
+    let check = Check::ok("sampling-time", name, shown(limits.most_time));
+    check.meaning(match limits.most_time {
+        Some(1..=99) => {
+            "record: where sampling takes more of a processor, the kernel lowers the rate"
+        }
+        _ => "record: the kernel never lowers the rate",
+    })
+}
+
+fn depth(limits: &Limits) -> Check {
+    let name = "kernel.perf_event_max_stack";
+    let check = Check::ok("kernel-stack", name, shown(limits.most_frames));
+    check.meaning("record: so many of the kernel's frames; those of programs have no limit")
+}
+
+fn kernel_names(limits: &Limits) -> Check {
+    let name = "kernel.kptr_restrict";
+    let check = Check::ok("kernel-names", name, shown(limits.hidden_addresses));
+    match KernelSymbols::of_running_kernel() {
+        Ok(_) => check.meaning("record, report: the kernel's functions have names"),
+        Err(hidden) => check
+            .meaning(format!(
+                "record, report: the kernel's functions have no names: {hidden}"
+            ))
+            .limited(hidden.remedy()),
+    }
+}
+
+fn tracing(trials: &Trials) -> Check {
+    let check = |value: &str| Check::ok("stack", "stack -- CMD", value);
+    match &trials.tracing {
+        Ok(()) => check("works"),
+        Err(error) => {
+            let remedy = match error {
+                ProcessError::Refused { why, .. } => Some(why.remedy()),
+                _ => None,
+            };
+            check("does not work")
+                .meaning(output::with_causes(error))
+                .limited(remedy)
+        }
+    }
+}
+
+fn ptrace_scope(limits: &Limits, rights: Rights) -> Check {
+    let name = "kernel.yama.ptrace_scope";
+    let check = |value: String| Check::ok("ptrace-scope", name, value);
+    let Some(scope) = limits.ptrace_scope else {
+        return check("not there".to_owned()).meaning("stack PID: any process of this user");
+    };
+    let check = check(scope.to_string());
+    match (scope, rights.has(Capability::SysPtrace)) {
+        (0, _) => check.meaning("stack PID: any process of this user"),
+        (1 | 2, true) => check.meaning("stack PID: any process, by CAP_SYS_PTRACE"),
+        _ => {
+            let why = Refusal::Yama { scope };
+            check
+                .meaning(format!("stack PID: {why}"))
+                .limited(Some(why.remedy()))
+        }
+    }
+}
+
+fn tracefs() -> Check {
+    let check = |value: &str| Check::ok("tracefs", "/sys/kernel/tracing", value);
+    match "sched:sched_switch".parse::<Event>() {
+        Ok(_) => check("can be read").meaning("record -e: tracepoints by their names"),
+        Err(error) => check("cannot be read")
+            .meaning(format!("record -e: no tracepoints: {error}"))
+            .limited(error.remedy()),
+    }
+}
+
+/// Where programs that make code at run time write its names to.
+fn perf_maps() -> Check {
+    let folder = Path::new("/tmp");
+    let check = |value: &str| Check::ok("perf-maps", "/tmp", value);
+    match try_to_write(folder) {
+        Ok(()) => check("can be written").meaning(
+            "programs that make code can name it in /tmp/perf-PID.map, where they are asked to",
+        ),
+        Err(error) => check(&format!("cannot be written: {error}"))
+            .meaning("programs that make code cannot name it in /tmp/perf-PID.map")
+            .limited(Some(command("sudo chmod 1777 /tmp"))),
+    }
+}
+
+fn try_to_write(folder: &Path) -> io::Result<()> {
+    let path = folder.join(format!("unspool-doctor-{}", std::process::id()));
+    File::create_new(&path)?;
+    fs::remove_file(&path)
+}
+
+fn cache() -> Check {
+    let store = Store::from_environment();
+    let check = |value: String| Check::ok("cache", "cache", value);
+    match store.check_cache() {
+        Ok(folder) => check(folder.display().to_string())
+            .meaning("stack, record, compile: tables are kept; report: names are"),
+        Err(error) => check("cannot be used".to_owned())
+            .meaning(format!(
+                "stack, record, report: tables and names are found anew each time: {error}"
+            ))
+            .limited(Some(command("export XDG_CACHE_HOME=FOLDER"))),
+    }
+}
+
+fn debug_files() -> Check {
+    let check = |value: String| Check::ok("debuginfod", "DEBUGINFOD_URLS", value);
+    match DebuginfodOptions::from_environment() {
+        Some(options) => check(options.urls.join(" "))
+            .meaning("report, diff: debug files that are missing are downloaded"),
+        None => check("not set".to_owned())
+            .meaning("report, diff: functions of stripped files have names only if their debug files are installed")
+            .limited(Some(command(
+                "export DEBUGINFOD_URLS=https://debuginfod.elfutils.org",
+            ))),
+    }
+}
+
+fn capabilities(rights: Rights) -> Check {
+    let wanted = [
+        Capability::Perfmon,
+        Capability::SysPtrace,
+        Capability::IpcLock,
+        Capability::Syslog,
+        Capability::SysAdmin,
+        Capability::Bpf,
+    ];
+    let held = wanted.into_iter().filter(|wanted| rights.has(*wanted));
+    let held: Vec<&str> = held.map(Capability::name).collect();
+    let value = match held.is_empty() {
+        true => "none".to_owned(),
+        false => held.join(" "),
+    };
+    Check::ok("capabilities", "capabilities", value).meaning(
+        "CAP_PERFMON: all of record; CAP_SYS_PTRACE: stack PID of any process; CAP_IPC_LOCK: large ring buffers; \
+         CAP_BPF: used by no command",
+    )
+}
+
+fn btf() -> Check {
+    let path = "/sys/kernel/btf/vmlinux";
+    let check = |value: &str| Check::ok("btf", path, value);
+    let check = match File::open(path) {
+        Ok(_) => check("can be read"),
+        Err(_) => check("cannot be read"),
+    };
+    check.meaning("used by no command")
+}
+
+fn surroundings() -> Check {
+    let around = Surroundings::look();
+    let check = |value: &str| Check::ok("container", "container", value);
+    if !around.is_container() {
+        return check("no");
+    }
+    let parts = [
+        (around.has_own_users, "users of its own"),
+        (around.has_own_processes, "processes of its own"),
+        (around.runtime.is_some(), "files of a container"),
+    ];
+    let parts = parts.iter().filter(|(is_so, _)| *is_so);
+    let parts: Vec<&str> = parts.map(|(_, what)| *what).collect();
+    let check = check(&format!("yes: {}", parts.join(", ")));
+    match around {
+        Surroundings {
+            has_own_users: true,
+            ..
+        } => check.meaning(
+            "record, stack: root here is not root of the machine, and may no more than its user",
+        ),
+        Surroundings {
+            has_own_processes: true,
+            ..
+        } => check.meaning("record --all: processes outside have no numbers and no files here"),
+        _ => check,
+    }
+}
+
+fn command(text: &str) -> Cure {
+    Cure {
+        text: format!("`{text}`"),
+        command: Some(text.to_owned()),
+    }
+}
+
+/// A setting, or that there is none.
+fn shown<T: ToString>(setting: Option<T>) -> String {
+    setting.map_or("not there".to_owned(), |setting| setting.to_string())
+}

@@ -1,0 +1,200 @@
+//! What is found out by trying.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use std::{env, io, process};
+
+use unspool_ir::Arch;
+use unspool_machine::Remedy;
+use unspool_perf::{
+    Counter, Event, OpenError, Rate, Refusal, Setup, UnknownEvent, Whom, user_mask,
+};
+use unspool_profile::Meta;
+use unspool_sampling::{Notice, Options, RecordError, Recording, Target};
+use unspool_unwind::process::{ProcessError, Traced};
+use unspool_unwind::tables::Store;
+
+/// The events that are tried, and what each is wanted for.
+const EVENTS: [(&str, Use); 7] = [
+    ("cycles", Use::Samples),
+    ("cpu-clock", Use::Samples),
+    ("task-clock", Use::Samples),
+    ("context-switches", Use::OffCpu),
+    ("instructions", Use::OnRequest),
+    ("page-faults", Use::OnRequest),
+    ("sched:sched_switch", Use::OnRequest),
+];
+
+/// What an event is wanted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Use {
+    /// Samples where nobody says of what: of the first of these.
+    Samples,
+    /// The time that threads do not run, for which the kernel's work has to be seen.
+    OffCpu,
+    /// What the user asks for.
+    OnRequest,
+}
+
+/// An event that was tried.
+pub(super) struct Tried {
+    pub(super) name: &'static str,
+    pub(super) used_for: Use,
+    pub(super) outcome: Result<Opened, Refused>,
+}
+
+/// What came of trying.
+pub(super) struct Trials {
+    /// A short command, recorded as `unspool record` would.
+    pub(super) recording: Result<Recorded, RecordError>,
+    /// Events of this process.
+    pub(super) events: Vec<Tried>,
+    /// An event of all that runs.
+    pub(super) everything: Result<(), OpenError>,
+    /// Whether a child can be traced.
+    pub(super) tracing: Result<(), ProcessError>,
+}
+
+/// How a recording was made.
+pub(super) struct Recorded {
+    pub(super) event: Event,
+    pub(super) has_kernel: bool,
+    /// The sizes of its rings in bytes.
+    pub(super) rings: Vec<usize>,
+}
+
+/// An event that could be opened.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Opened {
+    pub(super) has_kernel: bool,
+}
+
+/// An event that could not.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refused {
+    #[error(transparent)]
+    Unknown(#[from] UnknownEvent),
+    #[error("{}", .0.why)]
+    Open(#[from] OpenError),
+}
+
+impl Refused {
+    pub(super) fn why(&self) -> String {
+        match self {
+            Refused::Open(OpenError {
+                why: Refusal::NotCounted,
+                ..
+            }) => "this machine does not count it, as most virtual ones".to_owned(),
+            refused => refused.to_string(),
+        }
+    }
+
+    pub(super) fn remedy(&self) -> Option<Remedy> {
+        match self {
+            Refused::Unknown(error) => error.remedy(),
+            Refused::Open(error) => error.why.remedy(),
+        }
+    }
+}
+
+impl Trials {
+    pub(super) fn run() -> Trials {
+        let event = |(name, used_for)| Tried {
+            name,
+            used_for,
+            outcome: open(name),
+        };
+        Trials {
+            recording: record(),
+            events: EVENTS.into_iter().map(event).collect(),
+            everything: Counter::open(&setup(Event::cpu_clock(), true), Whom::Everyone, 0)
+                .map(drop),
+            tracing: trace(),
+        }
+    }
+
+    /// Whether the kernel's own work can be seen.
+    pub(super) fn has_kernel(&self) -> bool {
+        let mut opened = (self.events.iter()).filter_map(|event| event.outcome.as_ref().ok());
+        opened.any(|event| event.has_kernel)
+    }
+}
+
+/// A command that does nothing for long: this program itself, which is certainly there.
+fn command() -> io::Result<Command> {
+    let mut command = Command::new(env::current_exe()?);
+    command.arg("--version");
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    command.stderr(Stdio::null());
+    Ok(command)
+}
+
+fn record() -> Result<Recorded, RecordError> {
+    let options = Options {
+        event: None,
+        rate: Rate::Frequency(FREQUENCY),
+        inherits: true,
+        off_cpu: false,
+        duration: Some(LONGEST),
+    };
+    let command = command().map_err(RecordError::Launch)?;
+    let recording = Recording::prepare(Target::Command(command), options)?;
+    let recorded = Recorded {
+        event: recording.event().clone(),
+        has_kernel: !recording.notices.contains(&Notice::WithoutKernel),
+        rings: recording.ring_sizes().collect(),
+    };
+    let store = Store::from_environment().without_cache();
+    recording.run(io::sink(), store, Meta::default(), |_| {})?;
+    Ok(recorded)
+}
+
+/// What `record` asks for where nobody says anything, in Hz.
+const FREQUENCY: u64 = 999;
+
+/// How long the trial's command may run.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// What `record` asks for of an event.
+fn setup(event: Event, with_kernel: bool) -> Setup {
+    Setup {
+        event,
+        rate: Rate::Period(1_000_000),
+        user_registers: user_mask(Arch::X86_64).unwrap_or_default(),
+        stack_bytes: 8192,
+        with_kernel,
+        with_frame_pointers: false,
+        inherits: true,
+        from_exec: false,
+        with_tasks: false,
+        with_switches: false,
+        wake_after: 0,
+    }
+}
+
+/// Opens an event of this process without counting it; with the kernel's work if that may be.
+fn open(name: &str) -> Result<Opened, Refused> {
+    let event: Event = name.parse()?;
+    let own = Whom::Thread(process::id());
+    let open = |has_kernel| {
+        let counter = Counter::open(&setup(event.clone(), has_kernel), own, 0);
+        counter.map(|_| Opened { has_kernel })
+    };
+    let opened = match open(true) {
+        Err(OpenError {
+            why: Refusal::Paranoid { needed: 1, .. },
+            ..
+        }) => open(false),
+        opened => opened,
+    };
+    Ok(opened?)
+}
+
+/// Traces a child until it ends, as `unspool stack -- CMD` does.
+fn trace() -> Result<(), ProcessError> {
+    let command = command().map_err(|source| ProcessError::Spawn {
+        program: "unspool".to_owned(),
+        source,
+    })?;
+    Traced::spawn(command)?.run_until_fatal_signal().map(drop)
+}
