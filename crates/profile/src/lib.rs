@@ -32,6 +32,7 @@ pub use model::{
     ThreadId, Time, Unit,
 };
 pub use names::{Called, Function, FunctionId, Line, Mark, Name, Named, Names, NoNames, Step};
+pub use reader::Reader;
 pub use selection::{Selection, Test};
 pub use stacks::{Node, StackId, Stacks};
 pub use writer::Writer;

@@ -13,6 +13,74 @@ use crate::model::{
 };
 use crate::stacks::{Node, Stacks};
 
+/// Reads a profile while it is written.
+pub struct Reader<R> {
+    blocks: Blocks<R>,
+    profile: Profile,
+    /// How many samples were taken out of it.
+    taken: usize,
+}
+
+impl<R> std::fmt::Debug for Reader<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut reader = f.debug_struct("Reader");
+        reader.field("profile", &self.profile);
+        reader.finish_non_exhaustive()
+    }
+}
+
+impl<R: Read> Reader<R> {
+    /// Begins to read.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read, is no profile or one of another version.
+    pub fn new(mut from: R) -> Result<Reader<R>, FileError> {
+        check_header(&mut from)?;
+        Ok(Reader {
+            blocks: Blocks::new(from, HEADER as u64)?,
+            profile: empty(),
+            taken: 0,
+        })
+    }
+
+    /// Reads all that is there. When there is more, it can be called again, as long as it has come to
+    /// no [`Ending::Cut`]: there must be whole blocks each time, as a writer writes them.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Profile::read`].
+    pub fn read_on(&mut self) -> Result<(), FileError> {
+        loop {
+            match self.blocks.next()? {
+                Next::Block(block) => self.profile.take(&block, self.taken)?,
+                Next::End => return Ok(()),
+                Next::Cut(offset, why) => {
+                    self.profile.ending = Ending::Cut { offset, why };
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// What it is read from.
+    pub fn source(&mut self) -> &mut R {
+        self.blocks.source()
+    }
+
+    /// What was read, but for the samples that were taken out.
+    #[must_use]
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// Takes out the samples that were read since this was last called.
+    pub fn take_samples(&mut self) -> Vec<Sample> {
+        self.taken += self.profile.samples.len();
+        std::mem::take(&mut self.profile.samples)
+    }
+}
+
 impl Profile {
     /// Reads a profile: all of it, or as far as it can be used ([`Profile::ending`]). Blocks of kinds
     /// that are not known are passed over.
@@ -24,23 +92,14 @@ impl Profile {
     ///
     /// It cannot be read, is no profile or one of another version, or has a whole block that no
     /// writer writes.
-    pub fn read(mut from: impl Read) -> Result<Profile, FileError> {
-        check_header(&mut from)?;
-        let mut blocks = Blocks::new(from, HEADER as u64)?;
-        let mut profile = empty();
-        loop {
-            match blocks.next()? {
-                Next::Block(block) => profile.take(&block)?,
-                Next::End => return Ok(profile),
-                Next::Cut(offset, why) => {
-                    profile.ending = Ending::Cut { offset, why };
-                    return Ok(profile);
-                }
-            }
-        }
+    pub fn read(from: impl Read) -> Result<Profile, FileError> {
+        let mut reader = Reader::new(from)?;
+        reader.read_on()?;
+        Ok(reader.profile)
     }
 
-    fn take(&mut self, block: &Block) -> Result<(), FileError> {
+    /// Takes what a block has; so many samples were taken out before.
+    fn take(&mut self, block: &Block, taken: usize) -> Result<(), FileError> {
         match block.kind {
             kind::META => each(block, |fact: Fact| note(&mut self.meta, fact)),
             kind::MODULES => each(block, |module: Module| add(&mut self.modules, module)),
@@ -68,7 +127,7 @@ impl Profile {
                 add(&mut self.samples, sample)
             }),
             kind::LOST => each(block, |lost| add(&mut self.lost, lost)),
-            kind::END => each(block, |totals| self.end(&totals)),
+            kind::END => each(block, |totals| self.end(&totals, taken)),
             _ => Ok(()),
         }
     }
@@ -120,8 +179,8 @@ impl Profile {
         Ok(())
     }
 
-    fn end(&mut self, totals: &Totals) -> Checked {
-        if totals.samples != self.samples.len() as u64 {
+    fn end(&mut self, totals: &Totals, taken: usize) -> Checked {
+        if totals.samples != (taken + self.samples.len()) as u64 {
             return Err("the profile has not as many samples as it says");
         }
         self.ending = Ending::Proper { time: totals.time };

@@ -115,6 +115,11 @@ impl<R: Read> Blocks<R> {
         })
     }
 
+    /// What blocks are read from.
+    pub(crate) fn source(&mut self) -> &mut R {
+        &mut self.from
+    }
+
     /// The next block.
     ///
     /// # Errors

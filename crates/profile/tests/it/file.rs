@@ -1,7 +1,9 @@
 //! What is written is what is read, as far as the file goes.
 
+use std::collections::VecDeque;
+
 use proptest::prelude::*;
-use unspool_profile::{Ending, FileError, Profile};
+use unspool_profile::{Ending, FileError, Profile, Reader};
 
 use crate::model::{Recorder, Step, Taken, meta, plain, steps};
 
@@ -55,6 +57,38 @@ proptest! {
         let symbols = profile.symbols().iter();
         let symbols = symbols.map(|s| (format!("{:?}", s.start), s.size, s.name.clone()));
         prop_assert_eq!(symbols.collect::<Vec<_>>(), written.symbols);
+    }
+
+    /// Read in any steps between blocks, it is the same profile.
+    #[test]
+    fn a_profile_is_read_while_it_is_written(
+        steps in steps(),
+        parts in prop::collection::vec(any::<prop::sample::Index>(), 0..4),
+    ) {
+        let recorder = record(&steps);
+        let mut ends: Vec<usize> = recorder.flushed.keys().copied().collect();
+        let (bytes, written) = recorder.finish();
+        ends.push(bytes.len());
+        let mut ends: Vec<usize> = parts.iter().map(|part| *part.get(&ends)).collect();
+        ends.push(bytes.len());
+        ends.sort_unstable();
+        let mut at = ends[0];
+        let mut reader = Reader::new(VecDeque::from(bytes[..at].to_vec())).unwrap();
+        let mut samples = Vec::new();
+        for end in ends {
+            reader.source().extend(&bytes[at..end]);
+            at = end;
+            reader.read_on().unwrap();
+            samples.extend(reader.take_samples());
+            prop_assert!(reader.profile().samples().is_empty());
+        }
+        prop_assert!(is_proper(reader.profile()));
+        let whole = Profile::read(&bytes[..]).unwrap();
+        prop_assert_eq!(samples.as_slice(), whole.samples());
+        prop_assert_eq!(samples.len(), written.samples.len());
+        prop_assert_eq!(reader.profile().frames(), whole.frames());
+        prop_assert_eq!(reader.profile().stacks(), whole.stacks());
+        prop_assert_eq!(reader.profile().threads(), whole.threads());
     }
 
     /// Each stack and frame is there once.
