@@ -92,7 +92,8 @@ Examples:
   unspool record -F 4999 -- ./app      more samples a second
   unspool record --off-cpu -- ./app    where it waits, too
   unspool record -e page-faults -- ./app
-  unspool record -- node --perf-basic-prof app.js")]
+  unspool record -- node --perf-basic-prof app.js
+  unspool record --live -p 1234        show a list of functions meanwhile")]
 pub(crate) struct RecordArgs {
     /// A command to run.
     #[arg(last = true, value_name = "CMD", required_unless_present_any = ["pid", "all"], conflicts_with_all = ["pid", "all"])]
@@ -133,6 +134,11 @@ pub(crate) struct RecordArgs {
     /// Where the profile goes. One that is there is moved to FILE.old.
     #[arg(short, long, value_name = "FILE", default_value = "unspool.prof")]
     pub(crate) output: PathBuf,
+    /// Show the heaviest functions and threads on the terminal while recording.
+    ///
+    /// They fill the terminal, over what a command prints there, until the recording ends.
+    #[arg(long, conflicts_with = "quiet")]
+    pub(crate) live: bool,
     /// Leave out threads and processes that are begun later.
     #[arg(long)]
     pub(crate) no_inherit: bool,

@@ -127,10 +127,10 @@ impl fmt::Display for Summary<'_> {
         let stacks = of.stacks();
         match stacks {
             0 => write!(f, "no stacks of programs")?,
-            1 => write!(f, "{} of 1 stack reaches a root", percent(of.complete, 1))?,
+            1 => write!(f, "{} of 1 stack reaches a root", share(of.complete, 1))?,
             _ => {
-                let share = percent(of.complete, stacks);
-                write!(f, "{share} of {} stacks reach a root", Grouped(stacks))?;
+                let complete = share(of.complete, stacks);
+                write!(f, "{complete} of {} stacks reach a root", Grouped(stacks))?;
             }
         }
         self.incomplete(f)?;
@@ -184,7 +184,8 @@ impl Summary<'_> {
 }
 
 /// A share in percent, never rounded up: only all of it is 100 %.
-fn percent(part: u64, of: u64) -> String {
+#[must_use]
+pub fn share(part: u64, of: u64) -> String {
     let hundredths = u128::from(part) * 10_000 / u128::from(of.max(1));
     match hundredths {
         10_000 => "100 %".into(),

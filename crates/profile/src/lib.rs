@@ -21,7 +21,7 @@ mod selection;
 mod stacks;
 mod writer;
 
-pub use completeness::{Completeness, Grouped, Incomplete, Summary};
+pub use completeness::{Completeness, Grouped, Incomplete, Summary, share};
 pub use create::{Created, create};
 pub use error::FileError;
 pub use file::MAGIC;

@@ -1,18 +1,24 @@
 //! `unspool record`.
 
 use std::fs::File;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io;
 use std::process::{Command, ExitCode};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use unspool_perf::{Event, Rate};
-use unspool_profile::{Completeness, FileError, Grouped, Meta, Profile, create};
-use unspool_sampling::{Options, Progress, RecordError, Recording, Summary, Target};
+use unspool_profile::{Completeness, FileError, Grouped, Meta, Profile, create, share};
+use unspool_sampling::{Options, RecordError, Recording, Summary, Target, Totals};
 use unspool_unwind::tables::Store;
 
 use crate::args::RecordArgs;
 use crate::output;
+
+mod display;
+mod live;
+
+use display::{Display, Size};
+use live::{Copied, Follower};
 
 /// The status of a command that is there and cannot be run, and of one that is not there.
 const NOT_EXECUTABLE: u8 = 126;
@@ -56,12 +62,14 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         true => store.without_cache(),
         false => store,
     };
-    let shows_progress = !args.quiet && io::stderr().is_terminal();
-    let summary = recording.run(created.file, store, meta(args), |progress| {
-        if shows_progress {
-            show(progress);
+    let mut file = Copied::new(created.file);
+    let shown = show(args, &mut file)?;
+    let summary = recording.run(file, store, meta(args), |progress| {
+        if let Some((_, display)) = &shown {
+            display.progress(progress);
         }
     });
+    drop(shown);
     let summary = match summary {
         Err(RecordError::Launch(error)) => return Ok(not_launched(args, &error)),
         summary => summary?,
@@ -120,30 +128,34 @@ fn meta(args: &RecordArgs) -> Meta {
     }
 }
 
-fn show(progress: Progress) {
-    let Progress { totals, elapsed } = progress;
-    let seconds = elapsed.as_secs();
-    let mut err = io::stderr();
-    // A terminal that is gone shows nothing.
-    let _ = write!(
-        err,
-        "\r{seconds} s: {} samples, {} lost, {} complete\x1b[K",
-        totals.samples,
-        totals.lost,
-        share(&totals)
-    );
+/// Begins to show how far the recording is, if there is a terminal.
+fn show(
+    args: &RecordArgs,
+    file: &mut Copied,
+) -> anyhow::Result<Option<(Option<Follower>, Display)>> {
+    let is_possible = Display::is_possible();
+    if args.live && !is_possible {
+        output::notice(&"--live shows nothing: standard error is no terminal that can be drawn on");
+    }
+    if args.quiet || !is_possible {
+        return Ok(None);
+    }
+    let failed = "cannot begin a thread";
+    if !args.live {
+        let display = Display::begin(Size::Line).context(failed)?;
+        return Ok(Some((None, display)));
+    }
+    let display = Display::begin(Size::Screen).context(failed)?;
+    let follower = file.read_along(display.board()).context(failed)?;
+    // In this order they end.
+    Ok(Some((Some(follower), display)))
 }
 
-fn share(totals: &unspool_sampling::Totals) -> String {
-    let all = totals.samples - totals.without_stack;
-    match all {
+/// How many of the stacks are complete.
+fn complete(totals: &Totals) -> String {
+    match totals.samples - totals.without_stack {
         0 => "none".to_owned(),
-        _ => {
-            let incomplete = all - totals.complete;
-            #[expect(clippy::cast_precision_loss, reason = "a percentage")]
-            let share = 100.0 - incomplete as f64 * 100.0 / all as f64;
-            format!("{share:.2} %")
-        }
+        stacks => share(totals.complete, stacks),
     }
 }
 
@@ -170,7 +182,7 @@ fn tell(summary: &Summary, args: &RecordArgs) {
             output::notice(&completeness.summary(&profile));
         }
         // A pipe cannot be read again.
-        Err(_) => output::notice(&format_args!("{} of stacks reach a root", share(totals))),
+        Err(_) => output::notice(&format_args!("{} of stacks reach a root", complete(totals))),
     }
     for problem in summary.unusable.iter().take(MOST_SAID) {
         output::notice(&output::with_causes(&**problem));

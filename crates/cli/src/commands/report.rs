@@ -21,6 +21,7 @@ mod names;
 mod text;
 
 pub(super) use names::FileNames;
+pub(super) use text::with_module;
 
 pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let profile = load(&args.file, &args.filters)?;

@@ -5,7 +5,7 @@ use std::io::IsTerminal as _;
 use std::sync::Arc;
 
 use unspool_ir::Vaddr;
-use unspool_profile::{Called, ModuleKind, Name, Names, Place, Profile};
+use unspool_profile::{Called, Frame, ModuleKind, Name, Names, Place, Profile};
 use unspool_symbols::{
     Debuginfod, Detail, Event, Finder, Identity, Module, NameCache, Request, Symbolizer,
 };
@@ -21,17 +21,10 @@ pub(in crate::commands) struct FileNames {
 impl FileNames {
     /// Finds the files and looks all places up.
     pub(in crate::commands) fn look_up(profile: &Profile, detail: Detail) -> FileNames {
-        let mut requests: Vec<_> = profile.modules().iter().map(request).collect();
-        for frame in profile.frames() {
-            if let Place::Module(module, address) = frame.lookup
-                && let Some(request) = requests.get_mut(module.0 as usize)
-            {
-                request.addresses.push(address);
-            }
-        }
-        let names = symbolizer(detail).look_up_with(requests, &tell_of_download);
+        let found = FileNames::of_frames(profile, profile.frames(), &symbolizer(detail));
         let kept = kept_names(profile);
-        for (number, (named, module)) in names.modules().iter().zip(profile.modules()).enumerate() {
+        let modules = found.names.modules().iter().zip(profile.modules());
+        for (number, (named, module)) in modules.enumerate() {
             let has_file = matches!(module.kind, ModuleKind::File | ModuleKind::Vdso);
             if named.file().is_none() && kept.contains(&number) {
                 let path = module.path.display();
@@ -43,7 +36,26 @@ impl FileNames {
             let problems = named.problems().iter().filter(|_| has_file);
             problems.for_each(|problem| output::notice(problem));
         }
-        FileNames { names }
+        found
+    }
+
+    /// Looks up the places of some of its frames.
+    pub(in crate::commands) fn of_frames(
+        profile: &Profile,
+        frames: &[Frame],
+        symbolizer: &Symbolizer,
+    ) -> FileNames {
+        let mut requests: Vec<_> = profile.modules().iter().map(request).collect();
+        for frame in frames {
+            if let Place::Module(module, address) = frame.lookup
+                && let Some(request) = requests.get_mut(module.0 as usize)
+            {
+                request.addresses.push(address);
+            }
+        }
+        FileNames {
+            names: symbolizer.look_up_with(requests, &tell_of_download),
+        }
     }
 
     fn known(&self, place: Place) -> Option<unspool_symbols::Name<'_>> {

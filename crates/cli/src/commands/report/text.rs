@@ -5,7 +5,7 @@ use std::path::Path;
 
 use unspool_profile::aggregate::{self, CallNode, CallTree, Direction, Weight};
 use unspool_profile::output::View;
-use unspool_profile::{Completeness, FunctionId, Grouped, Rate};
+use unspool_profile::{Completeness, Function, FunctionId, Grouped, Rate};
 
 use super::{percent, total};
 use crate::args::{By, ReportArgs, TreeKind};
@@ -109,7 +109,7 @@ impl Page<'_> {
         let weights = aggregate::functions(named, &self.view.samples);
         self.list("function", weights, |id| {
             let function = named.functions().get(id.0 as usize);
-            function.map_or_else(String::new, |f| with_module(&f.name, &f.module))
+            function.map_or_else(String::new, with_module)
         })
     }
 
@@ -222,12 +222,8 @@ impl Page<'_> {
             return Ok(());
         };
         let function = self.view.named.functions().get(step.function.0 as usize);
-        let name = function.map_or_else(String::new, |function| {
-            with_module(
-                &(function.name.clone() + step.mark.suffix()),
-                &function.module,
-            )
-        });
+        let name =
+            function.map_or_else(String::new, |function| marked(function, step.mark.suffix()));
         let own = match node.own {
             0 => format!("{:8}", ""),
             own => format!("{:6.2} %", self.percent(own)),
@@ -241,10 +237,16 @@ impl Page<'_> {
 /// The most steps of indentation.
 const MAX_INDENT: usize = 40;
 
-fn with_module(name: &str, module: &str) -> String {
+/// A function's name, and its module's.
+pub(in crate::commands) fn with_module(function: &Function) -> String {
+    marked(function, "")
+}
+
+fn marked(function: &Function, mark: &str) -> String {
+    let Function { name, module } = function;
     match name.starts_with('[') {
-        true => name.to_owned(),
-        false => format!("{name}  [{}]", module.trim_matches(['[', ']'])),
+        true => format!("{name}{mark}"),
+        false => format!("{name}{mark}  [{}]", module.trim_matches(['[', ']'])),
     }
 }
 

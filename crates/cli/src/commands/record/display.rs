@@ -1,0 +1,247 @@
+//! What a terminal shows while a recording goes on.
+//!
+//! A thread of its own draws, so that the recorder never waits for a terminal.
+
+use std::env;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anstream::{AutoStream, ColorChoice};
+use unspool_profile::Grouped;
+use unspool_sampling::Progress;
+
+use super::complete;
+use super::live::Top;
+use crate::output::Plain;
+
+/// What is to be shown.
+#[derive(Default)]
+struct State {
+    progress: Option<Progress>,
+    top: Option<Arc<Top>>,
+    is_over: bool,
+}
+
+/// What those who record and those who draw share.
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How much is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Size {
+    /// One line.
+    Line,
+    /// A list that fills the terminal.
+    Screen,
+}
+
+/// A terminal on standard error that shows how far a recording is.
+pub(super) struct Display {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What is to be shown, for other threads to say.
+#[derive(Clone)]
+pub(super) struct Board(Arc<Shared>);
+
+impl Board {
+    pub(super) fn show(&self, top: Top) {
+        self.0.state().top = Some(Arc::new(top));
+    }
+}
+
+impl Display {
+    /// Whether there is a terminal that can be drawn on.
+    pub(super) fn is_possible() -> bool {
+        io::stderr().is_terminal() && env::var_os("TERM").is_none_or(|term| term != "dumb")
+    }
+
+    /// Begins to draw, each time that there is progress.
+    pub(super) fn begin(size: Size) -> io::Result<Display> {
+        let shared = Arc::new(Shared::default());
+        let drawn = Arc::clone(&shared);
+        let thread = thread::Builder::new().name("display".into());
+        let thread = thread.spawn(move || match size {
+            Size::Line => draw(&drawn, &mut Line::default()),
+            Size::Screen => draw(&drawn, &mut Screen::begin()),
+        })?;
+        Ok(Display {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// Where the list comes from.
+    pub(super) fn board(&self) -> Board {
+        Board(Arc::clone(&self.shared))
+    }
+
+    /// Says how far the recording is. Does not wait.
+    pub(super) fn progress(&self, progress: Progress) {
+        self.shared.state().progress = Some(progress);
+        self.shared.changed.notify_one();
+    }
+}
+
+/// The terminal is left as it was.
+impl Drop for Display {
+    fn drop(&mut self) {
+        self.shared.state().is_over = true;
+        self.shared.changed.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // What it did not draw is not missed.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A way to draw; what it has drawn is gone when it is dropped.
+trait Draw {
+    fn draw(&mut self, status: &str, top: Option<&Top>);
+}
+
+fn draw(shared: &Shared, by: &mut impl Draw) {
+    let mut last = None;
+    loop {
+        let mut state = shared.state();
+        while state.progress.is_none() && !state.is_over {
+            let waited = shared.changed.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        if state.is_over {
+            return;
+        }
+        let (progress, top) = (state.progress.take(), state.top.clone());
+        drop(state);
+        if let Some(progress) = progress {
+            by.draw(&status(progress, last.replace(progress)), top.as_deref());
+        }
+    }
+}
+
+/// One line: for how long, how many samples, how fast, what is missing.
+fn status(now: Progress, last: Option<Progress>) -> String {
+    let (before, since) = last.map_or((0, Duration::ZERO), |last| {
+        (last.totals.samples, last.elapsed)
+    });
+    let new = now.totals.samples.saturating_sub(before);
+    let millis = now.elapsed.saturating_sub(since).as_millis().max(1);
+    let rate = u128::from(new) * 1000 / millis;
+    format!(
+        "{} s: {} samples ({}/s), {} lost, {} complete",
+        now.elapsed.as_secs(),
+        Grouped(now.totals.samples),
+        Grouped(u64::try_from(rate).unwrap_or(u64::MAX)),
+        Grouped(now.totals.lost),
+        complete(&now.totals)
+    )
+}
+
+/// The size of the terminal in columns and rows.
+fn size() -> (usize, usize) {
+    terminal_size::terminal_size_of(io::stderr()).map_or((80, 24), |(width, height)| {
+        (width.0.into(), height.0.into())
+    })
+}
+
+/// A terminal that is gone shows nothing.
+fn write(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
+/// What fits into a line.
+fn cut(text: &str, width: usize) -> String {
+    let text = Plain(text).to_string();
+    match text.chars().count() > width {
+        false => text,
+        true => {
+            let cut: String = text.chars().take(width.saturating_sub(1)).collect();
+            cut + "…"
+        }
+    }
+}
+
+/// A line that is drawn again and again.
+#[derive(Default)]
+struct Line {
+    turn: usize,
+}
+
+const SPINNER: [char; 4] = ['|', '/', '-', '\\'];
+
+impl Draw for Line {
+    fn draw(&mut self, status: &str, _: Option<&Top>) {
+        let spinner = SPINNER.iter().cycle().nth(self.turn % SPINNER.len());
+        self.turn += 1;
+        let line = format!("{} {status}", spinner.unwrap_or(&' '));
+        // In the last column, some terminals go to the next line.
+        let (width, _) = size();
+        write(&format!("\r{}\x1b[K", cut(&line, width.saturating_sub(1))));
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if self.turn > 0 {
+            write("\r\x1b[K");
+        }
+    }
+}
+
+/// The terminal's second screen, which leaves the first one as it is.
+struct Screen {
+    is_bold: bool,
+}
+
+impl Screen {
+    fn begin() -> Screen {
+        write("\x1b[?1049h");
+        Screen {
+            is_bold: AutoStream::choice(&io::stderr()) != ColorChoice::Never,
+        }
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        write("\x1b[?1049l");
+    }
+}
+
+impl Draw for Screen {
+    fn draw(&mut self, status: &str, top: Option<&Top>) {
+        let (width, height) = size();
+        let mut lines = vec![format!("unspool record, {status}; Ctrl-C ends it")];
+        match top {
+            Some(top) => lines.extend(top.lines(height.saturating_sub(lines.len()))),
+            None => lines.push("finding names …".to_owned()),
+        }
+        let mut text = "\x1b[H".to_owned();
+        for (n, line) in lines.iter().take(height).enumerate() {
+            let line = cut(line, width);
+            let end = if n == 0 { "" } else { "\r\n" };
+            // What follows the line is erased first: in the last column, that would erase the last letter.
+            let _ = match self.is_bold && n == 0 {
+                true => write!(text, "{end}\x1b[K\x1b[1m{line}\x1b[0m"),
+                false => write!(text, "{end}\x1b[K{line}"),
+            };
+        }
+        if lines.len() < height {
+            text.push_str("\r\n\x1b[J");
+        }
+        write(&text);
+    }
+}

@@ -1,0 +1,236 @@
+//! The list of what is recorded, while it is recorded.
+//!
+//! The profile is read as it is written, by a thread of its own, which finds the names too.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::io::{self, Write};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use unspool_profile::{
+    Called, Frame, FunctionId, Name, Named, Names, Place, Profile, Reader, Sample, StackId, State,
+    ThreadId, aggregate,
+};
+use unspool_symbols::{Detail, Finder, KernelSymbols, Symbolizer};
+
+use super::display::Board;
+use crate::commands::report::{FileNames, percent, with_module};
+
+/// Writes a profile to its file, and hands what was written to whoever reads along.
+pub(super) struct Copied {
+    file: File,
+    copies: Option<Sender<Vec<u8>>>,
+}
+
+impl Copied {
+    pub(super) fn new(file: File) -> Copied {
+        Copied { file, copies: None }
+    }
+
+    /// Begins to read along: what is shown goes to the board.
+    pub(super) fn read_along(&mut self, board: Board) -> io::Result<Follower> {
+        let (sender, receiver) = mpsc::channel();
+        let thread = thread::Builder::new().name("live".into());
+        let thread = thread.spawn(move || follow(&receiver, &board))?;
+        self.copies = Some(sender);
+        Ok(Follower {
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Write for Copied {
+    /// Writes all of it: whoever reads along wants whole blocks.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write_all(bytes)?;
+        if let Some(copies) = &self.copies {
+            // A reader that has given up is told nothing.
+            let _ = copies.send(bytes.to_vec());
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// Who reads along, until the profile is finished.
+pub(super) struct Follower {
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            // What it could not show is in the profile.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The list is made anew after this time at the earliest, and after so many times what it took to make:
+/// the target needs the processors.
+const PAUSE: Duration = Duration::from_millis(400);
+const SHARE: u32 = 10;
+
+fn follow(copies: &Receiver<Vec<u8>>, board: &Board) {
+    let Ok(first) = copies.recv() else { return };
+    let Ok(mut reader) = Reader::new(VecDeque::from(first)) else {
+        return;
+    };
+    let mut seen = Seen::default();
+    let mut next = Instant::now();
+    while let Ok(bytes) = copies.recv() {
+        reader.source().extend(bytes);
+        for more in copies.try_iter() {
+            reader.source().extend(more);
+        }
+        if reader.read_on().is_err() {
+            return;
+        }
+        seen.add(&reader.take_samples());
+        let begun = Instant::now();
+        if begun >= next {
+            seen.look_up(reader.profile());
+            board.show(seen.top(reader.profile()));
+            next = Instant::now() + PAUSE.max(begun.elapsed() * SHARE);
+        }
+    }
+}
+
+/// What was seen so far.
+#[derive(Default)]
+struct Seen {
+    /// One sample for each stack of each thread, which has the weight of all.
+    samples: HashMap<(StackId, ThreadId), Sample>,
+    names: LiveNames,
+    /// How many frames were looked up.
+    frames: usize,
+}
+
+/// The names that were found so far.
+#[derive(Default)]
+struct LiveNames {
+    known: HashMap<Place, Name>,
+}
+
+impl Names for LiveNames {
+    fn name(&self, place: Place) -> Name {
+        self.known.get(&place).cloned().unwrap_or_default()
+    }
+}
+
+impl Seen {
+    fn add(&mut self, samples: &[Sample]) {
+        let on_cpu = samples.iter().filter(|sample| sample.state == State::OnCpu);
+        for sample in on_cpu {
+            let sum = self.samples.entry((sample.stack, sample.thread));
+            sum.and_modify(|sum| sum.weight = sum.weight.saturating_add(sample.weight))
+                .or_insert(*sample);
+        }
+    }
+
+    /// Finds the names of the frames that are new.
+    fn look_up(&mut self, profile: &Profile) {
+        let new = profile.frames().get(self.frames..).unwrap_or_default();
+        self.frames = profile.frames().len();
+        if new.is_empty() {
+            return;
+        }
+        let symbolizer = Symbolizer::new(Finder::from_environment(), Detail::Functions);
+        let names = FileNames::of_frames(profile, new, &symbolizer.with_threads(1));
+        let known = new
+            .iter()
+            .map(|frame| (frame.lookup, names.name(frame.lookup)));
+        self.names.known.extend(known);
+        self.look_up_kernel(new);
+    }
+
+    fn look_up_kernel(&mut self, new: &[Frame]) {
+        let is_kernel = |frame: &&Frame| matches!(frame.lookup, Place::Kernel(_));
+        if new.iter().filter(is_kernel).count() == 0 {
+            return;
+        }
+        let Ok(symbols) = KernelSymbols::of_running_kernel() else {
+            return;
+        };
+        for frame in new {
+            if let Place::Kernel(address) = frame.lookup
+                && let Some(symbol) = symbols.get(address)
+            {
+                let function = Called {
+                    function: symbol.name.to_owned(),
+                    ..Called::default()
+                };
+                let name = Name {
+                    functions: vec![function],
+                    start: Some(symbol.address.0),
+                };
+                self.names.known.insert(frame.lookup, name);
+            }
+        }
+    }
+
+    fn top(&self, profile: &Profile) -> Top {
+        let named = Named::new(profile, &self.names);
+        let samples: Vec<&Sample> = self.samples.values().collect();
+        let all = aggregate::total(&samples);
+        let functions = aggregate::functions(&named, &samples);
+        let function = |weight: aggregate::Weight<FunctionId>| {
+            let function = named.functions().get(weight.key.0 as usize);
+            Row {
+                own: percent(weight.own, all),
+                total: percent(weight.total, all),
+                name: function.map_or_else(String::new, with_module),
+            }
+        };
+        let thread = |weight: aggregate::Weight<ThreadId>| {
+            let thread = profile.thread(weight.key);
+            let name = thread.map_or_else(String::new, |t| format!("{} ({})", t.name, t.tid));
+            (percent(weight.own, all), name)
+        };
+        Top {
+            functions: functions.into_iter().take(MOST).map(function).collect(),
+            threads: (aggregate::threads(&samples).into_iter().take(MOST))
+                .map(thread)
+                .collect(),
+        }
+    }
+}
+
+/// How many functions, and how many threads, are listed at most.
+const MOST: usize = 200;
+
+/// The heaviest functions and threads.
+pub(super) struct Top {
+    functions: Vec<Row>,
+    threads: Vec<(f64, String)>,
+}
+
+struct Row {
+    own: f64,
+    total: f64,
+    name: String,
+}
+
+impl Top {
+    /// So many lines at most: functions, and below them threads.
+    pub(super) fn lines(&self, height: usize) -> Vec<String> {
+        let threads = self.threads.len().min(height / 4);
+        let titles = 4;
+        let functions = height.saturating_sub(threads + titles);
+        let mut lines = vec![String::new(), "     own    total  function".to_owned()];
+        lines.extend(self.functions.iter().take(functions).map(|row| {
+            let Row { own, total, name } = row;
+            format!("{own:6.2} % {total:6.2} %  {name}")
+        }));
+        lines.extend([String::new(), "   share  thread".to_owned()]);
+        let threads = self.threads.iter().take(threads);
+        lines.extend(threads.map(|(share, name)| format!("{share:6.2} %  {name}")));
+        lines.truncate(height);
+        lines
+    }
+}
