@@ -335,20 +335,8 @@ Examples:
 pub(crate) struct ReportArgs {
     /// The profile, or a recording of perf.
     pub(crate) file: PathBuf,
-    /// The form.
-    #[arg(
-        long = "as",
-        visible_alias = "format",
-        value_enum,
-        default_value = "text",
-        value_name = "FORM"
-    )]
-    pub(crate) form: Form,
-    /// Write it here; `-` is standard output.
-    #[arg(short, long, value_name = "OUT", default_value = "-")]
-    pub(crate) output: PathBuf,
     #[command(flatten)]
-    pub(crate) filters: Filters,
+    pub(crate) shown: Shown<Form>,
     /// List functions, modules or threads.
     #[arg(long, value_enum, default_value = "function")]
     pub(crate) by: By,
@@ -361,6 +349,25 @@ pub(crate) struct ReportArgs {
     /// Leave out of the text what has less of the weight, in percent.
     #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = parse_percent)]
     pub(crate) min_percent: f64,
+}
+
+/// What is shown of a profile, and where.
+#[derive(Debug, Args)]
+pub(crate) struct Shown<F: ValueEnum + Send + Sync + 'static> {
+    /// The form.
+    #[arg(
+        long = "as",
+        visible_alias = "format",
+        value_enum,
+        default_value = "text",
+        value_name = "FORM"
+    )]
+    pub(crate) form: F,
+    /// Write it here; `-` is standard output.
+    #[arg(short, long, value_name = "OUT", default_value = "-")]
+    pub(crate) output: PathBuf,
+    #[command(flatten)]
+    pub(crate) filters: Filters,
 }
 
 /// Which samples are looked at: those that pass all of these.
@@ -457,20 +464,8 @@ pub(crate) struct DiffArgs {
     pub(crate) before: PathBuf,
     /// The profile after.
     pub(crate) after: PathBuf,
-    /// The form.
-    #[arg(
-        long = "as",
-        visible_alias = "format",
-        value_enum,
-        default_value = "text",
-        value_name = "FORM"
-    )]
-    pub(crate) form: DiffForm,
-    /// Write it here; `-` is standard output.
-    #[arg(short, long, value_name = "OUT", default_value = "-")]
-    pub(crate) output: PathBuf,
     #[command(flatten)]
-    pub(crate) filters: Filters,
+    pub(crate) shown: Shown<DiffForm>,
     /// Leave out of the text what changes by less, in percent of the whole.
     #[arg(long, value_name = "PERCENT", default_value = "0.1", value_parser = parse_percent)]
     pub(crate) min_percent: f64,

@@ -15,18 +15,21 @@ use crate::output::{self, Layout, Plain};
 
 pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     let (before, after) = (
-        load(&args.before, &args.filters)?,
-        load(&args.after, &args.filters)?,
+        load(&args.before, &args.shown.filters)?,
+        load(&args.after, &args.shown.filters)?,
     );
-    let detail = detail(&args.filters);
+    let detail = detail(&args.shown.filters);
     let before_names = FileNames::look_up(&before, detail);
     let after_names = FileNames::look_up(&after, detail);
     let (before, after) = (
         Named::new(&before, &before_names),
         Named::new(&after, &after_names),
     );
-    let (before, after) = (view(&before, &args.filters)?, view(&after, &args.filters)?);
-    write_to(&args.output, |out| match args.form {
+    let (before, after) = (
+        view(&before, &args.shown.filters)?,
+        view(&after, &args.shown.filters)?,
+    );
+    write_to(&args.shown.output, |out| match args.shown.form {
         DiffForm::Text => text(out, &changes(&before, &after), args.min_percent),
         DiffForm::Json => json(out, &changes(&before, &after)),
         DiffForm::Flamegraph => flamegraph::write_difference(out, &before, &after),

@@ -24,16 +24,16 @@ pub(super) use names::FileNames;
 pub(super) use text::with_module;
 
 pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
-    let profile = load(&args.file, &args.filters)?;
-    let names = FileNames::look_up(&profile, detail(&args.filters));
+    let profile = load(&args.file, &args.shown.filters)?;
+    let names = FileNames::look_up(&profile, detail(&args.shown.filters));
     let named = Named::new(&profile, &names);
-    let view = view(&named, &args.filters)?;
+    let view = view(&named, &args.shown.filters)?;
     let around = args
         .around
         .as_deref()
         .map(|name| find(&named, name))
         .transpose()?;
-    write_to(&args.output, |out| match args.form {
+    write_to(&args.shown.output, |out| match args.shown.form {
         Form::Text => text::print(out, &view, args, around.as_deref()),
         Form::Json => json::print(out, &view),
         Form::Folded => folded::write(out, &view),

@@ -29,7 +29,7 @@ pub(super) fn print(
         view,
         total: total(view),
         least: args.min_percent,
-        width: width(&args.output),
+        width: width(&args.shown.output),
     };
     page.header()?;
     if let Some(functions) = around {
