@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use inferno::flamegraph::{Options, from_lines};
 
 use super::{View, folded};
+use crate::completeness::Completeness;
 
 /// Draws a flame graph. Without samples it says so.
 ///
@@ -54,6 +55,9 @@ pub fn write_difference(
 fn draw(out: &mut dyn Write, lines: &[String], view: &View<'_>) -> io::Result<()> {
     let mut options = Options::default();
     options.title = view.title();
+    let profile = view.named.profile;
+    let completeness = Completeness::new(profile, &view.samples);
+    options.subtitle = Some(completeness.summary(profile).to_string());
     options.count_name = view.unit().to_owned();
     options.notes = "_[g]: the frame is guessed. _[s]: the frame is spliced.".into();
     options.deterministic = true;

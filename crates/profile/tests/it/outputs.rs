@@ -298,6 +298,16 @@ fn a_flame_graph_has_all_functions() {
     // Beside the time off the CPU all others are too narrow to be drawn.
     samples.retain(|sample| sample.state == unspool_profile::State::OnCpu);
     let svg = written(&made::profile(&samples), flamegraph::write);
+    let text = ["--xpath", "//*[local-name()='text']/text()", "-"];
+    let text = piped("/usr/bin/xmllint", &text, "libxml2-utils", &svg);
+    let text = String::from_utf8(text).unwrap();
+    // Whoever looks at it sees what is missing: one of the samples has no user's stack.
+    let complete = samples.iter().filter(|sample| sample.end.is_root()).count();
+    let share = format!(" % of {} stacks reach a root; ", samples.len() - 1);
+    assert!(
+        complete < samples.len() - 1 && text.contains(&share),
+        "{text}"
+    );
     let titles = ["--xpath", "//*[local-name()='title']/text()", "-"];
     let titles = piped("/usr/bin/xmllint", &titles, "libxml2-utils", &svg);
     let titles = String::from_utf8(titles).unwrap();
