@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod advice;
 pub mod aggregate;
 mod completeness;
 mod create;
@@ -21,6 +22,7 @@ mod selection;
 mod stacks;
 mod writer;
 
+pub use advice::Advice;
 pub use completeness::{Completeness, Grouped, Incomplete, Summary, share};
 pub use create::{Created, create};
 pub use error::FileError;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use unspool_profile::aggregate::{self, CallTree, Direction};
 use unspool_profile::{
-    Completeness, FunctionId, Grouped, Named, Sample, Selection, State, Step, Time,
+    Completeness, End, FunctionId, Grouped, Module, Named, Sample, Selection, State, Step, Time,
 };
 
 use crate::made::{self, AppNames, PROCESSES, THREADS, Taken, functions};
@@ -332,4 +332,47 @@ fn thousands_are_separated() {
     ] {
         assert_eq!(Grouped(number).to_string(), text);
     }
+}
+
+/// From 1 % of the stacks on, it is said what can be done, for the most frequent reason first.
+#[test]
+fn advice_is_for_low_figures() {
+    let all = made::samples();
+    let [complete, no_table, not_copied] = [&all[0], &all[7], &all[9]];
+    let advice = |counts: [usize; 3]| -> Vec<(End, u64, Option<String>, String)> {
+        let samples = [complete, no_table, not_copied].into_iter().zip(counts);
+        let samples =
+            samples.flat_map(|(sample, count)| std::iter::repeat_n(sample.clone(), count));
+        let profile = made::profile(&samples.collect::<Vec<_>>());
+        let samples: Vec<&Sample> = profile.samples().iter().collect();
+        let all = Completeness::new(&profile, &samples);
+        let advice = all.advice(&profile).into_iter();
+        let module = |module: &Module| module.path.to_string_lossy().into_owned();
+        let parts = advice.map(|advice| {
+            let text = advice.to_string();
+            (
+                advice.why.end,
+                advice.why.samples,
+                advice.module.map(module),
+                text,
+            )
+        });
+        parts.collect()
+    };
+    assert_eq!(advice([0, 0, 0]), []);
+    assert_eq!(advice([991, 8, 1]), []);
+    let given = advice([989, 10, 1]);
+    let ends: Vec<_> = given
+        .iter()
+        .map(|(end, samples, ..)| (*end, *samples))
+        .collect();
+    assert_eq!(ends, [(End::NoTable, 10), (End::NotCopied, 1)]);
+    let (_, module) = made::called(made::NAMELESS);
+    assert!(given[0].2.as_ref().unwrap().ends_with(module), "{given:?}");
+    assert!(
+        given[0].3.starts_with("for 1.00 % of stacks: build "),
+        "{given:?}"
+    );
+    // Not worth a line.
+    assert_eq!(advice([19_000, 999, 1]).len(), 1);
 }

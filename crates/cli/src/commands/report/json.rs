@@ -48,7 +48,7 @@ fn recording(profile: &Profile) -> Value {
     })
 }
 
-fn complete(profile: &Profile, all: &Completeness) -> Value {
+pub(in crate::commands) fn complete(profile: &Profile, all: &Completeness) -> Value {
     let place = |place: Option<Place>| match place {
         Some(Place::Module(module, at)) => {
             let module = profile.module(module);
@@ -77,6 +77,12 @@ fn complete(profile: &Profile, all: &Completeness) -> Value {
         "no_user_registers": all.no_user_registers,
         "lost": all.lost,
         "frames": frames,
+        "advice": all.advice(profile).iter().map(|advice| json!({
+            "code": advice.why.end.name(),
+            "samples": advice.why.samples,
+            "module": advice.module.map(|module| module.path.to_string_lossy()),
+            "text": advice.text(),
+        })).collect::<Vec<_>>(),
     })
 }
 

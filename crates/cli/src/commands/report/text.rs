@@ -90,7 +90,11 @@ impl Page<'_> {
         writeln!(self.out, "{samples} samples, {}", self.weight(self.total))?;
         let completeness = Completeness::new(profile, &self.view.samples);
         let summary = completeness.summary(profile).to_string();
-        writeln!(self.out, "{}", Plain(&summary))
+        writeln!(self.out, "{}", Plain(&summary))?;
+        for advice in completeness.advice(profile) {
+            writeln!(self.out, "  {}", Plain(&advice.to_string()))?;
+        }
+        Ok(())
     }
 
     /// A weight with its unit.

@@ -1,0 +1,112 @@
+//! What can be done about stacks that do not reach their root.
+
+use std::fmt;
+use std::path::Path;
+
+use crate::completeness::{Completeness, Incomplete, share};
+use crate::model::{End, Module, Place, Profile};
+use crate::names::short_name;
+
+/// What can be done about stacks that end for one reason in one module.
+#[derive(Debug, Clone, Copy)]
+pub struct Advice<'a> {
+    /// The reason, and how many samples have it.
+    pub why: Incomplete,
+    /// The module whose code the stacks end in; `None` for code in no module.
+    pub module: Option<&'a Module>,
+    /// How many samples have a stack.
+    stacks: u64,
+    /// Whether perf recorded them.
+    is_of_perf: bool,
+}
+
+/// So many of a thousand stacks may be incomplete before anything is advised, and from so many on a reason
+/// is worth a line.
+const FEW: u64 = 10;
+const WORTH_A_LINE: u64 = 1;
+
+/// How much is advised at most.
+const MOST: usize = 4;
+
+impl Completeness {
+    /// What can be done about the most frequent reasons why stacks are incomplete; nothing if that are
+    /// fewer than 1 % of them.
+    #[must_use]
+    pub fn advice<'a>(&self, profile: &'a Profile) -> Vec<Advice<'a>> {
+        let stacks = self.stacks();
+        let is_more = |samples: u64, thousandths: u64| {
+            u128::from(samples) * 1000 >= u128::from(stacks) * u128::from(thousandths)
+        };
+        if stacks == 0 || !is_more(self.incomplete(), FEW) {
+            return Vec::new();
+        }
+        let worth = (self.incomplete.iter())
+            .filter(|why| why.end != End::Limit && is_more(why.samples, WORTH_A_LINE));
+        let advice = worth.map(|why| Advice {
+            why: *why,
+            module: match why.place {
+                Some(Place::Module(module, _)) => profile.module(module),
+                _ => None,
+            },
+            stacks,
+            is_of_perf: profile.meta().tool.starts_with("perf "),
+        });
+        advice.take(MOST).collect()
+    }
+}
+
+impl Advice<'_> {
+    /// What can be done.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let path = self.module.map_or(Path::new("?"), |module| &module.path);
+        let (name, path) = (short_name(path), path.display());
+        let at = self.why.place.map_or(0, Place::address);
+        match self.why.end {
+            End::NoModule => {
+                "code that a program makes at run time has to keep frame pointers (Java: \
+                              -XX:+PreserveFramePointer)"
+                    .to_owned()
+            }
+            End::NoFile => format!(
+                "{name} could not be read: if it was replaced or deleted, start its program anew; if it is \
+                 another user's or in a container, record as root"
+            ),
+            End::NoTable => format!(
+                "build {name} with its unwind table (-fasynchronous-unwind-tables, and .eh_frame not stripped), or \
+                 with -fno-omit-frame-pointer"
+            ),
+            End::Hole => format!(
+                "the unwind table of {name} has a hole at {at:#x}: code in assembler needs .cfi directives, or has \
+                 to keep the frame pointer"
+            ),
+            End::BadEntry => format!(
+                "the unwind table of {name} is bad at {at:#x}: `unspool verify {path}` says what is wrong"
+            ),
+            End::CorruptTable => format!(
+                "the compiled table of {name} is damaged: `unspool compile {path}` makes it anew"
+            ),
+            End::NotCopied if self.is_of_perf => {
+                "have more of the stacks copied: `perf record --call-graph dwarf,65528`".to_owned()
+            }
+            End::NotCopied => {
+                "the kernel copies 64 KiB of a stack at most: large variables belong elsewhere; \
+                               `unspool stack PID` shows whole stacks"
+                    .to_owned()
+            }
+            End::NotUnwound => "the recorder fell behind: ask for fewer samples (-F)".to_owned(),
+            _ => format!(
+                "the unwind table of {name} leads nowhere from {at:#x}, which `unspool show --pc {at:#x} {path}` \
+                 shows; a program that makes stacks has to mark their ends"
+            ),
+        }
+    }
+}
+
+/// The same with how many stacks it is about.
+impl fmt::Display for Advice<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let share = share(self.why.samples, self.stacks);
+        write!(f, "for {share} of stacks: {}", self.text())
+    }
+}
