@@ -148,6 +148,10 @@ pub(crate) struct RecordArgs {
     /// Print nothing but errors.
     #[arg(short, long)]
     pub(crate) quiet: bool,
+    /// How it is said what the recording came to. A JSON document goes to standard output or, with
+    /// `-- CMD`, to standard error, as its last line.
+    #[arg(long, value_enum, default_value = "text", conflicts_with = "quiet")]
+    pub(crate) format: Format,
 }
 
 /// Say what this machine allows, what that means for which command, and how to change it.

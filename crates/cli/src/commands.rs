@@ -151,10 +151,14 @@ fn temporary(path: &Path) -> PathBuf {
     temporary.into()
 }
 
-/// The command's own status: its exit code, or 128 plus the signal that killed it.
+/// The command's own status.
 fn pass_on(status: ExitStatus) -> ExitCode {
+    exit_code(status).map_or(ExitCode::FAILURE, ExitCode::from)
+}
+
+/// How a command ended, as shells say it: its exit code, or 128 plus the signal that killed it.
+fn exit_code(status: ExitStatus) -> Option<u8> {
     use std::os::unix::process::ExitStatusExt as _;
     let code = status.code().or(status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok())
-        .map_or(ExitCode::FAILURE, ExitCode::from)
 }

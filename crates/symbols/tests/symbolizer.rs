@@ -328,7 +328,7 @@ fn under_another_root_and_where_a_deleted_file_was() {
     let program = strip("other_root");
     let root = program.directory.join("container");
     put(&program.whole, &root.join("opt/program"));
-    let inside = |path: &str, build_id| Identity {
+    let inside = |path: &str, build_id: Option<BuildId>| Identity {
         path: PathBuf::from(path),
         content: build_id.map(ContentKey::BuildId),
         root: Some(root.clone()),

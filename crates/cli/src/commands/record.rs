@@ -1,14 +1,13 @@
 //! `unspool record`.
 
-use std::fs::File;
 use std::io;
 use std::process::{Command, ExitCode};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use unspool_perf::{Event, Rate};
-use unspool_profile::{Completeness, FileError, Grouped, Meta, Profile, create, share};
-use unspool_sampling::{Options, RecordError, Recording, Summary, Target, Totals};
+use unspool_profile::{Meta, create};
+use unspool_sampling::{Options, RecordError, Recording, Target};
 use unspool_unwind::tables::Store;
 
 use crate::args::RecordArgs;
@@ -16,16 +15,15 @@ use crate::output;
 
 mod display;
 mod live;
+mod told;
 
 use display::{Display, Size};
 use live::{Copied, Follower};
+use told::Told;
 
 /// The status of a command that is there and cannot be run, and of one that is not there.
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
-
-/// How many files are named that could not be used.
-const MOST_SAID: usize = 10;
 
 pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let event = args.event.as_deref().map(str::parse::<Event>).transpose()?;
@@ -43,27 +41,27 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         Err(RecordError::Launch(error)) => return Ok(not_launched(args, &error)),
         prepared => prepared?,
     };
-    if !args.quiet {
-        for notice in &recording.notices {
-            output::notice(notice);
-        }
+    let mut told = Told::new(args);
+    for notice in &recording.notices {
+        told.notice(notice);
     }
     let created = create(&args.output);
     let created = created.with_context(|| format!("cannot write {}", args.output.display()))?;
-    if let Some(old) = created.moved_to.filter(|_| !args.quiet) {
+    if let Some(old) = created.moved_to {
         let path = args.output.display();
-        output::notice(&format_args!(
+        told.notice(&format_args!(
             "{path} was there: it is {} now",
             old.display()
         ));
     }
+    let event = recording.event().clone();
     let store = Store::from_environment();
     let store = match args.no_cache {
         true => store.without_cache(),
         false => store,
     };
     let mut file = Copied::new(created.file);
-    let shown = show(args, &mut file)?;
+    let shown = show(args, &mut file, &mut told)?;
     let summary = recording.run(file, store, meta(args), |progress| {
         if let Some((_, display)) = &shown {
             display.progress(progress);
@@ -74,9 +72,7 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         Err(RecordError::Launch(error)) => return Ok(not_launched(args, &error)),
         summary => summary?,
     };
-    if !args.quiet {
-        tell(&summary, args);
-    }
+    told.end(&summary, &event)?;
     let Some(status) = summary.status else {
         return Ok(ExitCode::SUCCESS);
     };
@@ -132,10 +128,11 @@ fn meta(args: &RecordArgs) -> Meta {
 fn show(
     args: &RecordArgs,
     file: &mut Copied,
+    told: &mut Told<'_>,
 ) -> anyhow::Result<Option<(Option<Follower>, Display)>> {
     let is_possible = Display::is_possible();
     if args.live && !is_possible {
-        output::notice(&"--live shows nothing: standard error is no terminal that can be drawn on");
+        told.notice(&"--live shows nothing: standard error is no terminal that can be drawn on");
     }
     if args.quiet || !is_possible {
         return Ok(None);
@@ -149,47 +146,4 @@ fn show(
     let follower = file.read_along(display.board()).context(failed)?;
     // In this order they end.
     Ok(Some((Some(follower), display)))
-}
-
-/// How many of the stacks are complete.
-fn complete(totals: &Totals) -> String {
-    match totals.samples - totals.without_stack {
-        0 => "none".to_owned(),
-        stacks => share(totals.complete, stacks),
-    }
-}
-
-/// Says what the recording came to, and what the profile that was written lacks.
-fn tell(summary: &Summary, args: &RecordArgs) {
-    let totals = &summary.totals;
-    let path = args.output.display();
-    let lost = match totals.lost {
-        0 => String::new(),
-        lost => format!(", {} lost", Grouped(lost)),
-    };
-    output::notice(&format_args!(
-        "{path}: {} samples in {:.1} s{lost}",
-        Grouped(totals.samples),
-        summary.elapsed.as_secs_f64(),
-    ));
-    let profile = File::open(&args.output)
-        .map_err(FileError::from)
-        .and_then(Profile::read);
-    match profile {
-        Ok(profile) => {
-            let samples: Vec<_> = profile.samples().iter().collect();
-            let completeness = Completeness::new(&profile, &samples);
-            output::notice(&completeness.summary(&profile));
-        }
-        // A pipe cannot be read again.
-        Err(_) => output::notice(&format_args!("{} of stacks reach a root", complete(totals))),
-    }
-    for problem in summary.unusable.iter().take(MOST_SAID) {
-        output::notice(&output::with_causes(&**problem));
-    }
-    if totals.lost > 0 {
-        output::notice(
-            &"samples were lost because the machine was too busy to take them in time: ask for fewer (-F)",
-        );
-    }
 }

@@ -20,6 +20,7 @@ mod json;
 mod names;
 mod text;
 
+pub(super) use json::complete;
 pub(super) use names::FileNames;
 pub(super) use text::with_module;
 

@@ -13,8 +13,8 @@ use anstream::{AutoStream, ColorChoice};
 use unspool_profile::Grouped;
 use unspool_sampling::Progress;
 
-use super::complete;
 use super::live::Top;
+use super::told::complete;
 use crate::output::Plain;
 
 /// What is to be shown.

@@ -1,0 +1,173 @@
+//! What `unspool record` says of stacks that it cannot follow to their root, and whether it helps.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+struct Built {
+    folder: PathBuf,
+}
+
+impl Built {
+    /// The program and its library; both say how their code is unwound, or neither does.
+    fn new(test: &str, is_described: bool) -> Built {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("completeness-{test}"));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/unknown.c");
+        let described = is_described.then_some("-DDESCRIBED");
+        let build = |arguments: &[&str]| {
+            let mut gcc = Command::new("gcc");
+            gcc.args(["-O2", "-fomit-frame-pointer", source]);
+            gcc.args(described).args(arguments).current_dir(&folder);
+            let output = gcc.output().unwrap_or_else(|error| {
+                panic!("cannot run gcc: {error}; install the Debian package gcc")
+            });
+            assert!(output.status.success(), "{output:?}");
+        };
+        // Neither compiler nor linker make a table by themselves.
+        let bare = [
+            "-fno-asynchronous-unwind-tables",
+            "-Wl,--no-ld-generated-unwind-info",
+        ];
+        let library = [
+            "-shared",
+            "-fPIC",
+            "-nostdlib",
+            "-DLIBRARY",
+            "-o",
+            "libbare.so",
+        ];
+        build(&[&bare[..], &library].concat());
+        build(&["-o", "unknown", "./libbare.so"]);
+        Built { folder }
+    }
+
+    fn unspool(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_unspool"));
+        command.args(arguments).current_dir(&self.folder);
+        command.env("XDG_CACHE_HOME", self.folder.join("cache"));
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        output
+    }
+
+    /// What is said of a recording of the program, which works in one way; as a document and as text.
+    fn record(&self, way: &str) -> (Value, String) {
+        let record = [
+            "record",
+            "--format",
+            "json",
+            "-o",
+            way,
+            "--",
+            "./unknown",
+            way,
+        ];
+        let output = self.unspool(&record);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(output.stdout.is_empty());
+        let document: Value = serde_json::from_str(&said).unwrap();
+        assert_eq!(document["schema"], "unspool.record");
+        assert_eq!(document["profile"], way);
+        assert_eq!(document["status"], 0);
+        let report = self.unspool(&["report", "--tree", "none", way]);
+        (document, String::from_utf8(report.stdout).unwrap())
+    }
+}
+
+/// The reason, its module, and words of what is advised.
+type Advised = (&'static str, Option<&'static str>, &'static str);
+
+fn check(built: &Built, way: &str, advised: Option<Advised>) {
+    let (document, text) = built.record(way);
+    let completeness = &document["completeness"];
+    let number = |name: &str| completeness[name].as_u64().unwrap();
+    assert_eq!(document["samples"], completeness["stacks"], "{document}");
+    assert!(number("stacks") > 50, "{document}");
+    let advice = completeness["advice"].as_array().unwrap();
+    let Some((code, module, words)) = advised else {
+        assert!(number("incomplete") * 100 < number("stacks"), "{document}");
+        assert!(
+            advice.is_empty() && !text.contains(" of stacks: "),
+            "{text}"
+        );
+        return;
+    };
+    assert!(number("incomplete") * 2 > number("stacks"), "{document}");
+    let (reason, advice) = (&completeness["reasons"][0], &advice[0]);
+    for said in [reason, advice] {
+        assert_eq!(said["code"], code, "{document}");
+        assert_eq!(said["samples"], reason["samples"]);
+    }
+    let path = module.map(|name| built.folder.join(name).to_str().unwrap().to_owned());
+    assert_eq!(advice["module"].as_str(), path.as_deref());
+    let told = advice["text"].as_str().unwrap();
+    assert!(told.contains(words), "{told}");
+    let line = text.lines().find(|line| line.contains(" of stacks: "));
+    assert!(line.unwrap().ends_with(told), "{text}");
+}
+
+#[test]
+fn advice_names_what_is_missing() {
+    let built = Built::new("missing", false);
+    let hole = ("hole", Some("unknown"), ".cfi directives");
+    check(&built, "assembler", Some(hole));
+    let no_table = (
+        "no-table",
+        Some("libbare.so"),
+        "-fasynchronous-unwind-tables",
+    );
+    check(&built, "library", Some(no_table));
+    let made = ("no-module", None, "frame pointers");
+    check(&built, "made", Some(made));
+    let large = ("not-copied", Some("unknown"), "64 KiB");
+    check(&built, "large", Some(large));
+}
+
+/// Whoever does what was advised has complete stacks.
+#[test]
+fn advice_helps() {
+    let built = Built::new("there", true);
+    check(&built, "assembler", None);
+    check(&built, "library", None);
+    check(&built, "made-with-frame-pointer", None);
+}
+
+/// Without a command, the document is what standard output has; and notices are in it.
+#[test]
+fn the_document_of_a_process() {
+    let built = Built::new("process", true);
+    let mut running = Command::new("sleep").arg("1000").spawn().unwrap();
+    fs::write(built.folder.join("old"), "what was there").unwrap();
+    let pid = running.id().to_string();
+    let record = [
+        "record", "--format", "json", "-d", "0.2", "-o", "old", "-p", &pid,
+    ];
+    let output = built.unspool(&record);
+    running.kill().unwrap();
+    running.wait().unwrap();
+    assert!(output.stderr.is_empty(), "{output:?}");
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["schema"], "unspool.record");
+    assert_eq!(
+        (&document["status"], &document["lost"]),
+        (&Value::Null, &0.into())
+    );
+    assert!(document["seconds"].as_f64().unwrap() >= 0.2);
+    assert_eq!(document["command"].as_array().unwrap().len(), 0);
+    let notices = document["notices"].as_array().unwrap();
+    let moved = "old was there: it is old.old now";
+    assert!(notices.iter().any(|notice| notice == moved), "{document}");
+    // It is asleep, and has no samples.
+    assert_eq!(document["completeness"]["stacks"], 0);
+}
