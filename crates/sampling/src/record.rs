@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use unspool_ir::Arch;
 use unspool_machine::Remedy;
-use unspool_perf::{Event, OpenError, Rate, RingError, Whom};
+use unspool_perf::{Event, OpenError, Rate, Record, RingError, Whom};
 use unspool_profile::{Meta, Unit, Writer};
 use unspool_unwind::files::FileProblem;
 use unspool_unwind::tables::Store;
@@ -20,6 +20,7 @@ use crate::processes::Processes;
 use crate::sys::{self, Held, Prompt, Ready, Signals};
 use crate::unwind::Unwinder;
 
+mod copies;
 mod events;
 mod kin;
 mod merge;
@@ -28,6 +29,7 @@ mod scribe;
 
 pub use scribe::Totals;
 
+use copies::Copies;
 use events::{Events, Scope};
 pub(crate) use kin::Kin;
 pub(crate) use merge::Kind;
@@ -255,6 +257,7 @@ impl Recording {
             running.take(sys::now())?;
             if beat.elapsed() >= BEAT {
                 beat = Instant::now();
+                running.shrink_copies();
                 running.scribe.flush().map_err(RecordError::Write)?;
                 progress(running.progress());
             }
@@ -282,7 +285,6 @@ impl Recording {
         };
         Ok(Running {
             polled: self.events.files().map(|_| true).collect(),
-            events: self.events,
             signals: self.signals,
             is_watching: !self.watched.is_empty(),
             watched: self.watched,
@@ -295,6 +297,11 @@ impl Recording {
                 unwinder.of_running_threads(),
                 Kin::Running,
             ),
+            copies: self
+                .events
+                .has_sizes()
+                .then(|| Copies::new(self.events.ring_sizes().sum())),
+            events: self.events,
             damaged: 0,
         })
     }
@@ -318,6 +325,8 @@ impl Recording {
 /// A recording that goes on.
 struct Running<W: Write> {
     events: Events,
+    /// How much is copied of stacks, if that can be changed.
+    copies: Option<Copies>,
     /// Which rings' events are waited for.
     polled: Vec<bool>,
     signals: Signals,
@@ -381,13 +390,28 @@ impl<W: Write> Running<W> {
     /// Notes all records from before a time.
     fn take(&mut self, until: u64) -> Result<(), RecordError> {
         let mut failure = None;
-        let scribe = &mut self.scribe;
+        let (scribe, copies) = (&mut self.scribe, &mut self.copies);
         self.damaged += merge::take(&mut self.events.sources, until, |kind, origin, record| {
+            if let (Kind::OnCpu, Record::Sample(sample), Some(copies)) =
+                (kind, record, &mut *copies)
+            {
+                copies.note(&sample.stack);
+            }
             if failure.is_none() {
                 failure = scribe.note(kind, origin, record).err();
             }
         });
+        if let Some(size) = self.copies.as_mut().and_then(Copies::grow) {
+            self.events.copy_up_to(size);
+        }
         failure.map_or(Ok(()), |error| Err(RecordError::Write(error)))
+    }
+
+    /// Has less copied of stacks if all of them were small lately.
+    fn shrink_copies(&mut self) {
+        if let Some(size) = self.copies.as_mut().and_then(Copies::shrink) {
+            self.events.copy_up_to(size);
+        }
     }
 
     fn finish(mut self) -> Result<Summary, RecordError> {

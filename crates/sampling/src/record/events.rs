@@ -1,6 +1,7 @@
 //! The events of a recording, open, with their rings.
 
 use std::fs;
+use std::ops::Range;
 use std::os::fd::{AsFd as _, BorrowedFd};
 
 use unspool_ir::Arch;
@@ -8,11 +9,12 @@ use unspool_perf::{
     Counter, Event, OpenError, Rate, Refusal, Ring, RingError, Setup, Whom, user_mask,
 };
 
+use super::copies::Size;
 use super::merge::{Kind, Source};
 use super::{Notice, Options, RecordError};
 
 /// How much memory the rings for samples have at best, in bytes: all together, and each. A sample takes
-/// 64 KiB of it, however small its stack is.
+/// as much of it as may be copied of a stack, however small that is.
 const ALL_SAMPLES: usize = 32 << 20;
 const MOST_SAMPLES: usize = 16 << 20;
 
@@ -22,9 +24,8 @@ const TASKS: usize = 256 << 10;
 /// The least that is of use.
 const LEAST: usize = 64 << 10;
 
-/// The most that the kernel can be asked to copy of a stack; of a record with more than 64 KiB, it
-/// copies less.
-const MOST_STACK: u32 = 65_528;
+/// For so many threads at once, both sizes of copies are got ready.
+const MOST_WITH_BOTH: usize = 64;
 
 /// The events of a recording.
 #[derive(Debug)]
@@ -36,6 +37,15 @@ pub(crate) struct Events {
     pub(crate) sources: Vec<Source>,
     /// What samples are of.
     pub(crate) event: Event,
+    /// Those with copies of either size, of which one is counted at a time.
+    copies: Option<Copies>,
+}
+
+/// Counters of the same samples with copies of stacks of different sizes, in the same rings.
+#[derive(Debug)]
+struct Copies {
+    large: Range<usize>,
+    small: Range<usize>,
 }
 
 /// Whose events are to be recorded, and from when on.
@@ -57,7 +67,7 @@ impl Events {
             event: options.event.clone().unwrap_or_else(Event::cycles),
             rate: options.rate,
             user_registers: user_mask(Arch::X86_64).unwrap_or_default(),
-            stack_bytes: MOST_STACK,
+            stack_bytes: Size::Large.bytes(),
             with_kernel: true,
             with_frame_pointers: false,
             inherits: options.inherits,
@@ -72,6 +82,7 @@ impl Events {
             owners: Vec::new(),
             sources: Vec::new(),
             event: setup.event.clone(),
+            copies: None,
         };
         let tasks = Setup {
             event: Event::dummy(),
@@ -95,29 +106,87 @@ impl Events {
         let sampled: Vec<_> = std::iter::once((setup, Kind::OnCpu))
             .chain(switches.map(|switches| (switches, Kind::OffCpu)))
             .collect();
-        events.open_sampled(&sampled, scope, &cpus)?;
+        let large = events.open_sampled(&sampled, scope, &cpus)?;
+        if let Some((setup, Kind::OnCpu)) = sampled.first()
+            && scope.whom.len() <= MOST_WITH_BOTH
+        {
+            events.open_small(setup, scope, &cpus, large);
+        }
         Ok(events)
     }
 
+    /// Opens another event beside each of some, with small copies of stacks. Where these cannot be had,
+    /// all are large.
+    fn open_small(&mut self, setup: &Setup, scope: Scope<'_>, cpus: &[u32], large: Range<usize>) {
+        let setup = Setup {
+            stack_bytes: Size::Small.bytes(),
+            from_exec: false,
+            ..setup.clone()
+        };
+        let owners = self.owners.iter().filter(|owner| large.contains(owner));
+        let owners: Vec<_> = owners.copied().collect();
+        let begin = self.counters.len();
+        for (cpu, owner) in cpus.iter().zip(owners) {
+            for whom in scope.whom {
+                let owner = self.counters.get(owner);
+                let opened = Counter::open(&setup, *whom, *cpu).ok();
+                let beside = opened.filter(|counter| {
+                    owner.is_some_and(|owner| counter.write_to_ring_of(owner).is_ok())
+                });
+                self.counters.extend(beside);
+            }
+        }
+        let small = begin..self.counters.len();
+        // Threads end, and files run out.
+        match small.len() == large.len() {
+            true => self.copies = Some(Copies { large, small }),
+            false => self.counters.truncate(begin),
+        }
+    }
+
+    /// Whether copies can be of either size.
+    pub(crate) fn has_sizes(&self) -> bool {
+        self.copies.is_some()
+    }
+
+    /// Has stacks copied up to another size from now on.
+    pub(crate) fn copy_up_to(&self, size: Size) {
+        let Some(copies) = &self.copies else { return };
+        let (from, to) = match size {
+            Size::Small => (&copies.large, &copies.small),
+            Size::Large => (&copies.small, &copies.large),
+        };
+        let of = |range: &Range<usize>| self.counters.get(range.clone()).unwrap_or_default();
+        for (from, to) in of(from).iter().zip(of(to)) {
+            // One that has ended cannot be changed any more.
+            let _ = from.disable();
+            let _ = to.enable();
+        }
+    }
+
     /// Opens the events that samples are of, with rings of one size: as large as all of them can be.
+    /// Yields the counters of the first event.
     fn open_sampled(
         &mut self,
         sampled: &[(Setup, Kind)],
         scope: Scope<'_>,
         cpus: &[u32],
-    ) -> Result<(), RecordError> {
+    ) -> Result<Range<usize>, RecordError> {
         let before = self.counters.len();
         let mut size = (ALL_SAMPLES / cpus.len()).min(MOST_SAMPLES);
         loop {
-            let mut sampled = sampled.iter();
-            let opened = sampled
-                .try_for_each(|(setup, kind)| self.open_all(setup, scope, cpus, *kind, size));
+            let opened = sampled.iter().map(|(setup, kind)| {
+                let first = self.counters.len();
+                self.open_all(setup, scope, cpus, *kind, size)?;
+                Ok(first..self.counters.len())
+            });
+            let opened: Result<Vec<_>, RecordError> = opened.collect();
             match opened {
                 Err(RecordError::Map(RingError::Locked { .. })) if size > LEAST => {
                     self.close_from(before);
                     size /= 2;
                 }
-                opened => return opened,
+                opened => return Ok(opened?.into_iter().next().unwrap_or_default()),
             }
         }
     }
@@ -173,8 +242,13 @@ impl Events {
 
     /// Counts from now on.
     pub(crate) fn enable(&self) -> Result<(), RecordError> {
-        let mut all = self.counters.iter();
-        all.try_for_each(Counter::enable).map_err(RecordError::Ring)
+        let small = self.copies.as_ref().map(|copies| copies.small.clone());
+        let is_small = |number| small.as_ref().is_some_and(|small| small.contains(&number));
+        let all = self.counters.iter().enumerate();
+        let mut first = all.filter(|(number, _)| !is_small(*number));
+        first
+            .try_for_each(|(_, counter)| counter.enable())
+            .map_err(RecordError::Ring)
     }
 
     /// Stops counting.
