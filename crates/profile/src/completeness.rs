@@ -133,10 +133,13 @@ impl fmt::Display for Summary<'_> {
                 write!(f, "{complete} of {} stacks reach a root", Grouped(stacks))?;
             }
         }
+        if of.spliced > 0 {
+            let spliced = share(of.spliced, stacks);
+            write!(f, ", {spliced} by frames spliced in beyond the copied stack")?;
+        }
         self.incomplete(f)?;
         let others = [
             (of.guessed, "with guessed frames"),
-            (of.spliced, "by spliced frames"),
             (of.kernel_threads, "of kernel threads"),
             (of.no_user_registers, "without a user stack"),
             (of.lost, "lost"),

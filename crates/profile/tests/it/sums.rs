@@ -274,9 +274,9 @@ fn completeness_is_told_in_one_line() {
     // 14 samples: 1 has no user stack, 4 do not reach a root, 1 does by a spliced frame.
     assert_eq!(completeness.stacks(), 13);
     assert_eq!(completeness.complete, 8);
-    let expected = "61.53 % of 13 stacks reach a root; 4 incomplete: 2 no unwind table in \
-                    libplain.so+0x5014, 1 stack copy too short, 1 recorder fell behind; 1 with \
-                    guessed frames; 1 by spliced frames; 1 without a user stack; 3 lost";
+    let expected = "61.53 % of 13 stacks reach a root, 7.69 % by frames spliced in beyond the copied \
+                    stack; 4 incomplete: 2 no unwind table in libplain.so+0x5014, 1 stack copy too \
+                    short, 1 recorder fell behind; 1 with guessed frames; 1 without a user stack; 3 lost";
     assert_eq!(completeness.summary(&profile).to_string(), expected);
     let frames: u64 = completeness.frames.values().sum();
     assert_eq!(
