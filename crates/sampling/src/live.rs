@@ -23,15 +23,19 @@ pub struct Root {
     /// Keeps what the path leads to.
     _directory: fs::File,
     path: PathBuf,
+    /// Where it is in the file system that it is of: `/` if that is the whole.
+    place: PathBuf,
     identity: [u64; 3],
 }
 
 impl Root {
     /// The root of a process that has another than this one.
     fn of(pid: u32) -> Option<Root> {
-        let directory = fs::File::open(root_of(pid)?).ok()?;
+        let link = root_of(pid)?;
+        let directory = fs::File::open(&link).ok()?;
         Some(Root {
             path: PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())),
+            place: fs::read_link(&link).ok()?,
             identity: identity(pid)?,
             _directory: directory,
         })
@@ -43,9 +47,12 @@ impl Root {
         &self.path
     }
 
-    /// What a path leads to under it.
+    /// What a path leads to under it. Records have paths from there on, and lists of what is mapped from our
+    /// root.
     pub(crate) fn join(&self, path: &Path) -> PathBuf {
-        self.path.join(path.strip_prefix("/").unwrap_or(path))
+        let inside = path.strip_prefix(&self.place);
+        let inside = inside.or_else(|_| path.strip_prefix("/"));
+        self.path.join(inside.unwrap_or(path))
     }
 }
 

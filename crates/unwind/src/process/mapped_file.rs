@@ -119,8 +119,13 @@ pub(super) fn open(pid: i32, mapping: &Mapping) -> io::Result<MappedFile> {
     found
 }
 
+/// A path of a process by way of its root, which the kernel's path has in front if the process was moved there by
+/// `chroot`.
 fn in_root(pid: i32, name: &Path) -> PathBuf {
-    procfs::path(pid, "root").join(name.strip_prefix("/").unwrap_or(name))
+    let link = procfs::path(pid, "root");
+    let root = std::fs::read_link(&link).unwrap_or_else(|_| PathBuf::from("/"));
+    let inside = name.strip_prefix(root).or_else(|_| name.strip_prefix("/"));
+    link.join(inside.unwrap_or(name))
 }
 
 /// Opens a regular file only: another process chose the path, and opening a device or a FIFO
