@@ -38,7 +38,7 @@ pub use lines::{InlineFrame, Lines};
 pub use relocate::RelocationError;
 pub use section::{FoundBy, Section, SectionInfo};
 pub use segment::{Mapping, Segment};
-pub use symbols::{Binding, Symbol, Symbols};
+pub use symbols::{Binding, Preference, Symbol, Symbols};
 
 /// What the kernel adds to the path of a file that was removed while it was mapped (proc(5)).
 pub const DELETED: &str = " (deleted)";

@@ -1,12 +1,14 @@
 //! Function symbols, and which of them an address belongs to.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
 use unspool_ir::Vaddr;
 
+use crate::demangle::Signature;
 use crate::elf::{ElfFile, MAX_NAME, is_string_at, slice, string_at};
 use crate::error::ModuleError;
 use crate::image::Image;
@@ -37,6 +39,31 @@ pub enum Binding {
     Weak,
     /// All.
     Global,
+}
+
+/// Which of several symbols names an address where they all start. One that has a size always comes before
+/// one that has none, and a function before a label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Preference {
+    /// A global one before a weak one before a local one, then the one with the fewest leading underscores,
+    /// then the first by its bytes.
+    #[default]
+    Visible,
+    /// As perf does it (`choose_best_symbol` in `tools/perf/util/symbol.c` of the kernel's sources): a global
+    /// one before a local one before a weak one, then the one with the fewest leading underscores, then the
+    /// longest, both as they are read ([`Signature::NameOnly`]), then the first in its table.
+    Perf,
+}
+
+impl Preference {
+    /// The place of a binding: the greatest is preferred.
+    fn rank(self, binding: Binding) -> u8 {
+        match (self, binding) {
+            (Preference::Visible, Binding::Local) | (Preference::Perf, Binding::Weak) => 0,
+            (Preference::Visible, Binding::Weak) | (Preference::Perf, Binding::Local) => 1,
+            (_, Binding::Global) => 2,
+        }
+    }
 }
 
 /// The function symbols of a module, sorted by address.
@@ -185,6 +212,27 @@ impl Collected {
         names_of(&self.tables, entry).map_or(&[], |names| names.start(entry.name, COMPARED))
     }
 
+    /// Orders the names of two symbols of one address and binding.
+    fn preferred_last(&self, preference: Preference, a: &Entry, b: &Entry) -> Ordering {
+        match preference {
+            Preference::Visible => {
+                let (a, b) = (self.start_of_name(a), self.start_of_name(b));
+                underscores(b).cmp(&underscores(a)).then_with(|| b.cmp(a))
+            }
+            Preference::Perf => {
+                let (a, b) = (self.readable(a), self.readable(b));
+                let [of_a, of_b] = [&a, &b].map(|name| underscores(name.as_bytes()));
+                of_b.cmp(&of_a).then_with(|| a.len().cmp(&b.len()))
+            }
+        }
+    }
+
+    fn readable(&self, entry: &Entry) -> String {
+        let name = names_of(&self.tables, entry).map(|names| names.text(entry.name));
+        let name = name.unwrap_or_default();
+        Signature::NameOnly.demangle(&name).into_owned()
+    }
+
     /// Whether two symbols have one name, as far as that can be told cheaply.
     fn is_same_name(&self, a: &Entry, b: &Entry) -> bool {
         let suffix = |entry| names_of(&self.tables, entry).map(|names| names.suffix);
@@ -213,26 +261,41 @@ impl Symbols {
     /// The function symbols of a file and of its separate debug file together.
     #[must_use]
     pub fn new(file: &ElfFile, debug: Option<&ElfFile>) -> Symbols {
-        Symbols::from_collected(symbol_sources::collect(file, debug, &mut Wanted::All))
+        let found = symbol_sources::collect(file, debug, &mut Wanted::All);
+        Symbols::from_collected(found, Preference::default())
     }
 
     /// Those of the symbols that decide what [`Symbols::lookup`] says of these addresses, and a
     /// few more: for few addresses many times faster than [`Symbols::new`].
     #[must_use]
     pub fn near(file: &ElfFile, debug: Option<&ElfFile>, addresses: &[Vaddr]) -> Symbols {
-        let mut wanted = Wanted::near(addresses);
-        Symbols::from_collected(symbol_sources::collect(file, debug, &mut wanted))
+        Symbols::near_preferring(Preference::default(), file, debug, addresses)
     }
 
-    fn from_collected(mut found: Collected) -> Symbols {
+    /// The same for another preference.
+    #[must_use]
+    pub fn near_preferring(
+        preference: Preference,
+        file: &ElfFile,
+        debug: Option<&ElfFile>,
+        addresses: &[Vaddr],
+    ) -> Symbols {
+        let mut wanted = Wanted::near(addresses);
+        let found = symbol_sources::collect(file, debug, &mut wanted);
+        Symbols::from_collected(found, preference)
+    }
+
+    fn from_collected(mut found: Collected, preference: Preference) -> Symbols {
         let mut entries = std::mem::take(&mut found.entries);
+        if preference == Preference::Perf {
+            // The last of equals counts, and sorting keeps their order.
+            entries.reverse();
+        }
         entries.sort_by(|a, b| {
-            let key = |e: &Entry| (e.address, e.binding);
-            let preferred_last = || {
-                let (a, b) = (found.start_of_name(a), found.start_of_name(b));
-                underscores(b).cmp(&underscores(a)).then_with(|| b.cmp(a))
-            };
-            key(a).cmp(&key(b)).then_with(preferred_last)
+            let key = |e: &Entry| (e.address, preference.rank(e.binding));
+            key(a)
+                .cmp(&key(b))
+                .then_with(|| found.preferred_last(preference, a, b))
         });
         // The dynamic symbols are in the full table as well.
         entries.dedup_by(|a, b| {
@@ -259,8 +322,7 @@ impl Symbols {
     /// A function whose size covers the address comes before a label whose size does, and that
     /// before a symbol without a size, which reaches to the next symbol or to the end of its
     /// section. Of several that cover the address the one that starts last is taken; of several
-    /// that start there, a global one before a weak one before a local one, then the one with
-    /// the fewest leading underscores. An address between two symbols belongs to neither.
+    /// that start there, that of the [`Preference`]. An address between two symbols belongs to neither.
     #[must_use]
     pub fn lookup(&self, addr: Vaddr) -> Option<Symbol<'_>> {
         self.layers.iter().find_map(|layer| {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use common::{PROGRAM, binutils, compile, directory, hex};
 use unspool_ir::Vaddr;
-use unspool_module::{Binding, DebugFiles, ElfFile, SearchRoots, Symbols};
+use unspool_module::{Binding, DebugFiles, ElfFile, Preference, SearchRoots, Symbols};
 
 fn nm(path: &Path, options: &[&str]) -> BTreeMap<String, (u64, u64)> {
     nm_list(path, options).into_iter().collect()
@@ -278,6 +278,62 @@ fn assembly_without_sizes() {
     assert_eq!(
         (first.size, first.is_function, first.binding),
         (0, false, Binding::Global)
+    );
+}
+
+#[test]
+fn which_of_several_names_is_preferred() {
+    let dir = directory("preferred_names");
+    let function = |name: &str, binding: &str| {
+        let binding = binding.replace("NAME", name);
+        format!("{binding}\\n.type {name}, @function\\n{name}:\\n.size {name}, 1\\n")
+    };
+    let (global, weak) = (".globl NAME", ".weak NAME");
+    // Each group of names has an address of its own; what perf takes is what `perf script` prints of libc's
+    // `getrandom`, `fork` and `__libc_start_main`.
+    let groups = [
+        [
+            function("getrandom", weak),
+            function("__GI___getrandom", ""),
+        ],
+        [function("__fork", global), function("__libc_fork", global)],
+        [
+            function("a_long_one", global),
+            function("__a_longer_one", global),
+        ],
+        [function("zz", global), function("aa", global)],
+        // Readable names have no underscores.
+        [function("_ZN5alphaC1Ev", global), function("beta", global)],
+    ];
+    let code: String = groups
+        .iter()
+        .map(|group| group.concat() + "nop\\n")
+        .collect();
+    let source = format!("asm(\".text\\n{code}\");");
+    let file = ElfFile::open(&compile(&dir, "object", &source, &["-c"])).unwrap();
+    let addresses: Vec<_> = (0..5).map(Vaddr).collect();
+    let names = |preference| -> Vec<String> {
+        let symbols = Symbols::near_preferring(preference, &file, None, &addresses);
+        addresses
+            .iter()
+            .map(|addr| name_at(&symbols, addr.0))
+            .collect()
+    };
+    assert_eq!(
+        names(Preference::Visible),
+        ["getrandom", "__fork", "a_long_one", "aa", "beta"]
+    );
+    let first = nm_list(file.path(), &["-p"]);
+    let first = first.iter().find(|(name, _)| name == "zz" || name == "aa");
+    assert_eq!(
+        names(Preference::Perf),
+        [
+            "__GI___getrandom",
+            "__libc_fork",
+            "a_long_one",
+            &first.unwrap().0,
+            "_ZN5alphaC1Ev"
+        ]
     );
 }
 

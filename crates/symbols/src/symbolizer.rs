@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use unspool_ir::Vaddr;
-use unspool_module::{DebugFiles, ElfFile, Signature};
+use unspool_module::{DebugFiles, ElfFile, Preference, Signature};
 
 use crate::cache::{self, NameCache, Place};
 use crate::fetch::DownloadError;
@@ -79,6 +79,7 @@ pub struct Symbolizer {
     finder: Finder,
     pub(crate) detail: Detail,
     pub(crate) signature: Signature,
+    pub(crate) preference: Preference,
     threads: usize,
     cache: Option<NameCache>,
 }
@@ -108,6 +109,7 @@ impl Symbolizer {
             finder,
             detail,
             signature: Signature::default(),
+            preference: Preference::default(),
             threads: thread::available_parallelism().map_or(1, NonZero::get),
             cache: None,
         }
@@ -125,6 +127,12 @@ impl Symbolizer {
     #[must_use]
     pub fn with_signature(self, signature: Signature) -> Self {
         Symbolizer { signature, ..self }
+    }
+
+    /// Prefers other symbols where several name an address. Their names are not kept for the next time.
+    #[must_use]
+    pub fn with_preference(self, preference: Preference) -> Self {
+        Symbolizer { preference, ..self }
     }
 
     /// Uses at most so many threads, the calling one included.
@@ -208,6 +216,7 @@ impl Symbolizer {
             .cache
             .as_ref()
             .filter(|_| self.signature == Signature::Whole)
+            .filter(|_| self.preference == Preference::Visible)
             .filter(|_| self.detail == Detail::Lines)?;
         Some(Place {
             cache: cache.clone(),

@@ -82,7 +82,12 @@ impl Work {
         addresses.dedup();
         progress.advance(asked - addresses.len());
         let source = (!addresses.is_empty()).then(|| Source {
-            symbols: Symbols::near(&opened.file, opened.debug.debug.as_deref(), &addresses),
+            symbols: Symbols::near_preferring(
+                symbolizer.preference,
+                &opened.file,
+                opened.debug.debug.as_deref(),
+                &addresses,
+            ),
             debug: opened.debug,
             file: Arc::clone(&opened.file),
         });

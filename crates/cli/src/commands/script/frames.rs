@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use unspool_ir::{RuntimeAddr, Vaddr};
-use unspool_module::{ElfFile, Signature};
+use unspool_module::{ElfFile, Preference, Signature};
 use unspool_sampling::Space;
 use unspool_symbols::{
     Detail, Finder, KernelSymbols, Module, ModuleNames, Names, PerfMap, Request, Symbolizer,
@@ -262,6 +262,7 @@ impl<'f> Sources<'f> {
         }
         let files = Symbolizer::new(Finder::from_environment(), detail)
             .with_signature(Signature::NameOnly)
+            .with_preference(Preference::Perf)
             .look_up(requests);
         let problems = files.modules().iter().flat_map(ModuleNames::problems);
         problems.for_each(|problem| output::notice(problem));
