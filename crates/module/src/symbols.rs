@@ -505,7 +505,7 @@ mod tests {
             }
         };
         let entries = text.lines().map(entry).collect();
-        Symbols::from_collected(Collected {
+        let found = Collected {
             entries,
             tables: vec![Names {
                 strings: 0..names.len() as u64,
@@ -514,7 +514,8 @@ mod tests {
             }],
             problems: Vec::new(),
             code: std::iter::once(0x10..0x100).collect(),
-        })
+        };
+        Symbols::from_collected(found, Preference::default())
     }
 
     fn check(text: &str, expected: &[(u64, &str)]) {

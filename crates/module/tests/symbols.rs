@@ -310,7 +310,7 @@ fn which_of_several_names_is_preferred() {
         .map(|group| group.concat() + "nop\\n")
         .collect();
     let source = format!("asm(\".text\\n{code}\");");
-    let file = ElfFile::open(&compile(&dir, "object", &source, &["-c"])).unwrap();
+    let file = ElfFile::open(compile(&dir, "object", &source, &["-c"])).unwrap();
     let addresses: Vec<_> = (0..5).map(Vaddr).collect();
     let names = |preference| -> Vec<String> {
         let symbols = Symbols::near_preferring(preference, &file, None, &addresses);

@@ -135,7 +135,10 @@ impl fmt::Display for Summary<'_> {
         }
         if of.spliced > 0 {
             let spliced = share(of.spliced, stacks);
-            write!(f, ", {spliced} by frames spliced in beyond the copied stack")?;
+            write!(
+                f,
+                ", {spliced} by frames spliced in beyond the copied stack"
+            )?;
         }
         self.incomplete(f)?;
         let others = [
