@@ -110,20 +110,13 @@ pub struct Summary<'a> {
     of: &'a Completeness,
 }
 
-impl Completeness {
-    /// The line that a recording or a report has of it.
-    #[must_use]
-    pub fn summary<'a>(&'a self, profile: &'a Profile) -> Summary<'a> {
-        Summary { profile, of: self }
-    }
-}
+/// The line's beginning, without reasons and numbers: "99.97 % of 17,535 stacks reach a root".
+#[derive(Debug, Clone, Copy)]
+pub struct Headline<'a>(&'a Completeness);
 
-/// How many reasons are named.
-const SHOWN: usize = 4;
-
-impl fmt::Display for Summary<'_> {
+impl fmt::Display for Headline<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let of = self.of;
+        let of = self.0;
         let stacks = of.stacks();
         match stacks {
             0 => write!(f, "no stacks of programs")?,
@@ -140,6 +133,31 @@ impl fmt::Display for Summary<'_> {
                 ", {spliced} by frames spliced in beyond the copied stack"
             )?;
         }
+        Ok(())
+    }
+}
+
+impl Completeness {
+    /// The beginning of that line.
+    #[must_use]
+    pub fn headline(&self) -> Headline<'_> {
+        Headline(self)
+    }
+
+    /// The line that a recording or a report has of it.
+    #[must_use]
+    pub fn summary<'a>(&'a self, profile: &'a Profile) -> Summary<'a> {
+        Summary { profile, of: self }
+    }
+}
+
+/// How many reasons are named.
+const SHOWN: usize = 4;
+
+impl fmt::Display for Summary<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = self.of;
+        of.headline().fmt(f)?;
         self.incomplete(f)?;
         let others = [
             (of.guessed, "with guessed frames"),

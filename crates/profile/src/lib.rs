@@ -23,7 +23,7 @@ mod stacks;
 mod writer;
 
 pub use advice::Advice;
-pub use completeness::{Completeness, Grouped, Incomplete, Summary, share};
+pub use completeness::{Completeness, Grouped, Headline, Incomplete, Summary, share};
 pub use create::{Created, create};
 pub use error::FileError;
 pub use file::MAGIC;

@@ -52,15 +52,20 @@ pub fn write_difference(
     draw(out, &all.iter().map(line).collect::<Vec<_>>(), after)
 }
 
+/// Frames of less than so many percent are left out: they could not be seen, and a page of thousands of them
+/// takes megabytes and seconds.
+const LEAST_SHARE: f64 = 0.05;
+
 fn draw(out: &mut dyn Write, lines: &[String], view: &View<'_>) -> io::Result<()> {
     let mut options = Options::default();
     options.title = view.title();
     let profile = view.named.profile;
     let completeness = Completeness::new(profile, &view.samples);
-    options.subtitle = Some(completeness.summary(profile).to_string());
+    options.subtitle = Some(completeness.headline().to_string());
     options.count_name = view.unit().to_owned();
     options.notes = "_[g]: the frame is guessed. _[s]: the frame is spliced.".into();
     options.deterministic = true;
+    options.min_width = LEAST_SHARE;
     if lines.is_empty() {
         // inferno takes that for an error.
         let nothing = ["(no samples) 1"];
