@@ -17,8 +17,9 @@ use crate::space::Space;
 use crate::stack_copy::StackCopy;
 use crate::sys;
 
-/// Copies that are as large may soon be too large.
-const LARGE: usize = 32 << 10;
+/// Copies that are as large may soon be too large. What is smaller is not remembered, which takes as long as
+/// some of the walk.
+const LARGE: usize = 56 << 10;
 
 /// Where to look, one after the other: more is read of a thread's memory where less was not enough.
 const SOURCES: [Source; 5] = [
@@ -192,6 +193,9 @@ mod tests {
 
     const TOP: u64 = 0x7fff_0000_0000;
 
+    /// Half of a copy.
+    const UNIT: usize = LARGE / 2;
+
     /// A stack in which each word says where it is; copied from `depth` bytes below the top on.
     fn copy(depth: usize, length: usize) -> (u64, Vec<u8>) {
         let start = TOP - depth as u64;
@@ -213,7 +217,7 @@ mod tests {
         let mut beyond = Beyond::default();
         let (known, sources) = beyond.of(7);
         assert!(matches!(sources, [Source::Earlier]));
-        let (start, bytes) = copy(2 * LARGE, 2 * LARGE);
+        let (start, bytes) = copy(2 * UNIT, 2 * UNIT);
         known.replace(start, &bytes);
         // Deeper, back, a leap, and deeper: how much of the stack is known then, if more than the copy.
         let steps = [
@@ -229,12 +233,12 @@ mod tests {
             (30, None),
         ];
         for (depth, expected) in steps {
-            let (start, bytes) = copy(depth * LARGE, 2 * LARGE);
+            let (start, bytes) = copy(depth * UNIT, 2 * UNIT);
             let slot = start + bytes.len() as u64 - 128;
             let taken = known.renew(start, &bytes, &joint(&space, slot, slot));
             assert_eq!(taken, expected.is_some(), "{depth}");
             match expected {
-                Some(length) => assert_eq!(known.bytes(), copy(depth * LARGE, length * LARGE).1),
+                Some(length) => assert_eq!(known.bytes(), copy(depth * UNIT, length * UNIT).1),
                 None => known.replace(start, &bytes),
             }
         }
@@ -245,9 +249,9 @@ mod tests {
         let space = Space::default();
         let mut beyond = Beyond::default();
         let (known, _) = beyond.of(7);
-        let (start, bytes) = copy(2 * LARGE, 2 * LARGE);
+        let (start, bytes) = copy(2 * UNIT, 2 * UNIT);
         known.replace(start, &bytes);
-        let (start, bytes) = copy(3 * LARGE, 2 * LARGE);
+        let (start, bytes) = copy(3 * UNIT, 2 * UNIT);
         let slot = start + bytes.len() as u64 - 128;
         let other = joint(&space, slot, slot + 1);
         assert!(!known.renew(start, &bytes, &other));

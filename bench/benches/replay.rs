@@ -1,0 +1,254 @@
+//! Unwinding copied stacks: those of samples that perf recorded, by ours and by framehop.
+//!
+//! `cargo bench -p unspool-bench --bench replay`; with `--callgrind`, one pass of each after the first, for
+//! `valgrind --tool=callgrind --toggle-collect='*replay::ours'`.
+#![expect(clippy::print_stdout, reason = "a measurement prints")]
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use framehop::Unwinder as _;
+use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
+use unspool_bench::{Sample as Times, Scratch, framehop_module, ratio, version};
+use unspool_ir::{Arch, Register, RuntimeAddr};
+use unspool_module::{ElfFile, Mapping};
+use unspool_perf::{DataFile, Item, Record, Sample};
+use unspool_sampling::{Replay, Space};
+use unspool_symbols::Finder;
+use unspool_unwind::tables::Store;
+
+/// Passes that are timed, after one that is not.
+const PASSES: usize = 5;
+
+/// The registers that framehop asks for, by their DWARF numbers.
+const RBP: Register = Register(6);
+const RSP: Register = Register(7);
+const RIP: Register = Register(16);
+
+fn main() -> anyhow::Result<()> {
+    let passes = match std::env::args().any(|arg| arg == "--callgrind") {
+        true => 1,
+        false => PASSES,
+    };
+    println!(
+        "{}; ns a frame of each sample: p50 and p99 of copies in the cache, p50 of others",
+        version("perf")?
+    );
+    println!(
+        "{:<12}{:>8}{:>7}{:>10}{:>10}  {:<19}  {:<19}  framehop / ours",
+        "", "samples", "frames", "addresses", "agree", "  ours", "  framehop"
+    );
+    let folder = Scratch::new()?;
+    let deep = build(&folder)?;
+    for depth in ["20", "60", "200"] {
+        let mut command = Command::new(&deep);
+        command.args([depth, "20000"]);
+        measure(&format!("deep, {depth}"), &command, &folder, passes)?;
+    }
+    let mut python = Command::new("python3");
+    let program = "import json,re\nfor n in range(300): re.sub('(a|b)+c', lambda m: json.dumps([m.group()] * 9), 'abababc' * 300)";
+    python.args(["-S", "-c", program]);
+    measure("python3", &python, &folder, passes)
+}
+
+fn build(folder: &Scratch) -> anyhow::Result<PathBuf> {
+    let (source, program) = (folder.join("deep.cpp"), folder.join("deep"));
+    std::fs::write(&source, include_str!("record/deep.cpp"))?;
+    let built = Command::new("c++")
+        .args(["-O2", "-g", "-fomit-frame-pointer", "-o"])
+        .args([&program, &source])
+        .status()
+        .context("cannot run c++ (Debian package g++)")?;
+    anyhow::ensure!(built.success(), "c++ failed");
+    Ok(program)
+}
+
+fn measure(name: &str, command: &Command, folder: &Scratch, passes: usize) -> anyhow::Result<()> {
+    let path = folder.join("perf.data");
+    record(command, &path)?;
+    let file = DataFile::open(&path)?;
+    let store = Store::from_environment();
+    let mut replay = Replay::new(&file, Finder::from_environment(), store)?;
+    let mut theirs = Framehop::default();
+    let mut first = First::default();
+    file.read(|item: Item<'_>| {
+        match &item.record {
+            Record::Sample(sample) => {
+                let space = replay.processes.space(item.origin.pid);
+                let ours = ours(&mut replay, &space, item.origin.tid, sample);
+                first.note(ours, theirs.unwind(sample));
+            }
+            record => {
+                theirs.note(record)?;
+                replay.note(record)?;
+            }
+        }
+        anyhow::Ok(())
+    })?;
+    // Who comes first has the copy brought from memory.
+    let mut took = [Took::default(), Took::default()];
+    for pass in 0..2 * passes {
+        file.read(|item: Item<'_>| {
+            if let Record::Sample(sample) = &item.record {
+                let space = replay.processes.space(item.origin.pid);
+                let mut by_us =
+                    || per_frame(|| ours(&mut replay, &space, item.origin.tid, sample).len());
+                let mut by_them = || per_frame(|| theirs.unwind(sample).len());
+                let [us, them] = &mut took;
+                if pass % 2 == 0 {
+                    us.cold.extend(by_us());
+                    them.hot.extend(by_them());
+                } else {
+                    them.cold.extend(by_them());
+                    us.hot.extend(by_us());
+                }
+            }
+            anyhow::Ok(())
+        })?;
+    }
+    let [us, them] = took;
+    let nanos = |duration: Duration| duration.as_secs_f64() * 1e9;
+    println!(
+        "{name:<12}{:>8}{:>7}{:>10}{:>8.2} %  {:>6.1}{:>7.1}{:>6.1}  {:>6.1}{:>7.1}{:>6.1}  {:>5.1}x{:>5.1}x",
+        first.samples,
+        first.frames / first.samples.max(1),
+        first.addresses.len(),
+        first.agreed_percent(),
+        nanos(us.hot.median()),
+        nanos(us.hot.p99()),
+        nanos(us.cold.median()),
+        nanos(them.hot.median()),
+        nanos(them.hot.p99()),
+        nanos(them.cold.median()),
+        ratio(them.hot.median(), us.hot.median()),
+        ratio(them.cold.median(), us.cold.median()),
+    );
+    Ok(())
+}
+
+/// How long walks took, ns a frame: of copies that are in the cache, and of those that are not.
+#[derive(Default)]
+struct Took {
+    hot: Times,
+    cold: Times,
+}
+
+fn record(command: &Command, path: &Path) -> anyhow::Result<()> {
+    let recorded = Command::new("perf")
+        .args(["record", "-q", "-e", "cpu-clock:u", "-F", "2999"])
+        .args(["--call-graph", "dwarf,65528", "-o"])
+        .arg(path)
+        .arg("--")
+        .arg(command.get_program())
+        .args(command.get_args())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    let recorded = recorded.context("cannot run perf (Debian package linux-perf)")?;
+    anyhow::ensure!(recorded.success(), "perf record failed");
+    Ok(())
+}
+
+/// How long a walk takes a frame; nothing of one without frames.
+fn per_frame(walk: impl FnOnce() -> usize) -> Option<Duration> {
+    let begun = Instant::now();
+    let frames = walk();
+    let took = begun.elapsed();
+    took.checked_div(u32::try_from(frames).ok()?)
+}
+
+/// What the first pass found.
+#[derive(Default)]
+struct First {
+    samples: usize,
+    frames: usize,
+    agreed: usize,
+    addresses: HashSet<u64>,
+}
+
+impl First {
+    fn note(&mut self, ours: &[unspool_profile::RawFrame], theirs: &[u64]) {
+        let ours: Vec<u64> = ours.iter().map(|frame| frame.code.address().0).collect();
+        self.samples += 1;
+        self.frames += ours.len();
+        self.agreed += usize::from(ours == theirs);
+        self.addresses.extend(ours);
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a percentage")]
+    fn agreed_percent(&self) -> f64 {
+        self.agreed as f64 * 100.0 / self.samples.max(1) as f64
+    }
+}
+
+#[inline(never)]
+fn ours<'r>(
+    replay: &'r mut Replay,
+    space: &Space,
+    tid: u32,
+    sample: &Sample<'_>,
+) -> &'r [unspool_profile::RawFrame] {
+    replay.unwind(space, tid, sample).frames
+}
+
+/// framehop, with what the last process has mapped.
+#[derive(Default)]
+struct Framehop {
+    unwinder: UnwinderX86_64<Vec<u8>>,
+    cache: CacheX86_64,
+    found: Vec<u64>,
+}
+
+impl Framehop {
+    fn note(&mut self, record: &Record<'_>) -> anyhow::Result<()> {
+        match record {
+            Record::Named(named) if named.is_exec => self.unwinder = UnwinderX86_64::new(),
+            Record::Mapped(mapped) if mapped.is_executable && mapped.name.starts_with(b"/") => {
+                let path = Path::new(std::str::from_utf8(mapped.name)?);
+                let Ok(file) = ElfFile::open(path) else {
+                    return Ok(());
+                };
+                let bias = file.load_bias(&Mapping {
+                    start: RuntimeAddr(mapped.start),
+                    length: mapped.size,
+                    file_offset: mapped.offset,
+                    executable: true,
+                    page_size: 4096,
+                });
+                if let Some(bias) = bias
+                    && let Some(module) = framehop_module(&file, bias.0)?
+                {
+                    self.unwinder.add_module(module);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn unwind(&mut self, sample: &Sample<'_>) -> &[u64] {
+        self.found.clear();
+        let register = |register| sample.user?.get(Arch::X86_64, register);
+        let (Some(pc), Some(sp), Some(fp)) = (register(RIP), register(RSP), register(RBP)) else {
+            return &self.found;
+        };
+        let mut read = |address: u64| {
+            let at = address
+                .checked_sub(sp)
+                .and_then(|at| usize::try_from(at).ok());
+            let word = at.and_then(|at| sample.stack.bytes.get(at..)?.first_chunk());
+            word.map(|word| u64::from_le_bytes(*word)).ok_or(())
+        };
+        let start = UnwindRegsX86_64::new(pc, sp, fp);
+        let mut frames = self
+            .unwinder
+            .iter_frames(pc, start, &mut self.cache, &mut read);
+        while let Ok(Some(frame)) = frames.next() {
+            self.found.push(frame.address());
+        }
+        &self.found
+    }
+}
