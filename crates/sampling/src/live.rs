@@ -76,7 +76,8 @@ impl Live {
 
     /// The root of a process, if it has another than this one, and still runs.
     pub(crate) fn root(&mut self, pid: u32) -> Option<Arc<Root>> {
-        let is_its = |root: &Arc<Root>| identity(pid) == Some(root.identity);
+        let identity = identity(pid)?;
+        let is_its = |root: &Arc<Root>| root.identity == identity;
         let root = match self.roots.iter().position(is_its) {
             Some(known) => self.roots.remove(known),
             None => Arc::new(Root::of(pid)?),
