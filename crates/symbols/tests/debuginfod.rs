@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use common::{PROGRAM, binutils, compile, directory};
+use common::{compile, directory, strip};
 use unspool_ir::Vaddr;
 use unspool_module::{BuildId, ContentKey, ElfFile, SearchRoots};
 use unspool_symbols::{
@@ -93,28 +93,15 @@ struct Program {
 
 fn program(test: &str) -> Program {
     let directory = directory(test);
-    let whole = compile(
-        &directory,
-        "whole",
-        PROGRAM,
-        &["-O1", "-g", "-Wl,--build-id=sha1"],
-    );
-    let make = |option: &str, name: &str| {
-        let to = directory.join(name);
-        let (from, into) = (whole.to_str().unwrap(), to.to_str().unwrap());
-        binutils("objcopy", [option, from, into]);
-        to
-    };
-    let stripped = make("--strip-all", "stripped");
-    let debug = fs::read(make("--only-keep-debug", "debug")).unwrap();
-    let file = ElfFile::open(&whole).unwrap();
+    let files = strip(&directory);
+    let file = ElfFile::open(&files.whole).unwrap();
     Program {
         local: file.symbols().named("local").next().unwrap().address,
         id: file.build_id().unwrap(),
-        whole: fs::read(&whole).unwrap(),
+        whole: fs::read(files.whole).unwrap(),
+        debug: fs::read(files.debug).unwrap(),
+        stripped: files.stripped,
         directory,
-        stripped,
-        debug,
     }
 }
 

@@ -226,30 +226,15 @@ struct Stripped {
 
 fn strip(test: &str) -> Stripped {
     let directory = directory(test);
-    let whole = compile(
-        &directory,
-        "whole",
-        PROGRAM,
-        &["-O1", "-g", "-Wl,--build-id=sha1"],
-    );
-    let path = |name: &str| directory.join(name);
-    let copy = |option: &str, name: &str| {
-        let (from, to) = (whole.to_str().unwrap(), path(name));
-        binutils("objcopy", [option, from, to.to_str().unwrap()]);
-        to
-    };
-    let (stripped, debug) = (
-        copy("--strip-all", "stripped"),
-        copy("--only-keep-debug", "debug"),
-    );
-    let file = ElfFile::open(&whole).unwrap();
+    let files = common::strip(&directory);
+    let file = ElfFile::open(&files.whole).unwrap();
     let local = file.symbols().named("local").next().unwrap().address.0;
     let id = file.build_id().unwrap();
     Stripped {
         directory,
-        whole,
-        stripped,
-        debug,
+        whole: files.whole,
+        stripped: files.stripped,
+        debug: files.debug,
         id,
         local,
     }

@@ -73,6 +73,35 @@ pub fn binutils<A: AsRef<OsStr>>(tool: &str, arguments: impl IntoIterator<Item =
     run(tool, "binutils", arguments)
 }
 
+/// The files of a program with a build ID.
+pub struct Stripped {
+    /// With symbols and debug information.
+    pub whole: PathBuf,
+    /// Without.
+    pub stripped: PathBuf,
+    /// What was stripped.
+    pub debug: PathBuf,
+}
+
+/// Builds [`PROGRAM`], and strips it.
+pub fn strip(directory: &Path) -> Stripped {
+    let flags = ["-O1", "-g", "-Wl,--build-id=sha1"];
+    let whole = compile(directory, "whole", PROGRAM, &flags);
+    let copy = |option: &str, name: &str| {
+        let to = directory.join(name);
+        binutils(
+            "objcopy",
+            [option.as_ref(), whole.as_os_str(), to.as_os_str()],
+        );
+        to
+    };
+    Stripped {
+        stripped: copy("--strip-all", "stripped"),
+        debug: copy("--only-keep-debug", "debug"),
+        whole,
+    }
+}
+
 /// A number as binutils print it: hexadecimal, with or without `0x`.
 pub fn hex(digits: &str) -> u64 {
     u64::from_str_radix(digits.trim_start_matches("0x"), 16).unwrap()
