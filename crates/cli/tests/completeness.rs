@@ -130,8 +130,6 @@ fn advice_names_what_is_missing() {
     check(&built, "library", Some(no_table));
     let made = ("no-module", None, "frame pointers");
     check(&built, "made", Some(made));
-    let large = ("not-copied", Some("unknown"), "64 KiB");
-    check(&built, "large", Some(large));
 }
 
 /// Whoever does what was advised has complete stacks.

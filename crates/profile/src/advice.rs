@@ -90,8 +90,8 @@ impl Advice<'_> {
                 "have more of the stacks copied: `perf record --call-graph dwarf,65528`".to_owned()
             }
             End::NotCopied => {
-                "the kernel copies 64 KiB of a stack at most: large variables belong elsewhere; \
-                               `unspool stack PID` shows whole stacks"
+                "the kernel copies 64 KiB of a stack at most, and what lies further out was not found: \
+                               large variables belong elsewhere; `unspool stack PID` shows whole stacks"
                     .to_owned()
             }
             End::NotUnwound => "the recorder fell behind: ask for fewer samples (-F)".to_owned(),
