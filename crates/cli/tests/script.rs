@@ -233,6 +233,22 @@ fn a_recording_by_frame_pointers_is_printed_as_perf_does() {
     };
     assert!(own(&ours).len() > 500);
     assert_eq!(own(&ours), own(&theirs));
+    // Without frame pointers the kernel finds any numbers.
+    let file = record(
+        "fp-none",
+        &["-g"],
+        &["sort", "-n", "/usr/bin/perf", "/usr/bin/gdb"],
+    );
+    let is_unknown = |line: &str| line.ends_with("[unknown] ([unknown])");
+    assert!(perf(&["--no-inline"], &file).lines().any(is_unknown));
+    let all = self::ours(&["--no-inline"], &file);
+    assert!(all.lines().any(is_unknown));
+    for line in all
+        .lines()
+        .filter(|line| line.ends_with(" ([kernel.kallsyms])"))
+    {
+        assert!(line.starts_with("\tffff"), "{line}");
+    }
 }
 
 #[test]

@@ -92,7 +92,10 @@ impl Frames {
     ) -> u32 {
         let code = RuntimeAddr(address.0.wrapping_sub(shown.behind()));
         let (named, dso, in_file) = match space.mapped(code) {
-            _ if code.0 >= KERNEL => (Named::Kernel(code), KALLSYMS, address.0),
+            // What is no return address on a stack without frame pointers may be any number.
+            _ if code.0 >= KERNEL && shown != Shown::Return => {
+                (Named::Kernel(code), KALLSYMS, address.0)
+            }
             Some((Some(name), _)) if name.starts_with(b"[") && name != b"[vdso]" => {
                 (Named::Nothing, name, address.0)
             }
