@@ -14,6 +14,7 @@ pub mod normal;
 pub mod packages;
 pub mod programs;
 pub mod readelf;
+pub mod script_compare;
 pub mod sweep;
 
 /// Any error, for a person to read.

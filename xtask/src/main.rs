@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::process::{Command, ExitCode};
 
 use xtask::clients::compare as clients;
-use xtask::{Error, bad_frames, bench_peers, capi, packages, sweep};
+use xtask::{Error, bad_frames, bench_peers, capi, packages, script_compare, sweep};
 
 const USAGE: &str = "\
 usage: cargo xtask TASK
@@ -26,6 +26,9 @@ usage: cargo xtask TASK
   clients [--runs N] [--client TEXT]
                               run Debian's programs that use libunwind with it and with ours: are
                               their stacks the same, and how long do they take? --help says more
+  script-compare [--only TEXT]
+                              `unspool script` beside `perf script` on recordings of some programs: every
+                              difference, decided by elfutils' libdw (docs/script.md); --help says more
 ";
 
 fn main() -> ExitCode {
@@ -78,6 +81,16 @@ fn run() -> Result<ExitCode, Error> {
                 &clients::Options::parse(args.into_iter())?,
                 &mut io::stdout().lock(),
             )?
+        }
+        Some("script-compare") => {
+            let args: Vec<OsString> = args.collect();
+            if args.iter().any(|arg| arg == "--help") {
+                io::stdout().write_all(script_compare::HELP.as_bytes())?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            packages::setup(&mut io::stdout().lock())?;
+            let options = script_compare::Options::parse(args.into_iter())?;
+            script_compare::run(&options, &mut io::stdout().lock())?
         }
         _ => return Err(USAGE.into()),
     };

@@ -27,6 +27,7 @@ pub const NEEDED: &[Needed] = &[
     needed("/usr/bin/pkg-config", "pkgconf"),
     needed("/usr/bin/gdb", "gdb"),
     needed("/usr/bin/eu-stack", "elfutils"),
+    needed("/usr/include/elfutils/libdwfl.h", "libdw-dev"),
     needed("/usr/bin/valgrind", "valgrind"),
     needed("/usr/bin/strace", "strace"),
     needed("/usr/bin/perf", "linux-perf"),

@@ -1,0 +1,77 @@
+//! Samples in the layout of `perf script`, read back.
+
+use crate::Error;
+
+/// Where a frame is: an address within a file.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    pub(super) address: u64,
+    pub(super) file: String,
+}
+
+/// A frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Frame {
+    pub(super) place: Place,
+    /// The function, and how far behind its start.
+    pub(super) symbol: String,
+}
+
+impl Frame {
+    fn parse(line: &str) -> Option<Frame> {
+        let (address, rest) = line.trim_start().split_once(' ')?;
+        let (symbol, file) = rest.strip_suffix(')')?.rsplit_once(" (")?;
+        Some(Frame {
+            place: Place {
+                address: u64::from_str_radix(address, 16).ok()?,
+                file: file.to_owned(),
+            },
+            symbol: symbol.to_owned(),
+        })
+    }
+
+    pub(super) fn is_kernel(&self) -> bool {
+        self.place.address >> 63 != 0
+    }
+}
+
+/// A sample.
+#[derive(Debug)]
+pub(super) struct Sample {
+    /// Its line.
+    pub(super) head: String,
+    /// Its frames, the innermost first.
+    pub(super) frames: Vec<Frame>,
+}
+
+impl Sample {
+    /// The frames of the process.
+    pub(super) fn user(&self) -> &[Frame] {
+        let start = self.frames.iter().take_while(|frame| frame.is_kernel());
+        self.frames.get(start.count()..).unwrap_or_default()
+    }
+}
+
+/// Reads samples with frames.
+///
+/// # Errors
+///
+/// A line is no frame.
+pub(super) fn parse(text: &str) -> Result<Vec<Sample>, Error> {
+    let mut samples: Vec<Sample> = Vec::new();
+    for line in text.lines().filter(|line| !line.is_empty()) {
+        match (line.starts_with('\t'), samples.last_mut()) {
+            (true, Some(sample)) => {
+                let frame = Frame::parse(line);
+                sample
+                    .frames
+                    .push(frame.ok_or_else(|| format!("no frame: {line}"))?);
+            }
+            _ => samples.push(Sample {
+                head: line.to_owned(),
+                frames: Vec::new(),
+            }),
+        }
+    }
+    Ok(samples)
+}

@@ -1,0 +1,163 @@
+//! The opinion of a third unwinder, elfutils' libdw, on copied stacks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use unspool_ir::Arch;
+use unspool_perf::{DataFile, Mapped, Record, Sample};
+
+use super::frames::Place;
+use crate::{Error, packages, programs};
+
+/// Code that a process has mapped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Mapping {
+    end: u64,
+    offset: u64,
+    path: String,
+}
+
+/// What a process has mapped, by the first addresses.
+type Space = BTreeMap<u64, Mapping>;
+
+/// The frames of some samples of a recording, by their places in the order of time.
+///
+/// # Errors
+///
+/// The program cannot be built, run or understood.
+pub(super) fn frames(
+    file: &DataFile,
+    wanted: &BTreeSet<usize>,
+    folder: &Path,
+) -> Result<BTreeMap<usize, Vec<Place>>, Error> {
+    let mut libdw = Libdw::start(folder)?;
+    let mut spaces: BTreeMap<u32, Space> = BTreeMap::new();
+    let mut found = BTreeMap::new();
+    let mut number = 0;
+    file.read(|item| -> Result<(), Error> {
+        match &item.record {
+            Record::Sample(sample) => {
+                if wanted.contains(&number) {
+                    let space = spaces.entry(item.origin.pid).or_default();
+                    found.insert(number, libdw.unwind(space, sample)?);
+                }
+                number += 1;
+            }
+            Record::Mapped(mapped) if mapped.is_executable => {
+                map(spaces.entry(mapped.pid).or_default(), mapped);
+            }
+            Record::Named(named) if named.is_exec => drop(spaces.remove(&named.pid)),
+            Record::Fork(task) if task.pid != task.parent_pid => {
+                let parent = spaces.get(&task.parent_pid).cloned();
+                spaces.insert(task.pid, parent.unwrap_or_default());
+            }
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Maps something, in place of what was there.
+fn map(space: &mut Space, mapped: &Mapped<'_>) {
+    let end = mapped.start.saturating_add(mapped.size);
+    space.retain(|start, old| old.end <= mapped.start || *start >= end);
+    let mapping = Mapping {
+        end,
+        offset: mapped.offset,
+        path: String::from_utf8_lossy(mapped.name).into_owned(),
+    };
+    space.insert(mapped.start, mapping);
+}
+
+/// The program that asks libdw.
+struct Libdw {
+    child: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+    /// What it was told last.
+    space: Space,
+}
+
+impl Libdw {
+    fn start(folder: &Path) -> Result<Self, Error> {
+        packages::path("/usr/include/elfutils/libdwfl.h")?;
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/script_compare/libdw.c");
+        let mut compiler = Command::new(packages::path("/usr/bin/gcc")?);
+        compiler.args(["-O1", "-Wall", "-Werror"]);
+        let libraries = ["-ldw", "-lelf"].map(str::to_owned);
+        let program = programs::build(compiler, &source, &libraries, folder)?;
+        let mut child = Command::new(program)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        Ok(Libdw {
+            to: child.stdin.take().ok_or("no pipe")?,
+            from: BufReader::new(child.stdout.take().ok_or("no pipe")?),
+            child,
+            space: Space::new(),
+        })
+    }
+
+    fn unwind(&mut self, space: &Space, sample: &Sample<'_>) -> Result<Vec<Place>, Error> {
+        let Some(registers) = sample.user else {
+            return Ok(Vec::new());
+        };
+        let mut text = String::new();
+        if self.space != *space {
+            text.push_str("files\n");
+            for (start, Mapping { offset, path, .. }) in space {
+                writeln!(text, "file {start:x} {offset:x} {path}")?;
+            }
+            self.space.clone_from(space);
+        }
+        text.push_str("registers");
+        let mut stack = 0;
+        for (register, value) in registers.iter(Arch::X86_64) {
+            write!(text, " {value:x}")?;
+            if register == Arch::X86_64.spec().stack_pointer {
+                stack = value;
+            }
+        }
+        write!(text, "\nstack {stack:x} ")?;
+        for byte in sample.stack.bytes {
+            write!(text, "{byte:02x}")?;
+        }
+        text.push_str("\nunwind\n");
+        self.to.write_all(text.as_bytes())?;
+        let mut line = String::new();
+        self.from.read_line(&mut line)?;
+        let addresses = line
+            .split_whitespace()
+            .map(|word| u64::from_str_radix(word, 16));
+        addresses
+            .map(|address| Ok(place(space, address?)))
+            .collect()
+    }
+}
+
+impl Drop for Libdw {
+    fn drop(&mut self) {
+        // It has nothing to lose.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// An address as `perf script` prints it.
+fn place(space: &Space, address: u64) -> Place {
+    let below = space.range(..=address).next_back();
+    match below.filter(|(_, mapping)| address < mapping.end) {
+        Some((start, Mapping { offset, path, .. })) => Place {
+            address: address - start + offset,
+            file: path.clone(),
+        },
+        None => Place {
+            address,
+            file: "[unknown]".to_owned(),
+        },
+    }
+}
