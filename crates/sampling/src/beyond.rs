@@ -59,6 +59,8 @@ pub(crate) struct Known {
     /// Where it is in the bytes; what comes before is room for more.
     at: usize,
     bytes: Vec<u8>,
+    /// Whether the thread's memory was read as far as there is any.
+    is_whole: bool,
 }
 
 /// Where a copy of a stack ends: the outermost frame that was found in it.
@@ -80,6 +82,17 @@ impl Joint<'_> {
             function(other).is_some_and(|found| Some(found) == function(self.code))
         }
     }
+}
+
+/// Whether there is more than a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lengthened {
+    /// There is.
+    By,
+    /// Not there.
+    Not,
+    /// Nor will there be, wherever else is looked.
+    Never,
 }
 
 impl Beyond {
@@ -121,6 +134,7 @@ impl Known {
     }
 
     fn replace(&mut self, start: u64, copy: &[u8]) {
+        self.is_whole = false;
         self.bytes.clear();
         self.at = 0;
         self.start = start;
@@ -137,20 +151,37 @@ impl Known {
         word.is_some_and(|word| joint.is_of_same_function(u64::from_le_bytes(*word)))
     }
 
-    /// Adds what is beyond a copy, and the copy. Whether there is more than the copy.
+    /// Adds what is beyond a copy, and the copy.
     pub(crate) fn lengthen(
         &mut self,
-        source: &Source,
+        source: Source,
         copy: &StackCopy<'_>,
         joint: &Joint<'_>,
-    ) -> bool {
-        if let Source::Now(size) = *source {
-            self.bytes.resize(size, 0);
-            let read = sys::read_memory(self.tid, joint.slot, &mut self.bytes);
-            self.bytes.truncate(read.unwrap_or(0));
-            (self.start, self.at) = (joint.slot, 0);
+    ) -> Lengthened {
+        let (start, bytes) = (copy.start(), copy.bytes());
+        let Source::Now(size) = source else {
+            self.is_whole = false;
+            return match self.renew(start, bytes, joint) {
+                true => Lengthened::By,
+                false => Lengthened::Not,
+            };
+        };
+        // The last one has ended where the stack does.
+        if std::mem::take(&mut self.is_whole) {
+            return Lengthened::Never;
         }
-        self.renew(copy.start(), copy.bytes(), joint)
+        self.bytes.resize(size, 0);
+        let read = sys::read_memory(self.tid, joint.slot, &mut self.bytes).unwrap_or(0);
+        self.bytes.truncate(read);
+        (self.start, self.at) = (joint.slot, 0);
+        match self.renew(start, bytes, joint) {
+            true => {
+                self.is_whole = read < size;
+                Lengthened::By
+            }
+            // The thread has gone elsewhere, or has ended.
+            false => Lengthened::Never,
+        }
     }
 
     /// Puts a copy in place of what is known there and below, if that agrees at the joint and leads on.

@@ -8,7 +8,7 @@ use unspool_unwind::{
     Cursor, MappedRules, Memo, NoMemory, NoRow, RulesSize, Step, Top, Walker, evidence,
 };
 
-use crate::beyond::Beyond;
+use crate::beyond::{Beyond, Lengthened};
 use crate::space::Space;
 use crate::stack_copy::StackCopy;
 use crate::way_out::{self, FramePointer};
@@ -161,13 +161,22 @@ impl Unwinder {
             Some(last) => CodeAddr::Return(*last),
             None => top.code,
         };
-        let longer = copy.joint(&found, code).and_then(|joint| {
-            sources.iter().find_map(|source| {
-                known.lengthen(source, &copy, &joint).then_some(())?;
-                let longer = walk(&copy.with(known.bytes()), &mut self.addresses);
-                ended(longer.end).is_root().then_some(longer)
-            })
-        });
+        let mut longer = None;
+        if let Some(joint) = copy.joint(&found, code) {
+            for source in sources {
+                match known.lengthen(*source, &copy, &joint) {
+                    Lengthened::By => {
+                        let walked = walk(&copy.with(known.bytes()), &mut self.addresses);
+                        if ended(walked.end).is_root() {
+                            longer = Some(walked);
+                            break;
+                        }
+                    }
+                    Lengthened::Not => {}
+                    Lengthened::Never => break,
+                }
+            }
+        }
         match longer {
             Some(longer) => {
                 found = longer;
