@@ -141,6 +141,25 @@ fn advice_helps() {
     check(&built, "made-with-frame-pointer", None);
 }
 
+/// A command that cannot be run costs nobody the last profile.
+#[test]
+fn no_command_no_profile() {
+    let built = Built::new("command", true);
+    let path = built.folder.join("last");
+    fs::write(&path, "the last profile").unwrap();
+    for (command, status) in [("/nonexistent", 127), ("/etc/passwd", 126)] {
+        let mut unspool = Command::new(env!("CARGO_BIN_EXE_unspool"));
+        unspool.args(["record", "-o", "last", "--", command]);
+        let output = unspool.current_dir(&built.folder).output().unwrap();
+        assert_eq!(output.status.code(), Some(status), "{output:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains(&format!("cannot run {command}: ")), "{said}");
+        assert!(!said.contains("was there"), "{said}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "the last profile");
+        assert!(!built.folder.join("last.old").exists());
+    }
+}
+
 /// Without a command, the document is what standard output has; and notices are in it.
 #[test]
 fn the_document_of_a_process() {

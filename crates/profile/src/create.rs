@@ -43,3 +43,19 @@ pub fn create(path: &Path) -> io::Result<Created> {
         .open(path)?;
     Ok(Created { file, moved_to })
 }
+
+/// Undoes [`create`], of a recording that came to nothing: the file is removed, and what was moved has
+/// its name again. What is no regular file stays.
+///
+/// # Errors
+///
+/// The file cannot be removed, or what was moved cannot be moved back.
+pub fn take_back(path: &Path, moved_to: Option<&Path>) -> io::Result<()> {
+    if !fs::metadata(path)?.is_file() {
+        return Ok(());
+    }
+    match moved_to {
+        Some(old) => fs::rename(old, path),
+        None => fs::remove_file(path),
+    }
+}

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use unspool_perf::{Event, Rate};
-use unspool_profile::{Meta, create};
+use unspool_profile::{Meta, create, take_back};
 use unspool_sampling::{Options, RecordError, Recording, Target};
 use unspool_unwind::tables::Store;
 
@@ -47,13 +47,6 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     }
     let created = create(&args.output);
     let created = created.with_context(|| format!("cannot write {}", args.output.display()))?;
-    if let Some(old) = created.moved_to {
-        let path = args.output.display();
-        told.notice(&format_args!(
-            "{path} was there: it is {} now",
-            old.display()
-        ));
-    }
     let event = recording.event().clone();
     let store = Store::from_environment();
     let store = match args.no_cache {
@@ -68,10 +61,20 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         }
     });
     drop(shown);
-    let summary = match summary {
-        Err(RecordError::Launch(error)) => return Ok(not_launched(args, &error)),
-        summary => summary?,
-    };
+    let moved_to = created.moved_to.as_deref();
+    if let Err(RecordError::Launch(error)) = &summary {
+        let taken_back = take_back(&args.output, moved_to);
+        taken_back.with_context(|| format!("cannot take back {}", args.output.display()))?;
+        return Ok(not_launched(args, error));
+    }
+    if let Some(old) = moved_to {
+        let path = args.output.display();
+        told.notice(&format_args!(
+            "{path} was there: it is {} now",
+            old.display()
+        ));
+    }
+    let summary = summary?;
     told.end(&summary, &event)?;
     let Some(status) = summary.status else {
         return Ok(ExitCode::SUCCESS);

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-use unspool_profile::create;
+use unspool_profile::{create, take_back};
 
 fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -32,11 +32,26 @@ fn an_old_file_is_moved_and_only_the_owner_reads_the_new() {
 }
 
 #[test]
+fn what_came_to_nothing_is_taken_back() {
+    let path = folder("create-back").join("unspool.prof");
+    let created = create(&path).unwrap();
+    take_back(&path, created.moved_to.as_deref()).unwrap();
+    assert!(!path.exists());
+    fs::write(&path, "good").unwrap();
+    let mut created = create(&path).unwrap();
+    write!(created.file, "nothing").unwrap();
+    take_back(&path, created.moved_to.as_deref()).unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "good");
+    assert!(!path.with_file_name("unspool.prof.old").exists());
+}
+
+#[test]
 fn a_device_stays_where_it_is() {
     let folder = folder("create-device");
     let link = folder.join("null");
     symlink("/dev/null", &link).unwrap();
     assert!(create(&link).unwrap().moved_to.is_none());
+    take_back(&link, None).unwrap();
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     assert!(create(&folder).is_err(), "a folder is no file");
 }
