@@ -209,11 +209,10 @@ impl<'f, W: Write + Seek> Rewriter<'f, W> {
 
     /// Tells readers that nothing older comes any more, if they had to keep much until now.
     fn end_round(&mut self) -> io::Result<()> {
-        if self.at - self.round < ROUND {
-            return Ok(());
+        if self.at - self.round >= ROUND {
+            self.write(&FINISHED_ROUND)?;
+            self.round = self.at;
         }
-        self.write(&FINISHED_ROUND)?;
-        self.round = self.at;
         Ok(())
     }
 
@@ -223,6 +222,8 @@ impl<'f, W: Write + Seek> Rewriter<'f, W> {
     ///
     /// It cannot be written.
     pub fn finish(mut self) -> io::Result<W> {
+        // No records at all would look like a recorder that was killed.
+        self.write(&FINISHED_ROUND)?;
         let data_end = self.at;
         let features = self.features();
         let mut at = data_end + features.len() as u64 * 16;
