@@ -20,7 +20,11 @@ pub(super) struct Frame {
 impl Frame {
     fn parse(line: &str) -> Option<Frame> {
         let (address, rest) = line.trim_start().split_once(' ')?;
-        let (symbol, file) = rest.strip_suffix(')')?.rsplit_once(" (")?;
+        let rest = rest.strip_suffix(')')?;
+        // Names of functions and of files may have parentheses; an offset is between them if there is a name.
+        let offset = rest.rfind("+0x").unwrap_or(0);
+        let end = offset + rest.get(offset..)?.find(" (")?;
+        let (symbol, file) = (rest.get(..end)?, rest.get(end + 2..)?);
         Some(Frame {
             place: Place {
                 address: u64::from_str_radix(address, 16).ok()?,
