@@ -37,15 +37,11 @@ pub(crate) struct Events {
     pub(crate) sources: Vec<Source>,
     /// What samples are of.
     pub(crate) event: Event,
-    /// Those with copies of either size, of which one is counted at a time.
-    copies: Option<Copies>,
-}
-
-/// Counters of the same samples with copies of stacks of different sizes, in the same rings.
-#[derive(Debug)]
-struct Copies {
+    /// Which of the counters have large copies of stacks.
     large: Range<usize>,
-    small: Range<usize>,
+    /// The same with small copies, in the same rings, in the same order; none if these cannot be had. Either
+    /// these or those are counted.
+    small: Vec<Counter>,
 }
 
 /// Whose events are to be recorded, and from when on.
@@ -82,7 +78,8 @@ impl Events {
             owners: Vec::new(),
             sources: Vec::new(),
             event: setup.event.clone(),
-            copies: None,
+            large: 0..0,
+            small: Vec::new(),
         };
         let tasks = Setup {
             event: Event::dummy(),
@@ -106,58 +103,55 @@ impl Events {
         let sampled: Vec<_> = std::iter::once((setup, Kind::OnCpu))
             .chain(switches.map(|switches| (switches, Kind::OffCpu)))
             .collect();
-        let large = events.open_sampled(&sampled, scope, &cpus)?;
+        events.large = events.open_sampled(&sampled, scope, &cpus)?;
         if let Some((setup, Kind::OnCpu)) = sampled.first()
             && scope.whom.len() <= MOST_WITH_BOTH
         {
-            events.open_small(setup, scope, &cpus, large);
+            events.open_small(setup, scope, &cpus);
         }
         Ok(events)
     }
 
-    /// Opens another event beside each of some, with small copies of stacks. Where these cannot be had,
-    /// all are large.
-    fn open_small(&mut self, setup: &Setup, scope: Scope<'_>, cpus: &[u32], large: Range<usize>) {
+    /// Opens another event beside each that has large copies, with small ones.
+    fn open_small(&mut self, setup: &Setup, scope: Scope<'_>, cpus: &[u32]) {
         let setup = Setup {
             stack_bytes: Size::Small.bytes(),
             from_exec: false,
             ..setup.clone()
         };
-        let owners = self.owners.iter().filter(|owner| large.contains(owner));
-        let owners: Vec<_> = owners.copied().collect();
-        let begin = self.counters.len();
+        let owners = self
+            .owners
+            .iter()
+            .filter(|owner| self.large.contains(owner));
         for (cpu, owner) in cpus.iter().zip(owners) {
+            let owner = self.counters.get(*owner);
             for whom in scope.whom {
-                let owner = self.counters.get(owner);
                 let opened = Counter::open(&setup, *whom, *cpu).ok();
                 let beside = opened.filter(|counter| {
                     owner.is_some_and(|owner| counter.write_to_ring_of(owner).is_ok())
                 });
-                self.counters.extend(beside);
+                self.small.extend(beside);
             }
         }
-        let small = begin..self.counters.len();
         // Threads end, and files run out.
-        match small.len() == large.len() {
-            true => self.copies = Some(Copies { large, small }),
-            false => self.counters.truncate(begin),
+        if self.small.len() != self.large.len() {
+            self.small.clear();
         }
     }
 
     /// Whether copies can be of either size.
     pub(crate) fn has_sizes(&self) -> bool {
-        self.copies.is_some()
+        !self.small.is_empty()
     }
 
     /// Has stacks copied up to another size from now on.
     pub(crate) fn copy_up_to(&self, size: Size) {
-        let Some(copies) = &self.copies else { return };
+        let large = self.counters.get(self.large.clone()).unwrap_or_default();
         let (from, to) = match size {
-            Size::Small => (&copies.large, &copies.small),
-            Size::Large => (&copies.small, &copies.large),
+            Size::Small => (large, &*self.small),
+            Size::Large => (&*self.small, large),
         };
-        let of = |range: &Range<usize>| self.counters.get(range.clone()).unwrap_or_default();
-        for (from, to) in of(from).iter().zip(of(to)) {
+        for (from, to) in from.iter().zip(to) {
             // One that has ended cannot be changed any more.
             let _ = from.disable();
             let _ = to.enable();
@@ -242,18 +236,13 @@ impl Events {
 
     /// Counts from now on.
     pub(crate) fn enable(&self) -> Result<(), RecordError> {
-        let small = self.copies.as_ref().map(|copies| copies.small.clone());
-        let is_small = |number| small.as_ref().is_some_and(|small| small.contains(&number));
-        let all = self.counters.iter().enumerate();
-        let mut first = all.filter(|(number, _)| !is_small(*number));
-        first
-            .try_for_each(|(_, counter)| counter.enable())
-            .map_err(RecordError::Ring)
+        let mut all = self.counters.iter();
+        all.try_for_each(Counter::enable).map_err(RecordError::Ring)
     }
 
     /// Stops counting.
     pub(crate) fn disable(&self) {
-        for counter in &self.counters {
+        for counter in self.counters.iter().chain(&self.small) {
             // What cannot be stopped is not listened to any more.
             let _ = counter.disable();
         }
