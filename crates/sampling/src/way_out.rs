@@ -105,13 +105,18 @@ pub(crate) fn follow(here: Here, text: &impl Text) -> Option<There> {
             let bytes = text.at(way.code);
             let mut decoder = Decoder::with_ip(64, bytes, way.code, DecoderOptions::NONE);
             let instruction = decoder.decode();
-            let branch = match instruction.flow_control() {
-                FlowControl::Next => None,
+            match instruction.flow_control() {
+                FlowControl::Next => {
+                    let stepped = way.step(&instruction, here.stack_pointer, &mut info);
+                    if stepped.is_none() {
+                        break;
+                    }
+                    way.code = instruction.next_ip();
+                }
                 // What is called leaves the stack as it was; so does a system call.
                 FlowControl::Call | FlowControl::IndirectCall => {
                     way.result = None;
                     way.code = instruction.next_ip();
-                    continue;
                 }
                 // Or on to another function, which returns in place of this one.
                 FlowControl::Return | FlowControl::IndirectBranch => {
@@ -119,31 +124,21 @@ pub(crate) fn follow(here: Here, text: &impl Text) -> Option<There> {
                 }
                 FlowControl::UnconditionalBranch => {
                     way.jump(instruction.near_branch_target());
-                    continue;
                 }
-                FlowControl::ConditionalBranch => Some(instruction.near_branch_target()),
+                FlowControl::ConditionalBranch => {
+                    let target = instruction.near_branch_target();
+                    match way.is_taken(&instruction) {
+                        Some(true) => way.jump(target),
+                        Some(false) => way.code = instruction.next_ip(),
+                        None => {
+                            let mut other = way;
+                            other.jump(target);
+                            ways.push(other);
+                            way.code = instruction.next_ip();
+                        }
+                    }
+                }
                 _ => break,
-            };
-            match branch {
-                Some(target) => match way.is_taken(&instruction) {
-                    Some(true) => way.jump(target),
-                    Some(false) => way.code = instruction.next_ip(),
-                    None => {
-                        let mut other = way;
-                        other.jump(target);
-                        ways.push(other);
-                        way.code = instruction.next_ip();
-                    }
-                },
-                None => {
-                    if way
-                        .step(&instruction, here.stack_pointer, &mut info)
-                        .is_none()
-                    {
-                        break;
-                    }
-                    way.code = instruction.next_ip();
-                }
             }
         }
     }
