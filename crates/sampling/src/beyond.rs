@@ -12,10 +12,10 @@
 //! not taken at all.
 
 use unspool_ir::{CodeAddr, RuntimeAddr};
+use unspool_unwind::process::read_memory;
 
 use crate::space::Space;
 use crate::stack_copy::StackCopy;
-use crate::sys;
 
 /// Copies that are as large may soon be too large. What is smaller is not remembered, which takes as long as
 /// some of the walk.
@@ -171,7 +171,8 @@ impl Known {
             return Lengthened::Never;
         }
         self.bytes.resize(size, 0);
-        let read = sys::read_memory(self.tid, joint.slot, &mut self.bytes).unwrap_or(0);
+        let read = read_memory(self.tid, RuntimeAddr(joint.slot), &mut self.bytes);
+        let read = read.unwrap_or(0);
         self.bytes.truncate(read);
         (self.start, self.at) = (joint.slot, 0);
         match self.renew(start, bytes, joint) {

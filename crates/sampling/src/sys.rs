@@ -154,25 +154,6 @@ pub(crate) fn send(pid: u32, signal: i32) {
     }
 }
 
-/// Reads memory of a process, by the number of any of its threads: as much as there is without a gap, which
-/// may be less than is asked for.
-pub(crate) fn read_memory(tid: u32, address: u64, into: &mut [u8]) -> io::Result<usize> {
-    let invalid = |_| io::Error::from(io::ErrorKind::InvalidInput);
-    let local = libc::iovec {
-        iov_base: into.as_mut_ptr().cast(),
-        iov_len: into.len(),
-    };
-    let remote = libc::iovec {
-        iov_base: std::ptr::without_provenance_mut(usize::try_from(address).map_err(invalid)?),
-        iov_len: into.len(),
-    };
-    let tid = libc::pid_t::try_from(tid).map_err(invalid)?;
-    // SAFETY: the local memory is the slice, borrowed for as long as the call; the other is of another
-    // process, or is looked at by the kernel only.
-    let read = unsafe { libc::process_vm_readv(tid, &raw const local, 1, &raw const remote, 1, 0) };
-    usize::try_from(read).map_err(|_| io::Error::last_os_error())
-}
-
 /// A file that becomes readable when a process ends.
 pub(crate) fn watch(pid: u32) -> io::Result<OwnedFd> {
     // SAFETY: takes numbers.

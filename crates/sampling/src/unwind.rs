@@ -6,6 +6,7 @@ use unspool_perf::Sample;
 use unspool_profile::{End, Evidence, RawFrame};
 use unspool_unwind::{
     Cursor, MappedRules, Memo, NoMemory, NoRow, RulesSize, Step, Top, Walker, evidence,
+    frame_pointer,
 };
 
 use crate::beyond::{Beyond, Lengthened};
@@ -245,7 +246,9 @@ fn step_by_step(
         registers.set(register, value);
     }
     registers.set(abi.arch.spec().stack_pointer, top.stack_pointer);
-    registers.set(frame_pointer(abi.arch), top.frame_pointer);
+    if let Some(register) = frame_pointer(abi.arch) {
+        registers.set(register, top.frame_pointer);
+    }
     let mut cursor = Cursor::at(abi, top.code, registers);
     frames.extend(top.is_shown.then(|| top.frame()));
     for _ in 1..MOST_FRAMES {
@@ -295,7 +298,7 @@ impl<'s> Innermost<'s> {
             registers,
             code: CodeAddr::Instruction(RuntimeAddr(registers.get(arch, spec.pc)?)),
             stack_pointer: registers.get(arch, spec.stack_pointer)?,
-            frame_pointer: registers.get(arch, frame_pointer(arch))?,
+            frame_pointer: registers.get(arch, frame_pointer(arch)?)?,
             is_shown: true,
         })
     }
@@ -343,14 +346,6 @@ impl<'s> Innermost<'s> {
                 ..*self
             },
         })
-    }
-}
-
-/// The register that frame pointers are in.
-fn frame_pointer(arch: Arch) -> Register {
-    match arch {
-        Arch::X86_64 => Register(6),
-        _ => Register(29),
     }
 }
 

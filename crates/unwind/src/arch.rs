@@ -93,8 +93,10 @@ pub(crate) fn begins_trampoline(arch: Arch, code: &[u8]) -> bool {
     }
 }
 
-/// The register that a function keeps its frame pointer in, if it keeps one.
-pub(crate) fn frame_pointer(arch: Arch) -> Option<Register> {
+/// The register that a function keeps its frame pointer in, if it keeps one; `None` for an architecture
+/// whose stacks are not walked.
+#[must_use]
+pub fn frame_pointer(arch: Arch) -> Option<Register> {
     match arch {
         Arch::X86_64 => Some(x86_64::RBP),
         Arch::Aarch64 => Some(aarch64::FP),

@@ -30,6 +30,7 @@ mod sys;
 pub mod tables;
 pub mod walk;
 
+pub use arch::frame_pointer;
 pub use cursor::{Cursor, Found, Located, Step};
 pub use evidence::{End, Evidence, NoRow};
 pub use modules::{FoundEntries, FoundRow, Module, Modules, Place};

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Weak};
 
@@ -26,6 +27,19 @@ const GREATEST_COPY: u64 = 512 << 20;
 const STACKS_PER_CALL: usize = 64;
 /// Reads of at least this size, in bytes, are not kept.
 const UNCACHED: usize = 64 << 10;
+
+/// Reads memory of a process that goes on meanwhile, by the number of any of its threads. Yields how many
+/// bytes there are up to the first page that cannot be read, which may be fewer than are asked for.
+///
+/// # Errors
+///
+/// There is no such process, it may not be read, or nothing can be read there (`process_vm_readv(2)`).
+pub fn read_memory(tid: u32, addr: RuntimeAddr, into: &mut [u8]) -> io::Result<usize> {
+    let invalid = |_| io::Error::from(io::ErrorKind::InvalidInput);
+    let tid = i32::try_from(tid).map_err(invalid)?;
+    let range = (usize::try_from(addr.0).map_err(invalid)?, into.len());
+    sys::read_memory(tid, into, &[range])
+}
 
 /// The memory of a process: see [`Process::memory`](super::Process::memory).
 ///

@@ -34,7 +34,7 @@ mod tracer;
 pub use build_id::NoBuildId;
 pub use error::{ProcessError, Refusal};
 pub use mapped_file::{Identity, MappedFile, Route, mapped_files, open_mapped};
-pub use memory::{ProcessMemory, STACK_WINDOW};
+pub use memory::{ProcessMemory, STACK_WINDOW, read_memory};
 pub use signal::{Sender, Signal, signal_name};
 pub use snapshot::{AuxVector, NoRegisters, Snapshot, Thread, ThreadState};
 pub use traced::{Event, Traced};
