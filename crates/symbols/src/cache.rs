@@ -1,6 +1,7 @@
-//! Names that were looked up before, by build ID: `$XDG_CACHE_HOME/unspool/names/BUILDID`.
+//! Names that were looked up before, by build ID: `$XDG_CACHE_HOME/unspool/names/BUILDID`; and those of the
+//! kernel, `names/kernel` (see [`crate::kernel`]).
 //!
-//! A file holds one [`Table`], little-endian:
+//! A file of a build holds one [`Table`], little-endian:
 //!
 //! | bytes | what |
 //! |---|---|
@@ -30,6 +31,9 @@ use std::time::{Duration, SystemTime};
 use unspool_module::{BuildId, DebugFiles, ElfFile};
 
 use crate::table::{Entry, FrameRecord, FunctionRecord, Table, Text, Texts};
+
+/// What the kernel's functions are kept under.
+pub(crate) const KERNEL: &str = "kernel";
 
 const MAGIC: [u8; 8] = *b"unspname";
 const VERSION: u32 = 1;
@@ -99,7 +103,23 @@ impl NameCache {
 
     /// The names of a build, if they are from those files.
     fn load(&self, id: BuildId, stamp: &[u8]) -> Option<Table> {
-        let path = self.folder.join(id.to_string());
+        decode(&self.read(&id.to_string())?, stamp)
+    }
+
+    /// Keeps the names of a build. Nothing is lost if that fails, but time.
+    fn keep(&self, id: BuildId, stamp: &[u8], table: &Table) -> io::Result<()> {
+        if table.entries.len() > MOST_ADDRESSES {
+            return Ok(());
+        }
+        match encode(table, stamp) {
+            Some(bytes) => self.write(&id.to_string(), &bytes),
+            None => Ok(()),
+        }
+    }
+
+    /// What is kept under a name, if nobody else can have written it.
+    pub(crate) fn read(&self, name: &str) -> Option<Vec<u8>> {
+        let path = self.folder.join(name);
         if !is_trusted(&fs::symlink_metadata(&self.folder).ok()?) {
             return None;
         }
@@ -112,7 +132,6 @@ impl NameCache {
         }
         let mut bytes = Vec::new();
         (&file).take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
-        let table = decode(&bytes, stamp)?;
         let age = metadata
             .modified()
             .ok()
@@ -121,26 +140,20 @@ impl NameCache {
             // Else it counts as not used.
             let _ = file.set_modified(SystemTime::now());
         }
-        Some(table)
+        Some(bytes)
     }
 
-    /// Keeps the names of a build. Nothing is lost if that fails, but time.
-    fn keep(&self, id: BuildId, stamp: &[u8], table: &Table) -> io::Result<()> {
-        if table.entries.len() > MOST_ADDRESSES {
-            return Ok(());
-        }
-        let Some(bytes) = encode(table, stamp) else {
-            return Ok(());
-        };
+    /// Keeps something under a name, in place of what was.
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(&self.folder)?;
         self.make_room(bytes.len() as u64)?;
-        let path = self.folder.join(id.to_string());
+        let path = self.folder.join(name);
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let temporary = format!("{id}.{}.{count}", std::process::id());
+        let temporary = format!("{name}.{}.{count}", std::process::id());
         let temporary = self.folder.join(temporary);
         let mut options = OpenOptions::new();
         let written = options
@@ -148,7 +161,7 @@ impl NameCache {
             .create_new(true)
             .mode(0o600)
             .open(&temporary)
-            .and_then(|mut file: File| file.write_all(&bytes))
+            .and_then(|mut file: File| file.write_all(bytes))
             .and_then(|()| fs::rename(&temporary, &path));
         if written.is_err() {
             let _ = fs::remove_file(&temporary);
@@ -173,7 +186,7 @@ impl NameCache {
         Ok(())
     }
 
-    /// What is in the folder under names that [`NameCache::keep`] gives.
+    /// What is in the folder under names that are given here.
     fn files(&self) -> io::Result<Vec<Kept>> {
         let entries = match fs::read_dir(&self.folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -183,11 +196,13 @@ impl NameCache {
         for entry in entries {
             let entry = entry?;
             let name = entry.file_name();
-            let id = name.to_str().and_then(|name| name.split('.').next());
+            let name = name.to_str().and_then(|name| name.split('.').next());
             let Ok(metadata) = entry.metadata() else {
                 continue; // removed in between
             };
-            if id.and_then(BuildId::from_hex).is_some() && metadata.is_file() {
+            let is_kept =
+                name.is_some_and(|name| name == KERNEL || BuildId::from_hex(name).is_some());
+            if is_kept && metadata.is_file() {
                 files.push(Kept {
                     path: entry.path(),
                     size: metadata.len(),
@@ -337,35 +352,39 @@ fn decode(bytes: &[u8], stamp: &[u8]) -> Option<Table> {
 }
 
 /// What is left to be read.
-struct Rest<'a>(&'a [u8]);
+pub(crate) struct Rest<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Rest<'a> {
-    fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+    pub(crate) fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
         let (bytes, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
         Some(bytes)
     }
 
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (bytes, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         Some(*bytes)
     }
 
-    fn u32(&mut self) -> Option<u32> {
+    pub(crate) fn u32(&mut self) -> Option<u32> {
         self.array().map(u32::from_le_bytes)
     }
 
-    fn u64(&mut self) -> Option<u64> {
+    pub(crate) fn u64(&mut self) -> Option<u64> {
         self.array().map(u64::from_le_bytes)
     }
 
-    fn count(&mut self) -> Option<usize> {
+    pub(crate) fn count(&mut self) -> Option<usize> {
         usize::try_from(self.u32()?).ok()
     }
 
     /// So many of something, none of which is smaller than a byte.
-    fn all<T>(&mut self, count: usize, one: impl Fn(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+    pub(crate) fn all<T>(
+        &mut self,
+        count: usize,
+        one: impl Fn(&mut Self) -> Option<T>,
+    ) -> Option<Vec<T>> {
         let mut list = Vec::with_capacity(count.min(self.0.len()));
         for _ in 0..count {
             list.push(one(self)?);

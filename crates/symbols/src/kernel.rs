@@ -7,6 +7,10 @@ use std::path::Path;
 use unspool_ir::RuntimeAddr;
 use unspool_machine::Remedy;
 
+use crate::cache::{self, NameCache};
+
+mod kept;
+
 /// The kernel's list of symbols.
 const KALLSYMS: &str = "/proc/kallsyms";
 /// The last symbol of the kernel or of a module ends with a page at the latest.
@@ -17,7 +21,7 @@ const MOST_TEXT: usize = 1 << 30;
 /// The functions of a kernel and of its modules, by address.
 ///
 /// 100,000 of them take about 4 MB.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct KernelSymbols {
     /// By address.
     entries: Vec<Entry>,
@@ -28,7 +32,7 @@ pub struct KernelSymbols {
 }
 
 /// One function.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Entry {
     address: u64,
     /// Where its name begins in `names`.
@@ -115,6 +119,37 @@ impl KernelSymbols {
             Ok(symbols) if symbols.is_empty() => Err(KernelHidden::Empty),
             Ok(symbols) => Ok(symbols),
         }
+    }
+
+    /// The same, if need be only what was kept in `cache` since the kernel started: the kernel takes long to
+    /// write its list. It is read all the same if what was kept does not name all of these addresses, and
+    /// kept then.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelHidden`].
+    pub fn covering(
+        addresses: impl IntoIterator<Item = RuntimeAddr>,
+        cache: Option<&NameCache>,
+    ) -> Result<KernelSymbols, KernelHidden> {
+        let state = cache.and_then(|cache| Some((cache, kept::state()?)));
+        if let Some((cache, state)) = &state
+            && let Some(kept) = cache.read(cache::KERNEL)
+            && let Some(symbols) = kept::decode(&kept, state)
+            && addresses
+                .into_iter()
+                .all(|address| symbols.get(address).is_some())
+        {
+            return Ok(symbols);
+        }
+        let symbols = KernelSymbols::of_running_kernel()?;
+        if let Some((cache, state)) = &state
+            && let Some(bytes) = kept::encode(&symbols, state)
+        {
+            // Else it takes as long the next time.
+            let _ = cache.write(cache::KERNEL, &bytes);
+        }
+        Ok(symbols)
     }
 
     /// Reads a list that was saved; `None` if it has no addresses. Lines that are none of such a list

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use unspool_ir::{RuntimeAddr, Vaddr};
 use unspool_module::Symbols;
 use unspool_profile::{Module, ModuleId, ModuleKind, Modules, Place, ProcessId, Symbol, Writer};
-use unspool_symbols::{Finder, JitCode, JitTimeline, KernelSymbols};
+use unspool_symbols::{Finder, JitCode, JitTimeline, KernelSymbols, NameCache};
 use unspool_unwind::files::FileProblem;
 
 use crate::files::File;
@@ -167,7 +167,9 @@ impl Met {
         if self.kernel.is_empty() {
             return;
         }
-        let Ok(symbols) = KernelSymbols::of_running_kernel() else {
+        let cache = NameCache::from_environment();
+        let met = self.kernel.iter().copied();
+        let Ok(symbols) = KernelSymbols::covering(met, cache.as_ref()) else {
             return;
         };
         let mut last = None;

@@ -13,7 +13,7 @@ use unspool_profile::{
     Called, Frame, FunctionId, Name, Named, Names, Place, Profile, Reader, Sample, StackId, State,
     ThreadId, aggregate,
 };
-use unspool_symbols::{Detail, Finder, KernelSymbols, Symbolizer};
+use unspool_symbols::{Detail, Finder, KernelSymbols, NameCache, Symbolizer};
 
 use super::display::Board;
 use crate::commands::report::{FileNames, percent, with_module};
@@ -150,11 +150,15 @@ impl Seen {
     }
 
     fn look_up_kernel(&mut self, new: &[Frame]) {
-        let is_kernel = |frame: &&Frame| matches!(frame.lookup, Place::Kernel(_));
-        if new.iter().filter(is_kernel).count() == 0 {
+        let kernel = new.iter().filter_map(|frame| match frame.lookup {
+            Place::Kernel(address) => Some(address),
+            _ => None,
+        });
+        if kernel.clone().next().is_none() {
             return;
         }
-        let Ok(symbols) = KernelSymbols::of_running_kernel() else {
+        let cache = NameCache::from_environment();
+        let Ok(symbols) = KernelSymbols::covering(kernel, cache.as_ref()) else {
             return;
         };
         for frame in new {

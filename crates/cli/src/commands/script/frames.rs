@@ -11,7 +11,8 @@ use unspool_ir::{RuntimeAddr, Vaddr};
 use unspool_module::{ElfFile, Preference, Signature};
 use unspool_sampling::Space;
 use unspool_symbols::{
-    Detail, Finder, KernelSymbols, Module, ModuleNames, Names, PerfMap, Request, Symbolizer,
+    Detail, Finder, KernelSymbols, Module, ModuleNames, NameCache, Names, PerfMap, Request,
+    Symbolizer,
 };
 
 use super::digits::hexadecimal;
@@ -246,7 +247,7 @@ impl<'f> Sources<'f> {
         let files = frames.files.iter().filter(|_| fields.symbol);
         let mut requests: Vec<_> = files.map(request).collect();
         let mut jit = HashMap::new();
-        let mut has_kernel = false;
+        let mut kernel = Vec::new();
         let asked = frames.frames.iter().filter(|_| fields.symbol);
         for frame in asked {
             match frame.named {
@@ -255,7 +256,7 @@ impl<'f> Sources<'f> {
                         request.addresses.push(address);
                     }
                 }
-                Named::Kernel(_) => has_kernel = true,
+                Named::Kernel(address) => kernel.push(address),
                 Named::Jit(pid, _) => {
                     // A process that wrote none made no code that anybody knows.
                     jit.entry(pid).or_insert_with(|| perf_map(pid));
@@ -269,7 +270,9 @@ impl<'f> Sources<'f> {
             .look_up(requests);
         let problems = files.modules().iter().flat_map(ModuleNames::problems);
         problems.for_each(|problem| output::notice(problem));
-        let kernel = has_kernel.then(KernelSymbols::of_running_kernel);
+        let cache = NameCache::from_environment();
+        let has_kernel = !kernel.is_empty();
+        let kernel = has_kernel.then(|| KernelSymbols::covering(kernel, cache.as_ref()));
         let kernel = kernel.transpose().unwrap_or_else(|hidden| {
             output::notice(&hidden);
             None
