@@ -112,6 +112,25 @@ impl Ring {
         Some((header, &self.joined))
     }
 
+    /// Has the processor bring the beginning of the record behind the first one to its cache, while
+    /// the first is read: it was written on another processor, from which each line comes slowly.
+    pub fn prefetch_second(&mut self) {
+        /// In bytes. What stacks have beyond that costs less than to bring what they do not have.
+        const MOST: usize = 4 << 10;
+        let Some((first, _)) = self.first() else {
+            return;
+        };
+        let second = self.read.wrapping_add(first.size.into());
+        let there = self.written.wrapping_sub(second);
+        // A power of two.
+        let mask = self.map.capacity() as u64 - 1;
+        if let (Ok(at), Ok(there)) = (usize::try_from(second & mask), usize::try_from(there)) {
+            let until_end = self.map.capacity() - at;
+            let length = MOST.min(until_end).min(there);
+            sys::prefetch(self.map.bytes(at, length).unwrap_or_default());
+        }
+    }
+
     /// Goes on to the next record.
     pub fn skip(&mut self, header: Header) {
         self.read = self.read.wrapping_add(header.size.into());

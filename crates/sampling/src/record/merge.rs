@@ -76,6 +76,7 @@ fn read(
     each: &mut impl FnMut(Kind, Origin, &Record<'_>),
 ) -> Result<(), BadRecord> {
     let Source { kind, layout, .. } = *source;
+    source.ring.prefetch_second();
     let Some((header, bytes)) = source.ring.first() else {
         return Ok(());
     };
