@@ -161,6 +161,14 @@ impl Memory for StackCopy<'_> {
         let word = self.bytes.get(usize::try_from(at).ok()?..)?;
         word.first_chunk().copied()
     }
+
+    #[inline]
+    fn near_pair(&self, end: RuntimeAddr, below: u64) -> Option<[[u8; 8]; 2]> {
+        let end = usize::try_from(end.0.wrapping_sub(self.start)).ok()?;
+        let length = usize::try_from(below).ok()?.checked_add(8)?;
+        let words = self.bytes.get(end.checked_sub(length)?..end)?;
+        Some([*words.last_chunk()?, *words.first_chunk()?])
+    }
 }
 
 #[cfg(test)]

@@ -21,6 +21,8 @@
 //! waits, or loops without bound. Every step either leads to a greater stack pointer or is the cursor's, which
 //! stops where an address and a CFA come back; but for one, from the stack of a signal handler.
 
+use core::hint::select_unpredictable;
+
 use unspool_ir::{Abi, CodeAddr, Memory, Register, Registers, Row, RuntimeAddr, Vaddr};
 
 use crate::arch;
@@ -156,8 +158,10 @@ impl<'r> Walker<'r> {
         S: Modules + ?Sized,
         M: Memory + ?Sized,
     {
-        memo.begin();
-        self.run(top, modules, memory, memo, addresses)
+        match memo.begin() {
+            true => self.run(top, modules, memory, memo, addresses),
+            false => self.run(top, modules, memory, &mut Forgetful, addresses),
+        }
     }
 
     #[inline]
@@ -287,10 +291,12 @@ impl Leave {
         Some(State {
             code: u64::from_le_bytes(code),
             stack_pointer: cfa,
-            frame_pointer: match self.saved_below {
-                0 => frame.frame_pointer,
-                _ => u64::from_le_bytes(saved),
-            },
+            // Nobody can guess which: stacks of the same functions differ.
+            frame_pointer: select_unpredictable(
+                self.saved_below == 0,
+                frame.frame_pointer,
+                u64::from_le_bytes(saved),
+            ),
         })
     }
 }

@@ -186,10 +186,11 @@ impl Memo {
         }
     }
 
-    /// Begins a walk.
-    pub(super) fn begin(&mut self) {
+    /// Begins a walk. `false` if it is neither to be looked for among what is remembered nor remembered.
+    pub(super) fn begin(&mut self) -> bool {
         self.steps = 0;
         self.idle = self.idle.saturating_sub(1);
+        self.idle == 0
     }
 
     /// Notes of how much use it was to remember: so many frames were walked, so many remembered.
@@ -253,9 +254,6 @@ impl Memo {
 
     #[inline]
     fn note(&mut self, taken: Taken) {
-        if self.idle > 0 {
-            return;
-        }
         if let Some(slot) = self.taken.get_mut(self.steps % STEPS) {
             *slot = taken;
         }
@@ -361,10 +359,7 @@ impl Record for Memo {
             self.forget();
             return Resumed::Not;
         }
-        let is_idle = self.idle > 0;
-        if !is_idle {
-            self.note_use(frames.count, OUTERMOST - joint.0);
-        }
+        self.note_use(frames.count, OUTERMOST - joint.0);
         let callers = self.codes.get(joint.0 + 1..).unwrap_or_default();
         let all = frames.push_all(callers);
         if all.is_some()
@@ -377,11 +372,9 @@ impl Record for Memo {
             return Resumed::On(last);
         }
         let end = all.map_or(Last::Limit, |()| self.end);
-        if !is_idle {
-            self.keep_from(joint.0);
-            if self.steps != 0 {
-                self.prepend(seen);
-            }
+        self.keep_from(joint.0);
+        if self.steps != 0 {
+            self.prepend(seen);
         }
         Resumed::End(end)
     }
@@ -403,9 +396,6 @@ impl Record for Memo {
     }
 
     fn finish(&mut self, frame: State, end: Last, seen: &Seen) {
-        if self.idle > 0 {
-            return;
-        }
         self.note_use(self.steps, 0);
         self.forget();
         if end == Last::ZeroReturnAddress {
