@@ -1,9 +1,8 @@
 //! Numbers for modules, frames and stacks, each told once.
 
 use std::collections::HashMap;
-use std::hash::BuildHasher as _;
 
-use hashbrown::{DefaultHashBuilder, HashTable};
+use hashbrown::DefaultHashBuilder;
 use unspool_ir::{CodeAddr, RuntimeAddr};
 
 use crate::file::rows::Chain;
@@ -65,8 +64,7 @@ impl Frames {
 pub(crate) struct Tree {
     stacks: Stacks,
     /// The stacks by what they consist of, but for those that follow their callers' stack.
-    ids: HashTable<StackId>,
-    hasher: DefaultHashBuilder,
+    ids: Map<Node, StackId>,
     /// The latest stacks, which are not in the table yet.
     chain: Chain,
     table: Table<Chain, 3>,
@@ -94,18 +92,13 @@ impl Tree {
 
     /// The same for a child that does not follow its parent.
     fn other_child(&mut self, node: Node) -> StackId {
-        let hash = self.hasher.hash_one(node);
-        let stacks = &self.stacks;
-        let found = self.ids.find(hash, |id| stacks.node(*id) == Some(node));
-        if let Some(id) = found {
+        if let Some(id) = self.ids.get(&node) {
             return *id;
         }
         let Some(id) = self.add(node) else {
             return node.parent;
         };
-        let (stacks, hasher) = (&self.stacks, &self.hasher);
-        let hash_of = |id: &StackId| stacks.node(*id).map_or(0, |node| hasher.hash_one(node));
-        self.ids.insert_unique(hash, id, hash_of);
+        self.ids.insert(node, id);
         id
     }
 
