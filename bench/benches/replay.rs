@@ -15,13 +15,16 @@ use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use unspool_bench::{Sample as Times, Scratch, framehop_module, ratio, version};
 use unspool_ir::{Arch, Register, RuntimeAddr};
 use unspool_module::{ElfFile, Mapping};
-use unspool_perf::{DataFile, Item, Record, Sample};
+use unspool_perf::{DataFile, Header, Item, Layout, Origin, Record, Sample};
 use unspool_sampling::{Replay, Space};
 use unspool_symbols::Finder;
 use unspool_unwind::tables::Store;
 
 /// Passes that are timed, after one that is not.
 const PASSES: usize = 5;
+
+/// How many samples are unwound in a row, as a recorder finds them in a ring.
+const IN_A_ROW: usize = 16;
 
 /// The registers that framehop asks for, by their DWARF numbers.
 const RBP: Register = Register(6);
@@ -34,7 +37,7 @@ fn main() -> anyhow::Result<()> {
         false => PASSES,
     };
     println!(
-        "{}; ns a frame of each sample: p50 and p99 of copies in the cache, p50 of others",
+        "{}; ns a frame of {IN_A_ROW} samples: p50 and p99 of those walked just before, p50 at first",
         version("perf")?
     );
     println!(
@@ -88,23 +91,14 @@ fn measure(name: &str, command: &Command, folder: &Scratch, passes: usize) -> an
         }
         anyhow::Ok(())
     })?;
-    // Who comes first has the copy brought from memory.
     let mut took = [Took::default(), Took::default()];
     for pass in 0..2 * passes {
+        let mut row = Vec::new();
         file.read(|item: Item<'_>| {
-            if let Record::Sample(sample) = &item.record {
-                let space = replay.processes.space(item.origin.pid);
-                let mut by_us =
-                    || per_frame(|| ours(&mut replay, &space, item.origin.tid, sample).len());
-                let mut by_them = || per_frame(|| theirs.unwind(sample).len());
-                let [us, them] = &mut took;
-                if pass % 2 == 0 {
-                    us.cold.extend(by_us());
-                    them.hot.extend(by_them());
-                } else {
-                    them.cold.extend(by_them());
-                    us.hot.extend(by_us());
-                }
+            row.extend(Copied::of(&file, &item));
+            if row.len() == IN_A_ROW {
+                time(&row, pass % 2 == 0, &mut replay, &mut theirs, &mut took);
+                row.clear();
             }
             anyhow::Ok(())
         })?;
@@ -117,23 +111,63 @@ fn measure(name: &str, command: &Command, folder: &Scratch, passes: usize) -> an
         first.frames / first.samples.max(1),
         first.addresses.len(),
         first.agreed_percent(),
-        nanos(us.hot.median()),
-        nanos(us.hot.p99()),
-        nanos(us.cold.median()),
-        nanos(them.hot.median()),
-        nanos(them.hot.p99()),
-        nanos(them.cold.median()),
-        ratio(them.hot.median(), us.hot.median()),
-        ratio(them.cold.median(), us.cold.median()),
+        nanos(us.again.median()),
+        nanos(us.again.p99()),
+        nanos(us.first.median()),
+        nanos(them.again.median()),
+        nanos(them.again.p99()),
+        nanos(them.first.median()),
+        ratio(them.again.median(), us.again.median()),
+        ratio(them.first.median(), us.first.median()),
     );
     Ok(())
 }
 
-/// How long walks took, ns a frame: of copies that are in the cache, and of those that are not.
+/// Times both on samples, ours first or last: each once, and once more with what that has brought to the
+/// cache. Who comes last finds the copies there at first, which does not count.
+fn time(
+    row: &[Copied],
+    ours_first: bool,
+    replay: &mut Replay,
+    theirs: &mut Framehop,
+    [us, them]: &mut [Took; 2],
+) {
+    let samples: Vec<_> = row.iter().filter_map(Copied::sample).collect();
+    let processes = &mut replay.processes;
+    let spaces = samples
+        .iter()
+        .map(|(origin, _)| processes.space(origin.pid));
+    let spaces: Vec<_> = spaces.collect();
+    let mut by_us = || {
+        per_frame(|| {
+            let walks = samples.iter().zip(&spaces);
+            let frames = walks
+                .map(|((origin, sample), space)| ours(replay, space, origin.tid, sample).len());
+            frames.sum()
+        })
+    };
+    let mut by_them = || {
+        let walks = samples.iter();
+        per_frame(|| walks.map(|(_, sample)| theirs.unwind(sample).len()).sum())
+    };
+    if ours_first {
+        us.first.extend(by_us());
+        us.again.extend(by_us());
+        by_them();
+        them.again.extend(by_them());
+    } else {
+        them.first.extend(by_them());
+        them.again.extend(by_them());
+        by_us();
+        us.again.extend(by_us());
+    }
+}
+
+/// How long walks took a frame.
 #[derive(Default)]
 struct Took {
-    hot: Times,
-    cold: Times,
+    first: Times,
+    again: Times,
 }
 
 fn record(command: &Command, path: &Path) -> anyhow::Result<()> {
@@ -152,7 +186,33 @@ fn record(command: &Command, path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How long a walk takes a frame; nothing of one without frames.
+/// A sample, copied.
+struct Copied {
+    layout: Layout,
+    header: Header,
+    bytes: Vec<u8>,
+}
+
+impl Copied {
+    /// `None` of what is no sample.
+    fn of(file: &DataFile, item: &Item<'_>) -> Option<Self> {
+        matches!(item.record, Record::Sample(_)).then_some(())?;
+        Some(Copied {
+            layout: file.events().get(item.event)?.layout,
+            header: item.header,
+            bytes: item.bytes.to_vec(),
+        })
+    }
+
+    fn sample(&self) -> Option<(Origin, Sample<'_>)> {
+        match self.layout.read(self.header, &self.bytes).ok()? {
+            (origin, Record::Sample(sample)) => Some((origin, sample)),
+            _ => None,
+        }
+    }
+}
+
+/// How long walks take a frame; nothing of such without frames.
 fn per_frame(walk: impl FnOnce() -> usize) -> Option<Duration> {
     let begun = Instant::now();
     let frames = walk();
