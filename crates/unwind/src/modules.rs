@@ -190,15 +190,33 @@ impl<'m> Module<'m> {
         let compiled = self.compiled?;
         let (start, code) = self.code?;
         let offset = usize::try_from(address.0.checked_sub(start.0)?).ok()?;
-        let is_entry_code = self
-            .entry
-            .is_some_and(|entry| address.0.wrapping_sub(entry.0) <= ENTRY_CODE_AT_MOST);
-        if is_entry_code || arch::begins_trampoline(compiled.abi().arch, code.get(offset..)?) {
+        if self.may_be_entry_code(address)
+            || arch::begins_trampoline(compiled.abi().arch, code.get(offset..)?)
+        {
             return None;
         }
         let before = call::window(code, offset);
         let row = compiled.call_sites().row(address, before).ok()??;
         Some((compiled, row))
+    }
+
+    /// The row that holds at an instruction, by the compiled table: what [`Module::row`] says, faster. Not
+    /// for entry code, of which more is to be said than the row.
+    pub(crate) fn row_of_instruction(&self, pc: Vaddr) -> Option<(&'m Compiled<'m>, RowRef)> {
+        let compiled = self.compiled?;
+        if self.may_be_entry_code(pc) {
+            return None;
+        }
+        Some((compiled, compiled.lookup(pc).ok()??.row))
+    }
+
+    /// Whether an address is in entry code or not far behind.
+    #[inline(always)]
+    fn may_be_entry_code(&self, address: Vaddr) -> bool {
+        /// No entry code is longer than this, in bytes.
+        const AT_MOST: u64 = 1 << 16;
+        let entry = self.entry;
+        entry.is_some_and(|entry| address.0.wrapping_sub(entry.0) <= AT_MOST)
     }
 
     /// What the row that holds at an address says of the stack pointer and the frame pointer
@@ -211,9 +229,6 @@ impl<'m> Module<'m> {
         }
     }
 }
-
-/// No entry code is longer than this, in bytes.
-const ENTRY_CODE_AT_MOST: u64 = 1 << 16;
 
 fn compiled_row<'e, 'm>(
     compiled: &Compiled<'m>,

@@ -628,7 +628,7 @@ where
         let (module, place) = self.module(code.lookup())?;
         let row = match code {
             CodeAddr::Return(address) => module.row_of_call(module.bias.to_vaddr(address)),
-            CodeAddr::Instruction(_) => None,
+            CodeAddr::Instruction(pc) => module.row_of_instruction(module.bias.to_vaddr(pc)),
         };
         let rule = match row {
             Some((compiled, row)) => module.rules.get(row).or_else(|| {

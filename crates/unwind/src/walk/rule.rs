@@ -167,13 +167,16 @@ impl<'e> Said<'e> {
         };
         let mut rules = row.rules();
         while let Some((register, rule)) = rules.next_rule()? {
-            let slot = match register {
-                _ if register == row.return_address => &mut said.return_address,
-                _ if register == stack_pointer => &mut said.stack_pointer,
-                _ if register == frame_pointer => &mut said.frame_pointer,
-                _ => continue,
-            };
-            *slot = Some(rule);
+            // The return address may be in one of the two others.
+            for (watched, slot) in [
+                (row.return_address, &mut said.return_address),
+                (stack_pointer, &mut said.stack_pointer),
+                (frame_pointer, &mut said.frame_pointer),
+            ] {
+                if register == watched {
+                    *slot = Some(rule);
+                }
+            }
         }
         Some(said)
     }
