@@ -198,7 +198,7 @@ impl Memo {
     /// To remember a walk takes as long as half of it. Where stacks differ so much that little of one
     /// is in the next, only some are remembered.
     fn note_use(&mut self, walked: usize, remembered: usize) {
-        if walked <= 2 * remembered {
+        if walked <= remembered {
             self.useless = 0;
         } else if self.useless < Memo::PATIENCE {
             self.useless += 1;
