@@ -1,10 +1,13 @@
 //! Unwinding copied stacks: those of samples that perf recorded, by ours and by framehop.
 //!
-//! `cargo bench -p unspool-bench --bench replay`; with `--callgrind`, one pass of each after the first, for
+//! `cargo bench -p unspool-bench --bench replay`; with `--workload TEXT`, only those whose name contains it;
+//! with `--callgrind`, one pass of each after the first, for
 //! `valgrind --tool=callgrind --toggle-collect='*replay::ours'`.
 #![expect(clippy::print_stdout, reason = "a measurement prints")]
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -18,7 +21,7 @@ use unspool_module::{ElfFile, Mapping};
 use unspool_perf::{DataFile, Header, Item, Layout, Origin, Record, Sample};
 use unspool_sampling::{Replay, Space};
 use unspool_symbols::Finder;
-use unspool_unwind::tables::Store;
+use unspool_unwind::tables::{From, Store, compile};
 
 /// Passes that are timed, after one that is not.
 const PASSES: usize = 5;
@@ -32,7 +35,15 @@ const RSP: Register = Register(7);
 const RIP: Register = Register(16);
 
 fn main() -> anyhow::Result<()> {
-    let passes = match std::env::args().any(|arg| arg == "--callgrind") {
+    let arguments: Vec<String> = std::env::args().collect();
+    let after = |name: &str| {
+        arguments
+            .iter()
+            .skip_while(move |word| *word != name)
+            .nth(1)
+    };
+    let only = after("--workload");
+    let passes = match arguments.iter().any(|word| word == "--callgrind") {
         true => 1,
         false => PASSES,
     };
@@ -45,16 +56,31 @@ fn main() -> anyhow::Result<()> {
         "", "samples", "frames", "addresses", "agree", "  ours", "  framehop"
     );
     let folder = Scratch::new()?;
-    let deep = build(&folder)?;
-    for depth in ["20", "60", "200"] {
+    for (name, command) in workloads(&folder)? {
+        if only.is_none_or(|only| name.contains(only.as_str())) {
+            measure(&name, &command, &folder, passes)?;
+        }
+    }
+    Ok(())
+}
+
+/// What is recorded: stacks of a few functions in any order, and such as programs have.
+fn workloads(folder: &Scratch) -> anyhow::Result<Vec<(String, Command)>> {
+    let deep = build(folder)?;
+    let depths = ["20", "60", "200"].iter().map(|depth| {
         let mut command = Command::new(&deep);
         command.args([depth, "20000"]);
-        measure(&format!("deep, {depth}"), &command, &folder, passes)?;
-    }
+        (format!("deep, {depth}"), command)
+    });
     let mut python = Command::new("python3");
     let program = "import json,re\nfor n in range(300): re.sub('(a|b)+c', lambda m: json.dumps([m.group()] * 9), 'abababc' * 300)";
     python.args(["-S", "-c", program]);
-    measure("python3", &python, &folder, passes)
+    let mut compiler = Command::new("c++");
+    compiler.args(["-O2", "-c", "-o"]);
+    compiler.args([folder.join("deep.o"), folder.join("deep.cpp")]);
+    let others = [("python3", python), ("c++ -O2", compiler)];
+    let others = others.map(|(name, command)| (name.to_owned(), command));
+    Ok(depths.chain(others).collect())
 }
 
 fn build(folder: &Scratch) -> anyhow::Result<PathBuf> {
@@ -73,7 +99,8 @@ fn measure(name: &str, command: &Command, folder: &Scratch, passes: usize) -> an
     let path = folder.join("perf.data");
     record(command, &path)?;
     let file = DataFile::open(&path)?;
-    let store = Store::from_environment();
+    let store = Store::new(None, Some(folder.join("cache").into()), None);
+    compile_tables(&file, &store)?;
     let mut replay = Replay::new(&file, Finder::from_environment(), store)?;
     let mut theirs = Framehop::default();
     let mut first = First::default();
@@ -91,17 +118,16 @@ fn measure(name: &str, command: &Command, folder: &Scratch, passes: usize) -> an
         }
         anyhow::Ok(())
     })?;
+    let mut copies = Vec::new();
+    file.read(|item: Item<'_>| {
+        copies.extend(Copied::of(&file, &item));
+        anyhow::Ok(())
+    })?;
     let mut took = [Took::default(), Took::default()];
     for pass in 0..2 * passes {
-        let mut row = Vec::new();
-        file.read(|item: Item<'_>| {
-            row.extend(Copied::of(&file, &item));
-            if row.len() == IN_A_ROW {
-                time(&row, pass % 2 == 0, &mut replay, &mut theirs, &mut took);
-                row.clear();
-            }
-            anyhow::Ok(())
-        })?;
+        for row in copies.chunks_exact(IN_A_ROW) {
+            time(row, pass % 2 == 0, &mut replay, &mut theirs, &mut took);
+        }
     }
     let [us, them] = took;
     let nanos = |duration: Duration| duration.as_secs_f64() * 1e9;
@@ -183,6 +209,23 @@ fn record(command: &Command, path: &Path) -> anyhow::Result<()> {
         .status();
     let recorded = recorded.context("cannot run perf (Debian package linux-perf)")?;
     anyhow::ensure!(recorded.success(), "perf record failed");
+    Ok(())
+}
+
+/// Has the tables of all files compiled, as a recorder does when it meets them first.
+fn compile_tables(file: &DataFile, store: &Store) -> anyhow::Result<()> {
+    let mut met = HashSet::new();
+    file.read(|item: Item<'_>| {
+        if let Record::Mapped(mapped) = item.record
+            && mapped.is_executable
+            && met.insert(mapped.name.to_vec())
+            && let Ok(elf) = ElfFile::open(Path::new(OsStr::from_bytes(mapped.name)))
+            && let Ok(made) = compile(&elf, From::Auto)
+        {
+            store.keep(&elf.content_key(), &made.encoded.bytes)?;
+        }
+        anyhow::Ok(())
+    })?;
     Ok(())
 }
 
