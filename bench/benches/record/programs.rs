@@ -24,8 +24,12 @@ impl Programs {
         };
         programs.compile("deep", "deep.cpp", include_str!("deep.cpp"), &[])?;
         programs.compile("timed", "timed.c", include_str!("timed.c"), &[])?;
-        let shim = include_str!("cpu_clock.c");
-        programs.compile("cpu_clock.so", "cpu_clock.c", shim, &["-shared", "-fPIC"])?;
+        for (object, name, source) in [
+            ("cpu_clock.so", "cpu_clock.c", include_str!("cpu_clock.c")),
+            ("target.so", "target.c", include_str!("target.c")),
+        ] {
+            programs.compile(object, name, source, &["-shared", "-fPIC"])?;
+        }
         println!("{}, {}", version(&programs.unspool)?, version("perf")?);
         match version("samply") {
             Ok(version) => println!("{version}, with its event, cycles, replaced by cpu-clock"),

@@ -1,4 +1,6 @@
-// Runs a command, and writes how much processor time it and its children took, in microseconds.
+// Runs a command, and writes how much processor time it and its children took, in microseconds, and the most
+// memory that any of them had, in KiB. From here, since Linux counts what a process had before it executed
+// the command, too: a benchmark may have had more.
 //
 //     timed FILE COMMAND...
 #include <stdio.h>
@@ -23,6 +25,6 @@ int main(int argc, char **argv) {
         return 1;
     long long micros = (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000LL +
                        usage.ru_utime.tv_usec + usage.ru_stime.tv_usec;
-    fprintf(file, "%lld\n", micros);
+    fprintf(file, "%lld %ld\n", micros, usage.ru_maxrss);
     return fclose(file) != 0 || !WIFEXITED(status) ? 1 : WEXITSTATUS(status);
 }

@@ -1,5 +1,6 @@
 //! The recorders, and what a recording of each came to.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -76,15 +77,15 @@ impl Tool {
         match self {
             Tool::Samply => {
                 command.args(["--save-only", "--no-open", "--rate", &rate]);
-                command.env("LD_PRELOAD", programs.path("cpu_clock.so"));
             }
             _ => {
                 command.args(["-e", "cpu-clock", "-F", &rate]);
             }
         }
         match self {
+            // Smaller rings lose samples.
             Tool::PerfDwarf(bytes) => {
-                command.args(["--call-graph", &format!("dwarf,{bytes}")]);
+                command.args(["-m", "8M", "--call-graph", &format!("dwarf,{bytes}")]);
             }
             Tool::PerfFramePointers => {
                 command.args(["--call-graph", "fp"]);
@@ -100,6 +101,15 @@ impl Tool {
         command
     }
 
+    /// What the recorder and its target have preloaded.
+    fn preloaded(self, programs: &Programs) -> String {
+        let target = programs.path("target.so").display().to_string();
+        match self {
+            Tool::Samply => format!("{}:{target}", programs.path("cpu_clock.so").display()),
+            _ => target,
+        }
+    }
+
     /// Records a workload.
     pub(crate) fn record(
         self,
@@ -108,20 +118,40 @@ impl Tool {
         rate: u32,
     ) -> anyhow::Result<Run> {
         let output = programs.path(self.file());
-        let (time, errors) = (programs.path("time"), programs.path(ERRORS));
-        let mut command = self.recorder(programs, rate, &output);
+        let [of_all, of_target, errors] =
+            ["time", "time of target", ERRORS].map(|name| programs.path(name));
+        let recorder = self.recorder(programs, rate, &output);
         let target = programs.workload(workload);
-        command.arg(programs.path("timed")).arg(&time);
-        command.arg(target.get_program()).args(target.get_args());
-        command.stderr(File::create(&errors)?);
-        let child = command.spawn();
-        let Usage { status, cpu, peak } = wait(child.with_context(|| self.name())?)?;
+        let mut command = Command::new(programs.path("timed"));
+        command
+            .arg(&of_all)
+            .arg(recorder.get_program())
+            .args(recorder.get_args())
+            .arg(target.get_program())
+            .args(target.get_args());
+        for (name, value) in recorder.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        let words = [target.get_program()].into_iter().chain(target.get_args());
+        let words: Vec<_> = words.map(OsStr::to_string_lossy).collect();
+        command
+            .env("LD_PRELOAD", self.preloaded(programs))
+            .env("UNSPOOL_TARGET", words.join(" "))
+            .env("UNSPOOL_TIME", &of_target)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        let status = command.stderr(File::create(&errors)?).status();
+        let status = status.with_context(|| self.name())?;
         let said = || fs::read_to_string(&errors).unwrap_or_default();
         anyhow::ensure!(status.success(), "{}: {status}: {}", self.name(), said());
-        let target: u64 = fs::read_to_string(&time)?.trim().parse()?;
+        let (all, peak) = read_usage(&of_all)?;
+        let target: u64 = fs::read_to_string(&of_target)?.trim().parse()?;
         let target = Duration::from_micros(target);
         Ok(Run {
-            recorder: cpu.saturating_sub(target),
+            recorder: all.saturating_sub(target),
             target,
             peak,
             file_bytes: fs::metadata(&output)?.len(),
@@ -183,6 +213,14 @@ impl Tool {
             _ => "perf.data",
         }
     }
+}
+
+/// What `timed` wrote: processor time, and the most memory in bytes.
+fn read_usage(path: &Path) -> anyhow::Result<(Duration, u64)> {
+    let text = fs::read_to_string(path)?;
+    let (micros, kib) = text.trim().split_once(' ').context("no usage")?;
+    let kib: u64 = kib.parse()?;
+    Ok((Duration::from_micros(micros.parse()?), kib * 1024))
 }
 
 /// The samples that were lost, as `unspool record` says it: "24,554 samples in 2.4 s, 44 lost".
