@@ -433,6 +433,37 @@ impl Layout {
         Some(u64::from_le_bytes(*word))
     }
 
+    /// The fields that name thread and time: they come one behind another wherever records have them.
+    fn who_and_when(&self, fields: &mut Fields<'_>, origin: &mut Origin) -> Result<(), BadRecord> {
+        if self.has(abi::PERF_SAMPLE_TID) {
+            origin.pid = fields.u32("process")?;
+            origin.tid = fields.u32("thread")?;
+        }
+        if self.has(abi::PERF_SAMPLE_TIME) {
+            origin.time = fields.u64("time")?;
+        }
+        Ok(())
+    }
+
+    /// Those that name event and processor.
+    fn which_and_where(
+        &self,
+        fields: &mut Fields<'_>,
+        origin: &mut Origin,
+    ) -> Result<(), BadRecord> {
+        if self.has(abi::PERF_SAMPLE_ID) {
+            origin.id = fields.u64("event")?;
+        }
+        if self.has(abi::PERF_SAMPLE_STREAM_ID) {
+            fields.u64("stream")?;
+        }
+        if self.has(abi::PERF_SAMPLE_CPU) {
+            origin.cpu = fields.u32("processor")?;
+            fields.u32("processor")?;
+        }
+        Ok(())
+    }
+
     /// What is at the end of all records but samples, and what is before it.
     fn split_origin<'r>(&self, body: &'r [u8]) -> Result<(&'r [u8], Origin), BadRecord> {
         if !self.has_origins {
@@ -452,23 +483,8 @@ impl Layout {
         let (body, trailer) = body.split_at_checked(at).ok_or(truncated)?;
         let mut fields = Fields(trailer);
         let mut origin = Origin::default();
-        if self.has(abi::PERF_SAMPLE_TID) {
-            origin.pid = fields.u32("process")?;
-            origin.tid = fields.u32("thread")?;
-        }
-        if self.has(abi::PERF_SAMPLE_TIME) {
-            origin.time = fields.u64("time")?;
-        }
-        if self.has(abi::PERF_SAMPLE_ID) {
-            origin.id = fields.u64("event")?;
-        }
-        if self.has(abi::PERF_SAMPLE_STREAM_ID) {
-            fields.u64("stream")?;
-        }
-        if self.has(abi::PERF_SAMPLE_CPU) {
-            origin.cpu = fields.u32("processor")?;
-            fields.u32("processor")?;
-        }
+        self.who_and_when(&mut fields, &mut origin)?;
+        self.which_and_where(&mut fields, &mut origin)?;
         if self.has(abi::PERF_SAMPLE_IDENTIFIER) {
             origin.id = fields.u64("event")?;
         }
@@ -519,26 +535,11 @@ impl Layout {
         if self.has(abi::PERF_SAMPLE_IP) {
             sample.ip = fields.u64("address")?;
         }
-        if self.has(abi::PERF_SAMPLE_TID) {
-            origin.pid = fields.u32("process")?;
-            origin.tid = fields.u32("thread")?;
-        }
-        if self.has(abi::PERF_SAMPLE_TIME) {
-            origin.time = fields.u64("time")?;
-        }
+        self.who_and_when(fields, origin)?;
         if self.has(abi::PERF_SAMPLE_ADDR) {
             fields.u64("data address")?;
         }
-        if self.has(abi::PERF_SAMPLE_ID) {
-            origin.id = fields.u64("event")?;
-        }
-        if self.has(abi::PERF_SAMPLE_STREAM_ID) {
-            fields.u64("stream")?;
-        }
-        if self.has(abi::PERF_SAMPLE_CPU) {
-            origin.cpu = fields.u32("processor")?;
-            fields.u32("processor")?;
-        }
+        self.which_and_where(fields, origin)?;
         if self.has(abi::PERF_SAMPLE_PERIOD) {
             sample.period = fields.u64("period")?;
         }
