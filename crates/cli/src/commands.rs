@@ -22,7 +22,7 @@ use std::process::{ExitCode, ExitStatus};
 use anyhow::Context as _;
 use serde_json::{Value, json};
 use unspool_module::ElfFile;
-use unspool_unwind::tables::{self, CompileError, From, Reading, SourceError};
+use unspool_unwind::tables::{self, CompileError, From, Reading, SourceError, Store};
 
 use crate::args::FromSection;
 use crate::output;
@@ -34,6 +34,18 @@ impl FromSection {
             FromSection::EhFrame => From::EhFrame,
             FromSection::DebugFrame => From::DebugFrame,
         }
+    }
+}
+
+/// Of a list of things that are wrong with what is read, so many are said.
+const MOST_SAID: usize = 20;
+
+/// Where compiled tables are; the cache is left alone if the user wants that.
+fn store(no_cache: bool) -> Store {
+    let store = Store::from_environment();
+    match no_cache {
+        true => store.without_cache(),
+        false => store,
     }
 }
 

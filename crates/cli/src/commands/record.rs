@@ -8,7 +8,6 @@ use anyhow::Context as _;
 use unspool_perf::{Event, Rate};
 use unspool_profile::{Meta, create, take_back};
 use unspool_sampling::{Options, RecordError, Recording, Target};
-use unspool_unwind::tables::Store;
 
 use crate::args::RecordArgs;
 use crate::output;
@@ -48,11 +47,7 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let created = create(&args.output);
     let created = created.with_context(|| format!("cannot write {}", args.output.display()))?;
     let event = recording.event().clone();
-    let store = Store::from_environment();
-    let store = match args.no_cache {
-        true => store.without_cache(),
-        false => store,
-    };
+    let store = super::store(args.no_cache);
     let mut file = Copied::new(created.file);
     let shown = show(args, &mut file, &mut told)?;
     let summary = recording.run(file, store, meta(args), |progress| {

@@ -8,12 +8,9 @@ use anyhow::Context as _;
 use unspool_perf::{DataFile, Reading};
 use unspool_profile::{Ending, Profile};
 use unspool_symbols::Finder;
-use unspool_unwind::tables::Store;
 
+use crate::commands::{MOST_SAID, store};
 use crate::output;
-
-/// The most problems that are said of each kind.
-const MOST_SAID: usize = 20;
 
 /// A recording.
 pub(super) enum Recording {
@@ -102,7 +99,7 @@ fn say_ending(path: &Path, profile: &Profile) {
 
 fn import(path: &Path, file: &DataFile, event: Option<&str>) -> anyhow::Result<Profile> {
     let event = event.map_or(Ok(0), |event| find(path, file, event))?;
-    let (finder, store) = (Finder::from_environment(), Store::from_environment());
+    let (finder, store) = (Finder::from_environment(), store(false));
     let imported = unspool_sampling::import(file, event, Vec::new(), finder, store);
     let imported = imported.with_context(|| path.display().to_string())?;
     say(path, file, &imported.reading);

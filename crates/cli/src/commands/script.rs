@@ -6,10 +6,10 @@ use anyhow::Context as _;
 use unspool_perf::{DataFile, Reading};
 use unspool_sampling::Replay;
 use unspool_symbols::{Detail, Finder};
-use unspool_unwind::tables::Store;
 
 use crate::args::{ScriptArgs, ScriptField};
 use crate::commands::recording::{Recording, say};
+use crate::commands::{MOST_SAID, store};
 use crate::output;
 
 mod digits;
@@ -23,9 +23,6 @@ use frames::Frames;
 use samples::Samples;
 use text::{Event, Fields, Printer};
 
-/// The most problems that are said of each kind.
-const MOST_SAID: usize = 20;
-
 pub(crate) fn run(args: &ScriptArgs) -> anyhow::Result<ExitCode> {
     let detail = match args.no_inline {
         true => Detail::Functions,
@@ -34,20 +31,14 @@ pub(crate) fn run(args: &ScriptArgs) -> anyhow::Result<ExitCode> {
     let fields = fields(args);
     match (Recording::open(&args.file)?, &args.output) {
         (Recording::Perf(file), None) => print(args, &file, detail, fields),
-        (Recording::Perf(file), Some(output)) => inject::run(args, &file, output, store(args)),
+        (Recording::Perf(file), Some(output)) => {
+            inject::run(args, &file, output, store(args.no_cache))
+        }
         (Recording::Ours(profile), None) => profile::run(args, &profile, detail, fields),
         (Recording::Ours(_), Some(_)) => anyhow::bail!(
             "{}: --inject is for recordings of perf: this is a profile, whose stacks are unwound",
             args.file.display()
         ),
-    }
-}
-
-fn store(args: &ScriptArgs) -> Store {
-    let store = Store::from_environment();
-    match args.no_cache {
-        true => store.without_cache(),
-        false => store,
     }
 }
 
@@ -57,7 +48,7 @@ fn print(
     detail: Detail,
     fields: Fields,
 ) -> anyhow::Result<ExitCode> {
-    let replay = Replay::new(file, Finder::from_environment(), store(args));
+    let replay = Replay::new(file, Finder::from_environment(), store(args.no_cache));
     let replay = replay.with_context(|| args.file.display().to_string())?;
     let mut samples = Samples::new(replay, args.max_frames);
     let reading = file.read(|item| samples.take(file, &item))?;
