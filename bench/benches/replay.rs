@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -66,7 +66,7 @@ fn main() -> anyhow::Result<()> {
 
 /// What is recorded: stacks of a few functions in any order, and such as programs have.
 fn workloads(folder: &Scratch) -> anyhow::Result<Vec<(String, Command)>> {
-    let deep = build(folder)?;
+    let deep = folder.compile("deep", "deep.cpp", include_str!("record/deep.cpp"), &[])?;
     let depths = ["20", "60", "200"].iter().map(|depth| {
         let mut command = Command::new(&deep);
         command.args([depth, "20000"]);
@@ -81,18 +81,6 @@ fn workloads(folder: &Scratch) -> anyhow::Result<Vec<(String, Command)>> {
     let others = [("python3", python), ("c++ -O2", compiler)];
     let others = others.map(|(name, command)| (name.to_owned(), command));
     Ok(depths.chain(others).collect())
-}
-
-fn build(folder: &Scratch) -> anyhow::Result<PathBuf> {
-    let (source, program) = (folder.join("deep.cpp"), folder.join("deep"));
-    std::fs::write(&source, include_str!("record/deep.cpp"))?;
-    let built = Command::new("c++")
-        .args(["-O2", "-g", "-fomit-frame-pointer", "-o"])
-        .args([&program, &source])
-        .status()
-        .context("cannot run c++ (Debian package g++)")?;
-    anyhow::ensure!(built.success(), "c++ failed");
-    Ok(program)
 }
 
 fn measure(name: &str, command: &Command, folder: &Scratch, passes: usize) -> anyhow::Result<()> {

@@ -15,10 +15,7 @@ use unspool_bench::{Sample, Scratch, millis, ratio, time, unspool};
 const ROUNDS: usize = 5;
 
 /// The program whose stacks `cargo xtask script-compare` compares.
-const PROGRAM: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/../xtask/src/script_compare/deep.cc"
-);
+const PROGRAM: &str = include_str!("../../xtask/src/script_compare/deep.cc");
 
 const PYTHON: &str = "
 import json
@@ -44,14 +41,7 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn record_all(scratch: &Scratch) -> anyhow::Result<Vec<PathBuf>> {
-    let program = scratch.join("deep");
-    let mut compiler = Command::new("g++");
-    let built = compiler
-        .args(["-O2", "-g", "-o"])
-        .arg(&program)
-        .arg(PROGRAM)
-        .status();
-    anyhow::ensure!(built.context("install g++")?.success(), "g++ failed");
+    let program = scratch.compile("deep", "deep.cpp", PROGRAM, &[])?;
     let deep = [program.as_os_str(), "60".as_ref()];
     let python = ["/usr/bin/python3", "-c", PYTHON].map(OsStr::new);
     Ok(vec![

@@ -104,7 +104,7 @@ fn main() -> anyhow::Result<()> {
         println!("{}", version(program)?);
     }
     let folder = Scratch::new()?;
-    let program = build(&folder)?;
+    let program = folder.compile("deep", "deep.c", PROGRAM, &[])?;
     for depth in [20, 200, 5000] {
         let target = Target::start(&program, depth)?;
         let bench = Bench {
@@ -115,20 +115,6 @@ fn main() -> anyhow::Result<()> {
         bench.compare()?;
     }
     Ok(())
-}
-
-fn build(folder: &Scratch) -> anyhow::Result<PathBuf> {
-    let source = folder.join("deep.c");
-    fs::write(&source, PROGRAM)?;
-    let program = folder.join("deep");
-    let built = Command::new("cc")
-        .args(["-O2", "-g", "-o"])
-        .arg(&program)
-        .arg(&source)
-        .status()
-        .context("cannot run cc (Debian package gcc)")?;
-    anyhow::ensure!(built.success(), "cc failed");
-    Ok(program)
 }
 
 struct Target {

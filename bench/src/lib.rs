@@ -143,6 +143,37 @@ impl Scratch {
         Ok(Scratch(path))
     }
 
+    /// Compiles a C or C++ program, by the name of its source, without frame pointers; where it is.
+    ///
+    /// # Errors
+    ///
+    /// There is no compiler, or it refuses.
+    pub fn compile(
+        &self,
+        output: &str,
+        name: &str,
+        source: &str,
+        arguments: &[&str],
+    ) -> anyhow::Result<PathBuf> {
+        let path = self.join(name);
+        std::fs::write(&path, source)?;
+        let output = self.join(output);
+        let compiler = match path.extension() {
+            Some(extension) if extension == "cpp" => "c++",
+            _ => "cc",
+        };
+        let built = Command::new(compiler)
+            .args(["-O2", "-g", "-fomit-frame-pointer"])
+            .args(arguments)
+            .arg(&path)
+            .arg("-o")
+            .arg(&output)
+            .status()
+            .with_context(|| format!("cannot run {compiler} (Debian package g++)"))?;
+        anyhow::ensure!(built.success(), "cannot compile {name}");
+        Ok(output)
+    }
+
     /// A path in it.
     #[must_use]
     pub fn join(&self, name: &str) -> PathBuf {

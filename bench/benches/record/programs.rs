@@ -1,10 +1,8 @@
 //! What is run: recorders, and programs to record.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::Context as _;
 use unspool_bench::{Scratch, unspool, version};
 
 /// All programs, built in a folder of their own.
@@ -22,13 +20,19 @@ impl Programs {
             has_samply: version("samply").is_ok(),
             folder: Scratch::new()?,
         };
-        programs.compile("deep", "deep.cpp", include_str!("deep.cpp"), &[])?;
-        programs.compile("timed", "timed.c", include_str!("timed.c"), &[])?;
+        programs
+            .folder
+            .compile("deep", "deep.cpp", include_str!("deep.cpp"), &[])?;
+        programs
+            .folder
+            .compile("timed", "timed.c", include_str!("timed.c"), &[])?;
         for (object, name, source) in [
             ("cpu_clock.so", "cpu_clock.c", include_str!("cpu_clock.c")),
             ("target.so", "target.c", include_str!("target.c")),
         ] {
-            programs.compile(object, name, source, &["-shared", "-fPIC"])?;
+            programs
+                .folder
+                .compile(object, name, source, &["-shared", "-fPIC"])?;
         }
         println!("{}, {}", version(&programs.unspool)?, version("perf")?);
         match version("samply") {
@@ -36,32 +40,6 @@ impl Programs {
             Err(_) => println!("samply is not in the PATH: cargo install samply"),
         }
         Ok(programs)
-    }
-
-    pub(crate) fn compile(
-        &self,
-        output: &str,
-        name: &str,
-        source: &str,
-        arguments: &[&str],
-    ) -> anyhow::Result<PathBuf> {
-        let path = self.folder.join(name);
-        fs::write(&path, source)?;
-        let output = self.folder.join(output);
-        let compiler = match name.ends_with("cpp") {
-            true => "c++",
-            false => "cc",
-        };
-        let built = Command::new(compiler)
-            .args(["-O2", "-g", "-fomit-frame-pointer"])
-            .args(arguments)
-            .arg(&path)
-            .arg("-o")
-            .arg(&output)
-            .status()
-            .with_context(|| format!("cannot run {compiler} (Debian package g++)"))?;
-        anyhow::ensure!(built.success(), "cannot compile {name}");
-        Ok(output)
     }
 
     /// A file of a name that nobody else uses.

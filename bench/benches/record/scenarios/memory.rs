@@ -49,8 +49,10 @@ pub(crate) fn measure(programs: &Programs, options: &Options) -> anyhow::Result<
 
 /// Builds the modules, which differ by their build IDs, and the program that opens them; its command line.
 fn build(programs: &Programs) -> anyhow::Result<Vec<String>> {
-    let many = programs.compile("many", "many.c", include_str!("../many.c"), &[])?;
-    let object = programs.compile(
+    let many = programs
+        .folder
+        .compile("many", "many.c", include_str!("../many.c"), &[])?;
+    let object = programs.folder.compile(
         "module.o",
         "module.c",
         include_str!("../module.c"),
