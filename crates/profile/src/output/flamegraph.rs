@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use inferno::flamegraph::{Options, from_lines};
 
 use super::{View, folded};
+use crate::aggregate;
 use crate::completeness::Completeness;
 
 /// Draws a flame graph. Without samples it says so.
@@ -13,7 +14,8 @@ use crate::completeness::Completeness;
 ///
 /// It cannot be written.
 pub fn write(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
-    let lines = folded::lines(view);
+    let least = aggregate::total(&view.samples) / u64::from(MOST_FRAMES_OF_A_ROW);
+    let lines = folded::lines_of_at_least(view, least);
     let lines = lines
         .iter()
         .map(|(line, weight)| format!("{line} {weight}"));
@@ -52,9 +54,9 @@ pub fn write_difference(
     draw(out, &all.iter().map(line).collect::<Vec<_>>(), after)
 }
 
-/// Frames of less than so many percent are left out: they could not be seen, and a page of thousands of them
+/// Frames with a lesser share of the width are left out: they could not be seen, and a page of thousands of them
 /// takes megabytes and seconds.
-const LEAST_SHARE: f64 = 0.05;
+const MOST_FRAMES_OF_A_ROW: u32 = 2000;
 
 fn draw(out: &mut dyn Write, lines: &[String], view: &View<'_>) -> io::Result<()> {
     let mut options = Options::default();
@@ -65,7 +67,7 @@ fn draw(out: &mut dyn Write, lines: &[String], view: &View<'_>) -> io::Result<()
     options.count_name = view.unit().to_owned();
     options.notes = "_[g]: the frame is guessed. _[s]: the frame is spliced.".into();
     options.deterministic = true;
-    options.min_width = LEAST_SHARE;
+    options.min_width = 100.0 / f64::from(MOST_FRAMES_OF_A_ROW);
     if lines.is_empty() {
         // inferno takes that for an error.
         let nothing = ["(no samples) 1"];

@@ -308,38 +308,73 @@ fn a_flame_graph_has_all_functions() {
         complete < samples.len() - 1 && text.contains(&share),
         "{text}"
     );
+    let frames = frames_of_graph(&svg);
+    let total: u64 = samples.iter().map(|sample| sample.weight).sum();
+    assert!(frames.contains(&("all".to_owned(), total)), "{frames:?}");
+    for (path, weight) in paths(&samples) {
+        let name = path.last().unwrap().clone();
+        assert!(frames.contains(&(name, weight)), "{path:?} {weight}");
+    }
+    let none = written(&made::profile(&[]), flamegraph::write);
+    assert!(String::from_utf8(none).unwrap().contains("(no samples)"));
+}
+
+/// Beside the time off the CPU all others are too narrow to be drawn.
+#[cfg(feature = "flamegraph")]
+#[test]
+fn what_is_too_narrow_counts_for_its_caller() {
+    use unspool_profile::output::flamegraph;
+    let samples = made::samples();
+    let frames = frames_of_graph(&written(&made::profile(&samples), flamegraph::write));
+    let total: u64 = samples.iter().map(|sample| sample.weight).sum();
+    let paths = paths(&samples);
+    let mut left_out = 0;
+    for (path, weight) in &paths {
+        let name = path.last().unwrap().clone();
+        match *weight >= total / 2000 {
+            true => assert!(frames.contains(&(name, *weight)), "{path:?} {weight}"),
+            false => left_out += 1,
+        }
+    }
+    assert!(left_out > 0);
+    let drawn = frames.iter().filter(|(name, _)| name != "all");
+    for (name, weight) in drawn {
+        let is_path =
+            |(path, known): (&Vec<String>, &u64)| path.last() == Some(name) && known == weight;
+        assert!(paths.iter().any(is_path), "{name} {weight}");
+    }
+}
+
+/// The functions in a flame graph, with their weights.
+#[cfg(feature = "flamegraph")]
+fn frames_of_graph(svg: &[u8]) -> std::collections::BTreeSet<(String, u64)> {
     let titles = ["--xpath", "//*[local-name()='title']/text()", "-"];
-    let titles = piped("/usr/bin/xmllint", &titles, "libxml2-utils", &svg);
+    let titles = piped("/usr/bin/xmllint", &titles, "libxml2-utils", svg);
     let titles = String::from_utf8(titles).unwrap();
     let titles = titles
         .replace("&lt;", "<")
         .replace("&gt;", ">")
         .replace("&amp;", "&");
-    let frames: std::collections::BTreeSet<(&str, u64)> = titles
-        .lines()
-        .filter_map(|title| {
-            let (name, rest) = title.rsplit_once(" (")?;
-            let (weight, _) = rest.split_once(" ns")?;
-            Some((name, weight.replace(',', "").parse().ok()?))
-        })
-        .collect();
-    let total: u64 = samples.iter().map(|sample| sample.weight).sum();
-    assert!(frames.contains(&("all", total)), "{titles}");
-    // A frame for each path: of `main` in `app`, and so on.
+    let frame = |title: &str| {
+        let (name, rest) = title.rsplit_once(" (")?;
+        let (weight, _) = rest.split_once(" ns")?;
+        Some((name.to_owned(), weight.replace(',', "").parse().ok()?))
+    };
+    titles.lines().filter_map(frame).collect()
+}
+
+/// The weight of each path: of `main` in `app`, and so on.
+#[cfg(feature = "flamegraph")]
+fn paths(samples: &[Taken]) -> BTreeMap<Vec<String>, u64> {
     let mut paths: BTreeMap<Vec<String>, u64> = BTreeMap::new();
-    for sample in &samples {
+    for sample in samples {
         let mut path = path(sample);
         path.insert(0, THREADS[sample.thread].0.into());
         for length in 1..=path.len() {
             *paths.entry(path[..length].to_vec()).or_default() += sample.weight;
         }
     }
-    for (path, weight) in paths {
-        let name = path.last().unwrap().as_str();
-        assert!(frames.contains(&(name, weight)), "{path:?} {weight}");
-    }
-    let none = written(&made::profile(&[]), flamegraph::write);
-    assert!(String::from_utf8(none).unwrap().contains("(no samples)"));
+    paths
 }
 
 fn gunzip(bytes: &[u8]) -> Vec<u8> {
