@@ -589,7 +589,8 @@ pub(crate) struct StatsArgs {
 ///
 /// `stack` and `compile` write tables, named by the build ID of the file that they are of. They take
 /// at most 1 GiB: what was not used for longest makes room. `report` and `diff` keep the names that
-/// they have looked up in the folder `names`, at most 256 MiB.
+/// they have looked up in the folder `names`, and `record` and `script` the kernel's functions, until
+/// the next start; together at most 256 MiB.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
