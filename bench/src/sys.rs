@@ -81,7 +81,7 @@ fn duration(time: libc::timeval) -> Duration {
     Duration::from_secs(seconds) + Duration::from_micros(micros)
 }
 
-/// Sends a process what Ctrl-C does.
+/// Sends the process group of a child, which leads it, what Ctrl-C in a terminal does.
 ///
 /// # Errors
 ///
@@ -89,7 +89,7 @@ fn duration(time: libc::timeval) -> Duration {
 pub fn interrupt(child: &Child) -> io::Result<()> {
     let pid = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
     // SAFETY: takes numbers; the child was not waited for, so that the number is still its own.
-    match unsafe { libc::kill(pid, libc::SIGINT) } {
+    match unsafe { libc::kill(-pid, libc::SIGINT) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

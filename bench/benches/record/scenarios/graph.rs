@@ -1,6 +1,7 @@
 //! From Ctrl-C to a flame graph.
 
 use std::fs::File;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -27,10 +28,9 @@ pub(crate) fn measure(programs: &Programs, options: &Options) -> anyhow::Result<
             let mut command = tool.recorder(programs, RATE, &output);
             let target = programs.workload(&workload);
             command.arg(target.get_program()).args(target.get_args());
-            let recorder = command.stderr(Stdio::null()).spawn()?;
+            let recorder = command.process_group(0).stderr(Stdio::null()).spawn()?;
             thread::sleep(RECORDED);
             let begun = Instant::now();
-            // The terminal would send it to both.
             interrupt(&recorder)?;
             wait(recorder)?;
             let mut command = match tool {
