@@ -89,20 +89,28 @@ impl Ring {
         f64::from(bytes) / f64::from(all.max(1))
     }
 
+    /// Where in the ring a position is.
+    fn place(&self, position: u64) -> Option<usize> {
+        // A power of two.
+        Some(usize::try_from(position).ok()? & self.map.capacity().checked_sub(1)?)
+    }
+
+    /// The header of the first record that is not read, if all of the record is there.
+    fn header(&self) -> Option<Header> {
+        let there = self.written.wrapping_sub(self.read);
+        // Records are multiples of 8 bytes, as the ring is: a header never wraps.
+        let header = Header::parse(self.map.bytes(self.place(self.read)?, Header::SIZE)?)?;
+        let size = usize::from(header.size);
+        let is_there = there >= header.size.into();
+        (is_there && size >= Header::SIZE && size <= self.map.capacity()).then_some(header)
+    }
+
     /// The first record that is not read: its header, and all of it. The ring's memory, unless the
     /// record wraps.
     pub fn first(&mut self) -> Option<(Header, &[u8])> {
-        let there = self.written.wrapping_sub(self.read);
-        let capacity = self.map.capacity();
-        // A power of two.
-        let at = usize::try_from(self.read).ok()? & capacity.checked_sub(1)?;
-        // Records are multiples of 8 bytes, as the ring is: a header never wraps.
-        let header = Header::parse(self.map.bytes(at, Header::SIZE)?)?;
-        let size = usize::from(header.size);
-        if there < header.size.into() || size < Header::SIZE || size > capacity {
-            return None;
-        }
-        let until_end = capacity.checked_sub(at)?;
+        let header = self.header()?;
+        let (at, size) = (self.place(self.read)?, usize::from(header.size));
+        let until_end = self.map.capacity().checked_sub(at)?;
         if size <= until_end {
             return Some((header, self.map.bytes(at, size)?));
         }
@@ -114,21 +122,19 @@ impl Ring {
 
     /// Has the processor bring the beginning of the record behind the first one to its cache, while
     /// the first is read: it was written on another processor, from which each line comes slowly.
-    pub fn prefetch_second(&mut self) {
+    pub fn prefetch_second(&self) {
+        sys::prefetch(self.second().unwrap_or_default());
+    }
+
+    /// The beginning of what is behind the first record.
+    fn second(&self) -> Option<&[u8]> {
         /// In bytes. What stacks have beyond that costs less than to bring what they do not have.
         const MOST: usize = 4 << 10;
-        let Some((first, _)) = self.first() else {
-            return;
-        };
-        let second = self.read.wrapping_add(first.size.into());
-        let there = self.written.wrapping_sub(second);
-        // A power of two.
-        let mask = self.map.capacity() as u64 - 1;
-        if let (Ok(at), Ok(there)) = (usize::try_from(second & mask), usize::try_from(there)) {
-            let until_end = self.map.capacity() - at;
-            let length = MOST.min(until_end).min(there);
-            sys::prefetch(self.map.bytes(at, length).unwrap_or_default());
-        }
+        let position = self.read.wrapping_add(self.header()?.size.into());
+        let there = usize::try_from(self.written.wrapping_sub(position)).ok()?;
+        let at = self.place(position)?;
+        let until_end = self.map.capacity().checked_sub(at)?;
+        self.map.bytes(at, MOST.min(until_end).min(there))
     }
 
     /// Goes on to the next record.
