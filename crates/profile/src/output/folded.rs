@@ -37,7 +37,7 @@ pub(super) fn lines_of_at_least(view: &View<'_>, least: u64) -> BTreeMap<String,
         while let Some(called) = waiting.pop() {
             line.truncate(called.by);
             line.push_str(&called.function);
-            let mut own: u64 = 0;
+            let mut own: Option<u64> = None;
             let step = |stack: &(Vec<Step>, u64)| stack.0.get(called.depth).copied();
             for stacks in called.stacks.chunk_by(|a, b| step(a) == step(b)) {
                 let weights = stacks.iter().map(|(_, weight)| *weight);
@@ -53,10 +53,10 @@ pub(super) fn lines_of_at_least(view: &View<'_>, least: u64) -> BTreeMap<String,
                         depth: called.depth + 1,
                         stacks,
                     }),
-                    _ => own = own.saturating_add(weight),
+                    _ => own = Some(own.unwrap_or(0).saturating_add(weight)),
                 }
             }
-            if own > 0 {
+            if let Some(own) = own {
                 let sum: &mut u64 = lines.entry(line.clone()).or_default();
                 *sum = sum.saturating_add(own);
             }
