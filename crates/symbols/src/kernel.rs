@@ -32,7 +32,7 @@ pub struct KernelSymbols {
 }
 
 /// One function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 struct Entry {
     address: u64,
     /// Where its name begins in `names`.
@@ -160,12 +160,7 @@ impl KernelSymbols {
     }
 
     fn parse(text: &[u8]) -> Result<KernelSymbols, AllZero> {
-        let mut symbols = KernelSymbols {
-            entries: Vec::new(),
-            names: String::new(),
-            modules: Vec::new(),
-            bad_lines: 0,
-        };
+        let mut symbols = KernelSymbols::default();
         let mut zeros = 0;
         let text = text.get(..MOST_TEXT).unwrap_or(text);
         for line in text

@@ -150,21 +150,20 @@ impl Seen {
     }
 
     fn look_up_kernel(&mut self, new: &[Frame]) {
-        let kernel = new.iter().filter_map(|frame| match frame.lookup {
+        let addresses = new.iter().filter_map(|frame| match frame.lookup {
             Place::Kernel(address) => Some(address),
             _ => None,
         });
-        if kernel.clone().next().is_none() {
+        let addresses: Vec<_> = addresses.collect();
+        if addresses.is_empty() {
             return;
         }
         let cache = NameCache::from_environment();
-        let Ok(symbols) = KernelSymbols::covering(kernel, cache.as_ref()) else {
+        let Ok(symbols) = KernelSymbols::covering(addresses.iter().copied(), cache.as_ref()) else {
             return;
         };
-        for frame in new {
-            if let Place::Kernel(address) = frame.lookup
-                && let Some(symbol) = symbols.get(address)
-            {
+        for address in addresses {
+            if let Some(symbol) = symbols.get(address) {
                 let function = Called {
                     function: symbol.name.to_owned(),
                     ..Called::default()
@@ -173,7 +172,7 @@ impl Seen {
                     functions: vec![function],
                     start: Some(symbol.address.0),
                 };
-                self.names.known.insert(frame.lookup, name);
+                self.names.known.insert(Place::Kernel(address), name);
             }
         }
     }

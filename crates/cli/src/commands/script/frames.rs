@@ -271,8 +271,7 @@ impl<'f> Sources<'f> {
         let problems = files.modules().iter().flat_map(ModuleNames::problems);
         problems.for_each(|problem| output::notice(problem));
         let cache = NameCache::from_environment();
-        let has_kernel = !kernel.is_empty();
-        let kernel = has_kernel.then(|| KernelSymbols::covering(kernel, cache.as_ref()));
+        let kernel = (!kernel.is_empty()).then(|| KernelSymbols::covering(kernel, cache.as_ref()));
         let kernel = kernel.transpose().unwrap_or_else(|hidden| {
             output::notice(&hidden);
             None
