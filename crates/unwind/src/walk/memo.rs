@@ -140,7 +140,7 @@ pub struct Memo {
     steps: usize,
     /// How often in a row remembering was of little use.
     useless: u8,
-    /// How many walks more are not remembered.
+    /// How many walks more do without it.
     idle: u8,
 }
 
@@ -195,8 +195,8 @@ impl Memo {
 
     /// Notes of how much use it was to remember: so many frames were walked, so many remembered.
     ///
-    /// To remember a walk takes as long as half of it. Where stacks differ so much that little of one
-    /// is in the next, only some are remembered.
+    /// To remember a walk takes as long as half of it. Where less than half of a stack is in the next, only
+    /// some are remembered.
     fn note_use(&mut self, walked: usize, remembered: usize) {
         if walked <= remembered {
             self.useless = 0;
