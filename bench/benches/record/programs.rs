@@ -15,25 +15,20 @@ pub(crate) struct Programs {
 
 impl Programs {
     pub(crate) fn build() -> anyhow::Result<Programs> {
-        let programs = Programs {
-            unspool: unspool()?,
-            has_samply: version("samply").is_ok(),
-            folder: Scratch::new()?,
-        };
-        programs
-            .folder
-            .compile("deep", "deep.cpp", include_str!("deep.cpp"), &[])?;
-        programs
-            .folder
-            .compile("timed", "timed.c", include_str!("timed.c"), &[])?;
+        let folder = Scratch::new()?;
+        folder.compile("deep", "deep.cpp", include_str!("deep.cpp"), &[])?;
+        folder.compile("timed", "timed.c", include_str!("timed.c"), &[])?;
         for (object, name, source) in [
             ("cpu_clock.so", "cpu_clock.c", include_str!("cpu_clock.c")),
             ("target.so", "target.c", include_str!("target.c")),
         ] {
-            programs
-                .folder
-                .compile(object, name, source, &["-shared", "-fPIC"])?;
+            folder.compile(object, name, source, &["-shared", "-fPIC"])?;
         }
+        let programs = Programs {
+            unspool: unspool()?,
+            has_samply: version("samply").is_ok(),
+            folder,
+        };
         println!("{}, {}", version(&programs.unspool)?, version("perf")?);
         match version("samply") {
             Ok(version) => println!("{version}, with its event, cycles, replaced by cpu-clock"),

@@ -65,14 +65,28 @@ impl Tool {
         }
     }
 
-    /// The recorder, up to the command that it is to record.
-    pub(crate) fn recorder(self, programs: &Programs, rate: u32, output: &Path) -> Command {
+    /// The recorder, up to the command that it is to record; what it took is in `usage` then, if that is given.
+    pub(crate) fn recorder(
+        self,
+        programs: &Programs,
+        rate: u32,
+        output: &Path,
+        usage: Option<&Path>,
+    ) -> Command {
         let rate = rate.to_string();
-        let mut command = Command::new(match self {
-            Tool::Unspool => programs.unspool.clone(),
-            Tool::Samply => "samply".into(),
-            _ => "perf".into(),
-        });
+        let program = match self {
+            Tool::Unspool => &programs.unspool,
+            Tool::Samply => Path::new("samply"),
+            _ => Path::new("perf"),
+        };
+        let mut command = match usage {
+            Some(usage) => {
+                let mut timed = Command::new(programs.path("timed"));
+                timed.arg(usage).arg(program);
+                timed
+            }
+            None => Command::new(program),
+        };
         command.arg("record");
         match self {
             Tool::Samply => {
@@ -120,29 +134,15 @@ impl Tool {
         let output = programs.path(self.file());
         let [of_all, of_target, errors] =
             ["time", "time of target", ERRORS].map(|name| programs.path(name));
-        let recorder = self.recorder(programs, rate, &output);
+        let mut command = self.recorder(programs, rate, &output, Some(&of_all));
         let target = programs.workload(workload);
-        let mut command = Command::new(programs.path("timed"));
-        command
-            .arg(&of_all)
-            .arg(recorder.get_program())
-            .args(recorder.get_args())
-            .arg(target.get_program())
-            .args(target.get_args());
-        for (name, value) in recorder.get_envs() {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
+        command.arg(target.get_program()).args(target.get_args());
         let words = [target.get_program()].into_iter().chain(target.get_args());
         let words: Vec<_> = words.map(OsStr::to_string_lossy).collect();
         command
             .env("LD_PRELOAD", self.preloaded(programs))
             .env("UNSPOOL_TARGET", words.join(" "))
-            .env("UNSPOOL_TIME", &of_target)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null());
+            .env("UNSPOOL_TIME", &of_target);
         let status = command.stderr(File::create(&errors)?).status();
         let status = status.with_context(|| self.name())?;
         let said = || fs::read_to_string(&errors).unwrap_or_default();

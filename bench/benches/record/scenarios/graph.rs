@@ -25,7 +25,7 @@ pub(crate) fn measure(programs: &Programs, options: &Options) -> anyhow::Result<
     for round in 0..=rounds {
         for (tool, took) in tools.iter().zip(&mut took) {
             let output = programs.path("graph");
-            let mut command = tool.recorder(programs, RATE, &output);
+            let mut command = tool.recorder(programs, RATE, &output, None);
             let target = programs.workload(&workload);
             command.arg(target.get_program()).args(target.get_args());
             let recorder = command.process_group(0).stderr(Stdio::null()).spawn()?;
