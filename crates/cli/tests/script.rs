@@ -537,10 +537,11 @@ fn a_file_that_was_replaced_is_not_used() {
     fs::remove_file(&path).unwrap();
     fs::copy("/bin/true", &path).unwrap();
     // perf keeps what it recorded in its own cache; here nobody does.
+    let nobody = folder().join("nobody");
     let mut command = Command::new(env!("CARGO_BIN_EXE_unspool"));
     command
-        .env("PERF_BUILDID_DIR", "/nonexistent")
-        .env("HOME", "/nonexistent");
+        .env_remove("XDG_CACHE_HOME")
+        .envs(["PERF_BUILDID_DIR", "HOME"].map(|name| (name, &nobody)));
     let output = command
         .args(["script", "--no-cache"])
         .arg(&file)
@@ -553,4 +554,6 @@ fn a_file_that_was_replaced_is_not_used() {
     );
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("[unknown] (") && !text.contains("leaf"));
+    // The names of the kernel's functions are kept in a home that is there.
+    assert!(!nobody.exists());
 }

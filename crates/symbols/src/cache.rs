@@ -64,7 +64,7 @@ impl NameCache {
         Some(NameCache::new(caches.join("unspool/names")))
     }
 
-    /// Keeps names in a folder, which is made when it is needed.
+    /// Keeps names in a folder, which is made when it is needed, with the two that it is in.
     #[must_use]
     pub fn new(folder: PathBuf) -> Self {
         NameCache { folder }
@@ -145,10 +145,7 @@ impl NameCache {
 
     /// Keeps something under a name, in place of what was.
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&self.folder)?;
+        make_folder(&self.folder)?;
         self.make_room(bytes.len() as u64)?;
         let path = self.folder.join(name);
         static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -244,10 +241,35 @@ struct Kept {
 
 /// Whether nobody but this user and root could have written it.
 fn is_trusted(metadata: &fs::Metadata) -> bool {
+    is_ours(metadata) && metadata.mode() & 0o022 == 0
+}
+
+/// Whether it is this user's or root's.
+fn is_ours(metadata: &fs::Metadata) -> bool {
     // The owner of this is the effective user.
     let user = fs::metadata("/proc/self").map(|own| own.uid());
-    let is_ours = metadata.uid() == 0 || user.is_ok_and(|user| metadata.uid() == user);
-    is_ours && metadata.mode() & 0o022 == 0
+    metadata.uid() == 0 || user.is_ok_and(|user| metadata.uid() == user)
+}
+
+/// Makes a folder in a cache, and the two that it is in, for the user alone. Not those above: a home is
+/// not made. And not in the home of another user, which `sudo` may keep: what is root's would be in
+/// that user's way.
+pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
+    let existing = folder.ancestors().find_map(|path| fs::metadata(path).ok());
+    if existing.is_some_and(|existing| !is_ours(&existing)) {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    let named = |path: &&Path| !path.as_os_str().is_empty();
+    let mut made: Vec<&Path> = folder.ancestors().filter(named).take(3).collect();
+    made.reverse();
+    for path in made {
+        match DirBuilder::new().mode(0o700).create(path) {
+            // A folder that is above the others may be anywhere, and need not be one to write to.
+            Err(_) if path.is_dir() => {}
+            created => created?,
+        }
+    }
+    Ok(())
 }
 
 /// Which files names are from: what changes if one of them does, or if there is another one. `None` if
@@ -479,6 +501,21 @@ mod tests {
             let name = table.get(Vaddr(address)).unwrap();
             assert!(name.frames().all(|frame| frame.function.is_none()));
         }
+    }
+
+    #[test]
+    fn no_home_is_made() {
+        let home = env::temp_dir().join(format!("unspool-home-{}", std::process::id()));
+        let folder = home.join(".cache/unspool/names");
+        let refused = make_folder(&folder).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::NotFound);
+        assert!(!home.exists());
+        fs::create_dir(&home).unwrap();
+        make_folder(&folder).unwrap();
+        make_folder(&folder).unwrap();
+        assert!(folder.is_dir());
+        assert_eq!(fs::metadata(&folder).unwrap().mode() & 0o777, 0o700);
+        fs::remove_dir_all(home).unwrap();
     }
 
     #[test]
