@@ -4,16 +4,14 @@ use std::fmt;
 use std::path::Path;
 
 use crate::completeness::{Completeness, Incomplete, share};
-use crate::model::{End, Module, Place, Profile};
+use crate::model::{End, Place};
 use crate::names::short_name;
 
 /// What can be done about stacks that end for one reason in one module.
 #[derive(Debug, Clone, Copy)]
 pub struct Advice<'a> {
     /// The reason, and how many samples have it.
-    pub why: Incomplete,
-    /// The module whose code the stacks end in; `None` for code in no module.
-    pub module: Option<&'a Module>,
+    pub why: &'a Incomplete,
     /// How many samples have a stack.
     stacks: u64,
     /// Whether perf recorded them.
@@ -32,7 +30,7 @@ impl Completeness {
     /// What can be done about the most frequent reasons why stacks are incomplete; nothing if that are
     /// fewer than 1 % of them.
     #[must_use]
-    pub fn advice<'a>(&self, profile: &'a Profile) -> Vec<Advice<'a>> {
+    pub fn advice(&self) -> Vec<Advice<'_>> {
         let stacks = self.stacks();
         let is_more = |samples: u64, thousandths: u64| {
             u128::from(samples) * 1000 >= u128::from(stacks) * u128::from(thousandths)
@@ -43,13 +41,9 @@ impl Completeness {
         let worth = (self.incomplete.iter())
             .filter(|why| why.end != End::Limit && is_more(why.samples, WORTH_A_LINE));
         let advice = worth.map(|why| Advice {
-            why: *why,
-            module: match why.place {
-                Some(Place::Module(module, _)) => profile.module(module),
-                _ => None,
-            },
+            why,
             stacks,
-            is_of_perf: profile.meta().tool.starts_with("perf "),
+            is_of_perf: self.is_of_perf,
         });
         advice.take(MOST).collect()
     }
@@ -59,7 +53,8 @@ impl Advice<'_> {
     /// What can be done.
     #[must_use]
     pub fn text(&self) -> String {
-        let path = self.module.map_or(Path::new("?"), |module| &module.path);
+        let module = self.why.module.as_ref();
+        let path = module.map_or(Path::new("?"), |module| &module.path);
         let (name, path) = (short_name(path), path.display());
         let at = self.why.place.map_or(0, Place::address);
         match self.why.end {

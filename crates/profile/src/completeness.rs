@@ -1,10 +1,10 @@
 //! How many stacks reach their root, and why the others do not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use crate::model::{End, Evidence, FrameId, Place, Profile, Sample};
-use crate::stacks::StackId;
+use crate::model::{End, Evidence, Frame, FrameId, Meta, Module, ModuleId, Place, Profile, Sample};
+use crate::stacks::{StackId, Stacks};
 
 /// How complete the stacks of some samples are. All numbers count samples, but for those of frames.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -25,15 +25,19 @@ pub struct Completeness {
     pub frames: BTreeMap<Evidence, u64>,
     /// How many samples were lost while recording, whatever is looked at.
     pub lost: u64,
+    /// Whether perf recorded them.
+    pub is_of_perf: bool,
 }
 
 /// Samples whose stacks end for the same reason in the same code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Incomplete {
     /// The reason.
     pub end: End,
     /// Where the outermost frame stands in the most of them; `None` without any frame.
     pub place: Option<Place>,
+    /// The module there; `None` for code in no module.
+    pub module: Option<Module>,
     /// How many.
     pub samples: u64,
 }
@@ -42,51 +46,23 @@ impl Completeness {
     /// Counts.
     #[must_use]
     pub fn new(profile: &Profile, samples: &[&Sample]) -> Completeness {
-        let mut all = Completeness {
-            lost: profile.lost().iter().map(|lost| lost.count).sum(),
-            ..Completeness::default()
-        };
-        let mut stacks: BTreeMap<(StackId, End), u64> = BTreeMap::new();
-        for sample in samples {
-            *stacks.entry((sample.stack, sample.end)).or_default() += 1;
-        }
-        let mut ends: BTreeMap<(End, Option<FrameId>), u64> = BTreeMap::new();
-        for ((stack, end), samples) in stacks {
-            let (outermost, found) = all.count_frames(profile, stack, samples);
-            match end {
-                End::KernelThread => all.kernel_threads += samples,
-                End::NoUserRegisters => all.no_user_registers += samples,
-                end if end.is_root() && found.is_spliced => all.spliced += samples,
-                end if end.is_root() => {
-                    all.complete += samples;
-                    all.guessed += if found.is_guessed { samples } else { 0 };
-                }
-                end => *ends.entry((end, outermost)).or_default() += samples,
+        let mut count = Count::default();
+        let mut ends: Vec<(StackId, End)> = (samples.iter())
+            .map(|sample| (sample.stack, sample.end))
+            .collect();
+        ends.sort_unstable();
+        for equal in ends.chunk_by(|one, other| one == other) {
+            if let Some((stack, end)) = equal.first() {
+                let samples = equal.len() as u64;
+                count.add(profile.stacks(), profile.frames(), *stack, *end, samples);
             }
         }
-        all.incomplete = by_module(profile, ends);
-        all
-    }
-
-    /// Counts the frames of a stack; yields the outermost, and how they were found.
-    fn count_frames(
-        &mut self,
-        profile: &Profile,
-        stack: StackId,
-        samples: u64,
-    ) -> (Option<FrameId>, Found) {
-        let mut found = Found::default();
-        let mut outermost = None;
-        for id in profile.stacks().frames(stack) {
-            let Some(frame) = profile.frame(id) else {
-                continue;
-            };
-            *self.frames.entry(frame.evidence).or_default() += samples;
-            found.is_spliced |= frame.evidence == Evidence::Spliced;
-            found.is_guessed |= frame.evidence.is_guess();
-            outermost = Some(id);
-        }
-        (outermost, found)
+        profile
+            .lost()
+            .iter()
+            .for_each(|lost| count.lose(lost.count));
+        let module = |id| profile.module(id);
+        count.completeness(profile.meta(), profile.frames(), module)
     }
 
     /// Those whose stack does not reach its root.
@@ -105,10 +81,7 @@ impl Completeness {
 /// The line that a recording or a report has of it: "99.97 % of 17,535 stacks reach a root; 5
 /// incomplete: 3 no unwind table in libfoo.so+0x1234, 2 stack copy too short".
 #[derive(Debug, Clone, Copy)]
-pub struct Summary<'a> {
-    profile: &'a Profile,
-    of: &'a Completeness,
-}
+pub struct Summary<'a>(&'a Completeness);
 
 /// The line's beginning, without reasons and numbers: "99.97 % of 17,535 stacks reach a root".
 #[derive(Debug, Clone, Copy)]
@@ -146,8 +119,8 @@ impl Completeness {
 
     /// The line that a recording or a report has of it.
     #[must_use]
-    pub fn summary<'a>(&'a self, profile: &'a Profile) -> Summary<'a> {
-        Summary { profile, of: self }
+    pub fn summary(&self) -> Summary<'_> {
+        Summary(self)
     }
 }
 
@@ -156,7 +129,7 @@ const SHOWN: usize = 4;
 
 impl fmt::Display for Summary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let of = self.of;
+        let of = self.0;
         of.headline().fmt(f)?;
         self.incomplete(f)?;
         let others = [
@@ -175,7 +148,7 @@ impl fmt::Display for Summary<'_> {
 impl Summary<'_> {
     /// Why stacks do not reach a root.
     fn incomplete(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let of = self.of;
+        let of = self.0;
         if of.incomplete() == 0 {
             return Ok(());
         }
@@ -183,7 +156,7 @@ impl Summary<'_> {
         for (n, why) in of.incomplete.iter().take(SHOWN).enumerate() {
             let comma = if n == 0 { "" } else { "," };
             write!(f, "{comma} {} {}", Grouped(why.samples), why.end.reason())?;
-            self.place(f, why)?;
+            why.fmt_place(f)?;
         }
         let others = of.incomplete.iter().skip(SHOWN).map(|why| why.samples);
         match others.sum() {
@@ -191,18 +164,19 @@ impl Summary<'_> {
             others => write!(f, ", {} for other reasons", Grouped(others)),
         }
     }
+}
 
+impl Incomplete {
     /// Where it ended, if that tells something: a short copy ends anywhere.
-    fn place(&self, f: &mut fmt::Formatter<'_>, why: &Incomplete) -> fmt::Result {
-        match why.place {
-            Some(_) if matches!(why.end, End::NotCopied | End::Limit | End::NotUnwound) => Ok(()),
-            Some(Place::Module(id, address)) => {
-                let path = self.profile.module(id).map(|module| module.path.as_path());
-                let name = path.map(crate::names::short_name).unwrap_or_default();
-                write!(f, " in {name}+{address}")
+    fn fmt_place(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.place, &self.module) {
+            _ if matches!(self.end, End::NotCopied | End::Limit | End::NotUnwound) => Ok(()),
+            (Some(place), Some(module)) => {
+                let name = crate::names::short_name(&module.path);
+                write!(f, " in {name}+{:#x}", place.address())
             }
-            Some(place) => write!(f, " at {:#x}", place.address()),
-            None => Ok(()),
+            (Some(place), None) => write!(f, " at {:#x}", place.address()),
+            (None, _) => Ok(()),
         }
     }
 }
@@ -235,34 +209,100 @@ impl fmt::Display for Grouped {
     }
 }
 
-#[derive(Debug, Clone, Copy, Default)]
-struct Found {
-    is_spliced: bool,
-    is_guessed: bool,
+/// Counts samples as they come.
+#[derive(Debug, Default)]
+pub(crate) struct Count {
+    /// All but what the others are.
+    all: Completeness,
+    /// By the kinds' numbers.
+    frames: [u64; Evidence::ALL.len()],
+    /// The stacks that reach no root, by the frame where they end.
+    ends: HashMap<(End, Option<FrameId>), u64>,
 }
 
-/// Joins the ends of one module that have one reason.
-fn by_module(profile: &Profile, ends: BTreeMap<(End, Option<FrameId>), u64>) -> Vec<Incomplete> {
-    let mut joined: BTreeMap<(End, Option<u32>), (u64, Incomplete)> = BTreeMap::new();
-    for ((end, frame), samples) in ends {
-        let place = frame.and_then(|id| Some(profile.frame(id)?.place()));
-        let module = match place {
-            Some(Place::Module(module, _)) => Some(module.0),
-            _ => None,
-        };
-        let new = Incomplete {
-            end,
-            place,
-            samples: 0,
-        };
-        let (most, why) = joined.entry((end, module)).or_insert((0, new));
-        why.samples += samples;
-        if samples > *most {
-            *most = samples;
-            why.place = place;
+impl Count {
+    /// Counts samples of a stack.
+    pub(crate) fn add(
+        &mut self,
+        stacks: &Stacks,
+        frames: &[Frame],
+        stack: StackId,
+        end: End,
+        samples: u64,
+    ) {
+        let (mut is_spliced, mut is_guessed, mut outermost) = (false, false, None);
+        for id in stacks.frames(stack) {
+            let Some(frame) = frames.get(id.0 as usize) else {
+                continue;
+            };
+            if let Some(count) = self.frames.get_mut(frame.evidence as usize) {
+                *count += samples;
+            }
+            is_spliced |= frame.evidence == Evidence::Spliced;
+            is_guessed |= frame.evidence.is_guess();
+            outermost = Some(id);
+        }
+        match end {
+            End::KernelThread => self.all.kernel_threads += samples,
+            End::NoUserRegisters => self.all.no_user_registers += samples,
+            end if end.is_root() && is_spliced => self.all.spliced += samples,
+            end if end.is_root() => {
+                self.all.complete += samples;
+                self.all.guessed += if is_guessed { samples } else { 0 };
+            }
+            end => *self.ends.entry((end, outermost)).or_default() += samples,
         }
     }
-    let mut all: Vec<Incomplete> = joined.into_values().map(|(_, why)| why).collect();
-    all.sort_by_key(|why| (std::cmp::Reverse(why.samples), why.end, why.place));
-    all
+
+    /// Counts samples that were lost.
+    pub(crate) fn lose(&mut self, samples: u64) {
+        self.all.lost = self.all.lost.saturating_add(samples);
+    }
+
+    /// What was counted.
+    pub(crate) fn completeness<'m>(
+        &self,
+        meta: &Meta,
+        frames: &[Frame],
+        module: impl Fn(ModuleId) -> Option<&'m Module>,
+    ) -> Completeness {
+        let kinds = Evidence::ALL.iter().copied().zip(self.frames);
+        Completeness {
+            incomplete: self.by_module(frames, module),
+            frames: kinds.filter(|(_, count)| *count > 0).collect(),
+            is_of_perf: meta.tool.starts_with("perf "),
+            ..self.all.clone()
+        }
+    }
+
+    /// Joins the ends of one module that have one reason.
+    fn by_module<'m>(
+        &self,
+        frames: &[Frame],
+        module: impl Fn(ModuleId) -> Option<&'m Module>,
+    ) -> Vec<Incomplete> {
+        let mut joined: BTreeMap<_, Vec<(u64, Option<Place>)>> = BTreeMap::new();
+        for ((end, frame), samples) in &self.ends {
+            let frame = frame.and_then(|id| frames.get(id.0 as usize));
+            let place = frame.map(Frame::place);
+            let module = match place {
+                Some(Place::Module(module, _)) => Some(module),
+                _ => None,
+            };
+            let places = joined.entry((*end, module)).or_default();
+            places.push((*samples, place));
+        }
+        let incomplete = |((end, id), places): ((End, Option<ModuleId>), Vec<_>)| Incomplete {
+            end,
+            // Of equally many the first.
+            place: (places.iter())
+                .max_by_key(|(samples, place)| (*samples, std::cmp::Reverse(*place)))
+                .and_then(|(_, place)| *place),
+            module: id.and_then(&module).cloned(),
+            samples: places.iter().map(|(samples, _)| samples).sum(),
+        };
+        let mut all: Vec<Incomplete> = joined.into_iter().map(incomplete).collect();
+        all.sort_by_key(|why| (std::cmp::Reverse(why.samples), why.end, why.place));
+        all
+    }
 }

@@ -39,20 +39,33 @@ impl Modules {
         self.ids.insert(module.clone(), id);
         id
     }
+
+    /// The module with a number.
+    pub(crate) fn get(&self, id: ModuleId) -> Option<&Module> {
+        let mut all = self.ids.iter();
+        all.find_map(|(module, other)| (*other == id).then_some(module))
+    }
 }
 
 /// The frames of a profile that is being written.
 #[derive(Debug, Default)]
 pub(crate) struct Frames {
     ids: Map<Frame, FrameId>,
+    all: Vec<Frame>,
     pub(crate) table: Table<Frame, 3>,
 }
 
 impl Frames {
+    /// All of them, by their numbers.
+    pub(crate) fn all(&self) -> &[Frame] {
+        &self.all
+    }
+
     fn id(&mut self, frame: Frame) -> FrameId {
-        let id = FrameId(number(self.ids.len()));
-        let table = &mut self.table;
+        let id = FrameId(number(self.all.len()));
+        let (all, table) = (&mut self.all, &mut self.table);
         *self.ids.entry(frame).or_insert_with(|| {
+            all.push(frame);
             table.push(&frame);
             id
         })
@@ -74,6 +87,10 @@ pub(crate) struct Tree {
 const LONGEST_CHAIN: usize = 1 << 16;
 
 impl Tree {
+    pub(crate) fn stacks(&self) -> &Stacks {
+        &self.stacks
+    }
+
     pub(crate) fn has(&self, stack: StackId) -> bool {
         stack.0 < self.stacks.count()
     }

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use crate::completeness::{Completeness, Count};
 use crate::file;
 use crate::file::block::Sealer;
 use crate::file::rows::{Fact, Totals};
@@ -33,6 +34,8 @@ pub struct Writer<W: Write> {
     threads: Vec<(ProcessId, LastStack)>,
     pending: Pending,
     samples: u64,
+    meta: Meta,
+    count: Count,
 }
 
 /// Rows that wait to be written.
@@ -64,6 +67,8 @@ impl<W: Write> Writer<W> {
             threads: Vec::new(),
             pending: Pending::default(),
             samples: 0,
+            meta: meta.clone(),
+            count: Count::default(),
         };
         writer.sealer.blocks.extend_from_slice(&file::header());
         writer.seal_all(facts(meta))?;
@@ -124,6 +129,7 @@ impl<W: Write> Writer<W> {
 
     /// Samples that were lost.
     pub fn lost(&mut self, lost: &Lost) {
+        self.count.lose(lost.count);
         self.pending.lost.push(lost);
     }
 
@@ -169,10 +175,20 @@ impl<W: Write> Writer<W> {
         }
         self.pending.samples.push(sample);
         self.samples += 1;
+        let (stacks, frames) = (self.tree.stacks(), self.frames.all());
+        self.count.add(stacks, frames, sample.stack, sample.end, 1);
         match self.pending.samples.has_full() {
             true => self.flush(),
             false => Ok(()),
         }
+    }
+
+    /// How complete the stacks of the samples are that were told so far.
+    #[must_use]
+    pub fn completeness(&self) -> Completeness {
+        let module = |id| self.modules.get(id);
+        let frames = self.frames.all();
+        self.count.completeness(&self.meta, frames, module)
     }
 
     /// Writes all that was told.

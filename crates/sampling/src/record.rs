@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use unspool_ir::Arch;
 use unspool_machine::Remedy;
 use unspool_perf::{Event, OpenError, Rate, Record, RingError, Whom};
-use unspool_profile::{Meta, Unit, Writer};
+use unspool_profile::{Completeness, Meta, Unit, Writer};
 use unspool_unwind::files::FileProblem;
 use unspool_unwind::tables::Store;
 
@@ -150,6 +150,8 @@ impl RecordError {
 pub struct Summary {
     /// What was recorded.
     pub totals: Totals,
+    /// How complete the stacks are.
+    pub completeness: Completeness,
     /// How the command ended; `None` if none was launched, or it still runs.
     pub status: Option<ExitStatus>,
     /// For how long.
@@ -424,6 +426,7 @@ impl<W: Write> Running<W> {
         let written = self.scribe.finish(sys::now()).map_err(RecordError::Write)?;
         Ok(Summary {
             totals: written.totals,
+            completeness: written.completeness,
             unusable: written.unusable,
             status,
             elapsed: self.started.elapsed(),

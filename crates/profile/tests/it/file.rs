@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
-use unspool_profile::{Ending, FileError, Profile, Reader};
+use unspool_profile::{Completeness, Ending, FileError, Profile, Reader};
 
 use crate::model::{Recorder, Step, Taken, meta, plain, steps};
 
@@ -57,6 +57,8 @@ proptest! {
         let symbols = profile.symbols().iter();
         let symbols = symbols.map(|s| (format!("{:?}", s.start), s.size, s.name.clone()));
         prop_assert_eq!(symbols.collect::<Vec<_>>(), written.symbols);
+        let samples: Vec<_> = profile.samples().iter().collect();
+        prop_assert_eq!(Completeness::new(&profile, &samples), written.completeness);
     }
 
     /// Read in any steps between blocks, it is the same profile.

@@ -10,9 +10,9 @@ use proptest::prelude::*;
 use unspool_ir::{CodeAddr, RuntimeAddr, Vaddr};
 use unspool_module::{BuildId, ContentKey};
 use unspool_profile::{
-    Change, End, Event, Evidence, Lost, LostBy, Meta, Module, ModuleKind, Modules, Place, Process,
-    ProcessId, Profile, Rate, RawFrame, Sample, Segment, StackId, State, Symbol, Thread, ThreadId,
-    Time, Unit, Writer,
+    Change, Completeness, End, Event, Evidence, Lost, LostBy, Meta, Module, ModuleKind, Modules,
+    Place, Process, ProcessId, Profile, Rate, RawFrame, Sample, Segment, StackId, State, Symbol,
+    Thread, ThreadId, Time, Unit, Writer,
 };
 
 /// A sample whose frames are all there, from the innermost on. Modules are named by their paths.
@@ -58,6 +58,8 @@ pub(crate) struct Written {
     pub(crate) threads: Vec<Thread>,
     pub(crate) symbols: Vec<(String, u64, String)>,
     pub(crate) lost: Vec<Lost>,
+    /// As the writer counted.
+    pub(crate) completeness: Completeness,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -215,7 +217,8 @@ impl Recorder {
     }
 
     /// The file, ended properly, and what is in it.
-    pub(crate) fn finish(self) -> (Vec<u8>, Written) {
+    pub(crate) fn finish(mut self) -> (Vec<u8>, Written) {
+        self.written.completeness = self.writer.completeness();
         self.writer.finish(self.time).unwrap();
         (self.bytes.0.take(), self.written)
     }

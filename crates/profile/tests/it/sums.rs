@@ -277,7 +277,7 @@ fn completeness_is_told_in_one_line() {
     let expected = "61.53 % of 13 stacks reach a root, 7.69 % by frames spliced in beyond the copied \
                     stack; 4 incomplete: 2 no unwind table in libplain.so+0x5014, 1 stack copy too \
                     short, 1 recorder fell behind; 1 with guessed frames; 1 without a user stack; 3 lost";
-    assert_eq!(completeness.summary(&profile).to_string(), expected);
+    assert_eq!(completeness.summary().to_string(), expected);
     let frames: u64 = completeness.frames.values().sum();
     assert_eq!(
         frames,
@@ -297,11 +297,7 @@ fn shares_are_not_rounded_up() {
         sample.time += n;
     }
     let profile = made::profile(&samples);
-    let line = |samples: &[&Sample]| {
-        Completeness::new(&profile, samples)
-            .summary(&profile)
-            .to_string()
-    };
+    let line = |samples: &[&Sample]| Completeness::new(&profile, samples).summary().to_string();
     let all: Vec<&Sample> = profile.samples().iter().collect();
     let lost = "; 3 lost";
     assert_eq!(
@@ -316,9 +312,7 @@ fn shares_are_not_rounded_up() {
     samples[7].end = unspool_profile::End::Limit;
     let profile = made::profile(&samples);
     let all: Vec<&Sample> = profile.samples().iter().collect();
-    let line = Completeness::new(&profile, &all)
-        .summary(&profile)
-        .to_string();
+    let line = Completeness::new(&profile, &all).summary().to_string();
     assert!(line.starts_with("99.99 % of 19,999 stacks"), "{line}");
 }
 
@@ -346,14 +340,14 @@ fn advice_is_for_low_figures() {
         let profile = made::profile(&samples.collect::<Vec<_>>());
         let samples: Vec<&Sample> = profile.samples().iter().collect();
         let all = Completeness::new(&profile, &samples);
-        let advice = all.advice(&profile).into_iter();
-        let module = |module: &Module| module.path.to_string_lossy().into_owned();
+        let advice = all.advice().into_iter();
+        let module = |module: Module| module.path.to_string_lossy().into_owned();
         let parts = advice.map(|advice| {
             let text = advice.to_string();
             (
                 advice.why.end,
                 advice.why.samples,
-                advice.module.map(module),
+                advice.why.module.clone().map(module),
                 text,
             )
         });

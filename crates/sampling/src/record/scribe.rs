@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use unspool_perf::{Mapped, Origin, Record, Sample};
 use unspool_profile::{
-    Change, End, Lost, LostBy, Process, ProcessId, StackId, State, Thread, ThreadId, Time, Writer,
+    Change, Completeness, End, Lost, LostBy, Process, ProcessId, StackId, State, Thread, ThreadId,
+    Time, Writer,
 };
 
 use unspool_unwind::files::FileProblem;
@@ -37,6 +38,8 @@ pub(crate) struct Written<W> {
     pub(crate) out: W,
     /// What was recorded.
     pub(crate) totals: Totals,
+    /// How complete the stacks are.
+    pub(crate) completeness: Completeness,
     /// Why files could not be used.
     pub(crate) unusable: Vec<Arc<FileProblem>>,
 }
@@ -277,9 +280,11 @@ impl<W: Write> Scribe<W> {
             self.name_made(pid, process);
         }
         self.met.name_all(&mut self.writer);
+        let completeness = self.writer.completeness();
         Ok(Written {
             out: self.writer.finish(Time(time))?,
             totals: self.totals,
+            completeness,
             unusable: self.met.problems(),
         })
     }

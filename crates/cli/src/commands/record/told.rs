@@ -1,12 +1,11 @@
 //! What is said of a recording, as it comes or as one document at the end.
 
 use std::fmt::Display;
-use std::fs::File;
 use std::io;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use unspool_perf::Event;
-use unspool_profile::{Completeness, FileError, Grouped, Profile, share};
+use unspool_profile::{Grouped, share};
 use unspool_sampling::{Summary, Totals};
 
 use crate::args::{Format, RecordArgs};
@@ -45,20 +44,8 @@ impl<'a> Told<'a> {
         if self.args.quiet {
             return Ok(());
         }
-        // A pipe cannot be read again.
-        let profile = File::open(&self.args.output)
-            .map_err(FileError::from)
-            .and_then(Profile::read)
-            .ok();
-        let read = profile.as_ref().map(|profile| {
-            let samples: Vec<_> = profile.samples().iter().collect();
-            (profile, Completeness::new(profile, &samples))
-        });
-        let read = read
-            .as_ref()
-            .map(|(profile, completeness)| (*profile, completeness));
         if self.args.format == Format::Text {
-            self.summary(summary, read);
+            self.summary(summary);
         }
         for problem in summary.unusable.iter().take(MOST_FILES) {
             self.notice(&output::with_causes(&**problem));
@@ -70,11 +57,11 @@ impl<'a> Told<'a> {
         }
         match self.args.format {
             Format::Text => Ok(()),
-            Format::Json => self.document(summary, event, read),
+            Format::Json => self.document(summary, event),
         }
     }
 
-    fn summary(&mut self, summary: &Summary, read: Option<(&Profile, &Completeness)>) {
+    fn summary(&mut self, summary: &Summary) {
         let totals = &summary.totals;
         let lost = match totals.lost {
             0 => String::new(),
@@ -86,25 +73,16 @@ impl<'a> Told<'a> {
             Grouped(totals.samples),
             summary.elapsed.as_secs_f64(),
         ));
-        let Some((profile, completeness)) = read else {
-            return self.notice(&format_args!("{} of stacks reach a root", complete(totals)));
-        };
-        self.notice(&completeness.summary(profile));
-        for advice in completeness.advice(profile) {
+        self.notice(&summary.completeness.summary());
+        for advice in summary.completeness.advice() {
             self.notice(&advice);
         }
     }
 
     /// Standard output is the command's if there is one; then it is the last line of standard error.
-    fn document(
-        &self,
-        summary: &Summary,
-        event: &Event,
-        read: Option<(&Profile, &Completeness)>,
-    ) -> io::Result<()> {
+    fn document(&self, summary: &Summary, event: &Event) -> io::Result<()> {
         let totals = &summary.totals;
         let command = self.args.cmd.iter().map(|word| word.to_string_lossy());
-        let completeness = read.map(|(profile, all)| report::complete(profile, all));
         let body = json!({
             "profile": self.args.output.to_string_lossy(),
             "command": command.collect::<Vec<_>>(),
@@ -114,7 +92,7 @@ impl<'a> Told<'a> {
             "samples": totals.samples,
             "lost": totals.lost,
             "damaged": summary.damaged,
-            "completeness": completeness.unwrap_or(Value::Null),
+            "completeness": report::complete(&summary.completeness),
             "notices": self.notices,
         });
         match self.args.cmd.is_empty() {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 use unspool_profile::aggregate::{self, CallTree, Direction, Weight};
 use unspool_profile::output::View;
-use unspool_profile::{Completeness, Ending, Evidence, Place, Profile, Rate};
+use unspool_profile::{Completeness, Ending, Evidence, Incomplete, Place, Profile, Rate};
 
 use super::total;
 use crate::output::{self, Layout, address};
@@ -18,7 +18,7 @@ pub(super) fn print(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
         "samples": view.samples.len(),
         "weight": total(view),
         "unit": view.unit(),
-        "completeness": complete(profile, &completeness),
+        "completeness": complete(&completeness),
         "functions": functions(view),
         "modules": list(aggregate::modules(view.named, &view.samples), |name| json!({ "module": name })),
         "threads": threads(view),
@@ -48,15 +48,14 @@ fn recording(profile: &Profile) -> Value {
     })
 }
 
-pub(in crate::commands) fn complete(profile: &Profile, all: &Completeness) -> Value {
-    let place = |place: Option<Place>| match place {
-        Some(Place::Module(module, at)) => {
-            let module = profile.module(module);
-            let path = module.map(|module| module.path.to_string_lossy());
-            json!({ "module": path, "address": address(at.0) })
-        }
-        Some(place) => json!({ "module": null, "address": address(place.address()) }),
-        None => Value::Null,
+pub(in crate::commands) fn complete(all: &Completeness) -> Value {
+    let path = |why: &Incomplete| {
+        let module = why.module.as_ref();
+        module.map(|module| module.path.to_string_lossy().into_owned())
+    };
+    let place = |why: &Incomplete| {
+        let at = why.place.map(Place::address);
+        at.map(|at| json!({ "module": path(why), "address": address(at) }))
     };
     let frames: serde_json::Map<String, Value> = (Evidence::ALL.iter())
         .map(|how| {
@@ -71,16 +70,16 @@ pub(in crate::commands) fn complete(profile: &Profile, all: &Completeness) -> Va
         "spliced": all.spliced,
         "incomplete": all.incomplete(),
         "reasons": all.incomplete.iter().map(|why| json!({
-            "code": why.end.name(), "samples": why.samples, "place": place(why.place),
+            "code": why.end.name(), "samples": why.samples, "place": place(why),
         })).collect::<Vec<_>>(),
         "kernel_threads": all.kernel_threads,
         "no_user_registers": all.no_user_registers,
         "lost": all.lost,
         "frames": frames,
-        "advice": all.advice(profile).iter().map(|advice| json!({
+        "advice": all.advice().iter().map(|advice| json!({
             "code": advice.why.end.name(),
             "samples": advice.why.samples,
-            "module": advice.module.map(|module| module.path.to_string_lossy()),
+            "module": path(advice.why),
             "text": advice.text(),
         })).collect::<Vec<_>>(),
     })

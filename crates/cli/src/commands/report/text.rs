@@ -89,9 +89,9 @@ impl Page<'_> {
         let samples = Grouped(self.view.samples.len() as u64);
         writeln!(self.out, "{samples} samples, {}", self.weight(self.total))?;
         let completeness = Completeness::new(profile, &self.view.samples);
-        let summary = completeness.summary(profile).to_string();
+        let summary = completeness.summary().to_string();
         writeln!(self.out, "{}", Plain(&summary))?;
-        for advice in completeness.advice(profile) {
+        for advice in completeness.advice() {
             writeln!(self.out, "  {}", Plain(&advice.to_string()))?;
         }
         Ok(())
