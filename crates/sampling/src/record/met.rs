@@ -131,25 +131,20 @@ impl Met {
         };
         let map = made.maker.flatten().and_then(|maker| maker.perf_map());
         let mut dump = JitTimeline::new(codes);
-        let mut last = None;
-        for address in made.addresses {
+        let found = made.addresses.into_iter().filter_map(|address| {
             let code = dump.get(address, u64::MAX);
             let code = code.map(|code| (code.address, code.size, code.info.name.as_str()));
             let symbol = || map.as_ref()?.get(address);
             let found = code.or_else(|| symbol().map(|it| (it.address, it.size, it.name)));
-            let Some((start, size, name)) = found else {
-                continue;
-            };
-            if last.replace(start) == Some(start) {
-                continue;
-            }
-            writer.symbol(&Symbol {
+            let (start, size, name) = found?;
+            Some(Symbol {
                 start: Place::Process(process, start),
                 size,
                 name: name.to_owned(),
                 module: String::new(),
-            });
-        }
+            })
+        });
+        write_once(found.collect(), writer);
     }
 
     /// Writes the names that nobody will know later.
@@ -172,22 +167,17 @@ impl Met {
         let Ok(symbols) = KernelSymbols::covering(met, cache.as_ref()) else {
             return;
         };
-        let mut last = None;
-        for address in &self.kernel {
-            let Some(symbol) = symbols.get(*address) else {
-                continue;
-            };
-            if last.replace(symbol.address) == Some(symbol.address) {
-                continue;
-            }
+        let found = self.kernel.iter().filter_map(|address| {
+            let symbol = symbols.get(*address)?;
             let module = symbol.module.unwrap_or("kernel");
-            writer.symbol(&Symbol {
+            Some(Symbol {
                 start: Place::Kernel(symbol.address),
                 size: symbol.size,
                 name: symbol.name.to_owned(),
                 module: format!("[{module}]"),
-            });
-        }
+            })
+        });
+        write_once(found.collect(), writer);
     }
 }
 
@@ -199,24 +189,34 @@ impl InFile {
         let (debug, _) = Finder::from_environment().debug_files(file, root, &|_| {});
         let addresses: Vec<Vaddr> = self.addresses.iter().copied().collect();
         let symbols = Symbols::near(file, debug.debug.as_deref(), &addresses);
-        let mut last = None;
-        for address in addresses {
-            let Some(symbol) = symbols.lookup(address) else {
-                continue;
-            };
+        let found = addresses.into_iter().filter_map(|address| {
+            let symbol = symbols.lookup(address)?;
             // Where the symbol table gives no size, as far as is known to be of the function.
             let met = address.0.wrapping_sub(symbol.address.0).saturating_add(1);
-            if symbol.size != 0 && last.replace(symbol.address) == Some(symbol.address) {
-                continue;
-            }
-            writer.symbol(&Symbol {
+            Some(Symbol {
                 start: Place::Module(self.module, symbol.address),
                 size: symbol.size.max(met),
                 name: symbol.name.into_owned(),
                 module: String::new(),
-            });
-        }
+            })
+        });
+        write_once(found.collect(), writer);
     }
+}
+
+/// Writes the functions of some addresses, which are in their order, each once and as large as any of the
+/// addresses has it.
+fn write_once<W: Write>(mut functions: Vec<Symbol>, writer: &mut Writer<W>) {
+    functions.dedup_by(|next, kept| {
+        let is_same = next.start == kept.start;
+        if is_same {
+            kept.size = kept.size.max(next.size);
+        }
+        is_same
+    });
+    functions
+        .iter()
+        .for_each(|function| writer.symbol(function));
 }
 
 fn module_of(file: &File) -> Module {
