@@ -297,7 +297,7 @@ impl Recording {
                 writer,
                 processes,
                 unwinder.of_running_threads(),
-                Kin::Running,
+                Kin::running(),
             ),
             copies: self
                 .events

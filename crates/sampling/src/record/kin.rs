@@ -2,49 +2,55 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::path::Path;
 
 use unspool_perf::Record;
 
-/// Who knows it.
+/// What is known of it: what was recorded before, and what the system says of those that it still has.
 #[derive(Debug)]
-pub(crate) enum Kin {
-    /// The system, which still has them.
-    Running,
-    /// What was recorded before: a thread is called like the one that began it.
-    Recorded {
-        /// The names of threads.
-        names: HashMap<u32, String>,
-        /// The parents of processes.
-        parents: HashMap<u32, u32>,
-    },
+pub(crate) struct Kin {
+    /// Whether the system is asked.
+    is_live: bool,
+    /// The names of threads.
+    names: HashMap<u32, String>,
+    /// The parents of processes.
+    parents: HashMap<u32, u32>,
 }
 
 impl Kin {
+    /// Of what is being recorded, of which nothing was read yet.
+    pub(crate) fn running() -> Kin {
+        Kin {
+            is_live: true,
+            ..Kin::recorded()
+        }
+    }
+
     /// Of a recording of which nothing was read yet.
     pub(crate) fn recorded() -> Kin {
-        Kin::Recorded {
+        Kin {
+            is_live: false,
             names: HashMap::new(),
             parents: HashMap::new(),
         }
     }
 
-    /// Remembers what a record tells.
+    /// Remembers what a record tells: a thread is called like the one that began it.
     pub(crate) fn note(&mut self, record: &Record<'_>) {
-        let Kin::Recorded { names, parents } = self else {
-            return;
-        };
         match record {
             Record::Named(named) => {
                 let name = String::from_utf8_lossy(named.name).into_owned();
-                names.insert(named.tid, name);
+                self.names.insert(named.tid, name);
             }
             Record::Fork(task) => {
-                match names.get(&task.parent_tid).cloned() {
-                    Some(name) => drop(names.insert(task.tid, name)),
-                    None => drop(names.remove(&task.tid)),
+                // It may be gone when somebody asks.
+                let name = self.name(task.parent_pid, task.parent_tid);
+                match name.is_empty() {
+                    false => drop(self.names.insert(task.tid, name)),
+                    true => drop(self.names.remove(&task.tid)),
                 }
                 if task.pid != task.parent_pid {
-                    parents.insert(task.pid, task.parent_pid);
+                    self.parents.insert(task.pid, task.parent_pid);
                 }
             }
             _ => {}
@@ -53,25 +59,79 @@ impl Kin {
 
     /// The name of a thread of a process; empty if nobody knows it.
     pub(crate) fn name(&self, pid: u32, tid: u32) -> String {
-        match self {
-            Kin::Running => {
-                let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
-                String::from_utf8_lossy(name.trim_ascii_end()).into_owned()
-            }
-            Kin::Recorded { names, .. } => names.get(&tid).cloned().unwrap_or_default(),
+        if let Some(name) = self.names.get(&tid) {
+            return name.clone();
         }
+        let name = self.system_file(&format!("{pid}/task/{tid}/comm"));
+        String::from_utf8_lossy(name.trim_ascii_end()).into_owned()
     }
 
     /// The parent of a process; 0 if nobody knows it.
     pub(crate) fn parent(&self, pid: u32) -> u32 {
-        match self {
-            Kin::Running => {
-                let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-                let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-                let parent = after_name.split_ascii_whitespace().nth(1);
-                parent.and_then(|parent| parent.parse().ok()).unwrap_or(0)
-            }
-            Kin::Recorded { parents, .. } => parents.get(&pid).copied().unwrap_or(0),
+        if let Some(parent) = self.parents.get(&pid) {
+            return *parent;
         }
+        let stat = self.system_file(&format!("{pid}/stat"));
+        let stat = String::from_utf8_lossy(&stat);
+        let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let parent = after_name.split_ascii_whitespace().nth(1);
+        parent.and_then(|parent| parent.parse().ok()).unwrap_or(0)
+    }
+
+    /// A file below `/proc`; empty if the system is not asked, or does not have it.
+    fn system_file(&self, path: &str) -> Vec<u8> {
+        match self.is_live {
+            true => fs::read(Path::new("/proc").join(path)).unwrap_or_default(),
+            false => Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use unspool_perf::{Named, Task};
+
+    use super::*;
+
+    /// While a recording goes on, too, what is gone before its first sample is read has a name and a parent.
+    #[test]
+    fn what_is_gone_is_known_by_what_was_recorded() {
+        let ours = std::process::id();
+        // No process has these numbers: the system's go to 2^22.
+        let [shell, child, thread] = [1 << 23, (1 << 23) + 1, (1 << 23) + 2];
+        let fork = |pid, tid, parent| {
+            Record::Fork(Task {
+                pid,
+                tid,
+                parent_pid: parent,
+                parent_tid: parent,
+            })
+        };
+        let mut kin = Kin::running();
+        assert_eq!(
+            (kin.name(child, child), kin.parent(child)),
+            (String::new(), 0)
+        );
+        kin.note(&Record::Named(Named {
+            pid: shell,
+            tid: shell,
+            name: b"shell",
+            is_exec: true,
+        }));
+        kin.note(&fork(child, child, shell));
+        kin.note(&fork(child, thread, child));
+        assert_eq!(
+            (kin.name(child, child), kin.parent(child)),
+            ("shell".into(), shell)
+        );
+        assert_eq!(kin.name(child, thread), "shell");
+
+        // Of what began before the recording the system knows the name.
+        kin.note(&fork(child, child, ours));
+        assert_eq!(
+            (kin.name(child, child), kin.parent(child)),
+            (kin.name(ours, ours), ours)
+        );
+        assert_ne!(kin.name(ours, ours), "");
     }
 }
