@@ -4,6 +4,7 @@
 //! than all of this crate.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -11,7 +12,8 @@ use libdeflater::{CompressionLvl, Compressor};
 use unspool_ir::leb128;
 
 use super::View;
-use crate::model::{Frame, FrameId, Module, Place, Rate, ThreadId};
+use crate::aggregate;
+use crate::model::{Frame, FrameId, Module, Place, Rate, Segment, ThreadId};
 use crate::names::{Function, Line, Mark};
 use crate::stacks::StackId;
 
@@ -225,13 +227,22 @@ fn base(module: u32) -> u64 {
     (u64::from(module) + 1) << 40
 }
 
-/// The first mapping is taken for that of the program.
+/// The first mapping is taken for that of the program: the one that the command names, or, where that is a link, a
+/// script or nothing, the one with the greatest weight.
 fn mappings(message: &mut Message, view: &View<'_>, strings: &mut Strings) {
     let profile = view.named.profile;
-    let program = profile.meta().command.first().map(Path::new);
-    let program = program.and_then(Path::file_name);
+    let command = profile.meta().command.first().map(Path::new);
+    let command = command.and_then(Path::file_name);
+    let heaviest = aggregate::modules(view.named, &view.samples)
+        .into_iter()
+        .filter(|module| !module.key.starts_with('[') && !module.key.contains(".so"))
+        .max_by_key(|module| module.total)
+        .map(|module| OsStr::new(module.key));
     let mut modules: Vec<(u32, &Module)> = (0..).zip(profile.modules()).collect();
-    modules.sort_by_key(|(_, module)| program.is_none() || module.path.file_name() != program);
+    modules.sort_by_key(|(_, module)| {
+        let name = module.path.file_name();
+        [command, heaviest].map(|program| program.is_none() || name != program)
+    });
     for (number, module) in modules {
         mapping(message, number, module, strings);
     }
@@ -242,11 +253,7 @@ fn mapping(message: &mut Message, number: u32, module: &Module, strings: &mut St
     let build_id = module.build_id().map(|id| id.to_string());
     let build_id = strings.id(&build_id.unwrap_or_default());
     let (start, limit, offset) = match module.code {
-        Some(code) => (
-            code.address.0,
-            code.address.0.wrapping_add(code.size),
-            code.offset,
-        ),
+        Some(code) => pages(code),
         None => (0, 1 << 40, 0),
     };
     message.message(field::profile::MAPPING, |it| {
@@ -259,6 +266,19 @@ fn mapping(message: &mut Message, number: u32, module: &Module, strings: &mut St
         // Functions, files, lines and inlined functions have been looked up.
         (7..=10).for_each(|has| it.number(has, 1));
     });
+}
+
+/// What a loader maps of a segment: the first address, the one behind the last, and where the first is in the file.
+/// pprof looks for the segment that fits whole pages.
+fn pages(code: Segment) -> (u64, u64, u64) {
+    const PAGE: u64 = 4096;
+    let before = code.address.0 % PAGE;
+    let end = code.address.0.saturating_add(code.size);
+    (
+        code.address.0 - before,
+        end.checked_next_multiple_of(PAGE).unwrap_or(end),
+        code.offset.saturating_sub(before),
+    )
 }
 
 fn locations(message: &mut Message, view: &View<'_>) {
@@ -315,7 +335,8 @@ fn functions(message: &mut Message, view: &View<'_>, strings: &mut Strings) {
         message.message(field::profile::FUNCTION, |it| {
             it.number(1, id);
             it.number(2, name);
-            it.number(3, name);
+            // Without a name by the system. pprof takes one that is no other for mangled, and cuts
+            // off all that is in parentheses and angle brackets: `<T as Trait>::f` becomes `::f`.
             it.number(4, file);
         });
     }

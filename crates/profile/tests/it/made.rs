@@ -122,7 +122,11 @@ pub(crate) fn offset(function: usize) -> u64 {
 
 /// The profile of these samples.
 pub(crate) fn profile(samples: &[Taken]) -> Profile {
-    Profile::read(&file(samples)[..]).unwrap()
+    profile_of(&meta(), samples)
+}
+
+pub(crate) fn profile_of(meta: &Meta, samples: &[Taken]) -> Profile {
+    Profile::read(&file(meta, samples)[..]).unwrap()
 }
 
 pub(crate) fn meta() -> Meta {
@@ -142,8 +146,8 @@ pub(crate) fn meta() -> Meta {
     }
 }
 
-fn file(samples: &[Taken]) -> Vec<u8> {
-    let mut writer = Writer::new(Vec::new(), &meta()).unwrap();
+fn file(meta: &Meta, samples: &[Taken]) -> Vec<u8> {
+    let mut writer = Writer::new(Vec::new(), meta).unwrap();
     let start = Time(1_000_000_000);
     let processes = PROCESSES.map(|(name, pid)| {
         writer.process(&Process {
@@ -206,8 +210,8 @@ fn module(path: &str, id: u8) -> Module {
         content: BuildId::new(&[id; 20]).map(ContentKey::BuildId),
         is_deleted: false,
         code: Some(Segment {
-            address: Vaddr(0x1000),
-            offset: 0x400,
+            address: Vaddr(0xfc0),
+            offset: 0x4fc0,
             size: 0x8000,
         }),
     }

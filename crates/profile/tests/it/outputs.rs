@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use unspool_profile::output::{View, firefox, folded, perf_script, pprof, speedscope};
-use unspool_profile::{Evidence, Named, Profile};
+use unspool_profile::{Evidence, Meta, Named, Profile};
 
 use crate::made::{self, AppNames, PROCESSES, THREADS, Taken, functions};
 
@@ -167,9 +167,22 @@ fn pprof_as_protoc_reads_it() {
     }
     assert_eq!(sums, expected);
 
-    // pprof takes the first for the program.
+    // pprof cuts a name down that the system is said to have, too.
+    let mut of_system = decoded.messages("function");
+    assert!(of_system.all(|function| function.strings("system_name").is_empty()));
+
+    // pprof takes the first for the program; the command may be a link to it.
     let program = decoded.messages("mapping").next().unwrap();
     assert_eq!(string(program, "filename"), "/opt/app");
+    let meta = Meta {
+        command: vec!["./link".into()],
+        ..made::meta()
+    };
+    let by_link = written(&made::profile_of(&meta, &samples), pprof::write);
+    let by_link = Text::parse(&protoc(&gunzip(&by_link)));
+    let program = by_link.messages("mapping").next().unwrap();
+    let name = program.number("filename");
+    assert_eq!(by_link.strings("string_table")[name], "/opt/app");
 
     // The address of a location less its mapping's start is one of the file's, behind its offset.
     for (location, frame) in (1..).zip(profile.frames()) {
@@ -182,7 +195,11 @@ fn pprof_as_protoc_reads_it() {
         assert_eq!(string(mapping, "filename"), path.to_str().unwrap());
         let in_file = location.number("address") - mapping.number("memory_start")
             + mapping.number("file_offset");
-        assert_eq!(in_file as u64, address.0 - 0x1000 + 0x400);
+        assert_eq!(in_file as u64, address.0 - 0xfc0 + 0x4fc0);
+        // pprof takes it for a mapping of other code if it is not of whole pages.
+        for edge in ["memory_start", "memory_limit", "file_offset"] {
+            assert_eq!(mapping.number(edge) % 4096, 0, "{edge}");
+        }
         assert!(location.number("address") < mapping.number("memory_limit"));
         let build_id = profile.modules()[module.0 as usize].build_id().unwrap();
         assert_eq!(string(mapping, "build_id"), build_id.to_string());
