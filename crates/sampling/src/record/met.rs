@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use unspool_ir::{RuntimeAddr, Vaddr};
 use unspool_module::Symbols;
-use unspool_profile::{Module, ModuleId, ModuleKind, Modules, Place, ProcessId, Symbol, Writer};
+use unspool_profile::{
+    Module, ModuleId, ModuleKind, Modules, Place, ProcessId, Segment, Symbol, Writer,
+};
 use unspool_symbols::{Finder, JitCode, JitTimeline, KernelSymbols, NameCache};
 use unspool_unwind::files::FileProblem;
 
@@ -221,6 +223,10 @@ fn write_once<W: Write>(mut functions: Vec<Symbol>, writer: &mut Writer<W>) {
 
 fn module_of(file: &File) -> Module {
     let is_vdso = file.name.as_os_str() == "[vdso]";
+    let segments = file.tables.file().segments();
+    let code = segments
+        .filter(|segment| segment.executable)
+        .max_by_key(|segment| segment.file_size);
     Module {
         kind: match is_vdso {
             true => ModuleKind::Vdso,
@@ -229,6 +235,10 @@ fn module_of(file: &File) -> Module {
         path: file.name.clone(),
         content: Some(file.content),
         is_deleted: file.is_deleted,
-        code: None,
+        code: code.map(|segment| Segment {
+            address: segment.vaddr,
+            offset: segment.file_offset,
+            size: segment.file_size,
+        }),
     }
 }
