@@ -1,4 +1,5 @@
-//! speedscope's file format: a list of frames, and for each thread its samples by time.
+//! speedscope's file format: a list of frames, and for each thread its samples by time. The thread with
+//! the greatest weight is shown at first.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -17,6 +18,9 @@ struct File<'a> {
     exporter: &'a str,
     shared: Shared<'a>,
     profiles: Vec<Profile>,
+    /// The one that is shown at first.
+    #[serde(rename = "activeProfileIndex", skip_serializing_if = "Option::is_none")]
+    active_profile: Option<usize>,
 }
 
 #[derive(Serialize)]
@@ -58,7 +62,8 @@ pub fn write(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
     let mut frames = Frames::default();
     let profiles = threads.into_values();
     let profiles = profiles.map(|samples| profile(view, samples, &mut frames));
-    let profiles = profiles.collect();
+    let profiles: Vec<Profile> = profiles.collect();
+    let heaviest = (0..profiles.len()).max_by_key(|n| profiles.get(*n).map(|it| it.end_value));
     let files = files(view);
     let file = File {
         schema: "https://www.speedscope.app/file-format-schema.json",
@@ -73,6 +78,7 @@ pub fn write(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
                 .collect(),
         },
         profiles,
+        active_profile: heaviest,
     };
     serde_json::to_writer(&mut *out, &file)?;
     writeln!(out)

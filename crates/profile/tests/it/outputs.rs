@@ -219,6 +219,7 @@ fn speedscope_by_its_specification() {
     let frames = file["shared"]["frames"].as_array().unwrap();
     let profiles = file["profiles"].as_array().unwrap();
     assert_eq!(profiles.len(), THREADS.len());
+    assert_eq!(file["activeProfileIndex"], 1, "the thread that waited long");
     for (n, (profile, (name, tid, _))) in profiles.iter().zip(THREADS).enumerate() {
         assert_eq!(profile["type"], "sampled");
         assert_eq!(profile["unit"], "nanoseconds");
