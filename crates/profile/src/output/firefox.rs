@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::View;
-use crate::model::{FrameId, ModuleId, Place, Rate, Sample, ThreadId};
+use crate::model::{FrameId, ModuleId, Place, Rate, Sample, State, ThreadId, Time};
 use crate::names::{Line, Mark};
 use crate::stacks::StackId;
 
@@ -57,7 +57,7 @@ fn breakpad_id(build_id: Option<&str>) -> String {
     swapped.collect::<String>().to_uppercase() + "0"
 }
 
-/// The categories, which have colours.
+/// The categories, which have colours. The profiler takes the grey one for samples without a stack.
 const USER: u32 = 0;
 const KERNEL: u32 = 1;
 const GUESSED: u32 = 2;
@@ -86,8 +86,8 @@ fn meta(view: &View<'_>) -> Value {
         "sourceCodeIsNotOnSearchfox": true,
         "extensions": { "length": 0, "baseURL": [], "id": [], "name": [] },
         "categories": [category("User", "yellow"), category("Kernel", "orange"),
-                       category("Guessed or spliced", "grey")],
-        "sampleUnits": { "time": "ms", "eventDelay": "ms", "threadCPUDelta": "µs" },
+                       category("Guessed or spliced", "purple"), category("Other", "grey")],
+        "sampleUnits": { "time": "ms", "eventDelay": "ms", "threadCPUDelta": "ns" },
         "pausedRanges": [],
         "markerSchema": [],
     })
@@ -107,15 +107,15 @@ fn thread(view: &View<'_>, id: ThreadId, mut samples: Vec<&Sample>) -> Option<Va
     let thread = profile.thread(id)?;
     let process = profile.process(thread.process)?;
     let start = profile.meta().clock;
-    let since_start = |time: crate::Time| millis_of(time.0.saturating_sub(start.0));
-    samples.sort_by_key(|sample| sample.time);
+    let since_start = |time: Time| millis_of(time.0.saturating_sub(start.0));
+    samples.sort_by_key(|sample| start_of(sample));
     let mut tables = Tables::default();
     let stacks: Vec<Option<usize>> = (samples.iter())
         .map(|sample| tables.stack(view, sample.stack))
         .collect();
     let times: Vec<f64> = samples
         .iter()
-        .map(|sample| since_start(sample.time))
+        .map(|sample| since_start(start_of(sample)))
         .collect();
     let weights: Vec<Value> = match view.is_time() {
         true => samples
@@ -129,6 +129,11 @@ fn thread(view: &View<'_>, id: ThreadId, mut samples: Vec<&Sample>) -> Option<Va
     } else {
         "samples"
     };
+    let mut columns = json!({ "length": samples.len(), "weightType": kind, "stack": stacks,
+                              "time": times, "weight": weights });
+    if let (Some(columns), Some(deltas)) = (columns.as_object_mut(), cpu_deltas(view, &samples)) {
+        columns.insert("threadCPUDelta".into(), deltas.into());
+    }
     let mut value = tables.finish();
     let more = json!({
         "name": thread.name,
@@ -144,13 +149,29 @@ fn thread(view: &View<'_>, id: ThreadId, mut samples: Vec<&Sample>) -> Option<Va
         "pausedRanges": [],
         "markers": { "length": 0, "category": [], "data": [], "endTime": [], "name": [],
                      "phase": [], "startTime": [] },
-        "samples": { "length": samples.len(), "weightType": kind, "stack": stacks, "time": times,
-                     "weight": weights },
+        "samples": columns,
     });
     if let (Value::Object(value), Value::Object(more)) = (&mut value, more) {
         value.extend(more);
     }
     Some(value)
+}
+
+/// When a sample's stack begins to hold, as far as the profiler shows: until the next one does. A thread that
+/// waits has had its stack for as long as it waits.
+fn start_of(sample: &Sample) -> Time {
+    match sample.state {
+        State::OnCpu => sample.time,
+        State::OffCpu => Time(sample.time.0.saturating_sub(sample.weight)),
+    }
+}
+
+/// How long the thread ran since the sample before, in nanoseconds: what shows where it did not. `None` if the
+/// weights do not tell.
+fn cpu_deltas(view: &View<'_>, samples: &[&Sample]) -> Option<Vec<Value>> {
+    let is_running = |sample: &&Sample| sample.state == State::OnCpu;
+    let is_told = view.is_time() && samples.iter().all(is_running);
+    is_told.then(|| column(samples, |sample| json!(sample.weight)))
 }
 
 /// The tables of a thread, by columns.
@@ -159,7 +180,7 @@ struct Tables {
     strings: Vec<String>,
     string_ids: HashMap<String, usize>,
     resources: Vec<(Option<ModuleId>, usize)>,
-    resource_ids: HashMap<String, usize>,
+    resource_ids: HashMap<(Option<ModuleId>, usize), usize>,
     functions: Vec<Func>,
     function_ids: HashMap<Func, usize>,
     frames: Vec<Row>,
@@ -177,7 +198,8 @@ struct Func {
 }
 
 struct Row {
-    address: u64,
+    /// In the library's file; `None` for what is in no library.
+    address: Option<u64>,
     inline_depth: usize,
     category: u32,
     function: usize,
@@ -247,7 +269,10 @@ impl Tables {
             _ => GUESSED,
         };
         self.frames.push(Row {
-            address: frame.lookup.address(),
+            address: match frame.lookup {
+                Place::Module(_, address) => Some(address.0),
+                _ => None,
+            },
             inline_depth: depth,
             category,
             function,
@@ -257,18 +282,12 @@ impl Tables {
     }
 
     fn resource(&mut self, name: &str, place: Place) -> usize {
-        if let Some(id) = self.resource_ids.get(name) {
-            return *id;
-        }
         let lib = match place {
             Place::Module(module, _) => Some(module),
             _ => None,
         };
-        let id = self.resources.len();
-        let text = self.string(name);
-        self.resources.push((lib, text));
-        self.resource_ids.insert(name.to_owned(), id);
-        id
+        let new = (lib, self.string(name));
+        id_in(&mut self.resources, &mut self.resource_ids, &new)
     }
 
     /// The tables as JSON.
@@ -279,7 +298,7 @@ impl Tables {
         json!({
             "frameTable": {
                 "length": frames.len(),
-                "address": column(frames, |row| json!(row.address)),
+                "address": column(frames, |row| row.address.map_or(json!(-1), Value::from)),
                 "inlineDepth": column(frames, |row| json!(row.inline_depth)),
                 "category": column(frames, |row| json!(row.category)),
                 "subcategory": column(frames, |_| json!(0)),

@@ -253,6 +253,7 @@ fn speedscope_by_its_specification() {
 /// The facts of the processed profile format: columns of one length, indices into other tables.
 #[test]
 fn firefox_by_its_format() {
+    use unspool_profile::State;
     let samples = made::samples();
     let text = written(&made::profile(&samples), firefox::write);
     let file: Value = serde_json::from_slice(&text).unwrap();
@@ -285,6 +286,11 @@ fn firefox_by_its_format() {
         let index = |value: Value| value.as_u64().unwrap() as usize;
         let expected: Vec<&Taken> = samples.iter().filter(|sample| sample.thread == n).collect();
         assert_eq!(thread["samples"]["length"], expected.len());
+        // What a thread ran between samples, where it does nothing but run.
+        let weights: Value = expected.iter().map(|sample| sample.weight).collect();
+        let deltas = thread["samples"].get("threadCPUDelta");
+        let is_running = expected.iter().all(|sample| sample.state == State::OnCpu);
+        assert_eq!(deltas, is_running.then_some(&weights));
         for (row, sample) in expected.into_iter().enumerate() {
             let mut names = Vec::new();
             let mut stack = table("samples", "stack", row);
@@ -294,6 +300,9 @@ fn firefox_by_its_format() {
                 let function = index(table("frameTable", "func", frame));
                 let name = index(table("funcTable", "name", function));
                 names.push(thread["stringArray"][name].as_str().unwrap().to_owned());
+                let resource = index(table("funcTable", "resource", function));
+                let has_library = !table("resourceTable", "lib", resource).is_null();
+                assert_eq!(table("frameTable", "address", frame) != -1, has_library);
                 stack = table("stackTable", "prefix", at);
                 assert!(stack.is_null() || index(stack.clone()) < at);
             }
@@ -302,7 +311,11 @@ fn firefox_by_its_format() {
             let weight = table("samples", "weight", row).as_f64().unwrap();
             assert!((weight * 1e6 - sample.weight as f64).abs() < 1e-3);
             let time = table("samples", "time", row).as_f64().unwrap();
-            assert!((time * 1e6 - (sample.time - 1_000_000_000) as f64).abs() < 1e-3);
+            let begun = match sample.state {
+                State::OnCpu => sample.time,
+                State::OffCpu => sample.time - sample.weight,
+            };
+            assert!((time * 1e6 - (begun - 1_000_000_000) as f64).abs() < 1e-3);
         }
     }
 }
