@@ -11,11 +11,12 @@ use crate::names::Step;
 /// ends in `_[g]`, a spliced one in `_[s]`.
 #[must_use]
 pub fn lines(view: &View<'_>) -> BTreeMap<String, u64> {
-    lines_of_at_least(view, 0)
+    lines_of_at_least(view, 0).0
 }
 
-/// The same where functions with less than some weight are not told from their callers.
-pub(super) fn lines_of_at_least(view: &View<'_>, least: u64) -> BTreeMap<String, u64> {
+/// The same where functions with less than some weight are not told from their callers, and how many frames a
+/// graph of the lines has.
+pub(super) fn lines_of_at_least(view: &View<'_>, least: u64) -> (BTreeMap<String, u64>, usize) {
     let named = view.named;
     let mut threads: BTreeMap<String, Vec<(Vec<Step>, u64)>> = BTreeMap::new();
     for ((thread, stack), weight) in by_thread(view) {
@@ -24,6 +25,7 @@ pub(super) fn lines_of_at_least(view: &View<'_>, least: u64) -> BTreeMap<String,
         threads.entry(thread).or_default().push((steps, weight));
     }
     let mut lines = BTreeMap::new();
+    let mut frames = 0;
     for (thread, mut stacks) in threads {
         // Those that begin alike are neighbours then.
         stacks.sort_unstable();
@@ -35,6 +37,7 @@ pub(super) fn lines_of_at_least(view: &View<'_>, least: u64) -> BTreeMap<String,
             stacks: &stacks,
         }];
         while let Some(called) = waiting.pop() {
+            frames += 1;
             line.truncate(called.by);
             line.push_str(&called.function);
             let mut own: Option<u64> = None;
@@ -62,7 +65,7 @@ pub(super) fn lines_of_at_least(view: &View<'_>, least: u64) -> BTreeMap<String,
             }
         }
     }
-    lines
+    (lines, frames)
 }
 
 /// A function that is called, and the stacks in which it is.

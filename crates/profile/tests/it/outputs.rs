@@ -350,6 +350,29 @@ fn a_flame_graph_has_all_functions() {
     assert!(String::from_utf8(none).unwrap().contains("(no samples)"));
 }
 
+/// A hundred thousand frames, each of which could be seen, take a browser most of a minute.
+#[cfg(feature = "flamegraph")]
+#[test]
+fn a_flame_graph_is_no_more_than_a_browser_can_take() {
+    use unspool_profile::output::flamegraph;
+    let functions = [made::MAIN, made::RECURSE, made::WORK, made::LEAF];
+    let one = made::samples().remove(0);
+    let samples = (0..1000_usize).map(|n| Taken {
+        stack: (0..100_u32)
+            .map(|depth| functions[(n >> (2 * depth.min(4))) % 4])
+            .map(|function| (function, Evidence::Cfi))
+            .rev()
+            .collect(),
+        ..one.clone()
+    });
+    let svg = written(
+        &made::profile(&samples.collect::<Vec<_>>()),
+        flamegraph::write,
+    );
+    let frames = svg.windows(7).filter(|bytes| bytes == b"<title>").count();
+    assert!((256..=10_000).contains(&frames), "{frames}");
+}
+
 /// Beside the time off the CPU all others are too narrow to be drawn.
 #[cfg(feature = "flamegraph")]
 #[test]
@@ -362,7 +385,7 @@ fn what_is_too_narrow_counts_for_its_caller() {
     let mut left_out = 0;
     for (path, weight) in &paths {
         let name = path.last().unwrap().clone();
-        match *weight >= total / 2000 {
+        match *weight >= total / 1200 {
             true => assert!(frames.contains(&(name, *weight)), "{path:?} {weight}"),
             false => left_out += 1,
         }
