@@ -30,7 +30,8 @@ pub fn write(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
 
 fn header(out: &mut dyn Write, named: &Named<'_>, sample: &Sample) -> io::Result<()> {
     let thread = named.profile.thread(sample.thread);
-    let (name, tid) = thread.map_or(("", 0), |thread| (thread.name.as_str(), thread.tid));
+    let tid = thread.map_or(0, |thread| thread.tid);
+    let name = comm(thread.map_or("", |thread| &thread.name), tid);
     let micros = sample.time.0 / 1000;
     let event = match sample.state {
         State::OnCpu => named.profile.meta().event.name.as_str(),
@@ -44,6 +45,14 @@ fn header(out: &mut dyn Write, named: &Named<'_>, sample: &Sample) -> io::Result
         micros % 1_000_000,
         sample.weight
     )
+}
+
+/// A thread's name without what ends a line; where it has none, what perf prints.
+fn comm(name: &str, tid: u32) -> String {
+    match name {
+        "" => format!(":{tid}"),
+        name => name.replace(char::is_control, " "),
+    }
 }
 
 fn print_frame(
@@ -75,4 +84,17 @@ fn print_frame(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::comm;
+
+    /// A thread can call itself anything.
+    #[test]
+    fn names_of_threads_are_part_of_a_line() {
+        assert_eq!(comm("a;b 1/2", 7), "a;b 1/2");
+        assert_eq!(comm("two\nlines\u{1b}[1m", 7), "two lines [1m");
+        assert_eq!(comm("", 7), ":7");
+    }
 }
