@@ -7,6 +7,9 @@ use std::path::Path;
 use unspool_perf::Record;
 
 /// What is known of it: what was recorded before, and what the system says of those that it still has.
+///
+/// Who has ended is known until the kernel gives the number to another: samples of the end of a thread come
+/// after the record that says so.
 #[derive(Debug)]
 pub(crate) struct Kin {
     /// Whether the system is asked.
@@ -46,7 +49,10 @@ impl Kin {
                 // It may be gone when somebody asks.
                 let name = self.name(task.parent_pid, task.parent_tid);
                 match name.is_empty() {
-                    false => drop(self.names.insert(task.tid, name)),
+                    false => {
+                        self.names.insert(task.parent_tid, name.clone());
+                        self.names.insert(task.tid, name);
+                    }
                     true => drop(self.names.remove(&task.tid)),
                 }
                 if task.pid != task.parent_pid {
