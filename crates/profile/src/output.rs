@@ -8,6 +8,8 @@ pub mod perf_script;
 pub mod pprof;
 pub mod speedscope;
 
+use std::collections::HashMap;
+
 use crate::model::{Sample, State, Unit};
 use crate::names::Named;
 
@@ -46,5 +48,24 @@ impl View<'_> {
             true => meta.event.name.clone(),
             false => meta.command.join(" "),
         }
+    }
+}
+
+/// Texts, each once, by the order in which they came.
+#[derive(Default)]
+struct Strings {
+    ids: HashMap<String, u32>,
+    all: Vec<String>,
+}
+
+impl Strings {
+    fn id(&mut self, text: &str) -> u32 {
+        if let Some(id) = self.ids.get(text) {
+            return *id;
+        }
+        let id = crate::intern::number(self.all.len());
+        self.ids.insert(text.to_owned(), id);
+        self.all.push(text.to_owned());
+        id
     }
 }

@@ -3,13 +3,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
+use std::ops::Range;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::View;
-use crate::model::{FrameId, ModuleId, Place, Rate, Sample, State, ThreadId, Time};
+use super::{Strings, View};
+use crate::model::{FrameId, Place, Rate, Sample, State, ThreadId, Time};
 use crate::names::{Line, Mark};
-use crate::stacks::StackId;
+use crate::stacks::{StackId, Stacks};
 
 /// The version whose tables these are. The profiler upgrades older ones.
 const VERSION: u32 = 55;
@@ -24,9 +26,11 @@ pub fn write(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
     for sample in &view.samples {
         by_thread.entry(sample.thread).or_default().push(sample);
     }
-    let threads: Vec<Value> = (by_thread.into_iter())
-        .filter_map(|(id, samples)| thread(view, id, samples))
+    let mut rows = StackRows::new(view.named.profile.stacks());
+    let threads: Vec<Thread<'_>> = (by_thread.into_iter())
+        .filter_map(|(id, samples)| thread(view, id, samples, &mut rows))
         .collect();
+    drop(rows);
     let libs: Vec<Value> = (view.named.profile.modules().iter())
         .map(|module| {
             let path = module.path.to_string_lossy();
@@ -37,10 +41,14 @@ pub fn write(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
                     "arch": view.named.profile.meta().arch })
         })
         .collect();
-    let file = json!({
-        "meta": meta(view), "libs": libs, "threads": threads, "pages": [], "profilerOverhead": [],
-        "counters": [],
-    });
+    let file = File {
+        meta: meta(view),
+        libs,
+        threads,
+        pages: [],
+        profiler_overhead: [],
+        counters: [],
+    };
     serde_json::to_writer(&mut *out, &file)?;
     writeln!(out)
 }
@@ -55,6 +63,113 @@ fn breakpad_id(build_id: Option<&str>) -> String {
     let order = [3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15];
     let swapped = order.iter().filter_map(|n| bytes.get(*n).copied());
     swapped.collect::<String>().to_uppercase() + "0"
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct File<'v> {
+    meta: Value,
+    libs: Vec<Value>,
+    threads: Vec<Thread<'v>>,
+    pages: [(); 0],
+    profiler_overhead: [(); 0],
+    counters: [(); 0],
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Thread<'v> {
+    name: &'v str,
+    is_main_thread: bool,
+    process_type: &'static str,
+    process_name: &'v str,
+    process_startup_time: f64,
+    process_shutdown_time: Option<f64>,
+    register_time: f64,
+    unregister_time: Option<f64>,
+    pid: String,
+    tid: String,
+    paused_ranges: [(); 0],
+    markers: Value,
+    samples: Samples,
+    frame_table: FrameTable,
+    func_table: FuncTable,
+    resource_table: ResourceTable,
+    stack_table: StackTable,
+    native_symbols: Value,
+    string_array: Vec<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Samples {
+    length: usize,
+    weight_type: &'static str,
+    stack: Vec<Option<u32>>,
+    time: Vec<f64>,
+    weight: Weights,
+    #[serde(rename = "threadCPUDelta", skip_serializing_if = "Option::is_none")]
+    cpu_deltas: Option<Vec<u64>>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Weights {
+    Milliseconds(Vec<f64>),
+    Counts(Vec<u32>),
+}
+
+/// A column in which nothing is known.
+type Nulls = Vec<()>;
+
+#[derive(Serialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct FrameTable {
+    length: u32,
+    /// In the library's file; -1 for what is in no library.
+    address: Vec<i64>,
+    inline_depth: Vec<usize>,
+    category: Vec<u32>,
+    subcategory: Vec<u32>,
+    func: Vec<u32>,
+    native_symbol: Nulls,
+    #[serde(rename = "innerWindowID")]
+    inner_window_id: Vec<u32>,
+    line: Vec<Option<u32>>,
+    column: Nulls,
+}
+
+#[derive(Serialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct FuncTable {
+    length: u32,
+    name: Vec<u32>,
+    #[serde(rename = "isJS")]
+    is_js: Vec<bool>,
+    #[serde(rename = "relevantForJS")]
+    relevant_for_js: Vec<bool>,
+    resource: Vec<u32>,
+    file_name: Vec<Option<u32>>,
+    line_number: Nulls,
+    column_number: Nulls,
+}
+
+#[derive(Serialize, Default)]
+struct ResourceTable {
+    length: u32,
+    lib: Vec<Option<u32>>,
+    name: Vec<u32>,
+    host: Nulls,
+    /// 1 says that it is a library, 0 that it is something else.
+    #[serde(rename = "type")]
+    kind: Vec<u32>,
+}
+
+#[derive(Serialize, Default)]
+struct StackTable {
+    length: u32,
+    prefix: Vec<Option<u32>>,
+    frame: Vec<u32>,
 }
 
 /// The categories, which have colours. The profiler takes the grey one for samples without a stack.
@@ -102,7 +217,12 @@ fn millis_of(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e6
 }
 
-fn thread(view: &View<'_>, id: ThreadId, mut samples: Vec<&Sample>) -> Option<Value> {
+fn thread<'v>(
+    view: &View<'v>,
+    id: ThreadId,
+    mut samples: Vec<&Sample>,
+    rows: &mut StackRows,
+) -> Option<Thread<'v>> {
     let profile = view.named.profile;
     let thread = profile.thread(id)?;
     let process = profile.process(thread.process)?;
@@ -110,51 +230,80 @@ fn thread(view: &View<'_>, id: ThreadId, mut samples: Vec<&Sample>) -> Option<Va
     let since_start = |time: Time| millis_of(time.0.saturating_sub(start.0));
     samples.sort_by_key(|sample| start_of(sample));
     let mut tables = Tables::default();
-    let stacks: Vec<Option<usize>> = (samples.iter())
-        .map(|sample| tables.stack(view, sample.stack))
-        .collect();
-    let times: Vec<f64> = samples
-        .iter()
-        .map(|sample| since_start(start_of(sample)))
-        .collect();
-    let weights: Vec<Value> = match view.is_time() {
-        true => samples
-            .iter()
-            .map(|sample| json!(millis_of(sample.weight)))
+    let stacks: Vec<StackId> = samples.iter().map(|sample| sample.stack).collect();
+    let samples = Samples {
+        length: samples.len(),
+        weight_type: match view.is_time() {
+            true => "tracing-ms",
+            false => "samples",
+        },
+        stack: (stacks.iter())
+            .map(|stack| tables.stack(view, rows, *stack))
             .collect(),
-        false => samples.iter().map(|_| json!(1)).collect(),
+        time: (samples.iter())
+            .map(|sample| since_start(start_of(sample)))
+            .collect(),
+        weight: match view.is_time() {
+            true => Weights::Milliseconds(samples.iter().map(|s| millis_of(s.weight)).collect()),
+            false => Weights::Counts(samples.iter().map(|_| 1).collect()),
+        },
+        cpu_deltas: cpu_deltas(view, &samples),
     };
-    let kind = if view.is_time() {
-        "tracing-ms"
-    } else {
-        "samples"
-    };
-    let mut columns = json!({ "length": samples.len(), "weightType": kind, "stack": stacks,
-                              "time": times, "weight": weights });
-    if let (Some(columns), Some(deltas)) = (columns.as_object_mut(), cpu_deltas(view, &samples)) {
-        columns.insert("threadCPUDelta".into(), deltas.into());
+    for stack in stacks {
+        rows.forget(view.named.profile.stacks(), stack);
     }
-    let mut value = tables.finish();
-    let more = json!({
-        "name": thread.name,
-        "isMainThread": thread.tid == process.pid,
-        "processType": "default",
-        "processName": process.name,
-        "processStartupTime": since_start(process.start),
-        "processShutdownTime": process.end.map(since_start),
-        "registerTime": since_start(thread.start),
-        "unregisterTime": thread.end.map(since_start),
-        "pid": process.pid.to_string(),
-        "tid": thread.tid.to_string(),
-        "pausedRanges": [],
-        "markers": { "length": 0, "category": [], "data": [], "endTime": [], "name": [],
-                     "phase": [], "startTime": [] },
-        "samples": columns,
-    });
-    if let (Value::Object(value), Value::Object(more)) = (&mut value, more) {
-        value.extend(more);
+    Some(Thread {
+        name: &thread.name,
+        is_main_thread: thread.tid == process.pid,
+        process_type: "default",
+        process_name: &process.name,
+        process_startup_time: since_start(process.start),
+        process_shutdown_time: process.end.map(since_start),
+        register_time: since_start(thread.start),
+        unregister_time: thread.end.map(since_start),
+        pid: process.pid.to_string(),
+        tid: thread.tid.to_string(),
+        paused_ranges: [],
+        markers: json!({ "length": 0, "category": [], "data": [], "endTime": [], "name": [],
+                         "phase": [], "startTime": [] }),
+        samples,
+        frame_table: tables.frames,
+        func_table: tables.functions,
+        resource_table: tables.resources,
+        stack_table: tables.stacks,
+        native_symbols: json!({ "length": 0, "address": [], "functionSize": [], "libIndex": [],
+                                "name": [] }),
+        string_array: tables.strings.all,
+    })
+}
+
+/// For each stack of the profile, the row of its innermost function in the table of a thread.
+struct StackRows(Vec<Option<u32>>);
+
+impl StackRows {
+    fn new(stacks: &Stacks) -> StackRows {
+        StackRows(vec![None; stacks.count() as usize])
     }
-    Some(value)
+
+    fn get(&self, stack: StackId) -> Option<u32> {
+        self.0.get(stack.0 as usize).copied().flatten()
+    }
+
+    fn set(&mut self, stack: StackId, row: Option<u32>) {
+        if let Some(place) = self.0.get_mut(stack.0 as usize) {
+            *place = row;
+        }
+    }
+
+    /// Makes ready for another thread, whose table has other rows.
+    fn forget(&mut self, stacks: &Stacks, mut stack: StackId) {
+        while self.get(stack).is_some()
+            && let Some(node) = stacks.node(stack)
+        {
+            self.set(stack, None);
+            stack = node.parent;
+        }
+    }
 }
 
 /// When a sample's stack begins to hold, as far as the profiler shows: until the next one does. A thread that
@@ -168,176 +317,151 @@ fn start_of(sample: &Sample) -> Time {
 
 /// How long the thread ran since the sample before, in nanoseconds: what shows where it did not. `None` if the
 /// weights do not tell.
-fn cpu_deltas(view: &View<'_>, samples: &[&Sample]) -> Option<Vec<Value>> {
-    let is_running = |sample: &&Sample| sample.state == State::OnCpu;
-    let is_told = view.is_time() && samples.iter().all(is_running);
-    is_told.then(|| column(samples, |sample| json!(sample.weight)))
+fn cpu_deltas(view: &View<'_>, samples: &[&Sample]) -> Option<Vec<u64>> {
+    let mut states = samples.iter().map(|sample| sample.state);
+    let is_told = view.is_time() && states.all(|state| state == State::OnCpu);
+    is_told.then(|| samples.iter().map(|sample| sample.weight).collect())
 }
 
 /// The tables of a thread, by columns.
 #[derive(Default)]
 struct Tables {
-    strings: Vec<String>,
-    string_ids: HashMap<String, usize>,
-    resources: Vec<(Option<ModuleId>, usize)>,
-    resource_ids: HashMap<(Option<ModuleId>, usize), usize>,
-    functions: Vec<Func>,
-    function_ids: HashMap<Func, usize>,
-    frames: Vec<Row>,
-    frame_ids: HashMap<FrameId, Vec<usize>>,
-    /// Prefix and frame.
-    stacks: Vec<(Option<usize>, usize)>,
-    stack_ids: HashMap<(Option<usize>, usize), usize>,
+    strings: Strings,
+    resources: ResourceTable,
+    resource_ids: HashMap<(Option<u32>, u32), u32>,
+    functions: FuncTable,
+    function_ids: HashMap<Func, u32>,
+    frames: FrameTable,
+    frame_rows: hashbrown::HashMap<FrameId, Range<u32>>,
+    stacks: StackTable,
+    /// The stacks whose rows are to be made, the innermost first.
+    new: Vec<(StackId, FrameId)>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Func {
-    name: usize,
-    resource: usize,
-    file: Option<usize>,
-}
-
-struct Row {
-    /// In the library's file; `None` for what is in no library.
-    address: Option<u64>,
-    inline_depth: usize,
-    category: u32,
-    function: usize,
-    line: Option<u32>,
-}
-
-/// The number of something in a list that has each thing once.
-fn id_in<T: Clone + Eq + std::hash::Hash>(
-    all: &mut Vec<T>,
-    ids: &mut HashMap<T, usize>,
-    new: &T,
-) -> usize {
-    if let Some(id) = ids.get(new) {
-        return *id;
-    }
-    let id = all.len();
-    all.push(new.clone());
-    ids.insert(new.clone(), id);
-    id
+    name: u32,
+    resource: u32,
+    file: Option<u32>,
 }
 
 impl Tables {
-    fn string(&mut self, text: &str) -> usize {
-        id_in(&mut self.strings, &mut self.string_ids, &text.to_owned())
-    }
-
     /// A stack; `None` for one without frames.
-    fn stack(&mut self, view: &View<'_>, stack: StackId) -> Option<usize> {
-        let mut frames: Vec<FrameId> = view.named.profile.stacks().frames(stack).collect();
-        frames.reverse();
+    fn stack(&mut self, view: &View<'_>, rows: &mut StackRows, mut stack: StackId) -> Option<u32> {
         let mut prefix = None;
-        for frame in frames {
-            for row in self.rows(view, frame) {
-                let new = (prefix, row);
-                prefix = Some(id_in(&mut self.stacks, &mut self.stack_ids, &new));
+        while let Some(node) = view.named.profile.stacks().node(stack) {
+            prefix = rows.get(stack);
+            if prefix.is_some() {
+                break;
             }
+            self.new.push((stack, node.frame));
+            stack = node.parent;
+        }
+        while let Some((stack, frame)) = self.new.pop() {
+            for row in self.rows(view, frame) {
+                prefix = Some(self.stacks.push(prefix, row));
+            }
+            rows.set(stack, prefix);
         }
         prefix
     }
 
     /// The rows of a frame: the function that has the code, then what was inlined there.
-    fn rows(&mut self, view: &View<'_>, id: FrameId) -> Vec<usize> {
-        if let Some(rows) = self.frame_ids.get(&id) {
+    fn rows(&mut self, view: &View<'_>, id: FrameId) -> Range<u32> {
+        if let Some(rows) = self.frame_rows.get(&id) {
             return rows.clone();
         }
-        let lines: &[Line] = view.named.lines_of(id);
-        let rows: Vec<usize> = (lines.iter().rev().enumerate())
-            .filter_map(|(depth, line)| self.row(view, id, line, depth))
-            .collect();
-        self.frame_ids.insert(id, rows.clone());
+        let start = self.frames.length;
+        for (depth, line) in view.named.lines_of(id).iter().rev().enumerate() {
+            self.row(view, id, line, depth);
+        }
+        let rows = start..self.frames.length;
+        self.frame_rows.insert(id, rows.clone());
         rows
     }
 
-    fn row(&mut self, view: &View<'_>, id: FrameId, line: &Line, depth: usize) -> Option<usize> {
-        let frame = view.named.profile.frame(id)?;
+    fn row(&mut self, view: &View<'_>, id: FrameId, line: &Line, depth: usize) {
+        let Some(frame) = view.named.profile.frame(id) else {
+            return;
+        };
         let mark = Mark::of(frame.evidence);
         let name = view.named.function_name(line.function).to_owned() + mark.suffix();
         let function = Func {
-            name: self.string(&name),
+            name: self.strings.id(&name),
             resource: self.resource(view.named.module_of(id), frame.lookup),
-            file: line.file.as_deref().map(|file| self.string(file)),
+            file: line.file.as_deref().map(|file| self.strings.id(file)),
         };
-        let function = id_in(&mut self.functions, &mut self.function_ids, &function);
+        let functions = &mut self.functions;
+        let function = *(self.function_ids.entry(function))
+            .or_insert_with_key(|function| functions.push(*function));
         let category = match (mark, frame.evidence) {
             (Mark::Sure, crate::Evidence::Kernel) => KERNEL,
             (Mark::Sure, _) => USER,
             _ => GUESSED,
         };
-        self.frames.push(Row {
-            address: match frame.lookup {
-                Place::Module(_, address) => Some(address.0),
-                _ => None,
-            },
-            inline_depth: depth,
-            category,
-            function,
-            line: line.line,
+        let frames = &mut self.frames;
+        frames.address.push(match frame.lookup {
+            Place::Module(_, address) => i64::try_from(address.0).unwrap_or(-1),
+            _ => -1,
         });
-        Some(self.frames.len() - 1)
+        frames.inline_depth.push(depth);
+        frames.category.push(category);
+        frames.subcategory.push(0);
+        frames.func.push(function);
+        frames.native_symbol.push(());
+        frames.inner_window_id.push(0);
+        frames.line.push(line.line);
+        frames.column.push(());
+        frames.length += 1;
     }
 
-    fn resource(&mut self, name: &str, place: Place) -> usize {
+    fn resource(&mut self, name: &str, place: Place) -> u32 {
         let lib = match place {
-            Place::Module(module, _) => Some(module),
+            Place::Module(module, _) => Some(module.0),
             _ => None,
         };
-        let new = (lib, self.string(name));
-        id_in(&mut self.resources, &mut self.resource_ids, &new)
-    }
-
-    /// The tables as JSON.
-    fn finish(self) -> Value {
-        let (frames, functions) = (&self.frames, &self.functions);
-        let (resources, stacks) = (&self.resources, &self.stacks);
-        let nulls = |length| vec![Value::Null; length];
-        json!({
-            "frameTable": {
-                "length": frames.len(),
-                "address": column(frames, |row| row.address.map_or(json!(-1), Value::from)),
-                "inlineDepth": column(frames, |row| json!(row.inline_depth)),
-                "category": column(frames, |row| json!(row.category)),
-                "subcategory": column(frames, |_| json!(0)),
-                "func": column(frames, |row| json!(row.function)),
-                "nativeSymbol": nulls(frames.len()),
-                "innerWindowID": column(frames, |_| json!(0)),
-                "line": column(frames, |row| json!(row.line)),
-                "column": nulls(frames.len()),
-            },
-            "funcTable": {
-                "length": functions.len(),
-                "name": column(functions, |function| json!(function.name)),
-                "isJS": column(functions, |_| json!(false)),
-                "relevantForJS": column(functions, |_| json!(false)),
-                "resource": column(functions, |function| json!(function.resource)),
-                "fileName": column(functions, |function| json!(function.file)),
-                "lineNumber": nulls(functions.len()),
-                "columnNumber": nulls(functions.len()),
-            },
-            "resourceTable": {
-                "length": resources.len(),
-                "lib": column(resources, |(lib, _)| json!(lib.map(|lib| lib.0))),
-                "name": column(resources, |(_, name)| json!(name)),
-                "host": nulls(resources.len()),
-                // 1 says that it is a library, 0 that it is something else.
-                "type": column(resources, |(lib, _)| json!(u32::from(lib.is_some()))),
-            },
-            "stackTable": {
-                "length": stacks.len(),
-                "prefix": column(stacks, |(prefix, _)| json!(prefix)),
-                "frame": column(stacks, |(_, frame)| json!(frame)),
-            },
-            "nativeSymbols": { "length": 0, "address": [], "functionSize": [], "libIndex": [],
-                               "name": [] },
-            "stringArray": self.strings,
-        })
+        let new = (lib, self.strings.id(name));
+        let resources = &mut self.resources;
+        let ids = &mut self.resource_ids;
+        *ids.entry(new)
+            .or_insert_with(|| resources.push(new.0, new.1))
     }
 }
 
-fn column<T>(rows: &[T], cell: impl Fn(&T) -> Value) -> Vec<Value> {
-    rows.iter().map(cell).collect()
+/// The number of a table's new row.
+fn next(length: &mut u32) -> u32 {
+    let row = *length;
+    *length += 1;
+    row
+}
+
+impl FuncTable {
+    fn push(&mut self, function: Func) -> u32 {
+        self.name.push(function.name);
+        self.is_js.push(false);
+        self.relevant_for_js.push(false);
+        self.resource.push(function.resource);
+        self.file_name.push(function.file);
+        self.line_number.push(());
+        self.column_number.push(());
+        next(&mut self.length)
+    }
+}
+
+impl ResourceTable {
+    fn push(&mut self, lib: Option<u32>, name: u32) -> u32 {
+        self.lib.push(lib);
+        self.name.push(name);
+        self.host.push(());
+        self.kind.push(u32::from(lib.is_some()));
+        next(&mut self.length)
+    }
+}
+
+impl StackTable {
+    fn push(&mut self, prefix: Option<u32>, frame: u32) -> u32 {
+        self.prefix.push(prefix);
+        self.frame.push(frame);
+        next(&mut self.length)
+    }
 }
