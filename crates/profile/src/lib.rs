@@ -17,6 +17,7 @@ mod intern;
 mod model;
 mod names;
 pub mod output;
+mod paths;
 mod reader;
 mod selection;
 mod stacks;

@@ -1,93 +1,169 @@
 //! Folded stacks, as `stackcollapse-perf.pl` makes them: one line for each stack, thread name and
-//! functions from the outermost on, separated by semicolons, and the weight.
+//! functions from the outermost on, separated by semicolons, and the weight. A guessed frame ends in
+//! `_[g]`, a spliced one in `_[s]`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
-use super::View;
-use crate::names::Step;
+use super::{Strings, View};
+use crate::names::{Named, Step};
+use crate::paths::{Path, Paths, add};
+use crate::stacks::StackId;
 
-/// The lines, in the order of the stacks, without the weights that are the values. A guessed frame
-/// ends in `_[g]`, a spliced one in `_[s]`.
-#[must_use]
-pub fn lines(view: &View<'_>) -> BTreeMap<String, u64> {
-    lines_of_at_least(view, 0).0
+/// Writes folded stacks, in the order of the lines' bytes.
+///
+/// # Errors
+///
+/// They cannot be written.
+pub fn write(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
+    let Folded { labels, mut paths } = Folded::new([view]);
+    // At a line's end a label has no semicolon, and so another place among the labels.
+    let mut parts: Vec<&str> = labels
+        .iter()
+        .flat_map(|l| [l.as_str(), without_end(l)])
+        .collect();
+    parts.sort_unstable();
+    parts.dedup();
+    let place = |part: &str| crate::intern::number(parts.partition_point(|other| *other < part));
+    let places: Vec<[u32; 2]> = (labels.iter())
+        .map(|label| [label, without_end(label)].map(place))
+        .collect();
+    for path in &mut paths {
+        let last = path.steps.len().saturating_sub(1);
+        for (at, label) in path.steps.iter_mut().enumerate() {
+            let places = places.get(*label as usize);
+            *label = places.map_or(0, |[within, end]| if at == last { *end } else { *within });
+        }
+    }
+    let mut line = String::new();
+    for (path, [weight]) in Paths::new(paths).each() {
+        line.clear();
+        line.extend(
+            path.iter()
+                .filter_map(|part| parts.get(*part as usize))
+                .copied(),
+        );
+        writeln!(out, "{line} {weight}")?;
+    }
+    Ok(())
 }
 
-/// The same where functions with less than some weight are not told from their callers, and how many frames a
-/// graph of the lines has.
-pub(super) fn lines_of_at_least(view: &View<'_>, least: u64) -> (BTreeMap<String, u64>, usize) {
-    let named = view.named;
-    let mut threads: BTreeMap<String, Vec<(Vec<Step>, u64)>> = BTreeMap::new();
-    for ((thread, stack), weight) in by_thread(view) {
-        let mut steps: Vec<_> = named.steps(stack).collect();
-        steps.reverse();
-        threads.entry(thread).or_default().push((steps, weight));
+/// The stacks of `N` views, as paths of labels: a thread's name and its functions, by their numbers.
+pub(super) struct Folded<const N: usize> {
+    /// Each with the semicolon that follows.
+    labels: Vec<String>,
+    paths: Vec<Path<u32, N>>,
+}
+
+impl<const N: usize> Folded<N> {
+    pub(super) fn new(views: [&View<'_>; N]) -> Folded<N> {
+        let mut labels = Strings::default();
+        let (mut path, mut paths) = (Vec::new(), Vec::new());
+        for (number, view) in views.into_iter().enumerate() {
+            let weights = |weight| std::array::from_fn(|n| if n == number { weight } else { 0 });
+            let mut functions = Functions {
+                named: view.named,
+                labels: hashbrown::HashMap::new(),
+            };
+            for ((thread, stack), weight) in by_thread(view, &mut labels) {
+                path.clear();
+                let steps = view.named.steps(stack);
+                path.extend(steps.map(|step| functions.label(step, &mut labels)));
+                path.push(thread);
+                path.reverse();
+                paths.push(Path {
+                    steps: path.as_slice().into(),
+                    weights: weights(weight),
+                });
+            }
+        }
+        Folded {
+            labels: labels.all,
+            paths,
+        }
     }
+
+    /// The lines, without the weights, where functions with less than some weight in each view are not told
+    /// from their callers: with less than `least`, or than twice as much, and so on, until a graph of the lines has
+    /// no more than `most` frames.
+    pub(super) fn lines_of_at_least(
+        self,
+        mut least: [u64; N],
+        most: usize,
+    ) -> BTreeMap<String, [u64; N]> {
+        let tree = Paths::new(self.paths);
+        loop {
+            let (lines, frames) = lines(&self.labels, &tree, least);
+            // Names of threads are told in any case.
+            let are_all = least.iter().all(|least| *least == u64::MAX);
+            if frames <= most || are_all {
+                return lines;
+            }
+            least = least.map(|least| least.max(1).saturating_mul(2));
+        }
+    }
+}
+
+/// The lines of functions with some weight at least in one of the views, and how many frames a graph of them has.
+fn lines<const N: usize>(
+    labels: &[String],
+    tree: &Paths<u32, N>,
+    least: [u64; N],
+) -> (BTreeMap<String, [u64; N]>, usize) {
+    let label = |number: &u32| labels.get(*number as usize).map(String::as_str);
     let mut lines = BTreeMap::new();
     let mut frames = 0;
-    for (thread, mut stacks) in threads {
-        // Those that begin alike are neighbours then.
-        stacks.sort_unstable();
-        let mut line = String::new();
-        let mut waiting = vec![Called {
-            by: 0,
-            function: plain(&thread),
-            depth: 0,
-            stacks: &stacks,
-        }];
-        while let Some(called) = waiting.pop() {
-            frames += 1;
-            line.truncate(called.by);
-            line.push_str(&called.function);
-            let mut own: Option<u64> = None;
-            let step = |stack: &(Vec<Step>, u64)| stack.0.get(called.depth).copied();
-            for stacks in called.stacks.chunk_by(|a, b| step(a) == step(b)) {
-                let weights = stacks.iter().map(|(_, weight)| *weight);
-                let weight = weights.fold(0, u64::saturating_add);
-                match stacks.first().and_then(step) {
-                    Some(step) if weight >= least => waiting.push(Called {
-                        by: line.len(),
-                        function: format!(
-                            ";{}{}",
-                            plain(named.function_name(step.function)),
-                            step.mark.suffix()
-                        ),
-                        depth: called.depth + 1,
-                        stacks,
-                    }),
-                    _ => own = Some(own.unwrap_or(0).saturating_add(weight)),
-                }
-            }
-            if let Some(own) = own {
-                let sum: &mut u64 = lines.entry(line.clone()).or_default();
-                *sum = sum.saturating_add(own);
-            }
+    let mut line = String::new();
+    // Each with the length of the line of its caller.
+    let mut waiting: Vec<_> = tree.root().branches().map(|thread| (0, thread)).collect();
+    while let Some((by, branch)) = waiting.pop() {
+        line.truncate(by);
+        let total = branch.total();
+        let mut pairs = total.iter().zip(least);
+        let is_told = pairs.any(|(weight, least)| *weight >= least);
+        // A thread's name is told in any case.
+        let steps = match is_told {
+            true => branch.steps.len(),
+            false => usize::from(by == 0),
+        };
+        frames += steps;
+        line.extend(branch.steps.iter().take(steps).filter_map(label));
+        let own = if is_told { branch.own() } else { Some(total) };
+        if let Some(own) = own {
+            let sums = lines.entry(without_end(&line).to_owned()).or_insert([0; N]);
+            *sums = add(*sums, own);
+        }
+        if is_told {
+            waiting.extend(branch.branches().map(|branch| (line.len(), branch)));
         }
     }
     (lines, frames)
 }
 
-/// A function that is called, and the stacks in which it is.
-struct Called<'s> {
-    /// How long the line of its caller is.
-    by: usize,
-    /// What the line says of it.
-    function: String,
-    /// How many frames are further out, and it.
-    depth: usize,
-    stacks: &'s [(Vec<Step>, u64)],
-}
-
-fn by_thread(view: &View<'_>) -> BTreeMap<(String, crate::StackId), u64> {
-    let mut sums = BTreeMap::new();
+/// The weight of each stack of threads with one name, which is given by its label.
+fn by_thread(view: &View<'_>, labels: &mut Strings) -> HashMap<(u32, StackId), u64> {
+    let mut sums = HashMap::new();
     for sample in &view.samples {
         let thread = view.named.profile.thread(sample.thread);
-        let name = thread.map_or_else(String::new, |thread| thread.name.clone());
-        let sum: &mut u64 = sums.entry((name, sample.stack)).or_default();
+        let thread = labels.id(&(plain(thread.map_or("", |thread| &thread.name)) + ";"));
+        let sum: &mut u64 = sums.entry((thread, sample.stack)).or_default();
         *sum = sum.saturating_add(sample.weight);
     }
     sums
+}
+
+/// The labels of a view's functions.
+struct Functions<'v> {
+    named: &'v Named<'v>,
+    labels: hashbrown::HashMap<Step, u32>,
+}
+
+impl Functions<'_> {
+    fn label(&mut self, step: Step, labels: &mut Strings) -> u32 {
+        let name = || plain(self.named.function_name(step.function));
+        let new = || labels.id(&(name() + step.mark.suffix() + ";"));
+        *self.labels.entry(step).or_insert_with(new)
+    }
 }
 
 /// A name without what separates names and lines.
@@ -95,14 +171,7 @@ fn plain(name: &str) -> String {
     name.replace(';', ":").replace(char::is_control, " ")
 }
 
-/// Writes folded stacks.
-///
-/// # Errors
-///
-/// They cannot be written.
-pub fn write(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
-    for (line, weight) in lines(view) {
-        writeln!(out, "{line} {weight}")?;
-    }
-    Ok(())
+/// A label at the end of a line.
+fn without_end(label: &str) -> &str {
+    label.strip_suffix(';').unwrap_or(label)
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use unspool_profile::output::{View, firefox, folded, perf_script, pprof, speedscope};
-use unspool_profile::{Evidence, Meta, Named, Profile};
+use unspool_profile::{Called, Evidence, Meta, Name, Named, Names, Place, Profile};
 
 use crate::made::{self, AppNames, PROCESSES, THREADS, Taken, functions};
 
@@ -52,6 +52,60 @@ fn folded_stacks() {
         (line.to_owned(), weight.parse().unwrap())
     });
     assert_eq!(lines.collect::<BTreeMap<String, u64>>(), expected);
+}
+
+/// Functions `f` and `f.cold`, and two that are told alike; the others have no names.
+struct Alike;
+
+impl Names for Alike {
+    fn name(&self, place: Place) -> Name {
+        let names = ["f", "f.cold", "a;b", "a:b"];
+        let start = place.address() & !0xff;
+        let at = made::STARTS.iter().position(|other| *other == start);
+        let function = |name: &&str| Called {
+            function: (*name).into(),
+            ..Called::default()
+        };
+        Name {
+            functions: at
+                .and_then(|n| names.get(n))
+                .map(function)
+                .into_iter()
+                .collect(),
+            start: None,
+        }
+    }
+}
+
+/// Lines are sorted as bytes, though a semicolon sorts behind a full stop, and each is there once.
+#[test]
+fn folded_stacks_are_sorted_lines() {
+    let [f, cold, this, that] = [0, 1, 2, 3];
+    let stacks = [
+        vec![this, f],
+        vec![cold],
+        vec![f],
+        vec![f, cold],
+        vec![that, f],
+        vec![],
+    ];
+    let samples: Vec<Taken> = (stacks.into_iter().zip(1..))
+        .map(|(stack, weight)| Taken {
+            stack: stack.into_iter().map(|n| (n, Evidence::Cfi)).collect(),
+            weight,
+            ..made::samples().swap_remove(0)
+        })
+        .collect();
+    let profile = made::profile(&samples);
+    let named = Named::new(&profile, &Alike);
+    let view = View {
+        named: &named,
+        samples: profile.samples().iter().collect(),
+    };
+    let mut text = Vec::new();
+    folded::write(&mut text, &view).unwrap();
+    let expected = "app 6\napp;f 3\napp;f.cold 2\napp;f.cold;f 4\napp;f;a:b 6\n";
+    assert_eq!(String::from_utf8(text).unwrap(), expected);
 }
 
 /// What `perf script` prints of a sample with the same frames, but for the addresses.
@@ -397,6 +451,46 @@ fn what_is_too_narrow_counts_for_its_caller() {
             |(path, known): (&Vec<String>, &u64)| path.last() == Some(name) && known == weight;
         assert!(paths.iter().any(is_path), "{name} {weight}");
     }
+}
+
+/// A difference has the frames of the graph of what comes after. What happened in those that are left out
+/// happened to their caller.
+#[cfg(feature = "flamegraph")]
+#[test]
+fn what_is_too_narrow_in_a_difference_counts_for_its_caller() {
+    use unspool_profile::output::flamegraph;
+    let after = made::samples();
+    let mut before = after.clone();
+    // In `main` of `worker`, from what is narrow to what is wide.
+    before[3].weight += 2000;
+    before.last_mut().unwrap().weight -= 2000;
+    let svg = written(&made::profile(&after), |out, after| {
+        let before = made::profile(&before);
+        let named = Named::new(&before, &AppNames);
+        let samples = before.samples().iter().collect();
+        let before = View {
+            named: &named,
+            samples,
+        };
+        flamegraph::write_difference(out, &before, after)
+    });
+    let plain = written(&made::profile(&after), flamegraph::write);
+    assert_eq!(frames_of_graph(&svg), frames_of_graph(&plain));
+    let titles = String::from_utf8(svg).unwrap();
+    let title = |name: &str| {
+        let start = format!("<title>{name} (9,00");
+        let at = titles
+            .find(&start)
+            .unwrap_or_else(|| panic!("{name}: {titles}"));
+        titles[at..].split("</title>").next().unwrap()
+    };
+    // 2000 of 9,005,265.
+    assert!(title("main").ends_with("; -0.02%)"), "{}", title("main"));
+    assert!(
+        title("do_syscall_64").ends_with("; +0.02%)"),
+        "{}",
+        title("do_syscall_64")
+    );
 }
 
 /// The functions in a flame graph, with their weights.
