@@ -66,7 +66,7 @@ fn use_all(profile: &Profile) {
     let total = aggregate::total(&samples);
     for direction in [Direction::Callees, Direction::Callers] {
         let tree = CallTree::new(&named, &samples, direction);
-        assert_eq!(tree.root().map(|root| root.total), Some(total));
+        assert_eq!(tree.root().total, total);
     }
     for weight in aggregate::functions(&named, &samples) {
         assert!(

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use serde::{Serialize, Serializer};
+use serde_json::ser::Formatter;
 
 /// Exit statuses beside 0.
 pub(crate) struct Failure;
@@ -129,6 +130,8 @@ pub(crate) fn with_causes(error: &dyn Error) -> String {
 pub(crate) enum Layout {
     /// For people.
     Pretty,
+    /// For people, each element of a list on a line.
+    Rows,
     /// On one line.
     Line,
 }
@@ -161,10 +164,93 @@ pub(crate) fn write_document(
     };
     match layout {
         Layout::Pretty => serde_json::to_writer_pretty(&mut *out, &document)?,
+        Layout::Rows => {
+            let rows = Rows::default();
+            document.serialize(&mut serde_json::Serializer::with_formatter(&mut *out, rows))?;
+        }
         Layout::Line => serde_json::to_writer(&mut *out, &document)?,
     }
     writeln!(out)?;
     out.flush()
+}
+
+/// Gives lines of their own to a document's fields and to what these consist of, but to nothing within that.
+#[derive(Default)]
+struct Rows {
+    depth: usize,
+    has_value: bool,
+}
+
+impl Rows {
+    const DEEPEST: usize = 2;
+
+    fn begin<W: ?Sized + Write>(&mut self, out: &mut W, bracket: &[u8]) -> io::Result<()> {
+        self.depth += 1;
+        self.has_value = false;
+        out.write_all(bracket)
+    }
+
+    fn next<W: ?Sized + Write>(&self, out: &mut W, before: &[u8]) -> io::Result<()> {
+        out.write_all(before)?;
+        self.line(out)
+    }
+
+    /// Begins a line, unless all is on one.
+    fn line<W: ?Sized + Write>(&self, out: &mut W) -> io::Result<()> {
+        match self.depth <= Rows::DEEPEST {
+            true => write!(out, "\n{:1$}", "", 2 * self.depth),
+            false => Ok(()),
+        }
+    }
+
+    fn end<W: ?Sized + Write>(&mut self, out: &mut W, bracket: &[u8]) -> io::Result<()> {
+        let has_lines = self.has_value && self.depth <= Rows::DEEPEST;
+        self.depth -= 1;
+        if has_lines {
+            self.line(out)?;
+        }
+        out.write_all(bracket)
+    }
+}
+
+impl Formatter for Rows {
+    fn begin_array<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.begin(out, b"[")
+    }
+
+    fn end_array<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.end(out, b"]")
+    }
+
+    fn begin_array_value<W: ?Sized + Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        self.next(out, if first { b"" } else { b"," })
+    }
+
+    fn end_array_value<W: ?Sized + Write>(&mut self, _: &mut W) -> io::Result<()> {
+        self.has_value = true;
+        Ok(())
+    }
+
+    fn begin_object<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.begin(out, b"{")
+    }
+
+    fn end_object<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.end(out, b"}")
+    }
+
+    fn begin_object_key<W: ?Sized + Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        self.next(out, if first { b"" } else { b"," })
+    }
+
+    fn begin_object_value<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        out.write_all(b": ")
+    }
+
+    fn end_object_value<W: ?Sized + Write>(&mut self, _: &mut W) -> io::Result<()> {
+        self.has_value = true;
+        Ok(())
+    }
 }
 
 /// A list that is made while it is written, and so needs no memory.

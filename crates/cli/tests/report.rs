@@ -62,7 +62,7 @@ fn symbol(program: &Path, name: &str) -> (u64, u64) {
 }
 
 /// A profile of the program: for each stack, its functions from the innermost on, and its weight. Each
-/// frame stands a few bytes behind the start of its function.
+/// frame stands a few bytes behind the start of its function; one whose name ends in `_[s]` is spliced.
 fn record(path: &Path, program: &Path, stacks: &[(&[&str], u64)]) {
     let meta = Meta {
         command: vec!["./profiled".into()],
@@ -102,10 +102,12 @@ fn record(path: &Path, program: &Path, stacks: &[(&[&str], u64)]) {
     };
     for (time, (functions, weight)) in (0..).zip(stacks) {
         let frame = |(n, name): (usize, &&str)| {
-            let at = RuntimeAddr(symbol(program, name).0 + 8);
+            let function = name.trim_end_matches("_[s]");
+            let at = RuntimeAddr(symbol(program, function).0 + 8);
             match n {
                 0 => (CodeAddr::Instruction(at), Evidence::Registers),
-                _ => (CodeAddr::Return(at), Evidence::Cfi),
+                _ if function == *name => (CodeAddr::Return(at), Evidence::Cfi),
+                _ => (CodeAddr::Return(at), Evidence::Spliced),
             }
         };
         let frames = functions.iter().enumerate().map(frame);
@@ -370,14 +372,9 @@ fn filters_and_forms() {
         (&leaf["function"], &leaf["own"]),
         (&"leaf".into(), &90_000_000.into())
     );
+    assert_eq!(folded_of(&json), all);
     let tree = json["tree"].as_array().unwrap();
-    assert_eq!(tree.len(), 6, "the root and one for each path");
-    assert_eq!(
-        tree.iter()
-            .map(|node| node["own"].as_u64().unwrap())
-            .sum::<u64>(),
-        100_000_000
-    );
+    assert_eq!(tree.len(), 4, "the root, main and work, two ways to leaf");
     for form in [
         "flamegraph",
         "pprof",
@@ -396,6 +393,62 @@ fn filters_and_forms() {
         ]);
         assert!(fs::metadata(out).unwrap().len() > 100, "{form}");
     }
+}
+
+/// The folded stacks of a JSON report's call tree, whose samples are of the thread `profiled`.
+fn folded_of(json: &Value) -> String {
+    let tree = json["tree"].as_array().unwrap();
+    let place = |number: &Value| usize::try_from(number.as_u64().unwrap()).unwrap();
+    let mut lines: Vec<String> = Vec::new();
+    let mut folded = Vec::new();
+    for node in tree {
+        let mut line = match &node["parent"] {
+            Value::Null => "profiled".to_owned(),
+            parent => lines[place(parent)].clone(),
+        };
+        for function in node["functions"].as_array().unwrap() {
+            let function = &json["functions"][place(function)];
+            line.push(';');
+            line.push_str(function["function"].as_str().unwrap());
+            match node["mark"].as_str().unwrap() {
+                "spliced" => line.push_str("_[s]"),
+                mark => assert_eq!(mark, "sure"),
+            }
+        }
+        if node["own"] != 0 {
+            folded.push(format!("{line} {}\n", node["own"]));
+        }
+        lines.push(line);
+    }
+    folded.sort();
+    folded.concat()
+}
+
+/// A node of the tree has functions of one mark.
+#[test]
+fn the_tree_of_a_json_report_has_the_folded_stacks() {
+    let folder = folder("tree");
+    let program = build(&folder);
+    let profile = folder.join("profile");
+    let stacks: [(&[&str], u64); 5] = [
+        (&["leaf", "work", "work_[s]", "main_[s]"], 70),
+        (&["work", "main_[s]"], 5),
+        (&["leaf", "main"], 20),
+        (&["main"], 3),
+        (&[], 1),
+    ];
+    record(&profile, &program, &stacks);
+    let profile = profile.to_str().unwrap();
+    let report = |form: &str| clean(&["report", "--as", form, "--no-lines", profile]);
+    let json: Value = serde_json::from_str(&report("json")).unwrap();
+    assert_eq!(folded_of(&json), report("folded"));
+    let tree = json["tree"].as_array().unwrap();
+    let totals: Vec<_> = tree.iter().map(|node| node["total"].as_u64()).collect();
+    // The root, `main` spliced with `work` spliced and what that leads to, `work`; `main`, `leaf`.
+    assert_eq!(totals, [99, 75, 70, 70, 5, 23, 20].map(Some));
+    let text = report("json");
+    let rows = text.lines().filter(|line| line.contains("\"parent\""));
+    assert_eq!(rows.count(), tree.len(), "a line for each");
 }
 
 #[test]

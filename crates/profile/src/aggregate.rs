@@ -5,6 +5,7 @@ use std::hash::Hash;
 
 use crate::model::{Sample, ThreadId};
 use crate::names::{FunctionId, Mark, Named, Step};
+use crate::paths::{Branch, Path, Paths};
 use crate::stacks::StackId;
 
 /// The weight of each stack of these samples.
@@ -46,16 +47,19 @@ pub struct Weight<K> {
 /// The functions of these samples, the heaviest first: by their own weight, then by the total.
 #[must_use]
 pub fn functions(named: &Named<'_>, samples: &[&Sample]) -> Vec<Weight<FunctionId>> {
-    list(named, samples, Some)
+    let ids = 0..crate::intern::number(named.functions().len());
+    list(named, samples, ids.map(FunctionId))
 }
 
 /// The modules of these samples, by name, the heaviest first.
 #[must_use]
 pub fn modules<'n>(named: &'n Named<'_>, samples: &[&Sample]) -> Vec<Weight<&'n str>> {
-    list(named, samples, |function: FunctionId| {
-        let function = named.functions().get(function.0 as usize)?;
-        Some(function.module.as_str())
-    })
+    let modules = named.functions().iter();
+    list(
+        named,
+        samples,
+        modules.map(|function| function.module.as_str()),
+    )
 }
 
 /// The threads of these samples, the heaviest first.
@@ -71,40 +75,87 @@ pub fn threads(samples: &[&Sample]) -> Vec<Weight<ThreadId>> {
     sorted(of_threads.into_iter().map(weight).collect())
 }
 
+/// A weight, and what was seen of its key last.
+struct Seen<K> {
+    weight: Weight<K>,
+    stack: Option<StackId>,
+    /// Whether all its frames in that stack are guessed.
+    is_guessed: bool,
+}
+
+/// The weights of what functions are counted as, which is given for each of them.
 fn list<K: Copy + Eq + Hash + Ord>(
     named: &Named<'_>,
     samples: &[&Sample],
-    key: impl Fn(FunctionId) -> Option<K>,
+    keys: impl Iterator<Item = K>,
 ) -> Vec<Weight<K>> {
-    let mut all: HashMap<K, Weight<K>> = HashMap::new();
-    let mut seen: HashMap<K, bool> = HashMap::new();
+    let (keys, mut all) = numbered(keys);
+    let mut of_stack = Vec::new();
     for (stack, weight) in weights(samples) {
-        seen.clear();
         let mut innermost = None;
         for step in named.steps(stack) {
-            let Some(key) = key(step.function) else {
+            let Some(key) = keys.get(step.function.0 as usize) else {
                 continue;
             };
-            innermost.get_or_insert(key);
-            *seen.entry(key).or_insert(true) &= step.mark != Mark::Sure;
-        }
-        for (key, is_guessed) in &seen {
-            let sum = all.entry(*key).or_insert(Weight {
-                key: *key,
-                own: 0,
-                total: 0,
-                guessed: 0,
-            });
-            sum.total = sum.total.saturating_add(weight);
-            if innermost == Some(*key) {
-                sum.own = sum.own.saturating_add(weight);
+            innermost.get_or_insert(*key);
+            let Some(seen) = all.get_mut(*key) else {
+                continue;
+            };
+            if seen.stack.replace(stack) != Some(stack) {
+                seen.is_guessed = true;
+                of_stack.push(*key);
             }
-            if *is_guessed {
-                sum.guessed = sum.guessed.saturating_add(weight);
+            seen.is_guessed &= step.mark != Mark::Sure;
+        }
+        for key in of_stack.drain(..) {
+            if let Some(seen) = all.get_mut(key) {
+                seen.count(weight, innermost == Some(key));
             }
         }
     }
-    sorted(all.into_values().collect())
+    let seen = all.into_iter().filter(|seen| seen.stack.is_some());
+    sorted(seen.map(|seen| seen.weight).collect())
+}
+
+impl<K> Seen<K> {
+    fn new(key: K) -> Seen<K> {
+        let weight = Weight {
+            key,
+            own: 0,
+            total: 0,
+            guessed: 0,
+        };
+        Seen {
+            weight,
+            stack: None,
+            is_guessed: false,
+        }
+    }
+
+    /// Counts the stack that was seen last.
+    fn count(&mut self, weight: u64, is_innermost: bool) {
+        let sums = &mut self.weight;
+        sums.total = sums.total.saturating_add(weight);
+        if is_innermost {
+            sums.own = sums.own.saturating_add(weight);
+        }
+        if self.is_guessed {
+            sums.guessed = sums.guessed.saturating_add(weight);
+        }
+    }
+}
+
+/// The number of each key, and the keys by these numbers.
+fn numbered<K: Copy + Eq + Hash>(keys: impl Iterator<Item = K>) -> (Vec<usize>, Vec<Seen<K>>) {
+    let mut ids = HashMap::new();
+    let mut all = Vec::new();
+    let number = |key| {
+        *ids.entry(key).or_insert_with(|| {
+            all.push(Seen::new(key));
+            all.len() - 1
+        })
+    };
+    (keys.map(number).collect(), all)
 }
 
 fn sorted<K: Copy + Ord>(mut weights: Vec<Weight<K>>) -> Vec<Weight<K>> {
@@ -113,23 +164,40 @@ fn sorted<K: Copy + Ord>(mut weights: Vec<Weight<K>>) -> Vec<Weight<K>> {
 }
 
 /// A tree of functions: called by each other from the root on, or calling each other.
-#[derive(Debug, Clone, Default)]
-pub struct CallTree {
-    nodes: Vec<CallNode>,
-    children: HashMap<(usize, Step), usize>,
-}
+#[derive(Debug, Clone)]
+pub struct CallTree(Paths<Step, 1>);
 
-/// A function in a tree.
-#[derive(Debug, Clone, Default)]
-pub struct CallNode {
-    /// The function; `None` for the root.
-    pub step: Option<Step>,
-    /// The weight of the samples that end here.
+/// Functions in a tree that lead from one to the next without a branch.
+#[derive(Debug, Clone, Copy)]
+pub struct CallNode<'t> {
+    /// The functions: all samples that come to the first come to the last. None in the root.
+    pub steps: &'t [Step],
+    /// The weight of the samples that end in the last of them.
     pub own: u64,
     /// The weight of the samples that come here.
     pub total: u64,
-    /// The nodes below, the heaviest first, by their place in [`CallTree::nodes`].
-    pub children: Vec<usize>,
+    branch: Branch<'t, Step, 1>,
+}
+
+impl<'t> CallNode<'t> {
+    fn new(branch: Branch<'t, Step, 1>) -> CallNode<'t> {
+        let [own] = branch.own().unwrap_or_default();
+        let [total] = branch.total();
+        CallNode {
+            steps: branch.steps,
+            own,
+            total,
+            branch,
+        }
+    }
+
+    /// The nodes below, the heaviest first.
+    #[must_use]
+    pub fn children(&self) -> Vec<CallNode<'t>> {
+        let mut children: Vec<_> = self.branch.branches().map(CallNode::new).collect();
+        children.sort_by_key(|node| (std::cmp::Reverse(node.total), node.steps.first()));
+        children
+    }
 }
 
 /// How a tree is laid out.
@@ -180,74 +248,21 @@ impl CallTree {
 
     /// A tree of paths. Of a stack without one the root has the weight, and no other node.
     fn of(samples: &[&Sample], path_of: impl Fn(StackId, &mut Vec<Step>)) -> CallTree {
-        let mut tree = CallTree {
-            nodes: vec![CallNode::default()],
-            children: HashMap::new(),
+        let mut steps = Vec::new();
+        let path = |(stack, weight)| {
+            steps.clear();
+            path_of(stack, &mut steps);
+            Path {
+                steps: steps.as_slice().into(),
+                weights: [weight],
+            }
         };
-        let mut path = Vec::new();
-        for (stack, weight) in weights(samples) {
-            path.clear();
-            path_of(stack, &mut path);
-            tree.add(&path, weight);
-        }
-        tree.sort();
-        tree
-    }
-
-    fn add(&mut self, path: &[Step], weight: u64) {
-        let mut at = 0;
-        for step in [None].into_iter().chain(path.iter().copied().map(Some)) {
-            if let Some(step) = step {
-                at = self.child(at, step);
-            }
-            if let Some(node) = self.nodes.get_mut(at) {
-                node.total = node.total.saturating_add(weight);
-            }
-        }
-        if let Some(node) = self.nodes.get_mut(at) {
-            node.own = node.own.saturating_add(weight);
-        }
-    }
-
-    fn child(&mut self, parent: usize, step: Step) -> usize {
-        let next = self.nodes.len();
-        let child = *self.children.entry((parent, step)).or_insert(next);
-        if child == next {
-            self.nodes.push(CallNode {
-                step: Some(step),
-                ..CallNode::default()
-            });
-            if let Some(parent) = self.nodes.get_mut(parent) {
-                parent.children.push(child);
-            }
-        }
-        child
-    }
-
-    fn sort(&mut self) {
-        let weights: Vec<_> = (self.nodes.iter())
-            .map(|node| (std::cmp::Reverse(node.total), node.step))
-            .collect();
-        for node in &mut self.nodes {
-            node.children.sort_by_key(|child| weights.get(*child));
-        }
-    }
-
-    /// The nodes; the root is the first.
-    #[must_use]
-    pub fn nodes(&self) -> &[CallNode] {
-        &self.nodes
-    }
-
-    /// The children of a node, the heaviest first.
-    pub fn children<'t>(&'t self, node: &'t CallNode) -> impl Iterator<Item = &'t CallNode> {
-        let children = node.children.iter();
-        children.filter_map(|child| self.nodes.get(*child))
+        CallTree(Paths::new(weights(samples).into_iter().map(path).collect()))
     }
 
     /// The root; its weight is that of all samples.
     #[must_use]
-    pub fn root(&self) -> Option<&CallNode> {
-        self.nodes.first()
+    pub fn root(&self) -> CallNode<'_> {
+        CallNode::new(self.0.root())
     }
 }

@@ -93,19 +93,22 @@ fn a_function_is_guessed_where_all_its_frames_are() {
 /// The paths of a tree, with own and total weights.
 fn paths(named: &Named<'_>, tree: &CallTree) -> BTreeMap<Vec<String>, (u64, u64)> {
     let mut paths = BTreeMap::new();
-    let mut next = vec![(tree.root().unwrap(), Vec::new())];
-    while let Some((node, path)) = next.pop() {
-        assert!(
-            tree.children(node)
-                .is_sorted_by_key(|c| std::cmp::Reverse(c.total))
-        );
-        for child in tree.children(node) {
-            let Step { function, mark } = child.step.unwrap();
-            let name = named.function_name(function).to_owned() + mark.suffix();
-            next.push((child, [path.clone(), vec![name]].concat()));
+    let mut next = vec![(tree.root(), Vec::new())];
+    while let Some((node, mut path)) = next.pop() {
+        let mut add = |path: &[String], own| {
+            let old = paths.insert(path.to_vec(), (own, node.total));
+            assert_eq!(old, None, "a path is there once");
+        };
+        for Step { function, mark } in node.steps {
+            path.push(named.function_name(*function).to_owned() + mark.suffix());
+            add(&path, 0);
         }
-        let old = paths.insert(path, (node.own, node.total));
-        assert_eq!(old, None, "a path is there once");
+        paths.insert(path.clone(), (node.own, node.total));
+        let children = node.children();
+        assert!(children.is_sorted_by_key(|c| std::cmp::Reverse(c.total)));
+        // Otherwise it would be one node.
+        assert!(children.len() != 1 || node.own > 0 || path.is_empty());
+        next.extend(children.into_iter().map(|child| (child, path.clone())));
     }
     paths
 }

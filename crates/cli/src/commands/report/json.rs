@@ -2,29 +2,51 @@
 
 use std::io::{self, Write};
 
+use serde::Serialize;
 use serde_json::{Value, json};
-use unspool_profile::aggregate::{self, CallTree, Direction, Weight};
+use unspool_profile::aggregate::{self, CallNode, CallTree, Direction, Weight};
 use unspool_profile::output::View;
-use unspool_profile::{Completeness, Ending, Evidence, Incomplete, Place, Profile, Rate};
+use unspool_profile::{
+    Completeness, Ending, Evidence, FunctionId, Incomplete, Place, Profile, Rate, Step,
+};
 
 use super::total;
-use crate::output::{self, Layout, address};
+use crate::output::{self, Layout, Streamed, address};
+
+#[derive(Serialize)]
+struct Report<'a, T> {
+    recording: Value,
+    samples: usize,
+    weight: u64,
+    unit: &'a str,
+    completeness: Value,
+    functions: Vec<Value>,
+    modules: Vec<Value>,
+    threads: Vec<Value>,
+    tree: T,
+}
 
 pub(super) fn print(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
     let profile = view.named.profile;
     let completeness = Completeness::new(profile, &view.samples);
-    let body = json!({
-        "recording": recording(profile),
-        "samples": view.samples.len(),
-        "weight": total(view),
-        "unit": view.unit(),
-        "completeness": complete(&completeness),
-        "functions": functions(view),
-        "modules": list(aggregate::modules(view.named, &view.samples), |name| json!({ "module": name })),
-        "threads": threads(view),
-        "tree": tree(view),
-    });
-    output::write_document(out, Layout::Pretty, "report", &body)
+    let weights = aggregate::functions(view.named, &view.samples);
+    let places = places(view, &weights);
+    let tree = CallTree::new(view.named, &view.samples, Direction::Callees);
+    let report = Report {
+        recording: recording(profile),
+        samples: view.samples.len(),
+        weight: total(view),
+        unit: view.unit(),
+        completeness: complete(&completeness),
+        functions: functions(view, weights),
+        modules: list(
+            aggregate::modules(view.named, &view.samples),
+            |name| json!({ "module": name }),
+        ),
+        threads: threads(view),
+        tree: Streamed(|| nodes(&tree, &places)),
+    };
+    output::write_document(out, Layout::Rows, "report", &report)
 }
 
 fn recording(profile: &Profile) -> Value {
@@ -99,11 +121,22 @@ fn list<K>(weights: Vec<Weight<K>>, key: impl Fn(K) -> Value) -> Vec<Value> {
     weights.into_iter().map(entry).collect()
 }
 
-fn functions(view: &View<'_>) -> Vec<Value> {
-    list(aggregate::functions(view.named, &view.samples), |id| {
+fn functions(view: &View<'_>, weights: Vec<Weight<FunctionId>>) -> Vec<Value> {
+    list(weights, |id| {
         let function = view.named.functions().get(id.0 as usize);
         json!({ "function": function.map(|f| &f.name), "module": function.map(|f| &f.module) })
     })
+}
+
+/// The place of each function in the list of them.
+fn places(view: &View<'_>, weights: &[Weight<FunctionId>]) -> Vec<usize> {
+    let mut places = vec![0; view.named.functions().len()];
+    for (place, weight) in weights.iter().enumerate() {
+        if let Some(of_function) = places.get_mut(weight.key.0 as usize) {
+            *of_function = place;
+        }
+    }
+    places
 }
 
 fn threads(view: &View<'_>) -> Vec<Value> {
@@ -115,30 +148,50 @@ fn threads(view: &View<'_>) -> Vec<Value> {
     })
 }
 
+/// Functions of the call tree that lead from one to the next without a branch.
+#[derive(Serialize)]
+struct Node {
+    parent: Option<usize>,
+    functions: Vec<usize>,
+    mark: Option<&'static str>,
+    own: u64,
+    total: u64,
+}
+
 /// The call tree as a list: a tree of objects would nest as deeply as the stacks do.
-fn tree(view: &View<'_>) -> Vec<Value> {
-    let tree = CallTree::new(view.named, &view.samples, Direction::Callees);
-    let mut parents = vec![None; tree.nodes().len()];
-    for (number, node) in tree.nodes().iter().enumerate() {
-        for child in &node.children {
-            if let Some(parent) = parents.get_mut(*child) {
-                *parent = Some(number);
-            }
-        }
-    }
-    let node = |(node, parent): (&aggregate::CallNode, Option<usize>)| {
-        let function = node.step.and_then(|step| {
-            let function = view.named.functions().get(step.function.0 as usize)?;
-            Some((function, step.mark))
-        });
-        json!({
-            "parent": parent,
-            "function": function.map(|(function, _)| &function.name),
-            "module": function.map(|(function, _)| &function.module),
-            "mark": function.map(|(_, mark)| mark.name()),
-            "own": node.own,
-            "total": node.total,
-        })
+fn nodes<'t>(tree: &'t CallTree, places: &'t [usize]) -> impl Iterator<Item = Node> + use<'t> {
+    let mut count = 0;
+    let mut waiting = vec![(tree.root(), None)];
+    let of_next = move || {
+        let (node, parent) = waiting.pop()?;
+        let nodes = with_one_mark(&node, parent, count, places);
+        count += nodes.len();
+        let children = node.children().into_iter().rev();
+        waiting.extend(children.map(|child| (child, count.checked_sub(1))));
+        Some(nodes)
     };
-    tree.nodes().iter().zip(parents).map(node).collect()
+    std::iter::from_fn(of_next).flatten()
+}
+
+/// A node, or several if its functions have different marks. `next` is the place of the first.
+fn with_one_mark(
+    node: &CallNode<'_>,
+    parent: Option<usize>,
+    next: usize,
+    places: &[usize],
+) -> Vec<Node> {
+    let mut parts: Vec<&[Step]> = node.steps.chunk_by(|a, b| a.mark == b.mark).collect();
+    if parts.is_empty() {
+        parts.push(&[]);
+    }
+    let last = parts.len() - 1;
+    let place = |step: &Step| places.get(step.function.0 as usize).copied();
+    let part = |(n, steps): (usize, &[Step])| Node {
+        parent: if n == 0 { parent } else { Some(next + n - 1) },
+        functions: steps.iter().filter_map(place).collect(),
+        mark: steps.first().map(|step| step.mark.name()),
+        own: if n == last { node.own } else { 0 },
+        total: node.total,
+    };
+    parts.into_iter().enumerate().map(part).collect()
 }

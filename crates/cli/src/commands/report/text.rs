@@ -5,7 +5,7 @@ use std::path::Path;
 
 use unspool_profile::aggregate::{self, CallNode, CallTree, Direction, Weight};
 use unspool_profile::output::View;
-use unspool_profile::{Completeness, Function, FunctionId, Grouped, Rate};
+use unspool_profile::{Completeness, Function, FunctionId, Grouped, Rate, Step};
 
 use super::{percent, total};
 use crate::args::{By, ReportArgs, TreeKind};
@@ -195,45 +195,47 @@ impl Page<'_> {
     }
 
     /// The nodes below the root. Only a node that is not alone is indented: stacks are deep.
-    fn branches(&mut self, tree: &CallTree) -> io::Result<()> {
-        let Some(root) = tree.root() else {
-            return Ok(());
+    fn branches<'t>(&mut self, tree: &'t CallTree) -> io::Result<()> {
+        let (total, least) = (self.total, self.least);
+        let shown = |node: &CallNode<'t>| {
+            let mut children = node.children();
+            children.retain(|child| percent(child.total, total) >= least);
+            children.reverse();
+            children
         };
         // The nodes to be shown, the next one last, each with its indentation. A stack may have a
         // million frames: no recursion.
-        let mut next: Vec<(&CallNode, usize)> = Vec::new();
-        let shown = |node| {
-            let children = tree.children(node);
-            let shown = children.filter(|child| percent(child.total, self.total) >= self.least);
-            shown.collect::<Vec<_>>()
-        };
-        let mut lines = Vec::new();
-        next.extend(shown(root).into_iter().rev().map(|node| (node, 0)));
+        let mut next: Vec<(CallNode<'t>, usize)> = Vec::new();
+        next.extend(shown(&tree.root()).into_iter().map(|node| (node, 0)));
         while let Some((node, depth)) = next.pop() {
-            lines.push((node, depth));
-            let children = shown(node);
+            self.branch(&node, depth)?;
+            let children = shown(&node);
             let depth = depth + usize::from(children.len() > 1);
-            next.extend(children.into_iter().rev().map(|node| (node, depth)));
-        }
-        for (node, depth) in lines {
-            self.branch(node, depth)?;
+            next.extend(children.into_iter().map(|node| (node, depth)));
         }
         Ok(())
     }
 
-    fn branch(&mut self, node: &CallNode, depth: usize) -> io::Result<()> {
-        let Some(step) = node.step else {
+    fn branch(&mut self, node: &CallNode<'_>, depth: usize) -> io::Result<()> {
+        let [through @ .., last] = node.steps else {
             return Ok(());
         };
+        for step in through {
+            self.step(step, 0, node.total, depth)?;
+        }
+        self.step(last, node.own, node.total, depth)
+    }
+
+    fn step(&mut self, step: &Step, own: u64, total: u64, depth: usize) -> io::Result<()> {
         let function = self.view.named.functions().get(step.function.0 as usize);
         let name =
             function.map_or_else(String::new, |function| marked(function, step.mark.suffix()));
-        let own = match node.own {
+        let own = match own {
             0 => format!("{:8}", ""),
             own => format!("{:6.2} %", self.percent(own)),
         };
         let indent = "  ".repeat(depth.min(MAX_INDENT));
-        let line = format!("{:6.2} % {own}  {indent}", self.percent(node.total));
+        let line = format!("{:6.2} % {own}  {indent}", self.percent(total));
         self.line(&line, &name)
     }
 }
