@@ -1,8 +1,8 @@
 //! A recording of perf as text: `unspool script` against `perf script`.
 //!
 //! `cargo bench -p unspool-bench --bench script -- [PERF.DATA…]`. Without files: recordings, made here, of a
-//! C++ program with debug information and stacks of some 250 frames, of Python, and of a Rust program with more
-//! than 100 MB of debug information. Both commands take turns, and write to nowhere; files are in memory.
+//! C++ program with debug information and stacks of some 250 frames, and of Python. Both commands take turns,
+//! and write to nowhere; files are in memory.
 #![expect(clippy::print_stdout, reason = "a measurement prints")]
 
 use std::ffi::{OsStr, OsString};
@@ -10,9 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
-use unspool_bench::{
-    Sample, Scratch, millis, ratio, time, unspool, unspool_with_debug_information,
-};
+use unspool_bench::{Sample, Scratch, millis, ratio, time, unspool};
 
 const ROUNDS: usize = 5;
 
@@ -46,15 +44,10 @@ fn record_all(scratch: &Scratch) -> anyhow::Result<Vec<PathBuf>> {
     let program = scratch.compile("deep", "deep.cpp", PROGRAM, &[])?;
     let deep = [program.as_os_str(), "60".as_ref()];
     let python = ["/usr/bin/python3", "-c", PYTHON].map(OsStr::new);
-    let large = unspool_with_debug_information()?;
-    let table = scratch.join("python3.table");
-    let compile = ["compile", "/usr/bin/python3", "-o"].map(OsStr::new);
-    let large = [&[large.as_os_str()], &compile[..], &[table.as_os_str()]].concat();
     Ok(vec![
         record(scratch, "C++-8K", "dwarf,8192", &deep)?,
         record(scratch, "C++-32K", "dwarf,32768", &deep)?,
         record(scratch, "Python-8K", "dwarf,8192", &python)?,
-        record(scratch, "Rust-8K", "dwarf,8192", &large)?,
     ])
 }
 

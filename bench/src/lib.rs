@@ -193,31 +193,18 @@ impl Drop for Scratch {
 ///
 /// It cannot be built.
 pub fn unspool() -> anyhow::Result<PathBuf> {
-    build("release", "release")
-}
-
-/// The same as it is built for debugging: it has more than 100 MB of debug information.
-///
-/// # Errors
-///
-/// It cannot be built.
-pub fn unspool_with_debug_information() -> anyhow::Result<PathBuf> {
-    build("dev", "debug")
-}
-
-fn build(profile: &str, folder: &str) -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe()?; // TARGET/release/deps/NAME
     let target = own.ancestors().nth(3).context("no target folder")?;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
-        .args(["build", "--quiet", "--profile", profile])
-        .args(["-p", "unspool-cli", "--target-dir"])
+        .args(["build", "--quiet", "--release", "-p", "unspool-cli"])
+        .arg("--target-dir")
         .arg(target)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .status()
         .context("cannot run cargo")?;
     anyhow::ensure!(built.success(), "cargo build failed");
-    Ok(target.join(folder).join("unspool"))
+    Ok(target.join("release").join("unspool"))
 }
 
 /// The first line that a program prints about its version.

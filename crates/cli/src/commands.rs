@@ -100,10 +100,20 @@ const MAX_SHOWN: usize = 20;
 
 /// Writes a file, with its name in the error, by [`replace`]. What is no regular file is written to.
 fn write(path: &Path, bytes: &[u8], permissions: Option<Permissions>) -> anyhow::Result<()> {
+    write_by(path, permissions, |mut file| Ok(file.write_all(bytes)?))
+}
+
+/// The same for what is made while it is written.
+fn write_by(
+    path: &Path,
+    permissions: Option<Permissions>,
+    fill: impl FnOnce(File) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
-        return fs::write(path, bytes).with_context(|| cannot_write(path));
+        let file = File::create(path).map_err(anyhow::Error::from);
+        return file.and_then(fill).with_context(|| cannot_write(path));
     }
-    replace(path, permissions, |mut file| Ok(file.write_all(bytes)?))
+    replace(path, permissions, fill)
 }
 
 /// Has a file written beside its place and renames it, so that whoever has the old one mapped keeps it,

@@ -81,6 +81,14 @@ impl Ring {
         self.map.capacity()
     }
 
+    /// How full it is, as a share of all.
+    #[must_use]
+    pub fn fullness(&self) -> f64 {
+        let bytes = u32::try_from(self.written.wrapping_sub(self.read)).unwrap_or(u32::MAX);
+        let all = u32::try_from(self.map.capacity()).unwrap_or(u32::MAX);
+        f64::from(bytes) / f64::from(all.max(1))
+    }
+
     /// Where in the ring a position is.
     fn place(&self, position: u64) -> Option<usize> {
         // A power of two.

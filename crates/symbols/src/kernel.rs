@@ -382,36 +382,4 @@ ffffffffc0004000 t other\t[mod_b]
         assert_eq!(shown(&symbols, 1), "ok+0x0/0xf");
         assert_eq!(shown(&symbols, 0x10), "a [m]+0x0/0x1ff0");
     }
-
-    /// What is kept is another list here, so that its names tell where names are from.
-    #[test]
-    fn the_kept_list_is_read_until_it_lacks_an_address() {
-        let folder = std::env::temp_dir().join(format!("unspool-kernel-{}", std::process::id()));
-        let cache = NameCache::new(folder.clone());
-        let state = kept::state().unwrap();
-        let other = KernelSymbols::from_text(LIST.as_bytes()).unwrap();
-        let bytes = kept::encode(&other, &state).unwrap();
-        cache.write(cache::KERNEL, &bytes).unwrap();
-        let covering = |address| KernelSymbols::covering([RuntimeAddr(address)], Some(&cache));
-        let kept = 0xffff_ffff_8100_0000;
-        assert_eq!(shown(&covering(kept).unwrap(), kept), "startup+0x0/0x40");
-        match KernelSymbols::of_running_kernel() {
-            Ok(running) => {
-                let is_new = |entry: &&Entry| other.get(RuntimeAddr(entry.address)).is_none();
-                let new = running.entries.iter().find(is_new).unwrap().address;
-                let expected = shown(&running, new);
-                assert_eq!(shown(&covering(new).unwrap(), new), expected);
-                // It is kept now.
-                let bytes = cache.read(cache::KERNEL).unwrap();
-                let kept = kept::decode(&bytes, &state).unwrap();
-                assert_eq!(shown(&kept, new), expected);
-            }
-            Err(hidden) => {
-                let refused = covering(1).unwrap_err();
-                assert_eq!(refused.to_string(), hidden.to_string());
-                assert_eq!(cache.read(cache::KERNEL), Some(bytes));
-            }
-        }
-        fs::remove_dir_all(folder).unwrap();
-    }
 }

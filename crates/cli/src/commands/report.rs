@@ -119,10 +119,11 @@ pub(super) fn write_to(
         print(&mut out)?;
         return Ok(out.flush()?);
     }
-    commands::check_writable(path)?;
-    let mut bytes = Vec::new();
-    print(&mut BufWriter::new(&mut bytes))?;
-    commands::write(path, &bytes, None)
+    commands::write_by(path, None, |file| {
+        let mut out = BufWriter::with_capacity(1 << 16, file);
+        print(&mut out)?;
+        Ok(out.flush()?)
+    })
 }
 
 /// The share of a weight, in percent.
