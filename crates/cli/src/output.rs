@@ -190,8 +190,11 @@ impl Rows {
         out.write_all(bracket)
     }
 
-    fn next<W: ?Sized + Write>(&self, out: &mut W, before: &[u8]) -> io::Result<()> {
-        out.write_all(before)?;
+    fn next<W: ?Sized + Write>(&self, out: &mut W, is_first: bool) -> io::Result<()> {
+        if !is_first {
+            let has_line = self.depth <= Rows::DEEPEST;
+            out.write_all(if has_line { b"," } else { b", " })?;
+        }
         self.line(out)
     }
 
@@ -223,7 +226,7 @@ impl Formatter for Rows {
     }
 
     fn begin_array_value<W: ?Sized + Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
-        self.next(out, if first { b"" } else { b"," })
+        self.next(out, first)
     }
 
     fn end_array_value<W: ?Sized + Write>(&mut self, _: &mut W) -> io::Result<()> {
@@ -240,7 +243,7 @@ impl Formatter for Rows {
     }
 
     fn begin_object_key<W: ?Sized + Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
-        self.next(out, if first { b"" } else { b"," })
+        self.next(out, first)
     }
 
     fn begin_object_value<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {

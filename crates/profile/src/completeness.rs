@@ -153,24 +153,45 @@ impl Summary<'_> {
             return Ok(());
         }
         write!(f, "; {} incomplete:", Grouped(of.incomplete()))?;
-        for (n, why) in of.incomplete.iter().take(SHOWN).enumerate() {
+        let reasons = self.reasons();
+        for (n, (samples, why)) in reasons.iter().take(SHOWN).enumerate() {
             let comma = if n == 0 { "" } else { "," };
-            write!(f, "{comma} {} {}", Grouped(why.samples), why.end.reason())?;
+            write!(f, "{comma} {} {}", Grouped(*samples), why.end.reason())?;
             why.fmt_place(f)?;
         }
-        let others = of.incomplete.iter().skip(SHOWN).map(|why| why.samples);
+        let others = reasons.iter().skip(SHOWN).map(|(samples, _)| samples);
         match others.sum() {
             0 => Ok(()),
             others => write!(f, ", {} for other reasons", Grouped(others)),
         }
     }
+
+    /// The reasons with their samples, the most frequent first: one each where the place tells nothing.
+    fn reasons(&self) -> Vec<(u64, &Incomplete)> {
+        let mut reasons: Vec<(u64, &Incomplete)> = Vec::new();
+        for why in &self.0.incomplete {
+            let same = |(_, other): &&mut (u64, &Incomplete)| {
+                !why.has_telling_place() && other.end == why.end
+            };
+            match reasons.iter_mut().find(same) {
+                Some((samples, _)) => *samples += why.samples,
+                None => reasons.push((why.samples, why)),
+            }
+        }
+        reasons.sort_by_key(|(samples, _)| std::cmp::Reverse(*samples));
+        reasons
+    }
 }
 
 impl Incomplete {
-    /// Where it ended, if that tells something: a short copy ends anywhere.
+    /// Whether it matters where it ended: a short copy ends anywhere.
+    fn has_telling_place(&self) -> bool {
+        !matches!(self.end, End::NotCopied | End::Limit | End::NotUnwound)
+    }
+
     fn fmt_place(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.place, &self.module) {
-            _ if matches!(self.end, End::NotCopied | End::Limit | End::NotUnwound) => Ok(()),
+            _ if !self.has_telling_place() => Ok(()),
             (Some(place), Some(module)) => {
                 let name = crate::names::short_name(&module.path);
                 write!(f, " in {name}+{:#x}", place.address())
@@ -181,11 +202,12 @@ impl Incomplete {
     }
 }
 
-/// A share in percent, never rounded up: only all of it is 100 %.
+/// A share in percent, never rounded up: only all of it is 100 %. Nor is something nothing.
 #[must_use]
 pub fn share(part: u64, of: u64) -> String {
     let hundredths = u128::from(part) * 10_000 / u128::from(of.max(1));
     match hundredths {
+        0 if part > 0 => "less than 0.01 %".into(),
         10_000 => "100 %".into(),
         _ => format!("{}.{:02} %", hundredths / 100, hundredths % 100),
     }

@@ -291,6 +291,25 @@ fn completeness_is_told_in_one_line() {
     );
 }
 
+/// Where a copy ends too early tells nothing, and a reason is not named twice.
+#[test]
+fn a_reason_is_told_once_where_its_place_tells_nothing() {
+    let all = made::samples();
+    let [no_table, not_copied] = [&all[7], &all[9]];
+    let in_other_module = made::Taken {
+        end: End::NotCopied,
+        ..no_table.clone()
+    };
+    let samples = [not_copied, no_table, &in_other_module, &in_other_module].map(Clone::clone);
+    let profile = made::profile(&samples);
+    let samples: Vec<&Sample> = profile.samples().iter().collect();
+    let completeness = Completeness::new(&profile, &samples);
+    assert_eq!(completeness.incomplete.len(), 3);
+    let line = completeness.summary().to_string();
+    let expected = "4 incomplete: 3 stack copy too short, 1 no unwind table in libplain.so";
+    assert!(line.contains(expected), "{line}");
+}
+
 /// 100 % is all of them, not nearly all.
 #[test]
 fn shares_are_not_rounded_up() {
@@ -317,6 +336,16 @@ fn shares_are_not_rounded_up() {
     let all: Vec<&Sample> = profile.samples().iter().collect();
     let line = Completeness::new(&profile, &all).summary().to_string();
     assert!(line.starts_with("99.99 % of 19,999 stacks"), "{line}");
+    for sample in &mut samples[1..] {
+        sample.end = unspool_profile::End::Limit;
+    }
+    let profile = made::profile(&samples);
+    let all: Vec<&Sample> = profile.samples().iter().collect();
+    let line = Completeness::new(&profile, &all).summary().to_string();
+    assert!(
+        line.starts_with("less than 0.01 % of 19,999 stacks"),
+        "{line}"
+    );
 }
 
 #[test]
