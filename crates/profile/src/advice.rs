@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use crate::completeness::{Completeness, Incomplete, share};
+use crate::completeness::{Completeness, Reason, share};
 use crate::model::{End, Place};
 use crate::names::short_name;
 
@@ -11,7 +11,7 @@ use crate::names::short_name;
 #[derive(Debug, Clone, Copy)]
 pub struct Advice<'a> {
     /// The reason, and how many samples have it.
-    pub why: &'a Incomplete,
+    pub why: Reason<'a>,
     /// How many samples have a stack.
     stacks: u64,
     /// Whether perf recorded them.
@@ -38,7 +38,7 @@ impl Completeness {
         if stacks == 0 || !is_more(self.incomplete(), FEW) {
             return Vec::new();
         }
-        let worth = (self.incomplete.iter())
+        let worth = (self.reasons().into_iter())
             .filter(|why| why.end != End::Limit && is_more(why.samples, WORTH_A_LINE));
         let advice = worth.map(|why| Advice {
             why,
@@ -53,8 +53,10 @@ impl Advice<'_> {
     /// What can be done.
     #[must_use]
     pub fn text(&self) -> String {
-        let module = self.why.module.as_ref();
-        let path = module.map_or(Path::new("?"), |module| &module.path);
+        let path = self
+            .why
+            .module
+            .map_or(Path::new("?"), |module| &module.path);
         let (name, path) = (short_name(path), path.display());
         let at = self.why.place.map_or(0, Place::address);
         match self.why.end {

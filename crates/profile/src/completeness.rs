@@ -42,6 +42,19 @@ pub struct Incomplete {
     pub samples: u64,
 }
 
+/// Why stacks are incomplete, as people are told: for each module, unless it does not matter where stacks end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reason<'a> {
+    /// The reason.
+    pub end: End,
+    /// Where the outermost frame stands in the most of the samples, if that matters.
+    pub place: Option<Place>,
+    /// The module there; `None` for code in no module.
+    pub module: Option<&'a Module>,
+    /// How many.
+    pub samples: u64,
+}
+
 impl Completeness {
     /// Counts.
     #[must_use]
@@ -69,6 +82,28 @@ impl Completeness {
     #[must_use]
     pub fn incomplete(&self) -> u64 {
         self.incomplete.iter().map(|why| why.samples).sum()
+    }
+
+    /// Why, the most frequent first.
+    #[must_use]
+    pub fn reasons(&self) -> Vec<Reason<'_>> {
+        let mut reasons: Vec<Reason<'_>> = Vec::new();
+        for why in &self.incomplete {
+            // A short copy ends anywhere.
+            let is_anywhere = matches!(why.end, End::NotCopied | End::Limit | End::NotUnwound);
+            let same = |other: &&mut Reason<'_>| is_anywhere && other.end == why.end;
+            match reasons.iter_mut().find(same) {
+                Some(same) => same.samples += why.samples,
+                None => reasons.push(Reason {
+                    end: why.end,
+                    place: why.place.filter(|_| !is_anywhere),
+                    module: why.module.as_ref().filter(|_| !is_anywhere),
+                    samples: why.samples,
+                }),
+            }
+        }
+        reasons.sort_by_key(|reason| std::cmp::Reverse(reason.samples));
+        reasons
     }
 
     /// Those with a user's stack.
@@ -153,45 +188,23 @@ impl Summary<'_> {
             return Ok(());
         }
         write!(f, "; {} incomplete:", Grouped(of.incomplete()))?;
-        let reasons = self.reasons();
-        for (n, (samples, why)) in reasons.iter().take(SHOWN).enumerate() {
+        let reasons = of.reasons();
+        for (n, reason) in reasons.iter().take(SHOWN).enumerate() {
             let comma = if n == 0 { "" } else { "," };
-            write!(f, "{comma} {} {}", Grouped(*samples), why.end.reason())?;
-            why.fmt_place(f)?;
+            write!(f, "{comma} {reason}")?;
         }
-        let others = reasons.iter().skip(SHOWN).map(|(samples, _)| samples);
+        let others = reasons.iter().skip(SHOWN).map(|reason| reason.samples);
         match others.sum() {
             0 => Ok(()),
             others => write!(f, ", {} for other reasons", Grouped(others)),
         }
     }
-
-    /// The reasons with their samples, the most frequent first: one each where the place tells nothing.
-    fn reasons(&self) -> Vec<(u64, &Incomplete)> {
-        let mut reasons: Vec<(u64, &Incomplete)> = Vec::new();
-        for why in &self.0.incomplete {
-            let same = |(_, other): &&mut (u64, &Incomplete)| {
-                !why.has_telling_place() && other.end == why.end
-            };
-            match reasons.iter_mut().find(same) {
-                Some((samples, _)) => *samples += why.samples,
-                None => reasons.push((why.samples, why)),
-            }
-        }
-        reasons.sort_by_key(|(samples, _)| std::cmp::Reverse(*samples));
-        reasons
-    }
 }
 
-impl Incomplete {
-    /// Whether it matters where it ended: a short copy ends anywhere.
-    fn has_telling_place(&self) -> bool {
-        !matches!(self.end, End::NotCopied | End::Limit | End::NotUnwound)
-    }
-
-    fn fmt_place(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.place, &self.module) {
-            _ if !self.has_telling_place() => Ok(()),
+impl fmt::Display for Reason<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", Grouped(self.samples), self.end.reason())?;
+        match (self.place, self.module) {
             (Some(place), Some(module)) => {
                 let name = crate::names::short_name(&module.path);
                 write!(f, " in {name}+{:#x}", place.address())

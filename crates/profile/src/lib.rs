@@ -24,7 +24,7 @@ mod stacks;
 mod writer;
 
 pub use advice::Advice;
-pub use completeness::{Completeness, Grouped, Headline, Incomplete, Summary, share};
+pub use completeness::{Completeness, Grouped, Headline, Incomplete, Reason, Summary, share};
 pub use create::{Created, create, take_back};
 pub use error::FileError;
 pub use file::MAGIC;

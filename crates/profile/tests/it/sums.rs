@@ -373,13 +373,13 @@ fn advice_is_for_low_figures() {
         let samples: Vec<&Sample> = profile.samples().iter().collect();
         let all = Completeness::new(&profile, &samples);
         let advice = all.advice().into_iter();
-        let module = |module: Module| module.path.to_string_lossy().into_owned();
+        let module = |module: &Module| module.path.to_string_lossy().into_owned();
         let parts = advice.map(|advice| {
             let text = advice.to_string();
             (
                 advice.why.end,
                 advice.why.samples,
-                advice.why.module.clone().map(module),
+                advice.why.module.map(module),
                 text,
             )
         });

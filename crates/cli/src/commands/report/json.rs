@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use unspool_profile::aggregate::{self, CallNode, CallTree, Direction, Weight};
 use unspool_profile::output::View;
 use unspool_profile::{
-    Completeness, Ending, Evidence, FunctionId, Incomplete, Place, Profile, Rate, Step,
+    Completeness, Ending, Evidence, FunctionId, Incomplete, Module, Place, Profile, Rate, Step,
 };
 
 use super::total;
@@ -71,13 +71,11 @@ fn recording(profile: &Profile) -> Value {
 }
 
 pub(in crate::commands) fn complete(all: &Completeness) -> Value {
-    let path = |why: &Incomplete| {
-        let module = why.module.as_ref();
-        module.map(|module| module.path.to_string_lossy().into_owned())
-    };
+    let path =
+        |module: Option<&Module>| module.map(|module| module.path.to_string_lossy().into_owned());
     let place = |why: &Incomplete| {
         let at = why.place.map(Place::address);
-        at.map(|at| json!({ "module": path(why), "address": address(at) }))
+        at.map(|at| json!({ "module": path(why.module.as_ref()), "address": address(at) }))
     };
     let frames: serde_json::Map<String, Value> = (Evidence::ALL.iter())
         .map(|how| {
@@ -101,7 +99,7 @@ pub(in crate::commands) fn complete(all: &Completeness) -> Value {
         "advice": all.advice().iter().map(|advice| json!({
             "code": advice.why.end.name(),
             "samples": advice.why.samples,
-            "module": path(advice.why),
+            "module": path(advice.why.module),
             "text": advice.text(),
         })).collect::<Vec<_>>(),
     })
