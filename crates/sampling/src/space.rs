@@ -42,6 +42,16 @@ pub(crate) struct Region {
     pub(crate) content: Content,
 }
 
+impl Region {
+    /// The place of its module, if it has one.
+    fn place(&self) -> Option<Place> {
+        match self.content {
+            Content::File { place, .. } => place,
+            _ => None,
+        }
+    }
+}
+
 /// The code that a process has mapped.
 ///
 /// Nobody says what is unmapped. What is mapped later at the same addresses takes the place.
@@ -73,6 +83,7 @@ impl Space {
         let overlapped = self.regions.get(first..last).unwrap_or_default();
         let head = overlapped.first().filter(|old| old.start < region.start);
         let tail = overlapped.last().filter(|old| old.end > region.end);
+        let is_new = overlapped.is_empty();
         let head = head.map(|old| Region {
             end: region.start,
             ..old.clone()
@@ -81,17 +92,29 @@ impl Space {
             start: region.end,
             ..old.clone()
         });
-        if let Content::File {
-            place: Some(place), ..
-        } = region.content
-        {
-            match place.0 {
-                0..64 => self.low_places |= 1 << place.0,
-                _ => drop(self.high_places.insert(place)),
-            }
-        }
+        let place = region.place();
         let new = head.into_iter().chain([region]).chain(tail);
         self.regions.splice(first..last, new);
+        match is_new {
+            true => self.add_place(place),
+            false => self.find_places(),
+        }
+    }
+
+    /// Notes whose places are there, after something has gone: what was learned of it holds no more.
+    fn find_places(&mut self) {
+        self.low_places = 0;
+        self.high_places.clear();
+        let places: Vec<_> = self.regions.iter().map(Region::place).collect();
+        places.into_iter().for_each(|place| self.add_place(place));
+    }
+
+    fn add_place(&mut self, place: Option<Place>) {
+        match place {
+            Some(Place(number @ 0..64)) => self.low_places |= 1 << number,
+            Some(place) => drop(self.high_places.insert(place)),
+            None => {}
+        }
     }
 
     fn region(&self, addr: RuntimeAddr) -> Option<&Region> {

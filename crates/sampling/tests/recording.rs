@@ -79,6 +79,34 @@ int main(void) {
 }
 "#;
 
+/// Loads libraries in turn, which differ in the size of their frames alone, and is for most of its time 22 frames
+/// deep in one of them. Each comes to where the last one was.
+const CHURN: &str = r#"
+#include <dlfcn.h>
+#include <unistd.h>
+int main(int count, char **paths) {
+    alarm(2);
+    for (int n = 0;; n++) {
+        void *library = dlopen(paths[1 + n % (count - 1)], RTLD_NOW);
+        if (library == NULL) return 1;
+        void (*down)(int) = (void (*)(int))dlsym(library, "down");
+        down(20);
+        dlclose(library);
+    }
+}
+"#;
+
+const LIBRARY: &str = r#"
+volatile unsigned long sink;
+static __attribute__((noinline)) void deeper(int left) {
+    volatile char pad[PAD];
+    pad[0] = 1;
+    if (left) { deeper(left - 1); sink++; }
+    else for (int i = 0; i < 300000; i++) sink += i;
+}
+void down(int left) { deeper(left); sink++; }
+"#;
+
 struct Program {
     path: PathBuf,
     /// Its functions by their addresses: the first, and one past the last.
@@ -208,6 +236,33 @@ fn every_stack_of_a_command_is_the_one_that_it_has() {
     assert_eq!(summary.status.unwrap().signal(), Some(libc::SIGALRM));
     assert_eq!(summary.totals.samples, profile.samples().len() as u64);
     assert_stacks(&program, &profile, 30);
+}
+
+#[test]
+fn libraries_that_are_unloaded_and_replaced() {
+    let program = Program::of(CHURN, "churn", &["-ldl"]);
+    let libraries = [("churn256", "-DPAD=240"), ("churn512", "-DPAD=496")]
+        .map(|(name, pad)| Program::of(LIBRARY, name, &["-fPIC", "-shared", pad]));
+    let mut command = program.command(&[]);
+    command.args(libraries.iter().map(|library| &library.path));
+    let (summary, profile) = record("churn", Target::Command(command), options());
+    assert_eq!(summary.status.unwrap().signal(), Some(libc::SIGALRM));
+    let mut counts = [0, 0];
+    for sample in profile.samples() {
+        for (library, count) in libraries.iter().zip(&mut counts) {
+            let names = library.names(&profile, sample);
+            if names.first().is_some_and(|name| name == "deeper") {
+                *count += 1;
+                // The program's function, the C library's two, and `_start`.
+                let outer = ["down", "?", "?", "?", "?"].map(str::to_owned);
+                let whole = [vec!["deeper".to_owned(); 21], outer.to_vec()].concat();
+                // It may be on its way down or up.
+                assert!(whole.ends_with(&names), "{names:?}");
+                assert!(sample.end.is_root(), "{:?}", sample.end);
+            }
+        }
+    }
+    assert!(counts.iter().all(|count| *count > 20), "{counts:?}");
 }
 
 #[test]
