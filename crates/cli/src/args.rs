@@ -5,6 +5,7 @@ use std::num::NonZero;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PathBufValueParser, TypedValueParser as _};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
@@ -128,11 +129,11 @@ pub(crate) struct RecordArgs {
     /// kernel.perf_event_paranoid of 1 or less.
     #[arg(long)]
     pub(crate) off_cpu: bool,
-    /// End after so many seconds.
+    /// End after so many seconds. A command goes on.
     #[arg(short, long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub(crate) duration: Option<Duration>,
     /// Where the profile goes. One that is there is moved to FILE.old.
-    #[arg(short, long, value_name = "FILE", default_value = "unspool.prof")]
+    #[arg(short, long, value_name = "FILE", default_value = "unspool.prof", value_parser = PathBufValueParser::new().try_map(file))]
     pub(crate) output: PathBuf,
     /// Show the heaviest functions and threads on the terminal while recording.
     ///
@@ -225,7 +226,7 @@ pub(crate) struct ScriptArgs {
     #[arg(long, requires = "output", conflicts_with_all = ["fields", "no_inline", "ns", "max_frames"])]
     pub(crate) inject: bool,
     /// Where that goes.
-    #[arg(short, long, value_name = "FILE", requires = "inject")]
+    #[arg(short, long, value_name = "FILE", requires = "inject", value_parser = PathBufValueParser::new().try_map(file))]
     pub(crate) output: Option<PathBuf>,
     /// Do not read the user's cache of compiled tables.
     #[arg(long)]
@@ -638,6 +639,13 @@ Examples:
 pub(crate) struct ManArgs {
     /// The folder; made if it is not there.
     pub(crate) folder: PathBuf,
+}
+
+fn file(path: PathBuf) -> Result<PathBuf, &'static str> {
+    match path.as_os_str() == "-" {
+        true => Err("a recording goes to a file"),
+        false => Ok(path),
+    }
 }
 
 fn parse_pid(text: &str) -> Result<u32, String> {

@@ -52,12 +52,16 @@ impl Built {
     }
 
     fn unspool(&self, arguments: &[&str]) -> Output {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        output
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_unspool"));
         command.args(arguments).current_dir(&self.folder);
         command.env("XDG_CACHE_HOME", self.folder.join("cache"));
-        let output = command.stdin(Stdio::null()).output().unwrap();
-        assert!(output.status.success(), "{arguments:?}: {output:?}");
-        output
+        command.stdin(Stdio::null()).output().unwrap()
     }
 
     /// What is said of a recording of the program, which works in one way; as a document and as text.
@@ -157,6 +161,38 @@ fn no_command_no_profile() {
         assert!(!said.contains("was there"), "{said}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "the last profile");
         assert!(!built.folder.join("last.old").exists());
+    }
+}
+
+/// Signals that end no recording are the command's.
+#[test]
+fn other_signals_are_passed_on() {
+    let built = Built::new("signals", true);
+    let script = "trap 'exit 5' USR2; kill -USR2 $PPID; while :; do sleep 0.01; done";
+    let output = built.run(&["record", "-o", "signals", "--", "sh", "-c", script]);
+    assert_eq!(output.status.code(), Some(5), "{output:?}");
+}
+
+/// A command that was begun for events that cannot be had does not run, and says nothing.
+#[test]
+fn without_events_nothing_runs() {
+    let built = Built::new("events", true);
+    for _ in 0..8 {
+        let record = [
+            "record",
+            "-F",
+            "4000000000",
+            "-o",
+            "none",
+            "--",
+            "touch",
+            "ran",
+        ];
+        let output = built.run(&record);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!said.contains("runtime error"), "{said}");
+        assert!(!built.folder.join("ran").exists());
     }
 }
 

@@ -360,7 +360,11 @@ fn filters_and_forms() {
         ["--module", "libc.so.6"],
         ["--state", "off"],
     ] {
-        assert_eq!(folded(&nothing), "");
+        let arguments = [&["report", "--as", "folded"], &nothing[..], &[&profile]].concat();
+        let output = unspool(&arguments);
+        assert!(output.status.success() && output.stdout.is_empty());
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains("no sample passes the filters"), "{said}");
     }
     let json: Value =
         serde_json::from_str(&clean(&["report", "--as", "json", "--no-lines", &profile])).unwrap();
@@ -508,9 +512,13 @@ fn what_cannot_be_used_is_told() {
     let cut = folder.join("cut");
     fs::write(&cut, &bytes[..bytes.len() - 3]).unwrap();
     let output = unspool(&["report", "--as", "folded", cut.to_str().unwrap()]);
-    assert!(output.status.success() && !output.stdout.is_empty());
+    assert!(output.status.code() == Some(1) && !output.stdout.is_empty());
     let notice = String::from_utf8(output.stderr).unwrap();
     assert!(notice.contains("is whole up to offset"), "{notice}");
+    let cut = cut.to_str().unwrap();
+    for arguments in [["diff", &profile, cut], ["diff", cut, &profile]] {
+        assert_eq!(unspool(&arguments).status.code(), Some(1));
+    }
 
     // Another program at the same path has no names to give.
     let source = folder.join("other.c");

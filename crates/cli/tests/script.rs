@@ -505,6 +505,25 @@ fn who_stops_reading_gets_no_error() {
     );
 }
 
+/// What is written in place of the recording would have lost its stacks.
+#[test]
+fn a_recording_is_not_written_over() {
+    let file = record("kept", &["-g"], &["sleep", "0.01"]);
+    let before = fs::read(&file).unwrap();
+    let link = file.with_extension("link");
+    let _ = fs::remove_file(&link);
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    for path in [&file, &link] {
+        let mut inject = Command::new(env!("CARGO_BIN_EXE_unspool"));
+        inject.args(["script", "--inject"]).arg(&file);
+        let output = inject.arg("-o").arg(path).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains("is the recording itself"), "{said}");
+        assert!(fs::read(&file).unwrap() == before);
+    }
+}
+
 #[test]
 fn what_is_damaged_is_said() {
     let whole = record("whole", &["-g"], &["sleep", "0.01"]);
@@ -518,6 +537,17 @@ fn what_is_damaged_is_said() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("at offset 0x"), "{said}");
+    let mut report = Command::new(env!("CARGO_BIN_EXE_unspool"));
+    let output = report.arg("report").arg(&path).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+
+    // What is said of the attributes is said once.
+    fs::write(&path, &bytes[..150]).unwrap();
+    let output = run(env!("CARGO_BIN_EXE_unspool"), &[], &path);
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(said.matches("at offset").count(), 1, "{said}");
+
     fs::write(&path, "no recording").unwrap();
     let output = run(env!("CARGO_BIN_EXE_unspool"), &[], &path);
     assert_eq!(output.status.code(), Some(2));

@@ -29,7 +29,7 @@ pub use rewrite::{RewriteError, Rewriter};
 #[non_exhaustive]
 pub enum FileError {
     /// The system refused.
-    #[error("cannot be read: {0}")]
+    #[error("cannot be read")]
     Io(#[from] io::Error),
     /// It is something else.
     #[error("is no recording of perf: it does not begin with PERFILE2")]
@@ -43,7 +43,7 @@ pub enum FileError {
     )]
     OneOfSeveral,
     /// What cannot be missing is damaged.
-    #[error("{0}")]
+    #[error(transparent)]
     Damaged(#[from] Damage),
 }
 

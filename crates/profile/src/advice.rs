@@ -74,8 +74,9 @@ impl Advice<'_> {
                  with -fno-omit-frame-pointer"
             ),
             End::Hole => format!(
-                "the unwind table of {name} has a hole at {at:#x}: code in assembler needs .cfi directives, or has \
-                 to keep the frame pointer"
+                "the unwind table of {name} has a hole at {at:#x}: code in assembler needs .cfi directives, C has to \
+                 be built with -fasynchronous-unwind-tables (musl's own code mostly is not), or has to keep the frame \
+                 pointer"
             ),
             End::BadEntry => format!(
                 "the unwind table of {name} is bad at {at:#x}: `unspool verify {path}` says what is wrong"

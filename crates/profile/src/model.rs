@@ -502,6 +502,14 @@ pub enum Ending {
     },
 }
 
+impl Ending {
+    /// Whether some of the file cannot be used.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        matches!(self, Ending::Cut { .. })
+    }
+}
+
 /// A profile, as read from its file. All numbers in it lead to something in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {

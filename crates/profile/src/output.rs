@@ -45,7 +45,7 @@ impl View<'_> {
     pub fn title(&self) -> String {
         let meta = self.named.profile.meta();
         match meta.command.is_empty() {
-            true => meta.event.name.clone(),
+            true => "what was running".to_owned(),
             false => meta.command.join(" "),
         }
     }

@@ -1,5 +1,6 @@
 //! A recording: events opened, a command launched or processes attached to, a profile written.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::{self, Write};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -121,7 +122,7 @@ pub enum RecordError {
         pid: u32,
     },
     /// The profile cannot be written.
-    #[error("cannot write the profile")]
+    #[error("cannot write the profile; what it has so far can be read")]
     Write(#[source] io::Error),
     /// The system refused something else.
     #[error("cannot record")]
@@ -208,11 +209,14 @@ impl Recording {
                 held = Some(begun);
             }
             Target::Processes(pids) => {
-                for pid in pids {
+                // Whoever is named twice is recorded once.
+                let mut all = BTreeSet::new();
+                for pid in pids.into_iter().collect::<BTreeSet<_>>() {
                     let watch = sys::watch(pid).map_err(|_| RecordError::NoProcess { pid })?;
                     watched.push(watch);
-                    whom.extend(threads(pid)?.into_iter().map(Whom::Thread));
+                    all.extend(threads(pid)?);
                 }
+                whom.extend(all.into_iter().map(Whom::Thread));
             }
             Target::Everything => whom.push(Whom::Everyone),
         }
@@ -370,8 +374,13 @@ impl<W: Write> Running<W> {
             *polled = ready.next() != Some(Ready::Over);
         }
         if let Some(signal) = self.signals.next() {
-            self.stop(signal);
-            return Ok(true);
+            if Signals::is_ending(signal) {
+                self.stop(signal);
+                return Ok(true);
+            }
+            if let Some(child) = &self.child {
+                sys::send(child.id(), signal);
+            }
         }
         let is_late = self.until.is_some_and(|until| Instant::now() >= until);
         Ok(is_late || self.is_watching && self.watched.is_empty())

@@ -85,8 +85,8 @@ pub(crate) enum Ready {
     Over,
 }
 
-/// The signals that end a recording, as they come: they do nothing else any more in this thread, and
-/// in those that it begins.
+/// The signals that end a recording or are passed on, as they come: they do nothing else any more in this
+/// thread, and in those that it begins.
 #[derive(Debug)]
 pub(crate) struct Signals {
     file: OwnedFd,
@@ -94,14 +94,21 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    const CAUGHT: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+    const ENDING: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+    /// Those that are for the command alone.
+    const PASSED_ON: [i32; 2] = [libc::SIGUSR1, libc::SIGUSR2];
+
+    /// Whether a signal ends a recording.
+    pub(crate) fn is_ending(signal: i32) -> bool {
+        Signals::ENDING.contains(&signal)
+    }
 
     pub(crate) fn catch() -> io::Result<Signals> {
         let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
         let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
         // SAFETY: the set lives through the call, which makes it empty.
         unsafe { libc::sigemptyset(set.as_mut_ptr()) };
-        for signal in Signals::CAUGHT {
+        for signal in Signals::ENDING.into_iter().chain(Signals::PASSED_ON) {
             // SAFETY: the set was made by the call above.
             unsafe { libc::sigaddset(set.as_mut_ptr(), signal) };
         }
@@ -191,9 +198,13 @@ impl Held {
         let hold = move || {
             // SAFETY: the child's own copy of the descriptor, which nobody else uses there.
             unsafe { libc::close(unused) };
-            pid_to.write_all(&std::process::id().to_ne_bytes())?;
-            // Who began it may be gone: then the program does not run.
-            go_from.read_exact(&mut [0])?;
+            let told = pid_to.write_all(&std::process::id().to_ne_bytes());
+            // Who began it may have given up, or be gone: then the program does not run, and nobody is there to be
+            // told.
+            if told.and_then(|()| go_from.read_exact(&mut [0])).is_err() {
+                // SAFETY: ends the child, which has nothing of its own yet.
+                unsafe { libc::_exit(0) };
+            }
             // SAFETY: the set was filled by the kernel.
             unsafe {
                 libc::pthread_sigmask(libc::SIG_SETMASK, &raw const mask, std::ptr::null_mut())

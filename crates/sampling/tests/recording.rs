@@ -287,11 +287,16 @@ fn processes_that_run_are_attached_to() {
     let mut child = program.command(&["20"]).spawn().unwrap();
     let mut options = options();
     options.duration = Some(Duration::from_secs(1));
-    let (summary, profile) = record("attached", Target::Processes(vec![child.id()]), options);
+    // Named twice, it is recorded once.
+    let pids = vec![child.id(), child.id()];
+    let (summary, profile) = record("attached", Target::Processes(pids), options);
     assert!(summary.status.is_none());
     child.kill().unwrap();
     child.wait().unwrap();
     assert_stacks(&program, &profile, 20);
+    let weights = profile.samples().iter().map(|sample| sample.weight);
+    let ran = Duration::from_nanos(weights.sum());
+    assert!(ran < summary.elapsed * 3 / 2, "one thread: {ran:?}");
 }
 
 #[test]

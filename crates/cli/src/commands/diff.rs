@@ -11,13 +11,12 @@ use unspool_profile::{Function, Named};
 
 use super::report::{FileNames, detail, load, percent, total, view, write_to};
 use crate::args::{DiffArgs, DiffForm};
+use crate::commands::recording::status;
 use crate::output::{self, Layout, Plain};
 
 pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
-    let (before, after) = (
-        load(&args.before, &args.shown.filters)?,
-        load(&args.after, &args.shown.filters)?,
-    );
+    let (before, is_whole_before) = load(&args.before, &args.shown.filters)?;
+    let (after, is_whole_after) = load(&args.after, &args.shown.filters)?;
     let detail = detail(&args.shown.filters);
     let before_names = FileNames::look_up(&before, detail);
     let after_names = FileNames::look_up(&after, detail);
@@ -34,7 +33,7 @@ pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
         DiffForm::Json => json(out, &changes(&before, &after)),
         DiffForm::Flamegraph => flamegraph::write_difference(out, &before, &after),
     })?;
-    Ok(ExitCode::SUCCESS)
+    Ok(status(is_whole_before && is_whole_after))
 }
 
 /// The shares of a function, in percent of the whole, before and after.

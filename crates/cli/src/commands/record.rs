@@ -69,7 +69,7 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
             old.display()
         ));
     }
-    let summary = summary?;
+    let summary = summary.with_context(|| args.output.display().to_string())?;
     told.end(&summary, &event)?;
     let Some(status) = summary.status else {
         return Ok(ExitCode::SUCCESS);

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{BufReader, Read as _};
 use std::path::Path;
+use std::process::ExitCode;
 
 use anyhow::Context as _;
 use unspool_perf::{DataFile, Reading};
@@ -47,8 +48,9 @@ impl Recording {
         Ok(recording)
     }
 
-    /// The same as a profile: of a recording of perf that of one event, or of the first.
-    pub(super) fn profile(path: &Path, event: Option<&str>) -> anyhow::Result<Profile> {
+    /// The same as a profile, and whether it has all that the file has: of a recording of perf that of one event,
+    /// or of the first.
+    pub(super) fn profile(path: &Path, event: Option<&str>) -> anyhow::Result<(Profile, bool)> {
         match Recording::open(path)? {
             Recording::Perf(file) => import(path, &file, event),
             Recording::Ours(profile) => {
@@ -57,7 +59,8 @@ impl Recording {
                     "{}: a profile has one event: --event is for recordings of perf",
                     path.display()
                 );
-                Ok(profile)
+                let is_whole = !profile.ending().is_cut();
+                Ok((profile, is_whole))
             }
         }
     }
@@ -97,7 +100,7 @@ fn say_ending(path: &Path, profile: &Profile) {
     output::notice(&format_args!("{}: {ending}", path.display()));
 }
 
-fn import(path: &Path, file: &DataFile, event: Option<&str>) -> anyhow::Result<Profile> {
+fn import(path: &Path, file: &DataFile, event: Option<&str>) -> anyhow::Result<(Profile, bool)> {
     let event = event.map_or(Ok(0), |event| find(path, file, event))?;
     let (finder, store) = (Finder::from_environment(), store(false));
     let imported = unspool_sampling::import(file, event, Vec::new(), finder, store);
@@ -114,7 +117,8 @@ fn import(path: &Path, file: &DataFile, event: Option<&str>) -> anyhow::Result<P
             others.map(name).collect::<Vec<_>>().join(", ")
         ));
     }
-    Ok(Profile::read(imported.out.as_slice())?)
+    let profile = Profile::read(imported.out.as_slice())?;
+    Ok((profile, is_whole(file, &imported.reading)))
 }
 
 /// The place of an event, by its name with modifiers (`cycles:u`) or without.
@@ -131,6 +135,19 @@ fn find(path: &Path, file: &DataFile, wanted: &str) -> anyhow::Result<usize> {
         let names = names().collect::<Vec<_>>().join(", ");
         format!("{path}: no event is called {wanted}: there are {names}")
     })
+}
+
+/// Whether all of a recording of perf could be read.
+pub(super) fn is_whole(file: &DataFile, reading: &Reading) -> bool {
+    reading.cut.is_none() && reading.bad == 0 && file.damaged().is_empty()
+}
+
+/// The exit status of a command that has done its work on recordings, whole or not.
+pub(super) fn status(is_whole: bool) -> ExitCode {
+    match is_whole {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(output::Failure::FINDINGS),
+    }
 }
 
 /// Says what could not be read of a recording of perf.

@@ -12,7 +12,7 @@ use unspool_profile::{FunctionId, Named, Profile, Selection, State, Time};
 
 use crate::args::{Filters, Form, OnOff, ReportArgs};
 use crate::commands;
-use crate::commands::recording::Recording;
+use crate::commands::recording::{Recording, status};
 use crate::output;
 use unspool_symbols::Detail;
 
@@ -25,7 +25,7 @@ pub(super) use names::FileNames;
 pub(super) use text::with_module;
 
 pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
-    let profile = load(&args.file, &args.shown.filters)?;
+    let (profile, is_whole) = load(&args.file, &args.shown.filters)?;
     let names = FileNames::look_up(&profile, detail(&args.shown.filters));
     let named = Named::new(&profile, &names);
     let view = view(&named, &args.shown.filters)?;
@@ -44,11 +44,11 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         Form::Speedscope => speedscope::write(out, &view),
         Form::PerfScript => perf_script::write(out, &view),
     })?;
-    Ok(ExitCode::SUCCESS)
+    Ok(status(is_whole))
 }
 
-/// Reads a profile, or makes one of a recording of perf.
-pub(super) fn load(path: &Path, filters: &Filters) -> anyhow::Result<Profile> {
+/// Reads a profile, or makes one of a recording of perf; and whether it has all that the file has.
+pub(super) fn load(path: &Path, filters: &Filters) -> anyhow::Result<(Profile, bool)> {
     Recording::profile(path, filters.event.as_deref())
 }
 
@@ -92,10 +92,11 @@ pub(super) fn view<'a>(named: &'a Named<'a>, filters: &Filters) -> anyhow::Resul
         let regex = Regex::new(function).context("--function")?;
         selection.function = Some(Box::new(move |name| regex.is_match(name)));
     }
-    Ok(View {
-        named,
-        samples: selection.samples(named),
-    })
+    let samples = selection.samples(named);
+    if samples.is_empty() && !profile.samples().is_empty() {
+        output::notice(&"no sample passes the filters");
+    }
+    Ok(View { named, samples })
 }
 
 /// The functions of this name: several if several modules have one.

@@ -3,12 +3,12 @@
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use unspool_perf::{DataFile, Reading};
+use unspool_perf::DataFile;
 use unspool_sampling::Replay;
 use unspool_symbols::{Detail, Finder};
 
 use crate::args::{ScriptArgs, ScriptField};
-use crate::commands::recording::{Recording, say};
+use crate::commands::recording::{Recording, is_whole, say, status};
 use crate::commands::{MOST_SAID, store};
 use crate::output;
 
@@ -61,20 +61,13 @@ fn print(
         printer.print(sample, name, stack, &frames)?;
     }
     printer.finish()?;
-    Ok(status(&reading))
+    Ok(status(is_whole(file, &reading)))
 }
 
 /// Says what is wrong with files that samples are in.
 fn say_problems(frames: &Frames) {
     for problem in frames.problems.values().take(MOST_SAID) {
         output::notice(problem);
-    }
-}
-
-fn status(reading: &Reading) -> ExitCode {
-    match reading.cut {
-        Some(_) => ExitCode::from(output::Failure::FINDINGS),
-        None => ExitCode::SUCCESS,
     }
 }
 

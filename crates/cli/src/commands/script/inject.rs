@@ -2,7 +2,7 @@
 
 use std::fs::Permissions;
 use std::io::BufWriter;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -13,9 +13,9 @@ use unspool_sampling::Injected;
 use unspool_symbols::Finder;
 use unspool_unwind::tables::Store;
 
-use super::status;
 use crate::args::ScriptArgs;
-use crate::commands::{self, recording::say};
+use crate::commands;
+use crate::commands::recording::{is_whole, say, status};
 use crate::output;
 
 pub(super) fn run(
@@ -30,6 +30,11 @@ pub(super) fn run(
         "cannot write {}: it is no regular file",
         path.display()
     );
+    anyhow::ensure!(
+        !is_same(&args.file, path),
+        "cannot write {}: it is the recording itself, whose stacks would be lost; name another file",
+        path.display()
+    );
     // What somebody's stacks tell is for nobody else, as with perf.
     let permissions = Permissions::from_mode(0o600);
     let (injected, reading) = commands::replace(path, Some(permissions), |out| {
@@ -41,7 +46,16 @@ pub(super) fn run(
     })?;
     say(&args.file, file, &reading);
     tell(path, &injected);
-    Ok(status(&reading))
+    Ok(status(is_whole(file, &reading)))
+}
+
+/// Whether both are names of one file.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let identity = |path: &Path| {
+        let metadata = path.metadata().ok()?;
+        Some((metadata.dev(), metadata.ino()))
+    };
+    identity(one).is_some_and(|one| Some(one) == identity(other))
 }
 
 fn tell(path: &Path, injected: &Injected) {

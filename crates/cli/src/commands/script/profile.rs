@@ -14,6 +14,7 @@ use super::frames::{Frames, KALLSYMS};
 use super::say_problems;
 use super::text::{Event, Fields, Printer, Sample};
 use crate::args::ScriptArgs;
+use crate::commands::recording::status;
 use crate::output;
 
 /// The event of time off a processor.
@@ -52,7 +53,7 @@ pub(super) fn run(
         printer.print(&sample, name.as_bytes(), &stack, &frames)?;
     }
     printer.finish()?;
-    Ok(ExitCode::SUCCESS)
+    Ok(status(!profile.ending().is_cut()))
 }
 
 fn events(profile: &Profile) -> Vec<Event<'_>> {
