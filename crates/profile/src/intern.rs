@@ -25,6 +25,7 @@ pub struct RawFrame {
 #[derive(Debug, Default)]
 pub struct Modules {
     ids: HashMap<Module, ModuleId>,
+    all: Vec<Module>,
     pub(crate) table: Table<Module, 7>,
 }
 
@@ -34,16 +35,23 @@ impl Modules {
         if let Some(id) = self.ids.get(module) {
             return *id;
         }
-        let id = ModuleId(number(self.ids.len()));
-        self.table.push(module);
+        let id = self.add(module);
         self.ids.insert(module.clone(), id);
+        id
+    }
+
+    /// The number of another module, which may only look like one before: its contents are told later
+    /// ([`Change::ModuleHash`](crate::Change::ModuleHash)).
+    pub fn add(&mut self, module: &Module) -> ModuleId {
+        let id = ModuleId(number(self.all.len()));
+        self.table.push(module);
+        self.all.push(module.clone());
         id
     }
 
     /// The module with a number.
     pub(crate) fn get(&self, id: ModuleId) -> Option<&Module> {
-        let mut all = self.ids.iter();
-        all.find_map(|(module, other)| (*other == id).then_some(module))
+        self.all.get(id.0 as usize)
     }
 }
 

@@ -164,7 +164,7 @@ pub struct Thread {
     pub name: String,
 }
 
-/// News of a process or thread that was told before.
+/// News of a process, thread or module that was told before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// It ended then.
@@ -175,6 +175,8 @@ pub enum Change {
     ProcessName(ProcessId, String),
     /// It has a new name.
     ThreadName(ThreadId, String),
+    /// The hash of a file without build ID, as [`ContentKey::Hash`] has it.
+    ModuleHash(ModuleId, [u8; 20]),
 }
 
 /// Where in which code.

@@ -2,6 +2,8 @@
 
 use std::io::Read;
 
+use unspool_module::ContentKey;
+
 use crate::error::FileError;
 use crate::file::block::{Block, Blocks, Next, read_up_to};
 use crate::file::rows::{Chain, Fact, Totals, kind};
@@ -163,6 +165,10 @@ impl Profile {
             Change::ThreadName(id, name) => {
                 let thread = self.threads.get_mut(id.0 as usize);
                 thread.ok_or("its thread is not known")?.name = name;
+            }
+            Change::ModuleHash(id, bytes) => {
+                let module = self.modules.get_mut(id.0 as usize);
+                module.ok_or("its module is not known")?.content = Some(ContentKey::Hash(bytes));
             }
         }
         Ok(())

@@ -104,7 +104,7 @@ impl<W: Write> Writer<W> {
         id
     }
 
-    /// News of a process or thread that was told before.
+    /// News of a process, thread or module that was told before.
     pub fn change(&mut self, change: &Change) {
         if let Change::ThreadEnd(thread, _) = change
             && let Some((_, last)) = self.threads.get_mut(thread.0 as usize)
@@ -200,8 +200,8 @@ impl<W: Write> Writer<W> {
         let (sealer, pending) = (&mut self.sealer, &mut self.pending);
         pending.processes.seal(sealer)?;
         pending.threads.seal(sealer)?;
-        pending.changes.seal(sealer)?;
         self.modules.table.seal(sealer)?;
+        pending.changes.seal(sealer)?;
         self.frames.table.seal(sealer)?;
         pending.symbols.seal(sealer)?;
         self.tree.table().seal(sealer)?;

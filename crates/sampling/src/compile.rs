@@ -1,4 +1,5 @@
-//! Tables that are missing are compiled, and proven, beside the recording, by one thread of low priority.
+//! Tables that are missing are compiled, and proven, beside the recording, by one thread of low priority. Of files
+//! without build ID, it also finds out which they are.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
@@ -25,7 +26,7 @@ impl Compiler {
         thread.is_ok().then_some(Compiler { queue })
     }
 
-    /// Has the table of a file compiled.
+    /// Has the table of a file looked for, and compiled if there is none.
     pub(crate) fn compile(&self, file: &Arc<File>) {
         // Only a thread that panicked does not listen; then there is no table.
         let _ = self.queue.send(Arc::downgrade(file));
@@ -36,6 +37,9 @@ fn run(files: &Receiver<Weak<File>>, store: &Store) {
     crate::sys::be_patient();
     for file in files {
         let Some(file) = file.upgrade() else { continue };
+        if file.find_table(store) {
+            continue;
+        }
         let elf = file.tables.file();
         // A file without tables, or with none that can be compiled, is read as it is.
         let Ok(made) = compile(elf, From::Auto) else {
@@ -47,7 +51,9 @@ fn run(files: &Receiver<Weak<File>>, store: &Store) {
             _ => continue,
         }
         // That it cannot be kept costs the next recording the same time again.
-        let _ = store.keep(&elf.content_key(), &made.encoded.bytes);
+        if let Some(content) = file.content.get() {
+            let _ = store.keep(content, &made.encoded.bytes);
+        }
         file.tables.attach(TableBytes::Memory(made.encoded.bytes));
     }
 }

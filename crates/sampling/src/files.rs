@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 
 use unspool_module::{BuildId, ContentKey, ElfFile};
 use unspool_unwind::files::FileProblem;
@@ -29,8 +29,9 @@ pub struct File {
     pub tables: FileTables,
     /// What its process has for `/`, if that is not ours.
     pub root: Option<Arc<Root>>,
-    /// What identifies its contents.
-    pub content: ContentKey,
+    /// What identifies its contents, once that is known: to hash a large file takes longer than rings have
+    /// room.
+    pub(crate) content: OnceLock<ContentKey>,
 }
 
 impl File {
@@ -47,6 +48,17 @@ impl File {
         };
         let is_same = |found: Metadata| (found.dev(), found.ino()) == (state.device, state.inode);
         fs::metadata(path).is_ok_and(is_same)
+    }
+}
+
+impl File {
+    /// Looks for a compiled table, and uses it; whether there is one. The contents are known then.
+    pub(crate) fn find_table(&self, store: &Store) -> bool {
+        let file = self.tables.file();
+        self.content.get_or_init(|| store.content_key(file));
+        // What is found and not used is told by `unspool stack` and `unspool verify`.
+        let found = store.find_named(file, &self.name, &mut Vec::new());
+        found.is_some_and(|(bytes, _)| self.tables.attach(bytes))
     }
 }
 
@@ -158,24 +170,25 @@ impl Files {
         let found = self.finder.file(pid, mapping, build_id)?;
         let (elf, root) = (Arc::new(found.file), found.root);
         let name = mapping.name.clone().unwrap_or_default();
-        let content = self.store.content_key(&elf);
         let tables = FileTables::new(Arc::clone(&elf)).for_walks();
-        // What is found and not used is told by `unspool stack` and `unspool verify`.
-        let found = self
-            .store
-            .find_named(&elf, Path::new(&name), &mut Vec::new());
         let file = Arc::new(File {
             number: self.next,
             name: PathBuf::from(name),
             is_deleted: mapping.deleted,
             tables,
             root,
-            content,
+            content: OnceLock::new(),
         });
         self.next += 1;
-        let has_table = found.is_some_and(|(bytes, _)| file.tables.attach(bytes));
-        if !has_table && let Some(compiler) = &self.compiler {
-            compiler.compile(&file);
+        match &self.compiler {
+            Some(compiler) if elf.build_id().is_none() => compiler.compile(&file),
+            compiler => {
+                if !file.find_table(&self.store)
+                    && let Some(compiler) = compiler
+                {
+                    compiler.compile(&file);
+                }
+            }
         }
         self.opened.insert(key, Arc::clone(&file));
         Ok(file)

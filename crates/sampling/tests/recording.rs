@@ -230,9 +230,15 @@ fn assert_stacks(program: &Program, profile: &Profile, depth: usize) {
 
 #[test]
 fn every_stack_of_a_command_is_the_one_that_it_has() {
-    let program = Program::build("plain", &[]);
+    let program = Program::build("plain", &["-Wl,--build-id=none"]);
     let target = Target::Command(program.command(&["30"]));
     let (summary, profile) = record("plain", target, options());
+    let mut modules = profile.modules().iter();
+    let module = modules.find(|module| module.path == program.path).unwrap();
+    let hash = Command::new("sha256sum").arg(&program.path).output();
+    let hash = String::from_utf8(hash.expect("sha256sum (Debian: coreutils)").stdout).unwrap();
+    let content = module.content.unwrap().to_string();
+    assert_eq!(content, format!("sha256-{}", &hash[..40]));
     assert_eq!(summary.status.unwrap().signal(), Some(libc::SIGALRM));
     assert_eq!(summary.totals.samples, profile.samples().len() as u64);
     assert_stacks(&program, &profile, 30);

@@ -149,11 +149,16 @@ impl Row<4> for Change {
     const KIND: u16 = kind::CHANGES;
 
     fn put(&self, [what, id, time, name]: &mut [Column; 4]) {
+        let hash;
         let (code, number, at, called) = match self {
             Change::ProcessEnd(process, at) => (0_u64, process.0, *at, ""),
             Change::ThreadEnd(thread, at) => (1, thread.0, *at, ""),
             Change::ProcessName(process, name) => (2, process.0, Time(0), name.as_str()),
             Change::ThreadName(thread, name) => (3, thread.0, Time(0), name.as_str()),
+            Change::ModuleHash(module, bytes) => {
+                hash = ContentKey::Hash(*bytes).to_string();
+                (4, module.0, Time(0), hash.as_str())
+            }
         };
         what.number(code);
         id.number(number);
@@ -170,6 +175,10 @@ impl Row<4> for Change {
             1 => Some(Change::ThreadEnd(ThreadId(id), time)),
             2 => Some(Change::ProcessName(ProcessId(id), name)),
             3 => Some(Change::ThreadName(ThreadId(id), name)),
+            4 => match ContentKey::hash_from_text(&name)? {
+                ContentKey::Hash(bytes) => Some(Change::ModuleHash(ModuleId(id), bytes)),
+                ContentKey::BuildId(_) => None,
+            },
             _ => None,
         }
     }

@@ -3,7 +3,10 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
-use unspool_profile::{Completeness, Ending, FileError, Profile, Reader};
+use unspool_module::ContentKey;
+use unspool_profile::{
+    Change, Completeness, Ending, FileError, Module, ModuleKind, Profile, Reader, Time, Writer,
+};
 
 use crate::model::{Recorder, Step, Taken, meta, plain, steps};
 
@@ -205,6 +208,42 @@ fn what_is_no_profile_is_told() {
     ));
     let next = b"unsprof\0\x02\0\0\0\0\0\0\0";
     assert!(matches!(refused(next), FileError::Version { found: 2 }));
+}
+
+/// Files that look alike until their contents are known are not taken for one.
+#[test]
+fn which_file_it_is_may_be_told_later() {
+    let module = Module {
+        kind: ModuleKind::File,
+        path: "/app".into(),
+        content: None,
+        is_deleted: false,
+        code: None,
+    };
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(&mut bytes, &meta()).unwrap();
+    let first = writer.modules().add(&module);
+    writer.flush().unwrap();
+    let second = writer.modules().add(&module);
+    writer.change(&Change::ModuleHash(first, [0xa7; 20]));
+    writer.change(&Change::ModuleHash(second, [0x01; 20]));
+    writer.finish(Time(1)).unwrap();
+    let profile = Profile::read(&bytes[..]).unwrap();
+    assert!(is_proper(&profile));
+    let contents = profile.modules().iter().map(|module| module.content);
+    let hashes = [[0xa7; 20], [0x01; 20]].map(|hash| Some(ContentKey::Hash(hash)));
+    assert_eq!(contents.collect::<Vec<_>>(), hashes);
+
+    // Of a module that nobody told of there is no news.
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(&mut bytes, &meta()).unwrap();
+    writer.change(&Change::ModuleHash(first, [0; 20]));
+    writer.finish(Time(1)).unwrap();
+    let refused = Profile::read(&bytes[..]).unwrap_err();
+    assert!(
+        refused.to_string().contains("its module is not known"),
+        "{refused}"
+    );
 }
 
 /// A writer whose disk is full writes nothing behind half a block.

@@ -5,9 +5,9 @@ use std::io::Write;
 use std::sync::Arc;
 
 use unspool_ir::{RuntimeAddr, Vaddr};
-use unspool_module::Symbols;
+use unspool_module::{ContentKey, Symbols};
 use unspool_profile::{
-    Module, ModuleId, ModuleKind, Modules, Place, ProcessId, Segment, Symbol, Writer,
+    Change, Module, ModuleId, ModuleKind, Modules, Place, ProcessId, Segment, Symbol, Writer,
 };
 use unspool_symbols::{Finder, JitCode, JitTimeline, KernelSymbols, NameCache};
 use unspool_unwind::files::FileProblem;
@@ -31,6 +31,8 @@ pub(super) struct Met {
     unusable: BTreeMap<(ProcessId, u64), Arc<FileProblem>>,
     /// Which of them were met since the last call of [`Met::name_unusable`].
     unnamed: Vec<Symbol>,
+    /// Those files whose contents were not known when they were met, with their modules.
+    unhashed: Vec<(ModuleId, Arc<File>)>,
 }
 
 /// Code that a process has made, or no code at all.
@@ -69,10 +71,21 @@ impl Met {
             }
             return Place::Process(process, address);
         };
-        let code = self.files.entry(file.number).or_insert_with(|| InFile {
-            module: known.id(&module_of(file)),
-            file: Arc::clone(file),
-            addresses: BTreeSet::new(),
+        let unhashed = &mut self.unhashed;
+        let code = self.files.entry(file.number).or_insert_with(|| {
+            let module = module_of(file);
+            let id = match module.content {
+                Some(_) => known.id(&module),
+                None => known.add(&module),
+            };
+            if module.content.is_none() {
+                unhashed.push((id, Arc::clone(file)));
+            }
+            InFile {
+                module: id,
+                file: Arc::clone(file),
+                addresses: BTreeSet::new(),
+            }
         });
         code.addresses.insert(vaddr);
         Place::Module(code.module, vaddr)
@@ -149,8 +162,26 @@ impl Met {
         write_once(found.collect(), writer);
     }
 
-    /// Writes the names that nobody will know later.
-    pub(super) fn name_all<W: Write>(&self, writer: &mut Writer<W>) {
+    /// Writes which files they are that were hashed meanwhile.
+    pub(super) fn tell_contents<W: Write>(&mut self, writer: &mut Writer<W>) {
+        self.unhashed.retain(|(module, file)| {
+            let Some(content) = file.content.get() else {
+                return true;
+            };
+            if let ContentKey::Hash(bytes) = content {
+                writer.change(&Change::ModuleHash(*module, *bytes));
+            }
+            false
+        });
+    }
+
+    /// Writes what nobody will know later: names, and which files they are that are still not hashed.
+    pub(super) fn tell_all<W: Write>(&mut self, writer: &mut Writer<W>) {
+        for (_, file) in &self.unhashed {
+            let elf = file.tables.file();
+            file.content.get_or_init(|| elf.content_key());
+        }
+        self.tell_contents(writer);
         self.name_kernel(writer);
         let files = self.files.values();
         for code in files.filter(|code| !code.file.is_in_place()) {
@@ -233,7 +264,7 @@ fn module_of(file: &File) -> Module {
             false => ModuleKind::File,
         },
         path: file.name.clone(),
-        content: Some(file.content),
+        content: file.content.get().copied(),
         is_deleted: file.is_deleted,
         code: code.map(|segment| Segment {
             address: segment.vaddr,

@@ -268,6 +268,7 @@ impl<W: Write> Scribe<W> {
 
     /// Writes what was noted.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
+        self.met.tell_contents(&mut self.writer);
         self.writer.flush()
     }
 
@@ -279,7 +280,7 @@ impl<W: Write> Scribe<W> {
         for (pid, process) in std::mem::take(&mut self.ids) {
             self.name_made(pid, process);
         }
-        self.met.name_all(&mut self.writer);
+        self.met.tell_all(&mut self.writer);
         let completeness = self.writer.completeness();
         Ok(Written {
             out: self.writer.finish(Time(time))?,
