@@ -2,12 +2,12 @@
 //! functions from the outermost on, separated by semicolons, and the weight. A guessed frame ends in
 //! `_[g]`, a spliced one in `_[s]`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::io::{self, Write};
 
 use super::{Strings, View};
 use crate::names::{Named, Step};
-use crate::paths::{Path, Paths, add};
+use crate::paths::{Path, Paths};
 use crate::stacks::StackId;
 
 /// Writes folded stacks, in the order of the lines' bytes.
@@ -51,8 +51,8 @@ pub fn write(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
 /// The stacks of `N` views, as paths of labels: a thread's name and its functions, by their numbers.
 pub(super) struct Folded<const N: usize> {
     /// Each with the semicolon that follows.
-    labels: Vec<String>,
-    paths: Vec<Path<u32, N>>,
+    pub(super) labels: Vec<String>,
+    pub(super) paths: Vec<Path<u32, N>>,
 }
 
 impl<const N: usize> Folded<N> {
@@ -82,62 +82,6 @@ impl<const N: usize> Folded<N> {
             paths,
         }
     }
-
-    /// The lines, without the weights, where functions with less than some weight in each view are not told
-    /// from their callers: with less than `least`, or than twice as much, and so on, until a graph of the lines has
-    /// no more than `most` frames.
-    pub(super) fn lines_of_at_least(
-        self,
-        mut least: [u64; N],
-        most: usize,
-    ) -> BTreeMap<String, [u64; N]> {
-        let tree = Paths::new(self.paths);
-        loop {
-            let (lines, frames) = lines(&self.labels, &tree, least);
-            // Names of threads are told in any case.
-            let are_all = least.iter().all(|least| *least == u64::MAX);
-            if frames <= most || are_all {
-                return lines;
-            }
-            least = least.map(|least| least.max(1).saturating_mul(2));
-        }
-    }
-}
-
-/// The lines of functions with some weight at least in one of the views, and how many frames a graph of them has.
-fn lines<const N: usize>(
-    labels: &[String],
-    tree: &Paths<u32, N>,
-    least: [u64; N],
-) -> (BTreeMap<String, [u64; N]>, usize) {
-    let label = |number: &u32| labels.get(*number as usize).map(String::as_str);
-    let mut lines = BTreeMap::new();
-    let mut frames = 0;
-    let mut line = String::new();
-    // Each with the length of the line of its caller.
-    let mut waiting: Vec<_> = tree.root().branches().map(|thread| (0, thread)).collect();
-    while let Some((by, branch)) = waiting.pop() {
-        line.truncate(by);
-        let total = branch.total();
-        let mut pairs = total.iter().zip(least);
-        let is_told = pairs.any(|(weight, least)| *weight >= least);
-        // A thread's name is told in any case.
-        let steps = match is_told {
-            true => branch.steps.len(),
-            false => usize::from(by == 0),
-        };
-        frames += steps;
-        line.extend(branch.steps.iter().take(steps).filter_map(label));
-        let own = if is_told { branch.own() } else { Some(total) };
-        if let Some(own) = own {
-            let sums = lines.entry(without_end(&line).to_owned()).or_insert([0; N]);
-            *sums = add(*sums, own);
-        }
-        if is_told {
-            waiting.extend(branch.branches().map(|branch| (line.len(), branch)));
-        }
-    }
-    (lines, frames)
 }
 
 /// The weight of each stack of threads with one name, which is given by its label.
@@ -171,7 +115,7 @@ fn plain(name: &str) -> String {
     name.replace(';', ":").replace(char::is_control, " ")
 }
 
-/// A label at the end of a line.
-fn without_end(label: &str) -> &str {
+/// A label, or a line of them, at the end of a line.
+pub(super) fn without_end(label: &str) -> &str {
     label.strip_suffix(';').unwrap_or(label)
 }
