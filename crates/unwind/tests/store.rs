@@ -15,12 +15,14 @@ use std::os::unix::fs::{
     DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, chown, symlink,
 };
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use unspool_ir::{LoadBias, Register, Row, Vaddr};
 use unspool_module::{ContentKey, ElfFile, embed};
-use unspool_unwind::tables::{self, From, Place, Store, StoreError, TableBytes};
+use unspool_unwind::tables::{self, FileTables, From, Place, Store, StoreError, TableBytes};
 
 #[path = "programs-sources/mod.rs"]
 mod programs;
@@ -141,6 +143,37 @@ fn library(folder: &Path, name: &str, options: &[&str]) -> ElfFile {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     ElfFile::open(path).unwrap()
+}
+
+/// What the search table leaves out is found by looking through the section, and by walks when there is a compiled
+/// table.
+#[test]
+fn walks_wait_for_the_table_where_the_search_table_has_gaps() {
+    let world = World::new();
+    let header = world.file.eh_frame_hdr().unwrap().unwrap().data;
+    let mut bytes = fs::read(world.file.path()).unwrap();
+    let at = bytes.windows(header.len()).position(|part| part == header);
+    // It counts its entries behind four bytes and the address of the section.
+    let count = at.unwrap() + 8;
+    bytes[count..count + 4].fill(0);
+    let path = world.at("unlisted.so");
+    fs::write(&path, bytes).unwrap();
+    let listed = tool("nm", "binutils", &["-D", path.to_str().unwrap()]).stdout;
+    let listed = String::from_utf8(listed).unwrap();
+    let line = listed.lines().find(|line| line.ends_with(" T answer"));
+    let answer = u64::from_str_radix(line.unwrap().split(' ').next().unwrap(), 16).unwrap();
+    let file = Arc::new(ElfFile::open(&path).unwrap());
+    let has_row = |tables: &FileTables| {
+        let mut row = Row::new(Register(0));
+        let module = tables.at(LoadBias(0), None, None);
+        module.row(Vaddr(answer), &mut row).is_ok()
+    };
+    assert!(has_row(&FileTables::new(Arc::clone(&file))));
+    let for_walks = FileTables::new(Arc::clone(&file)).for_walks();
+    assert!(!has_row(&for_walks));
+    let made = tables::compile(&file, From::Auto).unwrap();
+    assert!(for_walks.attach(TableBytes::Memory(made.encoded.bytes)));
+    assert!(has_row(&for_walks));
 }
 
 /// What a store finds: the bytes and the place, and the notices.

@@ -129,7 +129,8 @@ impl FileTables {
         }
     }
 
-    /// Has a compiled table prepared for a [`Walker`](crate::Walker), which learns faster then.
+    /// Has a compiled table prepared for a [`Walker`](crate::Walker), which learns faster then. Until there is one,
+    /// what `.eh_frame_hdr` does not list is a hole: a walk cannot look through a section of megabytes.
     #[must_use]
     pub fn for_walks(mut self) -> Self {
         self.for_walks = true;
@@ -197,9 +198,13 @@ impl FileTables {
 
     /// The table as the file has it.
     fn source(&self) -> Option<&Lookup<'_>> {
+        let trust = match self.for_walks {
+            true => HdrTrust::Complete,
+            false => HdrTrust::Unchecked,
+        };
         let source = self
             .source
-            .get_or_init(|| SourceTable::new(Arc::clone(&self.file), |file| lookup(file)));
+            .get_or_init(|| SourceTable::new(Arc::clone(&self.file), |file| lookup(file, trust)));
         source.borrow_dependent().as_ref()
     }
 }

@@ -192,8 +192,9 @@ pub fn hdr_is_complete(file: &ElfFile, reading: &Reading) -> Option<bool> {
 }
 
 /// Looks single addresses up in the file's own section: what serves until a compiled table is
-/// there. `.eh_frame_hdr` is not checked first, which would take as long as reading the section.
-pub(crate) fn lookup(file: &ElfFile) -> Option<Lookup<'_>> {
+/// there. `.eh_frame_hdr` is not checked first, which would take as long as reading the section: `trust` says
+/// what is made of an address that it does not list.
+pub(crate) fn lookup(file: &ElfFile, trust: HdrTrust) -> Option<Lookup<'_>> {
     if let Some((section, _)) = sections_of_kind(file, SectionKind::EhFrame)
         .ok()?
         .into_iter()
@@ -201,7 +202,7 @@ pub(crate) fn lookup(file: &ElfFile) -> Option<Lookup<'_>> {
     {
         let hdr = file.eh_frame_hdr().ok().flatten();
         let hdr = hdr.and_then(|hdr| Hdr::parse(hdr.data, hdr.address, file.abi()).ok());
-        return Some(Lookup::new(section, hdr, HdrTrust::Unchecked));
+        return Some(Lookup::new(section, hdr, trust));
     }
     let (section, _) = sections_of_kind(file, SectionKind::DebugFrame)
         .ok()?
