@@ -69,10 +69,10 @@ fn report_problems(file: &ElfFile, reading: &Reading) {
             file.path().display()
         ));
     }
-    for problem in reading.problems.iter().take(MAX_SHOWN) {
+    for problem in reading.problems.iter().take(MOST_SAID) {
         output::notice(&format_args!("{}: {problem}", file.path().display()));
     }
-    let hidden = reading.problems.len().saturating_sub(MAX_SHOWN);
+    let hidden = reading.problems.len().saturating_sub(MOST_SAID);
     if hidden > 0 {
         output::notice(&format_args!(
             "{}: {hidden} more problems",
@@ -94,9 +94,6 @@ fn is_missing(error: &anyhow::Error) -> bool {
 fn failed(file: &Path, error: &anyhow::Error) -> Value {
     json!({ "file": file.to_string_lossy(), "error": format!("{error:#}") })
 }
-
-/// How many problems of a file are reported one by one.
-const MAX_SHOWN: usize = 20;
 
 /// Writes a file, with its name in the error, by [`replace`]. What is no regular file is written to.
 fn write(path: &Path, bytes: &[u8], permissions: Option<Permissions>) -> anyhow::Result<()> {

@@ -190,11 +190,13 @@ impl Rows {
         out.write_all(bracket)
     }
 
-    fn next<W: ?Sized + Write>(&self, out: &mut W, is_first: bool) -> io::Result<()> {
+    /// Begins an element or a field.
+    fn next<W: ?Sized + Write>(&mut self, out: &mut W, is_first: bool) -> io::Result<()> {
         if !is_first {
             let has_line = self.depth <= Rows::DEEPEST;
             out.write_all(if has_line { b"," } else { b", " })?;
         }
+        self.has_value = true;
         self.line(out)
     }
 
@@ -209,6 +211,8 @@ impl Rows {
     fn end<W: ?Sized + Write>(&mut self, out: &mut W, bracket: &[u8]) -> io::Result<()> {
         let has_lines = self.has_value && self.depth <= Rows::DEEPEST;
         self.depth -= 1;
+        // This one, of what it is in.
+        self.has_value = true;
         if has_lines {
             self.line(out)?;
         }
@@ -229,11 +233,6 @@ impl Formatter for Rows {
         self.next(out, first)
     }
 
-    fn end_array_value<W: ?Sized + Write>(&mut self, _: &mut W) -> io::Result<()> {
-        self.has_value = true;
-        Ok(())
-    }
-
     fn begin_object<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
         self.begin(out, b"{")
     }
@@ -248,11 +247,6 @@ impl Formatter for Rows {
 
     fn begin_object_value<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
         out.write_all(b": ")
-    }
-
-    fn end_object_value<W: ?Sized + Write>(&mut self, _: &mut W) -> io::Result<()> {
-        self.has_value = true;
-        Ok(())
     }
 }
 

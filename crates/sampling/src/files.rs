@@ -49,9 +49,7 @@ impl File {
         let is_same = |found: Metadata| (found.dev(), found.ino()) == (state.device, state.inode);
         fs::metadata(path).is_ok_and(is_same)
     }
-}
 
-impl File {
     /// Looks for a compiled table, and uses it; whether there is one. The contents are known then.
     pub(crate) fn find_table(&self, store: &Store) -> bool {
         let file = self.tables.file();
@@ -180,15 +178,11 @@ impl Files {
             content: OnceLock::new(),
         });
         self.next += 1;
-        match &self.compiler {
-            Some(compiler) if elf.build_id().is_none() => compiler.compile(&file),
-            compiler => {
-                if !file.find_table(&self.store)
-                    && let Some(compiler) = compiler
-                {
-                    compiler.compile(&file);
-                }
-            }
+        // The compiler looks for the tables of those that have to be hashed first.
+        let looks_now = self.compiler.is_none() || elf.build_id().is_some();
+        let has_table = looks_now && file.find_table(&self.store);
+        if !has_table && let Some(compiler) = &self.compiler {
+            compiler.compile(&file);
         }
         self.opened.insert(key, Arc::clone(&file));
         Ok(file)

@@ -101,7 +101,7 @@ impl Space {
         }
     }
 
-    /// Notes whose places are there, after something has gone: what was learned of it holds no more.
+    /// Notes whose places are there, after some have gone: what was learned of them holds no more.
     fn find_places(&mut self) {
         self.low_places = 0;
         self.high_places.clear();
@@ -180,19 +180,12 @@ impl Space {
 
     /// Takes new places for all modules.
     pub(crate) fn renumber(&mut self, mut place_of: impl FnMut(&File, LoadBias) -> Option<Place>) {
-        self.low_places = 0;
-        self.high_places.clear();
-        for region in std::mem::take(&mut self.regions) {
-            let content = match region.content {
-                Content::File { file, bias, .. } => Content::File {
-                    place: place_of(&file, bias),
-                    file,
-                    bias,
-                },
-                other => other,
-            };
-            self.insert(Region { content, ..region });
+        for region in &mut self.regions {
+            if let Content::File { file, bias, place } = &mut region.content {
+                *place = place_of(file, *bias);
+            }
         }
+        self.find_places();
     }
 }
 

@@ -11,7 +11,7 @@ use std::path::Path;
 use libdeflater::{CompressionLvl, Compressor};
 use unspool_ir::leb128;
 
-use super::View;
+use super::{Strings, View};
 use crate::aggregate;
 use crate::model::{Frame, FrameId, Module, Place, Rate, Segment, ThreadId};
 use crate::names::{Function, Line, Mark};
@@ -37,9 +37,9 @@ pub fn write(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
 struct Message(Vec<u8>);
 
 impl Message {
-    fn number(&mut self, field: u64, value: u64) {
+    fn number(&mut self, field: u64, value: impl Into<u64>) {
         leb128::put_unsigned(&mut self.0, field << 3);
-        leb128::put_unsigned(&mut self.0, value);
+        leb128::put_unsigned(&mut self.0, value.into());
     }
 
     fn bytes(&mut self, field: u64, bytes: &[u8]) {
@@ -60,33 +60,6 @@ impl Message {
             leb128::put_unsigned(&mut packed, number);
         }
         self.bytes(field, &packed);
-    }
-}
-
-/// The table of strings; the first is empty.
-struct Strings {
-    ids: HashMap<String, u64>,
-    all: Vec<String>,
-}
-
-impl Strings {
-    fn new() -> Strings {
-        let mut strings = Strings {
-            ids: HashMap::new(),
-            all: Vec::new(),
-        };
-        strings.id("");
-        strings
-    }
-
-    fn id(&mut self, text: &str) -> u64 {
-        if let Some(id) = self.ids.get(text) {
-            return *id;
-        }
-        let id = self.all.len() as u64;
-        self.ids.insert(text.to_owned(), id);
-        self.all.push(text.to_owned());
-        id
     }
 }
 
@@ -111,7 +84,9 @@ mod field {
 fn encode(view: &View<'_>) -> Vec<u8> {
     use field::profile;
 
-    let mut strings = Strings::new();
+    let mut strings = Strings::default();
+    // The format wants it first.
+    strings.id("");
     let mut message = Message::default();
     let unit = if view.is_time() {
         "nanoseconds"
@@ -209,7 +184,7 @@ fn samples(message: &mut Message, view: &View<'_>, strings: &mut Strings) {
             ] {
                 it.message(3, |label| {
                     label.number(1, key);
-                    label.number(3, u64::from(number));
+                    label.number(3, number);
                 });
             }
         });
@@ -264,7 +239,7 @@ fn mapping(message: &mut Message, number: u32, module: &Module, strings: &mut St
         it.number(5, path);
         it.number(6, build_id);
         // Functions, files, lines and inlined functions have been looked up.
-        (7..=10).for_each(|has| it.number(has, 1));
+        (7..=10).for_each(|has| it.number(has, true));
     });
 }
 

@@ -74,15 +74,16 @@ impl Met {
         let unhashed = &mut self.unhashed;
         let code = self.files.entry(file.number).or_insert_with(|| {
             let module = module_of(file);
-            let id = match module.content {
+            let module = match module.content {
                 Some(_) => known.id(&module),
-                None => known.add(&module),
+                None => {
+                    let id = known.add(&module);
+                    unhashed.push((id, Arc::clone(file)));
+                    id
+                }
             };
-            if module.content.is_none() {
-                unhashed.push((id, Arc::clone(file)));
-            }
             InFile {
-                module: id,
+                module,
                 file: Arc::clone(file),
                 addresses: BTreeSet::new(),
             }
