@@ -8,6 +8,7 @@ pub mod bench_peers;
 pub mod capi;
 pub mod clients;
 pub mod compare;
+pub mod corpus;
 pub mod elf;
 pub mod facts;
 pub mod normal;

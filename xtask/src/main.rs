@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::process::{Command, ExitCode};
 
 use xtask::clients::compare as clients;
-use xtask::{Error, bad_frames, bench_peers, capi, packages, script_compare, sweep};
+use xtask::{Error, bad_frames, bench_peers, capi, corpus, packages, script_compare, sweep};
 
 const USAGE: &str = "\
 usage: cargo xtask TASK
@@ -29,6 +29,9 @@ usage: cargo xtask TASK
   script-compare [--only TEXT]
                               `unspool script` beside `perf script` on recordings of some programs: every
                               difference, decided by elfutils' libdw (docs/script.md); --help says more
+  corpus [--only TEXT] [--write | --peers]
+                              prove by single steps that the right tables of crates/check/corpus are right
+                              and the wrong ones wrong; --help says more
 ";
 
 fn main() -> ExitCode {
@@ -91,6 +94,16 @@ fn run() -> Result<ExitCode, Error> {
             packages::setup(&mut io::stdout().lock())?;
             let options = script_compare::Options::parse(args.into_iter())?;
             script_compare::run(&options, &mut io::stdout().lock())?
+        }
+        Some("corpus") => {
+            let args: Vec<OsString> = args.collect();
+            if args.iter().any(|arg| arg == "--help") {
+                io::stdout().write_all(corpus::HELP.as_bytes())?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            packages::setup(&mut io::stdout().lock())?;
+            let options = corpus::Options::parse(args.into_iter())?;
+            corpus::run(&options, &mut io::stdout().lock())?
         }
         _ => return Err(USAGE.into()),
     };

@@ -1,0 +1,107 @@
+# bug: libdill #64, libfringe PR 38
+# wrong: the rows behind the switch think that the other stack is empty, but it has the registers that were
+#   pushed there. What is on it is an agreement
+# expect: unproven-ok switched
+# right: unproven-ok
+# never runs: returned
+
+	.text
+	.globl	switch_to
+	.type	switch_to, @function
+switch_to:
+	.cfi_startproc
+	push	%rbp
+	.cfi_adjust_cfa_offset	8
+	.cfi_rel_offset	%rbp, 0
+	push	%rbx
+	.cfi_adjust_cfa_offset	8
+	.cfi_rel_offset	%rbx, 0
+	mov	%rsp, (%rdi)
+	mov	(%rsi), %rsp
+	.ifdef	WRONG
+	.cfi_adjust_cfa_offset	-16
+	.cfi_restore	%rbx
+	.cfi_restore	%rbp
+	.endif
+switched:
+	pop	%rbx
+	.ifndef	WRONG
+	.cfi_adjust_cfa_offset	-8
+	.cfi_restore	%rbx
+	.endif
+	pop	%rbp
+	.ifndef	WRONG
+	.cfi_adjust_cfa_offset	-8
+	.cfi_restore	%rbp
+	.endif
+	ret
+	.cfi_endproc
+	.size	switch_to, . - switch_to
+
+	.globl	start
+	.type	start, @function
+start:
+	.cfi_startproc
+	push	%rbp
+	.cfi_adjust_cfa_offset	8
+	.cfi_rel_offset	%rbp, 0
+	push	%rbx
+	.cfi_adjust_cfa_offset	8
+	.cfi_rel_offset	%rbx, 0
+	mov	%rsp, main_stack(%rip)
+	mov	%rsp, %rbx
+	.cfi_def_cfa_register	%rbx
+	lea	stack_end(%rip), %rsp
+	call	coroutine
+returned:
+	mov	%rbx, %rsp
+	.cfi_def_cfa_register	%rsp
+	pop	%rbx
+	.cfi_adjust_cfa_offset	-8
+	pop	%rbp
+	.cfi_adjust_cfa_offset	-8
+	ret
+	.cfi_endproc
+	.size	start, . - start
+
+	.globl	coroutine
+	.type	coroutine, @function
+coroutine:
+	.cfi_startproc
+	push	%rbx
+	.cfi_adjust_cfa_offset	8
+	.cfi_rel_offset	%rbx, 0
+	mov	$5, %ebx
+	lea	own_stack(%rip), %rdi
+	lea	main_stack(%rip), %rsi
+	call	switch_to
+	mov	$6, %ebx
+	lea	own_stack(%rip), %rdi
+	lea	main_stack(%rip), %rsi
+	call	switch_to
+	hlt
+	.cfi_endproc
+	.size	coroutine, . - coroutine
+
+	.globl	main
+	.type	main, @function
+main:
+	.cfi_startproc
+	call	start
+	lea	main_stack(%rip), %rdi
+	lea	own_stack(%rip), %rsi
+	call	switch_to
+	xor	%eax, %eax
+	ret
+	.cfi_endproc
+	.size	main, . - main
+
+	.bss
+	.balign	16
+main_stack:
+	.skip	8
+own_stack:
+	.skip	8
+	.skip	4096
+stack_end:
+	.skip	64

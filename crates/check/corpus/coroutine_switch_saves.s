@@ -1,0 +1,105 @@
+# bug: libdill #64, libfringe PR 38
+# wrong: of the registers pushed before the switch, two have each other's place
+# expect: refuted pushed
+# right: unproven-ok
+# never runs: returned
+
+	.text
+	.globl	switch_to
+	.type	switch_to, @function
+switch_to:
+	.cfi_startproc
+	push	%rbp
+	.cfi_adjust_cfa_offset	8
+	.ifdef	WRONG
+	.cfi_rel_offset	%rbx, 0
+	.else
+	.cfi_rel_offset	%rbp, 0
+	.endif
+pushed:
+	push	%rbx
+	.cfi_adjust_cfa_offset	8
+	.ifdef	WRONG
+	.cfi_rel_offset	%rbp, 0
+	.else
+	.cfi_rel_offset	%rbx, 0
+	.endif
+	mov	%rsp, (%rdi)
+	mov	(%rsi), %rsp
+	pop	%rbx
+	.cfi_adjust_cfa_offset	-8
+	.cfi_restore	%rbx
+	pop	%rbp
+	.cfi_adjust_cfa_offset	-8
+	.cfi_restore	%rbp
+	ret
+	.cfi_endproc
+	.size	switch_to, . - switch_to
+
+	.globl	start
+	.type	start, @function
+start:
+	.cfi_startproc
+	push	%rbp
+	.cfi_adjust_cfa_offset	8
+	.cfi_rel_offset	%rbp, 0
+	push	%rbx
+	.cfi_adjust_cfa_offset	8
+	.cfi_rel_offset	%rbx, 0
+	mov	%rsp, main_stack(%rip)
+	mov	%rsp, %rbx
+	.cfi_def_cfa_register	%rbx
+	lea	stack_end(%rip), %rsp
+	call	coroutine
+returned:
+	mov	%rbx, %rsp
+	.cfi_def_cfa_register	%rsp
+	pop	%rbx
+	.cfi_adjust_cfa_offset	-8
+	pop	%rbp
+	.cfi_adjust_cfa_offset	-8
+	ret
+	.cfi_endproc
+	.size	start, . - start
+
+	.globl	coroutine
+	.type	coroutine, @function
+coroutine:
+	.cfi_startproc
+	push	%rbx
+	.cfi_adjust_cfa_offset	8
+	.cfi_rel_offset	%rbx, 0
+	mov	$5, %ebx
+	lea	own_stack(%rip), %rdi
+	lea	main_stack(%rip), %rsi
+	call	switch_to
+	mov	$6, %ebx
+	lea	own_stack(%rip), %rdi
+	lea	main_stack(%rip), %rsi
+	call	switch_to
+	hlt
+	.cfi_endproc
+	.size	coroutine, . - coroutine
+
+	.globl	main
+	.type	main, @function
+main:
+	.cfi_startproc
+	call	start
+	lea	main_stack(%rip), %rdi
+	lea	own_stack(%rip), %rsi
+	call	switch_to
+	xor	%eax, %eax
+	ret
+	.cfi_endproc
+	.size	main, . - main
+
+	.bss
+	.balign	16
+main_stack:
+	.skip	8
+own_stack:
+	.skip	8
+	.skip	4096
+stack_end:
+	.skip	64

@@ -1,0 +1,50 @@
+# bug: OpenSSL 3.0's 61 helpers with a private convention
+# wrong: the helper's caller passes its stack pointer in %rbp; the helper rebuilds it, but the table is off by a word.
+#   Only who knows the agreement knows either
+# expect: unproven-ok clobbered
+# right: unproven-ok
+
+	.text
+	.globl	helper
+	.type	helper, @function
+helper:
+	.cfi_startproc
+	.ifdef	WRONG
+	.cfi_val_offset	%rbp, -8
+	.else
+	.cfi_val_offset	%rbp, 0
+	.endif
+clobbered:
+	lea	1(%rdi), %rbp
+	mov	%rbp, %rax
+	lea	8(%rsp), %rbp
+	ret
+	.cfi_endproc
+	.size	helper, . - helper
+
+	.globl	f
+	.type	f, @function
+f:
+	.cfi_startproc
+	push	%rbp
+	.cfi_def_cfa_offset	16
+	.cfi_offset	%rbp, -16
+	mov	%rsp, %rbp
+	.cfi_def_cfa_register	%rbp
+	call	helper
+	pop	%rbp
+	.cfi_def_cfa	%rsp, 8
+	ret
+	.cfi_endproc
+	.size	f, . - f
+
+	.globl	main
+	.type	main, @function
+main:
+	.cfi_startproc
+	mov	$3, %edi
+	call	f
+	xor	%eax, %eax
+	ret
+	.cfi_endproc
+	.size	main, . - main

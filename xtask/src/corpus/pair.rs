@@ -1,0 +1,151 @@
+//! What a file of the corpus says of itself: the comments at its top.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::Error;
+
+/// What a static analysis can say of the wrong variant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// The row is false, and the code shows it.
+    Refuted,
+    /// The code alone does not show it.
+    Unproven,
+}
+
+/// One assembler file, which is right as it is and wrong with the symbol `WRONG`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pair {
+    /// The file's name without its extension.
+    pub name: String,
+    /// Where it is.
+    pub path: PathBuf,
+    /// The real bug that it stands for.
+    pub bug: String,
+    /// What is wrong in the wrong variant.
+    pub wrong: String,
+    /// What a static analysis can say of that.
+    pub verdict: Verdict,
+    /// The first instruction of each stretch with false rows.
+    pub labels: Vec<String>,
+    /// No run shows it: at every instruction the rows are true.
+    pub is_static_only: bool,
+    /// A static analysis cannot prove all of the right variant either.
+    pub is_right_unproven: bool,
+    /// The code differs between the variants, beside the table.
+    pub has_two_codes: bool,
+    /// The first instruction of each stretch that no run reaches.
+    pub never_runs: Vec<String>,
+    /// Functions that nobody calls, at the end of a stack.
+    pub outermost: Vec<String>,
+}
+
+/// The folder of the corpus.
+#[must_use]
+pub fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/check/corpus")
+}
+
+/// All pairs, by name.
+///
+/// # Errors
+///
+/// A file cannot be read, or does not say of itself what it must.
+pub fn all() -> Result<Vec<Pair>, Error> {
+    let mut pairs = Vec::new();
+    for entry in fs::read_dir(folder())? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "s") {
+            let text = fs::read_to_string(&path)?;
+            let pair = Pair::parse(&path, &text);
+            pairs.push(pair.map_err(|error| format!("{}: {error}", path.display()))?);
+        }
+    }
+    pairs.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(pairs)
+}
+
+impl Pair {
+    /// Reads the comments at the top of a file.
+    ///
+    /// # Errors
+    ///
+    /// One is missing, or not known.
+    pub fn parse(path: &Path, text: &str) -> Result<Pair, Error> {
+        let name = path.file_stem().ok_or("a file without a name")?;
+        let mut pair = Pair {
+            name: name.to_string_lossy().into_owned(),
+            path: path.to_owned(),
+            bug: String::new(),
+            wrong: String::new(),
+            verdict: Verdict::Refuted,
+            labels: Vec::new(),
+            is_static_only: false,
+            is_right_unproven: false,
+            has_two_codes: false,
+            never_runs: Vec::new(),
+            outermost: Vec::new(),
+        };
+        for (key, value) in comments(text)? {
+            pair.take(&key, &value)?;
+        }
+        let said = [
+            ("bug", pair.bug.is_empty()),
+            ("wrong", pair.wrong.is_empty()),
+            ("expect", pair.labels.is_empty()),
+        ];
+        match said.iter().find(|(_, is_missing)| *is_missing) {
+            Some((key, _)) => Err(format!("there is no comment `# {key}: …`").into()),
+            None => Ok(pair),
+        }
+    }
+
+    fn take(&mut self, key: &str, value: &str) -> Result<(), Error> {
+        let words = || value.split_whitespace().map(str::to_owned).collect();
+        match (key, value) {
+            ("bug", _) => self.bug = value.to_owned(),
+            ("wrong", _) => self.wrong = value.to_owned(),
+            ("expect", _) => self.expect(value)?,
+            ("never runs", _) => self.never_runs = words(),
+            ("outermost", _) => self.outermost = words(),
+            ("right", "unproven-ok") => self.is_right_unproven = true,
+            ("code", "differs") => self.has_two_codes = true,
+            _ => return Err(format!("what is `# {key}: {value}`?").into()),
+        }
+        Ok(())
+    }
+
+    fn expect(&mut self, value: &str) -> Result<(), Error> {
+        let mut words = value.split_whitespace();
+        self.verdict = match words.next() {
+            Some("refuted") => Verdict::Refuted,
+            Some("unproven-ok") => Verdict::Unproven,
+            _ => return Err(format!("`{value}` begins with no verdict").into()),
+        };
+        self.labels = words.map(str::to_owned).collect();
+        let is_mark = |word: &String| word == "static-only";
+        self.is_static_only = self.labels.iter().any(is_mark);
+        self.labels.retain(|word| !is_mark(word));
+        Ok(())
+    }
+}
+
+/// The comments before the first line that is none, as keys and values; lines indented by three spaces belong
+/// to the value before.
+fn comments(text: &str) -> Result<Vec<(String, String)>, Error> {
+    let mut comments: Vec<(String, String)> = Vec::new();
+    for line in text.lines().map_while(|line| line.strip_prefix('#')) {
+        let last = comments.last_mut();
+        if let (Some(rest), Some((_, value))) = (line.strip_prefix("   "), last) {
+            value.push(' ');
+            value.push_str(rest);
+        } else {
+            let (key, value) = line
+                .split_once(": ")
+                .ok_or_else(|| format!("`#{line}` has no colon"))?;
+            comments.push((key.trim().to_owned(), value.to_owned()));
+        }
+    }
+    Ok(comments)
+}

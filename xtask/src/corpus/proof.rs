@@ -1,0 +1,143 @@
+//! The proof that a pair is what it says: its right variant is true at every instruction that is executed, and its
+//! wrong one false from the labels on that it names.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use super::pair::Pair;
+use super::program::{Program, Run, Variant};
+use crate::Error;
+
+/// Instructions that stand for no code: what fills gaps, and what is never to be reached.
+const FILLING: [&str; 8] = [
+    "nop", "nopl", "nopw", "xchg", "int3", "ud2", "hlt", "lfence",
+];
+
+/// What is not as a pair says; empty if all is.
+///
+/// # Errors
+///
+/// It cannot be built or run.
+pub fn problems(pair: &Pair, folder: &Path) -> Result<Vec<String>, Error> {
+    let right = Program::build(pair, Variant::Right, folder, &["/usr/bin/as"])?;
+    let wrong = Program::build(pair, Variant::Wrong, folder, &["/usr/bin/as"])?;
+    let mut problems = Vec::new();
+    if (right.code == wrong.code) == pair.has_two_codes {
+        problems.push(match pair.has_two_codes {
+            true => "the code is the same, against `# code: differs`".to_owned(),
+            false => "the code differs, without `# code: differs`".to_owned(),
+        });
+    }
+    let run = right.step(pair)?;
+    problems.extend(ends_well(&run, "right"));
+    problems.extend(unreached(pair, &right, &run)?);
+    for (address, text) in falsehoods(&right, &run) {
+        let name = right.name(address);
+        problems.push(format!("the right table is false at {name}: {text}"));
+    }
+    let run = wrong.step(pair)?;
+    problems.extend(ends_well(&run, "wrong"));
+    problems.extend(misplaced(pair, &wrong, &run)?);
+    Ok(problems)
+}
+
+fn ends_well(run: &Run, variant: &str) -> Option<String> {
+    let exit = &run.exit;
+    (exit != "0").then(|| format!("the {variant} variant ends with {exit}"))
+}
+
+/// Where a table is false.
+pub(super) fn falsehoods(program: &Program, run: &Run) -> BTreeMap<u64, String> {
+    let mut found = split(program, run);
+    found.extend(shown(program, run));
+    found
+}
+
+/// What a run shows to be false: by gdb's unwinder, and where there is no row at all.
+fn shown(program: &Program, run: &Run) -> BTreeMap<u64, String> {
+    let mut found = run.differences.clone();
+    for address in &run.executed {
+        if !program.entries.iter().any(|entry| entry.contains(address)) {
+            found.insert(*address, "no entry".to_owned());
+        }
+    }
+    found
+}
+
+/// The instructions inside of which a row starts.
+fn split(program: &Program, run: &Run) -> BTreeMap<u64, String> {
+    let mut found = BTreeMap::new();
+    for row in &program.rows {
+        let before = run.instructions.range(..row).next_back();
+        if let Some((start, instruction)) = before
+            && *row < instruction.end
+        {
+            found.insert(*start, format!("a row starts inside, at {row:#x}"));
+        }
+    }
+    found
+}
+
+/// Whether the stretches of false rows begin elsewhere than at the labels.
+fn misplaced(pair: &Pair, program: &Program, run: &Run) -> Result<Option<String>, Error> {
+    let found = falsehoods(program, run);
+    let executed = run.instructions.keys();
+    let executed: Vec<u64> = executed
+        .filter(|at| run.executed.contains(at))
+        .copied()
+        .collect();
+    let starts = starts(&executed, |at| found.contains_key(&at));
+    if pair.is_static_only != shown(program, run).is_empty() {
+        return Ok(Some(
+            "what runs show is not as `static-only` says".to_owned(),
+        ));
+    }
+    if starts == addresses(program, &pair.labels)? {
+        return Ok(None);
+    }
+    let mut text = "the wrong table is false from other places on:".to_owned();
+    for start in starts {
+        let reason = found.get(&start).map_or("", String::as_str);
+        write!(text, " {} ({reason})", program.name(start))?;
+    }
+    Ok(Some(text))
+}
+
+/// Whether other code than that of the labels was not executed.
+fn unreached(pair: &Pair, program: &Program, run: &Run) -> Result<Option<String>, Error> {
+    let code = run.instructions.iter();
+    let code: Vec<u64> = code
+        .filter(|(at, instruction)| {
+            run.executed.contains(at) || !FILLING.contains(&instruction.mnemonic.as_str())
+        })
+        .map(|(at, _)| *at)
+        .collect();
+    let starts = starts(&code, |at| !run.executed.contains(&at));
+    if starts == addresses(program, &pair.never_runs)? {
+        return Ok(None);
+    }
+    let names: Vec<String> = starts.iter().map(|start| program.name(*start)).collect();
+    Ok(Some(format!("what never runs is {names:?}")))
+}
+
+fn addresses(program: &Program, labels: &[String]) -> Result<Vec<u64>, Error> {
+    let addresses = labels.iter().map(|label| program.label(label));
+    let mut addresses = addresses.collect::<Result<Vec<u64>, Error>>()?;
+    addresses.sort_unstable();
+    Ok(addresses)
+}
+
+/// The first of each stretch of neighbours for which something holds.
+fn starts(sorted: &[u64], holds: impl Fn(u64) -> bool) -> Vec<u64> {
+    let mut starts = Vec::new();
+    let mut held = false;
+    for at in sorted {
+        let holds = holds(*at);
+        if holds && !held {
+            starts.push(*at);
+        }
+        held = holds;
+    }
+    starts
+}
