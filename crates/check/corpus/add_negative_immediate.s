@@ -1,4 +1,4 @@
-# bug: LLVM #167391 (an adjustment missed); compilers write add $-128, which is shorter than sub $128
+# bug: like LLVM #167391 (an adjustment missed); compilers write add $-128, which is shorter than sub $128
 # wrong: the subtraction is taken for the end of a frame of 128 bytes, and the end for its begin
 # expect: refuted body
 

@@ -1,4 +1,4 @@
-# bug: OCaml #7120
+# bug: like OCaml #7120 (an adjust too many)
 # wrong: one subtraction is described twice, by hand and by a macro
 # expect: refuted body
 

@@ -1,4 +1,4 @@
-# bug: OCaml PR 2300
+# bug: OCaml PR 2300 (wrong adjusts)
 # wrong: the pop before the return is not described
 # expect: refuted after_pop
 

@@ -1,4 +1,4 @@
-# bug: coreclr PR 381, Implib.so #21
+# bug: coreclr PR 381, Implib.so #21 (missing adjusts)
 # wrong: a push is not described at all
 # expect: refuted after_push
 

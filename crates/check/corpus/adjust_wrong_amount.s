@@ -1,4 +1,4 @@
-# bug: dmd PR 5521 (offsets that are always wrong)
+# bug: none reported: hexadecimal taken for decimal
 # wrong: 0x18 bytes are allocated, 18 are described
 # expect: refuted body
 

@@ -1,4 +1,4 @@
-# bug: rust stacker/psm PR 71 (a sign), here of an adjustment
+# bug: like rust stacker/psm PR 71 (a wrong sign), here of an adjustment
 # wrong: the subtraction is described with the sign of the register's change
 # expect: refuted body
 

@@ -1,4 +1,4 @@
-# bug: coreclr PR 381 (dynamic frames)
+# bug: none reported: frames whose size only the program knows
 # wrong: memory is allocated by a length that only the program knows; the CFA goes back to %rsp
 # expect: refuted allocated
 

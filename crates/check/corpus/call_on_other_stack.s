@@ -1,4 +1,4 @@
-# bug: Linux call_on_stack, rust stacker/psm PR 71
+# bug: like rust stacker/psm PR 71 (code that calls on another stack)
 # wrong: the old stack pointer is on top of the new stack, the expression loads the word above it
 # expect: refuted switched
 

@@ -1,4 +1,4 @@
-# bug: LLVM's callee-popped calls; the return address is moved up the stack
+# bug: none reported: callees that pop arguments; the return address is moved up the stack
 # wrong: the arguments are gone and the return address is in their place; the row before is kept
 # expect: refuted moved
 

@@ -1,4 +1,4 @@
-# bug: ClickHouse PR 17046 (a CFA in an unusual register)
+# bug: like ClickHouse PR 17046 (CFA in rax), with a register that the epilogue loads
 # wrong: the CFA is held in %rbx, which is loaded with the caller's value before the stack pointer is
 # expect: refuted loaded
 

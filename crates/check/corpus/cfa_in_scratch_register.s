@@ -1,4 +1,4 @@
-# bug: ClickHouse PR 17046 (CFA in rax)
+# bug: like ClickHouse PR 17046 (CFA in rax), across a call
 # wrong: the CFA stays based on %rax behind a call, which need not keep %rax
 # expect: refuted after_call
 

@@ -1,4 +1,4 @@
-# bug: sunfishcode/origin PR 157 (directives at the wrong instruction)
+# bug: like sunfishcode/origin PR 157 and libgcc's riscv save-restore: a directive that stands late
 # wrong: .cfi_def_cfa_register stands two instructions late, behind the allocation
 # expect: refuted allocated
 

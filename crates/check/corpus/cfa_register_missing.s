@@ -1,4 +1,4 @@
-# bug: coreclr PR 381 (frame pointer code)
+# bug: like coreclr PR 381 (missing directives), of the frame pointer
 # wrong: after mov %rsp, %rbp the CFA stays based on %rsp, which then moves
 # expect: refuted allocated
 

@@ -1,4 +1,4 @@
-# bug: dmd PR 5521 (wrong columns)
+# bug: none reported: another register
 # wrong: %rbx is named as the base of the CFA, the code uses %rbp
 # expect: refuted based
 

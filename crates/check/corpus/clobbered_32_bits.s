@@ -1,4 +1,4 @@
-# bug: OpenSSL PR 9624 and its like (a register forgotten), with a 32-bit write
+# bug: like OpenSSL PR 2589 (missing directives), with a 32-bit write
 # wrong: %r13d is written, which clears the upper half of %r13 as well; the table calls %r13 unchanged
 # expect: refuted clobbered
 

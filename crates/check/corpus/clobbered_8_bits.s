@@ -1,4 +1,4 @@
-# bug: OpenSSL PR 8109 (registers of a shortcut), with an 8-bit write
+# bug: like OpenSSL PR 2589 (missing directives), with an 8-bit write
 # wrong: setb %bl changes %rbx; the table calls %rbx unchanged
 # expect: refuted clobbered
 

@@ -1,4 +1,4 @@
-# bug: OpenSSL PR 8109 (constant-time selection)
+# bug: like OpenSSL PR 2589 (missing directives), with a conditional move
 # wrong: a conditional move may change %rbp, which the table calls unchanged
 # expect: refuted selected
 

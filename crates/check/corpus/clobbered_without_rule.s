@@ -1,4 +1,4 @@
-# bug: OpenSSL PR 10653: `.cfi_push` offsets that are missing
+# bug: like OpenSSL PR 10653 (missing directives), of a register's place
 # wrong: the push of %rbx is in the CFA, but not the place of %rbx
 # expect: refuted clobbered
 

@@ -1,4 +1,4 @@
-# bug: LLVM #167391 (a stack pointer adjusted, not described), with cmov
+# bug: like LLVM #167391 (a stack pointer adjusted without CFI), with cmov
 # wrong: %rsp may be one of two values, the CFA stays based on it
 # expect: refuted chosen
 

@@ -1,4 +1,4 @@
-# bug: glibc lowlevellock.h and GCC's .cold parts
+# bug: like glibc lowlevellock.h (a slow path in another section), as GCC's .cold parts
 # wrong: the part in another section starts with the state of a function's entry
 # expect: refuted f.cold
 

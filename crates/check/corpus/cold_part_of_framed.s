@@ -1,4 +1,4 @@
-# bug: GCC's .cold parts of functions with frame pointer
+# bug: like glibc lowlevellock.h (a slow path in another section), as GCC's .cold parts with frame pointer
 # wrong: the CFA of the part in another section is counted from %rsp, by the pushes, without the local variables
 # expect: refuted f.cold
 

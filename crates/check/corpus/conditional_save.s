@@ -1,4 +1,4 @@
-# bug: LLVM CFIInstrInserter's reason: shrink wrapping
+# bug: none reported: shrink wrapping, for which LLVM has CFIInstrInserter
 # wrong: the block that runs without saved registers comes last and is given the state of the block that saved them
 # expect: refuted unsaved
 

@@ -1,4 +1,4 @@
-# bug: libdill #64, libfringe PR 38
+# bug: like libdill #64, libfringe PR 38 (stack switching code)
 # wrong: the rows behind the switch think that the other stack is empty, but it has the registers that were
 #   pushed there. What is on it is an agreement
 # expect: unproven-ok switched

@@ -1,4 +1,4 @@
-# bug: libdill #64, libfringe PR 38
+# bug: like libdill #64, libfringe PR 38 (stack switching code)
 # wrong: of the registers pushed before the switch, two have each other's place
 # expect: refuted pushed
 # right: unproven-ok

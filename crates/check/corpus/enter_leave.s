@@ -1,4 +1,4 @@
-# bug: OpenSSL PR 10653 (missing directives), with enter
+# bug: like OpenSSL PR 10653 (missing directives), with enter
 # wrong: enter is not described
 # expect: refuted entered
 

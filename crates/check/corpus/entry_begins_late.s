@@ -1,4 +1,4 @@
-# bug: rust compiler-builtins, Linux arm64 vdso: .cfi_startproc behind the label
+# bug: like the Linux arm64 vdso, whose .cfi_startproc stood behind the first byte to be looked up
 # wrong: the first instruction of the function is in no entry
 # expect: refuted f
 

@@ -1,4 +1,4 @@
-# bug: OpenSSL PR 10635 (code outside of entries)
+# bug: like OpenSSL PR 10635 (functions without FDE), of a part of a function
 # wrong: the entry ends before the slow path of the function
 # expect: refuted outside
 

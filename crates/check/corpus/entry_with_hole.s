@@ -1,4 +1,4 @@
-# bug: OpenSSL PR 2589 (directives lost by a filter)
+# bug: like OpenSSL PR 2589 (directives lost by a filter)
 # wrong: two entries for one function leave a hole between them
 # expect: refuted hole
 

@@ -1,4 +1,4 @@
-# bug: libdill #64, libfringe PR 38 (stack switching code)
+# bug: like libdill #64, libfringe PR 38 (stack switching code)
 # wrong: the function runs on another stack, its own stack pointer is in %rbx; the CFA stays based on %rsp
 # expect: refuted switched
 

@@ -1,4 +1,4 @@
-# bug: Linux powerpc vdso: a label reached by a path that the table does not know
+# bug: like Linux powerpc vdso (a label reached by a path that never saved)
 # wrong: a part that is only reached by falling through, with a word pushed, has the state of a function's entry
 # expect: refuted part
 

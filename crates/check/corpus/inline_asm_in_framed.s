@@ -1,4 +1,4 @@
-# bug: LLVM/clang #58493, where the author copies directives into a function with frame pointer
+# bug: like LLVM/clang #58493 (CFI in inline assembly): directives copied into a function with frame pointer
 # wrong: the CFA is based on %rbp, which the push does not change; the adjustment is one too many
 # expect: refuted pushed
 

@@ -1,4 +1,4 @@
-# bug: LLVM/clang #58493 (CFI in inline assembly)
+# bug: like LLVM/clang #58493 (CFI in inline assembly)
 # wrong: compilers do not describe what inline assembly does to the stack
 # expect: refuted pushed
 

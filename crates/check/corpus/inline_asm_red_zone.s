@@ -1,4 +1,4 @@
-# bug: glibc lowlevellock.h: inline assembly that calls, in a function that uses the red zone
+# bug: like glibc lowlevellock.h: a sub that skips the red zone
 # wrong: the red zone is skipped by a sub that is not described
 # expect: refuted skipped
 

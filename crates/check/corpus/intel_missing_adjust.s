@@ -1,4 +1,4 @@
-# bug: OpenSSL PR 2589 (missing directives), in Intel syntax
+# bug: like OpenSSL PR 10653 (missing directives), in Intel syntax
 # wrong: the second of three pushes is not described
 # expect: refuted second
 

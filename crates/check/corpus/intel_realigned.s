@@ -1,4 +1,4 @@
-# bug: OpenSSL PR 8109 (frames aligned by hand), in Intel syntax
+# bug: none reported: a frame aligned by hand, in Intel syntax
 # wrong: the stack pointer is rounded down after the frame pointer is set, but the table goes on with rsp
 # expect: refuted aligned
 

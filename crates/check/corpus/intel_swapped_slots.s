@@ -1,4 +1,4 @@
-# bug: OpenSSL PR 2589 (perlasm offsets), in Intel syntax with frame pointer
+# bug: like dmd PR 5521 (callee-saved offsets always wrong), in Intel syntax with frame pointer
 # wrong: rbx and r12 are pushed in the other order than the table says
 # expect: refuted pushed
 

@@ -1,4 +1,4 @@
-# bug: OpenSSL PR 9624 (the way out), in Intel syntax
+# bug: none reported: a tail call through a table, in Intel syntax
 # wrong: the jump through a table of functions has the rules of registers that are back, and the height before
 # expect: refuted jump
 

@@ -1,4 +1,4 @@
-# bug: Linux entry code (ORC was made for it), OCaml PR 13261
+# bug: none reported: entry code of kernels
 # wrong: an error code lies below the frame that iretq takes; the table does not count it. Who built the frame
 #   is an agreement
 # expect: unproven-ok interrupt_return

@@ -1,4 +1,4 @@
-# bug: objtool's "stack state mismatch"; Linux powerpc vdso, a label reached by two paths
+# bug: like Linux powerpc vdso (a label reached by a path that never saved); objtool's "stack state mismatch"
 # wrong: one of two ways to the label pushes, the other does not: no table can be right
 # expect: refuted joined
 # code: differs

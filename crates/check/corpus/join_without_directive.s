@@ -1,4 +1,4 @@
-# bug: LLVM #164805: blocks that are laid out apart
+# bug: like GCC PR 12990 (a return in the middle), where later blocks go back and forth
 # wrong: a block that releases the frame is laid out between two that have it; the second inherits the released state
 # expect: refuted kept
 

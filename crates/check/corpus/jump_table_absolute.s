@@ -1,4 +1,4 @@
-# bug: LLVM CFIInstrInserter's reason: blocks that are laid out behind others, in a switch with absolute addresses
+# bug: none reported: blocks laid out behind others, in a switch with absolute addresses
 # wrong: a case that passes an argument on the stack ends in a jump; the case laid out behind it counts that argument
 # expect: refuted second
 

@@ -1,4 +1,4 @@
-# bug: GCC PR 12990 (state behind a return), in a switch with a position-independent table
+# bug: like GCC PR 12990 (a return in the middle), in a switch with a position-independent table
 # wrong: the second case inherits the state of the first one's return
 # expect: refuted second
 

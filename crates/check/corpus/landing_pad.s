@@ -1,4 +1,4 @@
-# bug: LLVM #96950 (exceptions that are not caught because of CFI)
+# bug: like LLVM #96950 (exceptions not caught because of CFI)
 # wrong: the landing pad, behind the return, has the state of the return
 # expect: refuted pad
 # never runs: personality

@@ -1,4 +1,4 @@
-# bug: LLVM #167391 (large frames): the size is too big for an immediate operand and comes from a register
+# bug: like LLVM #167391 (a stack pointer adjusted without CFI): the size comes from a register
 # wrong: the subtraction of a register is not described, its value is a constant
 # expect: refuted allocated
 

@@ -1,4 +1,4 @@
-# bug: OpenSSL PR 10653 (epilogues)
+# bug: none reported: adjusts copied from a function without frame pointer
 # wrong: the pops after lea -16(%rbp), %rsp are described, as if the CFA were based on %rsp, but it is not
 # expect: refuted popped
 

@@ -1,4 +1,4 @@
-# bug: LLVM #164805 (an adjustment without its CFI), with lea
+# bug: like LLVM #164805 (a stack pointer adjusted without CFI), with lea
 # wrong: the frame is allocated by lea, which keeps the flags, and is not described
 # expect: refuted body
 

@@ -1,4 +1,4 @@
-# bug: OpenSSL PR 10653 (epilogues)
+# bug: like OpenSSL PR 10653 (missing directives), of leave
 # wrong: after leave the CFA stays based on %rbp, which is the caller's again
 # expect: refuted after_leave
 

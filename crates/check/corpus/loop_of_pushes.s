@@ -1,4 +1,4 @@
-# bug: gas --scfi and OOPSLA'19: a loop whose head is reached with different heights
+# bug: none reported: a loop whose head is reached with different heights, which synthesis in OOPSLA'19 declares impossible
 # wrong: each iteration pushes; the CFA is counted from %rsp although %rbp could say it
 # expect: refuted next
 

@@ -1,4 +1,4 @@
-# bug: objtool's "stack state mismatch"
+# bug: none reported: what objtool calls "stack state mismatch"
 # wrong: each iteration leaves a word on the stack, and a computed lea takes them all back: no table can be right
 # expect: refuted next
 # code: differs

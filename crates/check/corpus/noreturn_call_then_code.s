@@ -1,4 +1,4 @@
-# bug: libunwind PR 54 (the instruction behind a noreturn call), objtool's linux #1234
+# bug: like libunwind PR 54 and objtool's linux #1234: code behind a call that does not return
 # wrong: the code behind a call that does not return belongs to another path; it inherits the height of the call
 # expect: refuted other
 

@@ -1,4 +1,4 @@
-# bug: OpenSSL PR 10653 (offsets that forget a word)
+# bug: like OpenSSL PR 2589 (offsets of pushes wrong): the return address forgotten
 # wrong: .cfi_def_cfa_offset counts the frame only, not the return address
 # expect: refuted body
 

@@ -1,4 +1,4 @@
-# bug: glibc's _start: rows with a return address where there is none
+# bug: glibc 2.36, _start and its like: no undefined return address
 # wrong: the outermost function describes its pushes as if somebody had called it
 # expect: refuted entry
 # outermost: entry

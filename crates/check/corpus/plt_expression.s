@@ -1,4 +1,4 @@
-# bug: linkers' rows of the procedure linkage table, ((rip & 15) >= 11) << 3
+# bug: none reported: linkers' rows of the procedure linkage table, ((rip & 15) >= 11) << 3
 # wrong: the constant is 6, so the word is counted before it is pushed
 # expect: refuted plt_a.push plt_b.push
 

@@ -1,4 +1,4 @@
-# bug: linkers' rows of the procedure linkage table with endbr64, where the push ends at 9
+# bug: none reported: linkers' rows of the procedure linkage table with endbr64, where the push ends at 9
 # wrong: the constant is that of the table without endbr64, 11
 # expect: refuted plt_a.jump plt_b.jump
 

@@ -17,19 +17,12 @@ pushed:
 	.ifndef	WRONG
 	.cfi_def_cfa_register	%rbp
 	.endif
-	mov	%rax, %r11
-	cmp	$0x1000, %r11
-	jna	.Lrest
+	mov	%rax, %rcx
 .Lpage:
-	sub	$0x1000, %rsp
-	test	%rsp, 8(%rsp)
-	sub	$0x1000, %r11
-	cmp	$0x1000, %r11
+	sub	$4096, %rsp
+	orq	$0, (%rsp)
+	sub	$4096, %rcx
 	ja	.Lpage
-.Lrest:
-	sub	%r11, %rsp
-	test	%rsp, 8(%rsp)
-	add	%rax, %rsp
 	leave
 	.ifndef	WRONG
 	.cfi_def_cfa	%rsp, 8

@@ -1,4 +1,4 @@
-# bug: coreclr PR 381 (missing adjusts), with memory operands
+# bug: like coreclr PR 381 (missing adjusts), with memory operands
 # wrong: a push of memory and a pop into memory are taken for moves
 # expect: refuted after_push
 

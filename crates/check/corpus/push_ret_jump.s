@@ -1,4 +1,4 @@
-# bug: retpolines and OpenSSL's `repz ret` jumps: a push and a return are a jump
+# bug: none reported: a push and a return are a jump, as in retpolines
 # wrong: the pushed target is not described
 # expect: refuted pushed
 

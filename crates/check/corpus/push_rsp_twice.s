@@ -1,4 +1,4 @@
-# bug: OpenSSL PR 8109 (stack aligned around a call), with push %rsp; push (%rsp)
+# bug: none reported: a stack aligned around a call by push %rsp; push (%rsp); and
 # wrong: the CFA is counted from %rsp behind the and, whose effect is not known
 # expect: refuted aligned
 

@@ -1,4 +1,4 @@
-# bug: coreclr PR 381 (wrong adjusts), with a push of two bytes
+# bug: like coreclr PR 381 (wrong adjusts), with a push of two bytes
 # wrong: a 16-bit push is described like one of eight bytes
 # expect: refuted after_push
 

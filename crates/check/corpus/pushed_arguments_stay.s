@@ -1,4 +1,4 @@
-# bug: coreclr PR 21955 (a removed adjustment)
+# bug: coreclr PR 21955 (a removed adjust)
 # wrong: the add that takes pushed arguments back after the call is not described
 # expect: refuted after_call
 

@@ -1,4 +1,4 @@
-# bug: OpenSSL PR 8109 (code around the flags)
+# bug: like coreclr PR 381 (missing adjusts), with the flags
 # wrong: the saved flags are not described
 # expect: refuted after_pushf
 

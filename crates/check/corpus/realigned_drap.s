@@ -1,4 +1,4 @@
-# bug: GCC's dynamically realigned frames (DRAP), prologue
+# bug: none reported: GCC's dynamically realigned frames (DRAP), prologue
 # wrong: the CFA's expression loads the saved %r10 from the slot beside it
 # expect: refuted realigned
 

@@ -1,4 +1,4 @@
-# bug: OpenSSL PR 8109 (frames aligned by hand)
+# bug: none reported: a frame aligned by hand
 # wrong: the stack pointer is rounded down, the CFA stays based on it
 # expect: refuted aligned
 

@@ -1,4 +1,4 @@
-# bug: LLVM #164805 (an adjustment too many)
+# bug: none reported: an adjust where nothing moves
 # wrong: %rbx is kept in the red zone, the stack pointer does not move; an adjustment pretends a push
 # expect: refuted saved
 

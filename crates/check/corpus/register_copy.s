@@ -1,4 +1,4 @@
-# bug: Linux powerpc vdso: `.cfi_register lr, r0` while r0 is reused
+# bug: like Linux powerpc vdso (`.cfi_register lr, r0` while r0 is reused)
 # wrong: %rbx is kept in %r8, the table says so until %rbx is back, but %r8 is written before
 # expect: refuted reused
 

@@ -1,4 +1,4 @@
-# bug: dmd PR 5521 (wrong columns), with .cfi_register
+# bug: like dmd PR 5521 (where registers are is wrong), with .cfi_register
 # wrong: the table names %r9, %rbp is kept in %r8
 # expect: refuted copied
 

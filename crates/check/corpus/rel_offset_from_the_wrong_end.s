@@ -1,4 +1,4 @@
-# bug: coreclr PR 21955 (offsets)
+# bug: like dmd PR 5521 (callee-saved offsets always wrong)
 # wrong: .cfi_rel_offset is given the place counted from the CFA's end of the frame
 # expect: refuted saved
 

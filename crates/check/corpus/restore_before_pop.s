@@ -1,4 +1,4 @@
-# bug: OpenSSL PR 10653 (epilogues)
+# bug: none reported: the epilogue's directives before its instructions
 # wrong: .cfi_restore stands before the instructions that load the register
 # expect: refuted early
 

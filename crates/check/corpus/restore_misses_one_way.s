@@ -1,4 +1,4 @@
-# bug: Linux powerpc vdso: a label that is reached by a path that never saved the register
+# bug: like Linux powerpc vdso (a label reached by a path that never saved)
 # wrong: the rule of the path that saved %rbx is kept where both meet
 # expect: refuted joined
 

@@ -1,4 +1,4 @@
-# bug: LLVM BOLT PR 102216 (unbalanced remember), Delve 3206
+# bug: like LLVM BOLT PR 102216 (unbalanced remember)
 # wrong: one remember is missing, so the second restore takes the state remembered before the push
 # expect: refuted second
 

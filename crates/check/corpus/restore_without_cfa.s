@@ -1,5 +1,5 @@
 # bug: Delve 3206, parca 841: consumers whose restore_state does not restore the CFA
-# wrong: the directives are what works with such a consumer: an offset is set again after the restore, relative to nothing
+# wrong: the directives suit such a consumer: they adjust the CFA again after the restore
 # expect: refuted behind
 
 	.text

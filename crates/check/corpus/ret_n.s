@@ -1,4 +1,4 @@
-# bug: OCaml #7120 (an adjustment after the return), callees that pop arguments
+# bug: none reported: callees that pop arguments
 # wrong: the caller adjusts for arguments that its callee popped only after the next instruction
 # expect: refuted popped
 

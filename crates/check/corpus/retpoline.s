@@ -1,4 +1,4 @@
-# bug: retpoline thunks, __x86_indirect_thunk_rax
+# bug: none reported: retpoline thunks
 # wrong: the inner call's return address is on the stack, the table does not count it
 # expect: refuted inner
 # never runs: trap

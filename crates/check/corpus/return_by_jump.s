@@ -1,4 +1,4 @@
-# bug: libdill #64 (code that takes its return address off the stack)
+# bug: none reported: code that takes its return address off the stack, as glibc's vfork does
 # wrong: the return address is in %rcx, and the arguments are popped; the table says it is still on the stack
 # expect: refuted taken
 

@@ -1,4 +1,4 @@
-# bug: sunfishcode/origin PR 157 (rows at the wrong bytes); hand-counted advances
+# bug: none reported: advances counted by hand
 # wrong: a row starts between the bytes of an instruction. At every instruction the rows are true, so no run can
 #   tell; an interrupted decoder or a patch of the code would
 # expect: refuted inside static-only

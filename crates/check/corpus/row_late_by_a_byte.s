@@ -1,4 +1,4 @@
-# bug: libgcc riscv save-restore ("not correct in next 2 instruction"); hand-counted advances
+# bug: like libgcc's riscv save-restore ("not correct in next 2 instruction"): advances counted by hand
 # wrong: the row of a push starts one byte into the instruction behind it
 # expect: refuted late
 

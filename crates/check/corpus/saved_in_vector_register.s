@@ -1,4 +1,4 @@
-# bug: OpenSSL PR 8109 (registers kept elsewhere); GCC spills general registers to vector registers
+# bug: none reported: GCC spills general registers to vector registers
 # wrong: %rbx is kept in %xmm1; nothing is said, so it counts as unchanged. libgcc has no columns of vector registers,
 #   so the right table says that %rbx is lost
 # expect: refuted clobbered

@@ -1,4 +1,4 @@
-# bug: OpenSSL PR 8109, 2589: code that addresses its frame through %rax or %r11, a copy of the old %rsp
+# bug: like OpenSSL PR 2589 (offsets of pushes wrong), in code that addresses its frame through a copy of the old %rsp
 # wrong: the offsets from %r11 are taken for offsets from the CFA
 # expect: refuted saved
 

@@ -1,4 +1,4 @@
-# bug: Linux powerpc and arm64 vdso sigreturn, OCaml PR 13241 (CFI_SIGNAL_FRAME)
+# bug: like Linux powerpc vdso (a slot that is wrong)
 # wrong: the places of %rip and of the flags behind it in the signal frame are mixed up
 # expect: refuted restore
 

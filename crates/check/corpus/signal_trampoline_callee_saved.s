@@ -1,4 +1,4 @@
-# bug: Linux powerpc vdso: the slot of a register is wrong
+# bug: like Linux powerpc vdso (a slot that is wrong)
 # wrong: %rbp and %rbx have changed places in the signal frame
 # expect: refuted restore
 

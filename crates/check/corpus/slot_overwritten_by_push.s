@@ -1,4 +1,4 @@
-# bug: GCC 12.2 realigned epilogue (a rule kept after the pop), here with the slot written again
+# bug: like GCC 12.2's realigned epilogue (a rule kept after the pop), with the slot written again
 # wrong: the rule of %r12 is kept after its pop; the next push takes its place
 # expect: refuted pushed
 

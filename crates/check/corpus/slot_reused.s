@@ -1,4 +1,4 @@
-# bug: Linux powerpc vdso: the register of `.cfi_register lr, r0` is reused; here a slot
+# bug: like Linux powerpc vdso (`.cfi_register lr, r0` while r0 is reused), with a slot
 # wrong: %rbx is loaded early and its slot holds a local variable; the rule is kept
 # expect: refuted reused
 

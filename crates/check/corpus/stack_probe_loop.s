@@ -1,4 +1,4 @@
-# bug: rust compiler-builtins #304 and GCC's -fstack-clash-protection
+# bug: like rust compiler-builtins #304 (stack probes without CFI), in the form of GCC's -fstack-clash-protection
 # wrong: the loop that allocates page by page keeps the CFA of its first iteration
 # expect: refuted page
 

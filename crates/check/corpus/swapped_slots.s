@@ -1,4 +1,4 @@
-# bug: OpenSSL PR 2589 (perlasm offsets)
+# bug: like dmd PR 5521 (callee-saved offsets always wrong)
 # wrong: the places of %r14 and %r15 are swapped
 # expect: refuted saved
 

@@ -1,4 +1,4 @@
-# bug: LLVM issue 220720's neighbour: the frame is gone before a tail call, the row is not
+# bug: none reported: a tail call with the row of the frame
 # wrong: the jump to another function has the CFA of the whole frame
 # expect: refuted jump
 

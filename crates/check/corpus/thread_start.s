@@ -1,4 +1,4 @@
-# bug: glibc's clone3 and thread start: `xor %ebp, %ebp; pop; pop; call` with CFA rsp+8
+# bug: glibc 2.36, thread entry: `xor %ebp, %ebp; pop; pop; call` with CFA rsp+8
 # wrong: the outermost function of a stack has no undefined return address, and its pops are not described
 # expect: refuted thread_start
 # outermost: thread_start

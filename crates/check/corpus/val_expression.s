@@ -1,4 +1,4 @@
-# bug: dmd PR 5521 (signs), in an expression
+# bug: like rust stacker/psm PR 71 (a wrong sign), in an expression
 # wrong: the caller's %rbx is %r8 - 8; the expression adds
 # expect: refuted clobbered
 

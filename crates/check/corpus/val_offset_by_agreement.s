@@ -1,4 +1,4 @@
-# bug: OpenSSL 3.0's 61 helpers with a private convention
+# bug: like OpenSSL 3.0's 61 helpers with a private convention
 # wrong: the helper's caller passes its stack pointer in %rbp; the helper rebuilds it, but the table is off by a word.
 #   Only who knows the agreement knows either
 # expect: unproven-ok clobbered

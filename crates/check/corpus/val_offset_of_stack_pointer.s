@@ -1,4 +1,4 @@
-# bug: Linux arm64 and powerpc entry code with val_offset rules
+# bug: none reported: val_offset rules
 # wrong: the caller's %rsp is said to be CFA+8, as after the return
 # expect: refuted ruled
 

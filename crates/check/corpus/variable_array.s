@@ -1,4 +1,4 @@
-# bug: LLVM #167391 (adjustments of a block), with an array of variable length
+# bug: like LLVM #167391 (a stack pointer adjusted without CFI), with an array of variable length
 # wrong: the stack pointer is kept in %rbx while an array lives, the CFA stays based on %rsp
 # expect: refuted array
 

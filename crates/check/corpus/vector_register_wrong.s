@@ -1,4 +1,4 @@
-# bug: OpenSSL PR 8109 (registers kept elsewhere); GCC spills general registers to vector registers
+# bug: none reported: GCC spills general registers to vector registers
 # wrong: %rbx is kept in %xmm1, the table names %xmm2. gdb reads such a rule, libgcc cannot
 # expect: unproven-ok clobbered
 # right: unproven-ok

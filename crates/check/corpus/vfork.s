@@ -1,4 +1,4 @@
-# bug: opentelemetry-ebpf-profiler #876: glibc's vfork, whose return address is in %rdi
+# bug: none, in glibc's vfork: rows of its kind, with the return address in %rdi, are what opentelemetry-ebpf-profiler #876 is about
 # wrong: the pop of the return address into %rdi is not described. (With its adjustment alone, the row would be
 #   right as long as nothing writes below the stack pointer)
 # expect: refuted taken

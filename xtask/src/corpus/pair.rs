@@ -21,7 +21,7 @@ pub struct Pair {
     pub name: String,
     /// Where it is.
     pub path: PathBuf,
-    /// The real bug that it stands for.
+    /// The real bug that it rebuilds, or is like.
     pub bug: String,
     /// What is wrong in the wrong variant.
     pub wrong: String,

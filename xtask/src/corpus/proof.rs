@@ -10,9 +10,7 @@ use super::program::{Program, Run, Variant};
 use crate::Error;
 
 /// Instructions that stand for no code: what fills gaps, and what is never to be reached.
-const FILLING: [&str; 8] = [
-    "nop", "nopl", "nopw", "xchg", "int3", "ud2", "hlt", "lfence",
-];
+const FILLING: [&str; 6] = ["nop", "nopl", "nopw", "int3", "ud2", "hlt"];
 
 /// What is not as a pair says; empty if all is.
 ///
@@ -82,12 +80,11 @@ fn split(program: &Program, run: &Run) -> BTreeMap<u64, String> {
 /// Whether the stretches of false rows begin elsewhere than at the labels.
 fn misplaced(pair: &Pair, program: &Program, run: &Run) -> Result<Option<String>, Error> {
     let found = falsehoods(program, run);
-    let executed = run.instructions.keys();
-    let executed: Vec<u64> = executed
-        .filter(|at| run.executed.contains(at))
-        .copied()
+    let code = run.instructions.keys().copied();
+    let code: Vec<u64> = code
+        .filter(|at| run.executed.contains(at) || found.contains_key(at))
         .collect();
-    let starts = starts(&executed, |at| found.contains_key(&at));
+    let starts = starts(&code, |at| found.contains_key(&at));
     if pair.is_static_only != shown(program, run).is_empty() {
         return Ok(Some(
             "what runs show is not as `static-only` says".to_owned(),
