@@ -43,6 +43,7 @@ pub(crate) enum Command {
     Show(ShowArgs),
     Compile(CompileArgs),
     Verify(VerifyArgs),
+    Check(CheckArgs),
     Stats(StatsArgs),
     Cache(CacheArgs),
     Completions(CompletionsArgs),
@@ -565,6 +566,37 @@ pub(crate) struct VerifyArgs {
     /// An ELF file and a compiled table, or ELF files and folders.
     #[arg(required = true)]
     pub(crate) paths: Vec<PathBuf>,
+    /// How the report is written.
+    #[arg(long, value_enum, default_value = "text")]
+    pub(crate) format: Format,
+}
+
+/// Hold unwind tables against the machine code: which rows are wrong, why, and what to write.
+///
+/// Each row says where the canonical frame address (CFA), the return address and the saved registers are.
+/// What the code does to the stack is followed along all its paths, and each row is proven, refuted, or
+/// left unproven at each instruction. Assembly source (`.s`, `.S`) is assembled by `$CC`, or cc, first.
+///
+/// Ends with 1 if something is refuted; of assembly source also if something is left unproven.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  unspool check memcpy.S                           before you ship what you wrote
+  unspool check libfoo.so                          what compilers and people wrote
+  unspool check --strict libfoo.so                 with all that cannot be proven
+  unspool check --format json libfoo.so            for programs (docs/json.md)
+
+docs/diagnostics.md has each kind of finding with its cause and remedy.")]
+pub(crate) struct CheckArgs {
+    /// Executables, shared objects, object files, kernel modules, assembly source.
+    #[arg(required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    /// Tell all that is not proven, of whatever file.
+    #[arg(long, conflicts_with = "lenient")]
+    pub(crate) strict: bool,
+    /// Tell only what is refuted, of whatever file.
+    #[arg(long)]
+    pub(crate) lenient: bool,
     /// How the report is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,

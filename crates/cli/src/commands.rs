@@ -1,6 +1,7 @@
 //! One module per command.
 
 pub(crate) mod cache;
+pub(crate) mod check;
 pub(crate) mod compile;
 pub(crate) mod diff;
 pub(crate) mod doctor;

@@ -2,15 +2,16 @@
 //! out at: absolute and pc-relative kinds, which is what unwind tables, debug information and
 //! direct calls use.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use object::elf;
 use object::read::elf::{FileHeader, Rel, Rela};
 use object::{Endianness, pod};
-use unspool_ir::Arch;
 use unspool_ir::arch::Word;
+use unspool_ir::{Arch, Vaddr};
 
-use crate::elf::{ElfFile, load};
+use crate::elf::{ElfFile, MAX_NAME, load};
 use crate::error::ModuleError;
 use crate::header::Shdr;
 use crate::symtab::{Place, SymbolTable};
@@ -360,6 +361,34 @@ impl Target<'_> {
             ),
             Place::Elsewhere => Some(external(self.file, index)),
         }
+    }
+}
+
+impl ElfFile {
+    /// The symbols that a relocatable file uses and others define: their names, and the addresses that its
+    /// relocations have for them, where nothing is. Allocates the result.
+    ///
+    /// # Errors
+    ///
+    /// [`ModuleError`] if the symbol table cannot be read.
+    pub fn undefined_symbols(&self) -> Result<Vec<(Cow<'_, str>, Vaddr)>, ModuleError> {
+        let is_symtab = |_: &ElfFile, header: &Shdr| header.is(elf::SHT_SYMTAB);
+        let Some(index) = self
+            .indices(is_symtab)
+            .next()
+            .filter(|_| self.is_relocatable())
+        else {
+            return Ok(Vec::new());
+        };
+        let table = SymbolTable::of_section(self, index)?;
+        let count = u32::try_from(table.len()).unwrap_or(u32::MAX);
+        let undefined = (1..count).filter_map(|index| {
+            let symbol = table.get(usize::try_from(index).ok()?)?;
+            let is_elsewhere = symbol.place == Place::Elsewhere;
+            let name = String::from_utf8_lossy(table.name(&symbol, MAX_NAME));
+            is_elsewhere.then(|| (name, Vaddr(external(self, index))))
+        });
+        Ok(undefined.collect())
     }
 }
 

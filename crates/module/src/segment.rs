@@ -207,7 +207,8 @@ impl ElfFile {
 
     /// All bytes from `addr` to the end of what the file holds contiguously: of the section in
     /// a relocatable file, else of the segment.
-    pub(crate) fn rest_at(&self, addr: Vaddr) -> Option<&[u8]> {
+    #[must_use]
+    pub fn rest_at(&self, addr: Vaddr) -> Option<&[u8]> {
         let section = self.placed.find(addr.0);
         if self.is_relocatable() {
             let index = section?;

@@ -1,0 +1,382 @@
+//! What is wrong with a table, told once for each cause.
+
+use std::collections::BTreeMap;
+
+use unspool_ir::Vaddr;
+use unspool_ir::arch::RegisterName;
+
+use crate::declared::{Declared, Place};
+use crate::judge::{Aspect, Verdict};
+use crate::subject::Subject;
+use crate::unit::{Doubt, UnitReport};
+
+/// What kind of finding: `docs/diagnostics.md` has each with cause and remedy. The numbers stay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Code {
+    /// The CFA is at another offset from the register that is declared.
+    CfaOffset,
+    /// The CFA is not at any known offset from the register that is declared.
+    CfaRegister,
+    /// A register is not in the slot that is declared.
+    SavedElsewhere,
+    /// A register is declared unchanged, and was overwritten.
+    RegisterLost,
+    /// A function has no entry.
+    NoEntry,
+    /// Control runs behind the end of the entry.
+    EntryTooShort,
+    /// Paths meet on different heights of the stack: no row can be right there.
+    HeightsDiffer,
+    /// An expression yields something else.
+    Expression,
+    /// The outermost frame does not say that it is.
+    Outermost,
+    /// A function does not preserve a register that calls preserve.
+    PrivateConvention,
+    /// A row starts inside an instruction.
+    InsideInstruction,
+    /// The return address is not where it is declared.
+    ReturnAddress,
+}
+
+/// All kinds with their names, numbered from 1.
+const CODES: [(Code, &str); 12] = [
+    (Code::CfaOffset, "cfa-offset"),
+    (Code::CfaRegister, "cfa-register"),
+    (Code::SavedElsewhere, "saved-elsewhere"),
+    (Code::RegisterLost, "register-lost"),
+    (Code::NoEntry, "no-entry"),
+    (Code::EntryTooShort, "entry-too-short"),
+    (Code::HeightsDiffer, "heights-differ"),
+    (Code::Expression, "expression"),
+    (Code::Outermost, "outermost"),
+    (Code::PrivateConvention, "private-convention"),
+    (Code::InsideInstruction, "inside-instruction"),
+    (Code::ReturnAddress, "return-address"),
+];
+
+impl Code {
+    /// All kinds, in the order of their numbers.
+    pub fn all() -> impl Iterator<Item = Code> {
+        CODES.iter().map(|(code, _)| *code)
+    }
+
+    /// `CFI001`.
+    #[must_use]
+    pub fn id(self) -> String {
+        let place = CODES.iter().position(|(code, _)| *code == self);
+        format!("CFI{:03}", place.map_or(0, |place| place + 1))
+    }
+
+    /// Its name: `cfa-offset`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        let found = CODES.iter().find(|(code, _)| *code == self);
+        found.map_or("", |(_, name)| name)
+    }
+}
+
+/// How much a finding counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Worth knowing; nothing is wrong.
+    Note,
+    /// It may be wrong: it could not be proven.
+    Unproven,
+    /// It is wrong.
+    Refuted,
+}
+
+impl Severity {
+    /// As it is printed: `refuted`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Severity::Note => "note",
+            Severity::Unproven => "unproven",
+            Severity::Refuted => "refuted",
+        }
+    }
+}
+
+/// One thing that is wrong, and all places where it shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// What kind.
+    pub code: Code,
+    /// How much it counts.
+    pub severity: Severity,
+    /// The first instruction where it shows, in the order of the code.
+    pub at: Vaddr,
+    /// How many instructions it was seen at where something it depends on had changed.
+    pub places: usize,
+    /// Of what: `CFA`, or the register.
+    pub subject: String,
+    /// What the row says there; empty if there is none.
+    pub declared: String,
+    /// What is true there; empty if that is not known.
+    pub computed: String,
+    /// The directive to write before the instruction, if one mends it.
+    pub fix: Option<String>,
+    /// Other places that matter: where the paths come from that meet.
+    pub related: Vec<Vaddr>,
+}
+
+impl Subject<'_> {
+    /// The name of a register.
+    pub(crate) fn name(&self, register: u8) -> String {
+        let arch = self.table().abi().arch;
+        RegisterName(unspool_ir::Register(register.into()), arch).to_string()
+    }
+
+    /// A place in words.
+    pub(crate) fn text(&self, place: Place) -> String {
+        match place {
+            Place::Undefined => "undefined".to_owned(),
+            Place::Register(register, 0) => self.name(register),
+            Place::Register(register, offset) => format!("{}{offset:+}", self.name(register)),
+            Place::AtCfa(offset) => format!("[cfa{offset:+}]"),
+            Place::Cfa(offset) => format!("cfa{offset:+}"),
+            Place::Expression => "an expression".to_owned(),
+        }
+    }
+}
+
+impl Finding {
+    /// What is wrong, in a sentence.
+    #[must_use]
+    pub fn message(&self) -> String {
+        let Finding {
+            subject,
+            declared,
+            computed,
+            ..
+        } = self;
+        match (self.code, computed.as_str()) {
+            (Code::NoEntry, _) => "this function has no entry in the unwind table".to_owned(),
+            (Code::EntryTooShort, _) => "control goes on where the entry ends".to_owned(),
+            (Code::InsideInstruction, _) => "a row starts inside an instruction".to_owned(),
+            (Code::HeightsDiffer, _) => {
+                let from: Vec<String> = self.related.iter().map(|at| format!("{at}")).collect();
+                format!(
+                    "the stack is of another height on the path from {}: no row can be right here",
+                    from.join(" than on that from ")
+                )
+            }
+            (Code::PrivateConvention, _) => {
+                format!("{subject} is not preserved, though declared {declared}")
+            }
+            (Code::RegisterLost, "") => {
+                format!("{subject} is declared unchanged, and was overwritten")
+            }
+            (Code::Outermost, _) => "the outermost frame does not declare that it is".to_owned(),
+            (_, "") if self.severity == Severity::Refuted => {
+                format!("the {subject} is not {declared}, as declared")
+            }
+            (_, "") => format!("it cannot be shown that the {subject} is {declared}, as declared"),
+            (_, computed) => format!("the {subject} is {computed}, and declared {declared}"),
+        }
+    }
+}
+
+/// What doubts of one cause have in common.
+type Cause = (Code, Aspect, Verdict, String, String);
+
+/// The findings of a unit.
+pub(crate) fn of_unit(subject: &Subject<'_>, report: &UnitReport) -> Vec<Finding> {
+    let mut causes: BTreeMap<(usize, Cause), Finding> = BTreeMap::new();
+    for doubt in &report.doubts {
+        if is_consequence(report, doubt) {
+            continue;
+        }
+        let Some(declared) = subject.judge.declared(doubt.row) else {
+            continue;
+        };
+        let teller = Teller {
+            subject,
+            report,
+            doubt,
+            declared,
+        };
+        let finding = teller.finding();
+        let place = subject.program().containing(doubt.at.0).unwrap_or_default();
+        let difference = teller.difference();
+        let cause = (
+            finding.code,
+            doubt.aspect,
+            doubt.verdict,
+            difference,
+            String::new(),
+        );
+        causes
+            .entry((place, cause))
+            .and_modify(|known| known.places += 1)
+            .or_insert(finding);
+    }
+    let mut findings: Vec<Finding> = causes.into_values().collect();
+    let structural = |code, severity| {
+        move |at: &Vaddr| Finding {
+            code,
+            severity,
+            at: *at,
+            places: 1,
+            subject: String::new(),
+            declared: String::new(),
+            computed: String::new(),
+            fix: None,
+            related: Vec::new(),
+        }
+    };
+    let inside = structural(Code::InsideInstruction, Severity::Refuted);
+    findings.extend(report.inside.iter().map(inside));
+    let short = structural(Code::EntryTooShort, Severity::Refuted);
+    findings.extend(report.runs_out.iter().map(short));
+    findings.sort_by_key(|finding| finding.at);
+    findings
+}
+
+/// Whether a doubt is there only because another one is: without a CFA nothing else is known.
+fn is_consequence(report: &UnitReport, doubt: &Doubt) -> bool {
+    let of_cfa = report.doubts.iter();
+    let mut of_cfa = of_cfa.filter(|other| other.at == doubt.at && other.aspect == Aspect::Cfa);
+    doubt.aspect != Aspect::Cfa
+        && doubt.verdict == Verdict::Unproven
+        && of_cfa.any(|other| other.verdict != Verdict::Proven)
+}
+
+/// Says in words what a doubt is about.
+struct Teller<'a> {
+    subject: &'a Subject<'a>,
+    report: &'a UnitReport,
+    doubt: &'a Doubt,
+    declared: &'a Declared,
+}
+
+impl Teller<'_> {
+    fn finding(&self) -> Finding {
+        let code = self.code();
+        let severity = match (code, self.doubt.verdict) {
+            (Code::PrivateConvention, _) => Severity::Note,
+            (Code::HeightsDiffer, _) | (_, Verdict::Refuted) => Severity::Refuted,
+            _ => Severity::Unproven,
+        };
+        Finding {
+            code,
+            severity,
+            at: self.doubt.at,
+            places: 1,
+            subject: match self.doubt.aspect {
+                Aspect::Cfa => "CFA".to_owned(),
+                Aspect::ReturnAddress => "return address".to_owned(),
+                Aspect::Register(register) => self.subject.name(register),
+            },
+            declared: self.subject.text(self.claim()),
+            computed: self
+                .doubt
+                .truth
+                .map_or_else(String::new, |truth| self.subject.text(truth)),
+            fix: self.fix(code),
+            related: self.paths(code),
+        }
+    }
+
+    /// What the row says of the aspect.
+    fn claim(&self) -> Place {
+        match self.doubt.aspect {
+            Aspect::Cfa => self.declared.cfa,
+            Aspect::ReturnAddress => self.declared.return_address,
+            Aspect::Register(register) => {
+                let preserved = self.subject.facts().preserved.iter();
+                let mut claims = preserved.zip(self.declared.preserved);
+                let found = claims.find(|(number, _)| **number == register);
+                found.map_or(Place::Undefined, |(_, claim)| claim)
+            }
+        }
+    }
+
+    fn code(&self) -> Code {
+        match (self.doubt.aspect, self.claim(), self.doubt.truth) {
+            (_, Place::Expression, _) => Code::Expression,
+            (Aspect::Cfa, ..) if self.meeting().is_some() => Code::HeightsDiffer,
+            (Aspect::Cfa, Place::Register(declared, _), Some(Place::Register(real, _)))
+                if declared == real =>
+            {
+                Code::CfaOffset
+            }
+            (Aspect::Cfa, ..) => Code::CfaRegister,
+            (Aspect::ReturnAddress, ..) => Code::ReturnAddress,
+            (Aspect::Register(register), ..) if self.is_never_restored(register) => {
+                Code::PrivateConvention
+            }
+            (Aspect::Register(_), Place::Register(..), _) => Code::RegisterLost,
+            (Aspect::Register(_), ..) => Code::SavedElsewhere,
+        }
+    }
+
+    /// The paths that meet here, if they do.
+    fn meeting(&self) -> Option<&[Vaddr; 3]> {
+        let mut conflicts = self.report.conflicts.iter();
+        let is_unproven = self.doubt.verdict == Verdict::Unproven;
+        conflicts.find(|[at, ..]| is_unproven && *at == self.doubt.at)
+    }
+
+    fn paths(&self, code: Code) -> Vec<Vaddr> {
+        match (code, self.meeting()) {
+            (Code::HeightsDiffer, Some([_, first, other])) => vec![*first, *other],
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether the function returns, and never with what the register was at entry.
+    fn is_never_restored(&self, register: u8) -> bool {
+        let program = self.subject.program();
+        let place = program.containing(self.doubt.at.0);
+        let returns = self.report.returns.iter();
+        let mut returns = returns.filter(|(at, _)| program.containing(at.0) == place);
+        let mut is_any = false;
+        let is_lost = returns.all(|(_, lost)| {
+            is_any = true;
+            lost & (1 << (register & 63)) != 0
+        });
+        is_any && is_lost
+    }
+
+    /// What doubts of the same cause have in common: how far off the row is.
+    fn difference(&self) -> String {
+        match (self.claim(), self.doubt.truth) {
+            (Place::Register(a, declared), Some(Place::Register(b, real)))
+                if a == b && self.doubt.aspect == Aspect::Cfa =>
+            {
+                format!("{a} {}", real - declared)
+            }
+            (claim, truth) => format!("{claim:?} {}", truth.is_some()),
+        }
+    }
+
+    /// The directive that would make the row true.
+    fn fix(&self, code: Code) -> Option<String> {
+        let truth = self.doubt.truth?;
+        match (code, self.doubt.aspect, self.claim(), truth) {
+            (Code::CfaOffset, _, Place::Register(_, declared), Place::Register(_, real)) => {
+                Some(format!(".cfi_adjust_cfa_offset {}", real - declared))
+            }
+            (Code::CfaRegister, _, _, Place::Register(register, offset)) => Some(format!(
+                ".cfi_def_cfa %{}, {offset}",
+                self.subject.name(register)
+            )),
+            (_, Aspect::Register(register), _, Place::AtCfa(offset)) => Some(format!(
+                ".cfi_offset %{}, {offset}",
+                self.subject.name(register)
+            )),
+            (_, Aspect::Register(register), _, Place::Register(place, 0)) if place == register => {
+                Some(format!(".cfi_restore %{}", self.subject.name(register)))
+            }
+            (_, Aspect::Register(register), _, Place::Register(place, 0)) => Some(format!(
+                ".cfi_register %{}, %{}",
+                self.subject.name(register),
+                self.subject.name(place)
+            )),
+            _ => None,
+        }
+    }
+}

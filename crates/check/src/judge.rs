@@ -1,0 +1,218 @@
+//! Is what a row says true in a state?
+
+use unspool_ir::{Abi, Register, RowId, Table};
+use unspool_synth::arch::Facts;
+use unspool_synth::{Known, State, Value};
+
+use crate::declared::{Declared, Place};
+use crate::witness::Witness;
+
+/// Whether something that a row says is true, whichever way control came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// It is.
+    Proven,
+    /// Neither can be shown.
+    Unproven,
+    /// It is not.
+    Refuted,
+}
+
+/// What of a row is judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Aspect {
+    /// The CFA.
+    Cfa,
+    /// The return address.
+    ReturnAddress,
+    /// A register that calls preserve.
+    Register(u8),
+}
+
+/// What was found of a row before one instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Judgement {
+    /// Of the CFA.
+    pub cfa: Verdict,
+    /// Of the return address.
+    pub return_address: Verdict,
+    /// Of the preserved registers, in the order of [`Facts::preserved`].
+    pub preserved: [Verdict; Declared::MOST],
+}
+
+impl Judgement {
+    /// All is true.
+    pub const PROVEN: Judgement = Judgement {
+        cfa: Verdict::Proven,
+        return_address: Verdict::Proven,
+        preserved: [Verdict::Proven; Declared::MOST],
+    };
+
+    /// The worst of the return address and the preserved registers.
+    #[must_use]
+    pub fn registers(&self) -> Verdict {
+        let worst = self.preserved.iter().copied().max();
+        worst.unwrap_or(Verdict::Proven).max(self.return_address)
+    }
+
+    /// The worst of all.
+    #[must_use]
+    pub fn worst(&self) -> Verdict {
+        self.registers().max(self.cfa)
+    }
+
+    /// For each aspect the worse of two.
+    #[must_use]
+    pub fn worse(mut self, other: &Judgement) -> Judgement {
+        self.cfa = self.cfa.max(other.cfa);
+        self.return_address = self.return_address.max(other.return_address);
+        for (mine, theirs) in self.preserved.iter_mut().zip(other.preserved) {
+            *mine = (*mine).max(theirs);
+        }
+        self
+    }
+
+    /// The aspects and what was found of each.
+    pub fn aspects(&self, facts: &Facts) -> impl Iterator<Item = (Aspect, Verdict)> + use<'_> {
+        let registers = facts.preserved.iter().copied().map(Aspect::Register);
+        let own = [
+            (Aspect::Cfa, self.cfa),
+            (Aspect::ReturnAddress, self.return_address),
+        ];
+        own.into_iter()
+            .chain(registers.zip(self.preserved.iter().copied()))
+    }
+}
+
+/// Judges the rows of one table.
+#[derive(Debug)]
+pub(crate) struct Judge<'t> {
+    pub(crate) facts: &'static Facts,
+    table: &'t Table,
+    declared: Vec<Option<Declared>>,
+    /// The CFA, as the states have it.
+    cfa: Value,
+}
+
+impl<'t> Judge<'t> {
+    pub(crate) fn new(table: &'t Table, facts: &'static Facts) -> Judge<'t> {
+        let ids = (0..u32::try_from(table.distinct_rows()).unwrap_or(u32::MAX)).map(RowId);
+        let declared = ids.map(|id| Some(Declared::of(&table.row(id)?, facts)));
+        let sp = Register(facts.stack_pointer.into());
+        Judge {
+            facts,
+            table,
+            declared: declared.collect(),
+            cfa: Value::entry(sp, facts.call_pushes),
+        }
+    }
+
+    pub(crate) fn abi(&self) -> Abi {
+        self.table.abi()
+    }
+
+    /// What a row says.
+    pub(crate) fn declared(&self, row: RowId) -> Option<&Declared> {
+        self.declared.get(row.0 as usize)?.as_ref()
+    }
+
+    /// Judges a row before the instruction at `pc`.
+    pub(crate) fn judge(&self, id: RowId, state: &State, pc: u64) -> Judgement {
+        let Some(declared) = self.declared(id) else {
+            return Judgement::PROVEN;
+        };
+        if declared.return_address == Place::Undefined {
+            // The outermost frame: nothing is claimed of a caller.
+            return Judgement::PROVEN;
+        }
+        let plainly = self.plainly(declared, state);
+        if !declared.has_expression {
+            return plainly;
+        }
+        match self.table.row(id) {
+            Some(row) => Witness {
+                facts: self.facts,
+                abi: self.abi(),
+                row: &row,
+                declared,
+                state,
+                pc,
+            }
+            .judge(plainly),
+            None => plainly,
+        }
+    }
+
+    /// Judges the CFA alone; what is an expression is unproven.
+    pub(crate) fn cfa(&self, declared: &Declared, state: &State) -> Verdict {
+        match declared.cfa {
+            Place::Register(register, offset) => {
+                is_value(state.get(register).plus(offset), self.cfa)
+            }
+            _ => Verdict::Unproven,
+        }
+    }
+
+    /// Judges all that is no expression; what is, is unproven.
+    fn plainly(&self, declared: &Declared, state: &State) -> Judgement {
+        let mut judgement = Judgement::PROVEN;
+        judgement.cfa = self.cfa(declared, state);
+        let wanted = |register: u8| Value::entry(Register(register.into()), 0);
+        let column = self.facts.return_address;
+        judgement.return_address = self.place(declared.return_address, wanted(column), state);
+        let claims = self.facts.preserved.iter().zip(&declared.preserved);
+        for ((register, place), verdict) in claims.zip(&mut judgement.preserved) {
+            *verdict = self.place(*place, wanted(*register), state);
+        }
+        judgement
+    }
+
+    /// Whether the value that is wanted is where a row says. Offsets from the CFA are taken from what the CFA
+    /// really is: a wrong one is told once.
+    fn place(&self, place: Place, wanted: Value, state: &State) -> Verdict {
+        match place {
+            Place::Undefined => Verdict::Proven,
+            Place::Register(register, offset) => is_value(state.get(register).plus(offset), wanted),
+            Place::AtCfa(offset) => is_value(state.load(self.cfa.plus(offset)), wanted),
+            Place::Cfa(offset) => is_value(self.cfa.plus(offset), wanted),
+            Place::Expression => Verdict::Unproven,
+        }
+    }
+
+    /// Where the CFA really is: a register and what must be added to it, the stack pointer first.
+    pub(crate) fn true_cfa(&self, state: &State) -> Option<(u8, i64)> {
+        let sp = self.facts.stack_pointer;
+        let registers = [sp].into_iter().chain(0..self.facts.return_address);
+        let mut found = registers.filter_map(|register| {
+            let distance = self.cfa.distance_from(state.get(register))?;
+            Some((register, distance))
+        });
+        found.next()
+    }
+
+    /// Where the value that a register had at entry really is.
+    pub(crate) fn true_place(&self, register: u8, state: &State) -> Option<Place> {
+        let wanted = Value::entry(Register(register.into()), 0);
+        if state.get(register) == wanted && register != self.facts.return_address {
+            return Some(Place::Register(register, 0));
+        }
+        let slots = state.slots().iter();
+        let mut found = slots.filter(|slot| slot.holds == wanted);
+        if let Some(offset) = found.find_map(|slot| slot.at.distance_from(self.cfa)) {
+            return Some(Place::AtCfa(offset));
+        }
+        let mut others = 0..self.facts.return_address;
+        let other = others.find(|other| state.get(*other) == wanted)?;
+        Some(Place::Register(other, 0))
+    }
+}
+
+fn is_value(value: Value, wanted: Value) -> Verdict {
+    if value == wanted {
+        return Verdict::Proven;
+    }
+    match value.known() {
+        Known::Unknown | Known::Base(..) => Verdict::Unproven,
+        _ => Verdict::Refuted,
+    }
+}

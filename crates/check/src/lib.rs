@@ -1,0 +1,25 @@
+//! Unwind tables held against the machine code.
+//!
+//! [`Subject`] is a file with its table and its code. [`Subject::judge_unit`] holds the rows of some
+//! functions against what the code does, instruction by instruction. What was found of a file is a
+//! [`Report`], whose [`Finding`]s say what is wrong, why, and what to write.
+#![forbid(unsafe_code)]
+
+mod declared;
+mod finding;
+mod judge;
+mod listing;
+mod lsda;
+mod noreturn;
+mod report;
+mod subject;
+mod unit;
+mod witness;
+
+pub use declared::{Declared, Place};
+pub use finding::{Code, Finding, Severity};
+pub use judge::{Aspect, Judgement, Verdict};
+pub use listing::Line;
+pub use report::{Report, Totals};
+pub use subject::{Declarations, Subject, SubjectError};
+pub use unit::{Doubt, RowVerdict, UnitReport};

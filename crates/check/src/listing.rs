@@ -1,0 +1,96 @@
+//! Instructions beside what the table declares for them and what is true.
+
+use iced_x86::{Decoder, DecoderOptions, Formatter as _, GasFormatter};
+use unspool_ir::Vaddr;
+use unspool_synth::Analyzer;
+
+use crate::declared::Place;
+use crate::subject::{Bytes, Subject};
+use crate::unit::ByTable;
+
+/// An instruction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// Its address.
+    pub at: Vaddr,
+    /// What it is, in the GNU assembler's words.
+    pub text: String,
+    /// Where the row says that the CFA is before it; empty if there is no row.
+    pub declared: String,
+    /// Where it is; empty if that is not known, or nothing leads there.
+    pub computed: String,
+}
+
+impl Subject<'_> {
+    /// The instructions around an address: so many before it, and so many from it on.
+    #[must_use]
+    pub fn listing(
+        &self,
+        analyzer: &mut Analyzer,
+        at: Vaddr,
+        before: usize,
+        behind: usize,
+    ) -> Vec<Line> {
+        let Some(unit) = self.program().unit_of(at.0) else {
+            return Vec::new();
+        };
+        let rows = self.rows_of(unit);
+        let guide = ByTable::new(&rows, &self.judge);
+        let (landings, image) = (self.landings(unit), Bytes(self.file()));
+        let analysis = analyzer.analyze(self.program(), &image, unit, &landings, &guide);
+        let code = analysis.code();
+        let Some(middle) = code.ids().find(|id| code.range(*id).start >= at.0) else {
+            return Vec::new();
+        };
+        let extent = self.program().containing(at.0);
+        let is_near = |id: &unspool_synth::InsnId| {
+            let address = code.range(*id).start;
+            let distance = i64::from(id.0) - i64::from(middle.0);
+            let far = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+            -far(before) <= distance
+                && distance < far(behind)
+                && self.program().containing(address) == extent
+        };
+        let near: Vec<_> = code.ids().filter(is_near).collect();
+        let mut lines: Vec<Line> = near
+            .iter()
+            .map(|id| {
+                let address = code.range(*id).start;
+                let declared = guide.declared_at(address);
+                Line {
+                    at: Vaddr(address),
+                    text: self.disassembled(code.range(*id)),
+                    declared: declared.map_or_else(String::new, |row| self.text(row.cfa)),
+                    computed: String::new(),
+                }
+            })
+            .collect();
+        analysis.visit(|id, state, _| {
+            let Some(place) = near.iter().position(|near| *near == id) else {
+                return;
+            };
+            let truth = self.judge.true_cfa(state);
+            if let (Some(line), Some((register, offset))) = (lines.get_mut(place), truth) {
+                line.computed = self.text(Place::Register(register, offset));
+            }
+        });
+        lines
+    }
+
+    /// An instruction in words.
+    fn disassembled(&self, range: core::ops::Range<u64>) -> String {
+        let bytes = self
+            .file()
+            .bytes_at(Vaddr(range.start), range.end - range.start);
+        let bytes = bytes.unwrap_or_default();
+        let mut decoder = Decoder::with_ip(64, bytes, range.start, DecoderOptions::NONE);
+        let mut formatter = GasFormatter::new();
+        formatter.options_mut().set_rip_relative_addresses(true);
+        formatter
+            .options_mut()
+            .set_space_after_operand_separator(true);
+        let mut text = String::new();
+        formatter.format(&decoder.decode(), &mut text);
+        text
+    }
+}

@@ -1,0 +1,124 @@
+//! What was found of a whole file.
+
+use std::num::NonZeroUsize;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use unspool_synth::{Analyzer, Machine};
+
+use crate::finding::{self, Finding};
+use crate::judge::Verdict;
+use crate::subject::Subject;
+use crate::unit::UnitReport;
+
+/// How many rows there are of each verdict.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// All rows.
+    pub rows: u64,
+    /// Rows whose CFA is proven at each instruction.
+    pub proven_cfa: u64,
+    /// Rows of which all is proven at each instruction.
+    pub proven: u64,
+    /// Rows of which something is refuted.
+    pub refuted: u64,
+    /// Rows of which something is unproven, and nothing refuted.
+    pub unproven: u64,
+    /// Rows to none of whose instructions anything leads.
+    pub unreached: u64,
+    /// Bytes of code that entries cover.
+    pub bytes: u64,
+}
+
+impl Totals {
+    fn count(&mut self, report: &UnitReport) {
+        for row in &report.rows {
+            self.rows += 1;
+            let Some(judgement) = row.judgement else {
+                self.unreached += 1;
+                continue;
+            };
+            self.proven_cfa += u64::from(judgement.cfa == Verdict::Proven);
+            match judgement.worst() {
+                Verdict::Proven => self.proven += 1,
+                Verdict::Unproven => self.unproven += 1,
+                Verdict::Refuted => self.refuted += 1,
+            }
+        }
+    }
+}
+
+/// What was found of a file.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// Counts.
+    pub totals: Totals,
+    /// What is wrong, in the order of addresses.
+    pub findings: Vec<Finding>,
+}
+
+impl Report {
+    /// Judges all of a file, with so many threads. `progress` is told how many units are done, of how many.
+    #[must_use]
+    pub fn of(
+        subject: &Subject<'_>,
+        threads: NonZeroUsize,
+        progress: impl Fn(usize, usize) + Sync,
+    ) -> Report {
+        let units = subject.program().units();
+        let next = AtomicUsize::new(0);
+        let whole = Mutex::new(Report::default());
+        let work = || {
+            let mut part = Report::default();
+            let Some(machine) = Machine::of(subject.table().abi()) else {
+                return;
+            };
+            let mut analyzer = Analyzer::new(machine);
+            loop {
+                let first = next.fetch_add(BATCH, Ordering::Relaxed);
+                if first >= units {
+                    break;
+                }
+                for unit in first..units.min(first + BATCH) {
+                    let report = subject.judge_unit(&mut analyzer, unit);
+                    part.totals.count(&report);
+                    part.findings.extend(finding::of_unit(subject, &report));
+                }
+                progress(first, units);
+            }
+            let mut whole = whole
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            whole.add(part);
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..threads.get() {
+                scope.spawn(work);
+            }
+            work();
+        });
+        let mut report = whole
+            .into_inner()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let extents = subject.program().extents().iter();
+        report.totals.bytes = extents.map(|extent| extent.end - extent.start).sum();
+        report
+            .findings
+            .sort_by_key(|finding| (finding.at, finding.code));
+        report
+    }
+
+    fn add(&mut self, part: Report) {
+        let (mine, other) = (&mut self.totals, part.totals);
+        mine.rows += other.rows;
+        mine.proven_cfa += other.proven_cfa;
+        mine.proven += other.proven;
+        mine.refuted += other.refuted;
+        mine.unproven += other.unproven;
+        mine.unreached += other.unreached;
+        self.findings.extend(part.findings);
+    }
+}
+
+/// How many units a thread takes at once.
+const BATCH: usize = 64;

@@ -1,0 +1,242 @@
+//! A file with its table and its code.
+
+use std::collections::HashSet;
+
+use unspool_ir::{Arch, Fde, FdeId, Table, Vaddr};
+use unspool_module::{ElfFile, Symbols};
+use unspool_synth::arch::Facts;
+use unspool_synth::{Extent, Image, Landing, Machine, Part, Program};
+use unspool_unwind::tables::{self, From, SourceError};
+
+use crate::declared::Place;
+use crate::judge::Judge;
+use crate::{lsda, noreturn};
+
+/// Why a file cannot be checked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SubjectError {
+    /// It has no table that can be read.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// Its machine's instructions are not known here.
+    #[error("{file}: the instructions of {} are not known; x86-64's are", .arch.spec().name)]
+    Arch {
+        /// The file.
+        file: String,
+        /// Its architecture.
+        arch: Arch,
+    },
+}
+
+/// What a file declares.
+#[derive(Debug)]
+pub struct Declarations {
+    /// Its rows.
+    pub table: Table,
+    /// Its entries by their starts. What covers nothing, and all but the first of those that start at one
+    /// address, are left out.
+    by_start: Vec<FdeId>,
+}
+
+impl Declarations {
+    /// Reads the table of a file.
+    ///
+    /// # Errors
+    ///
+    /// It has none that can be read.
+    pub fn read(file: &ElfFile) -> Result<Declarations, SubjectError> {
+        let table = tables::read(file, From::Auto)?.table;
+        let count = u32::try_from(table.fdes().len()).unwrap_or(u32::MAX);
+        let start_of = |id: &FdeId| table.fde(*id).map(|fde| fde.start);
+        let mut by_start: Vec<FdeId> = (0..count).map(FdeId).collect();
+        by_start.retain(|id| table.fde(*id).is_some_and(|fde| fde.start < fde.end));
+        by_start.sort_by_key(start_of);
+        by_start.dedup_by_key(|id| start_of(id));
+        Ok(Declarations { table, by_start })
+    }
+}
+
+/// A file whose table is held against its code.
+#[derive(Debug)]
+pub struct Subject<'f> {
+    file: &'f ElfFile,
+    /// What it declares.
+    declarations: &'f Declarations,
+    /// Its code.
+    program: Program,
+    pub(crate) judge: Judge<'f>,
+}
+
+/// The bytes of a file as they are loaded.
+pub(crate) struct Bytes<'f>(pub(crate) &'f ElfFile);
+
+impl Image for Bytes<'_> {
+    fn bytes_from(&self, address: u64) -> Option<&[u8]> {
+        self.0.rest_at(Vaddr(address))
+    }
+}
+
+impl<'f> Subject<'f> {
+    /// Looks at a file's code once.
+    ///
+    /// # Errors
+    ///
+    /// Its machine is not known.
+    pub fn new(
+        file: &'f ElfFile,
+        declarations: &'f Declarations,
+    ) -> Result<Subject<'f>, SubjectError> {
+        let abi = declarations.table.abi();
+        let Some(mut machine) = Machine::of(abi) else {
+            return Err(SubjectError::Arch {
+                file: file.path().to_string_lossy().into_owned(),
+                arch: abi.arch,
+            });
+        };
+        let judge = Judge::new(&declarations.table, machine.facts());
+        let extents = extents(file, declarations, &judge);
+        let lost = lost(file);
+        let never_returns = |address| lost.contains(&address);
+        let program = Program::survey(
+            &mut machine,
+            &Bytes(file),
+            extents,
+            stubs(file),
+            never_returns,
+        );
+        Ok(Subject {
+            file,
+            declarations,
+            program,
+            judge,
+        })
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn file(&self) -> &'f ElfFile {
+        self.file
+    }
+
+    /// Its rows.
+    #[must_use]
+    pub fn table(&self) -> &'f Table {
+        &self.declarations.table
+    }
+
+    /// Its code.
+    #[must_use]
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// What must be known of its machine.
+    #[must_use]
+    pub fn facts(&self) -> &'static Facts {
+        self.judge.facts
+    }
+
+    /// The entry that an extent of the program is from.
+    pub(crate) fn fde_of(&self, extent: &Extent) -> Option<(FdeId, &'f Fde)> {
+        let place = self.program.start_at(extent.start)?;
+        let id = *self.declarations.by_start.get(place)?;
+        Some((id, self.declarations.table.fde(id)?))
+    }
+
+    /// Where exceptions out of the calls of a unit land, in the order of the calls.
+    pub(crate) fn landings(&self, unit: usize) -> Vec<Landing> {
+        let mut landings = Vec::new();
+        for extent in self.program.unit(unit) {
+            let Some((_, fde)) = self.fde_of(&extent) else {
+                continue;
+            };
+            let data = fde
+                .lsda
+                .and_then(|lsda| Some((lsda, self.file.rest_at(lsda)?)));
+            if let Some((lsda, data)) = data {
+                lsda::landings(data, lsda.0, fde.start.0, &mut landings);
+            }
+        }
+        landings.sort_by_key(|landing| landing.start);
+        landings
+    }
+}
+
+/// The functions of a file, and those of others that it calls, that are known by name never to return.
+fn lost(file: &ElfFile) -> HashSet<u64> {
+    let symbols = Symbols::new(file, None);
+    let own = symbols.iter().map(|symbol| (symbol.name, symbol.address));
+    let others = file.undefined_symbols().unwrap_or_default();
+    let lost = own
+        .chain(others)
+        .filter(|(name, _)| noreturn::never_returns(name));
+    lost.map(|(_, address)| address.0).collect()
+}
+
+/// The entries as ranges of code: each ends at latest where the next begins.
+fn extents(file: &ElfFile, declarations: &Declarations, judge: &Judge<'_>) -> Vec<Extent> {
+    let table = &declarations.table;
+    let fdes = declarations.by_start.iter();
+    let fdes = fdes.filter_map(|id| table.fde(*id));
+    let mut extents: Vec<Extent> = Vec::with_capacity(declarations.by_start.len());
+    for fde in fdes {
+        if let Some(last) = extents.last_mut() {
+            last.end = last.end.min(fde.start.0);
+        }
+        extents.push(Extent {
+            start: fde.start.0,
+            end: fde.end.0,
+            part: part(file, table, fde, judge),
+        });
+    }
+    extents
+}
+
+/// How an entry's code is come into: what is declared as after a call is a function.
+fn part(file: &ElfFile, table: &Table, fde: &Fde, judge: &Judge<'_>) -> Part {
+    /// GCC begins a part out of the way with one, where landing pads must not be at its start.
+    const NOP: u8 = 0x90;
+    let facts = judge.facts;
+    let mut rows = table.rows(fde);
+    let first = rows.next().and_then(|row| judge.declared(row.row));
+    let is_as_called = first.is_some_and(|row| {
+        row.cfa == Place::Register(facts.stack_pointer, facts.call_pushes.into())
+            && row.return_address == Place::AtCfa(-i64::from(facts.call_pushes))
+    });
+    let is_nop = rows.next().is_some_and(|second| {
+        let bytes = file.bytes_at(fde.start, second.start.0 - fde.start.0);
+        bytes.is_some_and(|bytes| bytes.iter().all(|byte| *byte == NOP))
+    });
+    match is_as_called && !is_nop {
+        true => Part::Function,
+        false => Part::Fragment,
+    }
+}
+
+/// The stubs of the procedure linkage table, without the first, which others jump to with more on the stack.
+fn stubs(file: &ElfFile) -> Vec<u64> {
+    /// Of the first stub: `push` of what is in memory.
+    const PUSH: [u8; 2] = [0xff, 0x35];
+    let mut stubs = Vec::new();
+    for section in file.sections() {
+        let size = match &*section.name {
+            ".plt" | ".plt.sec" => 16,
+            ".plt.got" => 8,
+            _ => continue,
+        };
+        let Some(start) = section.address else {
+            continue;
+        };
+        let Some(bytes) = file.bytes_at(start, section.size) else {
+            continue;
+        };
+        for (number, stub) in (0..).zip(bytes.chunks(size)) {
+            if !stub.starts_with(&PUSH) {
+                stubs.push(start.0 + number * size as u64);
+            }
+        }
+    }
+    stubs.sort_unstable();
+    stubs
+}

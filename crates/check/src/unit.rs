@@ -1,0 +1,212 @@
+//! The rows of some functions, judged instruction by instruction.
+
+use core::ops::Range;
+
+use unspool_ir::{Register, RowId, Vaddr};
+use unspool_synth::op::Flow;
+use unspool_synth::{Analysis, Analyzer, Conflict, Guide, State, Value};
+
+use crate::declared::{Declared, Place};
+use crate::judge::{Aspect, Judge, Judgement, Verdict};
+use crate::subject::{Bytes, Subject};
+
+/// What was found of one row of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowVerdict {
+    /// The address of the row.
+    pub start: Vaddr,
+    /// The row.
+    pub row: RowId,
+    /// The worst at all its instructions; `None` if nothing leads to any of them.
+    pub judgement: Option<Judgement>,
+}
+
+/// A claim of a row that is not proven before an instruction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Doubt {
+    /// The address of the instruction.
+    pub at: Vaddr,
+    /// The row.
+    pub row: RowId,
+    /// What of it.
+    pub aspect: Aspect,
+    /// What was found.
+    pub verdict: Verdict,
+    /// Where it is instead, if that is known.
+    pub truth: Option<Place>,
+}
+
+/// What was found of the extents of a unit.
+#[derive(Debug, Clone, Default)]
+pub struct UnitReport {
+    /// Their rows, ascending.
+    pub rows: Vec<RowVerdict>,
+    /// What is not proven, in the order of the code.
+    pub doubts: Vec<Doubt>,
+    /// Where paths meet on different heights of the stack: there, and the two places that they come from.
+    pub conflicts: Vec<[Vaddr; 3]>,
+    /// Indirect jumps of which it is not known where they go.
+    pub unresolved: Vec<Vaddr>,
+    /// Rows that start inside an instruction.
+    pub inside: Vec<Vaddr>,
+    /// Instructions from which control goes on behind the end of all entries.
+    pub runs_out: Vec<Vaddr>,
+    /// Returns, and which preserved registers are not what they were at entry: bit n stands for register n.
+    pub returns: Vec<(Vaddr, u64)>,
+}
+
+impl Subject<'_> {
+    /// Judges the rows of a unit of the program.
+    #[must_use]
+    pub fn judge_unit(&self, analyzer: &mut Analyzer, unit: usize) -> UnitReport {
+        let rows = self.rows_of(unit);
+        let guide = ByTable::new(&rows, &self.judge);
+        let (landings, image) = (self.landings(unit), Bytes(self.file()));
+        let analysis = analyzer.analyze(self.program(), &image, unit, &landings, &guide);
+        let address = |id| Vaddr(analysis.code().range(id).start);
+        let meeting = |conflict: &Conflict| {
+            [conflict.at, conflict.first_from, conflict.other_from].map(address)
+        };
+        let mut report = UnitReport {
+            conflicts: analysis.conflicts().iter().map(meeting).collect(),
+            unresolved: analysis.unresolved().iter().copied().map(address).collect(),
+            rows,
+            ..UnitReport::default()
+        };
+        self.judge_all(&analysis, &mut report);
+        report
+    }
+
+    /// The rows of a unit, none of them judged.
+    pub(crate) fn rows_of(&self, unit: usize) -> Vec<RowVerdict> {
+        let extents = self.program().unit(unit);
+        let fdes = extents.filter_map(|extent| self.fde_of(&extent));
+        let rows = fdes.flat_map(|(_, fde)| self.table().rows(fde));
+        rows.map(|row| RowVerdict {
+            start: row.start,
+            row: row.row,
+            judgement: None,
+        })
+        .collect()
+    }
+
+    /// Judges the row of each instruction, where it or what it speaks of has changed.
+    fn judge_all(&self, analysis: &Analysis<'_>, report: &mut UnitReport) {
+        let judge = &self.judge;
+        let mut current = 0;
+        let mut pending = u64::MAX;
+        let mut last = 0..0;
+        analysis.visit(|insn, state, written| {
+            let range = analysis.code().range(insn);
+            pending |= written;
+            while let Some(next) = report.rows.get(current + 1)
+                && next.start.0 <= range.start
+            {
+                if last.start < next.start.0 && next.start.0 < last.end {
+                    report.inside.push(next.start);
+                }
+                current += 1;
+                pending = u64::MAX;
+            }
+            if let Some(flow) = analysis.code().flow(insn) {
+                self.note_flow(&range, flow, state, report);
+            } else if self.program().containing(range.end).is_none() {
+                report.runs_out.push(Vaddr(range.start));
+            }
+            last = range.clone();
+            let Some(row) = report.rows.get_mut(current) else {
+                return;
+            };
+            let declared = judge.declared(row.row);
+            if declared.is_none_or(|declared| pending & declared.reads == 0) {
+                return;
+            }
+            pending = 0;
+            let found = judge.judge(row.row, state, range.start);
+            row.judgement = Some(match &row.judgement {
+                Some(known) => known.worse(&found),
+                None => found,
+            });
+            if found.worst() != Verdict::Proven {
+                let doubts = doubts_of(judge, row.row, &found, state, range.start);
+                report.doubts.extend(doubts);
+            }
+        });
+    }
+
+    fn note_flow(&self, at: &Range<u64>, flow: Flow, state: &State, report: &mut UnitReport) {
+        let facts = self.facts();
+        match flow {
+            Flow::Return { .. } => {
+                let is_lost = |register: &&u8| {
+                    let entry = Value::entry(Register((**register).into()), 0);
+                    state.get(**register) != entry
+                };
+                let lost = facts.preserved.iter().filter(is_lost);
+                let lost = lost.fold(0, |all, register| all | 1 << (register & 63));
+                report.returns.push((Vaddr(at.start), lost));
+            }
+            Flow::Branch { .. } if self.program().containing(at.end).is_none() => {
+                report.runs_out.push(Vaddr(at.start));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn doubts_of(
+    judge: &Judge<'_>,
+    row: RowId,
+    found: &Judgement,
+    state: &State,
+    pc: u64,
+) -> Vec<Doubt> {
+    let doubted = found.aspects(judge.facts);
+    let doubted = doubted.filter(|(_, verdict)| *verdict != Verdict::Proven);
+    let doubts = doubted.map(|(aspect, verdict)| Doubt {
+        at: Vaddr(pc),
+        row,
+        aspect,
+        verdict,
+        truth: match aspect {
+            Aspect::Cfa => judge
+                .true_cfa(state)
+                .map(|(register, offset)| Place::Register(register, offset)),
+            Aspect::ReturnAddress => judge.true_place(judge.facts.return_address, state),
+            Aspect::Register(register) => judge.true_place(register, state),
+        },
+    });
+    doubts.collect()
+}
+
+/// Believes a table where the code alone does not say whether control comes somewhere.
+pub(crate) struct ByTable<'s> {
+    /// The rows of the unit, ascending.
+    rows: &'s [RowVerdict],
+    judge: &'s Judge<'s>,
+}
+
+impl<'s> ByTable<'s> {
+    pub(crate) fn new(rows: &'s [RowVerdict], judge: &'s Judge<'s>) -> ByTable<'s> {
+        ByTable { rows, judge }
+    }
+
+    /// The row that is declared for an address of the unit.
+    pub(crate) fn declared_at(&self, address: u64) -> Option<&Declared> {
+        let behind = self.rows.partition_point(|row| row.start.0 <= address);
+        let row = self.rows.get(behind.checked_sub(1)?)?;
+        self.judge.declared(row.row)
+    }
+}
+
+impl Guide for ByTable<'_> {
+    fn comes(&self, address: u64, state: &State) -> bool {
+        let declared = self.declared_at(address);
+        declared.is_none_or(|declared| self.judge.cfa(declared, state) != Verdict::Refuted)
+    }
+
+    fn args_size(&self, address: u64) -> u64 {
+        let declared = self.declared_at(address);
+        declared.map_or(0, |declared| declared.args_size)
+    }
+}

@@ -1,0 +1,159 @@
+//! What expressions say, by example: the plain interpreter steps by the row in two states made up at random
+//! that are as the analysis says, and must find the caller in both.
+//!
+//! A row's expressions add and mask what the state knows; that it is wrong and two states of random numbers
+//! agree by chance is a matter of one in 2^40.
+
+use unspool_ir::interpret::{self, Frame};
+use unspool_ir::memory::UnreadableReason;
+use unspool_ir::{Abi, LoadBias, Memory, Register, Registers, Row, RuntimeAddr, Unreadable};
+use unspool_synth::arch::Facts;
+use unspool_synth::{Known, State, Value};
+
+use crate::declared::{Declared, Place};
+use crate::judge::{Judgement, Verdict};
+
+/// A row with expressions, before one instruction.
+pub(crate) struct Witness<'a> {
+    pub(crate) facts: &'static Facts,
+    pub(crate) abi: Abi,
+    pub(crate) row: &'a Row<'a>,
+    pub(crate) declared: &'a Declared,
+    pub(crate) state: &'a State,
+    /// The address of the instruction.
+    pub(crate) pc: u64,
+}
+
+impl Witness<'_> {
+    /// Judges what is an expression; the rest was judged plainly.
+    pub(crate) fn judge(&self, plainly: Judgement) -> Judgement {
+        const SEEDS: [u64; 2] = [0x5eed_0001, 0x5eed_0002];
+        let [first, second] = SEEDS.map(|seed| self.judge_in(seed, plainly));
+        first.worse(&second)
+    }
+
+    fn judge_in(&self, seed: u64, plainly: Judgement) -> Judgement {
+        let example = Example {
+            seed,
+            state: self.state,
+            facts: self.facts,
+        };
+        let registers = self.registers(&example);
+        let frame = Frame {
+            abi: self.abi,
+            registers: &registers,
+            memory: &example,
+            bias: LoadBias(0),
+            pac_mask: 0,
+        };
+        let mut judgement = plainly;
+        let Some(cfa) = example.cfa() else {
+            return judgement;
+        };
+        if self.declared.cfa == Place::Expression {
+            let found = interpret::cfa(self.row, &frame).ok();
+            judgement.cfa = verdict(found.map(|cfa| cfa.0), Some(cfa));
+        }
+        let judge = |register: u8| {
+            let at = Register(register.into());
+            let found = interpret::recover(self.row, &frame, RuntimeAddr(cfa), at);
+            verdict(found.value, example.entry(register))
+        };
+        if self.declared.return_address == Place::Expression {
+            judgement.return_address = judge(self.facts.return_address);
+        }
+        let claims = self.facts.preserved.iter().zip(&self.declared.preserved);
+        for ((register, place), verdict) in claims.zip(&mut judgement.preserved) {
+            if *place == Place::Expression {
+                *verdict = judge(*register);
+            }
+        }
+        judgement
+    }
+
+    fn registers(&self, example: &Example<'_>) -> Registers {
+        let mut registers = Registers::new();
+        for number in 0..self.facts.return_address {
+            if let Some(value) = example.number(self.state.get(number)) {
+                registers.set(Register(number.into()), value);
+            }
+        }
+        registers.set(self.abi.arch.spec().pc, self.pc);
+        registers
+    }
+}
+
+fn verdict(found: Option<u64>, wanted: Option<u64>) -> Verdict {
+    match found {
+        None => Verdict::Unproven,
+        found if found == wanted => Verdict::Proven,
+        _ => Verdict::Refuted,
+    }
+}
+
+/// Numbers for what is only known at run time.
+struct Example<'s> {
+    seed: u64,
+    state: &'s State,
+    facts: &'s Facts,
+}
+
+impl Example<'_> {
+    fn random(&self, of: u64) -> u64 {
+        // The finalizer of splitmix64.
+        let mut number = self
+            .seed
+            .wrapping_add(of.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        number ^ (number >> 31)
+    }
+
+    /// An address of the stack, aligned as it is before a call.
+    fn address(&self, of: u64) -> u64 {
+        (self.random(of) >> 20) & !63
+    }
+
+    /// The number that a value is here; `None` where it could be any.
+    fn number(&self, value: Value) -> Option<u64> {
+        let (origin, offset) = match value.known() {
+            Known::Constant(number) => return Some(number),
+            Known::Entry(register, offset) if register.0 == self.facts.stack_pointer.into() => {
+                let pushed = self.facts.call_pushes.unsigned_abs();
+                (self.address(0).wrapping_sub(pushed.into()), offset)
+            }
+            Known::Entry(register, offset) => (self.random(1 + u64::from(register.0)), offset),
+            Known::Base(at, offset) => (self.address(0x1000 + u64::from(at)), offset),
+            _ => return None,
+        };
+        Some(origin.wrapping_add_signed(offset.into()))
+    }
+
+    /// What a register held at entry.
+    fn entry(&self, register: u8) -> Option<u64> {
+        self.number(Value::entry(Register(register.into()), 0))
+    }
+
+    fn cfa(&self) -> Option<u64> {
+        let sp = self.entry(self.facts.stack_pointer)?;
+        Some(sp.wrapping_add_signed(self.facts.call_pushes.into()))
+    }
+}
+
+impl Memory for Example<'_> {
+    fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
+        let unreadable = Unreadable {
+            addr,
+            why: UnreadableReason::NotRecorded,
+        };
+        let slots = self.state.slots().iter();
+        let mut found = slots.filter(|slot| self.number(slot.at) == Some(addr.0));
+        let holds = found.next().and_then(|slot| self.number(slot.holds));
+        let bytes = holds.ok_or(unreadable)?.to_le_bytes();
+        if into.len() != bytes.len() {
+            return Err(unreadable);
+        }
+        into.copy_from_slice(&bytes);
+        Ok(())
+    }
+}

@@ -1,0 +1,755 @@
+//! What holds before each instruction of a unit: a forward fixpoint over its control flow.
+//!
+//! Instructions are cut into segments, which end where control may leave the straight line (calls too) and
+//! begin where it may come in. A state is kept for each segment that is jumped to; others are chained to the
+//! one before, and done with it. The targets of a jump table are known only once its address is: a segment that
+//! turns out to be jumped into is cut in two. Segments are done in the order of their addresses, which is
+//! nearly that of the flow; a state can only lose what it knows, so this ends.
+
+use core::cmp::Reverse;
+use core::ops::Range;
+use std::collections::BinaryHeap;
+
+use crate::apply::Semantics;
+use crate::arch::{Facts, Machine};
+use crate::code::{Code, InsnId};
+use crate::op::{Flow, MEMORY, Test, Way};
+use crate::program::{Image, Part, Program, Returns};
+use crate::state::State;
+use crate::value::{Entries, JumpTable, Known, Value};
+
+/// Says what the code alone does not: nothing, for who must not believe a table.
+pub trait Guide {
+    /// Whether control comes to `address` in this state: behind a call, if the function called returns, or
+    /// by a jump from another extent.
+    fn comes(&self, address: u64, state: &State) -> bool {
+        let _ = (address, state);
+        true
+    }
+
+    /// How many bytes of arguments the unwinder takes off the stack when an exception out of the call at
+    /// `address` lands (`DW_CFA_GNU_args_size`).
+    fn args_size(&self, address: u64) -> u64 {
+        let _ = address;
+        0
+    }
+}
+
+/// Believes the code alone.
+#[derive(Debug, Clone, Copy)]
+pub struct CodeAlone;
+
+impl Guide for CodeAlone {}
+
+/// A range of code out of which exceptions land somewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Landing {
+    /// First address.
+    pub start: u64,
+    /// One past the last address.
+    pub end: u64,
+    /// The landing pad.
+    pub pad: u64,
+}
+
+/// Paths that meet and disagree about the stack pointer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Conflict {
+    /// The instruction where they meet.
+    pub at: InsnId,
+    /// What it was on the paths that came first.
+    pub first: Value,
+    /// The instruction that the first of them came from.
+    pub first_from: InsnId,
+    /// What it is on the other.
+    pub other: Value,
+    /// The instruction that the other came from.
+    pub other_from: InsnId,
+}
+
+/// Instructions that are done one after another.
+#[derive(Debug, Clone, Copy)]
+struct Segment {
+    first: InsnId,
+    end: InsnId,
+    /// The place, plus 1, of the state that holds at its begin; 0 if nothing is known to jump there.
+    state: u32,
+    /// The instruction that jumped there first.
+    from: InsnId,
+    /// The bytes of arguments that the callee pops of the call that it ends with.
+    pops: u16,
+    is_queued: bool,
+    /// Whether a direct jump leads there.
+    is_target: bool,
+    /// Whether it is only come into from the segment before.
+    is_chained: bool,
+    /// Whether control goes on from its end.
+    goes_on: bool,
+}
+
+impl Segment {
+    fn new(first: InsnId, end: InsnId) -> Segment {
+        Segment {
+            first,
+            end,
+            state: 0,
+            from: first,
+            pops: 0,
+            is_queued: false,
+            is_target: false,
+            is_chained: false,
+            goes_on: false,
+        }
+    }
+
+    fn last(&self) -> InsnId {
+        InsnId(self.end.0.saturating_sub(1))
+    }
+}
+
+/// An edge that is only followed where nothing else leads.
+#[derive(Debug)]
+struct Weak {
+    from: InsnId,
+    to: InsnId,
+    state: Box<State>,
+}
+
+/// Finds what holds before each instruction; keeps its room from unit to unit.
+#[derive(Debug)]
+pub struct Analyzer {
+    machine: Machine,
+    semantics: Semantics,
+    code: Code,
+    /// Each range, its instructions, and how it is come into.
+    ranges: Vec<(Range<u64>, Range<u32>, Part)>,
+    states: Vec<State>,
+    segments: Vec<Segment>,
+    /// The segment that begins with an instruction, plus 1.
+    segment_at: Vec<u32>,
+    queue: BinaryHeap<Reverse<InsnId>>,
+    weak: Vec<Weak>,
+    conflicts: Vec<Conflict>,
+    unresolved: Vec<InsnId>,
+}
+
+/// What is known of a unit.
+#[derive(Debug)]
+pub struct Analysis<'a> {
+    analyzer: &'a Analyzer,
+}
+
+/// Tells names of run-time addresses that paths meet with from those that operations made.
+const JOINED: u32 = 1 << 27;
+
+fn as_u32(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+impl Analyzer {
+    /// An analyzer for a machine.
+    #[must_use]
+    pub fn new(machine: Machine) -> Analyzer {
+        Analyzer {
+            semantics: Semantics {
+                facts: machine.facts(),
+            },
+            machine,
+            code: Code::default(),
+            ranges: Vec::new(),
+            states: Vec::new(),
+            segments: Vec::new(),
+            segment_at: Vec::new(),
+            queue: BinaryHeap::new(),
+            weak: Vec::new(),
+            conflicts: Vec::new(),
+            unresolved: Vec::new(),
+        }
+    }
+
+    /// What must be known of the machine.
+    #[must_use]
+    pub fn facts(&self) -> &'static Facts {
+        self.semantics.facts
+    }
+
+    /// Finds what holds before each instruction of a unit of a program. `landings` must be in the order of
+    /// their starts.
+    pub fn analyze(
+        &mut self,
+        program: &Program,
+        image: &(impl Image + ?Sized),
+        unit: usize,
+        landings: &[Landing],
+        guide: &impl Guide,
+    ) -> Analysis<'_> {
+        self.read(program, image, unit);
+        self.cut();
+        let entry = self.semantics.entry();
+        for place in 0..self.ranges.len() {
+            let Some((range, _, part)) = self.ranges.get(place).cloned() else {
+                break;
+            };
+            if part == Part::Function {
+                self.enter(range.start, &entry);
+            }
+            for address in program.entries_in(range) {
+                self.enter(*address, &entry);
+            }
+        }
+        let mut run = Run {
+            analyzer: self,
+            program,
+            image,
+            landings,
+            guide,
+        };
+        run.drain();
+        Analysis { analyzer: self }
+    }
+
+    /// Decodes the ranges of a unit.
+    fn read(&mut self, program: &Program, image: &(impl Image + ?Sized), unit: usize) {
+        self.code.clear();
+        self.ranges.clear();
+        for extent in program.unit(unit) {
+            let range = extent.start..extent.end;
+            let first = as_u32(self.code.len());
+            if let Some(bytes) = image.bytes(range.clone()) {
+                self.machine.lift(bytes, extent.start, &mut self.code);
+            }
+            let insns = first..as_u32(self.code.len());
+            self.ranges.push((range, insns, extent.part));
+        }
+    }
+
+    /// Cuts the instructions into segments.
+    fn cut(&mut self) {
+        self.states.clear();
+        self.segments.clear();
+        self.queue.clear();
+        self.weak.clear();
+        self.conflicts.clear();
+        self.unresolved.clear();
+        const BEGINS: u32 = 1;
+        const IS_TARGET: u32 = 2;
+        self.segment_at.clear();
+        self.segment_at.resize(self.code.len(), 0);
+        let note = |at: &mut Vec<u32>, insn: InsnId, what: u32| {
+            if let Some(at) = at.get_mut(insn.index()) {
+                *at |= what;
+            }
+        };
+        for (_, insns, _) in &self.ranges {
+            note(&mut self.segment_at, InsnId(insns.start), BEGINS);
+        }
+        for id in self.code.ids() {
+            let Some(flow) = self.code.flow(id) else {
+                continue;
+            };
+            note(&mut self.segment_at, id.next(), BEGINS);
+            if let Flow::Jump(to) | Flow::Branch { to, .. } = flow
+                && let Some(target) = self.insn_at(to)
+            {
+                note(&mut self.segment_at, target, BEGINS | IS_TARGET);
+            }
+        }
+        let end = InsnId(as_u32(self.code.len()));
+        for (index, at) in self.segment_at.iter_mut().enumerate() {
+            if *at == 0 {
+                continue;
+            }
+            let first = InsnId(as_u32(index));
+            if let Some(last) = self.segments.last_mut() {
+                last.end = first;
+            }
+            self.segments.push(Segment {
+                is_target: *at & IS_TARGET != 0,
+                ..Segment::new(first, end)
+            });
+            *at = as_u32(self.segments.len());
+        }
+    }
+
+    /// The instruction that starts at an address.
+    fn insn_at(&self, address: u64) -> Option<InsnId> {
+        let behind = self
+            .ranges
+            .partition_point(|(range, ..)| range.start <= address);
+        let (_, insns, _) = self.ranges.get(behind.checked_sub(1)?)?;
+        self.code.at(address, insns.clone())
+    }
+
+    fn enter(&mut self, address: u64, entry: &State) {
+        if let Some(insn) = self.insn_at(address) {
+            self.flow_into(insn, entry, insn);
+        }
+    }
+
+    fn segment_at(&self, insn: InsnId) -> Option<usize> {
+        let number = self.segment_at.get(insn.index())?;
+        Some(number.checked_sub(1)? as usize)
+    }
+
+    /// The last segment that begins before an instruction, of those that are jumped to or of all.
+    fn segment_before(&self, insn: InsnId, is_wanted: impl Fn(&Segment) -> bool) -> Option<usize> {
+        let before = (0..insn.0).rev().map(InsnId);
+        let mut places = before.filter_map(|id| self.segment_at(id));
+        places.find(|place| self.segments.get(*place).is_some_and(&is_wanted))
+    }
+
+    /// The segment that begins with an instruction; cuts the one in two that it is inside of.
+    fn segment_from(&mut self, insn: InsnId) -> Option<usize> {
+        if let Some(place) = self.segment_at(insn) {
+            return Some(place);
+        }
+        let place = self.segment_before(insn, |_| true)?;
+        let segment = self.segments.get_mut(place)?;
+        let rest = Segment {
+            pops: segment.pops,
+            goes_on: segment.goes_on,
+            // Whoever did the whole did this.
+            is_chained: segment.is_chained || segment.state != 0,
+            ..Segment::new(insn, segment.end)
+        };
+        segment.end = insn;
+        segment.goes_on = true;
+        self.segments.push(rest);
+        *self.segment_at.get_mut(insn.index())? = as_u32(self.segments.len());
+        Some(self.segments.len() - 1)
+    }
+
+    /// Lets a state arrive at an instruction by a jump.
+    fn flow_into(&mut self, to: InsnId, state: &State, from: InsnId) {
+        let Some(place) = self.segment_from(to) else {
+            return;
+        };
+        let Some(segment) = self.segments.get_mut(place) else {
+            return;
+        };
+        let sp = self.semantics.facts.stack_pointer;
+        // Wherever the stack was moved to, on whichever path: it is where it is here.
+        let mut renamed;
+        let mut state = state;
+        if state.get(sp).base_of().is_some() {
+            renamed = state.clone();
+            renamed.rename_base(sp, to.0 | JOINED);
+            state = &renamed;
+        }
+        let Some(known) = segment.state.checked_sub(1) else {
+            self.states.push(state.clone());
+            segment.state = as_u32(self.states.len());
+            segment.from = from;
+            let was_chained = core::mem::take(&mut segment.is_chained);
+            self.enqueue(to);
+            if was_chained
+                && let Some(head) = self.segment_before(to, |segment| segment.state != 0)
+                && let Some(head) = self.segments.get(head)
+            {
+                // What leads here from before is a way of its own now.
+                self.enqueue(head.first);
+            }
+            return;
+        };
+        let Some(known) = self.states.get_mut(known as usize) else {
+            return;
+        };
+        let (first, other) = (known.get(sp), state.get(sp));
+        if !known.join(state) {
+            return;
+        }
+        if first != other && first.is_address() {
+            self.conflicts.push(Conflict {
+                at: to,
+                first,
+                first_from: segment.from,
+                other,
+                other_from: from,
+            });
+        }
+        self.enqueue(to);
+    }
+
+    fn enqueue(&mut self, insn: InsnId) {
+        let place = self.segment_at(insn);
+        let segment = place.and_then(|place| self.segments.get_mut(place));
+        if let Some(segment) = segment
+            && !segment.is_queued
+        {
+            segment.is_queued = true;
+            self.queue.push(Reverse(insn));
+        }
+    }
+
+    /// Whether control goes on from an instruction to the next one.
+    fn is_followed(&self, insn: InsnId) -> bool {
+        self.code.is_next(insn, insn.next())
+    }
+}
+
+/// The work on one unit.
+struct Run<'a, I: ?Sized, G> {
+    analyzer: &'a mut Analyzer,
+    program: &'a Program,
+    image: &'a I,
+    landings: &'a [Landing],
+    guide: &'a G,
+}
+
+impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
+    fn drain(&mut self) {
+        let mut state = State::new();
+        loop {
+            while let Some(Reverse(head)) = self.analyzer.queue.pop() {
+                self.chain(head, &mut state);
+            }
+            // What nothing else leads to.
+            let Some(weak) = self.analyzer.weak.pop() else {
+                return;
+            };
+            let place = self.analyzer.segment_from(weak.to);
+            let segment = place.and_then(|place| self.analyzer.segments.get(place));
+            if segment.is_some_and(|segment| segment.state == 0 && !segment.is_chained) {
+                self.analyzer.flow_into(weak.to, &weak.state, weak.from);
+            }
+        }
+    }
+
+    /// Does a segment that is jumped to, and those that are chained to it.
+    fn chain(&mut self, head: InsnId, state: &mut State) {
+        let Some(mut place) = self.analyzer.segment_at(head) else {
+            return;
+        };
+        let Some(segment) = self.analyzer.segments.get_mut(place) else {
+            return;
+        };
+        segment.is_queued = false;
+        let known = segment.state.checked_sub(1);
+        match known.and_then(|known| self.analyzer.states.get(known as usize)) {
+            Some(known) => state.assign(known),
+            None => return,
+        }
+        while let Some(segment) = self.analyzer.segments.get(place) {
+            let last = segment.last();
+            let Analyzer {
+                code, semantics, ..
+            } = &*self.analyzer;
+            let ops = code.ops_range(segment.first).start..code.ops_range(last).end;
+            for (at, op) in (ops.start..).zip(code.ops_at(ops)) {
+                semantics.apply(state, *op, at);
+            }
+            let goes_on = match code.flow(last) {
+                Some(flow) => self.leave(last, flow, state),
+                None => true,
+            };
+            let goes_on = goes_on && self.analyzer.is_followed(last);
+            if let Some(segment) = self.analyzer.segments.get_mut(place) {
+                segment.goes_on = goes_on;
+            }
+            if !goes_on {
+                return;
+            }
+            let next = self.analyzer.segment_at(last.next());
+            let Some(next) = next else { return };
+            let Some(segment) = self.analyzer.segments.get_mut(next) else {
+                return;
+            };
+            if segment.is_target || segment.state != 0 {
+                self.analyzer.flow_into(last.next(), state, last);
+                return;
+            }
+            segment.is_chained = true;
+            place = next;
+        }
+    }
+
+    /// Follows the ways out of an instruction that are not the next; whether the next is one, with what
+    /// `state` is then.
+    fn leave(&mut self, insn: InsnId, flow: Flow, state: &mut State) -> bool {
+        let semantics = self.analyzer.semantics;
+        match flow {
+            Flow::Jump(to) => {
+                self.jump(insn, to, state);
+                false
+            }
+            Flow::Branch { to, test } => {
+                if test == Test::None {
+                    self.jump(insn, to, state);
+                    return true;
+                }
+                let mut taken = state.clone();
+                semantics.assume(&mut taken, test, Way::Taken);
+                self.jump(insn, to, &taken);
+                semantics.assume(state, test, Way::On);
+                true
+            }
+            Flow::Call(to) => self.call(insn, Some(to), state),
+            Flow::IndirectCall => self.call(insn, None, state),
+            Flow::IndirectJump(register) => {
+                self.indirect(insn, state.get(register), state);
+                false
+            }
+            Flow::Return { .. } => {
+                self.returns(insn, state);
+                false
+            }
+            Flow::Trap => false,
+        }
+    }
+
+    fn jump(&mut self, from: InsnId, to: u64, state: &State) {
+        let Some(target) = self.analyzer.insn_at(to) else {
+            return;
+        };
+        let here = self.analyzer.code.range(from).start;
+        let place = self.program.containing(to);
+        let extent = place.and_then(|place| self.program.extents().get(place));
+        let is_near = extent.is_some_and(|extent| (extent.start..extent.end).contains(&here));
+        if is_near {
+            return self.analyzer.flow_into(target, state, from);
+        }
+        let is_function =
+            extent.is_some_and(|extent| extent.start == to && extent.part == Part::Function);
+        if is_function || self.program.is_entry(to) {
+            return;
+        }
+        if self.guide.comes(to, state) {
+            self.analyzer.flow_into(target, state, from);
+        } else {
+            self.perhaps(from, target, state);
+        }
+    }
+
+    /// Notes an edge that is only followed if nothing else leads there.
+    fn perhaps(&mut self, from: InsnId, to: InsnId, state: &State) {
+        self.analyzer.weak.push(Weak {
+            from,
+            to,
+            state: Box::new(state.clone()),
+        });
+    }
+
+    /// Follows a call; whether it comes back.
+    fn call(&mut self, insn: InsnId, to: Option<u64>, state: &mut State) -> bool {
+        let semantics = self.analyzer.semantics;
+        let (start, end) = {
+            let range = self.analyzer.code.range(insn);
+            (range.start, range.end)
+        };
+        if let Some(target) = to.and_then(|to| self.local_target(to)) {
+            let mut inside = state.clone();
+            semantics.push_return(&mut inside, end);
+            self.analyzer.flow_into(target, &inside, insn);
+            semantics.call(state, 0, insn.0);
+            if self.analyzer.is_followed(insn) && insn.next() != target {
+                self.perhaps(insn, insn.next(), state);
+            }
+            return false;
+        }
+        let returns = to.and_then(|to| self.program.returns(to));
+        let pops = match returns {
+            Some(Returns::Pops(pops)) => pops,
+            _ => 0,
+        };
+        if pops != 0
+            && let Some(place) = self.analyzer.segment_before(insn.next(), |_| true)
+            && let Some(segment) = self.analyzer.segments.get_mut(place)
+        {
+            segment.pops = pops;
+        }
+        let sp = state.get(semantics.facts.stack_pointer);
+        semantics.call(state, pops, insn.0);
+        if let Some(pad) = self.pad_of(start) {
+            let mut landed = state.clone();
+            let popped = i64::try_from(self.guide.args_size(end - 1)).unwrap_or(0);
+            landed.set(semantics.facts.stack_pointer, sp.plus(popped));
+            self.analyzer.flow_into(pad, &landed, insn);
+        }
+        if returns == Some(Returns::Never) {
+            return false;
+        }
+        if self.analyzer.is_followed(insn) && !self.guide.comes(end, state) {
+            self.perhaps(insn, insn.next(), state);
+            return false;
+        }
+        true
+    }
+
+    /// The instruction that a call inside the unit goes to, if that is no function.
+    fn local_target(&self, to: u64) -> Option<InsnId> {
+        let target = self.analyzer.insn_at(to)?;
+        let is_function = self.program.start_at(to).is_some() || self.program.is_entry(to);
+        (!is_function).then_some(target)
+    }
+
+    fn pad_of(&self, call: u64) -> Option<InsnId> {
+        let landings = self.landings;
+        let behind = landings.partition_point(|landing| landing.start <= call);
+        let landing = landings.get(behind.checked_sub(1)?)?;
+        if call >= landing.end {
+            return None;
+        }
+        self.analyzer.insn_at(landing.pad)
+    }
+
+    fn returns(&mut self, insn: InsnId, state: &mut State) {
+        let facts = self.analyzer.semantics.facts;
+        let sp = state.get(facts.stack_pointer);
+        // A return to what a call of this unit pushed.
+        if let Some(address) = state.load(sp).as_constant()
+            && let Some(target) = self.analyzer.insn_at(address)
+        {
+            state.set(facts.stack_pointer, sp.plus(facts.call_pushes.into()));
+            self.analyzer.flow_into(target, state, insn);
+        }
+    }
+
+    fn indirect(&mut self, insn: InsnId, target: Value, state: &State) {
+        match target.known() {
+            Known::Target(table) => {
+                for to in self.targets(table) {
+                    self.analyzer.flow_into(to, state, insn);
+                }
+            }
+            Known::Constant(to) => self.jump(insn, to, state),
+            _ => {
+                let semantics = self.analyzer.semantics;
+                let sp = state.get(semantics.facts.stack_pointer);
+                let is_tail_call = sp == semantics.entry_sp();
+                if !is_tail_call && !self.analyzer.unresolved.contains(&insn) {
+                    self.analyzer.unresolved.push(insn);
+                }
+            }
+        }
+    }
+
+    /// The instructions that a jump table leads to.
+    fn targets(&self, table: JumpTable) -> Vec<InsnId> {
+        let size = match table.entries {
+            Entries::Distances => 4,
+            Entries::Addresses => 8,
+        };
+        let Some(bytes) = self.image.bytes_from(table.address) else {
+            return Vec::new();
+        };
+        let room = match self.program.next_taken(table.address) {
+            Some(next) => usize::try_from(next - table.address).unwrap_or(usize::MAX) / size,
+            None => usize::MAX,
+        };
+        // The index may be bounded by its type only: the table need not be as long.
+        let count = table
+            .last
+            .map_or(room, |last| room.min(usize::from(last) + 1));
+        let entries = bytes.chunks_exact(size);
+        let mut found = Vec::new();
+        for address in entries.take(count).map(|entry| table.target(entry)) {
+            match self.analyzer.insn_at(address) {
+                Some(to) => found.push(to),
+                // What cannot be leads to the end of the function; what is no entry leads anywhere.
+                None if !self.is_end(address) => break,
+                None => {}
+            }
+        }
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// Whether a range of the unit ends at an address.
+    fn is_end(&self, address: u64) -> bool {
+        let ranges = &self.analyzer.ranges;
+        ranges.iter().any(|(range, ..)| range.end == address)
+    }
+}
+
+impl Analysis<'_> {
+    /// The instructions.
+    #[must_use]
+    pub fn code(&self) -> &Code {
+        &self.analyzer.code
+    }
+
+    /// Where paths met that disagree about the stack pointer.
+    #[must_use]
+    pub fn conflicts(&self) -> &[Conflict] {
+        &self.analyzer.conflicts
+    }
+
+    /// Indirect jumps of which it is not known where they go.
+    #[must_use]
+    pub fn unresolved(&self) -> &[InsnId] {
+        &self.analyzer.unresolved
+    }
+
+    /// Tells of each instruction that something leads to, in the order of the unit's ranges, what holds before
+    /// it, and what may have changed since the one told before, as [`crate::op::Op::written`] has it; memory only
+    /// if a slot of which something was known is another.
+    pub fn visit(&self, mut visit: impl FnMut(InsnId, &State, u64)) {
+        let analyzer = self.analyzer;
+        let mut state = State::new();
+        let mut next = 0;
+        while let Some(at) = analyzer.segment_at.get(next) {
+            let segment = at.checked_sub(1);
+            let segment = segment.and_then(|place| analyzer.segments.get(place as usize));
+            let Some(head) = segment else { break };
+            next = head.end.index();
+            let known = head.state.checked_sub(1);
+            let Some(known) = known.and_then(|known| analyzer.states.get(known as usize)) else {
+                continue;
+            };
+            state.assign(known);
+            let mut written = u64::MAX;
+            let mut segment = head;
+            loop {
+                self.follow(segment, &mut state, &mut written, &mut visit);
+                next = segment.end.index();
+                let chained = analyzer.segment_at(segment.end);
+                let chained = chained.and_then(|place| analyzer.segments.get(place));
+                match chained.filter(|next| segment.goes_on && next.is_chained) {
+                    Some(chained) => segment = chained,
+                    None => break,
+                }
+            }
+        }
+    }
+
+    fn follow(
+        &self,
+        segment: &Segment,
+        state: &mut State,
+        written: &mut u64,
+        visit: &mut impl FnMut(InsnId, &State, u64),
+    ) {
+        let (code, semantics) = (&self.analyzer.code, self.analyzer.semantics);
+        for id in (segment.first.0..segment.end.0).map(InsnId) {
+            visit(id, state, *written);
+            *written = 0;
+            let ops = code.ops_range(id);
+            for (at, op) in (ops.start..).zip(code.ops_at(ops)) {
+                *written |= op.written(semantics.facts.stack_pointer) & !MEMORY;
+                semantics.apply(state, *op, at);
+            }
+            if state.settle() {
+                *written |= MEMORY;
+            }
+        }
+        let last = segment.last();
+        match code.flow(last) {
+            Some(Flow::Call(_) | Flow::IndirectCall) => {
+                semantics.call(state, segment.pops, last.0);
+                *written |= semantics.facts.clobbered;
+                if segment.pops != 0 {
+                    *written = u64::MAX;
+                }
+                if state.settle() {
+                    *written |= MEMORY;
+                }
+            }
+            Some(Flow::Branch { test, .. }) if test != Test::None => {
+                semantics.assume(state, test, Way::On);
+                *written = u64::MAX;
+            }
+            _ => {}
+        }
+    }
+}

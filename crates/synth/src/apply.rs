@@ -1,0 +1,258 @@
+//! What operations do to a state.
+
+use crate::arch::Facts;
+use crate::op::{Op, Test, Way};
+use crate::state::State;
+use crate::value::{Entries, JumpTable, Known, Value};
+use unspool_ir::Register;
+
+/// Applies operations to states.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Semantics {
+    pub(crate) facts: &'static Facts,
+}
+
+impl Semantics {
+    /// The state at the entry of a function.
+    pub(crate) fn entry(self) -> State {
+        let mut state = State::new();
+        if self.facts.call_pushes != 0 {
+            let column = Register(self.facts.return_address.into());
+            let sp = state.get(self.facts.stack_pointer);
+            state.store(sp, Value::entry(column, 0));
+        }
+        state
+    }
+
+    /// The stack pointer at entry.
+    pub(crate) fn entry_sp(self) -> Value {
+        Value::entry(Register(self.facts.stack_pointer.into()), 0)
+    }
+
+    /// Whether an address is one of the stack, as far as it is known at all.
+    fn is_on_stack(self, at: Value) -> bool {
+        match at.known() {
+            Known::Entry(register, _) => register.0 == self.facts.stack_pointer.into(),
+            Known::Base(..) => true,
+            _ => false,
+        }
+    }
+
+    /// Has register `to` hold something after instruction `at`.
+    fn set(self, state: &mut State, to: u8, value: Value, at: u32) {
+        let is_lost =
+            to == self.facts.stack_pointer && !value.is_address() && value != Value::UNKNOWN;
+        if is_lost {
+            // Wherever it is: what lies at a distance from it can be told.
+            state.forget_base(at);
+            state.set(to, Value::base(at, 0));
+        } else {
+            state.set(to, value);
+        }
+    }
+
+    /// What a computation of values yields that nothing more is known of.
+    fn computed(self, to: u8, operands: [Value; 2]) -> Value {
+        let own = Register(to.into());
+        let may_be_own = operands.iter().any(|value| match value.known() {
+            Known::Unknown => true,
+            Known::Entry(register, _) => register == own,
+            _ => false,
+        });
+        match may_be_own {
+            true if to != self.facts.stack_pointer => Value::UNKNOWN,
+            _ => Value::FRESH,
+        }
+    }
+
+    /// Does what an operation of instruction `at` does.
+    #[inline]
+    pub(crate) fn apply(self, state: &mut State, op: Op, at: u32) {
+        match op {
+            Op::Add { to, from, bytes } => {
+                let value = state.get(from).plus(bytes.into());
+                self.set(state, to, value, at);
+            }
+            Op::Clobber { registers } => self.clobber(state, registers, at),
+            Op::Load { to, base, offset } => {
+                let value = self.loaded(state, state.get(base).plus(offset.into()));
+                self.set(state, to, value, at);
+            }
+            Op::Store { base, offset, from } => {
+                let place = state.get(base).plus(offset.into());
+                if place.is_address() {
+                    state.store(place, state.get(from));
+                }
+            }
+            Op::Overwrite { base, offset, size } => {
+                let place = state.get(base).plus(offset.into());
+                if place.is_address() {
+                    state.forget(place, size.into());
+                }
+            }
+            Op::Constant { to, value } | Op::Address { to, value } => {
+                self.set(state, to, Value::constant(value), at);
+            }
+            Op::Narrow { to, from, limit } => {
+                self.set(state, to, narrow(state.get(from), limit), at);
+            }
+            Op::Sum { to, a, b } => {
+                let value = self.sum(to, state.get(a), state.get(b));
+                self.set(state, to, value, at);
+            }
+            Op::Difference { to, a, b } => {
+                let (a, b) = (state.get(a), state.get(b));
+                let value = match b.as_constant() {
+                    Some(bytes) => a.plus(bytes.cast_signed().wrapping_neg()),
+                    None => self.computed(to, [a, b]),
+                };
+                self.set(state, to, value, at);
+            }
+            Op::Align => self.set(state, self.facts.stack_pointer, Value::FRESH, at),
+            Op::LoadEntry {
+                to,
+                base,
+                index,
+                size,
+                offset,
+            } => {
+                let base = base.map_or(Value::constant(0), |base| state.get(base));
+                let value = self.entry_of(base.plus(offset.into()), state.get(index), size);
+                self.set(state, to, value, at);
+            }
+        }
+    }
+
+    fn clobber(self, state: &mut State, registers: u64, at: u32) {
+        let mut left = registers;
+        while left != 0 {
+            let register = u8::try_from(left.trailing_zeros()).unwrap_or_default();
+            left &= left - 1;
+            self.set(state, register, Value::FRESH, at);
+        }
+    }
+
+    /// What 8 bytes at a place hold.
+    fn loaded(self, state: &State, place: Value) -> Value {
+        match place.known() {
+            Known::Unknown => Value::UNKNOWN,
+            Known::Entry(..) | Known::Base(..) => {
+                let value = state.load(place);
+                // What others have in memory is nobody's saved register.
+                match value == Value::UNKNOWN && !self.is_on_stack(place) {
+                    true => Value::FRESH,
+                    false => value,
+                }
+            }
+            // Perhaps a target, if somebody jumps there.
+            Known::Constant(address) => Value::target(JumpTable {
+                address,
+                last: Some(0),
+                entries: Entries::Addresses,
+            }),
+            _ => Value::FRESH,
+        }
+    }
+
+    fn entry_of(self, table: Value, index: Value, size: u8) -> Value {
+        let last = match index.known() {
+            Known::AtMost(last) => Some(last),
+            Known::Constant(last) => u16::try_from(last).ok(),
+            _ => None,
+        };
+        match (table.as_constant(), size) {
+            (Some(table), 4) => Value::distance(table, last),
+            (Some(address), _) => Value::target(JumpTable {
+                address,
+                last,
+                entries: Entries::Addresses,
+            }),
+            (None, _) if self.is_on_stack(table) || table == Value::UNKNOWN => Value::UNKNOWN,
+            (None, _) => Value::FRESH,
+        }
+    }
+
+    fn sum(self, to: u8, a: Value, b: Value) -> Value {
+        let distance =
+            |distance: Value, address: Value| match (distance.known(), address.as_constant()) {
+                (Known::Distance { table, last }, Some(address)) if table == address => {
+                    Some(Value::target(JumpTable {
+                        address,
+                        last,
+                        entries: Entries::Distances,
+                    }))
+                }
+                _ => None,
+            };
+        if let Some(target) = distance(a, b).or_else(|| distance(b, a)) {
+            return target;
+        }
+        match (a.as_constant(), b.as_constant()) {
+            (_, Some(bytes)) => a.plus(bytes.cast_signed()),
+            (Some(bytes), _) => b.plus(bytes.cast_signed()),
+            _ => self.computed(to, [a, b]),
+        }
+    }
+
+    /// Does what the callee of a call may do, and the return from it, which pops so many bytes of
+    /// arguments.
+    pub(crate) fn call(self, state: &mut State, pops: u16, at: u32) {
+        let sp = state.get(self.facts.stack_pointer);
+        state.forget_below(sp);
+        self.clobber(state, self.facts.clobbered, at);
+        state.set(self.facts.stack_pointer, sp.plus(pops.into()));
+    }
+
+    /// Pushes the address behind a call of code of the same function.
+    pub(crate) fn push_return(self, state: &mut State, address: u64) {
+        let sp = state.get(self.facts.stack_pointer);
+        let sp = sp.plus(-i64::from(self.facts.call_pushes));
+        state.set(self.facts.stack_pointer, sp);
+        if sp.is_address() {
+            state.store(sp, Value::constant(address));
+        }
+    }
+
+    /// Whether a register that calls preserve may still hold what it held at entry, which counts more than how
+    /// great it is.
+    fn holds_entry(self, state: &State, register: u8) -> bool {
+        self.facts.preserved.contains(&register) && state.get(register).is_address()
+    }
+
+    /// Narrows a state to what holds if a branch went a way.
+    pub(crate) fn assume(self, state: &mut State, test: Test, way: Way) {
+        match test {
+            Test::Equal { a, b, when } if when == way => {
+                let (first, second) = (state.get(a), state.get(b));
+                let sp = self.facts.stack_pointer;
+                // Of two that are equal, what is known of one is known of the other.
+                if first.is_address()
+                    && (a != sp || self.is_on_stack(first))
+                    && !second.is_address()
+                {
+                    state.set(b, first);
+                } else if second.is_address() && !first.is_address() {
+                    state.set(a, second);
+                }
+            }
+            Test::AtMost {
+                register,
+                limit,
+                when,
+            } if when == way && !self.holds_entry(state, register) => {
+                state.set(register, narrow(state.get(register), limit.into()));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A value cut to what is at most `limit`.
+fn narrow(value: Value, limit: u32) -> Value {
+    match value.known() {
+        Known::AtMost(most) => Value::at_most(u64::from(limit.min(most.into()))),
+        Known::Constant(number) if number <= limit.into() => value,
+        Known::Distance { .. } if limit >= 0x7fff_ffff => value,
+        _ => Value::at_most(limit.into()),
+    }
+}

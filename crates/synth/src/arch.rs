@@ -1,0 +1,66 @@
+//! Machines: their instructions as operations, and what their calls preserve.
+
+use unspool_ir::{Abi, Arch};
+
+use crate::code::Code;
+use crate::op::Seen;
+
+pub mod x86_64;
+
+/// What turns bytes into instructions; keeps what it learns about instructions.
+#[derive(Debug)]
+pub enum Machine {
+    /// x86-64.
+    X86_64(Box<x86_64::Lifter>),
+}
+
+/// What the analysis must know of a machine and its ABI. Registers are by their DWARF numbers.
+#[derive(Debug)]
+pub struct Facts {
+    /// The stack pointer.
+    pub stack_pointer: u8,
+    /// Stands for the return address among the values at entry.
+    pub return_address: u8,
+    /// Registers that a call leaves as they were.
+    pub preserved: &'static [u8],
+    /// Registers that a call may change: bit n stands for register n.
+    pub clobbered: u64,
+    /// The bytes that a call instruction pushes.
+    pub call_pushes: i32,
+    /// How far below the stack pointer memory keeps its value, in bytes.
+    pub red_zone: i32,
+}
+
+impl Machine {
+    /// The machine of an architecture; `None` if it is not known here.
+    #[must_use]
+    pub fn of(abi: Abi) -> Option<Machine> {
+        match abi.arch {
+            Arch::X86_64 => Some(Machine::X86_64(Box::default())),
+            _ => None,
+        }
+    }
+
+    /// What must be known of it.
+    #[must_use]
+    pub fn facts(&self) -> &'static Facts {
+        match self {
+            Machine::X86_64(_) => &x86_64::FACTS,
+        }
+    }
+
+    /// Decodes all of `bytes`, which are at `address`, behind what `code` has.
+    pub fn lift(&mut self, bytes: &[u8], address: u64, code: &mut Code) {
+        match self {
+            Machine::X86_64(lifter) => lifter.lift(bytes, address, code),
+        }
+    }
+
+    /// Decodes all of `bytes`, which are at `address`, and tells only where control goes and which
+    /// addresses are taken.
+    pub fn scan(&mut self, bytes: &[u8], address: u64, see: impl FnMut(Seen)) {
+        match self {
+            Machine::X86_64(lifter) => lifter.scan(bytes, address, see),
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Which registers and memory an instruction writes, for all that are not told apart.
+//!
+//! Asking the decoder's library takes as long as decoding. What it says depends on the opcode only, if the
+//! instruction asked about has registers in its operands that it does not use beside: then each opcode is
+//! asked about once.
+
+use iced_x86::{Instruction, InstructionInfoFactory, OpAccess, OpKind, Register};
+
+use super::{bit, number, overwrite};
+use crate::op::Op;
+
+/// What an opcode writes.
+#[derive(Debug, Clone, Copy)]
+struct Effect {
+    /// Registers that are no operands.
+    implicit: u32,
+    /// Bit n: operand n is written.
+    operands: u8,
+}
+
+/// What opcodes write, of those that were met.
+pub(super) struct Effects {
+    known: Vec<Option<Effect>>,
+    factory: InstructionInfoFactory,
+}
+
+impl core::fmt::Debug for Effects {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Effects").finish_non_exhaustive()
+    }
+}
+
+impl Default for Effects {
+    fn default() -> Self {
+        Effects {
+            known: Vec::new(),
+            factory: InstructionInfoFactory::new(),
+        }
+    }
+}
+
+impl Effects {
+    /// Notes what an instruction writes.
+    pub(super) fn note(&mut self, insn: &Instruction, ops: &mut Vec<Op>) {
+        let effect = self.of(insn);
+        let mut registers = u64::from(effect.implicit);
+        for operand in 0..insn.op_count() {
+            if effect.operands & (1 << operand) == 0 {
+                continue;
+            }
+            match insn.op_kind(operand) {
+                OpKind::Register => {
+                    registers |= number(insn.op_register(operand)).map_or(0, bit);
+                }
+                OpKind::Memory => overwrite(insn, ops),
+                _ => {}
+            }
+        }
+        if registers != 0 {
+            ops.push(Op::Clobber { registers });
+        }
+    }
+
+    fn of(&mut self, insn: &Instruction) -> Effect {
+        let opcode = insn.code() as usize;
+        if let Some(Some(effect)) = self.known.get(opcode) {
+            return *effect;
+        }
+        let effect = self.ask(insn);
+        if self.known.len() <= opcode {
+            self.known.resize(opcode + 1, None);
+        }
+        if let Some(known) = self.known.get_mut(opcode) {
+            *known = Some(effect);
+        }
+        effect
+    }
+
+    fn ask(&mut self, insn: &Instruction) -> Effect {
+        let mut plain = *insn;
+        // Registers that no instruction uses beside its operands.
+        const UNUSED: [[Register; 4]; 5] = [
+            [
+                Register::R12,
+                Register::R12D,
+                Register::R12W,
+                Register::R12L,
+            ],
+            [
+                Register::R13,
+                Register::R13D,
+                Register::R13W,
+                Register::R13L,
+            ],
+            [
+                Register::R14,
+                Register::R14D,
+                Register::R14W,
+                Register::R14L,
+            ],
+            [
+                Register::R15,
+                Register::R15D,
+                Register::R15W,
+                Register::R15L,
+            ],
+            [
+                Register::R10,
+                Register::R10D,
+                Register::R10W,
+                Register::R10L,
+            ],
+        ];
+        let mut used = 0;
+        for (operand, names) in (0..insn.op_count()).zip(UNUSED) {
+            let register = insn.op_register(operand);
+            if insn.op_kind(operand) == OpKind::Register && register.is_gpr() {
+                let [whole, half, quarter, byte] = names;
+                let name = match register.size() {
+                    8 => whole,
+                    4 => half,
+                    2 => quarter,
+                    _ => byte,
+                };
+                plain.set_op_register(operand, name);
+                used |= number(name).map_or(0, bit);
+            }
+        }
+        if insn.is_string_instruction() {
+            // With a count, which not every one of the opcode has.
+            plain.set_has_rep_prefix(true);
+        }
+        let info = self.factory.info(&plain);
+        let is_written = |access| {
+            matches!(
+                access,
+                OpAccess::Write
+                    | OpAccess::CondWrite
+                    | OpAccess::ReadWrite
+                    | OpAccess::ReadCondWrite
+            )
+        };
+        let mut operands = 0;
+        for operand in 0..insn.op_count() {
+            if is_written(info.op_access(operand)) {
+                operands |= 1 << operand;
+            }
+        }
+        let mut implicit = 0;
+        for register in info.used_registers() {
+            if is_written(register.access()) {
+                implicit |= number(register.register()).map_or(0, bit);
+            }
+        }
+        Effect {
+            implicit: u32::try_from(implicit & !used).unwrap_or_default(),
+            operands,
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Machine code as a list of instructions, each with what it does.
+
+use core::ops::Range;
+
+use crate::op::{Flow, Op};
+
+/// An instruction, by its place in [`Code`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InsnId(pub u32);
+
+impl InsnId {
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    pub(crate) fn next(self) -> InsnId {
+        InsnId(self.0.saturating_add(1))
+    }
+}
+
+/// An instruction.
+#[derive(Debug, Clone, Copy)]
+struct Insn {
+    address: u64,
+    /// Where its operations end in [`Code::ops`].
+    ops_end: u32,
+    /// Its place in [`Code::flows`], plus 1; 0 if the processor goes on to the next.
+    flow: u32,
+    length: u8,
+}
+
+/// Instructions of some ranges of code, decoded one after another from the start of each.
+#[derive(Debug, Clone, Default)]
+pub struct Code {
+    insns: Vec<Insn>,
+    ops: Vec<Op>,
+    flows: Vec<Flow>,
+}
+
+impl Code {
+    /// Forgets all, and keeps the room.
+    pub fn clear(&mut self) {
+        self.insns.clear();
+        self.ops.clear();
+        self.flows.clear();
+    }
+
+    /// Where the next instruction's operations go.
+    pub(crate) fn ops(&mut self) -> &mut Vec<Op> {
+        &mut self.ops
+    }
+
+    /// Adds an instruction whose operations were put into [`Code::ops`].
+    pub(crate) fn push(&mut self, address: u64, length: u8, flow: Option<Flow>) {
+        let flow = flow.map_or(0, |flow| {
+            self.flows.push(flow);
+            u32::try_from(self.flows.len()).unwrap_or(0)
+        });
+        self.insns.push(Insn {
+            address,
+            ops_end: u32::try_from(self.ops.len()).unwrap_or(u32::MAX),
+            flow,
+            length,
+        });
+    }
+
+    /// The number of instructions.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.insns.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.insns.is_empty()
+    }
+
+    /// The addresses of an instruction's bytes.
+    #[must_use]
+    pub fn range(&self, id: InsnId) -> Range<u64> {
+        self.insns.get(id.index()).map_or(0..0, |insn| {
+            insn.address..insn.address + u64::from(insn.length)
+        })
+    }
+
+    /// What an instruction does.
+    #[must_use]
+    #[inline]
+    pub fn ops_of(&self, id: InsnId) -> &[Op] {
+        let end_of = |index: usize| {
+            self.insns
+                .get(index)
+                .map_or(0, |insn| insn.ops_end as usize)
+        };
+        let start = id.index().checked_sub(1).map_or(0, end_of);
+        self.ops.get(start..end_of(id.index())).unwrap_or_default()
+    }
+
+    /// Where the processor goes after an instruction; `None`: to the next.
+    #[must_use]
+    #[inline]
+    pub fn flow(&self, id: InsnId) -> Option<Flow> {
+        let flow = self.insns.get(id.index())?.flow.checked_sub(1)?;
+        self.flows.get(flow as usize).copied()
+    }
+
+    /// The instructions, in the order of their ranges.
+    pub fn ids(&self) -> impl Iterator<Item = InsnId> + use<> {
+        (0..u32::try_from(self.insns.len()).unwrap_or(u32::MAX)).map(InsnId)
+    }
+
+    /// Where the operations of an instruction are among all.
+    pub(crate) fn ops_range(&self, id: InsnId) -> Range<u32> {
+        let end_of = |index: usize| self.insns.get(index).map_or(0, |insn| insn.ops_end);
+        let start = id.index().checked_sub(1).map_or(0, end_of);
+        start..end_of(id.index())
+    }
+
+    /// Operations by their places.
+    #[inline]
+    pub(crate) fn ops_at(&self, range: Range<u32>) -> &[Op] {
+        let range = range.start as usize..range.end as usize;
+        self.ops.get(range).unwrap_or_default()
+    }
+
+    /// Whether an instruction comes directly behind another.
+    pub(crate) fn is_next(&self, id: InsnId, next: InsnId) -> bool {
+        next.index() < self.insns.len() && self.range(id).end == self.range(next).start
+    }
+
+    /// The instruction that starts at an address, among those of these places.
+    #[must_use]
+    pub fn at(&self, address: u64, among: Range<u32>) -> Option<InsnId> {
+        let insns = self.insns.get(among.start as usize..among.end as usize)?;
+        let found = insns.binary_search_by_key(&address, |insn| insn.address);
+        let index = u32::try_from(found.ok()?).ok()?;
+        Some(InsnId(among.start + index))
+    }
+}

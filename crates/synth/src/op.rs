@@ -1,0 +1,203 @@
+//! The seam between machines and the analysis: what an instruction does to registers and stack slots, and
+//! where the processor goes next.
+//!
+//! An architecture turns each instruction into a few of these operations. What it does not know in detail
+//! it says by [`Op::Clobber`]: the registers that were written are [`crate::Value::FRESH`] then.
+
+/// What an instruction does. Registers are by their DWARF numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Op {
+    /// `to` is a number.
+    Constant {
+        /// The register written.
+        to: u8,
+        /// The number.
+        value: u64,
+    },
+    /// `to` is an address that the instruction says relative to its own.
+    Address {
+        /// The register written.
+        to: u8,
+        /// The address.
+        value: u64,
+    },
+    /// `to` is `from` plus a number of bytes.
+    Add {
+        /// The register written.
+        to: u8,
+        /// The register read.
+        from: u8,
+        /// What is added.
+        bytes: i32,
+    },
+    /// `to` is `a` plus `b`.
+    Sum {
+        /// The register written.
+        to: u8,
+        /// A register read.
+        a: u8,
+        /// A register read.
+        b: u8,
+    },
+    /// `to` is `a` minus `b`.
+    Difference {
+        /// The register written.
+        to: u8,
+        /// A register read.
+        a: u8,
+        /// A register read.
+        b: u8,
+    },
+    /// `to` is `from`, cut to what is at most `limit`.
+    Narrow {
+        /// The register written.
+        to: u8,
+        /// The register read.
+        from: u8,
+        /// The greatest result.
+        limit: u32,
+    },
+    /// The stack pointer is a multiple of something, below what it was.
+    Align,
+    /// `to` is what 8 bytes of memory hold, at `base` plus `offset`.
+    Load {
+        /// The register written.
+        to: u8,
+        /// The register that has the address.
+        base: u8,
+        /// What is added to it.
+        offset: i32,
+    },
+    /// `to` is an entry of a table in memory, at `base` plus `index` times the size of an entry plus
+    /// `offset`.
+    LoadEntry {
+        /// The register written.
+        to: u8,
+        /// The register that has the table's address; none if `offset` is the address.
+        base: Option<u8>,
+        /// The register that has the index.
+        index: u8,
+        /// The size of an entry, in bytes: 4, with a sign, or 8.
+        size: u8,
+        /// What is added to the address.
+        offset: i32,
+    },
+    /// 8 bytes of memory are `from`, at `base` plus `offset`.
+    Store {
+        /// The register that has the address.
+        base: u8,
+        /// What is added to it.
+        offset: i32,
+        /// The register read.
+        from: u8,
+    },
+    /// `size` bytes of memory are something else, at `base` plus `offset`.
+    Overwrite {
+        /// The register that has the address.
+        base: u8,
+        /// What is added to it.
+        offset: i32,
+        /// How many bytes.
+        size: u16,
+    },
+    /// The registers of this set are something else: bit n stands for register n.
+    Clobber {
+        /// The registers.
+        registers: u64,
+    },
+}
+
+/// Stands for memory in [`Op::written`].
+pub const MEMORY: u64 = 1 << 63;
+
+impl Op {
+    /// What is written: bit n stands for register n, [`MEMORY`] for memory.
+    #[must_use]
+    #[inline]
+    pub fn written(self, stack_pointer: u8) -> u64 {
+        let bit = |register: u8| 1_u64 << (register & 63);
+        match self {
+            Op::Constant { to, .. }
+            | Op::Address { to, .. }
+            | Op::Add { to, .. }
+            | Op::Sum { to, .. }
+            | Op::Difference { to, .. }
+            | Op::Narrow { to, .. }
+            | Op::Load { to, .. }
+            | Op::LoadEntry { to, .. } => bit(to),
+            Op::Clobber { registers } => registers,
+            Op::Align => bit(stack_pointer),
+            Op::Store { .. } | Op::Overwrite { .. } => MEMORY,
+        }
+    }
+}
+
+/// Where the processor goes after an instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flow {
+    /// To an address.
+    Jump(u64),
+    /// To an address, or on.
+    Branch {
+        /// The address.
+        to: u64,
+        /// What the way that is taken tells.
+        test: Test,
+    },
+    /// To an address, which returns behind the call.
+    Call(u64),
+    /// To a function whose address is in a register or memory, and which returns behind the call.
+    IndirectCall,
+    /// To the address in a register ([`crate::state::SCRATCH`] if it came out of memory).
+    IndirectJump(u8),
+    /// To the address on top of the stack, with so many bytes of arguments popped behind it.
+    Return {
+        /// The bytes popped behind the return address.
+        pops: u16,
+    },
+    /// Nowhere: it traps.
+    Trap,
+}
+
+/// What a conditional branch tells of registers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Test {
+    /// Nothing.
+    None,
+    /// Two registers are equal.
+    Equal {
+        /// One.
+        a: u8,
+        /// The other.
+        b: u8,
+        /// Whether they are if the branch is taken, or if it is not.
+        when: Way,
+    },
+    /// A register is at most this, as a number without sign.
+    AtMost {
+        /// The register.
+        register: u8,
+        /// The greatest number.
+        limit: u16,
+        /// Whether it is if the branch is taken, or if it is not.
+        when: Way,
+    },
+}
+
+/// A way out of a conditional branch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// The branch is taken.
+    Taken,
+    /// It is not.
+    On,
+}
+
+/// What a first look at an instruction tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seen {
+    /// Where the processor goes.
+    Flow(Flow),
+    /// An address that it takes, or where a table is that it reads.
+    Taken(u64),
+}

@@ -1,0 +1,377 @@
+//! A program as ranges of code: which are functions, which belong together, which never return.
+
+use core::ops::Range;
+
+use crate::arch::Machine;
+use crate::op::{Flow, Seen};
+
+/// The bytes that code and its jump tables are in.
+pub trait Image {
+    /// The bytes from an address to the end of what is there; `None` if nothing is.
+    fn bytes_from(&self, address: u64) -> Option<&[u8]>;
+
+    /// Bytes of a range; `None` if not all are there.
+    fn bytes(&self, range: Range<u64>) -> Option<&[u8]> {
+        let length = usize::try_from(range.end.checked_sub(range.start)?).ok()?;
+        self.bytes_from(range.start)?.get(..length)
+    }
+}
+
+/// How a range of code is come into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// It is a function: calls come to its first instruction.
+    Function,
+    /// It is a part of functions that jump into it.
+    Fragment,
+}
+
+/// A range of code that is described as one: by an entry of the unwind table, or by a symbol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// First address.
+    pub start: u64,
+    /// One past the last address.
+    pub end: u64,
+    /// How it is come into.
+    pub part: Part,
+}
+
+/// What becomes of a call of a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Returns {
+    /// It comes back, having popped so many bytes of arguments.
+    Pops(u16),
+    /// It never comes back.
+    Never,
+}
+
+/// What one look at all code tells.
+#[derive(Debug, Clone)]
+pub struct Program {
+    extents: Vec<Extent>,
+    returns: Vec<Returns>,
+    /// Extents that are looked at together, by their places.
+    units: Vec<Vec<u32>>,
+    /// What is come into as after a call and is no start of an extent, ascending.
+    entries: Vec<u64>,
+    /// Addresses that code takes of what is not code, ascending: a jump table ends before the next.
+    tables: Vec<u64>,
+    index: Index,
+}
+
+/// Finds extents by address: for each page of code, how many extents start before it.
+#[derive(Debug, Clone, Default)]
+struct Index {
+    base: u64,
+    before: Vec<u32>,
+}
+
+impl Index {
+    const PAGE_BITS: u32 = 10;
+
+    /// The most pages; what is further away is searched for among all.
+    const PAGES: u64 = 1 << 20;
+
+    fn new(extents: &[Extent]) -> Index {
+        let base = extents.first().map_or(0, |extent| extent.start);
+        let last = extents.last().map_or(base, |extent| extent.start);
+        let pages = ((last - base) >> Index::PAGE_BITS).min(Index::PAGES) + 1;
+        let mut before = Vec::new();
+        let mut place = 0_u32;
+        let mut starts = extents.iter().map(|extent| extent.start).peekable();
+        for page in 0..pages {
+            let start = base + (page << Index::PAGE_BITS);
+            while starts.next_if(|next| *next < start).is_some() {
+                place += 1;
+            }
+            before.push(place);
+        }
+        Index { base, before }
+    }
+
+    /// Places of extents among which the last one is that starts at an address or before, if any does; the
+    /// one before the first may be, too.
+    fn near(&self, address: u64) -> Range<usize> {
+        let page = address
+            .checked_sub(self.base)
+            .map(|distance| distance >> Index::PAGE_BITS);
+        let page = page.and_then(|page| usize::try_from(page).ok());
+        let Some(page) = page else {
+            return 0..0;
+        };
+        let at = |page: usize| self.before.get(page).map(|before| *before as usize);
+        match (at(page), at(page + 1)) {
+            (Some(first), Some(end)) => first..end,
+            (Some(first), None) => first..usize::MAX,
+            (None, _) => self.before.last().map_or(0, |last| *last as usize)..usize::MAX,
+        }
+    }
+}
+
+/// What one extent does.
+#[derive(Debug, Clone, Default)]
+struct Survey {
+    /// Whether it returns, or leaves to where cannot be told.
+    leaves: bool,
+    /// What its returns pop, if all pop the same.
+    pops: Option<u16>,
+    /// Where it jumps to outside itself.
+    jumps: Vec<u64>,
+    /// Where it calls outside itself.
+    calls: Vec<u64>,
+    /// Addresses that it takes.
+    taken: Vec<u64>,
+}
+
+impl Program {
+    /// Looks at all code once. `extents` must be in the order of their starts, and not overlap. `entries` are
+    /// other addresses that are come into as after a call. `never_returns` says of addresses that are called
+    /// whether the function there is known never to return.
+    pub fn survey(
+        machine: &mut Machine,
+        image: &(impl Image + ?Sized),
+        extents: Vec<Extent>,
+        entries: Vec<u64>,
+        never_returns: impl Fn(u64) -> bool,
+    ) -> Program {
+        let mut surveys = Vec::with_capacity(extents.len());
+        for extent in &extents {
+            let bytes = image.bytes(extent.start..extent.end).unwrap_or_default();
+            surveys.push(survey_one(machine, bytes, extent));
+        }
+        let mut program = Program {
+            returns: vec![Returns::Pops(0); extents.len()],
+            units: Vec::new(),
+            entries,
+            tables: Vec::new(),
+            index: Index::new(&extents),
+            extents,
+        };
+        program.gather_addresses(&surveys);
+        program.close_returns(&surveys, never_returns);
+        program.gather_units(&surveys);
+        program
+    }
+
+    fn gather_addresses(&mut self, surveys: &[Survey]) {
+        let (mut entries, mut tables) = (core::mem::take(&mut self.entries), Vec::new());
+        for survey in surveys {
+            let calls = survey.calls.iter().copied();
+            entries.extend(calls.filter(|to| self.start_at(*to).is_none()));
+            let taken = survey.taken.iter().copied();
+            tables.extend(taken);
+        }
+        for list in [&mut entries, &mut tables] {
+            list.sort_unstable();
+            list.dedup();
+        }
+        (self.entries, self.tables) = (entries, tables);
+    }
+
+    /// A function never returns if all that it leaves by are jumps to such functions.
+    fn close_returns(&mut self, surveys: &[Survey], never_returns: impl Fn(u64) -> bool) {
+        for ((extent, survey), returns) in self.extents.iter().zip(surveys).zip(&mut self.returns) {
+            *returns = match survey.pops {
+                _ if never_returns(extent.start) => Returns::Never,
+                Some(pops) if survey.leaves => Returns::Pops(pops),
+                _ => Returns::Pops(0),
+            };
+        }
+        loop {
+            let mut changed = false;
+            for (index, survey) in surveys.iter().enumerate() {
+                let returns = self.returns.get(index).copied();
+                if survey.leaves || returns == Some(Returns::Never) {
+                    continue;
+                }
+                let is_lost = |to: &u64| match self.containing(*to) {
+                    Some(place) => {
+                        place == index || self.returns.get(place) == Some(&Returns::Never)
+                    }
+                    None => never_returns(*to),
+                };
+                if survey.jumps.iter().all(is_lost)
+                    && let Some(returns) = self.returns.get_mut(index)
+                {
+                    *returns = Returns::Never;
+                    changed = true;
+                }
+            }
+            if !changed {
+                return;
+            }
+        }
+    }
+
+    /// Extents that jump into each other, elsewhere than to the start of a function, are one unit.
+    fn gather_units(&mut self, surveys: &[Survey]) {
+        let mut sets = Sets::new(self.extents.len());
+        for (index, survey) in surveys.iter().enumerate() {
+            for to in &survey.jumps {
+                let Some(place) = self.containing(*to) else {
+                    continue;
+                };
+                let extent = self.extents.get(place);
+                let is_function = extent
+                    .is_some_and(|extent| extent.start == *to && extent.part == Part::Function);
+                if !is_function && !self.is_entry(*to) {
+                    sets.unite(index, place);
+                }
+            }
+        }
+        let mut unit_of = vec![None; self.extents.len()];
+        for index in 0..self.extents.len() {
+            let root = sets.root(index);
+            let place = u32::try_from(index).unwrap_or(u32::MAX);
+            let known = unit_of.get(root).copied().flatten();
+            match known.and_then(|unit: usize| self.units.get_mut(unit)) {
+                Some(unit) => unit.push(place),
+                None => {
+                    if let Some(slot) = unit_of.get_mut(root) {
+                        *slot = Some(self.units.len());
+                    }
+                    self.units.push(vec![place]);
+                }
+            }
+        }
+    }
+
+    /// The extents.
+    #[must_use]
+    pub fn extents(&self) -> &[Extent] {
+        &self.extents
+    }
+
+    /// The number of units: groups of extents that must be looked at together.
+    #[must_use]
+    pub fn units(&self) -> usize {
+        self.units.len()
+    }
+
+    /// The extents of a unit.
+    pub fn unit(&self, unit: usize) -> impl Iterator<Item = Extent> + '_ {
+        let places = self.units.get(unit).map(Vec::as_slice).unwrap_or_default();
+        let extents = places.iter();
+        extents.filter_map(|place| self.extents.get(*place as usize).copied())
+    }
+
+    /// The unit that the extent is part of that has an address.
+    #[must_use]
+    pub fn unit_of(&self, address: u64) -> Option<usize> {
+        let place = u32::try_from(self.containing(address)?).ok()?;
+        self.units.iter().position(|unit| unit.contains(&place))
+    }
+
+    /// What becomes of a call to an address; `None` if no extent is there.
+    #[must_use]
+    pub fn returns(&self, address: u64) -> Option<Returns> {
+        self.returns.get(self.start_at(address)?).copied()
+    }
+
+    /// The extent that starts at an address.
+    #[must_use]
+    pub fn start_at(&self, address: u64) -> Option<usize> {
+        let (place, extent) = self.last_before(address)?;
+        (extent.start == address).then_some(place)
+    }
+
+    /// The extent that has an address.
+    #[must_use]
+    pub fn containing(&self, address: u64) -> Option<usize> {
+        let (place, extent) = self.last_before(address)?;
+        (address < extent.end).then_some(place)
+    }
+
+    /// The last extent that starts at an address or before.
+    fn last_before(&self, address: u64) -> Option<(usize, Extent)> {
+        let near = self.index.near(address);
+        let first = near.start;
+        let starts = self.extents.get(first..near.end.min(self.extents.len()))?;
+        let behind = first + starts.partition_point(|extent| extent.start <= address);
+        let place = behind.checked_sub(1)?;
+        Some((place, *self.extents.get(place)?))
+    }
+
+    /// Whether an address that is no start of an extent is come into as after a call.
+    #[must_use]
+    pub fn is_entry(&self, address: u64) -> bool {
+        self.entries.binary_search(&address).is_ok()
+    }
+
+    /// Where code in a range is come into as after a call, beside the starts of extents.
+    #[must_use]
+    pub fn entries_in(&self, range: Range<u64>) -> &[u64] {
+        let first = self.entries.partition_point(|entry| *entry < range.start);
+        let end = self.entries.partition_point(|entry| *entry < range.end);
+        self.entries.get(first..end).unwrap_or_default()
+    }
+
+    /// The first address above this one that code takes.
+    #[must_use]
+    pub fn next_taken(&self, address: u64) -> Option<u64> {
+        let next = self.tables.partition_point(|table| *table <= address);
+        self.tables.get(next).copied()
+    }
+}
+
+fn survey_one(machine: &mut Machine, bytes: &[u8], extent: &Extent) -> Survey {
+    let mut survey = Survey::default();
+    let is_inside = |to: u64| extent.start <= to && to < extent.end;
+    let mut pops: Option<Option<u16>> = None;
+    machine.scan(bytes, extent.start, |seen| match seen {
+        Seen::Taken(address) if !is_inside(address) => survey.taken.push(address),
+        Seen::Flow(Flow::Jump(to) | Flow::Branch { to, .. }) if !is_inside(to) => {
+            survey.jumps.push(to);
+        }
+        Seen::Flow(Flow::Call(to)) if !is_inside(to) => survey.calls.push(to),
+        Seen::Flow(Flow::IndirectJump(_)) => survey.leaves = true,
+        Seen::Flow(Flow::Return { pops: popped }) => {
+            survey.leaves = true;
+            pops = match pops {
+                None => Some(Some(popped)),
+                Some(Some(known)) if known == popped => pops,
+                Some(_) => Some(None),
+            };
+        }
+        _ => {}
+    });
+    survey.pops = pops.flatten();
+    survey
+}
+
+/// Disjoint sets.
+struct Sets {
+    parents: Vec<usize>,
+}
+
+impl Sets {
+    fn new(len: usize) -> Sets {
+        Sets {
+            parents: (0..len).collect(),
+        }
+    }
+
+    fn root(&mut self, of: usize) -> usize {
+        let mut at = of;
+        loop {
+            let parent = self.parents.get(at).copied().unwrap_or(at);
+            let grandparent = self.parents.get(parent).copied().unwrap_or(parent);
+            if parent == at {
+                return at;
+            }
+            if let Some(slot) = self.parents.get_mut(at) {
+                *slot = grandparent;
+            }
+            at = grandparent;
+        }
+    }
+
+    fn unite(&mut self, a: usize, b: usize) {
+        let (a, b) = (self.root(a), self.root(b));
+        // The first one stands for all.
+        if let Some(slot) = self.parents.get_mut(a.max(b)) {
+            *slot = a.min(b);
+        }
+    }
+}
