@@ -78,6 +78,13 @@ pub fn ratio(a: Duration, b: Duration) -> f64 {
     a.as_secs_f64() / b.as_secs_f64().max(f64::MIN_POSITIVE)
 }
 
+/// What part of `whole` `part` is.
+#[must_use]
+pub fn share(part: u64, whole: u64) -> f64 {
+    let as_f64 = |count: u64| Duration::from_nanos(count).as_secs_f64();
+    as_f64(part) / as_f64(whole).max(f64::MIN_POSITIVE)
+}
+
 /// A duration in milliseconds.
 #[must_use]
 pub fn millis(duration: Duration) -> f64 {

@@ -40,6 +40,8 @@ pub struct Declared {
     pub return_address: Place,
     /// The registers that calls preserve, in the order of [`Facts::preserved`].
     pub preserved: [Place; Declared::MOST],
+    /// The caller's stack pointer, if the row has a rule for it.
+    pub stack_pointer: Option<Place>,
     /// What of a state it speaks of, as [`unspool_synth::op::Op::written`] has it.
     pub reads: u64,
     /// Whether a rule is an expression.
@@ -70,14 +72,17 @@ impl Declared {
             *place = place_of(row, *register);
         }
         let return_address = place_of(row, facts.return_address);
+        let sp = Register(facts.stack_pointer.into());
+        let stack_pointer = row.rule(sp).map(|_| place_of(row, facts.stack_pointer));
         let places = preserved.iter().take(facts.preserved.len());
-        let places = places.chain([&cfa, &return_address]);
+        let places = places.chain([&cfa, &return_address]).chain(&stack_pointer);
         let has_expression = places.clone().any(|place| *place == Place::Expression);
         let reads = places.fold(0, |all, place| all | place.reads());
         Declared {
             cfa,
             return_address,
             preserved,
+            stack_pointer,
             reads: if has_expression { u64::MAX } else { reads },
             has_expression,
             args_size: row.args_size,

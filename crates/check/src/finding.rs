@@ -1,14 +1,15 @@
 //! What is wrong with a table, told once for each cause.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use unspool_ir::Vaddr;
 use unspool_ir::arch::RegisterName;
 
 use crate::declared::{Declared, Place};
 use crate::judge::{Aspect, Verdict};
-use crate::subject::Subject;
+use crate::subject::{Maker, Subject};
 use crate::unit::{Doubt, UnitReport};
+use crate::{coverage, signal};
 
 /// What kind of finding: `docs/diagnostics.md` has each with cause and remedy. The numbers stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,10 +38,14 @@ pub enum Code {
     InsideInstruction,
     /// The return address is not where it is declared.
     ReturnAddress,
+    /// Registers of a signal's frame are not where the kernel puts them.
+    SignalFrame,
+    /// Nothing is known to lead there.
+    Unreached,
 }
 
 /// All kinds with their names, numbered from 1.
-const CODES: [(Code, &str); 12] = [
+const CODES: [(Code, &str); 14] = [
     (Code::CfaOffset, "cfa-offset"),
     (Code::CfaRegister, "cfa-register"),
     (Code::SavedElsewhere, "saved-elsewhere"),
@@ -53,6 +58,8 @@ const CODES: [(Code, &str); 12] = [
     (Code::PrivateConvention, "private-convention"),
     (Code::InsideInstruction, "inside-instruction"),
     (Code::ReturnAddress, "return-address"),
+    (Code::SignalFrame, "signal-frame"),
+    (Code::Unreached, "unreached"),
 ];
 
 impl Code {
@@ -142,7 +149,32 @@ impl Subject<'_> {
     }
 }
 
+impl Subject<'_> {
+    /// How much counts what compilers have their reasons for, and people seldom.
+    fn if_written_by_people(&self) -> Severity {
+        match self.maker() {
+            Maker::People => Severity::Refuted,
+            Maker::Compiler => Severity::Note,
+        }
+    }
+}
+
 impl Finding {
+    /// A finding of which there is nothing more to say.
+    pub(crate) fn at(at: Vaddr, code: Code, severity: Severity) -> Finding {
+        Finding {
+            code,
+            severity,
+            at,
+            places: 1,
+            subject: String::new(),
+            declared: String::new(),
+            computed: String::new(),
+            fix: None,
+            related: Vec::new(),
+        }
+    }
+
     /// What is wrong, in a sentence.
     #[must_use]
     pub fn message(&self) -> String {
@@ -169,6 +201,10 @@ impl Finding {
             (Code::RegisterLost, "") => {
                 format!("{subject} is declared unchanged, and was overwritten")
             }
+            (Code::Unreached, _) => "nothing is known to lead here: no row can be judged".to_owned(),
+            (Code::SignalFrame, "") => {
+                "the entry must begin a byte before the signal's return: it is looked up at the return address less 1".to_owned()
+            }
             (Code::Outermost, _) => "the outermost frame does not declare that it is".to_owned(),
             (_, "") if self.severity == Severity::Refuted => {
                 format!("the {subject} is not {declared}, as declared")
@@ -180,15 +216,26 @@ impl Finding {
 }
 
 /// What doubts of one cause have in common.
-type Cause = (Code, Aspect, Verdict, String, String);
+type Cause = (Code, Aspect, Verdict, String);
 
 /// The findings of a unit.
 pub(crate) fn of_unit(subject: &Subject<'_>, report: &UnitReport) -> Vec<Finding> {
     let mut causes: BTreeMap<(usize, Cause), Finding> = BTreeMap::new();
+    let of_cfa = report.doubts.iter();
+    let without_cfa: HashSet<Vaddr> = of_cfa
+        .filter(|doubt| doubt.aspect == Aspect::Cfa)
+        .map(|doubt| doubt.at)
+        .collect();
+    let never_restored = never_restored(subject, report);
     for doubt in &report.doubts {
-        if is_consequence(report, doubt) {
+        // Without a CFA nothing else is known.
+        let is_consequence = doubt.aspect != Aspect::Cfa
+            && doubt.verdict == Verdict::Unproven
+            && without_cfa.contains(&doubt.at);
+        if is_consequence {
             continue;
         }
+        let place = subject.program().containing(doubt.at.0).unwrap_or_default();
         let Some(declared) = subject.judge.declared(doubt.row) else {
             continue;
         };
@@ -197,51 +244,56 @@ pub(crate) fn of_unit(subject: &Subject<'_>, report: &UnitReport) -> Vec<Finding
             report,
             doubt,
             declared,
+            never_restored: never_restored.get(&place).copied().unwrap_or_default(),
         };
         let finding = teller.finding();
-        let place = subject.program().containing(doubt.at.0).unwrap_or_default();
         let difference = teller.difference();
-        let cause = (
-            finding.code,
-            doubt.aspect,
-            doubt.verdict,
-            difference,
-            String::new(),
-        );
+        let cause = (finding.code, doubt.aspect, doubt.verdict, difference);
         causes
             .entry((place, cause))
             .and_modify(|known| known.places += 1)
             .or_insert(finding);
     }
     let mut findings: Vec<Finding> = causes.into_values().collect();
-    let structural = |code, severity| {
-        move |at: &Vaddr| Finding {
-            code,
-            severity,
-            at: *at,
-            places: 1,
-            subject: String::new(),
-            declared: String::new(),
-            computed: String::new(),
-            fix: None,
-            related: Vec::new(),
-        }
+    let all = |code, severity, places: &[Vaddr]| -> Vec<Finding> {
+        let finding = |at: &Vaddr| Finding::at(*at, code, severity);
+        places.iter().map(finding).collect()
     };
-    let inside = structural(Code::InsideInstruction, Severity::Refuted);
-    findings.extend(report.inside.iter().map(inside));
-    let short = structural(Code::EntryTooShort, Severity::Refuted);
-    findings.extend(report.runs_out.iter().map(short));
-    findings.sort_by_key(|finding| finding.at);
+    findings.extend(all(
+        Code::InsideInstruction,
+        Severity::Refuted,
+        &report.inside,
+    ));
+    let serious = subject.if_written_by_people();
+    findings.extend(all(Code::EntryTooShort, serious, &report.runs_out));
+    let is_whole = subject.maker() == Maker::Compiler;
+    let unreached: &[Vaddr] = if is_whole { &[] } else { &report.unreached };
+    findings.extend(all(Code::Unreached, Severity::Unproven, unreached));
     findings
 }
 
-/// Whether a doubt is there only because another one is: without a CFA nothing else is known.
-fn is_consequence(report: &UnitReport, doubt: &Doubt) -> bool {
-    let of_cfa = report.doubts.iter();
-    let mut of_cfa = of_cfa.filter(|other| other.at == doubt.at && other.aspect == Aspect::Cfa);
-    doubt.aspect != Aspect::Cfa
-        && doubt.verdict == Verdict::Unproven
-        && of_cfa.any(|other| other.verdict != Verdict::Proven)
+/// The findings that are not of one unit: functions of which not all is covered, frames of signals.
+pub(crate) fn of_whole(subject: &Subject<'_>) -> Vec<Finding> {
+    let serious = subject.if_written_by_people();
+    let uncovered = coverage::uncovered(subject);
+    let mut findings: Vec<Finding> = uncovered
+        .into_iter()
+        .map(|(at, code)| Finding::at(at, code, serious))
+        .collect();
+    findings.extend(signal::findings(subject));
+    findings
+}
+
+/// For the extents of a unit that return: the registers that are not what they were at entry at any return.
+/// Bit n stands for register n.
+fn never_restored(subject: &Subject<'_>, report: &UnitReport) -> HashMap<usize, u64> {
+    let mut of_extents = HashMap::new();
+    for (at, lost) in &report.returns {
+        if let Some(place) = subject.program().containing(at.0) {
+            *of_extents.entry(place).or_insert(u64::MAX) &= lost;
+        }
+    }
+    of_extents
 }
 
 /// Says in words what a doubt is about.
@@ -250,13 +302,15 @@ struct Teller<'a> {
     report: &'a UnitReport,
     doubt: &'a Doubt,
     declared: &'a Declared,
+    /// The registers that the extent does not preserve: bit n stands for register n.
+    never_restored: u64,
 }
 
 impl Teller<'_> {
     fn finding(&self) -> Finding {
         let code = self.code();
         let severity = match (code, self.doubt.verdict) {
-            (Code::PrivateConvention, _) => Severity::Note,
+            (Code::PrivateConvention, Verdict::Refuted) => self.subject.if_written_by_people(),
             (Code::HeightsDiffer, _) | (_, Verdict::Refuted) => Severity::Refuted,
             _ => Severity::Unproven,
         };
@@ -327,18 +381,8 @@ impl Teller<'_> {
         }
     }
 
-    /// Whether the function returns, and never with what the register was at entry.
     fn is_never_restored(&self, register: u8) -> bool {
-        let program = self.subject.program();
-        let place = program.containing(self.doubt.at.0);
-        let returns = self.report.returns.iter();
-        let mut returns = returns.filter(|(at, _)| program.containing(at.0) == place);
-        let mut is_any = false;
-        let is_lost = returns.all(|(_, lost)| {
-            is_any = true;
-            lost & (1 << (register & 63)) != 0
-        });
-        is_any && is_lost
+        self.never_restored & (1 << (register & 63)) != 0
     }
 
     /// What doubts of the same cause have in common: how far off the row is.

@@ -121,8 +121,9 @@ impl<'t> Judge<'t> {
         let Some(declared) = self.declared(id) else {
             return Judgement::PROVEN;
         };
-        if declared.return_address == Place::Undefined {
-            // The outermost frame: nothing is claimed of a caller.
+        if declared.return_address == Place::Undefined || declared.signal_frame {
+            // The outermost frame: nothing is claimed of a caller. What was interrupted did not call: the layout
+            // of such a frame is looked at elsewhere.
             return Judgement::PROVEN;
         }
         let plainly = self.plainly(declared, state);
@@ -164,6 +165,10 @@ impl<'t> Judge<'t> {
         for ((register, place), verdict) in claims.zip(&mut judgement.preserved) {
             *verdict = self.place(*place, wanted(*register), state);
         }
+        if let Some(place) = declared.stack_pointer {
+            // A rule for the stack pointer says where the caller's is: at the CFA.
+            judgement.cfa = judgement.cfa.max(self.place(place, self.cfa, state));
+        }
         judgement
     }
 
@@ -173,10 +178,46 @@ impl<'t> Judge<'t> {
         match place {
             Place::Undefined => Verdict::Proven,
             Place::Register(register, offset) => is_value(state.get(register).plus(offset), wanted),
-            Place::AtCfa(offset) => is_value(state.load(self.cfa.plus(offset)), wanted),
-            Place::Cfa(offset) => is_value(self.cfa.plus(offset), wanted),
+            Place::AtCfa(offset) => {
+                let slot = state.load(self.cfa.plus(offset));
+                // What is above the return address is the caller's.
+                let unknown = match offset < 0 {
+                    true => Value::FRESH,
+                    false => Value::UNKNOWN,
+                };
+                is_value(slot.unwrap_or(unknown), wanted)
+            }
+            // By agreement with the callers it may be.
+            Place::Cfa(offset) => match self.cfa.plus(offset) == wanted {
+                true => Verdict::Proven,
+                false => Verdict::Unproven,
+            },
             Place::Expression => Verdict::Unproven,
         }
+    }
+
+    /// The state at the start of code that only its row says how it is come into.
+    pub(crate) fn entry(&self, declared: &Declared) -> Option<State> {
+        let sp = self.facts.stack_pointer;
+        let Place::Register(register, offset) = declared.cfa else {
+            return None;
+        };
+        let mut state = State::new();
+        if register != sp {
+            return None;
+        }
+        state.set(sp, self.cfa.plus(offset.checked_neg()?));
+        let registers = self.facts.preserved.iter().zip(&declared.preserved);
+        let column = self.facts.return_address;
+        let own = [(&column, &declared.return_address)];
+        for (register, place) in registers.chain(own) {
+            let value = Value::entry(Register((*register).into()), 0);
+            if let Place::AtCfa(offset) = place {
+                state.set(*register, Value::UNKNOWN);
+                state.store(self.cfa.plus(*offset), value);
+            }
+        }
+        Some(state)
     }
 
     /// Where the CFA really is: a register and what must be added to it, the stack pointer first.
@@ -212,7 +253,7 @@ fn is_value(value: Value, wanted: Value) -> Verdict {
         return Verdict::Proven;
     }
     match value.known() {
-        Known::Unknown | Known::Base(..) => Verdict::Unproven,
+        Known::Unknown => Verdict::Unproven,
         _ => Verdict::Refuted,
     }
 }

@@ -5,6 +5,7 @@
 //! [`Report`], whose [`Finding`]s say what is wrong, why, and what to write.
 #![forbid(unsafe_code)]
 
+mod coverage;
 mod declared;
 mod finding;
 mod judge;
@@ -12,6 +13,7 @@ mod listing;
 mod lsda;
 mod noreturn;
 mod report;
+mod signal;
 mod subject;
 mod unit;
 mod witness;
@@ -21,5 +23,5 @@ pub use finding::{Code, Finding, Severity};
 pub use judge::{Aspect, Judgement, Verdict};
 pub use listing::Line;
 pub use report::{Report, Totals};
-pub use subject::{Declarations, Subject, SubjectError};
+pub use subject::{Declarations, Maker, Subject, SubjectError};
 pub use unit::{Doubt, RowVerdict, UnitReport};

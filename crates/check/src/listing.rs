@@ -35,7 +35,7 @@ impl Subject<'_> {
             return Vec::new();
         };
         let rows = self.rows_of(unit);
-        let guide = ByTable::new(&rows, &self.judge);
+        let guide = ByTable::new(self, &rows);
         let (landings, image) = (self.landings(unit), Bytes(self.file()));
         let analysis = analyzer.analyze(self.program(), &image, unit, &landings, &guide);
         let code = analysis.code();

@@ -1,9 +1,10 @@
 //! What was found of a whole file.
 
 use std::num::NonZeroUsize;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
+use unspool_ir::Vaddr;
 use unspool_synth::{Analyzer, Machine};
 
 use crate::finding::{self, Finding};
@@ -55,15 +56,33 @@ pub struct Report {
     pub totals: Totals,
     /// What is wrong, in the order of addresses.
     pub findings: Vec<Finding>,
+    /// Where functions jump back to their callers, and what they pop beside the return address.
+    exits: Vec<(Vaddr, u16)>,
 }
 
 impl Report {
     /// Judges all of a file, with so many threads. `progress` is told how many units are done, of how many.
     #[must_use]
     pub fn of(
-        subject: &Subject<'_>,
+        subject: &mut Subject<'_>,
         threads: NonZeroUsize,
         progress: impl Fn(usize, usize) + Sync,
+    ) -> Report {
+        let mut report = Report::once(subject, threads, &progress);
+        // What callers may expect of a function is known for certain when it was judged.
+        if subject.learn(&report.exits) {
+            report = Report::once(subject, threads, &progress);
+        }
+        report.findings.extend(finding::of_whole(subject));
+        let key = |finding: &Finding| (finding.at, finding.code);
+        report.findings.sort_by_key(key);
+        report
+    }
+
+    fn once(
+        subject: &Subject<'_>,
+        threads: NonZeroUsize,
+        progress: &(impl Fn(usize, usize) + Sync),
     ) -> Report {
         let units = subject.program().units();
         let next = AtomicUsize::new(0);
@@ -83,12 +102,11 @@ impl Report {
                     let report = subject.judge_unit(&mut analyzer, unit);
                     part.totals.count(&report);
                     part.findings.extend(finding::of_unit(subject, &report));
+                    part.exits.extend(report.exits);
                 }
                 progress(first, units);
             }
-            let mut whole = whole
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut whole = whole.lock().unwrap_or_else(PoisonError::into_inner);
             whole.add(part);
         };
         std::thread::scope(|scope| {
@@ -97,14 +115,9 @@ impl Report {
             }
             work();
         });
-        let mut report = whole
-            .into_inner()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut report = whole.into_inner().unwrap_or_else(PoisonError::into_inner);
         let extents = subject.program().extents().iter();
         report.totals.bytes = extents.map(|extent| extent.end - extent.start).sum();
-        report
-            .findings
-            .sort_by_key(|finding| (finding.at, finding.code));
         report
     }
 
@@ -117,6 +130,7 @@ impl Report {
         mine.unproven += other.unproven;
         mine.unreached += other.unreached;
         self.findings.extend(part.findings);
+        self.exits.extend(part.exits);
     }
 }
 

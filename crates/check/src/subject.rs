@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use unspool_ir::{Arch, Fde, FdeId, Table, Vaddr};
-use unspool_module::{ElfFile, Symbols};
+use unspool_module::{Binding, ElfFile, ElfKind, Symbols};
 use unspool_synth::arch::Facts;
 use unspool_synth::{Extent, Image, Landing, Machine, Part, Program};
 use unspool_unwind::tables::{self, From, SourceError};
@@ -27,6 +27,28 @@ pub enum SubjectError {
         /// Its architecture.
         arch: Arch,
     },
+}
+
+/// Who made a file's code and table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Maker {
+    /// A compiler: where the code alone does not say whether control comes somewhere, its table is believed.
+    Compiler,
+    /// People: nothing is believed.
+    People,
+}
+
+impl Maker {
+    /// Who probably made a file. An object file without the line that compilers leave in `.comment` is an
+    /// assembler's.
+    #[must_use]
+    pub fn of(file: &ElfFile) -> Maker {
+        let has_comment = file.sections().any(|section| section.name == ".comment");
+        match file.kind() == ElfKind::Relocatable && !has_comment {
+            true => Maker::People,
+            false => Maker::Compiler,
+        }
+    }
 }
 
 /// What a file declares.
@@ -61,6 +83,8 @@ impl Declarations {
 #[derive(Debug)]
 pub struct Subject<'f> {
     file: &'f ElfFile,
+    maker: Maker,
+    pub(crate) symbols: Symbols,
     /// What it declares.
     declarations: &'f Declarations,
     /// Its code.
@@ -86,6 +110,7 @@ impl<'f> Subject<'f> {
     pub fn new(
         file: &'f ElfFile,
         declarations: &'f Declarations,
+        maker: Maker,
     ) -> Result<Subject<'f>, SubjectError> {
         let abi = declarations.table.abi();
         let Some(mut machine) = Machine::of(abi) else {
@@ -96,20 +121,19 @@ impl<'f> Subject<'f> {
         };
         let judge = Judge::new(&declarations.table, machine.facts());
         let extents = extents(file, declarations, &judge);
-        let lost = lost(file);
+        let symbols = Symbols::new(file, None);
+        let lost = lost(file, &symbols);
         let never_returns = |address| lost.contains(&address);
-        let program = Program::survey(
-            &mut machine,
-            &Bytes(file),
-            extents,
-            stubs(file),
-            never_returns,
-        );
+        let mut entries = stubs(file);
+        entries.extend(functions(&symbols, maker));
+        let program = Program::survey(&mut machine, &Bytes(file), extents, entries, never_returns);
         Ok(Subject {
             file,
+            maker,
             declarations,
             program,
             judge,
+            symbols,
         })
     }
 
@@ -117,6 +141,12 @@ impl<'f> Subject<'f> {
     #[must_use]
     pub fn file(&self) -> &'f ElfFile {
         self.file
+    }
+
+    /// Who made it.
+    #[must_use]
+    pub fn maker(&self) -> Maker {
+        self.maker
     }
 
     /// Its rows.
@@ -135,6 +165,15 @@ impl<'f> Subject<'f> {
     #[must_use]
     pub fn facts(&self) -> &'static Facts {
         self.judge.facts
+    }
+
+    /// Takes in where functions jump back to their callers, and what they pop; whether callers did not know.
+    pub(crate) fn learn(&mut self, exits: &[(Vaddr, u16)]) -> bool {
+        let learned = exits.iter().map(|(at, pops)| {
+            let place = self.program.containing(at.0);
+            place.is_some_and(|place| self.program.learn(place, *pops))
+        });
+        learned.fold(false, |any, changed| any | changed)
     }
 
     /// The entry that an extent of the program is from.
@@ -164,14 +203,21 @@ impl<'f> Subject<'f> {
 }
 
 /// The functions of a file, and those of others that it calls, that are known by name never to return.
-fn lost(file: &ElfFile) -> HashSet<u64> {
-    let symbols = Symbols::new(file, None);
+fn lost(file: &ElfFile, symbols: &Symbols) -> HashSet<u64> {
     let own = symbols.iter().map(|symbol| (symbol.name, symbol.address));
     let others = file.undefined_symbols().unwrap_or_default();
     let lost = own
         .chain(others)
         .filter(|(name, _)| noreturn::never_returns(name));
     lost.map(|(_, address)| address.0).collect()
+}
+
+/// The functions that may be called from where nobody sees; what people write, they call as they like.
+fn functions(symbols: &Symbols, maker: Maker) -> impl Iterator<Item = u64> {
+    let functions = symbols.iter().filter(move |symbol| {
+        symbol.is_function && (symbol.binding != Binding::Local || maker == Maker::People)
+    });
+    functions.map(|symbol| symbol.address.0)
 }
 
 /// The entries as ranges of code: each ends at latest where the next begins.

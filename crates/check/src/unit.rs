@@ -3,12 +3,13 @@
 use core::ops::Range;
 
 use unspool_ir::{Register, RowId, Vaddr};
+use unspool_synth::analysis::By;
 use unspool_synth::op::Flow;
 use unspool_synth::{Analysis, Analyzer, Conflict, Guide, State, Value};
 
 use crate::declared::{Declared, Place};
 use crate::judge::{Aspect, Judge, Judgement, Verdict};
-use crate::subject::{Bytes, Subject};
+use crate::subject::{Bytes, Maker, Subject};
 
 /// What was found of one row of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +48,10 @@ pub struct UnitReport {
     pub conflicts: Vec<[Vaddr; 3]>,
     /// Indirect jumps of which it is not known where they go.
     pub unresolved: Vec<Vaddr>,
+    /// The first instruction of each entry that nothing leads to, though it is no padding.
+    pub unreached: Vec<Vaddr>,
+    /// Where functions jump back to their callers, and what they pop beside the return address.
+    pub exits: Vec<(Vaddr, u16)>,
     /// Rows that start inside an instruction.
     pub inside: Vec<Vaddr>,
     /// Instructions from which control goes on behind the end of all entries.
@@ -60,7 +65,7 @@ impl Subject<'_> {
     #[must_use]
     pub fn judge_unit(&self, analyzer: &mut Analyzer, unit: usize) -> UnitReport {
         let rows = self.rows_of(unit);
-        let guide = ByTable::new(&rows, &self.judge);
+        let guide = ByTable::new(self, &rows);
         let (landings, image) = (self.landings(unit), Bytes(self.file()));
         let analysis = analyzer.analyze(self.program(), &image, unit, &landings, &guide);
         let address = |id| Vaddr(analysis.code().range(id).start);
@@ -96,8 +101,12 @@ impl Subject<'_> {
         let mut current = 0;
         let mut pending = u64::MAX;
         let mut last = 0..0;
+        let mut reached = vec![false; analysis.code().len()];
         analysis.visit(|insn, state, written| {
             let range = analysis.code().range(insn);
+            if let Some(reached) = reached.get_mut(insn.0 as usize) {
+                *reached = true;
+            }
             pending |= written;
             while let Some(next) = report.rows.get(current + 1)
                 && next.start.0 <= range.start
@@ -132,25 +141,76 @@ impl Subject<'_> {
                 report.doubts.extend(doubts);
             }
         });
+        let mut extents = Vec::new();
+        for (insn, reached) in analysis.code().ids().zip(reached) {
+            let at = analysis.code().range(insn).start;
+            let extent = self.program().containing(at);
+            let is_told = extents.contains(&extent) || self.claims_nothing(at);
+            if !reached && !is_told && !analysis.code().is_padding(insn) {
+                extents.push(extent);
+                report.unreached.push(Vaddr(at));
+            }
+        }
+    }
+
+    /// Whether the entry at an address is of an outermost frame, or of a signal's.
+    fn claims_nothing(&self, at: u64) -> bool {
+        let place = self.program().containing(at);
+        let extent = place.and_then(|place| self.program().extents().get(place));
+        let row = extent
+            .and_then(|extent| self.fde_of(extent))
+            .and_then(|(_, fde)| self.table().rows(fde).next());
+        let declared = row.and_then(|row| self.judge.declared(row.row));
+        declared.is_some_and(|declared| {
+            declared.signal_frame || declared.return_address == Place::Undefined
+        })
     }
 
     fn note_flow(&self, at: &Range<u64>, flow: Flow, state: &State, report: &mut UnitReport) {
-        let facts = self.facts();
+        let sp = self.facts().stack_pointer;
         match flow {
-            Flow::Return { .. } => {
-                let is_lost = |register: &&u8| {
-                    let entry = Value::entry(Register((**register).into()), 0);
-                    state.get(**register) != entry
-                };
-                let lost = facts.preserved.iter().filter(is_lost);
-                let lost = lost.fold(0, |all, register| all | 1 << (register & 63));
-                report.returns.push((Vaddr(at.start), lost));
+            Flow::Return { pops } => {
+                let lost = (Vaddr(at.start), self.lost_registers(state));
+                report.returns.push(lost);
+                let target = state.load(state.get(sp)).unwrap_or(Value::UNKNOWN);
+                report
+                    .exits
+                    .extend(self.exit(at.start, target, state, pops));
+            }
+            Flow::IndirectJump(register) => {
+                // The return address was popped.
+                let target = state.get(register);
+                let state = self.exit(at.start, target, state, 0);
+                let popped = state.and_then(|(at, all)| Some((at, all.checked_sub(8)?)));
+                report.exits.extend(popped);
             }
             Flow::Branch { .. } if self.program().containing(at.end).is_none() => {
                 report.runs_out.push(Vaddr(at.start));
             }
             _ => {}
         }
+    }
+
+    /// The preserved registers that are not what they were at entry: bit n stands for register n.
+    fn lost_registers(&self, state: &State) -> u64 {
+        let is_lost = |register: &&u8| {
+            let entry = Value::entry(Register((**register).into()), 0);
+            let value = state.get(**register);
+            value != entry && value != Value::UNKNOWN
+        };
+        let lost = self.facts().preserved.iter().filter(is_lost);
+        lost.fold(0, |all, register| all | 1 << (register & 63))
+    }
+
+    /// If `target` is the return address: how far the stack pointer is above where it was at entry, and `pops`
+    /// more.
+    fn exit(&self, at: u64, target: Value, state: &State, pops: u16) -> Option<(Vaddr, u16)> {
+        let facts = self.facts();
+        let entry = |register: u8| Value::entry(Register(register.into()), 0);
+        let sp = state.get(facts.stack_pointer);
+        let popped = sp.distance_from(entry(facts.stack_pointer))?;
+        let popped = u16::try_from(popped + i64::from(pops)).ok()?;
+        (target == entry(facts.return_address)).then_some((Vaddr(at), popped))
     }
 }
 
@@ -184,11 +244,16 @@ pub(crate) struct ByTable<'s> {
     /// The rows of the unit, ascending.
     rows: &'s [RowVerdict],
     judge: &'s Judge<'s>,
+    maker: Maker,
 }
 
 impl<'s> ByTable<'s> {
-    pub(crate) fn new(rows: &'s [RowVerdict], judge: &'s Judge<'s>) -> ByTable<'s> {
-        ByTable { rows, judge }
+    pub(crate) fn new(subject: &'s Subject<'s>, rows: &'s [RowVerdict]) -> ByTable<'s> {
+        ByTable {
+            rows,
+            judge: &subject.judge,
+            maker: subject.maker(),
+        }
     }
 
     /// The row that is declared for an address of the unit.
@@ -200,9 +265,14 @@ impl<'s> ByTable<'s> {
 }
 
 impl Guide for ByTable<'_> {
-    fn comes(&self, address: u64, state: &State) -> bool {
+    fn comes(&self, by: By, address: u64, state: &State) -> bool {
         let declared = self.declared_at(address);
-        declared.is_none_or(|declared| self.judge.cfa(declared, state) != Verdict::Refuted)
+        by == By::Jump && self.maker == Maker::People
+            || declared.is_none_or(|declared| self.judge.cfa(declared, state) != Verdict::Refuted)
+    }
+
+    fn entry(&self, address: u64) -> Option<State> {
+        self.judge.entry(self.declared_at(address)?)
     }
 
     fn args_size(&self, address: u64) -> u64 {

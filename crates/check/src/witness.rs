@@ -134,6 +134,22 @@ impl Example<'_> {
         self.number(Value::entry(Register(register.into()), 0))
     }
 
+    /// Whether an address is in the function's own frame, where nothing is hidden.
+    fn is_in_frame(&self, address: u64) -> bool {
+        /// Frames are smaller.
+        const FRAME: u64 = 1 << 20;
+        let is_near = |end: u64| address < end && end - address <= FRAME;
+        let registers = (0..self.facts.return_address).map(|number| self.state.get(number));
+        // Above where the stack was moved to may be what was there before.
+        let mut moved = registers.filter_map(|value| match value.known() {
+            Known::Base(at, _) => self.number(Value::base(at, 0)),
+            _ => None,
+        });
+        let below_cfa = self.cfa().is_some_and(is_near);
+        let on_moved = moved.any(is_near);
+        !self.state.hides() && (below_cfa || on_moved)
+    }
+
     fn cfa(&self) -> Option<u64> {
         let sp = self.entry(self.facts.stack_pointer)?;
         Some(sp.wrapping_add_signed(self.facts.call_pushes.into()))
@@ -148,7 +164,11 @@ impl Memory for Example<'_> {
         };
         let slots = self.state.slots().iter();
         let mut found = slots.filter(|slot| self.number(slot.at) == Some(addr.0));
-        let holds = found.next().and_then(|slot| self.number(slot.holds));
+        let holds = match found.next() {
+            Some(slot) => self.number(slot.holds),
+            // No entry value was stored there.
+            None => self.is_in_frame(addr.0).then(|| self.random(addr.0)),
+        };
         let bytes = holds.ok_or(unreadable)?.to_le_bytes();
         if into.len() != bytes.len() {
             return Err(unreadable);

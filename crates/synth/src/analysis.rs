@@ -20,11 +20,16 @@ use crate::value::{Entries, JumpTable, Known, Value};
 
 /// Says what the code alone does not: nothing, for who must not believe a table.
 pub trait Guide {
-    /// Whether control comes to `address` in this state: behind a call, if the function called returns, or
-    /// by a jump from another extent.
-    fn comes(&self, address: u64, state: &State) -> bool {
-        let _ = (address, state);
+    /// Whether control comes to `address` in this state.
+    fn comes(&self, by: By, address: u64, state: &State) -> bool {
+        let _ = (by, address, state);
         true
+    }
+
+    /// The state at `address`, the start of a fragment that nothing else leads to.
+    fn entry(&self, address: u64) -> Option<State> {
+        let _ = address;
+        None
     }
 
     /// How many bytes of arguments the unwinder takes off the stack when an exception out of the call at
@@ -33,6 +38,15 @@ pub trait Guide {
         let _ = address;
         0
     }
+}
+
+/// A way to come somewhere of which it is not certain that it is ever gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// Behind a call, if the function called returns.
+    Return,
+    /// By a jump from another extent.
+    Jump,
 }
 
 /// Believes the code alone.
@@ -131,7 +145,15 @@ pub struct Analyzer {
     weak: Vec<Weak>,
     conflicts: Vec<Conflict>,
     unresolved: Vec<InsnId>,
+    /// How many more operations and segments are done before the unit is given up.
+    budget: usize,
 }
+
+/// Each instruction can be done so many times on average, before a unit is given up.
+const TIMES: usize = 64;
+
+/// So many operations are done of the smallest unit.
+const LEAST_BUDGET: usize = 1 << 16;
 
 /// What is known of a unit.
 #[derive(Debug)]
@@ -164,6 +186,7 @@ impl Analyzer {
             weak: Vec::new(),
             conflicts: Vec::new(),
             unresolved: Vec::new(),
+            budget: 0,
         }
     }
 
@@ -197,6 +220,7 @@ impl Analyzer {
                 self.enter(*address, &entry);
             }
         }
+        self.budget = self.code.len().saturating_mul(TIMES).max(LEAST_BUDGET);
         let mut run = Run {
             analyzer: self,
             program,
@@ -205,6 +229,13 @@ impl Analyzer {
             guide,
         };
         run.drain();
+        if self.budget == 0 {
+            // Before the end nothing is certain.
+            for segment in &mut self.segments {
+                segment.state = 0;
+                segment.is_chained = false;
+            }
+        }
         Analysis { analyzer: self }
     }
 
@@ -402,9 +433,15 @@ impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
         loop {
             while let Some(Reverse(head)) = self.analyzer.queue.pop() {
                 self.chain(head, &mut state);
+                if self.analyzer.budget == 0 {
+                    return;
+                }
             }
             // What nothing else leads to.
             let Some(weak) = self.analyzer.weak.pop() else {
+                if self.enter_fragment() {
+                    continue;
+                }
                 return;
             };
             let place = self.analyzer.segment_from(weak.to);
@@ -413,6 +450,30 @@ impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
                 self.analyzer.flow_into(weak.to, &weak.state, weak.from);
             }
         }
+    }
+
+    /// Comes into a fragment that nothing leads to, as its row says; whether there is one.
+    fn enter_fragment(&mut self) -> bool {
+        for place in 0..self.analyzer.ranges.len() {
+            let range = self.analyzer.ranges.get(place);
+            let Some(start) = range.map(|(range, ..)| range.start) else {
+                break;
+            };
+            let first = self.analyzer.insn_at(start);
+            let segment = first
+                .and_then(|first| self.analyzer.segment_at(first))
+                .and_then(|place| self.analyzer.segments.get(place));
+            let is_reached = segment.is_none_or(|segment| {
+                // What begins with padding begins elsewhere.
+                let is_padding = self.analyzer.code.is_padding(segment.first);
+                segment.state != 0 || segment.is_chained || is_padding
+            });
+            if !is_reached && let Some(state) = self.guide.entry(start) {
+                self.analyzer.enter(start, &state);
+                return true;
+            }
+        }
+        false
     }
 
     /// Does a segment that is jumped to, and those that are chained to it.
@@ -435,10 +496,12 @@ impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
                 code, semantics, ..
             } = &*self.analyzer;
             let ops = code.ops_range(segment.first).start..code.ops_range(last).end;
+            let cost = ops.len() + 1;
             for (at, op) in (ops.start..).zip(code.ops_at(ops)) {
                 semantics.apply(state, *op, at);
             }
-            let goes_on = match code.flow(last) {
+            self.analyzer.budget = self.analyzer.budget.saturating_sub(cost);
+            let goes_on = match self.analyzer.code.flow(last) {
                 Some(flow) => self.leave(last, flow, state),
                 None => true,
             };
@@ -447,6 +510,9 @@ impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
                 segment.goes_on = goes_on;
             }
             if !goes_on {
+                return;
+            }
+            if self.begins_function(last.next()) {
                 return;
             }
             let next = self.analyzer.segment_at(last.next());
@@ -461,6 +527,12 @@ impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
             segment.is_chained = true;
             place = next;
         }
+    }
+
+    /// Whether an instruction is the first of a function.
+    fn begins_function(&self, insn: InsnId) -> bool {
+        let mut ranges = self.analyzer.ranges.iter();
+        ranges.any(|(_, insns, part)| insns.start == insn.0 && *part == Part::Function)
     }
 
     /// Follows the ways out of an instruction that are not the next; whether the next is one, with what
@@ -513,7 +585,7 @@ impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
         if is_function || self.program.is_entry(to) {
             return;
         }
-        if self.guide.comes(to, state) {
+        if self.guide.comes(By::Jump, to, state) {
             self.analyzer.flow_into(target, state, from);
         } else {
             self.perhaps(from, target, state);
@@ -540,7 +612,7 @@ impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
             let mut inside = state.clone();
             semantics.push_return(&mut inside, end);
             self.analyzer.flow_into(target, &inside, insn);
-            semantics.call(state, 0, insn.0);
+            semantics.call(state, 0);
             if self.analyzer.is_followed(insn) && insn.next() != target {
                 self.perhaps(insn, insn.next(), state);
             }
@@ -558,7 +630,7 @@ impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
             segment.pops = pops;
         }
         let sp = state.get(semantics.facts.stack_pointer);
-        semantics.call(state, pops, insn.0);
+        semantics.call(state, pops);
         if let Some(pad) = self.pad_of(start) {
             let mut landed = state.clone();
             let popped = i64::try_from(self.guide.args_size(end - 1)).unwrap_or(0);
@@ -568,7 +640,7 @@ impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
         if returns == Some(Returns::Never) {
             return false;
         }
-        if self.analyzer.is_followed(insn) && !self.guide.comes(end, state) {
+        if self.analyzer.is_followed(insn) && !self.guide.comes(By::Return, end, state) {
             self.perhaps(insn, insn.next(), state);
             return false;
         }
@@ -596,7 +668,7 @@ impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
         let facts = self.analyzer.semantics.facts;
         let sp = state.get(facts.stack_pointer);
         // A return to what a call of this unit pushed.
-        if let Some(address) = state.load(sp).as_constant()
+        if let Some(address) = state.load(sp).and_then(Value::as_constant)
             && let Some(target) = self.analyzer.insn_at(address)
         {
             state.set(facts.stack_pointer, sp.plus(facts.call_pushes.into()));
@@ -675,6 +747,12 @@ impl Analysis<'_> {
         &self.analyzer.conflicts
     }
 
+    /// Whether the unit took too long, and nothing is known of it.
+    #[must_use]
+    pub fn is_given_up(&self) -> bool {
+        self.analyzer.budget == 0
+    }
+
     /// Indirect jumps of which it is not known where they go.
     #[must_use]
     pub fn unresolved(&self) -> &[InsnId] {
@@ -736,7 +814,7 @@ impl Analysis<'_> {
         let last = segment.last();
         match code.flow(last) {
             Some(Flow::Call(_) | Flow::IndirectCall) => {
-                semantics.call(state, segment.pops, last.0);
+                semantics.call(state, segment.pops);
                 *written |= semantics.facts.clobbered;
                 if segment.pops != 0 {
                     *written = u64::MAX;

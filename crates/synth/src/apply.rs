@@ -51,17 +51,40 @@ impl Semantics {
         }
     }
 
+    /// Has register `to` hold what was in memory. A stack pointer from there is one that somebody kept: of this
+    /// stack or of another.
+    fn set_loaded(self, state: &mut State, to: u8, value: Value) {
+        let is_kept = to == self.facts.stack_pointer && !value.is_address();
+        state.set(to, if is_kept { Value::UNKNOWN } else { value });
+    }
+
+    /// Whether a value is what unwinding needs: what a register held at entry that calls preserve, the return
+    /// address, or the CFA or what is above.
+    fn is_saved(self, value: Value) -> bool {
+        match value.known() {
+            Known::Entry(register, offset) if register.0 == self.facts.stack_pointer.into() => {
+                offset >= 0
+            }
+            Known::Entry(register, 0) => {
+                let is_it = |preserved: &u8| register.0 == u16::from(*preserved);
+                self.facts.preserved.iter().any(is_it) || is_it(&self.facts.return_address)
+            }
+            _ => false,
+        }
+    }
+
     /// What a computation of values yields that nothing more is known of.
     fn computed(self, to: u8, operands: [Value; 2]) -> Value {
         let own = Register(to.into());
         let may_be_own = operands.iter().any(|value| match value.known() {
             Known::Unknown => true,
-            Known::Entry(register, _) => register == own,
+            // The stack pointer less something is another one.
+            Known::Entry(register, _) => register == own && to != self.facts.stack_pointer,
             _ => false,
         });
         match may_be_own {
-            true if to != self.facts.stack_pointer => Value::UNKNOWN,
-            _ => Value::FRESH,
+            true => Value::UNKNOWN,
+            false => Value::FRESH,
         }
     }
 
@@ -76,23 +99,27 @@ impl Semantics {
             Op::Clobber { registers } => self.clobber(state, registers, at),
             Op::Load { to, base, offset } => {
                 let value = self.loaded(state, state.get(base).plus(offset.into()));
-                self.set(state, to, value, at);
+                self.set_loaded(state, to, value);
             }
             Op::Store { base, offset, from } => {
                 let place = state.get(base).plus(offset.into());
-                if place.is_address() {
-                    state.store(place, state.get(from));
+                let value = state.get(from);
+                match place.is_address() {
+                    true => state.store(place, value),
+                    false if self.is_saved(value) => state.hide(),
+                    false => {}
                 }
             }
             Op::Overwrite { base, offset, size } => {
                 let place = state.get(base).plus(offset.into());
                 if place.is_address() {
-                    state.forget(place, size.into());
+                    state.overwrite(place, size.into());
                 }
             }
             Op::Constant { to, value } | Op::Address { to, value } => {
                 self.set(state, to, Value::constant(value), at);
             }
+            Op::Unknown { to } => state.set(to, Value::UNKNOWN),
             Op::Narrow { to, from, limit } => {
                 self.set(state, to, narrow(state.get(from), limit), at);
             }
@@ -118,16 +145,13 @@ impl Semantics {
             } => {
                 let base = base.map_or(Value::constant(0), |base| state.get(base));
                 let value = self.entry_of(base.plus(offset.into()), state.get(index), size);
-                self.set(state, to, value, at);
+                self.set_loaded(state, to, value);
             }
         }
     }
 
     fn clobber(self, state: &mut State, registers: u64, at: u32) {
-        let mut left = registers;
-        while left != 0 {
-            let register = u8::try_from(left.trailing_zeros()).unwrap_or_default();
-            left &= left - 1;
+        for register in bits(registers) {
             self.set(state, register, Value::FRESH, at);
         }
     }
@@ -136,13 +160,22 @@ impl Semantics {
     fn loaded(self, state: &State, place: Value) -> Value {
         match place.known() {
             Known::Unknown => Value::UNKNOWN,
-            Known::Entry(..) | Known::Base(..) => {
-                let value = state.load(place);
-                // What others have in memory is nobody's saved register.
-                match value == Value::UNKNOWN && !self.is_on_stack(place) {
-                    true => Value::FRESH,
-                    false => value,
+            Known::Entry(register, offset) => match state.load(place) {
+                Some(value) => value,
+                // What the caller keeps above the return address is its own.
+                None if register.0 == self.facts.stack_pointer.into() && offset > 0 => {
+                    Value::UNKNOWN
                 }
+                None => Value::FRESH,
+            },
+            // Above where the stack was moved to may be what was there before.
+            Known::Base(_, offset) => {
+                let unknown = if offset < 0 {
+                    Value::FRESH
+                } else {
+                    Value::UNKNOWN
+                };
+                state.load(place).unwrap_or(unknown)
             }
             // Perhaps a target, if somebody jumps there.
             Known::Constant(address) => Value::target(JumpTable {
@@ -196,10 +229,16 @@ impl Semantics {
 
     /// Does what the callee of a call may do, and the return from it, which pops so many bytes of
     /// arguments.
-    pub(crate) fn call(self, state: &mut State, pops: u16, at: u32) {
+    pub(crate) fn call(self, state: &mut State, pops: u16) {
         let sp = state.get(self.facts.stack_pointer);
         state.forget_below(sp);
-        self.clobber(state, self.facts.clobbered, at);
+        // Whoever has the address of something on the stack may change it; nobody has that of a saved
+        // register.
+        state.lose(|holds| holds.is_address() && !self.is_saved(holds));
+        // What a callee may change it need not: callers in the same file may rely on that.
+        for register in bits(self.facts.clobbered) {
+            state.set(register, Value::UNKNOWN);
+        }
         state.set(self.facts.stack_pointer, sp.plus(pops.into()));
     }
 
@@ -245,6 +284,15 @@ impl Semantics {
             _ => {}
         }
     }
+}
+
+/// The registers of a set.
+fn bits(mut registers: u64) -> impl Iterator<Item = u8> {
+    core::iter::from_fn(move || {
+        let register = u8::try_from(registers.trailing_zeros()).ok()?;
+        (registers != 0).then(|| registers &= registers - 1)?;
+        Some(register)
+    })
 }
 
 /// A value cut to what is at most `limit`.

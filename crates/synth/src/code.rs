@@ -124,6 +124,12 @@ impl Code {
         self.ops.get(range).unwrap_or_default()
     }
 
+    /// Whether an instruction does nothing, or traps: what is between functions.
+    #[must_use]
+    pub fn is_padding(&self, id: InsnId) -> bool {
+        self.ops_of(id).is_empty() && matches!(self.flow(id), None | Some(Flow::Trap))
+    }
+
     /// Whether an instruction comes directly behind another.
     pub(crate) fn is_next(&self, id: InsnId, next: InsnId) -> bool {
         next.index() < self.insns.len() && self.range(id).end == self.range(next).start

@@ -48,6 +48,11 @@ pub enum Op {
         /// A register read.
         b: u8,
     },
+    /// `to` is something that nothing is known of: it may have been kept where nobody looks.
+    Unknown {
+        /// The register written.
+        to: u8,
+    },
     /// `to` is `from`, cut to what is at most `limit`.
     Narrow {
         /// The register written.
@@ -123,6 +128,7 @@ impl Op {
             | Op::Sum { to, .. }
             | Op::Difference { to, .. }
             | Op::Narrow { to, .. }
+            | Op::Unknown { to }
             | Op::Load { to, .. }
             | Op::LoadEntry { to, .. } => bit(to),
             Op::Clobber { registers } => registers,
@@ -200,4 +206,6 @@ pub enum Seen {
     Flow(Flow),
     /// An address that it takes, or where a table is that it reads.
     Taken(u64),
+    /// The last one was seen, and control goes on behind it.
+    End,
 }

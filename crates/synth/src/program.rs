@@ -57,6 +57,8 @@ pub struct Program {
     entries: Vec<u64>,
     /// Addresses that code takes of what is not code, ascending: a jump table ends before the next.
     tables: Vec<u64>,
+    /// Where calls and jumps go that no extent has, ascending.
+    outside: Vec<u64>,
     index: Index,
 }
 
@@ -126,7 +128,7 @@ struct Survey {
 
 impl Program {
     /// Looks at all code once. `extents` must be in the order of their starts, and not overlap. `entries` are
-    /// other addresses that are come into as after a call. `never_returns` says of addresses that are called
+    /// addresses that are come into as after a call. `never_returns` says of addresses that are called
     /// whether the function there is known never to return.
     pub fn survey(
         machine: &mut Machine,
@@ -145,28 +147,44 @@ impl Program {
             units: Vec::new(),
             entries,
             tables: Vec::new(),
+            outside: Vec::new(),
             index: Index::new(&extents),
             extents,
         };
+        program.gather_functions(&surveys);
         program.gather_addresses(&surveys);
         program.close_returns(&surveys, never_returns);
         program.gather_units(&surveys);
         program
     }
 
+    /// What is called is a function, whatever is declared of it.
+    fn gather_functions(&mut self, surveys: &[Survey]) {
+        for to in surveys.iter().flat_map(|survey| &survey.calls) {
+            let place = self.start_at(*to);
+            if let Some(extent) = place.and_then(|place| self.extents.get_mut(place)) {
+                extent.part = Part::Function;
+            }
+        }
+    }
+
     fn gather_addresses(&mut self, surveys: &[Survey]) {
         let (mut entries, mut tables) = (core::mem::take(&mut self.entries), Vec::new());
+        let mut outside = Vec::new();
         for survey in surveys {
             let calls = survey.calls.iter().copied();
             entries.extend(calls.filter(|to| self.start_at(*to).is_none()));
+            let jumps = survey.jumps.iter().chain(&survey.calls).copied();
+            outside.extend(jumps.filter(|to| self.containing(*to).is_none()));
             let taken = survey.taken.iter().copied();
             tables.extend(taken);
         }
-        for list in [&mut entries, &mut tables] {
+        entries.retain(|entry| self.start_at(*entry).is_none());
+        for list in [&mut entries, &mut tables, &mut outside] {
             list.sort_unstable();
             list.dedup();
         }
-        (self.entries, self.tables) = (entries, tables);
+        (self.entries, self.tables, self.outside) = (entries, tables, outside);
     }
 
     /// A function never returns if all that it leaves by are jumps to such functions.
@@ -235,6 +253,15 @@ impl Program {
                 }
             }
         }
+    }
+
+    /// Takes in that the function of an extent pops so many bytes of arguments; whether that is news.
+    pub fn learn(&mut self, place: usize, pops: u16) -> bool {
+        let Some(returns) = self.returns.get_mut(place) else {
+            return false;
+        };
+        let old = core::mem::replace(returns, Returns::Pops(pops));
+        old != *returns
     }
 
     /// The extents.
@@ -307,6 +334,12 @@ impl Program {
         self.entries.get(first..end).unwrap_or_default()
     }
 
+    /// Where calls and jumps go that no extent has, ascending.
+    #[must_use]
+    pub fn outside(&self) -> &[u64] {
+        &self.outside
+    }
+
     /// The first address above this one that code takes.
     #[must_use]
     pub fn next_taken(&self, address: u64) -> Option<u64> {
@@ -326,6 +359,11 @@ fn survey_one(machine: &mut Machine, bytes: &[u8], extent: &Extent) -> Survey {
         }
         Seen::Flow(Flow::Call(to)) if !is_inside(to) => survey.calls.push(to),
         Seen::Flow(Flow::IndirectJump(_)) => survey.leaves = true,
+        // On into whatever is there.
+        Seen::End => {
+            survey.leaves = true;
+            survey.jumps.push(extent.end);
+        }
         Seen::Flow(Flow::Return { pops: popped }) => {
             survey.leaves = true;
             pops = match pops {

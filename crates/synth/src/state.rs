@@ -35,6 +35,9 @@ pub struct State {
     len: u8,
     /// Whether a slot came or went since [`State::settle`].
     is_stirred: bool,
+    /// Whether an entry value may be in a slot that is not among these: it was stored nobody knows where, or
+    /// there was no room.
+    hides: bool,
 }
 
 impl State {
@@ -50,6 +53,7 @@ impl State {
             slots: [EMPTY; SLOTS],
             len: 0,
             is_stirred: false,
+            hides: false,
         }
     }
 
@@ -76,35 +80,73 @@ impl State {
         self.slots.get(..usize::from(self.len)).unwrap_or_default()
     }
 
-    /// What the 8 bytes at an address hold.
+    /// What the 8 bytes at an address hold, if that is known; `None` if no entry value was stored there.
     #[must_use]
     #[inline]
-    pub fn load(&self, at: Value) -> Value {
-        let found = self.slots().iter().find(|slot| slot.at == at);
-        found.map_or(Value::UNKNOWN, |slot| slot.holds)
+    pub fn load(&self, at: Value) -> Option<Value> {
+        match self.slots().iter().find(|slot| slot.at == at) {
+            Some(slot) => Some(slot.holds),
+            None => self.hides.then_some(Value::UNKNOWN),
+        }
     }
 
     /// Has the 8 bytes at an address hold something.
     #[inline]
     pub fn store(&mut self, at: Value, holds: Value) {
-        self.forget(at, 8);
-        if holds == Value::UNKNOWN || holds == Value::FRESH {
-            return;
-        }
-        if let Some(slot) = self.slots.get_mut(usize::from(self.len)) {
-            *slot = Slot { at, holds };
-            self.len += 1;
-            self.is_stirred = true;
+        self.overwrite(at, 8);
+        if holds != Value::FRESH {
+            self.push(Slot { at, holds });
         }
     }
 
-    /// Forgets what `size` bytes at an address held.
+    fn push(&mut self, slot: Slot) {
+        match self.slots.get_mut(usize::from(self.len)) {
+            Some(place) => {
+                *place = slot;
+                self.len += 1;
+                self.is_stirred = true;
+            }
+            None => self.hides = true,
+        }
+    }
+
+    /// Whether an entry value may be in a slot that is not among [`State::slots`].
+    #[must_use]
+    pub fn hides(&self) -> bool {
+        self.hides
+    }
+
+    /// An entry value is stored, and nobody knows where.
+    pub fn hide(&mut self) {
+        self.hides = true;
+    }
+
+    /// Has `size` bytes at an address hold something that is no entry value.
     #[inline]
-    pub fn forget(&mut self, at: Value, size: i64) {
-        self.retain(|slot| {
+    pub fn overwrite(&mut self, at: Value, size: i64) {
+        let is_hit = |slot: &Slot| {
             let distance = slot.at.distance_from(at);
-            distance.is_none_or(|distance| distance <= -8 || size <= distance)
-        });
+            distance.is_some_and(|distance| -8 < distance && distance < size)
+        };
+        self.retain(|slot| !is_hit(slot));
+        if self.hides && size == 8 {
+            // Wherever something is hidden, it is not here.
+            self.push(Slot {
+                at,
+                holds: Value::FRESH,
+            });
+        }
+    }
+
+    /// Has slots whose contents pass `is_lost` hold nobody knows what.
+    pub fn lose(&mut self, is_lost: impl Fn(Value) -> bool) {
+        let used = usize::from(self.len);
+        for slot in self.slots.iter_mut().take(used) {
+            if slot.holds != Value::UNKNOWN && is_lost(slot.holds) {
+                slot.holds = Value::UNKNOWN;
+                self.is_stirred = true;
+            }
+        }
     }
 
     /// Forgets all slots below an address: the callee of a call may overwrite them.
@@ -123,7 +165,13 @@ impl State {
                 *value = Value::UNKNOWN;
             }
         }
-        self.retain(|slot| slot.at.base_of() != Some(at) && slot.holds.base_of() != Some(at));
+        let hidden = self
+            .slots()
+            .iter()
+            .any(|slot| slot.at.base_of() == Some(at) && slot.holds.is_address());
+        self.hides |= hidden;
+        self.retain(|slot| slot.at.base_of() != Some(at));
+        self.lose(|holds| holds.base_of() == Some(at));
     }
 
     /// Has what is relative to the run-time address that a register holds be relative to another one, `base`,
@@ -187,12 +235,37 @@ impl State {
                 *mine = joined;
             }
         }
-        if self.slots() == other.slots() {
-            return changed;
+        if self.hides != other.hides {
+            changed |= !self.hides;
+            self.hides = true;
         }
-        let before = self.len;
-        self.retain(|slot| other.load(slot.at) == slot.holds);
-        changed || self.len != before
+        self.join_slots(other) || changed
+    }
+
+    /// What is in a slot on one path only is in it perhaps.
+    fn join_slots(&mut self, other: &State) -> bool {
+        if self.slots() == other.slots() {
+            return false;
+        }
+        let mut changed = false;
+        let used = usize::from(self.len);
+        for slot in self.slots.iter_mut().take(used) {
+            let theirs = other.load(slot.at).unwrap_or(Value::FRESH);
+            let joined = slot.holds.join(theirs);
+            changed |= joined != slot.holds;
+            slot.holds = joined;
+        }
+        for theirs in other.slots() {
+            if self.slots().iter().all(|slot| slot.at != theirs.at) {
+                let was_hiding = self.hides;
+                self.push(Slot {
+                    at: theirs.at,
+                    holds: theirs.holds.join(Value::FRESH),
+                });
+                changed |= self.len as usize != used || self.hides != was_hiding;
+            }
+        }
+        changed
     }
 
     /// Makes this state equal to another; copies only what there is.
@@ -205,6 +278,7 @@ impl State {
         }
         self.len = other.len;
         self.is_stirred = false;
+        self.hides = other.hides;
     }
 }
 

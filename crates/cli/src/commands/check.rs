@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use unspool_check::{Declarations, Finding, Line, Report, Severity, Subject, Totals};
+use unspool_check::{Declarations, Finding, Line, Maker, Report, Severity, Subject, Totals};
 use unspool_ir::Vaddr;
 use unspool_module::{DebugFiles, ElfFile, Lines, SearchRoots, Symbols, demangle};
 use unspool_synth::{Analyzer, Machine};
@@ -69,16 +69,20 @@ fn check(path: &Path, args: &CheckArgs) -> anyhow::Result<Checked> {
         None => ElfFile::open(path)?,
     };
     let file = Arc::new(file);
+    let declarations = Declarations::read(&file)?;
+    let maker = match &assembled {
+        Some(_) => Maker::People,
+        None => Maker::of(&file),
+    };
     let least = match (args.strict, args.lenient) {
         (true, _) => Severity::Note,
         (_, true) => Severity::Refuted,
-        _ if assembled.is_some() => Severity::Unproven,
+        _ if maker == Maker::People => Severity::Unproven,
         _ => Severity::Refuted,
     };
-    let declarations = Declarations::read(&file)?;
-    let subject = Subject::new(&file, &declarations)?;
+    let mut subject = Subject::new(&file, &declarations, maker)?;
     let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let report = Report::of(&subject, threads, |_, _| {});
+    let report = Report::of(&mut subject, threads, |_, _| {});
     let all = report.findings.len();
     let told: Vec<Finding> = report
         .findings

@@ -92,8 +92,16 @@ impl Lifter {
     /// addresses are taken.
     pub fn scan(&mut self, bytes: &[u8], address: u64, mut see: impl FnMut(Seen)) {
         let mut insns = Insns::new(bytes, address);
+        let mut goes_on = false;
         while let Some(insn) = insns.next() {
-            let Some(insn) = insn else { continue };
+            let Some(insn) = insn else {
+                goes_on = false;
+                continue;
+            };
+            goes_on = matches!(
+                insn.flow_control(),
+                FlowControl::Next | FlowControl::ConditionalBranch
+            ) && !matches!(insn.mnemonic(), Mnemonic::Nop | Mnemonic::Hlt);
             match insn.flow_control() {
                 FlowControl::Next => taken(insn, &mut see),
                 FlowControl::IndirectBranch => {
@@ -107,6 +115,9 @@ impl Lifter {
                 }
             }
         }
+        if goes_on {
+            see(Seen::End);
+        }
     }
 
     fn lift_one(
@@ -118,7 +129,11 @@ impl Lifter {
         match insn.flow_control() {
             FlowControl::Next => {
                 if !told_apart(insn, ops) {
+                    let before = ops.len();
                     self.effects.note(insn, ops);
+                    if insn.is_stack_instruction() {
+                        pushes_something(insn, before, ops);
+                    }
                 }
                 None
             }
@@ -223,8 +238,8 @@ fn returns(insn: &Instruction) -> Flow {
                 _ => insn.immediate16(),
             },
         },
-        // Returns of the kernel: what is there then is another program.
-        _ => Flow::Trap,
+        // From an interrupt, or to another privilege.
+        _ => Flow::Return { pops: 0 },
     }
 }
 
@@ -366,7 +381,7 @@ fn immediate(insn: &Instruction, operand: u32) -> Option<i64> {
 fn told_apart(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     match insn.mnemonic() {
         Mnemonic::Mov => moves(insn, ops),
-        Mnemonic::Push | Mnemonic::Pushfq => pushes(insn, ops),
+        Mnemonic::Push => pushes(insn, ops),
         Mnemonic::Pop => pops(insn, ops),
         Mnemonic::Lea => addresses(insn, ops),
         Mnemonic::Add | Mnemonic::Sub | Mnemonic::Inc | Mnemonic::Dec => adds(insn, ops),
@@ -374,6 +389,11 @@ fn told_apart(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
         Mnemonic::Xor => clears(insn, ops),
         Mnemonic::Xchg => exchanges(insn, ops),
         Mnemonic::Movzx | Mnemonic::Movsxd | Mnemonic::Cdqe => widens(insn, ops),
+        Mnemonic::Movq
+        | Mnemonic::Vmovq
+        | Mnemonic::Pextrq
+        | Mnemonic::Vpextrq
+        | Mnemonic::Kmovq => from_vector(insn, ops),
         Mnemonic::Leave => leaves(insn, ops),
         Mnemonic::Enter => enters(insn, ops),
         Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Nop | Mnemonic::Endbr64 => true,
@@ -447,11 +467,28 @@ fn step(bytes: i32) -> Op {
     }
 }
 
-fn pushes(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+/// Pushes or pops what is not told apart: the flags, a segment register, two bytes.
+fn pushes_something(insn: &Instruction, before: usize, ops: &mut Vec<Op>) {
+    // The stack pointer was noted as written.
+    for op in ops.iter_mut().skip(before) {
+        if let Op::Clobber { registers } = op {
+            *registers &= !bit(RSP);
+        }
+    }
     let size = insn.stack_pointer_increment();
-    if size != -8 {
-        ops.push(step(size));
-        return true;
+    ops.push(step(size));
+    if let Ok(size @ 1..) = u16::try_from(-size) {
+        ops.push(Op::Overwrite {
+            base: RSP,
+            offset: 0,
+            size,
+        });
+    }
+}
+
+fn pushes(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    if insn.stack_pointer_increment() != -8 {
+        return false;
     }
     let is_register = insn.op_count() > 0 && insn.op0_kind() == OpKind::Register;
     let is_memory = insn.op_count() > 0 && insn.op0_kind() == OpKind::Memory;
@@ -645,11 +682,26 @@ fn clears(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
 }
 
 fn exchanges(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
-    let (Some(a), Some(b)) = (whole_destination(insn), whole_source(insn)) else {
-        return false;
-    };
     let copy = |to, from| Op::Add { to, from, bytes: 0 };
-    ops.extend([copy(SCRATCH, a), copy(a, b), copy(b, SCRATCH)]);
+    match (whole_destination(insn), whole_source(insn), memory(insn)) {
+        (Some(a), Some(b), _) => ops.extend([copy(SCRATCH, a), copy(a, b), copy(b, SCRATCH)]),
+        (None, Some(register), Memory::Simple { base, offset }) if base != register => {
+            ops.extend([
+                Op::Load {
+                    to: SCRATCH,
+                    base,
+                    offset,
+                },
+                Op::Store {
+                    base,
+                    offset,
+                    from: register,
+                },
+                copy(register, SCRATCH),
+            ]);
+        }
+        _ => return false,
+    }
     true
 }
 
@@ -706,6 +758,15 @@ fn widens(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     true
 }
 
+/// Vector registers are not followed: what comes back from them may have been kept there.
+fn from_vector(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    let Some(to) = whole_destination(insn) else {
+        return false;
+    };
+    ops.push(Op::Unknown { to });
+    true
+}
+
 fn leaves(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     if insn.code() != Opcode::Leaveq {
         return false;
@@ -727,9 +788,11 @@ fn leaves(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
 }
 
 fn enters(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
-    if insn.code() != Opcode::Enterq_imm16_imm8 || insn.immediate8_2nd() != 0 {
+    if insn.code() != Opcode::Enterq_imm16_imm8 {
         return false;
     }
+    // The frame pointers of so many functions around this one are pushed, too.
+    let level = i32::from(insn.immediate8_2nd() & 31);
     ops.extend([
         step(-8),
         Op::Store {
@@ -742,7 +805,7 @@ fn enters(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
             from: RSP,
             bytes: 0,
         },
-        step(-i32::from(insn.immediate16())),
+        step(-8 * level - i32::from(insn.immediate16())),
     ]);
     true
 }

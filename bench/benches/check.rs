@@ -1,0 +1,70 @@
+//! Unwind tables held against the machine code: how much is proven, and how fast.
+//!
+//! `cargo bench -p unspool-bench --bench check -- [FILE…]`. Without files: the big ELF files of this machine.
+//! There is no peer that proves rows; the speed of decoding alone is what limits it.
+#![expect(clippy::print_stdout, reason = "a measurement prints")]
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use unspool_check::{Declarations, Maker, Report, Subject};
+use unspool_module::ElfFile;
+
+const FILES: &[&str] = &[
+    "/usr/lib/x86_64-linux-gnu/libc.so.6",
+    "/usr/lib/x86_64-linux-gnu/libstdc++.so.6",
+    "/usr/lib/x86_64-linux-gnu/libcrypto.so.3",
+    "/usr/lib/gcc/x86_64-linux-gnu/12/cc1plus",
+    "/usr/lib/x86_64-linux-gnu/libLLVM-15.so.1",
+    "/usr/bin/gdb",
+    "/usr/lib/x86_64-linux-gnu/libpython3.11.so.1.0",
+];
+
+fn main() -> anyhow::Result<()> {
+    let given = std::env::args_os().skip(1).filter(|arg| arg != "--bench");
+    let mut files: Vec<PathBuf> = given.map(PathBuf::from).collect();
+    if files.is_empty() {
+        let here = FILES.iter().map(PathBuf::from);
+        files = here.filter(|path| path.exists()).collect();
+    }
+    println!(
+        "file | MB of code | rows | CFA proven | all proven | refuted | unproven | never reached | MB/s, one thread | s, all threads"
+    );
+    for path in &files {
+        measure(path)?;
+    }
+    Ok(())
+}
+
+fn measure(path: &PathBuf) -> anyhow::Result<()> {
+    let (report, one) = check(path, NonZeroUsize::MIN)?;
+    let all = std::thread::available_parallelism()?;
+    let (_, whole) = check(path, all)?;
+    let totals = report.totals;
+    let percent = |count: u64| unspool_bench::share(count, totals.rows) * 100.0;
+    let megabytes = unspool_bench::share(totals.bytes, 1_000_000);
+    println!(
+        "{} | {megabytes:.1} | {} | {:.3} % | {:.3} % | {} | {} | {} | {:.1} | {:.2}",
+        path.display(),
+        totals.rows,
+        percent(totals.proven_cfa),
+        percent(totals.proven),
+        totals.refuted,
+        totals.unproven,
+        totals.unreached,
+        megabytes / one.as_secs_f64(),
+        whole.as_secs_f64(),
+    );
+    Ok(())
+}
+
+/// The report of a file, and how long it took with the table read before.
+fn check(path: &PathBuf, threads: NonZeroUsize) -> anyhow::Result<(Report, Duration)> {
+    let file = ElfFile::open(path)?;
+    let declarations = Declarations::read(&file)?;
+    let started = Instant::now();
+    let mut subject = Subject::new(&file, &declarations, Maker::of(&file))?;
+    let report = Report::of(&mut subject, threads, |_, _| {});
+    Ok((report, started.elapsed()))
+}

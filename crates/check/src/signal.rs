@@ -1,0 +1,121 @@
+//! The frames of signals: are the registers where the kernel puts them?
+//!
+//! A handler returns into a trampoline, which asks the kernel to go on where the thread was interrupted. The
+//! kernel has left all registers in a `ucontext_t` at the stack pointer then (Linux, `arch/x86/include/uapi/asm/sigcontext.h`).
+
+use unspool_ir::interpret::{self, Frame, Place};
+use unspool_ir::memory::UnreadableReason;
+use unspool_ir::{Fde, LoadBias, Memory, Register, Registers, Row, RuntimeAddr, Unreadable, Vaddr};
+
+use crate::finding::{Code, Finding, Severity};
+use crate::subject::Subject;
+
+/// `mov $15, %rax; syscall`, in both its encodings: `rt_sigreturn`.
+const TRAMPOLINES: [&[u8]; 2] = [
+    &[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05],
+    &[0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05],
+];
+
+/// Where `uc_mcontext` is in a `ucontext_t`, in bytes.
+const CONTEXT: u64 = 40;
+
+/// The registers in `uc_mcontext`, in its order, by their DWARF numbers; 16 is the program counter.
+const ORDER: [u16; 17] = [8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, 7, 16];
+
+/// A stack pointer made up: whatever is read there is the address that it was read at.
+const STACK: u64 = 0x7000_0000_0000;
+
+struct Echo;
+
+impl Memory for Echo {
+    fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
+        let bytes = addr.0.to_le_bytes();
+        if into.len() != bytes.len() {
+            return Err(Unreadable {
+                addr,
+                why: UnreadableReason::Unmapped,
+            });
+        }
+        into.copy_from_slice(&bytes);
+        Ok(())
+    }
+}
+
+/// What is wrong with the rows of trampolines.
+pub(crate) fn findings(subject: &Subject<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for fde in subject.table().fdes() {
+        let rows = subject.table().rows(fde);
+        let mut rows = rows.filter_map(|row| Some((row, subject.table().row(row.row)?)));
+        let Some((start, row)) = rows.find(|(_, row)| row.signal_frame) else {
+            continue;
+        };
+        let Some(trampoline) = trampoline(subject, fde) else {
+            continue;
+        };
+        if trampoline == fde.start {
+            findings.push(Finding::at(fde.start, Code::SignalFrame, Severity::Refuted));
+        }
+        let at = start.start.max(trampoline);
+        findings.extend(wrong_registers(subject, &row, at));
+    }
+    findings
+}
+
+/// Where a trampoline is in an entry.
+fn trampoline(subject: &Subject<'_>, fde: &Fde) -> Option<Vaddr> {
+    /// Entries of trampolines are this short.
+    const MOST: u64 = 64;
+    let size = (fde.end.0 - fde.start.0).min(MOST);
+    let bytes = subject.file().bytes_at(fde.start, size)?;
+    let starts = (0..).zip((0..bytes.len()).filter_map(|at| bytes.get(at..)));
+    let mut found =
+        starts.filter(|(_, rest)| TRAMPOLINES.iter().any(|code| rest.starts_with(code)));
+    found.next().map(|(distance, _)| fde.start.offset(distance))
+}
+
+fn wrong_registers(subject: &Subject<'_>, row: &Row<'_>, at: Vaddr) -> Vec<Finding> {
+    let abi = subject.table().abi();
+    let mut registers = Registers::new();
+    registers.set(abi.arch.spec().stack_pointer, STACK);
+    registers.set(abi.arch.spec().pc, at.0);
+    let frame = Frame {
+        abi,
+        registers: &registers,
+        memory: &Echo,
+        bias: LoadBias(0),
+        pac_mask: 0,
+    };
+    let text = |address: u64| {
+        let distance = address.wrapping_sub(STACK).cast_signed();
+        format!("[rsp{distance:+}]")
+    };
+    let cfa = interpret::cfa(row, &frame).ok();
+    let spec = abi.arch.spec();
+    let is_wrong = |(place, register): (u64, u16)| {
+        let wanted = STACK + CONTEXT + 8 * place;
+        let is_needed = spec.preserved.contains(&register)
+            || [spec.stack_pointer, spec.pc].contains(&Register(register));
+        let register = Register(register);
+        if !is_needed && row.rule(register).is_none() {
+            return None;
+        }
+        let is_sp = register == abi.arch.spec().stack_pointer;
+        let found = match cfa {
+            // The CFA of a signal's frame is the stack pointer of what was interrupted.
+            Some(cfa) if is_sp && row.rule(register).is_none() => Some(cfa.0),
+            Some(cfa) => match interpret::recover(row, &frame, cfa, register).place {
+                Place::Memory(address) => Some(address.0),
+                _ => None,
+            },
+            None => None,
+        };
+        (found != Some(wanted)).then(|| Finding {
+            subject: subject.name(u8::try_from(register.0).unwrap_or(u8::MAX)),
+            declared: found.map_or_else(|| "elsewhere".to_owned(), text),
+            computed: text(wanted),
+            ..Finding::at(at, Code::SignalFrame, Severity::Refuted)
+        })
+    };
+    (0..).zip(ORDER).filter_map(is_wrong).collect()
+}
