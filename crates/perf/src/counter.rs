@@ -78,6 +78,8 @@ impl Setup {
             user_registers: attr.sample_regs_user,
             interrupted_registers: attr.sample_regs_intr,
             has_origins: true,
+            // A kernel that cannot tell them is not asked, and leaves no bit.
+            has_build_ids: attr.build_id() != 0,
         }
     }
 

@@ -287,6 +287,10 @@ pub struct Layout {
     pub interrupted_registers: u64,
     /// Whether other records than samples say when and where they are from, too.
     pub has_origins: bool,
+    /// Whether mappings may tell build IDs: some event of the recording asked for them. Linux (as of 6.18) leaves
+    /// their bit set in what it writes next of the same mapping, to events that did not ask, with device and
+    /// inode where the build ID would be.
+    pub has_build_ids: bool,
 }
 
 impl Layout {
@@ -340,8 +344,15 @@ impl Layout {
         let (body, origin) = self.split_origin(body)?;
         let mut fields = Fields(body);
         let record = match header.kind {
-            abi::PERF_RECORD_MMAP => Record::Mapped(fields.mapped(misc, false)?),
-            abi::PERF_RECORD_MMAP2 => Record::Mapped(fields.mapped(misc, true)?),
+            abi::PERF_RECORD_MMAP => Record::Mapped(fields.mapped(misc, NamedBy::Path)?),
+            abi::PERF_RECORD_MMAP2 => {
+                let has_build_id = self.has_build_ids && has(abi::PERF_RECORD_MISC_MMAP_BUILD_ID);
+                let named_by = match has_build_id {
+                    true => NamedBy::BuildId,
+                    false => NamedBy::Inode,
+                };
+                Record::Mapped(fields.mapped(misc, named_by)?)
+            }
             abi::PERF_RECORD_COMM => Record::Named(Named {
                 pid: fields.u32("process")?,
                 tid: fields.u32("thread")?,
@@ -629,6 +640,15 @@ pub(crate) struct AroundStack<'r> {
     pub(crate) behind: &'r [u8],
 }
 
+/// What the record of a mapping has of its file, beside the path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NamedBy {
+    /// Nothing, nor the protection: `PERF_RECORD_MMAP`.
+    Path,
+    Inode,
+    BuildId,
+}
+
 /// What is left to be read of a record.
 pub(crate) struct Fields<'r>(pub(crate) &'r [u8]);
 
@@ -685,18 +705,18 @@ impl<'r> Fields<'r> {
         })
     }
 
-    fn mapped(&mut self, misc: u16, is_second_form: bool) -> Result<Mapped<'r>, BadRecord> {
+    fn mapped(&mut self, misc: u16, named_by: NamedBy) -> Result<Mapped<'r>, BadRecord> {
         let has = |bit: u32| u32::from(misc) & bit != 0;
         let [pid, tid] = [self.u32("process")?, self.u32("thread")?];
         let [start, size] = [self.u64("address")?, self.u64("size")?];
         let offset = self.u64("offset")?;
-        let mut file = FileId::Unknown;
+        let file = match named_by {
+            NamedBy::Path => FileId::Unknown,
+            NamedBy::Inode => self.inode()?,
+            NamedBy::BuildId => self.build_id()?,
+        };
         let mut is_executable = !has(abi::PERF_RECORD_MISC_MMAP_DATA);
-        if is_second_form {
-            file = match has(abi::PERF_RECORD_MISC_MMAP_BUILD_ID) {
-                true => self.build_id()?,
-                false => self.inode()?,
-            };
+        if named_by != NamedBy::Path {
             is_executable = self.u32("protection")? & libc::PROT_EXEC.unsigned_abs() != 0;
             self.u32("flags")?;
         }

@@ -14,7 +14,7 @@ use std::process::Command;
 
 use linux_perf_data::{PerfFileReader, PerfFileRecord};
 use proptest::prelude::*;
-use unspool_perf::{DataFile, FileError, Record};
+use unspool_perf::{DataFile, FileError, FileId, Record};
 
 /// What a few programs do while perf records two events of them.
 fn record(name: &str, options: &[&str]) -> PathBuf {
@@ -106,6 +106,57 @@ fn all_records_are_read_in_the_order_of_their_times() {
         assert_eq!(seen.len(), expected.len(), "{name}");
         assert_eq!(seen, expected, "{name}");
     }
+}
+
+/// The mappings of a file in a recording that have a build ID, or an inode; and the first of these IDs.
+fn named(bytes: Vec<u8>, path: &str) -> (usize, usize, Vec<u8>) {
+    let (mut ids, mut inodes, mut first) = (0, 0, Vec::new());
+    let reading = DataFile::from_bytes(bytes).unwrap().read(|item| {
+        if let Record::Mapped(mapped) = item.record
+            && mapped.name == path.as_bytes()
+        {
+            match mapped.file {
+                FileId::BuildId(id) => {
+                    ids += 1;
+                    first = id.to_vec();
+                }
+                FileId::Inode { .. } => inodes += 1,
+                FileId::Unknown => {}
+            }
+        }
+        Ok::<(), ()>(())
+    });
+    assert_eq!(reading.unwrap().bad, 0);
+    (ids, inodes, first)
+}
+
+/// perf asks for build IDs with one of its events, and tells them itself of what was mapped before.
+#[test]
+fn build_ids_are_told_where_the_recording_asked_for_them() {
+    const ASKED: u64 = 1 << 34;
+    const FLAGS: usize = 40;
+    let path = record("asked", &["--buildid-mmap"]);
+    let sh = fs::canonicalize("/bin/sh").unwrap();
+    let sh = sh.to_str().unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    let notes = Command::new("readelf").args(["-n", sh]).output();
+    let notes = String::from_utf8(notes.expect("readelf is there (Debian: binutils)").stdout);
+    let notes = notes.unwrap();
+    let expected = notes.split_once("Build ID: ").unwrap().1;
+    let (ids, inodes, id) = named(bytes.clone(), sh);
+    let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(id, expected.lines().next().unwrap());
+    assert!(ids > 0 && inodes == 0, "{ids} {inodes}");
+
+    // The same records, of events that did not ask.
+    let word = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    let [size, start, length] = [16, 24, 32].map(|at| usize::try_from(word(&bytes, at)).unwrap());
+    for attr in (start..start + length).step_by(size) {
+        let flags = word(&bytes, attr + FLAGS) & !ASKED;
+        bytes[attr + FLAGS..attr + FLAGS + 8].copy_from_slice(&flags.to_le_bytes());
+    }
+    let (no_ids, inodes, _) = named(bytes, sh);
+    assert_eq!((no_ids, inodes), (0, ids));
 }
 
 #[test]

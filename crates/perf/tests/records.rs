@@ -258,16 +258,82 @@ fn refusals_say_what_to_do() {
 
 fn layouts() -> impl Strategy<Value = Layout> {
     let words = (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>());
-    (words, any::<bool>()).prop_map(
-        |((sample_type, read_format, branches, registers), has_origins)| Layout {
+    (words, any::<bool>(), any::<bool>()).prop_map(
+        |((sample_type, read_format, branches, registers), has_origins, has_build_ids)| Layout {
             sample_type,
             read_format,
             branch_sample_type: branches,
             user_registers: registers,
             interrupted_registers: 0,
             has_origins,
+            has_build_ids,
         },
     )
+}
+
+/// An MMAP2 record: `named` is what it has between its offset and its protection.
+fn mapping(misc: u16, named: [u8; 24]) -> Vec<u8> {
+    const MMAP2: u32 = 10;
+    const PROTECTION: u32 = 5;
+    let mut body = [7_u32, 8].map(u32::to_le_bytes).concat();
+    body.extend([0x40_0000_u64, 0x1000, 0].map(u64::to_le_bytes).concat());
+    body.extend(named);
+    body.extend([PROTECTION, 2].map(u32::to_le_bytes).concat());
+    body.extend(b"/bin/a\0\0");
+    let size = u16::try_from(Header::SIZE + body.len()).expect("small");
+    let mut record = MMAP2.to_le_bytes().to_vec();
+    record.extend([misc, size].map(u16::to_le_bytes).concat());
+    record.extend(body);
+    record
+}
+
+/// The bit for build IDs is in records whose event did not ask for them: what another event was told of the
+/// same mapping just before.
+#[test]
+fn a_build_id_is_one_only_where_it_was_asked_for() {
+    const BUILD_ID: u16 = 1 << 14;
+    let tasks = Setup {
+        event: Event::dummy(),
+        with_tasks: true,
+        ..setup(Event::cpu_clock())
+    };
+    let asked = Layout {
+        has_origins: false,
+        ..tasks.layout()
+    };
+    let not_asked = Layout {
+        has_build_ids: false,
+        ..asked
+    };
+    let mut id = [0; 24];
+    id[0] = 4;
+    id[4..8].copy_from_slice(&[1, 2, 3, 4]);
+    let mut place = [0; 24];
+    // The device 8:4, as on many machines: read as a build ID, it has 8 bytes.
+    place[0] = 8;
+    place[4] = 4;
+    place[8..10].copy_from_slice(&[0x34, 0x12]);
+    let inode = FileId::Inode {
+        major: 8,
+        minor: 4,
+        inode: 0x1234,
+    };
+    for (layout, misc, named, expected) in [
+        (asked, BUILD_ID, id, FileId::BuildId(&[1, 2, 3, 4])),
+        (asked, 0, place, inode),
+        (not_asked, BUILD_ID, place, inode),
+        (not_asked, 0, place, inode),
+    ] {
+        let bytes = mapping(misc, named);
+        let header = Header::parse(&bytes).expect("eight bytes");
+        let (_, record) = layout.read(header, &bytes).expect("whole");
+        let Record::Mapped(mapped) = record else {
+            panic!("{record:?} is no mapping");
+        };
+        assert_eq!(mapped.file, expected);
+        // What comes behind is where it is in either form.
+        assert_eq!((mapped.name, mapped.is_executable), (&b"/bin/a"[..], true));
+    }
 }
 
 proptest! {

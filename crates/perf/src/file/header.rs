@@ -77,6 +77,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, FileError> {
     if file.events.is_empty() {
         return Err(Damage::new(0, "no event is described").into());
     }
+    file.share_build_ids();
     Ok(file)
 }
 
@@ -319,6 +320,15 @@ impl Parsed {
         Ok(())
     }
 
+    /// One event asks for the build IDs of all: what perf tells of mappings that were there before is of none.
+    fn share_build_ids(&mut self) {
+        let mut events = self.events.iter();
+        let has_build_ids = events.any(|event| event.layout.has_build_ids);
+        for event in &mut self.events {
+            event.layout.has_build_ids = has_build_ids;
+        }
+    }
+
     /// Names events that nobody has named.
     fn name_events(&mut self) {
         for event in self.events.iter_mut().filter(|event| event.name.is_empty()) {
@@ -356,6 +366,7 @@ fn string(fields: &mut Fields<'_>) -> Result<String, BadRecord> {
 fn event(bytes: &[u8], attr: Range<usize>, ids: Vec<u64>) -> Option<FileEvent> {
     const USES_FREQUENCY: u64 = 1 << 10;
     const HAS_ORIGINS: u64 = 1 << 18;
+    const HAS_BUILD_IDS: u64 = 1 << 34;
     let attributes = bytes.get(attr.clone())?;
     if attributes.len() < LEAST_ATTR {
         return None;
@@ -378,6 +389,7 @@ fn event(bytes: &[u8], attr: Range<usize>, ids: Vec<u64>) -> Option<FileEvent> {
             user_registers: word(80),
             interrupted_registers: word(96),
             has_origins: flags & HAS_ORIGINS != 0,
+            has_build_ids: flags & HAS_BUILD_IDS != 0,
         },
         ids,
         attr,
