@@ -80,7 +80,9 @@ pub(crate) enum FromSection {
 /// when the recording ends, or are in a container.
 ///
 /// With `-- CMD` the command is run, its threads and children included, and its own exit status is
-/// passed on. Ctrl-C ends the recording, and what was recorded until then is there.
+/// passed on. Ctrl-C ends the recording, and what was recorded until then is there. If the profile cannot
+/// be written any more, since the disk is full, the recording ends and the command goes on; the exit
+/// status is its own, or 1 if that is 0.
 #[derive(Debug, Args)]
 #[command(override_usage = "\
 unspool record [OPTIONS] -- CMD...

@@ -8,9 +8,11 @@
 )]
 
 use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
+use serde_json::Value;
 use unspool_profile::Profile;
 
 /// Does something to its own file, and then works in `inner`, which `outer` calls, until an alarm.
@@ -338,4 +340,89 @@ fn code_that_a_program_makes_in_a_container() {
     ];
     let (profile, _) = record(&folder, &[&command[..], &["start", root, program]].concat());
     assert_made(&report(&profile).0, "main_[g]");
+}
+
+/// Says what is going on when a recording ends.
+fn recorded(options: &[&str], script: &str) -> Output {
+    let folder = folder("going_on");
+    let mut record = unspool();
+    record.args(["record", "-e", "cpu-clock", "-o"]);
+    record.arg(folder.join("unspool.prof")).args(options);
+    record.args(["--", "sh", "-c", script]).output().unwrap()
+}
+
+/// Begins a process that goes on, and says its number once it is called `sleep`.
+const DAEMON: &str = "sleep 100 </dev/null >/dev/null 2>&1 &
+    until grep -q sleep /proc/$!/comm; do :; done
+    echo $!";
+
+#[test]
+fn what_a_command_leaves_behind_is_named() {
+    for (options, is_named) in [(&[][..], true), (&["--no-inherit"], false)] {
+        let output = recorded(options, DAEMON);
+        let pid = String::from_utf8(output.stdout).unwrap();
+        let pid = pid.trim();
+        let said = String::from_utf8(output.stderr).unwrap();
+        let named = format!(
+            "goes on, and is not recorded any more: sleep ({pid}): record it with -p {pid}\n"
+        );
+        assert!(Command::new("kill").arg(pid).status().unwrap().success());
+        assert_eq!(said.contains(&named), is_named, "{said}");
+    }
+    let output = recorded(&[], "sleep 0 & sleep 0; wait");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!said.contains("any more"), "{said}");
+}
+
+/// Works for a while, writes `done`, and ends with a status.
+const WORK: &str = "timeout 2 sh -c 'while :; do :; done'; echo done; exit $0";
+
+#[test]
+fn a_command_goes_on_when_its_profile_cannot_be_written() {
+    let folder = folder("unwritable");
+    let fifo = folder.join("fifo");
+    let made = Command::new("mkfifo").arg(&fifo).status().unwrap();
+    assert!(made.success());
+    // The recording failed, whatever the command did.
+    for (status, expected) in [("7", 7), ("0", 1)] {
+        let mut record = unspool();
+        record.args(["record", "-e", "cpu-clock", "--format", "json", "-o"]);
+        record.arg(&fifo).args(["--", "sh", "-c", WORK, status]);
+        record.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let record = record.spawn().unwrap();
+        // Who reads it goes away when it has begun.
+        let mut reader = fs::File::open(&fifo).unwrap();
+        reader.read_exact(&mut [0]).unwrap();
+        drop(reader);
+        let output = record.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(expected), "{said}");
+        assert_eq!(output.stdout, b"done\n", "{said}");
+        assert!(said.contains("cannot write the profile"), "{said}");
+        let document: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+        assert_eq!(document["status"].to_string(), status);
+        assert!(
+            document["failure"]
+                .as_str()
+                .unwrap()
+                .contains("Broken pipe")
+        );
+        assert!(document["samples"].as_u64().unwrap() > 0);
+        let notices = document["notices"].to_string();
+        assert!(notices.contains("the command goes on"), "{notices}");
+    }
+}
+
+#[test]
+fn a_command_is_not_begun_for_a_profile_that_cannot_be() {
+    let mut record = unspool();
+    record.args(["record", "-e", "cpu-clock", "-o", "/dev/full", "--"]);
+    let output = record.args(["echo", "begun"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(output.stdout.is_empty());
+    assert!(
+        said.contains("/dev/full: cannot write the profile"),
+        "{said}"
+    );
 }

@@ -111,6 +111,12 @@ impl Completeness {
     pub fn stacks(&self) -> u64 {
         self.complete + self.spliced + self.incomplete()
     }
+
+    /// All.
+    #[must_use]
+    pub fn samples(&self) -> u64 {
+        self.stacks() + self.kernel_threads + self.no_user_registers
+    }
 }
 
 /// The line that a recording or a report has of it: "99.97 % of 17,535 stacks reach a root; 5

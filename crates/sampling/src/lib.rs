@@ -28,7 +28,7 @@ pub use files::{File, Files, Finder, Found};
 pub use live::{Live, Root};
 pub use made::Maker;
 pub use processes::Processes;
-pub use record::{Notice, Options, Progress, RecordError, Recording, Summary, Target, Totals};
+pub use record::{Begun, News, Notice, Options, Progress, RecordError, Recording, Summary, Target};
 pub use recorded::{ImportError, Imported, Injected, Recorded, Replay, import, inject};
 pub use space::Space;
 pub use unwind::{Unwinder, Unwound};

@@ -28,7 +28,7 @@ mod merge;
 mod met;
 mod scribe;
 
-pub use scribe::Totals;
+pub use kin::Begun;
 
 use copies::Copies;
 use events::{Events, Scope};
@@ -121,8 +121,8 @@ pub enum RecordError {
         /// The process.
         pid: u32,
     },
-    /// The profile cannot be written.
-    #[error("cannot write the profile; what it has so far can be read")]
+    /// The profile cannot be begun.
+    #[error("cannot write the profile")]
     Write(#[source] io::Error),
     /// The system refused something else.
     #[error("cannot record")]
@@ -149,14 +149,17 @@ impl RecordError {
 /// What a recording came to.
 #[derive(Debug)]
 pub struct Summary {
-    /// What was recorded.
-    pub totals: Totals,
-    /// How complete the stacks are.
+    /// How many samples there are, and how complete their stacks.
     pub completeness: Completeness,
     /// How the command ended; `None` if none was launched, or it still runs.
     pub status: Option<ExitStatus>,
+    /// Where the recording ended with the command or the processes: those that they have begun, and that go on
+    /// unrecorded.
+    pub going_on: Vec<Begun>,
     /// For how long.
     pub elapsed: Duration,
+    /// Why the profile ends too early, if it does: what it has until then can be read.
+    pub failure: Option<io::Error>,
     /// Records that could not be read.
     pub damaged: u64,
     /// Why files that samples met could not be used: their functions have no names, and their unwind tables
@@ -165,12 +168,26 @@ pub struct Summary {
 }
 
 /// How far a recording is.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Progress {
-    /// What was recorded so far.
-    pub totals: Totals,
+    /// How many samples there are so far, and how complete their stacks.
+    pub completeness: Completeness,
     /// For how long.
     pub elapsed: Duration,
+}
+
+/// What is told of a recording while it goes on.
+#[derive(Debug)]
+pub enum News<'n> {
+    /// How far it is.
+    Progress(Progress),
+    /// The profile cannot be written any more, which is told once. Nothing is recorded from now on.
+    CannotWrite {
+        /// Why not.
+        error: &'n io::Error,
+        /// Whether there is a command, which is waited for.
+        command_goes_on: bool,
+    },
 }
 
 /// A recording that is set up, and not begun.
@@ -248,27 +265,47 @@ impl Recording {
     }
 
     /// Records until the command or the processes end, the time is over, or a signal says so. From time
-    /// to time, `progress` is told how far it is.
+    /// to time, `tell` is told how far it is.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError`]. That the profile cannot be written to its end is none: the [`Summary`] says so.
     pub fn run<W: Write>(
         self,
         out: W,
         store: Store,
         meta: Meta,
-        mut progress: impl FnMut(Progress),
+        mut tell: impl FnMut(News<'_>),
     ) -> Result<Summary, RecordError> {
         let mut running = self.begin(out, store, meta)?;
         let _prompt = Prompt::new();
-        let mut beat = Instant::now();
         while !running.wait()? {
-            running.take(sys::now())?;
-            if beat.elapsed() >= BEAT {
-                beat = Instant::now();
-                running.shrink_copies();
-                running.scribe.flush().map_err(RecordError::Write)?;
-                progress(running.progress());
+            if running.failure.is_some() {
+                continue;
+            }
+            match running.go_on() {
+                Ok(Some(progress)) => tell(News::Progress(progress)),
+                Ok(None) => {}
+                Err(error) => {
+                    tell(News::CannotWrite {
+                        error: &error,
+                        command_goes_on: running.child.is_some(),
+                    });
+                    running.fail(error);
+                }
             }
         }
-        running.finish()
+        let is_told = running.failure.is_some();
+        let summary = running.finish()?;
+        if let Some(error) = &summary.failure
+            && !is_told
+        {
+            tell(News::CannotWrite {
+                error,
+                command_goes_on: false,
+            });
+        }
+        Ok(summary)
     }
 
     fn begin<W: Write>(self, out: W, store: Store, meta: Meta) -> Result<Running<W>, RecordError> {
@@ -296,7 +333,10 @@ impl Recording {
             watched: self.watched,
             child,
             until: self.options.duration.map(|duration| started + duration),
+            inherits: self.options.inherits,
             started,
+            beat: started,
+            failure: None,
             scribe: Scribe::new(
                 writer,
                 processes,
@@ -340,17 +380,40 @@ struct Running<W: Write> {
     watched: Vec<OwnedFd>,
     is_watching: bool,
     child: Option<Child>,
+    inherits: bool,
     started: Instant,
     until: Option<Instant>,
+    /// When what was recorded was written last.
+    beat: Instant,
     scribe: Scribe<W>,
     damaged: u64,
+    /// Why nothing more is recorded, and when that was.
+    failure: Option<(io::Error, Instant)>,
 }
 
 impl<W: Write> Running<W> {
-    fn progress(&self) -> Progress {
-        Progress {
-            totals: self.scribe.totals,
+    /// Takes what there is; says from time to time how far it is.
+    fn go_on(&mut self) -> io::Result<Option<Progress>> {
+        self.take(sys::now())?;
+        if self.beat.elapsed() < BEAT {
+            return Ok(None);
+        }
+        self.beat = Instant::now();
+        self.shrink_copies();
+        self.scribe.flush()?;
+        Ok(Some(Progress {
+            completeness: self.scribe.completeness(),
             elapsed: self.started.elapsed(),
+        }))
+    }
+
+    /// Ends the recording, but waits for the command.
+    fn fail(&mut self, error: io::Error) {
+        self.failure = Some((error, Instant::now()));
+        self.events.disable();
+        self.polled.fill(false);
+        if self.child.is_none() {
+            self.until = Some(Instant::now());
         }
     }
 
@@ -383,7 +446,12 @@ impl<W: Write> Running<W> {
             }
         }
         let is_late = self.until.is_some_and(|until| Instant::now() >= until);
-        Ok(is_late || self.is_watching && self.watched.is_empty())
+        Ok(is_late || self.has_ended())
+    }
+
+    /// Whether the command or the processes have ended.
+    fn has_ended(&self) -> bool {
+        self.is_watching && self.watched.is_empty()
     }
 
     /// Has the command end, as the recorder was told to.
@@ -399,7 +467,7 @@ impl<W: Write> Running<W> {
     }
 
     /// Notes all records from before a time.
-    fn take(&mut self, until: u64) -> Result<(), RecordError> {
+    fn take(&mut self, until: u64) -> io::Result<()> {
         let mut failure = None;
         let (scribe, copies) = (&mut self.scribe, &mut self.copies);
         self.damaged += merge::take(&mut self.events.sources, until, |kind, origin, record| {
@@ -415,7 +483,7 @@ impl<W: Write> Running<W> {
         if let Some(size) = self.copies.as_mut().and_then(Copies::grow) {
             self.events.copy_up_to(size);
         }
-        failure.map_or(Ok(()), |error| Err(RecordError::Write(error)))
+        failure.map_or(Ok(()), Err)
     }
 
     /// Has less copied of stacks if all of them were small lately.
@@ -427,19 +495,32 @@ impl<W: Write> Running<W> {
 
     fn finish(mut self) -> Result<Summary, RecordError> {
         self.events.disable();
-        self.take(u64::MAX)?;
+        if self.failure.is_none()
+            && let Err(error) = self.take(u64::MAX)
+        {
+            self.fail(error);
+        }
         let status = match &mut self.child {
             Some(child) => child.try_wait().map_err(RecordError::System)?,
             None => None,
         };
-        let written = self.scribe.finish(sys::now()).map_err(RecordError::Write)?;
+        let going_on = match self.inherits && self.has_ended() {
+            true => self.scribe.going_on(),
+            false => Vec::new(),
+        };
+        let written = self.scribe.finish(sys::now());
+        let (failure, ended) = match self.failure {
+            Some((error, at)) => (Some(error), at),
+            None => (written.out.err(), Instant::now()),
+        };
         Ok(Summary {
-            totals: written.totals,
             completeness: written.completeness,
             unusable: written.unusable,
             status,
-            elapsed: self.started.elapsed(),
+            going_on,
+            elapsed: ended.duration_since(self.started),
             damaged: self.damaged,
+            failure,
         })
     }
 }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use unspool_ir::Arch;
 use unspool_module::{BuildId, ContentKey};
 use unspool_perf::{DataFile, Item, Origin, Reading, Record, RewriteError, Rewriter};
-use unspool_profile::{Meta, Unit, Writer};
+use unspool_profile::{Completeness, Meta, Unit, Writer};
 use unspool_symbols::{Identity, Problem};
 use unspool_unwind::NoMemory;
 use unspool_unwind::files::FileProblem;
@@ -20,7 +20,7 @@ use unspool_unwind::tables::Store;
 use crate::files::{Files, Finder, Found};
 use crate::made::Maker;
 use crate::processes::Processes;
-use crate::record::{Kin, Kind, Scribe, Totals};
+use crate::record::{Kin, Kind, Scribe};
 use crate::space::Space;
 use crate::unwind::{Unwinder, Unwound};
 
@@ -242,8 +242,8 @@ pub fn inject<W: Write + Seek>(
 pub struct Imported<W> {
     /// Where the profile was written to.
     pub out: W,
-    /// What it holds.
-    pub totals: Totals,
+    /// How many samples it holds, and how complete their stacks are.
+    pub completeness: Completeness,
     /// How many samples of other events were left out.
     pub others: u64,
     /// What is damaged in the recording.
@@ -282,10 +282,10 @@ pub fn import<W: Write>(
         }
     });
     let reading = reading.map_err(ImportError::Write)?;
-    let written = scribe.finish(last).map_err(ImportError::Write)?;
+    let written = scribe.finish(last);
     Ok(Imported {
-        out: written.out,
-        totals: written.totals,
+        out: written.out.map_err(ImportError::Write)?,
+        completeness: written.completeness,
         others,
         reading,
     })

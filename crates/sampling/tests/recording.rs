@@ -240,7 +240,10 @@ fn every_stack_of_a_command_is_the_one_that_it_has() {
     let content = module.content.unwrap().to_string();
     assert_eq!(content, format!("sha256-{}", &hash[..40]));
     assert_eq!(summary.status.unwrap().signal(), Some(libc::SIGALRM));
-    assert_eq!(summary.totals.samples, profile.samples().len() as u64);
+    assert_eq!(
+        summary.completeness.samples(),
+        profile.samples().len() as u64
+    );
     assert_stacks(&program, &profile, 30);
 }
 
@@ -481,7 +484,10 @@ fn a_recording_of_perf_becomes_a_profile() {
     let imported = import(&file, 0, Vec::new(), finder, store).unwrap();
     assert_eq!((imported.reading.cut, imported.others), (None, 0));
     let profile = Profile::read(imported.out.as_slice()).unwrap();
-    assert_eq!(imported.totals.samples, profile.samples().len() as u64);
+    assert_eq!(
+        imported.completeness.samples(),
+        profile.samples().len() as u64
+    );
     assert_eq!(profile.meta().event.name, "cpu-clock");
     assert_stacks(&program, &profile, 10);
 }
@@ -511,8 +517,8 @@ fn an_imported_process_is_not_looked_for_in_this_system() {
         let store = Store::from_environment().without_cache();
         let imported = import(&file, event, Vec::new(), finder, store).unwrap();
         let profile = Profile::read(imported.out.as_slice()).unwrap();
-        samples += imported.totals.samples;
-        assert!(imported.totals.samples > 0 && imported.others > 0);
+        samples += imported.completeness.samples();
+        assert!(imported.completeness.samples() > 0 && imported.others > 0);
         assert_eq!(profile.meta().event.name, file.events()[event].name);
         if event > 0 {
             continue;

@@ -7,10 +7,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::Context as _;
 use unspool_perf::{Event, Rate};
 use unspool_profile::{Meta, create, take_back};
-use unspool_sampling::{Options, RecordError, Recording, Target};
+use unspool_sampling::{News, Options, RecordError, Recording, Summary, Target};
 
 use crate::args::RecordArgs;
-use crate::output;
+use crate::output::{self, Failure};
 
 mod display;
 mod live;
@@ -49,32 +49,49 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let event = recording.event().clone();
     let store = super::store(args.no_cache);
     let mut file = Copied::new(created.file);
-    let shown = show(args, &mut file, &mut told)?;
-    let summary = recording.run(file, store, meta(args), |progress| {
-        if let Some((_, display)) = &shown {
-            display.progress(progress);
+    let mut shown = show(args, &mut file, &mut told)?;
+    let summary = recording.run(file, store, meta(args), |news| match news {
+        News::Progress(progress) => {
+            if let Some((_, display)) = &shown {
+                display.progress(progress);
+            }
+        }
+        News::CannotWrite {
+            error,
+            command_goes_on,
+        } => {
+            shown = None;
+            told.cannot_write(error, command_goes_on);
         }
     });
     drop(shown);
     let moved_to = created.moved_to.as_deref();
-    if let Err(RecordError::Launch(error)) = &summary {
+    if let Err(RecordError::Launch(_) | RecordError::Write(_)) = &summary {
         let taken_back = take_back(&args.output, moved_to);
         taken_back.with_context(|| format!("cannot take back {}", args.output.display()))?;
+    }
+    if let Err(RecordError::Launch(error)) = &summary {
         return Ok(not_launched(args, error));
     }
+    let path = args.output.display();
+    let summary = summary.with_context(|| path.to_string())?;
     if let Some(old) = moved_to {
-        let path = args.output.display();
         told.notice(&format_args!(
             "{path} was there: it is {} now",
             old.display()
         ));
     }
-    let summary = summary.with_context(|| args.output.display().to_string())?;
     told.end(&summary, &event)?;
-    let Some(status) = summary.status else {
-        return Ok(ExitCode::SUCCESS);
-    };
-    Ok(super::pass_on(status))
+    Ok(status(&summary))
+}
+
+/// The command's own status, unless it succeeded and the recording did not.
+fn status(summary: &Summary) -> ExitCode {
+    match summary.status {
+        Some(status) if !status.success() => super::pass_on(status),
+        _ if summary.failure.is_some() => ExitCode::from(Failure::FINDINGS),
+        _ => ExitCode::SUCCESS,
+    }
 }
 
 fn target(args: &RecordArgs) -> Target {

@@ -1,6 +1,6 @@
 //! What processes and threads are called and who began them, where no record of their own says so.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::Path;
 
@@ -18,6 +18,17 @@ pub(crate) struct Kin {
     names: HashMap<u32, String>,
     /// The parents of processes.
     parents: HashMap<u32, u32>,
+    /// The processes that were begun and have not ended.
+    begun: BTreeSet<u32>,
+}
+
+/// A process that another has begun.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Begun {
+    /// Its number.
+    pub pid: u32,
+    /// What it is called.
+    pub name: String,
 }
 
 impl Kin {
@@ -35,6 +46,7 @@ impl Kin {
             is_live: false,
             names: HashMap::new(),
             parents: HashMap::new(),
+            begun: BTreeSet::new(),
         }
     }
 
@@ -57,10 +69,24 @@ impl Kin {
                 }
                 if task.pid != task.parent_pid {
                     self.parents.insert(task.pid, task.parent_pid);
+                    self.begun.insert(task.pid);
                 }
             }
+            Record::Exit(task) if task.pid == task.tid => drop(self.begun.remove(&task.pid)),
             _ => {}
         }
+    }
+
+    /// The processes that were begun and go on: no record says that they ended, and the system has them.
+    pub(crate) fn going_on(&self) -> Vec<Begun> {
+        let is_there = |pid: &&u32| !self.system_file(&format!("{pid}/stat")).is_empty();
+        let there = self.begun.iter().filter(is_there);
+        there
+            .map(|&pid| Begun {
+                pid,
+                name: self.name(pid, pid),
+            })
+            .collect()
     }
 
     /// The name of a thread of a process; empty if nobody knows it.

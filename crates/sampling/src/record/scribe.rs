@@ -12,7 +12,7 @@ use unspool_profile::{
 
 use unspool_unwind::files::FileProblem;
 
-use super::kin::Kin;
+use super::kin::{Begun, Kin};
 use super::merge::Kind;
 use super::met::Met;
 use crate::processes::Processes;
@@ -29,15 +29,12 @@ pub(crate) struct Scribe<W: Write> {
     met: Met,
     /// The threads that do not run, by their numbers.
     blocked: HashMap<u32, Blocked>,
-    pub(crate) totals: Totals,
 }
 
 /// A profile that was written.
 pub(crate) struct Written<W> {
-    /// Where to.
-    pub(crate) out: W,
-    /// What was recorded.
-    pub(crate) totals: Totals,
+    /// Where to, if all of it could be.
+    pub(crate) out: io::Result<W>,
     /// How complete the stacks are.
     pub(crate) completeness: Completeness,
     /// Why files could not be used.
@@ -60,19 +57,6 @@ struct Blocked {
     end: End,
 }
 
-/// What was recorded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Totals {
-    /// Samples.
-    pub samples: u64,
-    /// Those whose stack reached its root.
-    pub complete: u64,
-    /// Those of which the process has no stack that could be unwound: of the kernel's own threads.
-    pub without_stack: u64,
-    /// Samples, and other records, that the kernel had no room for.
-    pub lost: u64,
-}
-
 impl<W: Write> Scribe<W> {
     pub(crate) fn new(
         writer: Writer<W>,
@@ -89,8 +73,17 @@ impl<W: Write> Scribe<W> {
             threads: HashMap::new(),
             met: Met::default(),
             blocked: HashMap::new(),
-            totals: Totals::default(),
         }
+    }
+
+    /// How complete the stacks are so far.
+    pub(crate) fn completeness(&self) -> Completeness {
+        self.writer.completeness()
+    }
+
+    /// The processes that others have begun, and that go on.
+    pub(crate) fn going_on(&self) -> Vec<Begun> {
+        self.kin.going_on()
     }
 
     /// Notes what a record tells.
@@ -106,7 +99,6 @@ impl<W: Write> Scribe<W> {
             Record::Sample(sample) => return self.sample(kind, origin, sample),
             Record::Switch { out: false, .. } => return self.goes_on(origin),
             Record::Lost { count } => {
-                self.totals.lost += count;
                 self.writer.lost(&Lost {
                     time,
                     cpu: origin.cpu,
@@ -227,7 +219,7 @@ impl<W: Write> Scribe<W> {
             self.blocked.insert(origin.tid, blocked);
             return Ok(());
         }
-        self.write(unspool_profile::Sample {
+        self.writer.sample(&unspool_profile::Sample {
             time,
             thread: thread.id,
             cpu: origin.cpu,
@@ -247,7 +239,7 @@ impl<W: Write> Scribe<W> {
     }
 
     fn write_blocked(&mut self, blocked: Blocked, until: u64, cpu: u32) -> io::Result<()> {
-        self.write(unspool_profile::Sample {
+        self.writer.sample(&unspool_profile::Sample {
             time: Time(until),
             thread: blocked.thread,
             cpu,
@@ -258,14 +250,6 @@ impl<W: Write> Scribe<W> {
         })
     }
 
-    fn write(&mut self, sample: unspool_profile::Sample) -> io::Result<()> {
-        let end = sample.end;
-        self.totals.samples += 1;
-        self.totals.complete += u64::from(end.is_root());
-        self.totals.without_stack += u64::from(!end.has_user_stack());
-        self.writer.sample(&sample)
-    }
-
     /// Writes what was noted.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.met.tell_contents(&mut self.writer);
@@ -273,7 +257,17 @@ impl<W: Write> Scribe<W> {
     }
 
     /// Writes what was noted, and that this was all.
-    pub(crate) fn finish(mut self, time: u64) -> io::Result<Written<W>> {
+    pub(crate) fn finish(mut self, time: u64) -> Written<W> {
+        let rest = self.tell_rest(time);
+        Written {
+            completeness: self.completeness(),
+            unusable: self.met.problems(),
+            out: rest.and_then(|()| self.writer.finish(Time(time))),
+        }
+    }
+
+    /// Tells what is known at the end only.
+    fn tell_rest(&mut self, time: u64) -> io::Result<()> {
         for (_, blocked) in std::mem::take(&mut self.blocked) {
             self.write_blocked(blocked, time, 0)?;
         }
@@ -281,12 +275,6 @@ impl<W: Write> Scribe<W> {
             self.name_made(pid, process);
         }
         self.met.tell_all(&mut self.writer);
-        let completeness = self.writer.completeness();
-        Ok(Written {
-            out: self.writer.finish(Time(time))?,
-            totals: self.totals,
-            completeness,
-            unusable: self.met.problems(),
-        })
+        Ok(())
     }
 }

@@ -127,26 +127,28 @@ fn draw(shared: &Shared, by: &mut impl Draw) {
         let (progress, top) = (state.progress.take(), state.top.clone());
         drop(state);
         if let Some(progress) = progress {
-            by.draw(&status(progress, last.replace(progress)), top.as_deref());
+            by.draw(&status(&progress, last.as_ref()), top.as_deref());
+            last = Some(progress);
         }
     }
 }
 
 /// One line: for how long, how many samples, how fast, what is missing.
-fn status(now: Progress, last: Option<Progress>) -> String {
+fn status(now: &Progress, last: Option<&Progress>) -> String {
     let (before, since) = last.map_or((0, Duration::ZERO), |last| {
-        (last.totals.samples, last.elapsed)
+        (last.completeness.samples(), last.elapsed)
     });
-    let new = now.totals.samples.saturating_sub(before);
+    let samples = now.completeness.samples();
+    let new = samples.saturating_sub(before);
     let millis = now.elapsed.saturating_sub(since).as_millis().max(1);
     let rate = u128::from(new) * 1000 / millis;
     format!(
         "{} s: {} samples ({}/s), {} lost, {} complete",
         now.elapsed.as_secs(),
-        Grouped(now.totals.samples),
+        Grouped(samples),
         Grouped(u64::try_from(rate).unwrap_or(u64::MAX)),
-        Grouped(now.totals.lost),
-        complete(&now.totals)
+        Grouped(now.completeness.lost),
+        complete(&now.completeness)
     )
 }
 

@@ -44,7 +44,11 @@ impl Copied {
 impl Write for Copied {
     /// Writes all of it: whoever reads along wants whole blocks.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write_all(bytes)?;
+        if let Err(error) = self.file.write_all(bytes) {
+            // Nothing comes any more.
+            self.copies = None;
+            return Err(error);
+        }
         if let Some(copies) = &self.copies {
             // A reader that has given up is told nothing.
             let _ = copies.send(bytes.to_vec());

@@ -5,8 +5,8 @@ use std::io;
 
 use serde_json::json;
 use unspool_perf::Event;
-use unspool_profile::{Grouped, share};
-use unspool_sampling::{Summary, Totals};
+use unspool_profile::{Completeness, Grouped, share};
+use unspool_sampling::{Begun, Summary};
 
 use crate::args::{Format, RecordArgs};
 use crate::commands::{exit_code, report};
@@ -14,6 +14,9 @@ use crate::output::{self, Layout};
 
 /// How many files are named that could not be used.
 const MOST_FILES: usize = 10;
+
+/// How many processes are named that go on.
+const MOST_PROCESSES: usize = 10;
 
 /// What was said so far.
 pub(super) struct Told<'a> {
@@ -39,6 +42,17 @@ impl<'a> Told<'a> {
         }
     }
 
+    /// Says that the profile cannot be written any more.
+    pub(super) fn cannot_write(&mut self, error: &io::Error, command_goes_on: bool) {
+        let path = self.args.output.display();
+        output::error(&format_args!(
+            "{path}: cannot write the profile; what it has so far can be read: {error}"
+        ));
+        if command_goes_on {
+            self.notice(&"the command goes on, and is not recorded any more");
+        }
+    }
+
     /// Says what the recording came to, and what the profile that was written lacks.
     pub(super) fn end(mut self, summary: &Summary, event: &Event) -> io::Result<()> {
         if self.args.quiet {
@@ -50,7 +64,10 @@ impl<'a> Told<'a> {
         for problem in summary.unusable.iter().take(MOST_FILES) {
             self.notice(&output::with_causes(&**problem));
         }
-        if summary.totals.lost > 0 {
+        if !summary.going_on.is_empty() {
+            self.notice(&going_on(&summary.going_on));
+        }
+        if summary.completeness.lost > 0 {
             self.notice(
                 &"samples were lost because the machine was too busy to take them in time: ask for fewer (-F)",
             );
@@ -62,26 +79,26 @@ impl<'a> Told<'a> {
     }
 
     fn summary(&mut self, summary: &Summary) {
-        let totals = &summary.totals;
-        let lost = match totals.lost {
+        let completeness = &summary.completeness;
+        let lost = match completeness.lost {
             0 => String::new(),
             lost => format!(", {} lost", Grouped(lost)),
         };
         self.notice(&format_args!(
             "{}: {} samples in {:.1} s{lost}",
             self.args.output.display(),
-            Grouped(totals.samples),
+            Grouped(completeness.samples()),
             summary.elapsed.as_secs_f64(),
         ));
-        self.notice(&summary.completeness.summary());
-        for advice in summary.completeness.advice() {
+        self.notice(&completeness.summary());
+        for advice in completeness.advice() {
             self.notice(&advice);
         }
     }
 
     /// Standard output is the command's if there is one; then it is the last line of standard error.
     fn document(&self, summary: &Summary, event: &Event) -> io::Result<()> {
-        let totals = &summary.totals;
+        let completeness = &summary.completeness;
         let command = self.args.cmd.iter().map(|word| word.to_string_lossy());
         let body = json!({
             "profile": self.args.output.to_string_lossy(),
@@ -89,10 +106,11 @@ impl<'a> Told<'a> {
             "status": summary.status.and_then(exit_code),
             "event": event.name(),
             "seconds": summary.elapsed.as_secs_f64(),
-            "samples": totals.samples,
-            "lost": totals.lost,
+            "samples": completeness.samples(),
+            "lost": completeness.lost,
             "damaged": summary.damaged,
-            "completeness": report::complete(&summary.completeness),
+            "failure": summary.failure.as_ref().map(ToString::to_string),
+            "completeness": report::complete(completeness),
             "notices": self.notices,
         });
         match self.args.cmd.is_empty() {
@@ -103,9 +121,28 @@ impl<'a> Told<'a> {
 }
 
 /// How many of the stacks are complete.
-pub(super) fn complete(totals: &Totals) -> String {
-    match totals.samples - totals.without_stack {
+pub(super) fn complete(completeness: &Completeness) -> String {
+    match completeness.stacks() {
         0 => "none".to_owned(),
-        stacks => share(totals.complete, stacks),
+        stacks => share(completeness.complete, stacks),
     }
+}
+
+/// Which processes go on, and how to record them.
+fn going_on(processes: &[Begun]) -> String {
+    let shown = processes.iter().take(MOST_PROCESSES);
+    let names: Vec<_> = (shown.clone())
+        .map(|process| format!("{} ({})", process.name, process.pid))
+        .collect();
+    let pids: Vec<_> = shown.map(|process| process.pid.to_string()).collect();
+    let others = match processes.len() - names.len() {
+        0 => String::new(),
+        others => format!(" and {others} more"),
+    };
+    let (what, them) = match processes.len() {
+        1 => ("a process that was begun meanwhile goes on, and is", "it"),
+        _ => ("processes that were begun meanwhile go on, and are", "them"),
+    };
+    let (names, pids) = (names.join(", "), pids.join(","));
+    format!("{what} not recorded any more: {names}{others}: record {them} with -p {pids}")
 }
