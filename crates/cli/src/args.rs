@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::num::NonZero;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::{PathBufValueParser, TypedValueParser as _};
@@ -199,23 +199,32 @@ Examples:
   unspool script                                   of ./perf.data
   unspool script --no-inline perf.data
   unspool script unspool.prof                      what `unspool record` recorded
-  unspool script -F comm,tid,time,ip,sym perf.data
+  unspool script -F comm,tid,time,ip,sym -i perf.data
+  unspool script -F +pid,-period perf.data
   unspool script perf.data | stackcollapse-perf.pl | flamegraph.pl > flame.svg
   unspool script --inject perf.data -o unwound.data && perf report -i unwound.data")]
 pub(crate) struct ScriptArgs {
-    /// The recording.
-    #[arg(default_value = "perf.data")]
-    pub(crate) file: PathBuf,
+    /// The recording; `-` is standard input. [default: perf.data]
+    pub(crate) file: Option<PathBuf>,
+    /// The same, as perf has it.
+    #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
+    pub(crate) input: Option<PathBuf>,
     /// Print these fields only: comm, pid, tid, cpu, time, period, event, ip, sym, symoff, dso.
+    ///
+    /// Or, with a sign each, the usual ones and some more or less: `+pid,-period`. The usual ones are all
+    /// but pid.
     #[arg(
         short = 'F',
         long,
-        value_enum,
         value_name = "FIELD",
         value_delimiter = ',',
-        hide_possible_values = true
+        allow_hyphen_values = true,
+        value_parser = parse_field
     )]
-    pub(crate) fields: Vec<ScriptField>,
+    pub(crate) fields: Vec<(FieldSign, ScriptField)>,
+    /// Print what is known of the recording first, each line after a `#`.
+    #[arg(long, conflicts_with = "inject")]
+    pub(crate) header: bool,
     /// Leave out inlined functions.
     #[arg(long)]
     pub(crate) no_inline: bool,
@@ -234,6 +243,28 @@ pub(crate) struct ScriptArgs {
     /// Do not read the user's cache of compiled tables.
     #[arg(long)]
     pub(crate) no_cache: bool,
+}
+
+impl ScriptArgs {
+    /// Where the recording is.
+    pub(crate) fn recording(&self) -> &Path {
+        let path = self.file.as_deref().or(self.input.as_deref());
+        match path.unwrap_or(Path::new("perf.data")) {
+            path if path.as_os_str() == "-" => Path::new("/dev/stdin"),
+            path => path,
+        }
+    }
+}
+
+/// What becomes of a field that is named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FieldSign {
+    /// It is printed, and what is not named is not.
+    Only,
+    /// It is printed beside the usual ones.
+    Added,
+    /// It is not printed, though it is usual.
+    Removed,
 }
 
 /// What is printed of a sample.
@@ -680,6 +711,22 @@ fn file(path: PathBuf) -> Result<PathBuf, &'static str> {
         true => Err("a recording goes to a file"),
         false => Ok(path),
     }
+}
+
+fn parse_field(text: &str) -> Result<(FieldSign, ScriptField), String> {
+    let (sign, name) = match (text.strip_prefix('+'), text.strip_prefix('-')) {
+        (Some(name), _) => (FieldSign::Added, name),
+        (_, Some(name)) => (FieldSign::Removed, name),
+        _ => (FieldSign::Only, text),
+    };
+    let field = ScriptField::from_str(name, false);
+    let field = field.map_err(|_| {
+        let fields = ScriptField::value_variants().iter();
+        let names = fields.filter_map(ValueEnum::to_possible_value);
+        let names: Vec<_> = names.map(|value| value.get_name().to_owned()).collect();
+        format!("there is no field `{name}`, only {}", names.join(", "))
+    })?;
+    Ok((sign, field))
 }
 
 fn parse_pid(text: &str) -> Result<u32, String> {

@@ -505,7 +505,9 @@ fn what_cannot_be_used_is_told() {
     );
     assert!(fails(&["report", "/nonexistent"]).contains("/nonexistent: No such file"));
     assert!(fails(&["report", "--function", "(", &profile]).contains("--function"));
-    assert!(fails(&["report", "--around", "nobody", &profile]).contains("`nobody`"));
+    assert!(fails(&["report", "--around", "nobody", &profile]).ends_with("named `nobody`\n"));
+    let near = fails(&["report", "--around", "WOR", &profile]);
+    assert!(near.ends_with("named `WOR`; there are `work`\n"), "{near}");
 
     // Cut short: what is there is shown, with a word about it.
     let bytes = fs::read(&profile).unwrap();

@@ -219,6 +219,77 @@ fn other_recordings_and_fields_are_printed_as_perf_does() {
         }
         let options = ["--ns", "-F", "tid,time"];
         assert_eq!(ours(&options, path), perf(&options, path));
+        for changes in ["+pid,-period", "-comm,-time,-symoff", "-ip"] {
+            let options = ["-F", changes];
+            assert_eq!(
+                heads(&ours(&options, path)),
+                heads(&perf(&options, path)),
+                "{changes}"
+            );
+        }
+    }
+    for (fields, why) in [
+        ("comm,+pid", "not both at once"),
+        ("+addr", "no field `addr`"),
+        ("hw:comm", "no field `hw:comm`"),
+        ("-sym", "symoff is the offset from sym"),
+    ] {
+        let refused = run(env!("CARGO_BIN_EXE_unspool"), &["-F", fields], &plain);
+        assert_eq!(refused.status.code(), Some(2), "{fields}");
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(said.contains(why), "{said}");
+        assert!(refused.stdout.is_empty());
+        // Nor does perf print them.
+        assert!(fields == "hw:comm" || !run("perf", &["-F", fields], &plain).status.success());
+    }
+}
+
+/// What is printed of samples before their addresses, without what is not the same in two readers.
+fn heads(text: &str) -> Vec<String> {
+    let event = |line: &str| line.rsplit_once(": ").map(|(head, _)| head.to_owned());
+    text.lines().filter_map(event).collect()
+}
+
+#[test]
+fn a_recording_can_be_named_as_perf_has_it() {
+    let path = record("named", &[], &[program().to_str().unwrap(), "5"]);
+    let unspool = |options: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_unspool"));
+        command.args(["script", "--no-cache"]).args(options);
+        command.stdin(fs::File::open(&path).unwrap());
+        command.output().unwrap()
+    };
+    let name = path.to_str().unwrap();
+    let expected = text(unspool(&[name]));
+    assert!(!expected.is_empty());
+    for options in [["-i", name], ["--input", name], ["-i", "-"]] {
+        assert_eq!(text(unspool(&options)), expected, "{options:?}");
+    }
+    assert_eq!(unspool(&["-i", name, name]).status.code(), Some(2));
+
+    // What is known of the recording is what perf knows, but for what it has of events beside their names.
+    let headed = text(unspool(&["--header", "-i", name]));
+    let header = headed.strip_suffix(&expected).unwrap();
+    let theirs = perf(&["--header"], &path);
+    for line in header.lines() {
+        let is_known = theirs.lines().any(|known| match line.contains("event") {
+            true => known.starts_with(&format!("{line},")),
+            false => known == line,
+        });
+        assert!(is_known, "{line} is not in {theirs}");
+    }
+    for known in [
+        "hostname",
+        "os release",
+        "cmdline",
+        "event",
+        "time of last sample",
+    ] {
+        let start = format!("# {known} : ");
+        assert!(
+            header.lines().any(|line| line.starts_with(&start)),
+            "{header}"
+        );
     }
 }
 

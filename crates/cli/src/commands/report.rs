@@ -99,6 +99,9 @@ pub(super) fn view<'a>(named: &'a Named<'a>, filters: &Filters) -> anyhow::Resul
     Ok(View { named, samples })
 }
 
+/// How many names are offered in place of one that nothing has.
+const MOST_OFFERED: usize = 5;
+
 /// The functions of this name: several if several modules have one.
 fn find(named: &Named<'_>, name: &str) -> anyhow::Result<Vec<FunctionId>> {
     let all = (0..).map(FunctionId).zip(named.functions());
@@ -106,8 +109,28 @@ fn find(named: &Named<'_>, name: &str) -> anyhow::Result<Vec<FunctionId>> {
         .filter(|(_, function)| function.name == name)
         .map(|(id, _)| id)
         .collect();
-    anyhow::ensure!(!found.is_empty(), "no sample has a function named `{name}`");
+    anyhow::ensure!(
+        !found.is_empty(),
+        "no sample has a function named `{name}`{}",
+        offer(named, name)
+    );
     Ok(found)
+}
+
+/// The names that contain one that nothing has: the shortest, which are the nearest.
+fn offer(named: &Named<'_>, name: &str) -> String {
+    let wanted = name.to_lowercase();
+    let names = named.functions().iter().map(|function| &*function.name);
+    let mut near: Vec<_> = names
+        .filter(|name| name.to_lowercase().contains(&wanted))
+        .collect();
+    near.sort_unstable_by_key(|name| (name.len(), *name));
+    near.dedup();
+    near.truncate(MOST_OFFERED);
+    match near.as_slice() {
+        [] => String::new(),
+        near => format!("; there are `{}`", near.join("`, `")),
+    }
 }
 
 /// Writes a result to a file, or to standard output for `-`.

@@ -7,13 +7,14 @@ use unspool_perf::DataFile;
 use unspool_sampling::Replay;
 use unspool_symbols::{Detail, Finder};
 
-use crate::args::{ScriptArgs, ScriptField};
+use crate::args::{FieldSign, ScriptArgs, ScriptField};
 use crate::commands::recording::{Recording, is_whole, say, status};
 use crate::commands::{MOST_SAID, store};
 use crate::output;
 
 mod digits;
 mod frames;
+mod header;
 mod inject;
 mod profile;
 mod samples;
@@ -28,8 +29,8 @@ pub(crate) fn run(args: &ScriptArgs) -> anyhow::Result<ExitCode> {
         true => Detail::Functions,
         false => Detail::Lines,
     };
-    let fields = fields(args);
-    match (Recording::open(&args.file)?, &args.output) {
+    let fields = fields(args)?;
+    match (Recording::open(args.recording())?, &args.output) {
         (Recording::Perf(file), None) => print(args, &file, detail, fields),
         (Recording::Perf(file), Some(output)) => {
             inject::run(args, &file, output, store(args.no_cache))
@@ -37,7 +38,7 @@ pub(crate) fn run(args: &ScriptArgs) -> anyhow::Result<ExitCode> {
         (Recording::Ours(profile), None) => profile::run(args, &profile, detail, fields),
         (Recording::Ours(_), Some(_)) => anyhow::bail!(
             "{}: --inject is for recordings of perf: this is a profile, whose stacks are unwound",
-            args.file.display()
+            args.recording().display()
         ),
     }
 }
@@ -49,14 +50,18 @@ fn print(
     fields: Fields,
 ) -> anyhow::Result<ExitCode> {
     let replay = Replay::new(file, Finder::from_environment(), store(args.no_cache));
-    let replay = replay.with_context(|| args.file.display().to_string())?;
+    let replay = replay.with_context(|| args.recording().display().to_string())?;
     let mut samples = Samples::new(replay, args.max_frames);
     let reading = file.read(|item| samples.take(file, &item))?;
-    say(&args.file, file, &reading);
+    say(args.recording(), file, &reading);
     say_problems(&samples.frames);
     let frames = samples.frames.look_up(detail, fields);
     let events = file.events().iter().map(Event::from).collect();
-    let mut printer = Printer::new(events, fields, args.ns, output::Results::new());
+    let mut out = output::Results::new();
+    if args.header {
+        header::Header::from(file).print(&mut out)?;
+    }
+    let mut printer = Printer::new(events, fields, args.ns, out);
     for (sample, name, stack) in samples.iter() {
         printer.print(sample, name, stack, &frames)?;
     }
@@ -71,22 +76,42 @@ fn say_problems(frames: &Frames) {
     }
 }
 
-fn fields(args: &ScriptArgs) -> Fields {
-    use ScriptField as Field;
-    let asked = args.fields.as_slice();
-    let default = asked.is_empty();
-    let has = |field| asked.contains(&field);
-    Fields {
-        comm: default || has(Field::Comm),
-        pid: has(Field::Pid),
-        tid: default || has(Field::Tid),
-        cpu: default || has(Field::Cpu),
-        time: default || has(Field::Time),
-        period: default || has(Field::Period),
-        event: default || has(Field::Event),
-        ip: default || has(Field::Ip),
-        symbol: default || has(Field::Sym),
-        offset: default || has(Field::Symoff),
-        dso: default || has(Field::Dso),
+/// The fields that are printed.
+fn fields(args: &ScriptArgs) -> anyhow::Result<Fields> {
+    let is_only = |(sign, _): &(FieldSign, ScriptField)| *sign == FieldSign::Only;
+    let only = args.fields.iter().filter(|field| is_only(field)).count();
+    anyhow::ensure!(
+        only == 0 || only == args.fields.len(),
+        "-F: fields with a sign change the usual ones, and those without replace them: not both at once"
+    );
+    let mut fields = match only {
+        0 => Fields::USUAL,
+        _ => Fields::default(),
+    };
+    for (sign, field) in &args.fields {
+        *fields.of(*field) = *sign != FieldSign::Removed;
+    }
+    anyhow::ensure!(
+        fields.symbol || !fields.offset,
+        "-F: symoff is the offset from sym, which is not printed"
+    );
+    Ok(fields)
+}
+
+impl Fields {
+    fn of(&mut self, field: ScriptField) -> &mut bool {
+        match field {
+            ScriptField::Comm => &mut self.comm,
+            ScriptField::Pid => &mut self.pid,
+            ScriptField::Tid => &mut self.tid,
+            ScriptField::Cpu => &mut self.cpu,
+            ScriptField::Time => &mut self.time,
+            ScriptField::Period => &mut self.period,
+            ScriptField::Event => &mut self.event,
+            ScriptField::Ip => &mut self.ip,
+            ScriptField::Sym => &mut self.symbol,
+            ScriptField::Symoff => &mut self.offset,
+            ScriptField::Dso => &mut self.dso,
+        }
     }
 }

@@ -31,7 +31,7 @@ pub(super) fn run(
         path.display()
     );
     anyhow::ensure!(
-        !is_same(&args.file, path),
+        !is_same(args.recording(), path),
         "cannot write {}: it is the recording itself, whose stacks would be lost; name another file",
         path.display()
     );
@@ -40,11 +40,12 @@ pub(super) fn run(
     let (injected, reading) = commands::replace(path, Some(permissions), |out| {
         let out = BufWriter::new(out);
         let injected = unspool_sampling::inject(file, out, Finder::from_environment(), store);
-        let (out, injected, reading) = injected.with_context(|| args.file.display().to_string())?;
+        let (out, injected, reading) =
+            injected.with_context(|| args.recording().display().to_string())?;
         out.into_inner()?;
         Ok((injected, reading))
     })?;
-    say(&args.file, file, &reading);
+    say(args.recording(), file, &reading);
     tell(path, &injected);
     Ok(status(is_whole(file, &reading)))
 }

@@ -11,6 +11,7 @@ use unspool_profile::{Frame, FrameId, Module, ModuleId, Named, NoNames, Place, P
 use unspool_symbols::{Detail, Finder, Identity};
 
 use super::frames::{Frames, KALLSYMS};
+use super::header::Header;
 use super::say_problems;
 use super::text::{Event, Fields, Printer, Sample};
 use crate::args::ScriptArgs;
@@ -30,7 +31,11 @@ pub(super) fn run(
     say_problems(&frames);
     let frames = frames.look_up(detail, fields);
     let most = args.max_frames.map_or(usize::MAX, NonZero::get);
-    let mut printer = Printer::new(events(profile), fields, args.ns, output::Results::new());
+    let mut out = output::Results::new();
+    if args.header {
+        Header::from(profile).print(&mut out)?;
+    }
+    let mut printer = Printer::new(events(profile), fields, args.ns, out);
     let mut samples: Vec<_> = profile.samples().iter().collect();
     samples.sort_by_key(|sample| sample.time);
     let mut stack = Vec::new();

@@ -8,7 +8,7 @@ use super::digits::{decimal, task, zeros};
 use super::frames::FrameTexts;
 
 /// What is printed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a field that is printed or not"
@@ -25,6 +25,23 @@ pub(super) struct Fields {
     pub(super) symbol: bool,
     pub(super) offset: bool,
     pub(super) dso: bool,
+}
+
+impl Fields {
+    /// What is printed if nothing else is asked for.
+    pub(super) const USUAL: Fields = Fields {
+        comm: true,
+        pid: false,
+        tid: true,
+        cpu: true,
+        time: true,
+        period: true,
+        event: true,
+        ip: true,
+        symbol: true,
+        offset: true,
+        dso: true,
+    };
 }
 
 /// An event, as far as it matters for what is printed.

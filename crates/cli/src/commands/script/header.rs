@@ -1,0 +1,94 @@
+//! What is known of a recording, in the lines that `perf script --header` has for it.
+
+use std::io::{self, Write};
+use std::ops::Range;
+
+use unspool_perf::DataFile;
+use unspool_profile::Profile;
+
+use crate::output::Plain;
+
+/// What is known of a recording.
+pub(super) struct Header<'r> {
+    host: &'r str,
+    kernel: &'r str,
+    /// What recorded, as perf has it: its version.
+    tool: &'r str,
+    arch: &'r str,
+    cpus: Option<u32>,
+    command: &'r [String],
+    events: Vec<&'r str>,
+    /// Of the first sample and of the last, in nanoseconds.
+    times: Option<Range<u64>>,
+}
+
+impl<'r> From<&'r DataFile> for Header<'r> {
+    fn from(file: &'r DataFile) -> Self {
+        let about = file.about();
+        Header {
+            host: &about.host,
+            kernel: &about.kernel,
+            tool: &about.tool,
+            arch: &about.arch,
+            cpus: about.cpus,
+            command: &about.command,
+            events: file.events().iter().map(|event| &*event.name).collect(),
+            times: about.times.clone(),
+        }
+    }
+}
+
+impl<'r> From<&'r Profile> for Header<'r> {
+    fn from(profile: &'r Profile) -> Self {
+        let meta = profile.meta();
+        let times = || profile.samples().iter().map(|sample| sample.time.0);
+        Header {
+            host: &meta.host,
+            kernel: &meta.kernel,
+            tool: &meta.tool,
+            arch: &meta.arch,
+            cpus: None,
+            command: &meta.command,
+            events: vec![&meta.event.name],
+            times: times()
+                .min()
+                .zip(times().max())
+                .map(|(first, last)| first..last),
+        }
+    }
+}
+
+impl Header<'_> {
+    /// Prints it.
+    pub(super) fn print(&self, out: &mut impl Write) -> io::Result<()> {
+        let command: String = self.command.iter().map(|word| format!("{word} ")).collect();
+        let cpus = self.cpus.map_or_else(String::new, |cpus| cpus.to_string());
+        let mut lines = vec![
+            ("hostname", self.host),
+            ("os release", self.kernel),
+            ("perf version", self.tool),
+            ("arch", self.arch),
+            ("nrcpus online", &cpus),
+            ("cmdline", &command),
+        ];
+        lines.retain(|(_, value)| !value.is_empty());
+        writeln!(out, "# ========")?;
+        for (name, value) in lines {
+            writeln!(out, "# {name} : {}", Plain(value))?;
+        }
+        for event in &self.events {
+            writeln!(out, "# event : name = {}", Plain(event))?;
+        }
+        if let Some(times) = &self.times {
+            let [first, last] = [times.start, times.end].map(seconds);
+            writeln!(out, "# time of first sample : {first}")?;
+            writeln!(out, "# time of last sample : {last}")?;
+        }
+        writeln!(out, "# ========\n#")
+    }
+}
+
+fn seconds(time: u64) -> String {
+    let micros = time / 1000;
+    format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000)
+}
