@@ -26,7 +26,7 @@ impl Compiler {
         thread.is_ok().then_some(Compiler { queue })
     }
 
-    /// Has the table of a file looked for, and compiled if there is none.
+    /// Has the table of a file compiled; it is looked for first if the file is not identified yet.
     pub(crate) fn compile(&self, file: &Arc<File>) {
         // Only a thread that panicked does not listen; then there is no table.
         let _ = self.queue.send(Arc::downgrade(file));
@@ -37,7 +37,8 @@ fn run(files: &Receiver<Weak<File>>, store: &Store) {
     crate::sys::be_patient();
     for file in files {
         let Some(file) = file.upgrade() else { continue };
-        if file.find_table(store) {
+        // Of those that are identified it was looked for when they were opened.
+        if file.content.get().is_none() && file.find_table(store) {
             continue;
         }
         let elf = file.tables.file();

@@ -50,11 +50,17 @@ impl File {
         fs::metadata(path).is_ok_and(is_same)
     }
 
-    /// Looks for a compiled table, and uses it; whether there is one. The contents are known then.
-    pub(crate) fn find_table(&self, store: &Store) -> bool {
+    /// Finds out what identifies its contents: the store may remember what they were hashed to.
+    fn identify(&self, store: &Store) {
         let file = self.tables.file();
         self.content.get_or_init(|| store.content_key(file));
+    }
+
+    /// Looks for a compiled table, and uses it; whether there is one. The contents are known then.
+    pub(crate) fn find_table(&self, store: &Store) -> bool {
+        self.identify(store);
         // What is found and not used is told by `unspool stack` and `unspool verify`.
+        let file = self.tables.file();
         let found = store.find_named(file, &self.name, &mut Vec::new());
         found.is_some_and(|(bytes, _)| self.tables.attach(bytes))
     }
@@ -136,6 +142,11 @@ impl Files {
         }
     }
 
+    /// Finds out what identifies the contents of a file, however long that takes.
+    pub(crate) fn identify(&self, file: &File) {
+        file.identify(&self.store);
+    }
+
     pub(crate) fn mappings(&self, pid: u32) -> Option<Mappings> {
         self.finder.mappings(pid)
     }
@@ -178,7 +189,7 @@ impl Files {
             content: OnceLock::new(),
         });
         self.next += 1;
-        // The compiler looks for the tables of those that have to be hashed first.
+        // Those that have to be hashed are identified by the compiler, which then looks for their tables.
         let looks_now = self.compiler.is_none() || elf.build_id().is_some();
         let has_table = looks_now && file.find_table(&self.store);
         if !has_table && let Some(compiler) = &self.compiler {

@@ -104,6 +104,11 @@ impl Processes {
         }
     }
 
+    /// Finds out what identifies the contents of a file, however long that takes.
+    pub(crate) fn identify(&self, file: &File) {
+        self.files.identify(file);
+    }
+
     /// Where a process that makes code may name it, if that can be known.
     pub(crate) fn maker(&mut self, pid: u32) -> Option<Maker> {
         self.files.maker(pid)

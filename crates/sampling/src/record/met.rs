@@ -176,12 +176,9 @@ impl Met {
         });
     }
 
-    /// Writes what nobody will know later: names, and which files they are that are still not hashed.
-    pub(super) fn tell_all<W: Write>(&mut self, writer: &mut Writer<W>) {
-        for (_, file) in &self.unhashed {
-            let elf = file.tables.file();
-            file.content.get_or_init(|| elf.content_key());
-        }
+    /// Writes what nobody will know later: names, and which files they are that are not identified yet.
+    pub(super) fn tell_all<W: Write>(&mut self, writer: &mut Writer<W>, identify: impl Fn(&File)) {
+        self.unhashed.iter().for_each(|(_, file)| identify(file));
         self.tell_contents(writer);
         self.name_kernel(writer);
         let files = self.files.values();

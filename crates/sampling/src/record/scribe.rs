@@ -274,7 +274,9 @@ impl<W: Write> Scribe<W> {
         for (pid, process) in std::mem::take(&mut self.ids) {
             self.name_made(pid, process);
         }
-        self.met.tell_all(&mut self.writer);
+        let processes = &self.processes;
+        self.met
+            .tell_all(&mut self.writer, |file| processes.identify(file));
         Ok(())
     }
 }
