@@ -106,6 +106,9 @@ pub trait Finder {
 
     /// All that a process has mapped now; `None` if nobody knows.
     fn mappings(&self, pid: u32) -> Option<Mappings>;
+
+    /// Whether all threads of a process have ended; `false` if nobody knows.
+    fn has_ended(&self, pid: u32) -> bool;
 }
 
 /// The files that processes have mapped, each opened once, with their compiled tables where there are
@@ -149,6 +152,10 @@ impl Files {
 
     pub(crate) fn mappings(&self, pid: u32) -> Option<Mappings> {
         self.finder.mappings(pid)
+    }
+
+    pub(crate) fn has_ended(&self, pid: u32) -> bool {
+        self.finder.has_ended(pid)
     }
 
     pub(crate) fn maker(&mut self, pid: u32) -> Option<Maker> {

@@ -140,6 +140,10 @@ impl Finder for Live {
         let text = fs::read(format!("/proc/{pid}/maps")).ok()?;
         Some(Mappings::parse(&text))
     }
+
+    fn has_ended(&self, pid: u32) -> bool {
+        !Path::new(&format!("/proc/{pid}")).exists()
+    }
 }
 
 fn cannot_open(name: &Path, error: io::Error) -> FileProblem {

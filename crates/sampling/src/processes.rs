@@ -33,7 +33,14 @@ pub struct Processes {
     places: Places,
     /// What processes tell of the code that they make.
     dumps: HashMap<u32, Dump>,
+    /// The processes whose first thread has ended, and others may go on.
+    leaderless: Vec<u32>,
+    /// When there are so many, those that are gone are forgotten.
+    most_leaderless: usize,
 }
+
+/// So many are forgotten together, at least: to find out who is gone takes a microsecond for each.
+const FORGOTTEN: usize = 64;
 
 /// The numbers of modules at addresses, which are never given twice.
 #[derive(Debug, Default)]
@@ -65,6 +72,8 @@ impl Processes {
             spaces: HashMap::new(),
             places: Places::default(),
             dumps: HashMap::new(),
+            leaderless: Vec::new(),
+            most_leaderless: FORGOTTEN,
         }
     }
 
@@ -96,12 +105,28 @@ impl Processes {
                 true
             }
             Record::Exit(task) if task.pid == task.tid => {
-                self.spaces.remove(&task.pid);
-                self.dumps.remove(&task.pid);
-                true
+                self.leaderless.push(task.pid);
+                if self.leaderless.len() >= self.most_leaderless {
+                    self.forget_ended();
+                }
+                false
             }
             _ => false,
         }
+    }
+
+    /// Forgets the processes that are gone.
+    fn forget_ended(&mut self) {
+        let (files, spaces, dumps) = (&self.files, &mut self.spaces, &mut self.dumps);
+        self.leaderless.retain(|pid| {
+            let has_ended = files.has_ended(*pid);
+            if has_ended {
+                spaces.remove(pid);
+                dumps.remove(pid);
+            }
+            !has_ended
+        });
+        self.most_leaderless = FORGOTTEN.max(2 * self.leaderless.len());
     }
 
     /// Finds out what identifies the contents of a file, however long that takes.

@@ -77,6 +77,10 @@ impl Finder for Recorded {
     fn mappings(&self, _pid: u32) -> Option<Mappings> {
         None
     }
+
+    fn has_ended(&self, _pid: u32) -> bool {
+        false
+    }
 }
 
 /// The first thing that was wrong with what was tried.
@@ -152,8 +156,7 @@ impl Replay {
     ///
     /// The kernel has no memory.
     pub fn note(&mut self, record: &Record<'_>) -> Result<bool, NoMemory> {
-        // Other threads of a process that ended may go on, and nobody can be asked about it.
-        let changes = !matches!(record, Record::Exit(_)) && self.processes.note(record);
+        let changes = self.processes.note(record);
         if changes && self.processes.is_out_of_places() {
             self.processes.renumber();
             self.unwinder.forget()?;

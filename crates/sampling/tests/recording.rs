@@ -492,6 +492,15 @@ fn a_recording_of_perf_becomes_a_profile() {
     assert_stacks(&program, &profile, 10);
 }
 
+/// What is made of a recording of perf.
+fn imported(path: &Path) -> Profile {
+    let file = DataFile::open(path).unwrap();
+    let finder = unspool_symbols::Finder::from_environment();
+    let store = Store::from_environment().without_cache();
+    let imported = import(&file, 0, Vec::new(), finder, store).unwrap();
+    Profile::read(imported.out.as_slice()).unwrap()
+}
+
 /// A process is called as the recording says, not as one that has its number now.
 #[test]
 fn an_imported_process_is_not_looked_for_in_this_system() {
@@ -649,5 +658,57 @@ fn stacks_that_a_program_makes_are_complete() {
         }
         let all = profile.samples().len();
         assert!(count > 20, "{name}: {count} samples of {all}");
+    }
+}
+
+/// Its first thread ends, and another one works.
+const LEADERLESS: &str = r#"
+#include <pthread.h>
+#include <unistd.h>
+volatile unsigned long sink;
+__attribute__((noinline)) void leaf(void) { for (;;) sink++; }
+__attribute__((noinline)) void *narrow(void *unused) {
+    alarm(1);
+    leaf();
+    sink++;
+    return unused;
+}
+int main(void) {
+    pthread_t thread;
+    pthread_create(&thread, NULL, narrow, NULL);
+    pthread_exit(NULL);
+}
+"#;
+
+#[test]
+fn threads_may_outlive_the_first() {
+    let program = Program::of(LEADERLESS, "leaderless", &["-pthread"]);
+    let target = Target::Command(program.command(&[]));
+    let (_, profile) = record("leaderless", target, options());
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("leaderless.data");
+    let mut perf = Command::new("perf");
+    perf.args(["record", "-q", "-e", "cpu-clock", "--call-graph", "dwarf"]);
+    let done = perf
+        .arg("-o")
+        .arg(&path)
+        .arg("--")
+        .arg(&program.path)
+        .output();
+    done.expect("perf is there (Debian: linux-perf)");
+    for profile in [profile, imported(&path)] {
+        let stacks = profile
+            .samples()
+            .iter()
+            .map(|sample| program.names(&profile, sample));
+        let stacks = stacks.filter(|names| names.first().is_some_and(|name| name == "leaf"));
+        // Of the C library's functions the names are not looked for.
+        let is_whole =
+            |names: &Vec<String>| names.starts_with(&["leaf", "narrow", "?"].map(String::from));
+        let [there, all] = [stacks.clone().filter(is_whole).count(), stacks.count()];
+        let others = profile.samples().len() - all;
+        assert!(
+            there == all && all > 20 && others < all / 5,
+            "{there} of {all}, {others} others"
+        );
     }
 }
