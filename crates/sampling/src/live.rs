@@ -137,7 +137,14 @@ impl Finder for Live {
     }
 
     fn mappings(&self, pid: u32) -> Option<Mappings> {
-        let text = fs::read(format!("/proc/{pid}/maps")).ok()?;
+        let mut text = fs::read(format!("/proc/{pid}/maps")).ok()?;
+        // Where the first thread has ended, the others tell.
+        if text.is_empty() {
+            let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+            let maps = |thread: fs::DirEntry| fs::read(thread.path().join("maps")).ok();
+            let mut all = threads.flatten().filter_map(maps);
+            text = all.find(|text| !text.is_empty())?;
+        }
         Some(Mappings::parse(&text))
     }
 

@@ -695,7 +695,13 @@ fn threads_may_outlive_the_first() {
         .arg(&program.path)
         .output();
     done.expect("perf is there (Debian: linux-perf)");
-    for profile in [profile, imported(&path)] {
+    let mut child = program.command(&[]).spawn().unwrap();
+    let stat = format!("/proc/{}/stat", child.id());
+    while !fs::read_to_string(&stat).unwrap().contains(") Z ") {}
+    let target = Target::Processes(vec![child.id()]);
+    let (_, attached) = record("leaderless_attached", target, options());
+    child.wait().unwrap();
+    for profile in [profile, imported(&path), attached] {
         let stacks = profile
             .samples()
             .iter()

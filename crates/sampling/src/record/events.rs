@@ -273,11 +273,19 @@ fn find_event(
     notices: &mut Vec<Notice>,
 ) -> Result<(), RecordError> {
     let cpu = cpus.first().copied().unwrap_or(0);
-    let whom = scope.whom.first().copied().unwrap_or(Whom::Everyone);
+    let mut others = scope.whom.iter().copied();
+    let mut whom = others.next().unwrap_or(Whom::Everyone);
     loop {
         let Err(error) = Counter::open(setup, whom, cpu) else {
             return Ok(());
         };
+        // It has ended, which others need not have.
+        if matches!(error.why, Refusal::Gone)
+            && let Some(other) = others.next()
+        {
+            whom = other;
+            continue;
+        }
         let next = match (&error.why, setup.event.name()) {
             (Refusal::NotCounted, "cycles") => Some(Event::cpu_clock()),
             (Refusal::NotCounted, "cpu-clock") => Some(Event::task_clock()),
