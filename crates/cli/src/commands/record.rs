@@ -65,22 +65,20 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         }
     });
     drop(shown);
-    let moved_to = created.moved_to.as_deref();
+    let (path, moved_to) = (args.output.display(), created.moved_to.as_deref());
     if let Err(RecordError::Launch(_) | RecordError::Write(_)) = &summary {
         let taken_back = take_back(&args.output, moved_to);
-        taken_back.with_context(|| format!("cannot take back {}", args.output.display()))?;
-    }
-    if let Err(RecordError::Launch(error)) = &summary {
-        return Ok(not_launched(args, error));
-    }
-    let path = args.output.display();
-    let summary = summary.with_context(|| path.to_string())?;
-    if let Some(old) = moved_to {
+        taken_back.with_context(|| format!("cannot take back {path}"))?;
+    } else if let Some(old) = moved_to {
         told.notice(&format_args!(
             "{path} was there: it is {} now",
             old.display()
         ));
     }
+    if let Err(RecordError::Launch(error)) = &summary {
+        return Ok(not_launched(args, error));
+    }
+    let summary = summary.with_context(|| path.to_string())?;
     told.end(&summary, &event)?;
     Ok(status(&summary))
 }
