@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use unspool_ir::Vaddr;
 use unspool_ir::arch::RegisterName;
+use unspool_module::ElfKind;
 
 use crate::declared::{Declared, Place};
 use crate::judge::{Aspect, Verdict};
@@ -117,7 +118,7 @@ pub struct Finding {
     pub at: Vaddr,
     /// How many instructions it was seen at where something it depends on had changed.
     pub places: usize,
-    /// Of what: `CFA`, or the register.
+    /// What it is about: `the CFA`, `the caller's rbx`; empty if it is about the whole entry.
     pub subject: String,
     /// What the row says there; empty if there is none.
     pub declared: String,
@@ -207,10 +208,10 @@ impl Finding {
             }
             (Code::Outermost, _) => "the outermost frame does not declare that it is".to_owned(),
             (_, "") if self.severity == Severity::Refuted => {
-                format!("the {subject} is not {declared}, as declared")
+                format!("{subject} is not {declared}, as declared")
             }
-            (_, "") => format!("it cannot be shown that the {subject} is {declared}, as declared"),
-            (_, computed) => format!("the {subject} is {computed}, and declared {declared}"),
+            (_, "") => format!("it cannot be shown that {subject} is {declared}, as declared"),
+            (_, computed) => format!("{subject} is {computed}, and declared {declared}"),
         }
     }
 }
@@ -281,7 +282,19 @@ pub(crate) fn of_whole(subject: &Subject<'_>) -> Vec<Finding> {
         .map(|(at, code)| Finding::at(at, code, serious))
         .collect();
     findings.extend(signal::findings(subject));
+    findings.extend(outermost(subject).map(|at| Finding::at(at, Code::Outermost, serious)));
     findings
+}
+
+/// The entry point of a program, if it does not say that nothing called it.
+fn outermost(subject: &Subject<'_>) -> Option<Vaddr> {
+    let entry = subject.file().entry();
+    let place = subject.program().start_at(entry.0)?;
+    let (_, fde) = subject.fde_of(subject.program().extents().get(place)?)?;
+    let row = subject.table().rows(fde).next()?;
+    let declared = subject.judge.declared(row.row)?;
+    let is_linked = subject.file().kind() != ElfKind::Relocatable;
+    (is_linked && declared.return_address != Place::Undefined).then_some(entry)
 }
 
 /// For the extents of a unit that return: the registers that are not what they were at entry at any return.
@@ -320,9 +333,11 @@ impl Teller<'_> {
             at: self.doubt.at,
             places: 1,
             subject: match self.doubt.aspect {
-                Aspect::Cfa => "CFA".to_owned(),
-                Aspect::ReturnAddress => "return address".to_owned(),
-                Aspect::Register(register) => self.subject.name(register),
+                Aspect::Cfa => "the CFA".to_owned(),
+                Aspect::ReturnAddress => "the return address".to_owned(),
+                Aspect::Register(register) => {
+                    format!("the caller's {}", self.subject.name(register))
+                }
             },
             declared: self.subject.text(self.claim()),
             computed: self

@@ -89,6 +89,7 @@ impl Subject<'_> {
         formatter
             .options_mut()
             .set_space_after_operand_separator(true);
+        formatter.options_mut().set_branch_leading_zeros(false);
         let mut text = String::new();
         formatter.format(&decoder.decode(), &mut text);
         text

@@ -34,7 +34,10 @@ pub(crate) fn assemble(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
         bail!(
             "{}: it does not assemble: {}",
             path.display(),
-            String::from_utf8_lossy(&output.stderr).trim_end()
+            String::from_utf8_lossy(&output.stderr)
+                .lines()
+                .collect::<Vec<_>>()
+                .join("; ")
         );
     }
     let bytes = fs::read(&object).with_context(|| object.display().to_string())?;

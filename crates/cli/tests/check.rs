@@ -1,0 +1,124 @@
+//! `unspool check`, as a user calls it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// A function whose `push` no directive describes.
+const WRONG: &str = "\
+\t.globl\tf
+\t.type\tf, @function
+f:
+\t.cfi_startproc
+\tpush\t%rdi
+\tcall\tg
+\tpop\t%rdi
+\tret
+\t.cfi_endproc
+\t.size\tf, . - f
+";
+
+fn run(folder: &Path, arguments: &[&str], status: i32) -> (String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_unspool"))
+        .arg("check")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    let out = String::from_utf8(output.stdout).unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(
+        output.status.code(),
+        Some(status),
+        "{arguments:?}: {out}{err}"
+    );
+    (out, err)
+}
+
+#[test]
+fn a_finding_says_where_what_and_what_to_write() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("push.s"), WRONG).unwrap();
+    let (out, _) = run(folder.path(), &["push.s"], 1);
+    for words in [
+        "push.s:6: refuted CFI001 the CFA is rsp+16, and declared rsp+8: in f+0x1",
+        "declared rsp+8      is rsp+16",
+        "write before 1: .cfi_adjust_cfa_offset 8",
+        "push.s: 1 rows: 0 proven, 1 refuted, 0 unproven, 0 never reached",
+    ] {
+        let squeezed = out.split_whitespace().collect::<Vec<_>>().join(" ");
+        let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(squeezed.contains(&words), "`{words}` is not in:\n{out}");
+    }
+    // What it says to write is right.
+    let mended = WRONG
+        .replace("%rdi\n\tcall", "%rdi\n\t.cfi_adjust_cfa_offset 8\n\tcall")
+        .replace("\tret", "\t.cfi_adjust_cfa_offset -8\n\tret");
+    fs::write(folder.path().join("push.s"), mended).unwrap();
+    let (out, _) = run(folder.path(), &["push.s"], 0);
+    assert!(out.contains("3 rows: 3 proven"), "{out}");
+}
+
+#[test]
+fn the_report_for_programs_says_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("push.s"), WRONG).unwrap();
+    let (out, _) = run(folder.path(), &["--format", "json", "push.s"], 1);
+    let document: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(document["schema"], "unspool.check");
+    let file = &document["files"][0];
+    assert_eq!(file["rows"]["refuted"], 1);
+    let finding = &file["findings"][0];
+    assert_eq!(finding["code"], "CFI001");
+    assert_eq!(finding["line"], 6);
+    assert_eq!(finding["function"], "f");
+    assert_eq!(finding["declared"], "rsp+8");
+    assert_eq!(finding["computed"], "rsp+16");
+    assert_eq!(finding["fix"], ".cfi_adjust_cfa_offset 8");
+}
+
+#[test]
+fn what_cannot_be_proven_is_told_of_assembly_and_on_request() {
+    let folder = tempfile::tempdir().unwrap();
+    // Nobody can know whether the stack comes back.
+    let source = WRONG.replace(
+        "push\t%rdi\n\tcall\tg\n\tpop\t%rdi",
+        "mov\t(%rdi), %rsp\n\tnop",
+    );
+    fs::write(folder.path().join("switch.s"), source).unwrap();
+    let (out, _) = run(folder.path(), &["switch.s"], 1);
+    assert!(out.contains("unproven CFI002"), "{out}");
+    run(folder.path(), &["--lenient", "switch.s"], 0);
+    run(folder.path(), &["/bin/true"], 0);
+}
+
+#[test]
+fn what_is_no_code_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("text"), "no code\n").unwrap();
+    fs::write(folder.path().join("bad.s"), "\tno such instruction\n").unwrap();
+    fs::write(folder.path().join("empty"), "").unwrap();
+    let refused = [
+        ("text", "not an ELF file"),
+        ("empty", "empty"),
+        ("absent", "No such file"),
+        ("bad.s", "it does not assemble"),
+        (".", "directory"),
+    ];
+    for (file, words) in refused {
+        let (out, err) = run(folder.path(), &[file], 2);
+        assert!(
+            err.contains(words) && err.contains(file),
+            "{file}: {out}{err}"
+        );
+    }
+}
