@@ -228,6 +228,7 @@ pub(crate) fn of_unit(subject: &Subject<'_>, report: &UnitReport) -> Vec<Finding
         .map(|doubt| doubt.at)
         .collect();
     let never_restored = never_restored(subject, report);
+    let mut last_place = None;
     for doubt in &report.doubts {
         // Without a CFA nothing else is known.
         let is_consequence = doubt.aspect != Aspect::Cfa
@@ -246,8 +247,12 @@ pub(crate) fn of_unit(subject: &Subject<'_>, report: &UnitReport) -> Vec<Finding
             doubt,
             declared,
             never_restored: never_restored.get(&place).copied().unwrap_or_default(),
+            is_first: last_place != Some(place),
         };
         let finding = teller.finding();
+        if doubt.aspect == Aspect::Cfa {
+            last_place = Some(place);
+        }
         let difference = teller.difference();
         let cause = (finding.code, doubt.aspect, doubt.verdict, difference);
         causes
@@ -317,6 +322,8 @@ struct Teller<'a> {
     declared: &'a Declared,
     /// The registers that the extent does not preserve: bit n stands for register n.
     never_restored: u64,
+    /// Whether it is the first doubt of a CFA in its extent.
+    is_first: bool,
 }
 
 impl Teller<'_> {
@@ -417,7 +424,11 @@ impl Teller<'_> {
         let truth = self.doubt.truth?;
         match (code, self.doubt.aspect, self.claim(), truth) {
             (Code::CfaOffset, _, Place::Register(_, declared), Place::Register(_, real)) => {
-                Some(format!(".cfi_adjust_cfa_offset {}", real - declared))
+                Some(match self.is_first {
+                    true => format!(".cfi_adjust_cfa_offset {}", real - declared),
+                    // What mends the first may change what is declared here.
+                    false => format!(".cfi_def_cfa_offset {real}"),
+                })
             }
             (Code::CfaRegister, _, _, Place::Register(register, offset)) => Some(format!(
                 ".cfi_def_cfa %{}, {offset}",
