@@ -12,14 +12,16 @@ pub(crate) fn uncovered(subject: &Subject<'_>) -> Vec<(Vaddr, Code)> {
     let is_code = |at: u64| code.iter().any(|range| range.contains(&Vaddr(at)));
     let symbols = subject.symbols.iter();
     let functions = symbols.filter(|symbol| symbol.is_function && is_code(symbol.address.0));
+    let runs = Runs::of(subject);
     let functions = functions.filter_map(|symbol| {
-        let (start, size) = (symbol.address.0, symbol.size);
-        let first = first_uncovered(subject, start, start.saturating_add(size.max(1)))?;
+        let start = symbol.address.0;
+        let first = runs.end(subject, start);
         let code = match first == start {
             true => Code::NoEntry,
             false => Code::EntryTooShort,
         };
-        Some((Vaddr(first), code))
+        let end = start.saturating_add(symbol.size.max(1));
+        (first < end).then_some((Vaddr(first), code))
     });
     let outside = subject.program().outside().iter().copied();
     let outside = outside.filter(|to| is_code(*to));
@@ -31,18 +33,32 @@ pub(crate) fn uncovered(subject: &Subject<'_>) -> Vec<(Vaddr, Code)> {
     found
 }
 
-/// The first address of a range that no extent has.
-fn first_uncovered(subject: &Subject<'_>, start: u64, end: u64) -> Option<u64> {
-    let program = subject.program();
-    let mut at = start;
-    while at < end {
-        let extent = program
-            .extents()
-            .get(program.containing(at).unwrap_or(usize::MAX));
-        let Some(extent) = extent else {
-            return Some(at);
-        };
-        at = extent.end;
+/// For each extent, where the extents end that follow it without a gap.
+struct Runs(Vec<u64>);
+
+impl Runs {
+    fn of(subject: &Subject<'_>) -> Runs {
+        let extents = subject.program().extents();
+        let mut ends = Vec::with_capacity(extents.len());
+        let mut next = (u64::MAX, u64::MAX);
+        for extent in extents.iter().rev() {
+            let end = if extent.end == next.0 {
+                next.1
+            } else {
+                extent.end
+            };
+            ends.push(end);
+            next = (extent.start, end);
+        }
+        ends.reverse();
+        Runs(ends)
     }
-    None
+
+    /// The first address from `at` on that no extent has.
+    fn end(&self, subject: &Subject<'_>, at: u64) -> u64 {
+        let place = subject.program().containing(at);
+        place
+            .and_then(|place| self.0.get(place))
+            .map_or(at, |end| *end)
+    }
 }

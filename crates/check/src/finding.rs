@@ -331,7 +331,8 @@ impl Teller<'_> {
         let code = self.code();
         let severity = match (code, self.doubt.verdict) {
             (Code::PrivateConvention, Verdict::Refuted) => self.subject.if_written_by_people(),
-            (Code::HeightsDiffer, _) | (_, Verdict::Refuted) => Severity::Refuted,
+            (Code::HeightsDiffer, _) if self.subject.maker() == Maker::People => Severity::Refuted,
+            (_, Verdict::Refuted) => Severity::Refuted,
             _ => Severity::Unproven,
         };
         Finding {

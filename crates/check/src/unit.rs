@@ -46,8 +46,6 @@ pub struct UnitReport {
     pub doubts: Vec<Doubt>,
     /// Where paths meet on different heights of the stack: there, and the two places that they come from.
     pub conflicts: Vec<[Vaddr; 3]>,
-    /// Indirect jumps of which it is not known where they go.
-    pub unresolved: Vec<Vaddr>,
     /// The first instruction of each entry that nothing leads to, though it is no padding.
     pub unreached: Vec<Vaddr>,
     /// Where functions jump back to their callers, and what they pop beside the return address.
@@ -74,7 +72,6 @@ impl Subject<'_> {
         };
         let mut report = UnitReport {
             conflicts: analysis.conflicts().iter().map(meeting).collect(),
-            unresolved: analysis.unresolved().iter().copied().map(address).collect(),
             rows,
             ..UnitReport::default()
         };

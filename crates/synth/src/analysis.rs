@@ -227,6 +227,7 @@ impl Analyzer {
             image,
             landings,
             guide,
+            next_range: 0,
         };
         run.drain();
         if self.budget == 0 {
@@ -425,6 +426,8 @@ struct Run<'a, I: ?Sized, G> {
     image: &'a I,
     landings: &'a [Landing],
     guide: &'a G,
+    /// The ranges before this one are come into.
+    next_range: usize,
 }
 
 impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
@@ -454,11 +457,9 @@ impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
 
     /// Comes into a fragment that nothing leads to, as its row says; whether there is one.
     fn enter_fragment(&mut self) -> bool {
-        for place in 0..self.analyzer.ranges.len() {
-            let range = self.analyzer.ranges.get(place);
-            let Some(start) = range.map(|(range, ..)| range.start) else {
-                break;
-            };
+        while let Some((range, ..)) = self.analyzer.ranges.get(self.next_range) {
+            let start = range.start;
+            self.next_range += 1;
             let first = self.analyzer.insn_at(start);
             let segment = first
                 .and_then(|first| self.analyzer.segment_at(first))
@@ -531,8 +532,10 @@ impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
 
     /// Whether an instruction is the first of a function.
     fn begins_function(&self, insn: InsnId) -> bool {
-        let mut ranges = self.analyzer.ranges.iter();
-        ranges.any(|(_, insns, part)| insns.start == insn.0 && *part == Part::Function)
+        let ranges = &self.analyzer.ranges;
+        let place = ranges.partition_point(|(_, insns, _)| insns.start < insn.0);
+        let range = ranges.get(place);
+        range.is_some_and(|(_, insns, part)| insns.start == insn.0 && *part == Part::Function)
     }
 
     /// Follows the ways out of an instruction that are not the next; whether the next is one, with what
@@ -550,10 +553,10 @@ impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
                     return true;
                 }
                 let mut taken = state.clone();
-                semantics.assume(&mut taken, test, Way::Taken);
-                self.jump(insn, to, &taken);
-                semantics.assume(state, test, Way::On);
-                true
+                if semantics.assume(&mut taken, test, Way::Taken) {
+                    self.jump(insn, to, &taken);
+                }
+                semantics.assume(state, test, Way::On)
             }
             Flow::Call(to) => self.call(insn, Some(to), state),
             Flow::IndirectCall => self.call(insn, None, state),
@@ -730,7 +733,9 @@ impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
     /// Whether a range of the unit ends at an address.
     fn is_end(&self, address: u64) -> bool {
         let ranges = &self.analyzer.ranges;
-        ranges.iter().any(|(range, ..)| range.end == address)
+        let place = ranges.partition_point(|(range, ..)| range.end < address);
+        let range = ranges.get(place);
+        range.is_some_and(|(range, ..)| range.end == address)
     }
 }
 

@@ -258,19 +258,19 @@ impl Semantics {
         self.facts.preserved.contains(&register) && state.get(register).is_address()
     }
 
-    /// Narrows a state to what holds if a branch went a way.
-    pub(crate) fn assume(self, state: &mut State, test: Test, way: Way) {
+    /// Narrows a state to what holds if a branch went a way; whether it can go that way.
+    pub(crate) fn assume(self, state: &mut State, test: Test, way: Way) -> bool {
         match test {
-            Test::Equal { a, b, when } if when == way => {
+            Test::None => {}
+            Test::Equal { a, b, when } => {
                 let (first, second) = (state.get(a), state.get(b));
-                let sp = self.facts.stack_pointer;
+                if let Some(distance) = first.distance_from(second) {
+                    return (distance == 0) == (when == way);
+                }
                 // Of two that are equal, what is known of one is known of the other.
-                if first.is_address()
-                    && (a != sp || self.is_on_stack(first))
-                    && !second.is_address()
-                {
+                if when == way && first.is_address() && !second.is_address() {
                     state.set(b, first);
-                } else if second.is_address() && !first.is_address() {
+                } else if when == way && second.is_address() && !first.is_address() {
                     state.set(a, second);
                 }
             }
@@ -278,11 +278,13 @@ impl Semantics {
                 register,
                 limit,
                 when,
-            } if when == way && !self.holds_entry(state, register) => {
-                state.set(register, narrow(state.get(register), limit.into()));
+            } => {
+                if when == way && !self.holds_entry(state, register) {
+                    state.set(register, narrow(state.get(register), limit.into()));
+                }
             }
-            _ => {}
         }
+        true
     }
 }
 

@@ -101,6 +101,8 @@ fn check(path: &Path, args: &CheckArgs) -> anyhow::Result<Checked> {
 fn surroundings(file: &Arc<ElfFile>, subject: &Subject<'_>, findings: Vec<Finding>) -> Vec<Told> {
     /// Instructions that are shown before the one that a finding is about, and from it on.
     const SHOWN: (usize, usize) = (3, 2);
+    /// Each listing takes another look at the function.
+    const LISTINGS: usize = 1000;
     let addresses: Vec<Vaddr> = findings.iter().map(|finding| finding.at).collect();
     let debug = DebugFiles::locate(file, &SearchRoots::default());
     let symbols = Symbols::near(file, debug.debug.as_deref(), &addresses);
@@ -109,7 +111,7 @@ fn surroundings(file: &Arc<ElfFile>, subject: &Subject<'_>, findings: Vec<Findin
         return Vec::new();
     };
     let mut analyzer = Analyzer::new(machine);
-    let tell = |finding: Finding| {
+    let tell = |(number, finding): (usize, Finding)| {
         let symbol = symbols.lookup(finding.at);
         let frames = lines.frames(finding.at).unwrap_or_default();
         let innermost = frames.into_iter().next();
@@ -119,11 +121,14 @@ fn surroundings(file: &Arc<ElfFile>, subject: &Subject<'_>, findings: Vec<Findin
                 (demangle(&symbol.name).into_owned(), distance)
             }),
             source: innermost.and_then(|frame| Some((frame.file?, frame.line?))),
-            lines: subject.listing(&mut analyzer, finding.at, SHOWN.0, SHOWN.1),
+            lines: match number < LISTINGS {
+                true => subject.listing(&mut analyzer, finding.at, SHOWN.0, SHOWN.1),
+                false => Vec::new(),
+            },
             finding,
         }
     };
-    findings.into_iter().map(tell).collect()
+    findings.into_iter().enumerate().map(tell).collect()
 }
 
 fn print_text(checked: &[Checked]) -> anyhow::Result<()> {
