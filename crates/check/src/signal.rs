@@ -5,6 +5,7 @@
 
 use unspool_ir::interpret::{self, Frame, Place};
 use unspool_ir::memory::UnreadableReason;
+use unspool_ir::table::RowStart;
 use unspool_ir::{Fde, LoadBias, Memory, Register, Registers, Row, RuntimeAddr, Unreadable, Vaddr};
 
 use crate::finding::{Code, Finding, Severity};
@@ -45,9 +46,14 @@ impl Memory for Echo {
 pub(crate) fn findings(subject: &Subject<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for fde in subject.table().fdes() {
-        let rows = subject.table().rows(fde);
-        let mut rows = rows.filter_map(|row| Some((row, subject.table().row(row.row)?)));
-        let Some((start, row)) = rows.find(|(_, row)| row.signal_frame) else {
+        let is_signals = |row: &RowStart| {
+            let declared = subject.judge.declared(row.row);
+            declared.is_some_and(|declared| declared.signal_frame)
+        };
+        let Some(start) = subject.table().rows(fde).find(is_signals) else {
+            continue;
+        };
+        let Some(row) = subject.table().row(start.row) else {
             continue;
         };
         let Some(trampoline) = trampoline(subject, fde) else {

@@ -75,7 +75,7 @@ impl Subject<'_> {
             rows,
             ..UnitReport::default()
         };
-        self.judge_all(&analysis, &mut report);
+        self.judge_all(unit, &analysis, &mut report);
         report
     }
 
@@ -93,12 +93,13 @@ impl Subject<'_> {
     }
 
     /// Judges the row of each instruction, where it or what it speaks of has changed.
-    fn judge_all(&self, analysis: &Analysis<'_>, report: &mut UnitReport) {
+    fn judge_all(&self, unit: usize, analysis: &Analysis<'_>, report: &mut UnitReport) {
         let judge = &self.judge;
         let mut current = 0;
         let mut pending = u64::MAX;
         let mut last = 0..0;
         let mut reached = vec![false; analysis.code().len()];
+        let ends: Vec<u64> = self.program().unit(unit).map(|extent| extent.end).collect();
         analysis.visit(|insn, state, written| {
             let range = analysis.code().range(insn);
             if let Some(reached) = reached.get_mut(insn.0 as usize) {
@@ -116,7 +117,10 @@ impl Subject<'_> {
             }
             if let Some(flow) = analysis.code().flow(insn) {
                 self.note_flow(&range, flow, state, report);
-            } else if self.program().containing(range.end).is_none() {
+                if matches!(flow, Flow::Branch { .. }) && self.is_outside(range.end, &ends) {
+                    report.runs_out.push(Vaddr(range.start));
+                }
+            } else if self.is_outside(range.end, &ends) {
                 report.runs_out.push(Vaddr(range.start));
             }
             last = range.clone();
@@ -138,16 +142,33 @@ impl Subject<'_> {
                 report.doubts.extend(doubts);
             }
         });
-        let mut extents = Vec::new();
-        for (insn, reached) in analysis.code().ids().zip(reached) {
+        report.unreached = self.unreached(analysis, &reached);
+    }
+
+    /// Whether an address is the end of one of the extents that end at `ends`, ascending, and in no other.
+    fn is_outside(&self, at: u64, ends: &[u64]) -> bool {
+        ends.binary_search(&at).is_ok() && self.program().containing(at).is_none()
+    }
+
+    /// The first instruction of each extent that was not reached, though it is no padding and something is
+    /// claimed of it.
+    fn unreached(&self, analysis: &Analysis<'_>, reached: &[bool]) -> Vec<Vaddr> {
+        let mut last = None;
+        let mut found = Vec::new();
+        for (insn, _) in analysis
+            .code()
+            .ids()
+            .zip(reached)
+            .filter(|(_, reached)| !**reached)
+        {
             let at = analysis.code().range(insn).start;
             let extent = self.program().containing(at);
-            let is_told = extents.contains(&extent) || self.claims_nothing(at);
-            if !reached && !is_told && !analysis.code().is_padding(insn) {
-                extents.push(extent);
-                report.unreached.push(Vaddr(at));
+            if extent != last && !analysis.code().is_padding(insn) && !self.claims_nothing(at) {
+                last = extent;
+                found.push(Vaddr(at));
             }
         }
+        found
     }
 
     /// Whether the entry at an address is of an outermost frame, or of a signal's.
@@ -180,9 +201,6 @@ impl Subject<'_> {
                 let state = self.exit(at.start, target, state, 0);
                 let popped = state.and_then(|(at, all)| Some((at, all.checked_sub(8)?)));
                 report.exits.extend(popped);
-            }
-            Flow::Branch { .. } if self.program().containing(at.end).is_none() => {
-                report.runs_out.push(Vaddr(at.start));
             }
             _ => {}
         }
