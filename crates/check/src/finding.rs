@@ -45,42 +45,105 @@ pub enum Code {
     Unreached,
 }
 
-/// All kinds with their names, numbered from 1.
-const CODES: [(Code, &str); 14] = [
-    (Code::CfaOffset, "cfa-offset"),
-    (Code::CfaRegister, "cfa-register"),
-    (Code::SavedElsewhere, "saved-elsewhere"),
-    (Code::RegisterLost, "register-lost"),
-    (Code::NoEntry, "no-entry"),
-    (Code::EntryTooShort, "entry-too-short"),
-    (Code::HeightsDiffer, "heights-differ"),
-    (Code::Expression, "expression"),
-    (Code::Outermost, "outermost"),
-    (Code::PrivateConvention, "private-convention"),
-    (Code::InsideInstruction, "inside-instruction"),
-    (Code::ReturnAddress, "return-address"),
-    (Code::SignalFrame, "signal-frame"),
-    (Code::Unreached, "unreached"),
+/// All kinds, numbered from 1: their names, and what is wrong.
+const CODES: [(Code, &str, &str); 14] = [
+    (
+        Code::CfaOffset,
+        "cfa-offset",
+        "the CFA is at another offset from the register declared",
+    ),
+    (
+        Code::CfaRegister,
+        "cfa-register",
+        "the register declared is at no known offset from the CFA",
+    ),
+    (
+        Code::SavedElsewhere,
+        "saved-elsewhere",
+        "a saved register is not in the slot declared",
+    ),
+    (
+        Code::RegisterLost,
+        "register-lost",
+        "a register is declared unchanged, and was overwritten",
+    ),
+    (
+        Code::NoEntry,
+        "no-entry",
+        "a function, or code that is called, has no entry",
+    ),
+    (
+        Code::EntryTooShort,
+        "entry-too-short",
+        "control goes on where the entry ends",
+    ),
+    (
+        Code::HeightsDiffer,
+        "heights-differ",
+        "paths meet on different heights of the stack",
+    ),
+    (
+        Code::Expression,
+        "expression",
+        "an expression yields something else",
+    ),
+    (
+        Code::Outermost,
+        "outermost",
+        "the outermost frame does not say that it is",
+    ),
+    (
+        Code::PrivateConvention,
+        "private-convention",
+        "a function does not preserve a register that calls preserve",
+    ),
+    (
+        Code::InsideInstruction,
+        "inside-instruction",
+        "a row starts inside an instruction",
+    ),
+    (
+        Code::ReturnAddress,
+        "return-address",
+        "the return address is not where it is declared",
+    ),
+    (
+        Code::SignalFrame,
+        "signal-frame",
+        "a register of a signal's frame is not where the kernel puts it, or the entry begins too late",
+    ),
+    (
+        Code::Unreached,
+        "unreached",
+        "nothing is known to lead to an instruction",
+    ),
 ];
 
 impl Code {
     /// All kinds, in the order of their numbers.
     pub fn all() -> impl Iterator<Item = Code> {
-        CODES.iter().map(|(code, _)| *code)
+        CODES.iter().map(|(code, ..)| *code)
     }
 
     /// `CFI001`.
     #[must_use]
     pub fn id(self) -> String {
-        let place = CODES.iter().position(|(code, _)| *code == self);
+        let place = CODES.iter().position(|(code, ..)| *code == self);
         format!("CFI{:03}", place.map_or(0, |place| place + 1))
     }
 
     /// Its name: `cfa-offset`.
     #[must_use]
     pub fn name(self) -> &'static str {
-        let found = CODES.iter().find(|(code, _)| *code == self);
-        found.map_or("", |(_, name)| name)
+        let found = CODES.iter().find(|(code, ..)| *code == self);
+        found.map_or("", |(_, name, _)| name)
+    }
+
+    /// What is wrong, whatever it is about.
+    #[must_use]
+    pub fn summary(self) -> &'static str {
+        let found = CODES.iter().find(|(code, ..)| *code == self);
+        found.map_or("", |(.., summary)| summary)
     }
 }
 

@@ -632,7 +632,20 @@ pub(crate) struct CheckArgs {
     pub(crate) lenient: bool,
     /// How the report is written.
     #[arg(long, value_enum, default_value = "text")]
-    pub(crate) format: Format,
+    pub(crate) format: CheckFormat,
+}
+
+/// How findings are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CheckFormat {
+    /// For people.
+    Text,
+    /// All of it, for programs (docs/json.md).
+    Json,
+    /// SARIF 2.1.0, for code scanning.
+    Sarif,
+    /// Annotations of GitHub's workflows.
+    Github,
 }
 
 /// Count what unwind tables hold and what their forms cost.

@@ -122,3 +122,27 @@ fn what_is_no_code_is_refused() {
         );
     }
 }
+
+#[test]
+fn findings_are_told_to_code_scanning() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("push.s"), WRONG).unwrap();
+    let (out, _) = run(folder.path(), &["--format", "sarif", "push.s"], 1);
+    let log: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(log["version"], "2.1.0");
+    let (run_, result) = (&log["runs"][0], &log["runs"][0]["results"][0]);
+    assert_eq!(result["ruleId"], "CFI001");
+    assert_eq!(result["level"], "error");
+    let place = &result["locations"][0]["physicalLocation"];
+    assert_eq!(place["region"]["startLine"], 6);
+    let rules = run_["tool"]["driver"]["rules"].as_array().unwrap();
+    assert!(rules.iter().any(|rule| rule["id"] == "CFI001"));
+    let (out, _) = run(folder.path(), &["--format", "github", "push.s"], 1);
+    let (command, message) = out.trim_end().rsplit_once("::").unwrap();
+    assert!(command.starts_with("::error file="), "{out}");
+    assert!(
+        command.ends_with("push.s,line=6,title=CFI001 cfa-offset"),
+        "{out}"
+    );
+    assert!(message.contains(".cfi_adjust_cfa_offset 8"), "{out}");
+}

@@ -12,9 +12,11 @@ use unspool_ir::Vaddr;
 use unspool_module::{DebugFiles, ElfFile, Lines, SearchRoots, Symbols, demangle};
 use unspool_synth::{Analyzer, Machine};
 
-use crate::args::{CheckArgs, Format};
+use crate::args::{CheckArgs, CheckFormat};
 use crate::output::{self, Failure};
 
+mod github;
+mod sarif;
 mod source;
 
 /// What was found of one file.
@@ -35,6 +37,30 @@ struct Told {
     lines: Vec<Line>,
 }
 
+impl Told {
+    /// The file and line of the source, or without one the file that was checked.
+    fn place<'a>(&'a self, file: &'a Checked) -> (std::borrow::Cow<'a, str>, Option<u32>) {
+        match &self.source {
+            Some((source, line)) => (source.as_str().into(), Some(*line)),
+            None => (file.path.to_string_lossy(), None),
+        }
+    }
+
+    /// What is wrong, where, and what to write.
+    fn sentence(&self) -> String {
+        let at = self.finding.at;
+        let place = match &self.function {
+            Some((name, distance)) => format!("in {name}+{distance:#x}"),
+            None => format!("at {at}"),
+        };
+        let message = self.finding.message();
+        match &self.finding.fix {
+            Some(fix) => format!("{message}, {place}; write before {at}: {fix}"),
+            None => format!("{message}, {place}"),
+        }
+    }
+}
+
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let mut checked = Vec::new();
     let mut failed = Vec::new();
@@ -48,8 +74,10 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         }
     }
     match args.format {
-        Format::Text => print_text(&checked)?,
-        Format::Json => print_json(&checked, failed.clone())?,
+        CheckFormat::Text => print_text(&checked)?,
+        CheckFormat::Json => print_json(&checked, failed.clone())?,
+        CheckFormat::Sarif => sarif::print(&checked)?,
+        CheckFormat::Github => github::print(&checked)?,
     }
     let has_findings = checked.iter().any(|file| {
         let mut findings = file.findings.iter();

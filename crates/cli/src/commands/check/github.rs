@@ -1,0 +1,43 @@
+//! Findings as annotations of GitHub's workflows ("Workflow commands for GitHub Actions").
+
+use std::io::Write as _;
+
+use unspool_check::Severity;
+
+use super::Checked;
+use crate::output;
+
+pub(super) fn print(checked: &[Checked]) -> anyhow::Result<()> {
+    let mut out = output::results();
+    for file in checked {
+        for told in &file.findings {
+            let (path, line) = told.place(file);
+            let level = match told.finding.severity {
+                Severity::Refuted => "error",
+                Severity::Unproven => "warning",
+                Severity::Note => "notice",
+            };
+            write!(out, "::{level} file={}", escaped(&path, &[':', ',']))?;
+            if let Some(line) = line {
+                write!(out, ",line={line}")?;
+            }
+            let title = format!("{} {}", told.finding.code.id(), told.finding.code.name());
+            writeln!(out, ",title={title}::{}", escaped(&told.sentence(), &[]))?;
+        }
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// A text in which nothing ends the command, or one of its properties.
+fn escaped(text: &str, special: &[char]) -> String {
+    let mut escaped = String::new();
+    for c in text.chars() {
+        match c {
+            '%' | '\r' | '\n' => escaped.push_str(&format!("%{:02X}", u32::from(c))),
+            c if special.contains(&c) => escaped.push_str(&format!("%{:02X}", u32::from(c))),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}

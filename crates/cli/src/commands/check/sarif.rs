@@ -1,0 +1,79 @@
+//! Findings as SARIF 2.1.0 (OASIS, "Static Analysis Results Interchange Format").
+
+use std::io::Write as _;
+
+use serde_json::{Value, json};
+use unspool_check::{Code, Severity};
+
+use super::{Checked, Told};
+use crate::output;
+
+pub(super) fn print(checked: &[Checked]) -> anyhow::Result<()> {
+    let results = checked.iter().flat_map(|file| {
+        let result = |told: &Told| result(file, told);
+        file.findings.iter().map(result).collect::<Vec<_>>()
+    });
+    let log = json!({
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{
+            "tool": { "driver": {
+                "name": "unspool",
+                "version": env!("CARGO_PKG_VERSION"),
+                "rules": Code::all().map(rule).collect::<Vec<_>>(),
+            }},
+            "results": results.collect::<Vec<_>>(),
+        }],
+    });
+    let mut out = output::results();
+    serde_json::to_writer_pretty(&mut out, &log)?;
+    writeln!(out)?;
+    out.flush()?;
+    Ok(())
+}
+
+fn rule(code: Code) -> Value {
+    json!({
+        "id": code.id(),
+        "name": code.name(),
+        "shortDescription": { "text": code.summary() },
+    })
+}
+
+fn result(file: &Checked, told: &Told) -> Value {
+    let finding = &told.finding;
+    let (path, line) = told.place(file);
+    let mut location = json!({ "artifactLocation": { "uri": uri(&path) } });
+    match line {
+        // The compiler's line 0 stands for none.
+        Some(line @ 1..) => location["region"] = json!({ "startLine": line }),
+        _ => location["address"] = json!({ "absoluteAddress": finding.at.0 }),
+    }
+    json!({
+        "ruleId": finding.code.id(),
+        "level": match finding.severity {
+            Severity::Refuted => "error",
+            Severity::Unproven => "warning",
+            Severity::Note => "note",
+        },
+        "message": { "text": told.sentence() },
+        "locations": [{ "physicalLocation": location }],
+    })
+}
+
+/// A path as a reference (RFC 3986): what is no plain character is escaped.
+fn uri(path: &str) -> String {
+    let mut uri = String::new();
+    if path.starts_with('/') {
+        uri.push_str("file://");
+    }
+    for byte in path.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' | b'~' | b'+' => {
+                uri.push(char::from(byte));
+            }
+            _ => uri.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    uri
+}
