@@ -11,21 +11,30 @@ fuzz_target!(|data: &[u8]| {
     let part = codes(&data[..data.len() * 2 / 3]);
     assert!(part.len() <= whole.len());
     for (part, whole) in part.iter().zip(&whole) {
-        assert_eq!((part.time, part.address, part.size), (whole.time, whole.address, whole.size));
+        assert_eq!(
+            (part.time, part.address, part.size),
+            (whole.time, whole.address, whole.size)
+        );
         assert_eq!(part.info, whole.info);
     }
     let mut sorted = whole.clone();
     sorted.sort_by_key(|code| code.time);
     let mut timeline = JitTimeline::new(whole);
     for code in sorted.iter().take(32) {
-        for address in [code.address.0, code.address.0.wrapping_add(code.size).wrapping_sub(1)] {
+        for address in [
+            code.address.0,
+            code.address.0.wrapping_add(code.size).wrapping_sub(1),
+        ] {
             let covers = |other: &&JitCode| {
                 let end = other.address.0.saturating_add(other.size);
                 other.time <= code.time && (other.address.0..end).contains(&address)
             };
             let expected = sorted.iter().rev().find(covers);
             let found = timeline.get(RuntimeAddr(address), code.time);
-            assert_eq!(found.map(|f| (f.time, f.address)), expected.map(|e| (e.time, e.address)));
+            assert_eq!(
+                found.map(|f| (f.time, f.address)),
+                expected.map(|e| (e.time, e.address))
+            );
             let _ = found.and_then(|found| found.line(RuntimeAddr(address)));
         }
     }

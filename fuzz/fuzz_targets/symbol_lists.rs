@@ -41,7 +41,9 @@ fn line(text: &str) -> Option<(u64, u64, &str)> {
     let (size, name) = rest.trim_start().split_once(' ')?;
     let number = |text: &str| {
         let digits = text.strip_prefix("0x").unwrap_or(text);
-        u64::from_str_radix(digits, 16).ok().filter(|_| !digits.starts_with('+'))
+        u64::from_str_radix(digits, 16)
+            .ok()
+            .filter(|_| !digits.starts_with('+'))
     };
     let name = name.trim();
     (!name.is_empty()).then_some((number(start)?, number(size)?, name))

@@ -22,6 +22,8 @@ extern crate std;
 pub mod cursor;
 pub mod entry;
 pub mod error;
+#[cfg(feature = "alloc")]
+pub mod escape;
 pub mod evaluate;
 pub mod glance;
 pub mod hdr;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::builder::{PathBufValueParser, TypedValueParser as _};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use unspool_ir::Arch;
 
 /// Stack unwinding from compiled, proven unwind tables.
 ///
@@ -44,6 +45,7 @@ pub(crate) enum Command {
     Compile(CompileArgs),
     Verify(VerifyArgs),
     Check(CheckArgs),
+    Expr(ExprArgs),
     Stats(StatsArgs),
     Cache(CacheArgs),
     Completions(CompletionsArgs),
@@ -648,6 +650,49 @@ pub(crate) enum CheckFormat {
     Github,
 }
 
+/// Turn rules that people can read into the bytes of `.cfi_escape`, and bytes into rules.
+///
+/// Assemblers have no directive for a CFA or a register that must be computed: `.cfi_escape` takes the
+/// bytes of the call frame instruction. A rule is written as what is found by it:
+///
+///   cfa = *(rsp+8)+8        the CFA: the word at rsp+8, plus 8
+///   rbx = *(cfa-16)         rbx of the caller is in memory, at the CFA minus 16
+///   rbx = cfa-16            rbx of the caller is the CFA minus 16
+///   rsp+8+(((rip & 15) >= 11) << 3)
+///
+/// Registers of this frame have their names, with or without %; `rip` is the address of the
+/// code. `cfa` is the CFA, which is known where a register is asked for. `*E` and `[E]` are the
+/// word in memory at E, `*u32 E` the 4 bytes there. Operators and their precedence are C's:
+///
+///   + - * / % << >> & ^ | ~ ! == != < <= > >=
+///
+/// Comparisons and / have signs, % and >> have none; shra(E, E) shifts with the sign, abs(E) takes
+/// it away. DWARF's operations can stand in braces: cfa = {breg7 8; deref}, rbx = [{lit16; minus}].
+///
+/// Printed are the rule as a formula, as operations and as a directive, and a shorter directive
+/// where there is one. Bytes are a list, lines of `.cfi_escape`, or hexadecimal digits. They are
+/// call frame instructions; an expression's own bytes stand in braces: {#770806}.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+#[command(after_help = "\
+Examples:
+  unspool expr 'cfa = *(rsp+8)+8'                  the line to write
+  unspool expr 'rbx = *(*(rsp+24)+40)'
+  unspool expr 0x0f,0x05,0x77,0x08,0x06,0x23,0x08  what somebody wrote
+  unspool expr .cfi_escape 0x2e, 0x10
+  unspool expr '{breg7 8; breg16 0; lit15; and; lit11; ge; lit3; shl; plus}'")]
+pub(crate) struct ExprArgs {
+    /// A rule, an expression, or bytes. Several words are taken together.
+    #[arg(required = true, value_name = "TEXT|BYTES")]
+    pub(crate) text: Vec<String>,
+    /// The machine whose registers are meant.
+    #[arg(long, default_value = "x86-64", value_parser = parse_arch)]
+    pub(crate) arch: Arch,
+    /// How the report is written.
+    #[arg(long, value_enum, default_value = "text")]
+    pub(crate) format: Format,
+}
+
 /// Count what unwind tables hold and what their forms cost.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -745,6 +790,15 @@ fn parse_field(text: &str) -> Result<(FieldSign, ScriptField), String> {
 fn parse_pid(text: &str) -> Result<u32, String> {
     text.parse()
         .map_err(|_| format!("`{text}` is no process number; `pidof {text}` may know it"))
+}
+
+fn parse_arch(text: &str) -> Result<Arch, String> {
+    let known = Arch::KNOWN.into_iter();
+    let mut found = known.clone().filter(|arch| arch.spec().name == text);
+    found.next().ok_or_else(|| {
+        let names: Vec<&str> = known.map(|arch| arch.spec().name).collect();
+        format!("`{text}` is none of {}", names.join(", "))
+    })
 }
 
 fn parse_count(text: &str) -> Result<NonZero<usize>, String> {

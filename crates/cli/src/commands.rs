@@ -5,6 +5,7 @@ pub(crate) mod check;
 pub(crate) mod compile;
 pub(crate) mod diff;
 pub(crate) mod doctor;
+pub(crate) mod expr;
 pub(crate) mod generate;
 pub(crate) mod record;
 mod recording;

@@ -371,4 +371,4 @@ impl At<'_> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -23,6 +23,8 @@ pub mod ascending;
 pub mod diff;
 pub mod encoding;
 pub mod expression;
+#[cfg(feature = "alloc")]
+pub mod formula;
 pub mod interpret;
 pub mod leb128;
 pub mod memory;

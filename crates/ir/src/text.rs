@@ -36,6 +36,7 @@ use crate::table::{Fde, Table};
 
 mod parse;
 
+pub(crate) use parse::{Fault, expression, fits};
 pub use parse::{ParseError, parse, parse_expression};
 
 impl fmt::Display for Table {
@@ -225,7 +226,13 @@ fn put_operation_name(text: &mut String, opcode: u8) {
 }
 
 /// Appends an operation with its operands.
-fn assemble(out: &mut Vec<u8>, opcode: u8, operand: Operand, values: (u64, i64), abi: Abi) {
+pub(crate) fn assemble(
+    out: &mut Vec<u8>,
+    opcode: u8,
+    operand: Operand,
+    values: (u64, i64),
+    abi: Abi,
+) {
     let (first, second) = values;
     out.push(opcode);
     match operand {

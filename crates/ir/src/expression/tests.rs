@@ -22,7 +22,7 @@ use crate::register::{Register, Registers};
 use crate::text::parse_expression;
 
 const BIAS: LoadBias = LoadBias(0x10_0000);
-const ABIS: [Abi; 4] = [
+pub(crate) const ABIS: [Abi; 4] = [
     abi(Arch::X86_64, Endian::Little),
     abi(Arch::X86_64, Endian::Big),
     abi(Arch::I386, Endian::Little),
@@ -49,7 +49,7 @@ impl Memory for Ramp {
 }
 
 /// Registers of the frame: all ones, the smallest negative number, and a few small ones.
-fn registers(abi: Abi) -> Registers {
+pub(crate) fn registers(abi: Abi) -> Registers {
     let mask = abi.arch.spec().word.mask();
     let mut registers = Registers::new();
     for (register, value) in [
@@ -70,7 +70,11 @@ fn bytes_of(text: &str, abi: Abi) -> Vec<u8> {
     parse_expression(text, abi).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-fn evaluate(bytes: &[u8], abi: Abi, initial: Option<u64>) -> Result<u64, super::ExpressionError> {
+pub(crate) fn evaluate(
+    bytes: &[u8],
+    abi: Abi,
+    initial: Option<u64>,
+) -> Result<u64, super::ExpressionError> {
     let frame = Frame {
         abi,
         registers: &registers(abi),
@@ -85,7 +89,7 @@ fn evaluate(bytes: &[u8], abi: Abi, initial: Option<u64>) -> Result<u64, super::
 ///
 /// Its stack is an array of 64 values, its iterations are limited to ours, and register, memory
 /// and relocation are answered as our frame does.
-fn gimli_opinion(bytes: &[u8], abi: Abi, initial: Option<u64>) -> Option<u64> {
+pub(crate) fn gimli_opinion(bytes: &[u8], abi: Abi, initial: Option<u64>) -> Option<u64> {
     struct Limits;
     impl<R: gimli::Reader> gimli::EvaluationStorage<R> for Limits {
         type Stack = [Value; MAX_STACK];
@@ -527,7 +531,7 @@ enum Piece {
 }
 
 /// Turns random numbers into an expression whose operations mostly find their operands.
-fn build(choices: &[(u8, u64)], abi: Abi) -> Vec<u8> {
+pub(crate) fn build(choices: &[(u8, u64)], abi: Abi) -> Vec<u8> {
     let mut depth = 0_i32;
     let mut pieces = Vec::new();
     for &(choice, n) in choices {

@@ -24,7 +24,8 @@ pub struct ParseError {
     pub text: String,
 }
 
-type Fault<'s> = (&'static str, &'s str);
+/// What was expected, and the text at fault.
+pub(crate) type Fault<'s> = (&'static str, &'s str);
 
 /// Parses the text form of a table.
 ///
@@ -327,7 +328,8 @@ pub fn parse_expression(text: &str, abi: Abi) -> Result<Vec<u8>, ParseError> {
     })
 }
 
-fn expression(text: &str, abi: Abi) -> Result<Vec<u8>, Fault<'_>> {
+/// The bytes of an expression, without the braces.
+pub(crate) fn expression(text: &str, abi: Abi) -> Result<Vec<u8>, Fault<'_>> {
     if let Some(hex) = text.strip_prefix('#') {
         return raw_bytes(hex);
     }
@@ -361,7 +363,7 @@ fn expression(text: &str, abi: Abi) -> Result<Vec<u8>, Fault<'_>> {
 }
 
 /// Whether `value` survives being stored in the operand's bytes.
-fn fits(operand: Operand, value: u64, abi: Abi) -> bool {
+pub(crate) fn fits(operand: Operand, value: u64, abi: Abi) -> bool {
     let (size, is_signed) = match operand {
         Operand::Address => (abi.arch.spec().word.bytes(), false),
         Operand::Unsigned(size) => (size, false),

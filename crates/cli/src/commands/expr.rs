@@ -1,0 +1,177 @@
+//! `unspool expr`.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+use unspool_cfi::escape;
+use unspool_cfi::instruction::InstructionText;
+use unspool_ir::arch::RegisterName;
+use unspool_ir::formula::{NoFormula, OperationsText, ParseError, Purpose, Statement};
+use unspool_ir::{Abi, Arch, Endian, Register};
+
+use crate::args::{ExprArgs, Format};
+use crate::output::{self, Failure, Plain};
+
+/// What is told of one instruction, or of an expression on its own.
+struct Told {
+    /// The instruction in the standard's words.
+    instruction: Option<String>,
+    /// What it says by an expression, if it does.
+    statement: Option<Statement>,
+}
+
+pub(crate) fn run(args: &ExprArgs) -> anyhow::Result<ExitCode> {
+    let abi = Abi {
+        arch: args.arch,
+        endian: Endian::Little,
+    };
+    let text = args.text.join(" ");
+    let told = match read(&text, abi) {
+        Ok(told) => told,
+        Err(error) => {
+            point_at(&text, &error);
+            return Ok(ExitCode::from(Failure::COULD_NOT_RUN));
+        }
+    };
+    match args.format {
+        Format::Text => print_text(&told, abi)?,
+        Format::Json => print_json(&told, abi)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read(text: &str, abi: Abi) -> Result<Vec<Told>, ParseError> {
+    let Some(bytes) = escape::parse_bytes(text)? else {
+        let statement = Statement::parse(text, abi)?;
+        return Ok(vec![Told {
+            instruction: instruction_of(&statement, abi),
+            statement: Some(statement),
+        }]);
+    };
+    let mut told = Vec::new();
+    let decoded = escape::decode(&bytes, abi, |instruction| {
+        told.push(Told {
+            instruction: Some(format!("DW_CFA_{}", InstructionText(instruction, abi))),
+            statement: escape::statement(&instruction),
+        });
+    });
+    match decoded {
+        Ok(()) => Ok(told),
+        Err(_) => Err(ParseError {
+            at: 0,
+            what: "these bytes are no call frame instructions; an expression's own bytes stand in braces: {#770806}",
+        }),
+    }
+}
+
+fn instruction_of(statement: &Statement, abi: Abi) -> Option<String> {
+    let bytes = escape::encode(statement)?;
+    let mut text = None;
+    let decoded = escape::decode(&bytes, abi, |instruction| {
+        text = Some(format!("DW_CFA_{}", InstructionText(instruction, abi)));
+    });
+    decoded.ok().and(text)
+}
+
+/// Says what is wrong, and points at the character.
+fn point_at(text: &str, error: &ParseError) {
+    output::error(error);
+    let before = text.get(..error.at).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    let line = text.get(line_start..).unwrap_or_default();
+    let line = line.lines().next().unwrap_or_default();
+    let before = before.get(line_start..).unwrap_or_default();
+    let width = Plain(before).to_string().chars().count();
+    // A closed standard error is nobody's problem.
+    let _ = writeln!(anstream::stderr(), "  {}\n  {:width$}^", Plain(line), "");
+}
+
+fn print_text(all: &[Told], abi: Abi) -> anyhow::Result<()> {
+    let mut out = output::results();
+    for told in all {
+        let Some(statement) = &told.statement else {
+            writeln!(out, "{}", told.instruction.as_deref().unwrap_or_default())?;
+            continue;
+        };
+        match formula(statement, abi) {
+            Ok(formula) => writeln!(out, "{formula}")?,
+            Err(why) => writeln!(out, "no formula: {why}")?,
+        }
+        writeln!(out, "{}", OperationsText(statement, abi))?;
+        match directive(statement) {
+            Some(directive) => writeln!(out, "{directive}")?,
+            None => writeln!(out, "{}", list(&statement.expression))?,
+        }
+        if let Some(shorter) = shorter(statement, abi) {
+            writeln!(out, "{shorter}")?;
+        }
+    }
+    out.flush()?;
+    Ok(())
+}
+
+fn print_json(all: &[Told], abi: Abi) -> anyhow::Result<()> {
+    let told: Vec<Value> = all.iter().map(|told| as_json(told, abi)).collect();
+    let body = json!({ "arch": abi.arch.spec().name, "statements": told });
+    Ok(output::document("expr", &body)?)
+}
+
+fn as_json(told: &Told, abi: Abi) -> Value {
+    let Some(statement) = &told.statement else {
+        return json!({ "instruction": told.instruction });
+    };
+    let formula = formula(statement, abi);
+    json!({
+        "instruction": told.instruction,
+        "formula": formula.as_ref().ok(),
+        "no_formula": formula.as_ref().err().map(ToString::to_string),
+        "operations": OperationsText(statement, abi).to_string(),
+        "expression": statement.expression,
+        "escape": directive(statement),
+        "directive": shorter(statement, abi),
+    })
+}
+
+fn formula(statement: &Statement, abi: Abi) -> Result<String, NoFormula> {
+    let formula = statement.formula(abi)?;
+    Ok(format!("{}{formula}", statement.left_side(abi)))
+}
+
+fn directive(statement: &Statement) -> Option<String> {
+    let bytes = escape::encode(statement)?;
+    Some(format!(".cfi_escape {}", list(&bytes)))
+}
+
+fn list(bytes: &[u8]) -> String {
+    let bytes: Vec<String> = bytes.iter().map(|byte| format!("{byte:#04x}")).collect();
+    bytes.join(", ")
+}
+
+/// The directive that assemblers have for the same, where they have one.
+fn shorter(statement: &Statement, abi: Abi) -> Option<String> {
+    let name = |register: Register| {
+        let sigil = match abi.arch {
+            Arch::X86_64 | Arch::I386 => "%",
+            _ => "",
+        };
+        format!("{sigil}{}", RegisterName(register, abi.arch))
+    };
+    let formula = statement.formula(abi).ok()?;
+    match statement.purpose {
+        Purpose::Any => None,
+        Purpose::Cfa => {
+            let (register, offset) = formula.as_sum()?;
+            Some(format!(".cfi_def_cfa {}, {offset}", name(register?)))
+        }
+        Purpose::Address(register) => match formula.address()?.as_sum()? {
+            (None, offset) => Some(format!(".cfi_offset {}, {offset}", name(register))),
+            _ => None,
+        },
+        Purpose::Value(register) => match formula.as_sum()? {
+            (None, offset) => Some(format!(".cfi_val_offset {}, {offset}", name(register))),
+            (Some(other), 0) => Some(format!(".cfi_register {}, {}", name(register), name(other))),
+            _ => None,
+        },
+    }
+}

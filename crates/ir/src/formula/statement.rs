@@ -1,0 +1,193 @@
+//! Statements: an expression and what it is of.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::{Formula, Initial, NoFormula, ParseError, parse};
+use crate::arch::{Abi, RegisterName};
+use crate::expression::Expression;
+use crate::register::Register;
+use crate::text::{self, ExpressionText};
+
+/// What an expression is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Nothing that is known.
+    Any,
+    /// The CFA (`DW_CFA_def_cfa_expression`).
+    Cfa,
+    /// The address where a register of the caller is in memory (`DW_CFA_expression`).
+    Address(Register),
+    /// A register of the caller (`DW_CFA_val_expression`).
+    Value(Register),
+}
+
+/// What a line says, of the CFA or of a register of the caller: `cfa = *(rsp+8)+8`, `rbx = *(cfa-16)`.
+///
+/// The left side is always the value. Where it is a word of memory, `rbx = *(cfa-16)`, the expression yields the
+/// address, as `DW_CFA_expression` has it. Instead of a formula, operations can stand in braces as in the text form
+/// of tables: `rbx = [{lit16; minus}]`, `rbx = {breg0 8}`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Statement {
+    /// What the expression is of.
+    pub purpose: Purpose,
+    /// The expression's bytes.
+    pub expression: Vec<u8>,
+}
+
+impl Statement {
+    /// Reads a statement, or an expression that is of nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`ParseError`], with the place in the text.
+    pub fn parse(text: &str, abi: Abi) -> Result<Statement, ParseError> {
+        let (subject, from) = subject(text, abi)?;
+        let right = text.get(from..).unwrap_or_default();
+        let trimmed = right.trim();
+        let in_memory = trimmed
+            .strip_prefix('[')
+            .and_then(|inner| inner.trim_end().strip_suffix(']'))
+            .map(str::trim)
+            .filter(|inner| inner.starts_with('{'));
+        if let Some(inner) = in_memory {
+            let expression = operations(text, inner, abi)?;
+            return match subject {
+                Subject::Register(register) => Ok(Statement {
+                    purpose: Purpose::Address(register),
+                    expression,
+                }),
+                _ => Err(ParseError {
+                    at: offset_of(text, trimmed),
+                    what: "`[{…}]` says where a register is: `rbx = [{…}]`",
+                }),
+            };
+        }
+        if trimmed.starts_with('{') {
+            return Ok(Statement {
+                purpose: subject.value(),
+                expression: operations(text, trimmed, abi)?,
+            });
+        }
+        let initial = match subject {
+            Subject::Cfa => Initial::Nothing,
+            _ => Initial::Cfa,
+        };
+        let formula = parse::formula(text, from, abi, initial)?;
+        let (purpose, formula) = match (subject, formula.address()) {
+            (Subject::Register(register), Some(address)) => (Purpose::Address(register), address),
+            _ => (subject.value(), formula),
+        };
+        Ok(Statement {
+            purpose,
+            expression: formula.assemble(),
+        })
+    }
+
+    /// The formula of the left side's value.
+    ///
+    /// # Errors
+    ///
+    /// The expression has none: [`NoFormula`].
+    pub fn formula(&self, abi: Abi) -> Result<Formula, NoFormula> {
+        let expression = Expression(&self.expression);
+        match self.purpose {
+            Purpose::Cfa => Formula::of(expression, abi, Initial::Nothing),
+            Purpose::Value(_) => Formula::of(expression, abi, Initial::Cfa),
+            Purpose::Address(_) => Formula::of(expression, abi, Initial::Cfa)?.loaded(),
+            Purpose::Any => Formula::of(expression, abi, Initial::Nothing)
+                .or_else(|_| Formula::of(expression, abi, Initial::Cfa)),
+        }
+    }
+
+    /// The left side with its ` = `; nothing if the expression is of nothing.
+    #[must_use]
+    pub fn left_side(&self, abi: Abi) -> String {
+        match self.purpose {
+            Purpose::Any => String::new(),
+            Purpose::Cfa => String::from("cfa = "),
+            Purpose::Address(register) | Purpose::Value(register) => {
+                alloc::format!("{} = ", RegisterName(register, abi.arch))
+            }
+        }
+    }
+}
+
+/// Prints a statement with its operations by name, which parses back to the same bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct OperationsText<'s>(pub &'s Statement, pub Abi);
+
+impl fmt::Display for OperationsText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let OperationsText(statement, abi) = *self;
+        let left_side = statement.left_side(abi);
+        let operations = ExpressionText(Expression(&statement.expression), abi);
+        match statement.purpose {
+            Purpose::Address(_) => write!(f, "{left_side}[{operations}]"),
+            _ => write!(f, "{left_side}{operations}"),
+        }
+    }
+}
+
+/// What stands on the left side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Subject {
+    None,
+    Cfa,
+    Register(Register),
+}
+
+impl Subject {
+    /// The purpose of an expression that yields the value.
+    fn value(self) -> Purpose {
+        match self {
+            Subject::None => Purpose::Any,
+            Subject::Cfa => Purpose::Cfa,
+            Subject::Register(register) => Purpose::Value(register),
+        }
+    }
+}
+
+/// The left side, and where the right one begins.
+fn subject(text: &str, abi: Abi) -> Result<(Subject, usize), ParseError> {
+    let Some(equals) = text.find('=') else {
+        return Ok((Subject::None, 0));
+    };
+    let (left, right) = text.split_at(equals);
+    let name = left.trim();
+    // `a == b` and `a <= b` are formulas.
+    if right.starts_with("==") || name.ends_with(['<', '>', '!', '=']) {
+        return Ok((Subject::None, 0));
+    }
+    let subject = match name.strip_prefix('%').unwrap_or(name) {
+        "cfa" => Some(Subject::Cfa),
+        name => abi.arch.register_named(name).map(Subject::Register),
+    };
+    let fault = ParseError {
+        at: offset_of(text, name),
+        what: "expected `cfa` or the name of a register before `=`",
+    };
+    Ok((subject.ok_or(fault)?, equals + 1))
+}
+
+/// Operations in braces.
+fn operations(text: &str, braced: &str, abi: Abi) -> Result<Vec<u8>, ParseError> {
+    let inner = braced
+        .strip_prefix('{')
+        .and_then(|inner| inner.strip_suffix('}'));
+    let inner = inner.ok_or(ParseError {
+        at: offset_of(text, braced) + braced.len(),
+        what: "`}` is missing",
+    })?;
+    text::expression(inner, abi).map_err(|(what, at): text::Fault<'_>| ParseError {
+        at: offset_of(text, at),
+        what,
+    })
+}
+
+/// Where a part of a text is in it.
+fn offset_of(text: &str, part: &str) -> usize {
+    let offset = part.as_ptr().addr().saturating_sub(text.as_ptr().addr());
+    offset.min(text.len())
+}
