@@ -56,7 +56,8 @@ const BEGINNINGS: &[&str] = &[
 ];
 
 /// Whether a function of that name never returns.
-pub(crate) fn never_returns(name: &str) -> bool {
+#[must_use]
+pub fn never_returns(name: &str) -> bool {
     let name = name.split_once('@').map_or(name, |(name, _)| name);
     NAMES.contains(&name)
         || BEGINNINGS

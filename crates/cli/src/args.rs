@@ -45,6 +45,7 @@ pub(crate) enum Command {
     Compile(CompileArgs),
     Verify(VerifyArgs),
     Check(CheckArgs),
+    Annotate(AnnotateArgs),
     Expr(ExprArgs),
     Stats(StatsArgs),
     Cache(CacheArgs),
@@ -648,6 +649,32 @@ pub(crate) enum CheckFormat {
     Sarif,
     /// Annotations of GitHub's workflows.
     Github,
+}
+
+/// Write the .cfi directives of assembly that has none.
+///
+/// The file is assembled by `$CC`, or cc, and each function is followed along all its paths: where the CFA, the
+/// return address and the registers are that a call preserves. Before it is written, the new text is assembled, too,
+/// and must have the rows that were found, before every instruction. Text is only added. A function that has
+/// directives keeps them, so that a second run changes nothing.
+///
+/// A function of which not all is known gets no directives, but an error that says where and why;
+/// the others get theirs, and the command ends with 1.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  unspool annotate memcpy.S                        to standard output
+  unspool annotate memcpy.S -o memcpy.cfi.S
+  unspool annotate memcpy.S -o memcpy.S            in place
+  unspool annotate memcpy.S -o memcpy.S && unspool check memcpy.S
+
+docs/annotate.md says what is found to be a function, and what to do about errors.")]
+pub(crate) struct AnnotateArgs {
+    /// Assembly source: .s, or .S for the preprocessor.
+    pub(crate) file: PathBuf,
+    /// Where the text goes; standard output if this is not given.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 /// Turn rules that people can read into the bytes of `.cfi_escape`, and bytes into rules.

@@ -1,5 +1,6 @@
 //! One module per command.
 
+pub(crate) mod annotate;
 pub(crate) mod cache;
 pub(crate) mod check;
 pub(crate) mod compile;

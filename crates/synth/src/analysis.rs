@@ -746,6 +746,12 @@ impl Analysis<'_> {
         &self.analyzer.code
     }
 
+    /// What must be known of the machine.
+    #[must_use]
+    pub fn facts(&self) -> &'static Facts {
+        self.analyzer.facts()
+    }
+
     /// Where paths met that disagree about the stack pointer.
     #[must_use]
     pub fn conflicts(&self) -> &[Conflict] {

@@ -14,6 +14,7 @@ pub mod arch;
 pub mod code;
 pub mod op;
 pub mod program;
+pub mod rows;
 pub mod state;
 pub mod value;
 
@@ -21,5 +22,6 @@ pub use analysis::{Analysis, Analyzer, CodeAlone, Conflict, Guide, Landing};
 pub use arch::Machine;
 pub use code::{Code, InsnId};
 pub use program::{Extent, Image, Part, Program, Returns};
+pub use rows::{Cfa, NoRow, Rules, Saved};
 pub use state::State;
 pub use value::{Known, Value};

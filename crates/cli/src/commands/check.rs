@@ -17,7 +17,7 @@ use crate::output::{self, Failure};
 
 mod github;
 mod sarif;
-mod source;
+pub(super) mod source;
 
 /// What was found of one file.
 struct Checked {

@@ -1,0 +1,244 @@
+//! The instructions of functions with their rows, and what makes rows doubtful.
+
+use core::ops::Range;
+use std::collections::{HashMap, HashSet};
+
+use unspool_ir::{Register, Vaddr};
+use unspool_module::ElfFile;
+use unspool_synth::arch::Facts;
+use unspool_synth::op::Flow;
+use unspool_synth::{Analysis, InsnId, Known, NoRow, Part, Program, Rules, Value};
+
+use crate::directives::Writer;
+use crate::functions::Function;
+use crate::refusal::{Refusal, Why};
+
+/// An instruction that is to get a row.
+#[derive(Debug, Clone)]
+pub(crate) struct Insn {
+    pub(crate) range: Range<u64>,
+    pub(crate) line: u32,
+    pub(crate) rules: Rules,
+    /// Whether the processor goes on to the next.
+    pub(crate) goes_on: bool,
+}
+
+/// The functions of a file, as far as they have been looked at.
+pub(crate) struct Work<'w, L> {
+    pub(crate) file: &'w ElfFile,
+    pub(crate) program: &'w Program,
+    pub(crate) writer: Writer,
+    pub(crate) line_of: &'w L,
+    /// How functions come back, by their starts.
+    pub(crate) returns: &'w HashMap<u64, Returned>,
+}
+
+/// How a function comes back to its callers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Returned {
+    /// As calls do.
+    AsCallsDo,
+    /// With the stack pointer elsewhere.
+    Elsewhere,
+    /// With other values in registers that calls preserve.
+    Lossy,
+}
+
+impl Returned {
+    /// The worst of all returns of a unit.
+    pub(crate) fn of(analysis: &Analysis<'_>, facts: &Facts) -> Returned {
+        let mut worst = Returned::AsCallsDo;
+        let entry = |register: u8| Value::entry(Register(register.into()), 0);
+        let entry_sp = entry(facts.stack_pointer);
+        analysis.visit(|id, state, _| {
+            if !matches!(analysis.code().flow(id), Some(Flow::Return { .. })) {
+                return;
+            }
+            let sp = state.get(facts.stack_pointer);
+            let is_return = state.load(sp) == entry(facts.return_address);
+            // What returns elsewhere is a jump there.
+            let wanted = match is_return {
+                true => entry_sp,
+                false => entry_sp.plus(-i64::from(facts.call_pushes)),
+            };
+            let mut preserved = facts.preserved.iter();
+            if !preserved.all(|register| state.get(*register) == entry(*register)) {
+                worst = worst.max(Returned::Lossy);
+            } else if sp != wanted {
+                worst = worst.max(Returned::Elsewhere);
+            }
+        });
+        worst
+    }
+}
+
+/// The jumps of a unit that are returns: to the return address, with the stack as a return leaves it.
+fn returning_jumps(analysis: &Analysis<'_>, facts: &Facts) -> HashSet<InsnId> {
+    let mut found = HashSet::new();
+    let entry = |register: u8| Value::entry(Register(register.into()), 0);
+    analysis.visit(|id, state, _| {
+        let Some(Flow::IndirectJump(target)) = analysis.code().flow(id) else {
+            return;
+        };
+        let left = entry(facts.stack_pointer).plus(facts.call_pushes.into());
+        let is_return = state.get(target) == entry(facts.return_address);
+        if is_return && state.get(facts.stack_pointer) == left {
+            found.insert(id);
+        }
+    });
+    found
+}
+
+impl<L: Fn(Vaddr) -> Option<u32>> Work<'_, L> {
+    /// The instructions of a function up to its last one that is not padding, with their rows.
+    pub(crate) fn instructions(
+        &self,
+        analysis: &Analysis<'_>,
+        function: &Function,
+    ) -> Result<Vec<Insn>, Refusal> {
+        let code = analysis.code();
+        let extent = function.extent;
+        let refuse = |id: InsnId, why: Why| Refusal {
+            function: function.name.clone(),
+            line: (self.line_of)(Vaddr(code.range(id).start)),
+            why,
+        };
+        let rules = analysis.rules();
+        let is_own = |id: &InsnId| (extent.start..extent.end).contains(&code.range(*id).start);
+        let own: Vec<InsnId> = code.ids().filter(is_own).collect();
+        let returns = returning_jumps(analysis, self.writer.facts);
+        let is_unknown = |id: &InsnId| is_own(id) && !returns.contains(id);
+        if let Some(jump) = analysis.unresolved().iter().copied().find(is_unknown) {
+            return Err(refuse(jump, Why::Jump));
+        }
+        let first = own.first().copied();
+        let refuse_all = |why: Why| match first {
+            Some(first) => refuse(first, why),
+            None => refuse(InsnId(0), why),
+        };
+        if function.name == "_start" {
+            return Err(refuse_all(Why::Entry));
+        }
+        if self.returns.get(&extent.start) == Some(&Returned::Lossy) {
+            return Err(refuse_all(Why::Lossy));
+        }
+        let is_odd_call = |id: &InsnId| match code.flow(*id) {
+            Some(Flow::Call(to)) => self
+                .returns
+                .get(&to)
+                .is_some_and(|returned| *returned != Returned::AsCallsDo),
+            _ => false,
+        };
+        if let Some(call) = own.iter().copied().find(is_odd_call) {
+            return Err(refuse(call, Why::OddCallee));
+        }
+        self.check_exits(analysis, &own)
+            .map_err(|id| refuse(id, Why::Unbalanced))?;
+        let row_of = |id: InsnId| rules.get(id.0 as usize).map(|(_, row)| *row);
+        let is_reached = |id: &&InsnId| row_of(**id) != Some(Err(NoRow::Unreached));
+        // Behind the last that is reached there is padding, or what is no code.
+        let end = match function.has_size {
+            false => own
+                .iter()
+                .rposition(|id| is_reached(&id))
+                .map(|last| last + 1),
+            true => own
+                .iter()
+                .rposition(|id| !is_padding(analysis, *id) || is_reached(&id))
+                .map(|last| last + 1),
+        };
+        let last = end.and_then(|end| own.get(..end)?.last());
+        if let Some(last) = last.filter(|last| runs_on(code.flow(**last))) {
+            return Err(refuse(*last, Why::RunsOut));
+        }
+        let mut insns: Vec<Insn> = Vec::new();
+        for id in own.get(..end.unwrap_or(0)).unwrap_or_default() {
+            let rules = match row_of(*id).unwrap_or(Err(NoRow::Unreached)) {
+                Ok(rules) => rules,
+                // A trap has the row of what is before it. What fills gaps has none: directives that stand behind the
+                // line before come before it.
+                Err(NoRow::Unreached) if is_padding(analysis, *id) => {
+                    let is_trap = code.flow(*id).is_some();
+                    match insns.last().filter(|_| is_trap) {
+                        Some(last) => last.rules,
+                        None => continue,
+                    }
+                }
+                Err(why) => {
+                    let conflict = analysis
+                        .conflicts()
+                        .iter()
+                        .any(|conflict| conflict.at == *id);
+                    let why = match conflict {
+                        true => Why::Conflict,
+                        false => why.into(),
+                    };
+                    return Err(refuse(*id, why));
+                }
+            };
+            let range = code.range(*id);
+            let line = (self.line_of)(Vaddr(range.start));
+            insns.push(Insn {
+                line: line.ok_or_else(|| refuse(*id, Why::NoLine))?,
+                rules,
+                goes_on: goes_on(code.flow(*id)),
+                range,
+            });
+        }
+        Ok(insns)
+    }
+
+    /// A jump to another function must leave things as they were at entry.
+    fn check_exits(&self, analysis: &Analysis<'_>, own: &[InsnId]) -> Result<(), InsnId> {
+        let code = analysis.code();
+        let facts = self.writer.facts;
+        let mut found = Ok(());
+        analysis.visit(|id, state, _| {
+            let (Some(Flow::Jump(to)) | Some(Flow::Branch { to, .. })) = code.flow(id) else {
+                return;
+            };
+            let place = self.program.start_at(to);
+            let extent = place.and_then(|place| self.program.extents().get(place));
+            let here = code.range(id).start;
+            let is_other = extent.is_some_and(|extent| {
+                extent.part == Part::Function && !(extent.start..extent.end).contains(&here)
+            });
+            if !is_other || !own.contains(&id) || found.is_err() {
+                return;
+            }
+            let sp = state.get(facts.stack_pointer).known();
+            let is_as_entered =
+                matches!(sp, Known::Entry(register, 0) if register.0 == facts.stack_pointer.into());
+            let rules = Rules::of(state, facts);
+            let is_same = rules
+                .is_ok_and(|rules| rules.return_address == Rules::at_entry(facts).return_address);
+            if !(is_as_entered && is_same) {
+                found = Err(id);
+            }
+        });
+        found
+    }
+}
+
+/// Whether control goes on to the next instruction.
+fn goes_on(flow: Option<Flow>) -> bool {
+    match flow {
+        None | Some(Flow::Call(_) | Flow::IndirectCall | Flow::Branch { .. }) => true,
+        Some(Flow::Jump(_) | Flow::IndirectJump(_) | Flow::Return { .. } | Flow::Trap) => false,
+    }
+}
+
+/// The same, for the last instruction of a function: a call there is one that never returns.
+fn runs_on(flow: Option<Flow>) -> bool {
+    goes_on(flow) && !matches!(flow, Some(Flow::Call(_) | Flow::IndirectCall))
+}
+
+/// Whether an instruction does nothing, or stops: what is between functions and behind calls that never return.
+fn is_padding(analysis: &Analysis<'_>, id: InsnId) -> bool {
+    let code = analysis.code();
+    match code.flow(id) {
+        Some(Flow::Trap) => true,
+        None => code.ops_of(id).is_empty(),
+        Some(_) => false,
+    }
+}

@@ -1,0 +1,19 @@
+//! Writes the CFI directives of assembly that has none.
+//!
+//! [`Plan::of`] takes the object file that the assembly makes, finds its functions without entry, and what their rows
+//! must be. [`Plan::written_into`] has the directives that make these rows inserted into the text, which is otherwise
+//! left as it is; [`Plan::holds`] looks whether the object file that the new text makes has these rows.
+//!
+//! It takes files that were read and text: it opens nothing, assembles nothing, prints nothing.
+#![forbid(unsafe_code)]
+
+mod directives;
+mod follow;
+mod functions;
+mod placing;
+mod plan;
+mod refusal;
+
+pub use directives::Syntax;
+pub use plan::Plan;
+pub use refusal::{Refusal, Why};

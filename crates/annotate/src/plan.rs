@@ -1,0 +1,245 @@
+//! What is written into a text, and the table that it makes.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use unspool_ir::{RegisterRule, Row, Table, Vaddr};
+use unspool_module::{ElfFile, Symbols};
+use unspool_synth::{Analyzer, CodeAlone, Machine, Program, Rules};
+
+use crate::directives::{Syntax, Writer};
+use crate::follow::{Insn, Returned, Work};
+use crate::functions::{Bytes, Function, functions};
+use crate::placing::{Directives, repeated};
+use crate::refusal::{Refusal, Why};
+
+/// What is to be written, and the rows that it makes.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    /// Directives by the line behind which they stand, counted from 1; 0 is the start of the file.
+    behind: BTreeMap<u32, Vec<String>>,
+    /// The row before each instruction that gets one, and where that is: section, offset, function.
+    rows: Vec<(Place, Rules)>,
+    /// How many functions get directives.
+    pub annotated: usize,
+    /// How many have an entry already.
+    pub kept: usize,
+    /// Those that get none.
+    pub refused: Vec<Refusal>,
+}
+
+/// An instruction by where it is, and of what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Place {
+    section: String,
+    offset: u64,
+    function: String,
+    line: Option<u32>,
+}
+
+impl Plan {
+    /// Plans directives for the functions of an object file that `declared`, its table, has no entry for.
+    ///
+    /// `line_of` says which line of the file made the instruction at an address, `never_returns` which functions do
+    /// so by their names.
+    #[must_use]
+    pub fn of(
+        file: &ElfFile,
+        declared: &Table,
+        syntax: Syntax,
+        line_of: impl Fn(Vaddr) -> Option<u32>,
+        never_returns: impl Fn(&str) -> bool,
+    ) -> Plan {
+        let mut plan = Plan::default();
+        let Some(mut machine) = Machine::of(file.abi()) else {
+            plan.refused.push(Refusal {
+                function: file.path().display().to_string(),
+                line: None,
+                why: Why::Arch(file.abi().arch),
+            });
+            return plan;
+        };
+        let functions = functions(file, &mut machine);
+        let extents = functions.iter().map(|function| function.extent).collect();
+        let lost = lost(file, never_returns);
+        let program = Program::survey(&mut machine, &Bytes(file), extents, Vec::new(), |address| {
+            lost.contains(&address)
+        });
+        let writer = Writer {
+            abi: file.abi(),
+            facts: machine.facts(),
+            syntax,
+        };
+        let is_kept = |function: &Function| {
+            let mut fdes = declared.fdes().iter();
+            fdes.any(|fde| (fde.start.0..fde.end.0).contains(&function.extent.start))
+        };
+        let mut analyzer = Analyzer::new(machine);
+        let mut returns: HashMap<u64, Returned> = HashMap::new();
+        for unit in 0..program.units() {
+            let analysis = analyzer.analyze(&program, &Bytes(file), unit, &[], &CodeAlone);
+            let returned = Returned::of(&analysis, writer.facts);
+            let starts = program.unit(unit).map(|extent| extent.start);
+            returns.extend(starts.map(|start| (start, returned)));
+        }
+        let work = Work {
+            file,
+            program: &program,
+            writer,
+            line_of: &line_of,
+            returns: &returns,
+        };
+        let mut planned: Vec<(&Function, Vec<Insn>)> = Vec::new();
+        for unit in 0..program.units() {
+            let analysis = analyzer.analyze(&program, &Bytes(file), unit, &[], &CodeAlone);
+            for extent in program.unit(unit) {
+                let found = functions
+                    .iter()
+                    .find(|function| function.extent.start == extent.start);
+                let Some(function) = found else { continue };
+                if is_kept(function) {
+                    plan.kept += 1;
+                    continue;
+                }
+                match work.instructions(&analysis, function) {
+                    Ok(insns) => planned.push((function, insns)),
+                    Err(refusal) => plan.refused.push(refusal),
+                }
+            }
+        }
+        planned.sort_by_key(|(function, _)| function.extent.start);
+        let repeated = repeated(file, &functions, &line_of, writer);
+        for (function, insns) in planned {
+            match work.directives(&insns, &repeated) {
+                Ok(directives) => plan.add(&work, function, &insns, directives),
+                Err((line, why)) => plan.refused.push(Refusal {
+                    function: function.name.clone(),
+                    line: Some(line),
+                    why,
+                }),
+            }
+        }
+        plan
+    }
+
+    fn add<L: Fn(Vaddr) -> Option<u32>>(
+        &mut self,
+        work: &Work<'_, L>,
+        function: &Function,
+        insns: &[Insn],
+        directives: Directives,
+    ) {
+        for (line, directives) in directives {
+            self.behind.entry(line).or_default().extend(directives);
+        }
+        let rows = insns.iter().filter_map(|insn| {
+            let (section, offset) = place(work.file, insn.range.start)?;
+            let place = Place {
+                section,
+                offset,
+                function: function.name.clone(),
+                line: Some(insn.line),
+            };
+            Some((place, insn.rules))
+        });
+        self.rows.extend(rows);
+        self.annotated += 1;
+    }
+
+    /// The text with the directives. All else stays as it is.
+    #[must_use]
+    pub fn written_into(&self, text: &str) -> String {
+        let ending = match text.contains("\r\n") {
+            true => "\r\n",
+            false => "\n",
+        };
+        let mut out = String::with_capacity(text.len() * 2);
+        let put = |out: &mut String, line: u32, like: &str| {
+            let indent_end = like.find(|c| !matches!(c, ' ' | '\t')).unwrap_or(0);
+            let indent = like.get(..indent_end).filter(|indent| !indent.is_empty());
+            for directive in self.behind.get(&line).into_iter().flatten() {
+                out.push_str(indent.unwrap_or("\t"));
+                out.push_str(directive);
+                out.push_str(ending);
+            }
+        };
+        put(&mut out, 0, "");
+        for (number, line) in (1..).zip(text.split_inclusive('\n')) {
+            out.push_str(line);
+            if self.behind.contains_key(&number) && !line.ends_with('\n') {
+                out.push_str(ending);
+            }
+            put(&mut out, number, line);
+        }
+        out
+    }
+
+    /// Whether the object file that the written text makes, whose table this is, has the rows that were planned: before
+    /// every instruction.
+    ///
+    /// # Errors
+    ///
+    /// The first instruction of which that is not so.
+    pub fn holds(&self, after: &ElfFile, table: &Table) -> Result<(), Refusal> {
+        let Some(machine) = Machine::of(after.abi()) else {
+            return Ok(());
+        };
+        let facts = machine.facts();
+        let mut wanted = Table::new(after.abi());
+        for (place, rules) in &self.rows {
+            let refusal = || Refusal {
+                function: place.function.clone(),
+                line: place.line,
+                why: Why::NotAsPlanned,
+            };
+            let address = address(after, &place.section, place.offset).ok_or_else(refusal)?;
+            let wanted_row = rules.intern(&mut wanted, facts).map_err(|_| refusal())?;
+            let wanted_row = wanted.row(wanted_row);
+            let mut fdes = table.fdes().iter();
+            let fde = fdes.find(|fde| (fde.start.0..fde.end.0).contains(&address));
+            let row = fde.and_then(|fde| {
+                let rows = table.rows(fde);
+                rows.take_while(|row| row.start.0 <= address).last()
+            });
+            let row = row.and_then(|row| table.row(row.row));
+            let is_as_planned = row
+                .zip(wanted_row)
+                .is_some_and(|(row, wanted)| is_same_row(&row, &wanted));
+            if !is_as_planned {
+                return Err(refusal());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether two rows say the same; that a register is unchanged can be said, or be left unsaid.
+fn is_same_row(a: &Row<'_>, b: &Row<'_>) -> bool {
+    let said = |row: &Row<'_>| {
+        let rules = row.rules();
+        let rules = rules.filter(|(_, rule)| *rule != RegisterRule::SameValue);
+        rules
+            .map(|(register, rule)| (register, format!("{rule:?}")))
+            .collect::<Vec<_>>()
+    };
+    a.cfa == b.cfa && said(a) == said(b)
+}
+
+fn place(file: &ElfFile, address: u64) -> Option<(String, u64)> {
+    let (name, start) = file.section_of(Vaddr(address))?;
+    Some((name.into_owned(), address.checked_sub(start.0)?))
+}
+
+fn address(file: &ElfFile, section: &str, offset: u64) -> Option<u64> {
+    let mut sections = file.sections();
+    let section = sections.find(|known| known.name == section && known.size > offset)?;
+    Some(section.address?.0 + offset)
+}
+
+/// The functions, of this file and others, that are known by name never to return.
+fn lost(file: &ElfFile, never_returns: impl Fn(&str) -> bool) -> HashSet<u64> {
+    let symbols = Symbols::new(file, None);
+    let own = symbols.iter().map(|symbol| (symbol.name, symbol.address));
+    let others = file.undefined_symbols().unwrap_or_default();
+    let lost = own.chain(others).filter(|(name, _)| never_returns(name));
+    lost.map(|(_, address)| address.0).collect()
+}

@@ -1,0 +1,71 @@
+//! Why a function gets no directives.
+
+use unspool_ir::Arch;
+use unspool_synth::NoRow;
+
+/// Why a function gets no directives.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Why {
+    /// There is no row that is known to be true.
+    #[error(transparent)]
+    NoRow(#[from] NoRow),
+    /// Paths meet on different heights of the stack.
+    #[error("paths meet here that disagree about the stack pointer")]
+    Conflict,
+    /// An indirect jump leads somewhere.
+    #[error("where this jump leads is not known")]
+    Jump,
+    /// It jumps to another function with something on the stack.
+    #[error("it jumps to another function, whose caller's frame is not as after a call")]
+    Unbalanced,
+    /// It returns, and a register that calls preserve may have another value.
+    #[error("it is not known to restore the registers that calls preserve before it returns")]
+    Lossy,
+    /// It calls a function that does not come back as others do.
+    #[error(
+        "the function called does not leave the stack pointer and the preserved registers as calls do"
+    )]
+    OddCallee,
+    /// Control goes on behind its last instruction.
+    #[error(
+        "control goes on behind the end of the function; if it never comes there, write `ud2` behind this"
+    )]
+    RunsOut,
+    /// Nobody calls the program's entry.
+    #[error(
+        "nobody calls the program's entry: write `.cfi_startproc` and `.cfi_undefined %rip` before it, `.cfi_endproc` behind it"
+    )]
+    Entry,
+    /// The row changes between instructions that one line makes.
+    #[error(
+        "the line makes several instructions, between which the row changes: write them on lines of their own"
+    )]
+    OneLine,
+    /// A line is assembled more than once, and a directive would have to stand behind it.
+    #[error(
+        "the line is assembled more than once, and the row changes behind it: write it out, or the directives by hand"
+    )]
+    Repeated,
+    /// An instruction is not from a line of the file.
+    #[error("no line of the file makes this instruction (it may be from an included file)")]
+    NoLine,
+    /// What was written does not have the effect that it should have.
+    #[error("directives cannot be placed so that this instruction has its row: write them by hand")]
+    NotAsPlanned,
+    /// The machine's instructions are not known.
+    #[error("the instructions of {} are not known; x86-64's are", .0.spec().name)]
+    Arch(Arch),
+}
+
+/// A function that gets no directives.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{function}: {why}")]
+pub struct Refusal {
+    /// The function.
+    pub function: String,
+    /// The line in the file, counted from 1, if one is known.
+    pub line: Option<u32>,
+    /// Why.
+    pub why: Why,
+}

@@ -1,0 +1,89 @@
+//! `unspool annotate`.
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use unspool_annotate::{Plan, Refusal, Syntax};
+use unspool_ir::{Table, Vaddr};
+use unspool_module::{DebugFiles, ElfFile, Lines, SearchRoots};
+use unspool_unwind::tables::{self, From, SourceError};
+
+use super::check::source;
+use crate::args::AnnotateArgs;
+use crate::output::{self, Failure};
+
+pub(crate) fn run(args: &AnnotateArgs) -> anyhow::Result<ExitCode> {
+    let path = args.file.as_path();
+    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let Some(object) = source::assemble(path)? else {
+        bail!(
+            "{}: this is no assembly source; its name would end in .s or .S",
+            path.display()
+        );
+    };
+    let before = Arc::new(ElfFile::from_bytes(path, object)?);
+    let lines = Lines::new(
+        Arc::clone(&before),
+        &DebugFiles::locate(&before, &SearchRoots::default()),
+        &[],
+    );
+    let plan = Plan::of(
+        &before,
+        &table(&before)?,
+        Syntax::of(&text),
+        |address| line_of(&lines, path, address),
+        unspool_check::never_returns,
+    );
+    for refusal in &plan.refused {
+        say(path, refusal);
+    }
+    let annotated = plan.written_into(&text);
+    let object = source::assemble_text(&annotated, path).context("with directives")?;
+    let after = ElfFile::from_bytes(path, object)?;
+    if let Err(refusal) = plan.holds(&after, &table(&after)?) {
+        say(path, &refusal);
+        return Ok(ExitCode::from(Failure::FINDINGS));
+    }
+    match &args.output {
+        Some(output) => super::write(output, annotated.as_bytes(), None)?,
+        None => output::print(annotated.as_bytes())?,
+    }
+    output::notice(&format_args!(
+        "{}: {} functions annotated, {} have directives, {} refused",
+        path.display(),
+        plan.annotated,
+        plan.kept,
+        plan.refused.len()
+    ));
+    Ok(match plan.refused.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(Failure::FINDINGS),
+    })
+}
+
+fn say(path: &Path, refusal: &Refusal) {
+    match refusal.line {
+        Some(line) => output::error(&format_args!("{}:{line}: {refusal}", path.display())),
+        None => output::error(&format_args!("{}: {refusal}", path.display())),
+    }
+}
+
+/// The line of the file that made the instruction at an address; none if it is from another file.
+fn line_of(lines: &Lines, path: &Path, address: Vaddr) -> Option<u32> {
+    let frames = lines.frames(address).ok()?;
+    let frame = frames.into_iter().next()?;
+    let is_own = Path::new(&frame.file?).file_name() == path.file_name();
+    frame.line.filter(|_| is_own)
+}
+
+/// The table of an object file, which may have none.
+fn table(file: &ElfFile) -> anyhow::Result<Table> {
+    match tables::read(file, From::Auto) {
+        Ok(reading) => Ok(reading.table),
+        Err(SourceError::Missing { .. }) => Ok(Table::new(file.abi())),
+        Err(error) => Err(error.into()),
+    }
+}
