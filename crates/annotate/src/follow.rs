@@ -7,10 +7,12 @@ use unspool_ir::{Register, Vaddr};
 use unspool_module::ElfFile;
 use unspool_synth::arch::Facts;
 use unspool_synth::op::Flow;
-use unspool_synth::{Analysis, InsnId, Known, NoRow, Part, Program, Rules, Value};
+use unspool_synth::{
+    Analysis, Analyzer, CodeAlone, InsnId, Known, NoRow, Part, Program, Rules, Value,
+};
 
 use crate::directives::Writer;
-use crate::functions::Function;
+use crate::functions::{Bytes, Function};
 use crate::refusal::{Refusal, Why};
 
 /// An instruction that is to get a row.
@@ -45,8 +47,51 @@ pub(crate) enum Returned {
 }
 
 impl Returned {
+    /// How all functions of a program come back, by their starts: as bad as the worst of their own returns, and those
+    /// of the functions that they jump to.
+    pub(crate) fn of_all(
+        program: &Program,
+        image: &Bytes<'_>,
+        analyzer: &mut Analyzer,
+    ) -> HashMap<u64, Returned> {
+        let facts = analyzer.facts();
+        let mut all = HashMap::new();
+        let mut jumps: Vec<(u64, u64)> = Vec::new();
+        for unit in 0..program.units() {
+            let analysis = analyzer.analyze(program, image, unit, &[], &CodeAlone);
+            let returned = Returned::of(&analysis, facts);
+            let code = analysis.code();
+            let targets = code.ids().filter_map(|id| match code.flow(id)? {
+                Flow::Jump(to) | Flow::Branch { to, .. } => Some(to),
+                _ => None,
+            });
+            let targets: Vec<u64> = targets
+                .filter(|to| program.start_at(*to).is_some())
+                .collect();
+            for extent in program.unit(unit) {
+                all.insert(extent.start, returned);
+                jumps.extend(targets.iter().map(|to| (extent.start, *to)));
+            }
+        }
+        loop {
+            let mut changed = false;
+            for (from, to) in &jumps {
+                let there = all.get(to).copied();
+                if let Some((here, there)) = all.get_mut(from).zip(there)
+                    && *here < there
+                {
+                    *here = there;
+                    changed = true;
+                }
+            }
+            if !changed {
+                return all;
+            }
+        }
+    }
+
     /// The worst of all returns of a unit.
-    pub(crate) fn of(analysis: &Analysis<'_>, facts: &Facts) -> Returned {
+    fn of(analysis: &Analysis<'_>, facts: &Facts) -> Returned {
         let mut worst = Returned::AsCallsDo;
         let entry = |register: u8| Value::entry(Register(register.into()), 0);
         let entry_sp = entry(facts.stack_pointer);
@@ -97,95 +142,102 @@ impl<L: Fn(Vaddr) -> Option<u32>> Work<'_, L> {
         function: &Function,
     ) -> Result<Vec<Insn>, Refusal> {
         let code = analysis.code();
-        let extent = function.extent;
-        let refuse = |id: InsnId, why: Why| Refusal {
+        let refuse = |(id, why): (InsnId, Why)| Refusal {
             function: function.name.clone(),
             line: (self.line_of)(Vaddr(code.range(id).start)),
             why,
         };
-        let rules = analysis.rules();
+        let extent = function.extent;
         let is_own = |id: &InsnId| (extent.start..extent.end).contains(&code.range(*id).start);
-        let own: Vec<InsnId> = code.ids().filter(is_own).collect();
-        let returns = returning_jumps(analysis, self.writer.facts);
-        let is_unknown = |id: &InsnId| is_own(id) && !returns.contains(id);
-        if let Some(jump) = analysis.unresolved().iter().copied().find(is_unknown) {
-            return Err(refuse(jump, Why::Jump));
-        }
-        let first = own.first().copied();
-        let refuse_all = |why: Why| match first {
-            Some(first) => refuse(first, why),
-            None => refuse(InsnId(0), why),
+        let mut own: Vec<InsnId> = code.ids().filter(is_own).collect();
+        self.check(analysis, function, &own).map_err(refuse)?;
+        let rules: HashMap<u64, Result<Rules, NoRow>> = analysis
+            .rules()
+            .into_iter()
+            .map(|(range, row)| (range.start, row))
+            .collect();
+        let row_of = |id: InsnId| {
+            let row = rules.get(&code.range(id).start);
+            row.copied().unwrap_or(Err(NoRow::Unreached))
         };
-        if function.name == "_start" {
-            return Err(refuse_all(Why::Entry));
-        }
-        if self.returns.get(&extent.start) == Some(&Returned::Lossy) {
-            return Err(refuse_all(Why::Lossy));
-        }
-        let is_odd_call = |id: &InsnId| match code.flow(*id) {
-            Some(Flow::Call(to)) => self
-                .returns
-                .get(&to)
-                .is_some_and(|returned| *returned != Returned::AsCallsDo),
-            _ => false,
-        };
-        if let Some(call) = own.iter().copied().find(is_odd_call) {
-            return Err(refuse(call, Why::OddCallee));
-        }
-        self.check_exits(analysis, &own)
-            .map_err(|id| refuse(id, Why::Unbalanced))?;
-        let row_of = |id: InsnId| rules.get(id.0 as usize).map(|(_, row)| *row);
-        let is_reached = |id: &&InsnId| row_of(**id) != Some(Err(NoRow::Unreached));
         // Behind the last that is reached there is padding, or what is no code.
-        let end = match function.has_size {
-            false => own
-                .iter()
-                .rposition(|id| is_reached(&id))
-                .map(|last| last + 1),
-            true => own
-                .iter()
-                .rposition(|id| !is_padding(analysis, *id) || is_reached(&id))
-                .map(|last| last + 1),
+        let is_last = |id: &InsnId| match row_of(*id) {
+            Err(NoRow::Unreached) => function.has_size && !is_padding(analysis, *id),
+            _ => true,
         };
-        let last = end.and_then(|end| own.get(..end)?.last());
-        if let Some(last) = last.filter(|last| runs_on(code.flow(**last))) {
-            return Err(refuse(*last, Why::RunsOut));
+        let end = own.iter().rposition(is_last).map_or(0, |last| last + 1);
+        own.truncate(end);
+        if let Some(last) = own.last().filter(|last| runs_on(code.flow(**last))) {
+            return Err(refuse((*last, Why::RunsOut)));
         }
         let mut insns: Vec<Insn> = Vec::new();
-        for id in own.get(..end.unwrap_or(0)).unwrap_or_default() {
-            let rules = match row_of(*id).unwrap_or(Err(NoRow::Unreached)) {
+        for id in own {
+            let rules = match row_of(id) {
                 Ok(rules) => rules,
                 // A trap has the row of what is before it. What fills gaps has none: directives that stand behind the
                 // line before come before it.
-                Err(NoRow::Unreached) if is_padding(analysis, *id) => {
-                    let is_trap = code.flow(*id).is_some();
+                Err(NoRow::Unreached) if is_padding(analysis, id) => {
+                    let is_trap = code.flow(id).is_some();
                     match insns.last().filter(|_| is_trap) {
                         Some(last) => last.rules,
                         None => continue,
                     }
                 }
                 Err(why) => {
-                    let conflict = analysis
-                        .conflicts()
-                        .iter()
-                        .any(|conflict| conflict.at == *id);
-                    let why = match conflict {
+                    let mut conflicts = analysis.conflicts().iter();
+                    let why = match conflicts.any(|conflict| conflict.at == id) {
                         true => Why::Conflict,
                         false => why.into(),
                     };
-                    return Err(refuse(*id, why));
+                    return Err(refuse((id, why)));
                 }
             };
-            let range = code.range(*id);
+            let range = code.range(id);
             let line = (self.line_of)(Vaddr(range.start));
             insns.push(Insn {
-                line: line.ok_or_else(|| refuse(*id, Why::NoLine))?,
+                line: line.ok_or_else(|| refuse((id, Why::NoLine)))?,
                 rules,
-                goes_on: goes_on(code.flow(*id)),
+                goes_on: goes_on(code.flow(id)),
                 range,
             });
         }
         Ok(insns)
+    }
+
+    /// Whether the function comes and goes as the analysis takes for granted; if not, at which instruction.
+    fn check(
+        &self,
+        analysis: &Analysis<'_>,
+        function: &Function,
+        own: &[InsnId],
+    ) -> Result<(), (InsnId, Why)> {
+        let code = analysis.code();
+        let Some(first) = own.first().copied() else {
+            return Ok(());
+        };
+        if function.name == "_start" {
+            return Err((first, Why::Entry));
+        }
+        if self.returns.get(&function.extent.start) == Some(&Returned::Lossy) {
+            return Err((first, Why::Lossy));
+        }
+        let returns = returning_jumps(analysis, self.writer.facts);
+        let is_unknown = |id: &InsnId| own.binary_search(id).is_ok() && !returns.contains(id);
+        if let Some(jump) = analysis.unresolved().iter().find(|id| is_unknown(id)) {
+            return Err((*jump, Why::Jump));
+        }
+        let is_odd_call = |id: &InsnId| match code.flow(*id) {
+            Some(Flow::Call(to)) => {
+                let returned = self.returns.get(&to);
+                returned.is_some_and(|returned| *returned != Returned::AsCallsDo)
+            }
+            _ => false,
+        };
+        if let Some(call) = own.iter().find(|id| is_odd_call(id)) {
+            return Err((*call, Why::OddCallee));
+        }
+        self.check_exits(analysis, own)
+            .map_err(|id| (id, Why::Unbalanced))
     }
 
     /// A jump to another function must leave things as they were at entry.
@@ -203,7 +255,7 @@ impl<L: Fn(Vaddr) -> Option<u32>> Work<'_, L> {
             let is_other = extent.is_some_and(|extent| {
                 extent.part == Part::Function && !(extent.start..extent.end).contains(&here)
             });
-            if !is_other || !own.contains(&id) || found.is_err() {
+            if !is_other || own.binary_search(&id).is_err() || found.is_err() {
                 return;
             }
             let sp = state.get(facts.stack_pointer).known();

@@ -1,6 +1,6 @@
 //! What is written into a text, and the table that it makes.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use unspool_ir::{RegisterRule, Row, Table, Vaddr};
 use unspool_module::{ElfFile, Symbols};
@@ -74,13 +74,7 @@ impl Plan {
             fdes.any(|fde| (fde.start.0..fde.end.0).contains(&function.extent.start))
         };
         let mut analyzer = Analyzer::new(machine);
-        let mut returns: HashMap<u64, Returned> = HashMap::new();
-        for unit in 0..program.units() {
-            let analysis = analyzer.analyze(&program, &Bytes(file), unit, &[], &CodeAlone);
-            let returned = Returned::of(&analysis, writer.facts);
-            let starts = program.unit(unit).map(|extent| extent.start);
-            returns.extend(starts.map(|start| (start, returned)));
-        }
+        let returns = Returned::of_all(&program, &Bytes(file), &mut analyzer);
         let work = Work {
             file,
             program: &program,

@@ -337,6 +337,14 @@ fn what_cannot_be_known_is_told_by_its_line() {
             "f.s:2: f: it is not known to restore",
         ),
         (
+            "\t.globl f, g, h\nf:\tcall g\n\tret\ng:\tjmp h\nh:\tpop %rcx\n\tpop %rdx\n\tpush %rcx\n\tret\n",
+            "f.s:2: f: the function called",
+        ),
+        (
+            "\t.globl f, g, h\nf:\tcall g\n\tret\ng:\tjmp h\nh:\tpop %rcx\n\tpop %rdx\n\tpush %rcx\n\tret\n",
+            "f.s:2: f: the function called",
+        ),
+        (
             "\t.globl _start\n_start:\tud2\n",
             "f.s:2: _start: nobody calls",
         ),

@@ -299,11 +299,24 @@ proptest! {
         let formula = Formula::parse(&text, X86_64).unwrap();
         let bytes = formula.assemble();
         prop_assert_eq!(gimli_opinion(&bytes, X86_64, Some(CFA)), model.value(), "{}: {:02x?}", text, bytes);
-        // Read back from the operations and printed, it is the same formula.
+        // Read back from the operations, it has the same value; printed, it is the same formula.
         let again = Formula::of(Expression(&bytes), X86_64, Initial::Cfa).unwrap();
-        prop_assert_eq!(again.to_string(), formula.to_string());
+        prop_assert_eq!(gimli_opinion(&again.assemble(), X86_64, Some(CFA)), model.value(), "{}", again);
         let printed = Formula::parse(&again.to_string(), X86_64).unwrap();
-        prop_assert_eq!(printed.assemble(), bytes, "{}", again);
+        prop_assert_eq!(printed.assemble(), again.assemble(), "{}", again);
+        prop_assert_eq!(printed.to_string(), again.to_string());
+    }
+
+    /// Whatever is written: there is a statement, or an error that points into the text.
+    #[test]
+    fn any_text_is_read_or_pointed_into(text in "[a-z0-9é ()\\[\\]{}*+<>=!&|^~%,;#.-]{0,30}", n in 0..ABIS.len()) {
+        match Statement::parse(&text, ABIS[n]) {
+            Ok(statement) => {
+                let printed = OperationsText(&statement, ABIS[n]).to_string();
+                prop_assert_eq!(Statement::parse(&printed, ABIS[n]), Ok(statement), "{}", printed);
+            }
+            Err(error) => prop_assert!(text.is_char_boundary(error.at), "{}: {:?}", text, error),
+        }
     }
 
     /// Whatever operations: the formula has their value, on every machine; and no value where they have none.
