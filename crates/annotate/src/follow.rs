@@ -100,7 +100,7 @@ impl Returned {
                 return;
             }
             let sp = state.get(facts.stack_pointer);
-            let is_return = state.load(sp) == entry(facts.return_address);
+            let is_return = state.load(sp) == Some(entry(facts.return_address));
             // What returns elsewhere is a jump there.
             let wanted = match is_return {
                 true => entry_sp,

@@ -137,7 +137,7 @@ impl Sightings {
                 Seen::Flow(Flow::Call(to)) => seen.calls.push(to),
                 Seen::Flow(Flow::Jump(to) | Flow::Branch { to, .. }) => seen.jumps.push(to),
                 Seen::Taken(address) => seen.taken.push(address),
-                Seen::Flow(_) => {}
+                Seen::Flow(_) | Seen::End => {}
             });
         }
         // Of addresses in data nothing is known but that some bytes are one.

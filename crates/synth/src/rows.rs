@@ -281,7 +281,7 @@ impl Places<'_> {
         preserved.find_map(|register| {
             let points_at = self.state.get(*register);
             let own = Value::entry(Register((*register).into()), 0);
-            let is_frame = points_at.is_address() && self.state.load(points_at) == own;
+            let is_frame = points_at.is_address() && self.state.load(points_at) == Some(own);
             let distance = cfa.distance_from(points_at).filter(|_| is_frame)?;
             Some((*register, distance))
         })

@@ -43,12 +43,17 @@ fn rule(code: Code) -> Value {
 fn result(file: &Checked, told: &Told) -> Value {
     let finding = &told.finding;
     let (path, line) = told.place(file);
-    let mut location = json!({ "artifactLocation": { "uri": uri(&path) } });
-    match line {
+    let artifact = json!({ "uri": uri(&path) });
+    let location = match line {
         // The compiler's line 0 stands for none.
-        Some(line @ 1..) => location["region"] = json!({ "startLine": line }),
-        _ => location["address"] = json!({ "absoluteAddress": finding.at.0 }),
-    }
+        Some(line @ 1..) => {
+            json!({ "artifactLocation": artifact, "region": { "startLine": line } })
+        }
+        _ => json!({
+            "artifactLocation": artifact,
+            "address": { "absoluteAddress": finding.at.0 },
+        }),
+    };
     json!({
         "ruleId": finding.code.id(),
         "level": match finding.severity {
