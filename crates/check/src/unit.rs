@@ -127,22 +127,48 @@ impl Subject<'_> {
             let Some(row) = report.rows.get_mut(current) else {
                 return;
             };
-            let declared = judge.declared(row.row);
-            if declared.is_none_or(|declared| pending & declared.reads == 0) {
+            let Some(declared) = judge.declared(row.row) else {
+                return;
+            };
+            let flow = analysis.code().flow(insn);
+            let is_call = matches!(flow, Some(Flow::Call(_) | Flow::IndirectCall));
+            // While the callee runs, the row of the call is this function's, too.
+            let across = is_call.then(|| self.across_call(declared, state)).flatten();
+            if pending & declared.reads == 0 && across.is_none() {
                 return;
             }
             pending = 0;
-            let found = judge.judge(row.row, state, range.start);
-            row.judgement = Some(match &row.judgement {
-                Some(known) => known.worse(&found),
-                None => found,
-            });
-            if found.worst() != Verdict::Proven {
-                let doubts = doubts_of(judge, row.row, &found, state, range.start);
-                report.doubts.extend(doubts);
+            for state in [Some(state), across.as_ref()].into_iter().flatten() {
+                let found = judge.judge(row.row, state, range.start);
+                row.judgement = Some(match &row.judgement {
+                    Some(known) => known.worse(&found),
+                    None => found,
+                });
+                if found.worst() != Verdict::Proven {
+                    let doubts = doubts_of(judge, row.row, &found, state, range.start);
+                    report.doubts.extend(doubts);
+                }
             }
         });
         report.unreached = self.unreached(analysis, &reached);
+    }
+
+    /// What holds while the callee of a call runs, of what the row speaks of; `None` if nothing of that is the
+    /// callee's.
+    fn across_call(&self, declared: &Declared, state: &State) -> Option<State> {
+        let facts = self.facts();
+        let sp = state.get(facts.stack_pointer);
+        let is_below = |at: Value| at.distance_from(sp).is_some_and(|distance| distance < 0);
+        let has_below = state.slots().iter().any(|slot| is_below(slot.at));
+        if declared.reads & facts.clobbered == 0 && !has_below {
+            return None;
+        }
+        let mut across = state.clone();
+        across.forget_below(sp);
+        for register in (0..facts.return_address).filter(|n| facts.clobbered >> n & 1 != 0) {
+            across.set(register, Value::UNKNOWN);
+        }
+        Some(across)
     }
 
     /// Whether an address is the end of one of the extents that end at `ends`, ascending, and in no other.
