@@ -1,0 +1,286 @@
+//! The shadow stack: what is true of the frames of a thread, because it was seen when they began.
+//!
+//! Frames are known by the address of their return address. A thread can have several stacks; it is on one of
+//! them, and the others are left until the stack pointer comes back to them.
+
+use std::collections::VecDeque;
+
+/// A function in scope: its module and its place there.
+pub(crate) type FunctionId = (usize, usize);
+
+/// What the caller of a frame will find when it goes on, and whose frame it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Frame {
+    /// The address of the return address.
+    pub(crate) key: u64,
+    /// The stack pointer that the caller expects.
+    pub(crate) sp: u64,
+    /// Where the caller goes on.
+    pub(crate) pc: u64,
+    /// What the registers that calls preserve are then: rbx, rbp, r12 to r15.
+    pub(crate) saved: [u64; 6],
+    /// Whose code is running; `None` if that is not in scope, and its return is waited for.
+    pub(crate) function: Option<FunctionId>,
+    /// What was interrupted by a signal: nothing is popped behind the return.
+    pub(crate) is_interrupted: bool,
+}
+
+/// Frames on one stack, the outermost first.
+#[derive(Debug, Default)]
+struct Stack {
+    frames: Vec<Frame>,
+    /// The stack that was left for this one, by its number.
+    parent: Option<u64>,
+    number: u64,
+    /// The stack pointer when it was left.
+    left_at: u64,
+}
+
+/// How far a function may take its return address and its arguments off the stack by itself, in bytes.
+const POPPED: u64 = 128;
+/// What `ret N` can pop, in bytes.
+const MOST_POPPED: u64 = 0xffff;
+/// Stacks that are remembered.
+const MOST_STACKS: usize = 4096;
+
+/// The frames of a thread.
+#[derive(Debug)]
+pub(crate) struct Shadow {
+    /// Those that were left, the last one last.
+    left: VecDeque<Stack>,
+    active: Stack,
+    count: u64,
+    /// Whether it is certain which frame the code that runs belongs to.
+    pub(crate) is_certain: bool,
+}
+
+impl Default for Shadow {
+    fn default() -> Self {
+        Shadow {
+            left: VecDeque::new(),
+            active: Stack::default(),
+            count: 0,
+            is_certain: true,
+        }
+    }
+}
+
+impl Stack {
+    /// Forgets frames whose return address is below the stack pointer.
+    fn drop_below(&mut self, sp: u64) {
+        while self.frames.last().is_some_and(|frame| frame.key < sp) {
+            self.frames.pop();
+        }
+    }
+
+    /// Whether a stack pointer is where this stack was left, or further out in it.
+    fn has(&self, sp: u64) -> bool {
+        let outermost = self.frames.first();
+        outermost.is_some_and(|frame| self.left_at <= sp && sp <= frame.key)
+    }
+}
+
+impl Shadow {
+    /// The innermost frame.
+    pub(crate) fn current(&self) -> Option<&Frame> {
+        let mut stack = &self.active;
+        // A stack is younger than the one that was left for it: this ends.
+        loop {
+            if let Some(frame) = stack.frames.last() {
+                return Some(frame);
+            }
+            let parent = stack.parent?;
+            stack = self.left.iter().find(|other| other.number == parent)?;
+        }
+    }
+
+    fn current_mut(&mut self) -> Option<&mut Frame> {
+        let current = *self.current()?;
+        let left = self.left.iter_mut().map(|stack| &mut stack.frames);
+        let mut stacks = std::iter::once(&mut self.active.frames).chain(left);
+        stacks.find_map(|frames| frames.last_mut().filter(|frame| **frame == current))
+    }
+
+    /// A function was called, or what a signal interrupted is left.
+    pub(crate) fn push(&mut self, frame: Frame) {
+        self.active.drop_below(frame.key.saturating_add(1));
+        self.active.frames.push(frame);
+        self.is_certain = true;
+    }
+
+    /// Says that another function's code runs in the innermost frame, or that of none in scope.
+    pub(crate) fn becomes(&mut self, function: Option<FunctionId>) {
+        if let Some(frame) = self.current_mut() {
+            frame.function = function;
+        }
+    }
+
+    /// Control left the innermost frames: those whose return address is below the stack pointer are gone.
+    pub(crate) fn leave(&mut self, sp: u64) {
+        self.active.drop_below(sp);
+    }
+
+    /// A return took what it returns to from the stack at `key`. Yields the frame that it ends, if it ends one.
+    pub(crate) fn returned(&mut self, key: u64, sp: u64) -> Option<Frame> {
+        let is_it = |frame: &Frame| frame.key == key;
+        if !self.active.frames.iter().any(is_it) {
+            let found = self
+                .left
+                .iter()
+                .position(|stack| stack.frames.iter().any(is_it));
+            match found {
+                Some(place) => self.switch_to(place, key),
+                None => {
+                    self.active.drop_below(sp);
+                    return None;
+                }
+            }
+        }
+        self.active.drop_below(key);
+        let ended = self.active.frames.pop();
+        self.is_certain = true;
+        ended
+    }
+
+    /// What was interrupted goes on.
+    pub(crate) fn resumed(&mut self, pc: u64, sp: u64) -> bool {
+        self.land(|frame| frame.is_interrupted && frame.pc == pc && frame.sp == sp)
+    }
+
+    /// Control came to where a frame is waited for: the one that a function out of scope returns to. Without
+    /// one, it may be in the middle of a frame of the function there: by a jump over frames, or where a
+    /// breakpoint waits for it.
+    pub(crate) fn landed(&mut self, pc: u64, sp: u64, function: Option<FunctionId>) -> Landed {
+        let is_return = |frame: &Frame| {
+            let popped = sp.checked_sub(frame.sp);
+            let most = if frame.is_interrupted { 0 } else { MOST_POPPED };
+            frame.pc == pc && popped.is_some_and(|popped| popped <= most)
+        };
+        if self.land(is_return) {
+            return Landed::Returned;
+        }
+        match function {
+            Some(function) if self.find_within(function, sp) => Landed::Within,
+            _ => Landed::Nowhere,
+        }
+    }
+
+    /// Ends the innermost frame for which something holds.
+    fn land(&mut self, is_it: impl Fn(&Frame) -> bool) -> bool {
+        let innermost = |stack: &Stack| {
+            let frame = stack.frames.iter().rev().find(|frame| is_it(frame));
+            frame.map(|frame| frame.key)
+        };
+        let key = match innermost(&self.active) {
+            Some(key) => key,
+            None => {
+                let mut stacks = self.left.iter().enumerate().rev();
+                let found = stacks.find_map(|(place, stack)| Some((place, innermost(stack)?)));
+                let Some((place, key)) = found else {
+                    return false;
+                };
+                let left_at = self.active.frames.last().map_or(0, |frame| frame.key);
+                self.switch_to(place, left_at);
+                key
+            }
+        };
+        self.active.drop_below(key.saturating_add(1));
+        self.is_certain = true;
+        true
+    }
+
+    /// Goes to the innermost frame of a function that a stack pointer may be in.
+    fn find_within(&mut self, function: FunctionId, sp: u64) -> bool {
+        let is_in = |stack: &Stack| {
+            let mut frames = stack.frames.iter().rev();
+            let frame = frames.find(|frame| frame.key >= sp);
+            frame.is_some_and(|frame| frame.function == Some(function))
+        };
+        if !is_in(&self.active) {
+            let mut left = self.left.iter();
+            let Some(place) = left.rposition(is_in) else {
+                return false;
+            };
+            self.switch_to(place, sp);
+        }
+        self.active.drop_below(sp);
+        self.is_certain = true;
+        true
+    }
+
+    /// The stack pointer was loaded with something that is not counted from what it was.
+    pub(crate) fn jumped(&mut self, from: u64, to: u64) {
+        let innermost = self.active.frames.last();
+        let limit = innermost.map(|frame| frame.key.saturating_add(POPPED));
+        let is_within = limit.is_some_and(|limit| from <= to && to <= limit);
+        if is_within || from == to {
+            return;
+        }
+        let exact = self.left.iter().rposition(|stack| stack.left_at == to);
+        let near = || self.left.iter().rposition(|stack| stack.has(to));
+        if let Some(place) = exact.or_else(near) {
+            self.is_certain = exact.is_some();
+            self.switch_to(place, from);
+            self.active.drop_below(to);
+            return;
+        }
+        let outermost = self.active.frames.first();
+        if from < to && outermost.is_some_and(|frame| to <= frame.key) {
+            // A jump over frames, or a stack within a frame of this one.
+            self.is_certain = false;
+            return;
+        }
+        self.count += 1;
+        let fresh = Stack {
+            parent: self.parent_of_next(),
+            number: self.count,
+            ..Stack::default()
+        };
+        self.leave_for(fresh, from);
+    }
+
+    /// The stack whose innermost frame goes on running on a fresh one.
+    fn parent_of_next(&self) -> Option<u64> {
+        match self.active.frames.is_empty() {
+            true => self.active.parent,
+            false => Some(self.active.number),
+        }
+    }
+
+    fn switch_to(&mut self, place: usize, left_at: u64) {
+        if let Some(stack) = self.left.remove(place) {
+            self.leave_for(stack, left_at);
+        }
+    }
+
+    fn leave_for(&mut self, stack: Stack, left_at: u64) {
+        let mut before = std::mem::replace(&mut self.active, stack);
+        before.left_at = left_at;
+        if !before.frames.is_empty() {
+            self.left.push_back(before);
+        }
+        if self.left.len() > MOST_STACKS {
+            self.left.pop_front();
+        }
+    }
+
+    /// Where it is not certain whose frame is current: it is if the function that runs is the frame's.
+    pub(crate) fn validate(&mut self, function: Option<FunctionId>, sp: u64) {
+        if !self.is_certain
+            && let Some(function) = function
+        {
+            self.find_within(function, sp);
+        }
+    }
+}
+
+/// Where control came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Landed {
+    /// Behind a call that was not followed.
+    Returned,
+    /// In the middle of a frame that is known.
+    Within,
+    /// In no frame that is known.
+    Nowhere,
+}
