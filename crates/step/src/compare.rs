@@ -110,18 +110,22 @@ impl Comparison<'_> {
             return Vec::new();
         }
         let declared = Declared::of(row, self.facts);
-        let Ok(cfa) = interpret::cfa(row, &self.view()) else {
-            return vec![self.of_cfa(declared.cfa, None)];
-        };
         let mut found = Vec::new();
         let stack_pointer = Register(self.facts.stack_pointer.into());
-        let sp = self.recover(cfa, stack_pointer);
+        let is_counted = row.rule(stack_pointer).is_none();
+        let declared_cfa = interpret::cfa(row, &self.view()).ok();
+        let sp = declared_cfa.and_then(|cfa| self.recover(cfa, stack_pointer));
         if sp != Some(self.truth.sp) {
-            found.push(match row.rule(stack_pointer) {
-                None => self.of_cfa(declared.cfa, sp),
-                Some(_) => self.of_stack_pointer(sp),
+            found.push(match is_counted || declared_cfa.is_none() {
+                true => self.of_cfa(declared.cfa, sp),
+                false => self.of_stack_pointer(sp),
             });
         }
+        // What is counted from a wrong CFA is not wrong for another cause.
+        let cfa = match declared_cfa {
+            Some(cfa) if !is_counted => cfa,
+            _ => RuntimeAddr(self.truth.sp),
+        };
         if self.recover(cfa, row.return_address) != Some(self.truth.pc) {
             found.push(Difference {
                 code: Code::ReturnAddress,
@@ -150,6 +154,12 @@ impl Comparison<'_> {
             }
         }
         found
+    }
+
+    /// Where the row says that the caller goes on.
+    pub(crate) fn return_address(&self) -> Option<u64> {
+        let cfa = interpret::cfa(self.row, &self.view()).ok()?;
+        self.recover(cfa, self.row.return_address)
     }
 
     fn view(&self) -> View<'_, Stopped<'_>> {

@@ -148,14 +148,18 @@ impl Module {
             // Compilers call parts and copies of a function NAME.cold, NAME.part.0.
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
+        let is_default = request.modules.is_empty();
         let is_asked = |function: &Function| match (&function.name, request.functions.is_empty()) {
             (Some(name), false) => request.functions.iter().any(|wanted| named(wanted, name)),
             (None, false) => false,
-            (Some(name), true) => !START_FILES.contains(&name.as_str()),
-            (None, true) => true,
+            (name, true) => {
+                let name = name.as_deref().unwrap_or_default();
+                !START_FILES.contains(&name) && (!is_default || !self.is_stub(function.start))
+            }
         };
+
         let mut functions: Vec<Function> = all.into_iter().filter(is_asked).collect();
-        if request.functions.is_empty() && request.modules.is_empty() {
+        if request.functions.is_empty() && is_default {
             let starts: Vec<Vaddr> = functions.iter().map(|function| function.start).collect();
             let lines = Lines::new(Arc::clone(&self.file), &debug, &starts);
             let is_compiled = |function: &Function| is_compiled(&lines, function.start);
@@ -165,6 +169,12 @@ impl Module {
         }
         self.functions = functions;
         self.find_pads();
+    }
+
+    /// Whether the linker made the code at an address, to call other modules.
+    fn is_stub(&self, at: Vaddr) -> bool {
+        let section = self.file.section_of(at);
+        section.is_some_and(|(name, _)| matches!(&*name, ".plt" | ".plt.sec" | ".plt.got"))
     }
 
     /// All functions: by symbols, and by entries of the table that begin as functions do.

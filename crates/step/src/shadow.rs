@@ -40,6 +40,8 @@ struct Stack {
 const POPPED: u64 = 128;
 /// What `ret N` can pop, in bytes.
 const MOST_POPPED: u64 = 0xffff;
+/// No frame is greater than this, in bytes; a stack pointer further away is on another stack.
+const GREATEST: u64 = 1 << 20;
 /// Stacks that are remembered.
 const MOST_STACKS: usize = 4096;
 
@@ -50,8 +52,19 @@ pub(crate) struct Shadow {
     left: VecDeque<Stack>,
     active: Stack,
     count: u64,
-    /// Whether it is certain which frame the code that runs belongs to.
-    pub(crate) is_certain: bool,
+    /// Whose frame the code that runs belongs to.
+    pub(crate) certainty: Certainty,
+}
+
+/// How certain it is that the innermost frame is that of the code that runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Certainty {
+    Certain,
+    /// The stack is one that was not seen before. Whoever called on another stack still knows its frame; who
+    /// went to another context has none that is known.
+    Fresh,
+    /// It may be another.
+    Uncertain,
 }
 
 impl Default for Shadow {
@@ -60,7 +73,7 @@ impl Default for Shadow {
             left: VecDeque::new(),
             active: Stack::default(),
             count: 0,
-            is_certain: true,
+            certainty: Certainty::Certain,
         }
     }
 }
@@ -105,7 +118,7 @@ impl Shadow {
     pub(crate) fn push(&mut self, frame: Frame) {
         self.active.drop_below(frame.key.saturating_add(1));
         self.active.frames.push(frame);
-        self.is_certain = true;
+        self.certainty = Certainty::Certain;
     }
 
     /// Says that another function's code runs in the innermost frame, or that of none in scope.
@@ -138,7 +151,7 @@ impl Shadow {
         }
         self.active.drop_below(key);
         let ended = self.active.frames.pop();
-        self.is_certain = true;
+        self.certainty = Certainty::Certain;
         ended
     }
 
@@ -165,17 +178,18 @@ impl Shadow {
         }
     }
 
-    /// Ends the innermost frame for which something holds.
+    /// Ends the outermost frame for which something holds: of those that return to the same place, others were
+    /// jumped over.
     fn land(&mut self, is_it: impl Fn(&Frame) -> bool) -> bool {
-        let innermost = |stack: &Stack| {
-            let frame = stack.frames.iter().rev().find(|frame| is_it(frame));
-            frame.map(|frame| frame.key)
+        let of = |stack: &Stack| {
+            let mut frames = stack.frames.iter();
+            frames.find(|frame| is_it(frame)).map(|frame| frame.key)
         };
-        let key = match innermost(&self.active) {
+        let key = match of(&self.active) {
             Some(key) => key,
             None => {
                 let mut stacks = self.left.iter().enumerate().rev();
-                let found = stacks.find_map(|(place, stack)| Some((place, innermost(stack)?)));
+                let found = stacks.find_map(|(place, stack)| Some((place, of(stack)?)));
                 let Some((place, key)) = found else {
                     return false;
                 };
@@ -185,7 +199,7 @@ impl Shadow {
             }
         };
         self.active.drop_below(key.saturating_add(1));
-        self.is_certain = true;
+        self.certainty = Certainty::Certain;
         true
     }
 
@@ -194,17 +208,17 @@ impl Shadow {
         let is_in = |stack: &Stack| {
             let mut frames = stack.frames.iter().rev();
             let frame = frames.find(|frame| frame.key >= sp);
-            frame.is_some_and(|frame| frame.function == Some(function))
+            frame.is_some_and(|frame| frame.function == Some(function) && frame.key - sp < GREATEST)
         };
         if !is_in(&self.active) {
             let mut left = self.left.iter();
-            let Some(place) = left.rposition(is_in) else {
+            let Some(place) = left.rposition(|stack| stack.has(sp) && is_in(stack)) else {
                 return false;
             };
             self.switch_to(place, sp);
         }
         self.active.drop_below(sp);
-        self.is_certain = true;
+        self.certainty = Certainty::Certain;
         true
     }
 
@@ -219,7 +233,10 @@ impl Shadow {
         let exact = self.left.iter().rposition(|stack| stack.left_at == to);
         let near = || self.left.iter().rposition(|stack| stack.has(to));
         if let Some(place) = exact.or_else(near) {
-            self.is_certain = exact.is_some();
+            self.certainty = match exact {
+                Some(_) => Certainty::Certain,
+                None => Certainty::Uncertain,
+            };
             self.switch_to(place, from);
             self.active.drop_below(to);
             return;
@@ -227,7 +244,7 @@ impl Shadow {
         let outermost = self.active.frames.first();
         if from < to && outermost.is_some_and(|frame| to <= frame.key) {
             // A jump over frames, or a stack within a frame of this one.
-            self.is_certain = false;
+            self.certainty = Certainty::Uncertain;
             return;
         }
         self.count += 1;
@@ -237,6 +254,15 @@ impl Shadow {
             ..Stack::default()
         };
         self.leave_for(fresh, from);
+        self.certainty = Certainty::Fresh;
+    }
+
+    /// It is known now whether a fresh stack is another context's, whose frames are not known.
+    pub(crate) fn settle(&mut self, is_other: bool) {
+        self.certainty = Certainty::Certain;
+        if is_other {
+            self.active.parent = None;
+        }
     }
 
     /// The stack whose innermost frame goes on running on a fresh one.
@@ -266,7 +292,7 @@ impl Shadow {
 
     /// Where it is not certain whose frame is current: it is if the function that runs is the frame's.
     pub(crate) fn validate(&mut self, function: Option<FunctionId>, sp: u64) {
-        if !self.is_certain
+        if self.certainty == Certainty::Uncertain
             && let Some(function) = function
         {
             self.find_within(function, sp);

@@ -11,7 +11,7 @@ use crate::compare::Stopped;
 use crate::scope::{Mapped, Site};
 
 /// The instruction that stops.
-const INT3: u8 = 0xcc;
+pub(crate) const INT3: u8 = 0xcc;
 
 /// Why a breakpoint is there; it can be there for several reasons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,9 +89,9 @@ impl Space {
         Stopped::new(&self.memory)
     }
 
-    /// Writes 8 bytes.
-    pub(crate) fn write(&self, at: u64, word: u64) -> io::Result<()> {
-        self.memory.write_all_at(&word.to_le_bytes(), at)
+    /// Writes into memory.
+    pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.memory.write_all_at(bytes, at)
     }
 
     /// Where an address is in a module in scope.

@@ -17,8 +17,8 @@ use unspool_unwind::process::mapped_files;
 use crate::compare::{Comparison, Difference};
 use crate::instruction::{Instruction, Kind};
 use crate::scope::{Mapped, Module, Site};
-use crate::shadow::{Frame, FunctionId, Landed, Shadow};
-use crate::space::{Reason, Space};
+use crate::shadow::{Certainty, Frame, FunctionId, Landed, Shadow};
+use crate::space::{INT3, Reason, Space};
 use crate::sys::{self, Regs, Status};
 use crate::{Request, StepError};
 
@@ -420,7 +420,7 @@ impl<'r> Tracer<'r> {
         let at = regs.rip.wrapping_sub(1);
         let space = self.space_of(tid)?;
         let Some(breakpoint) = space.breakpoint(at) else {
-            if space.has_int3(at) {
+            if space.has_int3(at) && !self.mend(tid, at)? {
                 // The program's own.
                 return self.go_on(tid, libc::SIGTRAP);
             }
@@ -453,6 +453,23 @@ impl<'r> Tracer<'r> {
                 self.space_of(tid)?.pass_at(at, Reason::Awaited)?;
                 self.run_on(tid, at)
             }
+        }
+    }
+
+    /// Puts back what the file has at an address where a breakpoint is that nobody knows: a process that was
+    /// forked got it with the memory. Says whether it is one of these.
+    fn mend(&mut self, tid: i32, at: u64) -> io::Result<bool> {
+        let Some(site) = self.space_of(tid)?.site(at) else {
+            return Ok(false);
+        };
+        let module = self.modules.get(site.module);
+        let bytes = module.and_then(|module| module.file.bytes_at(site.at, 1));
+        match bytes {
+            Some([byte]) if *byte != INT3 => {
+                let byte = *byte;
+                self.space_of(tid)?.write(at, &[byte]).map(|()| true)
+            }
+            _ => Ok(false),
         }
     }
 
@@ -542,15 +559,17 @@ impl<'r> Tracer<'r> {
 
     /// A frame begins: the return address is on top of the stack.
     fn called(&mut self, tid: i32, regs: &Regs, pc: u64, id: Option<FunctionId>) -> io::Result<()> {
-        let thread = self.thread(tid)?;
-        thread.shadow.push(Frame {
+        let frame = Frame {
             key: regs.rsp,
             sp: regs.rsp.wrapping_add(8),
             pc,
             saved: preserved(regs),
             function: id,
             is_interrupted: false,
-        });
+        };
+        let shadow = &mut self.thread(tid)?.shadow;
+        let is_again = shadow.current() == Some(&frame);
+        shadow.push(frame);
         let Some((module, place)) = id else {
             return self.space_of(tid)?.stop_at(pc, Reason::Awaited);
         };
@@ -560,7 +579,7 @@ impl<'r> Tracer<'r> {
         let Some(function) = module.functions.get_mut(place) else {
             return Ok(());
         };
-        function.entered += 1;
+        function.entered += u64::from(!is_again);
         let (pads, entry) = (function.pads.clone(), function.start);
         let space = self.space_of(tid)?;
         let bias = regs.rip.wrapping_sub(entry.0);
@@ -641,10 +660,18 @@ impl<'r> Tracer<'r> {
         if let Some(at) = lifted {
             self.space_of(tid)?.lower(at)?;
         }
-        let regs = unstepped(tid)?;
+        let mut regs = unstepped(tid)?;
         let Some(before) = before.filter(|_| doing == Doing::Stepping) else {
             return sys::go_on(tid, 0);
         };
+        let start = before.regs.rip;
+        let is_new = lifted.is_none() && self.space_of(tid)?.breakpoint(start).is_some();
+        if is_new && sys::is_breakpoint(tid)? {
+            // It was put there, for another thread, when this one was about to step.
+            regs.rip = start;
+            sys::set_registers(tid, &regs)?;
+            return self.next(tid, &regs);
+        }
         if given != 0 && is_handler(&regs, Some(given)) {
             let function = self.function_at(tid, regs.rip)?.map(|(_, id)| id);
             self.interrupted(tid, &regs, function)?;
@@ -666,7 +693,7 @@ impl<'r> Tracer<'r> {
         let space = self.space_of(tid)?;
         let flags = space.memory().word(regs.rsp);
         match flags {
-            Some(flags) => space.write(regs.rsp, flags & !TRAP_FLAG),
+            Some(flags) => space.write(regs.rsp, &(flags & !TRAP_FLAG).to_le_bytes()),
             None => Ok(()),
         }
     }
@@ -693,8 +720,10 @@ impl<'r> Tracer<'r> {
             }
             Some(Flow::Return { .. }) => {
                 let ended = self.thread(tid)?.shadow.returned(old_sp, sp);
-                if let Some(ended) = ended {
-                    self.note_return(&ended, regs);
+                match ended {
+                    Some(ended) => self.note_return(&ended, regs),
+                    // A target was pushed: a jump.
+                    None => drop(self.jumped(tid, function, sp)?),
                 }
             }
             Some(Flow::Jump(_) | Flow::IndirectJump(_)) => {
@@ -704,15 +733,14 @@ impl<'r> Tracer<'r> {
                     .is_some_and(|frame| frame.pc == pc && frame.key < sp);
                 if is_return || id != Some(before.function) {
                     shadow.leave(sp);
-                    if id.is_some()
-                        && !is_return
-                        && shadow.current().is_some_and(|frame| frame.key == sp)
-                    {
-                        shadow.becomes(id);
+                    if !is_return && !self.jumped(tid, function, sp)? && id.is_some() {
+                        self.thread(tid)?.shadow.becomes(id);
                     }
                 }
             }
-            Some(Flow::Branch { .. }) => {
+            None | Some(Flow::Branch { .. })
+                if pc == following || before.instruction.flow.is_some() =>
+            {
                 if id != Some(before.function) && id.is_some() {
                     self.thread(tid)?.shadow.becomes(id);
                 }
@@ -723,16 +751,33 @@ impl<'r> Tracer<'r> {
                     shadow.leave(sp);
                 }
             }
-            None | Some(Flow::Trap) => {}
+            _ => {}
         }
         if before.instruction.loads_stack_pointer && before.instruction.flow.is_none() {
             let shadow = &mut self.thread(tid)?.shadow;
             shadow.jumped(old_sp, sp);
-            if shadow.is_certain {
+            if shadow.certainty == Certainty::Certain {
                 shadow.becomes(id);
             }
         }
         Ok(())
+    }
+
+    /// Control went to another function by a jump, with the stack as at a call: it has the frame of the one
+    /// before. Says whether that is so.
+    fn jumped(&mut self, tid: i32, to: Option<(Site, FunctionId)>, sp: u64) -> io::Result<bool> {
+        let shadow = &mut self.thread(tid)?.shadow;
+        let is_call = shadow.current().is_some_and(|frame| frame.key == sp);
+        let Some((site, (module, place))) = to.filter(|_| is_call) else {
+            return Ok(false);
+        };
+        shadow.becomes(Some((module, place)));
+        let module = self.modules.get_mut(module);
+        let function = module.and_then(|module| module.functions.get_mut(place));
+        if let Some(function) = function.filter(|function| function.start == site.at) {
+            function.entered += 1;
+        }
+        Ok(true)
     }
 
     /// Notes which registers a function has not restored when it returned.
@@ -758,10 +803,14 @@ impl<'r> Tracer<'r> {
         };
         let shadow = &mut self.thread(tid)?.shadow;
         shadow.validate(Some(id), regs.rsp);
-        let is_certain = shadow.is_certain;
+        let certainty = shadow.certainty;
         let Some(truth) = shadow.current().copied() else {
             return self.run_on(tid, regs.rip);
         };
+        if certainty == Certainty::Fresh && self.is_other_context(tid, regs, site, &truth)? {
+            return self.run_on(tid, regs.rip);
+        }
+        let is_certain = certainty != Certainty::Uncertain && truth.function == Some(id);
         let most = self.request.visits;
         let Some(module) = self.modules.get_mut(site.module) else {
             return self.run_on(tid, regs.rip);
@@ -794,6 +843,28 @@ impl<'r> Tracer<'r> {
         let is_lifted = self.space_of(tid)?.lift(regs.rip)?;
         self.thread(tid)?.lifted = is_lifted.then_some(regs.rip);
         sys::step(tid, 0)
+    }
+
+    /// On a stack that was not seen before: if the row finds code that would be gone back to, which is not where
+    /// the innermost frame returns to, this is another context, of which nothing is known.
+    fn is_other_context(
+        &mut self,
+        tid: i32,
+        regs: &Regs,
+        site: Site,
+        truth: &Frame,
+    ) -> io::Result<bool> {
+        let registers = self.registers(tid, regs, site)?;
+        let found = self.comparison(tid, site, site.at, &registers, truth, |comparison| {
+            comparison.return_address()
+        });
+        let found = found.flatten().filter(|found| *found != truth.pc);
+        let is_other = match found {
+            Some(pc) => self.space_of(tid)?.site(pc).is_some() || self.follows_call(tid, pc),
+            None => false,
+        };
+        self.thread(tid)?.shadow.settle(is_other);
+        Ok(is_other)
     }
 
     /// Control went on out of scope: what is stepped next is where the innermost frame returns to.
@@ -891,45 +962,57 @@ impl<'r> Tracer<'r> {
         registers: &Registers,
         truth: &Frame,
     ) -> io::Result<()> {
-        let number = self.threads.get(&tid).map(|thread| thread.space);
-        let space = number.and_then(|number| self.spaces.get(&number));
-        let (Some(space), Some(module)) = (space, self.modules.get(site.module)) else {
-            return Ok(());
+        let differences = self.comparison(tid, site, looked_up, registers, truth, |comparison| {
+            let differences = comparison.differences().into_iter();
+            let told = differences.map(|difference| (comparison.truth_of(&difference), difference));
+            told.collect::<Vec<_>>()
+        });
+        let module = self.modules.get(site.module);
+        let function = module.and_then(|module| module.function(site.at));
+        let function = function.unwrap_or(usize::MAX);
+        let mut note = |difference, truth| {
+            let cause = (site.module, function, difference);
+            let seen = self.seen.entry(cause).or_insert_with(|| Seen {
+                places: BTreeSet::new(),
+                times: 0,
+                truth,
+            });
+            seen.places.insert(site.at);
+            seen.times += 1;
         };
-        let function = module.function(site.at).unwrap_or(usize::MAX);
-        let memory = space.memory();
-        let Some(row) = module.row(looked_up) else {
-            let cause = (site.module, function, None);
-            note(&mut self.seen, cause, site.at, String::new);
-            return Ok(());
-        };
-        let comparison = Comparison {
+        match differences {
+            None => note(None, String::new()),
+            Some(differences) => {
+                for (truth, difference) in differences {
+                    note(Some(difference), truth);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks something of the row of an address; `None` if there is no row.
+    fn comparison<T>(
+        &self,
+        tid: i32,
+        site: Site,
+        looked_up: Vaddr,
+        registers: &Registers,
+        truth: &Frame,
+        ask: impl FnOnce(&Comparison<'_>) -> T,
+    ) -> Option<T> {
+        let space = self.spaces.get(&self.threads.get(&tid)?.space)?;
+        let row = self.modules.get(site.module)?.row(looked_up)?;
+        Some(ask(&Comparison {
             abi: ABI,
             facts: self.machine.facts(),
             row: &row,
             registers,
-            memory: &memory,
+            memory: &space.memory(),
             bias: site.bias,
             truth,
-        };
-        for difference in comparison.differences() {
-            let cause = (site.module, function, Some(difference.clone()));
-            note(&mut self.seen, cause, site.at, || {
-                comparison.truth_of(&difference)
-            });
-        }
-        Ok(())
+        }))
     }
-}
-
-fn note(seen: &mut BTreeMap<Cause, Seen>, cause: Cause, at: Vaddr, truth: impl FnOnce() -> String) {
-    let seen = seen.entry(cause).or_insert_with(|| Seen {
-        places: BTreeSet::new(),
-        times: 0,
-        truth: truth(),
-    });
-    seen.places.insert(at);
-    seen.times += 1;
 }
 
 impl Thread {

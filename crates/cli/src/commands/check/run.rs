@@ -94,23 +94,18 @@ fn modules(report: &Report) -> anyhow::Result<Vec<Module<'_>>> {
     for function in &report.functions {
         modules.entry(&function.module).or_default().push(function);
     }
-    let tell = |(path, functions): (&'_ PathBuf, Vec<&'_ FunctionRun>)| {
+    let mut all = Vec::with_capacity(modules.len());
+    for (path, functions) in modules {
         let found = report.findings.iter().filter(|found| found.module == *path);
         let (findings, times) = found
             .map(|found| (found.finding.clone(), found.times))
             .unzip();
-        Ok(Module {
+        all.push(Module {
             findings: told(path, findings)?,
             path,
             functions,
             times,
-        })
-    };
-    // Lifetimes of what a closure yields are not inferred.
-    let mut all = Vec::new();
-    for (path, functions) in modules {
-        let module: anyhow::Result<Module<'_>> = tell((path, functions));
-        all.push(module?);
+        });
     }
     Ok(all)
 }
