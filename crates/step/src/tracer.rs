@@ -810,7 +810,11 @@ impl<'r> Tracer<'r> {
         if certainty == Certainty::Fresh && self.is_other_context(tid, regs, site, &truth)? {
             return self.run_on(tid, regs.rip);
         }
-        let is_certain = certainty != Certainty::Uncertain && truth.function == Some(id);
+        let is_certain = certainty != Certainty::Uncertain;
+        if is_certain && truth.function != Some(id) {
+            // The entry of this function was not seen.
+            return self.run_on(tid, regs.rip);
+        }
         let most = self.request.visits;
         let Some(module) = self.modules.get_mut(site.module) else {
             return self.run_on(tid, regs.rip);
