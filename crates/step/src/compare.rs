@@ -103,8 +103,9 @@ pub(crate) struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    /// What the row says that is not so. A row that says that nobody called says nothing that could be wrong.
-    pub(crate) fn differences(&self) -> Vec<Difference> {
+    /// What the row says that is not so, each with the value that is found by it. A row that says that nobody
+    /// called says nothing that could be wrong.
+    pub(crate) fn differences(&self) -> Vec<(Difference, Option<u64>)> {
         let row = self.row;
         if row.rule(row.return_address) == Some(RegisterRule::Undefined) {
             return Vec::new();
@@ -116,31 +117,35 @@ impl Comparison<'_> {
         let declared_cfa = interpret::cfa(row, &self.view()).ok();
         let sp = declared_cfa.and_then(|cfa| self.recover(cfa, stack_pointer));
         if sp != Some(self.truth.sp) {
-            found.push(match is_counted || declared_cfa.is_none() {
+            let difference = match is_counted || declared_cfa.is_none() {
                 true => self.of_cfa(declared.cfa, sp),
                 false => self.of_stack_pointer(sp),
-            });
+            };
+            found.push((difference, sp));
         }
         // What is counted from a wrong CFA is not wrong for another cause.
         let cfa = match declared_cfa {
             Some(cfa) if !is_counted => cfa,
             _ => RuntimeAddr(self.truth.sp),
         };
-        if self.recover(cfa, row.return_address) != Some(self.truth.pc) {
-            found.push(Difference {
+        let pc = self.recover(cfa, row.return_address);
+        if pc != Some(self.truth.pc) {
+            let difference = Difference {
                 code: Code::ReturnAddress,
                 subject: "return address".to_owned(),
                 preserved: None,
                 declared: self.text(declared.return_address),
                 distance: None,
-            });
+            };
+            found.push((difference, pc));
         }
         let preserved = self.facts.preserved.iter().zip(declared.preserved);
         for (place, ((number, declared), truth)) in preserved.zip(self.truth.saved).enumerate() {
             let register = Register((*number).into());
             let is_lost = row.rule(register) == Some(RegisterRule::Undefined);
-            if !is_lost && self.recover(cfa, register) != Some(truth) {
-                found.push(Difference {
+            let value = self.recover(cfa, register);
+            if !is_lost && value != Some(truth) {
+                let difference = Difference {
                     code: match declared {
                         Place::Register(..) => Code::RegisterLost,
                         Place::Expression => Code::Expression,
@@ -150,7 +155,8 @@ impl Comparison<'_> {
                     preserved: Some(place),
                     declared: self.text(declared),
                     distance: None,
-                });
+                };
+                found.push((difference, value));
             }
         }
         found

@@ -25,6 +25,15 @@ pub(crate) struct Frame {
     pub(crate) is_interrupted: bool,
 }
 
+impl Frame {
+    /// Whether its caller goes on.
+    pub(crate) fn returns_to(&self, pc: u64, sp: u64) -> bool {
+        let popped = sp.checked_sub(self.sp);
+        let most = if self.is_interrupted { 0 } else { MOST_POPPED };
+        self.pc == pc && popped.is_some_and(|popped| popped <= most)
+    }
+}
+
 /// Frames on one stack, the outermost first.
 #[derive(Debug, Default)]
 struct Stack {
@@ -114,6 +123,14 @@ impl Shadow {
         stacks.find_map(|frames| frames.last_mut().filter(|frame| **frame == current))
     }
 
+    /// Whether a frame has not ended.
+    pub(crate) fn has(&self, frame: &Frame) -> bool {
+        let is_it =
+            |other: &Frame| (other.key, other.pc, other.sp) == (frame.key, frame.pc, frame.sp);
+        let mut stacks = std::iter::once(&self.active).chain(&self.left);
+        stacks.any(|stack| stack.frames.iter().any(is_it))
+    }
+
     /// A function was called, or what a signal interrupted is left.
     pub(crate) fn push(&mut self, frame: Frame) {
         self.active.drop_below(frame.key.saturating_add(1));
@@ -164,12 +181,7 @@ impl Shadow {
     /// one, it may be in the middle of a frame of the function there: by a jump over frames, or where a
     /// breakpoint waits for it.
     pub(crate) fn landed(&mut self, pc: u64, sp: u64, function: Option<FunctionId>) -> Landed {
-        let is_return = |frame: &Frame| {
-            let popped = sp.checked_sub(frame.sp);
-            let most = if frame.is_interrupted { 0 } else { MOST_POPPED };
-            frame.pc == pc && popped.is_some_and(|popped| popped <= most)
-        };
-        if self.land(is_return) {
+        if self.land(|frame| frame.returns_to(pc, sp)) {
             return Landed::Returned;
         }
         match function {

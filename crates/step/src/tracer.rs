@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use libc::c_int;
+use unspool_check::Code;
 use unspool_compact::call::{CallTest, WINDOW};
 use unspool_ir::{Abi, Arch, Endian, Register, Registers, RuntimeAddr, Vaddr};
 use unspool_module::{ElfFile, Mapping as Placed};
@@ -67,8 +68,22 @@ struct Thread {
     lifted: Option<u64>,
     /// How many instructions in a row showed nothing new.
     fruitless: u32,
+    /// What was seen in frames that have not ended.
+    pending: Vec<Pending>,
     /// It has not stopped for the first time yet.
     is_new: bool,
+}
+
+/// A difference that was seen in a frame that has not ended.
+#[derive(Debug)]
+struct Pending {
+    cause: Cause,
+    at: Vaddr,
+    /// What the row finds.
+    found: Option<u64>,
+    /// Where it is in truth.
+    truth: String,
+    frame: Frame,
 }
 
 /// Differences of one cause.
@@ -170,7 +185,9 @@ impl<'r> Tracer<'r> {
             self.root_status = Some(raw);
         }
         self.early.remove(&tid);
-        if let Some(thread) = self.threads.remove(&tid) {
+        if let Some(mut thread) = self.threads.remove(&tid) {
+            let pending = std::mem::take(&mut thread.pending);
+            pending.into_iter().for_each(|pending| self.note(pending));
             let is_used = self
                 .threads
                 .values()
@@ -243,13 +260,14 @@ impl<'r> Tracer<'r> {
 
     /// Another program runs in a process, whose first thread is the one that is left.
     fn executed(&mut self, tid: i32) -> io::Result<()> {
-        let before = sys::message(tid).unwrap_or(tid);
         let process = self.threads.get(&tid).map_or(tid, |thread| thread.process);
-        if before != tid {
-            self.threads.remove(&before);
-        }
-        self.threads
-            .retain(|other, thread| *other == tid || thread.process != process);
+        let (gone, left) = std::mem::take(&mut self.threads)
+            .into_iter()
+            .partition(|(_, thread)| thread.process == process);
+        self.threads = left;
+        let gone: HashMap<i32, Thread> = gone;
+        let pending = gone.into_values().flat_map(|thread| thread.pending);
+        pending.for_each(|pending| self.note(pending));
         self.next_space += 1;
         let number = self.next_space;
         self.spaces.insert(number, Space::open(tid)?);
@@ -796,6 +814,9 @@ impl<'r> Tracer<'r> {
 
     /// Compares, and lets the thread go on in the way that suits where it is.
     fn next(&mut self, tid: i32, regs: &Regs) -> io::Result<()> {
+        if !self.thread(tid)?.pending.is_empty() {
+            self.settle(tid, regs)?;
+        }
         let function = self.function_at(tid, regs.rip)?;
         let Some((site, id)) = function else {
             self.leave_scope(tid)?;
@@ -968,31 +989,59 @@ impl<'r> Tracer<'r> {
     ) -> io::Result<()> {
         let differences = self.comparison(tid, site, looked_up, registers, truth, |comparison| {
             let differences = comparison.differences().into_iter();
-            let told = differences.map(|difference| (comparison.truth_of(&difference), difference));
-            told.collect::<Vec<_>>()
+            let told = differences.map(|(difference, found)| {
+                let truth = comparison.truth_of(&difference);
+                (Some(difference), found, truth)
+            });
+            told.collect()
         });
         let module = self.modules.get(site.module);
         let function = module.and_then(|module| module.function(site.at));
         let function = function.unwrap_or(usize::MAX);
-        let mut note = |difference, truth| {
-            let cause = (site.module, function, difference);
-            let seen = self.seen.entry(cause).or_insert_with(|| Seen {
-                places: BTreeSet::new(),
-                times: 0,
-                truth,
+        let differences = differences.unwrap_or_else(|| vec![(None, None, String::new())]);
+        let pending = differences
+            .into_iter()
+            .map(|(difference, found, text)| Pending {
+                cause: (site.module, function, difference),
+                at: site.at,
+                found,
+                truth: text,
+                frame: *truth,
             });
-            seen.places.insert(site.at);
-            seen.times += 1;
-        };
-        match differences {
-            None => note(None, String::new()),
-            Some(differences) => {
-                for (truth, difference) in differences {
-                    note(Some(difference), truth);
-                }
+        self.thread(tid)?.pending.extend(pending);
+        Ok(())
+    }
+
+    /// Decides about what was seen in frames that have ended. If control went elsewhere than to the caller, as in
+    /// `longjmp`, what a row finds there need not be the caller: it may be where control went, which is as good.
+    fn settle(&mut self, tid: i32, regs: &Regs) -> io::Result<()> {
+        let thread = self.thread(tid)?;
+        let shadow = &thread.shadow;
+        let ended = thread
+            .pending
+            .extract_if(.., |pending| !shadow.has(&pending.frame));
+        let ended: Vec<Pending> = ended.collect();
+        for pending in ended {
+            let is_return = pending.frame.returns_to(regs.rip, regs.rsp);
+            if is_return
+                || pending
+                    .found
+                    .is_none_or(|found| found != reached(&pending, regs))
+            {
+                self.note(pending);
             }
         }
         Ok(())
+    }
+
+    fn note(&mut self, pending: Pending) {
+        let seen = self.seen.entry(pending.cause).or_insert_with(|| Seen {
+            places: BTreeSet::new(),
+            times: 0,
+            truth: pending.truth,
+        });
+        seen.places.insert(pending.at);
+        seen.times += 1;
     }
 
     /// Asks something of the row of an address; `None` if there is no row.
@@ -1030,8 +1079,21 @@ impl Thread {
             given: 0,
             lifted: None,
             fruitless: 0,
+            pending: Vec::new(),
             is_new: true,
         }
+    }
+}
+
+/// What is, where control went, of what a difference is about.
+fn reached(pending: &Pending, regs: &Regs) -> u64 {
+    match &pending.cause.2 {
+        Some(difference) => match (difference.preserved, difference.code) {
+            (Some(place), _) => preserved(regs).get(place).copied().unwrap_or(0),
+            (None, Code::ReturnAddress) => regs.rip,
+            (None, _) => regs.rsp,
+        },
+        None => 0,
     }
 }
 
