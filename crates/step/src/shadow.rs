@@ -26,6 +26,11 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
+    /// Whether it is the same, whatever code runs in it.
+    fn is(&self, other: &Frame) -> bool {
+        (self.key, self.pc, self.sp) == (other.key, other.pc, other.sp)
+    }
+
     /// Whether its caller goes on.
     pub(crate) fn returns_to(&self, pc: u64, sp: u64) -> bool {
         let popped = sp.checked_sub(self.sp);
@@ -125,10 +130,13 @@ impl Shadow {
 
     /// Whether a frame has not ended.
     pub(crate) fn has(&self, frame: &Frame) -> bool {
-        let is_it =
-            |other: &Frame| (other.key, other.pc, other.sp) == (frame.key, frame.pc, frame.sp);
-        let mut stacks = std::iter::once(&self.active).chain(&self.left);
-        stacks.any(|stack| stack.frames.iter().any(is_it))
+        self.active.frames.iter().any(|other| other.is(frame)) || self.has_left(frame)
+    }
+
+    /// Whether a frame is on a stack that was left.
+    pub(crate) fn has_left(&self, frame: &Frame) -> bool {
+        let mut frames = self.left.iter().flat_map(|stack| &stack.frames);
+        frames.any(|other| other.is(frame))
     }
 
     /// A function was called, or what a signal interrupted is left.

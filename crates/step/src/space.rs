@@ -55,6 +55,8 @@ pub(crate) struct Space {
     memory: File,
     pub(crate) mapped: Vec<Mapped>,
     breakpoints: HashMap<u64, Breakpoint>,
+    /// Breakpoints that are lifted until a thread runs at full speed again.
+    raised: Vec<u64>,
 }
 
 impl Space {
@@ -64,6 +66,7 @@ impl Space {
             memory: memory(tid)?,
             mapped: Vec::new(),
             breakpoints: HashMap::new(),
+            raised: Vec::new(),
         })
     }
 
@@ -74,6 +77,7 @@ impl Space {
             memory: memory(tid)?,
             mapped: self.mapped.clone(),
             breakpoints: self.breakpoints.clone(),
+            raised: Vec::new(),
         };
         for (at, breakpoint) in &mut space.breakpoints {
             if breakpoint.lifted > 0 {
@@ -108,6 +112,12 @@ impl Space {
 
     pub(crate) fn breakpoint(&self, at: u64) -> Option<Breakpoint> {
         self.breakpoints.get(&at).copied()
+    }
+
+    /// Whether there is a breakpoint at an address that nobody steps over.
+    pub(crate) fn is_in_memory(&self, at: u64) -> bool {
+        let breakpoint = self.breakpoints.get(&at);
+        breakpoint.is_some_and(|breakpoint| breakpoint.lifted == 0)
     }
 
     /// Puts a breakpoint at an address, which is the start of an instruction.
@@ -148,6 +158,24 @@ impl Space {
         breakpoint.lifted += 1;
         self.memory.write_all_at(&[breakpoint.original], at)?;
         Ok(true)
+    }
+
+    /// Takes a breakpoint out of memory until [`Space::settle`]: for the only thread that there is.
+    pub(crate) fn raise(&mut self, at: u64) -> io::Result<()> {
+        let is_there = |breakpoint: &Breakpoint| breakpoint.lifted == 0;
+        if self.breakpoints.get(&at).is_some_and(is_there) {
+            self.lift(at)?;
+            self.raised.push(at);
+        }
+        Ok(())
+    }
+
+    /// Puts all raised breakpoints back.
+    pub(crate) fn settle(&mut self) -> io::Result<()> {
+        while let Some(at) = self.raised.pop() {
+            self.lower(at)?;
+        }
+        Ok(())
     }
 
     /// Puts a lifted breakpoint back when the last thread has stepped over it.

@@ -235,16 +235,15 @@ impl<'r> Tracer<'r> {
 
     /// Lets a thread go on with what it does.
     fn go_on(&mut self, tid: i32, signal: c_int) -> io::Result<()> {
-        let Some(thread) = self.threads.get_mut(&tid) else {
-            return Ok(());
-        };
+        let thread = self.thread(tid)?;
         if signal != 0 {
             thread.given = signal;
         }
-        match thread.doing {
-            Doing::Running => sys::go_on(tid, signal),
-            Doing::Stepping | Doing::Passing => sys::step(tid, signal),
+        if thread.doing != Doing::Running {
+            return sys::step(tid, signal);
         }
+        self.space_of(tid)?.settle()?;
+        sys::go_on(tid, signal)
     }
 
     fn space_of(&mut self, tid: i32) -> io::Result<&mut Space> {
@@ -291,7 +290,10 @@ impl<'r> Tracer<'r> {
         let shares = is_thread
             || sys::share_memory(parent, child).unwrap_or(event == libc::PTRACE_EVENT_VFORK);
         let space = match shares {
-            true => space,
+            true => {
+                self.space_of(parent)?.settle()?;
+                space
+            }
             false => {
                 self.next_space += 1;
                 let forked = self.space_of(parent)?.forked(child);
@@ -683,8 +685,8 @@ impl<'r> Tracer<'r> {
             return sys::go_on(tid, 0);
         };
         let start = before.regs.rip;
-        let is_new = lifted.is_none() && self.space_of(tid)?.breakpoint(start).is_some();
-        if is_new && sys::is_breakpoint(tid)? {
+        let is_hit = lifted.is_none() && self.space_of(tid)?.is_in_memory(start);
+        if is_hit && sys::is_breakpoint(tid)? {
             // It was put there, for another thread, when this one was about to step.
             regs.rip = start;
             sys::set_registers(tid, &regs)?;
@@ -865,8 +867,15 @@ impl<'r> Tracer<'r> {
             function: id,
         });
         thread.doing = Doing::Stepping;
-        let is_lifted = self.space_of(tid)?.lift(regs.rip)?;
-        self.thread(tid)?.lifted = is_lifted.then_some(regs.rip);
+        let space = thread.space;
+        let others = self.threads.values();
+        let is_alone = others.filter(|other| other.space == space).count() == 1;
+        let space = self.space_of(tid)?;
+        if is_alone {
+            space.raise(regs.rip)?;
+        } else if space.lift(regs.rip)? {
+            self.thread(tid)?.lifted = Some(regs.rip);
+        }
         sys::step(tid, 0)
     }
 
@@ -907,7 +916,9 @@ impl<'r> Tracer<'r> {
 
     /// Lets a thread run at full speed, over a breakpoint where it stands.
     fn run_on(&mut self, tid: i32, pc: u64) -> io::Result<()> {
-        let is_lifted = self.space_of(tid)?.lift(pc)?;
+        let space = self.space_of(tid)?;
+        space.settle()?;
+        let is_lifted = space.lift(pc)?;
         let thread = self.thread(tid)?;
         thread.before = None;
         thread.lifted = is_lifted.then_some(pc);
