@@ -82,7 +82,7 @@ impl Memory for Stopped<'_> {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Difference {
     pub(crate) code: Code,
-    /// Of what: `CFA`, or the register.
+    /// Of what: `the CFA`, `the caller's rbx`.
     pub(crate) subject: String,
     /// The register's place among the preserved ones.
     pub(crate) preserved: Option<usize>,
@@ -132,7 +132,7 @@ impl Comparison<'_> {
         if pc != Some(self.truth.pc) {
             let difference = Difference {
                 code: Code::ReturnAddress,
-                subject: "return address".to_owned(),
+                subject: "the return address".to_owned(),
                 preserved: None,
                 declared: self.text(declared.return_address),
                 distance: None,
@@ -151,7 +151,7 @@ impl Comparison<'_> {
                         Place::Expression => Code::Expression,
                         _ => Code::SavedElsewhere,
                     },
-                    subject: self.name(register),
+                    subject: format!("the caller's {}", self.name(register)),
                     preserved: Some(place),
                     declared: self.text(declared),
                     distance: None,
@@ -192,7 +192,7 @@ impl Comparison<'_> {
         };
         Difference {
             code,
-            subject: "CFA".to_owned(),
+            subject: "the CFA".to_owned(),
             preserved: None,
             declared: self.text(declared),
             distance: distance.filter(|_| is_near),
@@ -210,7 +210,7 @@ impl Comparison<'_> {
         let distance = found.map(|found| self.truth.sp.wrapping_sub(found).cast_signed());
         Difference {
             code: Code::SavedElsewhere,
-            subject: self.name(stack_pointer),
+            subject: format!("the caller's {}", self.name(stack_pointer)),
             preserved: None,
             declared: self.text(declared),
             distance: distance.filter(|distance| distance.unsigned_abs() < NEAR),
@@ -229,8 +229,8 @@ impl Comparison<'_> {
             .preserved
             .and_then(|place| self.facts.preserved.get(place));
         let own = own.map(|number| Register((*number).into()));
-        if own.is_some_and(|own| self.registers.get(own) == Some(wanted)) {
-            return difference.subject.clone();
+        if let Some(own) = own.filter(|own| self.registers.get(*own) == Some(wanted)) {
+            return self.name(own);
         }
         // A number that may be anywhere by chance tells nothing.
         if wanted < 256 {

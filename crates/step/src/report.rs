@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
-use unspool_check::{Code, Finding, Severity};
+use unspool_check::{Code, Finding, Maker, Severity};
 use unspool_ir::Vaddr;
 
 use crate::compare::Difference;
@@ -144,9 +144,16 @@ fn observed(module: &Module, (_, function, difference): &Cause, seen: &Seen) -> 
             finding.fix = fix(difference, &seen.truth);
             if is_never_restored(function, difference) {
                 finding.code = Code::PrivateConvention;
-                finding.severity = Severity::Note;
             }
         }
+    }
+    // Compilers have their reasons for these, people seldom.
+    let has_reasons = matches!(
+        finding.code,
+        Code::NoEntry | Code::EntryTooShort | Code::PrivateConvention
+    );
+    if has_reasons && module.maker == Maker::Compiler {
+        finding.severity = Severity::Note;
     }
     Some(Observed {
         module: module.path.clone(),
@@ -169,7 +176,7 @@ fn is_never_restored(function: Option<&Function>, difference: &Difference) -> bo
 
 /// The directive that would make the row true.
 fn fix(difference: &Difference, truth: &str) -> Option<String> {
-    let subject = &difference.subject;
+    let subject = difference.subject.rsplit(' ').next().unwrap_or_default();
     match (difference.code, difference.distance) {
         (Code::CfaOffset, Some(distance)) => Some(format!(".cfi_adjust_cfa_offset {distance}")),
         _ if difference.preserved.is_none() || truth.is_empty() => None,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use unspool_check::{Declared, Place, landings};
+use unspool_check::{Declared, Maker, Place, landings};
 use unspool_ir::table::Span;
 use unspool_ir::{LoadBias, RegisterRule, Row, RowId, RuntimeAddr, Table, Vaddr};
 use unspool_module::{DebugFiles, ElfFile, Lines, SearchRoots, Symbols};
@@ -52,6 +52,8 @@ pub(crate) struct Module {
     pub(crate) spans: Vec<Span>,
     /// Whether rows have registers in vector registers.
     pub(crate) has_vectors: bool,
+    /// Who wrote the functions in scope.
+    pub(crate) maker: Maker,
     /// The functions in scope, ascending and without overlap.
     pub(crate) functions: Vec<Function>,
     pub(crate) spots: BTreeMap<u64, Spot>,
@@ -98,6 +100,7 @@ impl Module {
         drop(rows);
         Module {
             path: path.to_path_buf(),
+            maker: Maker::of(&file),
             file,
             table,
             spans,
@@ -159,12 +162,16 @@ impl Module {
         };
 
         let mut functions: Vec<Function> = all.into_iter().filter(is_asked).collect();
-        if request.functions.is_empty() && is_default {
+        if is_default || !request.functions.is_empty() {
             let starts: Vec<Vaddr> = functions.iter().map(|function| function.start).collect();
             let lines = Lines::new(Arc::clone(&self.file), &debug, &starts);
             let is_compiled = |function: &Function| is_compiled(&lines, function.start);
-            if !functions.iter().all(is_compiled) {
+            let is_all = functions.iter().all(is_compiled);
+            if request.functions.is_empty() && !is_all {
                 functions.retain(|function| !is_compiled(function));
+            }
+            if !is_all {
+                self.maker = Maker::People;
             }
         }
         self.functions = functions;

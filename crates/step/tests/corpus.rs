@@ -6,7 +6,8 @@ use std::error::Error;
 use std::path::Path;
 use std::time::Duration;
 
-use unspool_step::{Report, Request};
+use unspool_check::Severity;
+use unspool_step::{Observed, Report, Request};
 use xtask::corpus::pair::{self, Pair};
 use xtask::corpus::program::{Program, Variant};
 
@@ -66,7 +67,9 @@ fn problems(pair: &Pair) -> Result<Vec<String>, Box<dyn Error>> {
             report = run(&program, length)?;
         }
     }
-    let found = report.findings.iter().flat_map(|found| &found.places);
+    let refuted = |found: &&Observed| found.finding.severity == Severity::Refuted;
+    let refuted = report.findings.iter().filter(refuted);
+    let found = refuted.flat_map(|found| &found.places);
     let found: BTreeSet<u64> = found.map(|at| at.0).collect();
     let mut labels = BTreeSet::new();
     for label in &pair.labels {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
-use unspool_check::{Declarations, Finding, Severity, Subject};
+use unspool_check::{Declarations, Finding, Maker, Severity, Subject};
 use unspool_module::{ElfFile, demangle};
 use unspool_step::{FunctionRun, Report, Request};
 
@@ -116,7 +116,7 @@ fn told(path: &Path, findings: Vec<Finding>) -> anyhow::Result<Vec<Told>> {
     }
     let file = Arc::new(ElfFile::open(path)?);
     let declarations = Declarations::read(&file)?;
-    let subject = Subject::new(&file, &declarations)?;
+    let subject = Subject::new(&file, &declarations, Maker::of(&file))?;
     Ok(surroundings(&file, &subject, findings))
 }
 
