@@ -1,5 +1,6 @@
 //! What a run showed.
 
+use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -71,11 +72,20 @@ pub struct Observed {
 
 pub(crate) fn of(tracer: &Tracer<'_>, is_late: bool) -> Report {
     let modules = &tracer.modules;
-    let findings = tracer.seen.iter();
-    let findings =
-        findings.filter_map(|(cause, seen)| observed(modules.get(cause.0)?, cause, seen));
-    let mut findings: Vec<Observed> = findings.collect();
-    findings.sort_by(|a, b| (&a.module, a.finding.at).cmp(&(&b.module, b.finding.at)));
+    let mut causes: Vec<(&Cause, &Seen)> = tracer.seen.iter().collect();
+    causes.sort_by_key(|((module, ..), seen)| (*module, seen.places.first().copied()));
+    let mut mended = BTreeSet::new();
+    let findings = causes.into_iter().filter_map(|(cause, seen)| {
+        let mut observed = observed(modules.get(cause.0)?, cause, seen)?;
+        let finding = &mut observed.finding;
+        if finding.code == Code::CfaOffset && !mended.insert((cause.0, cause.1)) {
+            // What mends the first may change what is declared here.
+            let offset = finding.computed.split_once(['+', '-']);
+            finding.fix = offset.map(|(_, offset)| format!(".cfi_def_cfa_offset {offset}"));
+        }
+        Some(observed)
+    });
+    let findings = findings.collect();
     Report {
         status: tracer.root_status.map(ExitStatus::from_raw),
         is_late,

@@ -330,3 +330,109 @@ pub(crate) enum Landed {
     /// In no frame that is known.
     Nowhere,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const F: FunctionId = (0, 0);
+    const G: FunctionId = (0, 1);
+
+    fn frame(key: u64, pc: u64, function: Option<FunctionId>) -> Frame {
+        Frame {
+            key,
+            sp: key + 8,
+            pc,
+            saved: [0; 6],
+            function,
+            is_interrupted: false,
+        }
+    }
+
+    /// One frame of `F` at 0x1000, which called `G`.
+    fn two() -> Shadow {
+        let mut shadow = Shadow::default();
+        shadow.push(frame(0x1000, 0x1, Some(F)));
+        shadow.push(frame(0xf00, 0x2, Some(G)));
+        shadow
+    }
+
+    fn key(shadow: &Shadow) -> Option<u64> {
+        shadow.current().map(|frame| frame.key)
+    }
+
+    #[test]
+    fn a_return_ends_the_frame_whose_return_address_it_takes() {
+        let mut shadow = two();
+        // A target that was pushed is no frame's return address.
+        assert_eq!(shadow.returned(0xef8, 0xf00), None);
+        assert_eq!(key(&shadow), Some(0xf00));
+        assert_eq!(
+            shadow.returned(0xf00, 0xf08).map(|frame| frame.pc),
+            Some(0x2)
+        );
+        assert_eq!(key(&shadow), Some(0x1000));
+    }
+
+    #[test]
+    fn of_frames_that_return_to_one_place_the_one_that_the_stack_pointer_says_ends() {
+        let mut shadow = Shadow::default();
+        shadow.push(frame(0x1000, 0x9, None));
+        shadow.push(frame(0xf00, 0x1, Some(F)));
+        shadow.push(frame(0xe00, 0x9, None));
+        assert_eq!(shadow.landed(0x9, 0x1008, None), Landed::Returned);
+        assert_eq!(key(&shadow), None);
+        // Deeper in a recursion it has not returned yet.
+        shadow.push(frame(0x1000, 0x9, None));
+        assert_eq!(shadow.landed(0x9, 0xd08, None), Landed::Nowhere);
+        assert_eq!(key(&shadow), Some(0x1000));
+    }
+
+    #[test]
+    fn a_landing_pad_is_in_the_frame_of_its_function() {
+        let mut shadow = two();
+        assert_eq!(shadow.landed(0x77, 0xf80, Some(G)), Landed::Nowhere);
+        assert_eq!(shadow.landed(0x77, 0xf80, Some(F)), Landed::Within);
+        assert_eq!(key(&shadow), Some(0x1000));
+    }
+
+    #[test]
+    fn a_stack_that_was_left_has_its_frames_when_it_is_come_back_to() {
+        let mut shadow = two();
+        shadow.jumped(0xe80, 0x90_0000);
+        assert_eq!(shadow.certainty, Certainty::Fresh);
+        // Whoever calls on another stack still has its frame.
+        shadow.settle(false);
+        assert_eq!(key(&shadow), Some(0xf00));
+        shadow.push(frame(0x8f_fff8, 0x3, Some(F)));
+        shadow.jumped(0x8f_ff00, 0xe80);
+        assert_eq!(
+            (key(&shadow), shadow.certainty),
+            (Some(0xf00), Certainty::Certain)
+        );
+        shadow.jumped(0xe80, 0x8f_ff00);
+        assert_eq!(key(&shadow), Some(0x8f_fff8));
+    }
+
+    #[test]
+    fn of_another_context_nothing_is_known() {
+        let mut shadow = two();
+        shadow.jumped(0xe80, 0x90_0000);
+        shadow.settle(true);
+        assert_eq!(key(&shadow), None);
+        shadow.push(frame(0x8f_fff8, 0x3, Some(G)));
+        assert_eq!(key(&shadow), Some(0x8f_fff8));
+    }
+
+    #[test]
+    fn a_stack_pointer_that_stays_in_its_frame_is_on_the_same_stack() {
+        let mut shadow = two();
+        for to in [0xf00, 0xec0, 0xf08] {
+            shadow.jumped(0xe80, to);
+            assert_eq!(
+                (key(&shadow), shadow.certainty),
+                (Some(0xf00), Certainty::Certain)
+            );
+        }
+    }
+}

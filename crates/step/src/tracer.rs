@@ -759,11 +759,10 @@ impl<'r> Tracer<'r> {
                 }
             }
             None | Some(Flow::Branch { .. })
-                if pc == following || before.instruction.flow.is_some() =>
+                if (pc == following || before.instruction.flow.is_some())
+                    && id.is_some_and(|id| id != before.function) =>
             {
-                if id != Some(before.function) && id.is_some() {
-                    self.thread(tid)?.shadow.becomes(id);
-                }
+                self.thread(tid)?.shadow.becomes(id);
             }
             None | Some(Flow::Trap) if pc != following && pc != before.regs.rip => {
                 let shadow = &mut self.thread(tid)?.shadow;

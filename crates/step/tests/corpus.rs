@@ -1,5 +1,6 @@
 //! The pairs of `crates/check/corpus`, which gdb has proven to be right and wrong: a run finds nothing in the
 //! right ones, and something at the labels of the wrong ones.
+#![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::collections::BTreeSet;
 use std::error::Error;

@@ -1,5 +1,11 @@
 //! Programs that do to their stacks what programs do. Their functions in assembly are right, but for those whose
 //! names say that they are wrong, and the truth must stay known through all of it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
