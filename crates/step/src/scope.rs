@@ -26,6 +26,8 @@ pub(crate) struct Function {
     pub(crate) entered: u64,
     /// How often in a row that showed nothing new.
     pub(crate) fruitless: u32,
+    /// How often it was looked at again after it had been let be.
+    pub(crate) revived: u32,
     /// Its instructions have been visited often enough, as far as can be told.
     pub(crate) is_done: bool,
     /// For each preserved register: how often it returned without having it restored.
@@ -232,6 +234,7 @@ impl Module {
                 pads: Vec::new(),
                 entered: 0,
                 fruitless: 0,
+                revived: 0,
                 is_done: false,
                 lost: [0; 6],
                 returned: 0,

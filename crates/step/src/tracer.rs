@@ -33,6 +33,8 @@ pub(crate) const ABI: Abi = Abi {
 const PATIENCE: u32 = 32;
 /// A function that was entered so often in a row without showing anything new is let be.
 const ENTRIES: u32 = 100;
+/// So often a function that was let be is looked at again because it did something new.
+const REVIVALS: u32 = 20;
 /// So often a thread that runs at full speed is stopped at the same indirect jump.
 const STOPS: u32 = 200;
 
@@ -464,11 +466,15 @@ impl<'r> Tracer<'r> {
         let function = function.map(|(_, id)| id);
         let landed = self.thread(tid)?.shadow.landed(at, regs.rsp, function);
         match landed {
-            Landed::Returned => self.next(tid, &regs),
+            Landed::Returned => {
+                // The caller may be known well: it runs at full speed soon.
+                self.is_worth(tid, at)?;
+                self.next(tid, &regs)
+            }
             Landed::Within if self.is_worth(tid, at)? => self.next(tid, &regs),
             _ => {
                 if landed == Landed::Nowhere {
-                    self.revive(tid, function)?;
+                    self.revive(tid, at, function)?;
                 }
                 self.space_of(tid)?.pass_at(at, Reason::Awaited)?;
                 self.run_on(tid, at)
@@ -515,15 +521,26 @@ impl<'r> Tracer<'r> {
     }
 
     /// A function does something new that was let be: its next entry is wanted.
-    fn revive(&mut self, tid: i32, function: Option<FunctionId>) -> io::Result<()> {
+    fn revive(&mut self, tid: i32, at: u64, function: Option<FunctionId>) -> io::Result<()> {
+        let Some((site, _)) = self.function_at(tid, at)? else {
+            return Ok(());
+        };
+        let most = self.request.visits;
         let function = function.and_then(|(module, place)| {
             let module = self.modules.get_mut(module)?;
-            module.functions.get_mut(place)
+            let is_known = module
+                .spots
+                .get(&site.at.0)
+                .is_some_and(|spot| spot.visits >= most);
+            let function = module.functions.get_mut(place)?;
+            let is_wanted = function.is_done && !is_known && function.revived < REVIVALS;
+            is_wanted.then_some(function)
         });
-        let Some(function) = function.filter(|function| function.is_done) else {
+        let Some(function) = function else {
             return Ok(());
         };
         function.is_done = false;
+        function.revived += 1;
         function.fruitless = 0;
         let start = function.start;
         let space = self.space_of(tid)?;
