@@ -79,7 +79,7 @@ impl Bytes<'_> {
 }
 
 /// Reads where exceptions land that leave calls of the function at `start`; ends at the first damage.
-pub fn landings(data: &[u8], address: u64, start: u64, into: &mut Vec<Landing>) {
+pub(crate) fn landings(data: &[u8], address: u64, start: u64, into: &mut Vec<Landing>) {
     let mut bytes = Bytes { data, address };
     let _ = read(&mut bytes, start, into);
 }

@@ -1,1 +1,0 @@
-// Nothing: the functions are in assembly.
