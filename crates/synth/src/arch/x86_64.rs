@@ -2,7 +2,7 @@
 //!
 //! `call` pushes the return address, so at entry the stack pointer is 8 below the CFA. Some twenty mnemonics
 //! move addresses of the stack, saved registers or addresses of jump tables about, and are told apart here;
-//! of all others only which registers and memory they write counts ([`effects`]). Writing the low 32 bits
+//! of all others only which registers and memory they write counts (`effects.rs`). Writing the low 32 bits
 //! of a register clears the high ones, and writing 8 or 16 leaves them: neither leaves an entry value.
 
 use iced_x86::{
