@@ -3,7 +3,7 @@
 use core::ops::Range;
 use std::collections::{HashMap, HashSet};
 
-use unspool_ir::{Register, Vaddr};
+use unspool_ir::Vaddr;
 use unspool_module::ElfFile;
 use unspool_synth::arch::Facts;
 use unspool_synth::op::Flow;
@@ -93,21 +93,20 @@ impl Returned {
     /// The worst of all returns of a unit.
     fn of(analysis: &Analysis<'_>, facts: &Facts) -> Returned {
         let mut worst = Returned::AsCallsDo;
-        let entry = |register: u8| Value::entry(Register(register.into()), 0);
-        let entry_sp = entry(facts.stack_pointer);
+        let entry_sp = Value::at_entry(facts.stack_pointer);
         analysis.visit(|id, state, _| {
             if !matches!(analysis.code().flow(id), Some(Flow::Return { .. })) {
                 return;
             }
             let sp = state.get(facts.stack_pointer);
-            let is_return = state.load(sp) == Some(entry(facts.return_address));
+            let is_return = state.load(sp) == Some(Value::at_entry(facts.return_address));
             // What returns elsewhere is a jump there.
             let wanted = match is_return {
                 true => entry_sp,
                 false => entry_sp.plus(-i64::from(facts.call_pushes)),
             };
             let mut preserved = facts.preserved.iter();
-            if !preserved.all(|register| state.get(*register) == entry(*register)) {
+            if !preserved.all(|register| state.get(*register) == Value::at_entry(*register)) {
                 worst = worst.max(Returned::Lossy);
             } else if sp != wanted {
                 worst = worst.max(Returned::Elsewhere);
@@ -120,13 +119,12 @@ impl Returned {
 /// The jumps of a unit that are returns: to the return address, with the stack as a return leaves it.
 fn returning_jumps(analysis: &Analysis<'_>, facts: &Facts) -> HashSet<InsnId> {
     let mut found = HashSet::new();
-    let entry = |register: u8| Value::entry(Register(register.into()), 0);
     analysis.visit(|id, state, _| {
         let Some(Flow::IndirectJump(target)) = analysis.code().flow(id) else {
             return;
         };
-        let left = entry(facts.stack_pointer).plus(facts.call_pushes.into());
-        let is_return = state.get(target) == entry(facts.return_address);
+        let left = Value::at_entry(facts.stack_pointer).plus(facts.call_pushes.into());
+        let is_return = state.get(target) == Value::at_entry(facts.return_address);
         if is_return && state.get(facts.stack_pointer) == left {
             found.insert(id);
         }

@@ -37,7 +37,11 @@ struct Candidate {
 
 /// The functions of a file, ascending: symbols of that type, labels that other files see, and labels that are called.
 pub(crate) fn functions(file: &ElfFile, machine: &mut Machine) -> Vec<Function> {
-    let sections = code_sections(file);
+    let sections: Vec<Range<u64>> = file
+        .executable_ranges()
+        .into_iter()
+        .map(|range| range.start.0..range.end.0)
+        .collect();
     let seen = Sightings::of(file, &sections, machine);
     let mut found: Vec<Function> = Vec::new();
     for candidate in candidates(file) {
@@ -108,15 +112,6 @@ fn candidates(file: &ElfFile) -> Vec<Candidate> {
             .or_insert(candidate);
     }
     by_start.into_values().collect()
-}
-
-fn code_sections(file: &ElfFile) -> Vec<Range<u64>> {
-    let code = file.sections().filter(|section| section.executable);
-    let ranges = code.filter_map(|section| {
-        let start = section.address?.0;
-        Some(start..start.saturating_add(section.size))
-    });
-    ranges.collect()
 }
 
 /// Where code leads, and whose address somebody has; ascending.

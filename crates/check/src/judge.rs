@@ -1,6 +1,6 @@
 //! Is what a row says true in a state?
 
-use unspool_ir::{Abi, Register, RowId, Table};
+use unspool_ir::{Abi, RowId, Table};
 use unspool_synth::arch::Facts;
 use unspool_synth::{Known, State, Value};
 
@@ -98,12 +98,12 @@ impl<'t> Judge<'t> {
     pub(crate) fn new(table: &'t Table, facts: &'static Facts) -> Judge<'t> {
         let ids = (0..u32::try_from(table.distinct_rows()).unwrap_or(u32::MAX)).map(RowId);
         let declared = ids.map(|id| Some(Declared::of(&table.row(id)?, facts)));
-        let sp = Register(facts.stack_pointer.into());
+        let sp = Value::at_entry(facts.stack_pointer);
         Judge {
             facts,
             table,
             declared: declared.collect(),
-            cfa: Value::entry(sp, facts.call_pushes),
+            cfa: sp.plus(facts.call_pushes.into()),
         }
     }
 
@@ -158,12 +158,12 @@ impl<'t> Judge<'t> {
     fn plainly(&self, declared: &Declared, state: &State) -> Judgement {
         let mut judgement = Judgement::PROVEN;
         judgement.cfa = self.cfa(declared, state);
-        let wanted = |register: u8| Value::entry(Register(register.into()), 0);
         let column = self.facts.return_address;
-        judgement.return_address = self.place(declared.return_address, wanted(column), state);
+        judgement.return_address =
+            self.place(declared.return_address, Value::at_entry(column), state);
         let claims = self.facts.preserved.iter().zip(&declared.preserved);
         for ((register, place), verdict) in claims.zip(&mut judgement.preserved) {
-            *verdict = self.place(*place, wanted(*register), state);
+            *verdict = self.place(*place, Value::at_entry(*register), state);
         }
         if let Some(place) = declared.stack_pointer {
             // A rule for the stack pointer says where the caller's is: at the CFA.
@@ -211,7 +211,7 @@ impl<'t> Judge<'t> {
         let column = self.facts.return_address;
         let own = [(&column, &declared.return_address)];
         for (register, place) in registers.chain(own) {
-            let value = Value::entry(Register((*register).into()), 0);
+            let value = Value::at_entry(*register);
             if let Place::AtCfa(offset) = place {
                 state.set(*register, Value::UNKNOWN);
                 state.store(self.cfa.plus(*offset), value);
@@ -233,7 +233,7 @@ impl<'t> Judge<'t> {
 
     /// Where the value that a register had at entry really is.
     pub(crate) fn true_place(&self, register: u8, state: &State) -> Option<Place> {
-        let wanted = Value::entry(Register(register.into()), 0);
+        let wanted = Value::at_entry(register);
         if state.get(register) == wanted && register != self.facts.return_address {
             return Some(Place::Register(register, 0));
         }

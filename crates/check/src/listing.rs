@@ -5,7 +5,7 @@ use unspool_ir::Vaddr;
 use unspool_synth::Analyzer;
 
 use crate::declared::Place;
-use crate::subject::{Bytes, Subject};
+use crate::subject::Subject;
 use crate::unit::ByTable;
 
 /// An instruction.
@@ -36,8 +36,7 @@ impl Subject<'_> {
         };
         let rows = self.rows_of(unit);
         let guide = ByTable::new(self, &rows);
-        let (landings, image) = (self.landings(unit), Bytes(self.file()));
-        let analysis = analyzer.analyze(self.program(), &image, unit, &landings, &guide);
+        let analysis = self.analyze(analyzer, unit, &guide);
         let code = analysis.code();
         let Some(middle) = code.ids().find(|id| code.range(*id).start >= at.0) else {
             return Vec::new();

@@ -48,11 +48,10 @@ const NAMES: &[&str] = &[
 
 /// Beginnings of mangled names.
 const BEGINNINGS: &[&str] = &[
-    // std::__throw_…(), std::terminate(), std::rethrow_exception(…), std::unexpected()
+    // std::terminate(), std::unexpected(), std::rethrow_exception(…)
     "_ZSt9terminatev",
     "_ZSt10unexpectedv",
     "_ZSt17rethrow_exception",
-    "_ZSt24__throw_",
 ];
 
 /// Whether a function of that name never returns.

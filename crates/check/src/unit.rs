@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use unspool_ir::{Register, RowId, Vaddr};
+use unspool_ir::{RowId, Vaddr};
 use unspool_synth::analysis::By;
 use unspool_synth::op::Flow;
 use unspool_synth::{Analysis, Analyzer, Conflict, Guide, State, Value};
@@ -63,9 +63,7 @@ impl Subject<'_> {
     #[must_use]
     pub fn judge_unit(&self, analyzer: &mut Analyzer, unit: usize) -> UnitReport {
         let rows = self.rows_of(unit);
-        let guide = ByTable::new(self, &rows);
-        let (landings, image) = (self.landings(unit), Bytes(self.file()));
-        let analysis = analyzer.analyze(self.program(), &image, unit, &landings, &guide);
+        let analysis = self.analyze(analyzer, unit, &ByTable::new(self, &rows));
         let address = |id| Vaddr(analysis.code().range(id).start);
         let meeting = |conflict: &Conflict| {
             [conflict.at, conflict.first_from, conflict.other_from].map(address)
@@ -77,6 +75,17 @@ impl Subject<'_> {
         };
         self.judge_all(unit, &analysis, &mut report);
         report
+    }
+
+    /// Finds what holds in a unit of the program.
+    pub(crate) fn analyze<'a>(
+        &'a self,
+        analyzer: &'a mut Analyzer,
+        unit: usize,
+        guide: &ByTable<'_>,
+    ) -> Analysis<'a> {
+        let (landings, image) = (self.landings(unit), Bytes(self.file()));
+        analyzer.analyze(self.program(), &image, unit, &landings, guide)
     }
 
     /// The rows of a unit, none of them judged.
@@ -115,12 +124,12 @@ impl Subject<'_> {
                 current += 1;
                 pending = u64::MAX;
             }
-            if let Some(flow) = analysis.code().flow(insn) {
+            let flow = analysis.code().flow(insn);
+            if let Some(flow) = flow {
                 self.note_flow(&range, flow, state, report);
-                if matches!(flow, Flow::Branch { .. }) && self.is_outside(range.end, &ends) {
-                    report.runs_out.push(Vaddr(range.start));
-                }
-            } else if self.is_outside(range.end, &ends) {
+            }
+            let goes_on = matches!(flow, None | Some(Flow::Branch { .. }));
+            if goes_on && self.is_outside(range.end, &ends) {
                 report.runs_out.push(Vaddr(range.start));
             }
             last = range.clone();
@@ -130,10 +139,10 @@ impl Subject<'_> {
             let Some(declared) = judge.declared(row.row) else {
                 return;
             };
-            let flow = analysis.code().flow(insn);
-            let is_call = matches!(flow, Some(Flow::Call(_) | Flow::IndirectCall));
             // While the callee runs, the row of the call is this function's, too.
-            let across = is_call.then(|| self.across_call(declared, state)).flatten();
+            let is_call = matches!(flow, Some(Flow::Call(_) | Flow::IndirectCall));
+            let across = (is_call && self.speaks_of_callee(declared, state))
+                .then(|| analysis.while_called(state));
             if pending & declared.reads == 0 && across.is_none() {
                 return;
             }
@@ -153,22 +162,14 @@ impl Subject<'_> {
         report.unreached = self.unreached(analysis, &reached);
     }
 
-    /// What holds while the callee of a call runs, of what the row speaks of; `None` if nothing of that is the
-    /// callee's.
-    fn across_call(&self, declared: &Declared, state: &State) -> Option<State> {
+    /// Whether a row speaks of what is the callee's while it runs: registers that it may change, or what is below
+    /// the stack pointer.
+    fn speaks_of_callee(&self, declared: &Declared, state: &State) -> bool {
         let facts = self.facts();
         let sp = state.get(facts.stack_pointer);
         let is_below = |at: Value| at.distance_from(sp).is_some_and(|distance| distance < 0);
         let has_below = state.slots().iter().any(|slot| is_below(slot.at));
-        if declared.reads & facts.clobbered == 0 && !has_below {
-            return None;
-        }
-        let mut across = state.clone();
-        across.forget_below(sp);
-        for register in (0..facts.return_address).filter(|n| facts.clobbered >> n & 1 != 0) {
-            across.set(register, Value::UNKNOWN);
-        }
-        Some(across)
+        declared.reads & facts.clobbered != 0 || has_below
     }
 
     /// Whether an address is the end of one of the extents that end at `ends`, ascending, and in no other.
@@ -199,10 +200,9 @@ impl Subject<'_> {
 
     /// Whether the entry at an address is of an outermost frame, or of a signal's.
     fn claims_nothing(&self, at: u64) -> bool {
-        let place = self.program().containing(at);
-        let extent = place.and_then(|place| self.program().extents().get(place));
+        let extent = self.program().extent_at(at);
         let row = extent
-            .and_then(|extent| self.fde_of(extent))
+            .and_then(|extent| self.fde_of(&extent))
             .and_then(|(_, fde)| self.table().rows(fde).next());
         let declared = row.and_then(|row| self.judge.declared(row.row));
         declared.is_some_and(|declared| {
@@ -224,8 +224,9 @@ impl Subject<'_> {
             Flow::IndirectJump(register) => {
                 // The return address was popped.
                 let target = state.get(register);
-                let state = self.exit(at.start, target, state, 0);
-                let popped = state.and_then(|(at, all)| Some((at, all.checked_sub(8)?)));
+                let exit = self.exit(at.start, target, state, 0);
+                let pushed = u16::try_from(self.facts().call_pushes).unwrap_or_default();
+                let popped = exit.and_then(|(at, all)| Some((at, all.checked_sub(pushed)?)));
                 report.exits.extend(popped);
             }
             _ => {}
@@ -235,9 +236,8 @@ impl Subject<'_> {
     /// The preserved registers that are not what they were at entry: bit n stands for register n.
     fn lost_registers(&self, state: &State) -> u64 {
         let is_lost = |register: &&u8| {
-            let entry = Value::entry(Register((**register).into()), 0);
             let value = state.get(**register);
-            value != entry && value != Value::UNKNOWN
+            value != Value::at_entry(**register) && value != Value::UNKNOWN
         };
         let lost = self.facts().preserved.iter().filter(is_lost);
         lost.fold(0, |all, register| all | 1 << (register & 63))
@@ -247,11 +247,10 @@ impl Subject<'_> {
     /// more.
     fn exit(&self, at: u64, target: Value, state: &State, pops: u16) -> Option<(Vaddr, u16)> {
         let facts = self.facts();
-        let entry = |register: u8| Value::entry(Register(register.into()), 0);
         let sp = state.get(facts.stack_pointer);
-        let popped = sp.distance_from(entry(facts.stack_pointer))?;
+        let popped = sp.distance_from(Value::at_entry(facts.stack_pointer))?;
         let popped = u16::try_from(popped + i64::from(pops)).ok()?;
-        (target == entry(facts.return_address)).then_some((Vaddr(at), popped))
+        (target == Value::at_entry(facts.return_address)).then_some((Vaddr(at), popped))
     }
 }
 

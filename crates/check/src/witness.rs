@@ -131,7 +131,7 @@ impl Example<'_> {
 
     /// What a register held at entry.
     fn entry(&self, register: u8) -> Option<u64> {
-        self.number(Value::entry(Register(register.into()), 0))
+        self.number(Value::at_entry(register))
     }
 
     /// Whether an address is in the function's own frame, where nothing is hidden.

@@ -90,8 +90,6 @@ struct Segment {
     state: u32,
     /// The instruction that jumped there first.
     from: InsnId,
-    /// The bytes of arguments that the callee pops of the call that it ends with.
-    pops: u16,
     is_queued: bool,
     /// Whether a direct jump leads there.
     is_target: bool,
@@ -108,7 +106,6 @@ impl Segment {
             end,
             state: 0,
             from: first,
-            pops: 0,
             is_queued: false,
             is_target: false,
             is_chained: false,
@@ -159,6 +156,7 @@ const LEAST_BUDGET: usize = 1 << 16;
 #[derive(Debug)]
 pub struct Analysis<'a> {
     analyzer: &'a Analyzer,
+    program: &'a Program,
 }
 
 /// Tells names of run-time addresses that paths meet with from those that operations made.
@@ -198,14 +196,14 @@ impl Analyzer {
 
     /// Finds what holds before each instruction of a unit of a program. `landings` must be in the order of
     /// their starts.
-    pub fn analyze(
-        &mut self,
-        program: &Program,
+    pub fn analyze<'a>(
+        &'a mut self,
+        program: &'a Program,
         image: &(impl Image + ?Sized),
         unit: usize,
         landings: &[Landing],
         guide: &impl Guide,
-    ) -> Analysis<'_> {
+    ) -> Analysis<'a> {
         self.read(program, image, unit);
         self.cut();
         let entry = self.semantics.entry();
@@ -237,7 +235,10 @@ impl Analyzer {
                 segment.is_chained = false;
             }
         }
-        Analysis { analyzer: self }
+        Analysis {
+            analyzer: self,
+            program,
+        }
     }
 
     /// Decodes the ranges of a unit.
@@ -323,7 +324,7 @@ impl Analyzer {
         Some(number.checked_sub(1)? as usize)
     }
 
-    /// The last segment that begins before an instruction, of those that are jumped to or of all.
+    /// The last segment that begins before an instruction, of those that are wanted.
     fn segment_before(&self, insn: InsnId, is_wanted: impl Fn(&Segment) -> bool) -> Option<usize> {
         let before = (0..insn.0).rev().map(InsnId);
         let mut places = before.filter_map(|id| self.segment_at(id));
@@ -338,7 +339,6 @@ impl Analyzer {
         let place = self.segment_before(insn, |_| true)?;
         let segment = self.segments.get_mut(place)?;
         let rest = Segment {
-            pops: segment.pops,
             goes_on: segment.goes_on,
             // Whoever did the whole did this.
             is_chained: segment.is_chained || segment.state != 0,
@@ -577,8 +577,7 @@ impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
             return;
         };
         let here = self.analyzer.code.range(from).start;
-        let place = self.program.containing(to);
-        let extent = place.and_then(|place| self.program.extents().get(place));
+        let extent = self.program.extent_at(to);
         let is_near = extent.is_some_and(|extent| (extent.start..extent.end).contains(&here));
         if is_near {
             return self.analyzer.flow_into(target, state, from);
@@ -621,26 +620,15 @@ impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
             }
             return false;
         }
-        let returns = to.and_then(|to| self.program.returns(to));
-        let pops = match returns {
-            Some(Returns::Pops(pops)) => pops,
-            _ => 0,
-        };
-        if pops != 0
-            && let Some(place) = self.analyzer.segment_before(insn.next(), |_| true)
-            && let Some(segment) = self.analyzer.segments.get_mut(place)
-        {
-            segment.pops = pops;
-        }
         let sp = state.get(semantics.facts.stack_pointer);
-        semantics.call(state, pops);
+        semantics.call(state, self.program.pops(to));
         if let Some(pad) = self.pad_of(start) {
             let mut landed = state.clone();
             let popped = i64::try_from(self.guide.args_size(end - 1)).unwrap_or(0);
             landed.set(semantics.facts.stack_pointer, sp.plus(popped));
             self.analyzer.flow_into(pad, &landed, insn);
         }
-        if returns == Some(Returns::Never) {
+        if to.and_then(|to| self.program.returns(to)) == Some(Returns::Never) {
             return false;
         }
         if self.analyzer.is_followed(insn) && !self.guide.comes(By::Return, end, state) {
@@ -758,10 +746,12 @@ impl Analysis<'_> {
         &self.analyzer.conflicts
     }
 
-    /// Whether the unit took too long, and nothing is known of it.
+    /// What holds, of what a row can speak of, while the callee of a call runs before which `state` holds.
     #[must_use]
-    pub fn is_given_up(&self) -> bool {
-        self.analyzer.budget == 0
+    pub fn while_called(&self, state: &State) -> State {
+        let mut state = state.clone();
+        self.analyzer.semantics.callee(&mut state);
+        state
     }
 
     /// Indirect jumps of which it is not known where they go.
@@ -824,10 +814,15 @@ impl Analysis<'_> {
         }
         let last = segment.last();
         match code.flow(last) {
-            Some(Flow::Call(_) | Flow::IndirectCall) => {
-                semantics.call(state, segment.pops);
+            Some(flow @ (Flow::Call(_) | Flow::IndirectCall)) => {
+                let to = match flow {
+                    Flow::Call(to) => Some(to),
+                    _ => None,
+                };
+                let pops = self.program.pops(to);
+                semantics.call(state, pops);
                 *written |= semantics.facts.clobbered;
-                if segment.pops != 0 {
+                if pops != 0 {
                     *written = u64::MAX;
                 }
                 if state.settle() {

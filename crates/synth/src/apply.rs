@@ -17,16 +17,15 @@ impl Semantics {
     pub(crate) fn entry(self) -> State {
         let mut state = State::new();
         if self.facts.call_pushes != 0 {
-            let column = Register(self.facts.return_address.into());
             let sp = state.get(self.facts.stack_pointer);
-            state.store(sp, Value::entry(column, 0));
+            state.store(sp, Value::at_entry(self.facts.return_address));
         }
         state
     }
 
     /// The stack pointer at entry.
     pub(crate) fn entry_sp(self) -> Value {
-        Value::entry(Register(self.facts.stack_pointer.into()), 0)
+        Value::at_entry(self.facts.stack_pointer)
     }
 
     /// Whether an address is one of the stack, as far as it is known at all.
@@ -227,18 +226,23 @@ impl Semantics {
         }
     }
 
-    /// Does what the callee of a call may do, and the return from it, which pops so many bytes of
-    /// arguments.
-    pub(crate) fn call(self, state: &mut State, pops: u16) {
-        let sp = state.get(self.facts.stack_pointer);
-        state.forget_below(sp);
-        // Whoever has the address of something on the stack may change it; nobody has that of a saved
-        // register.
-        state.lose(|holds| holds.is_address() && !self.is_saved(holds));
+    /// Does to registers and to what is below the stack pointer what the callee of a call may do.
+    pub(crate) fn callee(self, state: &mut State) {
+        state.forget_below(state.get(self.facts.stack_pointer));
         // What a callee may change it need not: callers in the same file may rely on that.
         for register in bits(self.facts.clobbered) {
             state.set(register, Value::UNKNOWN);
         }
+    }
+
+    /// Does what the callee of a call may do, and the return from it, which pops so many bytes of
+    /// arguments.
+    pub(crate) fn call(self, state: &mut State, pops: u16) {
+        let sp = state.get(self.facts.stack_pointer);
+        self.callee(state);
+        // Whoever has the address of something on the stack may change it; nobody has that of a saved
+        // register.
+        state.lose(|holds| holds.is_address() && !self.is_saved(holds));
         state.set(self.facts.stack_pointer, sp.plus(pops.into()));
     }
 

@@ -53,6 +53,8 @@ pub struct Program {
     returns: Vec<Returns>,
     /// Extents that are looked at together, by their places.
     units: Vec<Vec<u32>>,
+    /// The unit of each extent.
+    unit_of: Vec<usize>,
     /// What is come into as after a call and is no start of an extent, ascending.
     entries: Vec<u64>,
     /// Addresses that code takes of what is not code, ascending: a jump table ends before the next.
@@ -145,6 +147,7 @@ impl Program {
         let mut program = Program {
             returns: vec![Returns::Pops(0); extents.len()],
             units: Vec::new(),
+            unit_of: Vec::new(),
             entries,
             tables: Vec::new(),
             outside: Vec::new(),
@@ -238,20 +241,16 @@ impl Program {
                 }
             }
         }
-        let mut unit_of = vec![None; self.extents.len()];
         for index in 0..self.extents.len() {
-            let root = sets.root(index);
             let place = u32::try_from(index).unwrap_or(u32::MAX);
-            let known = unit_of.get(root).copied().flatten();
-            match known.and_then(|unit: usize| self.units.get_mut(unit)) {
+            // The root is the first of its set.
+            let known = self.unit_of.get(sets.root(index)).copied();
+            let number = known.unwrap_or(self.units.len());
+            match self.units.get_mut(number) {
                 Some(unit) => unit.push(place),
-                None => {
-                    if let Some(slot) = unit_of.get_mut(root) {
-                        *slot = Some(self.units.len());
-                    }
-                    self.units.push(vec![place]);
-                }
+                None => self.units.push(vec![place]),
             }
+            self.unit_of.push(number);
         }
     }
 
@@ -286,14 +285,22 @@ impl Program {
     /// The unit that the extent is part of that has an address.
     #[must_use]
     pub fn unit_of(&self, address: u64) -> Option<usize> {
-        let place = u32::try_from(self.containing(address)?).ok()?;
-        self.units.iter().position(|unit| unit.contains(&place))
+        self.unit_of.get(self.containing(address)?).copied()
     }
 
     /// What becomes of a call to an address; `None` if no extent is there.
     #[must_use]
     pub fn returns(&self, address: u64) -> Option<Returns> {
         self.returns.get(self.start_at(address)?).copied()
+    }
+
+    /// The bytes of arguments that a call pops: to an address, or to one that is not known.
+    #[must_use]
+    pub fn pops(&self, to: Option<u64>) -> u16 {
+        match to.and_then(|to| self.returns(to)) {
+            Some(Returns::Pops(pops)) => pops,
+            _ => 0,
+        }
     }
 
     /// The extent that starts at an address.
@@ -303,11 +310,18 @@ impl Program {
         (extent.start == address).then_some(place)
     }
 
-    /// The extent that has an address.
+    /// The place of the extent that has an address.
     #[must_use]
     pub fn containing(&self, address: u64) -> Option<usize> {
         let (place, extent) = self.last_before(address)?;
         (address < extent.end).then_some(place)
+    }
+
+    /// The extent that has an address.
+    #[must_use]
+    pub fn extent_at(&self, address: u64) -> Option<Extent> {
+        let (_, extent) = self.last_before(address)?;
+        (address < extent.end).then_some(extent)
     }
 
     /// The last extent that starts at an address or before.

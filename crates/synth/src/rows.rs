@@ -280,7 +280,7 @@ impl Places<'_> {
         let mut preserved = self.facts.preserved.iter();
         preserved.find_map(|register| {
             let points_at = self.state.get(*register);
-            let own = Value::entry(Register((*register).into()), 0);
+            let own = Value::at_entry(*register);
             let is_frame = points_at.is_address() && self.state.load(points_at) == Some(own);
             let distance = cfa.distance_from(points_at).filter(|_| is_frame)?;
             Some((*register, distance))
@@ -328,7 +328,7 @@ impl Places<'_> {
 
     /// Where what a register held at entry is.
     fn saved(&self, register: u8) -> Result<Saved, NoRow> {
-        let wanted = Value::entry(Register(register.into()), 0);
+        let wanted = Value::at_entry(register);
         let held = self.state.get(register);
         if let Some(slot) = self.slot(wanted, 0) {
             return Ok(slot);

@@ -1,7 +1,5 @@
 //! What registers and stack slots hold at one place of the code.
 
-use unspool_ir::Register;
-
 use crate::value::Value;
 
 /// The most registers that an architecture can have here.
@@ -46,7 +44,7 @@ impl State {
     pub fn new() -> State {
         let mut registers = [Value::UNKNOWN; REGISTERS];
         for (number, value) in (0..).zip(&mut registers) {
-            *value = Value::entry(Register(number), 0);
+            *value = Value::at_entry(number);
         }
         State {
             registers,

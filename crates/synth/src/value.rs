@@ -127,6 +127,12 @@ impl Value {
         tagged(ENTRY, register << 32 | u64::from(offset.cast_unsigned()))
     }
 
+    /// What the register of that number held at entry.
+    #[must_use]
+    pub fn at_entry(register: u8) -> Value {
+        Value::entry(Register(register.into()), 0)
+    }
+
     /// The stack pointer after instruction `at`, plus `offset`.
     #[must_use]
     pub fn base(at: u32, offset: i32) -> Value {
