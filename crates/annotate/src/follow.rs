@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use unspool_ir::Vaddr;
 use unspool_module::ElfFile;
+use unspool_recover::{Function, Text};
 use unspool_synth::arch::Facts;
 use unspool_synth::op::Flow;
 use unspool_synth::{
@@ -12,7 +13,7 @@ use unspool_synth::{
 };
 
 use crate::directives::Writer;
-use crate::functions::{Bytes, Function};
+
 use crate::refusal::{Refusal, Why};
 
 /// An instruction that is to get a row.
@@ -51,7 +52,7 @@ impl Returned {
     /// of the functions that they jump to.
     pub(crate) fn of_all(
         program: &Program,
-        image: &Bytes<'_>,
+        image: &Text<'_>,
         analyzer: &mut Analyzer,
     ) -> HashMap<u64, Returned> {
         let facts = analyzer.facts();

@@ -9,7 +9,6 @@
 
 mod directives;
 mod follow;
-mod functions;
 mod placing;
 mod plan;
 mod refusal;

@@ -5,11 +5,12 @@ use std::collections::{HashMap, HashSet};
 
 use unspool_ir::Vaddr;
 use unspool_module::ElfFile;
+use unspool_recover::{Function, Text};
 use unspool_synth::{Code, Image, Machine, Rules};
 
 use crate::directives::Writer;
 use crate::follow::{Insn, Work};
-use crate::functions::{Bytes, Function};
+
 use crate::refusal::Why;
 
 /// Directives with the line that they stand behind.
@@ -29,7 +30,7 @@ pub(crate) fn repeated(
         };
         let mut code = Code::default();
         let range = function.extent.start..function.extent.end;
-        let image = Bytes(file);
+        let image = Text(file);
         machine.lift(
             image.bytes(range).unwrap_or_default(),
             function.extent.start,

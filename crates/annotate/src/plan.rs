@@ -1,14 +1,15 @@
 //! What is written into a text, and the table that it makes.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use unspool_ir::{RegisterRule, Row, Table, Vaddr};
 use unspool_module::{ElfFile, Symbols};
+use unspool_recover::{Function, Text, functions, never_returning};
 use unspool_synth::{Analyzer, CodeAlone, Machine, Program, Rules};
 
 use crate::directives::{Syntax, Writer};
 use crate::follow::{Insn, Returned, Work};
-use crate::functions::{Bytes, Function, functions};
+
 use crate::placing::{Directives, repeated};
 use crate::refusal::{Refusal, Why};
 
@@ -39,15 +40,13 @@ struct Place {
 impl Plan {
     /// Plans directives for the functions of an object file that `declared`, its table, has no entry for.
     ///
-    /// `line_of` says which line of the file made the instruction at an address, `never_returns` which functions do
-    /// so by their names.
+    /// `line_of` says which line of the file made the instruction at an address.
     #[must_use]
     pub fn of(
         file: &ElfFile,
         declared: &Table,
         syntax: Syntax,
         line_of: impl Fn(Vaddr) -> Option<u32>,
-        never_returns: impl Fn(&str) -> bool,
     ) -> Plan {
         let mut plan = Plan::default();
         let Some(mut machine) = Machine::of(file.abi()) else {
@@ -60,8 +59,8 @@ impl Plan {
         };
         let functions = functions(file, &mut machine);
         let extents = functions.iter().map(|function| function.extent).collect();
-        let lost = lost(file, never_returns);
-        let program = Program::survey(&mut machine, &Bytes(file), extents, Vec::new(), |address| {
+        let lost = never_returning(file, &Symbols::new(file, None));
+        let program = Program::survey(&mut machine, &Text(file), extents, Vec::new(), |address| {
             lost.contains(&address)
         });
         let writer = Writer {
@@ -74,7 +73,7 @@ impl Plan {
             fdes.any(|fde| (fde.start.0..fde.end.0).contains(&function.extent.start))
         };
         let mut analyzer = Analyzer::new(machine);
-        let returns = Returned::of_all(&program, &Bytes(file), &mut analyzer);
+        let returns = Returned::of_all(&program, &Text(file), &mut analyzer);
         let work = Work {
             file,
             program: &program,
@@ -84,7 +83,7 @@ impl Plan {
         };
         let mut planned: Vec<(&Function, Vec<Insn>)> = Vec::new();
         for unit in 0..program.units() {
-            let analysis = analyzer.analyze(&program, &Bytes(file), unit, &[], &CodeAlone);
+            let analysis = analyzer.analyze(&program, &Text(file), unit, &[], &CodeAlone);
             for extent in program.unit(unit) {
                 let found = functions
                     .iter()
@@ -227,13 +226,4 @@ fn address(file: &ElfFile, section: &str, offset: u64) -> Option<u64> {
     let mut sections = file.sections();
     let section = sections.find(|known| known.name == section && known.size > offset)?;
     Some(section.address?.0 + offset)
-}
-
-/// The functions, of this file and others, that are known by name never to return.
-fn lost(file: &ElfFile, never_returns: impl Fn(&str) -> bool) -> HashSet<u64> {
-    let symbols = Symbols::new(file, None);
-    let own = symbols.iter().map(|symbol| (symbol.name, symbol.address));
-    let others = file.undefined_symbols().unwrap_or_default();
-    let lost = own.chain(others).filter(|(name, _)| never_returns(name));
-    lost.map(|(_, address)| address.0).collect()
 }

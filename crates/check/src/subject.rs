@@ -1,17 +1,14 @@
 //! A file with its table and its code.
 
-use std::collections::HashSet;
-
-use unspool_cfi::{Section, SectionKind};
 use unspool_ir::{Arch, Fde, FdeId, Table, Vaddr};
 use unspool_module::{Binding, ElfFile, ElfKind, Symbols};
+use unspool_recover::{self as recover, Text};
 use unspool_synth::arch::Facts;
-use unspool_synth::{Extent, Image, Landing, Machine, Part, Program};
+use unspool_synth::{Extent, Landing, Machine, Part, Program};
 use unspool_unwind::tables::{self, From, SourceError};
 
 use crate::declared::Place;
 use crate::judge::Judge;
-use crate::{lsda, noreturn};
 
 /// Why a file cannot be checked.
 #[derive(Debug, thiserror::Error)]
@@ -93,15 +90,6 @@ pub struct Subject<'f> {
     pub(crate) judge: Judge<'f>,
 }
 
-/// The bytes of a file as they are loaded.
-pub(crate) struct Bytes<'f>(pub(crate) &'f ElfFile);
-
-impl Image for Bytes<'_> {
-    fn bytes_from(&self, address: u64) -> Option<&[u8]> {
-        self.0.rest_at(Vaddr(address))
-    }
-}
-
 impl<'f> Subject<'f> {
     /// Looks at a file's code once.
     ///
@@ -123,11 +111,11 @@ impl<'f> Subject<'f> {
         let judge = Judge::new(&declarations.table, machine.facts());
         let extents = extents(file, declarations, &judge);
         let symbols = Symbols::new(file, None);
-        let lost = lost(file, &symbols);
+        let lost = recover::never_returning(file, &symbols);
         let never_returns = |address| lost.contains(&address);
-        let mut entries = stubs(file);
+        let mut entries = recover::stubs(file);
         entries.extend(functions(&symbols, maker));
-        let program = Program::survey(&mut machine, &Bytes(file), extents, entries, never_returns);
+        let program = Program::survey(&mut machine, &Text(file), extents, entries, never_returns);
         Ok(Subject {
             file,
             maker,
@@ -184,18 +172,6 @@ impl<'f> Subject<'f> {
         Some((id, self.declarations.table.fde(id)?))
     }
 
-    /// The bytes from a language-specific data area on. Nothing in one is relative to text or data.
-    fn area(&self, lsda: Vaddr) -> Option<Section<'_>> {
-        Some(Section {
-            kind: SectionKind::EhFrame,
-            data: self.file.rest_at(lsda)?,
-            address: lsda,
-            text_base: None,
-            data_base: None,
-            abi: self.judge.abi(),
-        })
-    }
-
     /// Where exceptions out of the calls of a unit land, in the order of the calls.
     pub(crate) fn landings(&self, unit: usize) -> Vec<Landing> {
         let mut landings = Vec::new();
@@ -203,24 +179,13 @@ impl<'f> Subject<'f> {
             let Some((_, fde)) = self.fde_of(&extent) else {
                 continue;
             };
-            let area = fde.lsda.and_then(|lsda| self.area(lsda));
-            if let Some(area) = area {
-                lsda::landings(&area, fde.start, &mut landings);
+            if let Some(lsda) = fde.lsda {
+                recover::landings(self.file, lsda, fde.start, &mut landings);
             }
         }
         landings.sort_by_key(|landing| landing.start);
         landings
     }
-}
-
-/// The functions of a file, and those of others that it calls, that are known by name never to return.
-fn lost(file: &ElfFile, symbols: &Symbols) -> HashSet<u64> {
-    let own = symbols.iter().map(|symbol| (symbol.name, symbol.address));
-    let others = file.undefined_symbols().unwrap_or_default();
-    let lost = own
-        .chain(others)
-        .filter(|(name, _)| noreturn::never_returns(name));
-    lost.map(|(_, address)| address.0).collect()
 }
 
 /// The functions that may be called from where nobody sees; what people write, they call as they like.
@@ -269,31 +234,4 @@ fn part(file: &ElfFile, table: &Table, fde: &Fde, judge: &Judge<'_>) -> Part {
         true => Part::Function,
         false => Part::Fragment,
     }
-}
-
-/// The stubs of the procedure linkage table, without the first, which others jump to with more on the stack.
-fn stubs(file: &ElfFile) -> Vec<u64> {
-    /// Of the first stub: `push` of what is in memory.
-    const PUSH: [u8; 2] = [0xff, 0x35];
-    let mut stubs = Vec::new();
-    for section in file.sections() {
-        let size = match &*section.name {
-            ".plt" | ".plt.sec" => 16,
-            ".plt.got" => 8,
-            _ => continue,
-        };
-        let Some(start) = section.address else {
-            continue;
-        };
-        let Some(bytes) = file.bytes_at(start, section.size) else {
-            continue;
-        };
-        for (number, stub) in (0..).zip(bytes.chunks(size)) {
-            if !stub.starts_with(&PUSH) {
-                stubs.push(start.0 + number * size as u64);
-            }
-        }
-    }
-    stubs.sort_unstable();
-    stubs
 }

@@ -3,13 +3,14 @@
 use core::ops::Range;
 
 use unspool_ir::{RowId, Vaddr};
+use unspool_recover::Text;
 use unspool_synth::analysis::By;
 use unspool_synth::op::Flow;
 use unspool_synth::{Analysis, Analyzer, Conflict, Guide, State, Value};
 
 use crate::declared::{Declared, Place};
 use crate::judge::{Aspect, Judge, Judgement, Verdict};
-use crate::subject::{Bytes, Maker, Subject};
+use crate::subject::{Maker, Subject};
 
 /// What was found of one row of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +85,7 @@ impl Subject<'_> {
         unit: usize,
         guide: &ByTable<'_>,
     ) -> Analysis<'a> {
-        let (landings, image) = (self.landings(unit), Bytes(self.file()));
+        let (landings, image) = (self.landings(unit), Text(self.file()));
         analyzer.analyze(self.program(), &image, unit, &landings, guide)
     }
 

@@ -194,6 +194,12 @@ impl Analyzer {
         self.semantics.facts
     }
 
+    /// What holds at the entry of a function.
+    #[must_use]
+    pub fn entry(&self) -> State {
+        self.semantics.entry()
+    }
+
     /// Finds what holds before each instruction of a unit of a program. `landings` must be in the order of
     /// their starts.
     pub fn analyze<'a>(

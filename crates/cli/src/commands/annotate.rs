@@ -30,13 +30,9 @@ pub(crate) fn run(args: &AnnotateArgs) -> anyhow::Result<ExitCode> {
         &DebugFiles::locate(&before, &SearchRoots::default()),
         &[],
     );
-    let plan = Plan::of(
-        &before,
-        &table(&before)?,
-        Syntax::of(&text),
-        |address| line_of(&lines, path, address),
-        unspool_check::never_returns,
-    );
+    let plan = Plan::of(&before, &table(&before)?, Syntax::of(&text), |address| {
+        line_of(&lines, path, address)
+    });
     for refusal in &plan.refused {
         say(path, refusal);
     }

@@ -1,29 +1,23 @@
-//! Which ranges of an object file's code are functions, and how they are come into.
+//! Which ranges of a file's code are functions, and how they are come into.
 
 use core::ops::Range;
 use std::collections::BTreeMap;
 
-use unspool_ir::Vaddr;
-use unspool_module::{Binding, ElfFile, Symbols};
+use unspool_module::{Binding, ElfFile, SectionInfo, Symbols};
 use unspool_synth::op::{Flow, Seen};
 use unspool_synth::{Extent, Image, Machine, Part};
 
-/// The bytes of a file as they are loaded.
-pub(crate) struct Bytes<'f>(pub(crate) &'f ElfFile);
-
-impl Image for Bytes<'_> {
-    fn bytes_from(&self, address: u64) -> Option<&[u8]> {
-        self.0.rest_at(Vaddr(address))
-    }
-}
+use crate::text::Text;
 
 /// A range of code with a name.
 #[derive(Debug, Clone)]
-pub(crate) struct Function {
-    pub(crate) name: String,
-    pub(crate) extent: Extent,
+pub struct Function {
+    /// The symbol's name.
+    pub name: String,
+    /// The range.
+    pub extent: Extent,
     /// Whether the symbol table says where it ends.
-    pub(crate) has_size: bool,
+    pub has_size: bool,
 }
 
 /// A symbol that may be a function.
@@ -35,14 +29,33 @@ struct Candidate {
     is_visible: bool,
 }
 
-/// The functions of a file, ascending: symbols of that type, labels that other files see, and labels that are called.
-pub(crate) fn functions(file: &ElfFile, machine: &mut Machine) -> Vec<Function> {
-    let sections: Vec<Range<u64>> = file
-        .executable_ranges()
-        .into_iter()
-        .map(|range| range.start.0..range.end.0)
-        .collect();
+/// The functions of a file that have names, ascending: symbols of that type, labels that other files see, and labels
+/// that are called.
+pub fn functions(file: &ElfFile, machine: &mut Machine) -> Vec<Function> {
+    let sections = code_ranges(file);
     let seen = Sightings::of(file, &sections, machine);
+    named(file, &sections, &seen)
+}
+
+/// Where a file's code is, ascending: its sections of code, or where it has no sections all that may be executed.
+pub(crate) fn code_ranges(file: &ElfFile) -> Vec<Range<u64>> {
+    let is_code = |section: &SectionInfo<'_>| section.executable && section.has_data;
+    let sections = file.sections().filter(is_code);
+    let sections = sections.filter_map(|section| {
+        let start = section.address?.0;
+        Some(start..start.checked_add(section.size)?)
+    });
+    let mut ranges: Vec<Range<u64>> = sections.filter(|range| !range.is_empty()).collect();
+    if ranges.is_empty() {
+        let segments = file.executable_ranges().into_iter();
+        ranges.extend(segments.map(|range| range.start.0..range.end.0));
+    }
+    ranges.sort_by_key(|range| (range.start, range.end));
+    ranges
+}
+
+/// The functions with names in some ranges of code.
+pub(crate) fn named(file: &ElfFile, sections: &[Range<u64>], seen: &Sightings) -> Vec<Function> {
     let mut found: Vec<Function> = Vec::new();
     for candidate in candidates(file) {
         let is_called = seen.calls.binary_search(&candidate.start).is_ok();
@@ -50,9 +63,9 @@ pub(crate) fn functions(file: &ElfFile, machine: &mut Machine) -> Vec<Function> 
             .last()
             .is_some_and(|last| last.has_size && candidate.start < last.extent.end);
         let is_wanted = candidate.is_function || candidate.is_visible || is_called;
-        let section = sections
-            .iter()
-            .find(|section| section.contains(&candidate.start));
+        let place = sections.partition_point(|section| section.end <= candidate.start);
+        let section = sections.get(place);
+        let section = section.filter(|section| section.start <= candidate.start);
         let Some(section) = section.filter(|_| is_wanted && !is_inside) else {
             continue;
         };
@@ -115,19 +128,19 @@ fn candidates(file: &ElfFile) -> Vec<Candidate> {
 }
 
 /// Where code leads, and whose address somebody has; ascending.
-#[derive(Default)]
-struct Sightings {
-    calls: Vec<u64>,
+#[derive(Debug, Default)]
+pub(crate) struct Sightings {
+    pub(crate) calls: Vec<u64>,
     jumps: Vec<u64>,
     taken: Vec<u64>,
 }
 
 impl Sightings {
-    fn of(file: &ElfFile, sections: &[Range<u64>], machine: &mut Machine) -> Sightings {
+    pub(crate) fn of(file: &ElfFile, sections: &[Range<u64>], machine: &mut Machine) -> Sightings {
         let mut seen = Sightings::default();
         for section in sections {
-            let bytes = Bytes(file);
-            let bytes = bytes.bytes(section.clone()).unwrap_or_default();
+            let text = Text(file);
+            let bytes = text.bytes(section.clone()).unwrap_or_default();
             machine.scan(bytes, section.start, |sight| match sight {
                 Seen::Flow(Flow::Call(to)) => seen.calls.push(to),
                 Seen::Flow(Flow::Jump(to) | Flow::Branch { to, .. }) => seen.jumps.push(to),
@@ -142,7 +155,11 @@ impl Sightings {
             };
             let bytes = file.bytes_at(start, section.size).unwrap_or_default();
             let words = bytes.windows(8).filter_map(|word| word.try_into().ok());
-            let is_code = |address: &u64| sections.iter().any(|code| code.contains(address));
+            let is_code = |address: &u64| {
+                let place = sections.partition_point(|code| code.end <= *address);
+                let code = sections.get(place);
+                code.is_some_and(|code| code.start <= *address)
+            };
             seen.taken
                 .extend(words.map(u64::from_le_bytes).filter(is_code));
         }

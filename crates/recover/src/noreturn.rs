@@ -1,5 +1,9 @@
 //! Functions that are known by name never to return: those of other files, of which only the name is seen.
 
+use std::collections::HashSet;
+
+use unspool_module::{ElfFile, Symbols};
+
 /// Names of C and of the runtimes of C++, Rust and the compilers.
 const NAMES: &[&str] = &[
     "_Exit",
@@ -72,4 +76,14 @@ fn is_throw(name: &str) -> bool {
     };
     let name = rest.trim_start_matches(|c: char| c.is_ascii_digit());
     rest.len() > name.len() && name.starts_with("__throw_")
+}
+
+/// The addresses of the functions of a file, and of those of others that it calls, that are known by name never
+/// to return.
+#[must_use]
+pub fn never_returning(file: &ElfFile, symbols: &Symbols) -> HashSet<u64> {
+    let own = symbols.iter().map(|symbol| (symbol.name, symbol.address));
+    let others = file.undefined_symbols().unwrap_or_default();
+    let lost = own.chain(others).filter(|(name, _)| never_returns(name));
+    lost.map(|(_, address)| address.0).collect()
 }
