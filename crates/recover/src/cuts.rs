@@ -8,7 +8,11 @@ use unspool_synth::op::Flow;
 use unspool_synth::{Code, Extent, Image as _, Machine, Part};
 
 use crate::functions::{Function, Sightings};
+use crate::stubs::stubs;
 use crate::text::Text;
+
+/// Where code begins that belongs together, and how that is come into.
+pub(crate) type Starts = BTreeMap<u64, Part>;
 
 /// What of some ranges is not in others; both ascend.
 pub(crate) fn without(ranges: &[Range<u64>], others: &[Range<u64>]) -> Vec<Range<u64>> {
@@ -35,15 +39,16 @@ pub(crate) fn starts(file: &ElfFile, seen: &Sightings, known: &[Function]) -> BT
     let ends = known.iter().filter(|function| function.has_size);
     let ends = ends.map(|function| (function.extent.end, Part::Fragment));
     let called = seen.calls.iter().copied().chain([file.entry().0]);
+    let called = called.chain(stubs(file));
     let called = called.map(|to| (to, Part::Function));
     let named = known.iter().map(|function| function.extent);
     let named = named.map(|extent| (extent.start, extent.part));
     // Of what is said of one address, the last counts.
-    ends.chain(called).chain(named).collect()
+    ends.chain(named).chain(called).collect()
 }
 
 /// Ranges of code, cut where something begins.
-pub(crate) fn extents(ranges: &[Range<u64>], starts: &BTreeMap<u64, Part>) -> Vec<Extent> {
+pub(crate) fn cut(ranges: &[Range<u64>], starts: &Starts) -> Vec<Extent> {
     let mut extents = Vec::new();
     for range in ranges {
         let mut last = Extent {
@@ -65,37 +70,52 @@ pub(crate) fn extents(ranges: &[Range<u64>], starts: &BTreeMap<u64, Part>) -> Ve
     extents
 }
 
-/// Ranges of code, cut where control does not go on: what comes behind may be a function. Padding between is left out.
-pub(crate) fn runs(file: &ElfFile, ranges: &[Range<u64>], machine: &mut Machine) -> Vec<Extent> {
-    let text = Text(file);
-    let mut runs = Vec::new();
-    let mut code = Code::default();
-    for range in ranges {
-        code.clear();
-        let bytes = text.bytes(range.clone()).unwrap_or_default();
-        machine.lift(bytes, range.start, &mut code);
-        let mut run: Option<Extent> = None;
-        for id in code.ids() {
-            if run.is_none() && code.is_padding(id) {
-                continue;
-            }
-            let Range { start, end } = code.range(id);
-            let part = Part::Fragment;
-            let run_so_far = run.get_or_insert(Extent { start, end, part });
-            run_so_far.end = end;
-            if ends_way(code.flow(id)) {
-                runs.extend(run.take());
-            }
-        }
-        runs.extend(run);
-    }
-    runs
-}
+/// Where compilers have functions begin that are not small on purpose.
+pub(crate) const FUNCTION_ALIGNMENT: u64 = 16;
 
-/// Whether control does not go on to the next instruction.
-fn ends_way(flow: Option<Flow>) -> bool {
-    matches!(
-        flow,
-        Some(Flow::Jump(_) | Flow::IndirectJump(_) | Flow::Return { .. } | Flow::Trap)
-    )
+/// A range of code, cut where control does not go on: what comes behind may be a function. Padding between is left
+/// out. It does not go on behind a call, either, that is padded as functions are: most calls that are the last
+/// instruction of a function never return.
+pub(crate) fn runs(
+    file: &ElfFile,
+    range: Range<u64>,
+    machine: &mut Machine,
+    never_returns: impl Fn(u64) -> bool,
+) -> Vec<Extent> {
+    let text = Text(file);
+    let mut code = Code::default();
+    let bytes = text.bytes(range.clone()).unwrap_or_default();
+    machine.lift(bytes, range.start, &mut code);
+    let mut runs = Vec::new();
+    let mut run: Option<Extent> = None;
+    // Where the last instruction ended that was no padding, if it was a call.
+    let mut called = None;
+    for id in code.ids() {
+        let Range { start, end } = code.range(id);
+        if code.is_padding(id) && (run.is_none() || code.flow(id).is_none()) {
+            if let Some(run) = &mut run {
+                run.end = end;
+            }
+            continue;
+        }
+        let is_aligned = start % FUNCTION_ALIGNMENT == 0;
+        if let Some(end) = called.take_if(|end| is_aligned && *end < start) {
+            runs.extend(run.take().map(|run| Extent { end, ..run }));
+        }
+        let part = Part::Fragment;
+        run.get_or_insert(Extent { start, end, part }).end = end;
+        let flow = code.flow(id);
+        let is_call = matches!(flow, Some(Flow::Call(_) | Flow::IndirectCall));
+        called = is_call.then_some(end);
+        let goes_on = match flow {
+            Some(Flow::Jump(_) | Flow::IndirectJump(_) | Flow::Return { .. } | Flow::Trap) => false,
+            Some(Flow::Call(to)) => !never_returns(to),
+            _ => true,
+        };
+        if !goes_on {
+            runs.extend(run.take());
+        }
+    }
+    runs.extend(run);
+    runs
 }

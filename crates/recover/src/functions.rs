@@ -80,7 +80,7 @@ pub(crate) fn named(file: &ElfFile, sections: &[Range<u64>], seen: &Sightings) -
         let is_fragment = !candidate.is_visible
             && !is_called
             && seen.jumps.binary_search(&candidate.start).is_ok()
-            && seen.taken.binary_search(&candidate.start).is_err();
+            && !seen.is_taken(candidate.start);
         found.push(Function {
             name: candidate.name,
             extent: Extent {
@@ -136,6 +136,11 @@ pub(crate) struct Sightings {
 }
 
 impl Sightings {
+    /// Whether code or data has an address.
+    pub(crate) fn is_taken(&self, address: u64) -> bool {
+        self.taken.binary_search(&address).is_ok()
+    }
+
     pub(crate) fn of(file: &ElfFile, sections: &[Range<u64>], machine: &mut Machine) -> Sightings {
         let mut seen = Sightings::default();
         for section in sections {

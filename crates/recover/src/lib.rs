@@ -7,6 +7,7 @@ mod cuts;
 mod functions;
 mod landings;
 mod noreturn;
+mod partition;
 mod stubs;
 mod synthesis;
 mod text;

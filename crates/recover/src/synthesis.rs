@@ -6,19 +6,21 @@
 //! must be borne out by the ways out ([`crate::ways_out`]), or there are no rows.
 
 use core::ops::Range;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use unspool_ir::table::{FdeHeader, RowStart, TableError};
 use unspool_ir::{Arch, Table, Vaddr};
 use unspool_module::{ElfFile, Symbols};
 use unspool_synth::rows::Saved;
 use unspool_synth::{
-    Analysis, Analyzer, CodeAlone, Extent, Guide, Machine, NoRow, Part, Program, Rules, State,
+    Analysis, Analyzer, CodeAlone, Extent, Guide, Machine, NoRow, Part, Program, Rules,
+    State,
 };
 
-use crate::cuts::{extents, runs, starts, without};
+use crate::cuts::{FUNCTION_ALIGNMENT, runs, starts, without};
 use crate::functions::{Function, Sightings, code_ranges, named};
 use crate::noreturn::never_returning;
+use crate::partition::partition;
 use crate::text::Text;
 use crate::ways_out::{Goal, WaysOut};
 
@@ -82,47 +84,63 @@ pub enum SynthesisError {
 /// The machine is not known, or the table is too large.
 pub fn synthesize(file: &ElfFile, covered: &[Range<u64>]) -> Result<Synthesis, SynthesisError> {
     let machine = || Machine::of(file.abi()).ok_or(SynthesisError::Arch(file.abi().arch));
-    let mut scanner = machine()?;
+    let (mut scanner, mut analyzer) = (machine()?, Analyzer::new(machine()?));
     let gaps = without(&code_ranges(file), covered);
     let seen = Sightings::of(file, &gaps, &mut scanner);
     let known = named(file, &gaps, &seen);
-    let lost = never_returning(file, &Symbols::new(file, None));
-    let survey = |scanner: &mut Machine, extents| {
-        let never_returns = |address| lost.contains(&address);
-        Program::survey(scanner, &Text(file), extents, Vec::new(), never_returns)
+    let names: HashMap<u64, &Function> = known
+        .iter()
+        .map(|function| (function.extent.start, function))
+        .collect();
+    let is_sized = |extent: &Extent| {
+        let function = names.get(&extent.start);
+        function.is_some_and(|function| function.has_size)
     };
+    let mut lost = never_returning(file, &Symbols::new(file, None));
+    let starts = starts(file, &seen, &known);
+    let tools = (&mut scanner, &mut analyzer);
+    let program = partition(file, tools, &gaps, &starts, is_sized, &mut lost);
     let mut work = Work {
         file,
-        analyzer: Analyzer::new(machine()?),
-        names: known
-            .iter()
-            .map(|function| (function.extent.start, function))
-            .collect(),
+        analyzer,
+        names: &names,
+        seen: &seen,
+        program: &program,
         table: Table::new(file.abi()),
         entries: Vec::new(),
         reached: Vec::new(),
         functions: Vec::new(),
     };
-    let program = survey(&mut scanner, extents(&gaps, &starts(file, &seen, &known)));
     for unit in 0..program.units() {
-        work.describe_known(&program, unit)?;
+        let is_certain = |extent: Extent| {
+            let entries = program.entries_in(extent.start..extent.end);
+            is_sized(&extent) || extent.part == Part::Fragment && entries.is_empty()
+        };
+        let is_certain = program.unit(unit).all(is_certain);
+        work.describe(unit, is_certain)?;
     }
     work.reached.sort_unstable_by_key(|range| range.start);
     let rest = without(&gaps, &work.reached);
-    let rest = runs(file, &rest, &mut scanner);
-    let rest = survey(&mut scanner, rest);
+    let never_returns = |address| lost.contains(&address);
+    let rest = rest.into_iter();
+    let rest = rest.flat_map(|range| runs(file, range, &mut scanner, never_returns));
+    let rest: Vec<Extent> = rest.collect();
+    let rest = Program::survey(&mut scanner, &Text(file), rest, Vec::new(), never_returns);
     for unit in 0..rest.units() {
-        work.describe_assumed(&rest, unit, &program)?;
+        work.describe_assumed(&rest, unit)?;
     }
     work.finish()
 }
 
-/// Assumes of code that nothing leads to that it is come into as after a call: this is the state then.
-struct AsCalled(State);
+/// Assumes of one place that nothing leads to that it is come into as after a call: this is the state then.
+struct AsCalled {
+    at: u64,
+    state: State,
+}
 
 impl Guide for AsCalled {
-    fn entry(&self, _: u64) -> Option<State> {
-        Some(self.0.clone())
+    fn entry(&self, address: u64) -> Option<State> {
+        (address == self.at).then(|| self.state.clone())
     }
 }
 
@@ -131,6 +149,12 @@ struct Insn {
     range: Range<u64>,
     row: Result<Rules, NoRow>,
     is_padding: bool,
+}
+
+impl Insn {
+    fn is_reached(&self) -> bool {
+        self.row != Err(NoRow::Unreached)
+    }
 }
 
 fn insns(analysis: &Analysis<'_>) -> Vec<Insn> {
@@ -152,12 +176,32 @@ fn within<'i>(insns: &'i [Insn], extent: &Extent) -> &'i [Insn] {
     own.unwrap_or_default()
 }
 
+/// Where a jump leads that nothing is known to lead to.
+fn goal(program: &Program, reached: &[Range<u64>], to: u64) -> Goal {
+    let place = reached.partition_point(|range| range.end <= to);
+    let is_reached = reached.get(place).is_some_and(|range| range.start <= to);
+    let extent = program.extent_at(to);
+    let is_function =
+        extent.is_some_and(|extent| extent.start == to && extent.part == Part::Function);
+    match is_reached {
+        _ if is_function || program.is_entry(to) => Goal::Function,
+        true => Goal::Inside,
+        false => Goal::Unknown,
+    }
+}
+
+/// So many instructions of one unit are looked at for where functions may begin that nothing leads to.
+const MOST_TRIES: usize = 1 << 20;
+
 /// The work on one file.
 struct Work<'w> {
     file: &'w ElfFile,
     analyzer: Analyzer,
     /// Functions that symbols name, by their starts.
-    names: HashMap<u64, &'w Function>,
+    names: &'w HashMap<u64, &'w Function>,
+    seen: &'w Sightings,
+    /// The code that something is known to lead to, and what else is in the same ranges.
+    program: &'w Program,
     table: Table,
     /// The entries of the table to be: where they end, and their rows.
     entries: Vec<(u64, Vec<RowStart>)>,
@@ -167,26 +211,19 @@ struct Work<'w> {
 }
 
 impl Work<'_> {
-    /// Describes a unit that something is known to lead to.
-    fn describe_known(&mut self, program: &Program, unit: usize) -> Result<(), TableError> {
-        let text = Text(self.file);
+    /// Describes a unit that something is known to lead to. If it is not certain that it is come into as after a call,
+    /// that must be borne out.
+    fn describe(&mut self, unit: usize, is_certain: bool) -> Result<(), TableError> {
+        let (program, text) = (self.program, Text(self.file));
         let analysis = self.analyzer.analyze(program, &text, unit, &[], &CodeAlone);
         let ways = WaysOut::of(&analysis, program, |_| Goal::Unknown);
         let insns = insns(&analysis);
-        for insn in &insns {
-            if insn.row == Err(NoRow::Unreached) {
-                continue;
-            }
+        for insn in insns.iter().filter(|insn| insn.is_reached()) {
             match self.reached.last_mut() {
                 Some(last) if last.end == insn.range.start => last.end = insn.range.end,
                 _ => self.reached.push(insn.range.clone()),
             }
         }
-        let is_certain = |extent: Extent| {
-            let name = self.names.get(&extent.start);
-            extent.part == Part::Fragment || name.is_some_and(|name| name.has_size)
-        };
-        let is_certain = program.unit(unit).all(is_certain);
         let against = ways.against.filter(|_| !is_certain);
         let refused = against.map(|at| Missing::NotBorneOut(Vaddr(at)));
         for extent in program.unit(unit) {
@@ -201,42 +238,42 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Describes a unit that nothing is known to lead to, if it is borne out that it begins as a function does. `known`
-    /// is the code that something is known to lead to.
-    fn describe_assumed(
-        &mut self,
-        program: &Program,
-        unit: usize,
-        known: &Program,
-    ) -> Result<(), TableError> {
-        let text = Text(self.file);
-        let guide = AsCalled(self.analyzer.entry());
-        let analysis = self.analyzer.analyze(program, &text, unit, &[], &guide);
-        let reached = &self.reached;
-        let ways = WaysOut::of(&analysis, program, |to| {
-            let place = reached.partition_point(|range| range.end <= to);
-            let is_reached = reached.get(place).is_some_and(|range| range.start <= to);
-            let is_function = known
-                .extent_at(to)
-                .is_some_and(|extent| extent.start == to && extent.part == Part::Function);
-            match (is_function, is_reached) {
-                (true, _) => Goal::Function,
-                (false, true) => Goal::Inside,
-                (false, false) => Goal::Unknown,
+    /// Describes what of a unit, that nothing is known to lead to, is borne out to begin as a function does.
+    fn describe_assumed(&mut self, rest: &Program, unit: usize) -> Result<(), TableError> {
+        let mut tries = MOST_TRIES;
+        let mut reached: HashSet<u64> = HashSet::new();
+        for extent in rest.unit(unit) {
+            let may_begin =
+                extent.start % FUNCTION_ALIGNMENT == 0 || self.seen.is_taken(extent.start);
+            if !may_begin || reached.contains(&extent.start) {
+                continue;
             }
-        });
-        let refused = match ways.against {
-            Some(at) => Some(Missing::NotBorneOut(Vaddr(at))),
-            None if ways.for_it == 0 => Some(Missing::NoWayOut),
-            None => None,
-        };
-        let insns = insns(&analysis);
-        if refused.is_none() {
-            for extent in program.unit(unit) {
+            let guide = AsCalled {
+                at: extent.start,
+                state: self.analyzer.entry(),
+            };
+            let text = Text(self.file);
+            let analysis = self.analyzer.analyze(rest, &text, unit, &[], &guide);
+            tries = tries.saturating_sub(analysis.code().len());
+            let ways = WaysOut::of(&analysis, rest, |to| goal(self.program, &self.reached, to));
+            let refused = match ways.against {
+                _ if tries == 0 => Some(Missing::NoWayOut),
+                Some(at) => Some(Missing::NotBorneOut(Vaddr(at))),
+                None if ways.for_it == 0 => Some(Missing::NoWayOut),
+                None => None,
+            };
+            let insns = insns(&analysis);
+            if refused.is_some() {
+                self.report(within(&insns, &extent), refused);
+                continue;
+            }
+            for extent in rest.unit(unit) {
                 self.enter(within(&insns, &extent))?;
             }
+            let (there, _): (Vec<Insn>, Vec<Insn>) = insns.into_iter().partition(Insn::is_reached);
+            self.report(&there, None);
+            reached.extend(there.iter().map(|insn| insn.range.start));
         }
-        self.report(&insns, refused);
         Ok(())
     }
 
@@ -275,7 +312,7 @@ impl Work<'_> {
     }
 
     fn report(&mut self, insns: &[Insn], refused: Option<Missing>) {
-        let is_left_out = |insn: &&Insn| insn.is_padding && insn.row == Err(NoRow::Unreached);
+        let is_left_out = |insn: &&Insn| insn.is_padding && !insn.is_reached();
         let missing = |insn: &Insn| refused.or(insn.row.err().map(Missing::Row));
         let mut code = insns.iter().filter(|insn| !is_left_out(insn));
         let ends = code.clone().next().zip(code.clone().next_back());

@@ -5,6 +5,7 @@
 //! that: what it takes off the stack is not what it finds there.
 
 use unspool_synth::op::Flow;
+use unspool_synth::state::Slot;
 use unspool_synth::{Analysis, InsnId, Part, Program, Returns, State, Value};
 
 /// The ways out of a unit.
@@ -56,6 +57,29 @@ impl WaysOut {
     }
 }
 
+/// Whether a register was saved and has its value back: what is left below the stack pointer tells.
+fn has_given_back(analysis: &Analysis<'_>, state: &State) -> bool {
+    let facts = analysis.facts();
+    let sp = state.get(facts.stack_pointer);
+    let is_left = |slot: &Slot| {
+        slot.at
+            .distance_from(sp)
+            .is_some_and(|distance| distance < 0)
+    };
+    let mut left = state.slots().iter().filter(|slot| is_left(slot));
+    left.any(|slot| {
+        let mut preserved = facts.preserved.iter();
+        preserved.any(|register| slot.holds == Value::at_entry(*register))
+    })
+}
+
+/// Whether the stack pointer and the registers that calls preserve are as they were at entry.
+pub(crate) fn is_as_called(analysis: &Analysis<'_>, state: &State) -> bool {
+    let facts = analysis.facts();
+    let is_kept = |register: &u8| state.get(*register) == Value::at_entry(*register);
+    is_kept(&facts.stack_pointer) && facts.preserved.iter().all(is_kept)
+}
+
 fn says(
     analysis: &Analysis<'_>,
     program: &Program,
@@ -68,21 +92,20 @@ fn says(
     let sp = state.get(facts.stack_pointer);
     let return_address = Value::at_entry(facts.return_address);
     let keeps_all = || facts.preserved.iter().all(is_kept);
-    let is_as_called = || is_kept(&facts.stack_pointer) && keeps_all();
     let yes_or_no = |yes| match yes {
         true => Says::Yes,
         false => Says::No,
     };
     match analysis.code().flow(id) {
         Some(Flow::Return { .. }) => {
-            yes_or_no(is_as_called() && state.load(sp) == Some(return_address))
+            yes_or_no(is_as_called(analysis, state) && state.load(sp) == Some(return_address))
         }
-        // Another may be a switch.
+        // One that leaves all as it was may be a switch.
         Some(Flow::IndirectJump(to)) => {
-            let entry_sp = Value::at_entry(facts.stack_pointer);
-            let popped = sp == entry_sp.plus(facts.call_pushes.into());
-            let returns = || popped && state.get(to) == return_address && keeps_all();
-            match is_as_called() || returns() {
+            let popped = sp == Value::at_entry(facts.stack_pointer).plus(facts.call_pushes.into());
+            let returns = popped && state.get(to) == return_address && keeps_all();
+            let calls = is_as_called(analysis, state) && has_given_back(analysis, state);
+            match returns || calls {
                 true => Says::Yes,
                 false => Says::Nothing,
             }
@@ -90,7 +113,7 @@ fn says(
         Some(Flow::Jump(to) | Flow::Branch { to, .. }) => {
             let here = analysis.code().range(id).start;
             match goal(program, here, to).unwrap_or_else(|| outside(to)) {
-                Goal::Function => yes_or_no(is_as_called()),
+                Goal::Function => yes_or_no(is_as_called(analysis, state)),
                 Goal::Inside => Says::No,
                 Goal::Unknown => Says::Nothing,
             }
@@ -103,7 +126,7 @@ fn says(
 fn goal(program: &Program, here: u64, to: u64) -> Option<Goal> {
     let there = program.extent_at(to)?;
     let is_own = (there.start..there.end).contains(&here);
-    let is_function = there.start == to && there.part == Part::Function;
+    let is_function = there.start == to && there.part == Part::Function || program.is_entry(to);
     let returns = program.returns(to) != Some(Returns::Never);
     Some(match is_function && !is_own && returns {
         true => Goal::Function,

@@ -27,6 +27,7 @@ struct Insn {
     /// Its place in [`Code::flows`], plus 1; 0 if the processor goes on to the next.
     flow: u32,
     length: u8,
+    is_padding: bool,
 }
 
 /// Instructions of some ranges of code, decoded one after another from the start of each.
@@ -51,7 +52,8 @@ impl Code {
     }
 
     /// Adds an instruction whose operations were put into [`Code::ops`].
-    pub(crate) fn push(&mut self, address: u64, length: u8, flow: Option<Flow>) {
+    /// It is padding if it does nothing, or traps.
+    pub(crate) fn push(&mut self, address: u64, length: u8, flow: Option<Flow>, is_padding: bool) {
         let flow = flow.map_or(0, |flow| {
             self.flows.push(flow);
             u32::try_from(self.flows.len()).unwrap_or(0)
@@ -61,6 +63,7 @@ impl Code {
             ops_end: u32::try_from(self.ops.len()).unwrap_or(u32::MAX),
             flow,
             length,
+            is_padding,
         });
     }
 
@@ -127,7 +130,9 @@ impl Code {
     /// Whether an instruction does nothing, or traps: what is between functions.
     #[must_use]
     pub fn is_padding(&self, id: InsnId) -> bool {
-        self.ops_of(id).is_empty() && matches!(self.flow(id), None | Some(Flow::Trap))
+        self.insns
+            .get(id.index())
+            .is_some_and(|insn| insn.is_padding)
     }
 
     /// Whether an instruction comes directly behind another.

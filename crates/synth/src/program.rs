@@ -61,6 +61,8 @@ pub struct Program {
     tables: Vec<u64>,
     /// Where calls and jumps go that no extent has, ascending.
     outside: Vec<u64>,
+    /// Those of them that never return.
+    lost: Vec<u64>,
     index: Index,
 }
 
@@ -132,6 +134,8 @@ impl Program {
     /// Looks at all code once. `extents` must be in the order of their starts, and not overlap. `entries` are
     /// addresses that are come into as after a call. `never_returns` says of addresses that are called
     /// whether the function there is known never to return.
+    ///
+    /// Extents that jump into each other, elsewhere than to the start of a function, are one unit.
     pub fn survey(
         machine: &mut Machine,
         image: &(impl Image + ?Sized),
@@ -139,6 +143,35 @@ impl Program {
         entries: Vec<u64>,
         never_returns: impl Fn(u64) -> bool,
     ) -> Program {
+        let (mut program, surveys) =
+            Program::look_at(machine, image, extents, entries, never_returns);
+        let jumps = surveys.iter().enumerate();
+        let jumps = jumps.flat_map(|(from, survey)| survey.jumps.iter().map(move |to| (from, *to)));
+        let joins = jumps.filter_map(|(from, to)| Some((from, program.joined(to)?)));
+        let joins: Vec<(usize, usize)> = joins.collect();
+        program.unite(joins);
+        program
+    }
+
+    /// The same, with each extent a unit of its own until [`Program::unite`] says otherwise.
+    pub fn apart(
+        machine: &mut Machine,
+        image: &(impl Image + ?Sized),
+        extents: Vec<Extent>,
+        never_returns: impl Fn(u64) -> bool,
+    ) -> Program {
+        let (mut program, _) = Program::look_at(machine, image, extents, Vec::new(), never_returns);
+        program.unite([]);
+        program
+    }
+
+    fn look_at(
+        machine: &mut Machine,
+        image: &(impl Image + ?Sized),
+        extents: Vec<Extent>,
+        entries: Vec<u64>,
+        never_returns: impl Fn(u64) -> bool,
+    ) -> (Program, Vec<Survey>) {
         let mut surveys = Vec::with_capacity(extents.len());
         for extent in &extents {
             let bytes = image.bytes(extent.start..extent.end).unwrap_or_default();
@@ -151,14 +184,14 @@ impl Program {
             entries,
             tables: Vec::new(),
             outside: Vec::new(),
+            lost: Vec::new(),
             index: Index::new(&extents),
             extents,
         };
         program.gather_functions(&surveys);
         program.gather_addresses(&surveys);
         program.close_returns(&surveys, never_returns);
-        program.gather_units(&surveys);
-        program
+        (program, surveys)
     }
 
     /// What is called is a function, whatever is declared of it.
@@ -192,6 +225,8 @@ impl Program {
 
     /// A function never returns if all that it leaves by are jumps to such functions.
     fn close_returns(&mut self, surveys: &[Survey], never_returns: impl Fn(u64) -> bool) {
+        let outside = self.outside.iter().copied();
+        self.lost = outside.filter(|to| never_returns(*to)).collect();
         for ((extent, survey), returns) in self.extents.iter().zip(surveys).zip(&mut self.returns) {
             *returns = match survey.pops {
                 _ if never_returns(extent.start) => Returns::Never,
@@ -225,22 +260,22 @@ impl Program {
         }
     }
 
-    /// Extents that jump into each other, elsewhere than to the start of a function, are one unit.
-    fn gather_units(&mut self, surveys: &[Survey]) {
+    /// The place of the extent that a jump goes into the middle of, or to the start of where that is no function.
+    fn joined(&self, to: u64) -> Option<usize> {
+        let place = self.containing(to)?;
+        let extent = self.extents.get(place)?;
+        let is_function = extent.start == to && extent.part == Part::Function;
+        (!is_function && !self.is_entry(to)).then_some(place)
+    }
+
+    /// Makes units: of all extents that these pairs of places join.
+    pub fn unite(&mut self, joins: impl IntoIterator<Item = (usize, usize)>) {
         let mut sets = Sets::new(self.extents.len());
-        for (index, survey) in surveys.iter().enumerate() {
-            for to in &survey.jumps {
-                let Some(place) = self.containing(*to) else {
-                    continue;
-                };
-                let extent = self.extents.get(place);
-                let is_function = extent
-                    .is_some_and(|extent| extent.start == *to && extent.part == Part::Function);
-                if !is_function && !self.is_entry(*to) {
-                    sets.unite(index, place);
-                }
-            }
+        for (a, b) in joins {
+            sets.unite(a, b);
         }
+        self.units.clear();
+        self.unit_of.clear();
         for index in 0..self.extents.len() {
             let place = u32::try_from(index).unwrap_or(u32::MAX);
             // The root is the first of its set.
@@ -252,6 +287,15 @@ impl Program {
             }
             self.unit_of.push(number);
         }
+    }
+
+    /// Takes in that an address is come into as after a call; whether that is news.
+    pub fn enter(&mut self, address: u64) -> bool {
+        let place = self.entries.binary_search(&address);
+        if let Err(place) = place {
+            self.entries.insert(place, address);
+        }
+        place.is_err()
     }
 
     /// Takes in that the function of an extent pops so many bytes of arguments; whether that is news.
@@ -288,10 +332,16 @@ impl Program {
         self.unit_of.get(self.containing(address)?).copied()
     }
 
-    /// What becomes of a call to an address; `None` if no extent is there.
+    /// What becomes of a call to an address; `None` if that is not known.
     #[must_use]
     pub fn returns(&self, address: u64) -> Option<Returns> {
-        self.returns.get(self.start_at(address)?).copied()
+        match self.start_at(address) {
+            Some(place) => self.returns.get(place).copied(),
+            None => {
+                let is_lost = self.lost.binary_search(&address).is_ok();
+                is_lost.then_some(Returns::Never)
+            }
+        }
     }
 
     /// The bytes of arguments that a call pops: to an address, or to one that is not known.

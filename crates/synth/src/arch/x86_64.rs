@@ -71,7 +71,7 @@ impl Lifter {
             let at = insns.decoder.ip();
             match insns.next() {
                 None => return,
-                Some(None) => code.push(at, 1, Some(Flow::Trap)),
+                Some(None) => code.push(at, 1, Some(Flow::Trap), true),
                 Some(Some(insn)) => {
                     let ops = code.ops();
                     let before = ops.len();
@@ -82,7 +82,9 @@ impl Lifter {
                         let written = ops.get(before..).unwrap_or_default();
                         compared = keeps(insn, written, known).then_some(known);
                     }
-                    code.push(at, u8::try_from(insn.len()).unwrap_or(u8::MAX), flow);
+                    let length = u8::try_from(insn.len()).unwrap_or(u8::MAX);
+                    let is_padding = insn.mnemonic() == Mnemonic::Nop || flow == Some(Flow::Trap);
+                    code.push(at, length, flow, is_padding);
                 }
             }
         }
