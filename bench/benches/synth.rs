@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use unspool_ir::{Abi, CfaRule, Register, RegisterRule, Row, Table, Vaddr};
 use unspool_module::ElfFile;
-use unspool_recover::{Synthesis, synthesize};
+use unspool_recover::synthesize;
 use unspool_unwind::tables::{self, From};
 
 const FILES: &[&str] = &[
@@ -62,7 +62,7 @@ fn measure(path: &PathBuf) -> anyhow::Result<()> {
     let started = Instant::now();
     let synthesis = synthesize(&file, &[])?;
     let seconds = started.elapsed().as_secs_f64();
-    let (counts, differences) = compare(&declared, &synthesis);
+    let (counts, differences) = compare(&declared, &synthesis.table);
     let percent = |count: u64| unspool_bench::share(count, counts.rows) * 100.0;
     println!(
         "{} | {} | {:.3} % | {:.3} % | {} | {:.3} % | {seconds:.2}",
@@ -73,30 +73,13 @@ fn measure(path: &PathBuf) -> anyhow::Result<()> {
         counts.different,
         percent(counts.registers),
     );
-    for at in differences.iter() {
+    for at in differences.iter().take(SHOWN) {
         println!("  {at}");
     }
     Ok(())
 }
 
-fn compare(declared: &Table, synthesis: &Synthesis) -> (Counts, Vec<String>) {
-    let synthesized = &synthesis.table;
-    let why = |at: Vaddr| {
-        let place = synthesis
-            .functions
-            .partition_point(|function| function.end <= at);
-        let function = synthesis
-            .functions
-            .get(place)
-            .filter(|function| function.start <= at);
-        match function {
-            None => format!("ABSENT nofn {at}"),
-            Some(function) => format!(
-                "ABSENT {at} in {}..{} {:?}",
-                function.start, function.end, function.missing
-            ),
-        }
-    };
+fn compare(declared: &Table, synthesized: &Table) -> (Counts, Vec<String>) {
     let mut counts = Counts::default();
     let mut differences = Vec::new();
     let mut found = synthesized.spans().peekable();
@@ -110,7 +93,6 @@ fn compare(declared: &Table, synthesis: &Synthesis) -> (Counts, Vec<String>) {
         let at = span.start;
         let here = found.peek().filter(|found| found.start <= at);
         let Some(other) = here.and_then(|found| synthesized.row(found.row)) else {
-            differences.push(why(at));
             continue;
         };
         match (row.cfa, other.cfa) {
@@ -123,7 +105,7 @@ fn compare(declared: &Table, synthesis: &Synthesis) -> (Counts, Vec<String>) {
                 CfaRule::RegisterOffset { register: b, .. },
             ) if a == b => {
                 counts.different += 1;
-                differences.push(difference(at, &row, &other) + &why(at));
+                differences.push(difference(at, &row, &other));
             }
             _ => counts.there += 1,
         }

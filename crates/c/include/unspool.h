@@ -60,7 +60,8 @@ enum unspool_evidence {
 	UNSPOOL_TABLE = 1,             /* by an unwind table: this alone is proof */
 	UNSPOOL_SIGNAL_TRAMPOLINE = 2, /* guessed: code that returns from signals, by its bytes */
 	UNSPOOL_BAD_CALL = 3,          /* guessed: the frame is at no code, and was called */
-	UNSPOOL_FRAME_POINTER = 4      /* guessed: by the frame pointer, where no table says more */
+	UNSPOOL_FRAME_POINTER = 4,     /* guessed: by the frame pointer, where no table says more */
+	UNSPOOL_SYNTHESIZED = 5        /* by rows made of the code, where no table says more */
 };
 
 /* Why a walk ended. */

@@ -12,16 +12,18 @@ pub fn evidence(of: Option<Evidence>) -> c_int {
         Some(Evidence::SignalTrampoline) => 2,
         Some(Evidence::BadCall) => 3,
         Some(Evidence::FramePointer) => 4,
+        Some(Evidence::Synthesized) => 5,
     }
 }
 
 /// What `unspool_evidence_text` says, by number.
-const EVIDENCE: [&CStr; 5] = [
+const EVIDENCE: [&CStr; 6] = [
     c"given",
     c"unwind table",
     c"guessed: the bytes of a signal trampoline",
     c"guessed: a call through a bad pointer",
     c"guessed: the frame pointer",
+    c"rows made of the code",
 ];
 
 /// `unspool_end`: why a walk ended; 0 if it has not.
@@ -123,6 +125,7 @@ mod tests {
             ),
             ("UNSPOOL_BAD_CALL", Some(Evidence::BadCall)),
             ("UNSPOOL_FRAME_POINTER", Some(Evidence::FramePointer)),
+            ("UNSPOOL_SYNTHESIZED", Some(Evidence::Synthesized)),
         ] {
             assert_eq!(evidence(found), number(name), "{name}");
         }

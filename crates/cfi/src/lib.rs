@@ -32,6 +32,8 @@ pub mod lookup;
 pub mod pointer;
 #[cfg(feature = "alloc")]
 mod table;
+#[cfg(feature = "alloc")]
+mod write;
 
 pub use entry::{Cie, Entries, Entry, FdeEntry};
 pub use error::{CfiError, Problem};
@@ -41,6 +43,8 @@ pub use instruction::{Instruction, Instructions};
 pub use lookup::{Found, Lookup};
 #[cfg(feature = "alloc")]
 pub use table::{Reading, Summary, read_table, read_tables};
+#[cfg(feature = "alloc")]
+pub use write::{EhFrame, WriteError};
 
 use unspool_ir::{Abi, Vaddr};
 

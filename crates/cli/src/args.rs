@@ -45,6 +45,7 @@ pub(crate) enum Command {
     Compile(CompileArgs),
     Verify(VerifyArgs),
     Check(CheckArgs),
+    Synth(SynthArgs),
     Annotate(AnnotateArgs),
     Expr(ExprArgs),
     Stats(StatsArgs),
@@ -71,6 +72,21 @@ pub(crate) enum FromSection {
     /// .debug_frame.
     #[value(name = "debug_frame")]
     DebugFrame,
+}
+
+/// What `show` shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ShowFrom {
+    /// .eh_frame if it has entries, else .debug_frame.
+    Auto,
+    /// .eh_frame.
+    #[value(name = "eh_frame")]
+    EhFrame,
+    /// .debug_frame.
+    #[value(name = "debug_frame")]
+    DebugFrame,
+    /// None: rows made of the code alone, as `unspool synth` makes them where there is no table.
+    Synth,
 }
 
 /// Record where a program spends its time: samples with complete stacks, unwound while it runs.
@@ -545,7 +561,7 @@ pub(crate) struct ShowArgs {
     pub(crate) pc: Option<u64>,
     /// The section to read.
     #[arg(long, value_enum, default_value = "auto")]
-    pub(crate) from: FromSection,
+    pub(crate) from: ShowFrom,
     /// Show the call frame instructions beside the row that each yields.
     #[arg(long)]
     pub(crate) instructions: bool,
@@ -649,6 +665,39 @@ pub(crate) enum CheckFormat {
     Sarif,
     /// Annotations of GitHub's workflows.
     Github,
+}
+
+/// Make unwind tables for code that has none.
+///
+/// Functions are found in the machine code, and followed along all their paths: where the CFA, the return address and
+/// the registers are that a call preserves. What is proven becomes a row; where nothing is, the address stays without
+/// one. Code that the file's own table covers is left alone.
+///
+/// `unspool stack`, `record` and `script` do the same by themselves where a walk comes to such code, and keep the
+/// result: this command shows what can be had, and writes it for others.
+///
+/// Without `--output` the rows go into the cache, where these commands find them.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  unspool synth app                                what of it gets rows, and why others do not
+  unspool synth app -o $(build-id app).synth.unspool
+  unspool show app --from synth                    the rows, made of all code, as text
+
+Exit status: 0 done, also where some code gets no rows; 2 could not run.")]
+pub(crate) struct SynthArgs {
+    /// The ELF file.
+    pub(crate) file: PathBuf,
+    /// Where the table goes, instead of into the cache. Under the name BUILD-ID.synth.unspool in a folder of
+    /// UNSPOOL_TABLE_PATH it is found there.
+    #[arg(short, long, value_name = "OUT")]
+    pub(crate) output: Option<PathBuf>,
+    /// List all code without rows, not only the first.
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// How the report is written.
+    #[arg(long, value_enum, default_value = "text")]
+    pub(crate) format: Format,
 }
 
 /// Write the .cfi directives of assembly that has none.

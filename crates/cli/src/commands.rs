@@ -15,6 +15,7 @@ pub(crate) mod script;
 pub(crate) mod show;
 pub(crate) mod stack;
 pub(crate) mod stats;
+pub(crate) mod synth;
 pub(crate) mod verify;
 
 use std::fs::{self, File, Permissions};
@@ -27,7 +28,7 @@ use serde_json::{Value, json};
 use unspool_module::ElfFile;
 use unspool_unwind::tables::{self, CompileError, From, Reading, SourceError, Store};
 
-use crate::args::FromSection;
+use crate::args::{FromSection, ShowFrom};
 use crate::output;
 
 impl FromSection {
@@ -36,6 +37,18 @@ impl FromSection {
             FromSection::Auto => From::Auto,
             FromSection::EhFrame => From::EhFrame,
             FromSection::DebugFrame => From::DebugFrame,
+        }
+    }
+}
+
+impl ShowFrom {
+    /// The section; `None`: rows are made of the code.
+    fn section(self) -> Option<FromSection> {
+        match self {
+            ShowFrom::Auto => Some(FromSection::Auto),
+            ShowFrom::EhFrame => Some(FromSection::EhFrame),
+            ShowFrom::DebugFrame => Some(FromSection::DebugFrame),
+            ShowFrom::Synth => None,
         }
     }
 }

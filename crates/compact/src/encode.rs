@@ -166,6 +166,26 @@ pub fn encode(
     code: &Code<'_>,
     calls: &[Vaddr],
 ) -> Result<Encoded, EncodeError> {
+    encode_all(table, key, code, calls, &[])
+}
+
+/// The same for rows that were made of the module's code: the table says so
+/// ([`crate::Compiled::is_synthesized`]). It has no call-site part.
+///
+/// # Errors
+///
+/// [`EncodeError`].
+pub fn encode_synthesized(table: &Table, key: Key<'_>) -> Result<Encoded, EncodeError> {
+    encode_all(table, key, &Code::default(), &[], &[1])
+}
+
+fn encode_all(
+    table: &Table,
+    key: Key<'_>,
+    code: &Code<'_>,
+    calls: &[Vaddr],
+    synthesized: &[u8],
+) -> Result<Encoded, EncodeError> {
     let base = base(table, code)?;
     let pieces = pieces::cut(table, base)?;
     let projection = Projection::new(calls, &pieces, base, table.distinct_rows());
@@ -198,6 +218,7 @@ pub fn encode(
         step_pages: &calls.index.pages,
         step_buckets: &calls.index.buckets,
         steps: &calls.steps,
+        synthesized,
     };
     let form = if calls.steps.is_empty() {
         CallForm::None
@@ -324,7 +345,7 @@ fn file(
 
 fn part_of(tag: [u8; 4]) -> Part {
     match &tag {
-        b"KEY " => Part::Header,
+        b"KEY " | b"SYNT" => Part::Header,
         b"CLAS" | b"PERS" | b"LSDX" | b"LSDA" | b"ODDS" => Part::Entries,
         b"EXEC" | b"CPGS" | b"CBKT" | b"CSTP" => Part::Calls,
         _ => Part::Rows,

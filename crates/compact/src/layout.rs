@@ -169,6 +169,7 @@ sections! {
     step_pages = b"CPGS" "How many steps lie before each page.";
     step_buckets = b"CBKT" "How many steps of its page lie before each bucket.";
     steps = b"CSTP" "Call-site steps.";
+    synthesized = b"SYNT" "One byte if the rows were made of code.";
 }
 
 /// The call instructions that the call test knows.

@@ -28,7 +28,7 @@ mod sites;
 #[cfg(feature = "alloc")]
 pub use compare::{Comparison, Difference, Mismatch, compare, compare_calls, compare_rows};
 #[cfg(feature = "alloc")]
-pub use encode::{Code, EncodeError, Encoded, Part, encode};
+pub use encode::{Code, EncodeError, Encoded, Part, encode, encode_synthesized};
 pub use layout::{Key, OpenError};
 pub use reader::{Compiled, Corrupt, EntryFacts, Hit, RowRef};
 pub use sites::{CallSites, Claim};

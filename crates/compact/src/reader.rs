@@ -116,6 +116,12 @@ impl<'t> Compiled<'t> {
         self.key
     }
 
+    /// Whether the rows were made of the module's code, not of a table that it has.
+    #[must_use]
+    pub fn is_synthesized(&self) -> bool {
+        !self.sections.synthesized.is_empty()
+    }
+
     /// The architecture and byte order of the code that the table describes.
     #[must_use]
     pub fn abi(&self) -> Abi {

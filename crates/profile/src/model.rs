@@ -275,11 +275,12 @@ impl Evidence {
         Evidence::Kernel,
     ];
 
-    /// Whether it was not told by registers, a table or the kernel. Such a frame is marked wherever
+    /// Whether it was not told by registers, a row or the kernel. Such a frame is marked wherever
     /// it is shown.
     #[must_use]
     pub fn is_guess(self) -> bool {
-        !matches!(self, Evidence::Registers | Evidence::Cfi | Evidence::Kernel)
+        use Evidence::{Cfi, Kernel, Registers, Synthesized};
+        !matches!(self, Registers | Cfi | Synthesized | Kernel)
     }
 
     /// The name used in reports: `cfi`, `frame-pointer`, …

@@ -1,7 +1,7 @@
 //! Code cut into extents.
 
 use core::ops::Range;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use unspool_module::ElfFile;
 use unspool_synth::op::Flow;
@@ -74,8 +74,8 @@ pub(crate) fn cut(ranges: &[Range<u64>], starts: &Starts) -> Vec<Extent> {
 pub(crate) const FUNCTION_ALIGNMENT: u64 = 16;
 
 /// A range of code, cut where control does not go on: what comes behind may be a function. Padding between is left
-/// out. It does not go on behind a call, either, that is padded as functions are: most calls that are the last
-/// instruction of a function never return.
+/// out. It does not go on behind a call, either, that is padded as functions are, unless a loop begins there: most
+/// calls that are the last instruction of a function never return.
 pub(crate) fn runs(
     file: &ElfFile,
     range: Range<u64>,
@@ -86,6 +86,11 @@ pub(crate) fn runs(
     let mut code = Code::default();
     let bytes = text.bytes(range.clone()).unwrap_or_default();
     machine.lift(bytes, range.start, &mut code);
+    let back = |id| match code.flow(id) {
+        Some(Flow::Branch { to, .. } | Flow::Jump(to)) if to <= code.range(id).start => Some(to),
+        _ => None,
+    };
+    let loops: HashSet<u64> = code.ids().filter_map(back).collect();
     let mut runs = Vec::new();
     let mut run: Option<Extent> = None;
     // Where the last instruction ended that was no padding, if it was a call.
@@ -98,8 +103,8 @@ pub(crate) fn runs(
             }
             continue;
         }
-        let is_aligned = start % FUNCTION_ALIGNMENT == 0;
-        if let Some(end) = called.take_if(|end| is_aligned && *end < start) {
+        let may_begin = start % FUNCTION_ALIGNMENT == 0 && !loops.contains(&start);
+        if let Some(end) = called.take_if(|end| may_begin && *end < start) {
             runs.extend(run.take().map(|run| Extent { end, ..run }));
         }
         let part = Part::Fragment;

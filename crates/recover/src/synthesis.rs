@@ -13,7 +13,7 @@ use unspool_ir::{Arch, Table, Vaddr};
 use unspool_module::{ElfFile, Symbols};
 use unspool_synth::rows::Saved;
 use unspool_synth::{
-    Analysis, Analyzer, CodeAlone, Extent, Guide, Machine, NoRow, Part, Program, Rules,
+    Analysis, Analyzer, CodeAlone, Extent, Guide, Image as _, Machine, NoRow, Part, Program, Rules,
     State,
 };
 
@@ -280,9 +280,15 @@ impl Work<'_> {
     /// Makes entries of the rows of instructions that follow each other.
     fn enter(&mut self, insns: &[Insn]) -> Result<(), TableError> {
         let facts = self.analyzer.facts();
-        let is_entry_code = insns
-            .first()
-            .is_some_and(|first| first.range.start == self.file.entry().0);
+        let start = insns.first().map_or(0, |first| first.range.start);
+        let code = Text(self.file);
+        if code
+            .bytes_from(start)
+            .is_some_and(|code| code.starts_with(facts.signal_return))
+        {
+            return Ok(());
+        }
+        let is_entry_code = start == self.file.entry().0;
         let mut last = None;
         for insn in insns {
             let Ok(mut rules) = insn.row else {

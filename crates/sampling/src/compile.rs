@@ -12,7 +12,15 @@ use crate::files::File;
 /// Compiles tables, one after the other.
 #[derive(Debug)]
 pub(crate) struct Compiler {
-    queue: Sender<Weak<File>>,
+    queue: Sender<Work>,
+}
+
+/// What is to be done for a file.
+#[derive(Debug)]
+struct Work {
+    file: Weak<File>,
+    /// Whether its table is compiled.
+    has_table: bool,
 }
 
 impl Compiler {
@@ -26,35 +34,46 @@ impl Compiler {
         thread.is_ok().then_some(Compiler { queue })
     }
 
-    /// Has the table of a file compiled; it is looked for first if the file is not identified yet.
-    pub(crate) fn compile(&self, file: &Arc<File>) {
+    /// Has the table of a file compiled, if it is not; it is looked for first if the file is not identified yet. Has
+    /// rows made of the code that it does not cover.
+    pub(crate) fn compile(&self, file: &Arc<File>, has_table: bool) {
+        let file = Arc::downgrade(file);
         // Only a thread that panicked does not listen; then there is no table.
-        let _ = self.queue.send(Arc::downgrade(file));
+        let _ = self.queue.send(Work { file, has_table });
     }
 }
 
-fn run(files: &Receiver<Weak<File>>, store: &Store) {
+fn run(queue: &Receiver<Work>, store: &Store) {
     crate::sys::be_patient();
-    for file in files {
-        let Some(file) = file.upgrade() else { continue };
-        // Of those that are identified it was looked for when they were opened.
-        if file.content.get().is_none() && file.find_table(store) {
-            continue;
-        }
-        let elf = file.tables.file();
-        // A file without tables, or with none that can be compiled, is read as it is.
-        let Ok(made) = compile(elf, From::Auto) else {
+    for work in queue {
+        let Some(file) = work.file.upgrade() else {
             continue;
         };
-        // Nor is a table used that is not proven.
-        match verify(elf, &made.reading.table, &made.encoded.bytes) {
-            Ok(comparison) if comparison.mismatches.is_empty() => {}
-            _ => continue,
+        if !work.has_table {
+            compile_table(&file, store);
         }
-        // That it cannot be kept costs the next recording the same time again.
-        if let Some(content) = file.content.get() {
-            let _ = store.keep(content, &made.encoded.bytes);
-        }
-        file.tables.attach(TableBytes::Memory(made.encoded.bytes));
+        file.tables.synthesize(store);
     }
+}
+
+fn compile_table(file: &File, store: &Store) {
+    // Of those that are identified it was looked for when they were opened.
+    if file.content.get().is_none() && file.find_table(store) {
+        return;
+    }
+    let elf = file.tables.file();
+    // A file without tables, or with none that can be compiled, is read as it is.
+    let Ok(made) = compile(elf, From::Auto) else {
+        return;
+    };
+    // Nor is a table used that is not proven.
+    match verify(elf, &made.reading.table, &made.encoded.bytes) {
+        Ok(comparison) if comparison.mismatches.is_empty() => {}
+        _ => return,
+    }
+    // That it cannot be kept costs the next recording the same time again.
+    if let Some(content) = file.content.get() {
+        let _ = store.keep(content, &made.encoded.bytes);
+    }
+    file.tables.attach(TableBytes::Memory(made.encoded.bytes));
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use unspool_module::{BuildId, ContentKey, ElfFile};
 use unspool_unwind::files::FileProblem;
 use unspool_unwind::maps::{Device, Mapping, Mappings};
-use unspool_unwind::tables::{FileTables, Store};
+use unspool_unwind::tables::{self, FileTables, Store};
 
 use crate::compile::Compiler;
 use crate::live::Root;
@@ -187,6 +187,10 @@ impl Files {
         let (elf, root) = (Arc::new(found.file), found.root);
         let name = mapping.name.clone().unwrap_or_default();
         let tables = FileTables::new(Arc::clone(&elf)).for_walks();
+        let tables = match &self.compiler {
+            Some(_) => tables,
+            None => tables.synthesized_on_demand(&self.store),
+        };
         let file = Arc::new(File {
             number: self.next,
             name: PathBuf::from(name),
@@ -199,10 +203,24 @@ impl Files {
         // Those that have to be hashed are identified by the compiler, which then looks for their tables.
         let looks_now = self.compiler.is_none() || elf.build_id().is_some();
         let has_table = looks_now && file.find_table(&self.store);
-        if !has_table && let Some(compiler) = &self.compiler {
-            compiler.compile(&file);
+        if let Some(compiler) = &self.compiler {
+            // Its stacks would end at the first frame until the compiler comes to it.
+            if is_small_without_table(&elf) {
+                file.tables.synthesize(&self.store);
+            }
+            compiler.compile(&file, has_table);
         }
         self.opened.insert(key, Arc::clone(&file));
         Ok(file)
     }
+}
+
+/// Whether a file has no unwind table, and so little code that rows can be made of it while samples wait: some
+/// milliseconds.
+fn is_small_without_table(file: &ElfFile) -> bool {
+    /// Bytes.
+    const SMALL: u64 = 1 << 18;
+    let code = file.executable_ranges().into_iter();
+    let bytes: u64 = code.map(|range| range.end.0 - range.start.0).sum();
+    bytes <= SMALL && tables::sections(file, tables::From::Auto).is_err()
 }

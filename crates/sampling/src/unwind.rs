@@ -187,7 +187,8 @@ impl Unwinder {
             None => known.set(&copy),
         }
         let outermost = self.frames.len() + copied;
-        let end = match found.guesses != 0 || found.interrupted != 0 {
+        let is_by_tables = found.guesses + found.interrupted + found.synthesized == 0;
+        let end = match !is_by_tables {
             true => step_by_step(top, abi, space, &memory, &mut self.frames),
             false => {
                 let addresses = self.addresses.get(..found.frames).unwrap_or_default();
@@ -257,6 +258,7 @@ fn step_by_step(
                 code: cursor.code(),
                 evidence: match found.evidence {
                     evidence::Evidence::Cfi => Evidence::Cfi,
+                    evidence::Evidence::Synthesized => Evidence::Synthesized,
                     evidence::Evidence::SignalTrampoline => Evidence::SignalTrampoline,
                     evidence::Evidence::BadCall => Evidence::BadCall,
                     evidence::Evidence::FramePointer => Evidence::FramePointer,

@@ -29,6 +29,8 @@ pub struct Facts {
     pub call_pushes: i32,
     /// How far below the stack pointer memory keeps its value, in bytes.
     pub red_zone: i32,
+    /// The code that handlers of signals return to: what is on the stack there is the kernel's.
+    pub signal_return: &'static [u8],
 }
 
 impl Machine {

@@ -263,7 +263,9 @@ impl Cursor {
     ) -> Result<(Caller, Found), End> {
         let row = found.row;
         match row.rule(row.return_address) {
-            Some(RegisterRule::Undefined) => return Err(End::Outermost),
+            Some(RegisterRule::Undefined) if found.evidence == Evidence::Cfi => {
+                return Err(End::Outermost);
+            }
             // Entry code need not describe a caller that it does not have.
             _ if module.entry == Some(found.entry_start) => return Err(End::EntryPoint),
             // A function that has made a call has saved its return address somewhere: a link
@@ -271,6 +273,7 @@ impl Cursor {
             None if matches!(self.code, CodeAddr::Return(_)) => {
                 return Err(End::Step(StepError::NoReturnAddress));
             }
+            Some(RegisterRule::Undefined) => return Err(End::Outermost),
             _ => {}
         }
         let caller = interpret::step(row, &self.frame(module, memory)).map_err(End::Step)?;
@@ -288,7 +291,7 @@ impl Cursor {
             CodeAddr::Return(return_address)
         };
         let found = Found {
-            evidence: Evidence::Cfi,
+            evidence: found.evidence,
             cfa: caller.cfa,
             instead_of: None,
             signal_frame: row.signal_frame,

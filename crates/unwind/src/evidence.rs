@@ -6,12 +6,14 @@ use unspool_ir::expression::ExpressionError;
 use unspool_ir::interpret::{RegisterError, StepError};
 use unspool_ir::memory::{Unreadable, UnreadableReason};
 
-/// How the caller of a frame was found, most to least trustworthy. Only [`Evidence::Cfi`] is
-/// proof; the others are guesses, reported as such.
+/// How the caller of a frame was found, most to least trustworthy. The first two are proof; the others are guesses,
+/// reported as such.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Evidence {
     /// By a row of the module's unwind table.
     Cfi,
+    /// By a row that was made of the code, where the module's unwind table has none.
+    Synthesized,
     /// The code is a signal trampoline by its bytes, and the kernel's record lies above it.
     SignalTrampoline,
     /// The address is not code: a call through a bad pointer has just been made, and the return
@@ -22,10 +24,10 @@ pub enum Evidence {
 }
 
 impl Evidence {
-    /// Whether the frame was not found by a table.
+    /// Whether the frame was not found by a row.
     #[must_use]
     pub fn is_guess(self) -> bool {
-        self > Evidence::Cfi
+        self > Evidence::Synthesized
     }
 
     /// The name used in reports: `cfi`, `frame-pointer`, …
@@ -33,6 +35,7 @@ impl Evidence {
     pub fn name(self) -> &'static str {
         match self {
             Evidence::Cfi => "cfi",
+            Evidence::Synthesized => "synthesized",
             Evidence::SignalTrampoline => "signal-trampoline",
             Evidence::BadCall => "bad-call",
             Evidence::FramePointer => "frame-pointer",

@@ -1,6 +1,8 @@
 //! Code and its unwind tables in one address space, as the cursor sees them.
 
 use core::cell::Cell;
+use core::fmt;
+use core::ops::Range;
 
 use unspool_cfi::lookup::Found;
 use unspool_cfi::{CfiError, Glance, Lookup};
@@ -8,7 +10,7 @@ use unspool_compact::{Compiled, Corrupt, RowRef, call};
 use unspool_ir::{LoadBias, Register, Row, RuntimeAddr, Vaddr};
 
 use crate::arch;
-use crate::evidence::NoRow;
+use crate::evidence::{Evidence, NoRow};
 use crate::walk::RowRules;
 
 /// The modules of an address space.
@@ -78,6 +80,14 @@ pub struct Module<'m> {
     pub cfi: Option<&'m Lookup<'m>>,
     /// Which entries of `cfi` were found before.
     pub found: Option<&'m FoundEntries>,
+    /// Rows made of the code: asked where no table speaks.
+    pub synthesized: Option<&'m dyn Synthesized>,
+}
+
+/// Rows made of a module's code, for where its unwind tables have none.
+pub trait Synthesized: fmt::Debug {
+    /// They, as a compiled table; `None` if there are none. It may take long to make them.
+    fn rows(&self) -> Option<&Compiled<'_>>;
 }
 
 /// The entries that were found for some addresses of one module: a walk through a recursion
@@ -153,6 +163,8 @@ pub struct FoundRow<'e, 'm> {
     pub entry_start: Vaddr,
     /// One past its last address.
     pub entry_end: Vaddr,
+    /// Whether it is the row of a table, or was made of the code.
+    pub evidence: Evidence,
 }
 
 impl<'m> Module<'m> {
@@ -162,6 +174,28 @@ impl<'m> Module<'m> {
     ///
     /// [`NoRow`] says why there is none.
     pub fn row<'e>(&self, pc: Vaddr, row: &'e mut Row<'m>) -> Result<FoundRow<'e, 'm>, NoRow> {
+        let entry = match self.entry_by_table(pc, row) {
+            Err(missing @ (NoRow::Hole | NoRow::NoTable)) => {
+                let rows = self
+                    .synthesized
+                    .and_then(Synthesized::rows)
+                    .ok_or(missing)?;
+                let entry = compiled_row(rows, pc, row).map_err(|_| missing)?;
+                (entry, Evidence::Synthesized)
+            }
+            entry => (entry?, Evidence::Cfi),
+        };
+        let (Range { start, end }, evidence) = entry;
+        Ok(FoundRow {
+            row,
+            entry_start: start,
+            entry_end: end,
+            evidence,
+        })
+    }
+
+    /// Makes `row` the one that the unwind table has for an address; yields the addresses of its entry.
+    fn entry_by_table(&self, pc: Vaddr, row: &mut Row<'m>) -> Result<Range<Vaddr>, NoRow> {
         match (self.compiled, self.cfi) {
             (Some(compiled), _) => compiled_row(compiled, pc, row),
             (None, Some(cfi)) => {
@@ -170,11 +204,7 @@ impl<'m> Module<'m> {
                     None => cfi.row(pc, row),
                 };
                 let found = found.map_err(NoRow::BadEntry)?.ok_or(NoRow::Hole)?;
-                Ok(FoundRow {
-                    row,
-                    entry_start: found.start,
-                    entry_end: found.end,
-                })
+                Ok(found.start..found.end)
             }
             (None, None) => Err(NoRow::NoTable),
         }
@@ -230,18 +260,14 @@ impl<'m> Module<'m> {
     }
 }
 
-fn compiled_row<'e, 'm>(
+fn compiled_row<'m>(
     compiled: &Compiled<'m>,
     pc: Vaddr,
-    row: &'e mut Row<'m>,
-) -> Result<FoundRow<'e, 'm>, NoRow> {
+    row: &mut Row<'m>,
+) -> Result<Range<Vaddr>, NoRow> {
     let hit = compiled.lookup(pc)?.ok_or(NoRow::Hole)?;
     compiled.read_row(hit.row, row)?;
     // Where there is a row there is an entry.
     let entry = compiled.entry(pc)?.ok_or(Corrupt::Entries)?;
-    Ok(FoundRow {
-        row,
-        entry_start: entry.start,
-        entry_end: entry.end,
-    })
+    Ok(entry.start..entry.end)
 }

@@ -5,6 +5,7 @@ mod file;
 mod keys;
 mod source;
 mod store;
+mod synthesis;
 
 pub(crate) use compile::as_key;
 pub use compile::{CompileError, Made, code, compile, is_table_of, verify};
@@ -13,3 +14,4 @@ pub use source::{From, Named, Origin, Reading, SourceError, hdr_is_complete, rea
 pub use store::{
     EMBEDDED_SECTION, Notice, Place, Store, StoreError, Stored, TableBytes, embedded_bytes,
 };
+pub use synthesis::{compile_synthesized, synthesize};

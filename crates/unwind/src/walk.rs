@@ -27,7 +27,7 @@ use unspool_ir::{Abi, CodeAddr, Memory, Register, Registers, Row, RuntimeAddr, V
 
 use crate::arch;
 use crate::cursor::{Cursor, Step, follows_no_call};
-use crate::evidence::End;
+use crate::evidence::{End, Evidence};
 use crate::modules::{Module, Modules, Place};
 
 mod memo;
@@ -75,6 +75,8 @@ pub struct Walk {
     pub frames: usize,
     /// How many of them were guessed.
     pub guesses: usize,
+    /// How many of them were found by rows that were made of the code.
+    pub synthesized: usize,
     /// How many of them a signal interrupted: their addresses, which follow those of the frames that
     /// the kernel makes for signals, are not return addresses.
     pub interrupted: usize,
@@ -187,6 +189,7 @@ impl<'r> Walker<'r> {
                 addresses,
                 count: 0,
                 guesses: 0,
+                synthesized: 0,
                 interrupted: 0,
             },
             seen: Seen::new(modules.staying()),
@@ -200,6 +203,7 @@ impl<'r> Walker<'r> {
         Walk {
             frames: run.frames.count,
             guesses: run.frames.guesses,
+            synthesized: run.frames.synthesized,
             interrupted: run.frames.interrupted,
             end,
             stack_pointer: run.ended_at.map(RuntimeAddr),
@@ -213,12 +217,19 @@ struct Frames<'o> {
     addresses: &'o mut [RuntimeAddr],
     count: usize,
     guesses: usize,
+    synthesized: usize,
     interrupted: usize,
 }
 
 impl Frames<'_> {
     fn is_full(&self) -> bool {
         self.count >= self.addresses.len()
+    }
+
+    /// Counts a frame that was not found by a table.
+    fn count_evidence(&mut self, evidence: Evidence) {
+        self.guesses += usize::from(evidence.is_guess());
+        self.synthesized += usize::from(evidence == Evidence::Synthesized);
     }
 
     /// `None` where there is no room.
@@ -727,7 +738,7 @@ where
                 if self.frames.push(caller.code).is_none() {
                     return Some(Err(End::Limit));
                 }
-                self.frames.guesses += usize::from(found.evidence.is_guess());
+                self.frames.count_evidence(found.evidence);
                 self.frames.interrupted += usize::from(found.signal_frame);
                 Some(Ok((code, caller)))
             }
@@ -749,6 +760,7 @@ where
         let mut cursor = Cursor::at(abi, top.code(), registers).with_pac_mask(self.walker.pac_mask);
         self.frames.count = usize::from(top.is_shown());
         self.frames.guesses = 0;
+        self.frames.synthesized = 0;
         self.frames.interrupted = 0;
         self.work.began_again = true;
         loop {
@@ -758,7 +770,7 @@ where
                     if self.frames.push(cursor.code().address().0).is_none() {
                         return End::Limit;
                     }
-                    self.frames.guesses += usize::from(found.evidence.is_guess());
+                    self.frames.count_evidence(found.evidence);
                     self.frames.interrupted += usize::from(found.signal_frame);
                 }
                 Step::End(end) => {
@@ -776,6 +788,8 @@ where
 fn way_by_row(pc: Vaddr, module: &Module<'_>, abi: Abi) -> Option<(Option<Way>, Vaddr, Vaddr)> {
     let mut row = Row::new(Register(0));
     let found = module.row(pc, &mut row).ok()?;
+    // Others are the cursor's: a walk says how many there were.
+    (found.evidence == Evidence::Cfi).then_some(())?;
     Some((Way::of(found.row, abi), found.entry_start, found.entry_end))
 }
 

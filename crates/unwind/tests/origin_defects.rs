@@ -89,6 +89,7 @@ impl Modules for World {
             code: None,
             cfi: None,
             found: None,
+            synthesized: None,
         })
     }
 

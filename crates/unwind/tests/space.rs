@@ -66,7 +66,11 @@ fn a_copy_that_is_too_short_says_so() {
 
 #[test]
 fn a_guess_says_that_its_memory_was_not_copied() {
-    let options = ["-fno-omit-frame-pointer", "-fno-asynchronous-unwind-tables"];
+    let options = [
+        "-fno-omit-frame-pointer",
+        "-fno-asynchronous-unwind-tables",
+        "-DOPAQUE",
+    ];
     let running = deep(&options);
     let short = walk(&running, 100_000, &[], Keep::Frames);
     assert_eq!(short.end.name(), "not-copied", "{}", short.end);
@@ -136,6 +140,7 @@ fn entries_that_were_found_before() {
         code: None,
         cfi: Some(&lookup),
         found,
+        synthesized: None,
     };
     let table = tables::read(&file, From::EhFrame).unwrap().table;
     let edges = table.fdes().iter().step_by(5);

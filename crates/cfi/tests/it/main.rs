@@ -19,3 +19,5 @@ mod lookup;
 mod report_2018;
 #[cfg(test)]
 mod thumb;
+#[cfg(test)]
+mod written;

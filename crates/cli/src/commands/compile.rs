@@ -66,7 +66,7 @@ pub(crate) fn run(args: &CompileArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(status))
 }
 
-fn no_cache(path: &Path) -> String {
+pub(crate) fn no_cache(path: &Path) -> String {
     format!(
         "{}: the table cannot be kept in the cache (XDG_CACHE_HOME can name another folder, \
          --output a file)",

@@ -4,9 +4,9 @@ use std::io::Write;
 use std::ops::Range;
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
-use unspool_cfi::Section;
+use unspool_cfi::{Section, Summary};
 use unspool_ir::table::{FdeId, RowStart};
 use unspool_ir::text::{AbiText, FdeText, RowText};
 use unspool_ir::{Fde, Pointer, Vaddr};
@@ -20,7 +20,10 @@ mod instructions;
 
 pub(crate) fn run(args: &ShowArgs) -> anyhow::Result<ExitCode> {
     let file = super::open(&args.file)?;
-    let reading = super::read(&file, args.from)?;
+    let reading = match args.from.section() {
+        Some(section) => super::read(&file, section)?,
+        None => of_code(&file)?,
+    };
     let selection = Selection::new(&file, args)?;
     let shown = Shown {
         file: &file,
@@ -33,9 +36,11 @@ pub(crate) fn run(args: &ShowArgs) -> anyhow::Result<ExitCode> {
     }
     match (args.format, args.instructions) {
         (Format::Text, false) => shown.text()?,
-        (Format::Text, true) => shown.text_with_instructions(args.from)?,
+        (Format::Text, true) => shown.text_with_instructions(section_of(args)?)?,
         (Format::Json, false) => shown.json(&shown.entries())?,
-        (Format::Json, true) => shown.json(&shown.entries_with_instructions(args.from)?)?,
+        (Format::Json, true) => {
+            shown.json(&shown.entries_with_instructions(section_of(args)?)?)?;
+        }
     }
     let status = if reading.problems.is_empty() {
         0
@@ -43,6 +48,25 @@ pub(crate) fn run(args: &ShowArgs) -> anyhow::Result<ExitCode> {
         Failure::FINDINGS
     };
     Ok(ExitCode::from(status))
+}
+
+/// Rows made of all code of a file.
+fn of_code(file: &ElfFile) -> anyhow::Result<Reading> {
+    let synthesis = unspool_recover::synthesize(file, &[]);
+    let synthesis = synthesis.with_context(|| file.path().display().to_string())?;
+    Ok(Reading {
+        table: synthesis.table,
+        problems: Vec::new(),
+        summary: Summary::default(),
+        origins: Vec::new(),
+        hdr_size: 0,
+    })
+}
+
+/// The section whose instructions are shown.
+fn section_of(args: &ShowArgs) -> anyhow::Result<FromSection> {
+    let section = args.from.section();
+    section.context("rows made of code have no call frame instructions; leave out --instructions")
 }
 
 /// Which entries are asked for.

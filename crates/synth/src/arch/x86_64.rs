@@ -32,6 +32,8 @@ pub static FACTS: Facts = Facts {
     clobbered: 0b1111_0011_0111,
     call_pushes: 8,
     red_zone: 128,
+    // mov $15, %rax; syscall: rt_sigreturn.
+    signal_return: &[0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05],
 };
 
 /// DWARF's numbers of the registers, in the order of the machine's encoding (psABI, "DWARF Register Number

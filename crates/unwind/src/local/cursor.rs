@@ -221,7 +221,9 @@ impl OwnCursor {
     ) -> steps::Places {
         let below = |bytes| steps::Place::Memory(found.cfa.0.wrapping_sub(bytes));
         match found.evidence {
-            Evidence::Cfi => self.places_by_row(before, located, found, memory),
+            Evidence::Cfi | Evidence::Synthesized => {
+                self.places_by_row(before, located, found, memory)
+            }
             Evidence::FramePointer => {
                 steps::Places::new(UNKNOWN, |number| match Register(number) {
                     RBP => below(16),

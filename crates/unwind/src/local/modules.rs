@@ -373,6 +373,7 @@ impl Known {
             code: self.code,
             cfi: self.cfi.as_ref(),
             found: None,
+            synthesized: None,
         }
     }
 

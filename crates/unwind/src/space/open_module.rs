@@ -7,7 +7,7 @@ use unspool_ir::LoadBias;
 use unspool_module::ElfFile;
 
 use crate::modules::{FoundEntries, Module};
-use crate::tables::{FileTables, Place, TableBytes};
+use crate::tables::{FileTables, Place, Store, TableBytes};
 
 /// A module of a space, opened.
 #[derive(Debug)]
@@ -22,9 +22,14 @@ pub struct OpenModule {
 }
 
 impl OpenModule {
-    pub(super) fn new(file: ElfFile, name: PathBuf, table: Option<(TableBytes, Place)>) -> Self {
+    pub(super) fn new(
+        file: ElfFile,
+        name: PathBuf,
+        table: Option<(TableBytes, Place)>,
+        store: &Store,
+    ) -> Self {
         let file = Arc::new(file);
-        let tables = FileTables::new(Arc::clone(&file));
+        let tables = FileTables::new(Arc::clone(&file)).synthesized_on_demand(store);
         let (bytes, place) = table.unzip();
         if let Some(bytes) = bytes {
             tables.attach(bytes);

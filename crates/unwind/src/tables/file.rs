@@ -12,8 +12,9 @@ use unspool_module::ElfFile;
 
 use super::compile::code;
 use super::source::lookup;
-use super::store::{TableBytes, embedded};
-use crate::modules::{FoundEntries, Module, Place};
+use super::store::{Store, TableBytes, embedded};
+use super::synthesis::synthesized;
+use crate::modules::{FoundEntries, Module, Place, Synthesized};
 use crate::walk::RowRules;
 
 /// The unwind tables of one file: the compiled one as soon as there is one, and the file's own.
@@ -26,6 +27,9 @@ pub struct FileTables {
     compiled: OnceLock<CompiledTable>,
     is_corrupt: AtomicBool,
     source: OnceLock<SourceTable>,
+    /// Where rows made of the code are looked for and kept, if they are made when they are first asked for.
+    on_demand: Option<Store>,
+    synthesized: OnceLock<Option<CompiledTable>>,
 }
 
 /// A compiled table, opened.
@@ -112,6 +116,7 @@ impl CodeTable {
             code: None,
             cfi: Some(self.0.borrow_dependent()),
             found: None,
+            synthesized: None,
         }
     }
 }
@@ -126,6 +131,8 @@ impl FileTables {
             compiled: OnceLock::new(),
             is_corrupt: AtomicBool::new(false),
             source: OnceLock::new(),
+            on_demand: None,
+            synthesized: OnceLock::new(),
         }
     }
 
@@ -135,6 +142,26 @@ impl FileTables {
     pub fn for_walks(mut self) -> Self {
         self.for_walks = true;
         self
+    }
+
+    /// Has rows made of the code when a walk first comes to where no table speaks; they are kept in a store, and looked
+    /// for there first. Without it there are none until [`FileTables::synthesize`].
+    #[must_use]
+    pub fn synthesized_on_demand(mut self, store: &Store) -> Self {
+        self.on_demand = Some(store.clone());
+        self
+    }
+
+    /// Makes rows of the code that no table covers, or finds them in a store; does nothing if that was done.
+    pub fn synthesize(&self, store: &Store) {
+        let _ = self.synthesized.get_or_init(|| {
+            let parts = Parts {
+                file: Arc::clone(&self.file),
+                bytes: synthesized(&self.file, store)?,
+                for_walks: false,
+            };
+            Some(CompiledTable::new(parts, open_compiled))
+        });
     }
 
     /// The file.
@@ -186,6 +213,7 @@ impl FileTables {
                 None => self.source(),
             },
             found,
+            synthesized: Some(self),
         }
     }
 
@@ -206,6 +234,16 @@ impl FileTables {
             .source
             .get_or_init(|| SourceTable::new(Arc::clone(&self.file), |file| lookup(file, trust)));
         source.borrow_dependent().as_ref()
+    }
+}
+
+impl Synthesized for FileTables {
+    fn rows(&self) -> Option<&Compiled<'_>> {
+        if let Some(store) = &self.on_demand {
+            self.synthesize(store);
+        }
+        let table = self.synthesized.get()?.as_ref()?;
+        Some(&table.borrow_dependent().as_ref()?.table)
     }
 }
 

@@ -3,8 +3,8 @@
 //! In order: the ELF file itself (section `.unspool`), the folders of `UNSPOOL_TABLE_PATH`, the
 //! user's cache (`$XDG_CACHE_HOME/unspool`, else `~/.cache/unspool`), and
 //! `/usr/lib/unspool/tables` for packaged tables. A table's file is named by the module's build
-//! ID, or `sha256-` and a hash of its contents, with the ending `.unspool`. Files with other names
-//! are neither used nor listed nor removed.
+//! ID, or `sha256-` and a hash of its contents, with the ending `.unspool`, or `.synth.unspool` for rows made of its
+//! code. Files with other names are neither used nor listed nor removed.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -26,8 +26,23 @@ use crate::sys;
 /// The folder of packaged tables.
 const SYSTEM: &str = "/usr/lib/unspool/tables";
 
-/// The ending of a table's name.
-const ENDING: &str = "unspool";
+/// What a table's rows were made of: the ending of its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Of the module's unwind table.
+    Compiled,
+    /// Of its code.
+    Synthesized,
+}
+
+impl Kind {
+    const fn ending(self) -> &'static str {
+        match self {
+            Kind::Compiled => "unspool",
+            Kind::Synthesized => "synth.unspool",
+        }
+    }
+}
 
 /// The most bytes that the tables of a cache have together.
 const DEFAULT_CACHE_BYTES: u64 = 1 << 30;
@@ -266,15 +281,31 @@ impl Store {
             Ok(None) => {}
             Err(notice) => say(notices, notice),
         }
+        let found = self.find_in_folders(file, Kind::Compiled, notices)?;
+        Some((TableBytes::Mapped(found.map), Place::File(found.path)))
+    }
+
+    /// The rows that were made of a module's code, if they are in a folder.
+    pub(super) fn find_synthesized(&self, file: &ElfFile) -> Option<TableBytes> {
+        let found = self.find_in_folders(file, Kind::Synthesized, &mut Vec::new())?;
+        Some(TableBytes::Mapped(found.map))
+    }
+
+    fn find_in_folders(
+        &self,
+        file: &ElfFile,
+        kind: Kind,
+        notices: &mut Vec<Notice>,
+    ) -> Option<FoundTable> {
         let key = self.content_key(file);
         let cache = self.cache.as_ref();
         for folder in self.path.iter().chain(cache).chain([&self.system]) {
-            match open(folder, &key) {
+            match open(folder, &key, kind) {
                 Ok(Some(found)) => {
                     if cache == Some(folder) {
                         note_use(&found.file);
                     }
-                    return Some((TableBytes::Mapped(found.map), Place::File(found.path)));
+                    return Some(found);
                 }
                 Ok(None) => {}
                 Err(notice) => say(notices, notice),
@@ -294,8 +325,21 @@ impl Store {
     /// The folder cannot be made or trusted, the file cannot be written, or the table alone is
     /// larger than the limit; then no other is removed.
     pub fn keep(&self, key: &ContentKey, bytes: &[u8]) -> Result<PathBuf, StoreError> {
+        self.keep_as(key, Kind::Compiled, bytes)
+    }
+
+    /// Keeps rows that were made of a module's code, in the same way.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Store::keep`].
+    pub fn keep_synthesized(&self, key: &ContentKey, bytes: &[u8]) -> Result<PathBuf, StoreError> {
+        self.keep_as(key, Kind::Synthesized, bytes)
+    }
+
+    fn keep_as(&self, key: &ContentKey, kind: Kind, bytes: &[u8]) -> Result<PathBuf, StoreError> {
         let folder = self.cache.as_deref().ok_or(StoreError::NoCache)?;
-        let path = folder.join(file_name(key));
+        let path = folder.join(file_name(key, kind));
         let size = bytes.len() as u64;
         if size > self.cache_bytes {
             return Err(StoreError::TooLarge {
@@ -414,20 +458,22 @@ fn check_embedded<'f>(
         Key::BuildId(id) => file.build_id().is_some_and(|own| own.as_bytes() == id),
         Key::Content(_) => file.build_id().is_none(),
     };
-    if !is_own {
+    if !is_own || compiled.is_synthesized() {
         return Err(StoreError::OtherModule { path: path() });
     }
     Ok(Some((bytes, compiled)))
 }
 
-fn file_name(key: &ContentKey) -> String {
-    format!("{key}.{ENDING}")
+fn file_name(key: &ContentKey, kind: Kind) -> String {
+    format!("{key}.{}", kind.ending())
 }
 
 /// Whether a file could have this name from [`file_name`].
 fn is_table(name: &str) -> bool {
-    name.split_once('.')
-        .is_some_and(|(stem, rest)| is_key(stem) && rest == ENDING)
+    name.split_once('.').is_some_and(|(stem, rest)| {
+        let kinds = [Kind::Compiled, Kind::Synthesized];
+        is_key(stem) && kinds.iter().any(|kind| rest == kind.ending())
+    })
 }
 
 /// Whether a file could have this name from [`create_beside`].
@@ -448,18 +494,21 @@ struct FoundTable {
 }
 
 /// Maps a module's table file if it is in the folder, can be trusted and belongs to the module.
-fn open(folder: &Path, key: &ContentKey) -> Result<Option<FoundTable>, StoreError> {
+fn open(folder: &Path, key: &ContentKey, kind: Kind) -> Result<Option<FoundTable>, StoreError> {
     if !is_trusted_folder(folder)? {
         return Ok(None);
     }
-    let path = folder.join(file_name(key));
+    let path = folder.join(file_name(key, kind));
     let Some(file) = open_trusted(&path)? else {
         return Ok(None);
     };
     let map = sys::map(&file).map_err(|error| io_error(&path, error))?;
     match Compiled::open(&map) {
         Err(error) => return Err(StoreError::Table { path, error }),
-        Ok(compiled) if compiled.key() != as_key(key) => {
+        Ok(compiled)
+            if compiled.key() != as_key(key)
+                || compiled.is_synthesized() != (kind == Kind::Synthesized) =>
+        {
             return Err(StoreError::OtherModule { path });
         }
         Ok(_) => {}
@@ -680,7 +729,7 @@ mod tests {
             let folder = root.join(name);
             make_folder(folder.parent().unwrap()).unwrap();
             make_folder(&folder).unwrap();
-            let path = folder.join(file_name(&key));
+            let path = folder.join(file_name(&key, Kind::Compiled));
             fs::write(&path, &table).unwrap();
             path
         };

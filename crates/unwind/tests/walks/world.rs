@@ -224,6 +224,7 @@ impl Set<'_> {
             code: None,
             cfi: None,
             found: None,
+            synthesized: None,
         })
     }
 

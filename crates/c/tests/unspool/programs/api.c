@@ -431,7 +431,7 @@ static void texts(void)
 		CHECK(strlen(unspool_evidence_text(i)) > 1);
 	CHECK(strcmp(unspool_end_text(UNSPOOL_NO_CALLER + 1), "?") == 0);
 	CHECK(strcmp(unspool_end_text(-1), "?") == 0);
-	CHECK(strcmp(unspool_evidence_text(UNSPOOL_FRAME_POINTER + 1), "?") == 0);
+	CHECK(strcmp(unspool_evidence_text(UNSPOOL_SYNTHESIZED + 1), "?") == 0);
 }
 
 int main(void)

@@ -1,0 +1,554 @@
+//! Rows written as `.eh_frame`, with the search table that leads to its entries.
+//!
+//! One CIE serves all entries that agree about the return address column, signals and the personality routine; its
+//! instructions make the row that most of these entries begin with. An entry's instructions say what each row changes.
+//! All addresses are relative to where they stand, in four bytes, so that the sections are for any place within 2 GiB of
+//! the code, and never change their length with it.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use unspool_ir::leb128::{put_signed, put_unsigned};
+use unspool_ir::{
+    Abi, CfaRule, Endian, Expression, Fde, Pointer, RaState, Register, RegisterRule, Row, RowId, Table,
+    Vaddr,
+};
+
+/// Why a table cannot be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// An address is more than 2 GiB from where it must be written.
+    #[error("{address} is more than 2 GiB from the section at {section}")]
+    Far {
+        /// The address.
+        address: Vaddr,
+        /// The section that was to have it.
+        section: Vaddr,
+    },
+    /// There is no instruction for what a row says.
+    #[error("the row at {at}: no call frame instruction says {what}")]
+    Row {
+        /// The row's address.
+        at: Vaddr,
+        /// What of it.
+        what: &'static str,
+    },
+    /// More than 4 GiB.
+    #[error("the section would be larger than 4 GiB")]
+    TooLarge,
+}
+
+/// `.eh_frame`, and where its entries are.
+#[derive(Debug, Clone)]
+pub struct EhFrame {
+    bytes: Vec<u8>,
+    abi: Abi,
+    /// Where an address is written, and which: relative to its own place.
+    pointers: Vec<(usize, Vaddr)>,
+    /// The first address of each entry, and where in the section it is.
+    entries: Vec<(Vaddr, usize)>,
+}
+
+impl EhFrame {
+    /// Writes the entries of a table that cover something.
+    ///
+    /// # Errors
+    ///
+    /// A row says what no instruction can, or there is too much.
+    pub fn of(table: &Table) -> Result<EhFrame, WriteError> {
+        let mut written = EhFrame {
+            bytes: Vec::new(),
+            abi: table.abi(),
+            pointers: Vec::new(),
+            entries: Vec::new(),
+        };
+        let mut groups: BTreeMap<Group, Vec<&Fde>> = BTreeMap::new();
+        for fde in table.fdes().iter().filter(|fde| fde.start < fde.end) {
+            groups.entry(Group::of(table, fde)).or_default().push(fde);
+        }
+        for (group, fdes) in &groups {
+            written.put_group(table, *group, fdes)?;
+        }
+        written.bytes.extend([0; 4]); // the terminator
+        match u32::try_from(written.bytes.len()) {
+            Ok(_) => Ok(written),
+            Err(_) => Err(WriteError::TooLarge),
+        }
+    }
+
+    /// The number of bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether there are no bytes, which is never so.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The number of bytes of its `.eh_frame_hdr`.
+    #[must_use]
+    pub fn hdr_len(&self) -> usize {
+        HDR + self.entries.len() * 8
+    }
+
+    /// The addresses that are written: where in the section, and what they are.
+    #[must_use]
+    pub fn pointers(&self) -> &[(usize, Vaddr)] {
+        &self.pointers
+    }
+
+    /// The section for an address.
+    ///
+    /// # Errors
+    ///
+    /// Something that it names is too far away.
+    pub fn at(&self, section: Vaddr) -> Result<Vec<u8>, WriteError> {
+        let mut bytes = self.bytes.clone();
+        for (place, address) in &self.pointers {
+            let from = section.offset(*place as u64);
+            let distance = self.distance(from, *address, section)?;
+            if let Some(slot) = bytes.get_mut(*place..*place + 4) {
+                slot.copy_from_slice(&distance);
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// `.eh_frame_hdr` at an address, for the section at another (Linux Standard Base, "Exception Frame Header").
+    ///
+    /// # Errors
+    ///
+    /// Something that it names is too far away.
+    pub fn hdr_at(&self, hdr: Vaddr, section: Vaddr) -> Result<Vec<u8>, WriteError> {
+        let mut bytes = Vec::from([1, PCREL_SDATA4, UDATA4, DATAREL_SDATA4]);
+        bytes.extend(self.distance(hdr.offset(4), section, hdr)?);
+        let count = u32::try_from(self.entries.len()).map_err(|_| WriteError::TooLarge)?;
+        bytes.extend(self.word(count));
+        let mut entries = self.entries.clone();
+        entries.sort_unstable();
+        for (start, place) in entries {
+            bytes.extend(self.distance(hdr, start, hdr)?);
+            bytes.extend(self.distance(hdr, section.offset(place as u64), hdr)?);
+        }
+        Ok(bytes)
+    }
+
+    fn put_group(&mut self, table: &Table, group: Group, fdes: &[&Fde]) -> Result<(), WriteError> {
+        let cie = self.bytes.len();
+        let initial = usual_first_row(table, fdes).and_then(|row| table.row(row));
+        let writer = Instructions::new(self.abi, initial.as_ref());
+        self.put_cie(group, &writer)?;
+        for fde in fdes {
+            let start = self.bytes.len();
+            self.entries.push((fde.start, start));
+            self.put_word(0); // the length
+            let to_cie = u32::try_from(start + 4 - cie).map_err(|_| WriteError::TooLarge)?;
+            self.put_word(to_cie);
+            self.put_pointer(fde.start);
+            let length = u32::try_from(fde.end.0 - fde.start.0).map_err(|_| WriteError::TooLarge)?;
+            self.put_word(length);
+            match fde.lsda.filter(|_| group.has_lsda) {
+                Some(lsda) => {
+                    self.bytes.push(4);
+                    self.put_pointer(lsda);
+                }
+                None => self.bytes.push(0),
+            }
+            writer.put_rows(table, fde, &mut self.bytes)?;
+            self.close(start)?;
+        }
+        Ok(())
+    }
+
+    fn put_cie(&mut self, group: Group, writer: &Instructions<'_>) -> Result<(), WriteError> {
+        let start = self.bytes.len();
+        self.put_word(0); // the length
+        self.put_word(0); // a CIE
+        self.bytes.push(1); // the version
+        let letters = [
+            (b'z', true),
+            (b'P', group.personality.is_some()),
+            (b'L', group.has_lsda),
+            (b'R', true),
+            (b'S', group.signal_frame),
+        ];
+        let letters = letters.iter().filter(|(_, there)| *there);
+        self.bytes.extend(letters.map(|(letter, _)| *letter));
+        self.bytes.push(0);
+        put_unsigned(&mut self.bytes, CODE_ALIGNMENT);
+        put_signed(&mut self.bytes, writer.data_alignment);
+        let Register(column) = group.return_address;
+        self.bytes.push(u8::try_from(column).unwrap_or(u8::MAX));
+        let data = 1 + 5 * u64::from(group.personality.is_some()) + u64::from(group.has_lsda);
+        put_unsigned(&mut self.bytes, data);
+        if let Some(personality) = group.personality {
+            let (address, encoding) = match personality {
+                Pointer::Direct(address) => (address, PCREL_SDATA4),
+                Pointer::Indirect(address) => (address, PCREL_SDATA4 | INDIRECT),
+            };
+            self.bytes.push(encoding);
+            self.put_pointer(address);
+        }
+        if group.has_lsda {
+            self.bytes.push(PCREL_SDATA4);
+        }
+        self.bytes.push(PCREL_SDATA4);
+        writer.put_initial(&mut self.bytes);
+        self.close(start)
+    }
+
+    /// Pads an entry and writes its length.
+    fn close(&mut self, start: usize) -> Result<(), WriteError> {
+        /// `DW_CFA_nop`.
+        const NOP: u8 = 0;
+        let word = usize::from(self.abi.arch.spec().word.bytes());
+        let end = self.bytes.len().next_multiple_of(word);
+        self.bytes.resize(end, NOP);
+        let length = u32::try_from(end - start - 4).map_err(|_| WriteError::TooLarge)?;
+        let length = self.word(length);
+        if let Some(slot) = self.bytes.get_mut(start..start + 4) {
+            slot.copy_from_slice(&length);
+        }
+        Ok(())
+    }
+
+    fn put_pointer(&mut self, address: Vaddr) {
+        self.pointers.push((self.bytes.len(), address));
+        self.put_word(0);
+    }
+
+    fn put_word(&mut self, word: u32) {
+        let bytes = self.word(word);
+        self.bytes.extend(bytes);
+    }
+
+    fn word(&self, word: u32) -> [u8; 4] {
+        self::word(word, self.abi.endian)
+    }
+
+    fn distance(&self, from: Vaddr, to: Vaddr, section: Vaddr) -> Result<[u8; 4], WriteError> {
+        let distance = i32::try_from(to.0.wrapping_sub(from.0).cast_signed());
+        let distance = distance.map_err(|_| WriteError::Far {
+            address: to,
+            section,
+        })?;
+        Ok(self.word(distance.cast_unsigned()))
+    }
+}
+
+/// Encodings of pointers (Linux Standard Base, "DWARF Exception Header Encoding").
+const PCREL_SDATA4: u8 = 0x1b;
+const DATAREL_SDATA4: u8 = 0x3b;
+const UDATA4: u8 = 0x03;
+const INDIRECT: u8 = 0x80;
+
+/// Bytes of an `.eh_frame_hdr` before its entries.
+const HDR: usize = 12;
+
+const CODE_ALIGNMENT: u64 = 1;
+
+/// What entries of one CIE agree about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Group {
+    return_address: Register,
+    signal_frame: bool,
+    personality: Option<Pointer>,
+    has_lsda: bool,
+}
+
+impl Group {
+    fn of(table: &Table, fde: &Fde) -> Group {
+        let first = table.rows(fde).next();
+        let row = first.and_then(|first| table.row(first.row));
+        Group {
+            return_address: row.map_or(table.abi().arch.spec().return_address, |row| {
+                row.return_address
+            }),
+            signal_frame: row.is_some_and(|row| row.signal_frame),
+            personality: fde.personality,
+            has_lsda: fde.lsda.is_some(),
+        }
+    }
+}
+
+/// The row that most entries begin with.
+fn usual_first_row(table: &Table, fdes: &[&Fde]) -> Option<RowId> {
+    let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
+    for fde in fdes {
+        if let Some(first) = table.rows(fde).next() {
+            *counts.entry(first.row.0).or_default() += 1;
+        }
+    }
+    let usual = counts.into_iter().max_by_key(|(row, count)| (*count, u32::MAX - row));
+    usual.map(|(row, _)| RowId(row))
+}
+
+/// Writes the instructions of entries that share a CIE (DWARF 5 §6.4.2).
+struct Instructions<'r> {
+    data_alignment: i64,
+    /// The row that the CIE makes.
+    initial: Row<'r>,
+}
+
+mod opcode {
+    pub(super) const ADVANCE_LOC: u8 = 0x40;
+    pub(super) const OFFSET: u8 = 0x80;
+    pub(super) const RESTORE: u8 = 0xc0;
+    pub(super) const ADVANCE_LOC1: u8 = 0x02;
+    pub(super) const ADVANCE_LOC2: u8 = 0x03;
+    pub(super) const ADVANCE_LOC4: u8 = 0x04;
+    pub(super) const OFFSET_EXTENDED: u8 = 0x05;
+    pub(super) const RESTORE_EXTENDED: u8 = 0x06;
+    pub(super) const UNDEFINED: u8 = 0x07;
+    pub(super) const SAME_VALUE: u8 = 0x08;
+    pub(super) const REGISTER: u8 = 0x09;
+    pub(super) const DEF_CFA: u8 = 0x0c;
+    pub(super) const DEF_CFA_REGISTER: u8 = 0x0d;
+    pub(super) const DEF_CFA_OFFSET: u8 = 0x0e;
+    pub(super) const DEF_CFA_EXPRESSION: u8 = 0x0f;
+    pub(super) const EXPRESSION: u8 = 0x10;
+    pub(super) const OFFSET_EXTENDED_SF: u8 = 0x11;
+    pub(super) const DEF_CFA_SF: u8 = 0x12;
+    pub(super) const VAL_OFFSET_SF: u8 = 0x15;
+    pub(super) const VAL_EXPRESSION: u8 = 0x16;
+    pub(super) const AARCH64_NEGATE_RA_STATE: u8 = 0x2d;
+    pub(super) const GNU_ARGS_SIZE: u8 = 0x2e;
+}
+
+impl<'r> Instructions<'r> {
+    fn new(abi: Abi, initial: Option<&Row<'r>>) -> Instructions<'r> {
+        let column = abi.arch.spec().return_address;
+        let first = initial.copied().unwrap_or(Row::new(column));
+        let mut instructions = Instructions {
+            data_alignment: -i64::from(abi.arch.spec().word.bytes()),
+            initial: Row::new(first.return_address),
+        };
+        // What no instruction can say is for the entries to tell.
+        let mut bytes = Vec::new();
+        if instructions.put_change(&instructions.initial, &first, &mut bytes).is_ok() {
+            instructions.initial = first;
+        }
+        instructions
+    }
+
+    fn put_initial(&self, into: &mut Vec<u8>) {
+        let nothing = Row::new(self.initial.return_address);
+        let fresh = Instructions {
+            data_alignment: self.data_alignment,
+            initial: nothing,
+        };
+        // That it can be said was found out before.
+        let _ = fresh.put_change(&nothing, &self.initial, into);
+    }
+
+    fn put_rows(&self, table: &Table, fde: &Fde, into: &mut Vec<u8>) -> Result<(), WriteError> {
+        let mut at = fde.start;
+        let mut before = self.initial;
+        for start in table.rows(fde) {
+            let Some(row) = table.row(start.row) else {
+                continue;
+            };
+            put_advance(start.start.0 - at.0, into, table.abi().endian)?;
+            at = start.start;
+            let changed = self.put_change(&before, &row, into);
+            changed.map_err(|what| WriteError::Row { at, what })?;
+            before = row;
+        }
+        Ok(())
+    }
+
+    /// Writes what leads from one row to the next.
+    fn put_change(
+        &self,
+        before: &Row<'_>,
+        after: &Row<'_>,
+        into: &mut Vec<u8>,
+    ) -> Result<(), &'static str> {
+        match (before.ra_state, after.ra_state) {
+            (a, b) if a == b => {}
+            (RaState::Plain, RaState::Signed) | (RaState::Signed, RaState::Plain) => {
+                into.push(opcode::AARCH64_NEGATE_RA_STATE);
+            }
+            _ => return Err("how the return address is signed"),
+        }
+        if before.cfa != after.cfa {
+            self.put_cfa(before.cfa, after.cfa, into)?;
+        }
+        let gone = before.rules().filter(|(register, _)| after.rule(*register).is_none());
+        for (register, _) in gone {
+            match self.initial.rule(register) {
+                None => put_restore(register, into),
+                Some(_) => return Err("that a register has no rule any more"),
+            }
+        }
+        for (register, rule) in after.rules() {
+            if before.rule(register) == Some(rule) {
+                continue;
+            }
+            match self.initial.rule(register) == Some(rule) {
+                true => put_restore(register, into),
+                false => self.put_rule(register, rule, into)?,
+            }
+        }
+        if before.args_size != after.args_size {
+            into.push(opcode::GNU_ARGS_SIZE);
+            put_unsigned(into, after.args_size);
+        }
+        Ok(())
+    }
+
+    fn put_cfa(
+        &self,
+        before: CfaRule<'_>,
+        after: CfaRule<'_>,
+        into: &mut Vec<u8>,
+    ) -> Result<(), &'static str> {
+        let (register, offset) = match after {
+            CfaRule::Undefined => return Err("that there is no CFA any more"),
+            CfaRule::Expression(expression) => {
+                into.push(opcode::DEF_CFA_EXPRESSION);
+                put_expression(expression, into);
+                return Ok(());
+            }
+            CfaRule::RegisterOffset { register, offset } => (register, offset),
+        };
+        let (is_same_register, is_same_offset) = match before {
+            CfaRule::RegisterOffset { register: r, offset: o } => (r == register, o == offset),
+            _ => (false, false),
+        };
+        match u64::try_from(offset) {
+            _ if is_same_offset => {
+                into.push(opcode::DEF_CFA_REGISTER);
+                put_unsigned(into, register.0.into());
+            }
+            Ok(offset) if is_same_register => {
+                into.push(opcode::DEF_CFA_OFFSET);
+                put_unsigned(into, offset);
+            }
+            Ok(offset) => {
+                into.push(opcode::DEF_CFA);
+                put_unsigned(into, register.0.into());
+                put_unsigned(into, offset);
+            }
+            Err(_) => {
+                into.push(opcode::DEF_CFA_SF);
+                put_unsigned(into, register.0.into());
+                put_signed(into, self.factored(offset)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn put_rule(
+        &self,
+        Register(number): Register,
+        rule: RegisterRule<'_>,
+        into: &mut Vec<u8>,
+    ) -> Result<(), &'static str> {
+        let mut put = |opcode: u8| {
+            into.push(opcode);
+            put_unsigned(into, number.into());
+        };
+        match rule {
+            RegisterRule::Undefined => put(opcode::UNDEFINED),
+            RegisterRule::SameValue => put(opcode::SAME_VALUE),
+            RegisterRule::Register(Register(other)) => {
+                put(opcode::REGISTER);
+                put_unsigned(into, other.into());
+            }
+            RegisterRule::Expression(expression) => {
+                put(opcode::EXPRESSION);
+                put_expression(expression, into);
+            }
+            RegisterRule::ValExpression(expression) => {
+                put(opcode::VAL_EXPRESSION);
+                put_expression(expression, into);
+            }
+            RegisterRule::ValOffset(offset) => {
+                let factored = self.factored(offset)?;
+                put(opcode::VAL_OFFSET_SF);
+                put_signed(into, factored);
+            }
+            RegisterRule::Offset(offset) => {
+                let factored = self.factored(offset)?;
+                match (u64::try_from(factored), short(number)) {
+                    (Ok(factored), Some(low)) => {
+                        into.push(opcode::OFFSET | low);
+                        put_unsigned(into, factored);
+                    }
+                    (Ok(factored), None) => {
+                        put(opcode::OFFSET_EXTENDED);
+                        put_unsigned(into, factored);
+                    }
+                    (Err(_), _) => {
+                        put(opcode::OFFSET_EXTENDED_SF);
+                        put_signed(into, factored);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// An offset in units of the data alignment.
+    fn factored(&self, offset: i64) -> Result<i64, &'static str> {
+        match offset % self.data_alignment {
+            0 => Ok(offset / self.data_alignment),
+            _ => Err("an offset that is no multiple of a word"),
+        }
+    }
+}
+
+/// A register that stands in the opcode.
+fn short(number: u16) -> Option<u8> {
+    u8::try_from(number).ok().filter(|low| *low <= 0x3f)
+}
+
+fn put_restore(Register(number): Register, into: &mut Vec<u8>) {
+    match short(number) {
+        Some(low) => into.push(opcode::RESTORE | low),
+        None => {
+            into.push(opcode::RESTORE_EXTENDED);
+            put_unsigned(into, number.into());
+        }
+    }
+}
+
+fn put_expression(Expression(bytes): Expression<'_>, into: &mut Vec<u8>) {
+    put_unsigned(into, bytes.len() as u64);
+    into.extend(bytes);
+}
+
+fn put_advance(bytes: u64, into: &mut Vec<u8>, endian: Endian) -> Result<(), WriteError> {
+    match (u8::try_from(bytes), u16::try_from(bytes)) {
+        (Ok(0), _) => {}
+        (Ok(delta @ 1..=0x3f), _) => into.push(opcode::ADVANCE_LOC | delta),
+        (Ok(delta), _) => into.extend([opcode::ADVANCE_LOC1, delta]),
+        (_, Ok(delta)) => {
+            into.push(opcode::ADVANCE_LOC2);
+            into.extend(match endian {
+                Endian::Little => delta.to_le_bytes(),
+                Endian::Big => delta.to_be_bytes(),
+            });
+        }
+        _ => {
+            into.push(opcode::ADVANCE_LOC4);
+            into.extend(word(
+                u32::try_from(bytes).map_err(|_| WriteError::TooLarge)?,
+                endian,
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn word(word: u32, endian: Endian) -> [u8; 4] {
+    match endian {
+        Endian::Little => word.to_le_bytes(),
+        Endian::Big => word.to_be_bytes(),
+    }
+}

@@ -1,0 +1,164 @@
+//! `unspool synth`.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+use unspool_module::demangle;
+use unspool_recover::{Missing, Recovered, Synthesis};
+use unspool_unwind::tables::{self, Store};
+
+use super::compile::as_f64;
+use crate::args::{Format, SynthArgs};
+use crate::output::{self, Plain};
+
+pub(crate) fn run(args: &SynthArgs) -> anyhow::Result<ExitCode> {
+    let file = super::open(&args.file)?;
+    let synthesis = tables::synthesize(&file);
+    let synthesis = synthesis.with_context(|| args.file.display().to_string())?;
+    let encoded = tables::compile_synthesized(&file, &synthesis.table)?;
+    let table = match &args.output {
+        Some(output) => {
+            super::write(output, &encoded.bytes, None)?;
+            output.clone()
+        }
+        None => Store::from_environment()
+            .keep_synthesized(&file.content_key(), &encoded.bytes)
+            .with_context(|| super::compile::no_cache(&args.file))?,
+    };
+    let report = Report {
+        file: &args.file,
+        table,
+        bytes: encoded.bytes.len(),
+        synthesis: &synthesis,
+    };
+    match args.format {
+        Format::Text => report.text(args.all)?,
+        Format::Json => output::document("synth", &report.json())?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What came of a file's code.
+struct Report<'r> {
+    file: &'r Path,
+    table: PathBuf,
+    bytes: usize,
+    synthesis: &'r Synthesis,
+}
+
+impl Report<'_> {
+    fn functions(&self) -> &[Recovered] {
+        &self.synthesis.functions
+    }
+
+    fn instructions(&self) -> usize {
+        self.functions().iter().map(|f| f.instructions).sum()
+    }
+
+    fn described(&self) -> usize {
+        self.functions().iter().map(|f| f.described).sum()
+    }
+
+    fn lacking(&self) -> impl Iterator<Item = (&Recovered, &Missing)> {
+        let lacking = self.functions().iter();
+        lacking.filter_map(|function| Some((function, &function.missing.as_ref()?.1)))
+    }
+
+    fn text(&self, all: bool) -> anyhow::Result<()> {
+        let mut out = output::results();
+        let share =
+            100.0 * as_f64(self.described() as u64) / as_f64(self.instructions().max(1) as u64);
+        writeln!(
+            out,
+            "{}: {} functions without a table; {} of {} instructions get a row ({share:.2} %): {} rows, {} bytes",
+            self.file.display(),
+            self.functions().len(),
+            self.described(),
+            self.instructions(),
+            self.synthesis.table.row_count(),
+            self.bytes,
+        )?;
+        writeln!(out, "  {}", self.table.display())?;
+        let mut by_reason: BTreeMap<String, Vec<&Recovered>> = BTreeMap::new();
+        for (function, missing) in self.lacking() {
+            by_reason
+                .entry(reason(*missing))
+                .or_default()
+                .push(function);
+        }
+        for (reason, functions) in by_reason {
+            writeln!(
+                out,
+                "\n{} without a row for some or all of it: {reason}",
+                functions.len()
+            )?;
+            let shown = if all { functions.len() } else { SHOWN };
+            for function in functions.iter().take(shown) {
+                let missing = function.instructions - function.described;
+                let at = function.missing.map_or(function.start, |(at, _)| at);
+                writeln!(
+                    out,
+                    "  {}..{}  {}  {missing} of {} instructions, the first at {at}",
+                    function.start,
+                    function.end,
+                    Plain(&name(function)),
+                    function.instructions,
+                )?;
+            }
+            let hidden = functions.len() - shown.min(functions.len());
+            if hidden > 0 {
+                writeln!(out, "  and {hidden} more (--all)")?;
+            }
+        }
+        Ok(out.flush()?)
+    }
+
+    fn json(&self) -> Value {
+        let functions = self.functions().iter().map(|function| {
+            let missing = function.missing.map(|(at, missing)| {
+                json!({ "address": output::address(at.0), "why": missing.to_string() })
+            });
+            json!({
+                "name": function.name,
+                "start": output::address(function.start.0),
+                "end": output::address(function.end.0),
+                "instructions": function.instructions,
+                "described": function.described,
+                "missing": missing,
+            })
+        });
+        json!({
+            "file": self.file.to_string_lossy(),
+            "table": self.table.to_string_lossy(),
+            "bytes": self.bytes,
+            "rows": self.synthesis.table.row_count(),
+            "instructions": self.instructions(),
+            "described": self.described(),
+            "functions": functions.collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// Of the functions that lack rows for one reason, so many are shown.
+const SHOWN: usize = 5;
+
+/// The reason without addresses, which differ.
+fn reason(missing: Missing) -> String {
+    match missing {
+        Missing::NotBorneOut(_) => {
+            "no symbol says that it is a function, and it does not leave as one does".to_owned()
+        }
+        other => other.to_string(),
+    }
+}
+
+fn name(function: &Recovered) -> String {
+    match function.name.is_empty() {
+        true => "??".to_owned(),
+        false => demangle(&function.name).into_owned(),
+    }
+}

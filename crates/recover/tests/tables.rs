@@ -1,0 +1,121 @@
+//! Rows made of code against the rows that compilers wrote of the same code, which are not read for it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
+use std::path::Path;
+use std::process::Command;
+
+use unspool_ir::{CfaRule, RegisterRule, Table, Vaddr};
+use unspool_module::ElfFile;
+use unspool_recover::synthesize;
+
+/// How the rows of two tables compare, each at its first instruction.
+#[derive(Debug, Default)]
+struct Compared {
+    rows: usize,
+    /// There is a row that is made of code.
+    there: usize,
+    /// It has the CFA, or a register, at another distance from the same register.
+    others: Vec<Vaddr>,
+}
+
+fn compare(declared: &Table, made: &Table) -> Compared {
+    let mut compared = Compared::default();
+    let made_spans: Vec<_> = made.spans().collect();
+    for span in declared.spans() {
+        compared.rows += 1;
+        let place = made_spans.partition_point(|made| made.end <= span.start);
+        let here = made_spans.get(place).filter(|made| made.start <= span.start);
+        let Some(here) = here else { continue };
+        compared.there += 1;
+        let (a, b) = (declared.row(span.row).unwrap(), made.row(here.row).unwrap());
+        let is_other_cfa = match (a.cfa, b.cfa) {
+            (
+                CfaRule::RegisterOffset { register: x, offset: i },
+                CfaRule::RegisterOffset { register: y, offset: j },
+            ) => x == y && i != j,
+            _ => false,
+        };
+        // A register that has its value back is saved still, too: there, if both say where.
+        let is_other_register = a.rules().any(|(register, rule)| match (rule, b.rule(register)) {
+            (RegisterRule::Offset(i), Some(RegisterRule::Offset(j))) => i != j,
+            _ => false,
+        });
+        if is_other_cfa || is_other_register {
+            compared.others.push(span.start);
+        }
+    }
+    compared
+}
+
+fn table_of(file: &ElfFile) -> Table {
+    let sections = file.eh_frames().unwrap();
+    let sections: Vec<_> = sections
+        .iter()
+        .map(|section| unspool_cfi::Section {
+            kind: unspool_cfi::SectionKind::EhFrame,
+            data: section.data,
+            address: section.address,
+            text_base: file.text_base(),
+            data_base: file.data_base(),
+            abi: file.abi(),
+        })
+        .collect();
+    unspool_cfi::read_tables(file.abi(), &sections).table
+}
+
+fn compared(path: &Path) -> Compared {
+    let file = ElfFile::open(path).unwrap();
+    compare(&table_of(&file), &synthesize(&file, &[]).unwrap().table)
+}
+
+fn run(command: &mut Command, package: &str) {
+    let status = command.status();
+    let status = status.unwrap_or_else(|error| panic!("install {package}: {error}"));
+    assert!(status.success(), "{command:?}");
+}
+
+#[test]
+fn compilers_say_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/functions.c");
+    for (compiler, package) in [("gcc", "gcc")] {
+        for options in [
+            &["-O0"][..],
+            &["-O1", "-fno-pie", "-no-pie"],
+            &["-O2"],
+            &["-O2", "-fno-omit-frame-pointer"],
+            &["-O3", "-march=x86-64-v3"],
+            &["-Os", "-fcf-protection=full"],
+        ] {
+            let program = folder.path().join("program");
+            run(Command::new(compiler).args(options).arg(source).arg("-o").arg(&program), package);
+            let found = compared(&program);
+            assert_eq!(found.others, [], "{compiler} {options:?}");
+            assert!(found.there * 100 >= found.rows * 99, "{compiler} {options:?}: {found:?}");
+
+            run(Command::new("strip").arg(&program), "binutils");
+            let found = compared(&program);
+            assert_eq!(found.others, [], "{compiler} {options:?}, stripped");
+            assert!(found.there * 100 >= found.rows * 90, "{compiler} {options:?}: {found:?}");
+        }
+    }
+}
+
+/// Debian's have the names of exported functions only.
+#[test]
+fn libraries_say_the_same() {
+    for (path, percent) in [
+        ("/lib/x86_64-linux-gnu/libc.so.6", 98),
+        ("/usr/lib/x86_64-linux-gnu/libstdc++.so.6", 96),
+    ] {
+        let found = compared(Path::new(path));
+        assert_eq!(found.others, [], "{path}");
+        assert!(found.there * 100 >= found.rows * percent, "{path}: {} of {}", found.there, found.rows);
+    }
+}

@@ -1,0 +1,63 @@
+//! Rows made of code, for where a file's unwind table has none.
+
+use core::ops::Range;
+
+use unspool_compact::{Encoded, encode_synthesized};
+use unspool_ir::Table;
+use unspool_module::ElfFile;
+use unspool_recover::{Synthesis, SynthesisError, synthesize as synthesize_gaps};
+
+use super::compile::{CompileError, as_key};
+use super::source::{self, From};
+use super::store::{Store, TableBytes};
+
+/// Makes rows of the code of a file that its unwind table does not cover; of all code, if it has none.
+///
+/// # Errors
+///
+/// The machine's instructions are not known, or there is too much code.
+pub fn synthesize(file: &ElfFile) -> Result<Synthesis, SynthesisError> {
+    let covered = match source::read(file, From::Auto) {
+        Ok(reading) => covered(&reading.table),
+        Err(_) => Vec::new(),
+    };
+    synthesize_gaps(file, &covered)
+}
+
+/// Compiles rows that were made of a file's code.
+///
+/// # Errors
+///
+/// They cannot be written.
+pub fn compile_synthesized(file: &ElfFile, table: &Table) -> Result<Encoded, CompileError> {
+    let key = file.content_key();
+    encode_synthesized(table, as_key(&key)).map_err(|error| CompileError::Encode {
+        file: file.path().to_string_lossy().into_owned(),
+        error,
+    })
+}
+
+/// The rows made of a file's code, compiled: from a store, or else made, and kept there.
+pub(super) fn synthesized(file: &ElfFile, store: &Store) -> Option<TableBytes> {
+    if let Some(found) = store.find_synthesized(file) {
+        return Some(found);
+    }
+    let synthesis = synthesize(file).ok()?;
+    let encoded = compile_synthesized(file, &synthesis.table).ok()?;
+    // That they cannot be kept costs the same time again.
+    let _ = store.keep_synthesized(&file.content_key(), &encoded.bytes);
+    Some(TableBytes::Memory(encoded.bytes))
+}
+
+/// The addresses that a table has entries for, ascending.
+fn covered(table: &Table) -> Vec<Range<u64>> {
+    let mut ranges: Vec<Range<u64>> = Vec::new();
+    for extent in table.extents() {
+        let (start, end) = (extent.start.0, extent.end.0);
+        match ranges.last_mut() {
+            Some(last) if start <= last.end => last.end = last.end.max(end),
+            _ => ranges.push(start..end),
+        }
+    }
+    ranges
+}
