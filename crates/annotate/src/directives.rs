@@ -1,7 +1,6 @@
 //! Rows as directives.
 
 use unspool_cfi::escape;
-use unspool_ir::arch::RegisterName;
 use unspool_ir::formula::{Purpose, Statement};
 use unspool_ir::{Abi, Register};
 use unspool_synth::arch::Facts;
@@ -42,15 +41,9 @@ pub(crate) struct Writer {
 
 impl Writer {
     fn name(&self, register: u8) -> String {
-        let spec = self.abi.arch.spec();
-        let number = Register(register.into());
-        // The assembler knows the column of the return address by the machine's name.
-        let column = spec.names.iter().rev();
-        let mut column = column.filter(|(known, _)| number == spec.pc && *known == number.0);
-        let name = column.next().map_or_else(
-            || RegisterName(number, self.abi.arch).to_string(),
-            |(_, name)| (*name).to_owned(),
-        );
+        let register = Register(register.into());
+        let name = self.abi.arch.assembler_name(register);
+        let name = name.map_or_else(|| register.0.to_string(), str::to_owned);
         match self.syntax {
             Syntax::Prefixed => format!("%{name}"),
             Syntax::Plain => name,

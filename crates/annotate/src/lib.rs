@@ -12,7 +12,9 @@ mod follow;
 mod placing;
 mod plan;
 mod refusal;
+mod source;
 
 pub use directives::Syntax;
 pub use plan::Plan;
 pub use refusal::{Refusal, Why};
+pub use source::{Gap, Source};

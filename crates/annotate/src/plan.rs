@@ -12,20 +12,26 @@ use crate::follow::{Insn, Returned, Work};
 
 use crate::placing::{Directives, repeated};
 use crate::refusal::{Refusal, Why};
+use crate::source::Source;
 
 /// What is to be written, and the rows that it makes.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
-    /// Directives by the line behind which they stand, counted from 1; 0 is the start of the file.
-    behind: BTreeMap<u32, Vec<String>>,
-    /// The row before each instruction that gets one, and where that is: section, offset, function.
-    rows: Vec<(Place, Rules)>,
-    /// How many functions get directives.
-    pub annotated: usize,
+    /// What functions get, in the order of addresses.
+    functions: Vec<Annotated>,
     /// How many have an entry already.
     pub kept: usize,
     /// Those that get none.
     pub refused: Vec<Refusal>,
+}
+
+/// What is written for a function.
+#[derive(Debug, Clone)]
+struct Annotated {
+    /// Behind lines counted from 1; 0 is the start of the file.
+    directives: Directives,
+    /// The row before each instruction that gets one.
+    rows: Vec<(Place, Rules)>,
 }
 
 /// An instruction by where it is, and of what.
@@ -121,9 +127,6 @@ impl Plan {
         insns: &[Insn],
         directives: Directives,
     ) {
-        for (line, directives) in directives {
-            self.behind.entry(line).or_default().extend(directives);
-        }
         let rows = insns.iter().filter_map(|insn| {
             let (section, offset) = place(work.file, insn.range.start)?;
             let place = Place {
@@ -134,36 +137,52 @@ impl Plan {
             };
             Some((place, insn.rules))
         });
-        self.rows.extend(rows);
-        self.annotated += 1;
+        self.functions.push(Annotated {
+            rows: rows.collect(),
+            directives,
+        });
+    }
+
+    /// How many functions get directives.
+    #[must_use]
+    pub fn annotated(&self) -> usize {
+        self.functions.len()
+    }
+
+    /// Leaves it at the function that has an offset of a section.
+    pub fn retain_around(&mut self, section: &str, offset: u64) {
+        self.functions.retain(|function| {
+            let first = function.rows.first().map(|(place, _)| place);
+            let last = function.rows.last().map(|(place, _)| place);
+            let range = first.zip(last);
+            range.is_some_and(|(first, last)| {
+                first.section == section && (first.offset..=last.offset).contains(&offset)
+            })
+        });
     }
 
     /// The text with the directives. All else stays as it is.
     #[must_use]
     pub fn written_into(&self, text: &str) -> String {
-        let ending = match text.contains("\r\n") {
-            true => "\r\n",
-            false => "\n",
-        };
-        let mut out = String::with_capacity(text.len() * 2);
-        let put = |out: &mut String, line: u32, like: &str| {
-            let indent_end = like.find(|c| !matches!(c, ' ' | '\t')).unwrap_or(0);
-            let indent = like.get(..indent_end).filter(|indent| !indent.is_empty());
-            for directive in self.behind.get(&line).into_iter().flatten() {
-                out.push_str(indent.unwrap_or("\t"));
-                out.push_str(directive);
-                out.push_str(ending);
-            }
-        };
-        put(&mut out, 0, "");
-        for (number, line) in (1..).zip(text.split_inclusive('\n')) {
-            out.push_str(line);
-            if self.behind.contains_key(&number) && !line.ends_with('\n') {
-                out.push_str(ending);
-            }
-            put(&mut out, number, line);
+        let mut source = Source::new(text);
+        self.write_into(&mut source);
+        source.to_string()
+    }
+
+    /// The same, where the text is in parts already.
+    pub fn write_into(&self, source: &mut Source) {
+        let mut behind: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
+        let directives = self
+            .functions
+            .iter()
+            .flat_map(|function| &function.directives);
+        for (line, directives) in directives {
+            let directives = directives.iter().map(String::as_str);
+            behind.entry(*line).or_default().extend(directives);
         }
-        out
+        for (line, directives) in behind.into_iter().rev() {
+            source.insert(line + 1, directives);
+        }
     }
 
     /// Whether the object file that the written text makes, whose table this is, has the rows that were planned: before
@@ -178,7 +197,7 @@ impl Plan {
         };
         let facts = machine.facts();
         let mut wanted = Table::new(after.abi());
-        for (place, rules) in &self.rows {
+        for (place, rules) in self.functions.iter().flat_map(|function| &function.rows) {
             let refusal = || Refusal {
                 function: place.function.clone(),
                 line: place.line,

@@ -4,6 +4,8 @@ use unspool_ir::{CfaRule, Register, RegisterRule, Row};
 use unspool_synth::arch::Facts;
 use unspool_synth::op::MEMORY;
 
+use crate::judge::Aspect;
+
 /// Where a row says that the CFA or a register of the caller is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
@@ -87,6 +89,19 @@ impl Declared {
             has_expression,
             args_size: row.args_size,
             signal_frame: row.signal_frame,
+        }
+    }
+
+    /// What the row says of something.
+    pub(crate) fn claim(&self, of: Aspect, facts: &Facts) -> Place {
+        match of {
+            Aspect::Cfa => self.cfa,
+            Aspect::ReturnAddress => self.return_address,
+            Aspect::Register(register) => {
+                let mut claims = facts.preserved.iter().zip(self.preserved);
+                let found = claims.find(|(number, _)| **number == register);
+                found.map_or(Place::Undefined, |(_, claim)| claim)
+            }
         }
     }
 }

@@ -45,6 +45,9 @@ pub enum Code {
     Unreached,
 }
 
+/// What `docs/` says of all kinds.
+const DIAGNOSTICS: &str = include_str!("../../../docs/diagnostics.md");
+
 /// All kinds, numbered from 1: their names, and what is wrong.
 const CODES: [(Code, &str, &str); 14] = [
     (
@@ -139,6 +142,24 @@ impl Code {
         found.map_or("", |(_, name, _)| name)
     }
 
+    /// The kind with a number or a name, in whatever case: `CFI001`, `cfa-offset`.
+    #[must_use]
+    pub fn named(text: &str) -> Option<Code> {
+        let is_it = |code: &Code| {
+            code.id().eq_ignore_ascii_case(text) || code.name().eq_ignore_ascii_case(text)
+        };
+        Code::all().find(is_it)
+    }
+
+    /// Its section of `docs/diagnostics.md`, in Markdown, without the heading: what is wrong, cause, remedy.
+    #[must_use]
+    pub fn explanation(self) -> &'static str {
+        let heading = format!("## {} {}\n", self.id(), self.name());
+        let behind = DIAGNOSTICS.split_once(&heading);
+        let section = behind.and_then(|(_, behind)| behind.split("\n## ").next());
+        section.unwrap_or_default().trim()
+    }
+
     /// What is wrong, whatever it is about.
     #[must_use]
     pub fn summary(self) -> &'static str {
@@ -198,6 +219,13 @@ impl Subject<'_> {
     pub(crate) fn name(&self, register: u8) -> String {
         let arch = self.table().abi().arch;
         RegisterName(unspool_ir::Register(register.into()), arch).to_string()
+    }
+
+    /// The name of a register in directives.
+    fn operand(&self, register: u8) -> String {
+        let arch = self.table().abi().arch;
+        let name = arch.assembler_name(unspool_ir::Register(register.into()));
+        name.map_or_else(|| register.to_string(), |name| format!("%{name}"))
     }
 
     /// A place in words.
@@ -350,7 +378,13 @@ pub(crate) fn of_whole(subject: &Subject<'_>) -> Vec<Finding> {
         .map(|(at, code)| Finding::at(at, code, serious))
         .collect();
     findings.extend(signal::findings(subject));
-    findings.extend(outermost(subject).map(|at| Finding::at(at, Code::Outermost, serious)));
+    findings.extend(outermost(subject).map(|at| Finding {
+        fix: Some(format!(
+            ".cfi_undefined {}",
+            subject.name(subject.facts().return_address)
+        )),
+        ..Finding::at(at, Code::Outermost, serious)
+    }));
     findings
 }
 
@@ -422,16 +456,7 @@ impl Teller<'_> {
 
     /// What the row says of the aspect.
     fn claim(&self) -> Place {
-        match self.doubt.aspect {
-            Aspect::Cfa => self.declared.cfa,
-            Aspect::ReturnAddress => self.declared.return_address,
-            Aspect::Register(register) => {
-                let preserved = self.subject.facts().preserved.iter();
-                let mut claims = preserved.zip(self.declared.preserved);
-                let found = claims.find(|(number, _)| **number == register);
-                found.map_or(Place::Undefined, |(_, claim)| claim)
-            }
-        }
+        self.declared.claim(self.doubt.aspect, self.subject.facts())
     }
 
     fn code(&self) -> Code {
@@ -485,6 +510,12 @@ impl Teller<'_> {
 
     /// The directive that would make the row true.
     fn fix(&self, code: Code) -> Option<String> {
+        if let (Code::PrivateConvention, Aspect::Register(register)) = (code, self.doubt.aspect) {
+            // Who declares something else than that it is unchanged knows of an agreement.
+            let is_silent = self.claim() == Place::Register(register, 0);
+            return is_silent.then(|| format!(".cfi_undefined {}", self.subject.operand(register)));
+        }
+        let column = self.subject.facts().return_address;
         let truth = self.doubt.truth?;
         match (code, self.doubt.aspect, self.claim(), truth) {
             (Code::CfaOffset, _, Place::Register(_, declared), Place::Register(_, real)) => {
@@ -495,20 +526,31 @@ impl Teller<'_> {
                 })
             }
             (Code::CfaRegister, _, _, Place::Register(register, offset)) => Some(format!(
-                ".cfi_def_cfa %{}, {offset}",
-                self.subject.name(register)
+                ".cfi_def_cfa {}, {offset}",
+                self.subject.operand(register)
             )),
+            (_, Aspect::ReturnAddress, _, Place::AtCfa(offset)) => Some(format!(
+                ".cfi_offset {}, {offset}",
+                self.subject.operand(column)
+            )),
+            (_, Aspect::ReturnAddress, _, Place::Register(place, 0)) if place != column => {
+                Some(format!(
+                    ".cfi_register {}, {}",
+                    self.subject.operand(column),
+                    self.subject.operand(place)
+                ))
+            }
             (_, Aspect::Register(register), _, Place::AtCfa(offset)) => Some(format!(
-                ".cfi_offset %{}, {offset}",
-                self.subject.name(register)
+                ".cfi_offset {}, {offset}",
+                self.subject.operand(register)
             )),
             (_, Aspect::Register(register), _, Place::Register(place, 0)) if place == register => {
-                Some(format!(".cfi_restore %{}", self.subject.name(register)))
+                Some(format!(".cfi_restore {}", self.subject.operand(register)))
             }
             (_, Aspect::Register(register), _, Place::Register(place, 0)) => Some(format!(
-                ".cfi_register %{}, %{}",
-                self.subject.name(register),
-                self.subject.name(place)
+                ".cfi_register {}, {}",
+                self.subject.operand(register),
+                self.subject.operand(place)
             )),
             _ => None,
         }

@@ -231,20 +231,24 @@ impl<'t> Judge<'t> {
         found.next()
     }
 
-    /// Where the value that a register had at entry really is.
-    pub(crate) fn true_place(&self, register: u8, state: &State) -> Option<Place> {
+    /// Where the value that a register had at entry really is. If it is in several places, the first is told, or a slot
+    /// if a slot is claimed.
+    pub(crate) fn true_place(&self, register: u8, claim: Place, state: &State) -> Option<Place> {
         let wanted = Value::at_entry(register);
-        if state.get(register) == wanted && register != self.facts.return_address {
-            return Some(Place::Register(register, 0));
-        }
         let slots = state.slots().iter();
         let mut found = slots.filter(|slot| slot.holds == wanted);
-        if let Some(offset) = found.find_map(|slot| slot.at.distance_from(self.cfa)) {
-            return Some(Place::AtCfa(offset));
+        let slot = found.find_map(|slot| slot.at.distance_from(self.cfa));
+        let is_own = state.get(register) == wanted && register != self.facts.return_address;
+        match (slot, claim) {
+            (Some(offset), Place::AtCfa(_)) => Some(Place::AtCfa(offset)),
+            _ if is_own => Some(Place::Register(register, 0)),
+            (Some(offset), _) => Some(Place::AtCfa(offset)),
+            (None, _) => {
+                let mut others = 0..self.facts.return_address;
+                let other = others.find(|other| state.get(*other) == wanted)?;
+                Some(Place::Register(other, 0))
+            }
         }
-        let mut others = 0..self.facts.return_address;
-        let other = others.find(|other| state.get(*other) == wanted)?;
-        Some(Place::Register(other, 0))
     }
 }
 

@@ -60,6 +60,15 @@ pub struct Declarations {
 }
 
 impl Declarations {
+    /// Those of a file that has no table.
+    #[must_use]
+    pub fn none(file: &ElfFile) -> Declarations {
+        Declarations {
+            table: Table::new(file.abi()),
+            by_start: Vec::new(),
+        }
+    }
+
     /// Reads the table of a file.
     ///
     /// # Errors

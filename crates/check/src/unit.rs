@@ -262,7 +262,11 @@ fn doubts_of(
     state: &State,
     pc: u64,
 ) -> Vec<Doubt> {
-    let doubted = found.aspects(judge.facts);
+    let facts = judge.facts;
+    let declared = judge.declared(row);
+    let claim =
+        |aspect| declared.map_or(Place::Undefined, |declared| declared.claim(aspect, facts));
+    let doubted = found.aspects(facts);
     let doubted = doubted.filter(|(_, verdict)| *verdict != Verdict::Proven);
     let doubts = doubted.map(|(aspect, verdict)| Doubt {
         at: Vaddr(pc),
@@ -273,8 +277,8 @@ fn doubts_of(
             Aspect::Cfa => judge
                 .true_cfa(state)
                 .map(|(register, offset)| Place::Register(register, offset)),
-            Aspect::ReturnAddress => judge.true_place(judge.facts.return_address, state),
-            Aspect::Register(register) => judge.true_place(register, state),
+            Aspect::ReturnAddress => judge.true_place(facts.return_address, claim(aspect), state),
+            Aspect::Register(register) => judge.true_place(register, claim(aspect), state),
         },
     });
     doubts.collect()

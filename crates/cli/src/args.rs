@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::builder::{PathBufValueParser, TypedValueParser as _};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use unspool_check::Code;
 use unspool_ir::Arch;
 
 /// Stack unwinding from compiled, proven unwind tables.
@@ -635,14 +636,27 @@ pub(crate) struct VerifyArgs {
 Examples:
   unspool check memcpy.S                           before you ship what you wrote
   unspool check libfoo.so                          what compilers and people wrote
+  unspool check --diff memcpy.S                    what --fix would write
   unspool check --strict libfoo.so                 with all that cannot be proven
   unspool check --format json libfoo.so            for programs (docs/json.md)
 
 docs/diagnostics.md has each kind of finding with its cause and remedy.")]
 pub(crate) struct CheckArgs {
     /// Executables, shared objects, object files, kernel modules, assembly source.
-    #[arg(required = true)]
+    #[arg(required_unless_present = "explain")]
     pub(crate) files: Vec<PathBuf>,
+    /// Print what a kind of finding means, what causes it, and what to do: `CFI001`, or `cfa-offset`.
+    #[arg(long, value_name = "CODE", exclusive = true, value_parser = parse_code)]
+    pub(crate) explain: Option<Code>,
+    /// Write into assembly source what mends its findings, then check it.
+    ///
+    /// Each edit is tried on a copy: it stays if the finding is gone then, and nothing else is found. Lines in macros and
+    /// of included files are let be.
+    #[arg(long)]
+    pub(crate) fix: bool,
+    /// Print what --fix would change, as `diff -u` does, and change nothing. Ends with 1 if it would.
+    #[arg(long, conflicts_with = "fix")]
+    pub(crate) diff: bool,
     /// Tell all that is not proven, of whatever file.
     #[arg(long, conflicts_with = "lenient")]
     pub(crate) strict: bool,
@@ -874,6 +888,13 @@ fn parse_arch(text: &str) -> Result<Arch, String> {
     found.next().ok_or_else(|| {
         let names: Vec<&str> = known.map(|arch| arch.spec().name).collect();
         format!("`{text}` is none of {}", names.join(", "))
+    })
+}
+
+fn parse_code(text: &str) -> Result<Code, String> {
+    Code::named(text).ok_or_else(|| {
+        let codes: Vec<String> = Code::all().map(Code::id).collect();
+        format!("there is no finding `{text}`, only {}", codes.join(", "))
     })
 }
 

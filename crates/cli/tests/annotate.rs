@@ -22,33 +22,11 @@ fn annotate(arguments: &[&Path]) -> Output {
 
 /// The right variant of a source without its directives, whose lines have no other instructions on them.
 fn stripped(text: &str) -> String {
-    let mut out = String::new();
-    // Whether lines are of the right variant, for each condition that they are in.
-    let mut conditions: Vec<(bool, bool)> = Vec::new();
-    for line in text.lines() {
-        let mut words = line.split_whitespace();
-        let (first, second) = (words.next().unwrap_or(""), words.next());
-        let is_variant = second == Some("WRONG");
-        match first {
-            ".ifdef" | ".ifndef" if is_variant => {
-                conditions.push((true, first == ".ifndef"));
-                continue;
-            }
-            _ if first.starts_with(".if") => conditions.push((false, true)),
-            ".else" if conditions.last().is_some_and(|(is_variant, _)| *is_variant) => {
-                let last = conditions.last_mut().unwrap();
-                last.1 = !last.1;
-                continue;
-            }
-            ".endif" if conditions.pop().unwrap().0 => continue,
-            _ => {}
-        }
-        if conditions.iter().all(|(_, is_right)| *is_right) && !first.starts_with(".cfi_") {
-            out.push_str(line);
-            out.push('\n');
-        }
-    }
-    out
+    let text = pair::plain(text, Variant::Right);
+    let lines = text.split_inclusive('\n');
+    lines
+        .filter(|line| !line.trim_start().starts_with(".cfi_"))
+        .collect()
 }
 
 /// What readelf says of each address where a row starts, and of the ends of entries.

@@ -146,3 +146,20 @@ fn findings_are_told_to_code_scanning() {
     );
     assert!(message.contains(".cfi_adjust_cfa_offset 8"), "{out}");
 }
+
+#[test]
+fn a_kind_of_finding_is_explained() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, _) = run(folder.path(), &["--explain", "cfi002"], 0);
+    assert!(
+        out.starts_with("CFI002 cfa-register\n\nThe register"),
+        "{out}"
+    );
+    assert!(out.contains("**Remedy.** `.cfi_def_cfa %reg, N`"), "{out}");
+    let by_name = run(folder.path(), &["--explain", "cfa-register"], 0);
+    assert_eq!(out, by_name.0);
+    let (_, err) = run(folder.path(), &["--explain", "CFI999"], 2);
+    assert!(err.contains("no finding `CFI999`, only CFI001, "), "{err}");
+    let (_, err) = run(folder.path(), &["--explain", "CFI001", "f.s"], 2);
+    assert!(err.contains("cannot be used with"), "{err}");
+}

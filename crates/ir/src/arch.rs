@@ -195,6 +195,14 @@ impl Arch {
             .map(|(_, name)| *name)
     }
 
+    /// The name by which assemblers know a register, without sign: of the return address the program counter's.
+    #[must_use]
+    pub fn assembler_name(self, register: Register) -> Option<&'static str> {
+        let mut names = self.spec().names.iter().rev();
+        let found = names.find(|(number, _)| *number == register.0);
+        found.map(|(_, name)| *name)
+    }
+
     /// The register of that name; `r12` style numbers are accepted where the psABI does not
     /// give the name another meaning.
     #[must_use]

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::program::Variant;
 use crate::Error;
 
 /// What a static analysis can say of the wrong variant.
@@ -148,4 +149,41 @@ fn comments(text: &str) -> Result<Vec<(String, String)>, Error> {
         }
     }
     Ok(comments)
+}
+
+/// One variant of a source, without the conditions that tell them apart.
+#[must_use]
+pub fn plain(text: &str, variant: Variant) -> String {
+    let mut out = String::new();
+    // Of each condition that a line is in: whether it is one of the variant, and whether it holds.
+    let mut conditions: Vec<(bool, bool)> = Vec::new();
+    for line in text.split_inclusive('\n') {
+        let mut words = line.split_whitespace();
+        let (first, second) = (words.next().unwrap_or_default(), words.next());
+        let is_variant = second == Some("WRONG");
+        match first {
+            ".ifdef" | ".ifndef" if is_variant => {
+                let holds = (first == ".ifdef") == (variant == Variant::Wrong);
+                conditions.push((true, holds));
+                continue;
+            }
+            _ if first.starts_with(".if") => conditions.push((false, true)),
+            ".else" => {
+                if let Some((true, holds)) = conditions.last_mut() {
+                    *holds = !*holds;
+                    continue;
+                }
+            }
+            ".endif" => {
+                if let Some((true, _)) = conditions.pop() {
+                    continue;
+                }
+            }
+            _ => {}
+        }
+        if conditions.iter().all(|(_, holds)| *holds) {
+            out.push_str(line);
+        }
+    }
+    out
 }

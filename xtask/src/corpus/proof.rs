@@ -45,8 +45,9 @@ fn ends_well(run: &Run, variant: &str) -> Option<String> {
     (exit != "0").then(|| format!("the {variant} variant ends with {exit}"))
 }
 
-/// Where a table is false.
-pub(super) fn falsehoods(program: &Program, run: &Run) -> BTreeMap<u64, String> {
+/// Where a table is false, and how.
+#[must_use]
+pub fn falsehoods(program: &Program, run: &Run) -> BTreeMap<u64, String> {
     let mut found = split(program, run);
     found.extend(shown(program, run));
     found

@@ -50,7 +50,7 @@ pub(crate) fn run(args: &AnnotateArgs) -> anyhow::Result<ExitCode> {
     output::notice(&format_args!(
         "{}: {} functions annotated, {} have directives, {} refused",
         path.display(),
-        plan.annotated,
+        plan.annotated(),
         plan.kept,
         plan.refused.len()
     ));
@@ -68,7 +68,7 @@ fn say(path: &Path, refusal: &Refusal) {
 }
 
 /// The line of the file that made the instruction at an address; none if it is from another file.
-fn line_of(lines: &Lines, path: &Path, address: Vaddr) -> Option<u32> {
+pub(super) fn line_of(lines: &Lines, path: &Path, address: Vaddr) -> Option<u32> {
     let frames = lines.frames(address).ok()?;
     let frame = frames.into_iter().next()?;
     let is_own = Path::new(&frame.file?).file_name() == path.file_name();
@@ -76,7 +76,7 @@ fn line_of(lines: &Lines, path: &Path, address: Vaddr) -> Option<u32> {
 }
 
 /// The table of an object file, which may have none.
-fn table(file: &ElfFile) -> anyhow::Result<Table> {
+pub(super) fn table(file: &ElfFile) -> anyhow::Result<Table> {
     match tables::read(file, From::Auto) {
         Ok(reading) => Ok(reading.table),
         Err(SourceError::Missing { .. }) => Ok(Table::new(file.abi())),

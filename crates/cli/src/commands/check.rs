@@ -7,14 +7,18 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use unspool_check::{Declarations, Finding, Line, Maker, Report, Severity, Subject, Totals};
+use unspool_check::{
+    Code, Declarations, Finding, Line, Maker, Report, Severity, Subject, SubjectError, Totals,
+};
 use unspool_ir::Vaddr;
 use unspool_module::{DebugFiles, ElfFile, Lines, SearchRoots, Symbols, demangle};
 use unspool_synth::{Analyzer, Machine};
+use unspool_unwind::tables::SourceError;
 
 use crate::args::{CheckArgs, CheckFormat};
 use crate::output::{self, Failure};
 
+mod fix;
 mod github;
 mod sarif;
 pub(super) mod source;
@@ -62,10 +66,21 @@ impl Told {
 }
 
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
+    if let Some(code) = args.explain {
+        output::print(explanation(code).as_bytes())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.diff {
+        return fix::print_diffs(args);
+    }
     let mut checked = Vec::new();
     let mut failed = Vec::new();
     for path in &args.files {
-        match check(path, args) {
+        let edited = match args.fix {
+            true => fix::edit(path, args).map(drop),
+            false => Ok(()),
+        };
+        match edited.and_then(|()| check(path, args)) {
             Ok(file) => checked.push(file),
             Err(error) => {
                 output::error(&format_args!("{error:#}"));
@@ -90,6 +105,11 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     }))
 }
 
+/// What a kind of finding means.
+fn explanation(code: Code) -> String {
+    format!("{} {}\n\n{}\n", code.id(), code.name(), code.explanation())
+}
+
 fn check(path: &Path, args: &CheckArgs) -> anyhow::Result<Checked> {
     let assembled = source::assemble(path)?;
     let file = match &assembled {
@@ -97,17 +117,15 @@ fn check(path: &Path, args: &CheckArgs) -> anyhow::Result<Checked> {
         None => ElfFile::open(path)?,
     };
     let file = Arc::new(file);
-    let declarations = Declarations::read(&file)?;
+    let declarations = match &assembled {
+        Some(_) => declarations_of_source(&file)?,
+        None => Declarations::read(&file)?,
+    };
     let maker = match &assembled {
         Some(_) => Maker::People,
         None => Maker::of(&file),
     };
-    let least = match (args.strict, args.lenient) {
-        (true, _) => Severity::Note,
-        (_, true) => Severity::Refuted,
-        _ if maker == Maker::People => Severity::Unproven,
-        _ => Severity::Refuted,
-    };
+    let least = least(args, maker);
     let mut subject = Subject::new(&file, &declarations, maker)?;
     let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let report = Report::of(&mut subject, threads, |_, _| {});
@@ -123,6 +141,24 @@ fn check(path: &Path, args: &CheckArgs) -> anyhow::Result<Checked> {
         untold: all - told.len(),
         findings: surroundings(&file, &subject, told),
     })
+}
+
+/// What an assembled file declares. Nothing, if its author has written no directive: each function is a finding then.
+fn declarations_of_source(file: &ElfFile) -> Result<Declarations, SubjectError> {
+    match Declarations::read(file) {
+        Err(SubjectError::Source(SourceError::Missing { .. })) => Ok(Declarations::none(file)),
+        read => read,
+    }
+}
+
+/// The least severity that is told.
+fn least(args: &CheckArgs, maker: Maker) -> Severity {
+    match (args.strict, args.lenient) {
+        (true, _) => Severity::Note,
+        (_, true) => Severity::Refuted,
+        _ if maker == Maker::People => Severity::Unproven,
+        _ => Severity::Refuted,
+    }
 }
 
 /// Finds out what stands around findings.

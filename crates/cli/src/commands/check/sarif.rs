@@ -37,6 +37,7 @@ fn rule(code: Code) -> Value {
         "id": code.id(),
         "name": code.name(),
         "shortDescription": { "text": code.summary() },
+        "help": { "text": code.explanation(), "markdown": code.explanation() },
     })
 }
 

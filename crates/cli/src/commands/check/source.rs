@@ -11,11 +11,16 @@ use anyhow::{Context as _, bail};
 ///
 /// It is assembled by `$CC`, or by cc, with line numbers.
 pub(crate) fn assemble(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
-    let extension = path.extension().and_then(|extension| extension.to_str());
-    if !matches!(extension, Some("s" | "S" | "sx" | "asm")) {
-        return Ok(None);
+    match is_source(path) {
+        true => assemble_as(path, path).map(Some),
+        false => Ok(None),
     }
-    assemble_as(path, path).map(Some)
+}
+
+/// Whether a file is assembly source, by its name.
+pub(crate) fn is_source(path: &Path) -> bool {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    matches!(extension, Some("s" | "S" | "sx" | "asm"))
 }
 
 /// The object file that a text makes in the place of a file of assembly source: what it includes is looked for beside

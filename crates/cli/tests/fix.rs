@@ -1,0 +1,302 @@
+//! `unspool check --fix`: the wrong tables of the corpus are mended. What `check` takes for right then is stepped by
+//! gdb, whose unwinder must find by it what is true.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
+
+use serde_json::Value;
+use xtask::corpus::pair::{self, Pair};
+use xtask::corpus::program::{Program, Variant};
+use xtask::corpus::proof;
+
+/// The status, results and messages of `unspool check`.
+fn check(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_unspool"))
+        .arg("check")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .current_dir(folder)
+        .env_remove("CC")
+        .output()
+        .unwrap();
+    (
+        output.status.code().unwrap(),
+        String::from_utf8(output.stdout).unwrap(),
+        String::from_utf8(output.stderr).unwrap(),
+    )
+}
+
+/// What is found, by what does not depend on lines.
+fn findings(folder: &Path, name: &str) -> BTreeSet<String> {
+    let (_, out, _) = check(folder, &["--format", "json", name]);
+    let report: Value = serde_json::from_str(&out).unwrap();
+    let findings = report["files"][0]["findings"].as_array().unwrap();
+    let key = |finding: &Value| {
+        let parts = ["code", "function", "offset", "subject"];
+        parts.map(|part| finding[part].to_string()).join(" ")
+    };
+    findings.iter().map(key).collect()
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    /// Nothing was found in the first place.
+    NotFound,
+    /// It is right now, by `check` and by single steps.
+    Right,
+    /// `check` takes it for right, and it is not.
+    Wrong(String),
+    /// Something stays.
+    Left(String),
+}
+
+fn outcome(pair: &Pair, folder: &Path) -> Outcome {
+    let name = format!("{}.s", pair.name);
+    let path = folder.join(&name);
+    let text = pair::plain(&fs::read_to_string(&pair.path).unwrap(), Variant::Wrong);
+    fs::write(&path, &text).unwrap();
+    let before = findings(folder, &name);
+    let (status, diff, said) = check(folder, &["--diff", &name]);
+    assert_eq!(
+        fs::read_to_string(&path).unwrap(),
+        text,
+        "{name}: --diff writes"
+    );
+    assert_eq!(status, i32::from(!diff.is_empty()), "{name}: {said}");
+    let (status, _, said) = check(folder, &["--fix", &name]);
+    let fixed = fs::read_to_string(&path).unwrap();
+    assert_eq!(
+        patched(folder, &name, &text, &diff),
+        fixed,
+        "{name}: --diff shows something else"
+    );
+
+    let code = |text: &str| -> Vec<String> {
+        let lines = text
+            .lines()
+            .filter(|line| !line.trim_start().starts_with(".cfi_"));
+        lines.map(str::to_owned).collect()
+    };
+    assert_eq!(
+        code(&fixed),
+        code(&text),
+        "{name}: not only directives were changed"
+    );
+    let after = findings(folder, &name);
+    assert!(
+        after.is_subset(&before),
+        "{name}: {after:?} were not found before: {before:?}"
+    );
+    check(folder, &["--fix", &name]);
+    assert_eq!(
+        fs::read_to_string(&path).unwrap(),
+        fixed,
+        "{name}: not idempotent"
+    );
+    match status {
+        0 if before.is_empty() => return Outcome::NotFound,
+        0 => {}
+        _ => {
+            assert_eq!(status, 1, "{name}: {said}");
+            return Outcome::Left(said.lines().next().unwrap_or_default().to_owned());
+        }
+    }
+    let build = |path: &Path, variant| {
+        let pair = Pair {
+            path: path.to_owned(),
+            ..pair.clone()
+        };
+        Program::build(&pair, variant, folder, &["/usr/bin/as"]).unwrap()
+    };
+    let wrong = build(&pair.path, Variant::Wrong);
+    let ours = build(&path, Variant::Right);
+    assert_eq!(wrong.code, ours.code, "{name}");
+    let run = match ours.step(pair) {
+        Ok(run) => run,
+        Err(error) => return Outcome::Wrong(error.to_string()),
+    };
+    assert_eq!(run.exit, "0", "{name}");
+    assert!(run.executed.len() > 2, "{name}: nothing was stepped");
+    match proof::falsehoods(&ours, &run).into_iter().next() {
+        Some((address, text)) => Outcome::Wrong(format!("{}: {text}", ours.name(address))),
+        None => Outcome::Right,
+    }
+}
+
+/// What `patch` makes of a text by a difference.
+fn patched(folder: &Path, name: &str, text: &str, diff: &str) -> String {
+    let copy = folder.join(format!("{name}.patched"));
+    let patch = folder.join(format!("{name}.diff"));
+    fs::write(&copy, text).unwrap();
+    fs::write(&patch, diff).unwrap();
+    let patching = Command::new(xtask::packages::path("/usr/bin/patch").unwrap())
+        .args(["--fuzz=0", "--quiet"])
+        .args([&copy, &patch])
+        .output();
+    let patching = patching.unwrap();
+    assert!(patching.status.success(), "{name}: {patching:?}\n{diff}");
+    fs::read_to_string(&copy).unwrap()
+}
+
+#[test]
+fn wrong_tables_of_the_corpus_are_mended() {
+    let folder = tempfile::tempdir().unwrap();
+    let pairs = pair::all().unwrap();
+    let (next, outcomes) = (Mutex::new(pairs.iter()), Mutex::new(BTreeMap::new()));
+    let work = || {
+        loop {
+            let pair = next.lock().unwrap().next();
+            let Some(pair) = pair else { return };
+            let outcome = outcome(pair, folder.path());
+            outcomes.lock().unwrap().insert(pair.name.clone(), outcome);
+        }
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..2).map(|_| scope.spawn(work)).collect();
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
+    });
+    let outcomes = outcomes.into_inner().unwrap();
+    for (name, outcome) in &outcomes {
+        if *outcome != Outcome::Right {
+            println!("{name}: {outcome:?}");
+        }
+    }
+    assert_eq!(outcomes.len(), pairs.len());
+    let count =
+        |wanted: &dyn Fn(&Outcome) -> bool| outcomes.values().filter(|one| wanted(one)).count();
+    let right = count(&|one| *one == Outcome::Right);
+    println!("{right} of {} are right now", outcomes.len());
+    assert_eq!(count(&|one| matches!(one, Outcome::Wrong(_))), 0);
+    assert!(right >= 112, "{right}");
+}
+
+/// What `--fix` makes of a text, and what it says.
+fn fixed(text: &str, status: i32) -> (String, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("f.S");
+    fs::write(&path, text).unwrap();
+    let (found, out, said) = check(folder.path(), &["--fix", "f.S"]);
+    assert_eq!(found, status, "{out}{said}");
+    (fs::read_to_string(&path).unwrap(), said)
+}
+
+#[test]
+fn directives_stand_where_people_write_them() {
+    let text = "\
+#define FRAME 24
+\t.globl\tf
+f:
+\t.cfi_startproc\t\t# the author's words stay
+    sub $FRAME, %rsp        // the frame
+#ifdef __x86_64__
+/* a comment */
+1:  call g
+#endif
+    add $FRAME, %rsp
+    ret
+\t.cfi_endproc";
+    let (fixed, said) = fixed(text, 0);
+    let frame = "    sub $FRAME, %rsp        // the frame\n";
+    let end = "    add $FRAME, %rsp\n";
+    let expected = text
+        .replace(frame, &format!("{frame}    .cfi_adjust_cfa_offset 24\n"))
+        .replace(end, &format!("{end}    .cfi_adjust_cfa_offset -24\n"));
+    assert_eq!(fixed, expected, "{said}");
+    assert!(said.contains("f.S: 1 findings fixed, 0 stay"), "{said}");
+}
+
+#[test]
+fn assembly_without_any_directive_gets_all() {
+    let (fixed, said) = fixed(
+        "\t.globl f\n\t.type f, @function\nf:\n\tpush %rbx\n\tcall g\n\tpop %rbx\n\tret\n",
+        0,
+    );
+    let expected = "\t.globl f\n\t.type f, @function\nf:\n\t.cfi_startproc\n\tpush %rbx\n\t.cfi_adjust_cfa_offset 8\n\t.cfi_offset %rbx, -16\n\
+        \tcall g\n\tpop %rbx\n\t.cfi_adjust_cfa_offset -8\n\t.cfi_restore %rbx\n\tret\n\t.cfi_endproc\n";
+    assert_eq!(fixed, expected, "{said}");
+}
+
+#[test]
+fn what_is_assembled_more_than_once_is_let_be() {
+    let in_function = |body: &str| {
+        format!(
+            "\t.globl f\n\t.type f, @function\nf:\n\t.cfi_startproc\n{body}\tret\n\t.cfi_endproc\n\t.size f, . - f\n"
+        )
+    };
+    let cases = [
+        (
+            in_function("\t.rept 2\n\tpush %rax\n\tpush %rax\n\t.endr\n\tadd $32, %rsp\n"),
+            "f.S:7: CFI001 stays: the line is in a macro, or is repeated",
+        ),
+        (
+            in_function("\tpush %rax; push %rax\n\tadd $16, %rsp\n"),
+            "f.S:5: CFI001 stays: the line makes several instructions",
+        ),
+        (
+            format!(
+                "\t.macro save\n\tpush %rax\n\tpush %rbx\n\t.endm\n{}",
+                in_function("\tsave\n\tadd $16, %rsp\n")
+            ),
+            "CFI001 stays: the line",
+        ),
+    ];
+    for (text, expected) in cases {
+        let (fixed, said) = fixed(&text, 1);
+        let edited = fixed
+            .lines()
+            .filter(|line| line.contains(".cfi_") && !text.contains(line));
+        for line in edited {
+            let before = fixed.split(line).next().unwrap();
+            let is_open = before.contains(".rept") != before.contains(".endr")
+                || before.contains(".macro") != before.contains(".endm");
+            assert!(!is_open, "{fixed}");
+        }
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+}
+
+#[test]
+fn what_is_included_is_let_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let body = "\t.cfi_startproc\n\tpush %rax\n\tpop %rax\n\tret\n\t.cfi_endproc\n";
+    let text = "\t.globl f\nf:\n\t.include \"body.inc\"\n";
+    fs::write(folder.path().join("body.inc"), body).unwrap();
+    fs::write(folder.path().join("f.s"), text).unwrap();
+    let (status, _, said) = check(folder.path(), &["--fix", "f.s"]);
+    assert_eq!(status, 1, "{said}");
+    assert!(
+        said.contains("f.s: CFI001 stays: no line of the file makes this instruction"),
+        "{said}"
+    );
+    assert_eq!(fs::read_to_string(folder.path().join("f.s")).unwrap(), text);
+    assert_eq!(
+        fs::read_to_string(folder.path().join("body.inc")).unwrap(),
+        body
+    );
+}
+
+#[test]
+fn only_assembly_source_is_edited() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("f.c"), "int x;\n").unwrap();
+    for option in ["--fix", "--diff"] {
+        let (status, _, said) = check(folder.path(), &[option, "f.c"]);
+        assert_eq!(status, 2, "{said}");
+        assert!(
+            said.contains("f.c: only assembly source can be edited"),
+            "{said}"
+        );
+    }
+}
