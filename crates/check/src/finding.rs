@@ -43,13 +43,15 @@ pub enum Code {
     SignalFrame,
     /// Nothing is known to lead there.
     Unreached,
+    /// A comment in the source that was to allow a finding.
+    Allow,
 }
 
 /// What `docs/` says of all kinds.
 const DIAGNOSTICS: &str = include_str!("../../../docs/diagnostics.md");
 
 /// All kinds, numbered from 1: their names, and what is wrong.
-const CODES: [(Code, &str, &str); 14] = [
+const CODES: [(Code, &str, &str); 15] = [
     (
         Code::CfaOffset,
         "cfa-offset",
@@ -119,6 +121,11 @@ const CODES: [(Code, &str, &str); 14] = [
         Code::Unreached,
         "unreached",
         "nothing is known to lead to an instruction",
+    ),
+    (
+        Code::Allow,
+        "allow",
+        "a comment allows a finding without a reason, or allows nothing",
     ),
 ];
 

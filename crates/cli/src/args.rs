@@ -657,6 +657,15 @@ pub(crate) struct CheckArgs {
     /// Print what --fix would change, as `diff -u` does, and change nothing. Ends with 1 if it would.
     #[arg(long, conflicts_with = "fix")]
     pub(crate) diff: bool,
+    /// Take findings as known that a line of FILE has a reason for: `CODE FILE:FUNCTION REASON`, with * for anything.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) suppressions: Vec<PathBuf>,
+    /// Take findings as known that FILE has.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) baseline: Option<PathBuf>,
+    /// Write what is found to the file of --baseline, and end with 0.
+    #[arg(long, requires = "baseline")]
+    pub(crate) write_baseline: bool,
     /// Tell all that is not proven, of whatever file.
     #[arg(long, conflicts_with = "lenient")]
     pub(crate) strict: bool,

@@ -163,3 +163,200 @@ fn a_kind_of_finding_is_explained() {
     let (_, err) = run(folder.path(), &["--explain", "CFI001", "f.s"], 2);
     assert!(err.contains("cannot be used with"), "{err}");
 }
+
+/// The findings of a JSON report: the codes of those that stand, and reasons of the others.
+fn standing(folder: &Path, arguments: &[&str], status: i32) -> (Vec<String>, Vec<String>, String) {
+    let mut all = vec!["--format", "json"];
+    all.extend(arguments);
+    let (out, err) = run(folder, &all, status);
+    let report: Value = serde_json::from_str(&out).unwrap();
+    let file = &report["files"][0];
+    let findings = file["findings"].as_array().unwrap().iter();
+    let (standing, suppressed): (Vec<&Value>, Vec<&Value>) =
+        findings.partition(|finding| finding["suppressed"].is_null());
+    let mut codes: Vec<String> = standing
+        .iter()
+        .map(|finding| text(&finding["code"]))
+        .collect();
+    let remarks = file["remarks"].as_array().unwrap();
+    codes.extend(remarks.iter().map(|remark| {
+        format!(
+            "{} {} {}",
+            text(&remark["code"]),
+            text(&remark["verdict"]),
+            remark["line"]
+        )
+    }));
+    let reason = |finding: &&Value| {
+        let suppressed = &finding["suppressed"];
+        format!(
+            "{}: {}",
+            text(&suppressed["by"]),
+            text(&suppressed["reason"])
+        )
+    };
+    (codes, suppressed.iter().map(reason).collect(), err)
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap().to_owned()
+}
+
+#[test]
+fn comments_in_the_source_allow_findings_with_a_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let call = "\tcall\tg\n";
+    let none: Vec<String> = Vec::new();
+    let cases = [
+        // Behind the line, before it, before its label, in each form of comment.
+        (
+            "\tcall\tg\t# unspool: allow CFI001 it is known\n",
+            0,
+            none.clone(),
+        ),
+        (
+            "\t// unspool: allow CFI004, cfa-offset it is known\n\tcall\tg\n",
+            0,
+            none.clone(),
+        ),
+        (
+            "\t/* unspool: allow CFI001 it is known */\n1:\n\n\tcall\tg\n",
+            0,
+            none.clone(),
+        ),
+        // Without a reason, of another finding, of another line, in no comment, of no finding.
+        (
+            "\tcall\tg\t# unspool: allow CFI001\n",
+            1,
+            vec!["CFI001".to_owned(), "CFI015 refuted 6".to_owned()],
+        ),
+        (
+            "\tcall\tg\t# unspool: allow CFI002 it is known\n",
+            1,
+            vec!["CFI001".to_owned(), "CFI015 note 6".to_owned()],
+        ),
+        (
+            "\tcall\tg\n# unspool: allow CFI001 it is known\n",
+            1,
+            vec!["CFI001".to_owned(), "CFI015 note 7".to_owned()],
+        ),
+        (
+            "\tcall\tg\n\t.pushsection .rodata; .asciz \"unspool: allow CFI001 it is known\"; .popsection\n",
+            1,
+            vec!["CFI001".to_owned()],
+        ),
+        (
+            "\tcall\tg\t# unspool: allow CFI999 it is known\n",
+            1,
+            vec!["CFI001".to_owned(), "CFI015 refuted 6".to_owned()],
+        ),
+    ];
+    for (lines, status, expected) in cases {
+        fs::write(folder.path().join("push.S"), WRONG.replace(call, lines)).unwrap();
+        let (codes, reasons, err) = standing(folder.path(), &["push.S"], status);
+        assert_eq!(codes, expected, "{lines}{err}");
+        if status == 0 {
+            assert_eq!(reasons, ["comment: it is known"], "{lines}");
+        }
+    }
+    // What is allowed is not fixed, either.
+    let allowed = WRONG.replace(call, "\tcall\tg\t# unspool: allow CFI001 it is known\n");
+    fs::write(folder.path().join("push.s"), &allowed).unwrap();
+    run(folder.path(), &["--fix", "push.s"], 0);
+    assert_eq!(
+        fs::read_to_string(folder.path().join("push.s")).unwrap(),
+        allowed
+    );
+}
+
+#[test]
+fn object_files_have_the_comments_of_their_source() {
+    let folder = tempfile::tempdir().unwrap();
+    let allowed = WRONG.replace(
+        "\tcall\tg\n",
+        "\tcall\tg\t# unspool: allow CFI001 it is known\n",
+    );
+    fs::write(folder.path().join("push.s"), allowed).unwrap();
+    let assembler = Command::new("as")
+        .args(["-g", "-o", "push.o", "push.s"])
+        .current_dir(folder.path())
+        .status();
+    assert!(assembler.unwrap().success());
+    let (codes, reasons, _) = standing(folder.path(), &["push.o"], 0);
+    assert!(codes.is_empty(), "{codes:?}");
+    assert_eq!(reasons, ["comment: it is known"]);
+}
+
+#[test]
+fn files_of_suppressions_are_by_code_file_and_function() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |text: &str| fs::write(folder.path().join("known"), text).unwrap();
+    fs::write(folder.path().join("push.s"), WRONG).unwrap();
+    let arguments = ["--suppressions", "known", "push.s"];
+    for line in [
+        "CFI001 push.s:f as it is\n",
+        "* *:* as it is",
+        "# none\n\n cfa-offset */push.*:*f as it is",
+    ] {
+        write(line);
+        let (codes, reasons, _) = standing(folder.path(), &arguments, 0);
+        assert!(codes.is_empty(), "{line}: {codes:?}");
+        assert_eq!(reasons, ["file: as it is"], "{line}");
+    }
+    for line in [
+        "CFI002 push.s:f as it is\n",
+        "CFI001 push:f as it is",
+        "CFI001 push.s:g* as it is",
+    ] {
+        write(line);
+        let (codes, _, err) = standing(folder.path(), &arguments, 1);
+        assert_eq!(codes, ["CFI001"], "{line}");
+        assert!(
+            err.contains("known:1: this suppresses nothing"),
+            "{line}: {err}"
+        );
+    }
+    for (line, problem) in [
+        ("CFI001 push.s:f", "the reason is missing"),
+        ("CFI1 a:b c", "`CFI1` is no finding"),
+        ("* push.s why", "the place is missing"),
+    ] {
+        write(line);
+        let (_, err) = run(folder.path(), &arguments, 2);
+        assert!(
+            err.contains("known:1") && err.contains(problem),
+            "{line}: {err}"
+        );
+    }
+}
+
+#[test]
+fn a_baseline_has_what_is_known_wherever_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |text: &str| fs::write(folder.path().join("push.s"), text).unwrap();
+    write(WRONG);
+    let (_, err) = run(
+        folder.path(),
+        &["--baseline", "known.json", "--write-baseline", "push.s"],
+        0,
+    );
+    assert!(err.contains("known.json: 1 findings written"), "{err}");
+    let arguments = ["--baseline", "known.json", "push.s"];
+    // At another line and another address.
+    write(&WRONG.replace("\tpush", "\tnop\n\n\tpush"));
+    let (codes, reasons, _) = standing(folder.path(), &arguments, 0);
+    assert!(codes.is_empty(), "{codes:?}");
+    assert_eq!(reasons, ["baseline: it is in the baseline"]);
+    // The same in another function is another finding; and one that is gone is told.
+    let renamed = WRONG
+        .replace("\tf", "\th")
+        .replace("f:", "h:")
+        .replace("- f", "- h");
+    write(&renamed);
+    let (codes, _, err) = standing(folder.path(), &arguments, 1);
+    assert_eq!(codes, ["CFI001"]);
+    assert!(err.contains("known.json: 1 findings are gone"), "{err}");
+    fs::write(folder.path().join("known.json"), "{}").unwrap();
+    let (_, err) = run(folder.path(), &arguments, 2);
+    assert!(err.contains("known.json"), "{err}");
+}

@@ -18,10 +18,16 @@ use unspool_unwind::tables::SourceError;
 use crate::args::{CheckArgs, CheckFormat};
 use crate::output::{self, Failure};
 
+mod allow;
+mod dismiss;
 mod fix;
 mod github;
 mod sarif;
 pub(super) mod source;
+mod suppressions;
+
+use dismiss::{Dismissals, Remark};
+use suppressions::Suppression;
 
 /// What was found of one file.
 struct Checked {
@@ -30,6 +36,26 @@ struct Checked {
     findings: Vec<Told>,
     /// Findings that are not told.
     untold: usize,
+    /// What is to be said of comments that allow findings.
+    remarks: Vec<Remark>,
+}
+
+impl Checked {
+    /// The findings that nobody has a reason for.
+    fn standing(&self) -> impl Iterator<Item = &Told> {
+        self.findings
+            .iter()
+            .filter(|told| told.suppression.is_none())
+    }
+
+    /// Whether something is wrong.
+    fn has_findings(&self) -> bool {
+        let findings = self.standing().map(|told| told.finding.severity);
+        let remarks = self.remarks.iter().map(|remark| remark.severity);
+        findings
+            .chain(remarks)
+            .any(|severity| severity != Severity::Note)
+    }
 }
 
 /// A finding with its surroundings.
@@ -39,6 +65,8 @@ struct Told {
     function: Option<(String, u64)>,
     source: Option<(String, u32)>,
     lines: Vec<Line>,
+    /// Why it does not count, if it does not.
+    suppression: Option<Suppression>,
 }
 
 impl Told {
@@ -48,6 +76,11 @@ impl Told {
             Some((source, line)) => (source.as_str().into(), Some(*line)),
             None => (file.path.to_string_lossy(), None),
         }
+    }
+
+    /// The function's name, empty if no symbol names it.
+    fn function_name(&self) -> &str {
+        self.function.as_ref().map_or("", |(name, _)| name.as_str())
     }
 
     /// What is wrong, where, and what to write.
@@ -73,6 +106,7 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     if args.diff {
         return fix::print_diffs(args);
     }
+    let mut dismissals = Dismissals::read(args)?;
     let mut checked = Vec::new();
     let mut failed = Vec::new();
     for path in &args.files {
@@ -80,7 +114,7 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
             true => fix::edit(path, args).map(drop),
             false => Ok(()),
         };
-        match edited.and_then(|()| check(path, args)) {
+        match edited.and_then(|()| check(path, args, &mut dismissals)) {
             Ok(file) => checked.push(file),
             Err(error) => {
                 output::error(&format_args!("{error:#}"));
@@ -94,10 +128,8 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         CheckFormat::Sarif => sarif::print(&checked)?,
         CheckFormat::Github => github::print(&checked)?,
     }
-    let has_findings = checked.iter().any(|file| {
-        let mut findings = file.findings.iter();
-        findings.any(|told| told.finding.severity != Severity::Note)
-    });
+    dismissals.end(args, &checked)?;
+    let has_findings = !args.write_baseline && checked.iter().any(Checked::has_findings);
     Ok(ExitCode::from(match (failed.is_empty(), has_findings) {
         (false, _) => Failure::COULD_NOT_RUN,
         (true, true) => Failure::FINDINGS,
@@ -110,7 +142,7 @@ fn explanation(code: Code) -> String {
     format!("{} {}\n\n{}\n", code.id(), code.name(), code.explanation())
 }
 
-fn check(path: &Path, args: &CheckArgs) -> anyhow::Result<Checked> {
+fn check(path: &Path, args: &CheckArgs, dismissals: &mut Dismissals) -> anyhow::Result<Checked> {
     let assembled = source::assemble(path)?;
     let file = match &assembled {
         Some(object) => ElfFile::from_bytes(path, object.as_slice())?,
@@ -129,18 +161,28 @@ fn check(path: &Path, args: &CheckArgs) -> anyhow::Result<Checked> {
     let mut subject = Subject::new(&file, &declarations, maker)?;
     let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let report = Report::of(&mut subject, threads, |_, _| {});
-    let all = report.findings.len();
-    let told: Vec<Finding> = report
+    let (told, untold): (Vec<Finding>, Vec<Finding>) = report
         .findings
         .into_iter()
-        .filter(|finding| finding.severity >= least)
-        .collect();
-    Ok(Checked {
+        .partition(|finding| finding.severity >= least);
+    let mut checked = Checked {
         path: path.to_path_buf(),
         totals: report.totals,
-        untold: all - told.len(),
+        untold: untold.len(),
         findings: surroundings(&file, &subject, told),
-    })
+        remarks: Vec::new(),
+    };
+    for told in &mut checked.findings {
+        told.suppression = dismissals.of(path, told);
+    }
+    if assembled.is_some() {
+        // A comment may be about what is only told on request.
+        for told in &surroundings(&file, &subject, untold) {
+            dismissals.of_comment(told);
+        }
+        checked.remarks = dismissals.remarks(path);
+    }
+    Ok(checked)
 }
 
 /// What an assembled file declares. Nothing, if its author has written no directive: each function is a finding then.
@@ -190,6 +232,7 @@ fn surroundings(file: &Arc<ElfFile>, subject: &Subject<'_>, findings: Vec<Findin
                 false => Vec::new(),
             },
             finding,
+            suppression: None,
         }
     };
     findings.into_iter().enumerate().map(tell).collect()
@@ -198,8 +241,18 @@ fn surroundings(file: &Arc<ElfFile>, subject: &Subject<'_>, findings: Vec<Findin
 fn print_text(checked: &[Checked]) -> anyhow::Result<()> {
     let mut out = output::results();
     for file in checked {
-        for told in &file.findings {
+        for told in file.standing() {
             tell(&mut out, file, told)?;
+        }
+        for remark in &file.remarks {
+            let Remark {
+                path,
+                line,
+                severity,
+                text,
+            } = remark;
+            let (severity, code) = (severity.name(), Code::Allow.id());
+            writeln!(out, "{path}:{line}: {severity} {code} {text}")?;
         }
         let totals = &file.totals;
         writeln!(
@@ -212,6 +265,14 @@ fn print_text(checked: &[Checked]) -> anyhow::Result<()> {
             totals.unproven,
             totals.unreached,
         )?;
+        let suppressed = file.findings.len() - file.standing().count();
+        if suppressed > 0 {
+            writeln!(
+                out,
+                "{}: {suppressed} findings suppressed",
+                file.path.display()
+            )?;
+        }
     }
     out.flush()?;
     Ok(())
@@ -286,6 +347,10 @@ fn as_json(file: &Checked) -> Value {
                 "places": finding.places,
                 "related": finding.related.iter().map(|at| output::address(at.0)).collect::<Vec<_>>(),
                 "fix": finding.fix,
+                "suppressed": told.suppression.as_ref().map(|suppression| json!({
+                    "by": suppression.by.name(),
+                    "reason": suppression.reason,
+                })),
             })
         })
         .collect();
@@ -300,6 +365,7 @@ fn as_json(file: &Checked) -> Value {
             "unreached": totals.unreached,
         },
         "findings": findings,
+        "remarks": file.remarks.iter().map(Remark::as_json).collect::<Vec<_>>(),
         "not_told": file.untold,
     })
 }

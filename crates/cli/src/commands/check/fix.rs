@@ -18,6 +18,7 @@ use unspool_ir::Vaddr;
 use unspool_module::{DebugFiles, ElfFile, Lines, SearchRoots};
 use unspool_synth::{Analyzer, Machine};
 
+use super::allow::Allows;
 use super::source;
 use crate::args::CheckArgs;
 use crate::commands::annotate::{line_of, table};
@@ -264,10 +265,20 @@ impl Fixer<'_> {
                 },
             })
         };
+        let allows = Allows::of(&source);
         let told = findings
             .into_iter()
             .filter(|finding| finding.severity >= self.least);
-        let problems = told.filter_map(problem).collect();
+        let is_allowed = |problem: &Problem| {
+            let comment = problem
+                .line
+                .and_then(|line| allows.covering(&source, line, problem.key.code));
+            comment.is_some()
+        };
+        let problems = told
+            .filter_map(problem)
+            .filter(|problem| !is_allowed(problem))
+            .collect();
         Ok(Draft { source, problems })
     }
 

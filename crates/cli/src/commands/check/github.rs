@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use unspool_check::Severity;
+use unspool_check::{Code, Severity};
 
 use super::Checked;
 use crate::output;
@@ -10,13 +10,9 @@ use crate::output;
 pub(super) fn print(checked: &[Checked]) -> anyhow::Result<()> {
     let mut out = output::results();
     for file in checked {
-        for told in &file.findings {
+        for told in file.standing() {
             let (path, line) = told.place(file);
-            let level = match told.finding.severity {
-                Severity::Refuted => "error",
-                Severity::Unproven => "warning",
-                Severity::Note => "notice",
-            };
+            let level = level(told.finding.severity);
             write!(out, "::{level} file={}", escaped(&path, &[':', ',']))?;
             if let Some(line) = line {
                 write!(out, ",line={line}")?;
@@ -24,9 +20,26 @@ pub(super) fn print(checked: &[Checked]) -> anyhow::Result<()> {
             let title = format!("{} {}", told.finding.code.id(), told.finding.code.name());
             writeln!(out, ",title={title}::{}", escaped(&told.sentence(), &[]))?;
         }
+        for remark in &file.remarks {
+            let (level, path) = (level(remark.severity), escaped(&remark.path, &[':', ',']));
+            let title = format!("{} {}", Code::Allow.id(), Code::Allow.name());
+            writeln!(
+                out,
+                "::{level} file={path},line={},title={title}::{}",
+                remark.line, remark.text
+            )?;
+        }
     }
     out.flush()?;
     Ok(())
+}
+
+fn level(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Refuted => "error",
+        Severity::Unproven => "warning",
+        Severity::Note => "notice",
+    }
 }
 
 /// A text in which nothing ends the command, or one of its properties.

@@ -5,13 +5,16 @@ use std::io::Write as _;
 use serde_json::{Value, json};
 use unspool_check::{Code, Severity};
 
-use super::{Checked, Told};
+use super::suppressions::{By, Identity, Suppression};
+use super::{Checked, Remark, Told, dismiss};
 use crate::output;
 
 pub(super) fn print(checked: &[Checked]) -> anyhow::Result<()> {
     let results = checked.iter().flat_map(|file| {
-        let result = |told: &Told| result(file, told);
-        file.findings.iter().map(result).collect::<Vec<_>>()
+        let findings = file.findings.iter().map(|told| result(file, told));
+        findings
+            .chain(file.remarks.iter().map(remark))
+            .collect::<Vec<_>>()
     });
     let log = json!({
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
@@ -57,13 +60,55 @@ fn result(file: &Checked, told: &Told) -> Value {
     };
     json!({
         "ruleId": finding.code.id(),
-        "level": match finding.severity {
-            Severity::Refuted => "error",
-            Severity::Unproven => "warning",
-            Severity::Note => "note",
-        },
+        "level": level(finding.severity),
         "message": { "text": told.sentence() },
         "locations": [{ "physicalLocation": location }],
+        "partialFingerprints": { "finding/v1": fingerprint(file, told) },
+        "suppressions": told.suppression.iter().map(suppression).collect::<Vec<_>>(),
+    })
+}
+
+/// What is to be said of a comment.
+fn remark(remark: &Remark) -> Value {
+    json!({
+        "ruleId": Code::Allow.id(),
+        "level": level(remark.severity),
+        "message": { "text": remark.text },
+        "locations": [{ "physicalLocation": {
+            "artifactLocation": { "uri": uri(&remark.path) },
+            "region": { "startLine": remark.line },
+        }}],
+        "suppressions": [],
+    })
+}
+
+fn level(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Refuted => "error",
+        Severity::Unproven => "warning",
+        Severity::Note => "note",
+    }
+}
+
+/// What a finding is known by in other runs, whatever its address and line.
+fn fingerprint(file: &Checked, told: &Told) -> String {
+    let Identity {
+        code,
+        file,
+        function,
+        subject,
+    } = dismiss::identity(&file.path, told);
+    format!("{code}:{file}:{function}:{subject}")
+}
+
+/// SARIF 2.1.0, 3.35: in the source, or outside.
+fn suppression(suppression: &Suppression) -> Value {
+    json!({
+        "kind": match suppression.by {
+            By::Comment => "inSource",
+            By::File | By::Baseline => "external",
+        },
+        "justification": suppression.reason,
     })
 }
 

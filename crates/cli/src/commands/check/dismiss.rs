@@ -1,0 +1,169 @@
+//! Which findings do not count, and why: comments in the source, files of suppressions, the baseline.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use unspool_check::{Code, Severity};
+
+use super::allow::Sources;
+use super::suppressions::{Baseline, By, Identity, Suppression, Suppressions};
+use super::{Checked, Told};
+use crate::args::CheckArgs;
+use crate::output;
+
+/// All reasons that there are.
+pub(super) struct Dismissals {
+    sources: Sources,
+    files: Vec<(PathBuf, Suppressions)>,
+    baseline: Baseline,
+}
+
+/// What is to be said of a comment that allows findings.
+#[derive(Debug, Clone)]
+pub(super) struct Remark {
+    pub(super) path: String,
+    pub(super) line: u32,
+    pub(super) severity: Severity,
+    pub(super) text: &'static str,
+}
+
+impl Remark {
+    pub(super) fn as_json(&self) -> Value {
+        json!({
+            "code": Code::Allow.id(),
+            "name": Code::Allow.name(),
+            "verdict": self.severity.name(),
+            "file": self.path,
+            "line": self.line,
+            "message": self.text,
+        })
+    }
+}
+
+impl Dismissals {
+    /// Reads the files that the command line names.
+    pub(super) fn read(args: &CheckArgs) -> anyhow::Result<Dismissals> {
+        let files = args.suppressions.iter().map(|path| {
+            let suppressions = Suppressions::read(path)?;
+            Ok((path.clone(), suppressions))
+        });
+        let baseline = match &args.baseline {
+            Some(path) if !args.write_baseline => Baseline::read(path)?,
+            _ => Baseline::default(),
+        };
+        Ok(Dismissals {
+            sources: Sources::default(),
+            files: files.collect::<anyhow::Result<_>>()?,
+            baseline,
+        })
+    }
+
+    /// Why a finding does not count.
+    pub(super) fn of(&mut self, path: &Path, told: &Told) -> Option<Suppression> {
+        let suppression = |by, reason| Some(Suppression { by, reason });
+        if let Some(reason) = self.of_comment(told) {
+            return suppression(By::Comment, reason);
+        }
+        let function = told.function_name();
+        let checked = path.to_string_lossy();
+        let source = told.source.as_ref().map(|(source, _)| source.as_str());
+        let paths = [Some(checked.as_ref()), source];
+        let paths: Vec<&str> = paths.into_iter().flatten().collect();
+        let names = paths.iter().map(|path| file_name(path));
+        let all: Vec<&str> = names.chain(paths.iter().copied()).collect();
+        for (_, file) in &mut self.files {
+            if let Some(reason) = file.reason(told.finding.code, &all, function) {
+                return suppression(By::File, reason);
+            }
+        }
+        let is_known = self.baseline.take(&identity(path, told));
+        is_known.then(|| Suppression {
+            by: By::Baseline,
+            reason: "it is in the baseline".to_owned(),
+        })
+    }
+
+    /// The reason in a comment of the source.
+    pub(super) fn of_comment(&mut self, told: &Told) -> Option<String> {
+        let (source, line) = told.source.as_ref()?;
+        self.sources
+            .reason(Path::new(source), *line, told.finding.code)
+    }
+
+    /// What is to be said of the comments of a file of assembly source, all of which was checked.
+    pub(super) fn remarks(&mut self, path: &Path) -> Vec<Remark> {
+        let comments = self.sources.comments(path).into_iter();
+        let remarks = comments.filter_map(|(allow, is_used)| {
+            let (severity, text) = match allow.problem() {
+                Some(problem) => (Severity::Refuted, problem),
+                None if is_used => return None,
+                None => (Severity::Note, "this allows nothing that was found"),
+            };
+            Some(Remark {
+                path: path.to_string_lossy().into_owned(),
+                line: allow.line,
+                severity,
+                text,
+            })
+        });
+        remarks.collect()
+    }
+
+    /// Says what was of no use, and writes the baseline if that is asked for.
+    pub(super) fn end(self, args: &CheckArgs, checked: &[Checked]) -> anyhow::Result<()> {
+        for (path, file) in &self.files {
+            for line in file.unused() {
+                let path = path.display();
+                output::notice(&format_args!(
+                    "{path}:{line}: this suppresses nothing that was found"
+                ));
+            }
+        }
+        let Some(path) = &args.baseline else {
+            return Ok(());
+        };
+        if !args.write_baseline {
+            // Of files that were not checked nothing is known.
+            let is_checked = |name: &str| {
+                let mut checked = checked.iter();
+                checked.any(|file| file_name(&file.path.to_string_lossy()) == name)
+            };
+            match self.baseline.count(is_checked) {
+                0 => {}
+                gone => output::notice(&format_args!(
+                    "{}: {gone} findings are gone; --write-baseline writes it anew",
+                    path.display()
+                )),
+            }
+            return Ok(());
+        }
+        let mut baseline = Baseline::default();
+        for file in checked {
+            for told in file.standing() {
+                baseline.add(identity(&file.path, told));
+            }
+        }
+        let written = baseline.count(|_| true);
+        baseline.write(path)?;
+        output::notice(&format_args!(
+            "{}: {written} findings written",
+            path.display()
+        ));
+        Ok(())
+    }
+}
+
+/// What a finding of a file is known by.
+pub(super) fn identity(path: &Path, told: &Told) -> Identity {
+    Identity {
+        code: told.finding.code.id(),
+        file: file_name(&path.to_string_lossy()).to_owned(),
+        function: told.function_name().to_owned(),
+        subject: told.finding.subject.clone(),
+    }
+}
+
+/// What is behind the last slash.
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}

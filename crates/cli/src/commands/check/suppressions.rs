@@ -1,0 +1,263 @@
+//! Findings that do not count: those that a file of suppressions has a reason for, and those of a baseline.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use serde::{Deserialize, Serialize};
+use unspool_check::Code;
+
+/// Why a finding does not count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Suppression {
+    pub(super) by: By,
+    pub(super) reason: String,
+}
+
+/// What says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    /// A comment in the source.
+    Comment,
+    /// A line of a file of suppressions.
+    File,
+    /// The baseline.
+    Baseline,
+}
+
+impl By {
+    /// As it is printed.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            By::Comment => "comment",
+            By::File => "file",
+            By::Baseline => "baseline",
+        }
+    }
+}
+
+/// What a finding is known by whatever its address is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) struct Identity {
+    pub(super) code: String,
+    /// The name of the file, without its folders.
+    pub(super) file: String,
+    /// Empty if no symbol names it.
+    pub(super) function: String,
+    pub(super) subject: String,
+}
+
+/// A line of a file of suppressions: `CFI010 libcrypto.so*:bn_* REASON`.
+#[derive(Debug)]
+struct Rule {
+    line: usize,
+    code: Option<Code>,
+    file: String,
+    function: String,
+    reason: String,
+    used: bool,
+}
+
+/// A file of suppressions.
+#[derive(Debug)]
+pub(super) struct Suppressions {
+    rules: Vec<Rule>,
+}
+
+impl Suppressions {
+    /// Reads a file.
+    pub(super) fn read(path: &Path) -> anyhow::Result<Suppressions> {
+        let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        let lines = (1..).zip(text.lines());
+        let lines = lines
+            .filter(|(_, text)| !text.trim().is_empty() && !text.trim_start().starts_with('#'));
+        let rules = lines.map(|(line, text)| {
+            rule(line, text).with_context(|| format!("{}:{line}", path.display()))
+        });
+        Ok(Suppressions {
+            rules: rules.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The reason for which a finding does not count.
+    pub(super) fn reason(&mut self, code: Code, files: &[&str], function: &str) -> Option<String> {
+        let is_it = |rule: &&mut Rule| {
+            let mut files = files.iter();
+            rule.code.is_none_or(|wanted| wanted == code)
+                && files.any(|file| matches(&rule.file, file))
+                && matches(&rule.function, function)
+        };
+        let rule = self.rules.iter_mut().find(is_it)?;
+        rule.used = true;
+        Some(rule.reason.clone())
+    }
+
+    /// The lines that were of no use.
+    pub(super) fn unused(&self) -> impl Iterator<Item = usize> {
+        self.rules
+            .iter()
+            .filter(|rule| !rule.used)
+            .map(|rule| rule.line)
+    }
+}
+
+fn rule(line: usize, text: &str) -> anyhow::Result<Rule> {
+    let mut words = text.split_whitespace();
+    let code = match words.next().unwrap_or_default() {
+        "*" => None,
+        word => match Code::named(word) {
+            Some(code) => Some(code),
+            None => bail!("`{word}` is no finding; a line is `CFI010 FILE:FUNCTION REASON`"),
+        },
+    };
+    let place = words.next().and_then(|place| place.split_once(':'));
+    let Some((file, function)) = place else {
+        bail!(
+            "the place is missing; a line is `CFI010 FILE:FUNCTION REASON`, where * stands for anything"
+        );
+    };
+    let reason = words.collect::<Vec<_>>().join(" ");
+    if reason.is_empty() {
+        bail!("the reason is missing; a line is `CFI010 FILE:FUNCTION REASON`");
+    }
+    Ok(Rule {
+        line,
+        code,
+        file: file.to_owned(),
+        function: function.to_owned(),
+        reason,
+        used: false,
+    })
+}
+
+/// Whether a text is of a pattern, in which `*` stands for any characters.
+fn matches(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = text.strip_prefix(first) else {
+        return false;
+    };
+    let mut last = None;
+    for part in parts {
+        if let Some(between) = last.replace(part) {
+            match rest.split_once(between) {
+                Some((_, behind)) => rest = behind,
+                None => return false,
+            }
+        }
+    }
+    last.map_or(rest.is_empty(), |last| rest.ends_with(last))
+}
+
+/// How many findings of each identity are known.
+#[derive(Debug, Default)]
+pub(super) struct Baseline {
+    known: BTreeMap<Identity, usize>,
+}
+
+/// The file of a baseline.
+#[derive(Debug, Serialize, Deserialize)]
+struct Document {
+    schema: String,
+    version: u32,
+    findings: Vec<Entry>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Entry {
+    #[serde(flatten)]
+    identity: Identity,
+    count: usize,
+}
+
+const SCHEMA: &str = "unspool.check.baseline";
+
+impl Baseline {
+    /// Reads a file that [`Baseline::write`] wrote.
+    pub(super) fn read(path: &Path) -> anyhow::Result<Baseline> {
+        let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        let document: Document =
+            serde_json::from_str(&text).with_context(|| path.display().to_string())?;
+        if (document.schema.as_str(), document.version) != (SCHEMA, 1) {
+            bail!(
+                "{}: this is no baseline that is known here: write it anew by --write-baseline",
+                path.display()
+            );
+        }
+        let known = document.findings.into_iter();
+        Ok(Baseline {
+            known: known.map(|entry| (entry.identity, entry.count)).collect(),
+        })
+    }
+
+    /// One of so many.
+    pub(super) fn add(&mut self, identity: Identity) {
+        *self.known.entry(identity).or_default() += 1;
+    }
+
+    /// Whether a finding is one of those that are known; each is taken once.
+    pub(super) fn take(&mut self, identity: &Identity) -> bool {
+        match self.known.get_mut(identity) {
+            Some(count) if *count > 0 => {
+                *count -= 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// How many there are, or are left, of files of such names.
+    pub(super) fn count(&self, is_wanted: impl Fn(&str) -> bool) -> usize {
+        let known = self.known.iter();
+        let known = known.filter(|(identity, _)| is_wanted(&identity.file));
+        known.map(|(_, count)| count).sum()
+    }
+
+    /// Writes it to a file.
+    pub(super) fn write(self, path: &Path) -> anyhow::Result<()> {
+        let findings = self
+            .known
+            .into_iter()
+            .map(|(identity, count)| Entry { identity, count });
+        let document = Document {
+            schema: SCHEMA.to_owned(),
+            version: 1,
+            findings: findings.collect(),
+        };
+        let mut text = serde_json::to_vec_pretty(&document)?;
+        text.push(b'\n');
+        crate::commands::write(path, &text, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::matches;
+
+    #[test]
+    fn patterns() {
+        for (pattern, text) in [
+            ("*", ""),
+            ("*", "any"),
+            ("a*", "a"),
+            ("*b", "ab"),
+            ("a*b*c", "abc"),
+            ("a*b*c", "axbybzc"),
+            ("**", "x"),
+            ("a", "a"),
+        ] {
+            assert!(matches(pattern, text), "{pattern} {text}");
+        }
+        for (pattern, text) in [
+            ("a", "ab"),
+            ("", "a"),
+            ("a*", "ba"),
+            ("*b", "bc"),
+            ("ab*b", "ab"),
+            ("a*b*c", "acb"),
+        ] {
+            assert!(!matches(pattern, text), "{pattern} {text}");
+        }
+    }
+}
