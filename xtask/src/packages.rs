@@ -72,6 +72,7 @@ pub const NEEDED: &[Needed] = &[
     needed("/usr/bin/protoc", "protobuf-compiler"),
     needed("/usr/bin/xmllint", "libxml2-utils"),
     needed("/usr/bin/patch", "patch"),
+    needed("/usr/bin/jsonschema", "python3-jsonschema"),
     needed("/usr/bin/script", "bsdutils"),
     needed("/usr/bin/tmux", "tmux"),
     needed("/usr/bin/timeout", "coreutils"),

@@ -360,3 +360,66 @@ fn a_baseline_has_what_is_known_wherever_it_is() {
     let (_, err) = run(folder.path(), &arguments, 2);
     assert!(err.contains("known.json"), "{err}");
 }
+
+/// The rules of the standard are in `sarif.schema.json`, by their clauses; Python's `jsonschema` applies them.
+#[test]
+fn what_code_scanning_is_told_is_as_the_standard_demands() {
+    let folder = tempfile::tempdir().unwrap();
+    let allowed = WRONG.replace(
+        "\tcall\tg\n",
+        "\tcall\tg\t# unspool: allow CFI001 it is known\n",
+    );
+    let reasonless = WRONG.replace("\tcall\tg\n", "\tcall\tg\t# unspool: allow CFI001\n");
+    fs::write(folder.path().join("a push, at 100%.s"), WRONG).unwrap();
+    fs::write(folder.path().join("allowed.s"), allowed).unwrap();
+    fs::write(folder.path().join("reasonless.s"), reasonless).unwrap();
+    fs::write(folder.path().join("known"), "CFI001 bare.o:f as it is").unwrap();
+    let assembler = Command::new("as")
+        .args(["-o", "bare.o", "allowed.s"])
+        .current_dir(folder.path())
+        .status();
+    assert!(assembler.unwrap().success());
+    let files = ["a push, at 100%.s", "allowed.s", "reasonless.s", "bare.o"];
+    let mut arguments = vec!["--format", "sarif", "--suppressions", "known"];
+    arguments.extend(files);
+    let (out, _) = run(folder.path(), &arguments, 1);
+    fs::write(folder.path().join("log.sarif"), &out).unwrap();
+    let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sarif.schema.json");
+    let validate = |log: &str| {
+        let validator = xtask::packages::path("/usr/bin/jsonschema").unwrap();
+        let mut validation = Command::new(validator);
+        validation
+            .arg("-i")
+            .args([Path::new(log), &schema])
+            .current_dir(folder.path());
+        validation.output().unwrap()
+    };
+    let validation = validate("log.sarif");
+    assert!(validation.status.success(), "{validation:?}\n{out}");
+    // The rules are applied at all.
+    fs::write(
+        folder.path().join("bad.sarif"),
+        out.replace("\"startLine\": 6", "\"startLine\": 0"),
+    )
+    .unwrap();
+    assert!(!validate("bad.sarif").status.success());
+
+    let log: Value = serde_json::from_str(&out).unwrap();
+    let run = &log["runs"][0];
+    let rules = run["tool"]["driver"]["rules"].as_array().unwrap();
+    let results = run["results"].as_array().unwrap();
+    let has_rule = |result: &Value| rules.iter().any(|rule| rule["id"] == result["ruleId"]);
+    assert!(results.iter().all(has_rule), "{out}");
+    let kinds: Vec<String> = results
+        .iter()
+        .map(|result| format!("{} {}", result["ruleId"], result["suppressions"][0]["kind"]))
+        .collect();
+    let expected = [
+        "\"CFI001\" null",
+        "\"CFI001\" \"inSource\"",
+        "\"CFI001\" null",
+        "\"CFI015\" null",
+        "\"CFI001\" \"external\"",
+    ];
+    assert_eq!(kinds, expected, "{out}");
+}
