@@ -32,6 +32,17 @@ pub struct Totals {
 }
 
 impl Totals {
+    /// Takes in those of something else.
+    pub fn add(&mut self, other: &Totals) {
+        self.rows += other.rows;
+        self.proven_cfa += other.proven_cfa;
+        self.proven += other.proven;
+        self.refuted += other.refuted;
+        self.unproven += other.unproven;
+        self.unreached += other.unreached;
+        self.bytes += other.bytes;
+    }
+
     fn count(&mut self, report: &UnitReport) {
         for row in &report.rows {
             self.rows += 1;
@@ -122,13 +133,7 @@ impl Report {
     }
 
     fn add(&mut self, part: Report) {
-        let (mine, other) = (&mut self.totals, part.totals);
-        mine.rows += other.rows;
-        mine.proven_cfa += other.proven_cfa;
-        mine.proven += other.proven;
-        mine.refuted += other.refuted;
-        mine.unproven += other.unproven;
-        mine.unreached += other.unreached;
+        self.totals.add(&part.totals);
         self.findings.extend(part.findings);
         self.exits.extend(part.exits);
     }

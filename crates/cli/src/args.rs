@@ -642,7 +642,7 @@ Examples:
 
 docs/diagnostics.md has each kind of finding with its cause and remedy.")]
 pub(crate) struct CheckArgs {
-    /// Executables, shared objects, object files, kernel modules, assembly source.
+    /// Executables, shared objects, object files, archives of them, kernel modules (also .xz, .zst, .gz), assembly source.
     #[arg(required_unless_present = "explain")]
     pub(crate) files: Vec<PathBuf>,
     /// Print what a kind of finding means, what causes it, and what to do: `CFI001`, or `cfa-offset`.

@@ -423,3 +423,171 @@ fn what_code_scanning_is_told_is_as_the_standard_demands() {
     ];
     assert_eq!(kinds, expected, "{out}");
 }
+
+/// Runs a tool of Debian's.
+fn tool(folder: &Path, program: &str, arguments: &[&str]) {
+    let program = xtask::packages::path(program).unwrap();
+    let output = Command::new(program)
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn archives_are_checked_member_by_member() {
+    let folder = tempfile::tempdir().unwrap();
+    let right = WRONG
+        .replace("\tcall", "\t.cfi_adjust_cfa_offset 8\n\tcall")
+        .replace("\tret", "\t.cfi_adjust_cfa_offset -8\n\tret");
+    let data = "\t.data\n\t.long 1\n";
+    for (name, text) in [
+        ("a_name_of_more_than_16_characters", WRONG),
+        ("right", &right),
+        ("data", data),
+    ] {
+        let source = format!("{name}.s");
+        fs::write(folder.path().join(&source), text).unwrap();
+        tool(
+            folder.path(),
+            "/usr/bin/as",
+            &["-o", &format!("{name}.o"), &source],
+        );
+    }
+    let members = [
+        "a_name_of_more_than_16_characters.o",
+        "right.o",
+        "data.o",
+        "data.s",
+    ];
+    tool(
+        folder.path(),
+        "/usr/bin/ar",
+        &[["rcs", "lib.a"].as_slice(), &members].concat(),
+    );
+    let (out, err) = run(folder.path(), &["lib.a"], 1);
+    assert!(
+        out.starts_with("lib.a(a_name_of_more_than_16_characters.o):0x1: refuted CFI001 "),
+        "{out}"
+    );
+    assert_eq!(out.matches("CFI").count(), 1, "{out}");
+    assert!(
+        out.ends_with("lib.a: 4 rows: 3 proven, 1 refuted, 0 unproven, 0 never reached\n"),
+        "{out}"
+    );
+    assert!(
+        err.contains("lib.a: 1 members have no unwind table"),
+        "{err}"
+    );
+    let (out, _) = run(folder.path(), &["--format", "json", "lib.a"], 1);
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(report["files"][1]["file"], "lib.a(right.o)");
+
+    tool(folder.path(), "/usr/bin/ar", &["rcsT", "thin.a", "right.o"]);
+    tool(folder.path(), "/usr/bin/ar", &["rcs", "none.a", "data.o"]);
+    let whole = fs::read(folder.path().join("lib.a")).unwrap();
+    fs::write(folder.path().join("cut.a"), &whole[..whole.len() / 2]).unwrap();
+    for (name, problem) in [
+        ("thin.a", "thin archive"),
+        ("none.a", "no member has an unwind table"),
+        ("cut.a", "cannot be unpacked"),
+    ] {
+        let (_, err) = run(folder.path(), &[name], 2);
+        assert!(err.contains(problem) && err.contains(name), "{name}: {err}");
+    }
+}
+
+/// The two kernels of GMP without directives (docs/checking.md) are members of glibc's archive.
+#[test]
+fn what_is_wrong_in_libc_is_found_in_its_archive() {
+    let libc = xtask::packages::path("/usr/lib/x86_64-linux-gnu/libc.a").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (out, _) = run(folder.path(), &["--lenient", libc.to_str().unwrap()], 1);
+    for name in ["addmul_1", "submul_1"] {
+        let finding = format!(
+            "libc.a({name}.o):0x2: refuted CFI001 the CFA is rsp+24, and declared rsp+8: in __mpn_{name}+0x2"
+        );
+        assert!(out.contains(&finding), "{finding}: {out}");
+    }
+}
+
+#[test]
+fn kernel_modules_are_checked_as_they_are_installed() {
+    let folder = tempfile::tempdir().unwrap();
+    let section = |name: &str, function: &str| {
+        let renamed = WRONG
+            .replace("\tf", &format!("\t{function}"))
+            .replace("f:", &format!("{function}:"));
+        let renamed = renamed.replace("- f", &format!("- {function}"));
+        format!("\t.section {name}, \"ax\", @progbits\n{renamed}")
+    };
+    let text = format!(
+        "{}{}\t.section .modinfo, \"a\"\n\t.asciz \"license=GPL\"\n",
+        section(".init.text", "init"),
+        section(".exit.text", "leave")
+    );
+    fs::write(folder.path().join("m.s"), &text).unwrap();
+    tool(folder.path(), "/usr/bin/as", &["-o", "m.o", "m.s"]);
+    tool(folder.path(), "/usr/bin/ld", &["-r", "-o", "m.ko", "m.o"]);
+    tool(
+        folder.path(),
+        "/usr/bin/xz",
+        &["--keep", "--check=crc32", "m.ko"],
+    );
+    tool(folder.path(), "/usr/bin/zstd", &["-q", "m.ko"]);
+    tool(folder.path(), "/usr/bin/gzip", &["--keep", "m.ko"]);
+    let (plain, _) = run(folder.path(), &["m.ko"], 1);
+    assert_eq!(plain.matches("refuted CFI001").count(), 2, "{plain}");
+    assert!(
+        plain.contains("in init+0x1") && plain.contains("in leave+0x1"),
+        "{plain}"
+    );
+    for extension in ["xz", "zst", "gz"] {
+        let name = format!("m.ko.{extension}");
+        let (out, _) = run(folder.path(), &[&name], 1);
+        assert_eq!(out.replace(&name, "m.ko"), plain);
+        let whole = fs::read(folder.path().join(&name)).unwrap();
+        let cut = format!("cut.{extension}");
+        fs::write(folder.path().join(&cut), &whole[..whole.len() / 2]).unwrap();
+        let (_, err) = run(folder.path(), &[&cut], 2);
+        assert!(
+            err.contains(&cut) && err.contains("cannot be unpacked"),
+            "{err}"
+        );
+    }
+    tool(
+        folder.path(),
+        "/usr/bin/strip",
+        &["--remove-section=.eh_frame", "m.ko"],
+    );
+    let (_, err) = run(folder.path(), &["m.ko"], 2);
+    assert!(
+        err.contains("m.ko: no unwind table") && err.contains("-fasynchronous-unwind-tables"),
+        "{err}"
+    );
+}
+
+/// What is assembly in a program that is else a compiler's is as if it were checked alone: what is not proven is told.
+#[test]
+fn what_people_wrote_is_judged_as_that_wherever_it_is_linked_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "\t.globl f\n\t.type f, @function\nf:\n\t.cfi_startproc\n\tmov (%rdi), %rsp\n\tnop\n\tret\n\t.cfi_endproc\n\t.size f, . - f\n";
+    fs::write(folder.path().join("f.s"), text).unwrap();
+    fs::write(
+        folder.path().join("main.c"),
+        "void f(void *); int main(int n, char **v) { f(v); return n; }\n",
+    )
+    .unwrap();
+    tool(
+        folder.path(),
+        "/usr/bin/gcc",
+        &["-g", "-O1", "-o", "program", "main.c", "f.s"],
+    );
+    let (before, _) = run(folder.path(), &["f.s"], 1);
+    assert!(before.contains("f.s:6: unproven CFI002"), "{before}");
+    let (linked, _) = run(folder.path(), &["program"], 1);
+    assert!(linked.contains("f.s:6: unproven CFI002"), "{linked}");
+    let (lenient, _) = run(folder.path(), &["--lenient", "program"], 0);
+    assert!(!lenient.contains("unproven CFI002"), "{lenient}");
+}

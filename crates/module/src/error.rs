@@ -95,6 +95,14 @@ pub enum ModuleError {
         /// What is wrong with it.
         why: String,
     },
+    /// An archive or a compressed file could not be taken apart.
+    #[error("{}: it cannot be unpacked: {why}", file.display())]
+    Unpack {
+        /// The file.
+        file: PathBuf,
+        /// The decoder's reason.
+        why: String,
+    },
     /// A compressed section or embedded file could not be decompressed.
     #[error("{}: section {section} at offset {offset:#x} cannot be decompressed: {why}", file.display())]
     Compressed {

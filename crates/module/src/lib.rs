@@ -4,6 +4,7 @@
 //! when asked, so that one broken part costs nothing but itself.
 
 mod build_id;
+mod container;
 mod contents;
 mod debug_file;
 mod demangle;
@@ -27,6 +28,7 @@ mod sys;
 mod unwind_sections;
 
 pub use build_id::{BuildId, ContentKey};
+pub use container::Container;
 pub use debug_file::{DebugFiles, SearchRoots};
 pub use demangle::{Signature, demangle};
 pub use elf::ElfFile;

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use anyhow::bail;
 use serde_json::{Value, json};
 use unspool_check::{
     Code, Declarations, Finding, Line, Maker, Report, Severity, Subject, SubjectError, Totals,
 };
 use unspool_ir::Vaddr;
-use unspool_module::{DebugFiles, ElfFile, Lines, SearchRoots, Symbols, demangle};
+use unspool_module::{Container, DebugFiles, ElfFile, Lines, SearchRoots, Symbols, demangle};
 use unspool_synth::{Analyzer, Machine};
 use unspool_unwind::tables::SourceError;
 
@@ -32,6 +33,8 @@ use suppressions::Suppression;
 /// What was found of one file.
 struct Checked {
     path: PathBuf,
+    /// The archive that it is a member of.
+    archive: Option<PathBuf>,
     totals: Totals,
     findings: Vec<Told>,
     /// Findings that are not told.
@@ -114,11 +117,14 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
             true => fix::edit(path, args).map(drop),
             false => Ok(()),
         };
-        match edited.and_then(|()| check(path, args, &mut dismissals)) {
-            Ok(file) => checked.push(file),
-            Err(error) => {
-                output::error(&format_args!("{error:#}"));
-                failed.push(super::failed(path, &error));
+        let files = edited.and_then(|()| check(path, args, &mut dismissals));
+        for file in files.unwrap_or_else(|error| vec![Err((path.clone(), error))]) {
+            match file {
+                Ok(file) => checked.push(file),
+                Err((path, error)) => {
+                    output::error(&format_args!("{error:#}"));
+                    failed.push(super::failed(&path, &error));
+                }
             }
         }
     }
@@ -142,45 +148,124 @@ fn explanation(code: Code) -> String {
     format!("{} {}\n\n{}\n", code.id(), code.name(), code.explanation())
 }
 
-fn check(path: &Path, args: &CheckArgs, dismissals: &mut Dismissals) -> anyhow::Result<Checked> {
-    let assembled = source::assemble(path)?;
-    let file = match &assembled {
-        Some(object) => ElfFile::from_bytes(path, object.as_slice())?,
-        None => ElfFile::open(path)?,
+/// A file that was checked, or its name and why it was not.
+type Outcome = Result<Checked, (PathBuf, anyhow::Error)>;
+
+/// Checks a file, or what it holds.
+fn check(
+    path: &Path,
+    args: &CheckArgs,
+    dismissals: &mut Dismissals,
+) -> anyhow::Result<Vec<Outcome>> {
+    if let Some(object) = source::assemble(path)? {
+        let file = Arc::new(ElfFile::from_bytes(path, object)?);
+        let declarations = declarations_of_source(&file)?;
+        let mut checked = check_file(&file, &declarations, Maker::People, args, dismissals)?;
+        checked.remarks = dismissals.remarks(path);
+        return Ok(vec![Ok(checked)]);
+    }
+    let mut check = |file: ElfFile| {
+        let declarations = Declarations::read(&file)?;
+        let maker = Maker::of(&file);
+        anyhow::Ok(check_file(
+            &Arc::new(file),
+            &declarations,
+            maker,
+            args,
+            dismissals,
+        )?)
     };
-    let file = Arc::new(file);
-    let declarations = match &assembled {
-        Some(_) => declarations_of_source(&file)?,
-        None => Declarations::read(&file)?,
+    let members = match Container::open(path)? {
+        Container::File(file) => {
+            let is_kernel_module = file.sections().any(|section| section.name == ".modinfo");
+            return match check(*file) {
+                Err(error) if is_kernel_module && is_without_table(&error) => bail!(
+                    "{error}; kernel modules have one only if they are built with -fasynchronous-unwind-tables"
+                ),
+                checked => Ok(vec![Ok(checked?)]),
+            };
+        }
+        Container::Archive(members) => members,
     };
-    let maker = match &assembled {
-        Some(_) => Maker::People,
-        None => Maker::of(&file),
-    };
+    let mut outcomes = Vec::new();
+    let mut without = 0;
+    for member in members {
+        let name = |member: &ElfFile| member.path().to_path_buf();
+        let (name, checked) = match member {
+            Ok(member) => (name(&member), check(member)),
+            Err(error) => (path.to_path_buf(), Err(error.into())),
+        };
+        match checked {
+            Err(error) if is_without_table(&error) => without += 1,
+            Err(error) => outcomes.push(Err((name, error))),
+            Ok(mut checked) => {
+                checked.archive = Some(path.to_path_buf());
+                outcomes.push(Ok(checked));
+            }
+        }
+    }
+    if outcomes.is_empty() {
+        bail!("{}: no member has an unwind table", path.display());
+    }
+    if without > 0 {
+        output::notice(&format_args!(
+            "{}: {without} members have no unwind table",
+            path.display()
+        ));
+    }
+    Ok(outcomes)
+}
+
+/// Whether a file simply has no unwind table.
+fn is_without_table(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref();
+    matches!(
+        error,
+        Some(SubjectError::Source(SourceError::Missing { .. }))
+    )
+}
+
+fn check_file(
+    file: &Arc<ElfFile>,
+    declarations: &Declarations,
+    maker: Maker,
+    args: &CheckArgs,
+    dismissals: &mut Dismissals,
+) -> Result<Checked, SubjectError> {
     let least = least(args, maker);
-    let mut subject = Subject::new(&file, &declarations, maker)?;
+    let mut subject = Subject::new(file, declarations, maker)?;
     let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let report = Report::of(&mut subject, threads, |_, _| {});
-    let (told, untold): (Vec<Finding>, Vec<Finding>) = report
-        .findings
-        .into_iter()
-        .partition(|finding| finding.severity >= least);
     let mut checked = Checked {
-        path: path.to_path_buf(),
+        path: file.path().to_path_buf(),
+        archive: None,
         totals: report.totals,
-        untold: untold.len(),
-        findings: surroundings(&file, &subject, told),
+        untold: 0,
+        findings: Vec::new(),
         remarks: Vec::new(),
     };
-    for told in &mut checked.findings {
-        told.suppression = dismissals.of(path, told);
-    }
-    if assembled.is_some() {
-        // A comment may be about what is only told on request.
-        for told in &surroundings(&file, &subject, untold) {
-            dismissals.of_comment(told);
+    let Some(mut surroundings) = Surroundings::of(file, &subject, &report.findings) else {
+        return Ok(checked);
+    };
+    for finding in report.findings {
+        let source = surroundings.source(finding.at);
+        // Of what people wrote all is told, wherever it is linked in.
+        let is_written = source
+            .as_ref()
+            .is_some_and(|(source, _)| source::is_source(Path::new(source)));
+        let least = match is_written && !args.lenient {
+            true => least.min(Severity::Unproven),
+            false => least,
+        };
+        if finding.severity < least {
+            // A comment may be about what is only told on request.
+            dismissals.of_comment(source.as_ref(), finding.code);
+            checked.untold += 1;
+            continue;
         }
-        checked.remarks = dismissals.remarks(path);
+        let mut told = surroundings.tell(finding, source, checked.findings.len());
+        told.suppression = dismissals.of(&checked.path, &told);
+        checked.findings.push(told);
     }
     Ok(checked)
 }
@@ -203,75 +288,93 @@ fn least(args: &CheckArgs, maker: Maker) -> Severity {
     }
 }
 
-/// Finds out what stands around findings.
-fn surroundings(file: &Arc<ElfFile>, subject: &Subject<'_>, findings: Vec<Finding>) -> Vec<Told> {
-    /// Instructions that are shown before the one that a finding is about, and from it on.
-    const SHOWN: (usize, usize) = (3, 2);
-    /// Each listing takes another look at the function.
-    const LISTINGS: usize = 1000;
-    let addresses: Vec<Vaddr> = findings.iter().map(|finding| finding.at).collect();
-    let debug = DebugFiles::locate(file, &SearchRoots::default());
-    let symbols = Symbols::near(file, debug.debug.as_deref(), &addresses);
-    let lines = Lines::new(Arc::clone(file), &debug, &addresses);
-    let Some(machine) = Machine::of(file.abi()) else {
-        return Vec::new();
-    };
-    let mut analyzer = Analyzer::new(machine);
-    let tell = |(number, finding): (usize, Finding)| {
-        let symbol = symbols.lookup(finding.at);
-        let frames = lines.frames(finding.at).unwrap_or_default();
-        let innermost = frames.into_iter().next();
+/// What stands around the findings of a file.
+struct Surroundings<'s> {
+    subject: &'s Subject<'s>,
+    symbols: Symbols,
+    lines: Lines,
+    analyzer: Analyzer,
+}
+
+impl<'s> Surroundings<'s> {
+    /// None if there are no findings.
+    fn of(
+        file: &Arc<ElfFile>,
+        subject: &'s Subject<'s>,
+        findings: &[Finding],
+    ) -> Option<Surroundings<'s>> {
+        let addresses: Vec<Vaddr> = findings.iter().map(|finding| finding.at).collect();
+        if addresses.is_empty() {
+            return None;
+        }
+        let debug = DebugFiles::locate(file, &SearchRoots::default());
+        Some(Surroundings {
+            subject,
+            symbols: Symbols::near(file, debug.debug.as_deref(), &addresses),
+            lines: Lines::new(Arc::clone(file), &debug, &addresses),
+            analyzer: Analyzer::new(Machine::of(file.abi())?),
+        })
+    }
+
+    /// The file and line of the source.
+    fn source(&self, at: Vaddr) -> Option<(String, u32)> {
+        let frames = self.lines.frames(at).unwrap_or_default();
+        let innermost = frames.into_iter().next()?;
+        Some((innermost.file?, innermost.line?))
+    }
+
+    /// A finding with what stands around it, when so many have been told.
+    fn tell(&mut self, finding: Finding, source: Option<(String, u32)>, told: usize) -> Told {
+        /// Instructions that are shown before the one that a finding is about, and from it on.
+        const SHOWN: (usize, usize) = (3, 2);
+        /// Each listing takes another look at the function.
+        const LISTINGS: usize = 1000;
+        let symbol = self.symbols.lookup(finding.at);
         Told {
             function: symbol.map(|symbol| {
                 let distance = finding.at.0.saturating_sub(symbol.address.0);
                 (demangle(&symbol.name).into_owned(), distance)
             }),
-            source: innermost.and_then(|frame| Some((frame.file?, frame.line?))),
-            lines: match number < LISTINGS {
-                true => subject.listing(&mut analyzer, finding.at, SHOWN.0, SHOWN.1),
+            source,
+            lines: match told < LISTINGS {
+                true => self
+                    .subject
+                    .listing(&mut self.analyzer, finding.at, SHOWN.0, SHOWN.1),
                 false => Vec::new(),
             },
             finding,
             suppression: None,
         }
-    };
-    findings.into_iter().enumerate().map(tell).collect()
+    }
 }
 
 fn print_text(checked: &[Checked]) -> anyhow::Result<()> {
     let mut out = output::results();
-    for file in checked {
-        for told in file.standing() {
-            tell(&mut out, file, told)?;
+    let is_one = |a: &Checked, b: &Checked| a.archive.is_some() && a.archive == b.archive;
+    for files in checked.chunk_by(is_one) {
+        let mut totals = Totals::default();
+        let mut suppressed = 0;
+        for file in files {
+            for told in file.standing() {
+                tell(&mut out, file, told)?;
+            }
+            for remark in &file.remarks {
+                writeln!(out, "{remark}")?;
+            }
+            totals.add(&file.totals);
+            suppressed += file.findings.len() - file.standing().count();
         }
-        for remark in &file.remarks {
-            let Remark {
-                path,
-                line,
-                severity,
-                text,
-            } = remark;
-            let (severity, code) = (severity.name(), Code::Allow.id());
-            writeln!(out, "{path}:{line}: {severity} {code} {text}")?;
-        }
-        let totals = &file.totals;
+        let name = files
+            .first()
+            .map(|file| file.archive.as_ref().unwrap_or(&file.path));
+        let name = name.map_or_else(String::new, |name| name.display().to_string());
         writeln!(
             out,
-            "{}: {} rows: {} proven, {} refuted, {} unproven, {} never reached",
-            file.path.display(),
-            totals.rows,
-            totals.proven,
-            totals.refuted,
-            totals.unproven,
-            totals.unreached,
+            "{name}: {} rows: {} proven, {} refuted, {} unproven, {} never reached",
+            totals.rows, totals.proven, totals.refuted, totals.unproven, totals.unreached,
         )?;
-        let suppressed = file.findings.len() - file.standing().count();
         if suppressed > 0 {
-            writeln!(
-                out,
-                "{}: {suppressed} findings suppressed",
-                file.path.display()
-            )?;
+            writeln!(out, "{name}: {suppressed} findings suppressed")?;
         }
     }
     out.flush()?;

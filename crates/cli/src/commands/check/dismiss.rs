@@ -1,5 +1,6 @@
 //! Which findings do not count, and why: comments in the source, files of suppressions, the baseline.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -25,6 +26,23 @@ pub(super) struct Remark {
     pub(super) line: u32,
     pub(super) severity: Severity,
     pub(super) text: &'static str,
+}
+
+impl fmt::Display for Remark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Remark {
+            path,
+            line,
+            severity,
+            text,
+        } = self;
+        write!(
+            f,
+            "{path}:{line}: {} {} {text}",
+            severity.name(),
+            Code::Allow.id()
+        )
+    }
 }
 
 impl Remark {
@@ -61,7 +79,7 @@ impl Dismissals {
     /// Why a finding does not count.
     pub(super) fn of(&mut self, path: &Path, told: &Told) -> Option<Suppression> {
         let suppression = |by, reason| Some(Suppression { by, reason });
-        if let Some(reason) = self.of_comment(told) {
+        if let Some(reason) = self.of_comment(told.source.as_ref(), told.finding.code) {
             return suppression(By::Comment, reason);
         }
         let function = told.function_name();
@@ -83,11 +101,14 @@ impl Dismissals {
         })
     }
 
-    /// The reason in a comment of the source.
-    pub(super) fn of_comment(&mut self, told: &Told) -> Option<String> {
-        let (source, line) = told.source.as_ref()?;
-        self.sources
-            .reason(Path::new(source), *line, told.finding.code)
+    /// The reason in a comment at a line of the source.
+    pub(super) fn of_comment(
+        &mut self,
+        source: Option<&(String, u32)>,
+        code: Code,
+    ) -> Option<String> {
+        let (source, line) = source?;
+        self.sources.reason(Path::new(source), *line, code)
     }
 
     /// What is to be said of the comments of a file of assembly source, all of which was checked.

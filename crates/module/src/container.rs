@@ -1,0 +1,140 @@
+//! Files that hold ELF files: archives of object files, and what is compressed as a whole, as kernel modules are.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use object::read::archive::ArchiveFile;
+
+use crate::elf::ElfFile;
+use crate::error::ModuleError;
+use crate::image::Image;
+
+/// No compressed file is larger than this when it is decompressed, in bytes.
+const MAX_SIZE: u64 = 1 << 30;
+
+/// What a path leads to.
+#[derive(Debug)]
+pub enum Container {
+    /// An ELF file, which may have been compressed.
+    File(Box<ElfFile>),
+    /// The ELF files of an archive, in their order, as far as they can be read. Their paths are `lib.a(member.o)`.
+    Archive(Vec<Result<ElfFile, ModuleError>>),
+}
+
+/// How a file is compressed.
+#[derive(Debug, Clone, Copy)]
+enum Compression {
+    Gzip,
+    Xz,
+    Zstd,
+}
+
+impl Compression {
+    /// By the first bytes of a file.
+    fn of(bytes: &[u8]) -> Option<Compression> {
+        match bytes {
+            [0x1f, 0x8b, ..] => Some(Compression::Gzip),
+            [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Some(Compression::Xz),
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Compression::Zstd),
+            _ => None,
+        }
+    }
+}
+
+impl Container {
+    /// Opens a file, which is decompressed (gzip, xz, zstd) or taken apart (`ar`) in memory if it must be. What is
+    /// neither is taken for an ELF file.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read, is no ELF file, or is broken; or it is a thin archive, which holds only names.
+    pub fn open(path: impl AsRef<Path>) -> Result<Container, ModuleError> {
+        let path = path.as_ref();
+        let (image, _) = Image::open(path)?;
+        let bytes = image.bytes();
+        let failed = |why: String| ModuleError::Unpack {
+            file: path.to_path_buf(),
+            why,
+        };
+        if let Some(compression) = Compression::of(bytes) {
+            let bytes = decompressed(compression, bytes).map_err(failed)?;
+            let file = ElfFile::from_image(path.to_path_buf(), Image::Read(bytes))?;
+            return Ok(Container::File(Box::new(file)));
+        }
+        if bytes.starts_with(&object::archive::THIN_MAGIC) {
+            return Err(failed(
+                "it is a thin archive, which has no files in it: name those".to_owned(),
+            ));
+        }
+        match bytes.starts_with(&object::archive::MAGIC) {
+            true => members(path, bytes)
+                .map(Container::Archive)
+                .map_err(|error| failed(error.to_string())),
+            false => Ok(Container::File(Box::new(ElfFile::open(path)?))),
+        }
+    }
+}
+
+/// The ELF files of an archive.
+fn members(path: &Path, bytes: &[u8]) -> Result<Vec<Result<ElfFile, ModuleError>>, object::Error> {
+    let archive = ArchiveFile::parse(bytes)?;
+    let mut files = Vec::new();
+    for member in archive.members() {
+        let member = member?;
+        let data = member.data(bytes)?;
+        if data.starts_with(b"\x7fELF") {
+            let mut name = path.as_os_str().to_owned();
+            name.push(format!("({})", String::from_utf8_lossy(member.name())));
+            files.push(ElfFile::from_bytes(PathBuf::from(name), data));
+        }
+    }
+    Ok(files)
+}
+
+fn decompressed(compression: Compression, bytes: &[u8]) -> Result<Vec<u8>, String> {
+    match compression {
+        Compression::Gzip => gunzipped(bytes),
+        Compression::Xz => {
+            let stream = liblzma::stream::Stream::new_stream_decoder(
+                MAX_SIZE,
+                liblzma::stream::CONCATENATED,
+            );
+            let stream = stream.map_err(|error| error.to_string())?;
+            read(liblzma::bufread::XzDecoder::new_stream(bytes, stream))
+        }
+        Compression::Zstd => {
+            let decoder = ruzstd::decoding::StreamingDecoder::new(bytes);
+            read(decoder.map_err(|error| error.to_string())?)
+        }
+    }
+}
+
+/// All that a decoder yields, within the limit.
+fn read(decoder: impl Read) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    let mut decoder = decoder.take(MAX_SIZE + 1);
+    decoder
+        .read_to_end(&mut bytes)
+        .map_err(|error| error.to_string())?;
+    match bytes.len() as u64 > MAX_SIZE {
+        true => Err(too_large()),
+        false => Ok(bytes),
+    }
+}
+
+fn too_large() -> String {
+    format!("it holds more than {MAX_SIZE} bytes")
+}
+
+/// RFC 1952: the last four bytes are the size, modulo 2^32.
+fn gunzipped(bytes: &[u8]) -> Result<Vec<u8>, String> {
+    let size = bytes.last_chunk().map(|size| u32::from_le_bytes(*size));
+    let size = size
+        .filter(|size| u64::from(*size) <= MAX_SIZE)
+        .ok_or_else(too_large)?;
+    let mut data = vec![0; usize::try_from(size).map_err(|_| too_large())?];
+    let written = libdeflater::Decompressor::new().gzip_decompress(bytes, &mut data);
+    let written = written.map_err(|error| error.to_string())?;
+    data.truncate(written);
+    Ok(data)
+}
