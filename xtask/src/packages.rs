@@ -74,6 +74,7 @@ pub const NEEDED: &[Needed] = &[
     needed("/usr/bin/zstd", "zstd"),
     needed("/usr/bin/protoc", "protobuf-compiler"),
     needed("/usr/bin/xmllint", "libxml2-utils"),
+    needed("/usr/bin/git", "git"),
     needed("/usr/bin/patch", "patch"),
     needed("/usr/bin/jsonschema", "python3-jsonschema"),
     needed("/usr/bin/script", "bsdutils"),

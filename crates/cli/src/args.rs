@@ -657,6 +657,9 @@ pub(crate) struct CheckArgs {
     /// Print what --fix would change, as `diff -u` does, and change nothing. Ends with 1 if it would.
     #[arg(long, conflicts_with = "fix")]
     pub(crate) diff: bool,
+    /// Tell only what is of source in FOLDER, and of code without line numbers in files that have some: assembly in Rust.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) own: Option<PathBuf>,
     /// Take findings as known that a line of FILE has a reason for: `CODE FILE:FUNCTION REASON`, with * for anything.
     #[arg(long, value_name = "FILE")]
     pub(crate) suppressions: Vec<PathBuf>,

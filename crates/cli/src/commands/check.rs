@@ -1,5 +1,6 @@
 //! `unspool check`.
 
+use std::collections::HashSet;
 use std::io::Write as _;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,9 @@ use unspool_check::{
     Code, Declarations, Finding, Line, Maker, Report, Severity, Subject, SubjectError, Totals,
 };
 use unspool_ir::Vaddr;
-use unspool_module::{Container, DebugFiles, ElfFile, Lines, SearchRoots, Symbols, demangle};
+use unspool_module::{
+    Container, DebugFiles, ElfFile, ElfKind, Lines, SearchRoots, Symbols, demangle,
+};
 use unspool_synth::{Analyzer, Machine};
 use unspool_unwind::tables::SourceError;
 
@@ -128,6 +131,9 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
             }
         }
     }
+    if args.own.is_some() {
+        tell_once(&mut checked);
+    }
     match args.format {
         CheckFormat::Text => print_text(&checked)?,
         CheckFormat::Json => print_json(&checked, failed.clone())?,
@@ -141,6 +147,21 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         (true, true) => Failure::FINDINGS,
         (true, false) => 0,
     }))
+}
+
+/// Leaves out findings of code that is in several files: a library, and the programs that it is linked into.
+fn tell_once(checked: &mut [Checked]) {
+    let mut seen = HashSet::new();
+    for file in checked {
+        file.findings.retain(|told| {
+            let key = (
+                told.finding.code,
+                told.function.clone(),
+                told.finding.subject.clone(),
+            );
+            told.function.is_none() || seen.insert(key)
+        });
+    }
 }
 
 /// What a kind of finding means.
@@ -247,16 +268,25 @@ fn check_file(
     let Some(mut surroundings) = Surroundings::of(file, &subject, &report.findings) else {
         return Ok(checked);
     };
-    for finding in report.findings {
+    let origin = Origin::of(file, args);
+    if args.own.is_some() && !origin.has_lines && file.kind() != ElfKind::Relocatable {
+        output::notice(&format_args!(
+            "{}: no line numbers say whose code is whose: nothing is told (a profile with `debug = \"line-tables-only\"` has some)",
+            file.path().display()
+        ));
+    }
+    for mut finding in report.findings {
         let source = surroundings.source(finding.at);
+        let source_path = source.as_ref().map(|(source, _)| Path::new(source));
+        if !origin.is_own(source_path) {
+            continue;
+        }
         // Of what people wrote all is told, wherever it is linked in.
-        let is_written = source
-            .as_ref()
-            .is_some_and(|(source, _)| source::is_source(Path::new(source)));
-        let least = match is_written && !args.lenient {
-            true => least.min(Severity::Unproven),
-            false => least,
-        };
+        let mut least = least;
+        if origin.is_written(source_path) && !args.lenient {
+            least = least.min(Severity::Unproven);
+            origin.reconsider(&mut finding);
+        }
         if finding.severity < least {
             // A comment may be about what is only told on request.
             dismissals.of_comment(source.as_ref(), finding.code);
@@ -285,6 +315,50 @@ fn least(args: &CheckArgs, maker: Maker) -> Severity {
         (_, true) => Severity::Refuted,
         _ if maker == Maker::People => Severity::Unproven,
         _ => Severity::Refuted,
+    }
+}
+
+/// Whose code that in a file is.
+struct Origin<'a> {
+    own: Option<&'a Path>,
+    kind: ElfKind,
+    has_lines: bool,
+}
+
+impl<'a> Origin<'a> {
+    fn of(file: &ElfFile, args: &'a CheckArgs) -> Origin<'a> {
+        Origin {
+            own: args.own.as_deref(),
+            kind: file.kind(),
+            has_lines: file.sections().any(|section| section.name == ".debug_line"),
+        }
+    }
+
+    /// Whether it is asked for.
+    fn is_own(&self, source: Option<&Path>) -> bool {
+        match (self.own, source) {
+            (Some(own), Some(source)) => source.starts_with(own),
+            // The objects of a crate's library are its own; programs have others' code in them.
+            (Some(_), None) => self.has_lines || self.kind == ElfKind::Relocatable,
+            (None, _) => true,
+        }
+    }
+
+    /// Whether people wrote it in assembly. rustc gives that of `global_asm!` and naked functions no line numbers.
+    fn is_written(&self, source: Option<&Path>) -> bool {
+        match source {
+            Some(source) => source::is_source(source),
+            None => self.own.is_some() && self.has_lines,
+        }
+    }
+
+    /// Functions without an entry are a fault of whoever wrote them, but for those that the C library begins programs
+    /// with.
+    fn reconsider(&self, finding: &mut Finding) {
+        let is_of_entry = matches!(finding.code, Code::NoEntry | Code::EntryTooShort);
+        if is_of_entry && self.kind == ElfKind::Relocatable {
+            finding.severity = Severity::Refuted;
+        }
     }
 }
 
