@@ -52,7 +52,7 @@ fn a_finding_says_where_what_and_what_to_write() {
     for words in [
         "push.s:6: refuted CFI001 the CFA is rsp+16, and declared rsp+8: in f+0x1",
         "declared rsp+8      is rsp+16",
-        "write before 1: .cfi_adjust_cfa_offset 8",
+        "write after line 5: .cfi_adjust_cfa_offset 8",
         "push.s: 1 rows: 0 proven, 1 refuted, 0 unproven, 0 never reached",
     ] {
         let squeezed = out.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -590,4 +590,65 @@ fn what_people_wrote_is_judged_as_that_wherever_it_is_linked_in() {
     assert!(linked.contains("f.s:6: unproven CFI002"), "{linked}");
     let (lenient, _) = run(folder.path(), &["--lenient", "program"], 0);
     assert!(!lenient.contains("unproven CFI002"), "{lenient}");
+}
+
+#[test]
+fn a_finding_says_by_which_way_it_is_come_to_and_after_which_line_to_write() {
+    let folder = tempfile::tempdir().unwrap();
+    // The directives for the way from line 7 are missing at line 14.
+    let text = "\
+\t.globl\tf
+\t.type\tf, @function
+f:
+\t.cfi_startproc
+\tsub\t$24, %rsp
+\t.cfi_adjust_cfa_offset\t24
+\ttest\t%edi, %edi
+\tje\t1f
+\tadd\t$24, %rsp
+\t.cfi_adjust_cfa_offset\t-24
+\tret
+
+\t# the way that is seldom taken
+1:\tcall\tg
+\tadd\t$24, %rsp
+\tret
+\t.cfi_endproc
+\t.size\tf, . - f
+";
+    fs::write(folder.path().join("way.s"), text).unwrap();
+    let (out, _) = run(folder.path(), &["way.s"], 1);
+    assert!(
+        out.contains(
+            "    by way of line 8 -> line 14\n    write after line 11: .cfi_adjust_cfa_offset 24\n"
+        ),
+        "{out}"
+    );
+    let (out, _) = run(folder.path(), &["--format", "json", "way.s"], 1);
+    let report: Value = serde_json::from_str(&out).unwrap();
+    let finding = &report["files"][0]["findings"][0];
+    assert_eq!(finding["fix_after_line"], 11);
+    // sub 4 bytes, test 2, je 2, add 4, ret 1.
+    assert_eq!(finding["path"], serde_json::json!([["0x6", "0xd"]]));
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.insert(11, finding["fix"].as_str().unwrap());
+    fs::write(folder.path().join("way.s"), lines.join("\n") + "\n").unwrap();
+    // What was hidden by it shows: the directive behind the last add.
+    let (out, _) = run(folder.path(), &["way.s"], 1);
+    assert!(
+        out.contains("write after line 16: .cfi_adjust_cfa_offset -24"),
+        "{out}"
+    );
+
+    // Two instructions of one line have no line between them.
+    let shared = text.replace(
+        "\tsub\t$24, %rsp\n\t.cfi_adjust_cfa_offset\t24\n",
+        "\tsub\t$24, %rsp; nop\n",
+    );
+    fs::write(folder.path().join("way.s"), shared).unwrap();
+    let (out, _) = run(folder.path(), &["way.s"], 1);
+    assert!(
+        out.contains("write before 4: .cfi_adjust_cfa_offset 24"),
+        "{out}"
+    );
 }

@@ -71,6 +71,12 @@ struct Told {
     function: Option<(String, u64)>,
     source: Option<(String, u32)>,
     lines: Vec<Line>,
+    /// The jumps on a way there: addresses, and lines of the same source.
+    path: Vec<[(Vaddr, Option<u32>); 2]>,
+    /// Whether the instruction before is of the same line of the source.
+    shares_line: bool,
+    /// The line after which the directive is to be written.
+    after_line: Option<u32>,
     /// Why it does not count, if it does not.
     suppression: Option<Suppression>,
 }
@@ -97,10 +103,19 @@ impl Told {
             None => format!("at {at}"),
         };
         let message = self.finding.message();
-        match &self.finding.fix {
-            Some(fix) => format!("{message}, {place}; write before {at}: {fix}"),
+        match self.remedy() {
+            Some(remedy) => format!("{message}, {place}; {remedy}"),
             None => format!("{message}, {place}"),
         }
+    }
+
+    /// What to write, and where.
+    fn remedy(&self) -> Option<String> {
+        let fix = self.finding.fix.as_ref()?;
+        Some(match self.after_line {
+            Some(line) => format!("write after line {line}: {fix}"),
+            None => format!("write before {:x}: {fix}", self.finding.at.0),
+        })
     }
 }
 
@@ -295,6 +310,7 @@ fn check_file(
         }
         let mut told = surroundings.tell(finding, source, checked.findings.len());
         told.suppression = dismissals.of(&checked.path, &told);
+        told.after_line = dismissals.line_before(&told);
         checked.findings.push(told);
     }
     Ok(checked)
@@ -404,19 +420,35 @@ impl<'s> Surroundings<'s> {
         /// Each listing takes another look at the function.
         const LISTINGS: usize = 1000;
         let symbol = self.symbols.lookup(finding.at);
+        let (mut lines, mut path) = (Vec::new(), None);
+        if told < LISTINGS {
+            lines = self
+                .subject
+                .listing(&mut self.analyzer, finding.at, SHOWN.0, SHOWN.1);
+            path = self.subject.path_to(&mut self.analyzer, finding.at);
+        }
+        // Lines of another file would mislead.
+        let line_of = |at: Vaddr| {
+            let here = self.source(at)?;
+            source
+                .as_ref()
+                .filter(|(file, _)| *file == here.0)
+                .map(|_| here.1)
+        };
+        let before = lines.iter().rev().find(|insn: &&Line| insn.at < finding.at);
+        let line_before = before.and_then(|insn| line_of(insn.at));
+        let path = path.unwrap_or_default().into_iter();
         Told {
             function: symbol.map(|symbol| {
                 let distance = finding.at.0.saturating_sub(symbol.address.0);
                 (demangle(&symbol.name).into_owned(), distance)
             }),
+            shares_line: line_before.is_some() && line_before == line_of(finding.at),
+            path: path.map(|jump| jump.map(|at| (at, line_of(at)))).collect(),
             source,
-            lines: match told < LISTINGS {
-                true => self
-                    .subject
-                    .listing(&mut self.analyzer, finding.at, SHOWN.0, SHOWN.1),
-                false => Vec::new(),
-            },
+            lines,
             finding,
+            after_line: None,
             suppression: None,
         }
     }
@@ -487,8 +519,20 @@ fn tell(out: &mut impl std::io::Write, file: &Checked, told: &Told) -> std::io::
             computed => writeln!(out, "  is {computed}")?,
         }
     }
-    if let Some(fix) = &finding.fix {
-        writeln!(out, "    write before {:x}: {fix}", finding.at.0)?;
+    if !told.path.is_empty() {
+        let end = |(at, line): (Vaddr, Option<u32>)| match line {
+            Some(line) => format!("line {line}"),
+            None => format!("{:x}", at.0),
+        };
+        let jumps = told.path.iter().map(|jump| jump.map(end).join(" -> "));
+        writeln!(
+            out,
+            "    by way of {}",
+            jumps.collect::<Vec<_>>().join(", ")
+        )?;
+    }
+    if let Some(remedy) = told.remedy() {
+        writeln!(out, "    {remedy}")?;
     }
     Ok(())
 }
@@ -523,7 +567,9 @@ fn as_json(file: &Checked) -> Value {
                 "computed": finding.computed,
                 "places": finding.places,
                 "related": finding.related.iter().map(|at| output::address(at.0)).collect::<Vec<_>>(),
+                "path": told.path.iter().map(|jump| jump.map(|(at, _)| output::address(at.0))).collect::<Vec<_>>(),
                 "fix": finding.fix,
+                "fix_after_line": told.after_line,
                 "suppressed": told.suppression.as_ref().map(|suppression| json!({
                     "by": suppression.by.name(),
                     "reason": suppression.reason,

@@ -125,6 +125,13 @@ impl Sources {
         Some(known.allows.all.get(number)?.reason.clone())
     }
 
+    /// The line of assembly source behind which a directive stands that is to hold from an instruction's line on.
+    pub(super) fn line_before(&mut self, path: &Path, line: u32) -> Option<u32> {
+        let source = &self.known(path)?.source;
+        let place = source.places_before(line).first().copied();
+        place.filter(|_| !source.is_repeated(line))?.checked_sub(1)
+    }
+
     /// The comments of a file, and whether they have allowed something.
     pub(super) fn comments(&mut self, path: &Path) -> Vec<(Allow, bool)> {
         let known = self.known(path);

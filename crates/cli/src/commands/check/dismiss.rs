@@ -111,6 +111,14 @@ impl Dismissals {
         self.sources.reason(Path::new(source), *line, code)
     }
 
+    /// The line of assembly source after which the directive stands that mends a finding.
+    pub(super) fn line_before(&mut self, told: &Told) -> Option<u32> {
+        let (source, line) = told.source.as_ref()?;
+        let path = Path::new(source);
+        let is_certain = super::source::is_source(path) && !told.shares_line;
+        is_certain.then(|| self.sources.line_before(path, *line))?
+    }
+
     /// What is to be said of the comments of a file of assembly source, all of which was checked.
     pub(super) fn remarks(&mut self, path: &Path) -> Vec<Remark> {
         let comments = self.sources.comments(path).into_iter();

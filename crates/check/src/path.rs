@@ -1,0 +1,77 @@
+//! How control comes to an instruction.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use unspool_ir::Vaddr;
+use unspool_synth::op::Flow;
+use unspool_synth::{Analyzer, InsnId, Part};
+
+use crate::subject::Subject;
+use crate::unit::ByTable;
+
+/// A jump: from which instruction, and to which.
+pub type Jump = [Vaddr; 2];
+
+impl Subject<'_> {
+    /// The jumps on a path from the start of a function to an instruction, as few as there can be. `None` if none is
+    /// known: where jump tables or exceptions lead is left out.
+    #[must_use]
+    pub fn path_to(&self, analyzer: &mut Analyzer, at: Vaddr) -> Option<Vec<Jump>> {
+        let unit = self.program().unit_of(at.0)?;
+        let rows = self.rows_of(unit);
+        let guide = ByTable::new(self, &rows);
+        let analysis = self.analyze(analyzer, unit, &guide);
+        let code = analysis.code();
+        let mut reached = HashSet::new();
+        analysis.visit(|id, _, _| {
+            reached.insert(id);
+        });
+        let by_start: HashMap<u64, InsnId> =
+            code.ids().map(|id| (code.range(id).start, id)).collect();
+        let known = |address: u64| {
+            let id = by_start.get(&address).copied();
+            id.filter(|id| reached.contains(id))
+        };
+        // How each instruction is come to: from which, and whether by a jump.
+        let mut from: HashMap<InsnId, Option<(InsnId, bool)>> = HashMap::new();
+        let functions = self
+            .program()
+            .unit(unit)
+            .filter(|extent| extent.part == Part::Function);
+        let mut next: VecDeque<(InsnId, Option<(InsnId, bool)>)> = functions
+            .filter_map(|extent| Some((known(extent.start)?, None)))
+            .collect();
+        let goal = known(at.0)?;
+        while let Some((id, way)) = next.pop_front() {
+            if from.contains_key(&id) {
+                continue;
+            }
+            from.insert(id, way);
+            if id == goal {
+                break;
+            }
+            let (jump, goes_on) = match code.flow(id) {
+                Some(Flow::Jump(to)) => (known(to), false),
+                Some(Flow::Branch { to, .. }) => (known(to), true),
+                None | Some(Flow::Call(_) | Flow::IndirectCall) => (None, true),
+                Some(Flow::IndirectJump(_) | Flow::Return { .. } | Flow::Trap) => (None, false),
+            };
+            let behind = known(code.range(id).end).filter(|_| goes_on);
+            next.extend(jump.map(|to| (to, Some((id, true)))));
+            // What is reached without a jump comes first.
+            if let Some(behind) = behind {
+                next.push_front((behind, Some((id, false))));
+            }
+        }
+        let mut path = Vec::new();
+        let mut here = goal;
+        while let Some((before, is_jump)) = *from.get(&here)? {
+            if is_jump {
+                path.push([before, here].map(|id| Vaddr(code.range(id).start)));
+            }
+            here = before;
+        }
+        path.reverse();
+        Some(path)
+    }
+}
