@@ -71,7 +71,7 @@ fn run(arguments: &[OsString]) -> anyhow::Result<u8> {
     }
     let mut unspool = Command::new(beside("unspool"));
     unspool.arg("check").arg("--own").arg(&workspace.root);
-    unspool.args(check).arg("--").args(files);
+    unspool.args(check).args(files);
     let status = unspool
         .status()
         .context("cannot run unspool, which must be beside cargo-unspool or in the PATH")?;

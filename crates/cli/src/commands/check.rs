@@ -1,22 +1,14 @@
 //! `unspool check`.
 
 use std::collections::HashSet;
-use std::io::Write as _;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::bail;
-use serde_json::{Value, json};
-use unspool_check::{
-    Code, Declarations, Finding, Line, Maker, Report, Severity, Subject, SubjectError, Totals,
-};
-use unspool_ir::Vaddr;
-use unspool_module::{
-    Container, DebugFiles, ElfFile, ElfKind, Lines, SearchRoots, Symbols, demangle,
-};
-use unspool_synth::{Analyzer, Machine};
+use unspool_check::{Code, Declarations, Maker, Report, Severity, Subject, SubjectError, Totals};
+use unspool_module::{Container, ElfFile, ElfKind, ModuleError};
 use unspool_unwind::tables::SourceError;
 
 use crate::args::{CheckArgs, CheckFormat};
@@ -26,12 +18,17 @@ mod allow;
 mod dismiss;
 mod fix;
 mod github;
+mod json;
+mod origin;
 mod sarif;
 pub(super) mod source;
 mod suppressions;
+mod text;
+mod told;
 
 use dismiss::{Dismissals, Remark};
-use suppressions::Suppression;
+use origin::Origin;
+use told::{Surroundings, Told};
 
 /// What was found of one file.
 struct Checked {
@@ -61,61 +58,6 @@ impl Checked {
         findings
             .chain(remarks)
             .any(|severity| severity != Severity::Note)
-    }
-}
-
-/// A finding with its surroundings.
-struct Told {
-    finding: Finding,
-    /// The function, with the distance from its start.
-    function: Option<(String, u64)>,
-    source: Option<(String, u32)>,
-    lines: Vec<Line>,
-    /// The jumps on a way there: addresses, and lines of the same source.
-    path: Vec<[(Vaddr, Option<u32>); 2]>,
-    /// Whether the instruction before is of the same line of the source.
-    shares_line: bool,
-    /// The line after which the directive is to be written.
-    after_line: Option<u32>,
-    /// Why it does not count, if it does not.
-    suppression: Option<Suppression>,
-}
-
-impl Told {
-    /// The file and line of the source, or without one the file that was checked.
-    fn place<'a>(&'a self, file: &'a Checked) -> (std::borrow::Cow<'a, str>, Option<u32>) {
-        match &self.source {
-            Some((source, line)) => (source.as_str().into(), Some(*line)),
-            None => (file.path.to_string_lossy(), None),
-        }
-    }
-
-    /// The function's name, empty if no symbol names it.
-    fn function_name(&self) -> &str {
-        self.function.as_ref().map_or("", |(name, _)| name.as_str())
-    }
-
-    /// What is wrong, where, and what to write.
-    fn sentence(&self) -> String {
-        let at = self.finding.at;
-        let place = match &self.function {
-            Some((name, distance)) => format!("in {name}+{distance:#x}"),
-            None => format!("at {at}"),
-        };
-        let message = self.finding.message();
-        match self.remedy() {
-            Some(remedy) => format!("{message}, {place}; {remedy}"),
-            None => format!("{message}, {place}"),
-        }
-    }
-
-    /// What to write, and where.
-    fn remedy(&self) -> Option<String> {
-        let fix = self.finding.fix.as_ref()?;
-        Some(match self.after_line {
-            Some(line) => format!("write after line {line}: {fix}"),
-            None => format!("write before {:x}: {fix}", self.finding.at.0),
-        })
     }
 }
 
@@ -150,8 +92,8 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         tell_once(&mut checked);
     }
     match args.format {
-        CheckFormat::Text => print_text(&checked)?,
-        CheckFormat::Json => print_json(&checked, failed.clone())?,
+        CheckFormat::Text => text::print(&checked)?,
+        CheckFormat::Json => json::print(&checked, failed.clone())?,
         CheckFormat::Sarif => sarif::print(&checked)?,
         CheckFormat::Github => github::print(&checked)?,
     }
@@ -200,7 +142,7 @@ fn check(
         checked.remarks = dismissals.remarks(path);
         return Ok(vec![Ok(checked)]);
     }
-    let mut check = |file: ElfFile| {
+    let mut check_elf = |file: ElfFile| {
         let declarations = Declarations::read(&file)?;
         let maker = Maker::of(&file);
         anyhow::Ok(check_file(
@@ -211,24 +153,31 @@ fn check(
             dismissals,
         )?)
     };
-    let members = match Container::open(path)? {
+    match Container::open(path)? {
         Container::File(file) => {
             let is_kernel_module = file.sections().any(|section| section.name == ".modinfo");
-            return match check(*file) {
+            match check_elf(*file) {
                 Err(error) if is_kernel_module && is_without_table(&error) => bail!(
                     "{error}; kernel modules have one only if they are built with -fasynchronous-unwind-tables"
                 ),
                 checked => Ok(vec![Ok(checked?)]),
-            };
+            }
         }
-        Container::Archive(members) => members,
-    };
+        Container::Archive(members) => check_members(path, members, check_elf),
+    }
+}
+
+/// Checks the members of an archive that have a table.
+fn check_members(
+    path: &Path,
+    members: Vec<Result<ElfFile, ModuleError>>,
+    mut check_elf: impl FnMut(ElfFile) -> anyhow::Result<Checked>,
+) -> anyhow::Result<Vec<Outcome>> {
     let mut outcomes = Vec::new();
     let mut without = 0;
     for member in members {
-        let name = |member: &ElfFile| member.path().to_path_buf();
         let (name, checked) = match member {
-            Ok(member) => (name(&member), check(member)),
+            Ok(member) => (member.path().to_path_buf(), check_elf(member)),
             Err(error) => (path.to_path_buf(), Err(error.into())),
         };
         match checked {
@@ -244,9 +193,9 @@ fn check(
         bail!("{}: no member has an unwind table", path.display());
     }
     if without > 0 {
+        let path = path.display();
         output::notice(&format_args!(
-            "{}: {without} members have no unwind table",
-            path.display()
+            "{path}: {without} members have no unwind table"
         ));
     }
     Ok(outcomes)
@@ -332,263 +281,4 @@ fn least(args: &CheckArgs, maker: Maker) -> Severity {
         _ if maker == Maker::People => Severity::Unproven,
         _ => Severity::Refuted,
     }
-}
-
-/// Whose code that in a file is.
-struct Origin<'a> {
-    own: Option<&'a Path>,
-    kind: ElfKind,
-    has_lines: bool,
-}
-
-impl<'a> Origin<'a> {
-    fn of(file: &ElfFile, args: &'a CheckArgs) -> Origin<'a> {
-        Origin {
-            own: args.own.as_deref(),
-            kind: file.kind(),
-            has_lines: file.sections().any(|section| section.name == ".debug_line"),
-        }
-    }
-
-    /// Whether it is asked for.
-    fn is_own(&self, source: Option<&Path>) -> bool {
-        match (self.own, source) {
-            (Some(own), Some(source)) => source.starts_with(own),
-            // The objects of a crate's library are its own; programs have others' code in them.
-            (Some(_), None) => self.has_lines || self.kind == ElfKind::Relocatable,
-            (None, _) => true,
-        }
-    }
-
-    /// Whether people wrote it in assembly. rustc gives that of `global_asm!` and naked functions no line numbers.
-    fn is_written(&self, source: Option<&Path>) -> bool {
-        match source {
-            Some(source) => source::is_source(source),
-            None => self.own.is_some() && self.has_lines,
-        }
-    }
-
-    /// Functions without an entry are a fault of whoever wrote them, but for those that the C library begins programs
-    /// with.
-    fn reconsider(&self, finding: &mut Finding) {
-        let is_of_entry = matches!(finding.code, Code::NoEntry | Code::EntryTooShort);
-        if is_of_entry && self.kind == ElfKind::Relocatable {
-            finding.severity = Severity::Refuted;
-        }
-    }
-}
-
-/// What stands around the findings of a file.
-struct Surroundings<'s> {
-    subject: &'s Subject<'s>,
-    symbols: Symbols,
-    lines: Lines,
-    analyzer: Analyzer,
-}
-
-impl<'s> Surroundings<'s> {
-    /// None if there are no findings.
-    fn of(
-        file: &Arc<ElfFile>,
-        subject: &'s Subject<'s>,
-        findings: &[Finding],
-    ) -> Option<Surroundings<'s>> {
-        let addresses: Vec<Vaddr> = findings.iter().map(|finding| finding.at).collect();
-        if addresses.is_empty() {
-            return None;
-        }
-        let debug = DebugFiles::locate(file, &SearchRoots::default());
-        Some(Surroundings {
-            subject,
-            symbols: Symbols::near(file, debug.debug.as_deref(), &addresses),
-            lines: Lines::new(Arc::clone(file), &debug, &addresses),
-            analyzer: Analyzer::new(Machine::of(file.abi())?),
-        })
-    }
-
-    /// The file and line of the source.
-    fn source(&self, at: Vaddr) -> Option<(String, u32)> {
-        let frames = self.lines.frames(at).unwrap_or_default();
-        let innermost = frames.into_iter().next()?;
-        Some((innermost.file?, innermost.line?))
-    }
-
-    /// A finding with what stands around it, when so many have been told.
-    fn tell(&mut self, finding: Finding, source: Option<(String, u32)>, told: usize) -> Told {
-        /// Instructions that are shown before the one that a finding is about, and from it on.
-        const SHOWN: (usize, usize) = (3, 2);
-        /// Each listing takes another look at the function.
-        const LISTINGS: usize = 1000;
-        let symbol = self.symbols.lookup(finding.at);
-        let (mut lines, mut path) = (Vec::new(), None);
-        if told < LISTINGS {
-            lines = self
-                .subject
-                .listing(&mut self.analyzer, finding.at, SHOWN.0, SHOWN.1);
-            path = self.subject.path_to(&mut self.analyzer, finding.at);
-        }
-        // Lines of another file would mislead.
-        let line_of = |at: Vaddr| {
-            let here = self.source(at)?;
-            source
-                .as_ref()
-                .filter(|(file, _)| *file == here.0)
-                .map(|_| here.1)
-        };
-        let before = lines.iter().rev().find(|insn: &&Line| insn.at < finding.at);
-        let line_before = before.and_then(|insn| line_of(insn.at));
-        let path = path.unwrap_or_default().into_iter();
-        Told {
-            function: symbol.map(|symbol| {
-                let distance = finding.at.0.saturating_sub(symbol.address.0);
-                (demangle(&symbol.name).into_owned(), distance)
-            }),
-            shares_line: line_before.is_some() && line_before == line_of(finding.at),
-            path: path.map(|jump| jump.map(|at| (at, line_of(at)))).collect(),
-            source,
-            lines,
-            finding,
-            after_line: None,
-            suppression: None,
-        }
-    }
-}
-
-fn print_text(checked: &[Checked]) -> anyhow::Result<()> {
-    let mut out = output::results();
-    let is_one = |a: &Checked, b: &Checked| a.archive.is_some() && a.archive == b.archive;
-    for files in checked.chunk_by(is_one) {
-        let mut totals = Totals::default();
-        let mut suppressed = 0;
-        for file in files {
-            for told in file.standing() {
-                tell(&mut out, file, told)?;
-            }
-            for remark in &file.remarks {
-                writeln!(out, "{remark}")?;
-            }
-            totals.add(&file.totals);
-            suppressed += file.findings.len() - file.standing().count();
-        }
-        let name = files
-            .first()
-            .map(|file| file.archive.as_ref().unwrap_or(&file.path));
-        let name = name.map_or_else(String::new, |name| name.display().to_string());
-        writeln!(
-            out,
-            "{name}: {} rows: {} proven, {} refuted, {} unproven, {} never reached",
-            totals.rows, totals.proven, totals.refuted, totals.unproven, totals.unreached,
-        )?;
-        if suppressed > 0 {
-            writeln!(out, "{name}: {suppressed} findings suppressed")?;
-        }
-    }
-    out.flush()?;
-    Ok(())
-}
-
-fn tell(out: &mut impl std::io::Write, file: &Checked, told: &Told) -> std::io::Result<()> {
-    let finding = &told.finding;
-    let place = match &told.source {
-        Some((source, line)) => format!("{source}:{line}"),
-        None => format!("{}:{}", file.path.display(), finding.at),
-    };
-    write!(
-        out,
-        "{place}: {} {} {}: ",
-        finding.severity.name(),
-        finding.code.id(),
-        finding.message(),
-    )?;
-    match &told.function {
-        Some((name, distance)) => writeln!(out, "in {name}+{distance:#x}")?,
-        None => writeln!(out, "at {}", finding.at)?,
-    }
-    let width = told.lines.iter().map(|line| line.text.len()).max();
-    let width = width.unwrap_or(0);
-    for line in &told.lines {
-        let mark = if line.at == finding.at { '>' } else { ' ' };
-        write!(
-            out,
-            "  {mark} {:>8x}  {:width$}  declared {:<10}",
-            line.at.0, line.text, line.declared
-        )?;
-        match line.computed.as_str() {
-            "" => writeln!(out, "  not known")?,
-            computed if computed == line.declared => writeln!(out)?,
-            computed => writeln!(out, "  is {computed}")?,
-        }
-    }
-    if !told.path.is_empty() {
-        let end = |(at, line): (Vaddr, Option<u32>)| match line {
-            Some(line) => format!("line {line}"),
-            None => format!("{:x}", at.0),
-        };
-        let jumps = told.path.iter().map(|jump| jump.map(end).join(" -> "));
-        writeln!(
-            out,
-            "    by way of {}",
-            jumps.collect::<Vec<_>>().join(", ")
-        )?;
-    }
-    if let Some(remedy) = told.remedy() {
-        writeln!(out, "    {remedy}")?;
-    }
-    Ok(())
-}
-
-fn print_json(checked: &[Checked], failed: Vec<Value>) -> anyhow::Result<()> {
-    let files: Vec<Value> = checked.iter().map(as_json).chain(failed).collect();
-    let body = json!({
-        "unspool": env!("CARGO_PKG_VERSION"),
-        "files": files,
-    });
-    Ok(output::document("check", &body)?)
-}
-
-fn as_json(file: &Checked) -> Value {
-    let totals = &file.totals;
-    let findings: Vec<Value> = file
-        .findings
-        .iter()
-        .map(|told| {
-            let finding = &told.finding;
-            json!({
-                "code": finding.code.id(),
-                "name": finding.code.name(),
-                "verdict": finding.severity.name(),
-                "file": told.source.as_ref().map(|(file, _)| file),
-                "line": told.source.as_ref().map(|(_, line)| line),
-                "function": told.function.as_ref().map(|(name, _)| name),
-                "offset": told.function.as_ref().map(|(_, offset)| offset),
-                "address": output::address(finding.at.0),
-                "subject": finding.subject,
-                "declared": finding.declared,
-                "computed": finding.computed,
-                "places": finding.places,
-                "related": finding.related.iter().map(|at| output::address(at.0)).collect::<Vec<_>>(),
-                "path": told.path.iter().map(|jump| jump.map(|(at, _)| output::address(at.0))).collect::<Vec<_>>(),
-                "fix": finding.fix,
-                "fix_after_line": told.after_line,
-                "suppressed": told.suppression.as_ref().map(|suppression| json!({
-                    "by": suppression.by.name(),
-                    "reason": suppression.reason,
-                })),
-            })
-        })
-        .collect();
-    json!({
-        "file": file.path.to_string_lossy(),
-        "rows": {
-            "all": totals.rows,
-            "proven": totals.proven,
-            "proven_cfa": totals.proven_cfa,
-            "refuted": totals.refuted,
-            "unproven": totals.unproven,
-            "unreached": totals.unreached,
-        },
-        "findings": findings,
-        "remarks": file.remarks.iter().map(Remark::as_json).collect::<Vec<_>>(),
-        "not_told": file.untold,
-    })
 }

@@ -115,7 +115,7 @@ impl Dismissals {
     pub(super) fn line_before(&mut self, told: &Told) -> Option<u32> {
         let (source, line) = told.source.as_ref()?;
         let path = Path::new(source);
-        let is_certain = super::source::is_source(path) && !told.shares_line;
+        let is_certain = super::source::is_assembly(path) && !told.shares_line;
         is_certain.then(|| self.sources.line_before(path, *line))?
     }
 

@@ -45,7 +45,7 @@ pub(super) fn print_diffs(args: &CheckArgs) -> anyhow::Result<ExitCode> {
 
 /// Writes what mends findings into the text of a file; if it is only to be shown, yields the difference.
 pub(super) fn edit(path: &Path, args: &CheckArgs) -> anyhow::Result<String> {
-    if !source::is_source(path) {
+    if !source::is_assembly(path) {
         bail!(
             "{}: only assembly source can be edited; its name would end in .s or .S",
             path.display()
@@ -325,10 +325,11 @@ impl Fixer<'_> {
             after.improves(draft) && (reach == Reach::Part || own.next().is_none())
         };
         let edited = self.step_by_step(draft.clone(), section, entry, reach);
-        if is_wanted(&edited) {
-            return Some(edited);
+        match reach {
+            _ if is_wanted(&edited) => Some(edited),
+            Reach::Whole => self.anew(draft, section, entry).find(is_wanted),
+            Reach::Part => None,
         }
-        self.anew(draft, section, entry).find(is_wanted)
     }
 
     /// Mends an entry's findings in the order of the code, as far as that goes.

@@ -11,14 +11,14 @@ use anyhow::{Context as _, bail};
 ///
 /// It is assembled by `$CC`, or by cc, with line numbers.
 pub(crate) fn assemble(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
-    match is_source(path) {
+    match is_assembly(path) {
         true => assemble_as(path, path).map(Some),
         false => Ok(None),
     }
 }
 
 /// Whether a file is assembly source, by its name.
-pub(crate) fn is_source(path: &Path) -> bool {
+pub(crate) fn is_assembly(path: &Path) -> bool {
     let extension = path.extension().and_then(|extension| extension.to_str());
     matches!(extension, Some("s" | "S" | "sx" | "asm"))
 }

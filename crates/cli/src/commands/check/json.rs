@@ -1,0 +1,62 @@
+//! All of it, for programs (docs/json.md).
+
+use serde_json::{Value, json};
+
+use super::dismiss::Remark;
+use super::{Checked, Told};
+use crate::output;
+
+pub(super) fn print(checked: &[Checked], failed: Vec<Value>) -> anyhow::Result<()> {
+    let files: Vec<Value> = checked.iter().map(file_as_json).chain(failed).collect();
+    let body = json!({
+        "unspool": env!("CARGO_PKG_VERSION"),
+        "files": files,
+    });
+    Ok(output::document("check", &body)?)
+}
+
+fn file_as_json(file: &Checked) -> Value {
+    let totals = &file.totals;
+    let findings: Vec<Value> = file.findings.iter().map(finding_as_json).collect();
+    json!({
+        "file": file.path.to_string_lossy(),
+        "rows": {
+            "all": totals.rows,
+            "proven": totals.proven,
+            "proven_cfa": totals.proven_cfa,
+            "refuted": totals.refuted,
+            "unproven": totals.unproven,
+            "unreached": totals.unreached,
+        },
+        "findings": findings,
+        "remarks": file.remarks.iter().map(Remark::as_json).collect::<Vec<_>>(),
+        "not_told": file.untold,
+    })
+}
+
+/// One finding.
+pub(super) fn finding_as_json(told: &Told) -> Value {
+    let finding = &told.finding;
+    json!({
+        "code": finding.code.id(),
+        "name": finding.code.name(),
+        "verdict": finding.severity.name(),
+        "file": told.source.as_ref().map(|(file, _)| file),
+        "line": told.source.as_ref().map(|(_, line)| line),
+        "function": told.function.as_ref().map(|(name, _)| name),
+        "offset": told.function.as_ref().map(|(_, offset)| offset),
+        "address": output::address(finding.at.0),
+        "subject": finding.subject,
+        "declared": finding.declared,
+        "computed": finding.computed,
+        "places": finding.places,
+        "related": finding.related.iter().map(|at| output::address(at.0)).collect::<Vec<_>>(),
+        "path": told.path.iter().map(|jump| jump.map(|(at, _)| output::address(at.0))).collect::<Vec<_>>(),
+        "fix": finding.fix,
+        "fix_after_line": told.after_line,
+        "suppressed": told.suppression.as_ref().map(|suppression| json!({
+            "by": suppression.by.name(),
+            "reason": suppression.reason,
+        })),
+    })
+}

@@ -1,0 +1,94 @@
+//! Findings for people.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use unspool_check::Totals;
+use unspool_ir::Vaddr;
+
+use super::{Checked, Told};
+use crate::output;
+
+pub(super) fn print(checked: &[Checked]) -> anyhow::Result<()> {
+    let mut out = output::results();
+    let is_one = |a: &Checked, b: &Checked| a.archive.is_some() && a.archive == b.archive;
+    for files in checked.chunk_by(is_one) {
+        let mut totals = Totals::default();
+        let mut suppressed = 0;
+        for file in files {
+            for told in file.standing() {
+                tell(&mut out, &file.path, told)?;
+            }
+            for remark in &file.remarks {
+                writeln!(out, "{remark}")?;
+            }
+            totals.add(&file.totals);
+            suppressed += file.findings.len() - file.standing().count();
+        }
+        let name = files
+            .first()
+            .map(|file| file.archive.as_ref().unwrap_or(&file.path));
+        let name = name.map_or_else(String::new, |name| name.display().to_string());
+        writeln!(
+            out,
+            "{name}: {} rows: {} proven, {} refuted, {} unproven, {} never reached",
+            totals.rows, totals.proven, totals.refuted, totals.unproven, totals.unreached,
+        )?;
+        if suppressed > 0 {
+            writeln!(out, "{name}: {suppressed} findings suppressed")?;
+        }
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// One finding.
+pub(super) fn tell(out: &mut impl Write, file: &Path, told: &Told) -> io::Result<()> {
+    let finding = &told.finding;
+    let place = match &told.source {
+        Some((source, line)) => format!("{source}:{line}"),
+        None => format!("{}:{}", file.display(), finding.at),
+    };
+    write!(
+        out,
+        "{place}: {} {} {}: ",
+        finding.severity.name(),
+        finding.code.id(),
+        finding.message(),
+    )?;
+    match &told.function {
+        Some((name, distance)) => writeln!(out, "in {name}+{distance:#x}")?,
+        None => writeln!(out, "at {}", finding.at)?,
+    }
+    let width = told.lines.iter().map(|line| line.text.len()).max();
+    let width = width.unwrap_or(0);
+    for line in &told.lines {
+        let mark = if line.at == finding.at { '>' } else { ' ' };
+        write!(
+            out,
+            "  {mark} {:>8x}  {:width$}  declared {:<10}",
+            line.at.0, line.text, line.declared
+        )?;
+        match line.computed.as_str() {
+            "" => writeln!(out, "  not known")?,
+            computed if computed == line.declared => writeln!(out)?,
+            computed => writeln!(out, "  is {computed}")?,
+        }
+    }
+    if !told.path.is_empty() {
+        let end = |(at, line): (Vaddr, Option<u32>)| match line {
+            Some(line) => format!("line {line}"),
+            None => format!("{:x}", at.0),
+        };
+        let jumps = told.path.iter().map(|jump| jump.map(end).join(" -> "));
+        writeln!(
+            out,
+            "    by way of {}",
+            jumps.collect::<Vec<_>>().join(", ")
+        )?;
+    }
+    if let Some(remedy) = told.remedy() {
+        writeln!(out, "    {remedy}")?;
+    }
+    Ok(())
+}
