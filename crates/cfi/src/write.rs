@@ -10,8 +10,8 @@ use alloc::vec::Vec;
 
 use unspool_ir::leb128::{put_signed, put_unsigned};
 use unspool_ir::{
-    Abi, CfaRule, Endian, Expression, Fde, Pointer, RaState, Register, RegisterRule, Row, RowId, Table,
-    Vaddr,
+    Abi, CfaRule, Endian, Expression, Fde, Pointer, RaState, Register, RegisterRule, Row, RowId,
+    Table, Vaddr,
 };
 
 /// Why a table cannot be written.
@@ -149,7 +149,8 @@ impl EhFrame {
             let to_cie = u32::try_from(start + 4 - cie).map_err(|_| WriteError::TooLarge)?;
             self.put_word(to_cie);
             self.put_pointer(fde.start);
-            let length = u32::try_from(fde.end.0 - fde.start.0).map_err(|_| WriteError::TooLarge)?;
+            let length =
+                u32::try_from(fde.end.0 - fde.start.0).map_err(|_| WriteError::TooLarge)?;
             self.put_word(length);
             match fde.lsda.filter(|_| group.has_lsda) {
                 Some(lsda) => {
@@ -283,7 +284,9 @@ fn usual_first_row(table: &Table, fdes: &[&Fde]) -> Option<RowId> {
             *counts.entry(first.row.0).or_default() += 1;
         }
     }
-    let usual = counts.into_iter().max_by_key(|(row, count)| (*count, u32::MAX - row));
+    let usual = counts
+        .into_iter()
+        .max_by_key(|(row, count)| (*count, u32::MAX - row));
     usual.map(|(row, _)| RowId(row))
 }
 
@@ -329,7 +332,10 @@ impl<'r> Instructions<'r> {
         };
         // What no instruction can say is for the entries to tell.
         let mut bytes = Vec::new();
-        if instructions.put_change(&instructions.initial, &first, &mut bytes).is_ok() {
+        if instructions
+            .put_change(&instructions.initial, &first, &mut bytes)
+            .is_ok()
+        {
             instructions.initial = first;
         }
         instructions
@@ -378,7 +384,9 @@ impl<'r> Instructions<'r> {
         if before.cfa != after.cfa {
             self.put_cfa(before.cfa, after.cfa, into)?;
         }
-        let gone = before.rules().filter(|(register, _)| after.rule(*register).is_none());
+        let gone = before
+            .rules()
+            .filter(|(register, _)| after.rule(*register).is_none());
         for (register, _) in gone {
             match self.initial.rule(register) {
                 None => put_restore(register, into),
@@ -417,7 +425,10 @@ impl<'r> Instructions<'r> {
             CfaRule::RegisterOffset { register, offset } => (register, offset),
         };
         let (is_same_register, is_same_offset) = match before {
-            CfaRule::RegisterOffset { register: r, offset: o } => (r == register, o == offset),
+            CfaRule::RegisterOffset {
+                register: r,
+                offset: o,
+            } => (r == register, o == offset),
             _ => (false, false),
         };
         match u64::try_from(offset) {

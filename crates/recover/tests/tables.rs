@@ -30,22 +30,32 @@ fn compare(declared: &Table, made: &Table) -> Compared {
     for span in declared.spans() {
         compared.rows += 1;
         let place = made_spans.partition_point(|made| made.end <= span.start);
-        let here = made_spans.get(place).filter(|made| made.start <= span.start);
+        let here = made_spans
+            .get(place)
+            .filter(|made| made.start <= span.start);
         let Some(here) = here else { continue };
         compared.there += 1;
         let (a, b) = (declared.row(span.row).unwrap(), made.row(here.row).unwrap());
         let is_other_cfa = match (a.cfa, b.cfa) {
             (
-                CfaRule::RegisterOffset { register: x, offset: i },
-                CfaRule::RegisterOffset { register: y, offset: j },
+                CfaRule::RegisterOffset {
+                    register: x,
+                    offset: i,
+                },
+                CfaRule::RegisterOffset {
+                    register: y,
+                    offset: j,
+                },
             ) => x == y && i != j,
             _ => false,
         };
         // A register that has its value back is saved still, too: there, if both say where.
-        let is_other_register = a.rules().any(|(register, rule)| match (rule, b.rule(register)) {
-            (RegisterRule::Offset(i), Some(RegisterRule::Offset(j))) => i != j,
-            _ => false,
-        });
+        let is_other_register = a
+            .rules()
+            .any(|(register, rule)| match (rule, b.rule(register)) {
+                (RegisterRule::Offset(i), Some(RegisterRule::Offset(j))) => i != j,
+                _ => false,
+            });
         if is_other_cfa || is_other_register {
             compared.others.push(span.start);
         }
@@ -94,15 +104,28 @@ fn compilers_say_the_same() {
             &["-Os", "-fcf-protection=full"],
         ] {
             let program = folder.path().join("program");
-            run(Command::new(compiler).args(options).arg(source).arg("-o").arg(&program), package);
+            run(
+                Command::new(compiler)
+                    .args(options)
+                    .arg(source)
+                    .arg("-o")
+                    .arg(&program),
+                package,
+            );
             let found = compared(&program);
             assert_eq!(found.others, [], "{compiler} {options:?}");
-            assert!(found.there * 100 >= found.rows * 99, "{compiler} {options:?}: {found:?}");
+            assert!(
+                found.there * 100 >= found.rows * 99,
+                "{compiler} {options:?}: {found:?}"
+            );
 
             run(Command::new("strip").arg(&program), "binutils");
             let found = compared(&program);
             assert_eq!(found.others, [], "{compiler} {options:?}, stripped");
-            assert!(found.there * 100 >= found.rows * 90, "{compiler} {options:?}: {found:?}");
+            assert!(
+                found.there * 100 >= found.rows * 90,
+                "{compiler} {options:?}: {found:?}"
+            );
         }
     }
 }
@@ -116,6 +139,11 @@ fn libraries_say_the_same() {
     ] {
         let found = compared(Path::new(path));
         assert_eq!(found.others, [], "{path}");
-        assert!(found.there * 100 >= found.rows * percent, "{path}: {} of {}", found.there, found.rows);
+        assert!(
+            found.there * 100 >= found.rows * percent,
+            "{path}: {} of {}",
+            found.there,
+            found.rows
+        );
     }
 }

@@ -38,7 +38,7 @@ fn read_back(written: &EhFrame, source: &Table, at: Vaddr) -> (Table, usize, usi
         let gimli::CieOrFde::Fde(partial) = entry else {
             continue;
         };
-        let fde = partial.parse(|section, bases, offset| section.cie_from_offset(bases, offset));
+        let fde = partial.parse(gimli::EhFrame::cie_from_offset);
         let fde = fde.unwrap();
         fdes += 1;
         let mut table = fde.rows(&theirs, &bases, &mut context).unwrap();
