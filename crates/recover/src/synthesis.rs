@@ -6,7 +6,7 @@
 //! must be borne out by the ways out ([`crate::ways_out`]), or there are no rows.
 
 use core::ops::Range;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use unspool_ir::table::{FdeHeader, RowStart, TableError};
 use unspool_ir::{Arch, Table, Vaddr};
@@ -241,11 +241,11 @@ impl Work<'_> {
     /// Describes what of a unit, that nothing is known to lead to, is borne out to begin as a function does.
     fn describe_assumed(&mut self, rest: &Program, unit: usize) -> Result<(), TableError> {
         let mut tries = MOST_TRIES;
-        let mut reached: HashSet<u64> = HashSet::new();
+        let mut known: HashMap<u64, Result<Rules, NoRow>> = HashMap::new();
         for extent in rest.unit(unit) {
             let may_begin =
                 extent.start % FUNCTION_ALIGNMENT == 0 || self.seen.is_taken(extent.start);
-            if !may_begin || reached.contains(&extent.start) {
+            if !may_begin || known.contains_key(&extent.start) {
                 continue;
             }
             let guide = AsCalled {
@@ -256,23 +256,30 @@ impl Work<'_> {
             let analysis = self.analyzer.analyze(rest, &text, unit, &[], &guide);
             tries = tries.saturating_sub(analysis.code().len());
             let ways = WaysOut::of(&analysis, rest, |to| goal(self.program, &self.reached, to));
-            let refused = match ways.against {
+            let mut insns = insns(&analysis);
+            // What another function shares must be the same for both.
+            let is_other = |insn: &&Insn| {
+                let row = known.get(&insn.range.start);
+                insn.is_reached() && row.is_some_and(|row| *row != insn.row)
+            };
+            let other = insns.iter().find(is_other);
+            let against = ways.against.or(other.map(|insn| insn.range.start));
+            let refused = match against {
                 _ if tries == 0 => Some(Missing::NoWayOut),
                 Some(at) => Some(Missing::NotBorneOut(Vaddr(at))),
                 None if ways.for_it == 0 => Some(Missing::NoWayOut),
                 None => None,
             };
-            let insns = insns(&analysis);
             if refused.is_some() {
                 self.report(within(&insns, &extent), refused);
                 continue;
             }
+            insns.retain(|insn| insn.is_reached() && !known.contains_key(&insn.range.start));
             for extent in rest.unit(unit) {
                 self.enter(within(&insns, &extent))?;
             }
-            let (there, _): (Vec<Insn>, Vec<Insn>) = insns.into_iter().partition(Insn::is_reached);
-            self.report(&there, None);
-            reached.extend(there.iter().map(|insn| insn.range.start));
+            self.report(&insns, None);
+            known.extend(insns.into_iter().map(|insn| (insn.range.start, insn.row)));
         }
         Ok(())
     }
@@ -290,7 +297,11 @@ impl Work<'_> {
         }
         let is_entry_code = start == self.file.entry().0;
         let mut last = None;
+        let mut end = None;
         for insn in insns {
+            if end.replace(insn.range.end) != Some(insn.range.start) {
+                last = None;
+            }
             let Ok(mut rules) = insn.row else {
                 last = None;
                 continue;
