@@ -16,8 +16,10 @@ use crate::op::{Flow, Op, Seen, Test, Way};
 use crate::state::SCRATCH;
 
 mod effects;
+mod lengths;
 
 use effects::Effects;
+use lengths::Lengths;
 
 const RAX: u8 = 0;
 const RBP: u8 = 6;
@@ -62,6 +64,7 @@ enum Compared {
 #[derive(Debug, Default)]
 pub struct Lifter {
     effects: Effects,
+    lengths: Lengths,
 }
 
 impl Lifter {
@@ -70,7 +73,7 @@ impl Lifter {
         let mut insns = Insns::new(bytes, address);
         let mut compared = None;
         loop {
-            let at = insns.decoder.ip();
+            let at = insns.ip();
             match insns.next() {
                 None => return,
                 Some(None) => code.push(at, 1, Some(Flow::Trap), true),
@@ -97,7 +100,15 @@ impl Lifter {
     pub fn scan(&mut self, bytes: &[u8], address: u64, mut see: impl FnMut(Seen)) {
         let mut insns = Insns::new(bytes, address);
         let mut goes_on = false;
-        while let Some(insn) = insns.next() {
+        loop {
+            // Never the last one, which decides whether control goes on behind.
+            while let Some((length, flow)) = self.lengths.of(insns.rest(), insns.ip()) {
+                insns.skip(length);
+                if let Some(flow) = flow {
+                    see(Seen::Flow(flow));
+                }
+            }
+            let Some(insn) = insns.next() else { break };
             let Some(insn) = insn else {
                 goes_on = false;
                 continue;
@@ -157,38 +168,57 @@ impl Lifter {
     }
 }
 
-/// Decodes instructions one after another; a byte that begins none is skipped.
+/// Instructions one after another; a byte that begins none is skipped.
 struct Insns<'b> {
-    decoder: Decoder<'b>,
+    bytes: &'b [u8],
     address: u64,
+    /// Where the next one is in `bytes`.
+    at: usize,
+    decoder: Decoder<'b>,
     insn: Instruction,
 }
 
 impl<'b> Insns<'b> {
     fn new(bytes: &'b [u8], address: u64) -> Insns<'b> {
         Insns {
-            decoder: Decoder::with_ip(64, bytes, address, DecoderOptions::NONE),
+            bytes,
             address,
+            at: 0,
+            decoder: Decoder::with_ip(64, bytes, address, DecoderOptions::NONE),
             insn: Instruction::default(),
         }
+    }
+
+    /// The bytes that are still to be read.
+    fn rest(&self) -> &'b [u8] {
+        self.bytes.get(self.at..).unwrap_or_default()
+    }
+
+    /// The address of the next instruction.
+    fn ip(&self) -> u64 {
+        self.address.wrapping_add(self.at as u64)
+    }
+
+    /// Leaves out so many bytes.
+    fn skip(&mut self, bytes: usize) {
+        self.at += bytes;
     }
 
     /// The next instruction; within, `None` if there is none at that byte.
     #[inline]
     fn next(&mut self) -> Option<Option<&Instruction>> {
+        if self.decoder.position() != self.at {
+            self.decoder.set_position(self.at).ok()?;
+            self.decoder.set_ip(self.ip());
+        }
         if !self.decoder.can_decode() {
             return None;
         }
-        let at = self.decoder.ip();
         self.decoder.decode_out(&mut self.insn);
-        if !self.insn.is_invalid() {
-            return Some(Some(&self.insn));
-        }
-        // The next may begin at any byte behind it.
-        let next = usize::try_from(at + 1 - self.address).unwrap_or(usize::MAX);
-        self.decoder.set_position(next).ok()?;
-        self.decoder.set_ip(at + 1);
-        Some(None)
+        let is_valid = !self.insn.is_invalid();
+        // The next may begin at any byte behind one that begins none.
+        self.at += if is_valid { self.insn.len() } else { 1 };
+        Some(is_valid.then_some(&self.insn))
     }
 }
 

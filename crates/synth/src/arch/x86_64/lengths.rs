@@ -1,0 +1,250 @@
+//! The lengths of the instructions that code mostly consists of. A first look at code needs no more of them, and
+//! decoding takes four times as long.
+//!
+//! What is told here is valid whatever its operands are. All else is left to the decoder's library: other opcodes,
+//! more than one prefix before REX, and whatever takes an address.
+
+use crate::op::{Flow, Test};
+
+/// What follows an opcode, what may come before it, and what it does.
+mod form {
+    /// The bytes of a number behind it: none, 1 or 4.
+    pub(super) const NUMBER: u16 = 7;
+    pub(super) const KNOWN: u16 = 8;
+    pub(super) const MODRM: u16 = 16 | KNOWN;
+    /// 0x66 may come before: operands have two bytes, or are other vectors.
+    pub(super) const P66: u16 = 32 | KNOWN;
+    pub(super) const PF2: u16 = 64 | KNOWN;
+    pub(super) const PF3: u16 = 128 | KNOWN;
+    /// It is one of these with some operands only.
+    pub(super) const GROUP: u16 = 256 | MODRM;
+    /// The number is the distance to where it jumps.
+    pub(super) const JUMP: u16 = 512 | KNOWN;
+}
+
+/// Of one byte.
+fn one_byte(opcode: u8) -> u16 {
+    use form::{GROUP, JUMP, KNOWN, MODRM, P66};
+    match opcode {
+        0x00..=0x3f => match opcode & 7 {
+            0..=3 => MODRM | P66,
+            4 => KNOWN | 1,
+            5 => KNOWN | 4,
+            _ => 0,
+        },
+        0x50..=0x5f => KNOWN,
+        0x63 | 0x84 | 0x86 | 0x88 | 0x8a => MODRM,
+        0x68 | 0xa9 => KNOWN | 4,
+        0x69 | 0x81 => MODRM | 4,
+        0x6b | 0x83 => MODRM | P66 | 1,
+        0x6a | 0xa8 | 0xb0..=0xb7 => KNOWN | 1,
+        0x70..=0x7f | 0xeb => JUMP | 1,
+        0x80 => MODRM | 1,
+        0x85 | 0x87 | 0x89 | 0x8b => MODRM | P66,
+        0x8d => GROUP | P66,
+        0x90 | 0x98 | 0x99 => P66,
+        0xc0 | 0xc1 | 0xc6 => GROUP | 1,
+        0xc7 => GROUP | 4,
+        0xd0..=0xd3 | 0xf6 | 0xf7 | 0xfe | 0xff => GROUP,
+        0xe8 | 0xe9 => JUMP | 4,
+        _ => 0,
+    }
+}
+
+/// Behind the byte 0x0f.
+fn two_bytes(opcode: u8) -> u16 {
+    use form::{GROUP, JUMP, MODRM, P66, PF2, PF3};
+    match opcode {
+        // Vectors: moved, computed with, compared.
+        0x10 | 0x11 | 0x2a | 0x51 | 0x58..=0x5a | 0x5c..=0x5f => MODRM | P66 | PF2 | PF3,
+        0x6f | 0x7f => MODRM | P66 | PF3,
+        0x70 => MODRM | P66 | PF2 | PF3 | 1,
+        0x14 | 0x15 | 0x28 | 0x29 | 0x2e | 0x2f | 0x54..=0x57 | 0x60..=0x6b | 0x6e
+        | 0x74..=0x76 | 0xd4 | 0xdb | 0xdf | 0xeb | 0xef | 0xfa..=0xfe
+        // `cmov`, `bt`, `imul`, `movzx`, `movsx`
+        | 0x40..=0x4f | 0xa3 | 0xaf | 0xb6 | 0xb7 | 0xbe | 0xbf => MODRM | P66,
+        0x13 | 0x16 | 0x17 | 0x1f => GROUP | P66,
+        0x80..=0x8f => JUMP | 4,
+        0x90..=0x9f => MODRM,
+        _ => 0,
+    }
+}
+
+/// Whether an opcode of [`form::GROUP`] is one with these operands.
+fn is_known(opcode: u8, modrm: u8) -> bool {
+    let is_memory = modrm < 0xc0;
+    let digit = modrm >> 3 & 7;
+    match opcode {
+        // `lea` of an address takes it.
+        0x8d => is_memory && modrm & 0xc7 != 5,
+        0xc0 | 0xc1 | 0xd0..=0xd3 => digit != 6,
+        0xc6 | 0xc7 | 0x1f => digit == 0,
+        0xf6 | 0xf7 => digit > 1,
+        0xfe | 0xff => digit < 2,
+        _ => is_memory,
+    }
+}
+
+/// The bytes of ModRM and of what belongs to it; SIB may say that there are more.
+fn operand_length(modrm: u8) -> u8 {
+    let sib = u8::from(modrm & 7 == 4);
+    match (modrm >> 6, modrm & 7) {
+        (0, 5) => 5,
+        (0, _) => 1 + sib,
+        (1, _) => 2 + sib,
+        (2, _) => 5 + sib,
+        _ => 1,
+    }
+}
+
+/// Tells lengths.
+#[derive(Debug)]
+pub(super) struct Lengths {
+    one_byte: [u16; 256],
+    two_bytes: [u16; 256],
+    operands: [u8; 256],
+}
+
+impl Default for Lengths {
+    fn default() -> Self {
+        let byte = |place: usize| u8::try_from(place).unwrap_or_default();
+        Lengths {
+            one_byte: core::array::from_fn(|place| one_byte(byte(place))),
+            two_bytes: core::array::from_fn(|place| two_bytes(byte(place))),
+            operands: core::array::from_fn(|place| operand_length(byte(place))),
+        }
+    }
+}
+
+/// More than the longest instruction has.
+const WINDOW: usize = 16;
+
+impl Lengths {
+    /// How long the first instruction of `bytes` is, which are at `address`, and where it jumps to; `None` if it is
+    /// none of these, or fewer bytes than [`WINDOW`] are left.
+    #[inline]
+    pub(super) fn of(&self, bytes: &[u8], address: u64) -> Option<(usize, Option<Flow>)> {
+        let window: &[u8; WINDOW] = bytes.first_chunk()?;
+        let mut bytes = window.iter().copied();
+        let mut byte = bytes.next()?;
+        let mut allowed = form::KNOWN;
+        if matches!(byte, 0x66 | 0xf2 | 0xf3) {
+            allowed = match byte {
+                0x66 => form::P66,
+                0xf2 => form::PF2,
+                _ => form::PF3,
+            };
+            byte = bytes.next()?;
+        }
+        if byte & 0xf0 == 0x40 {
+            byte = bytes.next()?;
+        }
+        let mut forms = &self.one_byte;
+        if byte == 0x0f {
+            forms = &self.two_bytes;
+            byte = bytes.next()?;
+        }
+        let form = *forms.get(usize::from(byte))?;
+        if form & allowed != allowed {
+            return None;
+        }
+        let mut length = WINDOW - bytes.len();
+        if form & form::MODRM == form::MODRM {
+            let modrm = bytes.next()?;
+            let is_group = form & form::GROUP == form::GROUP;
+            // Memory without a base register may be a table.
+            let is_table = modrm & 0xc7 == 4 && bytes.next()? & 7 == 5;
+            if is_table || is_group && !is_known(byte, modrm) {
+                return None;
+            }
+            length += usize::from(*self.operands.get(usize::from(modrm))?);
+        }
+        length += usize::from(form & form::NUMBER);
+        let is_jump = form & form::JUMP == form::JUMP;
+        let flow = is_jump.then(|| jump(byte, window, length, address));
+        Some((length, flow))
+    }
+}
+
+/// Where an instruction of `length` bytes goes that jumps.
+fn jump(opcode: u8, window: &[u8; WINDOW], length: usize, address: u64) -> Flow {
+    let insn = window.get(..length).unwrap_or_default();
+    let distance = match opcode {
+        0x70..=0x7f | 0xeb => insn.last().map_or(0, |byte| byte.cast_signed().into()),
+        _ => insn
+            .last_chunk()
+            .map_or(0, |word| i32::from_le_bytes(*word)),
+    };
+    let next = address.wrapping_add(length as u64);
+    let to = next.wrapping_add_signed(distance.into());
+    match opcode {
+        0xe8 => Flow::Call(to),
+        0xe9 | 0xeb => Flow::Jump(to),
+        _ => Flow::Branch {
+            to,
+            test: Test::None,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, Register};
+
+    use super::*;
+
+    const ADDRESS: u64 = 0x40_0000;
+
+    /// Whether the decoder's library says the same of the first instruction.
+    fn is_confirmed(bytes: &[u8], length: usize, flow: Option<Flow>) -> bool {
+        let mut decoder = Decoder::with_ip(64, bytes, ADDRESS, DecoderOptions::NONE);
+        let insn = decoder.decode();
+        let to = insn.near_branch_target();
+        let expected = match insn.flow_control() {
+            FlowControl::Next => None,
+            FlowControl::ConditionalBranch => Some(Flow::Branch {
+                to,
+                test: Test::None,
+            }),
+            FlowControl::UnconditionalBranch => Some(Flow::Jump(to)),
+            FlowControl::Call => Some(Flow::Call(to)),
+            _ => return false,
+        };
+        let takes_address = insn.mnemonic() == Mnemonic::Lea && insn.is_ip_rel_memory_operand()
+            || insn.memory_base() == Register::None && insn.memory_index() != Register::None;
+        !insn.is_invalid() && insn.len() == length && flow == expected && !takes_address
+    }
+
+    #[test]
+    fn lengths_are_those_that_the_decoder_finds() {
+        let lengths = Lengths::default();
+        let prefixes: [&[u8]; 4] = [&[], &[0x66], &[0xf2], &[0xf3]];
+        let rexes: [&[u8]; 5] = [&[], &[0x40], &[0x48], &[0x45], &[0x4f]];
+        let escapes: [&[u8]; 2] = [&[], &[0x0f]];
+        let mut told = 0;
+        for (prefix, rex) in prefixes.iter().flat_map(|p| rexes.map(|rex| (p, rex))) {
+            for (escape, opcode) in escapes.iter().flat_map(|e| (0..=255).map(move |o| (e, o))) {
+                for (modrm, sib) in (0..=255).flat_map(|modrm| [(modrm, 0x9d), (modrm, 0x24)]) {
+                    let opcode: &[u8] = &[opcode, modrm, sib];
+                    let mut bytes = [*prefix, rex, escape, opcode].concat();
+                    bytes.extend([0x12, 0x34, 0x56, 0x7f, 0x81, 0x92, 0xa3, 0xb4]);
+                    bytes.resize(2 * WINDOW, 0xc3);
+                    if let Some((length, flow)) = lengths.of(&bytes, ADDRESS) {
+                        assert!(is_confirmed(&bytes, length, flow), "{bytes:x?}: {length}");
+                        told += 1;
+                    }
+                }
+            }
+        }
+        assert!(told > 100_000, "{told}");
+    }
+
+    #[test]
+    fn the_last_bytes_are_left_to_the_decoder() {
+        assert_eq!(Lengths::default().of(&[0x50; WINDOW - 1], ADDRESS), None);
+        assert_eq!(
+            Lengths::default().of(&[0x50; WINDOW], ADDRESS),
+            Some((1, None))
+        );
+    }
+}
