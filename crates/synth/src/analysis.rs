@@ -13,7 +13,7 @@ use std::collections::BinaryHeap;
 use crate::apply::Semantics;
 use crate::arch::{Facts, Machine};
 use crate::code::{Code, InsnId};
-use crate::op::{Flow, MEMORY, Test, Way};
+use crate::op::{Flow, Test, Way};
 use crate::program::{Image, Part, Program, Returns};
 use crate::state::State;
 use crate::value::{Entries, JumpTable, Known, Value};
@@ -118,6 +118,15 @@ impl Segment {
     }
 }
 
+/// Where a direct jump or call goes.
+#[derive(Debug, Clone, Copy)]
+enum Target {
+    /// To an instruction of the unit; a call only if no function begins there.
+    Inside(InsnId),
+    /// Elsewhere, or it is not known where; what becomes of a call.
+    Outside(Option<Returns>),
+}
+
 /// An edge that is only followed where nothing else leads.
 #[derive(Debug)]
 struct Weak {
@@ -136,6 +145,8 @@ pub struct Analyzer {
     ranges: Vec<(Range<u64>, Range<u32>, Part)>,
     states: Vec<State>,
     segments: Vec<Segment>,
+    /// Where direct jumps and calls go, by their places in [`Code::flows`].
+    targets: Vec<Target>,
     /// The segment that begins with an instruction, plus 1.
     segment_at: Vec<u32>,
     queue: BinaryHeap<Reverse<InsnId>>,
@@ -156,7 +167,6 @@ const LEAST_BUDGET: usize = 1 << 16;
 #[derive(Debug)]
 pub struct Analysis<'a> {
     analyzer: &'a Analyzer,
-    program: &'a Program,
 }
 
 /// Tells names of run-time addresses that paths meet with from those that operations made.
@@ -171,14 +181,13 @@ impl Analyzer {
     #[must_use]
     pub fn new(machine: Machine) -> Analyzer {
         Analyzer {
-            semantics: Semantics {
-                facts: machine.facts(),
-            },
+            semantics: Semantics::new(machine.facts()),
             machine,
             code: Code::default(),
             ranges: Vec::new(),
             states: Vec::new(),
             segments: Vec::new(),
+            targets: Vec::new(),
             segment_at: Vec::new(),
             queue: BinaryHeap::new(),
             weak: Vec::new(),
@@ -211,7 +220,7 @@ impl Analyzer {
         guide: &impl Guide,
     ) -> Analysis<'a> {
         self.read(program, image, unit);
-        self.cut();
+        self.cut(program);
         let entry = self.semantics.entry();
         for place in 0..self.ranges.len() {
             let Some((range, _, part)) = self.ranges.get(place).cloned() else {
@@ -241,10 +250,7 @@ impl Analyzer {
                 segment.is_chained = false;
             }
         }
-        Analysis {
-            analyzer: self,
-            program,
-        }
+        Analysis { analyzer: self }
     }
 
     /// Decodes the ranges of a unit.
@@ -263,7 +269,7 @@ impl Analyzer {
     }
 
     /// Cuts the instructions into segments.
-    fn cut(&mut self) {
+    fn cut(&mut self, program: &Program) {
         self.states.clear();
         self.segments.clear();
         self.queue.clear();
@@ -272,27 +278,27 @@ impl Analyzer {
         self.unresolved.clear();
         const BEGINS: u32 = 1;
         const IS_TARGET: u32 = 2;
-        self.segment_at.clear();
-        self.segment_at.resize(self.code.len(), 0);
-        let note = |at: &mut Vec<u32>, insn: InsnId, what: u32| {
-            if let Some(at) = at.get_mut(insn.index()) {
+        let mut segment_at = core::mem::take(&mut self.segment_at);
+        segment_at.clear();
+        segment_at.resize(self.code.len(), 0);
+        let mut note = |insn: InsnId, what: u32| {
+            if let Some(at) = segment_at.get_mut(insn.index()) {
                 *at |= what;
             }
         };
         for (_, insns, _) in &self.ranges {
-            note(&mut self.segment_at, InsnId(insns.start), BEGINS);
+            note(InsnId(insns.start), BEGINS);
         }
-        for id in self.code.ids() {
-            let Some(flow) = self.code.flow(id) else {
-                continue;
-            };
-            note(&mut self.segment_at, id.next(), BEGINS);
-            if let Flow::Jump(to) | Flow::Branch { to, .. } = flow
-                && let Some(target) = self.insn_at(to)
-            {
-                note(&mut self.segment_at, target, BEGINS | IS_TARGET);
+        self.targets.clear();
+        for (id, flow) in self.code.flows() {
+            note(id.next(), BEGINS);
+            let target = self.target(program, *flow);
+            if let (Flow::Jump(_) | Flow::Branch { .. }, Target::Inside(insn)) = (flow, target) {
+                note(insn, BEGINS | IS_TARGET);
             }
+            self.targets.push(target);
         }
+        self.segment_at = segment_at;
         let end = InsnId(as_u32(self.code.len()));
         for (index, at) in self.segment_at.iter_mut().enumerate() {
             if *at == 0 {
@@ -315,8 +321,38 @@ impl Analyzer {
         let behind = self
             .ranges
             .partition_point(|(range, ..)| range.start <= address);
-        let (_, insns, _) = self.ranges.get(behind.checked_sub(1)?)?;
-        self.code.at(address, insns.clone())
+        let (range, insns, _) = self.ranges.get(behind.checked_sub(1)?)?;
+        match address < range.end {
+            true => self.code.at(address, insns.clone()),
+            false => None,
+        }
+    }
+
+    fn target(&self, program: &Program, flow: Flow) -> Target {
+        let inside = match flow {
+            Flow::Jump(to) | Flow::Branch { to, .. } => self.insn_at(to),
+            Flow::Call(to) => match program.returns(to) {
+                None if !program.is_entry(to) => self.insn_at(to),
+                returns => return Target::Outside(returns),
+            },
+            _ => None,
+        };
+        inside.map_or(Target::Outside(None), Target::Inside)
+    }
+
+    /// Where a direct jump or call goes.
+    fn target_of(&self, insn: InsnId) -> Target {
+        let place = self.code.flow_place(insn);
+        let target = place.and_then(|place| self.targets.get(place));
+        target.copied().unwrap_or(Target::Outside(None))
+    }
+
+    /// The range that an instruction is of.
+    fn range_of(&self, insn: InsnId) -> Option<&(Range<u64>, Range<u32>, Part)> {
+        let behind = self
+            .ranges
+            .partition_point(|(_, insns, _)| insns.start <= insn.0);
+        self.ranges.get(behind.checked_sub(1)?)
     }
 
     fn enter(&mut self, address: u64, entry: &State) {
@@ -418,11 +454,6 @@ impl Analyzer {
             self.queue.push(Reverse(insn));
         }
     }
-
-    /// Whether control goes on from an instruction to the next one.
-    fn is_followed(&self, insn: InsnId) -> bool {
-        self.code.is_next(insn, insn.next())
-    }
 }
 
 /// The work on one unit.
@@ -512,7 +543,7 @@ impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
                 Some(flow) => self.leave(last, flow, state),
                 None => true,
             };
-            let goes_on = goes_on && self.analyzer.is_followed(last);
+            let goes_on = goes_on && self.analyzer.code.is_followed(last);
             if let Some(segment) = self.analyzer.segments.get_mut(place) {
                 segment.goes_on = goes_on;
             }
@@ -548,24 +579,27 @@ impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
     /// `state` is then.
     fn leave(&mut self, insn: InsnId, flow: Flow, state: &mut State) -> bool {
         let semantics = self.analyzer.semantics;
+        let target = self.analyzer.target_of(insn);
         match flow {
-            Flow::Jump(to) => {
-                self.jump(insn, to, state);
+            Flow::Jump(_) => {
+                self.jump(insn, target, state);
                 false
             }
-            Flow::Branch { to, test } => {
+            Flow::Branch { test, .. } => {
                 if test == Test::None {
-                    self.jump(insn, to, state);
+                    self.jump(insn, target, state);
                     return true;
                 }
                 let mut taken = state.clone();
                 if semantics.assume(&mut taken, test, Way::Taken) {
-                    self.jump(insn, to, &taken);
+                    self.jump(insn, target, &taken);
                 }
                 semantics.assume(state, test, Way::On)
             }
-            Flow::Call(to) => self.call(insn, Some(to), state),
-            Flow::IndirectCall => self.call(insn, None, state),
+            Flow::Call(_) | Flow::IndirectCall => match target {
+                Target::Inside(inside) => self.call_inside(insn, inside, state),
+                Target::Outside(returns) => self.call(insn, returns, state),
+            },
             Flow::IndirectJump(register) => {
                 self.indirect(insn, state.get(register), state);
                 false
@@ -578,18 +612,18 @@ impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
         }
     }
 
-    fn jump(&mut self, from: InsnId, to: u64, state: &State) {
-        let Some(target) = self.analyzer.insn_at(to) else {
+    fn jump(&mut self, from: InsnId, target: Target, state: &State) {
+        let Target::Inside(target) = target else {
             return;
         };
-        let here = self.analyzer.code.range(from).start;
-        let extent = self.program.extent_at(to);
-        let is_near = extent.is_some_and(|extent| (extent.start..extent.end).contains(&here));
-        if is_near {
+        let Some((_, insns, part)) = self.analyzer.range_of(target) else {
+            return;
+        };
+        if insns.contains(&from.0) {
             return self.analyzer.flow_into(target, state, from);
         }
-        let is_function =
-            extent.is_some_and(|extent| extent.start == to && extent.part == Part::Function);
+        let is_function = insns.start == target.0 && *part == Part::Function;
+        let to = self.analyzer.code.range(target).start;
         if is_function || self.program.is_entry(to) {
             return;
         }
@@ -609,46 +643,39 @@ impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
         });
     }
 
-    /// Follows a call; whether it comes back.
-    fn call(&mut self, insn: InsnId, to: Option<u64>, state: &mut State) -> bool {
+    /// Follows a call of code of the same function; it need not come back.
+    fn call_inside(&mut self, insn: InsnId, to: InsnId, state: &mut State) -> bool {
         let semantics = self.analyzer.semantics;
-        let (start, end) = {
-            let range = self.analyzer.code.range(insn);
-            (range.start, range.end)
-        };
-        if let Some(target) = to.and_then(|to| self.local_target(to)) {
-            let mut inside = state.clone();
-            semantics.push_return(&mut inside, end);
-            self.analyzer.flow_into(target, &inside, insn);
-            semantics.call(state, 0);
-            if self.analyzer.is_followed(insn) && insn.next() != target {
-                self.perhaps(insn, insn.next(), state);
-            }
-            return false;
+        let mut inside = state.clone();
+        semantics.push_return(&mut inside, self.analyzer.code.range(insn).end);
+        self.analyzer.flow_into(to, &inside, insn);
+        semantics.call(state, None);
+        if self.analyzer.code.is_followed(insn) && insn.next() != to {
+            self.perhaps(insn, insn.next(), state);
         }
+        false
+    }
+
+    /// Follows a call; whether it comes back.
+    fn call(&mut self, insn: InsnId, returns: Option<Returns>, state: &mut State) -> bool {
+        let semantics = self.analyzer.semantics;
+        let Range { start, end } = self.analyzer.code.range(insn);
         let sp = state.get(semantics.facts.stack_pointer);
-        semantics.call(state, self.program.pops(to));
+        semantics.call(state, returns);
         if let Some(pad) = self.pad_of(start) {
             let mut landed = state.clone();
             let popped = i64::try_from(self.guide.args_size(end - 1)).unwrap_or(0);
             landed.set(semantics.facts.stack_pointer, sp.plus(popped));
             self.analyzer.flow_into(pad, &landed, insn);
         }
-        if to.and_then(|to| self.program.returns(to)) == Some(Returns::Never) {
+        if returns == Some(Returns::Never) {
             return false;
         }
-        if self.analyzer.is_followed(insn) && !self.guide.comes(By::Return, end, state) {
+        if self.analyzer.code.is_followed(insn) && !self.guide.comes(By::Return, end, state) {
             self.perhaps(insn, insn.next(), state);
             return false;
         }
         true
-    }
-
-    /// The instruction that a call inside the unit goes to, if that is no function.
-    fn local_target(&self, to: u64) -> Option<InsnId> {
-        let target = self.analyzer.insn_at(to)?;
-        let is_function = self.program.start_at(to).is_some() || self.program.is_entry(to);
-        (!is_function).then_some(target)
     }
 
     fn pad_of(&self, call: u64) -> Option<InsnId> {
@@ -680,7 +707,10 @@ impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
                     self.analyzer.flow_into(to, state, insn);
                 }
             }
-            Known::Constant(to) => self.jump(insn, to, state),
+            Known::Constant(to) => {
+                let target = self.analyzer.target(self.program, Flow::Jump(to));
+                self.jump(insn, target, state);
+            }
             _ => {
                 let semantics = self.analyzer.semantics;
                 let sp = state.get(semantics.facts.stack_pointer);
@@ -767,8 +797,7 @@ impl Analysis<'_> {
     }
 
     /// Tells of each instruction that something leads to, in the order of the unit's ranges, what holds before
-    /// it, and what may have changed since the one told before, as [`crate::op::Op::written`] has it; memory only
-    /// if a slot of which something was known is another.
+    /// it, and what may have changed since the one told before, as [`State::settle`] has it.
     pub fn visit(&self, mut visit: impl FnMut(InsnId, &State, u64)) {
         let analyzer = self.analyzer;
         let mut state = State::new();
@@ -798,6 +827,7 @@ impl Analysis<'_> {
         }
     }
 
+    /// Tells of the instructions of a segment, and does it.
     fn follow(
         &self,
         segment: &Segment,
@@ -806,40 +836,27 @@ impl Analysis<'_> {
         visit: &mut impl FnMut(InsnId, &State, u64),
     ) {
         let (code, semantics) = (&self.analyzer.code, self.analyzer.semantics);
-        for id in (segment.first.0..segment.end.0).map(InsnId) {
+        for (id, ops) in code.steps(segment.first, segment.end) {
             visit(id, state, *written);
-            *written = 0;
-            let ops = code.ops_range(id);
             for (at, op) in (ops.start..).zip(code.ops_at(ops)) {
-                *written |= op.written(semantics.facts.stack_pointer) & !MEMORY;
                 semantics.apply(state, *op, at);
             }
-            if state.settle() {
-                *written |= MEMORY;
-            }
+            *written = state.settle();
         }
-        let last = segment.last();
-        match code.flow(last) {
-            Some(flow @ (Flow::Call(_) | Flow::IndirectCall)) => {
-                let to = match flow {
-                    Flow::Call(to) => Some(to),
-                    _ => None,
+        match code.flow(segment.last()) {
+            Some(Flow::Call(_) | Flow::IndirectCall) => {
+                let returns = match self.analyzer.target_of(segment.last()) {
+                    Target::Outside(returns) => returns,
+                    Target::Inside(_) => None,
                 };
-                let pops = self.program.pops(to);
-                semantics.call(state, pops);
-                *written |= semantics.facts.clobbered;
-                if pops != 0 {
-                    *written = u64::MAX;
-                }
-                if state.settle() {
-                    *written |= MEMORY;
-                }
+                semantics.call(state, returns);
             }
             Some(Flow::Branch { test, .. }) if test != Test::None => {
                 semantics.assume(state, test, Way::On);
                 *written = u64::MAX;
             }
-            _ => {}
+            _ => return,
         }
+        *written |= state.settle();
     }
 }

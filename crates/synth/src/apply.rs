@@ -2,6 +2,7 @@
 
 use crate::arch::Facts;
 use crate::op::{Op, Test, Way};
+use crate::program::Returns;
 use crate::state::State;
 use crate::value::{Entries, JumpTable, Known, Value};
 use unspool_ir::Register;
@@ -10,9 +11,20 @@ use unspool_ir::Register;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Semantics {
     pub(crate) facts: &'static Facts,
+    /// What is saved where it is needed to go on in the caller: the registers that calls preserve, the return
+    /// address. Bit n stands for register n.
+    saved: u64,
 }
 
 impl Semantics {
+    pub(crate) fn new(facts: &'static Facts) -> Semantics {
+        let saved = facts.preserved.iter().chain([&facts.return_address]);
+        Semantics {
+            facts,
+            saved: saved.fold(0, |all, register| all | 1 << (register & 63)),
+        }
+    }
+
     /// The state at the entry of a function.
     pub(crate) fn entry(self) -> State {
         let mut state = State::new();
@@ -38,13 +50,13 @@ impl Semantics {
     }
 
     /// Has register `to` hold something after instruction `at`.
+    #[inline]
     fn set(self, state: &mut State, to: u8, value: Value, at: u32) {
         let is_lost =
             to == self.facts.stack_pointer && !value.is_address() && value != Value::UNKNOWN;
         if is_lost {
             // Wherever it is: what lies at a distance from it can be told.
-            state.forget_base(at);
-            state.set(to, Value::base(at, 0));
+            state.rebase(to, at);
         } else {
             state.set(to, value);
         }
@@ -60,15 +72,10 @@ impl Semantics {
     /// Whether a value is what unwinding needs: what a register held at entry that calls preserve, the return
     /// address, or the CFA or what is above.
     fn is_saved(self, value: Value) -> bool {
-        match value.known() {
-            Known::Entry(register, offset) if register.0 == self.facts.stack_pointer.into() => {
-                offset >= 0
-            }
-            Known::Entry(register, 0) => {
-                let is_it = |preserved: &u8| register.0 == u16::from(*preserved);
-                self.facts.preserved.iter().any(is_it) || is_it(&self.facts.return_address)
-            }
-            _ => false,
+        match value.as_entry() {
+            Some((register, offset)) if register == self.facts.stack_pointer => offset >= 0,
+            Some((register, offset)) => offset == 0 && self.saved >> (register & 63) & 1 != 0,
+            None => false,
         }
     }
 
@@ -88,14 +95,18 @@ impl Semantics {
     }
 
     /// Does what an operation of instruction `at` does.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn apply(self, state: &mut State, op: Op, at: u32) {
         match op {
             Op::Add { to, from, bytes } => {
                 let value = state.get(from).plus(bytes.into());
                 self.set(state, to, value, at);
             }
-            Op::Clobber { registers } => self.clobber(state, registers, at),
+            Op::Clobber { registers } => {
+                for register in bits(registers) {
+                    self.set(state, register, Value::FRESH, at);
+                }
+            }
             Op::Load { to, base, offset } => {
                 let value = self.loaded(state, state.get(base).plus(offset.into()));
                 self.set_loaded(state, to, value);
@@ -122,19 +133,15 @@ impl Semantics {
             Op::Narrow { to, from, limit } => {
                 self.set(state, to, narrow(state.get(from), limit), at);
             }
+            Op::Align => self.set(state, self.facts.stack_pointer, Value::FRESH, at),
             Op::Sum { to, a, b } => {
                 let value = self.sum(to, state.get(a), state.get(b));
                 self.set(state, to, value, at);
             }
             Op::Difference { to, a, b } => {
-                let (a, b) = (state.get(a), state.get(b));
-                let value = match b.as_constant() {
-                    Some(bytes) => a.plus(bytes.cast_signed().wrapping_neg()),
-                    None => self.computed(to, [a, b]),
-                };
+                let value = self.difference(to, state.get(a), state.get(b));
                 self.set(state, to, value, at);
             }
-            Op::Align => self.set(state, self.facts.stack_pointer, Value::FRESH, at),
             Op::LoadEntry {
                 to,
                 base,
@@ -146,12 +153,6 @@ impl Semantics {
                 let value = self.entry_of(base.plus(offset.into()), state.get(index), size);
                 self.set_loaded(state, to, value);
             }
-        }
-    }
-
-    fn clobber(self, state: &mut State, registers: u64, at: u32) {
-        for register in bits(registers) {
-            self.set(state, register, Value::FRESH, at);
         }
     }
 
@@ -186,6 +187,7 @@ impl Semantics {
         }
     }
 
+    #[inline(never)]
     fn entry_of(self, table: Value, index: Value, size: u8) -> Value {
         let last = match index.known() {
             Known::AtMost(last) => Some(last),
@@ -204,6 +206,15 @@ impl Semantics {
         }
     }
 
+    #[inline(never)]
+    fn difference(self, to: u8, a: Value, b: Value) -> Value {
+        match b.as_constant() {
+            Some(bytes) => a.plus(bytes.cast_signed().wrapping_neg()),
+            None => self.computed(to, [a, b]),
+        }
+    }
+
+    #[inline(never)]
     fn sum(self, to: u8, a: Value, b: Value) -> Value {
         let distance =
             |distance: Value, address: Value| match (distance.known(), address.as_constant()) {
@@ -230,20 +241,19 @@ impl Semantics {
     pub(crate) fn callee(self, state: &mut State) {
         state.forget_below(state.get(self.facts.stack_pointer));
         // What a callee may change it need not: callers in the same file may rely on that.
-        for register in bits(self.facts.clobbered) {
-            state.set(register, Value::UNKNOWN);
-        }
+        state.forget(self.facts.clobbered);
     }
 
-    /// Does what the callee of a call may do, and the return from it, which pops so many bytes of
-    /// arguments.
-    pub(crate) fn call(self, state: &mut State, pops: u16) {
-        let sp = state.get(self.facts.stack_pointer);
+    /// Does what the callee of a call may do, and the return from it, which may pop arguments.
+    pub(crate) fn call(self, state: &mut State, returns: Option<Returns>) {
         self.callee(state);
         // Whoever has the address of something on the stack may change it; nobody has that of a saved
         // register.
         state.lose(|holds| holds.is_address() && !self.is_saved(holds));
-        state.set(self.facts.stack_pointer, sp.plus(pops.into()));
+        if let Some(Returns::Pops(pops @ 1..)) = returns {
+            let sp = state.get(self.facts.stack_pointer);
+            state.set(self.facts.stack_pointer, sp.plus(pops.into()));
+        }
     }
 
     /// Pushes the address behind a call of code of the same function.

@@ -35,7 +35,8 @@ struct Insn {
 pub struct Code {
     insns: Vec<Insn>,
     ops: Vec<Op>,
-    flows: Vec<Flow>,
+    /// Where the processor goes after those instructions from which it does not just go on.
+    flows: Vec<(InsnId, Flow)>,
 }
 
 impl Code {
@@ -55,7 +56,8 @@ impl Code {
     /// It is padding if it does nothing, or traps.
     pub(crate) fn push(&mut self, address: u64, length: u8, flow: Option<Flow>, is_padding: bool) {
         let flow = flow.map_or(0, |flow| {
-            self.flows.push(flow);
+            let id = InsnId(u32::try_from(self.insns.len()).unwrap_or(u32::MAX));
+            self.flows.push((id, flow));
             u32::try_from(self.flows.len()).unwrap_or(0)
         });
         self.insns.push(Insn {
@@ -81,6 +83,7 @@ impl Code {
 
     /// The addresses of an instruction's bytes.
     #[must_use]
+    #[inline]
     pub fn range(&self, id: InsnId) -> Range<u64> {
         self.insns.get(id.index()).map_or(0..0, |insn| {
             insn.address..insn.address + u64::from(insn.length)
@@ -104,8 +107,20 @@ impl Code {
     #[must_use]
     #[inline]
     pub fn flow(&self, id: InsnId) -> Option<Flow> {
+        let (_, flow) = self.flows.get(self.flow_place(id)?)?;
+        Some(*flow)
+    }
+
+    /// The instructions from which the processor does not just go on, in their order, and where it goes.
+    pub(crate) fn flows(&self) -> &[(InsnId, Flow)] {
+        &self.flows
+    }
+
+    /// The place of an instruction among [`Code::flows`].
+    #[inline]
+    pub(crate) fn flow_place(&self, id: InsnId) -> Option<usize> {
         let flow = self.insns.get(id.index())?.flow.checked_sub(1)?;
-        self.flows.get(flow as usize).copied()
+        Some(flow as usize)
     }
 
     /// The instructions, in the order of their ranges.
@@ -118,6 +133,22 @@ impl Code {
         let end_of = |index: usize| self.insns.get(index).map_or(0, |insn| insn.ops_end);
         let start = id.index().checked_sub(1).map_or(0, end_of);
         start..end_of(id.index())
+    }
+
+    /// Instructions one after another, with the places of their operations.
+    pub(crate) fn steps(
+        &self,
+        first: InsnId,
+        end: InsnId,
+    ) -> impl Iterator<Item = (InsnId, Range<u32>)> {
+        let insns = self.insns.get(first.index()..end.index());
+        let mut start = self.ops_range(first).start;
+        let ids = (first.0..).map(InsnId);
+        ids.zip(insns.unwrap_or_default()).map(move |(id, insn)| {
+            let ops = start..insn.ops_end;
+            start = insn.ops_end;
+            (id, ops)
+        })
     }
 
     /// Operations by their places.
@@ -135,9 +166,10 @@ impl Code {
             .is_some_and(|insn| insn.is_padding)
     }
 
-    /// Whether an instruction comes directly behind another.
-    pub(crate) fn is_next(&self, id: InsnId, next: InsnId) -> bool {
-        next.index() < self.insns.len() && self.range(id).end == self.range(next).start
+    /// Whether another instruction comes directly behind.
+    pub(crate) fn is_followed(&self, id: InsnId) -> bool {
+        let next = self.insns.get(id.next().index());
+        next.is_some_and(|next| next.address == self.range(id).end)
     }
 
     /// The instruction that starts at an address, among those of these places.

@@ -344,15 +344,6 @@ impl Program {
         }
     }
 
-    /// The bytes of arguments that a call pops: to an address, or to one that is not known.
-    #[must_use]
-    pub fn pops(&self, to: Option<u64>) -> u16 {
-        match to.and_then(|to| self.returns(to)) {
-            Some(Returns::Pops(pops)) => pops,
-            _ => 0,
-        }
-    }
-
     /// The extent that starts at an address.
     #[must_use]
     pub fn start_at(&self, address: u64) -> Option<usize> {

@@ -1,5 +1,6 @@
 //! What registers and stack slots hold at one place of the code.
 
+use crate::op::MEMORY;
 use crate::value::Value;
 
 /// The most registers that an architecture can have here.
@@ -31,8 +32,8 @@ pub struct State {
     registers: [Value; REGISTERS],
     slots: [Slot; SLOTS],
     len: u8,
-    /// Whether a slot came or went since [`State::settle`].
-    is_stirred: bool,
+    /// What was written since [`State::settle`].
+    written: u64,
     /// Whether an entry value may be in a slot that is not among these: it was stored nobody knows where, or
     /// there was no room.
     hides: bool,
@@ -50,7 +51,7 @@ impl State {
             registers,
             slots: [EMPTY; SLOTS],
             len: 0,
-            is_stirred: false,
+            written: 0,
             hides: false,
         }
     }
@@ -67,6 +68,7 @@ impl State {
     #[inline]
     pub fn set(&mut self, register: u8, value: Value) {
         if let Some(old) = self.registers.get_mut(usize::from(register)) {
+            self.written |= 1 << (register & 63);
             *old = value;
         }
     }
@@ -76,6 +78,13 @@ impl State {
     #[inline]
     pub fn slots(&self) -> &[Slot] {
         self.slots.get(..usize::from(self.len)).unwrap_or_default()
+    }
+
+    /// Whether a slot is below an address.
+    #[must_use]
+    pub fn has_below(&self, at: Value) -> bool {
+        let mut slots = self.slots().iter();
+        at.is_address() && slots.any(|slot| slot.at.is_within(at, i64::MIN..0))
     }
 
     /// What the 8 bytes at an address hold, if that is known; `None` if no entry value was stored there.
@@ -102,7 +111,7 @@ impl State {
             Some(place) => {
                 *place = slot;
                 self.len += 1;
-                self.is_stirred = true;
+                self.written |= MEMORY;
             }
             None => self.hides = true,
         }
@@ -122,11 +131,7 @@ impl State {
     /// Has `size` bytes at an address hold something that is no entry value.
     #[inline]
     pub fn overwrite(&mut self, at: Value, size: i64) {
-        let is_hit = |slot: &Slot| {
-            let distance = slot.at.distance_from(at);
-            distance.is_some_and(|distance| -8 < distance && distance < size)
-        };
-        self.retain(|slot| !is_hit(slot));
+        self.retain(|slot| !slot.at.is_within(at, 1 - 8..size));
         if self.hides && size == 8 {
             // Wherever something is hidden, it is not here.
             self.push(Slot {
@@ -142,18 +147,33 @@ impl State {
         for slot in self.slots.iter_mut().take(used) {
             if slot.holds != Value::UNKNOWN && is_lost(slot.holds) {
                 slot.holds = Value::UNKNOWN;
-                self.is_stirred = true;
+                self.written |= MEMORY;
+            }
+        }
+    }
+
+    /// Forgets what registers hold: bit n stands for register n.
+    pub(crate) fn forget(&mut self, registers: u64) {
+        self.written |= registers;
+        for (number, value) in self.registers.iter_mut().enumerate() {
+            if registers >> number & 1 != 0 {
+                *value = Value::UNKNOWN;
             }
         }
     }
 
     /// Forgets all slots below an address: the callee of a call may overwrite them.
     pub fn forget_below(&mut self, at: Value) {
-        self.retain(|slot| {
-            slot.at
-                .distance_from(at)
-                .is_none_or(|distance| distance >= 0)
-        });
+        if at.is_address() {
+            self.retain(|slot| !slot.at.is_within(at, i64::MIN..0));
+        }
+    }
+
+    /// Has a register hold an address that is only known at run time, after instruction `at`.
+    #[inline(never)]
+    pub(crate) fn rebase(&mut self, register: u8, at: u32) {
+        self.forget_base(at);
+        self.set(register, Value::base(at, 0));
     }
 
     /// Forgets what is relative to the stack pointer after instruction `at`: it has another one now.
@@ -161,6 +181,7 @@ impl State {
         for value in &mut self.registers {
             if value.base_of() == Some(at) {
                 *value = Value::UNKNOWN;
+                self.written = u64::MAX;
             }
         }
         let hidden = self
@@ -185,6 +206,7 @@ impl State {
             Some(distance) => Value::base(base, 0).plus(distance),
             None => value,
         };
+        self.written = u64::MAX;
         for value in &mut self.registers {
             *value = renamed(*value);
         }
@@ -214,13 +236,14 @@ impl State {
             }
         }
         self.len = u8::try_from(kept).unwrap_or(self.len);
-        self.is_stirred = true;
+        self.written |= MEMORY;
     }
 
-    /// Whether a slot came or went since the last time that this was asked.
+    /// What was written since the last time that this was asked, as [`crate::op::Op::written`] has it; memory
+    /// only if a slot of which something was known is another.
     #[inline]
-    pub fn settle(&mut self) -> bool {
-        core::mem::take(&mut self.is_stirred)
+    pub fn settle(&mut self) -> u64 {
+        core::mem::take(&mut self.written)
     }
 
     /// Takes in a state that holds at the same place on another path; whether that changed anything.
@@ -242,28 +265,52 @@ impl State {
 
     /// What is in a slot on one path only is in it perhaps.
     fn join_slots(&mut self, other: &State) -> bool {
-        if self.slots() == other.slots() {
+        let others = other.slots();
+        if self.slots() == others {
             return false;
         }
         let mut changed = false;
         let used = usize::from(self.len);
+        let elsewhere = match other.hides {
+            true => Value::UNKNOWN,
+            false => Value::FRESH,
+        };
+        // Paths that meet mostly saved the same in the same order.
+        let mut ahead = others;
+        let mut met = 0;
         for slot in self.slots.iter_mut().take(used) {
-            let theirs = other.load(slot.at).unwrap_or(Value::FRESH);
+            let is_at = |theirs: &Slot| theirs.at == slot.at;
+            if !ahead.first().is_some_and(is_at) {
+                let place = others.iter().position(is_at);
+                ahead = place.map_or(ahead, |place| others.get(place..).unwrap_or_default());
+            }
+            let mut theirs = elsewhere;
+            if let Some((first, rest)) = ahead.split_first()
+                && is_at(first)
+            {
+                theirs = first.holds;
+                ahead = rest;
+                met += 1;
+            }
             let joined = slot.holds.join(theirs);
             changed |= joined != slot.holds;
             slot.holds = joined;
         }
-        for theirs in other.slots() {
+        changed | (met != others.len() && self.join_others(others))
+    }
+
+    /// Takes in those slots of another path that are none here.
+    fn join_others(&mut self, others: &[Slot]) -> bool {
+        let before = (self.len, self.hides);
+        for theirs in others {
             if self.slots().iter().all(|slot| slot.at != theirs.at) {
-                let was_hiding = self.hides;
                 self.push(Slot {
                     at: theirs.at,
                     holds: theirs.holds.join(Value::FRESH),
                 });
-                changed |= self.len as usize != used || self.hides != was_hiding;
             }
         }
-        changed
+        before != (self.len, self.hides)
     }
 
     /// Makes this state equal to another; copies only what there is.
@@ -275,7 +322,7 @@ impl State {
             mine.copy_from_slice(theirs);
         }
         self.len = other.len;
-        self.is_stirred = false;
+        self.written = 0;
         self.hides = other.hides;
     }
 }

@@ -1,6 +1,7 @@
 //! What is known of the value of a register or a stack slot.
 
 use core::fmt;
+use core::ops::Range;
 
 use unspool_ir::Register;
 
@@ -179,6 +180,7 @@ impl Value {
 
     /// What it says.
     #[must_use]
+    #[inline]
     pub fn known(self) -> Known {
         match self.tag() {
             FRESH => Known::Fresh,
@@ -232,19 +234,35 @@ impl Value {
         same.then(|| i64::from(self.low()) - i64::from(other.low()))
     }
 
+    /// Whether an address is so many bytes above another one.
+    #[inline]
+    pub(crate) fn is_within(self, other: Value, bytes: Range<i64>) -> bool {
+        let is_same = self.0 >> 32 == other.0 >> 32;
+        is_same && bytes.contains(&(i64::from(self.low()) - i64::from(other.low())))
+    }
+
+    /// The register and the offset of [`Known::Entry`].
+    #[inline]
+    pub(crate) fn as_entry(self) -> Option<(u8, i32)> {
+        let register = u8::try_from(self.payload() >> 32).unwrap_or_default();
+        (self.tag() == ENTRY).then_some((register, self.low()))
+    }
+
     /// The number of the instruction that it is a [`Known::Base`] of.
     #[must_use]
+    #[inline]
     pub(crate) fn base_of(self) -> Option<u32> {
-        match self.known() {
-            Known::Base(at, _) => Some(at),
-            _ => None,
-        }
+        let at = u32::try_from(self.payload() >> 32).unwrap_or_default();
+        (self.tag() == BASE).then_some(at)
     }
 
     /// It plus `bytes`.
     #[must_use]
     #[inline]
     pub fn plus(self, bytes: i64) -> Value {
+        if bytes == 0 {
+            return self;
+        }
         match self.tag() {
             ENTRY | BASE => {
                 let sum = i64::from(self.low()).checked_add(bytes);
@@ -257,7 +275,6 @@ impl Value {
                 let number = self.as_constant().unwrap_or_default();
                 Value::constant(number.wrapping_add_signed(bytes))
             }
-            _ if bytes == 0 => self,
             0 => Value::UNKNOWN,
             _ => Value::FRESH,
         }
