@@ -2,6 +2,7 @@
 
 use unspool_ir::{Abi, RowId, Table};
 use unspool_synth::arch::Facts;
+use unspool_synth::state::Slot;
 use unspool_synth::{Known, State, Value};
 
 use crate::declared::{Declared, Place};
@@ -90,6 +91,7 @@ pub(crate) struct Judge<'t> {
     pub(crate) facts: &'static Facts,
     table: &'t Table,
     declared: Vec<Option<Declared>>,
+    proofs: Vec<Option<Proof>>,
     /// The CFA, as the states have it.
     cfa: Value,
 }
@@ -97,13 +99,17 @@ pub(crate) struct Judge<'t> {
 impl<'t> Judge<'t> {
     pub(crate) fn new(table: &'t Table, facts: &'static Facts) -> Judge<'t> {
         let ids = (0..u32::try_from(table.distinct_rows()).unwrap_or(u32::MAX)).map(RowId);
-        let declared = ids.map(|id| Some(Declared::of(&table.row(id)?, facts)));
-        let sp = Value::at_entry(facts.stack_pointer);
+        let declared: Vec<_> = ids
+            .map(|id| Some(Declared::of(&table.row(id)?, facts)))
+            .collect();
+        let cfa = Value::at_entry(facts.stack_pointer).plus(facts.call_pushes.into());
+        let proof = |declared: &Option<Declared>| Proof::of(declared.as_ref()?, facts, cfa);
         Judge {
             facts,
             table,
-            declared: declared.collect(),
-            cfa: sp.plus(facts.call_pushes.into()),
+            proofs: declared.iter().map(proof).collect(),
+            declared,
+            cfa,
         }
     }
 
@@ -121,6 +127,10 @@ impl<'t> Judge<'t> {
         let Some(declared) = self.declared(id) else {
             return Judgement::PROVEN;
         };
+        let proof = self.proofs.get(id.0 as usize).and_then(Option::as_ref);
+        if proof.is_some_and(|proof| proof.holds(state)) {
+            return Judgement::PROVEN;
+        }
         if declared.return_address == Place::Undefined || declared.signal_frame {
             // The outermost frame: nothing is claimed of a caller. What was interrupted did not call: the layout
             // of such a frame is looked at elsewhere.
@@ -249,6 +259,58 @@ impl<'t> Judge<'t> {
                 Some(Place::Register(other, 0))
             }
         }
+    }
+}
+
+/// What shows at a glance that all is true that a row says, as it mostly is.
+#[derive(Debug)]
+struct Proof {
+    /// What registers hold.
+    registers: Vec<(u8, Value)>,
+    /// What slots hold, in the order in which they are mostly saved: downwards.
+    slots: Vec<Slot>,
+}
+
+impl Proof {
+    /// The proof of a row; `None` if it takes more than looking at registers and slots.
+    fn of(declared: &Declared, facts: &Facts, cfa: Value) -> Option<Proof> {
+        let mut proof = Proof {
+            registers: Vec::new(),
+            slots: Vec::new(),
+        };
+        let preserved = facts.preserved.iter().zip(&declared.preserved);
+        let registers = preserved.chain([(&facts.return_address, &declared.return_address)]);
+        let registers = registers.map(|(register, place)| (Value::at_entry(*register), *place));
+        let own = [declared.cfa].into_iter().chain(declared.stack_pointer);
+        for (holds, place) in registers.chain(own.map(|place| (cfa, place))) {
+            match place {
+                Place::Register(register, offset) => {
+                    let base = holds.plus(offset.checked_neg()?);
+                    if !base.is_address() {
+                        return None;
+                    }
+                    proof.registers.push((register, base));
+                }
+                Place::AtCfa(offset) => {
+                    let at = cfa.plus(offset);
+                    proof.slots.push(Slot { at, holds });
+                }
+                _ => return None,
+            }
+        }
+        let below_cfa = |slot: &Slot| cfa.distance_from(slot.at);
+        proof.slots.sort_by_key(below_cfa);
+        Some(proof)
+    }
+
+    fn holds(&self, state: &State) -> bool {
+        let mut registers = self.registers.iter();
+        let mut slots = state.slots().iter();
+        registers.all(|(register, value)| state.get(*register) == *value)
+            && self
+                .slots
+                .iter()
+                .all(|slot| slots.any(|known| known == slot))
     }
 }
 

@@ -6,7 +6,7 @@ use unspool_ir::{RowId, Vaddr};
 use unspool_recover::Text;
 use unspool_synth::analysis::By;
 use unspool_synth::op::Flow;
-use unspool_synth::{Analysis, Analyzer, Conflict, Guide, State, Value};
+use unspool_synth::{Analysis, Analyzer, Conflict, Guide, InsnId, State, Value};
 
 use crate::declared::{Declared, Place};
 use crate::judge::{Aspect, Judge, Judgement, Verdict};
@@ -104,99 +104,46 @@ impl Subject<'_> {
 
     /// Judges the row of each instruction, where it or what it speaks of has changed.
     fn judge_all(&self, unit: usize, analysis: &Analysis<'_>, report: &mut UnitReport) {
-        let judge = &self.judge;
-        let mut current = 0;
-        let mut pending = u64::MAX;
-        let mut last = 0..0;
-        let mut reached = vec![false; analysis.code().len()];
-        let ends: Vec<u64> = self.program().unit(unit).map(|extent| extent.end).collect();
-        analysis.visit(|insn, state, written| {
-            let range = analysis.code().range(insn);
-            if let Some(reached) = reached.get_mut(insn.0 as usize) {
-                *reached = true;
-            }
-            pending |= written;
-            while let Some(next) = report.rows.get(current + 1)
-                && next.start.0 <= range.start
-            {
-                if last.start < next.start.0 && next.start.0 < last.end {
-                    report.inside.push(next.start);
-                }
-                current += 1;
-                pending = u64::MAX;
-            }
-            let flow = analysis.code().flow(insn);
-            if let Some(flow) = flow {
-                self.note_flow(&range, flow, state, report);
-            }
-            let goes_on = matches!(flow, None | Some(Flow::Branch { .. }));
-            if goes_on && self.is_outside(range.end, &ends) {
-                report.runs_out.push(Vaddr(range.start));
-            }
-            last = range.clone();
-            let Some(row) = report.rows.get_mut(current) else {
-                return;
-            };
-            let Some(declared) = judge.declared(row.row) else {
-                return;
-            };
-            // While the callee runs, the row of the call is this function's, too.
-            let is_call = matches!(flow, Some(Flow::Call(_) | Flow::IndirectCall));
-            let across = (is_call && self.speaks_of_callee(declared, state))
-                .then(|| analysis.while_called(state));
-            if pending & declared.reads == 0 && across.is_none() {
-                return;
-            }
-            pending = 0;
-            for state in [Some(state), across.as_ref()].into_iter().flatten() {
-                let found = judge.judge(row.row, state, range.start);
-                row.judgement = Some(match &row.judgement {
-                    Some(known) => known.worse(&found),
-                    None => found,
-                });
-                if found.worst() != Verdict::Proven {
-                    let doubts = doubts_of(judge, row.row, &found, state, range.start);
-                    report.doubts.extend(doubts);
-                }
-            }
+        let mut walk = Walk {
+            subject: self,
+            analysis,
+            ends: self.program().unit(unit).map(|extent| extent.end).collect(),
+            report,
+            row: 0,
+            until: 0,
+            declared: None,
+            reads: 0,
+            pending: 0,
+            last: 0..0,
+            next: 0,
+        };
+        walk.read_row();
+        analysis.visit(|insn, state, written| walk.step(insn, state, written));
+        let end = u32::try_from(analysis.code().len()).unwrap_or(u32::MAX);
+        walk.note_unreached(end);
+    }
+
+    /// Judges a row in the state before the instruction at `pc`.
+    fn judge_row(&self, place: usize, state: &State, pc: u64, report: &mut UnitReport) {
+        let Some(row) = report.rows.get_mut(place) else {
+            return;
+        };
+        let found = self.judge.judge(row.row, state, pc);
+        row.judgement = Some(match &row.judgement {
+            Some(known) => known.worse(&found),
+            None => found,
         });
-        report.unreached = self.unreached(analysis, &reached);
+        if found.worst() != Verdict::Proven {
+            let doubts = doubts_of(&self.judge, row.row, &found, state, pc);
+            report.doubts.extend(doubts);
+        }
     }
 
     /// Whether a row speaks of what is the callee's while it runs: registers that it may change, or what is below
     /// the stack pointer.
     fn speaks_of_callee(&self, declared: &Declared, state: &State) -> bool {
         let facts = self.facts();
-        let sp = state.get(facts.stack_pointer);
-        let is_below = |at: Value| at.distance_from(sp).is_some_and(|distance| distance < 0);
-        let has_below = state.slots().iter().any(|slot| is_below(slot.at));
-        declared.reads & facts.clobbered != 0 || has_below
-    }
-
-    /// Whether an address is the end of one of the extents that end at `ends`, ascending, and in no other.
-    fn is_outside(&self, at: u64, ends: &[u64]) -> bool {
-        ends.binary_search(&at).is_ok() && self.program().containing(at).is_none()
-    }
-
-    /// The first instruction of each extent that was not reached, though it is no padding and something is
-    /// claimed of it.
-    fn unreached(&self, analysis: &Analysis<'_>, reached: &[bool]) -> Vec<Vaddr> {
-        let mut last = None;
-        let mut found = Vec::new();
-        for (insn, _) in analysis
-            .code()
-            .ids()
-            .zip(reached)
-            .filter(|(_, reached)| !**reached)
-        {
-            let at = analysis.code().range(insn).start;
-            let extent = self.program().containing(at);
-            if extent != last && !analysis.code().is_padding(insn) && !self.claims_nothing(at) {
-                last = extent;
-                found.push(Vaddr(at));
-            }
-        }
-        found
+        declared.reads & facts.clobbered != 0 || state.has_below(state.get(facts.stack_pointer))
     }
 
     /// Whether the entry at an address is of an outermost frame, or of a signal's.
@@ -252,6 +199,118 @@ impl Subject<'_> {
         let popped = sp.distance_from(Value::at_entry(facts.stack_pointer))?;
         let popped = u16::try_from(popped + i64::from(pops)).ok()?;
         (target == Value::at_entry(facts.return_address)).then_some((Vaddr(at), popped))
+    }
+}
+
+/// A way through the instructions of a unit and its rows at once.
+struct Walk<'w, 's> {
+    subject: &'w Subject<'s>,
+    analysis: &'w Analysis<'w>,
+    report: &'w mut UnitReport,
+    /// Where the extents of the unit end, ascending.
+    ends: Vec<u64>,
+    /// The place of the row of the instruction.
+    row: usize,
+    /// Where the next row begins, or the extent ends.
+    until: u64,
+    /// What the row says.
+    declared: Option<&'w Declared>,
+    /// What of a state it speaks of.
+    reads: u64,
+    /// What was written since the row was judged.
+    pending: u64,
+    /// The addresses of the last instruction.
+    last: Range<u64>,
+    /// The instruction after the last one.
+    next: u32,
+}
+
+impl Walk<'_, '_> {
+    /// Takes the next instruction.
+    fn step(&mut self, insn: InsnId, state: &State, written: u64) {
+        let code = self.analysis.code();
+        let (range, flow) = (code.range(insn), code.flow(insn));
+        self.pending |= written;
+        if insn.0 != self.next {
+            self.note_unreached(insn.0);
+        }
+        if range.end >= self.until || flow.is_some() || self.pending & self.reads != 0 {
+            self.look(&range, flow, state);
+        }
+        self.next = insn.0 + 1;
+        self.last = range;
+    }
+
+    /// Looks at an instruction of which there is something to tell, perhaps.
+    fn look(&mut self, range: &Range<u64>, flow: Option<Flow>, state: &State) {
+        self.find_row(range.start);
+        if let Some(flow) = flow {
+            self.subject.note_flow(range, flow, state, self.report);
+        }
+        let goes_on = matches!(flow, None | Some(Flow::Branch { .. }));
+        if goes_on && self.is_outside(range.end) {
+            self.report.runs_out.push(Vaddr(range.start));
+        }
+        // While the callee runs, the row of the call is this function's, too.
+        let is_call = matches!(flow, Some(Flow::Call(_) | Flow::IndirectCall));
+        let across = (self.declared)
+            .filter(|row| is_call && self.subject.speaks_of_callee(row, state))
+            .map(|_| self.analysis.while_called(state));
+        if self.pending & self.reads == 0 && across.is_none() {
+            return;
+        }
+        self.pending = 0;
+        for state in [Some(state), across.as_ref()].into_iter().flatten() {
+            self.subject
+                .judge_row(self.row, state, range.start, self.report);
+        }
+    }
+
+    /// Finds the row of the instruction at an address.
+    fn find_row(&mut self, at: u64) {
+        while let Some(next) = self.report.rows.get(self.row + 1)
+            && next.start.0 <= at
+        {
+            if self.last.start < next.start.0 && next.start.0 < self.last.end {
+                self.report.inside.push(next.start);
+            }
+            self.row += 1;
+            self.read_row();
+        }
+    }
+
+    fn read_row(&mut self) {
+        let rows = &self.report.rows;
+        let row = rows.get(self.row);
+        self.declared = row.and_then(|row| self.subject.judge.declared(row.row));
+        self.reads = self.declared.map_or(0, |declared| declared.reads);
+        self.pending = u64::MAX;
+        let next = rows.get(self.row + 1).map_or(u64::MAX, |next| next.start.0);
+        let start = row.map_or(0, |row| row.start.0);
+        let end = self.ends.partition_point(|end| *end <= start);
+        let end = self.ends.get(end).map_or(0, |end| *end);
+        self.until = next.min(end);
+    }
+
+    /// Whether an address is the end of an extent of the unit, and in no other.
+    fn is_outside(&self, at: u64) -> bool {
+        self.ends.binary_search(&at).is_ok() && self.subject.program().containing(at).is_none()
+    }
+
+    /// Notes the first instruction of each extent that nothing leads to, though it is no padding and something is
+    /// claimed of it: nothing leads to those between the last one and this.
+    fn note_unreached(&mut self, before: u32) {
+        let (subject, code) = (self.subject, self.analysis.code());
+        let insns = (self.next..before).map(InsnId);
+        for insn in insns.filter(|insn| !code.is_padding(*insn)) {
+            let at = code.range(insn).start;
+            let extent = |at| subject.program().containing(at);
+            let last = self.report.unreached.last();
+            let is_told = last.is_some_and(|last| extent(last.0) == extent(at));
+            if !is_told && !subject.claims_nothing(at) {
+                self.report.unreached.push(Vaddr(at));
+            }
+        }
     }
 }
 
