@@ -22,6 +22,7 @@ pub use declared::{Declared, Place};
 pub use finding::{Code, Finding, Severity};
 pub use judge::{Aspect, Judgement, Verdict};
 pub use listing::Line;
+pub use lsda::landings;
 pub use noreturn::never_returns;
 pub use report::{Report, Totals};
 pub use subject::{Declarations, Maker, Subject, SubjectError};

@@ -3,14 +3,27 @@
 
 use unspool_cfi::cursor::Cursor;
 use unspool_cfi::pointer::{Bases, Encoding};
-use unspool_cfi::{CfiError, Section};
+use unspool_cfi::{CfiError, Section, SectionKind};
 use unspool_ir::Vaddr;
+use unspool_module::ElfFile;
 use unspool_synth::Landing;
 
-/// Reads where exceptions land that leave calls of the function at `start`; ends at the first damage. `area`
-/// begins with the function's data.
-pub(crate) fn landings(area: &Section<'_>, start: Vaddr, into: &mut Vec<Landing>) {
-    let _ = read(area, start, into);
+/// Reads where exceptions land that leave calls of the function at `start`, whose data is at `lsda`; ends at the
+/// first damage.
+pub fn landings(file: &ElfFile, lsda: Vaddr, start: Vaddr, into: &mut Vec<Landing>) {
+    let Some(data) = file.rest_at(lsda) else {
+        return;
+    };
+    // Nothing in these areas is relative to text or data.
+    let area = Section {
+        kind: SectionKind::EhFrame,
+        data,
+        address: lsda,
+        text_base: None,
+        data_base: None,
+        abi: file.abi(),
+    };
+    let _ = read(&area, start, into);
 }
 
 fn read(area: &Section<'_>, start: Vaddr, into: &mut Vec<Landing>) -> Result<(), CfiError> {

@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 
-use unspool_cfi::{Section, SectionKind};
 use unspool_ir::{Arch, Fde, FdeId, Table, Vaddr};
 use unspool_module::{Binding, ElfFile, ElfKind, Symbols};
 use unspool_synth::arch::Facts;
@@ -184,18 +183,6 @@ impl<'f> Subject<'f> {
         Some((id, self.declarations.table.fde(id)?))
     }
 
-    /// The bytes from a language-specific data area on. Nothing in one is relative to text or data.
-    fn area(&self, lsda: Vaddr) -> Option<Section<'_>> {
-        Some(Section {
-            kind: SectionKind::EhFrame,
-            data: self.file.rest_at(lsda)?,
-            address: lsda,
-            text_base: None,
-            data_base: None,
-            abi: self.judge.abi(),
-        })
-    }
-
     /// Where exceptions out of the calls of a unit land, in the order of the calls.
     pub(crate) fn landings(&self, unit: usize) -> Vec<Landing> {
         let mut landings = Vec::new();
@@ -203,9 +190,8 @@ impl<'f> Subject<'f> {
             let Some((_, fde)) = self.fde_of(&extent) else {
                 continue;
             };
-            let area = fde.lsda.and_then(|lsda| self.area(lsda));
-            if let Some(area) = area {
-                lsda::landings(&area, fde.start, &mut landings);
+            if let Some(lsda) = fde.lsda {
+                lsda::landings(self.file, lsda, fde.start, &mut landings);
             }
         }
         landings.sort_by_key(|landing| landing.start);

@@ -1,7 +1,7 @@
 //! The command line: what can be said. Nothing is checked or opened here.
 
 use std::ffi::OsString;
-use std::num::NonZero;
+use std::num::{NonZero, NonZeroU32};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -614,19 +614,30 @@ pub(crate) struct VerifyArgs {
 /// left unproven at each instruction. Assembly source (`.s`, `.S`) is assembled by `$CC`, or cc, first.
 ///
 /// Ends with 1 if something is refuted; of assembly source also if something is left unproven.
+///
+/// With `--run -- CMD` the command is run instead, and functions of it are executed one instruction after
+/// another: each row that is met must find the caller that is known from the call. The report goes to standard
+/// error then, or where `-o` says; what the command prints is its own. That takes x86-64.
 #[derive(Debug, Args)]
+#[command(override_usage = "\
+unspool check [OPTIONS] FILES...
+       unspool check --run [OPTIONS] -- CMD...")]
 #[command(after_help = "\
 Examples:
   unspool check memcpy.S                           before you ship what you wrote
   unspool check libfoo.so                          what compilers and people wrote
   unspool check --strict libfoo.so                 with all that cannot be proven
   unspool check --format json libfoo.so            for programs (docs/json.md)
+  unspool check --run -- ./test                    its functions from assembly while it runs
+  unspool check --run --module libfoo.so --function foo_avx2 -- ./test
 
 docs/diagnostics.md has each kind of finding with its cause and remedy.")]
 pub(crate) struct CheckArgs {
     /// Executables, shared objects, object files, kernel modules, assembly source.
-    #[arg(required = true)]
+    #[arg(required_unless_present = "run", conflicts_with = "run")]
     pub(crate) files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) stepped: StepArgs,
     /// Tell all that is not proven, of whatever file.
     #[arg(long, conflicts_with = "lenient")]
     pub(crate) strict: bool,
@@ -649,6 +660,19 @@ pub(crate) enum CheckFormat {
     Sarif,
     /// Annotations of GitHub's workflows.
     Github,
+}
+
+impl CheckFormat {
+    /// The format of what a run shows, which is written for people and programs only.
+    pub(crate) fn of_run(self) -> anyhow::Result<Format> {
+        match self {
+            CheckFormat::Text => Ok(Format::Text),
+            CheckFormat::Json => Ok(Format::Json),
+            CheckFormat::Sarif | CheckFormat::Github => {
+                anyhow::bail!("--run writes its report as text or as json")
+            }
+        }
+    }
 }
 
 /// Write the .cfi directives of assembly that has none.
@@ -718,6 +742,33 @@ pub(crate) struct ExprArgs {
     /// How the report is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
+}
+
+/// What of a command is executed one instruction after another.
+#[derive(Debug, Args)]
+pub(crate) struct StepArgs {
+    /// Run a command, and hold the tables against what happens.
+    #[arg(long, requires = "cmd")]
+    pub(crate) run: bool,
+    /// Only this function, with its parts (NAME.cold); can be given several times.
+    #[arg(long, value_name = "NAME", requires = "run")]
+    pub(crate) function: Vec<String>,
+    /// Functions of this module, by its file name (libc, libc.so.6) or path; can be given several times. Without
+    /// one, and without --function: the program's functions that come from assembly, or all if there are none.
+    #[arg(long, value_name = "NAME", requires = "run")]
+    pub(crate) module: Vec<String>,
+    /// How often each instruction is looked at.
+    #[arg(long, value_name = "K", default_value = "3", requires = "run")]
+    pub(crate) visits: NonZeroU32,
+    /// Kill the command after so many seconds.
+    #[arg(long, value_name = "SECONDS", default_value = "600", requires = "run")]
+    pub(crate) time_limit: NonZeroU32,
+    /// Write the report to a file.
+    #[arg(short, long, value_name = "FILE", requires = "run")]
+    pub(crate) output: Option<PathBuf>,
+    /// The command to run.
+    #[arg(last = true, value_name = "CMD", requires = "run")]
+    pub(crate) cmd: Vec<OsString>,
 }
 
 /// Count what unwind tables hold and what their forms cost.

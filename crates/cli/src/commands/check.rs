@@ -16,6 +16,8 @@ use crate::args::{CheckArgs, CheckFormat};
 use crate::output::{self, Failure};
 
 mod github;
+#[cfg(target_arch = "x86_64")]
+mod run;
 mod sarif;
 pub(super) mod source;
 
@@ -62,6 +64,12 @@ impl Told {
 }
 
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
+    if args.stepped.run {
+        #[cfg(target_arch = "x86_64")]
+        return run::run(&args.stepped, args.format.of_run()?);
+        #[cfg(not(target_arch = "x86_64"))]
+        anyhow::bail!("programs can be stepped on x86-64 only");
+    }
     let mut checked = Vec::new();
     let mut failed = Vec::new();
     for path in &args.files {
@@ -163,7 +171,7 @@ fn print_text(checked: &[Checked]) -> anyhow::Result<()> {
     let mut out = output::results();
     for file in checked {
         for told in &file.findings {
-            tell(&mut out, file, told)?;
+            tell(&mut out, &file.path, told)?;
         }
         let totals = &file.totals;
         writeln!(
@@ -181,11 +189,11 @@ fn print_text(checked: &[Checked]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn tell(out: &mut impl std::io::Write, file: &Checked, told: &Told) -> std::io::Result<()> {
+fn tell(out: &mut impl std::io::Write, file: &Path, told: &Told) -> std::io::Result<()> {
     let finding = &told.finding;
     let place = match &told.source {
         Some((source, line)) => format!("{source}:{line}"),
-        None => format!("{}:{}", file.path.display(), finding.at),
+        None => format!("{}:{}", file.display(), finding.at),
     };
     write!(
         out,
@@ -230,29 +238,7 @@ fn print_json(checked: &[Checked], failed: Vec<Value>) -> anyhow::Result<()> {
 
 fn as_json(file: &Checked) -> Value {
     let totals = &file.totals;
-    let findings: Vec<Value> = file
-        .findings
-        .iter()
-        .map(|told| {
-            let finding = &told.finding;
-            json!({
-                "code": finding.code.id(),
-                "name": finding.code.name(),
-                "verdict": finding.severity.name(),
-                "file": told.source.as_ref().map(|(file, _)| file),
-                "line": told.source.as_ref().map(|(_, line)| line),
-                "function": told.function.as_ref().map(|(name, _)| name),
-                "offset": told.function.as_ref().map(|(_, offset)| offset),
-                "address": output::address(finding.at.0),
-                "subject": finding.subject,
-                "declared": finding.declared,
-                "computed": finding.computed,
-                "places": finding.places,
-                "related": finding.related.iter().map(|at| output::address(at.0)).collect::<Vec<_>>(),
-                "fix": finding.fix,
-            })
-        })
-        .collect();
+    let findings: Vec<Value> = file.findings.iter().map(finding_as_json).collect();
     json!({
         "file": file.path.to_string_lossy(),
         "rows": {
@@ -265,5 +251,25 @@ fn as_json(file: &Checked) -> Value {
         },
         "findings": findings,
         "not_told": file.untold,
+    })
+}
+
+fn finding_as_json(told: &Told) -> Value {
+    let finding = &told.finding;
+    json!({
+        "code": finding.code.id(),
+        "name": finding.code.name(),
+        "verdict": finding.severity.name(),
+        "file": told.source.as_ref().map(|(file, _)| file),
+        "line": told.source.as_ref().map(|(_, line)| line),
+        "function": told.function.as_ref().map(|(name, _)| name),
+        "offset": told.function.as_ref().map(|(_, offset)| offset),
+        "address": output::address(finding.at.0),
+        "subject": finding.subject,
+        "declared": finding.declared,
+        "computed": finding.computed,
+        "places": finding.places,
+        "related": finding.related.iter().map(|at| output::address(at.0)).collect::<Vec<_>>(),
+        "fix": finding.fix,
     })
 }
