@@ -27,7 +27,7 @@ pub(crate) enum Kind {
 }
 
 /// The longest instruction of x86-64, in bytes.
-const LONGEST: usize = 15;
+pub(crate) const LONGEST: usize = 15;
 
 /// Prefixes that may stand before an opcode of one byte: operand size, segments, repetition, REX.
 fn is_prefix(byte: u8) -> bool {
@@ -55,7 +55,7 @@ impl Instruction {
             length: u8::try_from(range.end - range.start).unwrap_or(0).max(1),
             flow: code.flow(first),
             loads_stack_pointer: code.ops_of(first).iter().any(loads),
-            kind: kind(bytes),
+            kind: Kind::of(bytes),
         }
     }
 
@@ -71,11 +71,14 @@ impl Instruction {
     }
 }
 
-fn kind(bytes: &[u8]) -> Kind {
-    let opcode = bytes.iter().find(|byte| !is_prefix(**byte));
-    match opcode {
-        Some(0x9c) => Kind::PushesFlags,
-        Some(0xcc) => Kind::Breakpoint,
-        _ => Kind::Usual,
+impl Kind {
+    /// That of the instruction that `bytes` begin with.
+    pub(crate) fn of(bytes: &[u8]) -> Kind {
+        let opcode = bytes.iter().find(|byte| !is_prefix(**byte));
+        match opcode {
+            Some(0x9c) => Kind::PushesFlags,
+            Some(0xcc) => Kind::Breakpoint,
+            _ => Kind::Usual,
+        }
     }
 }

@@ -17,8 +17,10 @@ use std::process::Command;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+mod aside;
 mod compare;
 mod instruction;
+mod remote;
 mod report;
 mod scope;
 mod shadow;

@@ -1,4 +1,4 @@
-//! The memory of a process: its modules in scope and its breakpoints.
+//! The memory of a process: its modules in scope, its breakpoints, and copies of the instructions under them.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -6,12 +6,25 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 
 use unspool_ir::RuntimeAddr;
+use unspool_unwind::maps::Mappings;
 
+use crate::aside::Aside;
 use crate::compare::Stopped;
+use crate::instruction::LONGEST;
+use crate::remote::{self, SYSCALL};
 use crate::scope::{Mapped, Site};
 
 /// The instruction that stops.
 pub(crate) const INT3: u8 = 0xcc;
+
+/// Room for copies that is made at once, in bytes.
+const ROOM: u64 = 1 << 16;
+/// So often it is tried to make room near an address: another thread may take it.
+const ATTEMPTS: u32 = 3;
+/// So far from a place modules are that it is near to, in bytes: half of what instructions reach.
+const REACH: u64 = 1 << 30;
+/// What a copy takes of it.
+const SLOT: u64 = 16;
 
 /// Why a breakpoint is there; it can be there for several reasons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,11 +38,13 @@ pub(crate) enum Reason {
     Loader,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+/// What is known of an address where a breakpoint is or was.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Breakpoint {
-    original: u8,
-    /// How many threads are stepping over it, so that it is not in memory.
-    lifted: u32,
+    /// What the program has there, an instruction and what may follow it.
+    original: [u8; LONGEST],
+    /// The copy of it, if some thread has gone on from here.
+    aside: Option<Aside>,
     pub(crate) is_entry: bool,
     pub(crate) is_awaited: bool,
     pub(crate) is_loader: bool,
@@ -44,9 +59,23 @@ impl Breakpoint {
         }
     }
 
-    fn has_none(self) -> bool {
-        !(self.is_entry || self.is_awaited || self.is_loader)
+    /// Whether it is in memory.
+    pub(crate) fn is_there(&self) -> bool {
+        self.is_entry || self.is_awaited || self.is_loader
     }
+
+    /// Whether the program has a breakpoint of its own there.
+    pub(crate) fn is_own(&self) -> bool {
+        self.original.first() == Some(&INT3)
+    }
+}
+
+/// Memory for copies of instructions.
+#[derive(Debug, Clone, Copy)]
+struct Room {
+    start: u64,
+    /// What is taken of it, in bytes. The first slot is an instruction `syscall`.
+    used: u64,
 }
 
 /// A memory that one process has, or several share.
@@ -55,8 +84,9 @@ pub(crate) struct Space {
     memory: File,
     pub(crate) mapped: Vec<Mapped>,
     breakpoints: HashMap<u64, Breakpoint>,
-    /// Breakpoints that are lifted until a thread runs at full speed again.
-    raised: Vec<u64>,
+    rooms: Vec<Room>,
+    /// How often breakpoints were put or taken away.
+    pub(crate) changes: u64,
 }
 
 impl Space {
@@ -66,24 +96,25 @@ impl Space {
             memory: memory(tid)?,
             mapped: Vec::new(),
             breakpoints: HashMap::new(),
-            raised: Vec::new(),
+            rooms: Vec::new(),
+            changes: 0,
         })
     }
 
-    /// The copy that a new process has: breakpoints that threads of the old one are stepping over right now
-    /// are put back into it.
-    pub(crate) fn forked(&self, tid: i32) -> io::Result<Space> {
+    /// The copy that a new process has. Since its `fork` the breakpoints of the old one may have been changed
+    /// `changes` times in all.
+    pub(crate) fn forked(&self, tid: i32, changes: u64) -> io::Result<Space> {
         let mut space = Space {
             memory: memory(tid)?,
             mapped: self.mapped.clone(),
             breakpoints: self.breakpoints.clone(),
-            raised: Vec::new(),
+            rooms: self.rooms.clone(),
+            changes: 0,
         };
-        for (at, breakpoint) in &mut space.breakpoints {
-            if breakpoint.lifted > 0 {
-                breakpoint.lifted = 0;
-                space.memory.write_all_at(&[INT3], *at)?;
-            }
+        if self.changes != changes {
+            let known = std::mem::take(&mut space.breakpoints);
+            known.iter().for_each(|(at, known)| space.write(*at, known));
+            space.breakpoints = known;
         }
         Ok(space)
     }
@@ -93,9 +124,9 @@ impl Space {
         Stopped::new(&self.memory)
     }
 
-    /// Writes into memory.
-    pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.memory.write_all_at(bytes, at)
+    /// Writes a word into memory. Where there is none any more, nobody misses it.
+    pub(crate) fn set_word(&self, at: u64, word: u64) {
+        let _ = self.memory.write_all_at(&word.to_le_bytes(), at);
     }
 
     /// Where an address is in a module in scope.
@@ -110,95 +141,137 @@ impl Space {
         })
     }
 
+    /// What is known of an address where a breakpoint is, or was: a thread may have stopped there just before
+    /// it was taken away.
     pub(crate) fn breakpoint(&self, at: u64) -> Option<Breakpoint> {
         self.breakpoints.get(&at).copied()
     }
 
-    /// Whether there is a breakpoint at an address that nobody steps over.
-    pub(crate) fn is_in_memory(&self, at: u64) -> bool {
-        let breakpoint = self.breakpoints.get(&at);
-        breakpoint.is_some_and(|breakpoint| breakpoint.lifted == 0)
-    }
-
-    /// Puts a breakpoint at an address, which is the start of an instruction.
-    pub(crate) fn stop_at(&mut self, at: u64, reason: Reason) -> io::Result<()> {
-        if let Some(known) = self.breakpoints.get_mut(&at) {
+    /// Puts a breakpoint at an address, which is the start of an instruction. Where there is no memory any more
+    /// nothing will be executed.
+    pub(crate) fn stop_at(&mut self, at: u64, reason: Reason) {
+        let known = self.breakpoints.get(&at).copied();
+        if let Some(mut known) = known.filter(Breakpoint::is_there) {
             *known.reason(reason) = true;
-            return Ok(());
+            self.breakpoints.insert(at, known);
+            return;
         }
-        let mut breakpoint = Breakpoint::default();
-        let mut original = [0];
-        self.memory.read_exact_at(&mut original, at)?;
-        [breakpoint.original] = original;
+        let Some(original) = self.original(at) else {
+            return;
+        };
+        let same = known.filter(|known| known.original == original);
+        let mut breakpoint = Breakpoint {
+            original,
+            aside: same.and_then(|known| known.aside),
+            is_entry: false,
+            is_awaited: false,
+            is_loader: false,
+        };
         *breakpoint.reason(reason) = true;
-        self.memory.write_all_at(&[INT3], at)?;
+        self.changes += 1;
+        self.write(at, &breakpoint);
         self.breakpoints.insert(at, breakpoint);
-        Ok(())
     }
 
     /// Takes a reason away, and the breakpoint if there is no other.
-    pub(crate) fn pass_at(&mut self, at: u64, reason: Reason) -> io::Result<()> {
-        let Some(breakpoint) = self.breakpoints.get_mut(&at) else {
-            return Ok(());
-        };
-        *breakpoint.reason(reason) = false;
-        if breakpoint.has_none() && breakpoint.lifted == 0 {
-            let original = breakpoint.original;
-            self.breakpoints.remove(&at);
-            self.memory.write_all_at(&[original], at)?;
-        }
-        Ok(())
-    }
-
-    /// Takes a breakpoint out of memory while a thread steps over it; says whether there is one.
-    pub(crate) fn lift(&mut self, at: u64) -> io::Result<bool> {
-        let Some(breakpoint) = self.breakpoints.get_mut(&at) else {
-            return Ok(false);
-        };
-        breakpoint.lifted += 1;
-        self.memory.write_all_at(&[breakpoint.original], at)?;
-        Ok(true)
-    }
-
-    /// Takes a breakpoint out of memory until [`Space::settle`]: for the only thread that there is.
-    pub(crate) fn raise(&mut self, at: u64) -> io::Result<()> {
-        let is_there = |breakpoint: &Breakpoint| breakpoint.lifted == 0;
-        if self.breakpoints.get(&at).is_some_and(is_there) {
-            self.lift(at)?;
-            self.raised.push(at);
-        }
-        Ok(())
-    }
-
-    /// Puts all raised breakpoints back.
-    pub(crate) fn settle(&mut self) -> io::Result<()> {
-        while let Some(at) = self.raised.pop() {
-            self.lower(at)?;
-        }
-        Ok(())
-    }
-
-    /// Puts a lifted breakpoint back when the last thread has stepped over it.
-    pub(crate) fn lower(&mut self, at: u64) -> io::Result<()> {
-        let Some(breakpoint) = self.breakpoints.get_mut(&at) else {
-            return Ok(());
-        };
-        breakpoint.lifted = breakpoint.lifted.saturating_sub(1);
-        match (breakpoint.lifted, breakpoint.has_none()) {
-            (0, false) => self.memory.write_all_at(&[INT3], at),
-            (0, true) => {
-                self.breakpoints.remove(&at);
-                Ok(())
+    pub(crate) fn pass_at(&mut self, at: u64, reason: Reason) {
+        let known = self.breakpoints.get(&at).copied();
+        if let Some(mut known) = known.filter(Breakpoint::is_there) {
+            *known.reason(reason) = false;
+            self.breakpoints.insert(at, known);
+            if !known.is_there() {
+                self.changes += 1;
+                self.write(at, &known);
             }
-            _ => Ok(()),
         }
     }
 
-    /// Whether a breakpoint of ours or of the program's own is in memory at an address.
-    pub(crate) fn has_int3(&self, at: u64) -> bool {
-        let mut byte = [0];
-        let read = self.memory.read_exact_at(&mut byte, at);
-        read.is_ok() && byte == [INT3]
+    /// Brings memory in line with what is known of a breakpoint.
+    pub(crate) fn write(&self, at: u64, known: &Breakpoint) {
+        let [original, ..] = known.original;
+        let byte = if known.is_there() { INT3 } else { original };
+        let _ = self.memory.write_all_at(&[byte], at);
+    }
+
+    /// Forgets the breakpoints of memory that is no more.
+    pub(crate) fn forget(&mut self, mapped: &Mapped) {
+        let is_in = |at: u64| mapped.start.0 <= at && at < mapped.end.0;
+        self.breakpoints.retain(|at, _| !is_in(*at));
+    }
+
+    /// The bytes of the program at an address; behind the last byte of memory zeros.
+    fn original(&self, at: u64) -> Option<[u8; LONGEST]> {
+        let mut bytes = [0; LONGEST];
+        let read = self.memory.read_at(&mut bytes, at).ok()?;
+        for (at, byte) in (at..).zip(&mut bytes) {
+            if let Some(known) = self.breakpoints.get(&at).filter(|known| known.is_there()) {
+                [*byte, ..] = known.original;
+            }
+        }
+        (read > 0).then_some(bytes)
+    }
+
+    /// How a thread that has stopped at an address can execute the instruction there; `None` if no breakpoint
+    /// is in the way.
+    pub(crate) fn aside(&mut self, tid: i32, at: u64) -> io::Result<Option<Aside>> {
+        let known = self.breakpoints.get(&at).filter(|known| known.is_there());
+        let Some(Breakpoint {
+            original, aside, ..
+        }) = known.copied()
+        else {
+            return Ok(None);
+        };
+        if aside.is_some() {
+            return Ok(aside);
+        }
+        let mut aside = self.copied(at, original);
+        for _ in 0..ATTEMPTS {
+            if aside.is_none() {
+                self.make_room(tid, at)?;
+                aside = self.copied(at, original);
+            }
+        }
+        let aside = aside.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        if let Some(known) = self.breakpoints.get_mut(&at) {
+            known.aside = Some(aside);
+        }
+        Ok(Some(aside))
+    }
+
+    /// Copies an instruction to where there is room for it.
+    fn copied(&mut self, at: u64, original: [u8; LONGEST]) -> Option<Aside> {
+        for room in self.rooms.iter_mut().filter(|room| room.used < ROOM) {
+            let mut bytes = original;
+            let copy = room.start + room.used;
+            if let Some(aside) = Aside::new(at, copy, &mut bytes) {
+                self.memory.write_all_at(&bytes, copy).ok()?;
+                room.used += SLOT;
+                return Some(aside);
+            }
+        }
+        None
+    }
+
+    /// Whether there is room for copies of all instructions around an address.
+    pub(crate) fn has_room(&self, near: u64) -> bool {
+        let mut rooms = self.rooms.iter();
+        rooms.any(|room| room.start.abs_diff(near) < REACH)
+    }
+
+    /// Has a thread, which must have stopped outside of any system call, make room for copies of instructions
+    /// near an address.
+    pub(crate) fn make_room(&mut self, tid: i32, near: u64) -> io::Result<()> {
+        let maps = Mappings::parse(&std::fs::read(format!("/proc/{tid}/maps"))?);
+        let unsupported = || io::Error::from(io::ErrorKind::Unsupported);
+        let known = self.rooms.first().map(|room| room.start);
+        let syscall = known.or_else(|| remote::find_syscall(&maps, &self.memory));
+        let syscall = syscall.ok_or_else(unsupported)?;
+        let at = remote::free_near(&maps, near, ROOM).ok_or_else(unsupported)?;
+        let access = libc::PROT_READ | libc::PROT_EXEC;
+        let start = remote::map(tid, syscall, at, ROOM, access)?;
+        self.memory.write_all_at(&SYSCALL, start)?;
+        self.rooms.push(Room { start, used: SLOT });
+        Ok(())
     }
 }
 

@@ -106,41 +106,117 @@ pub(crate) fn set_registers(tid: pid_t, registers: &Regs) -> io::Result<()> {
     checked(result).map(drop)
 }
 
+/// Sets where a stopped thread goes on.
+pub(crate) fn set_pc(tid: pid_t, pc: u64) -> io::Result<()> {
+    let offset = std::mem::offset_of!(libc::user, regs) + std::mem::offset_of!(Regs, rip);
+    // SAFETY: POKEUSER takes a place in `struct user` and a word by value; no memory of this process is touched.
+    let result = unsafe { libc::ptrace(libc::PTRACE_POKEUSER, tid, offset, pc) };
+    checked(result).map(drop)
+}
+
 /// What an event's stop tells: the new thread, or the former id of the one that called exec.
 pub(crate) fn message(tid: pid_t) -> io::Result<pid_t> {
     let message: libc::c_ulong = get(libc::PTRACE_GETEVENTMSG, tid)?;
     Ok(pid_t::try_from(message).unwrap_or(0))
 }
 
-/// Whether a stop with `SIGTRAP` is that of a breakpoint instruction.
-pub(crate) fn is_breakpoint(tid: pid_t) -> io::Result<bool> {
+/// What made a thread stop with `SIGTRAP`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trap {
+    /// A breakpoint instruction.
+    Breakpoint,
+    /// Somebody sent the signal.
+    Sent,
+    /// It has executed one instruction, or what else the processor stops for.
+    Step,
+}
+
+/// Why a thread stopped with `SIGTRAP`.
+pub(crate) fn trap(tid: pid_t) -> io::Result<Trap> {
     /// `SI_KERNEL` of sigaction(2): x86 says it of `int3`.
     const KERNEL: c_int = 0x80;
     let info: libc::siginfo_t = get(libc::PTRACE_GETSIGINFO, tid)?;
-    Ok(info.si_code == KERNEL)
+    Ok(match info.si_code {
+        KERNEL => Trap::Breakpoint,
+        code if code <= 0 => Trap::Sent,
+        _ => Trap::Step,
+    })
+}
+
+/// A request for the signals that a thread blocks, a bit for each.
+fn signal_mask(request: c_uint, tid: pid_t, mask: *mut u64) -> io::Result<()> {
+    // SAFETY: both requests take the size of the mask, and read or write so many bytes at `mask`, which callers
+    // have point to a `u64` of theirs.
+    let result = unsafe { libc::ptrace(request, tid, size_of::<u64>(), mask) };
+    checked(result).map(drop)
+}
+
+/// The signals that a stopped thread blocks.
+pub(crate) fn blocked_signals(tid: pid_t) -> io::Result<u64> {
+    let mut mask = 0;
+    signal_mask(libc::PTRACE_GETSIGMASK, tid, &raw mut mask).map(|()| mask)
+}
+
+/// Has a stopped thread block these signals and no others.
+pub(crate) fn block_signals(tid: pid_t, mut mask: u64) -> io::Result<()> {
+    signal_mask(libc::PTRACE_SETSIGMASK, tid, &raw mut mask)
+}
+
+/// Makes a system call until no signal to this process interrupts it.
+fn uninterrupted(mut call: impl FnMut() -> c_int) -> io::Result<c_int> {
+    loop {
+        match call() {
+            -1 => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+            result => return Ok(result),
+        }
+    }
 }
 
 /// Waits for the next stop or end of any thread that the calling thread traces or started.
 pub(crate) fn wait() -> io::Result<(pid_t, Status)> {
     let mut raw = 0;
-    let tid = loop {
-        let into: *mut c_int = &raw mut raw;
-        // SAFETY: `into` points to one `int` of this function.
-        let tid = unsafe { libc::waitpid(-1, into, libc::__WALL | libc::__WNOTHREAD) };
-        match checked(tid.into()) {
-            Ok(_) => break tid,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    };
-    let status = match libc::WIFSTOPPED(raw) {
+    let into: *mut c_int = &raw mut raw;
+    // SAFETY: `into` points to one `int` of this function.
+    let tid =
+        uninterrupted(|| unsafe { libc::waitpid(-1, into, libc::__WALL | libc::__WNOTHREAD) })?;
+    Ok((tid, status(raw)))
+}
+
+fn status(raw: c_int) -> Status {
+    match libc::WIFSTOPPED(raw) {
         true => Status::Stopped {
             signal: libc::WSTOPSIG(raw),
             event: raw >> 16,
         },
         false => Status::Gone { raw },
-    };
-    Ok((tid, status))
+    }
+}
+
+/// Waits for the next stop of one traced thread. Its end is an error, and is told by [`wait`] again.
+pub(crate) fn wait_for(tid: pid_t) -> io::Result<Status> {
+    let number = libc::id_t::try_from(tid).unwrap_or(0);
+    let flags = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | libc::__WALL;
+    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+    // SAFETY: `info` is a `siginfo_t` of this function, to which waitid writes.
+    uninterrupted(|| unsafe { libc::waitid(libc::P_PID, number, info.as_mut_ptr(), flags) })?;
+    // SAFETY: it was zeroed, and a structure of numbers may have any bytes.
+    let info = unsafe { info.assume_init() };
+    if matches!(
+        info.si_code,
+        libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED
+    ) {
+        return Err(io::Error::from_raw_os_error(libc::ESRCH));
+    }
+    let mut raw = 0;
+    let into: *mut c_int = &raw mut raw;
+    // SAFETY: `into` points to one `int` of this function.
+    uninterrupted(|| unsafe { libc::waitpid(tid, into, libc::__WALL) })?;
+    Ok(status(raw))
 }
 
 /// Kills a process. One that has ended needs it no more.

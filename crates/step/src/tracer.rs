@@ -15,13 +15,14 @@ use unspool_synth::op::Flow;
 use unspool_unwind::maps::{Mapping, Mappings};
 use unspool_unwind::process::mapped_files;
 
+use crate::aside::Aside;
 use crate::compare::{Comparison, Difference};
 use crate::instruction::{Instruction, Kind};
 use crate::scope::{Mapped, Module, Site};
 use crate::shadow::{Certainty, Frame, FunctionId, Landed, Shadow};
-use crate::space::{INT3, Reason, Space};
-use crate::sys::{self, Regs, Status};
-use crate::{Request, StepError};
+use crate::space::{Breakpoint, Reason, Space};
+use crate::sys::{self, Regs, Status, Trap};
+use crate::{Request, StepError, remote};
 
 pub(crate) const ABI: Abi = Abi {
     arch: Arch::X86_64,
@@ -66,8 +67,10 @@ struct Thread {
     before: Option<Before>,
     /// The signal that it was let go on with.
     given: c_int,
-    /// The breakpoint that it is stepping over.
-    lifted: Option<u64>,
+    /// The instruction that it executes elsewhere than where it stands, or that a new thread begins behind.
+    aside: Option<Aside>,
+    /// How often breakpoints had been changed when it was let go on.
+    changes: u64,
     /// How many instructions in a row showed nothing new.
     fruitless: u32,
     /// What was seen in frames that have not ended.
@@ -172,8 +175,9 @@ impl<'r> Tracer<'r> {
             }
             Status::Stopped { signal, event } => self.stopped(tid, signal, event),
         };
+        let is_gone = || sys::registers(tid).is_err();
         match done {
-            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) || is_gone() => Ok(()),
             done => done.map_err(StepError::Trace),
         }
     }
@@ -190,18 +194,9 @@ impl<'r> Tracer<'r> {
         if let Some(mut thread) = self.threads.remove(&tid) {
             let pending = std::mem::take(&mut thread.pending);
             pending.into_iter().for_each(|pending| self.note(pending));
-            let is_used = self
-                .threads
-                .values()
-                .any(|other| other.space == thread.space);
-            match (is_used, thread.lifted) {
-                (false, _) => drop(self.spaces.remove(&thread.space)),
-                (true, Some(at)) => {
-                    // The memory is there: others use it.
-                    let space = self.spaces.get_mut(&thread.space);
-                    let _ = space.map(|space| space.lower(at));
-                }
-                (true, None) => {}
+            let mut others = self.threads.values();
+            if !others.any(|other| other.space == thread.space) {
+                self.spaces.remove(&thread.space);
             }
         }
     }
@@ -213,6 +208,8 @@ impl<'r> Tracer<'r> {
         };
         match event {
             libc::PTRACE_EVENT_EXEC => {
+                // The system call ends first.
+                remote::step(tid)?;
                 self.executed(tid)?;
                 return self.go_on(tid, 0);
             }
@@ -227,25 +224,67 @@ impl<'r> Tracer<'r> {
         match (signal, thread.doing) {
             (libc::SIGSTOP, _) if thread.is_new => {
                 thread.is_new = false;
-                self.go_on(tid, 0)
+                self.interrupt(tid, 0)
             }
             (libc::SIGTRAP, Doing::Stepping | Doing::Passing) => self.stepped(tid),
             (libc::SIGTRAP, Doing::Running) => self.hit(tid),
-            _ => self.go_on(tid, signal),
+            _ => self.interrupt(tid, signal),
         }
+    }
+
+    /// Lets a thread go on, with a signal, that has not executed the instruction that it was to execute.
+    fn interrupt(&mut self, tid: i32, signal: c_int) -> io::Result<()> {
+        let thread = self.thread(tid)?;
+        thread.given = signal;
+        if thread.doing == Doing::Passing {
+            // It comes to the breakpoint again.
+            thread.doing = Doing::Running;
+        }
+        if thread.aside.is_some() {
+            self.set_back(tid, &mut sys::registers(tid)?)?;
+        }
+        self.go_on(tid, signal)
     }
 
     /// Lets a thread go on with what it does.
     fn go_on(&mut self, tid: i32, signal: c_int) -> io::Result<()> {
+        let changes = self.space_of(tid)?.changes;
         let thread = self.thread(tid)?;
-        if signal != 0 {
-            thread.given = signal;
+        thread.changes = changes;
+        match thread.doing {
+            Doing::Running => sys::go_on(tid, signal),
+            Doing::Stepping | Doing::Passing => sys::step(tid, signal),
         }
-        if thread.doing != Doing::Running {
-            return sys::step(tid, signal);
+    }
+
+    /// Has a thread execute the instruction where it stands, be there a breakpoint or not.
+    fn step(&mut self, tid: i32, regs: &Regs) -> io::Result<()> {
+        let aside = self.space_of(tid)?.aside(tid, regs.rip)?;
+        if let Some(aside) = aside {
+            sys::set_pc(tid, aside.copy)?;
         }
-        self.space_of(tid)?.settle()?;
-        sys::go_on(tid, signal)
+        let thread = self.thread(tid)?;
+        thread.aside = aside;
+        thread.given = 0;
+        self.go_on(tid, 0)
+    }
+
+    /// Has a thread be, for the program, where the instruction stands that it executes elsewhere, or where that
+    /// has led.
+    fn set_back(&mut self, tid: i32, regs: &mut Regs) -> io::Result<Option<Aside>> {
+        let Some(aside) = self.thread(tid)?.aside.take() else {
+            return Ok(None);
+        };
+        regs.rip = aside.seen(regs.rip);
+        sys::set_pc(tid, regs.rip)?;
+        if aside.is_call {
+            let space = self.space_of(tid)?;
+            let pushed = space.memory().word(regs.rsp);
+            if let Some(pushed) = pushed.filter(|pushed| aside.is_in_copy(*pushed)) {
+                space.set_word(regs.rsp, aside.seen(pushed));
+            }
+        }
+        Ok(Some(aside))
     }
 
     fn space_of(&mut self, tid: i32) -> io::Result<&mut Space> {
@@ -288,17 +327,15 @@ impl<'r> Tracer<'r> {
     fn born(&mut self, parent: i32, child: i32, event: c_int) -> io::Result<()> {
         let of_parent = self.thread(parent)?;
         let (process, space) = (of_parent.process, of_parent.space);
+        let (aside, changes) = (of_parent.aside, of_parent.changes);
         let is_thread = Path::new(&format!("/proc/{process}/task/{child}")).exists();
         let shares = is_thread
             || sys::share_memory(parent, child).unwrap_or(event == libc::PTRACE_EVENT_VFORK);
         let space = match shares {
-            true => {
-                self.space_of(parent)?.settle()?;
-                space
-            }
+            true => space,
             false => {
                 self.next_space += 1;
-                let forked = self.space_of(parent)?.forked(child);
+                let forked = self.space_of(parent)?.forked(child, changes);
                 // A child that was killed already needs none.
                 if let Ok(forked) = forked {
                     self.spaces.insert(self.next_space, forked);
@@ -307,12 +344,16 @@ impl<'r> Tracer<'r> {
             }
         };
         let process = if is_thread { process } else { child };
-        self.threads.insert(child, Thread::new(process, space));
-        if self.early.remove(&child) {
-            self.thread(child)?.is_new = false;
-            self.go_on(child, 0)?;
+        let thread = Thread {
+            // It begins behind the same instruction.
+            aside,
+            ..Thread::new(process, space)
+        };
+        self.threads.insert(child, thread);
+        match self.early.remove(&child) {
+            true => self.stopped(child, libc::SIGSTOP, 0),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// Finds modules that were mapped since it was last looked, and those of their functions that are in scope.
@@ -322,6 +363,7 @@ impl<'r> Tracer<'r> {
         if self.first.is_none() {
             self.first = Some(executable.clone());
         }
+        self.forget_modules(tid, &maps)?;
         let code = |mapping: &&Mapping| mapping.permissions.execute && mapping.path().is_some();
         for mapping in maps.iter().filter(code) {
             let Some(path) = mapping.path() else { continue };
@@ -336,6 +378,23 @@ impl<'r> Tracer<'r> {
                 self.add(tid, mapping, module)?;
             }
         }
+        Ok(())
+    }
+
+    /// Forgets modules that are not where they were any more.
+    fn forget_modules(&mut self, tid: i32, maps: &Mappings) -> io::Result<()> {
+        let is_there = |modules: &[Module], mapped: &Mapped| {
+            let mapping = maps.iter().find(|mapping| mapping.contains(mapped.start));
+            let path = mapping.and_then(Mapping::path);
+            path.is_some() && path == modules.get(mapped.module).map(|module| &*module.path)
+        };
+        let mapped = std::mem::take(&mut self.space_of(tid)?.mapped);
+        let (there, gone): (Vec<Mapped>, Vec<Mapped>) = mapped
+            .into_iter()
+            .partition(|mapped| is_there(&self.modules, mapped));
+        let space = self.space_of(tid)?;
+        space.mapped = there;
+        gone.iter().for_each(|gone| space.forget(gone));
         Ok(())
     }
 
@@ -394,10 +453,13 @@ impl<'r> Tracer<'r> {
         });
         for at in entries {
             if mapping.contains(RuntimeAddr(at)) {
-                space.stop_at(at, Reason::Entry)?;
+                space.stop_at(at, Reason::Entry);
             }
         }
-        Ok(())
+        match space.has_room(mapping.start.0) {
+            true => Ok(()),
+            false => space.make_room(tid, mapping.start.0),
+        }
     }
 
     /// Stops where the dynamic linker tells debuggers of modules.
@@ -417,7 +479,7 @@ impl<'r> Tracer<'r> {
             .map(|symbol| symbol.address);
         if let (Some(told), Some(bias)) = (told, file.load_bias(&placed(mapping))) {
             let at = bias.to_runtime(told).0;
-            self.space_of(tid)?.stop_at(at, Reason::Loader)?;
+            self.space_of(tid)?.stop_at(at, Reason::Loader);
         }
         Ok(())
     }
@@ -434,25 +496,28 @@ impl<'r> Tracer<'r> {
 
     /// A thread that ran at full speed came to a breakpoint.
     fn hit(&mut self, tid: i32) -> io::Result<()> {
-        if !sys::is_breakpoint(tid)? {
-            // Somebody sent the signal, or the program steps itself.
-            return self.go_on(tid, libc::SIGTRAP);
-        }
         let mut regs = sys::registers(tid)?;
+        match sys::trap(tid)? {
+            Trap::Breakpoint => {}
+            // It is told late of a step.
+            Trap::Step if regs.eflags & TRAP_FLAG == 0 => return self.go_on(tid, 0),
+            // Somebody sent the signal, or the program steps itself.
+            Trap::Step | Trap::Sent => return self.go_on(tid, libc::SIGTRAP),
+        }
         let at = regs.rip.wrapping_sub(1);
         let space = self.space_of(tid)?;
-        let Some(breakpoint) = space.breakpoint(at) else {
-            if space.has_int3(at) && !self.mend(tid, at)? {
-                // The program's own.
-                return self.go_on(tid, libc::SIGTRAP);
-            }
-            // It was taken away while this thread stopped there.
-            regs.rip = at;
-            sys::set_registers(tid, &regs)?;
-            return self.run_on(tid, at);
+        let breakpoint = space.breakpoint(at);
+        let is_ours = |known: &Breakpoint| known.is_there() || !known.is_own();
+        let Some(breakpoint) = breakpoint.filter(is_ours) else {
+            return self.go_on(tid, libc::SIGTRAP);
         };
         regs.rip = at;
-        sys::set_registers(tid, &regs)?;
+        sys::set_pc(tid, at)?;
+        if !breakpoint.is_there() {
+            // It was taken away while this thread stopped there, or after the process was copied.
+            space.write(at, &breakpoint);
+            return self.run_on(tid, &regs);
+        }
         if breakpoint.is_loader {
             self.find_modules(tid)?;
         }
@@ -476,26 +541,9 @@ impl<'r> Tracer<'r> {
                 if landed == Landed::Nowhere {
                     self.revive(tid, at, function)?;
                 }
-                self.space_of(tid)?.pass_at(at, Reason::Awaited)?;
-                self.run_on(tid, at)
+                self.space_of(tid)?.pass_at(at, Reason::Awaited);
+                self.run_on(tid, &regs)
             }
-        }
-    }
-
-    /// Puts back what the file has at an address where a breakpoint is that nobody knows: a process that was
-    /// forked got it with the memory. Says whether it is one of these.
-    fn mend(&mut self, tid: i32, at: u64) -> io::Result<bool> {
-        let Some(site) = self.space_of(tid)?.site(at) else {
-            return Ok(false);
-        };
-        let module = self.modules.get(site.module);
-        let bytes = module.and_then(|module| module.file.bytes_at(site.at, 1));
-        match bytes {
-            Some([byte]) if *byte != INT3 => {
-                let byte = *byte;
-                self.space_of(tid)?.write(at, &[byte]).map(|()| true)
-            }
-            _ => Ok(false),
         }
     }
 
@@ -551,7 +599,7 @@ impl<'r> Tracer<'r> {
             .collect();
         for at in entries {
             if space.site(at).is_some_and(|site| site.at == start) {
-                space.stop_at(at, Reason::Entry)?;
+                space.stop_at(at, Reason::Entry);
             }
         }
         Ok(())
@@ -578,7 +626,7 @@ impl<'r> Tracer<'r> {
         if function.fruitless > ENTRIES {
             function.is_done = true;
             let at = site.bias.to_runtime(site.at).0;
-            self.space_of(tid)?.pass_at(at, Reason::Entry)?;
+            self.space_of(tid)?.pass_at(at, Reason::Entry);
         }
         Ok(true)
     }
@@ -608,7 +656,8 @@ impl<'r> Tracer<'r> {
         let is_again = shadow.current() == Some(&frame);
         shadow.push(frame);
         let Some((module, place)) = id else {
-            return self.space_of(tid)?.stop_at(pc, Reason::Awaited);
+            self.space_of(tid)?.stop_at(pc, Reason::Awaited);
+            return Ok(());
         };
         let Some(module) = self.modules.get_mut(module) else {
             return Ok(());
@@ -621,7 +670,7 @@ impl<'r> Tracer<'r> {
         let space = self.space_of(tid)?;
         let bias = regs.rip.wrapping_sub(entry.0);
         for pad in pads {
-            space.stop_at(pad.0.wrapping_add(bias), Reason::Awaited)?;
+            space.stop_at(pad.0.wrapping_add(bias), Reason::Awaited);
         }
         Ok(())
     }
@@ -663,7 +712,7 @@ impl<'r> Tracer<'r> {
         thread.shadow.push(frame);
         self.called(tid, regs, restorer, id)?;
         if self.function_at(tid, pc)?.is_some() {
-            self.space_of(tid)?.stop_at(pc, Reason::Awaited)?;
+            self.space_of(tid)?.stop_at(pc, Reason::Awaited);
         }
         if of_restorer.is_some() {
             self.check_restorer(tid, restorer, &frame)?;
@@ -689,50 +738,84 @@ impl<'r> Tracer<'r> {
 
     /// A thread has executed one instruction.
     fn stepped(&mut self, tid: i32) -> io::Result<()> {
+        let mut regs = unstepped(tid)?;
+        let aside = self.set_back(tid, &mut regs)?;
+        let thread = self.thread(tid)?;
+        let before = thread.before;
+        let Some(start) = aside
+            .map(|aside| aside.at)
+            .or(before.map(|before| before.regs.rip))
+        else {
+            return self.run_on(tid, &regs);
+        };
+        match self.told(tid, &regs, start, aside)? {
+            Trap::Breakpoint => {
+                // It was put there, for another thread, when this one was about to step.
+                regs.rip = start;
+                sys::set_pc(tid, start)?;
+                return self.next(tid, &regs);
+            }
+            Trap::Sent => return self.interrupt(tid, libc::SIGTRAP),
+            Trap::Step => {}
+        }
         self.steps += 1;
         let thread = self.thread(tid)?;
-        let (lifted, given) = (thread.lifted.take(), std::mem::take(&mut thread.given));
-        let (before, doing) = (thread.before.take(), thread.doing);
+        thread.before = None;
         thread.doing = Doing::Running;
-        if let Some(at) = lifted {
-            self.space_of(tid)?.lower(at)?;
-        }
-        let mut regs = unstepped(tid)?;
-        let Some(before) = before.filter(|_| doing == Doing::Stepping) else {
-            return sys::go_on(tid, 0);
-        };
-        let start = before.regs.rip;
-        let is_hit = lifted.is_none() && self.space_of(tid)?.is_in_memory(start);
-        if is_hit && sys::is_breakpoint(tid)? {
-            // It was put there, for another thread, when this one was about to step.
-            regs.rip = start;
-            sys::set_registers(tid, &regs)?;
-            return self.next(tid, &regs);
-        }
-        if given != 0 && is_handler(&regs, Some(given)) {
+        let given = std::mem::take(&mut thread.given);
+        if before.is_some() && given != 0 && is_handler(&regs, Some(given)) {
             let function = self.function_at(tid, regs.rip)?.map(|(_, id)| id);
             self.interrupted(tid, &regs, function)?;
             return self.next(tid, &regs);
         }
-        if before.instruction.kind == Kind::PushesFlags {
-            self.hide_trap_flag(tid, &regs)?;
-        }
-        if before.instruction.kind == Kind::Breakpoint {
+        let of_before = before.map(|before| before.instruction.kind);
+        match aside.map(|aside| aside.kind).or(of_before) {
+            Some(Kind::PushesFlags) => self.hide_trap_flag(tid, &regs)?,
             // What the program stopped itself for is not the tracer's.
-            return self.go_on(tid, libc::SIGTRAP);
+            Some(Kind::Breakpoint) => return self.go_on(tid, libc::SIGTRAP),
+            _ => {}
         }
-        self.follow(tid, &before, &regs)?;
-        self.next(tid, &regs)
+        match before {
+            Some(before) => {
+                self.follow(tid, &before, &regs)?;
+                self.next(tid, &regs)
+            }
+            None => self.go_on(tid, 0),
+        }
+    }
+
+    /// Why a thread stopped that was to execute the instruction at `start`. It is only asked where the answer
+    /// may be another than that it did.
+    fn told(
+        &mut self,
+        tid: i32,
+        regs: &Regs,
+        start: u64,
+        aside: Option<Aside>,
+    ) -> io::Result<Trap> {
+        let changes = self.thread(tid)?.changes;
+        let space = self.space_of(tid)?;
+        let is_possible = || {
+            let known = space.breakpoint(start);
+            space.changes != changes || known.is_some_and(|known| known.is_there())
+        };
+        match regs.rip.wrapping_sub(start) {
+            0 => sys::trap(tid),
+            1 if aside.is_none() && is_possible() => match sys::trap(tid)? {
+                Trap::Breakpoint => Ok(Trap::Breakpoint),
+                Trap::Sent | Trap::Step => Ok(Trap::Step),
+            },
+            _ => Ok(Trap::Step),
+        }
     }
 
     /// Takes the trap flag out of pushed flags: it is the tracer's.
     fn hide_trap_flag(&mut self, tid: i32, regs: &Regs) -> io::Result<()> {
         let space = self.space_of(tid)?;
-        let flags = space.memory().word(regs.rsp);
-        match flags {
-            Some(flags) => space.write(regs.rsp, &(flags & !TRAP_FLAG).to_le_bytes()),
-            None => Ok(()),
+        if let Some(flags) = space.memory().word(regs.rsp) {
+            space.set_word(regs.rsp, flags & !TRAP_FLAG);
         }
+        Ok(())
     }
 
     /// Brings the shadow stack up to date with an instruction.
@@ -838,25 +921,25 @@ impl<'r> Tracer<'r> {
         let function = self.function_at(tid, regs.rip)?;
         let Some((site, id)) = function else {
             self.leave_scope(tid)?;
-            return self.run_on(tid, regs.rip);
+            return self.run_on(tid, regs);
         };
         let shadow = &mut self.thread(tid)?.shadow;
         shadow.validate(Some(id), regs.rsp);
         let certainty = shadow.certainty;
         let Some(truth) = shadow.current().copied() else {
-            return self.run_on(tid, regs.rip);
+            return self.run_on(tid, regs);
         };
         if certainty == Certainty::Fresh && self.is_other_context(tid, regs, site, &truth)? {
-            return self.run_on(tid, regs.rip);
+            return self.run_on(tid, regs);
         }
         let is_certain = certainty != Certainty::Uncertain;
         if is_certain && truth.function != Some(id) {
             // The entry of this function was not seen.
-            return self.run_on(tid, regs.rip);
+            return self.run_on(tid, regs);
         }
         let most = self.request.visits;
         let Some(module) = self.modules.get_mut(site.module) else {
-            return self.run_on(tid, regs.rip);
+            return self.run_on(tid, regs);
         };
         let spot = module.spot(&mut self.machine, site.at);
         let instruction = spot.instruction;
@@ -883,16 +966,7 @@ impl<'r> Tracer<'r> {
             function: id,
         });
         thread.doing = Doing::Stepping;
-        let space = thread.space;
-        let others = self.threads.values();
-        let is_alone = others.filter(|other| other.space == space).count() == 1;
-        let space = self.space_of(tid)?;
-        if is_alone {
-            space.raise(regs.rip)?;
-        } else if space.lift(regs.rip)? {
-            self.thread(tid)?.lifted = Some(regs.rip);
-        }
-        sys::step(tid, 0)
+        self.step(tid, regs)
     }
 
     /// On a stack that was not seen before: if the row finds code that would be gone back to, which is not where
@@ -924,26 +998,24 @@ impl<'r> Tracer<'r> {
         if let Some(frame) = current.filter(|frame| frame.function.is_some()) {
             shadow.becomes(None);
             if self.function_at(tid, frame.pc)?.is_some() {
-                self.space_of(tid)?.stop_at(frame.pc, Reason::Awaited)?;
+                self.space_of(tid)?.stop_at(frame.pc, Reason::Awaited);
             }
         }
         Ok(())
     }
 
     /// Lets a thread run at full speed, over a breakpoint where it stands.
-    fn run_on(&mut self, tid: i32, pc: u64) -> io::Result<()> {
-        let space = self.space_of(tid)?;
-        space.settle()?;
-        let is_lifted = space.lift(pc)?;
+    fn run_on(&mut self, tid: i32, regs: &Regs) -> io::Result<()> {
+        let known = self.space_of(tid)?.breakpoint(regs.rip);
+        let is_there = known.is_some_and(|known| known.is_there());
         let thread = self.thread(tid)?;
         thread.before = None;
-        thread.lifted = is_lifted.then_some(pc);
-        thread.doing = if is_lifted {
+        thread.doing = if is_there {
             Doing::Passing
         } else {
             Doing::Running
         };
-        self.go_on(tid, 0)
+        self.step(tid, regs)
     }
 
     /// Lets a thread run at full speed until it leaves what was visited often enough of a function.
@@ -957,10 +1029,10 @@ impl<'r> Tracer<'r> {
     ) -> io::Result<()> {
         let most = self.request.visits;
         let Some(module) = self.modules.get(id.0) else {
-            return self.run_on(tid, regs.rip);
+            return self.run_on(tid, regs);
         };
         let Some(function) = module.functions.get(id.1) else {
-            return self.run_on(tid, regs.rip);
+            return self.run_on(tid, regs);
         };
         let is_visited = |at: u64| {
             module
@@ -980,10 +1052,10 @@ impl<'r> Tracer<'r> {
         }
         let space = self.space_of(tid)?;
         for at in awaited {
-            space.stop_at(site.bias.to_runtime(Vaddr(at)).0, Reason::Awaited)?;
+            space.stop_at(site.bias.to_runtime(Vaddr(at)).0, Reason::Awaited);
         }
-        space.stop_at(truth.pc, Reason::Awaited)?;
-        self.run_on(tid, regs.rip)
+        space.stop_at(truth.pc, Reason::Awaited);
+        self.run_on(tid, regs)
     }
 
     /// The registers by their numbers; of vectors only if the module has rules for them.
@@ -1104,7 +1176,8 @@ impl Thread {
             doing: Doing::Running,
             before: None,
             given: 0,
-            lifted: None,
+            aside: None,
+            changes: 0,
             fruitless: 0,
             pending: Vec::new(),
             is_new: true,

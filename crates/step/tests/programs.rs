@@ -85,6 +85,21 @@ fn threads() {
     is_right(&run("threads"), &["right", "calls"]);
 }
 
+/// Whatever the threads do to each other, the program ends as it does by itself, and nothing is found in it.
+#[test]
+fn threads_at_the_same_breakpoints() {
+    for visits in [1, 3, 1000] {
+        for _ in 0..5 {
+            let request = Request {
+                visits,
+                ..request(&cases(), &["storm"])
+            };
+            let report = unspool_step::run(&request).unwrap();
+            is_right(&report, &["right", "calls", "reads"]);
+        }
+    }
+}
+
 #[test]
 fn long_jumps() {
     is_right(&run("longjmps"), &["right"]);
@@ -135,6 +150,7 @@ fn all_of(case: &str) -> Report {
 fn compiled_code_is_right_through_all_of_it() {
     for case in [
         "threads",
+        "storm",
         "longjmps",
         "signals",
         "faults",

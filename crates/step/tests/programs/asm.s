@@ -86,6 +86,39 @@ rare:
 	.cfi_endproc
 	.size	loops, . - loops
 
+# Begins with memory that it names by a distance, calls what it names so, and jumps on.
+	.globl	reads
+	.type	reads, @function
+reads:
+	.cfi_startproc
+	mov	thousand(%rip), %edi
+	cmpl	$1000, thousand(%rip)
+	jne	2f
+	sub	$8, %rsp
+	.cfi_def_cfa_offset	16
+	call	right
+	call	*minus(%rip)
+	add	$8, %rsp
+	.cfi_def_cfa_offset	8
+2:	ret
+	.cfi_endproc
+	.size	reads, . - reads
+
+	.type	one_less, @function
+one_less:
+	.cfi_startproc
+	dec	%eax
+	ret
+	.cfi_endproc
+	.size	one_less, . - one_less
+
+	.data
+	.balign	8
+minus:	.quad	one_less
+thousand:
+	.long	1000
+	.text
+
 # Does not end.
 	.globl	endless
 	.type	endless, @function

@@ -19,6 +19,7 @@ int calls(void *, void *);
 int jumps(void *, int);
 int loops(int);
 void endless(void);
+int reads(void);
 void switch_stack(void **from, void *to);
 
 static void *work(void *unused) {
@@ -35,6 +36,40 @@ static void threads(void) {
         pthread_create(&ids[i], NULL, work, NULL);
     for (int i = 0; i < 4; i++)
         pthread_join(ids[i], NULL);
+}
+
+// Threads that come to the same breakpoints at once, are interrupted there, and start processes meanwhile.
+static volatile sig_atomic_t interrupted;
+static void interrupt(int signal) {
+    (void)signal;
+    interrupted++;
+    right(1);
+}
+static void *storms(void *unused) {
+    for (int i = 0; i < 60; i++) {
+        if (right(i) != i + 1 || reads() != 1000 || calls((void *)right, (void *)1) != 2)
+            exit(1);
+        pthread_kill(pthread_self(), SIGUSR1);
+        if (i % 20 == 0) {
+            int status;
+            pid_t child = fork();
+            if (child == 0)
+                _exit(right(i) == i + 1 && reads() == 1000 ? 0 : 1);
+            if (waitpid(child, &status, 0) != child || status != 0)
+                exit(2);
+        }
+    }
+    return unused;
+}
+static void storm(void) {
+    pthread_t ids[4];
+    signal(SIGUSR1, interrupt);
+    for (int i = 0; i < 4; i++)
+        pthread_create(&ids[i], NULL, storms, NULL);
+    for (int i = 0; i < 4; i++)
+        pthread_join(ids[i], NULL);
+    if (interrupted < 4)
+        exit(3);
 }
 
 // The child alone calls the wrong function.
@@ -239,7 +274,8 @@ int main(int count, char **arguments) {
         const char *name;
         void (*run)(void);
     } all[] = {
-        {"threads", threads},       {"forks", forks},         {"spawns", spawns},
+        {"threads", threads},       {"storm", storm},         {"forks", forks},
+        {"spawns", spawns},
         {"longjmps", longjmps},     {"signals", signals},     {"faults", faults},
         {"tail_calls", tail_calls}, {"rarely", rarely},       {"callbacks", callbacks},
         {"coroutines", coroutines}, {"contexts", contexts_},  {"fights", fights},
