@@ -85,7 +85,7 @@ pub(crate) struct Space {
     pub(crate) mapped: Vec<Mapped>,
     breakpoints: HashMap<u64, Breakpoint>,
     rooms: Vec<Room>,
-    /// How often breakpoints were put or taken away.
+    /// How often breakpoints were put or taken away, and instructions copied.
     pub(crate) changes: u64,
 }
 
@@ -101,8 +101,8 @@ impl Space {
         })
     }
 
-    /// The copy that a new process has. Since its `fork` the breakpoints of the old one may have been changed
-    /// `changes` times in all.
+    /// The copy that a new process has. The old one has been changed `changes` times in all up to some time before
+    /// it was copied.
     pub(crate) fn forked(&self, tid: i32, changes: u64) -> io::Result<Space> {
         let mut space = Space {
             memory: memory(tid)?,
@@ -112,9 +112,14 @@ impl Space {
             changes: 0,
         };
         if self.changes != changes {
-            let known = std::mem::take(&mut space.breakpoints);
-            known.iter().for_each(|(at, known)| space.write(*at, known));
-            space.breakpoints = known;
+            // Whatever was done since then may be missing in the copy.
+            space.rooms.clear();
+            for known in space.breakpoints.values_mut() {
+                known.aside = None;
+            }
+            for (at, known) in &space.breakpoints {
+                space.write(*at, known);
+            }
         }
         Ok(space)
     }
@@ -246,6 +251,7 @@ impl Space {
             if let Some(aside) = Aside::new(at, copy, &mut bytes) {
                 self.memory.write_all_at(&bytes, copy).ok()?;
                 room.used += SLOT;
+                self.changes += 1;
                 return Some(aside);
             }
         }
@@ -271,6 +277,7 @@ impl Space {
         let start = remote::map(tid, syscall, at, ROOM, access)?;
         self.memory.write_all_at(&SYSCALL, start)?;
         self.rooms.push(Room { start, used: SLOT });
+        self.changes += 1;
         Ok(())
     }
 }

@@ -69,7 +69,7 @@ struct Thread {
     given: c_int,
     /// The instruction that it executes elsewhere than where it stands, or that a new thread begins behind.
     aside: Option<Aside>,
-    /// How often breakpoints had been changed when it was let go on.
+    /// How often its memory had been changed when it was let go on.
     changes: u64,
     /// How many instructions in a row showed nothing new.
     fruitless: u32,
