@@ -10,16 +10,16 @@
 //! where something new may come.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::process::Command;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 mod aside;
+mod call;
 mod compare;
 mod instruction;
+mod limit;
 mod remote;
 mod report;
 mod scope;
@@ -28,8 +28,10 @@ mod space;
 mod sys;
 mod tracer;
 
+pub use call::{Argument, CallReport, CallRequest, Called, End, Lost, Spot, call};
 pub use report::{FunctionRun, Observed, Report, Rows};
 
+use limit::Limit;
 use sys::Status;
 use tracer::Tracer;
 
@@ -84,49 +86,61 @@ pub enum StepError {
 ///
 /// The command cannot be started or traced, or no function is in scope.
 pub fn run(request: &Request) -> Result<Report, StepError> {
-    let (program, arguments) = request.command.split_first().ok_or(StepError::NoCommand)?;
-    let mut command = Command::new(program);
-    command.args(arguments);
-    sys::trace(&mut command);
-    let child = command.spawn().map_err(|source| StepError::Start {
-        program: program.clone(),
-        source,
-    })?;
-    let root = i32::try_from(child.id()).unwrap_or(0);
-    let limit = Limit::start(request.time_limit, root);
+    let root = start(&mut command(&request.command)?)?;
+    let limit = Limit::start(request.time_limit, root, libc::SIGKILL);
     let traced = trace(request, root, &limit);
     let is_late = limit.stop();
     let tracer = traced.inspect_err(|_| sys::kill(root))?;
-    if tracer
-        .modules
-        .iter()
-        .all(|module| module.functions.is_empty())
-    {
+    let mut modules = tracer.modules.iter();
+    if modules.all(|module| module.functions.is_empty()) {
         return Err(StepError::NothingInScope(out_of_scope(request)));
     }
     Ok(report::of(&tracer, is_late))
 }
 
+/// A program and its arguments.
+fn command(words: &[OsString]) -> Result<Command, StepError> {
+    let (program, arguments) = words.split_first().ok_or(StepError::NoCommand)?;
+    let mut command = Command::new(program);
+    command.args(arguments);
+    Ok(command)
+}
+
+/// Starts a program that this thread traces.
+fn start(command: &mut Command) -> Result<i32, StepError> {
+    sys::trace(command);
+    let child = command.spawn().map_err(|source| StepError::Start {
+        program: command.get_program().to_owned(),
+        source,
+    })?;
+    Ok(i32::try_from(child.id()).unwrap_or(0))
+}
+
 /// Follows a command from where it was executed to the end of all that it started.
 fn trace<'r>(request: &'r Request, root: i32, limit: &Limit) -> Result<Tracer<'r>, StepError> {
-    let mut tracer = Tracer::new(request, root)?;
-    let (_, status) = sys::wait().map_err(StepError::Trace)?;
-    match status {
-        Status::Stopped { .. } => tracer.begin()?,
-        Status::Gone { raw } => tracer.root_status = Some(raw),
+    let mut tracer = Tracer::new(request)?;
+    if tracer.begin(root)? {
+        tracer.release(root).map_err(StepError::Trace)?;
     }
-    while !tracer.is_over() {
-        let (tid, status) = match sys::wait() {
-            // Where SIGCHLD is ignored, ends are not told.
-            Err(error) if error.raw_os_error() == Some(libc::ECHILD) => break,
-            waited => waited.map_err(StepError::Trace)?,
-        };
-        tracer.handle(tid, status)?;
-        if !matches!(status, Status::Stopped { event: 0, .. }) {
-            limit.watch(tracer.processes());
-        }
-    }
+    while follow_one(&mut tracer, limit)? {}
     Ok(tracer)
+}
+
+/// Deals with the next thing that happens; says whether there was any.
+fn follow_one(tracer: &mut Tracer<'_>, limit: &Limit) -> Result<bool, StepError> {
+    if tracer.is_over() {
+        return Ok(false);
+    }
+    let (tid, status) = match sys::wait() {
+        // Where SIGCHLD is ignored, ends are not told.
+        Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(false),
+        waited => waited.map_err(StepError::Trace)?,
+    };
+    tracer.handle(tid, status)?;
+    if !matches!(status, Status::Stopped { event: 0, .. }) {
+        limit.watch(tracer.processes());
+    }
+    Ok(true)
 }
 
 fn out_of_scope(request: &Request) -> String {
@@ -137,56 +151,5 @@ fn out_of_scope(request: &Request) -> String {
         ),
         (true, false) => format!("no module {} was loaded", request.modules.join(" or ")),
         (true, true) => "the program has no functions that are known".to_owned(),
-    }
-}
-
-/// A thread that kills what runs for too long.
-struct Limit {
-    shared: Arc<(Mutex<Watched>, Condvar)>,
-}
-
-#[derive(Default)]
-struct Watched {
-    processes: BTreeSet<i32>,
-    is_over: bool,
-    is_late: bool,
-}
-
-impl Limit {
-    fn start(limit: Duration, root: i32) -> Limit {
-        let watched = Watched {
-            processes: BTreeSet::from([root]),
-            ..Watched::default()
-        };
-        let shared = Arc::new((Mutex::new(watched), Condvar::new()));
-        let seen = Arc::clone(&shared);
-        std::thread::spawn(move || {
-            let (watched, changed) = &*seen;
-            let locked = watched.lock().unwrap_or_else(PoisonError::into_inner);
-            let waited = changed.wait_timeout_while(locked, limit, |watched| !watched.is_over);
-            let (mut watched, _) = waited.unwrap_or_else(PoisonError::into_inner);
-            while !watched.is_over {
-                watched.is_late = true;
-                watched.processes.iter().copied().for_each(sys::kill);
-                // What was started meanwhile is killed soon.
-                let waited = changed.wait_timeout(watched, Duration::from_millis(100));
-                watched = waited.unwrap_or_else(PoisonError::into_inner).0;
-            }
-        });
-        Limit { shared }
-    }
-
-    /// Says which processes there are.
-    fn watch(&self, processes: BTreeSet<i32>) {
-        let watched = self.shared.0.lock();
-        watched.unwrap_or_else(PoisonError::into_inner).processes = processes;
-    }
-
-    /// Ends the thread; says whether the limit was reached.
-    fn stop(&self) -> bool {
-        let mut watched = self.shared.0.lock().unwrap_or_else(PoisonError::into_inner);
-        watched.is_over = true;
-        self.shared.1.notify_all();
-        watched.is_late
     }
 }

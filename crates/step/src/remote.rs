@@ -103,3 +103,14 @@ pub(crate) fn map(tid: i32, syscall: u64, at: u64, size: u64, access: i32) -> io
     let arguments = [at, size, access, flags, u64::MAX, 0];
     call(tid, syscall, libc::SYS_mmap, arguments)
 }
+
+/// Where a program's own code begins (`AT_ENTRY`).
+pub(crate) fn entry(tid: i32) -> io::Result<u64> {
+    let bytes = std::fs::read(format!("/proc/{tid}/auxv"))?;
+    let (words, _) = bytes.as_chunks::<8>();
+    let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    let (pairs, _) = words.as_chunks::<2>();
+    let mut values = pairs.iter().filter(|[key, _]| *key == libc::AT_ENTRY);
+    let entry = values.next().map(|[_, value]| *value);
+    entry.ok_or_else(|| io::ErrorKind::NotFound.into())
+}

@@ -147,15 +147,14 @@ impl Module {
     /// Chooses the functions in scope.
     pub(crate) fn choose(&mut self, request: &Request, machine: &Machine) {
         let debug = DebugFiles::locate(&self.file, &SearchRoots::default());
-        let all = self.all_functions(debug.debug.as_deref(), machine);
-        let named = |wanted: &String, name: &str| {
-            let rest = name.strip_prefix(wanted.as_str());
-            // Compilers call parts and copies of a function NAME.cold, NAME.part.0.
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        let is_named = |name: &str| {
+            let mut wanted = request.functions.iter();
+            wanted.any(|wanted| is_part_of(name, wanted))
         };
+        let all = self.all_functions(debug.debug.as_deref(), machine, is_named);
         let is_default = request.modules.is_empty();
         let is_asked = |function: &Function| match (&function.name, request.functions.is_empty()) {
-            (Some(name), false) => request.functions.iter().any(|wanted| named(wanted, name)),
+            (Some(name), false) => is_named(name),
             (None, false) => false,
             (name, true) => {
                 let name = name.as_deref().unwrap_or_default();
@@ -186,8 +185,14 @@ impl Module {
         section.is_some_and(|(name, _)| matches!(&*name, ".plt" | ".plt.sec" | ".plt.got"))
     }
 
-    /// All functions: by symbols, and by entries of the table that begin as functions do.
-    fn all_functions(&self, debug: Option<&ElfFile>, machine: &Machine) -> Vec<Function> {
+    /// All functions: by symbols, and by entries of the table that begin as functions do. Of several names, one
+    /// that is asked for is taken.
+    fn all_functions(
+        &self,
+        debug: Option<&ElfFile>,
+        machine: &Machine,
+        is_named: impl Fn(&str) -> bool,
+    ) -> Vec<Function> {
         let symbols = Symbols::new(&self.file, debug);
         let code = self.file.executable_ranges();
         let mut starts: BTreeMap<Vaddr, (Option<String>, Vaddr)> = BTreeMap::new();
@@ -207,9 +212,9 @@ impl Module {
             if is_code && (symbol.is_function || is_entry) {
                 let end = symbol.address.offset(symbol.size);
                 let known = starts.entry(symbol.address).or_insert((None, end));
-                known
-                    .0
-                    .get_or_insert_with(|| symbol.name.clone().into_owned());
+                if known.0.is_none() || is_named(&symbol.name) {
+                    known.0 = Some(symbol.name.clone().into_owned());
+                }
                 known.1 = known.1.max(end);
             }
         }
@@ -268,6 +273,13 @@ impl Module {
             }
         }
     }
+}
+
+/// Whether a function has a name, or is a part or a copy of one that has it: compilers call them `NAME.cold`,
+/// `NAME.part.0`.
+fn is_part_of(function: &str, name: &str) -> bool {
+    let rest = function.strip_prefix(name);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 /// Whether debug information says that code comes from a source that is not assembly.

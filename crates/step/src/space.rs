@@ -5,6 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
+use libc::c_int;
 use unspool_ir::RuntimeAddr;
 use unspool_unwind::maps::Mappings;
 
@@ -127,6 +128,12 @@ impl Space {
     /// What lies in memory.
     pub(crate) fn memory(&self) -> Stopped<'_> {
         Stopped::new(&self.memory)
+    }
+
+    /// Writes words into memory.
+    pub(crate) fn fill(&self, at: u64, words: &[u64]) -> io::Result<()> {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        self.memory.write_all_at(&bytes, at)
     }
 
     /// Writes a word into memory. Where there is none any more, nobody misses it.
@@ -267,19 +274,39 @@ impl Space {
     /// Has a thread, which must have stopped outside of any system call, make room for copies of instructions
     /// near an address.
     pub(crate) fn make_room(&mut self, tid: i32, near: u64) -> io::Result<()> {
-        let maps = Mappings::parse(&std::fs::read(format!("/proc/{tid}/maps"))?);
-        let unsupported = || io::Error::from(io::ErrorKind::Unsupported);
-        let known = self.rooms.first().map(|room| room.start);
-        let syscall = known.or_else(|| remote::find_syscall(&maps, &self.memory));
-        let syscall = syscall.ok_or_else(unsupported)?;
-        let at = remote::free_near(&maps, near, ROOM).ok_or_else(unsupported)?;
+        let maps = mappings(tid)?;
+        let at = remote::free_near(&maps, near, ROOM).ok_or(io::ErrorKind::OutOfMemory)?;
         let access = libc::PROT_READ | libc::PROT_EXEC;
-        let start = remote::map(tid, syscall, at, ROOM, access)?;
+        let start = self.map(tid, at, ROOM, access)?;
         self.memory.write_all_at(&SYSCALL, start)?;
         self.rooms.push(Room { start, used: SLOT });
         self.changes += 1;
         Ok(())
     }
+
+    /// Has a thread, which must have stopped outside of any system call, map memory at an address, or if that is
+    /// not free elsewhere.
+    pub(crate) fn map(&self, tid: i32, at: u64, size: u64, access: c_int) -> io::Result<u64> {
+        let syscall = match self.rooms.first() {
+            Some(room) => Some(room.start),
+            None => remote::find_syscall(&mappings(tid)?, &self.memory),
+        };
+        let syscall = syscall.ok_or(io::ErrorKind::Unsupported)?;
+        remote::map(tid, syscall, at, size, access)
+    }
+
+    /// An address in the memory for copies at which nothing is.
+    pub(crate) fn free_slot(&mut self) -> Option<u64> {
+        let room = self.rooms.iter_mut().find(|room| room.used < ROOM)?;
+        let slot = room.start + room.used;
+        room.used += SLOT;
+        Some(slot)
+    }
+}
+
+fn mappings(tid: i32) -> io::Result<Mappings> {
+    let text = std::fs::read(format!("/proc/{tid}/maps"))?;
+    Ok(Mappings::parse(&text))
 }
 
 fn memory(tid: i32) -> io::Result<File> {

@@ -59,6 +59,18 @@ pub(crate) fn trace(command: &mut Command) {
     unsafe { command.pre_exec(closure) };
 }
 
+/// Has the kernel place the memory of a program alike each time, where it allows that.
+pub(crate) fn place_alike(command: &mut Command) {
+    let closure = || {
+        let persona = libc::c_ulong::try_from(libc::ADDR_NO_RANDOMIZE).unwrap_or(0);
+        // SAFETY: personality takes a number and touches no memory.
+        unsafe { libc::personality(persona) };
+        Ok(())
+    };
+    // SAFETY: the closure makes one system call, which is async-signal-safe, and allocates nothing.
+    unsafe { command.pre_exec(closure) };
+}
+
 /// Follows threads, children and executed programs, which all die when the tracer does.
 pub(crate) fn follow(tid: pid_t) -> io::Result<()> {
     let options = libc::PTRACE_O_EXITKILL
@@ -219,10 +231,15 @@ pub(crate) fn wait_for(tid: pid_t) -> io::Result<Status> {
     Ok(status(raw))
 }
 
-/// Kills a process. One that has ended needs it no more.
-pub(crate) fn kill(pid: pid_t) {
+/// Sends a signal to a process. One that has ended needs none.
+pub(crate) fn signal(pid: pid_t, signal: c_int) {
     // SAFETY: kill touches no memory.
-    unsafe { libc::kill(pid, libc::SIGKILL) };
+    unsafe { libc::kill(pid, signal) };
+}
+
+/// Kills a process.
+pub(crate) fn kill(pid: pid_t) {
+    signal(pid, libc::SIGKILL);
 }
 
 /// Whether two processes have the same memory; `None` if the kernel does not tell.

@@ -22,7 +22,7 @@ use crate::scope::{Mapped, Module, Site};
 use crate::shadow::{Certainty, Frame, FunctionId, Landed, Shadow};
 use crate::space::{Breakpoint, Reason, Space};
 use crate::sys::{self, Regs, Status, Trap};
-use crate::{Request, StepError, remote};
+use crate::{Request, Spot, StepError, remote};
 
 pub(crate) const ABI: Abi = Abi {
     arch: Arch::X86_64,
@@ -38,6 +38,18 @@ const ENTRIES: u32 = 100;
 const REVIVALS: u32 = 20;
 /// So often a thread that runs at full speed is stopped at the same indirect jump.
 const STOPS: u32 = 200;
+
+/// Signals for which threads are halted that were not to end: what instructions cause, `abort`, and the end of
+/// the time.
+const ENDS: [c_int; 7] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGILL,
+    libc::SIGFPE,
+    libc::SIGSYS,
+    libc::SIGABRT,
+    libc::SIGSTOP,
+];
 
 /// What a thread does until its next stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,6 +116,8 @@ pub(crate) struct Seen {
 pub(crate) type Cause = (usize, usize, Option<Difference>);
 
 /// Follows a command.
+///
+/// Several can be followed one after another.
 pub(crate) struct Tracer<'r> {
     request: &'r Request,
     machine: Machine,
@@ -119,6 +133,10 @@ pub(crate) struct Tracer<'r> {
     first: Option<PathBuf>,
     root: i32,
     pub(crate) root_status: Option<i32>,
+    /// Where threads are halted. If it is not empty, they also are when a signal comes that ends processes.
+    halts: Vec<u64>,
+    /// The thread that was halted.
+    pub(crate) halted: Option<Halt>,
     pub(crate) seen: BTreeMap<Cause, Seen>,
     pub(crate) steps: u64,
     pub(crate) checked: u64,
@@ -129,7 +147,7 @@ pub(crate) struct Tracer<'r> {
 }
 
 impl<'r> Tracer<'r> {
-    pub(crate) fn new(request: &'r Request, root: i32) -> Result<Tracer<'r>, StepError> {
+    pub(crate) fn new(request: &'r Request) -> Result<Tracer<'r>, StepError> {
         Ok(Tracer {
             request,
             machine: Machine::of(ABI).ok_or(StepError::Architecture)?,
@@ -141,8 +159,10 @@ impl<'r> Tracer<'r> {
             threads: HashMap::new(),
             early: HashSet::new(),
             first: None,
-            root,
+            root: 0,
             root_status: None,
+            halts: Vec::new(),
+            halted: None,
             seen: BTreeMap::new(),
             steps: 0,
             checked: 0,
@@ -156,13 +176,24 @@ impl<'r> Tracer<'r> {
         self.threads.values().map(|thread| thread.process).collect()
     }
 
-    /// Takes the command over where it was executed.
-    pub(crate) fn begin(&mut self) -> Result<(), StepError> {
-        sys::follow(self.root).map_err(StepError::Trace)?;
-        let thread = Thread::new(self.root, 0);
-        self.threads.insert(self.root, thread);
-        self.executed(self.root).map_err(StepError::Trace)?;
-        self.go_on(self.root, 0).map_err(StepError::Trace)
+    /// Takes a command over where it was executed, and lets it wait; says whether there is one.
+    pub(crate) fn begin(&mut self, root: i32) -> Result<bool, StepError> {
+        self.root = root;
+        self.root_status = None;
+        if let (_, Status::Gone { raw }) = sys::wait().map_err(StepError::Trace)? {
+            self.root_status = Some(raw);
+            return Ok(false);
+        }
+        sys::follow(root).map_err(StepError::Trace)?;
+        let thread = Thread::new(root, 0);
+        self.threads.insert(root, thread);
+        self.executed(root).map_err(StepError::Trace)?;
+        Ok(true)
+    }
+
+    /// Lets a command go on that waits.
+    pub(crate) fn release(&mut self, root: i32) -> io::Result<()> {
+        self.go_on(root, 0)
     }
 
     /// Deals with one stop or end. A thread that was killed meanwhile is none of ours any more: its end is
@@ -228,6 +259,7 @@ impl<'r> Tracer<'r> {
             }
             (libc::SIGTRAP, Doing::Stepping | Doing::Passing) => self.stepped(tid),
             (libc::SIGTRAP, Doing::Running) => self.hit(tid),
+            _ if !self.halts.is_empty() && ENDS.contains(&signal) => self.halt(tid, signal),
             _ => self.interrupt(tid, signal),
         }
     }
@@ -520,6 +552,10 @@ impl<'r> Tracer<'r> {
         }
         if breakpoint.is_loader {
             self.find_modules(tid)?;
+        }
+        if self.halts.contains(&at) {
+            self.thread(tid)?.shadow.landed(at, regs.rsp, None);
+            return self.next(tid, &regs);
         }
         let function = self.function_at(tid, at)?;
         if breakpoint.is_entry
@@ -918,6 +954,9 @@ impl<'r> Tracer<'r> {
         if !self.thread(tid)?.pending.is_empty() {
             self.settle(tid, regs)?;
         }
+        if self.halts.contains(&regs.rip) {
+            return self.halt(tid, 0);
+        }
         let function = self.function_at(tid, regs.rip)?;
         let Some((site, id)) = function else {
             self.leave_scope(tid)?;
@@ -1185,6 +1224,110 @@ impl Thread {
     }
 }
 
+impl Tracer<'_> {
+    /// Has threads halt at an address instead of where they halted before.
+    pub(crate) fn halt_at(&mut self, tid: i32, at: u64) -> io::Result<()> {
+        self.space_of(tid)?.stop_at(at, Reason::Awaited);
+        self.halts = vec![at];
+        self.halted = None;
+        Ok(())
+    }
+
+    /// Lets a thread wait where it is.
+    fn halt(&mut self, tid: i32, signal: c_int) -> io::Result<()> {
+        let mut regs = sys::registers(tid)?;
+        self.set_back(tid, &mut regs)?;
+        self.halted = Some(Halt { tid, signal, regs });
+        Ok(())
+    }
+
+    /// Makes a process ready to have the function in scope called, of which there must be one: by a thread that
+    /// waits where no function in scope is, with memory of `size` bytes, at an address if that is free. `None` if
+    /// there is no function.
+    pub(crate) fn prepare(
+        &mut self,
+        tid: i32,
+        (at, size): (u64, u64),
+    ) -> io::Result<Option<Prepared>> {
+        self.find_modules(tid)?;
+        let mapped = self.space_of(tid)?.mapped.clone();
+        let wanted = |name: &str| self.request.functions.iter().any(|wanted| wanted == name);
+        let found = mapped.iter().find_map(|mapped| {
+            let module = self.modules.get(mapped.module)?;
+            let mut functions = module.functions.iter();
+            let place = functions.position(|f| f.name.as_deref().is_some_and(wanted))?;
+            let start = module.functions.get(place)?.start;
+            Some((mapped.bias.to_runtime(start).0, (mapped.module, place)))
+        });
+        let Some((entry, function)) = found else {
+            return Ok(None);
+        };
+        let space = self.space_of(tid)?;
+        let scratch = space.map(tid, at, size, libc::PROT_READ | libc::PROT_WRITE)?;
+        let back = space.free_slot().ok_or(io::ErrorKind::OutOfMemory)?;
+        self.halt_at(tid, back)?;
+        Ok(Some(Prepared {
+            entry,
+            function,
+            back,
+            scratch,
+        }))
+    }
+
+    /// Writes words into the memory of a process.
+    pub(crate) fn fill(&mut self, tid: i32, at: u64, words: &[u64]) -> io::Result<()> {
+        self.space_of(tid)?.fill(at, words)
+    }
+
+    /// Has a thread that waits be at the entry of a function, and lets it go on there.
+    pub(crate) fn call(&mut self, tid: i32, regs: &Regs, prepared: &Prepared) -> io::Result<()> {
+        sys::set_registers(tid, regs)?;
+        self.thread(tid)?.shadow = Shadow::default();
+        self.called(tid, regs, prepared.back, Some(prepared.function))?;
+        self.next(tid, regs)
+    }
+
+    /// Where a thread was halted.
+    pub(crate) fn spot(&mut self, halt: &Halt) -> Spot {
+        let address = halt.regs.rip;
+        let space = self.space_of(halt.tid).ok();
+        let site = space.and_then(|space| space.site(address));
+        let maps = std::fs::read(format!("/proc/{}/maps", halt.tid));
+        let maps = maps.map(|text| Mappings::parse(&text));
+        let mapping = maps.ok().and_then(|maps| {
+            let mut maps = maps.iter();
+            let mapping = maps.find(|mapping| mapping.contains(RuntimeAddr(address)))?;
+            mapping.path().map(Path::to_path_buf)
+        });
+        Spot {
+            address,
+            file: mapping,
+            vaddr: site.map(|site| site.at),
+        }
+    }
+}
+
+/// A thread that waits, and why.
+#[derive(Debug)]
+pub(crate) struct Halt {
+    pub(crate) tid: i32,
+    /// The signal that came; 0 if it has come to where it halts.
+    pub(crate) signal: c_int,
+    pub(crate) regs: Regs,
+}
+
+/// What a call of a function needs.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    /// Where the function begins.
+    pub(crate) entry: u64,
+    function: FunctionId,
+    /// Where it returns to.
+    pub(crate) back: u64,
+    /// Memory for arguments.
+    pub(crate) scratch: u64,
+}
+
 /// What is, where control went, of what a difference is about.
 fn reached(pending: &Pending, regs: &Regs) -> u64 {
     match &pending.cause.2 {
@@ -1212,7 +1355,7 @@ fn unstepped(tid: i32) -> io::Result<Regs> {
 }
 
 /// The registers that calls preserve.
-fn preserved(regs: &Regs) -> [u64; 6] {
+pub(crate) fn preserved(regs: &Regs) -> [u64; 6] {
     [regs.rbx, regs.rbp, regs.r12, regs.r13, regs.r14, regs.r15]
 }
 

@@ -15,6 +15,8 @@ use unspool_synth::{Analyzer, Machine};
 use crate::args::{CheckArgs, CheckFormat};
 use crate::output::{self, Failure};
 
+#[cfg(target_arch = "x86_64")]
+mod call;
 mod github;
 #[cfg(target_arch = "x86_64")]
 mod run;
@@ -64,9 +66,12 @@ impl Told {
 }
 
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
-    if args.stepped.run {
+    if args.stepped.run || args.called.call.is_some() {
         #[cfg(target_arch = "x86_64")]
-        return run::run(&args.stepped, args.format.of_run()?);
+        return match &args.called.call {
+            Some(function) => call::run(args, function, args.format.of_run()?),
+            None => run::run(&args.stepped, args.format.of_run()?),
+        };
         #[cfg(not(target_arch = "x86_64"))]
         anyhow::bail!("programs can be stepped on x86-64 only");
     }

@@ -19,9 +19,9 @@ use crate::args::{Format, StepArgs};
 use crate::output::{self, Failure, Layout};
 
 /// What was seen of one module.
-struct Module<'r> {
-    path: &'r Path,
-    functions: Vec<&'r FunctionRun>,
+pub(super) struct Module<'r> {
+    pub(super) path: &'r Path,
+    pub(super) functions: Vec<&'r FunctionRun>,
     findings: Vec<Told>,
     /// How often each finding was seen.
     times: Vec<u64>,
@@ -33,7 +33,7 @@ pub(super) fn run(args: &StepArgs, format: Format) -> anyhow::Result<ExitCode> {
         // The command may write results of its own to standard output.
         None => Box::new(io::stderr()),
     };
-    let limit = u64::from(args.time_limit.get());
+    let limit = args.time_limit.map_or(600, |limit| limit.get().into());
     let report = unspool_step::run(&Request {
         command: args.cmd.clone(),
         functions: args.function.clone(),
@@ -49,12 +49,17 @@ pub(super) fn run(args: &StepArgs, format: Format) -> anyhow::Result<ExitCode> {
     }
     out.flush()?;
     give_notice(&report, limit);
-    let is_wrong = |found: &unspool_step::Observed| found.finding.severity != Severity::Note;
-    let has_findings = report.findings.iter().any(is_wrong);
+    let has_findings = has_findings(&report);
     Ok(ExitCode::from(match has_findings || report.is_late {
         true => Failure::FINDINGS,
         false => 0,
     }))
+}
+
+/// Whether there is more to tell than notes.
+pub(super) fn has_findings(report: &Report) -> bool {
+    let mut findings = report.findings.iter();
+    findings.any(|found| found.finding.severity != Severity::Note)
 }
 
 /// Says what makes less of the result than it seems.
@@ -84,12 +89,12 @@ fn give_notice(report: &Report, limit: u64) {
     }
 }
 
-fn in_words(status: ExitStatus) -> String {
+pub(super) fn in_words(status: ExitStatus) -> String {
     status.to_string()
 }
 
 /// What was seen, module by module, with what stands around findings.
-fn modules(report: &Report) -> anyhow::Result<Vec<Module<'_>>> {
+pub(super) fn modules(report: &Report) -> anyhow::Result<Vec<Module<'_>>> {
     let mut modules: BTreeMap<&PathBuf, Vec<&FunctionRun>> = BTreeMap::new();
     for function in &report.functions {
         modules.entry(&function.module).or_default().push(function);
@@ -120,7 +125,7 @@ fn told(path: &Path, findings: Vec<Finding>) -> anyhow::Result<Vec<Told>> {
     Ok(surroundings(&file, &subject, findings))
 }
 
-fn print_text(out: &mut impl Write, modules: &[Module<'_>]) -> io::Result<()> {
+pub(super) fn print_text(out: &mut impl Write, modules: &[Module<'_>]) -> io::Result<()> {
     for module in modules {
         for told in &module.findings {
             tell(out, module.path, told)?;
@@ -157,7 +162,7 @@ fn print_json(out: &mut impl Write, report: &Report, modules: &[Module<'_>]) -> 
     output::write_document(out, Layout::Pretty, "check-run", &body)
 }
 
-fn as_json(module: &Module<'_>) -> Value {
+pub(super) fn as_json(module: &Module<'_>) -> Value {
     let finding = |(told, times): (&Told, &u64)| {
         let mut finding = finding_as_json(told);
         if let Some(fields) = finding.as_object_mut() {
