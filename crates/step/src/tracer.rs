@@ -575,6 +575,7 @@ impl<'r> Tracer<'r> {
             Landed::Within if self.is_worth(tid, at)? => self.next(tid, &regs),
             _ => {
                 if landed == Landed::Nowhere {
+                    self.settle(tid, &regs)?;
                     self.revive(tid, at, function)?;
                 }
                 self.space_of(tid)?.pass_at(at, Reason::Awaited);
@@ -1027,6 +1028,10 @@ impl<'r> Tracer<'r> {
             None => false,
         };
         self.thread(tid)?.shadow.settle(is_other);
+        if let Some(pc) = found.filter(|_| is_other) {
+            // What rows found before may be proven there.
+            self.space_of(tid)?.stop_at(pc, Reason::Awaited);
+        }
         Ok(is_other)
     }
 
@@ -1151,13 +1156,23 @@ impl<'r> Tracer<'r> {
     }
 
     /// Decides about what was seen in frames that have ended. If control went elsewhere than to the caller, as in
-    /// `longjmp`, what a row finds there need not be the caller: it may be where control went, which is as good.
+    /// `longjmp`, what a row finds there need not be the caller: it may be where control went, which is as good. A
+    /// frame whose stack was left, as in `setcontext`, may go on one day; but a row that has found just where control
+    /// is now is done with.
     fn settle(&mut self, tid: i32, regs: &Regs) -> io::Result<()> {
         let thread = self.thread(tid)?;
         let shadow = &thread.shadow;
-        let ended = thread
-            .pending
-            .extract_if(.., |pending| !shadow.has(&pending.frame));
+        let row = |pending: &Pending| (pending.frame.key, pending.at);
+        let has_arrived = |pending: &&Pending| {
+            let difference = pending.cause.2.as_ref();
+            let is_pc = difference.is_some_and(|told| told.code == Code::ReturnAddress);
+            is_pc && pending.found == Some(regs.rip) && shadow.has_left(&pending.frame)
+        };
+        let arrived = thread.pending.iter().filter(has_arrived);
+        let arrived: Vec<(u64, Vaddr)> = arrived.map(row).collect();
+        let ended = thread.pending.extract_if(.., |pending| {
+            !shadow.has(&pending.frame) || arrived.contains(&row(pending))
+        });
         let ended: Vec<Pending> = ended.collect();
         for pending in ended {
             let is_return = pending.frame.returns_to(regs.rip, regs.rsp);

@@ -135,6 +135,20 @@ fn contexts() {
     is_right(&run("contexts"), &["right", "calls"]);
 }
 
+/// The C library's rows of `setcontext` tell of the context that it goes to, already before the stack is that one's.
+#[test]
+fn a_row_that_tells_of_another_context() {
+    let request = Request {
+        modules: vec!["libc".to_owned()],
+        functions: vec!["setcontext".to_owned()],
+        ..request(&cases(), &["contexts"])
+    };
+    let report = unspool_step::run(&request).unwrap();
+    assert_eq!(report.status.and_then(|status| status.code()), Some(0));
+    assert!(function(&report, "setcontext").rows.executed > 2);
+    is_unaccused(&report);
+}
+
 /// All functions of the program, those of C included.
 fn all_of(case: &str) -> Report {
     let program = cases();
