@@ -8,6 +8,8 @@
 //!
 //! What an instruction was seen to do often enough is not looked at again: a thread then runs at full speed to
 //! where something new may come.
+//!
+//! [`call`](fn@call) does the same with one function, which it calls with values made up for its arguments.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 use std::ffi::OsString;
