@@ -14,7 +14,7 @@ mod framehop;
 mod sys;
 
 pub use framehop::framehop_module;
-pub use sys::{Usage, interrupt, map, prefetch, wait};
+pub use sys::{Usage, interrupt, map, prefetch, single_step, wait};
 
 /// Durations of one thing that was done again and again.
 #[derive(Debug, Clone, Default)]

@@ -4,8 +4,8 @@
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Child, ExitStatus};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
 /// Asks the processor for the line of a byte, without waiting for it.
@@ -93,4 +93,41 @@ pub fn interrupt(child: &Child) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Executes a command one instruction after another, and does nothing else; yields how many these were.
+///
+/// # Errors
+///
+/// The system refuses.
+pub fn single_step(command: &mut Command) -> io::Result<u64> {
+    let traceme = || {
+        // SAFETY: TRACEME takes no arguments and touches no memory.
+        match unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0_usize, 0_usize) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: the closure makes one system call, and allocates nothing.
+    unsafe { command.pre_exec(traceme) };
+    let child = command.spawn()?;
+    let pid = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
+    for steps in 0.. {
+        let mut status = 0;
+        let into: *mut libc::c_int = &raw mut status;
+        // SAFETY: `into` points to one `int` of this function.
+        let waited = unsafe { libc::waitpid(pid, into, libc::__WALL) };
+        if waited != pid {
+            return Err(io::Error::last_os_error());
+        }
+        if !libc::WIFSTOPPED(status) {
+            return Ok(steps);
+        }
+        // SAFETY: SINGLESTEP takes its data by value.
+        let resumed = unsafe { libc::ptrace(libc::PTRACE_SINGLESTEP, pid, 0_usize, 0_usize) };
+        if resumed != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(u64::MAX)
 }

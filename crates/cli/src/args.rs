@@ -1,7 +1,7 @@
 //! The command line: what can be said. Nothing is checked or opened here.
 
 use std::ffi::OsString;
-use std::num::NonZero;
+use std::num::{NonZero, NonZeroU32};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -631,7 +631,21 @@ pub(crate) struct VerifyArgs {
 /// left unproven at each instruction. Assembly source (`.s`, `.S`) is assembled by `$CC`, or cc, first.
 ///
 /// Ends with 1 if something is refuted; of assembly source also if something is left unproven.
+///
+/// With `--run -- CMD` the command is run instead, and functions of it are executed one instruction after
+/// another: each row that is met must find the caller that is known from the call. The report goes to standard
+/// error then, or where `-o` says; what the command prints is its own. That takes x86-64.
+///
+/// With `--call FUNCTION FILE` one function is called so, some times, with values made up for its arguments; no
+/// program that calls it is needed. Each argument is the address of memory that can be read and written, filled
+/// with such addresses, and also a number that will do as a size; `--arg` says otherwise. Besides the rows, the
+/// registers that calls preserve must be as before when it returns. Assembly source and object files are linked by
+/// `$CC`, or cc, first. Ends with 1 also if a call does not return.
 #[derive(Debug, Args)]
+#[command(override_usage = "\
+unspool check [OPTIONS] FILES...
+       unspool check --run [OPTIONS] -- CMD...
+       unspool check --call FUNCTION [OPTIONS] FILE")]
 #[command(after_help = "\
 Examples:
   unspool check memcpy.S                           before you ship what you wrote
@@ -639,11 +653,15 @@ Examples:
   unspool check --diff memcpy.S                    what --fix would write
   unspool check --strict libfoo.so                 with all that cannot be proven
   unspool check --format json libfoo.so            for programs (docs/json.md)
+  unspool check --run -- ./test                    its functions from assembly while it runs
+  unspool check --run --module libfoo.so --function foo_avx2 -- ./test
+  unspool check --call foo_avx2 libfoo.so          without a program that calls it
+  unspool check --call my_memset --arg pointer --arg 0-255 --arg 0-100 memset.S
 
 docs/diagnostics.md has each kind of finding with its cause and remedy.")]
 pub(crate) struct CheckArgs {
     /// Executables, shared objects, object files, archives of them, kernel modules (also .xz, .zst, .gz), assembly source.
-    #[arg(required_unless_present = "explain")]
+    #[arg(required_unless_present_any = ["explain", "run"], conflicts_with = "run")]
     pub(crate) files: Vec<PathBuf>,
     /// Print what a kind of finding means, what causes it, and what to do: `CFI001`, or `cfa-offset`.
     #[arg(long, value_name = "CODE", exclusive = true, value_parser = parse_code)]
@@ -669,6 +687,10 @@ pub(crate) struct CheckArgs {
     /// Write what is found to the file of --baseline, and end with 0.
     #[arg(long, requires = "baseline")]
     pub(crate) write_baseline: bool,
+    #[command(flatten)]
+    pub(crate) stepped: StepArgs,
+    #[command(flatten)]
+    pub(crate) called: CallArgs,
     /// Tell all that is not proven, of whatever file.
     #[arg(long, conflicts_with = "lenient")]
     pub(crate) strict: bool,
@@ -724,6 +746,19 @@ pub(crate) struct SynthArgs {
     /// How the report is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
+}
+
+impl CheckFormat {
+    /// The format of what a run shows, which is written for people and programs only.
+    pub(crate) fn of_run(self) -> anyhow::Result<Format> {
+        match self {
+            CheckFormat::Text => Ok(Format::Text),
+            CheckFormat::Json => Ok(Format::Json),
+            CheckFormat::Sarif | CheckFormat::Github => {
+                anyhow::bail!("--run and --call write their report as text or as json")
+            }
+        }
+    }
 }
 
 /// Write the .cfi directives of assembly that has none.
@@ -793,6 +828,84 @@ pub(crate) struct ExprArgs {
     /// How the report is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
+}
+
+/// What of a command is executed one instruction after another.
+#[derive(Debug, Args)]
+#[group(skip)]
+pub(crate) struct StepArgs {
+    /// Run a command, and hold the tables against what happens.
+    #[arg(long, requires = "cmd", group = "stepping")]
+    pub(crate) run: bool,
+    /// Only this function, with its parts (NAME.cold); can be given several times.
+    #[arg(long, value_name = "NAME", requires = "run")]
+    pub(crate) function: Vec<String>,
+    /// Functions of this module, by its file name (libc, libc.so.6) or path; can be given several times. Without
+    /// one, and without --function: the program's functions that come from assembly, or all if there are none.
+    #[arg(long, value_name = "NAME", requires = "run")]
+    pub(crate) module: Vec<String>,
+    /// How often each instruction is looked at.
+    #[arg(long, value_name = "K", default_value = "3", requires = "stepping")]
+    pub(crate) visits: NonZeroU32,
+    /// Kill the command after so many seconds, 600 if nothing is said; give a call up, 10.
+    #[arg(long, value_name = "SECONDS", requires = "stepping")]
+    pub(crate) time_limit: Option<NonZeroU32>,
+    /// Write the report to a file.
+    #[arg(short, long, value_name = "FILE", requires = "stepping")]
+    pub(crate) output: Option<PathBuf>,
+    /// The command to run.
+    #[arg(last = true, value_name = "CMD", requires = "run")]
+    pub(crate) cmd: Vec<OsString>,
+}
+
+/// How a function is called.
+#[derive(Debug, Args)]
+#[group(skip)]
+pub(crate) struct CallArgs {
+    /// Call this function of the file, and hold its rows against what happens.
+    #[arg(long, value_name = "FUNCTION", group = "stepping")]
+    pub(crate) call: Option<String>,
+    /// What an argument is: `pointer`, a number, or any of two numbers and those between (0-255). The first is that
+    /// in rdi, then rsi, rdx, rcx, r8, r9; those that are not given are pointers.
+    #[arg(long, value_name = "VALUE", requires = "call", value_parser = CallArgument::parse)]
+    pub(crate) arg: Vec<CallArgument>,
+    /// How often it is called, each time with other values in a new process.
+    #[arg(long, value_name = "N", default_value = "8", requires = "call")]
+    pub(crate) calls: NonZeroU32,
+    /// What the values are made from: the same number makes the same values.
+    #[arg(long, value_name = "N", default_value = "1", requires = "call")]
+    pub(crate) seed: u64,
+}
+
+/// What an argument of a called function is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CallArgument {
+    Pointer,
+    Between(u64, u64),
+}
+
+impl CallArgument {
+    fn parse(text: &str) -> Result<CallArgument, String> {
+        if text == "pointer" {
+            return Ok(CallArgument::Pointer);
+        }
+        let wanted = || format!("{text:?} is neither `pointer` nor a number nor two as in 0-255");
+        let number = |text: &str| {
+            let number = match text.strip_prefix("0x") {
+                Some(digits) => u64::from_str_radix(digits, 16),
+                None => text.parse(),
+            };
+            number.map_err(|_| wanted())
+        };
+        let (least, most) = match text.split_once('-') {
+            Some((least, most)) => (number(least)?, number(most)?),
+            None => (number(text)?, number(text)?),
+        };
+        match least <= most {
+            true => Ok(CallArgument::Between(least, most)),
+            false => Err(format!("{least} is greater than {most}")),
+        }
+    }
 }
 
 /// Count what unwind tables hold and what their forms cost.

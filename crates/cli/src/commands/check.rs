@@ -15,11 +15,15 @@ use crate::args::{CheckArgs, CheckFormat};
 use crate::output::{self, Failure};
 
 mod allow;
+#[cfg(target_arch = "x86_64")]
+mod call;
 mod dismiss;
 mod fix;
 mod github;
 mod json;
 mod origin;
+#[cfg(target_arch = "x86_64")]
+mod run;
 mod sarif;
 pub(super) mod source;
 mod suppressions;
@@ -65,6 +69,15 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     if let Some(code) = args.explain {
         output::print(explanation(code).as_bytes())?;
         return Ok(ExitCode::SUCCESS);
+    }
+    if args.stepped.run || args.called.call.is_some() {
+        #[cfg(target_arch = "x86_64")]
+        return match &args.called.call {
+            Some(function) => call::run(args, function, args.format.of_run()?),
+            None => run::run(&args.stepped, args.format.of_run()?),
+        };
+        #[cfg(not(target_arch = "x86_64"))]
+        anyhow::bail!("programs can be stepped on x86-64 only");
     }
     if args.diff {
         return fix::print_diffs(args);

@@ -1,6 +1,7 @@
 //! Assembly source: assembled before it is checked.
 
 use std::env;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -35,38 +36,43 @@ pub(crate) fn assemble_text(text: &str, in_place_of: &Path) -> anyhow::Result<Ve
 }
 
 fn assemble_as(path: &Path, in_place_of: &Path) -> anyhow::Result<Vec<u8>> {
-    let compiler = env::var_os("CC").unwrap_or_else(|| "cc".into());
     let folder = tempfile::tempdir().context("no folder to assemble in")?;
     let object = folder.path().join("assembled.o");
-    let output = Command::new(&compiler)
-        .args(["-c", "-g", "-o"])
-        .arg(&object)
-        .arg("-I")
-        .arg(
-            in_place_of
-                .parent()
-                .filter(|folder| !folder.as_os_str().is_empty())
-                .unwrap_or(Path::new(".")),
-        )
-        .arg(path)
-        .output();
+    let parent = in_place_of
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let mut options: Vec<&OsStr> = ["-c", "-g", "-o"].map(OsStr::new).to_vec();
+    options.extend([
+        object.as_os_str(),
+        "-I".as_ref(),
+        parent.unwrap_or(Path::new(".")).as_os_str(),
+        path.as_os_str(),
+    ]);
+    compile(in_place_of, "assemble", &options)?;
+    let bytes = fs::read(&object).with_context(|| object.display().to_string())?;
+    Ok(bytes)
+}
+
+/// Has `$CC`, or cc, do something with a file.
+pub(super) fn compile(file: &Path, what: &str, options: &[&OsStr]) -> anyhow::Result<()> {
+    let compiler = env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let output = Command::new(&compiler).args(options).output();
     let output = output.with_context(|| {
         let compiler = compiler.to_string_lossy();
         format!(
-            "{}: cannot run {compiler} to assemble it: install gcc, or set CC",
-            in_place_of.display()
+            "{}: cannot run {compiler} to {what} it: install gcc, or set CC",
+            file.display()
         )
     })?;
     if !output.status.success() {
         bail!(
-            "{}: it does not assemble: {}",
-            in_place_of.display(),
+            "{}: it does not {what}: {}",
+            file.display(),
             String::from_utf8_lossy(&output.stderr)
                 .lines()
                 .collect::<Vec<_>>()
                 .join("; ")
         );
     }
-    let bytes = fs::read(&object).with_context(|| object.display().to_string())?;
-    Ok(bytes)
+    Ok(())
 }

@@ -1,0 +1,366 @@
+//! `unspool check --call`: one function, called with values made up for its arguments.
+
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use unspool_module::{DebugFiles, ElfFile, ElfKind, SearchRoots, Symbols, demangle};
+use unspool_step::{Argument, CallReport, CallRequest, Called, End, Lost, Spot};
+
+use super::run::{self, Module};
+use super::source;
+use crate::args::{CallArgument, CheckArgs, Format};
+use crate::output::{self, Failure, Layout};
+
+/// The registers that have arguments.
+const ARGUMENTS: [&str; 6] = ["rdi", "rsi", "rdx", "rcx", "r8", "r9"];
+
+/// Who has the function's file mapped.
+struct Host {
+    program: OsString,
+    environment: Vec<(OsString, OsString)>,
+    /// The file, as the kernel names it.
+    file: PathBuf,
+    /// What was made for it.
+    _made: Option<TempDir>,
+}
+
+/// What is to be told.
+struct Told<'r> {
+    path: &'r Path,
+    function: &'r str,
+    seed: u64,
+    calls: &'r [Called],
+    modules: Vec<Module<'r>>,
+    /// Names for where calls ended.
+    symbols: Option<Symbols>,
+}
+
+pub(super) fn run(args: &CheckArgs, function: &str, format: Format) -> anyhow::Result<ExitCode> {
+    let [path] = args.files.as_slice() else {
+        bail!("--call takes one file");
+    };
+    let host = host(path, function)?;
+    let limit = args
+        .stepped
+        .time_limit
+        .map_or(10, |limit| limit.get().into());
+    let arguments = args.called.arg.iter().map(|argument| match *argument {
+        CallArgument::Pointer => Argument::Pointer,
+        CallArgument::Between(least, most) => Argument::Between(least, most),
+    });
+    let report = unspool_step::call(&CallRequest {
+        command: vec![host.program.clone()],
+        environment: host.environment.clone(),
+        file: host.file.clone(),
+        function: function.to_owned(),
+        arguments: arguments.collect(),
+        calls: args.called.calls.get(),
+        seed: args.called.seed,
+        visits: args.stepped.visits.get(),
+        time_limit: Duration::from_secs(limit),
+    })?;
+    let mut modules = run::modules(&report.report)?;
+    for module in &mut modules {
+        module.path = path;
+    }
+    let told = Told {
+        path,
+        function,
+        seed: args.called.seed,
+        calls: &report.calls,
+        modules,
+        symbols: symbols(&host.file, &report),
+    };
+    let mut out: Box<dyn Write> = match &args.stepped.output {
+        Some(path) => {
+            let file = File::create(path).with_context(|| path.display().to_string())?;
+            Box::new(BufWriter::new(file))
+        }
+        None => Box::new(output::results()),
+    };
+    match format {
+        Format::Text => print_text(&mut out, &told)?,
+        Format::Json => print_json(&mut out, &told)?,
+    }
+    out.flush()?;
+    let has_returned =
+        |called: &Called| matches!(&called.end, End::Returned(lost) if lost.is_empty());
+    let is_clean = report.calls.iter().all(has_returned) && !run::has_findings(&report.report);
+    Ok(ExitCode::from(match is_clean {
+        true => 0,
+        false => Failure::FINDINGS,
+    }))
+}
+
+/// Finds or makes a program that has a file mapped.
+fn host(path: &Path, function: &str) -> anyhow::Result<Host> {
+    if source::is_assembly(path) {
+        return linked(path, function);
+    }
+    let file = ElfFile::open(path)?;
+    let absolute = path
+        .canonicalize()
+        .with_context(|| path.display().to_string())?;
+    match file.kind() {
+        ElfKind::Relocatable => linked(path, function),
+        ElfKind::Executable => Ok(Host::itself(absolute)),
+        ElfKind::Dynamic if file.program_interpreter().is_some() => Ok(Host::itself(absolute)),
+        ElfKind::Dynamic => preloaded(absolute),
+        _ => {
+            bail!(
+                "{}: neither a program nor a shared object nor an object file",
+                path.display()
+            )
+        }
+    }
+}
+
+impl Host {
+    fn itself(file: PathBuf) -> Host {
+        Host {
+            program: file.clone().into(),
+            environment: Vec::new(),
+            file,
+            _made: None,
+        }
+    }
+}
+
+/// A shell that is made to load a shared object.
+fn preloaded(file: PathBuf) -> anyhow::Result<Host> {
+    // The dynamic linker takes names apart there.
+    let is_plain = |byte: &u8| !matches!(byte, b' ' | b':');
+    if !file.as_os_str().as_encoded_bytes().iter().all(is_plain) {
+        bail!(
+            "{}: the dynamic linker loads no file with a space or a colon in its name: rename or copy it",
+            file.display()
+        );
+    }
+    let load = [
+        ("LD_PRELOAD".into(), file.clone().into()),
+        ("LD_BIND_NOW".into(), "1".into()),
+    ];
+    Ok(Host {
+        program: "/bin/sh".into(),
+        environment: load.into(),
+        file,
+        _made: None,
+    })
+}
+
+/// A program that consists of an object file, or assembly source. It begins with the function, but what begins does
+/// not matter.
+fn linked(path: &Path, function: &str) -> anyhow::Result<Host> {
+    let folder = tempfile::tempdir().context("no folder to link in")?;
+    let folder_path = folder.path().canonicalize()?;
+    let program = folder_path.join("linked");
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    let begin = format!("-Wl,--entry={function},--unresolved-symbols=ignore-all");
+    let mut options: Vec<&OsStr> = ["-g", "-no-pie", "-nostartfiles", &begin, "-I"]
+        .map(OsStr::new)
+        .to_vec();
+    options.extend([
+        parent.unwrap_or(Path::new(".")).as_os_str(),
+        path.as_os_str(),
+        "-o".as_ref(),
+        program.as_os_str(),
+    ]);
+    source::compile(path, "link", &options)?;
+    Ok(Host {
+        _made: Some(folder),
+        ..Host::itself(program)
+    })
+}
+
+/// The symbols around where calls ended in the file.
+fn symbols(file: &Path, report: &CallReport) -> Option<Symbols> {
+    let spots = report.calls.iter().filter_map(|called| match &called.end {
+        End::Signal(_, spot) | End::Late(Some(spot)) => spot.vaddr,
+        _ => None,
+    });
+    let addresses: Vec<_> = spots.collect();
+    if addresses.is_empty() {
+        return None;
+    }
+    let file = ElfFile::open(file).ok()?;
+    let debug = DebugFiles::locate(&file, &SearchRoots::default());
+    Some(Symbols::near(&file, debug.debug.as_deref(), &addresses))
+}
+
+impl Told<'_> {
+    /// The function that has an address in the file, and the distance from its start.
+    fn place(&self, spot: &Spot) -> Option<(String, u64)> {
+        let at = spot.vaddr?;
+        let symbol = self.symbols.as_ref()?.lookup(at)?;
+        let distance = at.0.saturating_sub(symbol.address.0);
+        Some((demangle(&symbol.name).into_owned(), distance))
+    }
+
+    fn in_words(&self, spot: &Spot) -> String {
+        let file = spot.file.as_deref();
+        match (self.place(spot), spot.vaddr, file) {
+            (Some((name, distance)), ..) => format!("{name}+{distance:#x}"),
+            (None, Some(at), _) => at.to_string(),
+            (None, None, Some(file)) => format!("{:#x} in {}", spot.address, file.display()),
+            (None, None, None) => format!("{:#x}, where no file is mapped", spot.address),
+        }
+    }
+
+    /// How a call ended that did not return as it must.
+    fn failure(&self, end: &End) -> Option<String> {
+        match end {
+            End::Returned(lost) if lost.is_empty() => None,
+            End::Returned(lost) => {
+                let lost: Vec<String> = lost.iter().map(lost_in_words).collect();
+                Some(format!("returned, but {}", lost.join(", ")))
+            }
+            End::Signal(signal, spot) => Some(format!(
+                "ended by {} at {}",
+                signal_name(*signal),
+                self.in_words(spot)
+            )),
+            End::Late(Some(spot)) => Some(format!(
+                "had not returned in time (--time-limit), and was at {}",
+                self.in_words(spot)
+            )),
+            End::Late(None) => Some("had not returned in time (--time-limit)".to_owned()),
+            End::Ended(status) => Some(format!(
+                "did not return: the process ended, {}",
+                run::in_words(*status)
+            )),
+        }
+    }
+}
+
+fn lost_in_words(lost: &Lost) -> String {
+    let Lost {
+        register,
+        expected,
+        found,
+    } = lost;
+    format!("{register} is {found:#x}, and was to be {expected:#x}")
+}
+
+fn signal_name(signal: i32) -> Cow<'static, str> {
+    Cow::Borrowed(match signal {
+        libc::SIGSEGV => "SIGSEGV",
+        libc::SIGBUS => "SIGBUS",
+        libc::SIGILL => "SIGILL",
+        libc::SIGFPE => "SIGFPE",
+        libc::SIGSYS => "SIGSYS",
+        libc::SIGABRT => "SIGABRT",
+        other => return Cow::Owned(format!("signal {other}")),
+    })
+}
+
+fn print_text(out: &mut impl Write, told: &Told<'_>) -> io::Result<()> {
+    run::print_text(out, &told.modules)?;
+    for function in told.modules.iter().flat_map(|module| &module.functions) {
+        let never = &function.rows.never;
+        if !never.is_empty() {
+            let distances = never.iter().map(|at| at.0.saturating_sub(function.start.0));
+            let places: Vec<String> = distances
+                .map(|distance| format!("+{distance:#x}"))
+                .collect();
+            let name = function.name.as_deref().unwrap_or_default();
+            writeln!(
+                out,
+                "{name}: never executed: the rows at {}",
+                places.join(" ")
+            )?;
+        }
+    }
+    let mut failed = 0;
+    for (number, called) in (1..).zip(told.calls) {
+        let Some(failure) = told.failure(&called.end) else {
+            continue;
+        };
+        failed += 1;
+        let values = ARGUMENTS.iter().zip(called.arguments);
+        let values: Vec<String> = values
+            .map(|(name, value)| format!("{name}={value:#x}"))
+            .collect();
+        writeln!(out, "{}: call {number} {failure}", told.function)?;
+        writeln!(out, "    called with {}", values.join(" "))?;
+    }
+    let count = told.calls.len();
+    writeln!(
+        out,
+        "{}: {} of {count} calls returned with all registers preserved (--seed {})",
+        told.function,
+        count - failed,
+        told.seed
+    )
+}
+
+fn print_json(out: &mut impl Write, told: &Told<'_>) -> io::Result<()> {
+    let body = json!({
+        "unspool": env!("CARGO_PKG_VERSION"),
+        "function": told.function,
+        "seed": told.seed,
+        "calls": told.calls.iter().map(|called| as_json(told, called)).collect::<Vec<_>>(),
+        "files": told.modules.iter().map(run::as_json).collect::<Vec<_>>(),
+    });
+    output::write_document(out, Layout::Pretty, "check-call", &body)
+}
+
+fn as_json(told: &Told<'_>, called: &Called) -> Value {
+    let values = ARGUMENTS.iter().zip(called.arguments);
+    let arguments: serde_json::Map<String, Value> = values
+        .map(|(name, value)| ((*name).to_owned(), json!(output::address(value))))
+        .collect();
+    let spot = |spot: &Spot| {
+        let place = told.place(spot);
+        // What was made of the file is gone afterwards.
+        let file = match spot.vaddr {
+            Some(_) => Some(told.path),
+            None => spot.file.as_deref(),
+        };
+        json!({
+            "address": output::address(spot.vaddr.map_or(spot.address, |at| at.0)),
+            "file": file.map(Path::to_string_lossy),
+            "function": place.as_ref().map(|(name, _)| name),
+            "offset": place.as_ref().map(|(_, offset)| offset),
+        })
+    };
+    let (end, signal, at) = match &called.end {
+        End::Returned(_) => ("returned", None, None),
+        End::Signal(signal, at) => ("signal", Some(signal_name(*signal)), Some(spot(at))),
+        End::Late(at) => ("late", None, at.as_ref().map(spot)),
+        End::Ended(_) => ("ended", None, None),
+    };
+    let lost: Vec<Value> = match &called.end {
+        End::Returned(lost) => lost.iter().map(lost_as_json).collect(),
+        _ => Vec::new(),
+    };
+    let status = match &called.end {
+        End::Ended(status) => Some(run::in_words(*status)),
+        _ => None,
+    };
+    json!({
+        "arguments": arguments,
+        "end": end,
+        "signal": signal,
+        "status": status,
+        "at": at,
+        "lost": lost,
+    })
+}
+
+fn lost_as_json(lost: &Lost) -> Value {
+    json!({
+        "register": lost.register,
+        "expected": output::address(lost.expected),
+        "found": output::address(lost.found),
+    })
+}

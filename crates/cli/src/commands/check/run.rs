@@ -1,0 +1,204 @@
+//! `unspool check --run`: the table against what happens.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, ExitStatus};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+use unspool_check::{Declarations, Finding, Maker, Severity, Subject};
+use unspool_module::{ElfFile, demangle};
+use unspool_step::{FunctionRun, Report, Request};
+
+use super::json::finding_as_json;
+use super::text::tell;
+use super::told::{Surroundings, Told};
+use crate::args::{Format, StepArgs};
+use crate::output::{self, Failure, Layout};
+
+/// What was seen of one module.
+pub(super) struct Module<'r> {
+    pub(super) path: &'r Path,
+    pub(super) functions: Vec<&'r FunctionRun>,
+    findings: Vec<Told>,
+    /// How often each finding was seen.
+    times: Vec<u64>,
+}
+
+pub(super) fn run(args: &StepArgs, format: Format) -> anyhow::Result<ExitCode> {
+    let out: Box<dyn Write> = match &args.output {
+        Some(path) => Box::new(File::create(path).with_context(|| path.display().to_string())?),
+        // The command may write results of its own to standard output.
+        None => Box::new(io::stderr()),
+    };
+    let limit = args.time_limit.map_or(600, |limit| limit.get().into());
+    let report = unspool_step::run(&Request {
+        command: args.cmd.clone(),
+        functions: args.function.clone(),
+        modules: args.module.clone(),
+        visits: args.visits.get(),
+        time_limit: Duration::from_secs(limit),
+    })?;
+    let modules = modules(&report)?;
+    let mut out = BufWriter::new(out);
+    match format {
+        Format::Text => print_text(&mut out, &modules)?,
+        Format::Json => print_json(&mut out, &report, &modules)?,
+    }
+    out.flush()?;
+    give_notice(&report, limit);
+    let has_findings = has_findings(&report);
+    Ok(ExitCode::from(match has_findings || report.is_late {
+        true => Failure::FINDINGS,
+        false => 0,
+    }))
+}
+
+/// Whether there is more to tell than notes.
+pub(super) fn has_findings(report: &Report) -> bool {
+    let mut findings = report.findings.iter();
+    findings.any(|found| found.finding.severity != Severity::Note)
+}
+
+/// Says what makes less of the result than it seems.
+fn give_notice(report: &Report, limit: u64) {
+    if report.is_late {
+        output::notice(&format_args!(
+            "the command had not ended after {limit} seconds and was killed: --time-limit"
+        ));
+    } else if let Some(status) = report.status.filter(|status| !status.success()) {
+        output::notice(&format_args!("the command failed: {}", in_words(status)));
+    }
+    if report
+        .functions
+        .iter()
+        .all(|function| function.entered == 0)
+    {
+        let count = report.functions.len();
+        output::notice(&format_args!(
+            "none of the {count} functions in scope was called: nothing was checked"
+        ));
+    }
+    if report.uncertain > 0 {
+        let count = report.uncertain;
+        output::notice(&format_args!(
+            "at {count} instructions the stack could not be followed: nothing was checked there"
+        ));
+    }
+}
+
+pub(super) fn in_words(status: ExitStatus) -> String {
+    status.to_string()
+}
+
+/// What was seen, module by module, with what stands around findings.
+pub(super) fn modules(report: &Report) -> anyhow::Result<Vec<Module<'_>>> {
+    let mut modules: BTreeMap<&PathBuf, Vec<&FunctionRun>> = BTreeMap::new();
+    for function in &report.functions {
+        modules.entry(&function.module).or_default().push(function);
+    }
+    let mut all = Vec::with_capacity(modules.len());
+    for (path, functions) in modules {
+        let found = report.findings.iter().filter(|found| found.module == *path);
+        let (findings, times) = found
+            .map(|found| (found.finding.clone(), found.times))
+            .unzip();
+        all.push(Module {
+            findings: told(path, findings)?,
+            path,
+            functions,
+            times,
+        });
+    }
+    Ok(all)
+}
+
+fn told(path: &Path, findings: Vec<Finding>) -> anyhow::Result<Vec<Told>> {
+    if findings.is_empty() {
+        return Ok(Vec::new());
+    }
+    let file = Arc::new(ElfFile::open(path)?);
+    let declarations = Declarations::read(&file)?;
+    let subject = Subject::new(&file, &declarations, Maker::of(&file))?;
+    let Some(mut surroundings) = Surroundings::of(&file, &subject, &findings) else {
+        return Ok(Vec::new());
+    };
+    let findings = findings.into_iter().enumerate();
+    let told = findings.map(|(number, finding)| {
+        let source = surroundings.source(finding.at);
+        surroundings.tell(finding, source, number)
+    });
+    Ok(told.collect())
+}
+
+pub(super) fn print_text(out: &mut impl Write, modules: &[Module<'_>]) -> io::Result<()> {
+    for module in modules {
+        for told in &module.findings {
+            tell(out, module.path, told)?;
+        }
+        let count = module.functions.len();
+        let functions = || module.functions.iter();
+        let entered = functions().filter(|function| function.entered > 0).count();
+        let executed: usize = functions().map(|function| function.rows.executed).sum();
+        let never: usize = functions().map(|function| function.rows.never.len()).sum();
+        writeln!(
+            out,
+            "{}: {entered} of {count} functions called, {executed} of {} rows executed: {} findings",
+            module.path.display(),
+            executed + never,
+            module.findings.len(),
+        )?;
+    }
+    Ok(())
+}
+
+fn print_json(out: &mut impl Write, report: &Report, modules: &[Module<'_>]) -> io::Result<()> {
+    let files: Vec<Value> = modules.iter().map(as_json).collect();
+    let body = json!({
+        "unspool": env!("CARGO_PKG_VERSION"),
+        "command": {
+            "status": report.status.map(in_words),
+            "killed": report.is_late,
+        },
+        "steps": report.steps,
+        "checked": report.checked,
+        "uncertain": report.uncertain,
+        "files": files,
+    });
+    output::write_document(out, Layout::Pretty, "check-run", &body)
+}
+
+pub(super) fn as_json(module: &Module<'_>) -> Value {
+    let finding = |(told, times): (&Told, &u64)| {
+        let mut finding = finding_as_json(told);
+        if let Some(fields) = finding.as_object_mut() {
+            fields.insert("times".to_owned(), json!(times));
+        }
+        finding
+    };
+    let findings: Vec<Value> = module
+        .findings
+        .iter()
+        .zip(&module.times)
+        .map(finding)
+        .collect();
+    let function = |function: &&FunctionRun| {
+        let never = function.rows.never.iter();
+        json!({
+            "name": function.name.as_deref().map(demangle),
+            "address": output::address(function.start.0),
+            "entered": function.entered,
+            "rows_executed": function.rows.executed,
+            "rows_never_executed": never.map(|at| output::address(at.0)).collect::<Vec<_>>(),
+        })
+    };
+    json!({
+        "file": module.path.to_string_lossy(),
+        "functions": module.functions.iter().map(function).collect::<Vec<_>>(),
+        "findings": findings,
+    })
+}

@@ -1,0 +1,146 @@
+//! `unspool check --run`, as a user calls it.
+#![cfg(target_arch = "x86_64")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use xtask::{packages, programs};
+
+/// The programs that the tests of the crate `step` run.
+fn build() -> PathBuf {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../step/tests/programs");
+    let mut compiler = Command::new(packages::path("/usr/bin/gcc").unwrap());
+    compiler.args(["-O1", "-g", "-pthread"]);
+    let assembly = sources.join("asm.s").to_string_lossy().into_owned();
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    programs::build(compiler, &sources.join("cases.c"), &[assembly], folder).unwrap()
+}
+
+fn run(arguments: &[&str], command: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_unspool"))
+        .args(["check", "--run"])
+        .args(arguments)
+        .arg("--")
+        .args(command)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    let text = String::from_utf8(bytes.to_vec()).unwrap();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn what_is_wrong_is_told_beside_the_code() {
+    let program = build();
+    let program = program.to_str().unwrap();
+    let output = run(&[], &[program, "wrong"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(text(&output.stdout), "");
+    let told = text(&output.stderr);
+    for words in [
+        "refuted CFI001 the CFA is rsp+16, and declared rsp+8: in wrong+0x1",
+        "mov %edi, %ebx declared rsp+8 is rsp+16",
+        ".cfi_adjust_cfa_offset 8",
+        "1 of 9 functions called",
+    ] {
+        assert!(told.contains(words), "`{words}` is not in:\n{told}");
+    }
+    // The source line is that behind the push.
+    let source = fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../step/tests/programs/asm.s"
+    ));
+    let source = source.unwrap();
+    let lines = source.lines().enumerate();
+    let mut lines = lines.skip_while(|(_, line)| *line != "wrong:");
+    let (behind, _) = lines.find(|(_, line)| line.starts_with("\tmov")).unwrap();
+    let place = format!("asm.s:{}: refuted CFI001", behind + 1);
+    assert!(told.contains(&place), "`{place}` is not in:\n{told}");
+}
+
+#[test]
+fn the_report_for_programs() {
+    let program = build();
+    let report = program.with_extension("json");
+    let arguments = ["--format", "json", "-o", report.to_str().unwrap()];
+    let output = run(&arguments, &[program.to_str().unwrap(), "wrong"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let document: Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
+    assert_eq!(document["schema"], "unspool.check-run");
+    let file = &document["files"][0];
+    let functions = file["functions"].as_array().unwrap();
+    let named = |name: &str| functions.iter().find(|f| f["name"] == name).unwrap();
+    assert_eq!(named("wrong")["entered"], 1);
+    assert_eq!(named("wrong")["rows_executed"], 1);
+    assert_eq!(named("right")["entered"], 0);
+    // Three rows: at the entry, behind the push, behind the pop.
+    let never = named("right")["rows_never_executed"].as_array().unwrap();
+    assert_eq!(never.len(), 3);
+    assert_eq!(file["findings"][0]["code"], "CFI001");
+    assert_eq!(file["findings"][0]["places"], 3);
+}
+
+#[test]
+fn a_right_program_ends_with_0_and_keeps_its_output() {
+    let program = build();
+    let output = run(
+        &["--function", "right"],
+        &[program.to_str().unwrap(), "longjmps"],
+    );
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(
+        text(&output.stderr).ends_with("1 of 1 functions called, 3 of 3 rows executed: 0 findings")
+    );
+    let output = run(&["--module", "libc"], &["/bin/echo", "passed on"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(text(&output.stdout), "passed on");
+}
+
+#[test]
+fn what_makes_less_of_the_result_is_said() {
+    let program = build();
+    let program = program.to_str().unwrap();
+    let output = run(&[], &[program, "ends"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(text(&output.stderr).contains("the command failed: exit status: 7"));
+    let output = run(&[], &[program, "nothing"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(text(&output.stderr).contains("none of the 9 functions in scope was called"));
+    let output = run(&["--time-limit", "1"], &[program, "endless"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stderr).contains("had not ended after 1 seconds and was killed"));
+}
+
+#[test]
+fn what_cannot_be_run() {
+    for (arguments, command, words) in [
+        (&[][..], &["/dev/null"][..], "cannot run /dev/null"),
+        (
+            &["--function", "no_such"],
+            &["/bin/true"],
+            "no module has a function no_such",
+        ),
+        (
+            &["--module", "libno.so"],
+            &["/bin/true"],
+            "no module libno.so was loaded",
+        ),
+        (&[], &[], "required"),
+    ] {
+        let output = run(arguments, command);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let told = text(&output.stderr);
+        assert!(told.contains(words), "`{words}` is not in:\n{told}");
+    }
+}

@@ -1,0 +1,301 @@
+//! A row against the truth.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+
+use unspool_check::{Code, Declared, Place};
+use unspool_ir::arch::RegisterName;
+use unspool_ir::interpret::{self, Frame as View};
+use unspool_ir::{Abi, LoadBias, Memory, Register, RegisterRule, Registers, Row, RuntimeAddr};
+use unspool_ir::{CfaRule, Unreadable};
+use unspool_synth::arch::Facts;
+
+use crate::shadow::Frame;
+
+/// Memory of a stopped process; what lies around the last read is kept.
+#[derive(Debug)]
+pub(crate) struct Stopped<'a> {
+    file: &'a File,
+    kept: RefCell<Kept>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    start: u64,
+    length: usize,
+    bytes: [u8; KEPT],
+}
+
+const KEPT: usize = 256;
+/// How far before what is read the kept bytes begin: registers are saved below the return address.
+const BEFORE: u64 = 192;
+
+impl<'a> Stopped<'a> {
+    pub(crate) fn new(file: &'a File) -> Stopped<'a> {
+        Stopped {
+            file,
+            kept: RefCell::new(Kept {
+                start: 0,
+                length: 0,
+                bytes: [0; KEPT],
+            }),
+        }
+    }
+
+    /// The 8 bytes at an address.
+    pub(crate) fn word(&self, at: u64) -> Option<u64> {
+        let mut bytes = [0; 8];
+        self.read(RuntimeAddr(at), &mut bytes).ok()?;
+        Some(u64::from_le_bytes(bytes))
+    }
+}
+
+impl Kept {
+    fn copy(&self, at: u64, into: &mut [u8]) -> Option<()> {
+        let from = usize::try_from(at.checked_sub(self.start)?).ok()?;
+        let kept = self.bytes.get(..self.length)?.get(from..)?;
+        into.copy_from_slice(kept.get(..into.len())?);
+        Some(())
+    }
+}
+
+impl Memory for Stopped<'_> {
+    fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
+        let mut kept = self.kept.borrow_mut();
+        if kept.copy(addr.0, into).is_some() {
+            return Ok(());
+        }
+        let start = addr.0.saturating_sub(BEFORE);
+        kept.start = start;
+        kept.length = self.file.read_at(&mut kept.bytes, start).unwrap_or(0);
+        if kept.copy(addr.0, into).is_some() {
+            return Ok(());
+        }
+        // A page before it may not be readable.
+        let exact = self.file.read_exact_at(into, addr.0);
+        exact.map_err(|_| Unreadable::unmapped(addr))
+    }
+}
+
+/// One thing that a row says, and that is not so.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Difference {
+    pub(crate) code: Code,
+    /// Of what: `the CFA`, `the caller's rbx`.
+    pub(crate) subject: String,
+    /// The register's place among the preserved ones.
+    pub(crate) preserved: Option<usize>,
+    pub(crate) declared: String,
+    /// What findings of one cause have in common beside these.
+    pub(crate) distance: Option<i64>,
+}
+
+/// A row, the state at an instruction that it is of, and what is true there.
+pub(crate) struct Comparison<'a> {
+    pub(crate) abi: Abi,
+    pub(crate) facts: &'static Facts,
+    pub(crate) row: &'a Row<'a>,
+    pub(crate) registers: &'a Registers,
+    pub(crate) memory: &'a Stopped<'a>,
+    pub(crate) bias: LoadBias,
+    pub(crate) truth: &'a Frame,
+}
+
+impl Comparison<'_> {
+    /// What the row says that is not so, each with the value that is found by it. A row that says that nobody
+    /// called says nothing that could be wrong.
+    pub(crate) fn differences(&self) -> Vec<(Difference, Option<u64>)> {
+        let row = self.row;
+        if row.rule(row.return_address) == Some(RegisterRule::Undefined) {
+            return Vec::new();
+        }
+        let declared = Declared::of(row, self.facts);
+        let mut found = Vec::new();
+        let stack_pointer = Register(self.facts.stack_pointer.into());
+        let is_counted = row.rule(stack_pointer).is_none();
+        let declared_cfa = interpret::cfa(row, &self.view()).ok();
+        let sp = declared_cfa.and_then(|cfa| self.recover(cfa, stack_pointer));
+        if sp != Some(self.truth.sp) {
+            let difference = match is_counted || declared_cfa.is_none() {
+                true => self.of_cfa(declared.cfa, sp),
+                false => self.of_stack_pointer(sp),
+            };
+            found.push((difference, sp));
+        }
+        // What is counted from a wrong CFA is not wrong for another cause.
+        let cfa = match declared_cfa {
+            Some(cfa) if !is_counted => cfa,
+            _ => RuntimeAddr(self.truth.sp),
+        };
+        let pc = self.recover(cfa, row.return_address);
+        if pc != Some(self.truth.pc) {
+            let difference = Difference {
+                code: Code::ReturnAddress,
+                subject: "the return address".to_owned(),
+                preserved: None,
+                declared: self.text(declared.return_address),
+                distance: None,
+            };
+            found.push((difference, pc));
+        }
+        let preserved = self.facts.preserved.iter().zip(declared.preserved);
+        for (place, ((number, declared), truth)) in preserved.zip(self.truth.saved).enumerate() {
+            let register = Register((*number).into());
+            let is_lost = row.rule(register) == Some(RegisterRule::Undefined);
+            let value = self.recover(cfa, register);
+            if !is_lost && value != Some(truth) {
+                let difference = Difference {
+                    code: match declared {
+                        Place::Register(..) => Code::RegisterLost,
+                        Place::Expression => Code::Expression,
+                        _ => Code::SavedElsewhere,
+                    },
+                    subject: format!("the caller's {}", self.name(register)),
+                    preserved: Some(place),
+                    declared: self.text(declared),
+                    distance: None,
+                };
+                found.push((difference, value));
+            }
+        }
+        found
+    }
+
+    /// Where the row says that the caller goes on.
+    pub(crate) fn return_address(&self) -> Option<u64> {
+        let cfa = interpret::cfa(self.row, &self.view()).ok()?;
+        self.recover(cfa, self.row.return_address)
+    }
+
+    fn view(&self) -> View<'_, Stopped<'_>> {
+        View {
+            abi: self.abi,
+            registers: self.registers,
+            memory: self.memory,
+            bias: self.bias,
+            pac_mask: 0,
+        }
+    }
+
+    fn recover(&self, cfa: RuntimeAddr, register: Register) -> Option<u64> {
+        interpret::recover(self.row, &self.view(), cfa, register).value
+    }
+
+    fn of_cfa(&self, declared: Place, found: Option<u64>) -> Difference {
+        let distance = found.map(|found| self.truth.sp.wrapping_sub(found).cast_signed());
+        let is_near = distance.is_some_and(|distance| distance.unsigned_abs() < NEAR);
+        let code = match (self.row.cfa, is_near) {
+            (CfaRule::Expression(_), _) => Code::Expression,
+            (_, true) => Code::CfaOffset,
+            _ => Code::CfaRegister,
+        };
+        Difference {
+            code,
+            subject: "the CFA".to_owned(),
+            preserved: None,
+            declared: self.text(declared),
+            distance: distance.filter(|_| is_near),
+        }
+    }
+
+    fn of_stack_pointer(&self, found: Option<u64>) -> Difference {
+        let stack_pointer = Register(self.facts.stack_pointer.into());
+        let rule = self.row.rule(stack_pointer);
+        let declared = match rule {
+            Some(RegisterRule::ValOffset(offset)) => Place::Cfa(offset),
+            Some(RegisterRule::Offset(offset)) => Place::AtCfa(offset),
+            _ => Place::Expression,
+        };
+        let distance = found.map(|found| self.truth.sp.wrapping_sub(found).cast_signed());
+        Difference {
+            code: Code::SavedElsewhere,
+            subject: format!("the caller's {}", self.name(stack_pointer)),
+            preserved: None,
+            declared: self.text(declared),
+            distance: distance.filter(|distance| distance.unsigned_abs() < NEAR),
+        }
+    }
+
+    /// Where that is in truth of which a difference says that it is elsewhere; empty if it is nowhere to be
+    /// found.
+    pub(crate) fn truth_of(&self, difference: &Difference) -> String {
+        let wanted = match (difference.preserved, difference.code) {
+            (Some(place), _) => self.truth.saved.get(place).copied().unwrap_or(0),
+            (None, Code::ReturnAddress) => self.truth.pc,
+            (None, _) => return self.counted_from_a_register(),
+        };
+        let own = difference
+            .preserved
+            .and_then(|place| self.facts.preserved.get(place));
+        let own = own.map(|number| Register((*number).into()));
+        if let Some(own) = own.filter(|own| self.registers.get(*own) == Some(wanted)) {
+            return self.name(own);
+        }
+        // A number that may be anywhere by chance tells nothing.
+        if wanted < 256 {
+            return String::new();
+        }
+        let lowest = self
+            .registers
+            .get(Register(self.facts.stack_pointer.into()));
+        let lowest = lowest.unwrap_or(0).saturating_sub(128);
+        let words = (1..=SEARCHED).map(|number| 8 * number);
+        let mut words = words.take_while(|below| self.truth.sp.saturating_sub(*below) >= lowest);
+        let place = words
+            .find(|below| self.memory.word(self.truth.sp.wrapping_sub(*below)) == Some(wanted));
+        if let Some(below) = place {
+            return format!("[cfa-{below}]");
+        }
+        let mut registers = self
+            .registers
+            .iter()
+            .filter(|(register, _)| register.0 < 16);
+        let other = registers.find(|(_, value)| *value == wanted);
+        other.map_or_else(String::new, |(register, _)| self.name(register))
+    }
+
+    /// The true CFA as a register and an offset.
+    fn counted_from_a_register(&self) -> String {
+        let declared = match self.row.cfa {
+            CfaRule::RegisterOffset { register, .. } => Some(register),
+            _ => None,
+        };
+        // rsp and rbp are what tables count from.
+        let candidates = declared.into_iter().chain([7, 6].map(Register));
+        let rest = self.registers.iter().map(|(register, _)| register);
+        let rest = rest.filter(|register| register.0 < 16);
+        for register in candidates.chain(rest) {
+            let value = self.registers.get(register).unwrap_or(0);
+            let offset = self.truth.sp.wrapping_sub(value).cast_signed();
+            if offset.unsigned_abs() < NEAR {
+                return match offset {
+                    0 => self.name(register),
+                    offset => format!("{}{offset:+}", self.name(register)),
+                };
+            }
+        }
+        String::new()
+    }
+
+    fn name(&self, register: Register) -> String {
+        RegisterName(register, self.abi.arch).to_string()
+    }
+
+    fn text(&self, place: Place) -> String {
+        let name = |register: u8| self.name(Register(register.into()));
+        match place {
+            Place::Undefined => "undefined".to_owned(),
+            Place::Register(register, 0) => name(register),
+            Place::Register(register, offset) => format!("{}{offset:+}", name(register)),
+            Place::AtCfa(offset) => format!("[cfa{offset:+}]"),
+            Place::Cfa(offset) => format!("cfa{offset:+}"),
+            Place::Expression => "an expression".to_owned(),
+        }
+    }
+}
+
+/// A distance in a frame is less, in bytes.
+const NEAR: u64 = 1 << 20;
+/// How many words of a frame are searched for a register.
+const SEARCHED: u64 = 512;

@@ -1,0 +1,84 @@
+//! What an instruction does to control flow, to the stack pointer, and to its tracer.
+
+use unspool_synth::code::Code;
+use unspool_synth::op::{Flow, Op};
+use unspool_synth::{InsnId, Machine};
+
+/// What a tracer must know of an instruction. Targets are addresses of the file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Instruction {
+    /// Its bytes.
+    pub(crate) length: u8,
+    /// Where the processor goes.
+    pub(crate) flow: Option<Flow>,
+    /// The stack pointer becomes something that is not counted from what it was: this may be another stack.
+    pub(crate) loads_stack_pointer: bool,
+    /// What is peculiar to it.
+    pub(crate) kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Usual,
+    /// It pushes the flags, with those of the tracer.
+    PushesFlags,
+    /// A breakpoint of the program's own.
+    Breakpoint,
+}
+
+/// The longest instruction of x86-64, in bytes.
+pub(crate) const LONGEST: usize = 15;
+
+/// Prefixes that may stand before an opcode of one byte: operand size, segments, repetition, REX.
+fn is_prefix(byte: u8) -> bool {
+    matches!(
+        byte,
+        0x66 | 0x67 | 0x2e | 0x36 | 0x3e | 0x26 | 0x64 | 0x65 | 0xf0 | 0xf2 | 0xf3 | 0x40..=0x4f
+    )
+}
+
+impl Instruction {
+    /// The instruction that `bytes` begin with.
+    pub(crate) fn decode(machine: &mut Machine, bytes: &[u8], address: u64) -> Instruction {
+        let bytes = bytes.get(..LONGEST).unwrap_or(bytes);
+        let mut code = Code::default();
+        machine.lift(bytes, address, &mut code);
+        let first = InsnId(0);
+        let range = code.range(first);
+        let stack_pointer = machine.facts().stack_pointer;
+        let loads = |op: &Op| match *op {
+            Op::Add { to, from, .. } => to == stack_pointer && from != stack_pointer,
+            Op::Align => false,
+            other => other.written(stack_pointer) & (1 << stack_pointer) != 0,
+        };
+        Instruction {
+            length: u8::try_from(range.end - range.start).unwrap_or(0).max(1),
+            flow: code.flow(first),
+            loads_stack_pointer: code.ops_of(first).iter().any(loads),
+            kind: Kind::of(bytes),
+        }
+    }
+
+    /// Where it leads that can be told: the next, if it may go on there, and where it branches to.
+    pub(crate) fn successors(&self, address: u64) -> [Option<u64>; 2] {
+        let following = Some(address.wrapping_add(self.length.into()));
+        match self.flow {
+            None | Some(Flow::Call(_) | Flow::IndirectCall) => [following, None],
+            Some(Flow::Branch { to, .. }) => [following, Some(to)],
+            Some(Flow::Jump(to)) => [None, Some(to)],
+            Some(Flow::IndirectJump(_) | Flow::Return { .. } | Flow::Trap) => [None, None],
+        }
+    }
+}
+
+impl Kind {
+    /// That of the instruction that `bytes` begin with.
+    pub(crate) fn of(bytes: &[u8]) -> Kind {
+        let opcode = bytes.iter().find(|byte| !is_prefix(**byte));
+        match opcode {
+            Some(0x9c) => Kind::PushesFlags,
+            Some(0xcc) => Kind::Breakpoint,
+            _ => Kind::Usual,
+        }
+    }
+}

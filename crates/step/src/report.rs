@@ -1,0 +1,204 @@
+//! What a run showed.
+
+use std::collections::BTreeSet;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+
+use unspool_check::{Code, Finding, Maker, Severity};
+use unspool_ir::Vaddr;
+
+use crate::compare::Difference;
+use crate::scope::{Function, Module};
+use crate::tracer::{Cause, Seen, Tracer};
+
+/// What was seen.
+#[derive(Debug)]
+pub struct Report {
+    /// How the command ended; `None` if that is not known.
+    pub status: Option<ExitStatus>,
+    /// It did not end in time, and was killed.
+    pub is_late: bool,
+    /// The functions in scope, by module and address.
+    pub functions: Vec<FunctionRun>,
+    /// What is wrong, by module and address.
+    pub findings: Vec<Observed>,
+    /// Instructions that were stepped.
+    pub steps: u64,
+    /// Instructions at which rows were compared with the truth.
+    pub checked: u64,
+    /// Instructions that were stepped while it was not certain whose frame they run in: rows were not compared.
+    pub uncertain: u64,
+    /// Entries of functions that no call led to: they were not stepped.
+    pub uncalled: u64,
+}
+
+/// A function in scope.
+#[derive(Debug)]
+pub struct FunctionRun {
+    /// The file that it is in.
+    pub module: PathBuf,
+    /// Its name.
+    pub name: Option<String>,
+    /// Its first address.
+    pub start: Vaddr,
+    /// How often its entry was seen.
+    pub entered: u64,
+    /// Its rows.
+    pub rows: Rows,
+}
+
+/// Rows of a function.
+#[derive(Debug, Default)]
+pub struct Rows {
+    /// How many were executed.
+    pub executed: usize,
+    /// Where those start that were not.
+    pub never: Vec<Vaddr>,
+}
+
+/// A finding, and where it was seen.
+#[derive(Debug)]
+pub struct Observed {
+    /// The file.
+    pub module: PathBuf,
+    /// What is wrong.
+    pub finding: Finding,
+    /// All instructions at which it was seen.
+    pub places: Vec<Vaddr>,
+    /// How often it was seen.
+    pub times: u64,
+}
+
+pub(crate) fn of(tracer: &Tracer<'_>, is_late: bool) -> Report {
+    let modules = &tracer.modules;
+    let mut causes: Vec<(&Cause, &Seen)> = tracer.seen.iter().collect();
+    causes.sort_by_key(|((module, ..), seen)| (*module, seen.places.first().copied()));
+    let mut mended = BTreeSet::new();
+    let findings = causes.into_iter().filter_map(|(cause, seen)| {
+        let mut observed = observed(modules.get(cause.0)?, cause, seen)?;
+        let finding = &mut observed.finding;
+        if finding.code == Code::CfaOffset && !mended.insert((cause.0, cause.1)) {
+            // What mends the first may change what is declared here.
+            let offset = finding.computed.split_once(['+', '-']);
+            finding.fix = offset.map(|(_, offset)| format!(".cfi_def_cfa_offset {offset}"));
+        }
+        Some(observed)
+    });
+    let findings = findings.collect();
+    Report {
+        status: tracer.root_status.map(ExitStatus::from_raw),
+        is_late,
+        functions: modules.iter().flat_map(functions).collect(),
+        findings,
+        steps: tracer.steps,
+        checked: tracer.checked,
+        uncertain: tracer.uncertain,
+        uncalled: tracer.uncalled,
+    }
+}
+
+fn functions(module: &Module) -> impl Iterator<Item = FunctionRun> {
+    module.functions.iter().map(|function| FunctionRun {
+        module: module.path.clone(),
+        name: function.name.clone(),
+        start: function.start,
+        entered: function.entered,
+        rows: rows(module, function),
+    })
+}
+
+fn rows(module: &Module, function: &Function) -> Rows {
+    let first = module
+        .spans
+        .partition_point(|span| span.end <= function.start);
+    let spans = module.spans.iter().skip(first);
+    let mut rows = Rows::default();
+    for span in spans.take_while(|span| span.start < function.end) {
+        let start = span.start.max(function.start);
+        let end = span.end.min(function.end);
+        let mut spots = module.spots.range(start.0..end.0);
+        match spots.any(|(_, spot)| spot.visits > 0) {
+            true => rows.executed += 1,
+            false => rows.never.push(start),
+        }
+    }
+    rows
+}
+
+fn observed(module: &Module, (_, function, difference): &Cause, seen: &Seen) -> Option<Observed> {
+    let at = *seen.places.first()?;
+    let function = module.functions.get(*function);
+    let mut finding = Finding {
+        code: Code::NoEntry,
+        severity: Severity::Refuted,
+        at,
+        places: seen.places.len(),
+        subject: String::new(),
+        declared: String::new(),
+        computed: seen.truth.clone(),
+        fix: None,
+        related: Vec::new(),
+    };
+    match difference {
+        None => {
+            let begins = function.is_some_and(|function| module.row(function.start).is_some());
+            if begins {
+                finding.code = Code::EntryTooShort;
+            }
+        }
+        Some(difference) => {
+            finding.code = difference.code;
+            finding.subject.clone_from(&difference.subject);
+            finding.declared.clone_from(&difference.declared);
+            finding.fix = fix(difference, &seen.truth);
+            if is_never_restored(function, difference) {
+                finding.code = Code::PrivateConvention;
+            }
+        }
+    }
+    // Compilers have their reasons for these, people seldom.
+    let has_reasons = matches!(
+        finding.code,
+        Code::NoEntry | Code::EntryTooShort | Code::PrivateConvention
+    );
+    if has_reasons && module.maker == Maker::Compiler {
+        finding.severity = Severity::Note;
+    }
+    Some(Observed {
+        module: module.path.clone(),
+        finding,
+        places: seen.places.iter().copied().collect(),
+        times: seen.times,
+    })
+}
+
+/// Whether a function was seen to return, and never with what the register was at entry.
+fn is_never_restored(function: Option<&Function>, difference: &Difference) -> bool {
+    let lost = function
+        .zip(difference.preserved)
+        .and_then(|(function, place)| {
+            let lost = function.lost.get(place)?;
+            Some(function.returned > 0 && *lost == function.returned)
+        });
+    difference.code == Code::RegisterLost && lost.unwrap_or(false)
+}
+
+/// The directive that would make the row true.
+fn fix(difference: &Difference, truth: &str) -> Option<String> {
+    let subject = difference.subject.rsplit(' ').next().unwrap_or_default();
+    match (difference.code, difference.distance) {
+        (Code::CfaOffset, Some(distance)) => Some(format!(".cfi_adjust_cfa_offset {distance}")),
+        _ if difference.preserved.is_none() || truth.is_empty() => None,
+        _ if truth == subject => Some(format!(".cfi_restore %{subject}")),
+        _ => Some(
+            match truth
+                .strip_prefix("[cfa")
+                .and_then(|rest| rest.strip_suffix(']'))
+            {
+                Some(offset) => format!(".cfi_offset %{subject}, {offset}"),
+                None => format!(".cfi_register %{subject}, %{truth}"),
+            },
+        ),
+    }
+}

@@ -1,0 +1,300 @@
+//! A module of which functions are stepped: its table, its functions in scope, and what was visited.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use unspool_check::{Declared, Maker, Place};
+use unspool_ir::table::Span;
+use unspool_ir::{LoadBias, RegisterRule, Row, RowId, RuntimeAddr, Table, Vaddr};
+use unspool_module::{DebugFiles, ElfFile, Lines, SearchRoots, Symbols};
+use unspool_synth::Machine;
+use unspool_unwind::tables::{self, From};
+
+use crate::Request;
+use crate::instruction::Instruction;
+
+/// A function in scope.
+#[derive(Debug)]
+pub(crate) struct Function {
+    pub(crate) name: Option<String>,
+    pub(crate) start: Vaddr,
+    pub(crate) end: Vaddr,
+    /// Where exceptions land in it.
+    pub(crate) pads: Vec<Vaddr>,
+    /// How often it was entered under the eyes of the tracer.
+    pub(crate) entered: u64,
+    /// How often in a row that showed nothing new.
+    pub(crate) fruitless: u32,
+    /// How often it was looked at again after it had been let be.
+    pub(crate) revived: u32,
+    /// Its instructions have been visited often enough, as far as can be told.
+    pub(crate) is_done: bool,
+    /// For each preserved register: how often it returned without having it restored.
+    pub(crate) lost: [u64; 6],
+    /// How often it was seen to return.
+    pub(crate) returned: u64,
+}
+
+/// An instruction that was met.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Spot {
+    pub(crate) instruction: Instruction,
+    pub(crate) visits: u32,
+    /// How often a thread that ran at full speed was stopped here in vain.
+    pub(crate) stops: u32,
+}
+
+/// A module.
+#[derive(Debug)]
+pub(crate) struct Module {
+    pub(crate) path: PathBuf,
+    pub(crate) file: Arc<ElfFile>,
+    pub(crate) table: Table,
+    pub(crate) spans: Vec<Span>,
+    /// Whether rows have registers in vector registers.
+    pub(crate) has_vectors: bool,
+    /// Who wrote the functions in scope.
+    pub(crate) maker: Maker,
+    /// The functions in scope, ascending and without overlap.
+    pub(crate) functions: Vec<Function>,
+    pub(crate) spots: BTreeMap<u64, Spot>,
+}
+
+/// A place in a module that a process has mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Site {
+    pub(crate) module: usize,
+    pub(crate) bias: LoadBias,
+    pub(crate) at: Vaddr,
+}
+
+/// A module where a process has it.
+#[derive(Debug, Clone)]
+pub(crate) struct Mapped {
+    pub(crate) module: usize,
+    pub(crate) bias: LoadBias,
+    pub(crate) start: RuntimeAddr,
+    pub(crate) end: RuntimeAddr,
+}
+
+/// Functions that the C library's and the compiler's files for the start of programs bring along.
+const START_FILES: [&str; 8] = [
+    "_start",
+    "_init",
+    "_fini",
+    "_dl_relocate_static_pie",
+    "deregister_tm_clones",
+    "register_tm_clones",
+    "__do_global_dtors_aux",
+    "frame_dummy",
+];
+
+impl Module {
+    /// Reads a file; nothing is in scope yet.
+    pub(crate) fn read(path: &Path, file: Arc<ElfFile>) -> Module {
+        let table = tables::read(&file, From::Auto).map(|reading| reading.table);
+        let table = table.unwrap_or_else(|_| Table::new(file.abi()));
+        let spans = table.spans().collect();
+        let count = u32::try_from(table.distinct_rows()).unwrap_or(u32::MAX);
+        let mut rows = (0..count).filter_map(|id| table.row(RowId(id)));
+        let has_vectors = rows.any(|row| row.rules().any(|(_, rule)| is_vector(rule)));
+        drop(rows);
+        Module {
+            path: path.to_path_buf(),
+            maker: Maker::of(&file),
+            file,
+            table,
+            spans,
+            has_vectors,
+            functions: Vec::new(),
+            spots: BTreeMap::new(),
+        }
+    }
+
+    /// The row of an address.
+    pub(crate) fn row(&self, at: Vaddr) -> Option<Row<'_>> {
+        let place = self.spans.partition_point(|span| span.end <= at);
+        let span = self.spans.get(place).filter(|span| span.start <= at)?;
+        self.table.row(span.row)
+    }
+
+    /// The function in scope that has an address, by its place.
+    pub(crate) fn function(&self, at: Vaddr) -> Option<usize> {
+        let after = self
+            .functions
+            .partition_point(|function| function.start <= at);
+        let place = after.checked_sub(1)?;
+        (at < self.functions.get(place)?.end).then_some(place)
+    }
+
+    /// The function in scope that starts at an address.
+    pub(crate) fn entry(&self, at: Vaddr) -> Option<usize> {
+        let place = self.function(at)?;
+        (self.functions.get(place)?.start == at).then_some(place)
+    }
+
+    /// What is known of the instruction at an address.
+    pub(crate) fn spot(&mut self, machine: &mut Machine, at: Vaddr) -> &mut Spot {
+        let bytes = self.file.rest_at(at).unwrap_or_default();
+        self.spots.entry(at.0).or_insert_with(|| Spot {
+            instruction: Instruction::decode(machine, bytes, at.0),
+            visits: 0,
+            stops: 0,
+        })
+    }
+
+    /// Chooses the functions in scope.
+    pub(crate) fn choose(&mut self, request: &Request, machine: &Machine) {
+        let debug = DebugFiles::locate(&self.file, &SearchRoots::default());
+        let is_named = |name: &str| {
+            let mut wanted = request.functions.iter();
+            wanted.any(|wanted| is_part_of(name, wanted))
+        };
+        let all = self.all_functions(debug.debug.as_deref(), machine, is_named);
+        let is_default = request.modules.is_empty();
+        let is_asked = |function: &Function| match (&function.name, request.functions.is_empty()) {
+            (Some(name), false) => is_named(name),
+            (None, false) => false,
+            (name, true) => {
+                let name = name.as_deref().unwrap_or_default();
+                !START_FILES.contains(&name) && (!is_default || !self.is_stub(function.start))
+            }
+        };
+
+        let mut functions: Vec<Function> = all.into_iter().filter(is_asked).collect();
+        if is_default || !request.functions.is_empty() {
+            let starts: Vec<Vaddr> = functions.iter().map(|function| function.start).collect();
+            let lines = Lines::new(Arc::clone(&self.file), &debug, &starts);
+            let is_compiled = |function: &Function| is_compiled(&lines, function.start);
+            let is_all = functions.iter().all(is_compiled);
+            if request.functions.is_empty() && !is_all {
+                functions.retain(|function| !is_compiled(function));
+            }
+            if !is_all {
+                self.maker = Maker::People;
+            }
+        }
+        self.functions = functions;
+        self.find_pads();
+    }
+
+    /// Whether the linker made the code at an address, to call other modules.
+    fn is_stub(&self, at: Vaddr) -> bool {
+        let section = self.file.section_of(at);
+        section.is_some_and(|(name, _)| matches!(&*name, ".plt" | ".plt.sec" | ".plt.got"))
+    }
+
+    /// All functions: by symbols, and by entries of the table that begin as functions do. Of several names, one
+    /// that is asked for is taken.
+    fn all_functions(
+        &self,
+        debug: Option<&ElfFile>,
+        machine: &Machine,
+        is_named: impl Fn(&str) -> bool,
+    ) -> Vec<Function> {
+        let symbols = Symbols::new(&self.file, debug);
+        let code = self.file.executable_ranges();
+        let mut starts: BTreeMap<Vaddr, (Option<String>, Vaddr)> = BTreeMap::new();
+        let facts = machine.facts();
+        for fde in self.table.fdes() {
+            let first = self.table.rows(fde).next();
+            let row = first.and_then(|first| self.table.row(first.row));
+            let declared = row.map(|row| Declared::of(&row, facts).cfa);
+            let called = Place::Register(facts.stack_pointer, facts.call_pushes.into());
+            if declared == Some(called) && fde.start < fde.end {
+                starts.insert(fde.start, (None, fde.end));
+            }
+        }
+        for symbol in symbols.iter() {
+            let is_entry = starts.contains_key(&symbol.address);
+            let is_code = code.iter().any(|range| range.contains(&symbol.address));
+            if is_code && (symbol.is_function || is_entry) {
+                let end = symbol.address.offset(symbol.size);
+                let known = starts.entry(symbol.address).or_insert((None, end));
+                if known.0.is_none() || is_named(&symbol.name) {
+                    known.0 = Some(symbol.name.clone().into_owned());
+                }
+                known.1 = known.1.max(end);
+            }
+        }
+        let mut functions: Vec<Function> = Vec::with_capacity(starts.len());
+        for (start, (name, end)) in starts {
+            let range = code.iter().find(|range| range.contains(&start));
+            let limit = range.map_or(start, |range| range.end);
+            if let Some(last) = functions.last_mut() {
+                // An assembler's symbol may have no size: it goes on to the next.
+                if last.end == last.start {
+                    last.end = start;
+                }
+                if name.is_none() && start < last.end {
+                    continue;
+                }
+                last.end = last.end.min(start);
+            }
+            functions.push(Function {
+                name,
+                start,
+                end: end.min(limit),
+                pads: Vec::new(),
+                entered: 0,
+                fruitless: 0,
+                revived: 0,
+                is_done: false,
+                lost: [0; 6],
+                returned: 0,
+            });
+        }
+        if let Some(last) = functions.last_mut()
+            && last.end == last.start
+        {
+            let range = code.iter().find(|range| range.contains(&last.start));
+            last.end = range.map_or(last.end, |range| range.end);
+        }
+        functions
+    }
+
+    /// Finds where exceptions land.
+    fn find_pads(&mut self) {
+        let mut found = Vec::new();
+        for fde in self.table.fdes() {
+            let Some(place) = self.function(fde.start) else {
+                continue;
+            };
+            if let Some(lsda) = fde.lsda {
+                let mut landed = Vec::new();
+                unspool_recover::landings(&self.file, lsda, fde.start, &mut landed);
+                found.extend(landed.iter().map(|landing| (place, Vaddr(landing.pad))));
+            }
+        }
+        for (place, pad) in found {
+            if let Some(function) = self.functions.get_mut(place) {
+                function.pads.push(pad);
+            }
+        }
+    }
+}
+
+/// Whether a function has a name, or is a part or a copy of one that has it: compilers call them `NAME.cold`,
+/// `NAME.part.0`.
+fn is_part_of(function: &str, name: &str) -> bool {
+    let rest = function.strip_prefix(name);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+/// Whether debug information says that code comes from a source that is not assembly.
+fn is_compiled(lines: &Lines, at: Vaddr) -> bool {
+    const ASSEMBLY: [&str; 5] = ["s", "S", "sx", "asm", "nasm"];
+    let frames = lines.frames(at).unwrap_or_default();
+    let file = frames.into_iter().next().and_then(|frame| frame.file);
+    let extension = file.as_deref().map(|file| Path::new(file).extension());
+    match extension.flatten().and_then(|extension| extension.to_str()) {
+        Some(extension) => !ASSEMBLY.contains(&extension),
+        None => file.is_some(),
+    }
+}
+
+/// Whether a register is in a vector register, whose numbers begin behind that of the return address.
+fn is_vector(rule: RegisterRule<'_>) -> bool {
+    matches!(rule, RegisterRule::Register(other) if other.0 > 16)
+}

@@ -1,0 +1,164 @@
+# Functions that are right, but for those whose names begin with wrong.
+	.text
+	.globl	right
+	.type	right, @function
+right:
+	.cfi_startproc
+	push	%rbx
+	.cfi_def_cfa_offset	16
+	.cfi_offset	%rbx, -16
+	mov	%edi, %ebx
+	lea	1(%rbx), %eax
+	pop	%rbx
+	.cfi_def_cfa_offset	8
+	.cfi_restore	%rbx
+	ret
+	.cfi_endproc
+	.size	right, . - right
+
+	.globl	wrong
+	.type	wrong, @function
+wrong:
+	.cfi_startproc
+	push	%rbx
+	mov	%edi, %ebx
+	lea	1(%rbx), %eax
+	pop	%rbx
+	ret
+	.cfi_endproc
+	.size	wrong, . - wrong
+
+# Calls what it is given, which may not come back.
+	.globl	calls
+	.type	calls, @function
+calls:
+	.cfi_startproc
+	push	%rbp
+	.cfi_def_cfa_offset	16
+	.cfi_offset	%rbp, -16
+	mov	%rsp, %rbp
+	.cfi_def_cfa_register	%rbp
+	mov	%rdi, %rax
+	mov	%rsi, %rdi
+	sub	$32, %rsp
+	call	*%rax
+	leave
+	.cfi_def_cfa	%rsp, 8
+	.cfi_restore	%rbp
+	ret
+	.cfi_endproc
+	.size	calls, . - calls
+
+# Jumps to what it is given, with one argument.
+	.globl	jumps
+	.type	jumps, @function
+jumps:
+	.cfi_startproc
+	mov	%rdi, %rax
+	mov	%esi, %edi
+	jmp	*%rax
+	.cfi_endproc
+	.size	jumps, . - jumps
+
+# Counts down, and has a way that only few take: the 1000th entry.
+	.globl	loops
+	.type	loops, @function
+loops:
+	.cfi_startproc
+	push	%r12
+	.cfi_def_cfa_offset	16
+	.cfi_offset	%r12, -16
+	mov	%edi, %r12d
+1:	sub	$1, %r12d
+	jnz	1b
+	addl	$1, entries(%rip)
+	cmpl	$1000, entries(%rip)
+	jl	2f
+	push	%r12
+	.globl	rare
+rare:
+	nop
+	pop	%r12
+2:	pop	%r12
+	.cfi_def_cfa_offset	8
+	.cfi_restore	%r12
+	ret
+	.cfi_endproc
+	.size	loops, . - loops
+
+# Begins with memory that it names by a distance, calls what it names so, and jumps on.
+	.globl	reads
+	.type	reads, @function
+reads:
+	.cfi_startproc
+	mov	thousand(%rip), %edi
+	cmpl	$1000, thousand(%rip)
+	jne	2f
+	sub	$8, %rsp
+	.cfi_def_cfa_offset	16
+	call	right
+	call	*minus(%rip)
+	add	$8, %rsp
+	.cfi_def_cfa_offset	8
+2:	ret
+	.cfi_endproc
+	.size	reads, . - reads
+
+	.type	one_less, @function
+one_less:
+	.cfi_startproc
+	dec	%eax
+	ret
+	.cfi_endproc
+	.size	one_less, . - one_less
+
+	.data
+	.balign	8
+minus:	.quad	one_less
+thousand:
+	.long	1000
+	.text
+
+# Does not end.
+	.globl	endless
+	.type	endless, @function
+endless:
+	.cfi_startproc
+	jmp	endless
+	.cfi_endproc
+	.size	endless, . - endless
+
+# Goes to another stack and back: switch_stack(&from, to).
+	.globl	switch_stack
+	.type	switch_stack, @function
+switch_stack:
+	.cfi_startproc
+	push	%rbp
+	.cfi_def_cfa_offset	16
+	.cfi_offset	%rbp, -16
+	push	%rbx
+	.cfi_def_cfa_offset	24
+	.cfi_offset	%rbx, -24
+	push	%r12
+	.cfi_def_cfa_offset	32
+	.cfi_offset	%r12, -32
+	mov	%rsp, (%rdi)
+	mov	%rsi, %rsp
+	pop	%r12
+	.cfi_def_cfa_offset	24
+	.cfi_restore	%r12
+	pop	%rbx
+	.cfi_def_cfa_offset	16
+	.cfi_restore	%rbx
+	pop	%rbp
+	.cfi_def_cfa_offset	8
+	.cfi_restore	%rbp
+	ret
+	.cfi_endproc
+	.size	switch_stack, . - switch_stack
+
+	.bss
+	.balign	4
+entries:
+	.skip	4
+	.section .note.GNU-stack, "", @progbits
