@@ -75,6 +75,16 @@ pub(crate) enum FromSection {
     DebugFrame,
 }
 
+/// What `synth` writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Emit {
+    /// A table of unspool's.
+    Table,
+    /// The ELF file with an .eh_frame and .eh_frame_hdr that have the rows, in a segment of their own.
+    #[value(name = "eh_frame")]
+    EhFrame,
+}
+
 /// What `show` shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ShowFrom {
@@ -729,7 +739,7 @@ pub(crate) enum CheckFormat {
 #[command(after_help = "\
 Examples:
   unspool synth app                                what of it gets rows, and why others do not
-  unspool synth app -o $(build-id app).synth.unspool
+  unspool synth app --emit eh_frame -o app.new     a program that gdb, perf and exceptions unwind
   unspool show app --from synth                    the rows, made of all code, as text
 
 Exit status: 0 done, also where some code gets no rows; 2 could not run.")]
@@ -740,6 +750,10 @@ pub(crate) struct SynthArgs {
     /// UNSPOOL_TABLE_PATH it is found there.
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: Option<PathBuf>,
+    /// What is written: the rows as a table of unspool's, or the file with them as its .eh_frame, beside the entries
+    /// that it has.
+    #[arg(long, value_enum, default_value = "table", requires_if("eh_frame", "output"))]
+    pub(crate) emit: Emit,
     /// List all code without rows, not only the first.
     #[arg(long)]
     pub(crate) all: bool,

@@ -1,38 +1,56 @@
 //! `unspool synth`.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
-use unspool_module::demangle;
+use unspool_cfi::EhFrame;
+use unspool_ir::diff::{Compare, differences};
+use unspool_ir::table::{FdeHeader, RowStart};
+use unspool_ir::{Table, Vaddr};
+use unspool_module::{ElfFile, demangle, embed_eh_frame};
 use unspool_recover::{Missing, Recovered, Synthesis};
-use unspool_unwind::tables::{self, Store};
+use unspool_unwind::tables::{self, From, SourceError, Store};
 
 use super::compile::as_f64;
-use crate::args::{Format, SynthArgs};
+use crate::args::{Emit, Format, SynthArgs};
 use crate::output::{self, Plain};
 
 pub(crate) fn run(args: &SynthArgs) -> anyhow::Result<ExitCode> {
     let file = super::open(&args.file)?;
     let synthesis = tables::synthesize(&file);
     let synthesis = synthesis.with_context(|| args.file.display().to_string())?;
-    let encoded = tables::compile_synthesized(&file, &synthesis.table)?;
-    let table = match &args.output {
-        Some(output) => {
-            super::write(output, &encoded.bytes, None)?;
-            output.clone()
+    let (written, bytes) = match (args.emit, &args.output) {
+        (Emit::EhFrame, Some(output)) => {
+            let (elf, bytes) = with_eh_frame(&file, &synthesis.table)
+                .with_context(|| args.file.display().to_string())?;
+            let permissions = fs::metadata(&args.file)?.permissions();
+            super::write(output, &elf, Some(permissions))?;
+            (output.clone(), bytes)
         }
-        None => Store::from_environment()
-            .keep_synthesized(&file.content_key(), &encoded.bytes)
-            .with_context(|| super::compile::no_cache(&args.file))?,
+        (_, output) => {
+            let encoded = tables::compile_synthesized(&file, &synthesis.table)?;
+            let path = match output {
+                Some(output) => {
+                    super::write(output, &encoded.bytes, None)?;
+                    output.clone()
+                }
+                None => Store::from_environment()
+                    .keep_synthesized(&file.content_key(), &encoded.bytes)
+                    .with_context(|| super::compile::no_cache(&args.file))?,
+            };
+            (path, encoded.bytes.len())
+        }
     };
     let report = Report {
         file: &args.file,
-        table,
-        bytes: encoded.bytes.len(),
+        written,
+        bytes,
         synthesis: &synthesis,
     };
     match args.format {
@@ -42,10 +60,75 @@ pub(crate) fn run(args: &SynthArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The file with its own entries and those that were made of its code as one `.eh_frame`, read back and compared; and
+/// the bytes of both sections.
+fn with_eh_frame(file: &ElfFile, made: &Table) -> anyhow::Result<(Vec<u8>, usize)> {
+    let own = match tables::read(file, From::EhFrame) {
+        Ok(reading) => reading.table,
+        Err(SourceError::Missing { .. }) => Table::new(file.abi()),
+        Err(error) => return Err(error.into()),
+    };
+    let all = joined(&[&own, made])?;
+    let written = EhFrame::of(&all)?;
+    let failed = RefCell::new(None);
+    let content = |[hdr, eh_frame]: [Vaddr; 2]| {
+        let sections = written
+            .hdr_at(hdr, eh_frame)
+            .and_then(|hdr| Ok([hdr, written.at(eh_frame)?]));
+        sections.unwrap_or_else(|error| {
+            failed.replace(Some(error));
+            [Vec::new(), Vec::new()]
+        })
+    };
+    let lengths = [written.hdr_len() as u64, written.len() as u64];
+    let elf = embed_eh_frame(file, lengths, &content)?;
+    if let Some(error) = failed.take() {
+        return Err(error.into());
+    }
+    let back = ElfFile::from_bytes(file.path(), elf.as_slice())?;
+    let back = tables::read(&back, From::EhFrame)?.table;
+    if let Some(difference) = differences(&all, &back, Compare::RowsAndEntries).first() {
+        bail!(
+            "what was written differs from what was to be written at {}; this is a bug in unspool, please report it",
+            difference.start
+        );
+    }
+    Ok((elf, written.hdr_len() + written.len()))
+}
+
+/// The entries of all tables in one.
+fn joined(tables: &[&Table]) -> anyhow::Result<Table> {
+    let Some(first) = tables.first() else {
+        bail!("no tables");
+    };
+    let mut all = Table::new(first.abi());
+    for table in tables {
+        for fde in table.fdes() {
+            let mut rows = Vec::new();
+            for start in table.rows(fde) {
+                if let Some(row) = table.row(start.row) {
+                    let row = all.intern(&row)?;
+                    rows.push(RowStart { row, ..start });
+                }
+            }
+            let header = FdeHeader {
+                start: fde.start,
+                end: fde.end,
+                personality: fde.personality,
+                lsda: fde.lsda,
+                origin: fde.origin,
+            };
+            all.push(header, &rows)?;
+        }
+    }
+    Ok(all)
+}
+
 /// What came of a file's code.
 struct Report<'r> {
     file: &'r Path,
-    table: PathBuf,
+    /// The file that was written.
+    written: PathBuf,
     bytes: usize,
     synthesis: &'r Synthesis,
 }
@@ -82,7 +165,7 @@ impl Report<'_> {
             self.synthesis.table.row_count(),
             self.bytes,
         )?;
-        writeln!(out, "  {}", self.table.display())?;
+        writeln!(out, "  {}", self.written.display())?;
         let mut by_reason: BTreeMap<String, Vec<&Recovered>> = BTreeMap::new();
         for (function, missing) in self.lacking() {
             by_reason
@@ -133,7 +216,7 @@ impl Report<'_> {
         });
         json!({
             "file": self.file.to_string_lossy(),
-            "table": self.table.to_string_lossy(),
+            "written": self.written.to_string_lossy(),
             "bytes": self.bytes,
             "rows": self.synthesis.table.row_count(),
             "instructions": self.instructions(),

@@ -86,10 +86,23 @@ impl Room {
     }
 }
 
-/// What is to be embedded.
+/// What is to be embedded: sections, one behind the other, in one segment.
 pub(super) struct Request<'a> {
+    pub(super) parts: &'a [Part<'a>],
+    /// The bytes of the segment, for its address.
+    pub(super) content: &'a dyn Fn(u64) -> Vec<u8>,
+    pub(super) size: u64,
+    pub(super) align: u64,
+    /// Whether a `PT_GNU_EH_FRAME` leads to the first section.
+    pub(super) is_eh_frame: bool,
+}
+
+/// A section of the new segment.
+pub(super) struct Part<'a> {
     pub(super) name: &'a str,
-    pub(super) content: &'a [u8],
+    /// Where in the segment it starts, in bytes.
+    pub(super) start: u64,
+    pub(super) size: u64,
     pub(super) align: u64,
 }
 
@@ -162,11 +175,15 @@ impl<'a> Draft<'a> {
             fill(&mut out, old.place.offset, old.size);
         }
         out.truncate(usize::try_from(rest).unwrap_or(usize::MAX));
-        put(&mut out, site.place.offset, request.content);
+        put(
+            &mut out,
+            site.place.offset,
+            &(request.content)(site.place.vaddr),
+        );
         for (shift, bytes) in shifts.iter().zip(&moved) {
             put(&mut out, shift.to.offset, bytes);
         }
-        self.write_programs(&mut out, &site)?;
+        self.write_programs(&mut out, request, &site)?;
         self.write_sections(&mut out, request, &site, old)?;
         self.check("the size of the file", Some(out.len() as u64))?;
         Ok(out)
@@ -181,7 +198,7 @@ impl<'a> Draft<'a> {
         old: Option<&Found>,
         rest: u64,
     ) -> Result<Site, EmbedError> {
-        let content = request.content.len() as u64;
+        let content = request.size;
         let guests = content.next_multiple_of(ALIGN);
         let size = match room.guest_size() {
             0 => content,
@@ -303,7 +320,12 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn write_programs(&mut self, out: &mut Vec<u8>, site: &Site) -> Result<(), EmbedError> {
+    fn write_programs(
+        &mut self,
+        out: &mut Vec<u8>,
+        request: &Request<'_>,
+        site: &Site,
+    ) -> Result<(), EmbedError> {
         let header = Phdr {
             kind: elf::PT_LOAD.0,
             flags: elf::PF_R.0,
@@ -318,6 +340,9 @@ impl<'a> Draft<'a> {
         let last = self.programs.iter().rposition(before);
         self.programs
             .insert(last.map_or(0, |index| index + 1), header);
+        if request.is_eh_frame {
+            self.lead_to_eh_frame(request, site);
+        }
         let count = self.count("program headers", self.programs.len(), u16::MAX - 1)?;
         let start = self.file.headers.program_header_offset;
         let size = u64::from(count) * self.encoding.program_size();
@@ -331,6 +356,26 @@ impl<'a> Draft<'a> {
         let field = self.encoding.header_fields().program_count;
         put(out, field, &self.encoding.number(count.into(), 2));
         Ok(())
+    }
+
+    /// Has the `PT_GNU_EH_FRAME` that there is, or a new one, lead to the first section.
+    fn lead_to_eh_frame(&mut self, request: &Request<'_>, site: &Site) {
+        let size = request.parts.first().map_or(0, |part| part.size);
+        let header = Phdr {
+            kind: elf::PT_GNU_EH_FRAME.0,
+            flags: elf::PF_R.0,
+            offset: site.place.offset,
+            vaddr: site.place.vaddr,
+            paddr: site.place.vaddr,
+            file_size: size,
+            mem_size: size,
+            align: 4,
+        };
+        let mut programs = self.programs.iter_mut();
+        match programs.find(|p| p.kind == elf::PT_GNU_EH_FRAME.0) {
+            Some(old) => *old = header,
+            None => self.programs.push(header),
+        }
     }
 
     /// Makes the segment of the program header table longer if the table has outgrown it.
@@ -354,25 +399,31 @@ impl<'a> Draft<'a> {
         site: &Site,
         old: Option<&Found>,
     ) -> Result<(), EmbedError> {
-        let Some(names) = self.names()? else {
+        let Some(mut names) = self.names()? else {
             return Ok(());
         };
-        let (names, name) = with_name(names, request.name);
-        let header = Shdr {
-            name: u32::try_from(name).unwrap_or(0),
-            kind: elf::SHT_PROGBITS.0,
-            flags: elf::SHF_ALLOC.0,
-            addr: site.place.vaddr,
-            offset: site.place.offset,
-            size: request.content.len() as u64,
-            link: 0,
-            info: 0,
-            align: request.align,
-            entry_size: 0,
-        };
-        match old.and_then(|old| self.sections.get_mut(old.section?)) {
-            Some(old) => *old = header,
-            None => self.sections.push(header),
+        for part in request.parts {
+            let name;
+            (names, name) = with_name(names, part.name);
+            let header = Shdr {
+                name: u32::try_from(name).unwrap_or(0),
+                kind: elf::SHT_PROGBITS.0,
+                flags: elf::SHF_ALLOC.0,
+                addr: site.place.vaddr + part.start,
+                offset: site.place.offset + part.start,
+                size: part.size,
+                link: 0,
+                info: 0,
+                align: part.align,
+                entry_size: 0,
+            };
+            match old.and_then(|old| self.sections.get_mut(old.section?)) {
+                Some(old) => *old = header,
+                None => {
+                    names = self.rename(names, part.name);
+                    self.sections.push(header);
+                }
+            }
         }
         let limit = elf::SHN_LORESERVE - 1;
         let count = self.count("section headers", self.sections.len(), limit)?;
@@ -389,6 +440,19 @@ impl<'a> Draft<'a> {
         put(out, fields.section_count, &count);
         out.extend(self.sections.iter().flat_map(|s| self.encoding.section(s)));
         Ok(())
+    }
+
+    /// Gives the sections that have a name another one: who looks for it is to find the new one.
+    fn rename(&mut self, names: Vec<u8>, name: &str) -> Vec<u8> {
+        let file = self.file;
+        let is_named = |section: &&mut Shdr| file.is_named(section, name);
+        let mut named = self.sections.iter_mut().filter(is_named).peekable();
+        if named.peek().is_none() {
+            return names;
+        }
+        let (names, other) = with_name(names, &format!("{name}.old"));
+        named.for_each(|section| section.name = u32::try_from(other).unwrap_or(0));
+        names
     }
 
     /// The section names, if there are section headers.

@@ -52,7 +52,7 @@ use unspool_ir::Vaddr;
 use crate::elf::{ElfFile, slice};
 use crate::header::ElfKind;
 
-use draft::{Draft, Request};
+use draft::{Draft, Part, Request};
 pub use error::EmbedError;
 
 /// The least size of a page that a file is mapped in.
@@ -99,14 +99,71 @@ pub fn embed(
     let rest = rest::end(file, old.as_ref())?;
     let room = match &old {
         Some(old) => draft.take_out(old),
-        None => room::make(&mut draft)?,
+        None => room::make(&mut draft, 1)?,
     };
+    let size = content.len() as u64;
     let request = Request {
-        name,
-        content,
+        parts: &[Part {
+            name,
+            start: 0,
+            size,
+            align,
+        }],
+        content: &|_| content.to_vec(),
+        size,
         align,
+        is_eh_frame: false,
     };
     draft.write(&request, &room, old.as_ref(), rest)
+}
+
+/// A copy of the ELF file with an unwind table, mapped read-only: `.eh_frame_hdr` and `.eh_frame`, of these lengths in
+/// bytes, with the bytes that `content` has for their addresses. Unwinders and debuggers find them, by
+/// `PT_GNU_EH_FRAME` and by name.
+///
+/// Sections that have these names already stay as they are under others, with the ending `.old`. What [`embed()`] says
+/// of addresses, offsets and program headers holds here, too.
+///
+/// # Errors
+///
+/// As for [`embed()`].
+pub fn embed_eh_frame(
+    file: &ElfFile,
+    [hdr, eh_frame]: [u64; 2],
+    content: &dyn Fn([Vaddr; 2]) -> [Vec<u8>; 2],
+) -> Result<Vec<u8>, EmbedError> {
+    /// Both begin at a multiple of this.
+    const ALIGN: u64 = 8;
+    check_file(file)?;
+    let mut draft = Draft::new(file);
+    let rest = rest::end(file, None)?;
+    let has_header = file.segment_of_kind(elf::PT_GNU_EH_FRAME).is_some();
+    let room = room::make(&mut draft, if has_header { 1 } else { 2 })?;
+    let start = hdr.next_multiple_of(ALIGN);
+    let bytes = |vaddr: u64| {
+        let both = [vaddr, vaddr.wrapping_add(start)].map(Vaddr);
+        let [mut bytes, table] = content(both);
+        bytes.resize(usize::try_from(start).unwrap_or(usize::MAX), 0);
+        bytes.extend(table);
+        bytes
+    };
+    let part = |name, start, size, align| Part {
+        name,
+        start,
+        size,
+        align,
+    };
+    let request = Request {
+        parts: &[
+            part(".eh_frame_hdr", 0, hdr, 4),
+            part(".eh_frame", start, eh_frame, ALIGN),
+        ],
+        content: &bytes,
+        size: start + eh_frame,
+        align: ALIGN,
+        is_eh_frame: true,
+    };
+    draft.write(&request, &room, None, rest)
 }
 
 impl ElfFile {

@@ -17,15 +17,21 @@ const STEP: u64 = 16;
 /// What is in the file where nothing is: `patchelf` writes `X` where it took a section away.
 const BLANK: &[u8] = b"\0X";
 
-/// Gives up a program header that means nothing, or makes room for one more.
-pub(super) fn make(draft: &mut Draft<'_>) -> Result<Room, EmbedError> {
-    if let Some(index) = expendable(draft.file) {
+/// Gives up program headers that mean nothing, or makes room for more, until there is some for so many.
+pub(super) fn make(draft: &mut Draft<'_>, headers: u64) -> Result<Room, EmbedError> {
+    let mut missing = headers;
+    while missing > 0
+        && let Some(index) = expendable(draft)
+    {
         draft.programs.remove(index);
+        missing -= 1;
+    }
+    if missing == 0 {
         return Ok(Room::default());
     }
     let table = draft.program_table();
-    let needed = draft.encoding.program_size();
-    grow(draft).map_err(|why| EmbedError::NoRoom {
+    let needed = missing * draft.encoding.program_size();
+    grow(draft, needed).map_err(|why| EmbedError::NoRoom {
         file: draft.file.path().to_path_buf(),
         offset: table.end,
         needed,
@@ -33,8 +39,8 @@ pub(super) fn make(draft: &mut Draft<'_>) -> Result<Room, EmbedError> {
     })
 }
 
-fn expendable(file: &ElfFile) -> Option<usize> {
-    let programs = file.program_headers();
+fn expendable(draft: &Draft<'_>) -> Option<usize> {
+    let (file, programs) = (draft.file, &draft.programs);
     let of_kind = |kind: elf::ProgramType| programs.iter().position(|p| p.kind == kind.0);
     let property = file.segment_of_kind(elf::PT_GNU_PROPERTY);
     let is_property = |p: &Phdr| {
@@ -73,8 +79,8 @@ struct Planned<'a> {
     target: Target,
 }
 
-/// Makes the table longer where it is; the error says what is in the way.
-fn grow(draft: &Draft<'_>) -> Result<Room, String> {
+/// Makes the table longer by so many bytes where it is; the error says what is in the way.
+fn grow(draft: &Draft<'_>, needed: u64) -> Result<Room, String> {
     let file = draft.file;
     let table = draft.program_table();
     let inside = |p: &&Phdr| {
@@ -95,7 +101,7 @@ fn grow(draft: &Draft<'_>) -> Result<Room, String> {
     let site = Site {
         file,
         start: table.end,
-        end: table.end + draft.encoding.program_size(),
+        end: table.end + needed,
     };
     let attempts = [true, false]
         .into_iter()
