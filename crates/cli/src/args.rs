@@ -752,7 +752,12 @@ pub(crate) struct SynthArgs {
     pub(crate) output: Option<PathBuf>,
     /// What is written: the rows as a table of unspool's, or the file with them as its .eh_frame, beside the entries
     /// that it has.
-    #[arg(long, value_enum, default_value = "table", requires_if("eh_frame", "output"))]
+    #[arg(
+        long,
+        value_enum,
+        default_value = "table",
+        requires_if("eh_frame", "output")
+    )]
     pub(crate) emit: Emit,
     /// List all code without rows, not only the first.
     #[arg(long)]
