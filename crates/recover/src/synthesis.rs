@@ -351,6 +351,15 @@ impl Work<'_> {
     fn finish(mut self) -> Result<Synthesis, SynthesisError> {
         let start = |rows: &[RowStart]| rows.first().map_or(Vaddr(0), |row| row.start);
         self.entries.sort_unstable_by_key(|(_, rows)| start(rows));
+        // Instructions that overlap are not both meant.
+        let mut covered = Vaddr(0);
+        self.entries.retain(|(end, rows)| {
+            let is_free = covered <= start(rows);
+            if is_free {
+                covered = Vaddr(*end);
+            }
+            is_free
+        });
         for (end, rows) in &self.entries {
             let header = FdeHeader {
                 start: start(rows),

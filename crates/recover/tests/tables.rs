@@ -94,39 +94,32 @@ fn run(command: &mut Command, package: &str) {
 fn compilers_say_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/functions.c");
-    for (compiler, package) in [("gcc", "gcc")] {
-        for options in [
-            &["-O0"][..],
-            &["-O1", "-fno-pie", "-no-pie"],
-            &["-O2"],
-            &["-O2", "-fno-omit-frame-pointer"],
-            &["-O3", "-march=x86-64-v3"],
-            &["-Os", "-fcf-protection=full"],
-        ] {
-            let program = folder.path().join("program");
-            run(
-                Command::new(compiler)
-                    .args(options)
-                    .arg(source)
-                    .arg("-o")
-                    .arg(&program),
-                package,
-            );
-            let found = compared(&program);
-            assert_eq!(found.others, [], "{compiler} {options:?}");
-            assert!(
-                found.there * 100 >= found.rows * 97,
-                "{compiler} {options:?}: {found:?}"
-            );
+    // Stripped, of functions that are not aligned only those are found that are called, or whose address is in data.
+    for (options, stripped) in [
+        (&["-O0"][..], 95),
+        (&["-O1", "-fno-pie", "-no-pie"], 75),
+        (&["-O2"], 95),
+        (&["-O2", "-fno-omit-frame-pointer"], 95),
+        (&["-O3", "-march=x86-64-v3"], 95),
+        (&["-Os", "-fcf-protection=full"], 75),
+    ] {
+        let program = folder.path().join("program");
+        let mut gcc = Command::new("gcc");
+        run(gcc.args(options).arg(source).arg("-o").arg(&program), "gcc");
+        let found = compared(&program);
+        assert_eq!(found.others, [], "{options:?}");
+        assert!(
+            found.there * 100 >= found.rows * 97,
+            "{options:?}: {found:?}"
+        );
 
-            run(Command::new("strip").arg(&program), "binutils");
-            let found = compared(&program);
-            assert_eq!(found.others, [], "{compiler} {options:?}, stripped");
-            assert!(
-                found.there * 100 >= found.rows * 90,
-                "{compiler} {options:?}: {found:?}"
-            );
-        }
+        run(Command::new("strip").arg(&program), "binutils");
+        let found = compared(&program);
+        assert_eq!(found.others, [], "{options:?}, stripped");
+        assert!(
+            found.there * 100 >= found.rows * stripped,
+            "{options:?}: {found:?}"
+        );
     }
 }
 
