@@ -15,7 +15,11 @@ use crate::cuts::{Starts, cut, runs};
 use crate::text::Text;
 use crate::ways_out::is_as_called;
 
-/// The pieces of some ranges of code as a program whose units belong together.
+/// So many times code is looked at for jumps from unit to unit. Real programs take ten.
+const MOST_ROUNDS: usize = 200;
+
+/// The pieces of some ranges of code as a program whose units belong together; `None` if that comes to no end in
+/// reasonable time.
 ///
 /// `starts` says where something certainly begins; what is whole is not cut further. `lost` are addresses of functions
 /// that are known never to return, by their names; those that are found are added.
@@ -26,9 +30,10 @@ pub(crate) fn partition(
     starts: &Starts,
     is_whole: impl Fn(&Extent) -> bool,
     lost: &mut HashSet<u64>,
-) -> Program {
+) -> Option<Program> {
     let known = cut(ranges, starts);
     // What comes behind a call that never returns is another piece, and if that is known, others never return.
+    let mut rounds = 0;
     let mut program = loop {
         let mut pieces = Vec::with_capacity(known.len());
         for extent in &known {
@@ -48,7 +53,9 @@ pub(crate) fn partition(
         let before = lost.len();
         let starts = found.extents().iter().map(|extent| extent.start);
         lost.extend(starts.filter(|start| found.returns(*start) == Some(Returns::Never)));
-        if lost.len() == before {
+        rounds += 1;
+        // That more never return would only have told more.
+        if lost.len() == before || rounds == MOST_ROUNDS {
             break found;
         }
     };
@@ -59,7 +66,10 @@ pub(crate) fn partition(
     let mut joins: Vec<(usize, usize)> = near.map(|(_, place)| (place, place + 1)).collect();
     program.unite(joins.iter().copied());
     let mut units: BTreeSet<usize> = (0..program.units()).collect();
-    while !units.is_empty() {
+    for _ in 0..MOST_ROUNDS {
+        if units.is_empty() {
+            return Some(program);
+        }
         let mut found = Edges::default();
         for unit in units {
             found.gather(file, analyzer, &program, unit);
@@ -82,7 +92,7 @@ pub(crate) fn partition(
             .filter_map(|address| program.unit_of(address))
             .collect();
     }
-    program
+    None
 }
 
 /// Jumps from unit to unit.

@@ -72,6 +72,11 @@ pub enum SynthesisError {
     /// The machine's instructions are not known.
     #[error("the instructions of {} are not known; x86-64's are", .0.spec().name)]
     Arch(Arch),
+    /// Jumps lead from function to function without end.
+    #[error(
+        "the code jumps from function to function too often to be followed; no compiler's does"
+    )]
+    Tangled,
     /// There is too much of it.
     #[error(transparent)]
     Table(#[from] TableError),
@@ -100,6 +105,7 @@ pub fn synthesize(file: &ElfFile, covered: &[Range<u64>]) -> Result<Synthesis, S
     let starts = starts(file, &seen, &known);
     let tools = (&mut scanner, &mut analyzer);
     let program = partition(file, tools, &gaps, &starts, is_sized, &mut lost);
+    let program = program.ok_or(SynthesisError::Tangled)?;
     let mut work = Work {
         file,
         analyzer,
