@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use unspool_module::{BuildId, ContentKey, ElfFile};
 use unspool_unwind::files::FileProblem;
 use unspool_unwind::maps::{Device, Mapping, Mappings};
-use unspool_unwind::tables::{self, FileTables, Store};
+use unspool_unwind::tables::{FileTables, Store};
 
 use crate::compile::Compiler;
 use crate::live::Root;
@@ -204,8 +204,8 @@ impl Files {
         let looks_now = self.compiler.is_none() || elf.build_id().is_some();
         let has_table = looks_now && file.find_table(&self.store);
         if let Some(compiler) = &self.compiler {
-            // Its stacks would end at the first frame until the compiler comes to it.
-            if is_small_without_table(&elf) {
+            // Stacks through code without a table would end there until the compiler comes to it.
+            if is_small(&elf) {
                 file.tables.synthesize(&self.store);
             }
             compiler.compile(&file, has_table);
@@ -215,12 +215,10 @@ impl Files {
     }
 }
 
-/// Whether a file has no unwind table, and so little code that rows can be made of it while samples wait: some
-/// milliseconds.
-fn is_small_without_table(file: &ElfFile) -> bool {
+/// Whether a file has so little code that rows can be made of it while samples wait: some milliseconds.
+fn is_small(file: &ElfFile) -> bool {
     /// Bytes.
     const SMALL: u64 = 1 << 18;
     let code = file.executable_ranges().into_iter();
-    let bytes: u64 = code.map(|range| range.end.0 - range.start.0).sum();
-    bytes <= SMALL && tables::sections(file, tables::From::Auto).is_err()
+    code.map(|range| range.end.0 - range.start.0).sum::<u64>() <= SMALL
 }
