@@ -126,8 +126,12 @@ fn advice_names_what_is_missing() {
     let built = Built::new("missing", false);
     let hole = ("hole", Some("unknown"), ".cfi directives");
     check(&built, "assembler", Some(hole));
-    // It has no table, and needs none: its code tells.
-    check(&built, "library", None);
+    let no_table = (
+        "no-table",
+        Some("libbare.so"),
+        "-fasynchronous-unwind-tables",
+    );
+    check(&built, "library", Some(no_table));
     let made = ("no-module", None, "frame pointers");
     check(&built, "made", Some(made));
 }
@@ -219,4 +223,47 @@ fn the_document_of_a_process() {
     assert!(notices.iter().any(|notice| notice == moved), "{document}");
     // It is asleep, and has no samples.
     assert_eq!(document["completeness"]["stacks"], 0);
+}
+
+/// musl is built without tables, and the program's are stripped: where callers are, its code says.
+#[test]
+fn a_static_program_without_any_table_is_complete() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("completeness-musl");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/sorts.c");
+    let run = |program: &str, package: &str, arguments: &[&str]| {
+        let output = Command::new(program)
+            .args(arguments)
+            .current_dir(&folder)
+            .output();
+        let output = output.unwrap_or_else(|error| {
+            panic!("cannot run {program}: {error}; install the Debian package {package}")
+        });
+        assert!(output.status.success(), "{output:?}");
+    };
+    run(
+        "musl-gcc",
+        "musl-tools",
+        &["-O2", "-static", "-o", "sorts", source],
+    );
+    run(
+        "strip",
+        "binutils",
+        &["-R", ".eh_frame", "-R", ".eh_frame_hdr", "sorts"],
+    );
+    let built = Built { folder };
+    let output = built.unspool(&["record", "--format", "json", "-o", "p", "--", "./sorts"]);
+    let document: Value = serde_json::from_slice(&output.stderr).unwrap();
+    let completeness = &document["completeness"];
+    let number = |name: &str| completeness[name].as_u64().unwrap();
+    assert!(number("stacks") > 50, "{document}");
+    assert!(
+        number("complete") * 100 >= number("stacks") * 99,
+        "{document}"
+    );
+    assert_eq!(number("guessed"), 0, "{document}");
+    // main, qsort and what it calls: most stacks have five frames.
+    let synthesized = completeness["frames"]["synthesized"].as_u64().unwrap();
+    assert!(synthesized > 3 * number("stacks"), "{document}");
 }
