@@ -158,23 +158,6 @@ fn a_list_while_recording() {
     assert!(inner[0] + second[0] > 80.0, "{screen}");
     assert!((thread[0] - second[1]).abs() < 5.0, "{screen}");
 
-    // It is as wide and high as the terminal.
-    terminal.tmux(&["resize-window", "-x", "36", "-y", "9"]);
-    let small = terminal.await_screen("a small list", |screen| {
-        screen
-            .lines()
-            .next()
-            .is_some_and(|line| line.ends_with('…'))
-            && screen.contains("inner_of_main")
-    });
-    assert!(small.lines().count() <= 9, "{small}");
-    let longest = small.lines().map(|line| line.chars().count()).max();
-    assert_eq!(longest, Some(36), "{small}");
-    terminal.tmux(&["resize-window", "-x", "120", "-y", "30"]);
-    terminal.await_screen("a large list", |screen| {
-        screen.contains("Ctrl-C ends it") && has_all(screen)
-    });
-
     terminal.tmux(&["send-keys", "C-c"]);
     let after = terminal.await_screen("the end", |screen| screen.contains("reach a root"));
     assert_eq!(terminal.knows("alternate_on"), "0");
@@ -190,6 +173,36 @@ fn a_list_while_recording() {
             .len()
             > 100
     );
+}
+
+/// tmux need not have what was there before once the size has changed, so this is for itself.
+#[test]
+fn a_list_is_as_large_as_the_terminal() {
+    let terminal = Terminal::new("sizes");
+    burns(&terminal.folder);
+    terminal.enter(&format!("{UNSPOOL} record --no-cache --live -- ./burns"));
+    let has_all = |screen: &str| {
+        let names = ["work_of_second  [burns]", "outer_of_main  [burns]"];
+        names.iter().all(|name| screen.contains(name))
+    };
+    terminal.await_screen("a list", has_all);
+    terminal.tmux(&["resize-window", "-x", "36", "-y", "9"]);
+    let small = terminal.await_screen("a small list", |screen| {
+        screen
+            .lines()
+            .next()
+            .is_some_and(|line| line.ends_with('…'))
+            && screen.contains("inner_of_main")
+    });
+    assert!(small.lines().count() <= 9, "{small}");
+    let longest = small.lines().map(|line| line.chars().count()).max();
+    assert_eq!(longest, Some(36), "{small}");
+    terminal.tmux(&["resize-window", "-x", "120", "-y", "30"]);
+    terminal.await_screen("a large list", |screen| {
+        screen.contains("Ctrl-C ends it") && has_all(screen)
+    });
+    terminal.tmux(&["send-keys", "C-c"]);
+    terminal.await_screen("the end", |screen| screen.contains("reach a root"));
 }
 
 /// The first line stands out unless the user has asked for no such thing.
