@@ -13,30 +13,14 @@ use unspool_module::ElfFile;
 use unspool_recover::synthesize;
 use unspool_unwind::tables::{self, From};
 
-const FILES: &[&str] = &[
-    "/usr/lib/x86_64-linux-gnu/libc.so.6",
-    "/usr/lib/x86_64-linux-gnu/libstdc++.so.6",
-    "/usr/lib/x86_64-linux-gnu/libcrypto.so.3",
-    "/usr/lib/gcc/x86_64-linux-gnu/12/cc1plus",
-    "/usr/lib/x86_64-linux-gnu/libLLVM-15.so.1",
-    "/usr/bin/gdb",
-    "/usr/lib/x86_64-linux-gnu/libpython3.11.so.1.0",
-];
-
 /// So many differences are shown of each file.
 const SHOWN: usize = 20;
 
 fn main() -> anyhow::Result<()> {
-    let given = std::env::args_os().skip(1).filter(|arg| arg != "--bench");
-    let mut files: Vec<PathBuf> = given.map(PathBuf::from).collect();
-    if files.is_empty() {
-        let here = FILES.iter().map(PathBuf::from);
-        files = here.filter(|path| path.exists()).collect();
-    }
     println!(
         "file | rows | CFA there | by the same register | CFA different | registers the same | s, one thread"
     );
-    for path in &files {
+    for path in &unspool_bench::big_files() {
         measure(path)?;
     }
     Ok(())

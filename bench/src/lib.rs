@@ -16,6 +16,30 @@ mod sys;
 pub use framehop::framehop_module;
 pub use sys::{Usage, interrupt, map, prefetch, single_step, wait};
 
+/// The files that the command line names; else the big ELF files of this machine.
+#[must_use]
+pub fn big_files() -> Vec<PathBuf> {
+    const FILES: [&str; 7] = [
+        "/usr/lib/x86_64-linux-gnu/libc.so.6",
+        "/usr/lib/x86_64-linux-gnu/libstdc++.so.6",
+        "/usr/lib/x86_64-linux-gnu/libcrypto.so.3",
+        "/usr/lib/gcc/x86_64-linux-gnu/12/cc1plus",
+        "/usr/lib/x86_64-linux-gnu/libLLVM-15.so.1",
+        "/usr/bin/gdb",
+        "/usr/lib/x86_64-linux-gnu/libpython3.11.so.1.0",
+    ];
+    let given = std::env::args_os().skip(1).filter(|arg| arg != "--bench");
+    let given: Vec<PathBuf> = given.map(PathBuf::from).collect();
+    match given.is_empty() {
+        true => FILES
+            .map(PathBuf::from)
+            .into_iter()
+            .filter(|path| path.exists())
+            .collect(),
+        false => given,
+    }
+}
+
 /// Durations of one thing that was done again and again.
 #[derive(Debug, Clone, Default)]
 pub struct Sample(Vec<Duration>);

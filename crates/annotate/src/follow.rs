@@ -13,7 +13,6 @@ use unspool_synth::{
 };
 
 use crate::directives::Writer;
-
 use crate::refusal::{Refusal, Why};
 
 /// An instruction that is to get a row.
@@ -106,8 +105,7 @@ impl Returned {
                 true => entry_sp,
                 false => entry_sp.plus(-i64::from(facts.call_pushes)),
             };
-            let mut preserved = facts.preserved.iter();
-            if !preserved.all(|register| state.get(*register) == Value::at_entry(*register)) {
+            if !analysis.preserves(state) {
                 worst = worst.max(Returned::Lossy);
             } else if sp != wanted {
                 worst = worst.max(Returned::Elsewhere);
@@ -118,15 +116,13 @@ impl Returned {
 }
 
 /// The jumps of a unit that are returns: to the return address, with the stack as a return leaves it.
-fn returning_jumps(analysis: &Analysis<'_>, facts: &Facts) -> HashSet<InsnId> {
+fn returning_jumps(analysis: &Analysis<'_>) -> HashSet<InsnId> {
     let mut found = HashSet::new();
     analysis.visit(|id, state, _| {
         let Some(Flow::IndirectJump(target)) = analysis.code().flow(id) else {
             return;
         };
-        let left = Value::at_entry(facts.stack_pointer).plus(facts.call_pushes.into());
-        let is_return = state.get(target) == Value::at_entry(facts.return_address);
-        if is_return && state.get(facts.stack_pointer) == left {
+        if analysis.is_return_by(target, state) {
             found.insert(id);
         }
     });
@@ -220,7 +216,7 @@ impl<L: Fn(Vaddr) -> Option<u32>> Work<'_, L> {
         if self.returns.get(&function.extent.start) == Some(&Returned::Lossy) {
             return Err((first, Why::Lossy));
         }
-        let returns = returning_jumps(analysis, self.writer.facts);
+        let returns = returning_jumps(analysis);
         let is_unknown = |id: &InsnId| own.binary_search(id).is_ok() && !returns.contains(id);
         if let Some(jump) = analysis.unresolved().iter().find(|id| is_unknown(id)) {
             return Err((*jump, Why::Jump));

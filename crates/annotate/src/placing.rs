@@ -10,7 +10,6 @@ use unspool_synth::{Code, Image, Machine, Rules};
 
 use crate::directives::Writer;
 use crate::follow::{Insn, Work};
-
 use crate::refusal::Why;
 
 /// Directives with the line that they stand behind.

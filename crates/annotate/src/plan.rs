@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 
 use unspool_ir::{RegisterRule, Row, Table, Vaddr};
-use unspool_module::{ElfFile, Symbols};
+use unspool_module::ElfFile;
 use unspool_recover::{Function, Text, functions, never_returning};
 use unspool_synth::{Analyzer, CodeAlone, Machine, Program, Rules};
 
 use crate::directives::{Syntax, Writer};
 use crate::follow::{Insn, Returned, Work};
-
 use crate::placing::{Directives, repeated};
 use crate::refusal::{Refusal, Why};
 use crate::source::Source;
@@ -65,7 +64,7 @@ impl Plan {
         };
         let functions = functions(file, &mut machine);
         let extents = functions.iter().map(|function| function.extent).collect();
-        let lost = never_returning(file, &Symbols::new(file, None));
+        let lost = never_returning(file);
         let program = Program::survey(&mut machine, &Text(file), extents, Vec::new(), |address| {
             lost.contains(&address)
         });

@@ -7,23 +7,20 @@ use unspool_ir::leb128::put_unsigned;
 use unspool_ir::{Abi, Register, Vaddr};
 
 use crate::error::CfiError;
+use crate::opcode;
 use crate::pointer::Encoding;
 use crate::{Cie, Instruction, Instructions, Section, SectionKind};
-
-const DW_CFA_DEF_CFA_EXPRESSION: u8 = 0x0f;
-const DW_CFA_EXPRESSION: u8 = 0x10;
-const DW_CFA_VAL_EXPRESSION: u8 = 0x16;
 
 /// The instruction that makes a statement (DWARF 5 §6.4.2.2, §6.4.2.3); `None` if it is of nothing.
 #[must_use]
 pub fn encode(statement: &Statement) -> Option<Vec<u8>> {
-    let (opcode, register) = match statement.purpose {
+    let (code, register) = match statement.purpose {
         Purpose::Any => return None,
-        Purpose::Cfa => (DW_CFA_DEF_CFA_EXPRESSION, None),
-        Purpose::Address(register) => (DW_CFA_EXPRESSION, Some(register)),
-        Purpose::Value(register) => (DW_CFA_VAL_EXPRESSION, Some(register)),
+        Purpose::Cfa => (opcode::DEF_CFA_EXPRESSION, None),
+        Purpose::Address(register) => (opcode::EXPRESSION, Some(register)),
+        Purpose::Value(register) => (opcode::VAL_EXPRESSION, Some(register)),
     };
-    let mut bytes = Vec::from([opcode]);
+    let mut bytes = Vec::from([code]);
     if let Some(Register(number)) = register {
         put_unsigned(&mut bytes, number.into());
     }

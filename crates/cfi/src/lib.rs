@@ -29,6 +29,8 @@ pub mod glance;
 pub mod hdr;
 pub mod instruction;
 pub mod lookup;
+#[cfg(feature = "alloc")]
+mod opcode;
 pub mod pointer;
 #[cfg(feature = "alloc")]
 mod table;

@@ -14,7 +14,8 @@ pub struct Encoding(pub u8);
 
 const OMIT: u8 = 0xff;
 const ALIGNED: u8 = 0x50;
-const INDIRECT: u8 = 0x80;
+/// A flag: not the pointer is there, but the address of a word that has it.
+pub(crate) const INDIRECT: u8 = 0x80;
 
 impl Encoding {
     /// An address-sized number, absolute: what an entry has that does not say otherwise.
@@ -23,6 +24,12 @@ impl Encoding {
     /// Four bytes, signed, relative to the data base (`DW_EH_PE_datarel | DW_EH_PE_sdata4`): what
     /// linkers write in search tables.
     pub const DATAREL_SDATA4: Encoding = Encoding(0x3b);
+
+    /// Four bytes, signed, relative to where they stand (`DW_EH_PE_pcrel | DW_EH_PE_sdata4`).
+    pub const PCREL_SDATA4: Encoding = Encoding(0x1b);
+
+    /// Four bytes, without sign, absolute (`DW_EH_PE_udata4`): for counts.
+    pub const UDATA4: Encoding = Encoding(0x03);
 
     /// Whether there is no pointer at all.
     #[must_use]

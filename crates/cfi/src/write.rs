@@ -14,6 +14,9 @@ use unspool_ir::{
     Table, Vaddr,
 };
 
+use crate::opcode;
+use crate::pointer::{Encoding, INDIRECT};
+
 /// Why a table cannot be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -124,7 +127,12 @@ impl EhFrame {
     ///
     /// Something that it names is too far away.
     pub fn hdr_at(&self, hdr: Vaddr, section: Vaddr) -> Result<Vec<u8>, WriteError> {
-        let mut bytes = Vec::from([1, PCREL_SDATA4, UDATA4, DATAREL_SDATA4]);
+        let mut bytes = Vec::from([
+            1,
+            Encoding::PCREL_SDATA4.0,
+            Encoding::UDATA4.0,
+            Encoding::DATAREL_SDATA4.0,
+        ]);
         bytes.extend(self.distance(hdr.offset(4), section, hdr)?);
         let count = u32::try_from(self.entries.len()).map_err(|_| WriteError::TooLarge)?;
         bytes.extend(self.word(count));
@@ -188,16 +196,16 @@ impl EhFrame {
         put_unsigned(&mut self.bytes, data);
         if let Some(personality) = group.personality {
             let (address, encoding) = match personality {
-                Pointer::Direct(address) => (address, PCREL_SDATA4),
-                Pointer::Indirect(address) => (address, PCREL_SDATA4 | INDIRECT),
+                Pointer::Direct(address) => (address, Encoding::PCREL_SDATA4.0),
+                Pointer::Indirect(address) => (address, Encoding::PCREL_SDATA4.0 | INDIRECT),
             };
             self.bytes.push(encoding);
             self.put_pointer(address);
         }
         if group.has_lsda {
-            self.bytes.push(PCREL_SDATA4);
+            self.bytes.push(Encoding::PCREL_SDATA4.0);
         }
-        self.bytes.push(PCREL_SDATA4);
+        self.bytes.push(Encoding::PCREL_SDATA4.0);
         writer.put_initial(&mut self.bytes);
         self.close(start)
     }
@@ -240,12 +248,6 @@ impl EhFrame {
         Ok(self.word(distance.cast_unsigned()))
     }
 }
-
-/// Encodings of pointers (Linux Standard Base, "DWARF Exception Header Encoding").
-const PCREL_SDATA4: u8 = 0x1b;
-const DATAREL_SDATA4: u8 = 0x3b;
-const UDATA4: u8 = 0x03;
-const INDIRECT: u8 = 0x80;
 
 /// Bytes of an `.eh_frame_hdr` before its entries.
 const HDR: usize = 12;
@@ -295,31 +297,6 @@ struct Instructions<'r> {
     data_alignment: i64,
     /// The row that the CIE makes.
     initial: Row<'r>,
-}
-
-mod opcode {
-    pub(super) const ADVANCE_LOC: u8 = 0x40;
-    pub(super) const OFFSET: u8 = 0x80;
-    pub(super) const RESTORE: u8 = 0xc0;
-    pub(super) const ADVANCE_LOC1: u8 = 0x02;
-    pub(super) const ADVANCE_LOC2: u8 = 0x03;
-    pub(super) const ADVANCE_LOC4: u8 = 0x04;
-    pub(super) const OFFSET_EXTENDED: u8 = 0x05;
-    pub(super) const RESTORE_EXTENDED: u8 = 0x06;
-    pub(super) const UNDEFINED: u8 = 0x07;
-    pub(super) const SAME_VALUE: u8 = 0x08;
-    pub(super) const REGISTER: u8 = 0x09;
-    pub(super) const DEF_CFA: u8 = 0x0c;
-    pub(super) const DEF_CFA_REGISTER: u8 = 0x0d;
-    pub(super) const DEF_CFA_OFFSET: u8 = 0x0e;
-    pub(super) const DEF_CFA_EXPRESSION: u8 = 0x0f;
-    pub(super) const EXPRESSION: u8 = 0x10;
-    pub(super) const OFFSET_EXTENDED_SF: u8 = 0x11;
-    pub(super) const DEF_CFA_SF: u8 = 0x12;
-    pub(super) const VAL_OFFSET_SF: u8 = 0x15;
-    pub(super) const VAL_EXPRESSION: u8 = 0x16;
-    pub(super) const AARCH64_NEGATE_RA_STATE: u8 = 0x2d;
-    pub(super) const GNU_ARGS_SIZE: u8 = 0x2e;
 }
 
 impl<'r> Instructions<'r> {

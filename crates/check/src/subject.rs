@@ -91,7 +91,7 @@ impl Declarations {
 pub struct Subject<'f> {
     file: &'f ElfFile,
     maker: Maker,
-    pub(crate) symbols: Symbols,
+    pub(crate) symbols: &'f Symbols,
     /// What it declares.
     declarations: &'f Declarations,
     /// Its code.
@@ -119,11 +119,11 @@ impl<'f> Subject<'f> {
         };
         let judge = Judge::new(&declarations.table, machine.facts());
         let extents = extents(file, declarations, &judge);
-        let symbols = Symbols::new(file, None);
-        let lost = recover::never_returning(file, &symbols);
+        let symbols = file.symbols();
+        let lost = recover::never_returning(file);
         let never_returns = |address| lost.contains(&address);
         let mut entries = recover::stubs(file);
-        entries.extend(functions(&symbols, maker));
+        entries.extend(functions(symbols, maker));
         let program = Program::survey(&mut machine, &Text(file), extents, entries, never_returns);
         Ok(Subject {
             file,

@@ -41,6 +41,18 @@ pub struct Fde {
 }
 
 impl Fde {
+    /// What the entry says beside its rows.
+    #[must_use]
+    pub fn header(&self) -> FdeHeader {
+        FdeHeader {
+            start: self.start,
+            end: self.end,
+            personality: self.personality,
+            lsda: self.lsda,
+            origin: self.origin,
+        }
+    }
+
     /// The entry's rows: equal for entries that share them.
     #[must_use]
     pub fn run(&self) -> RunId {

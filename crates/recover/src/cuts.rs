@@ -34,8 +34,8 @@ pub(crate) fn without(ranges: &[Range<u64>], others: &[Range<u64>]) -> Vec<Range
     left
 }
 
-/// Where code begins that belongs together, and how that is come into.
-pub(crate) fn starts(file: &ElfFile, seen: &Sightings, known: &[Function]) -> BTreeMap<u64, Part> {
+/// Where something certainly begins.
+pub(crate) fn starts(file: &ElfFile, seen: &Sightings, known: &[Function]) -> Starts {
     let ends = known.iter().filter(|function| function.has_size);
     let ends = ends.map(|function| (function.extent.end, Part::Fragment));
     let called = seen.calls.iter().copied().chain([file.entry().0]);

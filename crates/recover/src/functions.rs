@@ -3,7 +3,7 @@
 use core::ops::Range;
 use std::collections::BTreeMap;
 
-use unspool_module::{Binding, ElfFile, SectionInfo, Symbols};
+use unspool_module::{Binding, ElfFile, SectionInfo};
 use unspool_synth::op::{Flow, Seen};
 use unspool_synth::{Extent, Image, Machine, Part};
 
@@ -102,7 +102,7 @@ pub(crate) fn named(file: &ElfFile, sections: &[Range<u64>], seen: &Sightings) -
 /// One for each address: the best that starts there.
 fn candidates(file: &ElfFile) -> Vec<Candidate> {
     let mut by_start: BTreeMap<u64, Candidate> = BTreeMap::new();
-    for symbol in Symbols::new(file, None).iter() {
+    for symbol in file.symbols().iter() {
         let candidate = Candidate {
             name: symbol.name.into_owned(),
             start: symbol.address.0,

@@ -13,7 +13,6 @@ use unspool_synth::{Analyzer, CodeAlone, Extent, Machine, Part, Program, Returns
 
 use crate::cuts::{Starts, cut, runs};
 use crate::text::Text;
-use crate::ways_out::is_as_called;
 
 /// So many times code is looked at for jumps from unit to unit. Real programs take ten.
 const MOST_ROUNDS: usize = 200;
@@ -112,13 +111,11 @@ impl Edges {
             let Some(Flow::Jump(to) | Flow::Branch { to, .. }) = code.flow(id) else {
                 return;
             };
-            let there = program.extent_at(to);
-            let is_function =
-                there.is_some_and(|extent| extent.start == to && extent.part == Part::Function);
-            if there.is_none() || is_function || program.unit_of(to) == Some(unit) {
+            let there = program.unit_of(to);
+            if there.is_none() || there == Some(unit) || program.starts_function(to) {
                 return;
             }
-            if is_as_called(&analysis, state) {
+            if analysis.is_as_called(state) {
                 self.entered.insert(to);
             } else {
                 self.joined.insert((code.range(id).start, to));

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use unspool_ir::table::{FdeHeader, RowStart, TableError};
 use unspool_ir::{Arch, Table, Vaddr};
-use unspool_module::{ElfFile, Symbols};
+use unspool_module::ElfFile;
 use unspool_synth::rows::Saved;
 use unspool_synth::{
     Analysis, Analyzer, CodeAlone, Extent, Guide, Image as _, Machine, NoRow, Part, Program, Rules,
@@ -101,7 +101,7 @@ pub fn synthesize(file: &ElfFile, covered: &[Range<u64>]) -> Result<Synthesis, S
         let function = names.get(&extent.start);
         function.is_some_and(|function| function.has_size)
     };
-    let mut lost = never_returning(file, &Symbols::new(file, None));
+    let mut lost = never_returning(file);
     let starts = starts(file, &seen, &known);
     let tools = (&mut scanner, &mut analyzer);
     let program = partition(file, tools, &gaps, &starts, is_sized, &mut lost);
@@ -186,11 +186,8 @@ fn within<'i>(insns: &'i [Insn], extent: &Extent) -> &'i [Insn] {
 fn goal(program: &Program, reached: &[Range<u64>], to: u64) -> Goal {
     let place = reached.partition_point(|range| range.end <= to);
     let is_reached = reached.get(place).is_some_and(|range| range.start <= to);
-    let extent = program.extent_at(to);
-    let is_function =
-        extent.is_some_and(|extent| extent.start == to && extent.part == Part::Function);
     match is_reached {
-        _ if is_function || program.is_entry(to) => Goal::Function,
+        _ if program.is_come_into(to) => Goal::Function,
         true => Goal::Inside,
         false => Goal::Unknown,
     }

@@ -6,7 +6,7 @@
 
 use unspool_synth::op::Flow;
 use unspool_synth::state::Slot;
-use unspool_synth::{Analysis, InsnId, Part, Program, Returns, State, Value};
+use unspool_synth::{Analysis, InsnId, Program, Returns, State, Value};
 
 /// The ways out of a unit.
 #[derive(Debug, Default)]
@@ -73,13 +73,6 @@ fn has_given_back(analysis: &Analysis<'_>, state: &State) -> bool {
     })
 }
 
-/// Whether the stack pointer and the registers that calls preserve are as they were at entry.
-pub(crate) fn is_as_called(analysis: &Analysis<'_>, state: &State) -> bool {
-    let facts = analysis.facts();
-    let is_kept = |register: &u8| state.get(*register) == Value::at_entry(*register);
-    is_kept(&facts.stack_pointer) && facts.preserved.iter().all(is_kept)
-}
-
 fn says(
     analysis: &Analysis<'_>,
     program: &Program,
@@ -88,23 +81,20 @@ fn says(
     outside: &impl Fn(u64) -> Goal,
 ) -> Says {
     let facts = analysis.facts();
-    let is_kept = |register: &u8| state.get(*register) == Value::at_entry(*register);
-    let sp = state.get(facts.stack_pointer);
-    let return_address = Value::at_entry(facts.return_address);
-    let keeps_all = || facts.preserved.iter().all(is_kept);
     let yes_or_no = |yes| match yes {
         true => Says::Yes,
         false => Says::No,
     };
     match analysis.code().flow(id) {
         Some(Flow::Return { .. }) => {
-            yes_or_no(is_as_called(analysis, state) && state.load(sp) == Some(return_address))
+            let target = state.load(state.get(facts.stack_pointer));
+            let returns = target == Some(Value::at_entry(facts.return_address));
+            yes_or_no(analysis.is_as_called(state) && returns)
         }
         // One that leaves all as it was may be a switch.
         Some(Flow::IndirectJump(to)) => {
-            let popped = sp == Value::at_entry(facts.stack_pointer).plus(facts.call_pushes.into());
-            let returns = popped && state.get(to) == return_address && keeps_all();
-            let calls = is_as_called(analysis, state) && has_given_back(analysis, state);
+            let returns = analysis.is_return_by(to, state) && analysis.preserves(state);
+            let calls = analysis.is_as_called(state) && has_given_back(analysis, state);
             match returns || calls {
                 true => Says::Yes,
                 false => Says::Nothing,
@@ -113,7 +103,7 @@ fn says(
         Some(Flow::Jump(to) | Flow::Branch { to, .. }) => {
             let here = analysis.code().range(id).start;
             match goal(program, here, to).unwrap_or_else(|| outside(to)) {
-                Goal::Function => yes_or_no(is_as_called(analysis, state)),
+                Goal::Function => yes_or_no(analysis.is_as_called(state)),
                 Goal::Inside => Says::No,
                 Goal::Unknown => Says::Nothing,
             }
@@ -126,9 +116,8 @@ fn says(
 fn goal(program: &Program, here: u64, to: u64) -> Option<Goal> {
     let there = program.extent_at(to)?;
     let is_own = (there.start..there.end).contains(&here);
-    let is_function = there.start == to && there.part == Part::Function || program.is_entry(to);
     let returns = program.returns(to) != Some(Returns::Never);
-    Some(match is_function && !is_own && returns {
+    Some(match program.is_come_into(to) && !is_own && returns {
         true => Goal::Function,
         false => Goal::Unknown,
     })

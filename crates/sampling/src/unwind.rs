@@ -188,13 +188,13 @@ impl Unwinder {
         }
         let outermost = self.frames.len() + copied;
         let is_by_tables = found.guesses + found.interrupted + found.synthesized == 0;
-        let end = match !is_by_tables {
-            true => step_by_step(top, abi, space, &memory, &mut self.frames),
-            false => {
+        let end = match is_by_tables {
+            true => {
                 let addresses = self.addresses.get(..found.frames).unwrap_or_default();
                 push(top, addresses, &mut self.frames);
                 found.end
             }
+            false => step_by_step(top, abi, space, &memory, &mut self.frames),
         };
         for frame in self.frames.iter_mut().skip(outermost) {
             frame.evidence = Evidence::Spliced;

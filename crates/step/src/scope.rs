@@ -9,7 +9,7 @@ use unspool_ir::table::Span;
 use unspool_ir::{LoadBias, RegisterRule, Row, RowId, RuntimeAddr, Table, Vaddr};
 use unspool_module::{DebugFiles, ElfFile, Lines, SearchRoots, Symbols};
 use unspool_synth::Machine;
-use unspool_unwind::tables::{self, From};
+use unspool_unwind::tables;
 
 use crate::Request;
 use crate::instruction::Instruction;
@@ -93,8 +93,7 @@ const START_FILES: [&str; 8] = [
 impl Module {
     /// Reads a file; nothing is in scope yet.
     pub(crate) fn read(path: &Path, file: Arc<ElfFile>) -> Module {
-        let table = tables::read(&file, From::Auto).map(|reading| reading.table);
-        let table = table.unwrap_or_else(|_| Table::new(file.abi()));
+        let table = tables::read_if_any(&file).unwrap_or_else(|_| Table::new(file.abi()));
         let spans = table.spans().collect();
         let count = u32::try_from(table.distinct_rows()).unwrap_or(u32::MAX);
         let mut rows = (0..count).filter_map(|id| table.row(RowId(id)));

@@ -782,6 +782,30 @@ impl Analysis<'_> {
         &self.analyzer.conflicts
     }
 
+    /// Whether the registers that calls preserve hold what they held at entry.
+    #[must_use]
+    pub fn preserves(&self, state: &State) -> bool {
+        let mut preserved = self.facts().preserved.iter();
+        preserved.all(|register| state.get(*register) == Value::at_entry(*register))
+    }
+
+    /// Whether these, and the stack pointer, hold what they held at entry.
+    #[must_use]
+    pub fn is_as_called(&self, state: &State) -> bool {
+        let sp = self.facts().stack_pointer;
+        state.get(sp) == Value::at_entry(sp) && self.preserves(state)
+    }
+
+    /// Whether a jump to the address in a register is a return: that is the return address, and the stack is as a
+    /// return leaves it.
+    #[must_use]
+    pub fn is_return_by(&self, target: u8, state: &State) -> bool {
+        let facts = self.facts();
+        let left = Value::at_entry(facts.stack_pointer).plus(facts.call_pushes.into());
+        state.get(target) == Value::at_entry(facts.return_address)
+            && state.get(facts.stack_pointer) == left
+    }
+
     /// What holds, of what a row can speak of, while the callee of a call runs before which `state` holds.
     #[must_use]
     pub fn while_called(&self, state: &State) -> State {

@@ -260,12 +260,10 @@ impl Program {
         }
     }
 
-    /// The place of the extent that a jump goes into the middle of, or to the start of where that is no function.
+    /// The place of the extent that a jump goes into, elsewhere than where something is come into as after a call.
     fn joined(&self, to: u64) -> Option<usize> {
         let place = self.containing(to)?;
-        let extent = self.extents.get(place)?;
-        let is_function = extent.start == to && extent.part == Part::Function;
-        (!is_function && !self.is_entry(to)).then_some(place)
+        (!self.is_come_into(to)).then_some(place)
     }
 
     /// Makes units: of all extents that these pairs of places join.
@@ -373,6 +371,19 @@ impl Program {
         let behind = first + starts.partition_point(|extent| extent.start <= address);
         let place = behind.checked_sub(1)?;
         Some((place, *self.extents.get(place)?))
+    }
+
+    /// Whether a function starts at an address.
+    #[must_use]
+    pub fn starts_function(&self, address: u64) -> bool {
+        let extent = self.extent_at(address);
+        extent.is_some_and(|extent| extent.start == address && extent.part == Part::Function)
+    }
+
+    /// Whether an address is come into as after a call: where a function starts, or elsewhere.
+    #[must_use]
+    pub fn is_come_into(&self, address: u64) -> bool {
+        self.starts_function(address) || self.is_entry(address)
     }
 
     /// Whether an address that is no start of an extent is come into as after a call.

@@ -10,7 +10,9 @@ mod synthesis;
 pub(crate) use compile::as_key;
 pub use compile::{CompileError, Made, code, compile, is_table_of, verify};
 pub use file::{CodeTable, FileTables};
-pub use source::{From, Named, Origin, Reading, SourceError, hdr_is_complete, read, sections};
+pub use source::{
+    From, Named, Origin, Reading, SourceError, hdr_is_complete, read, read_if_any, sections,
+};
 pub use store::{
     EMBEDDED_SECTION, Notice, Place, Store, StoreError, Stored, TableBytes, embedded_bytes,
 };

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use unspool_annotate::{Plan, Refusal, Syntax};
-use unspool_ir::{Table, Vaddr};
+use unspool_ir::Vaddr;
 use unspool_module::{DebugFiles, ElfFile, Lines, SearchRoots};
-use unspool_unwind::tables::{self, From, SourceError};
+use unspool_unwind::tables;
 
 use super::check::source;
 use crate::args::AnnotateArgs;
@@ -30,16 +30,19 @@ pub(crate) fn run(args: &AnnotateArgs) -> anyhow::Result<ExitCode> {
         &DebugFiles::locate(&before, &SearchRoots::default()),
         &[],
     );
-    let plan = Plan::of(&before, &table(&before)?, Syntax::of(&text), |address| {
-        line_of(&lines, path, address)
-    });
+    let plan = Plan::of(
+        &before,
+        &tables::read_if_any(&before)?,
+        Syntax::of(&text),
+        |address| line_of(&lines, path, address),
+    );
     for refusal in &plan.refused {
         say(path, refusal);
     }
     let annotated = plan.written_into(&text);
     let object = source::assemble_text(&annotated, path).context("with directives")?;
     let after = ElfFile::from_bytes(path, object)?;
-    if let Err(refusal) = plan.holds(&after, &table(&after)?) {
+    if let Err(refusal) = plan.holds(&after, &tables::read_if_any(&after)?) {
         say(path, &refusal);
         return Ok(ExitCode::from(Failure::FINDINGS));
     }
@@ -73,13 +76,4 @@ pub(super) fn line_of(lines: &Lines, path: &Path, address: Vaddr) -> Option<u32>
     let frame = frames.into_iter().next()?;
     let is_own = Path::new(&frame.file?).file_name() == path.file_name();
     frame.line.filter(|_| is_own)
-}
-
-/// The table of an object file, which may have none.
-pub(super) fn table(file: &ElfFile) -> anyhow::Result<Table> {
-    match tables::read(file, From::Auto) {
-        Ok(reading) => Ok(reading.table),
-        Err(SourceError::Missing { .. }) => Ok(Table::new(file.abi())),
-        Err(error) => Err(error.into()),
-    }
 }

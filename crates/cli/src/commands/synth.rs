@@ -11,11 +11,11 @@ use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 use unspool_cfi::EhFrame;
 use unspool_ir::diff::{Compare, differences};
-use unspool_ir::table::{FdeHeader, RowStart};
+use unspool_ir::table::RowStart;
 use unspool_ir::{Table, Vaddr};
 use unspool_module::{ElfFile, demangle, embed_eh_frame};
 use unspool_recover::{Missing, Recovered, Synthesis};
-use unspool_unwind::tables::{self, From, SourceError, Store};
+use unspool_unwind::tables::{self, From, Store};
 
 use super::compile::as_f64;
 use crate::args::{Emit, Format, SynthArgs};
@@ -23,11 +23,12 @@ use crate::output::{self, Plain};
 
 pub(crate) fn run(args: &SynthArgs) -> anyhow::Result<ExitCode> {
     let file = super::open(&args.file)?;
-    let synthesis = tables::synthesize(&file);
+    let own = tables::read_if_any(&file)?;
+    let synthesis = tables::synthesize(&file, &own);
     let synthesis = synthesis.with_context(|| args.file.display().to_string())?;
     let (written, bytes) = match (args.emit, &args.output) {
         (Emit::EhFrame, Some(output)) => {
-            let (elf, bytes) = with_eh_frame(&file, &synthesis.table)
+            let (elf, bytes) = with_eh_frame(&file, &joined(&[&own, &synthesis.table])?)
                 .with_context(|| args.file.display().to_string())?;
             let permissions = fs::metadata(&args.file)?.permissions();
             super::write(output, &elf, Some(permissions))?;
@@ -60,16 +61,10 @@ pub(crate) fn run(args: &SynthArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The file with its own entries and those that were made of its code as one `.eh_frame`, read back and compared; and
+/// The file with entries, its own and those that were made of its code, as its `.eh_frame`, read back and compared; and
 /// the bytes of both sections.
-fn with_eh_frame(file: &ElfFile, made: &Table) -> anyhow::Result<(Vec<u8>, usize)> {
-    let own = match tables::read(file, From::EhFrame) {
-        Ok(reading) => reading.table,
-        Err(SourceError::Missing { .. }) => Table::new(file.abi()),
-        Err(error) => return Err(error.into()),
-    };
-    let all = joined(&[&own, made])?;
-    let written = EhFrame::of(&all)?;
+fn with_eh_frame(file: &ElfFile, all: &Table) -> anyhow::Result<(Vec<u8>, usize)> {
+    let written = EhFrame::of(all)?;
     let failed = RefCell::new(None);
     let content = |[hdr, eh_frame]: [Vaddr; 2]| {
         let sections = written
@@ -87,7 +82,7 @@ fn with_eh_frame(file: &ElfFile, made: &Table) -> anyhow::Result<(Vec<u8>, usize
     }
     let back = ElfFile::from_bytes(file.path(), elf.as_slice())?;
     let back = tables::read(&back, From::EhFrame)?.table;
-    if let Some(difference) = differences(&all, &back, Compare::RowsAndEntries).first() {
+    if let Some(difference) = differences(all, &back, Compare::RowsAndEntries).first() {
         bail!(
             "what was written differs from what was to be written at {}; this is a bug in unspool, please report it",
             difference.start
@@ -111,14 +106,7 @@ fn joined(tables: &[&Table]) -> anyhow::Result<Table> {
                     rows.push(RowStart { row, ..start });
                 }
             }
-            let header = FdeHeader {
-                start: fde.start,
-                end: fde.end,
-                personality: fde.personality,
-                lsda: fde.lsda,
-                origin: fde.origin,
-            };
-            all.push(header, &rows)?;
+            all.push(fde.header(), &rows)?;
         }
     }
     Ok(all)

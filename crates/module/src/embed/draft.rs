@@ -114,6 +114,22 @@ struct Site {
     size: u64,
 }
 
+impl Site {
+    /// A program header for so many bytes from its start on.
+    fn header(&self, kind: elf::ProgramType, size: u64, align: u64) -> Phdr {
+        Phdr {
+            kind: kind.0,
+            flags: elf::PF_R.0,
+            offset: self.place.offset,
+            vaddr: self.place.vaddr,
+            paddr: self.place.vaddr,
+            file_size: size,
+            mem_size: size,
+            align,
+        }
+    }
+}
+
 /// An ELF file that is being rewritten. Its program headers are without that of the segment.
 pub(super) struct Draft<'a> {
     pub(super) file: &'a ElfFile,
@@ -326,16 +342,7 @@ impl<'a> Draft<'a> {
         request: &Request<'_>,
         site: &Site,
     ) -> Result<(), EmbedError> {
-        let header = Phdr {
-            kind: elf::PT_LOAD.0,
-            flags: elf::PF_R.0,
-            offset: site.place.offset,
-            vaddr: site.place.vaddr,
-            paddr: site.place.vaddr,
-            file_size: site.size,
-            mem_size: site.size,
-            align: self.page(),
-        };
+        let header = site.header(elf::PT_LOAD, site.size, self.page());
         let before = |p: &Phdr| p.kind == elf::PT_LOAD.0 && p.vaddr < header.vaddr;
         let last = self.programs.iter().rposition(before);
         self.programs
@@ -361,16 +368,7 @@ impl<'a> Draft<'a> {
     /// Has the `PT_GNU_EH_FRAME` that there is, or a new one, lead to the first section.
     fn lead_to_eh_frame(&mut self, request: &Request<'_>, site: &Site) {
         let size = request.parts.first().map_or(0, |part| part.size);
-        let header = Phdr {
-            kind: elf::PT_GNU_EH_FRAME.0,
-            flags: elf::PF_R.0,
-            offset: site.place.offset,
-            vaddr: site.place.vaddr,
-            paddr: site.place.vaddr,
-            file_size: size,
-            mem_size: size,
-            align: 4,
-        };
+        let header = site.header(elf::PT_GNU_EH_FRAME, size, 4);
         let mut programs = self.programs.iter_mut();
         match programs.find(|p| p.kind == elf::PT_GNU_EH_FRAME.0) {
             Some(old) => *old = header,

@@ -75,6 +75,19 @@ pub fn read(file: &ElfFile, from: From) -> Result<Reading, SourceError> {
     Ok(read_found(file, &found))
 }
 
+/// The rows of a file; an empty table if it has none.
+///
+/// # Errors
+///
+/// The file's bytes are out of reach.
+pub fn read_if_any(file: &ElfFile) -> Result<Table, SourceError> {
+    match read(file, From::Auto) {
+        Ok(reading) => Ok(reading.table),
+        Err(SourceError::Missing { .. }) => Ok(Table::new(file.abi())),
+        Err(error) => Err(error),
+    }
+}
+
 /// The sections that hold a file's unwind table, with their names: one, or several in a
 /// relocatable file.
 ///

@@ -8,20 +8,16 @@ use unspool_module::ElfFile;
 use unspool_recover::{Synthesis, SynthesisError, synthesize as synthesize_gaps};
 
 use super::compile::{CompileError, as_key};
-use super::source::{self, From};
+use super::source::read_if_any;
 use super::store::{Store, TableBytes};
 
-/// Makes rows of the code of a file that its unwind table does not cover; of all code, if it has none.
+/// Makes rows of the code of a file that `own`, its unwind table, does not cover.
 ///
 /// # Errors
 ///
 /// The machine's instructions are not known, or there is too much code.
-pub fn synthesize(file: &ElfFile) -> Result<Synthesis, SynthesisError> {
-    let covered = match source::read(file, From::Auto) {
-        Ok(reading) => covered(&reading.table),
-        Err(_) => Vec::new(),
-    };
-    synthesize_gaps(file, &covered)
+pub fn synthesize(file: &ElfFile, own: &Table) -> Result<Synthesis, SynthesisError> {
+    synthesize_gaps(file, &covered(own))
 }
 
 /// Compiles rows that were made of a file's code.
@@ -42,7 +38,8 @@ pub(super) fn synthesized(file: &ElfFile, store: &Store) -> Option<TableBytes> {
     if let Some(found) = store.find_synthesized(file) {
         return Some(found);
     }
-    let synthesis = synthesize(file).ok()?;
+    let own = read_if_any(file).unwrap_or_else(|_| Table::new(file.abi()));
+    let synthesis = synthesize(file, &own).ok()?;
     let encoded = compile_synthesized(file, &synthesis.table).ok()?;
     // That they cannot be kept costs the same time again.
     let _ = store.keep_synthesized(&file.content_key(), &encoded.bytes);

@@ -20,8 +20,10 @@ use unspool_synth::{Analyzer, Machine};
 
 use super::allow::Allows;
 use super::source;
+use unspool_unwind::tables;
+
 use crate::args::CheckArgs;
-use crate::commands::annotate::{line_of, table};
+use crate::commands::annotate::line_of;
 use crate::output::{self, Failure};
 
 /// Prints what `--fix` would change, and changes nothing.
@@ -478,13 +480,16 @@ impl Fixer<'_> {
         let file = assemble(&bare)?;
         let lines = lines(&file);
         let line = |at: Vaddr| line_of(&lines, self.path, at);
-        let mut plan = Plan::of(&file, &table(&file)?, self.syntax, line);
+        let mut plan = Plan::of(&file, &tables::read_if_any(&file)?, self.syntax, line);
         plan.retain_around(section, offset);
         let mut source = bare;
         plan.write_into(&mut source);
         source.keep_what_was_said();
         let written = assemble(&source)?;
-        let holds = plan.annotated() > 0 && plan.holds(&written, &table(&written)?).is_ok();
+        let holds = plan.annotated() > 0
+            && plan
+                .holds(&written, &tables::read_if_any(&written)?)
+                .is_ok();
         holds.then(|| self.examine(source)).transpose()
     }
 }
