@@ -94,7 +94,7 @@ impl Returned {
     fn of(analysis: &Analysis<'_>, facts: &Facts) -> Returned {
         let mut worst = Returned::AsCallsDo;
         let entry_sp = Value::at_entry(facts.stack_pointer);
-        analysis.visit(|id, state, _| {
+        analysis.visit(|id, state| {
             if !matches!(analysis.code().flow(id), Some(Flow::Return { .. })) {
                 return;
             }
@@ -118,7 +118,7 @@ impl Returned {
 /// The jumps of a unit that are returns: to the return address, with the stack as a return leaves it.
 fn returning_jumps(analysis: &Analysis<'_>) -> HashSet<InsnId> {
     let mut found = HashSet::new();
-    analysis.visit(|id, state, _| {
+    analysis.visit(|id, state| {
         let Some(Flow::IndirectJump(target)) = analysis.code().flow(id) else {
             return;
         };
@@ -240,7 +240,7 @@ impl<L: Fn(Vaddr) -> Option<u32>> Work<'_, L> {
         let code = analysis.code();
         let facts = self.writer.facts;
         let mut found = Ok(());
-        analysis.visit(|id, state, _| {
+        analysis.visit(|id, state| {
             let (Some(Flow::Jump(to)) | Some(Flow::Branch { to, .. })) = code.flow(id) else {
                 return;
             };

@@ -64,7 +64,7 @@ impl Subject<'_> {
                 }
             })
             .collect();
-        analysis.visit(|id, state, _| {
+        analysis.visit(|id, state| {
             let Some(place) = near.iter().position(|near| *near == id) else {
                 return;
             };

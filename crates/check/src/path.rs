@@ -23,7 +23,7 @@ impl Subject<'_> {
         let analysis = self.analyze(analyzer, unit, &guide);
         let code = analysis.code();
         let mut reached = HashSet::new();
-        analysis.visit(|id, _, _| {
+        analysis.visit(|id, _| {
             reached.insert(id);
         });
         let by_start: HashMap<u64, InsnId> =

@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use unspool_ir::{RowId, Vaddr};
 use unspool_recover::Text;
-use unspool_synth::analysis::By;
+use unspool_synth::analysis::{By, Watch};
 use unspool_synth::op::Flow;
 use unspool_synth::{Analysis, Analyzer, Conflict, Guide, InsnId, State, Value};
 
@@ -115,12 +115,25 @@ impl Subject<'_> {
             reads: 0,
             pending: 0,
             last: 0..0,
-            next: 0,
         };
         walk.read_row();
-        analysis.visit(|insn, state, written| walk.step(insn, state, written));
-        let end = u32::try_from(analysis.code().len()).unwrap_or(u32::MAX);
-        walk.note_unreached(end);
+        analysis.watch(|insn, state, written| walk.look(insn, state, written));
+        self.note_unreached(analysis, report);
+    }
+
+    /// Notes the first instruction of each extent that nothing leads to, though it is no padding and something is
+    /// claimed of it.
+    fn note_unreached(&self, analysis: &Analysis<'_>, report: &mut UnitReport) {
+        let code = analysis.code();
+        for insn in analysis.unreached().filter(|insn| !code.is_padding(*insn)) {
+            let at = code.range(insn).start;
+            let extent = |at| self.program().containing(at);
+            let last = report.unreached.last();
+            let is_told = last.is_some_and(|last| extent(last.0) == extent(at));
+            if !is_told && !self.claims_nothing(at) {
+                report.unreached.push(Vaddr(at));
+            }
+        }
     }
 
     /// Judges a row in the state before the instruction at `pc`.
@@ -219,33 +232,19 @@ struct Walk<'w, 's> {
     reads: u64,
     /// What was written since the row was judged.
     pending: u64,
-    /// The addresses of the last instruction.
+    /// The addresses of the instruction looked at last.
     last: Range<u64>,
-    /// The instruction after the last one.
-    next: u32,
 }
 
 impl Walk<'_, '_> {
-    /// Takes the next instruction.
-    fn step(&mut self, insn: InsnId, state: &State, written: u64) {
+    /// Looks at an instruction of which there is something to tell, perhaps; says which is the next.
+    fn look(&mut self, insn: InsnId, state: &State, written: u64) -> Watch {
         let code = self.analysis.code();
         let (range, flow) = (code.range(insn), code.flow(insn));
         self.pending |= written;
-        if insn.0 != self.next {
-            self.note_unreached(insn.0);
-        }
-        if range.end >= self.until || flow.is_some() || self.pending & self.reads != 0 {
-            self.look(&range, flow, state);
-        }
-        self.next = insn.0 + 1;
-        self.last = range;
-    }
-
-    /// Looks at an instruction of which there is something to tell, perhaps.
-    fn look(&mut self, range: &Range<u64>, flow: Option<Flow>, state: &State) {
         self.find_row(range.start);
         if let Some(flow) = flow {
-            self.subject.note_flow(range, flow, state, self.report);
+            self.subject.note_flow(&range, flow, state, self.report);
         }
         let goes_on = matches!(flow, None | Some(Flow::Branch { .. }));
         if goes_on && self.is_outside(range.end) {
@@ -256,13 +255,17 @@ impl Walk<'_, '_> {
         let across = (self.declared)
             .filter(|row| is_call && self.subject.speaks_of_callee(row, state))
             .map(|_| self.analysis.while_called(state));
-        if self.pending & self.reads == 0 && across.is_none() {
-            return;
+        if self.pending & self.reads != 0 || across.is_some() {
+            self.pending = 0;
+            for state in [Some(state), across.as_ref()].into_iter().flatten() {
+                self.subject
+                    .judge_row(self.row, state, range.start, self.report);
+            }
         }
-        self.pending = 0;
-        for state in [Some(state), across.as_ref()].into_iter().flatten() {
-            self.subject
-                .judge_row(self.row, state, range.start, self.report);
+        self.last = range;
+        Watch {
+            written: self.reads,
+            until: self.until,
         }
     }
 
@@ -295,22 +298,6 @@ impl Walk<'_, '_> {
     /// Whether an address is the end of an extent of the unit, and in no other.
     fn is_outside(&self, at: u64) -> bool {
         self.ends.binary_search(&at).is_ok() && self.subject.program().containing(at).is_none()
-    }
-
-    /// Notes the first instruction of each extent that nothing leads to, though it is no padding and something is
-    /// claimed of it: nothing leads to those between the last one and this.
-    fn note_unreached(&mut self, before: u32) {
-        let (subject, code) = (self.subject, self.analysis.code());
-        let insns = (self.next..before).map(InsnId);
-        for insn in insns.filter(|insn| !code.is_padding(*insn)) {
-            let at = code.range(insn).start;
-            let extent = |at| subject.program().containing(at);
-            let last = self.report.unreached.last();
-            let is_told = last.is_some_and(|last| extent(last.0) == extent(at));
-            if !is_told && !subject.claims_nothing(at) {
-                self.report.unreached.push(Vaddr(at));
-            }
-        }
     }
 }
 

@@ -107,7 +107,7 @@ impl Edges {
     fn gather(&mut self, file: &ElfFile, analyzer: &mut Analyzer, program: &Program, unit: usize) {
         let analysis = analyzer.analyze(program, &Text(file), unit, &[], &CodeAlone);
         let code = analysis.code();
-        analysis.visit(|id, state, _| {
+        analysis.visit(|id, state| {
             let Some(Flow::Jump(to) | Flow::Branch { to, .. }) = code.flow(id) else {
                 return;
             };

@@ -44,7 +44,7 @@ impl WaysOut {
     ) -> WaysOut {
         let mut ways = WaysOut::default();
         analysis.visit(
-            |id, state, _| match says(analysis, program, id, state, &outside) {
+            |id, state| match says(analysis, program, id, state, &outside) {
                 Says::Yes => ways.for_it += 1,
                 Says::No => {
                     let at = analysis.code().range(id).start;

@@ -10,10 +10,10 @@ use core::cmp::Reverse;
 use core::ops::Range;
 use std::collections::BinaryHeap;
 
-use crate::apply::Semantics;
+use crate::apply::{Semantics, Told};
 use crate::arch::{Facts, Machine};
 use crate::code::{Code, InsnId};
-use crate::op::{Flow, Test, Way};
+use crate::op::{Flow, Way};
 use crate::program::{Image, Part, Program, Returns};
 use crate::state::State;
 use crate::value::{Entries, JumpTable, Known, Value};
@@ -86,6 +86,11 @@ pub struct Conflict {
 struct Segment {
     first: InsnId,
     end: InsnId,
+    /// Where its operations are in [`Code`].
+    ops_start: u32,
+    ops_end: u32,
+    /// Where its last instruction is among [`Code::flows`], plus 1; 0 if the processor just goes on from it.
+    flow: u32,
     /// The place, plus 1, of the state that holds at its begin; 0 if nothing is known to jump there.
     state: u32,
     /// The instruction that jumped there first.
@@ -95,26 +100,47 @@ struct Segment {
     is_target: bool,
     /// Whether it is only come into from the segment before.
     is_chained: bool,
-    /// Whether control goes on from its end.
+    /// Whether the next segment comes directly behind, and is of the same function.
+    has_next: bool,
+    /// Whether control goes on there.
     goes_on: bool,
 }
 
 impl Segment {
-    fn new(first: InsnId, end: InsnId) -> Segment {
+    /// One that is yet to be [closed](Segment::close).
+    fn new(first: InsnId, ops_start: u32) -> Segment {
         Segment {
             first,
-            end,
+            end: first,
+            ops_start,
+            ops_end: ops_start,
+            flow: 0,
             state: 0,
             from: first,
             is_queued: false,
             is_target: false,
             is_chained: false,
+            has_next: false,
             goes_on: false,
         }
     }
 
+    /// Has it end before an instruction.
+    fn close(&mut self, end: InsnId, code: &Code) {
+        self.end = end;
+        let last = self.last();
+        self.ops_end = code.ops_range(last).end;
+        self.flow = code.flow_place(last).map_or(0, |place| as_u32(place + 1));
+        self.has_next = code.is_followed(last);
+    }
+
     fn last(&self) -> InsnId {
         InsnId(self.end.0.saturating_sub(1))
+    }
+
+    /// The place of its last instruction among [`Code::flows`].
+    fn flow(&self) -> Option<usize> {
+        Some(self.flow.checked_sub(1)? as usize)
     }
 }
 
@@ -278,6 +304,7 @@ impl Analyzer {
         self.unresolved.clear();
         const BEGINS: u32 = 1;
         const IS_TARGET: u32 = 2;
+        const IS_FUNCTION: u32 = 4;
         let mut segment_at = core::mem::take(&mut self.segment_at);
         segment_at.clear();
         segment_at.resize(self.code.len(), 0);
@@ -286,8 +313,10 @@ impl Analyzer {
                 *at |= what;
             }
         };
-        for (_, insns, _) in &self.ranges {
-            note(InsnId(insns.start), BEGINS);
+        for (_, insns, part) in &self.ranges {
+            let is_function = *part == Part::Function;
+            let what = if is_function { IS_FUNCTION } else { 0 };
+            note(InsnId(insns.start), BEGINS | what);
         }
         self.targets.clear();
         for (id, flow) in self.code.flows() {
@@ -299,20 +328,24 @@ impl Analyzer {
             self.targets.push(target);
         }
         self.segment_at = segment_at;
-        let end = InsnId(as_u32(self.code.len()));
-        for (index, at) in self.segment_at.iter_mut().enumerate() {
+        for (first, at) in (0..).map(InsnId).zip(&mut self.segment_at) {
             if *at == 0 {
                 continue;
             }
-            let first = InsnId(as_u32(index));
+            let mut ops_start = 0;
             if let Some(last) = self.segments.last_mut() {
-                last.end = first;
+                last.close(first, &self.code);
+                last.has_next &= *at & IS_FUNCTION == 0;
+                ops_start = last.ops_end;
             }
             self.segments.push(Segment {
                 is_target: *at & IS_TARGET != 0,
-                ..Segment::new(first, end)
+                ..Segment::new(first, ops_start)
             });
             *at = as_u32(self.segments.len());
+        }
+        if let Some(last) = self.segments.last_mut() {
+            last.close(InsnId(as_u32(self.code.len())), &self.code);
         }
     }
 
@@ -340,11 +373,10 @@ impl Analyzer {
         inside.map_or(Target::Outside(None), Target::Inside)
     }
 
-    /// Where a direct jump or call goes.
-    fn target_of(&self, insn: InsnId) -> Target {
-        let place = self.code.flow_place(insn);
-        let target = place.and_then(|place| self.targets.get(place));
-        target.copied().unwrap_or(Target::Outside(None))
+    /// An instruction by its place among [`Code::flows`], and where it goes.
+    fn flow(&self, place: usize) -> Option<(InsnId, Flow, Target)> {
+        let (insn, flow) = self.code.flows().get(place)?;
+        Some((*insn, *flow, *self.targets.get(place)?))
     }
 
     /// The range that an instruction is of.
@@ -366,6 +398,11 @@ impl Analyzer {
         Some(number.checked_sub(1)? as usize)
     }
 
+    /// What holds at the begin of a segment that is jumped to.
+    fn state_of(&self, segment: &Segment) -> Option<&State> {
+        self.states.get(segment.state.checked_sub(1)? as usize)
+    }
+
     /// The last segment that begins before an instruction, of those that are wanted.
     fn segment_before(&self, insn: InsnId, is_wanted: impl Fn(&Segment) -> bool) -> Option<usize> {
         let before = (0..insn.0).rev().map(InsnId);
@@ -381,12 +418,17 @@ impl Analyzer {
         let place = self.segment_before(insn, |_| true)?;
         let segment = self.segments.get_mut(place)?;
         let rest = Segment {
-            goes_on: segment.goes_on,
+            first: insn,
+            ops_start: self.code.ops_range(insn).start,
+            state: 0,
+            from: insn,
+            is_queued: false,
+            is_target: false,
             // Whoever did the whole did this.
             is_chained: segment.is_chained || segment.state != 0,
-            ..Segment::new(insn, segment.end)
+            ..*segment
         };
-        segment.end = insn;
+        segment.close(insn, &self.code);
         segment.goes_on = true;
         self.segments.push(rest);
         *self.segment_at.get_mut(insn.index())? = as_u32(self.segments.len());
@@ -523,78 +565,78 @@ impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
             return;
         };
         segment.is_queued = false;
-        let known = segment.state.checked_sub(1);
-        match known.and_then(|known| self.analyzer.states.get(known as usize)) {
+        let segment = *segment;
+        match self.analyzer.state_of(&segment) {
             Some(known) => state.assign(known),
             None => return,
         }
-        while let Some(segment) = self.analyzer.segments.get(place) {
-            let last = segment.last();
+        while let Some(segment) = self.analyzer.segments.get(place).copied() {
             let Analyzer {
                 code, semantics, ..
             } = &*self.analyzer;
-            let ops = code.ops_range(segment.first).start..code.ops_range(last).end;
+            let ops = segment.ops_start..segment.ops_end;
             let cost = ops.len() + 1;
             for (at, op) in (ops.start..).zip(code.ops_at(ops)) {
                 semantics.apply(state, *op, at);
             }
             self.analyzer.budget = self.analyzer.budget.saturating_sub(cost);
-            let goes_on = match self.analyzer.code.flow(last) {
-                Some(flow) => self.leave(last, flow, state),
+            let goes_on = match segment.flow() {
+                Some(flow) => self.leave(flow, state),
                 None => true,
             };
-            let goes_on = goes_on && self.analyzer.code.is_followed(last);
+            let goes_on = goes_on && segment.has_next;
             if let Some(segment) = self.analyzer.segments.get_mut(place) {
                 segment.goes_on = goes_on;
             }
             if !goes_on {
                 return;
             }
-            if self.begins_function(last.next()) {
-                return;
-            }
-            let next = self.analyzer.segment_at(last.next());
-            let Some(next) = next else { return };
-            let Some(segment) = self.analyzer.segments.get_mut(next) else {
+            let Some(next) = self.analyzer.segment_at(segment.end) else {
                 return;
             };
-            if segment.is_target || segment.state != 0 {
-                self.analyzer.flow_into(last.next(), state, last);
+            let Some(behind) = self.analyzer.segments.get_mut(next) else {
+                return;
+            };
+            if behind.is_target || behind.state != 0 {
+                self.analyzer.flow_into(segment.end, state, segment.last());
                 return;
             }
-            segment.is_chained = true;
+            behind.is_chained = true;
             place = next;
         }
     }
 
-    /// Whether an instruction is the first of a function.
-    fn begins_function(&self, insn: InsnId) -> bool {
-        let ranges = &self.analyzer.ranges;
-        let place = ranges.partition_point(|(_, insns, _)| insns.start < insn.0);
-        let range = ranges.get(place);
-        range.is_some_and(|(_, insns, part)| insns.start == insn.0 && *part == Part::Function)
-    }
-
-    /// Follows the ways out of an instruction that are not the next; whether the next is one, with what
-    /// `state` is then.
-    fn leave(&mut self, insn: InsnId, flow: Flow, state: &mut State) -> bool {
+    /// Follows the ways out of an instruction, by its place among [`Code::flows`], that are not the next; whether
+    /// the next is one, with what `state` is then.
+    fn leave(&mut self, place: usize, state: &mut State) -> bool {
+        let Some((insn, flow, target)) = self.analyzer.flow(place) else {
+            return true;
+        };
         let semantics = self.analyzer.semantics;
-        let target = self.analyzer.target_of(insn);
         match flow {
             Flow::Jump(_) => {
                 self.jump(insn, target, state);
                 false
             }
             Flow::Branch { test, .. } => {
-                if test == Test::None {
-                    self.jump(insn, target, state);
-                    return true;
+                match semantics.told(state, test, Way::Taken) {
+                    Told::Nothing => self.jump(insn, target, state),
+                    Told::Holds(register, value) => {
+                        let held = state.get(register);
+                        state.set(register, value);
+                        self.jump(insn, target, state);
+                        state.set(register, held);
+                    }
+                    Told::Never => {}
                 }
-                let mut taken = state.clone();
-                if semantics.assume(&mut taken, test, Way::Taken) {
-                    self.jump(insn, target, &taken);
+                match semantics.told(state, test, Way::On) {
+                    Told::Nothing => true,
+                    Told::Holds(register, value) => {
+                        state.set(register, value);
+                        true
+                    }
+                    Told::Never => false,
                 }
-                semantics.assume(state, test, Way::On)
             }
             Flow::Call(_) | Flow::IndirectCall => match target {
                 Target::Inside(inside) => self.call_inside(insn, inside, state),
@@ -820,35 +862,62 @@ impl Analysis<'_> {
         &self.analyzer.unresolved
     }
 
-    /// Tells of each instruction that something leads to, in the order of the unit's ranges, what holds before
-    /// it, and what may have changed since the one told before, as [`State::settle`] has it.
-    pub fn visit(&self, mut visit: impl FnMut(InsnId, &State, u64)) {
-        let analyzer = self.analyzer;
+    /// Tells of each instruction that something leads to, in the order of the unit's ranges, what holds before it.
+    pub fn visit(&self, mut visit: impl FnMut(InsnId, &State)) {
+        self.watch(|insn, state, _| {
+            visit(insn, state);
+            Watch::ALL
+        });
+    }
+
+    /// Tells of instructions that something leads to, in the order of the unit's ranges, what holds before them,
+    /// and what may have changed since the one told before, as [`State::settle`] has it. The answer says which of
+    /// those that follow are told; each from which control does not just go on is, and each that does not come
+    /// directly from one before.
+    pub fn watch(&self, mut see: impl FnMut(InsnId, &State, u64) -> Watch) {
         let mut state = State::new();
-        let mut next = 0;
-        while let Some(at) = analyzer.segment_at.get(next) {
-            let segment = at.checked_sub(1);
-            let segment = segment.and_then(|place| analyzer.segments.get(place as usize));
-            let Some(head) = segment else { break };
-            next = head.end.index();
-            let known = head.state.checked_sub(1);
-            let Some(known) = known.and_then(|known| analyzer.states.get(known as usize)) else {
+        for (head, _) in self.stretches() {
+            let Some(known) = self.analyzer.state_of(head) else {
                 continue;
             };
             state.assign(known);
-            let mut written = u64::MAX;
-            let mut segment = head;
-            loop {
-                self.follow(segment, &mut state, &mut written, &mut visit);
-                next = segment.end.index();
-                let chained = analyzer.segment_at(segment.end);
-                let chained = chained.and_then(|place| analyzer.segments.get(place));
-                match chained.filter(|next| segment.goes_on && next.is_chained) {
-                    Some(chained) => segment = chained,
-                    None => break,
-                }
+            state.touch();
+            let mut watch = Watch::ALL;
+            for segment in self.chain(head) {
+                self.follow(segment, &mut state, &mut watch, &mut see);
             }
         }
+    }
+
+    /// The instructions that nothing leads to.
+    pub fn unreached(&self) -> impl Iterator<Item = InsnId> {
+        let stretches = self.stretches();
+        let unreached = stretches.filter(|(head, _)| head.state == 0);
+        unreached.flat_map(|(head, end)| (head.first.0..end.0).map(InsnId))
+    }
+
+    /// The segments that are not chained to another, in the order of the code, and where what is chained to each
+    /// ends.
+    fn stretches(&self) -> impl Iterator<Item = (&Segment, InsnId)> {
+        let mut at = InsnId(0);
+        core::iter::from_fn(move || {
+            let place = self.analyzer.segment_at(at)?;
+            let head = self.analyzer.segments.get(place)?;
+            at = match head.state {
+                0 => head.end,
+                _ => self.chain(head).last().map_or(head.end, |last| last.end),
+            };
+            Some((head, at))
+        })
+    }
+
+    /// A segment, and those that are chained to it.
+    fn chain<'s>(&'s self, head: &'s Segment) -> impl Iterator<Item = &'s Segment> {
+        core::iter::successors(Some(head), |segment| {
+            let next = self.analyzer.segment_at(segment.end)?;
+            let next = self.analyzer.segments.get(next)?;
+            (segment.goes_on && next.is_chained).then_some(next)
+        })
     }
 
     /// Tells of the instructions of a segment, and does it.
@@ -856,31 +925,57 @@ impl Analysis<'_> {
         &self,
         segment: &Segment,
         state: &mut State,
-        written: &mut u64,
-        visit: &mut impl FnMut(InsnId, &State, u64),
+        watch: &mut Watch,
+        see: &mut impl FnMut(InsnId, &State, u64) -> Watch,
     ) {
         let (code, semantics) = (&self.analyzer.code, self.analyzer.semantics);
-        for (id, ops) in code.steps(segment.first, segment.end) {
-            visit(id, state, *written);
-            for (at, op) in (ops.start..).zip(code.ops_at(ops)) {
+        for step in code.steps(segment.first, segment.end) {
+            if state.is_written(watch.written) || step.end >= watch.until || step.is_flow {
+                let written = state.settle();
+                *watch = see(step.id, state, written);
+            }
+            for (at, op) in (step.ops.start..).zip(code.ops_at(step.ops)) {
                 semantics.apply(state, *op, at);
             }
-            *written = state.settle();
         }
-        match code.flow(segment.last()) {
-            Some(Flow::Call(_) | Flow::IndirectCall) => {
-                let returns = match self.analyzer.target_of(segment.last()) {
+        let flow = segment.flow().and_then(|place| self.analyzer.flow(place));
+        match flow {
+            Some((_, Flow::Call(_) | Flow::IndirectCall, target)) => {
+                let returns = match target {
                     Target::Outside(returns) => returns,
                     Target::Inside(_) => None,
                 };
                 semantics.call(state, returns);
             }
-            Some(Flow::Branch { test, .. }) if test != Test::None => {
-                semantics.assume(state, test, Way::On);
-                *written = u64::MAX;
+            Some((_, Flow::Branch { test, .. }, _)) => {
+                if let Told::Holds(register, value) = semantics.told(state, test, Way::On) {
+                    state.set(register, value);
+                }
             }
-            _ => return,
+            _ => {}
         }
-        *written |= state.settle();
     }
+}
+
+/// Which instructions [`Analysis::watch`] tells of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Watch {
+    /// Those before which one of these was written, as [`State::settle`] has it.
+    pub written: u64,
+    /// Those that end at this address, or behind.
+    pub until: u64,
+}
+
+impl Watch {
+    /// All.
+    pub const ALL: Watch = Watch {
+        written: 0,
+        until: 0,
+    };
+
+    /// Those from which control does not just go on.
+    pub const FLOWS: Watch = Watch {
+        written: 0,
+        until: u64::MAX,
+    };
 }

@@ -1,7 +1,7 @@
 //! What operations do to a state.
 
 use crate::arch::Facts;
-use crate::op::{Op, Test, Way};
+use crate::op::{Op, Test, Way, bits};
 use crate::program::Returns;
 use crate::state::State;
 use crate::value::{Entries, JumpTable, Known, Value};
@@ -272,43 +272,45 @@ impl Semantics {
         self.facts.preserved.contains(&register) && state.get(register).is_address()
     }
 
-    /// Narrows a state to what holds if a branch went a way; whether it can go that way.
-    pub(crate) fn assume(self, state: &mut State, test: Test, way: Way) -> bool {
+    /// What it tells that a branch went a way.
+    pub(crate) fn told(self, state: &State, test: Test, way: Way) -> Told {
         match test {
-            Test::None => {}
             Test::Equal { a, b, when } => {
                 let (first, second) = (state.get(a), state.get(b));
                 if let Some(distance) = first.distance_from(second) {
-                    return (distance == 0) == (when == way);
+                    return match (distance == 0) == (when == way) {
+                        true => Told::Nothing,
+                        false => Told::Never,
+                    };
                 }
                 // Of two that are equal, what is known of one is known of the other.
-                if when == way && first.is_address() && !second.is_address() {
-                    state.set(b, first);
-                } else if when == way && second.is_address() && !first.is_address() {
-                    state.set(a, second);
+                match (first.is_address(), second.is_address()) {
+                    (true, false) if when == way => Told::Holds(b, first),
+                    (false, true) if when == way => Told::Holds(a, second),
+                    _ => Told::Nothing,
                 }
             }
             Test::AtMost {
                 register,
                 limit,
                 when,
-            } => {
-                if when == way && !self.holds_entry(state, register) {
-                    state.set(register, narrow(state.get(register), limit.into()));
-                }
+            } if when == way && !self.holds_entry(state, register) => {
+                Told::Holds(register, narrow(state.get(register), limit.into()))
             }
+            Test::None | Test::AtMost { .. } => Told::Nothing,
         }
-        true
     }
 }
 
-/// The registers of a set.
-fn bits(mut registers: u64) -> impl Iterator<Item = u8> {
-    core::iter::from_fn(move || {
-        let register = u8::try_from(registers.trailing_zeros()).ok()?;
-        (registers != 0).then(|| registers &= registers - 1)?;
-        Some(register)
-    })
+/// What a branch tells of the state.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Told {
+    /// Nothing.
+    Nothing,
+    /// A register holds this.
+    Holds(u8, Value),
+    /// It cannot go that way.
+    Never,
 }
 
 /// A value cut to what is at most `limit`.

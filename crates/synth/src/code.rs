@@ -30,6 +30,18 @@ struct Insn {
     is_padding: bool,
 }
 
+/// An instruction of a straight line.
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub(crate) id: InsnId,
+    /// One past its last address.
+    pub(crate) end: u64,
+    /// Whether control does not just go on from it.
+    pub(crate) is_flow: bool,
+    /// Where its operations are in [`Code::ops`].
+    pub(crate) ops: Range<u32>,
+}
+
 /// Instructions of some ranges of code, decoded one after another from the start of each.
 #[derive(Debug, Clone, Default)]
 pub struct Code {
@@ -135,19 +147,20 @@ impl Code {
         start..end_of(id.index())
     }
 
-    /// Instructions one after another, with the places of their operations.
-    pub(crate) fn steps(
-        &self,
-        first: InsnId,
-        end: InsnId,
-    ) -> impl Iterator<Item = (InsnId, Range<u32>)> {
+    /// Instructions one after another.
+    pub(crate) fn steps(&self, first: InsnId, end: InsnId) -> impl Iterator<Item = Step> {
         let insns = self.insns.get(first.index()..end.index());
         let mut start = self.ops_range(first).start;
         let ids = (first.0..).map(InsnId);
         ids.zip(insns.unwrap_or_default()).map(move |(id, insn)| {
             let ops = start..insn.ops_end;
             start = insn.ops_end;
-            (id, ops)
+            Step {
+                id,
+                end: insn.address + u64::from(insn.length),
+                is_flow: insn.flow != 0,
+                ops,
+            }
         })
     }
 

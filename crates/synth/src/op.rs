@@ -138,6 +138,16 @@ impl Op {
     }
 }
 
+/// The registers of a set.
+#[inline]
+pub(crate) fn bits(mut registers: u64) -> impl Iterator<Item = u8> {
+    core::iter::from_fn(move || {
+        let register = u8::try_from(registers.trailing_zeros()).ok()?;
+        (registers != 0).then(|| registers &= registers - 1)?;
+        Some(register)
+    })
+}
+
 /// Where the processor goes after an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {

@@ -361,7 +361,7 @@ impl Analysis<'_> {
             .ids()
             .map(|id| (code.range(id), Err(NoRow::Unreached)))
             .collect();
-        self.visit(|insn, state, _| {
+        self.visit(|insn, state| {
             if let Some((_, row)) = rules.get_mut(insn.index()) {
                 *row = match code.flow(insn) {
                     Some(Flow::Call(_) | Flow::IndirectCall) => Rules::across_call(state, facts),

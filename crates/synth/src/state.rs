@@ -1,7 +1,7 @@
 //! What registers and stack slots hold at one place of the code.
 
-use crate::op::MEMORY;
-use crate::value::Value;
+use crate::op::{MEMORY, bits};
+use crate::value::{self, Value};
 
 /// The most registers that an architecture can have here.
 pub const REGISTERS: usize = 18;
@@ -155,8 +155,8 @@ impl State {
     /// Forgets what registers hold: bit n stands for register n.
     pub(crate) fn forget(&mut self, registers: u64) {
         self.written |= registers;
-        for (number, value) in self.registers.iter_mut().enumerate() {
-            if registers >> number & 1 != 0 {
+        for register in bits(registers) {
+            if let Some(value) = self.registers.get_mut(usize::from(register)) {
                 *value = Value::UNKNOWN;
             }
         }
@@ -246,14 +246,23 @@ impl State {
         core::mem::take(&mut self.written)
     }
 
+    /// Whether one of these was written since, or all may be others.
+    #[inline]
+    pub(crate) fn is_written(&self, watched: u64) -> bool {
+        self.written & watched != 0
+    }
+
+    /// All may be others than before.
+    pub(crate) fn touch(&mut self) {
+        self.written = u64::MAX;
+    }
+
     /// Takes in a state that holds at the same place on another path; whether that changed anything.
     pub fn join(&mut self, other: &State) -> bool {
         let mut changed = false;
-        for (mine, theirs) in self.registers.iter_mut().zip(&other.registers) {
-            if mine != theirs {
-                let joined = mine.join(*theirs);
-                changed |= joined != *mine;
-                *mine = joined;
+        if !value::are_equal(&self.registers, &other.registers) {
+            for (mine, theirs) in self.registers.iter_mut().zip(&other.registers) {
+                changed |= mine.meet(*theirs);
             }
         }
         if self.hides != other.hides {
@@ -265,12 +274,14 @@ impl State {
 
     /// What is in a slot on one path only is in it perhaps.
     fn join_slots(&mut self, other: &State) -> bool {
-        let others = other.slots();
-        if self.slots() == others {
+        let both = self.slots().iter().zip(other.slots());
+        let same = both.take_while(|(mine, theirs)| mine == theirs).count();
+        let used = usize::from(self.len);
+        let others = other.slots().get(same..).unwrap_or_default();
+        if same == used && others.is_empty() {
             return false;
         }
         let mut changed = false;
-        let used = usize::from(self.len);
         let elsewhere = match other.hides {
             true => Value::UNKNOWN,
             false => Value::FRESH,
@@ -278,7 +289,7 @@ impl State {
         // Paths that meet mostly saved the same in the same order.
         let mut ahead = others;
         let mut met = 0;
-        for slot in self.slots.iter_mut().take(used) {
+        for slot in self.slots.iter_mut().take(used).skip(same) {
             let is_at = |theirs: &Slot| theirs.at == slot.at;
             if !ahead.first().is_some_and(is_at) {
                 let place = others.iter().position(is_at);
@@ -292,18 +303,17 @@ impl State {
                 ahead = rest;
                 met += 1;
             }
-            let joined = slot.holds.join(theirs);
-            changed |= joined != slot.holds;
-            slot.holds = joined;
+            changed |= slot.holds.meet(theirs);
         }
-        changed | (met != others.len() && self.join_others(others))
+        changed | (met != others.len() && self.join_others(same, others))
     }
 
-    /// Takes in those slots of another path that are none here.
-    fn join_others(&mut self, others: &[Slot]) -> bool {
+    /// Takes in those slots of another path that are none here, behind the first ones, which are the same.
+    fn join_others(&mut self, same: usize, others: &[Slot]) -> bool {
         let before = (self.len, self.hides);
         for theirs in others {
-            if self.slots().iter().all(|slot| slot.at != theirs.at) {
+            let mut mine = self.slots().iter().skip(same);
+            if mine.all(|slot| slot.at != theirs.at) {
                 self.push(Slot {
                     at: theirs.at,
                     holds: theirs.holds.join(Value::FRESH),

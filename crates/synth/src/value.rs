@@ -293,10 +293,28 @@ impl Value {
         }
     }
 
+    /// Makes it [`Value::join`] of it and another; whether that changed it.
+    #[inline]
+    pub(crate) fn meet(&mut self, other: Value) -> bool {
+        if *self == other {
+            return false;
+        }
+        let joined = self.join(other);
+        core::mem::replace(self, joined) != joined
+    }
+
     /// Whether it is, or could be, relative to an entry value.
     fn may_be_entry(self) -> bool {
         matches!(self.tag(), 0 | ENTRY | BASE)
     }
+}
+
+/// Whether two lists of the same length are equal. They mostly are, and are long enough that looking at all of
+/// both is faster than stopping early.
+#[inline]
+pub(crate) fn are_equal<const LEN: usize>(a: &[Value; LEN], b: &[Value; LEN]) -> bool {
+    let differences = a.iter().zip(b).map(|(a, b)| a.0 ^ b.0);
+    differences.fold(0, |all, difference| all | difference) == 0
 }
 
 fn with_table(tag: u64, address: u64, last: Option<u16>) -> Value {

@@ -42,7 +42,7 @@ fn reached(bytes: Vec<u8>, size: usize) -> usize {
     let mut count = 0;
     for unit in 0..program.units() {
         let analysis = analyzer.analyze(&program, &image, unit, &[], &CodeAlone);
-        analysis.visit(|_, _, _| count += 1);
+        analysis.visit(|_, _| count += 1);
     }
     count
 }
