@@ -82,10 +82,14 @@ opcodes! {
     DW_OP_NOP = 0x96 "nop" Operand::None;
 }
 
-pub(crate) const DW_OP_LIT0: u8 = 0x30;
-pub(crate) const DW_OP_LIT31: u8 = 0x4f;
-pub(crate) const DW_OP_BREG0: u8 = 0x70;
-pub(crate) const DW_OP_BREG31: u8 = 0x8f;
+/// `DW_OP_lit0`; those up to 31 follow.
+pub const DW_OP_LIT0: u8 = 0x30;
+/// `DW_OP_lit31`
+pub const DW_OP_LIT31: u8 = 0x4f;
+/// `DW_OP_breg0`; those up to 31 follow.
+pub const DW_OP_BREG0: u8 = 0x70;
+/// `DW_OP_breg31`
+pub const DW_OP_BREG31: u8 = 0x8f;
 
 /// How the operand of `opcode` is encoded; `None` for an opcode that is not legal in CFI.
 #[must_use]

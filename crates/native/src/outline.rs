@@ -1,0 +1,193 @@
+//! The table as code has it.
+
+use std::collections::HashMap;
+
+use unspool_ir::arch::Unspecified;
+use unspool_ir::encoding;
+use unspool_ir::{Abi, Arch, Endian, Register, RegisterRule, Row, Table};
+
+/// A distinct row, by its place in [`Outline::rows`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RowNumber(pub u32);
+
+/// From an address on a row holds, or none, up to the next one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Start {
+    /// The address, as linked.
+    pub address: u64,
+    /// The row; `None` for a hole.
+    pub row: Option<RowNumber>,
+}
+
+/// Which row holds from which address on, and the rows, those that do the same counted once.
+#[derive(Debug, Clone)]
+pub struct Outline {
+    abi: Abi,
+    starts: Vec<Start>,
+    /// Encoded as [`unspool_ir::encoding`] has it, the most frequent first.
+    rows: Vec<Vec<u8>>,
+    source_rows: usize,
+}
+
+/// Why a table cannot be made into code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OutlineError {
+    /// There is no code for this architecture.
+    #[error("there is no native code for {arch}; compile it as a table", arch = .0.spec().name)]
+    Arch(Arch),
+    /// It covers nothing.
+    #[error("the table has no rows: there is nothing to compile")]
+    Empty,
+    /// A row is not one.
+    #[error("row {0} of the table cannot be read")]
+    Row(u32),
+}
+
+impl Outline {
+    /// The registers of a frame, by their DWARF numbers: those below this one.
+    pub const REGISTERS: u16 = 17;
+
+    /// The outline of a table.
+    ///
+    /// # Errors
+    ///
+    /// The table is not for x86-64, or empty.
+    pub fn of(table: &Table) -> Result<Outline, OutlineError> {
+        let abi = table.abi();
+        if abi.arch != Arch::X86_64 || abi.endian != Endian::Little {
+            return Err(OutlineError::Arch(abi.arch));
+        }
+        let mut rows = Rows::default();
+        let mut starts: Vec<Start> = Vec::new();
+        let mut put = |address, row| {
+            if starts.last().is_none_or(|last| last.row != row) {
+                starts.push(Start { address, row });
+            }
+        };
+        let mut end = None;
+        let mut source_rows = 0;
+        for span in table.spans() {
+            if let Some(end) = end.filter(|end| *end != span.start.0) {
+                put(end, None);
+            }
+            let number = rows.number(table, span.row.0)?;
+            put(span.start.0, Some(number));
+            end = Some(span.end.0);
+            source_rows += 1;
+        }
+        put(end.ok_or(OutlineError::Empty)?, None);
+        let mut outline = Outline {
+            abi,
+            starts,
+            rows: rows.encoded,
+            source_rows,
+        };
+        outline.sort();
+        Ok(outline)
+    }
+
+    /// Puts the most frequent rows first.
+    fn sort(&mut self) {
+        let mut counts = vec![0_usize; self.rows.len()];
+        for row in self.starts.iter().filter_map(|start| start.row) {
+            if let Some(count) = counts.get_mut(row.0 as usize) {
+                *count += 1;
+            }
+        }
+        let mut order: Vec<usize> = (0..self.rows.len()).collect();
+        order.sort_by_key(|place| core::cmp::Reverse(counts.get(*place).copied()));
+        let mut places = vec![0; order.len()];
+        for (place, old) in (0..).zip(&order) {
+            if let Some(slot) = places.get_mut(*old) {
+                *slot = place;
+            }
+        }
+        for start in &mut self.starts {
+            let row = start.row.and_then(|row| places.get(row.0 as usize));
+            start.row = row.copied().map(RowNumber);
+        }
+        let mut rows = core::mem::take(&mut self.rows);
+        let taken = order
+            .iter()
+            .filter_map(|old| Some(core::mem::take(rows.get_mut(*old)?)));
+        self.rows = taken.collect();
+    }
+
+    /// The architecture and byte order.
+    #[must_use]
+    pub fn abi(&self) -> Abi {
+        self.abi
+    }
+
+    /// Where rows and holes start, ascending; the last one is a hole.
+    #[must_use]
+    pub fn starts(&self) -> &[Start] {
+        &self.starts
+    }
+
+    /// The distinct rows, the most frequent first.
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = Row<'_>> {
+        let empty = Row::new(self.abi.arch.spec().return_address);
+        self.rows
+            .iter()
+            .map(move |row| encoding::decode(row).unwrap_or(empty))
+    }
+
+    /// How many rows the source has.
+    #[must_use]
+    pub fn source_rows(&self) -> usize {
+        self.source_rows
+    }
+}
+
+/// The distinct rows, as they are met.
+#[derive(Default)]
+struct Rows {
+    encoded: Vec<Vec<u8>>,
+    known: HashMap<Vec<u8>, RowNumber>,
+    /// The number of each row of the table that was met.
+    of_source: HashMap<u32, RowNumber>,
+}
+
+impl Rows {
+    fn number(&mut self, table: &Table, source: u32) -> Result<RowNumber, OutlineError> {
+        if let Some(number) = self.of_source.get(&source) {
+            return Ok(*number);
+        }
+        let row = table.row(unspool_ir::RowId(source));
+        let row = row.ok_or(OutlineError::Row(source))?;
+        let mut encoded = Vec::new();
+        encoding::encode(&effect(&row, table.abi().arch), &mut encoded);
+        let next = RowNumber(u32::try_from(self.encoded.len()).unwrap_or(u32::MAX));
+        let number = *self.known.entry(encoded.clone()).or_insert(next);
+        if number == next {
+            self.encoded.push(encoded);
+        }
+        self.of_source.insert(source, number);
+        Ok(number)
+    }
+}
+
+/// The row without what makes no difference to a step: the size of arguments, rules that say what holds without
+/// them, and those of registers that no frame has.
+fn effect<'e>(row: &Row<'e>, arch: Arch) -> Row<'e> {
+    let mut effect = *row;
+    effect.args_size = 0;
+    for (register, rule) in row.rules() {
+        let default = match arch.unspecified(register) {
+            Unspecified::SameValue => Some(RegisterRule::SameValue),
+            Unspecified::Cfa => Some(RegisterRule::ValOffset(0)),
+            Unspecified::Unknown if row.signal_frame => Some(RegisterRule::SameValue),
+            // For the return address that there is none is not the same as that it is lost.
+            Unspecified::Unknown if register == row.return_address => None,
+            Unspecified::Unknown => Some(RegisterRule::Undefined),
+        };
+        let is_no_register = register >= Register(Outline::REGISTERS);
+        if Some(rule) == default || is_no_register && register != row.return_address {
+            // A rule that is taken away always fits.
+            let _ = effect.set_rule(register, None);
+        }
+    }
+    effect
+}

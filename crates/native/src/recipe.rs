@@ -1,0 +1,268 @@
+//! What code does for a row, in the order in which it does it.
+
+use unspool_ir::arch::Unspecified;
+use unspool_ir::expression::{MAX_STACK, MAX_STEPS, Operation, operation};
+use unspool_ir::{Abi, CfaRule, Expression, Register, RegisterRule, Row};
+
+use crate::outline::Outline;
+
+/// What `unspool_step` returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Status {
+    Caller,
+    Interrupted,
+    Outermost,
+    NoRow,
+    NoRule,
+    UnknownRegister,
+    Unreadable,
+    NoValue,
+    NotCompiled,
+}
+
+impl Status {
+    /// Its number in the header file.
+    pub(crate) fn number(self) -> i32 {
+        match self {
+            Status::Caller => 0,
+            Status::Interrupted => 1,
+            Status::Outermost => 2,
+            Status::NoRow => -1,
+            Status::NoRule => -2,
+            Status::UnknownRegister => -3,
+            Status::Unreadable => -4,
+            Status::NoValue => -5,
+            Status::NotCompiled => -6,
+        }
+    }
+
+    /// Its name in the header file.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Status::Caller => "UNSPOOL_CALLER",
+            Status::Interrupted => "UNSPOOL_INTERRUPTED",
+            Status::Outermost => "UNSPOOL_OUTERMOST",
+            Status::NoRow => "UNSPOOL_NO_ROW",
+            Status::NoRule => "UNSPOOL_NO_RULE",
+            Status::UnknownRegister => "UNSPOOL_UNKNOWN_REGISTER",
+            Status::Unreadable => "UNSPOOL_UNREADABLE",
+            Status::NoValue => "UNSPOOL_NO_VALUE",
+            Status::NotCompiled => "UNSPOOL_NOT_COMPILED",
+        }
+    }
+}
+
+/// An expression without branches: its operations do one after another what they do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Straight(pub(crate) Vec<Operation>);
+
+/// Where a value comes from. All are found in the frame that is left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The CFA plus so many bytes.
+    Cfa(i64),
+    /// 8 bytes of memory, so many above the CFA.
+    AtCfa(i64),
+    /// What a register is, plus a number.
+    Register(u8, i64),
+    /// What an expression yields.
+    Is(Straight),
+    /// 8 bytes of memory, where an expression says.
+    At(Straight),
+}
+
+/// What code does for a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Recipe {
+    /// It says that it cannot.
+    Fails(Status),
+    /// It goes to the caller.
+    Steps(Steps),
+}
+
+/// Where the address of the caller's code is. It is looked for when the CFA is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ReturnAddress {
+    /// It must have a value.
+    At(Source),
+    /// There is no caller.
+    Undefined,
+    /// It is not said, or never known.
+    Missing(Status),
+}
+
+/// How code goes to the caller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Steps {
+    /// The CFA. It must have a value.
+    pub(crate) cfa: Source,
+    pub(crate) return_address: ReturnAddress,
+    /// Registers that stay as they are, bit n stands for register n.
+    pub(crate) kept: u32,
+    /// Registers that get another value, if there is one. Not the return address.
+    pub(crate) set: Vec<(u8, Source)>,
+    /// Whether the frame was interrupted.
+    pub(crate) is_interrupted: bool,
+}
+
+impl Recipe {
+    pub(crate) fn of(row: &Row<'_>, abi: Abi) -> Recipe {
+        match steps(row, abi) {
+            Ok(steps) => Recipe::Steps(steps),
+            Err(status) => Recipe::Fails(status),
+        }
+    }
+}
+
+fn steps(row: &Row<'_>, abi: Abi) -> Result<Steps, Status> {
+    let spec = abi.arch.spec();
+    let cfa = match row.cfa {
+        CfaRule::Undefined => return Err(Status::NoRule),
+        CfaRule::RegisterOffset { register, offset } => {
+            let number = number(register).ok_or(Status::UnknownRegister)?;
+            Source::Register(number, offset)
+        }
+        CfaRule::Expression(expression) => Source::Is(straight(expression, abi, 0)?),
+    };
+    let column = row.return_address;
+    let return_address = match row.rule(column) {
+        Some(RegisterRule::Undefined) => ReturnAddress::Undefined,
+        Some(rule) => source(rule, column, abi)?.map_or(
+            ReturnAddress::Missing(Status::UnknownRegister),
+            ReturnAddress::At,
+        ),
+        None => match (abi.arch.unspecified(column), number(column)) {
+            (Unspecified::Cfa, _) => ReturnAddress::At(Source::Cfa(0)),
+            (Unspecified::Unknown, _) if !row.signal_frame => {
+                ReturnAddress::Missing(Status::NoRule)
+            }
+            (_, Some(number)) => ReturnAddress::At(Source::Register(number, 0)),
+            (_, None) => ReturnAddress::Missing(Status::UnknownRegister),
+        },
+    };
+    let mut steps = Steps {
+        cfa,
+        return_address,
+        kept: 0,
+        set: Vec::new(),
+        is_interrupted: row.signal_frame,
+    };
+    for register in (0..Outline::REGISTERS).map(Register) {
+        let Some(number) = number(register).filter(|_| register != spec.pc) else {
+            continue;
+        };
+        let rule = row.rule(register);
+        let found = match rule {
+            Some(rule) => source(rule, register, abi)?,
+            None => match abi.arch.unspecified(register) {
+                Unspecified::Cfa => Some(Source::Cfa(0)),
+                Unspecified::SameValue => Some(Source::Register(number, 0)),
+                Unspecified::Unknown if row.signal_frame => Some(Source::Register(number, 0)),
+                Unspecified::Unknown => None,
+            },
+        };
+        match found {
+            Some(Source::Register(from, 0)) if from == number => steps.kept |= 1 << number,
+            Some(source) => steps.set.push((number, source)),
+            None => {}
+        }
+    }
+    Ok(steps)
+}
+
+/// A register of a frame.
+fn number(register: Register) -> Option<u8> {
+    let number = u8::try_from(register.0).ok();
+    number.filter(|_| register < Register(Outline::REGISTERS))
+}
+
+/// Where a rule says that the value of a register is; `None` where it has none.
+fn source(rule: RegisterRule<'_>, register: Register, abi: Abi) -> Result<Option<Source>, Status> {
+    Ok(match rule {
+        RegisterRule::Undefined => None,
+        RegisterRule::SameValue => number(register).map(|number| Source::Register(number, 0)),
+        RegisterRule::Register(other) => number(other).map(|number| Source::Register(number, 0)),
+        RegisterRule::Offset(offset) => Some(Source::AtCfa(offset)),
+        RegisterRule::ValOffset(offset) => Some(Source::Cfa(offset)),
+        RegisterRule::Expression(expression) => Some(Source::At(straight(expression, abi, 1)?)),
+        RegisterRule::ValExpression(expression) => Some(Source::Is(straight(expression, abi, 1)?)),
+    })
+}
+
+/// The operations of an expression that is evaluated with so many values on the stack.
+fn straight(expression: Expression<'_>, abi: Abi, depth: usize) -> Result<Straight, Status> {
+    let operations = expression.operations(abi).collect::<Result<Vec<_>, _>>();
+    let operations = operations.map_err(|_| Status::NotCompiled)?;
+    let mut depth = depth;
+    for operation in &operations {
+        let (needs, leaves) = effect(operation).ok_or(Status::NotCompiled)?;
+        depth = depth.checked_sub(needs).ok_or(Status::NotCompiled)? + leaves;
+        if depth > MAX_STACK {
+            return Err(Status::NotCompiled);
+        }
+    }
+    match depth {
+        0 => Err(Status::NotCompiled),
+        _ if operations.len() > MAX_STEPS as usize => Err(Status::NotCompiled),
+        _ => Ok(Straight(operations)),
+    }
+}
+
+/// How many values an operation needs on the stack, and how many it leaves of these and puts there; `None` if it is
+/// not compiled.
+pub(crate) fn effect(operation: &Operation) -> Option<(usize, usize)> {
+    use operation::*;
+    Some(match operation.opcode {
+        DW_OP_ADDR | DW_OP_CONST1U..=DW_OP_CONSTS => (0, 1),
+        DW_OP_DUP => (1, 2),
+        DW_OP_DROP => (1, 0),
+        DW_OP_OVER => (2, 3),
+        DW_OP_PICK => {
+            let needs = usize::try_from(operation.unsigned()).ok()?.checked_add(1)?;
+            (needs, needs.checked_add(1)?)
+        }
+        DW_OP_SWAP => (2, 2),
+        DW_OP_ROT => (3, 3),
+        DW_OP_DEREF | DW_OP_ABS | DW_OP_NEG | DW_OP_NOT | DW_OP_PLUS_UCONST => (1, 1),
+        DW_OP_DEREF_SIZE => matches!(operation.unsigned(), 1 | 2 | 4 | 8).then_some((1, 1))?,
+        DW_OP_AND..=DW_OP_MUL
+        | DW_OP_OR..=DW_OP_PLUS
+        | DW_OP_SHL..=DW_OP_XOR
+        | DW_OP_EQ..=DW_OP_NE => (2, 1),
+        DW_OP_NOP => (0, 0),
+        _ => match constant(operation) {
+            Some(_) => (0, 1),
+            None => {
+                let (register, _) = register(operation)?;
+                (register < Outline::REGISTERS).then_some((0, 1))?
+            }
+        },
+    })
+}
+
+/// The number that an operation puts on the stack.
+pub(crate) fn constant(operation: &Operation) -> Option<u64> {
+    use operation::*;
+    match operation.opcode {
+        DW_OP_CONST1U..=DW_OP_CONSTS => Some(operation.unsigned()),
+        opcode => {
+            let literal = opcode.checked_sub(DW_OP_LIT0)?;
+            (opcode <= DW_OP_LIT31).then_some(literal.into())
+        }
+    }
+}
+
+/// The register that an operation reads, and what it adds to it.
+pub(crate) fn register(operation: &Operation) -> Option<(u16, i64)> {
+    use operation::*;
+    match operation.opcode {
+        DW_OP_BREGX => {
+            let register = u16::try_from(operation.unsigned()).ok()?;
+            Some((register, operation.second_signed()))
+        }
+        opcode => {
+            let register = opcode.checked_sub(DW_OP_BREG0)?;
+            (opcode <= DW_OP_BREG31).then_some((register.into(), operation.signed()))
+        }
+    }
+}

@@ -1,0 +1,462 @@
+//! Code does what the plain interpreter does: at both ends of each range of rows of real files, and for each
+//! operation of expressions, in frames made up at random. A driver in C loads the objects and calls them.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+use unspool_ir::interpret::{self, Frame, RegisterError, StepError};
+use unspool_ir::memory::UnreadableReason;
+use unspool_ir::{
+    LoadBias, Memory, Register, Registers, Row, RuntimeAddr, Table, Unreadable, expression, text,
+};
+use unspool_module::ElfFile;
+use unspool_native::{Key, Outline};
+use unspool_unwind::tables::{self, From};
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+const STACK: u64 = 0x6000_0000_0000;
+const STACK_BYTES: u64 = 0x1_0000;
+const FAR: u64 = 0x70_0000_0000;
+const FAR_BYTES: u64 = 0x1_0000;
+const BIAS: u64 = 0x5555_0000_0000;
+
+/// The memory of the driver.
+struct Made {
+    stack: Vec<u8>,
+}
+
+impl Made {
+    fn new(random: &mut Random) -> Made {
+        let mut stack = Vec::new();
+        while (stack.len() as u64) < STACK_BYTES {
+            // What looks like addresses, now and then.
+            stack.extend(random.value().to_le_bytes());
+        }
+        Made { stack }
+    }
+}
+
+impl Memory for Made {
+    fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
+        let size = into.len() as u64;
+        let unreadable = Unreadable {
+            addr,
+            why: UnreadableReason::Unmapped,
+        };
+        let within = |start: u64, len: u64| {
+            let distance = addr.0.checked_sub(start)?;
+            (distance < len && len - distance >= size).then_some(distance)
+        };
+        if let Some(distance) = within(STACK, STACK_BYTES) {
+            let at = usize::try_from(distance).map_err(|_| unreadable)?;
+            let bytes = self.stack.get(at..at + into.len()).ok_or(unreadable)?;
+            into.copy_from_slice(bytes);
+            return Ok(());
+        }
+        within(FAR, FAR_BYTES).ok_or(unreadable)?;
+        for (byte, address) in into.iter_mut().zip(addr.0..) {
+            let [low, ..] = (address.wrapping_mul(167) >> 3).to_le_bytes();
+            *byte = low;
+        }
+        Ok(())
+    }
+}
+
+/// Numbers that look random, the same in each run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// A value for a register or a word of memory: an address of the stack or of what only a call reads, near
+    /// their ends, too; a small number; or any.
+    fn value(&mut self) -> u64 {
+        let number = self.next() >> 8;
+        match self.next() % 8 {
+            0..=3 => STACK + number % STACK_BYTES,
+            4 => STACK + STACK_BYTES - number % 64,
+            5 => FAR + number % FAR_BYTES,
+            6 => number % 70,
+            _ => self.next(),
+        }
+    }
+
+    fn frame(&mut self) -> Registers {
+        let mut registers = Registers::new();
+        for number in 0..Outline::REGISTERS {
+            let value = self.value();
+            if self.next() % 16 != 0 {
+                registers.set(Register(number), value);
+            }
+        }
+        registers
+    }
+}
+
+/// What became of a frame, as the header file has it.
+#[derive(Debug, PartialEq, Eq)]
+struct Stepped {
+    status: i64,
+    registers: BTreeMap<u16, u64>,
+    cfa: Option<u64>,
+}
+
+fn expected(row: Option<&Row<'_>>, registers: &Registers, memory: &Made, table: &Table) -> Stepped {
+    let frame = Frame {
+        abi: table.abi(),
+        registers,
+        memory,
+        bias: LoadBias(BIAS),
+        pac_mask: 0,
+    };
+    let known = |registers: &Registers| {
+        let known = registers
+            .iter()
+            .filter(|(register, _)| *register < Register(Outline::REGISTERS));
+        known.map(|(register, value)| (register.0, value)).collect()
+    };
+    let unchanged = |status| Stepped {
+        status,
+        registers: known(registers),
+        cfa: None,
+    };
+    let Some(row) = row else {
+        return unchanged(-1);
+    };
+    match interpret::step(row, &frame) {
+        Ok(caller) if caller.return_address.is_none() => Stepped {
+            cfa: Some(caller.cfa.0),
+            ..unchanged(2)
+        },
+        Ok(caller) => Stepped {
+            status: row.signal_frame.into(),
+            registers: known(&caller.registers),
+            cfa: Some(caller.cfa.0),
+        },
+        Err(error) => unchanged(status(error)),
+    }
+}
+
+fn status(error: StepError) -> i64 {
+    use expression::ExpressionError;
+    let of_expression = |error| match error {
+        ExpressionError::UnknownRegister(_) => -3,
+        ExpressionError::Unreadable(_) => -4,
+        ExpressionError::DivisionByZero { .. } => -5,
+        _ => -6,
+    };
+    match error {
+        StepError::NoCfa | StepError::NoReturnAddress => -2,
+        StepError::UnknownCfaRegister(_) | StepError::UnknownReturnAddress => -3,
+        StepError::ReturnAddress(RegisterError::Unreadable(_)) => -4,
+        StepError::CfaExpression(error) => of_expression(error),
+        StepError::ReturnAddress(RegisterError::Expression(error)) => of_expression(error),
+        other => panic!("{other}"),
+    }
+}
+
+/// The driver and the objects that it loads.
+struct Bench {
+    folder: TempDir,
+}
+
+impl Bench {
+    fn new() -> Outcome<Bench> {
+        let bench = Bench {
+            folder: tempfile::tempdir()?,
+        };
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/driver.c");
+        bench.compile("gcc", &["-O1"], &source, "driver")?;
+        Ok(bench)
+    }
+
+    fn compile(
+        &self,
+        compiler: &str,
+        flags: &[&str],
+        source: &Path,
+        out: &str,
+    ) -> Outcome<PathBuf> {
+        let out = self.folder.path().join(out);
+        let strict = ["-std=gnu11", "-Wall", "-Wextra", "-Werror"];
+        let status = Command::new(compiler)
+            .args(strict)
+            .args(flags)
+            .arg(source)
+            .arg("-o")
+            .arg(&out)
+            .status()?;
+        assert!(status.success(), "{compiler} {}", source.display());
+        Ok(out)
+    }
+
+    /// The object that is written without a compiler, and those that two compilers make of the C.
+    fn objects(&self, outline: &Outline) -> Outcome<Vec<PathBuf>> {
+        let direct = self.folder.path().join("direct.so");
+        std::fs::write(
+            &direct,
+            unspool_native::object(outline, Key::BuildId(&[1; 20]))?,
+        )?;
+        let source = self.folder.path().join("table.c");
+        let mut text = String::new();
+        unspool_native::c::source(outline, "a table", &mut text)?;
+        std::fs::write(&source, text)?;
+        let flags = ["-shared", "-fPIC", "-O1"];
+        let gcc = self.compile("gcc", &flags, &source, "gcc.so")?;
+        Ok(vec![direct, gcc])
+    }
+
+    /// Steps frames with an object.
+    fn step(
+        &self,
+        object: &Path,
+        memory: &Made,
+        frames: &[(u64, Registers)],
+    ) -> Outcome<Vec<Stepped>> {
+        let mut input = Vec::new();
+        input.extend(STACK.to_le_bytes());
+        input.extend((STACK + STACK_BYTES).to_le_bytes());
+        input.extend(&memory.stack);
+        for (address, registers) in frames {
+            let mut words = vec![*address, BIAS];
+            let mut known = 0_u64;
+            for number in 0..Outline::REGISTERS {
+                let value = registers.get(Register(number));
+                known |= u64::from(value.is_some()) << number;
+                // What is not known is not read.
+                words.push(value.unwrap_or(0xdead_dead_dead_dead));
+            }
+            words.extend([known, NO_CFA]);
+            input.extend(words.into_iter().flat_map(u64::to_le_bytes));
+        }
+        let mut driver = Command::new(self.folder.path().join("driver"))
+            .arg(object)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut stdin = driver.stdin.take().ok_or("no input")?;
+        let writer = std::thread::spawn(move || stdin.write_all(&input));
+        let output = driver.wait_with_output()?;
+        writer.join().map_err(|_| "the writer")??;
+        assert!(output.status.success(), "{}", output.status);
+        let words: Vec<u64> = output
+            .stdout
+            .chunks_exact(8)
+            .map(|word| word.try_into().map_or(0, u64::from_le_bytes))
+            .collect();
+        let stepped = words.chunks_exact(20).map(|words| {
+            let [status, registers @ .., known, cfa] = words else {
+                unreachable!()
+            };
+            let registers = (0..).zip(registers).filter(|(n, _)| known >> n & 1 != 0);
+            Stepped {
+                status: status.cast_signed(),
+                registers: registers.map(|(n, value)| (n, *value)).collect(),
+                cfa: (*cfa != NO_CFA).then_some(*cfa),
+            }
+        });
+        Ok(stepped.collect())
+    }
+}
+
+const NO_CFA: u64 = 0x5a5a_5a5a_5a5a_5a5a;
+
+/// Steps from addresses with each object, and compares.
+fn compare(table: &Table, addresses: &[u64], objects: &[PathBuf], bench: &Bench) -> Outcome<()> {
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let memory = Made::new(&mut random);
+    let frames: Vec<_> = addresses
+        .iter()
+        .map(|address| (*address, random.frame()))
+        .collect();
+    let spans: Vec<_> = table.spans().collect();
+    let row_at = |address: u64| {
+        let behind = spans.partition_point(|span| span.start.0 <= address);
+        let span = spans.get(behind.checked_sub(1)?)?;
+        (address < span.end.0)
+            .then(|| table.row(span.row))
+            .flatten()
+    };
+    for object in objects {
+        let stepped = bench.step(object, &memory, &frames)?;
+        assert_eq!(stepped.len(), frames.len());
+        let mut callers = 0;
+        for ((address, registers), stepped) in frames.iter().zip(stepped) {
+            let row = row_at(*address);
+            let expected = expected(row.as_ref(), registers, &memory, table);
+            assert_eq!(
+                stepped,
+                expected,
+                "{} at {address:#x}: {row:?}",
+                object.display()
+            );
+            callers += usize::from(stepped.status == 0);
+        }
+        println!(
+            "{}: {} steps, {callers} to callers",
+            object.display(),
+            frames.len()
+        );
+    }
+    Ok(())
+}
+
+/// Addresses at which something could be wrong: both ends of each range, and beside.
+fn ends(table: &Table) -> Vec<u64> {
+    let spans = table.spans();
+    spans
+        .flat_map(|span| {
+            [
+                span.start.0.wrapping_sub(1),
+                span.start.0,
+                span.end.0 - 1,
+                span.end.0,
+            ]
+        })
+        .collect()
+}
+
+#[test]
+fn real_files() -> Outcome<()> {
+    let bench = Bench::new()?;
+    for name in ["ld-linux-x86-64.so.2", "libstdc++.so.6"] {
+        let path = Path::new("/lib/x86_64-linux-gnu").join(name);
+        let path = if path.exists() {
+            path
+        } else {
+            Path::new("/usr/lib/x86_64-linux-gnu").join(name)
+        };
+        let file = ElfFile::open(&path)?;
+        let table = tables::read(&file, From::Auto)?.table;
+        let outline = Outline::of(&table)?;
+        let mut addresses = ends(&table);
+        addresses.extend([0, u64::MAX, 1 << 32, 1 << 63]);
+        let direct = bench.folder.path().join("direct.so");
+        std::fs::write(
+            &direct,
+            unspool_native::object(&outline, Key::BuildId(&[1; 20]))?,
+        )?;
+        compare(&table, &addresses, &[direct], &bench)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn rules_of_all_kinds() -> Outcome<()> {
+    let mut source = String::from("arch x86-64 little\n");
+    let mut at = 0x1_fff0;
+    let mut put = |rules: &str| {
+        source.push_str(&format!("fn {at:#x}..{:#x}\n  {at:#x}  {rules}\n", at + 3));
+        at += 4;
+    };
+    for rules in [
+        "cfa=rsp+8  ra=[cfa-8]",
+        "cfa=rbp+16  ra=[cfa-8]  rbp=[cfa-16]",
+        "cfa=rsp+8000  ra=[cfa-8]  rbx=[cfa-4096]  r12=[cfa-24]",
+        "cfa=rsp+12345678912  ra=[cfa-8]",
+        "cfa=rsp-8  ra=[cfa-8]  r15=[cfa+16]",
+        "cfa=r10+0  ra=[cfa-8]  rbp=[cfa-16]  rax=[cfa-24]",
+        "cfa=rsp+9  ra=[cfa-8]  rbx=[cfa-17]",
+        "cfa=rsp+8  ra=undefined",
+        "cfa=rsp+8  ra=rdi",
+        "cfa=rsp+8  ra=[cfa-16]  rbp=undefined",
+        "cfa=rsp+8  ra=[cfa-8]  rbx=rbp  rbp=rbx  rsp=cfa-24",
+        "cfa=rsp+8  ra=cfa-8  r13=cfa+1  r14=same  rcx=same",
+        "cfa=rsp+8",
+        "cfa=undefined  ra=[cfa-8]",
+        "cfa=reg17+8  ra=[cfa-8]",
+        "cfa=rsp+8  ra=[cfa-8]  reg17=[cfa-16]",
+        "cfa=rsp+160  ra=[cfa-8]  signal  rax=[cfa-24]  rbx=[cfa-32]",
+        "cfa=rsp+160  signal",
+        "cfa=rsp+8  ra=[cfa-8]  return=rdi  rdi=[cfa-24]",
+        "cfa={breg7 8; breg16 0; lit15; and; lit11; ge; lit3; shl; plus}  ra=[cfa-8]",
+        "cfa={breg6 -16; deref}  ra=[{breg7 8}]  rbx=[{breg6 -8}]",
+    ] {
+        put(rules);
+    }
+    for operations in [
+        "addr 0x1234",
+        "const1u 200",
+        "const1s -3",
+        "const2u 60000",
+        "const2s -300",
+        "const4u 4000000000",
+        "const4s -2000000000",
+        "const8u 18446744073709551615",
+        "const8s -1",
+        "constu 700000",
+        "consts -700000",
+        "dup; plus",
+        "over; over; xor; minus",
+        "pick 1; plus",
+        "swap; minus",
+        "breg6 1; rot; xor; plus",
+        "deref",
+        "deref_size 1",
+        "deref_size 2",
+        "deref_size 4",
+        "deref_size 8",
+        "abs",
+        "neg",
+        "not",
+        "plus_uconst 1000",
+        "and",
+        "or",
+        "xor",
+        "plus",
+        "minus",
+        "mul",
+        "div",
+        "mod",
+        "shl",
+        "shr",
+        "shra",
+        "eq",
+        "ge",
+        "gt",
+        "le",
+        "lt",
+        "ne",
+        "nop",
+        "drop",
+        "lit0; div",
+        "lit0; mod",
+        "const1s -1; div",
+        "lit31; shl",
+        "const1u 64; shl",
+        "const1u 64; shr",
+        "const1u 64; shra",
+        "const1u 63; shra",
+        "bregx 12 5; mul",
+    ] {
+        put(&format!(
+            "cfa=rsp+8  ra=[cfa-8]  rbx={{breg3 0; breg12 -8; {operations}}}"
+        ));
+        put(&format!(
+            "cfa=rsp+8  ra=[cfa-8]  rbp=[{{breg3 0; breg12 -8; {operations}}}]  rbx=rbp"
+        ));
+        put(&format!(
+            "cfa={{breg3 0; breg12 -8; {operations}}}  ra=[{{breg7 0; {operations}}}]"
+        ));
+        put(&format!(
+            "cfa=rsp+8  ra={{breg13 0; breg14 1; {operations}}}"
+        ));
+    }
+    let table = text::parse(&source)?;
+    let bench = Bench::new()?;
+    let objects = bench.objects(&Outline::of(&table)?)?;
+    let mut addresses = Vec::new();
+    for _ in 0..40 {
+        addresses.extend(ends(&table));
+    }
+    compare(&table, &addresses, &objects, &bench)
+}
