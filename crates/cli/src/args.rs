@@ -599,6 +599,9 @@ pub(crate) struct CompileArgs {
     /// file itself.
     #[arg(long, value_name = "ELF")]
     pub(crate) into: Option<PathBuf>,
+    /// What the table is made into.
+    #[arg(long = "as", value_enum, default_value = "table", value_name = "FORM")]
+    pub(crate) form: CompiledForm,
     /// The section to read.
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) from: FromSection,
@@ -608,6 +611,17 @@ pub(crate) struct CompileArgs {
     /// How the report is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
+}
+
+/// What a table is compiled to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CompiledForm {
+    /// A table that is mapped and looked up in (docs/formats.md)
+    Table,
+    /// Machine code in a shared object, for C programs and other unwinders (docs/native.md)
+    Native,
+    /// C source of the same, to read or to compile
+    C,
 }
 
 /// Prove that compiled tables equal their source, over every address.

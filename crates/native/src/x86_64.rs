@@ -65,6 +65,17 @@ struct Entry {
     words: Label,
 }
 
+/// Registers that are still to be restored, and where each is from the CFA; the last one first.
+type Saved = Vec<(u8, i64)>;
+
+/// A row of the usual kind: the return address is below the CFA, and what else calls preserve is saved, or as it was.
+struct Usual {
+    /// The register that the CFA is based on, and the distance.
+    base: u8,
+    offset: i64,
+    saved: Saved,
+}
+
 /// What all bodies use.
 struct Shared {
     /// Ends with what is in `eax`.
@@ -96,9 +107,7 @@ pub(crate) struct Builder {
     /// By the register that is restored.
     restore: BTreeMap<u8, Entry>,
     /// By what is still to be restored: registers and where they are.
-    rests: HashMap<Vec<(u8, i64)>, Label>,
-    /// What was asked for and is yet to be written.
-    pending: Vec<Vec<(u8, i64)>>,
+    rests: HashMap<Saved, Label>,
     preserved: u32,
 }
 
@@ -154,7 +163,6 @@ pub(crate) fn build(outline: &Outline, index: &Index) -> Built {
         cfa: BTreeMap::new(),
         restore: BTreeMap::new(),
         rests: HashMap::new(),
-        pending: Vec::new(),
         preserved: preserved.fold(0, |all, register| all | 1 << register),
     };
     let prologue = builder.enter();
@@ -356,10 +364,10 @@ impl Builder {
         match Recipe::of(row, self.abi) {
             Recipe::Fails(status) => fails(&mut self.asm, &self.shared, status),
             Recipe::Steps(steps) => match self.usual(&steps) {
-                Some((base, offset, saved)) => {
-                    let entry = self.entry(base, |builder| &mut builder.cfa);
-                    self.call_with(entry, offset, 1);
-                    self.rest(saved);
+                Some(usual) => {
+                    let entry = self.entry(usual.base, |builder| &mut builder.cfa);
+                    self.call_with(entry, usual.offset, 1);
+                    self.rest(usual.saved);
                 }
                 None => self.written_out(&steps),
             },
@@ -367,9 +375,8 @@ impl Builder {
         label
     }
 
-    /// The register that the CFA is based on, the offset, and the registers that were saved, if a row is of the
-    /// usual kind: the return address is below the CFA, and what else is preserved is as it was.
-    fn usual(&self, steps: &Steps) -> Option<(u8, i64, Vec<(u8, i64)>)> {
+    /// What a row says, if it is of the usual kind.
+    fn usual(&self, steps: &Steps) -> Option<Usual> {
         let Source::Register(base, offset) = steps.cfa else {
             return None;
         };
@@ -391,7 +398,11 @@ impl Builder {
         // Those that were saved first are restored last.
         saved.sort_by_key(|(register, offset)| (core::cmp::Reverse(*offset), *register));
         let is_usual = is_sp_cfa && steps.kept | restored & self.preserved == self.preserved;
-        is_usual.then_some((base, offset, saved))
+        is_usual.then_some(Usual {
+            base,
+            offset,
+            saved,
+        })
     }
 
     fn entry(
@@ -427,8 +438,7 @@ impl Builder {
     }
 
     /// Goes on to restore these, the last first.
-    fn rest(&mut self, saved: Vec<(u8, i64)>) {
-        let mut saved = saved;
+    fn rest(&mut self, mut saved: Saved) {
         loop {
             if saved.is_empty() {
                 return self.asm.jump(self.shared.caller);

@@ -1,6 +1,8 @@
 //! Code does what the plain interpreter does: at both ends of each range of rows of real files, and for each
 //! operation of expressions, in frames made up at random. A driver in C loads the objects and calls them.
 
+#![allow(clippy::panic, reason = "a test")]
+
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -16,7 +18,7 @@ use unspool_module::ElfFile;
 use unspool_native::{Key, Outline};
 use unspool_unwind::tables::{self, From};
 
-type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+type Outcome<T> = Result<T, xtask::Error>;
 
 const STACK: u64 = 0x6000_0000_0000;
 const STACK_BYTES: u64 = 0x1_0000;
@@ -94,7 +96,7 @@ impl Random {
         let mut registers = Registers::new();
         for number in 0..Outline::REGISTERS {
             let value = self.value();
-            if self.next() % 16 != 0 {
+            if !self.next().is_multiple_of(16) {
                 registers.set(Register(number), value);
             }
         }
@@ -158,8 +160,8 @@ fn status(error: StepError) -> i64 {
         StepError::NoCfa | StepError::NoReturnAddress => -2,
         StepError::UnknownCfaRegister(_) | StepError::UnknownReturnAddress => -3,
         StepError::ReturnAddress(RegisterError::Unreadable(_)) => -4,
-        StepError::CfaExpression(error) => of_expression(error),
-        StepError::ReturnAddress(RegisterError::Expression(error)) => of_expression(error),
+        StepError::CfaExpression(error)
+        | StepError::ReturnAddress(RegisterError::Expression(error)) => of_expression(error),
         other => panic!("{other}"),
     }
 }
@@ -187,7 +189,7 @@ impl Bench {
         out: &str,
     ) -> Outcome<PathBuf> {
         let out = self.folder.path().join(out);
-        let strict = ["-std=gnu11", "-Wall", "-Wextra", "-Werror"];
+        let strict = ["-Wall", "-Wextra", "-Werror"];
         let status = Command::new(compiler)
             .args(strict)
             .args(flags)
@@ -199,7 +201,7 @@ impl Bench {
         Ok(out)
     }
 
-    /// The object that is written without a compiler, and those that two compilers make of the C.
+    /// The object that is written without a compiler, and what a compiler makes of the C.
     fn objects(&self, outline: &Outline) -> Outcome<Vec<PathBuf>> {
         let direct = self.folder.path().join("direct.so");
         std::fs::write(
@@ -210,7 +212,7 @@ impl Bench {
         let mut text = String::new();
         unspool_native::c::source(outline, "a table", &mut text)?;
         std::fs::write(&source, text)?;
-        let flags = ["-shared", "-fPIC", "-O1"];
+        let flags = ["-std=c11", "-pedantic", "-shared", "-fPIC", "-O1"];
         let gcc = self.compile("gcc", &flags, &source, "gcc.so")?;
         Ok(vec![direct, gcc])
     }
@@ -222,22 +224,7 @@ impl Bench {
         memory: &Made,
         frames: &[(u64, Registers)],
     ) -> Outcome<Vec<Stepped>> {
-        let mut input = Vec::new();
-        input.extend(STACK.to_le_bytes());
-        input.extend((STACK + STACK_BYTES).to_le_bytes());
-        input.extend(&memory.stack);
-        for (address, registers) in frames {
-            let mut words = vec![*address, BIAS];
-            let mut known = 0_u64;
-            for number in 0..Outline::REGISTERS {
-                let value = registers.get(Register(number));
-                known |= u64::from(value.is_some()) << number;
-                // What is not known is not read.
-                words.push(value.unwrap_or(0xdead_dead_dead_dead));
-            }
-            words.extend([known, NO_CFA]);
-            input.extend(words.into_iter().flat_map(u64::to_le_bytes));
-        }
+        let input = input(memory, frames);
         let mut driver = Command::new(self.folder.path().join("driver"))
             .arg(object)
             .stdin(Stdio::piped())
@@ -266,6 +253,27 @@ impl Bench {
         });
         Ok(stepped.collect())
     }
+}
+
+/// What the driver reads.
+fn input(memory: &Made, frames: &[(u64, Registers)]) -> Vec<u8> {
+    let mut input = Vec::new();
+    input.extend(STACK.to_le_bytes());
+    input.extend((STACK + STACK_BYTES).to_le_bytes());
+    input.extend(&memory.stack);
+    for (address, registers) in frames {
+        let mut words = vec![*address, BIAS];
+        let mut known = 0_u64;
+        for number in 0..Outline::REGISTERS {
+            let value = registers.get(Register(number));
+            known |= u64::from(value.is_some()) << number;
+            // What is not known is not read.
+            words.push(value.unwrap_or(0xdead_dead_dead_dead));
+        }
+        words.extend([known, NO_CFA]);
+        input.extend(words.into_iter().flat_map(u64::to_le_bytes));
+    }
+    input
 }
 
 const NO_CFA: u64 = 0x5a5a_5a5a_5a5a_5a5a;
@@ -301,11 +309,7 @@ fn compare(table: &Table, addresses: &[u64], objects: &[PathBuf], bench: &Bench)
             );
             callers += usize::from(stepped.status == 0);
         }
-        println!(
-            "{}: {} steps, {callers} to callers",
-            object.display(),
-            frames.len()
-        );
+        assert!(callers > frames.len() / 5, "{callers} of {}", frames.len());
     }
     Ok(())
 }
@@ -328,14 +332,11 @@ fn ends(table: &Table) -> Vec<u64> {
 #[test]
 fn real_files() -> Outcome<()> {
     let bench = Bench::new()?;
-    for name in ["ld-linux-x86-64.so.2", "libstdc++.so.6"] {
-        let path = Path::new("/lib/x86_64-linux-gnu").join(name);
-        let path = if path.exists() {
-            path
-        } else {
-            Path::new("/usr/lib/x86_64-linux-gnu").join(name)
-        };
-        let file = ElfFile::open(&path)?;
+    for name in [
+        "/lib64/ld-linux-x86-64.so.2",
+        "/usr/lib/x86_64-linux-gnu/libstdc++.so.6",
+    ] {
+        let file = ElfFile::open(&xtask::packages::path(name)?)?;
         let table = tables::read(&file, From::Auto)?.table;
         let outline = Outline::of(&table)?;
         let mut addresses = ends(&table);
@@ -459,4 +460,50 @@ fn rules_of_all_kinds() -> Outcome<()> {
         addresses.extend(ends(&table));
     }
     compare(&table, &addresses, &objects, &bench)
+}
+
+/// gdb, which knows nothing but the object's own unwind table, sees who called it from within it.
+#[test]
+fn debuggers_see_through_the_code() -> Outcome<()> {
+    let table = text::parse(
+        "arch x86-64 little\nfn 0x10..0x20\n  0x10  cfa=rsp+8  ra=[cfa-8]  rbx=[cfa-16]\n",
+    )?;
+    let bench = Bench::new()?;
+    let object = bench.folder.path().join("direct.so");
+    std::fs::write(
+        &object,
+        unspool_native::object(&Outline::of(&table)?, Key::BuildId(&[1; 20]))?,
+    )?;
+    let mut registers = Registers::new();
+    registers.set(Register(7), FAR + 64);
+    let frames = bench.folder.path().join("frames");
+    std::fs::write(
+        &frames,
+        input(&Made::new(&mut Random(1)), &[(0x10, registers)]),
+    )?;
+    let output = Command::new(xtask::packages::path("/usr/bin/gdb")?)
+        .args(["-nx", "-batch", "-ex", "break far_bytes", "-ex"])
+        .arg(format!(
+            "run {} < {} > /dev/null",
+            object.display(),
+            frames.display()
+        ))
+        .args(["-ex", "backtrace", "-ex", "continue", "-ex", "backtrace"])
+        .arg(bench.folder.path().join("driver"))
+        .output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let frames: Vec<&str> = text.lines().filter(|line| line.starts_with('#')).collect();
+    assert_eq!(
+        frames.len(),
+        6,
+        "{text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    for (line, name) in frames
+        .iter()
+        .zip(["far_bytes", "unspool_step", "main"].iter().cycle())
+    {
+        assert!(line.contains(name), "{text}");
+    }
+    Ok(())
 }

@@ -12,8 +12,10 @@ use unspool_compact::Comparison;
 use unspool_module::{ElfFile, embed};
 use unspool_unwind::tables::{self, From, Made, Store};
 
-use crate::args::{CompileArgs, Format};
+use crate::args::{CompileArgs, CompiledForm, Format};
 use crate::output::{self, Failure};
+
+mod native;
 
 /// Compiles a file's table and proves it.
 pub(crate) fn make(file: &ElfFile, from: From) -> anyhow::Result<(Made, Comparison)> {
@@ -32,6 +34,9 @@ pub(crate) fn make(file: &ElfFile, from: From) -> anyhow::Result<(Made, Comparis
 }
 
 pub(crate) fn run(args: &CompileArgs) -> anyhow::Result<ExitCode> {
+    if args.form != CompiledForm::Table {
+        return native::run(args);
+    }
     if (args.output.is_some() || args.into.is_some()) && args.files.len() > 1 {
         bail!(
             "--output and --into take one file; leave them out to compile several into the cache"

@@ -1,0 +1,124 @@
+//! Unwind tables as code: how large, how long to make, and how long a step takes, beside the C that stands for what
+//! the work of 2018 compiled tables to.
+//!
+//! `cargo bench -p unspool-bench --bench native -- [--no-c] [FILE…]`. Without files: ld.so and libc. gcc takes
+//! minutes for libc's C, and a quarter of an hour and gigabytes for gdb's: `--no-c` leaves it out.
+#![expect(clippy::print_stdout, reason = "a measurement prints")]
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context as _, ensure};
+use unspool_module::ElfFile;
+use unspool_native::{Key, Outline};
+use unspool_unwind::tables::{self, From};
+
+fn main() -> anyhow::Result<()> {
+    let arguments: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|a| a != "--bench")
+        .collect();
+    let with_c = !arguments.iter().any(|argument| argument == "--no-c");
+    let mut files: Vec<PathBuf> = arguments
+        .iter()
+        .filter(|argument| !argument.starts_with("--"))
+        .map(PathBuf::from)
+        .collect();
+    if files.is_empty() {
+        files.extend(
+            [
+                "/lib64/ld-linux-x86-64.so.2",
+                "/lib/x86_64-linux-gnu/libc.so.6",
+            ]
+            .map(PathBuf::from),
+        );
+    }
+    let folder = tempfile::tempdir()?;
+    let native = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/native");
+    let timer = folder.path().join("step");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/native/step.c");
+    gcc(&["-O2", "-I", &native.to_string_lossy()], &source, &timer)?;
+    for file in &files {
+        measure(file, with_c, folder.path(), &timer)?;
+    }
+    Ok(())
+}
+
+fn measure(path: &Path, with_c: bool, folder: &Path, timer: &Path) -> anyhow::Result<()> {
+    let file = ElfFile::open(path)?;
+    let started = Instant::now();
+    let reading = tables::read(&file, From::Auto)?;
+    let read = started.elapsed();
+    let started = Instant::now();
+    let outline = Outline::of(&reading.table)?;
+    let bytes = unspool_native::object(&outline, Key::BuildId(&[0; 20]))?;
+    let made = started.elapsed();
+    let source: u64 = reading.origins.iter().map(|origin| origin.size).sum();
+    println!(
+        "{}: {} rows, {} different; read in {:.1} ms",
+        path.display(),
+        outline.source_rows(),
+        outline.rows().len(),
+        read.as_secs_f64() * 1e3
+    );
+    let direct = folder.join("native.so");
+    std::fs::write(&direct, bytes)?;
+    print_size("native", &direct, source, made.as_secs_f64())?;
+    let mut objects = vec![direct];
+    if with_c {
+        let (text, object) = (folder.join("table.c"), folder.join("c.so"));
+        let mut c = String::new();
+        unspool_native::c::source(&outline, "a table", &mut c)?;
+        std::fs::write(&text, c)?;
+        let started = Instant::now();
+        gcc(&["-O2", "-fPIC", "-shared"], &text, &object)?;
+        print_size(
+            "C, gcc -O2",
+            &object,
+            source,
+            started.elapsed().as_secs_f64(),
+        )?;
+        objects.push(object);
+    }
+    let mut addresses = String::new();
+    for span in reading.table.spans() {
+        writeln!(addresses, "{:x}", span.start.0)?;
+    }
+    let list = folder.join("addresses");
+    std::fs::write(&list, addresses)?;
+    let status = Command::new(timer).args(&objects).arg(&list).status()?;
+    ensure!(status.success(), "{}: {status}", timer.display());
+    Ok(())
+}
+
+/// The bytes that are loaded, of all sections.
+fn print_size(what: &str, object: &Path, source: u64, seconds: f64) -> anyhow::Result<()> {
+    let output = Command::new("size").arg(object).output().context("size")?;
+    let text = String::from_utf8(output.stdout)?;
+    let last = text.lines().last().unwrap_or_default();
+    let columns: Vec<u64> = last
+        .split_whitespace()
+        .take(3)
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    let loaded: u64 = columns.iter().sum();
+    println!(
+        "{what}: {loaded} bytes loaded, {:.2} of its source's {source}; made in {seconds:.3} s",
+        unspool_bench::share(loaded, source)
+    );
+    Ok(())
+}
+
+fn gcc(flags: &[&str], source: &Path, out: &Path) -> anyhow::Result<()> {
+    let status = Command::new("gcc")
+        .args(flags)
+        .arg(source)
+        .arg("-o")
+        .arg(out)
+        .status();
+    let status = status.context("gcc (package gcc)")?;
+    ensure!(status.success(), "gcc {}: {status}", source.display());
+    Ok(())
+}
