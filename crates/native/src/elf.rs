@@ -1,5 +1,7 @@
 //! An ELF file with a few sections, written in one go (System V gABI, chapters 4 and 5).
 
+use core::ops::Range;
+
 pub(crate) const SHT_PROGBITS: u32 = 1;
 pub(crate) const SHT_STRTAB: u32 = 3;
 pub(crate) const SHT_HASH: u32 = 5;
@@ -94,6 +96,44 @@ impl Part {
     fn end(&self) -> usize {
         self.offset + self.size
     }
+
+    /// Where it is in the file.
+    pub(crate) fn range(&self) -> Range<usize> {
+        self.offset..self.end()
+    }
+}
+
+/// Where the sections of a file are, but the first, which is none, and the last, which has their names. `None` if it
+/// is no such file.
+pub(crate) fn parts(file: &[u8]) -> Option<Vec<Part>> {
+    let word = |at: usize| {
+        let bytes = file.get(at..)?.first_chunk()?;
+        Some(u64::from_le_bytes(*bytes))
+    };
+    let headers = usize::try_from(word(40)?).ok()?;
+    let headers = file.get(headers..)?.chunks_exact(SHDR);
+    let sections = headers.len().checked_sub(1)?;
+    let mut parts = Vec::new();
+    for header in headers.take(sections).skip(1) {
+        let word = |at: usize| {
+            header
+                .get(at..)?
+                .first_chunk()
+                .map(|word| u64::from_le_bytes(*word))
+        };
+        let number = |at| usize::try_from(word(at)?).ok();
+        let part = Part {
+            offset: number(24)?,
+            address: word(16)?,
+            size: number(32)?,
+        };
+        let end = part.offset.checked_add(part.size)?;
+        parts.push(part);
+        if end > file.len() {
+            return None;
+        }
+    }
+    Some(parts)
 }
 
 /// What the program headers speak of.

@@ -85,8 +85,35 @@ impl Index {
         }
     }
 
-    /// How many pages there are.
-    pub(crate) fn page_count(&self) -> usize {
-        self.pages.len() / 4
+    /// How many elements there are of everything, with so many bodies.
+    pub(crate) fn counts(&self, bodies: usize) -> Counts {
+        Counts {
+            pages: self.pages.len() / 4,
+            bodies,
+            starts: self.rows.len(),
+            wide: self.wide.len() / WIDE_SIZE,
+        }
+    }
+}
+
+/// How many elements the arrays have. They are what the index begins with, behind `base`, 4 bytes each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) pages: usize,
+    pub(crate) bodies: usize,
+    pub(crate) starts: usize,
+    pub(crate) wide: usize,
+}
+
+impl Counts {
+    /// The bytes of `base` and of these.
+    pub(crate) const SIZE: usize = 24;
+
+    pub(crate) fn written(&self, base: u64) -> Vec<u8> {
+        let mut bytes = Vec::from(base.to_le_bytes());
+        for count in [self.pages, self.bodies, self.starts, self.wide] {
+            bytes.extend(u32::try_from(count).unwrap_or(u32::MAX).to_le_bytes());
+        }
+        bytes
     }
 }

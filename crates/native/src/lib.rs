@@ -13,11 +13,13 @@ mod index;
 mod object;
 mod outline;
 mod own;
+mod read;
 mod recipe;
 mod x86_64;
 
 pub use object::{Key, NativeError, object};
 pub use outline::{Outline, OutlineError, RowNumber, Start};
+pub use read::{BodyStart, Mapped, Object, ObjectError};
 
 /// The header file that declares what the code exports.
 pub const HEADER: &str = include_str!("../unspool_native.h");

@@ -3,12 +3,14 @@
 //! It has three segments: what is only read (the notes, the dynamic symbols, the index, the code's own
 //! `.eh_frame`), the code, and the dynamic section, which loaders may write to. Nothing in it is relocated.
 
+use core::ops::Range;
+
 use sha2::{Digest as _, Sha256};
 use unspool_cfi::EhFrame;
 use unspool_ir::Vaddr;
 
 use crate::elf::{self, Part, Section, Segment};
-use crate::index::Index;
+use crate::index::{self, Counts, Index};
 use crate::outline::Outline;
 use crate::own::own_table;
 use crate::x86_64::{self, Array, Built};
@@ -55,14 +57,14 @@ const NOTE_MODULE: u32 = 1;
 
 /// The sections, in their order.
 const BUILD_ID: usize = 0;
-const MODULE: usize = 1;
+pub(crate) const MODULE: usize = 1;
 const HASH: usize = 2;
 const SYMBOLS: usize = 3;
 const STRINGS: usize = 4;
-const INDEX: usize = 5;
-const HDR: usize = 6;
-const EH_FRAME: usize = 7;
-const TEXT: usize = 8;
+pub(crate) const INDEX: usize = 5;
+pub(crate) const HDR: usize = 6;
+pub(crate) const EH_FRAME: usize = 7;
+pub(crate) const TEXT: usize = 8;
 const DYNAMIC: usize = 9;
 
 /// Makes the shared object for an outline.
@@ -73,85 +75,143 @@ const DYNAMIC: usize = 9;
 pub fn object(outline: &Outline, key: Key<'_>) -> Result<Vec<u8>, NativeError> {
     let index = Index::of(outline).ok_or(NativeError::TooLarge)?;
     let built = x86_64::build(outline, &index);
-    let arrays = Arrays::of(&index, built.bodies.len());
+    let arrays = Arrays::of(&index.counts(built.bodies.len()));
     let own = |text| EhFrame::of(&own_table(outline.abi(), &built, text)?).map_err(NativeError::of);
     let sized = own(0)?;
     let module = module_note(key);
-    let section = |name, kind, align, size, segment| Section {
-        name,
-        kind,
-        align,
-        size,
-        segment,
-        link: 0,
-        entry_size: 0,
-    };
-    let read = Segment::Read;
-    let of_symbols = |section: Section, entry_size| Section {
-        link: SYMBOLS + 1,
-        entry_size,
-        ..section
-    };
-    let of_strings = |section: Section, entry_size| Section {
-        link: STRINGS + 1,
-        entry_size,
-        ..section
-    };
-    let sections = [
-        section(".note.gnu.build-id", elf::SHT_NOTE, 4, 16 + DIGEST, read),
-        section(".note.unspool", elf::SHT_NOTE, 4, module.len(), read),
-        of_symbols(section(".hash", elf::SHT_HASH, 4, 20, read), 4),
-        of_strings(section(".dynsym", elf::SHT_DYNSYM, 8, 48, read), 24),
-        section(".dynstr", elf::SHT_STRTAB, 1, NAME.len(), read),
-        section(".rodata", elf::SHT_PROGBITS, 16, arrays.size, read),
-        section(".eh_frame_hdr", elf::SHT_PROGBITS, 4, sized.hdr_len(), read),
-        section(".eh_frame", elf::SHT_PROGBITS, 8, sized.len(), read),
-        section(
-            ".text",
-            elf::SHT_PROGBITS,
-            16,
-            built.code.bytes.len(),
-            Segment::Code,
-        ),
-        of_strings(
-            section(".dynamic", elf::SHT_DYNAMIC, 8, 6 * 16, Segment::Write),
-            16,
-        ),
-    ];
-    let parts = elf::place(&sections);
-    let part = |number: usize| parts.get(number).copied().unwrap_or_default();
-    let own = own(part(TEXT).address)?;
-    let contents = [
-        note(elf::NT_GNU_BUILD_ID, b"GNU\0", &[0; DIGEST]),
-        module,
-        numbers(&[1, 2, 1, 0, 0]),
-        symbols(part(TEXT)),
-        NAME.to_vec(),
-        arrays.contents(&index, &built, part(INDEX), part(TEXT)),
-        own.hdr_at(Vaddr(part(HDR).address), Vaddr(part(EH_FRAME).address))
-            .map_err(NativeError::of)?,
-        own.at(Vaddr(part(EH_FRAME).address))
-            .map_err(NativeError::of)?,
-        arrays.linked(&built, part(INDEX), part(TEXT)),
-        dynamic(part(HASH), part(SYMBOLS), part(STRINGS)),
-    ];
-    let mut bytes = elf::write(
-        &sections,
-        &parts,
-        &contents,
-        &elf::Roles {
-            machine: outline.abi().arch.elf_machine(),
-            notes: [part(BUILD_ID), part(MODULE)],
-            dynamic: part(DYNAMIC),
-            eh_frame_hdr: part(HDR),
+    let envelope = Envelope::new(&Sizes {
+        module: module.len(),
+        index: arrays.size,
+        hdr: sized.hdr_len(),
+        eh_frame: sized.len(),
+        text: built.code.bytes.len(),
+    });
+    let (text, hdr, eh_frame) = (
+        envelope.part(TEXT),
+        Vaddr(envelope.part(HDR).address),
+        Vaddr(envelope.part(EH_FRAME).address),
+    );
+    let own = own(text.address)?;
+    let mut bytes = envelope.write(
+        outline.abi().arch.elf_machine(),
+        Contents {
+            module,
+            index: arrays.contents(&index, &built, envelope.part(INDEX), text),
+            hdr: own.hdr_at(hdr, eh_frame).map_err(NativeError::of)?,
+            eh_frame: own.at(eh_frame).map_err(NativeError::of)?,
+            text: arrays.linked(&built, envelope.part(INDEX), text),
         },
     );
-    let digest = Sha256::digest(&bytes);
-    let at = part(BUILD_ID).offset + 16;
-    if let Some(slot) = bytes.get_mut(at..at + DIGEST) {
-        slot.copy_from_slice(&digest);
-    }
+    envelope.sign(&mut bytes);
     Ok(bytes)
+}
+
+/// The bytes of what differs from object to object.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sizes {
+    pub(crate) module: usize,
+    pub(crate) index: usize,
+    pub(crate) hdr: usize,
+    pub(crate) eh_frame: usize,
+    pub(crate) text: usize,
+}
+
+/// The same, itself.
+pub(crate) struct Contents {
+    pub(crate) module: Vec<u8>,
+    pub(crate) index: Vec<u8>,
+    pub(crate) hdr: Vec<u8>,
+    pub(crate) eh_frame: Vec<u8>,
+    pub(crate) text: Vec<u8>,
+}
+
+/// All of an object that is the same whatever it is of, but for sizes.
+pub(crate) struct Envelope {
+    sections: [Section; 10],
+    parts: Vec<Part>,
+}
+
+impl Envelope {
+    pub(crate) fn new(sizes: &Sizes) -> Envelope {
+        let section = |name, kind, align, size, segment| Section {
+            name,
+            kind,
+            align,
+            size,
+            segment,
+            link: 0,
+            entry_size: 0,
+        };
+        let linked = |section: Section, link: usize, entry_size| Section {
+            link: link + 1,
+            entry_size,
+            ..section
+        };
+        let read = |name, kind, align, size| section(name, kind, align, size, Segment::Read);
+        let sections = [
+            read(".note.gnu.build-id", elf::SHT_NOTE, 4, 16 + DIGEST),
+            read(".note.unspool", elf::SHT_NOTE, 4, sizes.module),
+            linked(read(".hash", elf::SHT_HASH, 4, 20), SYMBOLS, 4),
+            linked(read(".dynsym", elf::SHT_DYNSYM, 8, 48), STRINGS, 24),
+            read(".dynstr", elf::SHT_STRTAB, 1, NAME.len()),
+            read(".rodata", elf::SHT_PROGBITS, 16, sizes.index),
+            read(".eh_frame_hdr", elf::SHT_PROGBITS, 4, sizes.hdr),
+            read(".eh_frame", elf::SHT_PROGBITS, 8, sizes.eh_frame),
+            section(".text", elf::SHT_PROGBITS, 16, sizes.text, Segment::Code),
+            linked(
+                section(".dynamic", elf::SHT_DYNAMIC, 8, 6 * 16, Segment::Write),
+                STRINGS,
+                16,
+            ),
+        ];
+        let parts = elf::place(&sections);
+        Envelope { sections, parts }
+    }
+
+    pub(crate) fn part(&self, number: usize) -> Part {
+        self.parts.get(number).copied().unwrap_or_default()
+    }
+
+    /// The file, its digest 0.
+    pub(crate) fn write(&self, machine: u16, contents: Contents) -> Vec<u8> {
+        let contents = [
+            note(elf::NT_GNU_BUILD_ID, b"GNU\0", &[0; DIGEST]),
+            contents.module,
+            numbers(&[1, 2, 1, 0, 0]),
+            symbols(self.part(TEXT)),
+            NAME.to_vec(),
+            contents.index,
+            contents.hdr,
+            contents.eh_frame,
+            contents.text,
+            dynamic(self.part(HASH), self.part(SYMBOLS), self.part(STRINGS)),
+        ];
+        elf::write(
+            &self.sections,
+            &self.parts,
+            &contents,
+            &elf::Roles {
+                machine,
+                notes: [self.part(BUILD_ID), self.part(MODULE)],
+                dynamic: self.part(DYNAMIC),
+                eh_frame_hdr: self.part(HDR),
+            },
+        )
+    }
+
+    /// Where the digest is in the file.
+    pub(crate) fn digest(&self) -> Range<usize> {
+        let start = self.part(BUILD_ID).offset + 16;
+        start..start + DIGEST
+    }
+
+    /// Puts the digest in.
+    fn sign(&self, bytes: &mut [u8]) {
+        let digest = Sha256::digest(&*bytes);
+        if let Some(slot) = bytes.get_mut(self.digest()) {
+            slot.copy_from_slice(&digest);
+        }
+    }
 }
 
 fn numbers(numbers: &[u32]) -> Vec<u8> {
@@ -177,6 +237,20 @@ fn module_note(key: Key<'_>) -> Vec<u8> {
         Key::Content(hash) => (2, hash),
     };
     note(NOTE_MODULE, b"unspool\0", &[&[kind], id].concat())
+}
+
+/// What [`module_note`] says, if it is one: the kind of the key, and its bytes.
+pub(crate) fn module_of(content: &[u8]) -> Option<&[u8]> {
+    let length = content.get(4..)?.first_chunk()?;
+    let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
+    let key = content.get(20..)?.get(..length)?;
+    let (kind, id) = key.split_first()?;
+    let key_of = match kind {
+        1 => Key::BuildId(id),
+        2 => Key::Content(id),
+        _ => return None,
+    };
+    (module_note(key_of) == content).then_some(key)
 }
 
 /// The dynamic symbols: none, and the function.
@@ -206,35 +280,39 @@ fn dynamic(hash: Part, symbols: Part, strings: Part) -> Vec<u8> {
 }
 
 /// Where each array is, from the begin of the index.
-struct Arrays {
-    places: [(Array, usize); 6],
+pub(crate) struct Arrays {
+    places: [(Array, Range<usize>); 6],
     size: usize,
 }
 
 impl Arrays {
-    fn of(index: &Index, bodies: usize) -> Arrays {
-        let mut size = 0;
+    pub(crate) fn of(counts: &Counts) -> Arrays {
+        let mut size = Counts::SIZE;
         let mut put = |array, len: usize, align| {
-            size = usize::next_multiple_of(size, align);
-            let place = size;
-            size += len;
-            (array, place)
+            let start = size.next_multiple_of(align);
+            size = start + len;
+            (array, start..size)
         };
         let places = [
-            put(Array::Pages, index.pages.len(), 4),
-            put(Array::Bodies, bodies * 4, 4),
-            put(Array::Buckets, index.buckets.len(), 2),
-            put(Array::Wide, index.wide.len(), 2),
-            put(Array::Rows, index.rows.len(), 1),
-            put(Array::Starts, index.starts.len(), 1),
+            put(Array::Pages, counts.pages * 4, 4),
+            put(Array::Bodies, counts.bodies * 4, 4),
+            put(Array::Buckets, counts.pages * index::BUCKETS * 2, 2),
+            put(Array::Wide, counts.wide * index::WIDE_SIZE, 2),
+            put(Array::Rows, counts.starts, 1),
+            put(Array::Starts, counts.starts + index::SLACK, 1),
         ];
         Arrays { places, size }
     }
 
-    fn address(&self, array: Array, index: Part) -> u64 {
+    /// Where an array is from the begin of the index.
+    pub(crate) fn place(&self, array: Array) -> Range<usize> {
         let mut places = self.places.iter();
         let place = places.find(|(other, _)| *other == array);
-        index.address + place.map_or(0, |(_, place)| *place as u64)
+        place.map_or(0..0, |(_, place)| place.clone())
+    }
+
+    fn address(&self, array: Array, index: Part) -> u64 {
+        index.address + self.place(array).start as u64
     }
 
     fn contents(&self, index: &Index, built: &Built, part: Part, text: Part) -> Vec<u8> {
@@ -245,9 +323,10 @@ impl Arrays {
         };
         let distances: Vec<u32> = built.bodies.iter().map(distance).collect();
         let bodies = numbers(&distances);
-        let mut contents = Vec::with_capacity(self.size);
-        for (array, place) in self.places {
-            contents.resize(place, 0);
+        let mut contents = index.counts(built.bodies.len()).written(index.base);
+        contents.reserve(self.size);
+        for (array, place) in &self.places {
+            contents.resize(place.start, 0);
             contents.extend(match array {
                 Array::Pages => &index.pages,
                 Array::Buckets => &index.buckets,

@@ -229,7 +229,7 @@ impl Builder {
         asm.copy(RAX, RSI);
         asm.copy(RCX, RSI);
         asm.shift(5, RCX, 16);
-        let pages = i32::try_from(index.page_count()).unwrap_or(0);
+        let pages = i32::try_from(index.counts(0).pages).unwrap_or(0);
         asm.alu_number(Alu::Cmp, RCX, pages);
         asm.jump_if(If::AboveOrEqual, no_row);
         asm.lea_array(RDX, Array::Pages);

@@ -1,7 +1,7 @@
 //! Code does what the plain interpreter does: at both ends of each range of rows of real files, and for each
 //! operation of expressions, in frames made up at random. A driver in C loads the objects and calls them.
 
-#![allow(clippy::panic, reason = "a test")]
+#![allow(clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -15,7 +15,7 @@ use unspool_ir::{
     LoadBias, Memory, Register, Registers, Row, RuntimeAddr, Table, Unreadable, expression, text,
 };
 use unspool_module::ElfFile;
-use unspool_native::{Key, Outline};
+use unspool_native::{BodyStart, Key, Object, Outline};
 use unspool_unwind::tables::{self, From};
 
 type Outcome<T> = Result<T, xtask::Error>;
@@ -504,6 +504,38 @@ fn debuggers_see_through_the_code() -> Outcome<()> {
         .zip(["far_bytes", "unspool_step", "main"].iter().cycle())
     {
         assert!(line.contains(name), "{text}");
+    }
+    Ok(())
+}
+
+/// What an object says of itself is what it was made of, and no byte of it can be changed unseen.
+#[test]
+fn objects_are_read_back() -> Outcome<()> {
+    let file = ElfFile::open(&xtask::packages::path("/lib64/ld-linux-x86-64.so.2")?)?;
+    let table = tables::read(&file, From::Auto)?.table;
+    let outline = Outline::of(&table)?;
+    let bytes = unspool_native::object(&outline, Key::BuildId(&[7; 20]))?;
+    let object = Object::parse(&bytes)?;
+    assert_eq!(object.key(), Some(Key::BuildId(&[7; 20])));
+    let (starts, bodies) = object.starts()?;
+    assert_eq!(bodies as usize, outline.rows().len() + 1);
+    let expected = outline.starts().iter().map(|start| BodyStart {
+        address: start.address,
+        body: start.row.map_or(0, |row| row.0 + 1),
+    });
+    assert_eq!(starts, expected.collect::<Vec<_>>());
+    let mut damaged = bytes.clone();
+    for at in 0..bytes.len() {
+        for bit in [0, 5] {
+            damaged[at] ^= 1 << bit;
+            assert!(
+                Object::parse(&damaged).is_err(),
+                "byte {at:#x} of {:#x}",
+                bytes.len()
+            );
+            damaged[at] = bytes[at];
+        }
+        assert!(at % 7 != 0 || Object::parse(&bytes[..at]).is_err());
     }
     Ok(())
 }

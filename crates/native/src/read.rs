@@ -1,0 +1,277 @@
+//! An object, read back: is it one of ours as a whole, and what does its index say?
+//!
+//! Nothing is believed. Headers, notes and symbols must be byte for byte those that an object with parts of these sizes
+//! has; the index must be one that the look-up in [`crate::index`] stays inside of.
+
+use core::ops::Range;
+
+use sha2::{Digest as _, Sha256};
+use unspool_ir::Arch;
+
+use crate::elf::{self, Part};
+use crate::index::{self, BUCKETS, Counts, PAGE, WIDE, WIDE_SIZE};
+use crate::object::{self, Arrays, Contents, Envelope, Key, Sizes};
+use crate::x86_64::Array;
+
+/// Why bytes are no object that can be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ObjectError {
+    /// Its headers, notes or symbols are not what objects have.
+    #[error(
+        "not an object that `unspool compile --as native` wrote: byte {0:#x} is not as it should be"
+    )]
+    Foreign(usize),
+    /// It is too short, or its sections lie outside.
+    #[error("not an object that `unspool compile --as native` wrote, or cut short")]
+    Short,
+    /// The digest is not that of its bytes.
+    #[error("it was changed after it was written: its digest is wrong")]
+    Digest,
+    /// The index cannot be.
+    #[error("its index is damaged: {0}")]
+    Index(&'static str),
+}
+
+/// An object whose form is right.
+#[derive(Debug)]
+pub struct Object<'b> {
+    bytes: &'b [u8],
+    parts: Vec<Part>,
+    module: &'b [u8],
+}
+
+/// A part of an object that is mapped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mapped<'b> {
+    /// Its address, from where the object begins.
+    pub address: u64,
+    /// What it begins with; zeros follow.
+    pub bytes: &'b [u8],
+    /// Whether it is code.
+    pub is_code: bool,
+}
+
+/// From an address on an object has this body, up to the next one; body 0 is that of a hole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BodyStart {
+    /// The address, as linked.
+    pub address: u64,
+    /// The body's number.
+    pub body: u32,
+}
+
+impl<'b> Object<'b> {
+    /// Reads an object.
+    ///
+    /// # Errors
+    ///
+    /// [`ObjectError`].
+    pub fn parse(bytes: &'b [u8]) -> Result<Object<'b>, ObjectError> {
+        let parts = elf::parts(bytes).ok_or(ObjectError::Short)?;
+        let part = |number: usize| parts.get(number).copied().unwrap_or_default();
+        let content = |number| {
+            let content = bytes.get(part(number).range());
+            content.ok_or(ObjectError::Short)
+        };
+        let envelope = Envelope::new(&Sizes {
+            module: part(object::MODULE).size,
+            index: part(object::INDEX).size,
+            hdr: part(object::HDR).size,
+            eh_frame: part(object::EH_FRAME).size,
+            text: part(object::TEXT).size,
+        });
+        let mut expected = envelope.write(
+            Arch::X86_64.elf_machine(),
+            Contents {
+                module: content(object::MODULE)?.to_vec(),
+                index: content(object::INDEX)?.to_vec(),
+                hdr: content(object::HDR)?.to_vec(),
+                eh_frame: content(object::EH_FRAME)?.to_vec(),
+                text: content(object::TEXT)?.to_vec(),
+            },
+        );
+        let digest = Sha256::digest(&expected);
+        if let Some(slot) = expected.get_mut(envelope.digest()) {
+            slot.copy_from_slice(bytes.get(envelope.digest()).ok_or(ObjectError::Short)?);
+        }
+        let differs = expected.iter().zip(bytes).position(|(a, b)| a != b);
+        if let Some(at) = differs {
+            return Err(ObjectError::Foreign(at));
+        }
+        if expected.len() != bytes.len() {
+            return Err(ObjectError::Short);
+        }
+        if bytes.get(envelope.digest()) != Some(&digest[..]) {
+            return Err(ObjectError::Digest);
+        }
+        let module = object::module_of(content(object::MODULE)?).ok_or(ObjectError::Short)?;
+        Ok(Object {
+            bytes,
+            parts,
+            module,
+        })
+    }
+
+    /// What the module is known by that it is of.
+    #[must_use]
+    pub fn key(&self) -> Option<Key<'b>> {
+        match self.module.split_first()? {
+            (1, id) => Some(Key::BuildId(id)),
+            (2, hash) => Some(Key::Content(hash)),
+            _ => None,
+        }
+    }
+
+    fn part(&self, number: usize) -> Part {
+        self.parts.get(number).copied().unwrap_or_default()
+    }
+
+    /// What must be mapped for the code to run.
+    #[must_use]
+    pub fn mapped(&self) -> [Mapped<'b>; 2] {
+        let read = 0..self.part(object::EH_FRAME).range().end;
+        let text = self.part(object::TEXT);
+        let of = |address, range: Range<usize>, is_code| Mapped {
+            address,
+            bytes: self.bytes.get(range).unwrap_or_default(),
+            is_code,
+        };
+        [of(0, read, false), of(text.address, text.range(), true)]
+    }
+
+    /// Where the function is, from where the object begins.
+    #[must_use]
+    pub fn entry(&self) -> u64 {
+        self.part(object::TEXT).address
+    }
+
+    /// Which body holds from which address on, ascending, and how many bodies there are.
+    ///
+    /// # Errors
+    ///
+    /// The index is not one that the code stays inside of.
+    pub fn starts(&self) -> Result<(Vec<BodyStart>, u32), ObjectError> {
+        let bytes = self.bytes.get(self.part(object::INDEX).range());
+        Decoded::read(bytes.unwrap_or_default())?.starts()
+    }
+}
+
+/// The arrays of an index.
+struct Decoded<'b> {
+    base: u64,
+    counts: Counts,
+    pages: &'b [u8],
+    buckets: &'b [u8],
+    starts: &'b [u8],
+    rows: &'b [u8],
+    wide: &'b [u8],
+}
+
+/// The number of so many bytes at a place of an array of such.
+fn element(array: &[u8], size: usize, at: usize) -> Option<u32> {
+    let bytes = array.get(at * size..)?.get(..size)?;
+    Some(
+        bytes
+            .iter()
+            .rev()
+            .fold(0, |all, byte| all << 8 | u32::from(*byte)),
+    )
+}
+
+impl<'b> Decoded<'b> {
+    fn read(bytes: &'b [u8]) -> Result<Decoded<'b>, ObjectError> {
+        let short = ObjectError::Index("it is cut short");
+        let (base, rest) = bytes.split_first_chunk().ok_or(short)?;
+        let count = |at| {
+            let count = element(rest, 4, at).ok_or(short)?;
+            usize::try_from(count).map_err(|_| short)
+        };
+        let counts = Counts {
+            pages: count(0)?,
+            bodies: count(1)?,
+            starts: count(2)?,
+            wide: count(3)?,
+        };
+        // So that no product below is too great.
+        if counts.pages > usize::try_from(index::MAX_PAGES).unwrap_or(usize::MAX) {
+            return Err(ObjectError::Index("it has too many pages"));
+        }
+        let arrays = Arrays::of(&counts);
+        let array = |array| bytes.get(arrays.place(array)).ok_or(short);
+        Ok(Decoded {
+            base: u64::from_le_bytes(*base),
+            counts,
+            pages: array(Array::Pages)?,
+            buckets: array(Array::Buckets)?,
+            starts: array(Array::Starts)?,
+            rows: array(Array::Rows)?,
+            wide: array(Array::Wide)?,
+        })
+    }
+
+    fn starts(&self) -> Result<(Vec<BodyStart>, u32), ObjectError> {
+        let damaged = ObjectError::Index;
+        let bodies = u32::try_from(self.counts.bodies).unwrap_or(u32::MAX);
+        let mut found = Vec::with_capacity(self.rows.len());
+        let mut wide = 0;
+        for page in 0..self.counts.pages {
+            let before = element(self.pages, 4, page).ok_or(damaged("pages"))?;
+            if before as usize != found.len() {
+                return Err(damaged("a page does not begin where the one before ends"));
+            }
+            for bucket in 0..256 {
+                let at = |bucket| {
+                    let at = element(self.buckets, 2, page * BUCKETS + bucket);
+                    at.ok_or(damaged("buckets"))
+                };
+                let (first, end) = (at(bucket)?, at(bucket + 1)?);
+                let expected = before.wrapping_add(first) as usize;
+                if found.len() & 0xffff != expected & 0xffff {
+                    return Err(damaged("a bucket does not begin where the one before ends"));
+                }
+                for _ in 0..end.wrapping_sub(first) & 0xffff {
+                    let offset = page as u64 * PAGE + bucket as u64 * 256;
+                    let body = self.body(found.len(), &mut wide)?;
+                    if body >= bodies {
+                        return Err(damaged("there is no such body"));
+                    }
+                    let low = self.starts.get(found.len()).copied();
+                    let low = low.filter(|_| found.len() < self.rows.len());
+                    let low = low.ok_or(damaged("there are too few starts"))?;
+                    let address = self.base.wrapping_add(offset + u64::from(low));
+                    let last: Option<&BodyStart> = found.last();
+                    if last.is_some_and(|last| last.address >= address) {
+                        return Err(damaged("starts do not ascend"));
+                    }
+                    found.push(BodyStart { address, body });
+                }
+            }
+        }
+        match found.len() == self.rows.len() && wide == self.counts.wide {
+            true => Ok((found, bodies)),
+            false => Err(damaged("not all of it is used")),
+        }
+    }
+
+    fn body(&self, start: usize, wide: &mut usize) -> Result<u32, ObjectError> {
+        let damaged = ObjectError::Index;
+        let number = self.rows.get(start).ok_or(damaged("rows"))?;
+        if *number != WIDE {
+            return Ok(u32::from(*number));
+        }
+        let of = self
+            .wide
+            .get(*wide * WIDE_SIZE..)
+            .and_then(|rest| element(rest, 4, 0));
+        let body = self
+            .wide
+            .get(*wide * WIDE_SIZE + 4..)
+            .and_then(|rest| element(rest, 2, 0));
+        *wide += 1;
+        match (of, body) {
+            (Some(of), Some(body)) if of as usize == start => Ok(body),
+            _ => Err(damaged("a great number is not where it belongs")),
+        }
+    }
+}
