@@ -634,6 +634,7 @@ pub(crate) enum CompiledForm {
 Examples:
   unspool verify /bin/ls                              compile it in memory, compare every address
   unspool verify app app.unspool                      a table that `compile -o` wrote
+  unspool verify libc.so.6 libc.native.so             machine code that `compile --as native` wrote
   unspool verify /usr/lib /usr/bin                    every ELF file in these folders
   unspool verify --format json app app.unspool        a certificate: both by their SHA-256
 
@@ -643,6 +644,9 @@ pub(crate) struct VerifyArgs {
     /// An ELF file and a compiled table, or ELF files and folders.
     #[arg(required = true)]
     pub(crate) paths: Vec<PathBuf>,
+    /// Run the code of an object, and nothing else: what `verify` does in a process of its own.
+    #[arg(long, hide = true)]
+    pub(crate) inside: bool,
     /// How the report is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,

@@ -10,6 +10,8 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use sha2::{Digest as _, Sha256};
+
 const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
 
 fn unspool(arguments: &[&str], folder: &Path) -> Output {
@@ -93,4 +95,104 @@ fn what_cannot_be_says_so() {
         assert!(stderr.contains(message), "{arguments:?}: {stderr}");
         assert!(!folder.join("o").exists());
     }
+}
+
+/// Where the digest of an object is: the last note's owner and header are in front of it.
+fn digest_of(object: &[u8]) -> std::ops::Range<usize> {
+    let owner = object
+        .windows(4)
+        .position(|bytes| bytes == b"GNU\0")
+        .unwrap()
+        + 4;
+    owner..owner + 32
+}
+
+/// Makes the digest right again.
+fn sign(object: &mut [u8]) {
+    let at = digest_of(object);
+    object[at.clone()].fill(0);
+    let digest = Sha256::digest(&*object);
+    object[at].copy_from_slice(&digest);
+}
+
+/// Where a section is in a file, by readelf.
+fn section(file: &Path, name: &str) -> std::ops::Range<usize> {
+    let output = Command::new("readelf")
+        .arg("-SW")
+        .arg(file)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let line = text
+        .lines()
+        .find(|line| line.contains(&format!(" {name} ")))
+        .unwrap();
+    let words: Vec<&str> = line.split(']').nth(1).unwrap().split_whitespace().collect();
+    let number = |word: &str| usize::from_str_radix(word, 16).unwrap();
+    let start = number(words[3]);
+    start..start + number(words[4])
+}
+
+#[test]
+fn objects_are_proven_or_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let libc = xtask::packages::path(LIBC).unwrap();
+    let libc = libc.to_str().unwrap();
+    let output = unspool(&["compile", "--as", "native", libc, "-o", "o.so"], folder);
+    assert!(output.status.success());
+    let verify = |file: &str, object: &str| {
+        let output = unspool(&["verify", file, object], folder);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let text = text + &String::from_utf8_lossy(&output.stderr);
+        (output.status.code().unwrap(), text)
+    };
+    let (status, text) = verify(libc, "o.so");
+    assert_eq!(status, 0, "{text}");
+    assert!(text.contains("; 0 differences"), "{text}");
+    // Of another file.
+    let other = xtask::packages::path("/lib64/ld-linux-x86-64.so.2").unwrap();
+    let (status, text) = verify(other.to_str().unwrap(), "o.so");
+    assert_eq!(status, 2, "{text}");
+    assert!(text.contains("of another module"), "{text}");
+    let whole = std::fs::read(folder.join("o.so")).unwrap();
+    let code = section(&folder.join("o.so"), ".text");
+    let changed = |change: &dyn Fn(&mut [u8])| {
+        let mut object = whole.clone();
+        change(&mut object);
+        std::fs::write(folder.join("changed.so"), object).unwrap();
+        verify(libc, "changed.so")
+    };
+    let (status, text) = changed(&|object| object[code.start + 100] ^= 1);
+    assert_eq!(status, 2, "{text}");
+    assert!(text.contains("digest"), "{text}");
+    // A row elsewhere: the index is in front of the code.
+    let index = section(&folder.join("o.so"), ".rodata");
+    let (status, text) = changed(&|object| {
+        object.swap(index.end - 100, index.end - 101);
+        sign(object);
+    });
+    assert_ne!(status, 0, "{text}");
+    // A function that returns 0 and changes nothing.
+    let (status, text) = changed(&|object| {
+        object[code.start..code.start + 3].copy_from_slice(&[0x31, 0xc0, 0xc3]);
+        sign(object);
+    });
+    assert_eq!(status, 1, "{text}");
+    assert!(text.contains("the code yields another frame"), "{text}");
+    // One that opens a file: mov $2, %eax; syscall; ret.
+    let (status, text) = changed(&|object| {
+        let opens = [0xb8, 2, 0, 0, 0, 0x0f, 0x05, 0xc3];
+        object[code.start..code.start + opens.len()].copy_from_slice(&opens);
+        sign(object);
+    });
+    assert_eq!(status, 2, "{text}");
+    assert!(text.contains("was stopped"), "{text}");
+    // One that reads where nothing is.
+    let (status, text) = changed(&|object| {
+        object[code.start..code.start + 3].copy_from_slice(&[0x48, 0x8b, 0x00]);
+        object[code.start + 3] = 0xc3;
+        sign(object);
+    });
+    assert_ne!(status, 0, "{text}");
 }

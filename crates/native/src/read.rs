@@ -275,3 +275,66 @@ impl<'b> Decoded<'b> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outline::Outline;
+
+    /// The index of a table with holes, full buckets, and more rows than a byte can number.
+    fn index() -> Vec<u8> {
+        let mut source = String::from("arch x86-64 little\n");
+        for n in 0..2_000_u64 {
+            let (start, offset) = (0x1_0000 + n * 3 + n / 700 * 0x1_2345, 8 + n * 8 % 4_800);
+            source += &format!(
+                "fn {start:#x}..{:#x}\n  {start:#x}  cfa=rsp+{offset}  ra=[cfa-8]\n",
+                start + 2
+            );
+        }
+        let table =
+            unspool_ir::text::parse(&source).unwrap_or_else(|error| unreachable!("{error}"));
+        let outline = Outline::of(&table).unwrap_or_else(|error| unreachable!("{error}"));
+        let bytes = object::object(&outline, Key::BuildId(&[1])).unwrap_or_default();
+        let object = Object::parse(&bytes).unwrap_or_else(|error| unreachable!("{error}"));
+        assert!(outline.rows().len() > 255);
+        bytes
+            .get(object.part(object::INDEX).range())
+            .unwrap_or_default()
+            .to_vec()
+    }
+
+    #[test]
+    fn damaged_indices_end_in_an_error_or_ascend() {
+        let whole = index();
+        let read = |bytes: &[u8]| Decoded::read(bytes).and_then(|decoded| decoded.starts());
+        let (starts, bodies) = read(&whole).unwrap_or_default();
+        assert_eq!((starts.len(), bodies), (4_000, 601));
+        let mut state = 1_u64;
+        let mut errors = 0;
+        for _ in 0..4_000 {
+            let mut bytes = whole.clone();
+            for _ in 0..=state >> 62 {
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
+                let at = usize::try_from(state >> 33).unwrap_or(0) % bytes.len();
+                // The counts more often than by chance.
+                let at = if state & 7 == 0 { at % 24 } else { at };
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte = byte.wrapping_add(u8::try_from(state >> 20 & 0xff).unwrap_or(0));
+                }
+            }
+            match read(&bytes) {
+                Ok((starts, bodies)) => {
+                    assert!(starts.is_sorted_by_key(|start| start.address));
+                    assert!(starts.iter().all(|start| start.body < bodies));
+                }
+                Err(_) => errors += 1,
+            }
+        }
+        assert!(errors > 1_000, "{errors}");
+        for length in 0..200 {
+            assert!(read(whole.get(..length).unwrap_or_default()).is_err());
+        }
+    }
+}

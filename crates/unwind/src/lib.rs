@@ -20,6 +20,8 @@ pub mod maps;
 pub mod maps_text;
 pub mod modules;
 #[cfg(feature = "std")]
+pub mod native;
+#[cfg(feature = "std")]
 pub mod process;
 #[cfg(feature = "std")]
 pub mod space;

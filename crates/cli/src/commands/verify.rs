@@ -16,6 +16,8 @@ use unspool_compact::{Comparison, Compiled, layout};
 use unspool_module::ElfFile;
 use unspool_unwind::tables::{self, From};
 
+mod native;
+
 use super::compile::as_f64;
 use crate::args::{Format, VerifyArgs};
 use crate::output::{self, Failure};
@@ -67,6 +69,14 @@ struct Given<'a> {
 
 pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
+    if let [file, object] = args.paths.as_slice()
+        && (args.inside || native::is_object(object))
+    {
+        return match args.inside {
+            true => native::inside(file, object),
+            false => native::run(file, object, args.format),
+        };
+    }
     let outcomes = match args.paths.as_slice() {
         [file, table] if !is_folder(file) && !is_folder(table) && !is_elf(table) => {
             vec![prove_table(file, table, args.format)]

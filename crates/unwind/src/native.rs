@@ -1,0 +1,389 @@
+//! Unwind tables as machine code ([`unspool_native`]), run against the rows of their source.
+//!
+//! That an [`Object`] can be parsed says that it is whole; anyone can make one that is. So its code is run in a process
+//! of its own, behind a fence: [`run_and_exit`] is what that process does, and what it writes is [`Checked`].
+
+use std::io;
+
+use unspool_ir::interpret::{self, Frame, StepError};
+use unspool_ir::memory::UnreadableReason;
+use unspool_ir::{LoadBias, Memory, Register, Registers, Row, RuntimeAddr, Unreadable};
+use unspool_native::{Object, Outline};
+
+mod sys;
+
+/// The registers of a frame, as the code takes and leaves them: `struct unspool_frame`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct NativeFrame {
+    /// By their DWARF numbers.
+    registers: [u64; Outline::REGISTERS as usize],
+    /// Bit n: register n is known.
+    known: u64,
+    /// Written: the CFA of the frame that was left.
+    cfa: u64,
+}
+
+impl NativeFrame {
+    /// A frame with the registers that the code knows of.
+    fn of(registers: &Registers) -> NativeFrame {
+        let mut frame = NativeFrame {
+            registers: [0; Outline::REGISTERS as usize],
+            known: 0,
+            cfa: 0,
+        };
+        for (number, slot) in (0..).zip(&mut frame.registers) {
+            if let Some(value) = registers.get(Register(number)) {
+                *slot = value;
+                frame.known |= 1 << number;
+            }
+        }
+        frame
+    }
+
+    /// Whether the same registers are known, and are the same.
+    fn is_same(&self, other: &NativeFrame) -> bool {
+        let both = self.registers.iter().zip(&other.registers).enumerate();
+        let mut known = both.filter(|(number, _)| self.known >> number & 1 != 0);
+        self.known == other.known && known.all(|(_, (a, b))| a == b)
+    }
+}
+
+/// Memory for the code: the bytes of a stack, and whatever else can be read.
+struct NativeMemory<'m> {
+    /// Read directly.
+    stack: &'m [u64],
+    /// Asked for all else: a number of so many bytes, 1 to 8.
+    read: &'m dyn Fn(u64, u64) -> Option<u64>,
+}
+
+/// What a run of code against the rows of its source found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// The steps that were compared.
+    pub steps: u64,
+    /// Those that differ.
+    pub differences: u64,
+    /// The first addresses where they do, 0 behind the last.
+    pub first: [u64; Checked::SHOWN],
+}
+
+impl Checked {
+    /// How many differences are told of.
+    pub const SHOWN: usize = 16;
+
+    /// What [`run_and_exit`] wrote; `None` if it did not come to its end.
+    #[must_use]
+    pub fn read(bytes: &[u8]) -> Option<Checked> {
+        let mut words = bytes
+            .chunks_exact(8)
+            .map(|word| word.try_into().map_or(0, u64::from_le_bytes));
+        let mut checked = Checked {
+            steps: words.next()?,
+            differences: words.next()?,
+            ..Checked::default()
+        };
+        for slot in &mut checked.first {
+            *slot = words.next()?;
+        }
+        Some(checked)
+    }
+
+    fn written(&self) -> [u8; 8 * (2 + Checked::SHOWN)] {
+        let mut bytes = [0; 8 * (2 + Checked::SHOWN)];
+        let words = [self.steps, self.differences].into_iter().chain(self.first);
+        for (slot, word) in bytes.chunks_exact_mut(8).zip(words) {
+            slot.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn note(&mut self, address: u64, is_same: bool) {
+        self.steps += 1;
+        if !is_same {
+            let place = usize::try_from(self.differences).unwrap_or(usize::MAX);
+            if let Some(slot) = self.first.get_mut(place) {
+                *slot = address;
+            }
+            self.differences += 1;
+        }
+    }
+}
+
+/// The states in which each end of each range is stepped.
+const STATES: usize = 2;
+
+/// The states in which each distinct row is stepped beside.
+const ROW_STATES: usize = 64;
+
+const STACK_WORDS: usize = 1 << 14;
+
+/// Memory that only the callback reads: its bytes follow from their addresses.
+const FAR: u64 = 0x70_0000_0000;
+const FAR_BYTES: u64 = 1 << 16;
+
+/// Frames and memory that are made up, and what the plain interpreter makes of them.
+struct Check<'o> {
+    outline: &'o Outline,
+    stack: Vec<u64>,
+    frames: Vec<Registers>,
+    /// For each row the results in the first [`STATES`] states.
+    expected: Vec<[Result; STATES]>,
+    holes: [Result; STATES],
+    /// For each row an address where it holds.
+    samples: Vec<u64>,
+}
+
+/// What became of a frame: what `unspool_step` returns, and the frame.
+#[derive(Debug, Clone, Copy)]
+struct Result {
+    status: i32,
+    frame: NativeFrame,
+}
+
+impl Result {
+    fn is_same(&self, status: i32, frame: &NativeFrame) -> bool {
+        self.status == status
+            && self.frame.is_same(frame)
+            && (status < 0 || self.frame.cfa == frame.cfa)
+    }
+}
+
+impl<'o> Check<'o> {
+    /// Prepares all that takes memory.
+    fn new(outline: &'o Outline) -> Check<'o> {
+        let mut random = Random(0x9e37_79b9_7f4a_7c15);
+        let mut stack = vec![0; STACK_WORDS];
+        let from = stack.as_ptr().addr() as u64;
+        for word in &mut stack {
+            *word = random.value(from);
+        }
+        let first = (0..STATES).map(|_| random.known(from)).collect::<Vec<_>>();
+        let more = (0..ROW_STATES).map(|_| random.some(from));
+        let mut samples = vec![0; outline.rows().len()];
+        for start in outline.starts() {
+            let row = start.row.and_then(|row| samples.get_mut(row.0 as usize));
+            if let Some(sample) = row {
+                *sample = start.address;
+            }
+        }
+        let nothing = Result {
+            status: 0,
+            frame: NativeFrame::of(&Registers::new()),
+        };
+        let mut check = Check {
+            outline,
+            frames: first.into_iter().chain(more).collect(),
+            stack,
+            expected: Vec::new(),
+            holes: [nothing; STATES],
+            samples,
+        };
+        let of = |row: Option<&Row<'_>>| {
+            let mut results = check.holes;
+            for (result, registers) in results.iter_mut().zip(&check.frames) {
+                *result = check.interpreted(row, registers);
+            }
+            results
+        };
+        let holes = of(None);
+        let expected = outline.rows().map(|row| of(Some(&row))).collect();
+        check.holes = holes;
+        check.expected = expected;
+        check
+    }
+
+    /// What the plain interpreter makes of a frame.
+    fn interpreted(&self, row: Option<&Row<'_>>, registers: &Registers) -> Result {
+        let unchanged = |status| Result {
+            status,
+            frame: NativeFrame::of(registers),
+        };
+        let Some(row) = row else {
+            return unchanged(-1);
+        };
+        let memory = Made { stack: &self.stack };
+        let frame = Frame {
+            abi: self.outline.abi(),
+            registers,
+            memory: &memory,
+            bias: BIAS,
+            pac_mask: 0,
+        };
+        match interpret::step(row, &frame) {
+            Ok(caller) => {
+                let (status, registers) = match caller.return_address {
+                    Some(_) => (row.signal_frame.into(), &caller.registers),
+                    None => (2, registers),
+                };
+                let frame = NativeFrame {
+                    cfa: caller.cfa.0,
+                    ..NativeFrame::of(registers)
+                };
+                Result { status, frame }
+            }
+            Err(error) => unchanged(status(&error)),
+        }
+    }
+
+    /// Steps with the code at both ends of each range, and for each distinct row in many states. Allocates nothing,
+    /// and makes no system call.
+    fn run(&self, code: &sys::Map, entry: u64) -> Checked {
+        let mut checked = Checked::default();
+        let far = |address, size| far(address, size);
+        let memory = NativeMemory {
+            stack: &self.stack,
+            read: &far,
+        };
+        let step = |address, registers: &Registers| {
+            let mut frame = NativeFrame::of(registers);
+            let status = code.step(entry, &mut frame, address, BIAS.0, &memory);
+            (status, frame)
+        };
+        let starts = self.outline.starts();
+        let ends = starts.iter().skip(1).map(|start| start.address);
+        for (start, end) in starts.iter().zip(ends.chain([u64::MAX])) {
+            let expected = match start.row {
+                Some(row) => self.expected.get(row.0 as usize).unwrap_or(&self.holes),
+                None => &self.holes,
+            };
+            for (result, registers) in expected.iter().zip(&self.frames) {
+                for address in [start.address, end - 1] {
+                    let (status, frame) = step(address, registers);
+                    checked.note(address, result.is_same(status, &frame));
+                }
+            }
+        }
+        for (row, address) in self.outline.rows().zip(&self.samples) {
+            for registers in &self.frames {
+                let expected = self.interpreted(Some(&row), registers);
+                let (status, frame) = step(*address, registers);
+                checked.note(*address, expected.is_same(status, &frame));
+            }
+        }
+        checked
+    }
+}
+
+const BIAS: LoadBias = LoadBias(0x5555_0000_0000);
+
+/// The number of an error in `unspool_native.h`.
+fn status(error: &StepError) -> i32 {
+    use interpret::RegisterError;
+    use unspool_ir::expression::ExpressionError;
+    let of_expression = |error: &ExpressionError| match error {
+        ExpressionError::UnknownRegister(_) => -3,
+        ExpressionError::Unreadable(_) => -4,
+        ExpressionError::DivisionByZero { .. } => -5,
+        _ => -6,
+    };
+    match error {
+        StepError::UnknownCfaRegister(_) | StepError::UnknownReturnAddress => -3,
+        StepError::ReturnAddress(RegisterError::Unreadable(_)) => -4,
+        StepError::CfaExpression(error)
+        | StepError::ReturnAddress(RegisterError::Expression(error)) => of_expression(error),
+        _ => -2,
+    }
+}
+
+/// What the callback reads.
+fn far(address: u64, size: u64) -> Option<u64> {
+    let distance = address.checked_sub(FAR)?;
+    if distance >= FAR_BYTES || FAR_BYTES - distance < size {
+        return None;
+    }
+    let byte = |n: u64| ((address + n).wrapping_mul(167) >> 3 & 0xff) << (8 * n);
+    Some((0..size.min(8)).map(byte).sum())
+}
+
+/// The same memory for the interpreter.
+struct Made<'s> {
+    stack: &'s [u64],
+}
+
+impl Memory for Made<'_> {
+    fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> core::result::Result<(), Unreadable> {
+        let unreadable = Unreadable {
+            addr,
+            why: UnreadableReason::Unmapped,
+        };
+        let start = self.stack.as_ptr().addr() as u64;
+        for (byte, at) in into.iter_mut().zip(addr.0..) {
+            let word = at.checked_sub(start).and_then(|distance| {
+                let place = usize::try_from(distance / 8).ok()?;
+                Some(self.stack.get(place)? >> (8 * (distance % 8)))
+            });
+            let word = word.or_else(|| far(at, 1)).ok_or(unreadable)?;
+            let [low, ..] = word.to_le_bytes();
+            *byte = low;
+        }
+        Ok(())
+    }
+}
+
+/// Numbers that look random, the same in each run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// A value for a register or a word: an address of the stack, of its ends, of what only the callback reads, a
+    /// small number, or any.
+    fn value(&mut self, stack: u64) -> u64 {
+        let number = self.next() >> 8;
+        let bytes = 8 * STACK_WORDS as u64;
+        match self.next() % 8 {
+            0..=3 => stack + number % bytes,
+            4 => stack + bytes - number % 64,
+            5 => FAR + number % FAR_BYTES,
+            6 => number % 70,
+            _ => self.next(),
+        }
+    }
+
+    /// All registers known, and in the middle of the stack: what is saved near there can be read.
+    fn known(&mut self, stack: u64) -> Registers {
+        let mut registers = Registers::new();
+        let quarter = 2 * STACK_WORDS as u64;
+        for number in 0..Outline::REGISTERS {
+            let value = stack + quarter + self.next() % (2 * quarter);
+            registers.set(Register(number), value);
+        }
+        registers
+    }
+
+    /// Any values, and some registers unknown.
+    fn some(&mut self, stack: u64) -> Registers {
+        let mut registers = Registers::new();
+        for number in 0..Outline::REGISTERS {
+            let value = self.value(stack);
+            if !self.next().is_multiple_of(16) {
+                registers.set(Register(number), value);
+            }
+        }
+        registers
+    }
+}
+
+/// Steps with an object's code at both ends of each range of an outline, and from each distinct row in many states,
+/// and compares with the plain interpreter. Writes [`Checked`] to standard output, and ends the process.
+///
+/// The process must have nothing to lose, and one thread: while the code runs it can do nothing but compute and write to
+/// files that are open (`seccomp`(2), strict mode), and the system kills it otherwise. That it ends in time must be seen to from
+/// outside.
+pub fn run_and_exit(object: &Object<'_>, outline: &Outline) -> io::Error {
+    let check = Check::new(outline);
+    let code = match sys::Map::new(&object.mapped()) {
+        Ok(code) => code,
+        Err(error) => return error,
+    };
+    if let Err(error) = sys::fence() {
+        return error;
+    }
+    sys::end(&check.run(&code, object.entry()).written())
+}
