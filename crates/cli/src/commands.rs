@@ -23,7 +23,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use serde_json::{Value, json};
 use unspool_module::ElfFile;
 use unspool_unwind::tables::{self, CompileError, From, Reading, SourceError, Store};
@@ -63,6 +63,18 @@ fn store(no_cache: bool) -> Store {
         true => store.without_cache(),
         false => store,
     }
+}
+
+/// Reads a file of text.
+fn read_text(path: &Path) -> anyhow::Result<String> {
+    let bytes = fs::read(path).with_context(|| path.display().to_string())?;
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        anyhow!(
+            "{}: byte {at:#x} is no UTF-8; convert the file",
+            path.display()
+        )
+    })
 }
 
 /// Opens an ELF file.

@@ -1,6 +1,5 @@
 //! `unspool annotate`.
 
-use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -17,13 +16,13 @@ use crate::output::{self, Failure};
 
 pub(crate) fn run(args: &AnnotateArgs) -> anyhow::Result<ExitCode> {
     let path = args.file.as_path();
-    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let Some(object) = source::assemble(path)? else {
         bail!(
             "{}: this is no assembly source; its name would end in .s or .S",
             path.display()
         );
     };
+    let text = super::read_text(path)?;
     let before = Arc::new(ElfFile::from_bytes(path, object)?);
     let lines = Lines::new(
         Arc::clone(&before),

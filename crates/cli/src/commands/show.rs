@@ -54,6 +54,12 @@ pub(crate) fn run(args: &ShowArgs) -> anyhow::Result<ExitCode> {
 fn of_code(file: &ElfFile) -> anyhow::Result<Reading> {
     let synthesis = unspool_recover::synthesize(file, &[]);
     let synthesis = synthesis.with_context(|| file.path().display().to_string())?;
+    if synthesis.table.fdes().is_empty() {
+        bail!(
+            "{}: no function is found in its code",
+            file.path().display()
+        );
+    }
     Ok(Reading {
         table: synthesis.table,
         problems: Vec::new(),

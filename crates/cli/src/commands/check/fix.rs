@@ -53,7 +53,7 @@ pub(super) fn edit(path: &Path, args: &CheckArgs) -> anyhow::Result<String> {
             path.display()
         );
     }
-    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let text = super::super::read_text(path)?;
     let least = super::least(args, Maker::People).max(Severity::Unproven);
     let fixed = fix(path, &text, least)?;
     for (line, refusal) in &fixed.refused {
