@@ -146,11 +146,10 @@ impl<L: Fn(Vaddr) -> Option<u32>> Work<'_, L> {
         let is_own = |id: &InsnId| (extent.start..extent.end).contains(&code.range(*id).start);
         let mut own: Vec<InsnId> = code.ids().filter(is_own).collect();
         self.check(analysis, function, &own).map_err(refuse)?;
-        let rules: HashMap<u64, Result<Rules, NoRow>> = analysis
-            .rules()
-            .into_iter()
-            .map(|(range, row)| (range.start, row))
-            .collect();
+        let mut rules: HashMap<u64, Result<Rules, NoRow>> = HashMap::new();
+        analysis.visit_rules(|id, _, row, _| {
+            rules.insert(code.range(id).start, row);
+        });
         let row_of = |id: InsnId| {
             let row = rules.get(&code.range(id).start);
             row.copied().unwrap_or(Err(NoRow::Unreached))

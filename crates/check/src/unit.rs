@@ -366,7 +366,7 @@ impl Guide for ByTable<'_> {
         self.judge.entry(self.declared_at(address)?)
     }
 
-    fn args_size(&self, address: u64) -> u64 {
+    fn args_size(&self, address: u64, _: Value) -> u64 {
         let declared = self.declared_at(address);
         declared.map_or(0, |declared| declared.args_size)
     }

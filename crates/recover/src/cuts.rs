@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use unspool_module::ElfFile;
 use unspool_synth::op::Flow;
-use unspool_synth::{Code, Extent, Image as _, Machine, Part};
+use unspool_synth::{Extent, Image as _, Machine, Part};
 
 use crate::functions::{Function, Sightings};
 use crate::stubs::stubs;
@@ -83,25 +83,25 @@ pub(crate) fn runs(
     never_returns: impl Fn(u64) -> bool,
 ) -> Vec<Extent> {
     let text = Text(file);
-    let mut code = Code::default();
     let bytes = text.bytes(range.clone()).unwrap_or_default();
-    machine.lift(bytes, range.start, &mut code);
-    let back = |id| match code.flow(id) {
-        Some(Flow::Branch { to, .. } | Flow::Jump(to)) if to <= code.range(id).start => Some(to),
-        _ => None,
-    };
-    let loops: HashSet<u64> = code.ids().filter_map(back).collect();
+    let mut loops = HashSet::new();
+    machine.outline(bytes, range.start, |insn, flow, _| match flow {
+        Some(Flow::Branch { to, .. } | Flow::Jump(to)) if to <= insn.start => {
+            loops.insert(to);
+        }
+        _ => {}
+    });
     let mut runs = Vec::new();
     let mut run: Option<Extent> = None;
     // Where the last instruction ended that was no padding, if it was a call.
     let mut called = None;
-    for id in code.ids() {
-        let Range { start, end } = code.range(id);
-        if code.is_padding(id) && (run.is_none() || code.flow(id).is_none()) {
+    machine.outline(bytes, range.start, |insn, flow, is_padding| {
+        let Range { start, end } = insn;
+        if is_padding && (run.is_none() || flow.is_none()) {
             if let Some(run) = &mut run {
                 run.end = end;
             }
-            continue;
+            return;
         }
         let may_begin = start % FUNCTION_ALIGNMENT == 0 && !loops.contains(&start);
         if let Some(end) = called.take_if(|end| may_begin && *end < start) {
@@ -109,7 +109,6 @@ pub(crate) fn runs(
         }
         let part = Part::Fragment;
         run.get_or_insert(Extent { start, end, part }).end = end;
-        let flow = code.flow(id);
         let is_call = matches!(flow, Some(Flow::Call(_) | Flow::IndirectCall));
         called = is_call.then_some(end);
         let goes_on = match flow {
@@ -120,7 +119,7 @@ pub(crate) fn runs(
         if !goes_on {
             runs.extend(run.take());
         }
-    }
+    });
     runs.extend(run);
     runs
 }

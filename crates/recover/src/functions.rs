@@ -3,7 +3,7 @@
 use core::ops::Range;
 use std::collections::BTreeMap;
 
-use unspool_module::{Binding, ElfFile, SectionInfo};
+use unspool_module::{Binding, ElfFile, ElfKind, SectionInfo};
 use unspool_synth::op::{Flow, Seen};
 use unspool_synth::{Extent, Image, Machine, Part};
 
@@ -79,7 +79,9 @@ pub(crate) fn named(file: &ElfFile, sections: &[Range<u64>], seen: &Sightings) -
         // What only jumps lead to is what they bring there, be it a function or a part of one.
         let is_fragment = !candidate.is_visible
             && !is_called
-            && seen.jumps.binary_search(&candidate.start).is_ok()
+            && !seen
+                .jumps_within(candidate.start..candidate.start.saturating_add(1))
+                .is_empty()
             && !seen.is_taken(candidate.start);
         found.push(Function {
             name: candidate.name,
@@ -131,7 +133,8 @@ fn candidates(file: &ElfFile) -> Vec<Candidate> {
 #[derive(Debug, Default)]
 pub(crate) struct Sightings {
     pub(crate) calls: Vec<u64>,
-    jumps: Vec<u64>,
+    /// Each with how many jumps lead there.
+    jumps: Vec<(u64, u32)>,
     taken: Vec<u64>,
 }
 
@@ -141,16 +144,33 @@ impl Sightings {
         self.taken.binary_search(&address).is_ok()
     }
 
+    /// Where jumps lead in a range, and how many to each address.
+    pub(crate) fn jumps_within(&self, range: Range<u64>) -> &[(u64, u32)] {
+        let place = |address| self.jumps.partition_point(|(to, _)| *to < address);
+        let jumps = self.jumps.get(place(range.start)..place(range.end));
+        jumps.unwrap_or_default()
+    }
+
     pub(crate) fn of(file: &ElfFile, sections: &[Range<u64>], machine: &mut Machine) -> Sightings {
+        let is_code = |address: &u64| {
+            let place = sections.partition_point(|code| code.end <= *address);
+            let code = sections.get(place);
+            code.is_some_and(|code| code.start <= *address)
+        };
+        let is_absolute = file.kind() == ElfKind::Executable;
         let mut seen = Sightings::default();
+        let mut jumps = Vec::new();
         for section in sections {
             let text = Text(file);
             let bytes = text.bytes(section.clone()).unwrap_or_default();
             machine.scan(bytes, section.start, |sight| match sight {
                 Seen::Flow(Flow::Call(to)) => seen.calls.push(to),
-                Seen::Flow(Flow::Jump(to) | Flow::Branch { to, .. }) => seen.jumps.push(to),
+                Seen::Flow(Flow::Jump(to) | Flow::Branch { to, .. }) => jumps.push(to),
                 Seen::Taken(address) => seen.taken.push(address),
-                Seen::Flow(_) | Seen::End => {}
+                Seen::Value(address) if is_absolute && is_code(&address) => {
+                    seen.taken.push(address);
+                }
+                Seen::Flow(_) | Seen::Value(_) | Seen::End => {}
             });
         }
         // Of addresses in data nothing is known but that some bytes are one.
@@ -160,18 +180,18 @@ impl Sightings {
             };
             let bytes = file.bytes_at(start, section.size).unwrap_or_default();
             let words = bytes.windows(8).filter_map(|word| word.try_into().ok());
-            let is_code = |address: &u64| {
-                let place = sections.partition_point(|code| code.end <= *address);
-                let code = sections.get(place);
-                code.is_some_and(|code| code.start <= *address)
-            };
             seen.taken
                 .extend(words.map(u64::from_le_bytes).filter(is_code));
         }
-        for list in [&mut seen.calls, &mut seen.jumps, &mut seen.taken] {
+        for list in [&mut seen.calls, &mut seen.taken] {
             list.sort_unstable();
             list.dedup();
         }
+        jumps.sort_unstable();
+        let same = jumps.chunk_by(|a, b| a == b);
+        let counted =
+            same.filter_map(|same| Some((*same.first()?, u32::try_from(same.len()).ok()?)));
+        seen.jumps = counted.collect();
         seen
     }
 }

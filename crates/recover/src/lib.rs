@@ -3,18 +3,20 @@
 //! It takes files that were read: it opens nothing, prints nothing.
 #![forbid(unsafe_code)]
 
+mod areas;
 mod cuts;
+mod described;
 mod functions;
-mod landings;
 mod noreturn;
+mod pads;
 mod partition;
 mod stubs;
 mod synthesis;
 mod text;
 mod ways_out;
 
+pub use areas::landings;
 pub use functions::{Function, functions};
-pub use landings::landings;
 pub use noreturn::{never_returning, never_returns};
 pub use stubs::stubs;
 pub use synthesis::{Missing, Recovered, Synthesis, SynthesisError, synthesize};

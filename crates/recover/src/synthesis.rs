@@ -6,23 +6,27 @@
 //! must be borne out by the ways out ([`crate::ways_out`]), or there are no rows.
 
 use core::ops::Range;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use unspool_ir::table::{FdeHeader, RowStart, TableError};
-use unspool_ir::{Arch, Table, Vaddr};
+use unspool_ir::{Arch, RowId, Table, Vaddr};
 use unspool_module::ElfFile;
+use unspool_synth::arch::Facts;
 use unspool_synth::rows::Saved;
 use unspool_synth::{
-    Analysis, Analyzer, CodeAlone, Extent, Guide, Image as _, Machine, NoRow, Part, Program, Rules,
-    State,
+    Analyzer, Extent, Guide, Image as _, Machine, NoRow, Part, Program, Rules, State, Value,
 };
 
+use crate::areas::{Area, areas};
+
 use crate::cuts::{FUNCTION_ALIGNMENT, runs, starts, without};
+use crate::described::{Depth, Described, Description, Insn, Rows, Span, spans, within};
 use crate::functions::{Function, Sightings, code_ranges, named};
 use crate::noreturn::never_returning;
-use crate::partition::partition;
+use crate::pads::{self, Landings};
+use crate::partition::{Descriptions, Tools, partition};
 use crate::text::Text;
-use crate::ways_out::{Goal, WaysOut};
+use crate::ways_out::Goal;
 
 /// A table that was made of code, and how much of the code it covers.
 #[derive(Debug)]
@@ -89,9 +93,15 @@ pub enum SynthesisError {
 /// The machine is not known, or the table is too large.
 pub fn synthesize(file: &ElfFile, covered: &[Range<u64>]) -> Result<Synthesis, SynthesisError> {
     let machine = || Machine::of(file.abi()).ok_or(SynthesisError::Arch(file.abi().arch));
-    let (mut scanner, mut analyzer) = (machine()?, Analyzer::new(machine()?));
+    let mut tools = Tools {
+        file,
+        scanner: machine()?,
+        analyzer: Analyzer::new(machine()?),
+        rows: Rows::default(),
+        landings: Landings::default(),
+    };
     let gaps = without(&code_ranges(file), covered);
-    let seen = Sightings::of(file, &gaps, &mut scanner);
+    let seen = Sightings::of(file, &gaps, &mut tools.scanner);
     let known = named(file, &gaps, &seen);
     let names: HashMap<u64, &Function> = known
         .iter()
@@ -103,83 +113,54 @@ pub fn synthesize(file: &ElfFile, covered: &[Range<u64>]) -> Result<Synthesis, S
     };
     let mut lost = never_returning(file);
     let starts = starts(file, &seen, &known);
-    let tools = (&mut scanner, &mut analyzer);
-    let program = partition(file, tools, &gaps, &starts, is_sized, &mut lost);
-    let program = program.ok_or(SynthesisError::Tangled)?;
-    let mut work = Work {
+    let found = partition(&mut tools, &gaps, &starts, is_sized, &mut lost);
+    let (mut program, mut descriptions) = found.ok_or(SynthesisError::Tangled)?;
+    let code = Known {
         file,
-        analyzer,
+        gaps: &gaps,
         names: &names,
         seen: &seen,
-        program: &program,
-        table: Table::new(file.abi()),
-        entries: Vec::new(),
-        reached: Vec::new(),
-        functions: Vec::new(),
+        lost: &lost,
     };
-    for unit in 0..program.units() {
-        let is_certain = |extent: Extent| {
-            let entries = program.entries_in(extent.start..extent.end);
-            is_sized(&extent) || extent.part == Part::Fragment && entries.is_empty()
-        };
-        let is_certain = program.unit(unit).all(is_certain);
-        work.describe(unit, is_certain)?;
+    // An entry of a table names the area of its function.
+    let areas = match covered {
+        [] => areas(file),
+        _ => HashSet::new(),
+    };
+    let work = code.work(&mut tools, &program, &descriptions)?;
+    tools.landings = work.landings(&mut tools, &areas, &descriptions);
+    if tools.landings.is_empty() {
+        return work.finish();
     }
-    work.reached.sort_unstable_by_key(|range| range.start);
-    let rest = without(&gaps, &work.reached);
-    let never_returns = |address| lost.contains(&address);
-    let rest = rest.into_iter();
-    let rest = rest.flat_map(|range| runs(file, range, &mut scanner, never_returns));
-    let rest: Vec<Extent> = rest.collect();
-    let rest = Program::survey(&mut scanner, &Text(file), rest, Vec::new(), never_returns);
-    for unit in 0..rest.units() {
-        work.describe_assumed(&rest, unit)?;
+    if !land(&mut tools, &mut program, &mut descriptions) {
+        return Err(SynthesisError::Tangled);
     }
-    work.finish()
+    code.work(&mut tools, &program, &descriptions)?.finish()
+}
+
+/// Looks again at what exceptions land in, together with where they come from; whether that comes to an end.
+fn land(tools: &mut Tools<'_>, program: &mut Program, descriptions: &mut Descriptions) -> bool {
+    program.unite(tools.landings.joins(program));
+    let landings = tools.landings.as_slice().iter();
+    let units = landings.filter_map(|landing| program.unit_of(landing.pad));
+    tools.settle(program, units.collect(), descriptions)
 }
 
 /// Assumes of one place that nothing leads to that it is come into as after a call: this is the state then.
-struct AsCalled {
+struct AsCalled<'l> {
     at: u64,
     state: State,
+    landings: &'l Landings,
 }
 
-impl Guide for AsCalled {
+impl Guide for AsCalled<'_> {
     fn entry(&self, address: u64) -> Option<State> {
         (address == self.at).then(|| self.state.clone())
     }
-}
 
-/// An instruction with its row.
-struct Insn {
-    range: Range<u64>,
-    row: Result<Rules, NoRow>,
-    is_padding: bool,
-}
-
-impl Insn {
-    fn is_reached(&self) -> bool {
-        self.row != Err(NoRow::Unreached)
+    fn args_size(&self, address: u64, sp: Value) -> u64 {
+        self.landings.args_size(address, sp)
     }
-}
-
-fn insns(analysis: &Analysis<'_>) -> Vec<Insn> {
-    let ids = analysis.code().ids();
-    let rows = analysis.rules().into_iter();
-    ids.zip(rows)
-        .map(|(id, (range, row))| Insn {
-            range,
-            row,
-            is_padding: analysis.code().is_padding(id),
-        })
-        .collect()
-}
-
-/// The instructions of an extent, of those of its unit.
-fn within<'i>(insns: &'i [Insn], extent: &Extent) -> &'i [Insn] {
-    let place = |address| insns.partition_point(|insn| insn.range.start < address);
-    let own = insns.get(place(extent.start)..place(extent.end));
-    own.unwrap_or_default()
 }
 
 /// Where a jump leads that nothing is known to lead to.
@@ -196,70 +177,151 @@ fn goal(program: &Program, reached: &[Range<u64>], to: u64) -> Goal {
 /// So many instructions of one unit are looked at for where functions may begin that nothing leads to.
 const MOST_TRIES: usize = 1 << 20;
 
+/// What is known of a file's code but for what looking at its units tells.
+struct Known<'k> {
+    file: &'k ElfFile,
+    /// Where code is that gets rows, ascending.
+    gaps: &'k [Range<u64>],
+    /// Functions that symbols name, by their starts.
+    names: &'k HashMap<u64, &'k Function>,
+    seen: &'k Sightings,
+    /// Functions that never return.
+    lost: &'k HashSet<u64>,
+}
+
+impl<'k> Known<'k> {
+    /// Makes rows of what was found of a program's units, and of what nothing is known to lead to.
+    fn work(
+        &'k self,
+        tools: &mut Tools<'_>,
+        program: &'k Program,
+        descriptions: &Descriptions,
+    ) -> Result<Work<'k>, TableError> {
+        let mut work = Work {
+            known: self,
+            program,
+            facts: tools.analyzer.facts(),
+            table: Table::new(self.file.abi()),
+            row_ids: HashMap::new(),
+            entries: Vec::new(),
+            reached: Vec::new(),
+            depths: Vec::new(),
+            functions: Vec::new(),
+        };
+        for unit in 0..program.units() {
+            let first = program.unit(unit).next();
+            let description = first.and_then(|first| descriptions.get(&first.start));
+            if let Some(description) = description {
+                work.describe(description, unit, &tools.rows)?;
+            }
+        }
+        work.reached.sort_unstable_by_key(|range| range.start);
+        work.describe_rest(tools)?;
+        Ok(work)
+    }
+}
+
 /// The work on one file.
 struct Work<'w> {
-    file: &'w ElfFile,
-    analyzer: Analyzer,
-    /// Functions that symbols name, by their starts.
-    names: &'w HashMap<u64, &'w Function>,
-    seen: &'w Sightings,
+    known: &'w Known<'w>,
     /// The code that something is known to lead to, and what else is in the same ranges.
     program: &'w Program,
+    facts: &'static Facts,
     table: Table,
+    /// The rows of the table, by their numbers.
+    row_ids: HashMap<u32, RowId>,
     /// The entries of the table to be: where they end, and their rows.
     entries: Vec<(u64, Vec<RowStart>)>,
     /// Code that something is known to lead to; ascends once all that is known was looked at.
     reached: Vec<Range<u64>>,
+    /// The calls of code that nothing is known to lead to.
+    depths: Vec<Depth>,
     functions: Vec<Recovered>,
 }
 
 impl Work<'_> {
     /// Describes a unit that something is known to lead to. If it is not certain that it is come into as after a call,
     /// that must be borne out.
-    fn describe(&mut self, unit: usize, is_certain: bool) -> Result<(), TableError> {
-        let (program, text) = (self.program, Text(self.file));
-        let analysis = self.analyzer.analyze(program, &text, unit, &[], &CodeAlone);
-        let ways = WaysOut::of(&analysis, program, |_| Goal::Unknown);
-        let insns = insns(&analysis);
-        for insn in insns.iter().filter(|insn| insn.is_reached()) {
+    fn describe(
+        &mut self,
+        description: &Description,
+        unit: usize,
+        rows: &Rows,
+    ) -> Result<(), TableError> {
+        let (program, names) = (self.program, self.known.names);
+        let is_certain = |extent: Extent| {
+            let entries = program.entries_in(extent.start..extent.end);
+            let function = names.get(&extent.start);
+            function.is_some_and(|function| function.has_size)
+                || extent.part == Part::Fragment && entries.is_empty()
+        };
+        let spans = &description.spans;
+        for span in spans.iter().filter(|span| span.is_reached()) {
             match self.reached.last_mut() {
-                Some(last) if last.end == insn.range.start => last.end = insn.range.end,
-                _ => self.reached.push(insn.range.clone()),
+                Some(last) if last.end == span.range.start => last.end = span.range.end,
+                _ => self.reached.push(span.range.clone()),
             }
         }
-        let against = ways.against.filter(|_| !is_certain);
+        let ways = description.ways.verdict(program, |_| Goal::Unknown);
+        let against = ways.against.filter(|_| !program.unit(unit).all(is_certain));
         let refused = against.map(|at| Missing::NotBorneOut(Vaddr(at)));
         for extent in program.unit(unit) {
-            let own = within(&insns, &extent);
+            let own = within(spans, &extent);
             if refused.is_none() {
-                self.enter(own)?;
+                self.enter(own, rows)?;
             }
-            if extent.part == Part::Function || self.names.contains_key(&extent.start) {
+            if extent.part == Part::Function || names.contains_key(&extent.start) {
                 self.report(own, refused);
             }
         }
         Ok(())
     }
 
+    /// Describes what nothing is known to lead to.
+    fn describe_rest(&mut self, tools: &mut Tools<'_>) -> Result<(), TableError> {
+        let known = self.known;
+        let never_returns = |address| known.lost.contains(&address);
+        let rest = without(known.gaps, &self.reached).into_iter();
+        let rest =
+            rest.flat_map(|range| runs(known.file, range, &mut tools.scanner, never_returns));
+        let rest: Vec<Extent> = rest.collect();
+        let text = Text(known.file);
+        let mut rest = Program::survey(&mut tools.scanner, &text, rest, Vec::new(), never_returns);
+        rest.unite(tools.landings.joins(&rest));
+        for unit in 0..rest.units() {
+            self.describe_assumed(tools, &rest, unit)?;
+        }
+        Ok(())
+    }
+
     /// Describes what of a unit, that nothing is known to lead to, is borne out to begin as a function does.
-    fn describe_assumed(&mut self, rest: &Program, unit: usize) -> Result<(), TableError> {
+    fn describe_assumed(
+        &mut self,
+        tools: &mut Tools<'_>,
+        rest: &Program,
+        unit: usize,
+    ) -> Result<(), TableError> {
         let mut tries = MOST_TRIES;
-        let mut known: HashMap<u64, Result<Rules, NoRow>> = HashMap::new();
+        let mut known: HashMap<u64, Result<u32, NoRow>> = HashMap::new();
         for extent in rest.unit(unit) {
             let may_begin =
-                extent.start % FUNCTION_ALIGNMENT == 0 || self.seen.is_taken(extent.start);
+                extent.start % FUNCTION_ALIGNMENT == 0 || self.known.seen.is_taken(extent.start);
             if !may_begin || known.contains_key(&extent.start) {
                 continue;
             }
             let guide = AsCalled {
                 at: extent.start,
-                state: self.analyzer.entry(),
+                state: tools.analyzer.entry(),
+                landings: &tools.landings,
             };
-            let text = Text(self.file);
-            let analysis = self.analyzer.analyze(rest, &text, unit, &[], &guide);
-            tries = tries.saturating_sub(analysis.code().len());
-            let ways = WaysOut::of(&analysis, rest, |to| goal(self.program, &self.reached, to));
-            let mut insns = insns(&analysis);
+            let text = Text(self.known.file);
+            let landings = tools.landings.as_slice();
+            let analysis = tools.analyzer.analyze(rest, &text, unit, landings, &guide);
+            let described = Described::of(&analysis, rest, &mut tools.rows, |_, _| {});
+            let mut insns = described.insns;
+            tries = tries.saturating_sub(insns.len());
+            let outside = |to| goal(self.program, &self.reached, to);
+            let ways = described.ways.verdict(rest, outside);
             // What another function shares must be the same for both.
             let is_other = |insn: &&Insn| {
                 let row = known.get(&insn.range.start);
@@ -273,81 +335,150 @@ impl Work<'_> {
                 None if ways.for_it == 0 => Some(Missing::NoWayOut),
                 None => None,
             };
+            let starts = || rest.unit(unit).map(|extent| extent.start);
             if refused.is_some() {
-                self.report(within(&insns, &extent), refused);
+                self.report(within(&spans(&insns, starts()), &extent), refused);
                 continue;
             }
             insns.retain(|insn| insn.is_reached() && !known.contains_key(&insn.range.start));
+            let spans = spans(&insns, starts());
             for extent in rest.unit(unit) {
-                self.enter(within(&insns, &extent))?;
+                self.enter(within(&spans, &extent), &tools.rows)?;
             }
-            self.report(&insns, None);
+            self.report(&spans, None);
+            self.depths.extend(described.depths);
             known.extend(insns.into_iter().map(|insn| (insn.range.start, insn.row)));
         }
         Ok(())
     }
 
+    /// Finds where exceptions land, of areas of which it is not known whose they are.
+    fn landings(
+        &self,
+        tools: &mut Tools<'_>,
+        areas: &HashSet<Area>,
+        descriptions: &Descriptions,
+    ) -> Landings {
+        if areas.is_empty() {
+            return Landings::default();
+        }
+        let mut depths = self.depths.clone();
+        for description in descriptions.values() {
+            depths.extend_from_slice(&description.depths);
+        }
+        depths.sort_unstable();
+        depths.dedup();
+        let extents = self.program.extents().iter();
+        let functions = extents.filter(|extent| extent.part == Part::Function);
+        let functions = functions.map(|extent| extent.start);
+        let entries = self.program.entries_in(0..u64::MAX).iter().copied();
+        let assumed = self
+            .functions
+            .iter()
+            .filter(|function| function.described > 0);
+        let assumed = assumed.map(|function| function.start.0);
+        let mut starts: Vec<u64> = functions.chain(entries).chain(assumed).collect();
+        starts.sort_unstable();
+        starts.dedup();
+        let mut reached = self.reached.clone();
+        reached.extend(
+            self.entries
+                .iter()
+                .map(|(end, rows)| rows.first().map_or(*end, |row| row.start.0)..*end),
+        );
+        reached.sort_unstable_by_key(|range| range.start);
+        let mut merged: Vec<Range<u64>> = Vec::new();
+        for range in reached {
+            match merged.last_mut() {
+                Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+                _ => merged.push(range),
+            }
+        }
+        let known = pads::Known {
+            file: self.known.file,
+            facts: self.facts,
+            ranges: self.known.gaps,
+            program: self.program,
+            seen: self.known.seen,
+            starts: &starts,
+            reached: &merged,
+            depths: &depths,
+        };
+        pads::landings(&known, &mut tools.scanner, areas)
+    }
+
     /// Makes entries of the rows of instructions that follow each other.
-    fn enter(&mut self, insns: &[Insn]) -> Result<(), TableError> {
-        let facts = self.analyzer.facts();
-        let start = insns.first().map_or(0, |first| first.range.start);
-        let code = Text(self.file);
-        if code
+    fn enter(&mut self, spans: &[Span], rows: &Rows) -> Result<(), TableError> {
+        let file = self.known.file;
+        let start = spans.first().map_or(0, |first| first.range.start);
+        if Text(file)
             .bytes_from(start)
-            .is_some_and(|code| code.starts_with(facts.signal_return))
+            .is_some_and(|code| code.starts_with(self.facts.signal_return))
         {
             return Ok(());
         }
-        let is_entry_code = start == self.file.entry().0;
+        let is_entry_code = start == file.entry().0;
         let mut last = None;
         let mut end = None;
-        for insn in insns {
-            if end.replace(insn.range.end) != Some(insn.range.start) {
+        for span in spans {
+            if end.replace(span.range.end) != Some(span.range.start) {
                 last = None;
             }
-            let Ok(mut rules) = insn.row else {
+            let Ok(row) = span.row else {
                 last = None;
                 continue;
             };
-            if is_entry_code {
-                // Nothing calls it.
-                rules.return_address = Saved::Lost;
-            }
-            if last != Some(rules) {
-                let row = RowStart {
-                    start: Vaddr(insn.range.start),
-                    row: rules.intern(&mut self.table, facts)?,
+            if last != Some(row) {
+                let start = RowStart {
+                    start: Vaddr(span.range.start),
+                    row: self.row_id(row, rows, is_entry_code)?,
                 };
                 match self.entries.last_mut().filter(|_| last.is_some()) {
-                    Some((_, rows)) => rows.push(row),
-                    None => self.entries.push((0, vec![row])),
+                    Some((_, rows)) => rows.push(start),
+                    None => self.entries.push((0, vec![start])),
                 }
-                last = Some(rules);
+                last = Some(row);
             }
             if let Some((end, _)) = self.entries.last_mut() {
-                *end = insn.range.end;
+                *end = span.range.end;
             }
         }
         Ok(())
     }
 
-    fn report(&mut self, insns: &[Insn], refused: Option<Missing>) {
-        let is_left_out = |insn: &&Insn| insn.is_padding && !insn.is_reached();
-        let missing = |insn: &Insn| refused.or(insn.row.err().map(Missing::Row));
-        let mut code = insns.iter().filter(|insn| !is_left_out(insn));
+    /// The row of the table that a number stands for; at the entry of the program, which nothing calls, it has no
+    /// return address.
+    fn row_id(&mut self, row: u32, rows: &Rows, is_entry: bool) -> Result<RowId, TableError> {
+        if let Some(id) = self.row_ids.get(&row).filter(|_| !is_entry) {
+            return Ok(*id);
+        }
+        let mut rules = rows.get(row).unwrap_or_else(|| Rules::at_entry(self.facts));
+        if is_entry {
+            rules.return_address = Saved::Lost;
+            return rules.intern(&mut self.table, self.facts);
+        }
+        let id = rules.intern(&mut self.table, self.facts)?;
+        self.row_ids.insert(row, id);
+        Ok(id)
+    }
+
+    fn report(&mut self, spans: &[Span], refused: Option<Missing>) {
+        let missing = |span: &Span| refused.or(span.row.err().map(Missing::Row));
+        let mut code = spans.iter().filter(|span| !span.is_left_out);
         let ends = code.clone().next().zip(code.clone().next_back());
         let Some((first, last)) = ends else { return };
         let start = first.range.start;
+        let names = self.known.names;
+        let described = code.clone().filter(|span| missing(span).is_none());
         self.functions.push(Recovered {
-            name: self
-                .names
+            name: names
                 .get(&start)
                 .map_or_else(String::new, |function| function.name.clone()),
             start: Vaddr(start),
             end: Vaddr(last.range.end),
-            instructions: code.clone().count(),
-            described: code.clone().filter(|insn| missing(insn).is_none()).count(),
-            missing: code.find_map(|insn| Some((Vaddr(insn.range.start), missing(insn)?))),
+            instructions: code.clone().map(|span| span.len).sum(),
+            described: described.map(|span| span.len).sum(),
+            missing: code.find_map(|span| Some((Vaddr(span.range.start), missing(span)?))),
         });
     }
 

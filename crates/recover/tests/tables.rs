@@ -94,14 +94,14 @@ fn run(command: &mut Command, package: &str) {
 fn compilers_say_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/functions.c");
-    // Stripped, of functions that are not aligned only those are found that are called, or whose address is in data.
+    // Stripped, of functions that are not aligned only those are found that are called, or whose address somebody has.
     for (options, stripped) in [
         (&["-O0"][..], 95),
-        (&["-O1", "-fno-pie", "-no-pie"], 75),
+        (&["-O1", "-fno-pie", "-no-pie"], 95),
         (&["-O2"], 95),
         (&["-O2", "-fno-omit-frame-pointer"], 95),
         (&["-O3", "-march=x86-64-v3"], 95),
-        (&["-Os", "-fcf-protection=full"], 75),
+        (&["-Os", "-fcf-protection=full"], 95),
     ] {
         let program = folder.path().join("program");
         let mut gcc = Command::new("gcc");
@@ -123,12 +123,95 @@ fn compilers_say_the_same() {
     }
 }
 
+/// Of landing pads, which nothing but the language-specific data areas leads to: how many there are, how many have a row that
+/// is made of code, and where its CFA is another than the table's.
+fn landed(path: &Path) -> (usize, usize, Vec<Vaddr>) {
+    let file = ElfFile::open(path).unwrap();
+    let declared = table_of(&file);
+    let made = synthesize(&file, &[]).unwrap().table;
+    let mut pads = Vec::new();
+    for fde in declared.fdes() {
+        if let Some(lsda) = fde.lsda {
+            let mut landings = Vec::new();
+            unspool_recover::landings(&file, lsda, fde.start, &mut landings);
+            pads.extend(landings.iter().map(|landing| Vaddr(landing.pad)));
+        }
+    }
+    pads.sort_unstable();
+    pads.dedup();
+    let cfas = |table: &Table| {
+        let spans: Vec<_> = table.spans().collect();
+        let cfa = |pad: &Vaddr| {
+            let place = spans.partition_point(|span| span.end <= *pad);
+            let span = spans.get(place).filter(|span| span.start <= *pad);
+            span.map(|span| format!("{:?}", table.row(span.row).unwrap().cfa))
+        };
+        pads.iter().map(cfa).collect::<Vec<_>>()
+    };
+    let (declared, made) = (cfas(&declared), cfas(&made));
+    let there = made.iter().flatten().count();
+    let others = pads.iter().zip(made.iter().zip(&declared));
+    let others = others.filter(|(_, (made, declared))| made.is_some() && made != declared);
+    let others = others.map(|(pad, _)| *pad).collect();
+    (pads.len(), there, others)
+}
+
+#[test]
+fn exceptions_land_where_the_table_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/exceptions.cc");
+    for options in [
+        &["-O2"][..],
+        &["-O2", "-fcf-protection=full", "-fno-omit-frame-pointer"],
+        &["-O3", "-fno-pie", "-no-pie"],
+        &["-O1"],
+    ] {
+        let program = folder.path().join("program");
+        let mut gcc = Command::new("g++");
+        run(gcc.args(options).arg(source).arg("-o").arg(&program), "g++");
+        run(Command::new("strip").arg(&program), "binutils");
+        assert_eq!(compared(&program).others, [], "{options:?}");
+        let (pads, there, others) = landed(&program);
+        assert_eq!(others, [], "{options:?}");
+        // Areas of parts that are kept elsewhere are not used.
+        assert!(there * 4 >= pads * 3, "{options:?}: {there} of {pads}");
+
+        // Without areas there is nothing that leads to them.
+        let bare = folder.path().join("bare");
+        let mut objcopy = Command::new("objcopy");
+        objcopy.args(["--rename-section", ".gcc_except_table=.other"]);
+        run(objcopy.arg(&program).arg(&bare), "binutils");
+        assert_eq!(landed(&bare).1, 0, "{options:?}");
+    }
+}
+
+/// Compilers that use no frame pointer there have arguments taken off, which only the table says outright.
+#[test]
+fn exceptions_land_without_arguments() {
+    let folder = tempfile::tempdir().unwrap();
+    let (object, library) = (folder.path().join("x.o"), folder.path().join("x.so"));
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/arguments.s");
+    run(
+        Command::new("as").arg(source).arg("-o").arg(&object),
+        "binutils",
+    );
+    let mut linker = Command::new("ld");
+    run(
+        linker
+            .args(["-shared", "-s", "-o"])
+            .arg(&library)
+            .arg(&object),
+        "binutils",
+    );
+    assert_eq!(landed(&library), (2, 2, vec![]));
+}
+
 /// Debian's have the names of exported functions only.
 #[test]
 fn libraries_say_the_same() {
     for (path, percent) in [
         ("/lib/x86_64-linux-gnu/libc.so.6", 98),
-        ("/usr/lib/x86_64-linux-gnu/libstdc++.so.6", 96),
+        ("/usr/lib/x86_64-linux-gnu/libstdc++.so.6", 99),
     ] {
         let found = compared(Path::new(path));
         assert_eq!(found.others, [], "{path}");
@@ -139,4 +222,7 @@ fn libraries_say_the_same() {
             found.rows
         );
     }
+    let (pads, there, others) = landed(Path::new("/usr/lib/x86_64-linux-gnu/libstdc++.so.6"));
+    assert_eq!(others, []);
+    assert!(there * 100 >= pads * 85, "{there} of {pads}");
 }

@@ -33,9 +33,9 @@ pub trait Guide {
     }
 
     /// How many bytes of arguments the unwinder takes off the stack when an exception out of the call at
-    /// `address` lands (`DW_CFA_GNU_args_size`).
-    fn args_size(&self, address: u64) -> u64 {
-        let _ = address;
+    /// `address` lands, before which the stack pointer is `sp` (`DW_CFA_GNU_args_size`).
+    fn args_size(&self, address: u64, sp: Value) -> u64 {
+        let _ = (address, sp);
         0
     }
 }
@@ -706,7 +706,7 @@ impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
         semantics.call(state, returns);
         if let Some(pad) = self.pad_of(start) {
             let mut landed = state.clone();
-            let popped = i64::try_from(self.guide.args_size(end - 1)).unwrap_or(0);
+            let popped = i64::try_from(self.guide.args_size(end - 1, sp)).unwrap_or(0);
             landed.set(semantics.facts.stack_pointer, sp.plus(popped));
             self.analyzer.flow_into(pad, &landed, insn);
         }

@@ -1,9 +1,11 @@
 //! Machines: their instructions as operations, and what their calls preserve.
 
+use core::ops::Range;
+
 use unspool_ir::{Abi, Arch};
 
 use crate::code::Code;
-use crate::op::Seen;
+use crate::op::{Flow, Seen};
 
 pub mod x86_64;
 
@@ -63,6 +65,20 @@ impl Machine {
     pub fn scan(&mut self, bytes: &[u8], address: u64, see: impl FnMut(Seen)) {
         match self {
             Machine::X86_64(lifter) => lifter.scan(bytes, address, see),
+        }
+    }
+
+    /// Decodes all of `bytes`, which are at `address`, and tells of each instruction where it is, where control goes (of a
+    /// branch not what it tells, of an indirect jump not by which register), and whether it is padding, as
+    /// [`Code::is_padding`] has it.
+    pub fn outline(
+        &mut self,
+        bytes: &[u8],
+        address: u64,
+        see: impl FnMut(Range<u64>, Option<Flow>, bool),
+    ) {
+        match self {
+            Machine::X86_64(lifter) => lifter.outline(bytes, address, see),
         }
     }
 }

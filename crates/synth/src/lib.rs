@@ -21,7 +21,7 @@ pub mod value;
 pub use analysis::{Analysis, Analyzer, CodeAlone, Conflict, Guide, Landing};
 pub use arch::Machine;
 pub use code::{Code, InsnId};
-pub use program::{Extent, Image, Part, Program, Returns};
+pub use program::{Extent, Image, Part, Program, Returns, Survey};
 pub use rows::{Cfa, NoRow, Rules, Saved};
 pub use state::State;
 pub use value::{Known, Value};

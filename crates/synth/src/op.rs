@@ -216,6 +216,8 @@ pub enum Seen {
     Flow(Flow),
     /// An address that it takes, or where a table is that it reads.
     Taken(u64),
+    /// A number that it puts somewhere. Where code does not say addresses relative to its own, it may be one.
+    Value(u64),
     /// The last one was seen, and control goes on behind it.
     End,
 }

@@ -115,9 +115,9 @@ impl Index {
     }
 }
 
-/// What one extent does.
+/// What one look at an extent tells.
 #[derive(Debug, Clone, Default)]
-struct Survey {
+pub struct Survey {
     /// Whether it returns, or leaves to where cannot be told.
     leaves: bool,
     /// What its returns pop, if all pop the same.
@@ -128,6 +128,20 @@ struct Survey {
     calls: Vec<u64>,
     /// Addresses that it takes.
     taken: Vec<u64>,
+}
+
+impl Survey {
+    /// Looks at an extent.
+    pub fn of(machine: &mut Machine, image: &(impl Image + ?Sized), extent: &Extent) -> Survey {
+        let bytes = image.bytes(extent.start..extent.end).unwrap_or_default();
+        survey_one(machine, bytes, extent)
+    }
+
+    /// Where it calls outside itself.
+    #[must_use]
+    pub fn calls(&self) -> &[u64] {
+        &self.calls
+    }
 }
 
 impl Program {
@@ -143,59 +157,76 @@ impl Program {
         entries: Vec<u64>,
         never_returns: impl Fn(u64) -> bool,
     ) -> Program {
-        let (mut program, surveys) =
-            Program::look_at(machine, image, extents, entries, never_returns);
-        let jumps = surveys.iter().enumerate();
-        let jumps = jumps.flat_map(|(from, survey)| survey.jumps.iter().map(move |to| (from, *to)));
+        let look = |extent| (extent, Survey::of(machine, image, &extent));
+        let pieces: Vec<(Extent, Survey)> = extents.into_iter().map(look).collect();
+        let mut program = Program::gather(&pieces, entries, never_returns);
+        let jumps = pieces.iter().enumerate();
+        let jumps =
+            jumps.flat_map(|(from, (_, survey))| survey.jumps.iter().map(move |to| (from, *to)));
         let joins = jumps.filter_map(|(from, to)| Some((from, program.joined(to)?)));
         let joins: Vec<(usize, usize)> = joins.collect();
         program.unite(joins);
         program
     }
 
-    /// The same, with each extent a unit of its own until [`Program::unite`] says otherwise.
-    pub fn apart(
-        machine: &mut Machine,
-        image: &(impl Image + ?Sized),
-        extents: Vec<Extent>,
+    /// The same of extents that were looked at, with each a unit of its own until [`Program::unite`] says otherwise.
+    pub fn apart<'s>(
+        pieces: impl Iterator<Item = &'s (Extent, Survey)>,
         never_returns: impl Fn(u64) -> bool,
     ) -> Program {
-        let (mut program, _) = Program::look_at(machine, image, extents, Vec::new(), never_returns);
+        let mut program = Program::gather(pieces, Vec::new(), never_returns);
         program.unite([]);
         program
     }
 
-    fn look_at(
-        machine: &mut Machine,
-        image: &(impl Image + ?Sized),
-        extents: Vec<Extent>,
-        entries: Vec<u64>,
+    /// The starts of extents that were looked at which never return.
+    pub fn never_returning<'s>(
+        pieces: impl Iterator<Item = &'s (Extent, Survey)>,
         never_returns: impl Fn(u64) -> bool,
-    ) -> (Program, Vec<Survey>) {
-        let mut surveys = Vec::with_capacity(extents.len());
-        for extent in &extents {
-            let bytes = image.bytes(extent.start..extent.end).unwrap_or_default();
-            surveys.push(survey_one(machine, bytes, extent));
-        }
-        let mut program = Program {
+    ) -> Vec<u64> {
+        let (extents, surveys): (Vec<Extent>, Vec<&Survey>) =
+            pieces.map(|(extent, survey)| (*extent, survey)).unzip();
+        let mut program = Program::new(extents);
+        program.close_returns(&surveys, never_returns);
+        let extents = program.extents.iter().zip(&program.returns);
+        let never = extents.filter(|(_, returns)| **returns == Returns::Never);
+        never.map(|(extent, _)| extent.start).collect()
+    }
+
+    fn new(extents: Vec<Extent>) -> Program {
+        Program {
             returns: vec![Returns::Pops(0); extents.len()],
             units: Vec::new(),
             unit_of: Vec::new(),
-            entries,
+            entries: Vec::new(),
             tables: Vec::new(),
             outside: Vec::new(),
             lost: Vec::new(),
             index: Index::new(&extents),
             extents,
-        };
+        }
+    }
+
+    fn gather<'s>(
+        pieces: impl IntoIterator<Item = &'s (Extent, Survey)>,
+        entries: Vec<u64>,
+        never_returns: impl Fn(u64) -> bool,
+    ) -> Program {
+        let pieces = pieces.into_iter();
+        let (extents, surveys): (Vec<Extent>, Vec<&Survey>) =
+            pieces.map(|(extent, survey)| (*extent, survey)).unzip();
+        let mut program = Program::new(extents);
+        program.entries = entries;
         program.gather_functions(&surveys);
         program.gather_addresses(&surveys);
+        let outside = program.outside.iter().copied();
+        program.lost = outside.filter(|to| never_returns(*to)).collect();
         program.close_returns(&surveys, never_returns);
-        (program, surveys)
+        program
     }
 
     /// What is called is a function, whatever is declared of it.
-    fn gather_functions(&mut self, surveys: &[Survey]) {
+    fn gather_functions(&mut self, surveys: &[&Survey]) {
         for to in surveys.iter().flat_map(|survey| &survey.calls) {
             let place = self.start_at(*to);
             if let Some(extent) = place.and_then(|place| self.extents.get_mut(place)) {
@@ -204,7 +235,7 @@ impl Program {
         }
     }
 
-    fn gather_addresses(&mut self, surveys: &[Survey]) {
+    fn gather_addresses(&mut self, surveys: &[&Survey]) {
         let (mut entries, mut tables) = (core::mem::take(&mut self.entries), Vec::new());
         let mut outside = Vec::new();
         for survey in surveys {
@@ -224,9 +255,7 @@ impl Program {
     }
 
     /// A function never returns if all that it leaves by are jumps to such functions.
-    fn close_returns(&mut self, surveys: &[Survey], never_returns: impl Fn(u64) -> bool) {
-        let outside = self.outside.iter().copied();
-        self.lost = outside.filter(|to| never_returns(*to)).collect();
+    fn close_returns(&mut self, surveys: &[&Survey], never_returns: impl Fn(u64) -> bool) {
         for ((extent, survey), returns) in self.extents.iter().zip(surveys).zip(&mut self.returns) {
             *returns = match survey.pops {
                 _ if never_returns(extent.start) => Returns::Never,
@@ -234,27 +263,26 @@ impl Program {
                 _ => Returns::Pops(0),
             };
         }
+        let mut open: Vec<(usize, &Survey)> = surveys.iter().copied().enumerate().collect();
+        open.retain(|(index, survey)| {
+            !survey.leaves && self.returns.get(*index) != Some(&Returns::Never)
+        });
         loop {
-            let mut changed = false;
-            for (index, survey) in surveys.iter().enumerate() {
-                let returns = self.returns.get(index).copied();
-                if survey.leaves || returns == Some(Returns::Never) {
-                    continue;
-                }
+            let before = open.len();
+            open.retain(|(index, survey)| {
                 let is_lost = |to: &u64| match self.containing(*to) {
                     Some(place) => {
-                        place == index || self.returns.get(place) == Some(&Returns::Never)
+                        place == *index || self.returns.get(place) == Some(&Returns::Never)
                     }
                     None => never_returns(*to),
                 };
-                if survey.jumps.iter().all(is_lost)
-                    && let Some(returns) = self.returns.get_mut(index)
-                {
+                let is_never = survey.jumps.iter().all(is_lost);
+                if let Some(returns) = self.returns.get_mut(*index).filter(|_| is_never) {
                     *returns = Returns::Never;
-                    changed = true;
                 }
-            }
-            if !changed {
+                !is_never
+            });
+            if open.len() == before {
                 return;
             }
         }
@@ -266,10 +294,13 @@ impl Program {
         (!self.is_come_into(to)).then_some(place)
     }
 
-    /// Makes units: of all extents that these pairs of places join.
+    /// Makes one unit of those of each of these pairs of places.
     pub fn unite(&mut self, joins: impl IntoIterator<Item = (usize, usize)>) {
         let mut sets = Sets::new(self.extents.len());
-        for (a, b) in joins {
+        let known = self.units.iter();
+        let known = known.flat_map(|unit| unit.iter().zip(unit.get(1..).unwrap_or_default()));
+        let known = known.map(|(a, b)| (*a as usize, *b as usize));
+        for (a, b) in known.chain(joins) {
             sets.unite(a, b);
         }
         self.units.clear();

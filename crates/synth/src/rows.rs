@@ -3,22 +3,21 @@
 //! A row is proven by how it is made: each place that it names holds the value that it is named for, whichever way
 //! control came. Where there is no such place, there is no row, but a reason ([`NoRow`]).
 
-use core::ops::Range;
-
 use unspool_ir::expression::operation;
 use unspool_ir::leb128::{put_signed, put_unsigned};
 use unspool_ir::row::TooManyRules;
 use unspool_ir::table::TableError;
 use unspool_ir::{CfaRule, Expression, Register, RegisterRule, Row, RowId, Table};
 
-use crate::analysis::Analysis;
+use crate::analysis::{Analysis, Watch};
 use crate::arch::Facts;
-use crate::op::Flow;
+use crate::code::InsnId;
+use crate::op::{Flow, MEMORY};
 use crate::state::State;
 use crate::value::{Known, Value};
 
 /// Where the CFA is. Registers are by their DWARF numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Cfa {
     /// A register plus so many bytes.
     Register(u8, i64),
@@ -34,7 +33,7 @@ pub enum Cfa {
 }
 
 /// Where the caller's value of a register is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Saved {
     /// In the register.
     Same,
@@ -69,7 +68,7 @@ pub enum NoRow {
 const MOST: usize = 12;
 
 /// What a row says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Rules {
     /// Where the CFA is.
     pub cfa: Cfa,
@@ -145,6 +144,14 @@ impl Rules {
     pub fn preserved(&self, facts: &Facts) -> impl Iterator<Item = (u8, Saved)> {
         let registers = facts.preserved.iter().copied();
         registers.zip(self.preserved)
+    }
+
+    /// Whether all is in its register still, or where the CFA says; across a call, the CFA cannot be counted from another
+    /// register than one that calls preserve.
+    fn is_plain(&self) -> bool {
+        let mut saved = self.preserved.iter().chain([&self.return_address]);
+        matches!(self.cfa, Cfa::Register(..))
+            && saved.all(|saved| matches!(saved, Saved::Same | Saved::AtCfa(_)))
     }
 
     /// Puts the row into a table, without the rules that hold where a row has none.
@@ -330,14 +337,16 @@ impl Places<'_> {
     fn saved(&self, register: u8) -> Result<Saved, NoRow> {
         let wanted = Value::at_entry(register);
         let held = self.state.get(register);
-        if let Some(slot) = self.slot(wanted, 0) {
+        let mut slots = self.state.slots().iter();
+        let is_saved = slots.any(|slot| slot.holds == wanted);
+        if is_saved && let Some(slot) = self.slot(wanted, 0) {
             return Ok(slot);
         }
         let is_machine_register = register != self.facts.return_address;
         if is_machine_register && held == wanted {
             return Ok(Saved::Same);
         }
-        if let Some(slot) = self.slot(wanted, self.red_zone) {
+        if is_saved && let Some(slot) = self.slot(wanted, self.red_zone) {
             return Ok(slot);
         }
         let mut registers = self.registers();
@@ -352,23 +361,53 @@ impl Places<'_> {
 }
 
 impl Analysis<'_> {
-    /// The row before each instruction, in the order of the unit's ranges, with the addresses of the instruction.
-    #[must_use]
-    pub fn rules(&self) -> Vec<(Range<u64>, Result<Rules, NoRow>)> {
-        let facts = self.facts();
-        let code = self.code();
-        let mut rules: Vec<_> = code
-            .ids()
-            .map(|id| (code.range(id), Err(NoRow::Unreached)))
-            .collect();
-        self.visit(|insn, state| {
-            if let Some((_, row)) = rules.get_mut(insn.index()) {
-                *row = match code.flow(insn) {
-                    Some(Flow::Call(_) | Flow::IndirectCall) => Rules::across_call(state, facts),
-                    _ => Rules::of(state, facts),
-                };
-            }
+    /// Tells of each instruction that something leads to, in the order of the unit's ranges, what holds before it, its
+    /// row, and whether that may be another one than the row told before.
+    pub fn visit_rules(&self, mut visit: impl FnMut(InsnId, &State, Result<Rules, NoRow>, bool)) {
+        let (facts, code) = (self.facts(), self.code());
+        let preserved = facts.preserved.iter().chain([&facts.stack_pointer]);
+        let telling = preserved.fold(MEMORY, |all, register| all | 1 << (register & 63));
+        let mut last: Option<Told> = None;
+        self.watch(|insn, state, written| {
+            let is_call = matches!(code.flow(insn), Some(Flow::Call(_) | Flow::IndirectCall));
+            let known = last.filter(|last| match last.is_plain {
+                true => written & telling == 0,
+                false => written == 0 && last.is_call == is_call,
+            });
+            let told = known.unwrap_or_else(|| Told::of(state, facts, is_call));
+            last = Some(told);
+            visit(insn, state, told.rules, known.is_none());
+            Watch::ALL
         });
-        rules
+    }
+}
+
+/// The row before an instruction.
+#[derive(Clone, Copy)]
+struct Told {
+    rules: Result<Rules, NoRow>,
+    /// Whether it was asked for across a call.
+    is_call: bool,
+    /// Whether it holds both before the instruction and across a call, and whatever becomes of registers that calls do
+    /// not preserve.
+    is_plain: bool,
+}
+
+impl Told {
+    fn of(state: &State, facts: &Facts, is_call: bool) -> Told {
+        let across = Rules::across_call(state, facts);
+        // What is not at a distance from the CFA may be found from a register that calls do not preserve.
+        let cfa = Value::at_entry(facts.stack_pointer);
+        let mut slots = state.slots().iter();
+        let is_plain = across.is_ok_and(|rules| rules.is_plain())
+            && slots.all(|slot| slot.at.distance_from(cfa).is_some());
+        Told {
+            rules: match is_call || is_plain {
+                true => across,
+                false => Rules::of(state, facts),
+            },
+            is_call,
+            is_plain,
+        }
     }
 }

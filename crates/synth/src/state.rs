@@ -68,7 +68,7 @@ impl State {
     #[inline]
     pub fn set(&mut self, register: u8, value: Value) {
         if let Some(old) = self.registers.get_mut(usize::from(register)) {
-            self.written |= 1 << (register & 63);
+            self.written |= u64::from(*old != value) << (register & 63);
             *old = value;
         }
     }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, OpAccess, Register};
 use unspool_ir::{Abi, Arch, Endian};
 use unspool_module::ElfFile;
+use unspool_synth::op::Flow;
 use unspool_synth::{Code, Machine};
 
 const ABI: Abi = Abi {
@@ -83,4 +84,36 @@ fn each_written_register_is_written_by_an_operation() {
     }
     assert!(missing.is_empty(), "{missing:#?}");
     assert!(compared > 300_000, "{compared}");
+}
+
+/// Of libc's code, and of bytes that are none.
+#[test]
+fn outlines_are_those_of_what_is_lifted() {
+    let file = ElfFile::open("/lib/x86_64-linux-gnu/libc.so.6").unwrap();
+    let text = file.section_named(".text").unwrap().unwrap();
+    let data = file.section_named(".rodata").unwrap().unwrap();
+    let mut machine = Machine::of(ABI).unwrap();
+    for section in [text, data] {
+        let mut code = Code::default();
+        machine.lift(section.data, section.address.0, &mut code);
+        let mut ids = code.ids();
+        machine.outline(
+            section.data,
+            section.address.0,
+            |range, flow, is_padding| {
+                let id = ids.next().unwrap();
+                assert_eq!(range, code.range(id));
+                assert_eq!(is_padding, code.is_padding(id), "{:#x}", range.start);
+                let same = match (flow, code.flow(id)) {
+                    (Some(Flow::Branch { to, .. }), Some(Flow::Branch { to: other, .. })) => {
+                        to == other
+                    }
+                    (Some(Flow::IndirectJump(_)), Some(Flow::IndirectJump(_))) => true,
+                    (flow, other) => flow == other,
+                };
+                assert!(same, "{:#x}", range.start);
+            },
+        );
+        assert_eq!(ids.next(), None);
+    }
 }

@@ -5,6 +5,8 @@
 //! of all others only which registers and memory they write counts (`effects.rs`). Writing the low 32 bits
 //! of a register clears the high ones, and writing 8 or 16 leaves them: neither leaves an entry value.
 
+use core::ops::Range;
+
 use iced_x86::{
     Code as Opcode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind,
 };
@@ -102,10 +104,10 @@ impl Lifter {
         let mut goes_on = false;
         loop {
             // Never the last one, which decides whether control goes on behind.
-            while let Some((length, flow)) = self.lengths.of(insns.rest(), insns.ip()) {
+            while let Some((length, seen)) = self.lengths.of(insns.rest(), insns.ip()) {
                 insns.skip(length);
-                if let Some(flow) = flow {
-                    see(Seen::Flow(flow));
+                if let Some(seen) = seen {
+                    see(seen);
                 }
             }
             let Some(insn) = insns.next() else { break };
@@ -132,6 +134,43 @@ impl Lifter {
         }
         if goes_on {
             see(Seen::End);
+        }
+    }
+
+    /// Decodes all of `bytes`, which are at `address`, and tells of each instruction where it is, where control goes (of a
+    /// branch not what it tells, of an indirect jump not by which register), and whether it is padding, as
+    /// [`Code::is_padding`] has it.
+    pub fn outline(
+        &mut self,
+        bytes: &[u8],
+        address: u64,
+        mut see: impl FnMut(Range<u64>, Option<Flow>, bool),
+    ) {
+        let mut insns = Insns::new(bytes, address);
+        loop {
+            let at = insns.ip();
+            if let Some((length, seen)) = self.lengths.of(insns.rest(), at) {
+                let is_padding = is_nop(insns.rest());
+                insns.skip(length);
+                let flow = match seen {
+                    Some(Seen::Flow(flow)) => Some(flow),
+                    _ => None,
+                };
+                see(at..insns.ip(), flow, is_padding);
+                continue;
+            }
+            match insns.next() {
+                None => return,
+                Some(None) => see(at..at.wrapping_add(1), Some(Flow::Trap), true),
+                Some(Some(insn)) => {
+                    let flow = match insn.flow_control() {
+                        FlowControl::IndirectBranch => Some(Flow::IndirectJump(SCRATCH)),
+                        control => flow(insn, control, None),
+                    };
+                    let is_padding = insn.mnemonic() == Mnemonic::Nop || flow == Some(Flow::Trap);
+                    see(at..insn.next_ip(), flow, is_padding);
+                }
+            }
         }
     }
 
@@ -222,8 +261,36 @@ impl<'b> Insns<'b> {
     }
 }
 
+/// The number of 4 or 8 bytes that an instruction puts into a register or into memory.
+fn value(insn: &Instruction) -> Option<u64> {
+    let last = insn.op_count().checked_sub(1)?;
+    let is_wide = matches!(
+        insn.op_kind(last),
+        OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64
+    );
+    let is_moved = matches!(insn.mnemonic(), Mnemonic::Mov | Mnemonic::Push);
+    insn.try_immediate(last)
+        .ok()
+        .filter(|_| is_wide && is_moved)
+}
+
+/// Whether bytes that begin an instruction of [`Lengths`] begin one that does nothing.
+fn is_nop(bytes: &[u8]) -> bool {
+    let bytes = bytes.strip_prefix(&[0x66]).unwrap_or(bytes);
+    match bytes {
+        [0x90, ..] | [0x0f, 0x1f, ..] | [0x40..=0x4f, 0x0f, 0x1f, ..] => true,
+        // The lowest bit of REX makes it an exchange of registers.
+        [rex @ 0x40..=0x4f, 0x90, ..] => rex & 1 == 0,
+        _ => false,
+    }
+}
+
 /// Tells which address an instruction takes, if it does.
 fn taken(insn: &Instruction, see: &mut impl FnMut(Seen)) {
+    if let Some(value) = value(insn) {
+        see(Seen::Value(value));
+        return;
+    }
     if insn.mnemonic() == Mnemonic::Lea && insn.is_ip_rel_memory_operand() {
         see(Seen::Taken(insn.ip_rel_memory_address()));
         return;

@@ -4,7 +4,7 @@
 //! What is told here is valid whatever its operands are. All else is left to the decoder's library: other opcodes,
 //! more than one prefix before REX, and whatever takes an address.
 
-use crate::op::{Flow, Test};
+use crate::op::{Flow, Seen, Test};
 
 /// What follows an opcode, what may come before it, and what it does.
 mod form {
@@ -20,11 +20,13 @@ mod form {
     pub(super) const GROUP: u16 = 256 | MODRM;
     /// The number is the distance to where it jumps.
     pub(super) const JUMP: u16 = 512 | KNOWN;
+    /// The number may be an address.
+    pub(super) const VALUE: u16 = 1024 | KNOWN;
 }
 
 /// Of one byte.
 fn one_byte(opcode: u8) -> u16 {
-    use form::{GROUP, JUMP, KNOWN, MODRM, P66};
+    use form::{GROUP, JUMP, KNOWN, MODRM, P66, VALUE};
     match opcode {
         0x00..=0x3f => match opcode & 7 {
             0..=3 => MODRM | P66,
@@ -34,7 +36,8 @@ fn one_byte(opcode: u8) -> u16 {
         },
         0x50..=0x5f => KNOWN,
         0x63 | 0x84 | 0x86 | 0x88 | 0x8a => MODRM,
-        0x68 | 0xa9 => KNOWN | 4,
+        0x68 | 0xb8..=0xbf => VALUE | 4,
+        0xa9 => KNOWN | 4,
         0x69 | 0x81 => MODRM | 4,
         0x6b | 0x83 => MODRM | P66 | 1,
         0x6a | 0xa8 | 0xb0..=0xb7 => KNOWN | 1,
@@ -44,7 +47,7 @@ fn one_byte(opcode: u8) -> u16 {
         0x8d => GROUP | P66,
         0x90 | 0x98 | 0x99 => P66,
         0xc0 | 0xc1 | 0xc6 => GROUP | 1,
-        0xc7 => GROUP | 4,
+        0xc7 => GROUP | VALUE | 4,
         0xd0..=0xd3 | 0xf6 | 0xf7 | 0xfe | 0xff => GROUP,
         0xe8 | 0xe9 => JUMP | 4,
         _ => 0,
@@ -120,10 +123,10 @@ impl Default for Lengths {
 const WINDOW: usize = 16;
 
 impl Lengths {
-    /// How long the first instruction of `bytes` is, which are at `address`, and where it jumps to; `None` if it is
-    /// none of these, or fewer bytes than [`WINDOW`] are left.
+    /// How long the first instruction of `bytes` is, which are at `address`, and where it jumps to, or which number it
+    /// has; `None` if it is none of these, or fewer bytes than [`WINDOW`] are left.
     #[inline]
-    pub(super) fn of(&self, bytes: &[u8], address: u64) -> Option<(usize, Option<Flow>)> {
+    pub(super) fn of(&self, bytes: &[u8], address: u64) -> Option<(usize, Option<Seen>)> {
         let window: &[u8; WINDOW] = bytes.first_chunk()?;
         let mut bytes = window.iter().copied();
         let mut byte = bytes.next()?;
@@ -136,8 +139,9 @@ impl Lengths {
             };
             byte = bytes.next()?;
         }
+        let mut rex = 0;
         if byte & 0xf0 == 0x40 {
-            byte = bytes.next()?;
+            rex = core::mem::replace(&mut byte, bytes.next()?);
         }
         let mut forms = &self.one_byte;
         if byte == 0x0f {
@@ -145,7 +149,9 @@ impl Lengths {
             byte = bytes.next()?;
         }
         let form = *forms.get(usize::from(byte))?;
-        if form & allowed != allowed {
+        // A number of 8 bytes.
+        let is_long = rex & 8 != 0 && matches!(byte, 0xb8..=0xbf);
+        if form & allowed != allowed || is_long && form & form::VALUE == form::VALUE {
             return None;
         }
         let mut length = WINDOW - bytes.len();
@@ -160,22 +166,33 @@ impl Lengths {
             length += usize::from(*self.operands.get(usize::from(modrm))?);
         }
         length += usize::from(form & form::NUMBER);
-        let is_jump = form & form::JUMP == form::JUMP;
-        let flow = is_jump.then(|| jump(byte, window, length, address));
-        Some((length, flow))
+        let insn = window.get(..length)?;
+        let seen = if form & form::JUMP == form::JUMP {
+            Some(Seen::Flow(jump(byte, insn, address)))
+        } else if form & form::VALUE == form::VALUE {
+            let value = i32::from_le_bytes(*insn.last_chunk()?);
+            // Where 8 bytes are written, its sign counts: by `push`, and with REX.W.
+            let is_signed = byte == 0x68 || rex & 8 != 0;
+            Some(Seen::Value(match is_signed {
+                true => i64::from(value).cast_unsigned(),
+                false => value.cast_unsigned().into(),
+            }))
+        } else {
+            None
+        };
+        Some((length, seen))
     }
 }
 
-/// Where an instruction of `length` bytes goes that jumps.
-fn jump(opcode: u8, window: &[u8; WINDOW], length: usize, address: u64) -> Flow {
-    let insn = window.get(..length).unwrap_or_default();
+/// Where an instruction goes that jumps.
+fn jump(opcode: u8, insn: &[u8], address: u64) -> Flow {
     let distance = match opcode {
         0x70..=0x7f | 0xeb => insn.last().map_or(0, |byte| byte.cast_signed().into()),
         _ => insn
             .last_chunk()
             .map_or(0, |word| i32::from_le_bytes(*word)),
     };
-    let next = address.wrapping_add(length as u64);
+    let next = address.wrapping_add(insn.len() as u64);
     let to = next.wrapping_add_signed(distance.into());
     match opcode {
         0xe8 => Flow::Call(to),
@@ -191,12 +208,13 @@ fn jump(opcode: u8, window: &[u8; WINDOW], length: usize, address: u64) -> Flow 
 mod tests {
     use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, Register};
 
+    use super::super::value;
     use super::*;
 
     const ADDRESS: u64 = 0x40_0000;
 
     /// Whether the decoder's library says the same of the first instruction.
-    fn is_confirmed(bytes: &[u8], length: usize, flow: Option<Flow>) -> bool {
+    fn is_confirmed(bytes: &[u8], length: usize, seen: Option<Seen>) -> bool {
         let mut decoder = Decoder::with_ip(64, bytes, ADDRESS, DecoderOptions::NONE);
         let insn = decoder.decode();
         let to = insn.near_branch_target();
@@ -212,7 +230,10 @@ mod tests {
         };
         let takes_address = insn.mnemonic() == Mnemonic::Lea && insn.is_ip_rel_memory_operand()
             || insn.memory_base() == Register::None && insn.memory_index() != Register::None;
-        !insn.is_invalid() && insn.len() == length && flow == expected && !takes_address
+        let expected = expected
+            .map(Seen::Flow)
+            .or_else(|| value(&insn).map(Seen::Value));
+        !insn.is_invalid() && insn.len() == length && seen == expected && !takes_address
     }
 
     #[test]
@@ -229,8 +250,8 @@ mod tests {
                     let mut bytes = [*prefix, rex, escape, opcode].concat();
                     bytes.extend([0x12, 0x34, 0x56, 0x7f, 0x81, 0x92, 0xa3, 0xb4]);
                     bytes.resize(2 * WINDOW, 0xc3);
-                    if let Some((length, flow)) = lengths.of(&bytes, ADDRESS) {
-                        assert!(is_confirmed(&bytes, length, flow), "{bytes:x?}: {length}");
+                    if let Some((length, seen)) = lengths.of(&bytes, ADDRESS) {
+                        assert!(is_confirmed(&bytes, length, seen), "{bytes:x?}: {length}");
                         told += 1;
                     }
                 }
