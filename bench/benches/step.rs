@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use unspool_bench::{Scratch, single_step};
-use unspool_step::Request;
+use unspool_step::{Request, RowsFrom};
+use unspool_unwind::tables::From;
 
 const ROUNDS: usize = 9;
 
@@ -73,6 +74,7 @@ fn main() -> anyhow::Result<()> {
         command: vec![program.clone().into()],
         functions: vec!["work".to_owned(), "saves".to_owned()],
         modules: Vec::new(),
+        rows: RowsFrom::Table(From::Auto),
         visits: u32::MAX,
         time_limit: Duration::from_secs(600),
     };

@@ -63,10 +63,7 @@ impl Declarations {
     /// Those of a file that has no table.
     #[must_use]
     pub fn none(file: &ElfFile) -> Declarations {
-        Declarations {
-            table: Table::new(file.abi()),
-            by_start: Vec::new(),
-        }
+        Declarations::of(Table::new(file.abi()))
     }
 
     /// Reads the table of a file.
@@ -75,14 +72,19 @@ impl Declarations {
     ///
     /// It has none that can be read.
     pub fn read(file: &ElfFile) -> Result<Declarations, SubjectError> {
-        let table = tables::read(file, From::Auto)?.table;
+        Ok(Declarations::of(tables::read(file, From::Auto)?.table))
+    }
+
+    /// Those of a table.
+    #[must_use]
+    pub fn of(table: Table) -> Declarations {
         let count = u32::try_from(table.fdes().len()).unwrap_or(u32::MAX);
         let start_of = |id: &FdeId| table.fde(*id).map(|fde| fde.start);
         let mut by_start: Vec<FdeId> = (0..count).map(FdeId).collect();
         by_start.retain(|id| table.fde(*id).is_some_and(|fde| fde.start < fde.end));
         by_start.sort_by_key(start_of);
         by_start.dedup_by_key(|id| start_of(id));
-        Ok(Declarations { table, by_start })
+        Declarations { table, by_start }
     }
 }
 

@@ -85,9 +85,9 @@ pub(crate) enum Emit {
     EhFrame,
 }
 
-/// What `show` shows.
+/// Where rows are from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ShowFrom {
+pub(crate) enum RowsFrom {
     /// .eh_frame if it has entries, else .debug_frame.
     Auto,
     /// .eh_frame.
@@ -572,7 +572,7 @@ pub(crate) struct ShowArgs {
     pub(crate) pc: Option<u64>,
     /// The section to read.
     #[arg(long, value_enum, default_value = "auto")]
-    pub(crate) from: ShowFrom,
+    pub(crate) from: RowsFrom,
     /// Show the call frame instructions beside the row that each yields.
     #[arg(long)]
     pub(crate) instructions: bool,
@@ -683,6 +683,7 @@ Examples:
   unspool check --format json libfoo.so            for programs (docs/json.md)
   unspool check --run -- ./test                    its functions from assembly while it runs
   unspool check --run --module libfoo.so --function foo_avx2 -- ./test
+  unspool check --run --from synth -- ./test       the rows that are made of its code, not its table
   unspool check --call foo_avx2 libfoo.so          without a program that calls it
   unspool check --call my_memset --arg pointer --arg 0-255 --arg 0-100 memset.S
 
@@ -881,6 +882,9 @@ pub(crate) struct StepArgs {
     /// one, and without --function: the program's functions that come from assembly, or all if there are none.
     #[arg(long, value_name = "NAME", requires = "run")]
     pub(crate) module: Vec<String>,
+    /// Which rows are held against what happens.
+    #[arg(long, value_enum, default_value = "auto", requires = "stepping")]
+    pub(crate) from: RowsFrom,
     /// How often each instruction is looked at.
     #[arg(long, value_name = "K", default_value = "3", requires = "stepping")]
     pub(crate) visits: NonZeroU32,

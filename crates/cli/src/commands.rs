@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 use unspool_module::ElfFile;
 use unspool_unwind::tables::{self, CompileError, From, Reading, SourceError, Store};
 
-use crate::args::{FromSection, ShowFrom};
+use crate::args::{FromSection, RowsFrom};
 use crate::output;
 
 impl FromSection {
@@ -41,14 +41,23 @@ impl FromSection {
     }
 }
 
-impl ShowFrom {
+impl RowsFrom {
+    /// Whose rows are held against what happens.
+    #[cfg(target_arch = "x86_64")]
+    fn of_a_run(self) -> unspool_step::RowsFrom {
+        match self.section() {
+            Some(section) => unspool_step::RowsFrom::Table(section.lower()),
+            None => unspool_step::RowsFrom::Code,
+        }
+    }
+
     /// The section; `None`: rows are made of the code.
     fn section(self) -> Option<FromSection> {
         match self {
-            ShowFrom::Auto => Some(FromSection::Auto),
-            ShowFrom::EhFrame => Some(FromSection::EhFrame),
-            ShowFrom::DebugFrame => Some(FromSection::DebugFrame),
-            ShowFrom::Synth => None,
+            RowsFrom::Auto => Some(FromSection::Auto),
+            RowsFrom::EhFrame => Some(FromSection::EhFrame),
+            RowsFrom::DebugFrame => Some(FromSection::DebugFrame),
+            RowsFrom::Synth => None,
         }
     }
 }

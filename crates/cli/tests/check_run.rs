@@ -52,7 +52,7 @@ fn what_is_wrong_is_told_beside_the_code() {
         "refuted CFI001 the CFA is rsp+16, and declared rsp+8: in wrong+0x1",
         "mov %edi, %ebx declared rsp+8 is rsp+16",
         ".cfi_adjust_cfa_offset 8",
-        "1 of 9 functions called",
+        "1 of 13 functions called",
     ] {
         assert!(told.contains(words), "`{words}` is not in:\n{told}");
     }
@@ -108,6 +108,29 @@ fn a_right_program_ends_with_0_and_keeps_its_output() {
 }
 
 #[test]
+fn rows_made_of_the_code() {
+    let program = build();
+    let program = program.to_str().unwrap();
+    let from_code = ["--from", "synth"];
+    let output = run(&from_code, &[program, "wrong"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let output = run(&from_code, &[program, "misleads"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let told = text(&output.stderr);
+    assert!(
+        told.contains("the CFA is rsp+8, and declared rsp+16: in misleads+"),
+        "{told}"
+    );
+    let output = run(&from_code, &[program, "moves"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let told = text(&output.stderr);
+    assert!(
+        told.ends_with("3 instructions were executed for which there is no row"),
+        "{told}"
+    );
+}
+
+#[test]
 fn what_makes_less_of_the_result_is_said() {
     let program = build();
     let program = program.to_str().unwrap();
@@ -116,7 +139,7 @@ fn what_makes_less_of_the_result_is_said() {
     assert!(text(&output.stderr).contains("the command failed: exit status: 7"));
     let output = run(&[], &[program, "nothing"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert!(text(&output.stderr).contains("none of the 9 functions in scope was called"));
+    assert!(text(&output.stderr).contains("none of the 13 functions in scope was called"));
     let output = run(&["--time-limit", "1"], &[program, "endless"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(text(&output.stderr).contains("had not ended after 1 seconds and was killed"));

@@ -17,7 +17,7 @@ use crate::remote::{self, LOWEST};
 use crate::report::{self, Report};
 use crate::sys::{self, Regs, Status};
 use crate::tracer::{Halt, Prepared, Tracer, preserved};
-use crate::{Request, StepError};
+use crate::{Request, RowsFrom, StepError};
 
 /// The function that is to be called, and how.
 #[derive(Debug)]
@@ -36,6 +36,8 @@ pub struct CallRequest {
     pub calls: u32,
     /// What the values are made from: the same calls are made for the same number.
     pub seed: u64,
+    /// Which rows are held against what happens.
+    pub rows: RowsFrom,
     /// How often each instruction is looked at.
     pub visits: u32,
     /// When a call is given up.
@@ -129,6 +131,7 @@ pub fn call(request: &CallRequest) -> Result<CallReport, StepError> {
         command: request.command.clone(),
         functions: vec![request.function.clone()],
         modules: vec![request.file.to_string_lossy().into_owned()],
+        rows: request.rows,
         visits: request.visits,
         time_limit: request.time_limit,
     };

@@ -4,7 +4,7 @@
 //! another, and a shadow stack remembers what is true of each frame: where its return address lies, what it is,
 //! and what the registers were that calls preserve. At each instruction the plain interpreter
 //! ([`unspool_ir::interpret`]) finds the caller by the row that the module's table has for it, and must find
-//! just that. All other code runs at full speed to a breakpoint where it returns.
+//! just that. Rows that are made of the code alone are held against what happens in the same way ([`RowsFrom`]). All other code runs at full speed to a breakpoint where it returns.
 //!
 //! What an instruction was seen to do often enough is not looked at again: a thread then runs at full speed to
 //! where something new may come.
@@ -24,6 +24,7 @@ mod instruction;
 mod limit;
 mod remote;
 mod report;
+mod rows;
 mod scope;
 mod shadow;
 mod space;
@@ -32,6 +33,7 @@ mod tracer;
 
 pub use call::{Argument, CallReport, CallRequest, Called, End, Lost, Spot, call};
 pub use report::{FunctionRun, Observed, Report, Rows};
+pub use rows::RowsFrom;
 
 use limit::Limit;
 use sys::Status;
@@ -48,6 +50,8 @@ pub struct Request {
     /// File names or paths of modules. Without any, functions of the program: those from assembly if it has
     /// some, else all.
     pub modules: Vec<String>,
+    /// Which rows are held against what happens.
+    pub rows: RowsFrom,
     /// How often each instruction is looked at.
     pub visits: u32,
     /// When the command is killed if it has not ended.

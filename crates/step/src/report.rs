@@ -55,6 +55,8 @@ pub struct Rows {
     pub executed: usize,
     /// Where those start that were not.
     pub never: Vec<Vaddr>,
+    /// How many instructions were executed for which there is no row.
+    pub missing: usize,
 }
 
 /// A finding, and where it was seen.
@@ -123,6 +125,11 @@ fn rows(module: &Module, function: &Function) -> Rows {
             false => rows.never.push(start),
         }
     }
+    let spots = module.spots.range(function.start.0..function.end.0);
+    let executed = spots.filter(|(_, spot)| spot.visits > 0);
+    rows.missing = executed
+        .filter(|(at, _)| module.row(Vaddr(**at)).is_none())
+        .count();
     rows
 }
 

@@ -9,10 +9,10 @@ use unspool_ir::table::Span;
 use unspool_ir::{LoadBias, RegisterRule, Row, RowId, RuntimeAddr, Table, Vaddr};
 use unspool_module::{DebugFiles, ElfFile, Lines, SearchRoots, Symbols};
 use unspool_synth::Machine;
-use unspool_unwind::tables;
+use unspool_unwind::tables::{self, From};
 
-use crate::Request;
 use crate::instruction::Instruction;
+use crate::{Request, RowsFrom};
 
 /// A function in scope.
 #[derive(Debug)]
@@ -30,6 +30,8 @@ pub(crate) struct Function {
     pub(crate) revived: u32,
     /// Its instructions have been visited often enough, as far as can be told.
     pub(crate) is_done: bool,
+    /// How often functions had been let be when it last was, this time included.
+    pub(crate) let_be: u64,
     /// For each preserved register: how often it returned without having it restored.
     pub(crate) lost: [u64; 6],
     /// How often it was seen to return.
@@ -50,6 +52,7 @@ pub(crate) struct Spot {
 pub(crate) struct Module {
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<ElfFile>,
+    /// The rows that are held against what happens.
     pub(crate) table: Table,
     pub(crate) spans: Vec<Span>,
     /// Whether rows have registers in vector registers.
@@ -91,24 +94,46 @@ const START_FILES: [&str; 8] = [
 ];
 
 impl Module {
-    /// Reads a file; nothing is in scope yet.
-    pub(crate) fn read(path: &Path, file: Arc<ElfFile>) -> Module {
-        let table = tables::read_if_any(&file).unwrap_or_else(|_| Table::new(file.abi()));
-        let spans = table.spans().collect();
-        let count = u32::try_from(table.distinct_rows()).unwrap_or(u32::MAX);
-        let mut rows = (0..count).filter_map(|id| table.row(RowId(id)));
-        let has_vectors = rows.any(|row| row.rules().any(|(_, rule)| is_vector(rule)));
-        drop(rows);
-        Module {
+    /// Reads a file, and chooses the functions in scope.
+    pub(crate) fn read(
+        path: &Path,
+        file: Arc<ElfFile>,
+        request: &Request,
+        machine: &Machine,
+    ) -> Module {
+        let own = tables::read_if_any(&file).unwrap_or_else(|_| Table::new(file.abi()));
+        // Where functions are is not asked of the rows that are held against what happens, if others say it.
+        let is_bare = own.fdes().is_empty();
+        let mut module = Module {
             path: path.to_path_buf(),
             maker: Maker::of(&file),
-            file,
-            table,
-            spans,
-            has_vectors,
+            table: Table::new(file.abi()),
+            spans: Vec::new(),
+            has_vectors: false,
             functions: Vec::new(),
             spots: BTreeMap::new(),
+            file,
+        };
+        module.hold(own);
+        if !is_bare {
+            module.choose(request, machine);
         }
+        if request.rows != RowsFrom::Table(From::Auto) {
+            module.hold(request.rows.read(&module.file));
+        }
+        if is_bare {
+            module.choose(request, machine);
+        }
+        module
+    }
+
+    fn hold(&mut self, table: Table) {
+        self.spans = table.spans().collect();
+        let count = u32::try_from(table.distinct_rows()).unwrap_or(u32::MAX);
+        let mut rows = (0..count).filter_map(|id| table.row(RowId(id)));
+        self.has_vectors = rows.any(|row| row.rules().any(|(_, rule)| is_vector(rule)));
+        drop(rows);
+        self.table = table;
     }
 
     /// The row of an address.
@@ -144,7 +169,7 @@ impl Module {
     }
 
     /// Chooses the functions in scope.
-    pub(crate) fn choose(&mut self, request: &Request, machine: &Machine) {
+    fn choose(&mut self, request: &Request, machine: &Machine) {
         let debug = DebugFiles::locate(&self.file, &SearchRoots::default());
         let is_named = |name: &str| {
             let mut wanted = request.functions.iter();
@@ -240,6 +265,7 @@ impl Module {
                 fruitless: 0,
                 revived: 0,
                 is_done: false,
+                let_be: 0,
                 lost: [0; 6],
                 returned: 0,
             });

@@ -23,6 +23,17 @@ pub(crate) struct Frame {
     pub(crate) function: Option<FunctionId>,
     /// What was interrupted by a signal: nothing is popped behind the return.
     pub(crate) is_interrupted: bool,
+    /// How often functions had been let be when it began.
+    pub(crate) began: u64,
+}
+
+/// A function in which control is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Running {
+    pub(crate) id: FunctionId,
+    /// How often functions had been let be from when on all its entries were seen; `None` if they are not seen. What
+    /// runs in it need not be a frame that began before: it may have been called once more.
+    pub(crate) seen_since: Option<u64>,
 }
 
 impl Frame {
@@ -188,7 +199,7 @@ impl Shadow {
     /// Control came to where a frame is waited for: the one that a function out of scope returns to. Without
     /// one, it may be in the middle of a frame of the function there: by a jump over frames, or where a
     /// breakpoint waits for it.
-    pub(crate) fn landed(&mut self, pc: u64, sp: u64, function: Option<FunctionId>) -> Landed {
+    pub(crate) fn landed(&mut self, pc: u64, sp: u64, function: Option<Running>) -> Landed {
         if self.land(|frame| frame.returns_to(pc, sp)) {
             return Landed::Returned;
         }
@@ -224,11 +235,17 @@ impl Shadow {
     }
 
     /// Goes to the innermost frame of a function that a stack pointer may be in.
-    fn find_within(&mut self, function: FunctionId, sp: u64) -> bool {
+    fn find_within(&mut self, function: Running, sp: u64) -> bool {
+        let Some(seen_since) = function.seen_since else {
+            return false;
+        };
         let is_in = |stack: &Stack| {
             let mut frames = stack.frames.iter().rev();
             let frame = frames.find(|frame| frame.key >= sp);
-            frame.is_some_and(|frame| frame.function == Some(function) && frame.key - sp < GREATEST)
+            frame.is_some_and(|frame| {
+                let is_its = frame.function == Some(function.id) && seen_since <= frame.began;
+                is_its && frame.key - sp < GREATEST
+            })
         };
         if !is_in(&self.active) {
             let mut left = self.left.iter();
@@ -311,7 +328,7 @@ impl Shadow {
     }
 
     /// Where it is not certain whose frame is current: it is if the function that runs is the frame's.
-    pub(crate) fn validate(&mut self, function: Option<FunctionId>, sp: u64) {
+    pub(crate) fn validate(&mut self, function: Option<Running>, sp: u64) {
         if self.certainty == Certainty::Uncertain
             && let Some(function) = function
         {
@@ -346,7 +363,12 @@ mod tests {
             saved: [0; 6],
             function,
             is_interrupted: false,
+            began: 0,
         }
+    }
+
+    fn running(id: FunctionId, seen_since: Option<u64>) -> Running {
+        Running { id, seen_since }
     }
 
     /// One frame of `F` at 0x1000, which called `G`.
@@ -391,8 +413,22 @@ mod tests {
     #[test]
     fn a_landing_pad_is_in_the_frame_of_its_function() {
         let mut shadow = two();
-        assert_eq!(shadow.landed(0x77, 0xf80, Some(G)), Landed::Nowhere);
-        assert_eq!(shadow.landed(0x77, 0xf80, Some(F)), Landed::Within);
+        assert_eq!(
+            shadow.landed(0x77, 0xf80, Some(running(G, Some(0)))),
+            Landed::Nowhere
+        );
+        assert_eq!(
+            shadow.landed(0x77, 0xf80, Some(running(F, None))),
+            Landed::Nowhere
+        );
+        assert_eq!(
+            shadow.landed(0x77, 0xf80, Some(running(F, Some(1)))),
+            Landed::Nowhere
+        );
+        assert_eq!(
+            shadow.landed(0x77, 0xf80, Some(running(F, Some(0)))),
+            Landed::Within
+        );
         assert_eq!(key(&shadow), Some(0x1000));
     }
 

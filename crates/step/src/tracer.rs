@@ -19,10 +19,10 @@ use crate::aside::Aside;
 use crate::compare::{Comparison, Difference};
 use crate::instruction::{Instruction, Kind};
 use crate::scope::{Mapped, Module, Site};
-use crate::shadow::{Certainty, Frame, FunctionId, Landed, Shadow};
+use crate::shadow::{Certainty, Frame, FunctionId, Landed, Running, Shadow};
 use crate::space::{Breakpoint, Reason, Space};
 use crate::sys::{self, Regs, Status, Trap};
-use crate::{Request, Spot, StepError, remote};
+use crate::{Request, RowsFrom, Spot, StepError, remote};
 
 pub(crate) const ABI: Abi = Abi {
     arch: Arch::X86_64,
@@ -144,6 +144,8 @@ pub(crate) struct Tracer<'r> {
     pub(crate) uncertain: u64,
     /// Entries of functions that no call led to.
     pub(crate) uncalled: u64,
+    /// How often functions were let be.
+    let_be: u64,
 }
 
 impl<'r> Tracer<'r> {
@@ -168,6 +170,7 @@ impl<'r> Tracer<'r> {
             checked: 0,
             uncertain: 0,
             uncalled: 0,
+            let_be: 0,
         })
     }
 
@@ -455,8 +458,7 @@ impl<'r> Tracer<'r> {
         let file = opened.and_then(|opened| ElfFile::from_file(path, &opened.file).ok());
         let file = file.filter(|file| file.abi() == ABI);
         let number = file.map(|file| {
-            let mut module = Module::read(path, Arc::new(file));
-            module.choose(self.request, &self.machine);
+            let module = Module::read(path, Arc::new(file), self.request, &self.machine);
             self.modules.push(module);
             self.modules.len() - 1
         });
@@ -565,7 +567,8 @@ impl<'r> Tracer<'r> {
             return self.next(tid, &regs);
         }
         let function = function.map(|(_, id)| id);
-        let landed = self.thread(tid)?.shadow.landed(at, regs.rsp, function);
+        let running = function.map(|id| self.running(id));
+        let landed = self.thread(tid)?.shadow.landed(at, regs.rsp, running);
         match landed {
             Landed::Returned => {
                 // The caller may be known well: it runs at full speed soon.
@@ -581,6 +584,17 @@ impl<'r> Tracer<'r> {
                 self.space_of(tid)?.pass_at(at, Reason::Awaited);
                 self.run_on(tid, &regs)
             }
+        }
+    }
+
+    /// A function in which control is.
+    fn running(&self, id: FunctionId) -> Running {
+        let module = self.modules.get(id.0);
+        let function = module.and_then(|module| module.functions.get(id.1));
+        let seen = function.filter(|function| !function.is_done);
+        Running {
+            id,
+            seen_since: seen.map(|function| function.let_be),
         }
     }
 
@@ -662,6 +676,8 @@ impl<'r> Tracer<'r> {
         function.fruitless += 1;
         if function.fruitless > ENTRIES {
             function.is_done = true;
+            self.let_be += 1;
+            function.let_be = self.let_be;
             let at = site.bias.to_runtime(site.at).0;
             self.space_of(tid)?.pass_at(at, Reason::Entry);
         }
@@ -688,6 +704,7 @@ impl<'r> Tracer<'r> {
             saved: preserved(regs),
             function: id,
             is_interrupted: false,
+            began: self.let_be,
         };
         let shadow = &mut self.thread(tid)?.shadow;
         let is_again = shadow.current() == Some(&frame);
@@ -744,6 +761,7 @@ impl<'r> Tracer<'r> {
             saved: [rbx, rbp, r12, r13, r14, r15],
             function: of_restorer,
             is_interrupted: true,
+            began: self.let_be,
         };
         let thread = self.thread(tid)?;
         thread.shadow.push(frame);
@@ -963,8 +981,9 @@ impl<'r> Tracer<'r> {
             self.leave_scope(tid)?;
             return self.run_on(tid, regs);
         };
+        let running = self.running(id);
         let shadow = &mut self.thread(tid)?.shadow;
-        shadow.validate(Some(id), regs.rsp);
+        shadow.validate(Some(running), regs.rsp);
         let certainty = shadow.certainty;
         let Some(truth) = shadow.current().copied() else {
             return self.run_on(tid, regs);
@@ -1141,7 +1160,10 @@ impl<'r> Tracer<'r> {
         let module = self.modules.get(site.module);
         let function = module.and_then(|module| module.function(site.at));
         let function = function.unwrap_or(usize::MAX);
-        let differences = differences.unwrap_or_else(|| vec![(None, None, String::new())]);
+        let differences = differences.unwrap_or_else(|| match self.request.rows {
+            RowsFrom::Table(_) => vec![(None, None, String::new())],
+            RowsFrom::Code => Vec::new(),
+        });
         let pending = differences
             .into_iter()
             .map(|(difference, found, text)| Pending {

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use unspool_step::{Argument, CallReport, CallRequest, End, StepError};
+use unspool_step::{Argument, CallReport, CallRequest, End, RowsFrom, StepError};
+use unspool_unwind::tables::From;
 use xtask::{packages, programs};
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs");
@@ -37,6 +38,7 @@ fn request(function: &str) -> CallRequest {
         arguments: Vec::new(),
         calls: 4,
         seed: 1,
+        rows: RowsFrom::Table(From::Auto),
         visits: 3,
         time_limit: Duration::from_secs(60),
     }

@@ -8,7 +8,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use unspool_check::Severity;
-use unspool_step::{Observed, Report, Request};
+use unspool_step::{Observed, Report, Request, RowsFrom};
+use unspool_unwind::tables::From;
 use xtask::corpus::pair::{self, Pair};
 use xtask::corpus::program::{Program, Variant};
 
@@ -25,6 +26,7 @@ fn run(program: &Program, length: usize) -> Result<Report, Box<dyn Error>> {
         command: vec![program.path.clone().into(), "x".repeat(length).into()],
         functions: Vec::new(),
         modules: Vec::new(),
+        rows: RowsFrom::Table(From::Auto),
         visits: 3,
         time_limit: Duration::from_secs(60),
     };

@@ -12,7 +12,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use unspool_check::Code;
-use unspool_step::{FunctionRun, Report, Request, StepError};
+use unspool_step::{FunctionRun, Report, Request, RowsFrom, StepError};
+use unspool_unwind::tables::From;
 use xtask::{packages, programs};
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs");
@@ -38,6 +39,7 @@ fn request(program: &Path, arguments: &[&str]) -> Request {
         command,
         functions: Vec::new(),
         modules: Vec::new(),
+        rows: RowsFrom::Table(From::Auto),
         visits: 3,
         time_limit: Duration::from_secs(60),
     }
@@ -163,6 +165,50 @@ fn a_row_that_tells_of_another_context() {
     is_unaccused(&report);
 }
 
+/// A run that rows are held against which are made of the code alone.
+fn run_of_code(case: &str) -> Report {
+    let request = Request {
+        rows: RowsFrom::Code,
+        ..request(&cases(), &[case])
+    };
+    unspool_step::run(&request).unwrap()
+}
+
+#[test]
+fn rows_made_of_code() {
+    let cases = ["threads", "longjmps", "signals", "callbacks", "contexts"];
+    for case in cases {
+        let report = run_of_code(case);
+        is_right(&report, &["right"]);
+        assert_eq!(function(&report, "right").rows.missing, 0);
+    }
+    // What the code shows is right, whatever is declared.
+    let report = run_of_code("wrong");
+    is_right(&report, &["wrong"]);
+    assert!(function(&report, "wrong").rows.executed > 2);
+}
+
+#[test]
+fn a_wrong_row_made_of_code() {
+    is_right(&run("misleads"), &["misleads", "pops"]);
+    let report = run_of_code("misleads");
+    assert_eq!(accused(&report), ["misleads"], "{:#?}", report.findings);
+    let found = &report.findings[0];
+    assert_eq!(
+        found.finding.message(),
+        "the CFA is rsp+8, and declared rsp+16"
+    );
+    assert_eq!(found.places.len(), 2);
+}
+
+#[test]
+fn code_of_which_no_row_is_made() {
+    is_right(&run("moves"), &["moves"]);
+    let report = run_of_code("moves");
+    is_right(&report, &["moves"]);
+    assert_eq!(function(&report, "moves").rows.missing, 3);
+}
+
 /// All functions of the program, those of C included.
 fn all_of(case: &str) -> Report {
     let program = cases();
@@ -271,6 +317,12 @@ fn a_way_that_is_rarely_taken_is_seen_in_the_end() {
     // A thousand million turns at full speed.
     assert!(report.steps < 100_000, "{} steps", report.steps);
     assert!(function(&report, "loops").rows.never.is_empty());
+}
+
+/// A frame of a function is not taken for that of a call of the same function which was not seen.
+#[test]
+fn a_call_within_the_same_function_that_was_let_be() {
+    is_right(&run("recurses"), &["recurses"]);
 }
 
 #[test]

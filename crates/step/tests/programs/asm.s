@@ -112,12 +112,90 @@ one_less:
 	.cfi_endproc
 	.size	one_less, . - one_less
 
+# Calls what takes its argument off the stack, which the code here does not show.
+	.globl	misleads
+	.type	misleads, @function
+misleads:
+	.cfi_startproc
+	push	$1
+	.cfi_def_cfa_offset	16
+	call	*popping(%rip)
+	.cfi_def_cfa_offset	8
+	nop
+	ret
+	.cfi_endproc
+	.size	misleads, . - misleads
+
+	.type	pops, @function
+pops:
+	.cfi_startproc
+	mov	8(%rsp), %rax
+	ret	$8
+	.cfi_endproc
+	.size	pops, . - pops
+
+# Moves the stack by what it is given.
+	.globl	moves
+	.type	moves, @function
+moves:
+	.cfi_startproc
+	sub	%rdi, %rsp
+	.cfi_escape	0x0f, 5, 0x77, 8, 0x75, 0, 0x22	# cfa = rsp+8+rdi
+	nop
+	add	%rdi, %rsp
+	.cfi_def_cfa	%rsp, 8
+	ret
+	.cfi_endproc
+	.size	moves, . - moves
+
 	.data
 	.balign	8
 minus:	.quad	one_less
+popping:
+	.quad	pops
 thousand:
 	.long	1000
 	.text
+
+# Calls itself, the last time of 1000 from elsewhere on the stack, to take another way. Nobody steps that call: all before
+# it were alike.
+	.globl	recurses
+	.type	recurses, @function
+recurses:
+	.cfi_startproc
+	push	%rbp
+	.cfi_def_cfa_offset	16
+	.cfi_offset	%rbp, -16
+	mov	%rsp, %rbp
+	.cfi_def_cfa_register	%rbp
+	push	%rbx
+	.cfi_offset	%rbx, -24
+	cmp	$1, %edi
+	je	2f
+	ja	3f
+	mov	$1000, %ebx
+1:	xor	%edi, %edi
+	cmp	$1, %ebx
+	sete	%dil
+	inc	%edi
+	mov	%edi, %eax
+	shl	$5, %eax
+	sub	%rax, %rsp
+	call	recurses
+	lea	-8(%rbp), %rsp
+	dec	%ebx
+	jnz	1b
+	jmp	2f
+3:	mov	%edi, %ebx
+	nop
+2:	pop	%rbx
+	.cfi_restore	%rbx
+	pop	%rbp
+	.cfi_def_cfa	%rsp, 8
+	.cfi_restore	%rbp
+	ret
+	.cfi_endproc
+	.size	recurses, . - recurses
 
 # Does not end.
 	.globl	endless

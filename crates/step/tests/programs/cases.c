@@ -20,6 +20,9 @@ int jumps(void *, int);
 int loops(int);
 void endless(void);
 int reads(void);
+int misleads(void);
+void recurses(int);
+void moves(uintptr_t);
 void switch_stack(void **from, void *to);
 
 static void *work(void *unused) {
@@ -286,6 +289,14 @@ int main(int count, char **arguments) {
             all[i].run();
     if (strcmp(which, "wrong") == 0)
         return wrong(1) != 2;
+    if (strcmp(which, "misleads") == 0)
+        return misleads() != 1;
+    if (strcmp(which, "moves") == 0)
+        moves(32);
+    if (strcmp(which, "recurses") == 0) {
+        recurses(0);
+        recurses(2);
+    }
     if (strcmp(which, "ends") == 0)
         calls((void *)ends, NULL);
     if (strcmp(which, "executes") == 0)

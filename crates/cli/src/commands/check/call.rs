@@ -56,6 +56,7 @@ pub(super) fn run(args: &CheckArgs, function: &str, format: Format) -> anyhow::R
         CallArgument::Pointer => Argument::Pointer,
         CallArgument::Between(least, most) => Argument::Between(least, most),
     });
+    let rows = args.stepped.from.of_a_run();
     let report = unspool_step::call(&CallRequest {
         command: vec![host.program.clone()],
         environment: host.environment.clone(),
@@ -64,10 +65,11 @@ pub(super) fn run(args: &CheckArgs, function: &str, format: Format) -> anyhow::R
         arguments: arguments.collect(),
         calls: args.called.calls.get(),
         seed: args.called.seed,
+        rows,
         visits: args.stepped.visits.get(),
         time_limit: Duration::from_secs(limit),
     })?;
-    let mut modules = run::modules(&report.report)?;
+    let mut modules = run::modules(&report.report, rows)?;
     for module in &mut modules {
         module.path = path;
     }

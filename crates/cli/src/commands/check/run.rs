@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 use unspool_check::{Declarations, Finding, Maker, Severity, Subject};
 use unspool_module::{ElfFile, demangle};
-use unspool_step::{FunctionRun, Report, Request};
+use unspool_step::{FunctionRun, Report, Request, RowsFrom};
 
 use super::json::finding_as_json;
 use super::text::tell;
@@ -36,14 +36,16 @@ pub(super) fn run(args: &StepArgs, format: Format) -> anyhow::Result<ExitCode> {
         None => Box::new(io::stderr()),
     };
     let limit = args.time_limit.map_or(600, |limit| limit.get().into());
+    let rows = args.from.of_a_run();
     let report = unspool_step::run(&Request {
         command: args.cmd.clone(),
         functions: args.function.clone(),
         modules: args.module.clone(),
+        rows,
         visits: args.visits.get(),
         time_limit: Duration::from_secs(limit),
     })?;
-    let modules = modules(&report)?;
+    let modules = modules(&report, rows)?;
     let mut out = BufWriter::new(out);
     match format {
         Format::Text => print_text(&mut out, &modules)?,
@@ -96,7 +98,7 @@ pub(super) fn in_words(status: ExitStatus) -> String {
 }
 
 /// What was seen, module by module, with what stands around findings.
-pub(super) fn modules(report: &Report) -> anyhow::Result<Vec<Module<'_>>> {
+pub(super) fn modules(report: &Report, rows: RowsFrom) -> anyhow::Result<Vec<Module<'_>>> {
     let mut modules: BTreeMap<&PathBuf, Vec<&FunctionRun>> = BTreeMap::new();
     for function in &report.functions {
         modules.entry(&function.module).or_default().push(function);
@@ -108,7 +110,7 @@ pub(super) fn modules(report: &Report) -> anyhow::Result<Vec<Module<'_>>> {
             .map(|found| (found.finding.clone(), found.times))
             .unzip();
         all.push(Module {
-            findings: told(path, findings)?,
+            findings: told(path, rows, findings)?,
             path,
             functions,
             times,
@@ -117,12 +119,12 @@ pub(super) fn modules(report: &Report) -> anyhow::Result<Vec<Module<'_>>> {
     Ok(all)
 }
 
-fn told(path: &Path, findings: Vec<Finding>) -> anyhow::Result<Vec<Told>> {
+fn told(path: &Path, rows: RowsFrom, findings: Vec<Finding>) -> anyhow::Result<Vec<Told>> {
     if findings.is_empty() {
         return Ok(Vec::new());
     }
     let file = Arc::new(ElfFile::open(path)?);
-    let declarations = Declarations::read(&file)?;
+    let declarations = Declarations::of(rows.read(&file));
     let subject = Subject::new(&file, &declarations, Maker::of(&file))?;
     let Some(mut surroundings) = Surroundings::of(&file, &subject, &findings) else {
         return Ok(Vec::new());
@@ -152,6 +154,13 @@ pub(super) fn print_text(out: &mut impl Write, modules: &[Module<'_>]) -> io::Re
             executed + never,
             module.findings.len(),
         )?;
+        let missing: usize = functions().map(|function| function.rows.missing).sum();
+        if missing > 0 {
+            writeln!(
+                out,
+                "  {missing} instructions were executed for which there is no row"
+            )?;
+        }
     }
     Ok(())
 }
@@ -194,6 +203,7 @@ pub(super) fn as_json(module: &Module<'_>) -> Value {
             "entered": function.entered,
             "rows_executed": function.rows.executed,
             "rows_never_executed": never.map(|at| output::address(at.0)).collect::<Vec<_>>(),
+            "executed_without_row": function.rows.missing,
         })
     };
     json!({
