@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 
 mod framehop;
+pub mod made;
 mod sys;
 
 pub use framehop::framehop_module;
