@@ -4,8 +4,8 @@ use core::ops::Range;
 use std::collections::{BTreeMap, HashSet};
 
 use unspool_module::ElfFile;
-use unspool_synth::op::Flow;
-use unspool_synth::{Extent, Image as _, Machine, Part};
+use unspool_synth::op::{Flow, Op};
+use unspool_synth::{Code, Extent, Image as _, InsnId, Machine, Part};
 
 use crate::functions::{Function, Sightings};
 use crate::stubs::stubs;
@@ -74,8 +74,9 @@ pub(crate) fn cut(ranges: &[Range<u64>], starts: &Starts) -> Vec<Extent> {
 pub(crate) const FUNCTION_ALIGNMENT: u64 = 16;
 
 /// A range of code, cut where control does not go on: what comes behind may be a function. Padding between is left
-/// out. It does not go on behind a call, either, that is padded as functions are, unless a loop begins there: most
-/// calls that are the last instruction of a function never return.
+/// out. It does not go on behind a call, either, that is padded as functions are, unless a loop begins there, or what is
+/// there takes something off the stack, which no function begins with (GCC has a `nop` behind calls before the end of
+/// functions that it does not optimise): most calls that are the last instruction of a function never return.
 pub(crate) fn runs(
     file: &ElfFile,
     range: Range<u64>,
@@ -84,13 +85,7 @@ pub(crate) fn runs(
 ) -> Vec<Extent> {
     let text = Text(file);
     let bytes = text.bytes(range.clone()).unwrap_or_default();
-    let mut loops = HashSet::new();
-    machine.outline(bytes, range.start, |insn, flow, _| match flow {
-        Some(Flow::Branch { to, .. } | Flow::Jump(to)) if to <= insn.start => {
-            loops.insert(to);
-        }
-        _ => {}
-    });
+    let inside = inside(machine, bytes, range.start);
     let mut runs = Vec::new();
     let mut run: Option<Extent> = None;
     // Where the last instruction ended that was no padding, if it was a call.
@@ -103,7 +98,7 @@ pub(crate) fn runs(
             }
             return;
         }
-        let may_begin = start % FUNCTION_ALIGNMENT == 0 && !loops.contains(&start);
+        let may_begin = start % FUNCTION_ALIGNMENT == 0 && !inside.contains(&start);
         if let Some(end) = called.take_if(|end| may_begin && *end < start) {
             runs.extend(run.take().map(|run| Extent { end, ..run }));
         }
@@ -123,3 +118,38 @@ pub(crate) fn runs(
     runs.extend(run);
     runs
 }
+
+/// Where no function begins, though functions are aligned so: where loops begin, and what takes something off the stack
+/// behind a padded call.
+fn inside(machine: &mut Machine, bytes: &[u8], address: u64) -> HashSet<u64> {
+    let (mut inside, mut behind) = (HashSet::new(), Vec::new());
+    let mut called = None;
+    machine.outline(bytes, address, |insn, flow, is_padding| {
+        match flow {
+            Some(Flow::Branch { to, .. } | Flow::Jump(to)) if to <= insn.start => {
+                inside.insert(to);
+            }
+            None if is_padding => return,
+            _ => {}
+        }
+        if called.is_some_and(|end| end < insn.start) && insn.start % FUNCTION_ALIGNMENT == 0 {
+            behind.push(insn.start);
+        }
+        let is_call = matches!(flow, Some(Flow::Call(_) | Flow::IndirectCall));
+        called = is_call.then_some(insn.end);
+    });
+    let sp = machine.facts().stack_pointer;
+    let takes = |op: &Op| matches!(op, Op::Add { to, bytes, .. } if *to == sp && *bytes > 0);
+    let mut code = Code::default();
+    inside.extend(behind.into_iter().filter(|start| {
+        let at = usize::try_from(start - address).unwrap_or(usize::MAX);
+        let rest = bytes.get(at..).unwrap_or_default();
+        code.clear();
+        machine.lift(rest.get(..LONGEST).unwrap_or(rest), *start, &mut code);
+        code.ops_of(InsnId(0)).iter().any(takes)
+    }));
+    inside
+}
+
+/// The bytes of the longest instruction, of any machine.
+const LONGEST: usize = 16;

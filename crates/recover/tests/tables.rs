@@ -206,6 +206,19 @@ fn exceptions_land_without_arguments() {
     assert_eq!(landed(&library), (2, 2, vec![]));
 }
 
+/// A call before a `nop` is not the end of a function, nor does what it calls never return.
+#[test]
+fn a_nop_that_is_no_padding() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/nop.s");
+    let program = folder.path().join("program");
+    let mut gcc = Command::new("gcc");
+    let options = ["-nostdlib", "-static", "-s", source, "-o"];
+    run(gcc.args(options).arg(&program), "gcc");
+    let found = compared(&program);
+    assert_eq!((found.there, found.others), (found.rows, vec![]));
+}
+
 /// Debian's have the names of exported functions only.
 #[test]
 fn libraries_say_the_same() {
