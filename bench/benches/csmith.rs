@@ -1,0 +1,179 @@
+//! Random programs in C: their tables held against their code, and rows made of their code held against both their tables
+//! and what happens when they run.
+//!
+//! `cargo bench -p unspool-bench --bench csmith -- [N]`: N programs (10) of csmith (Debian packages csmith, libcsmith-dev), each
+//! compiled by gcc and clang with -O0 to -O3. Rows are made with symbols and, of a stripped copy, without. What is
+//! wrong is told with its program, which `csmith --seed SEED` generates again.
+#![expect(clippy::print_stdout, reason = "a measurement prints")]
+
+use std::fs::File;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use unspool_bench::Scratch;
+use unspool_bench::made::{self, Made};
+use unspool_check::{Declarations, Maker, Report, Severity, Subject, Totals};
+use unspool_module::ElfFile;
+use unspool_recover::synthesize;
+use unspool_step::{Request, RowsFrom};
+
+const COMPILERS: [&str; 2] = ["gcc", "clang"];
+const LEVELS: [&str; 4] = ["-O0", "-O1", "-O2", "-O3"];
+/// Where Debian has csmith's header.
+const HEADERS: &str = "/usr/include/csmith";
+/// Runs a program without what it prints.
+const SILENTLY: &str = "exec \"$0\" > /dev/null";
+/// When a program that does not end is killed; most end in milliseconds.
+const TIME_LIMIT: Duration = Duration::from_secs(10);
+
+fn main() -> anyhow::Result<()> {
+    let mut arguments = std::env::args().skip(1).filter(|arg| arg != "--bench");
+    let programs: u64 = arguments.next().map_or(Ok(10), |number| number.parse())?;
+    let folder = Scratch::new()?;
+    let sources: Vec<PathBuf> = (1..=programs)
+        .map(|seed| generate(&folder, seed))
+        .collect::<anyhow::Result<_>>()?;
+    println!("the table | CFA proven | all proven | refuted | unproven | never reached");
+    println!("  rows made | there | CFA right | same | registers right | refuted at");
+    println!("  when run | rows executed | instructions without a row | wrong");
+    for compiler in COMPILERS {
+        for level in LEVELS {
+            let mut found = Found::default();
+            for source in &sources {
+                let name = format!("{} {compiler} {level}", source.display());
+                let program = compile(&folder, source, compiler, level)?;
+                found.take(&folder, &program, &name).context(name)?;
+            }
+            found.print(&format!("{compiler} {level}"));
+        }
+    }
+    Ok(())
+}
+
+fn generate(folder: &Scratch, seed: u64) -> anyhow::Result<PathBuf> {
+    let path = folder.join(&format!("{seed}.c"));
+    let generated = Command::new("csmith")
+        .args(["--seed", &seed.to_string()])
+        .stdout(File::create(&path)?)
+        .status()
+        .context("cannot run csmith (Debian package csmith)")?;
+    ensure!(generated.success(), "csmith --seed {seed}: {generated}");
+    Ok(path)
+}
+
+fn compile(
+    folder: &Scratch,
+    source: &Path,
+    compiler: &str,
+    level: &str,
+) -> anyhow::Result<PathBuf> {
+    let program = folder.join("program");
+    run(Command::new(compiler)
+        .args(["-w", level, "-I", HEADERS, "-o"])
+        .args([&program, source]))?;
+    Ok(program)
+}
+
+fn run(command: &mut Command) -> anyhow::Result<()> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let status = command.stdout(Stdio::null()).status();
+    let status = status.with_context(|| format!("cannot run {name}"))?;
+    ensure!(status.success(), "{name}: {status}");
+    Ok(())
+}
+
+/// What was found of the programs of one compiler and level.
+#[derive(Default)]
+struct Found {
+    table: Totals,
+    with_symbols: Synthesized,
+    stripped: Synthesized,
+}
+
+/// What was found of rows that were made of code.
+#[derive(Default)]
+struct Synthesized {
+    made: Made,
+    executed: usize,
+    without_row: usize,
+    wrong: usize,
+}
+
+impl Found {
+    fn take(&mut self, folder: &Scratch, program: &Path, name: &str) -> anyhow::Result<()> {
+        let file = ElfFile::open(program)?;
+        let declarations = Declarations::read(&file)?;
+        let mut subject = Subject::new(&file, &declarations, Maker::of(&file))?;
+        let report = Report::of(&mut subject, NonZeroUsize::MIN, |_, _| {});
+        let refuted = |severity: &Severity| *severity == Severity::Refuted;
+        for finding in report.findings.iter().filter(|f| refuted(&f.severity)) {
+            println!("{name}: {}: {}", finding.at, finding.message());
+        }
+        self.table.add(&report.totals);
+        self.with_symbols.take(program, name)?;
+        let stripped = folder.join("stripped");
+        run(Command::new("strip").arg("-o").args([&stripped, program]))?;
+        self.stripped.take(&stripped, &format!("{name}, stripped"))
+    }
+
+    fn print(&self, name: &str) {
+        let percent = |count| unspool_bench::share(count, self.table.rows) * 100.0;
+        println!(
+            "{name}: {} rows | {:.3} % | {:.3} % | {} | {} | {}",
+            self.table.rows,
+            percent(self.table.proven_cfa),
+            percent(self.table.proven),
+            self.table.refuted,
+            self.table.unproven,
+            self.table.unreached,
+        );
+        self.with_symbols.print("with symbols");
+        self.stripped.print("stripped");
+    }
+}
+
+impl Synthesized {
+    fn take(&mut self, program: &Path, name: &str) -> anyhow::Result<()> {
+        let file = ElfFile::open(program)?;
+        let synthesis = synthesize(&file, &[])?;
+        let made = made::compare(&file, &synthesis.table, |at| println!("{name}: made {at}"))?;
+        self.made.add(&made);
+        let report = unspool_step::run(&Request {
+            command: vec!["sh".into(), "-c".into(), SILENTLY.into(), program.into()],
+            functions: Vec::new(),
+            modules: vec![program.to_string_lossy().into_owned()],
+            rows: RowsFrom::Code,
+            visits: 3,
+            time_limit: TIME_LIMIT,
+        })?;
+        for found in &report.findings {
+            println!("{name}: {}: {}", found.finding.at, found.finding.message());
+        }
+        self.wrong += report.findings.len();
+        for function in &report.functions {
+            self.executed += function.rows.executed;
+            self.without_row += function.rows.missing;
+        }
+        Ok(())
+    }
+
+    fn print(&self, name: &str) {
+        let made = self.made;
+        let percent = |count| unspool_bench::share(count, made.rows) * 100.0;
+        println!(
+            "  {name} | {:.3} % | {:.3} % | {:.3} % | {:.3} % | {}",
+            percent(made.there),
+            percent(made.cfa),
+            percent(made.same),
+            percent(made.registers),
+            made.refuted,
+        );
+        println!(
+            "  {name}, run | {} | {} | {}",
+            self.executed, self.without_row, self.wrong
+        );
+    }
+}
