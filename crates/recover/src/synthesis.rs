@@ -206,6 +206,7 @@ impl<'k> Known<'k> {
             entries: Vec::new(),
             reached: Vec::new(),
             depths: Vec::new(),
+            end: 0,
             functions: Vec::new(),
         };
         for unit in 0..program.units() {
@@ -236,6 +237,8 @@ struct Work<'w> {
     reached: Vec<Range<u64>>,
     /// The calls of code that nothing is known to lead to.
     depths: Vec<Depth>,
+    /// Where the code ends that was assumed last to be a function's.
+    end: u64,
     functions: Vec<Recovered>,
 }
 
@@ -304,8 +307,11 @@ impl Work<'_> {
         let mut tries = MOST_TRIES;
         let mut known: HashMap<u64, Result<u32, NoRow>> = HashMap::new();
         for extent in rest.unit(unit) {
-            let may_begin =
-                extent.start % FUNCTION_ALIGNMENT == 0 || self.known.seen.is_taken(extent.start);
+            let start = extent.start;
+            let may_begin = start % FUNCTION_ALIGNMENT == 0
+                || self.known.seen.is_taken(start)
+                || self.is_end(start)
+                || self.end == start;
             if !may_begin || known.contains_key(&extent.start) {
                 continue;
             }
@@ -347,6 +353,7 @@ impl Work<'_> {
             }
             self.report(&spans, None);
             self.depths.extend(described.depths);
+            self.end = insns.last().map_or(0, |last| last.range.end);
             known.extend(insns.into_iter().map(|insn| (insn.range.start, insn.row)));
         }
         Ok(())
@@ -405,6 +412,14 @@ impl Work<'_> {
             depths: &depths,
         };
         pads::landings(&known, &mut tools.scanner, areas)
+    }
+
+    /// Whether code ends at an address that something is known to lead to.
+    fn is_end(&self, address: u64) -> bool {
+        let place = self
+            .reached
+            .binary_search_by_key(&address, |range| range.end);
+        place.is_ok()
     }
 
     /// Makes entries of the rows of instructions that follow each other.
