@@ -91,6 +91,17 @@ pub fn report(
         verify(pair, variant, dwarfdump, folder)
     })?;
     line(out, "llvm-dwarfdump --verify", dwarfdump, &count)?;
+    let lost = |pair: &Pair, variant| {
+        let program = Program::build(pair, variant, folder, &["/usr/bin/as"])?;
+        Ok(program.step(pair)?.lost.len())
+    };
+    let count = self::count(pairs, lost)?;
+    line(
+        out,
+        "`bt` without `main` at some instruction",
+        "/usr/bin/gdb",
+        &count,
+    )?;
     if knows(&tools.gas, "--help", "--scfi")? {
         scfi(pairs, &tools.gas, folder, out)?;
     } else {
@@ -150,12 +161,14 @@ fn validate_cfi(
     is_kind: impl Fn(&str) -> bool,
 ) -> Result<usize, Error> {
     let output = Command::new(program)
-        .args(["-triple=x86_64", "-filetype=obj", "-o", "/dev/null"])
-        .arg("--validate-cfi")
+        .args(["-triple=x86_64", "-filetype=null", "--validate-cfi"])
         .args(variant.options())
         .arg(&pair.path)
         .output()?;
     let text = String::from_utf8_lossy(&output.stderr);
+    if output.status.code().is_none() {
+        return Err(format!("{program}: {}: {text}", output.status).into());
+    }
     let errors = text.lines().filter(|line| line.contains("error:"));
     Ok(errors.filter(|line| is_kind(line)).count())
 }

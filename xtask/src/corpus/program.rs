@@ -67,6 +67,8 @@ pub struct Run {
     pub executed: BTreeSet<u64>,
     /// Where the table says something else than what is true, and what.
     pub differences: BTreeMap<u64, String>,
+    /// Those at which a backtrace does not show the main function.
+    pub lost: BTreeSet<u64>,
     /// The exit status.
     pub exit: String,
 }
@@ -180,6 +182,7 @@ impl Run {
             let (first, rest) = rest.split_once(' ').unwrap_or((rest, ""));
             match kind {
                 "insn" => drop(run.executed.insert(address(first)?)),
+                "lost" => drop(run.lost.insert(address(first)?)),
                 "code" => {
                     let start = address(first)?;
                     let (length, mnemonic) = rest.split_once(' ').ok_or("no mnemonic")?;

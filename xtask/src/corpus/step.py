@@ -8,6 +8,7 @@ Lines on stdout:
   insn ADDRESS                    an instruction that was executed
   code ADDRESS LENGTH MNEMONIC    an instruction of a function, executed or not
   diff ADDRESS TEXT               a difference, and the address whose row it is
+  lost ADDRESS                    an instruction at which a backtrace does not show the main function
   exit STATUS                     how the program ended
 """
 
@@ -17,6 +18,7 @@ import gdb
 
 SAVED = ("rbx", "rbp", "r12", "r13", "r14", "r15")
 MOST_STEPS = 20000
+MOST_FRAMES = 64
 # A change of the stack pointer that is a change of stacks, and how far a frame may be on a stack.
 FAR = 1 << 16
 STACK = 1 << 20
@@ -144,6 +146,21 @@ def differences(shadow):
     return None
 
 
+def shows(function):
+    """Whether a backtrace has a frame of a function, by its range."""
+    frame = gdb.newest_frame()
+    for _ in range(MOST_FRAMES):
+        if frame is None:
+            return False
+        if function[0] <= frame.pc() < function[1]:
+            return True
+        try:
+            frame = frame.older()
+        except gdb.error:
+            return False
+    return False
+
+
 def decode(pc):
     """The mnemonic of an instruction, without prefixes, and its length."""
     insn = gdb.selected_inferior().architecture().disassemble(pc)[0]
@@ -163,13 +180,16 @@ def step(mnemonic, following):
         gdb.execute("stepi", to_string=True)
 
 
-def run(functions, outermost, start):
+def run(functions, outermost, start, ranges):
     # Stepping does not go into signal handlers by itself. The first function to be entered is main.
     for address in functions:
         gdb.execute("break *%d" % address, to_string=True)
     gdb.execute("run", to_string=True)
     shadow = Shadow(functions, outermost)
+    entry = register("rip")
+    (main,) = (range for range in ranges if range[0] <= entry < range[1])
     executed = {}
+    lost = set()
     for _ in range(MOST_STEPS):
         pc = register("rip")
         if start[0] <= pc < start[1]:
@@ -180,6 +200,8 @@ def run(functions, outermost, start):
         found = differences(shadow)
         if found:
             print("diff %#x at %#x: %s" % (found[0], pc, found[1]))
+        if not shows(main):
+            lost.add(pc)
         before = {name: register(name) for name in SAVED + ("rip", "rsp")}
         step(mnemonic, pc + length)
         if not gdb.selected_inferior().threads():
@@ -192,6 +214,8 @@ def run(functions, outermost, start):
         raise gdb.GdbError("no end after %d steps" % MOST_STEPS)
     for pc in sorted(executed):
         print("insn %#x" % pc)
+    for pc in sorted(lost):
+        print("lost %#x" % pc)
 
 
 def listing(ranges):
@@ -210,7 +234,7 @@ def main():
     ranges = {name: (int(start, 16), int(start, 16) + int(size)) for name, start, size in symbols}
     start = ranges.pop("_start")
     functions = {address: name for name, (address, _) in ranges.items()}
-    run(functions, os.environ["STEP_OUTERMOST"].split(), start)
+    run(functions, os.environ["STEP_OUTERMOST"].split(), start, ranges.values())
     if gdb.selected_inferior().threads():
         gdb.execute("delete")
         gdb.execute("continue", to_string=True)
