@@ -58,6 +58,7 @@ fn generate(folder: &Scratch, seed: u64) -> anyhow::Result<PathBuf> {
     let generated = Command::new("csmith")
         .args(["--seed", &seed.to_string()])
         .stdout(File::create(&path)?)
+        .current_dir(folder.join("")) // where it leaves a file of its own
         .status()
         .context("cannot run csmith (Debian package csmith)")?;
     ensure!(generated.success(), "csmith --seed {seed}: {generated}");
