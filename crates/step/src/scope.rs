@@ -30,8 +30,8 @@ pub(crate) struct Function {
     pub(crate) revived: u32,
     /// Its instructions have been visited often enough, as far as can be told.
     pub(crate) is_done: bool,
-    /// How often functions had been let be when it last was, this time included.
-    pub(crate) let_be: u64,
+    /// How often functions had been revived when all its entries began to be seen.
+    pub(crate) seen_since: u64,
     /// For each preserved register: how often it returned without having it restored.
     pub(crate) lost: [u64; 6],
     /// How often it was seen to return.
@@ -265,7 +265,7 @@ impl Module {
                 fruitless: 0,
                 revived: 0,
                 is_done: false,
-                let_be: 0,
+                seen_since: 0,
                 lost: [0; 6],
                 returned: 0,
             });

@@ -23,7 +23,7 @@ pub(crate) struct Frame {
     pub(crate) function: Option<FunctionId>,
     /// What was interrupted by a signal: nothing is popped behind the return.
     pub(crate) is_interrupted: bool,
-    /// How often functions had been let be when it began.
+    /// How often functions had been revived when it began.
     pub(crate) began: u64,
 }
 
@@ -31,8 +31,8 @@ pub(crate) struct Frame {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Running {
     pub(crate) id: FunctionId,
-    /// How often functions had been let be from when on all its entries were seen; `None` if they are not seen. What
-    /// runs in it need not be a frame that began before: it may have been called once more.
+    /// How often functions had been revived when all its entries began to be seen; `None` if they are not. What runs in
+    /// it need not be a frame that began before: the function may have been called once more within.
     pub(crate) seen_since: Option<u64>,
 }
 

@@ -144,8 +144,8 @@ pub(crate) struct Tracer<'r> {
     pub(crate) uncertain: u64,
     /// Entries of functions that no call led to.
     pub(crate) uncalled: u64,
-    /// How often functions were let be.
-    let_be: u64,
+    /// How often functions were revived.
+    revivals: u64,
 }
 
 impl<'r> Tracer<'r> {
@@ -170,7 +170,7 @@ impl<'r> Tracer<'r> {
             checked: 0,
             uncertain: 0,
             uncalled: 0,
-            let_be: 0,
+            revivals: 0,
         })
     }
 
@@ -594,7 +594,7 @@ impl<'r> Tracer<'r> {
         let seen = function.filter(|function| !function.is_done);
         Running {
             id,
-            seen_since: seen.map(|function| function.let_be),
+            seen_since: seen.map(|function| function.seen_since),
         }
     }
 
@@ -638,8 +638,10 @@ impl<'r> Tracer<'r> {
         let Some(function) = function else {
             return Ok(());
         };
+        self.revivals += 1;
         function.is_done = false;
         function.revived += 1;
+        function.seen_since = self.revivals;
         function.fruitless = 0;
         let start = function.start;
         let space = self.space_of(tid)?;
@@ -676,8 +678,6 @@ impl<'r> Tracer<'r> {
         function.fruitless += 1;
         if function.fruitless > ENTRIES {
             function.is_done = true;
-            self.let_be += 1;
-            function.let_be = self.let_be;
             let at = site.bias.to_runtime(site.at).0;
             self.space_of(tid)?.pass_at(at, Reason::Entry);
         }
@@ -704,7 +704,7 @@ impl<'r> Tracer<'r> {
             saved: preserved(regs),
             function: id,
             is_interrupted: false,
-            began: self.let_be,
+            began: self.revivals,
         };
         let shadow = &mut self.thread(tid)?.shadow;
         let is_again = shadow.current() == Some(&frame);
@@ -761,7 +761,7 @@ impl<'r> Tracer<'r> {
             saved: [rbx, rbp, r12, r13, r14, r15],
             function: of_restorer,
             is_interrupted: true,
-            began: self.let_be,
+            began: self.revivals,
         };
         let thread = self.thread(tid)?;
         thread.shadow.push(frame);
