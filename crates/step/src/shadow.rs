@@ -25,14 +25,15 @@ pub(crate) struct Frame {
     pub(crate) is_interrupted: bool,
     /// How often functions had been revived when it began.
     pub(crate) began: u64,
+    /// The thread ran at full speed while it was the innermost one that is known.
+    pub(crate) has_run: bool,
 }
 
 /// A function in which control is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Running {
     pub(crate) id: FunctionId,
-    /// How often functions had been revived when all its entries began to be seen; `None` if they are not. What runs in
-    /// it need not be a frame that began before: the function may have been called once more within.
+    /// How often functions had been revived when all its entries began to be seen; `None` if they are not.
     pub(crate) seen_since: Option<u64>,
 }
 
@@ -40,6 +41,13 @@ impl Frame {
     /// Whether it is the same, whatever code runs in it.
     fn is(&self, other: &Frame) -> bool {
         (self.key, self.pc, self.sp) == (other.key, other.pc, other.sp)
+    }
+
+    /// Whether it is certain, of a frame of the function that runs, that the function was not called once more within.
+    pub(crate) fn is_certainly(&self, running: Running) -> bool {
+        let are_seen = |since| since <= self.began;
+        self.function == Some(running.id)
+            && (!self.has_run || running.seen_since.is_some_and(are_seen))
     }
 
     /// Whether its caller goes on.
@@ -164,6 +172,13 @@ impl Shadow {
         }
     }
 
+    /// The thread runs at full speed.
+    pub(crate) fn runs(&mut self) {
+        if let Some(frame) = self.current_mut() {
+            frame.has_run = true;
+        }
+    }
+
     /// Control left the innermost frames: those whose return address is below the stack pointer are gone.
     pub(crate) fn leave(&mut self, sp: u64) {
         self.active.drop_below(sp);
@@ -236,16 +251,10 @@ impl Shadow {
 
     /// Goes to the innermost frame of a function that a stack pointer may be in.
     fn find_within(&mut self, function: Running, sp: u64) -> bool {
-        let Some(seen_since) = function.seen_since else {
-            return false;
-        };
         let is_in = |stack: &Stack| {
             let mut frames = stack.frames.iter().rev();
             let frame = frames.find(|frame| frame.key >= sp);
-            frame.is_some_and(|frame| {
-                let is_its = frame.function == Some(function.id) && seen_since <= frame.began;
-                is_its && frame.key - sp < GREATEST
-            })
+            frame.is_some_and(|frame| frame.is_certainly(function) && frame.key - sp < GREATEST)
         };
         if !is_in(&self.active) {
             let mut left = self.left.iter();
@@ -364,6 +373,7 @@ mod tests {
             function,
             is_interrupted: false,
             began: 0,
+            has_run: true,
         }
     }
 

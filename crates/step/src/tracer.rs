@@ -705,9 +705,18 @@ impl<'r> Tracer<'r> {
             function: id,
             is_interrupted: false,
             began: self.revivals,
+            has_run: false,
         };
         let shadow = &mut self.thread(tid)?.shadow;
-        let is_again = shadow.current() == Some(&frame);
+        let is_again = shadow.current().is_some_and(|current| {
+            let (began, has_run) = (frame.began, frame.has_run);
+            let same = Frame {
+                began,
+                has_run,
+                ..*current
+            };
+            same == frame
+        });
         shadow.push(frame);
         let Some((module, place)) = id else {
             self.space_of(tid)?.stop_at(pc, Reason::Awaited);
@@ -762,6 +771,7 @@ impl<'r> Tracer<'r> {
             function: of_restorer,
             is_interrupted: true,
             began: self.revivals,
+            has_run: false,
         };
         let thread = self.thread(tid)?;
         thread.shadow.push(frame);
@@ -992,8 +1002,9 @@ impl<'r> Tracer<'r> {
             return self.run_on(tid, regs);
         }
         let is_certain = certainty != Certainty::Uncertain;
-        if is_certain && truth.function != Some(id) {
+        if is_certain && !truth.is_certainly(running) {
             // The entry of this function was not seen.
+            self.revive(tid, regs.rip, Some(id))?;
             return self.run_on(tid, regs);
         }
         let most = self.request.visits;
@@ -1072,6 +1083,7 @@ impl<'r> Tracer<'r> {
         let known = self.space_of(tid)?.breakpoint(regs.rip);
         let is_there = known.is_some_and(|known| known.is_there());
         let thread = self.thread(tid)?;
+        thread.shadow.runs();
         thread.before = None;
         thread.doing = if is_there {
             Doing::Passing

@@ -157,8 +157,8 @@ thousand:
 	.long	1000
 	.text
 
-# Calls itself, the last time of 1000 from elsewhere on the stack, to take another way. Nobody steps that call: all before
-# it were alike.
+# Calls itself, the last time of 1000 from elsewhere on the stack, to take another way, and to call. Nobody steps that call
+# of itself: all before it were alike.
 	.globl	recurses
 	.type	recurses, @function
 recurses:
@@ -187,6 +187,7 @@ recurses:
 	jnz	1b
 	jmp	2f
 3:	mov	%edi, %ebx
+	call	right
 	nop
 2:	pop	%rbx
 	.cfi_restore	%rbx
