@@ -7,10 +7,10 @@
 
 use libfuzzer_sys::fuzz_target;
 use unspool_cfi::lookup::HdrTrust;
-use unspool_cfi::{Hdr, Lookup, Reading, Section, SectionKind, read_table};
+use unspool_cfi::{Hdr, Lookup, Reading, Section, SectionKind, read_table, rewrite};
 use unspool_ir::arch::Word;
 use unspool_ir::table::Span;
-use unspool_ir::{Abi, Arch, Endian, RaState, Register, Row, Vaddr, text};
+use unspool_ir::{Abi, Arch, Endian, RaState, Register, Row, Table, Vaddr, text};
 
 const ADDRESS: u64 = 0x1000;
 const HDR: u64 = 0x800;
@@ -38,6 +38,14 @@ fuzz_target!(|data: &[u8]| {
     };
     let reading = read_table(&section);
     let spans: Vec<Span> = reading.table.spans().collect();
+    if let Ok(written) = rewrite(&section, &reading.table, &Table::new(abi)) {
+        assert!(
+            written
+                .kept
+                .iter()
+                .all(|(from, _)| from.end <= section.data.len() as u64)
+        );
+    }
     for span in &spans {
         assert!(span.start < span.end);
     }

@@ -8,7 +8,10 @@ use std::sync::Arc;
 use libfuzzer_sys::fuzz_target;
 use object::read::{Object as _, ObjectSection as _};
 use unspool_ir::Vaddr;
-use unspool_module::{DebugFiles, ElfFile, ElfKind, Lines, Symbols, embed};
+use unspool_module::{
+    DebugFiles, ElfFile, ElfKind, Lines, NewEhFrame, Symbols, eh_frame_of_object, embed,
+    replace_eh_frame,
+};
 
 fuzz_target!(|data: &[u8]| {
     let Ok(file) = ElfFile::from_bytes("fuzz", data.to_vec()) else {
@@ -24,6 +27,7 @@ fuzz_target!(|data: &[u8]| {
     compare_symbols(&file);
     compare_segments(&file);
     embed_and_find(&file);
+    rewrite_and_read(&file);
     let lines = Lines::new(Arc::new(file), &DebugFiles::default(), &[]);
     for addr in [0, 0x1000, 0x1040] {
         let _ = lines.frames(Vaddr(addr));
@@ -94,6 +98,22 @@ fn compare_segments(file: &ElfFile) {
             let offset = usize::try_from(offset).unwrap();
             assert_eq!(bytes, &file.bytes()[offset..offset + 4]);
         }
+    }
+}
+
+/// An object file's table, with an address at its end, is written into a file that is one.
+fn rewrite_and_read(file: &ElfFile) {
+    let Ok(old) = eh_frame_of_object(file) else {
+        return;
+    };
+    let bytes = [old, &[1; 8][..]].concat();
+    let new = NewEhFrame {
+        bytes: &bytes,
+        kept: &[(0..old.len() as u64, 0)],
+        pointers: &[(old.len() as u64, Vaddr(0))],
+    };
+    if let Ok(written) = replace_eh_frame(file, &new) {
+        ElfFile::from_bytes("written", written).unwrap();
     }
 }
 

@@ -37,6 +37,12 @@ impl<'a> Entry<'a> {
     pub fn new(offset: u64, cie: Option<u64>, body: Cursor<'a>) -> Self {
         Entry { offset, cie, body }
     }
+
+    /// The offset of the first byte behind it.
+    #[cfg(feature = "alloc")]
+    pub(crate) fn end(&self) -> u64 {
+        self.body.end()
+    }
 }
 
 impl<'a> Section<'a> {

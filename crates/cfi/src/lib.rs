@@ -33,6 +33,8 @@ pub mod lookup;
 mod opcode;
 pub mod pointer;
 #[cfg(feature = "alloc")]
+mod rewrite;
+#[cfg(feature = "alloc")]
 mod table;
 #[cfg(feature = "alloc")]
 mod write;
@@ -43,6 +45,8 @@ pub use glance::Glance;
 pub use hdr::Hdr;
 pub use instruction::{Instruction, Instructions};
 pub use lookup::{Found, Lookup};
+#[cfg(feature = "alloc")]
+pub use rewrite::{RewriteError, Rewritten, rewrite};
 #[cfg(feature = "alloc")]
 pub use table::{Reading, Summary, read_table, read_tables};
 #[cfg(feature = "alloc")]

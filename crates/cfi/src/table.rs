@@ -22,10 +22,10 @@ use walk::{Passed, Walk};
 const ROW_BYTES: usize = 16;
 
 /// How many times the size of their section the instructions of CIEs may have, beside 1 MiB.
-const CIE_BYTES: usize = 4;
+pub(crate) const CIE_BYTES: usize = 4;
 
 /// A multiple of a section's size, and 1 MiB for small ones.
-fn bound(section: &Section<'_>, times: usize) -> usize {
+pub(crate) fn bound(section: &Section<'_>, times: usize) -> usize {
     section
         .data
         .len()

@@ -98,6 +98,12 @@ impl EhFrame {
         HDR + self.entries.len() * 8
     }
 
+    /// The entries, without the terminator behind them.
+    #[must_use]
+    pub fn entries(&self) -> &[u8] {
+        self.bytes.strip_suffix(&[0; 4]).unwrap_or_default()
+    }
+
     /// The addresses that are written: where in the section, and what they are.
     #[must_use]
     pub fn pointers(&self) -> &[(usize, Vaddr)] {
@@ -168,7 +174,7 @@ impl EhFrame {
                 None => self.bytes.push(0),
             }
             writer.put_rows(table, fde, &mut self.bytes)?;
-            self.close(start)?;
+            close(&mut self.bytes, start, self.abi)?;
         }
         Ok(())
     }
@@ -207,22 +213,7 @@ impl EhFrame {
         }
         self.bytes.push(Encoding::PCREL_SDATA4.0);
         writer.put_initial(&mut self.bytes);
-        self.close(start)
-    }
-
-    /// Pads an entry and writes its length.
-    fn close(&mut self, start: usize) -> Result<(), WriteError> {
-        /// `DW_CFA_nop`.
-        const NOP: u8 = 0;
-        let word = usize::from(self.abi.arch.spec().word.bytes());
-        let end = self.bytes.len().next_multiple_of(word);
-        self.bytes.resize(end, NOP);
-        let length = u32::try_from(end - start - 4).map_err(|_| WriteError::TooLarge)?;
-        let length = self.word(length);
-        if let Some(slot) = self.bytes.get_mut(start..start + 4) {
-            slot.copy_from_slice(&length);
-        }
-        Ok(())
+        close(&mut self.bytes, start, self.abi)
     }
 
     fn put_pointer(&mut self, address: Vaddr) {
@@ -247,6 +238,20 @@ impl EhFrame {
         })?;
         Ok(self.word(distance.cast_unsigned()))
     }
+}
+
+/// Pads the last entry of some bytes and writes its length.
+pub(crate) fn close(bytes: &mut Vec<u8>, start: usize, abi: Abi) -> Result<(), WriteError> {
+    /// `DW_CFA_nop`.
+    const NOP: u8 = 0;
+    let unit = usize::from(abi.arch.spec().word.bytes());
+    let end = start + (bytes.len() - start).next_multiple_of(unit);
+    bytes.resize(end, NOP);
+    let length = u32::try_from(end - start - 4).map_err(|_| WriteError::TooLarge)?;
+    if let Some(slot) = bytes.get_mut(start..start + 4) {
+        slot.copy_from_slice(&word(length, abi.endian));
+    }
+    Ok(())
 }
 
 /// Bytes of an `.eh_frame_hdr` before its entries.
@@ -293,10 +298,10 @@ fn usual_first_row(table: &Table, fdes: &[&Fde]) -> Option<RowId> {
 }
 
 /// Writes the instructions of entries that share a CIE (DWARF 5 §6.4.2).
-struct Instructions<'r> {
-    data_alignment: i64,
+pub(crate) struct Instructions<'r> {
+    pub(crate) data_alignment: i64,
     /// The row that the CIE makes.
-    initial: Row<'r>,
+    pub(crate) initial: Row<'r>,
 }
 
 impl<'r> Instructions<'r> {
@@ -328,7 +333,12 @@ impl<'r> Instructions<'r> {
         let _ = fresh.put_change(&nothing, &self.initial, into);
     }
 
-    fn put_rows(&self, table: &Table, fde: &Fde, into: &mut Vec<u8>) -> Result<(), WriteError> {
+    pub(crate) fn put_rows(
+        &self,
+        table: &Table,
+        fde: &Fde,
+        into: &mut Vec<u8>,
+    ) -> Result<(), WriteError> {
         let mut at = fde.start;
         let mut before = self.initial;
         for start in table.rows(fde) {
@@ -534,7 +544,7 @@ fn put_advance(bytes: u64, into: &mut Vec<u8>, endian: Endian) -> Result<(), Wri
     Ok(())
 }
 
-fn word(word: u32, endian: Endian) -> [u8; 4] {
+pub(crate) fn word(word: u32, endian: Endian) -> [u8; 4] {
     match endian {
         Endian::Little => word.to_le_bytes(),
         Endian::Big => word.to_be_bytes(),

@@ -759,6 +759,7 @@ pub(crate) enum CheckFormat {
 Examples:
   unspool synth app                                what of it gets rows, and why others do not
   unspool synth app --emit eh_frame -o app.new     a program that gdb, perf and exceptions unwind
+  unspool synth sum.o --emit eh_frame -o sum.o     entries for an object of NASM
   unspool show app --from synth                    the rows, made of all code, as text
 
 Exit status: 0 done, also where some code gets no rows; 2 could not run.")]
@@ -769,8 +770,8 @@ pub(crate) struct SynthArgs {
     /// UNSPOOL_TABLE_PATH it is found there.
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: Option<PathBuf>,
-    /// What is written: the rows as a table of unspool's, or the file with them as its .eh_frame, beside the entries
-    /// that it has.
+    /// What is written: the rows as a table of unspool's, or the file, program or object, with them in its .eh_frame,
+    /// beside the entries that it has.
     #[arg(
         long,
         value_enum,

@@ -6,6 +6,7 @@ pub(crate) mod check;
 pub(crate) mod compile;
 pub(crate) mod diff;
 pub(crate) mod doctor;
+mod eh_frame;
 pub(crate) mod expr;
 pub(crate) mod generate;
 pub(crate) mod record;

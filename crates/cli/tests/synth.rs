@@ -146,10 +146,6 @@ fn what_is_kept_is_found_and_what_cannot_be_is_said() {
 
     for (arguments, said) in [
         (&["synth", "absent"][..], "absent"),
-        (
-            &["synth", "throws_through.o", "--emit", "eh_frame", "-o", "x"],
-            "relocatable",
-        ),
         (&["synth", "throws", "--emit", "eh_frame"], "--output"),
         (
             &["show", "throws", "--from", "synth", "--instructions"],

@@ -32,7 +32,9 @@ pub use container::Container;
 pub use debug_file::{DebugFiles, SearchRoots};
 pub use demangle::{Signature, demangle};
 pub use elf::ElfFile;
-pub use embed::{EmbedError, embed, embed_eh_frame};
+pub use embed::{
+    EmbedError, NewEhFrame, eh_frame_of_object, embed, embed_eh_frame, replace_eh_frame,
+};
 pub use error::ModuleError;
 pub use header::ElfKind;
 pub use image::FileState;

@@ -155,15 +155,19 @@ impl<'a> SymbolTable<'a> {
     }
 }
 
-/// The table of section indices that do not fit into 16 bits.
+/// The table of section indices that do not fit into 16 bits. Assemblers write it behind its symbol table, where it is
+/// looked for first: this is asked for each section with relocations.
 fn extended_indices(file: &ElfFile, symbols: usize) -> Option<usize> {
     let sections = file.section_headers();
     if sections.len() < usize::from(elf::SHN_LORESERVE) {
         return None;
     }
-    sections.iter().position(|header| {
-        header.is(elf::SHT_SYMTAB_SHNDX) && usize::try_from(header.link) == Ok(symbols)
-    })
+    let is_of = |index: &usize| {
+        sections.get(*index).is_some_and(|header| {
+            header.is(elf::SHT_SYMTAB_SHNDX) && usize::try_from(header.link) == Ok(symbols)
+        })
+    };
+    (symbols..sections.len()).chain(0..symbols).find(is_of)
 }
 
 impl ElfFile {

@@ -12,7 +12,10 @@ use std::sync::Arc;
 
 use common::{PROGRAM, compile, directory};
 use unspool_ir::{RuntimeAddr, Vaddr};
-use unspool_module::{DebugFiles, ElfFile, Lines, Mapping, SearchRoots, Symbols};
+use unspool_module::{
+    DebugFiles, ElfFile, Lines, Mapping, NewEhFrame, SearchRoots, Symbols, eh_frame_of_object,
+    replace_eh_frame,
+};
 
 /// Asks a file everything; returns how much of it could be answered.
 fn ask_everything(bytes: Vec<u8>, addr: Vaddr) -> usize {
@@ -324,4 +327,60 @@ fn files_can_be_shared_between_threads() {
     assert::<Symbols>();
     assert::<Lines>();
     assert::<DebugFiles>();
+}
+
+/// An object file's table, which is written anew with an address added: whether what comes of it has the bytes asked for,
+/// and can be written again. Names of sections that lie may become others.
+fn rewrite(bytes: Vec<u8>) -> bool {
+    let Ok(file) = ElfFile::from_bytes("hostile", bytes) else {
+        return false;
+    };
+    let Ok(old) = eh_frame_of_object(&file) else {
+        return false;
+    };
+    let kept = [(0..old.len() as u64, 8)];
+    let bytes = [&[7; 8][..], old, &[9; 8][..]].concat();
+    let pointers = [(8 + old.len() as u64, Vaddr(0))];
+    let new = NewEhFrame {
+        bytes: &bytes,
+        kept: &kept,
+        pointers: &pointers,
+    };
+    let Ok(written) = replace_eh_frame(&file, &new) else {
+        return false;
+    };
+    assert!(written.len() < file.bytes().len() * 2 + 0x10000);
+    let written = ElfFile::from_bytes("written", written).unwrap();
+    let is_there = eh_frame_of_object(&written).is_ok_and(|found| found == bytes);
+    let again = NewEhFrame {
+        kept: &[(0..bytes.len() as u64, 0)],
+        ..new
+    };
+    is_there && replace_eh_frame(&written, &again).is_ok()
+}
+
+#[test]
+fn object_files_that_lie_are_not_written() {
+    let dir = directory("object_files_that_lie");
+    let source = "int puts(const char *); int main(void) { return puts(\"x\"); }";
+    for (name, options) in [
+        ("without", &["-c", "-fno-asynchronous-unwind-tables"][..]),
+        ("with", &["-c", "-g", "-ffunction-sections"]),
+    ] {
+        let path = compile(&dir, name, source, options);
+        let whole = std::fs::read(path).unwrap();
+        assert!(rewrite(whole.clone()));
+        for length in (0..whole.len()).step_by(3) {
+            assert!(!rewrite(whole[..length].to_vec()), "{length}");
+        }
+        let mut written = 0;
+        for at in 0..whole.len() {
+            for value in [0, 1, 0x7f, 0xff] {
+                let mut bytes = whole.clone();
+                bytes[at] = value;
+                written += usize::from(rewrite(bytes));
+            }
+        }
+        assert!(written > whole.len(), "{written}");
+    }
 }

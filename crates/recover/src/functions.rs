@@ -37,6 +37,15 @@ pub fn functions(file: &ElfFile, machine: &mut Machine) -> Vec<Function> {
     named(file, &sections, &seen)
 }
 
+/// Where a program begins, which nothing calls. Of an object file that is where linkers have it begin.
+pub(crate) fn entry(file: &ElfFile) -> Option<u64> {
+    if file.kind() != ElfKind::Relocatable {
+        return Some(file.entry().0);
+    }
+    let start = file.symbols().named("_start").next()?;
+    Some(start.address.0)
+}
+
 /// Where a file's code is, ascending: its sections of code, or where it has no sections all that may be executed.
 pub(crate) fn code_ranges(file: &ElfFile) -> Vec<Range<u64>> {
     let is_code = |section: &SectionInfo<'_>| section.executable && section.has_data;

@@ -21,7 +21,7 @@ use crate::areas::{Area, areas};
 
 use crate::cuts::{FUNCTION_ALIGNMENT, runs, starts, without};
 use crate::described::{Depth, Described, Description, Insn, Rows, Span, spans, within};
-use crate::functions::{Function, Sightings, code_ranges, named};
+use crate::functions::{Function, Sightings, code_ranges, entry, named};
 use crate::noreturn::never_returning;
 use crate::pads::{self, Landings};
 use crate::partition::{Descriptions, Tools, partition};
@@ -117,6 +117,7 @@ pub fn synthesize(file: &ElfFile, covered: &[Range<u64>]) -> Result<Synthesis, S
     let (mut program, mut descriptions) = found.ok_or(SynthesisError::Tangled)?;
     let code = Known {
         file,
+        entry: entry(file),
         gaps: &gaps,
         names: &names,
         seen: &seen,
@@ -180,6 +181,8 @@ const MOST_TRIES: usize = 1 << 20;
 /// What is known of a file's code but for what looking at its units tells.
 struct Known<'k> {
     file: &'k ElfFile,
+    /// Where the program begins.
+    entry: Option<u64>,
     /// Where code is that gets rows, ascending.
     gaps: &'k [Range<u64>],
     /// Functions that symbols name, by their starts.
@@ -432,7 +435,7 @@ impl Work<'_> {
         {
             return Ok(());
         }
-        let is_entry_code = start == file.entry().0;
+        let is_entry_code = self.known.entry == Some(start);
         let mut last = None;
         let mut end = None;
         for span in spans {
@@ -440,7 +443,8 @@ impl Work<'_> {
                 last = None;
             }
             let Ok(row) = span.row else {
-                last = None;
+                // Padding within a function does not part it.
+                last = last.filter(|_| span.is_left_out);
                 continue;
             };
             if last != Some(row) {

@@ -11,7 +11,8 @@ pub(crate) use compile::as_key;
 pub use compile::{CompileError, Made, code, compile, is_table_of, verify};
 pub use file::{CodeTable, FileTables};
 pub use source::{
-    From, Named, Origin, Reading, SourceError, hdr_is_complete, read, read_if_any, sections,
+    From, Named, Origin, Reading, SourceError, hdr_is_complete, read, read_if_any,
+    read_if_any_from, sections,
 };
 pub use store::{
     EMBEDDED_SECTION, Notice, Place, Store, StoreError, Stored, TableBytes, embedded_bytes,

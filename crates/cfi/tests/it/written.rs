@@ -1,9 +1,9 @@
 //! `.eh_frame` written of the rows of real files, read back: by this crate, and by gimli.
 
 use gimli::UnwindSection as _;
-use unspool_cfi::{EhFrame, Hdr, Section, SectionKind, read_tables};
+use unspool_cfi::{EhFrame, Hdr, Section, SectionKind, read_tables, rewrite};
 use unspool_ir::diff::{Compare, differences};
-use unspool_ir::{Endian, Table, Vaddr};
+use unspool_ir::{Arch, Endian, Table, Vaddr};
 use xtask::elf;
 
 use super::files::{FILES, path};
@@ -80,4 +80,52 @@ fn what_is_written_is_what_was_read() {
         }
     }
     assert!(written_rows > 400_000, "{written_rows}");
+}
+
+/// Each entry gets the rows that it has: others read the same rows, ranges and CIEs, where the entry stands now.
+#[test]
+fn what_is_rewritten_is_what_was_read() {
+    let mut rows = 0;
+    for file in FILES {
+        let data = std::fs::read(path(file)).unwrap();
+        for unit in elf::units(&data).unwrap() {
+            let frames = unit.frames.iter();
+            let frames = frames.filter(|frame| frame.kind == SectionKind::EhFrame);
+            for frame in frames {
+                let section = unit.section(frame);
+                let source = read_tables(unit.abi, &[section]).table;
+                let Ok(written) = rewrite(&section, &source, &Table::new(unit.abi)) else {
+                    // Code in units of more than a byte: not x86.
+                    assert_ne!(unit.abi.arch, Arch::X86_64, "{file}");
+                    continue;
+                };
+                let data = &written.bytes;
+                let back = read_tables(unit.abi, &[Section { data, ..section }]);
+                assert_eq!(back.problems, [], "{file}");
+                assert_eq!(back.table.fdes().len(), source.fdes().len());
+                let mut moved = written.kept.iter();
+                for (old, new) in source.fdes().iter().zip(back.table.fdes()) {
+                    let at = moved.find(|(from, _)| from.start == old.origin);
+                    let (from, to) = at.unwrap();
+                    assert_eq!(*to, new.origin, "{file}");
+                    // Addresses that are relative to where they stand have moved with it.
+                    let by = to.wrapping_sub(from.start);
+                    let rows_of = |table: &Table, fde| {
+                        let rows = table.rows(fde);
+                        let rows = rows.map(|row| {
+                            let text = format!("{:?}", table.row(row.row));
+                            (row.start.0.wrapping_sub(fde.start.0), text)
+                        });
+                        rows.collect::<Vec<_>>()
+                    };
+                    assert_eq!(new.end.0 - new.start.0, old.end.0 - old.start.0);
+                    assert_eq!(new.start.0.wrapping_sub(old.start.0), by, "{file}");
+                    let (before, after) = (rows_of(&source, old), rows_of(&back.table, new));
+                    assert_eq!(before, after, "{file}: {}", old.start);
+                    rows += after.len();
+                }
+            }
+        }
+    }
+    assert!(rows > 200_000, "{rows}");
 }

@@ -1,23 +1,20 @@
 //! `unspool synth`.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use serde_json::{Value, json};
-use unspool_cfi::EhFrame;
-use unspool_ir::diff::{Compare, differences};
-use unspool_ir::table::RowStart;
-use unspool_ir::{Table, Vaddr};
-use unspool_module::{ElfFile, demangle, embed_eh_frame};
+use unspool_ir::Table;
+use unspool_module::{ElfFile, ElfKind, demangle};
 use unspool_recover::{Missing, Recovered, Synthesis};
 use unspool_unwind::tables::{self, From, Store};
 
 use super::compile::as_f64;
+use super::eh_frame;
 use crate::args::{Emit, Format, SynthArgs};
 use crate::output::{self, Plain};
 
@@ -28,8 +25,7 @@ pub(crate) fn run(args: &SynthArgs) -> anyhow::Result<ExitCode> {
     let synthesis = synthesis.with_context(|| args.file.display().to_string())?;
     let (written, bytes) = match (args.emit, &args.output) {
         (Emit::EhFrame, Some(output)) => {
-            let (elf, bytes) = with_eh_frame(&file, &joined(&[&own, &synthesis.table])?)
-                .with_context(|| args.file.display().to_string())?;
+            let (elf, bytes) = with_entries(&file, &own, &synthesis.table)?;
             let permissions = fs::metadata(&args.file)?.permissions();
             super::write(output, &elf, Some(permissions))?;
             (output.clone(), bytes)
@@ -61,55 +57,18 @@ pub(crate) fn run(args: &SynthArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The file with entries, its own and those that were made of its code, as its `.eh_frame`, read back and compared; and
-/// the bytes of both sections.
-fn with_eh_frame(file: &ElfFile, all: &Table) -> anyhow::Result<(Vec<u8>, usize)> {
-    let written = EhFrame::of(all)?;
-    let failed = RefCell::new(None);
-    let content = |[hdr, eh_frame]: [Vaddr; 2]| {
-        let sections = written
-            .hdr_at(hdr, eh_frame)
-            .and_then(|hdr| Ok([hdr, written.at(eh_frame)?]));
-        sections.unwrap_or_else(|error| {
-            failed.replace(Some(error));
-            [Vec::new(), Vec::new()]
-        })
-    };
-    let lengths = [written.hdr_len() as u64, written.len() as u64];
-    let elf = embed_eh_frame(file, lengths, &content)?;
-    if let Some(error) = failed.take() {
-        return Err(error.into());
+/// The file with entries, its own and those that were made of its code, as its `.eh_frame`; and the bytes of the table.
+fn with_entries(file: &ElfFile, own: &Table, made: &Table) -> anyhow::Result<(Vec<u8>, usize)> {
+    if file.kind() != ElfKind::Relocatable {
+        return eh_frame::embed(file, &eh_frame::joined(&[own, made])?);
     }
-    let back = ElfFile::from_bytes(file.path(), elf.as_slice())?;
-    let back = tables::read(&back, From::EhFrame)?.table;
-    if let Some(difference) = differences(all, &back, Compare::RowsAndEntries).first() {
-        bail!(
-            "what was written differs from what was to be written at {}; this is a bug in unspool, please report it",
-            difference.start
-        );
+    // What is in `.debug_frame` only is not in `.eh_frame` yet.
+    let nothing = Table::new(own.abi());
+    let there = tables::read_if_any_from(file, From::EhFrame)?;
+    match there.fdes().is_empty() {
+        true => eh_frame::rewrite(file, &nothing, &eh_frame::joined(&[own, made])?),
+        false => eh_frame::rewrite(file, &nothing, made),
     }
-    Ok((elf, written.hdr_len() + written.len()))
-}
-
-/// The entries of all tables in one.
-fn joined(tables: &[&Table]) -> anyhow::Result<Table> {
-    let Some(first) = tables.first() else {
-        bail!("no tables");
-    };
-    let mut all = Table::new(first.abi());
-    for table in tables {
-        for fde in table.fdes() {
-            let mut rows = Vec::new();
-            for start in table.rows(fde) {
-                if let Some(row) = table.row(start.row) {
-                    let row = all.intern(&row)?;
-                    rows.push(RowStart { row, ..start });
-                }
-            }
-            all.push(fde.header(), &rows)?;
-        }
-    }
-    Ok(all)
 }
 
 /// What came of a file's code.

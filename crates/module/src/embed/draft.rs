@@ -544,7 +544,7 @@ fn fill(out: &mut [u8], offset: u64, length: u64) {
 }
 
 /// Writes over bytes that are there.
-fn overwrite(out: &mut [u8], offset: u64, bytes: &[u8]) {
+pub(super) fn overwrite(out: &mut [u8], offset: u64, bytes: &[u8]) {
     let there = range(out, offset, bytes.len() as u64);
     there
         .iter_mut()

@@ -91,6 +91,16 @@ pub enum EmbedError {
         /// What is in the way.
         why: String,
     },
+    /// An object file whose unwind table cannot be written anew.
+    #[error("{}: its unwind table cannot be written: {why}{}", file.display(), .offset.map_or_else(String::new, |offset| format!(" (at offset {offset:#x})")))]
+    Object {
+        /// The file.
+        file: PathBuf,
+        /// Where in the file is what is in the way, if it is in one place.
+        offset: Option<u64>,
+        /// What is in the way, and what helps.
+        why: &'static str,
+    },
     /// The result would not fit into the address space or the file format.
     #[error("{}: {what} would be {value:#x}, the limit is {limit:#x}", file.display())]
     TooLarge {

@@ -43,6 +43,7 @@ mod draft;
 mod encode;
 mod error;
 mod found;
+mod object_file;
 mod rest;
 mod room;
 
@@ -54,6 +55,7 @@ use crate::header::ElfKind;
 
 use draft::{Draft, Part, Request};
 pub use error::EmbedError;
+pub use object_file::{NewEhFrame, eh_frame_of_object, replace_eh_frame};
 
 /// The least size of a page that a file is mapped in.
 const PAGE: u64 = 4096;

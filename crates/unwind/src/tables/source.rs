@@ -81,7 +81,16 @@ pub fn read(file: &ElfFile, from: From) -> Result<Reading, SourceError> {
 ///
 /// The file's bytes are out of reach.
 pub fn read_if_any(file: &ElfFile) -> Result<Table, SourceError> {
-    match read(file, From::Auto) {
+    read_if_any_from(file, From::Auto)
+}
+
+/// The rows of one kind of section; an empty table if there is none.
+///
+/// # Errors
+///
+/// The file's bytes are out of reach.
+pub fn read_if_any_from(file: &ElfFile, from: From) -> Result<Table, SourceError> {
+    match read(file, from) {
         Ok(reading) => Ok(reading.table),
         Err(SourceError::Missing { .. }) => Ok(Table::new(file.abi())),
         Err(error) => Err(error),

@@ -1,0 +1,193 @@
+//! The `.eh_frame` of a relocatable file written anew: some entries get other rows, and new ones stand behind them.
+//!
+//! Of an entry that gets other rows only the instructions change; the others stay byte for byte. What does change is
+//! where they stand, and so how far back an FDE's CIE is.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use unspool_ir::{Fde, Table, Vaddr};
+
+use crate::entry::{Cie, Entry, FdeEntry};
+use crate::error::{CfiError, Problem};
+use crate::evaluate::initial_row;
+use crate::table::{CIE_BYTES, bound};
+use crate::write::{EhFrame, Instructions, WriteError, close, word};
+use crate::{Section, SectionKind};
+
+/// Why a section cannot be written anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RewriteError {
+    /// An entry cannot be read, so that there is no telling what must be kept of it.
+    #[error(transparent)]
+    Entry(#[from] Problem),
+    /// The CIE of an entry that gets other rows counts code in units of more than a byte.
+    #[error(
+        ".eh_frame entry at offset {offset:#x}: its CIE counts code in units of {unit} bytes, not of 1"
+    )]
+    Unit {
+        /// The offset of the CIE in the section, in bytes.
+        offset: u64,
+        /// The unit, in bytes.
+        unit: u64,
+    },
+    /// There is no instruction for a row, or there is too much.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+/// A section written anew. Offsets are in bytes from its start.
+#[derive(Debug, Clone, Default)]
+pub struct Rewritten {
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// What is kept of the old section, ascending, and where it begins now. Relocations there go with it.
+    pub kept: Vec<(Range<u64>, u64)>,
+    /// Where an address is to be written, relative to its place, in 4 bytes.
+    pub pointers: Vec<(u64, Vaddr)>,
+}
+
+/// Writes a section anew. Its bytes are those of the file, before relocation.
+///
+/// The entries of `changed` replace the rows of the entries of the section from which they come ([`Fde::origin`]). Those of
+/// `added` stand behind all others.
+///
+/// # Errors
+///
+/// An entry cannot be read or written.
+pub fn rewrite(
+    section: &Section<'_>,
+    changed: &Table,
+    added: &Table,
+) -> Result<Rewritten, RewriteError> {
+    let mut rewriting = Rewriting {
+        section,
+        table: changed,
+        changed: changed.fdes().iter().map(|fde| (fde.origin, fde)).collect(),
+        cie_bytes: bound(section, CIE_BYTES),
+        written: Rewritten::default(),
+        cies: BTreeMap::new(),
+        fdes: Vec::new(),
+    };
+    let mut end = 0;
+    for (offset, entry) in section.entries() {
+        let entry = entry.map_err(|error| rewriting.problem(offset, error))?;
+        rewriting.entry(&entry)?;
+        end = entry.end();
+    }
+    rewriting.lead_to_cies()?;
+    let mut written = rewriting.written;
+    let added = EhFrame::of(added)?;
+    let from = written.bytes.len() as u64;
+    let pointers = added.pointers().iter();
+    let pointers = pointers.map(|(place, address)| (from + *place as u64, *address));
+    written.pointers.extend(pointers);
+    written.bytes.extend(added.entries());
+    if end < section.data.len() as u64 {
+        written.bytes.extend([0; 4]); // The file ends all unwind tables that are linked before it.
+    }
+    Ok(written)
+}
+
+/// In the place of a length that has 8 bytes, which no assembler writes here.
+const LONG: [u8; 4] = [0xff; 4];
+
+struct Rewriting<'r, 'a> {
+    section: &'r Section<'a>,
+    table: &'r Table,
+    /// The entries that get other rows, by where they are in the section.
+    changed: BTreeMap<u64, &'r Fde>,
+    /// How many more bytes of CIEs' instructions are evaluated.
+    cie_bytes: usize,
+    written: Rewritten,
+    /// Where CIEs were, and are.
+    cies: BTreeMap<u64, u64>,
+    /// FDEs: where they were, where their CIE pointers are, and where the CIEs were.
+    fdes: Vec<(u64, u64, u64)>,
+}
+
+impl Rewriting<'_, '_> {
+    fn problem(&self, entry: u64, error: CfiError) -> RewriteError {
+        let section = SectionKind::EhFrame;
+        Problem {
+            section,
+            entry,
+            error,
+        }
+        .into()
+    }
+
+    fn entry(&mut self, entry: &Entry<'_>) -> Result<(), RewriteError> {
+        let (from, to) = (entry.offset, self.written.bytes.len() as u64);
+        if self.section.bytes(from, from + 4) == LONG {
+            return Err(self.problem(from, CfiError::ReservedLength(u32::MAX)));
+        }
+        let changed = match entry.cie {
+            None => {
+                self.cies.insert(from, to);
+                None
+            }
+            Some(cie) => {
+                self.fdes.push((from, to + 4, cie));
+                self.changed.get(&from).map(|fde| (cie, *fde))
+            }
+        };
+        match changed {
+            Some((cie, fde)) => self.put_rows(entry, cie, fde),
+            None => {
+                self.keep(from..entry.end());
+                Ok(())
+            }
+        }
+    }
+
+    fn keep(&mut self, range: Range<u64>) {
+        let to = self.written.bytes.len() as u64;
+        self.written
+            .bytes
+            .extend(self.section.bytes(range.start, range.end));
+        self.written.kept.push((range, to));
+    }
+
+    /// Writes an FDE with other rows than it had.
+    fn put_rows(&mut self, entry: &Entry<'_>, cie: u64, fde: &Fde) -> Result<(), RewriteError> {
+        let section = self.section;
+        let at = entry.offset;
+        let cie = Cie::at(section, cie).map_err(|error| self.problem(at, error))?;
+        if cie.code_alignment != 1 {
+            let (offset, unit) = (cie.offset, cie.code_alignment);
+            return Err(RewriteError::Unit { offset, unit });
+        }
+        let left = self.cie_bytes.checked_sub(cie.instructions.len());
+        self.cie_bytes = left.ok_or_else(|| self.problem(at, CfiError::TooLarge))?;
+        let initial = initial_row(section, &cie).map_err(|error| self.problem(at, error))?;
+        let old = FdeEntry::parse(section, &cie, entry.clone());
+        let old = old.map_err(|error| self.problem(at, error))?;
+        let start = self.written.bytes.len();
+        self.keep(at..old.instructions_offset);
+        let writer = Instructions {
+            data_alignment: cie.data_alignment,
+            initial: initial.row,
+        };
+        let bytes = &mut self.written.bytes;
+        writer.put_rows(self.table, fde, bytes)?;
+        Ok(close(bytes, start, section.abi)?)
+    }
+
+    /// Has all FDEs lead to where their CIEs are now.
+    fn lead_to_cies(&mut self) -> Result<(), RewriteError> {
+        for (from, field, cie) in core::mem::take(&mut self.fdes) {
+            let to = self.cies.get(&cie);
+            let to = to.ok_or_else(|| self.problem(from, CfiError::NoCie(cie)))?;
+            let back = i32::try_from(field.cast_signed() - to.cast_signed());
+            let back = back.map_err(|_| WriteError::TooLarge)?;
+            let back = word(back.cast_unsigned(), self.section.abi.endian);
+            let place = usize::try_from(field).unwrap_or(usize::MAX);
+            let slot = self.written.bytes.get_mut(place..place.saturating_add(4));
+            slot.ok_or(WriteError::TooLarge)?.copy_from_slice(&back);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,153 @@
+//! Files with another `.eh_frame`. What is written is read back and compared.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, bail};
+use unspool_cfi::{EhFrame, Section, SectionKind};
+use unspool_ir::diff::{Compare, differences};
+use unspool_ir::table::RowStart;
+use unspool_ir::{Fde, Table, Vaddr};
+use unspool_module::{ElfFile, NewEhFrame, eh_frame_of_object, embed_eh_frame, replace_eh_frame};
+use unspool_unwind::tables::{self, From};
+
+/// A linked file with a table as its `.eh_frame` and `.eh_frame_hdr`, and the bytes of both.
+pub(super) fn embed(file: &ElfFile, all: &Table) -> anyhow::Result<(Vec<u8>, usize)> {
+    let name = || file.path().display().to_string();
+    let written = EhFrame::of(all).with_context(name)?;
+    let failed = RefCell::new(None);
+    let content = |[hdr, eh_frame]: [Vaddr; 2]| {
+        let sections = written
+            .hdr_at(hdr, eh_frame)
+            .and_then(|hdr| Ok([hdr, written.at(eh_frame)?]));
+        sections.unwrap_or_else(|error| {
+            failed.replace(Some(error));
+            [Vec::new(), Vec::new()]
+        })
+    };
+    let lengths = [written.hdr_len() as u64, written.len() as u64];
+    let elf = embed_eh_frame(file, lengths, &content)?;
+    if let Some(error) = failed.take() {
+        return Err(error).with_context(name);
+    }
+    let back = ElfFile::from_bytes(file.path(), elf.as_slice())?;
+    check(all, &back, Compare::RowsAndEntries)?;
+    Ok((elf, written.hdr_len() + written.len()))
+}
+
+/// An object file whose entries have the rows that `changed` has for them, if it has any, and which has the entries
+/// `added`, too; and the bytes of its `.eh_frame`.
+pub(super) fn rewrite(
+    file: &ElfFile,
+    changed: &Table,
+    added: &Table,
+) -> anyhow::Result<(Vec<u8>, usize)> {
+    let section = Section {
+        kind: SectionKind::EhFrame,
+        data: eh_frame_of_object(file)?,
+        address: Vaddr(0),
+        text_base: None,
+        data_base: None,
+        abi: file.abi(),
+    };
+    let written = unspool_cfi::rewrite(&section, changed, added)
+        .with_context(|| file.path().display().to_string())?;
+    let elf = replace_eh_frame(
+        file,
+        &NewEhFrame {
+            bytes: &written.bytes,
+            kept: &written.kept,
+            pointers: &written.pointers,
+        },
+    )?;
+    let back = ElfFile::from_bytes(file.path(), elf.as_slice())?;
+    let own = tables::read_if_any_from(file, From::EhFrame)?;
+    let layouts = Layouts::of(file, &back);
+    let mut all = Table::new(own.abi());
+    for table in [&replaced(&own, changed)?, added] {
+        add(&mut all, table, |_| true, |address| layouts.moved(address))?;
+    }
+    check(&all, &back, Compare::Rows)?;
+    Ok((elf, written.bytes.len()))
+}
+
+/// The entries of all tables in one.
+pub(super) fn joined(tables: &[&Table]) -> anyhow::Result<Table> {
+    let Some(first) = tables.first() else {
+        bail!("no tables");
+    };
+    let mut all = Table::new(first.abi());
+    for table in tables {
+        add(&mut all, table, |_| true, |address| address)?;
+    }
+    Ok(all)
+}
+
+/// The entries of a table, or others that are written in their places.
+pub(super) fn replaced(own: &Table, by: &Table) -> anyhow::Result<Table> {
+    let new: BTreeSet<u64> = by.fdes().iter().map(|fde| fde.origin).collect();
+    let mut all = Table::new(own.abi());
+    add(&mut all, own, |fde| !new.contains(&fde.origin), |at| at)?;
+    add(&mut all, by, |_| true, |at| at)?;
+    Ok(all)
+}
+
+/// Adds the entries of another table that are wanted, each at its place.
+fn add(
+    all: &mut Table,
+    table: &Table,
+    is_wanted: impl Fn(&Fde) -> bool,
+    at: impl Fn(Vaddr) -> Vaddr,
+) -> anyhow::Result<()> {
+    for fde in table.fdes().iter().filter(|fde| is_wanted(fde)) {
+        let (from, to) = (fde.start, at(fde.start));
+        let place = |address: Vaddr| to.offset(address.0.wrapping_sub(from.0));
+        let mut rows = Vec::new();
+        for start in table.rows(fde) {
+            if let Some(row) = table.row(start.row) {
+                rows.push(RowStart {
+                    start: place(start.start),
+                    row: all.intern(&row)?,
+                });
+            }
+        }
+        let mut header = fde.header();
+        (header.start, header.end) = (to, place(fde.end));
+        all.push(header, &rows)?;
+    }
+    Ok(())
+}
+
+/// Where the sections of an object file are, and where they are in a version of it that has sections of other sizes:
+/// ascending.
+struct Layouts(Vec<(Vaddr, Vaddr)>);
+
+impl Layouts {
+    fn of(from: &ElfFile, to: &ElfFile) -> Layouts {
+        let (from, to) = (from.sections(), to.sections());
+        let pairs = from.zip(to).filter(|(section, _)| section.size > 0);
+        let places = pairs.filter_map(|(from, to)| Some((from.address?, to.address?)));
+        let mut places: Vec<_> = places.collect();
+        places.sort_unstable();
+        Layouts(places)
+    }
+
+    fn moved(&self, address: Vaddr) -> Vaddr {
+        let behind = self.0.partition_point(|(from, _)| *from <= address);
+        let home = behind.checked_sub(1).and_then(|last| self.0.get(last));
+        home.map_or(address, |(from, to)| to.offset(address.0 - from.0))
+    }
+}
+
+/// Reads a table back that was written.
+fn check(all: &Table, file: &ElfFile, compare: Compare) -> anyhow::Result<()> {
+    let back = tables::read_if_any_from(file, From::EhFrame)?;
+    match differences(all, &back, compare).first() {
+        None => Ok(()),
+        Some(difference) => bail!(
+            "{}: what was written differs from what was to be written at {}; this is a bug in unspool, please report it",
+            file.path().display(),
+            difference.start
+        ),
+    }
+}

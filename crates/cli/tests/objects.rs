@@ -1,0 +1,315 @@
+//! Object files whose unwind tables `unspool synth --emit eh_frame` writes:
+//! what comes of them is linked by three linkers, thrown through, and shown to gdb and readelf.
+#![cfg(target_arch = "x86_64")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+use xtask::packages;
+
+/// A folder that commands run in.
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Folder {
+        Folder(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn run(&self, program: &str, words: &str) -> Output {
+        let output = Command::new(program)
+            .args(words.split_whitespace())
+            .current_dir(self.path())
+            .stdin(Stdio::null())
+            .output();
+        output.unwrap_or_else(|error| panic!("cannot run {program}: {error}"))
+    }
+
+    /// Runs a tool of the system, which must not fail.
+    fn tool(&self, tool: &str, words: &str) -> String {
+        let program = match tool {
+            "rustc" => env!("CARGO").replace("cargo", "rustc"),
+            tool => packages::path(&format!("/usr/bin/{tool}"))
+                .unwrap()
+                .display()
+                .to_string(),
+        };
+        let output = self.run(&program, words);
+        assert!(output.status.success(), "{tool} {words}: {}", text(&output));
+        text(&output)
+    }
+
+    fn unspool(&self, words: &str) -> Output {
+        self.run(env!("CARGO_BIN_EXE_unspool"), words)
+    }
+
+    /// Runs the command, which must not fail.
+    fn done(&self, words: &str) -> String {
+        let output = self.unspool(words);
+        assert!(
+            output.status.success(),
+            "unspool {words}: {}",
+            text(&output)
+        );
+        text(&output)
+    }
+
+    /// The functions of a backtrace from a place in a program.
+    fn backtrace(&self, program: &str, at: &str) -> Vec<String> {
+        let gdb = packages::path("/usr/bin/gdb").unwrap();
+        let output = Command::new(gdb)
+            .args([
+                "-batch", "-nx", "-ex", at, "-ex", "run", "-ex", "bt", program,
+            ])
+            .current_dir(self.path())
+            .stdin(Stdio::null())
+            .output();
+        let output = text(&output.unwrap());
+        let frames = output.lines().filter(|line| line.starts_with('#'));
+        let name = |line: &str| {
+            let rest = line.split_once(" in ").map_or(line, |(_, rest)| rest);
+            let rest = rest.trim_start_matches(|c: char| c == '#' || c.is_ascii_digit());
+            rest.split_whitespace().next().unwrap().to_owned()
+        };
+        frames.map(name).collect()
+    }
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+fn source(name: &str) -> String {
+    format!("{}/tests/programs/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Where exceptions are thrown.
+const THROW: &str = "catch throw";
+
+/// Links objects in three ways, throws through them, and has readelf read all entries.
+fn links_and_catches(folder: &Folder, objects: &str) {
+    for linker in ["bfd", "gold", "lld"] {
+        let words = format!("-fuse-ld={linker} -Wl,--gc-sections -o {linker} {objects}");
+        folder.tool("g++", &words);
+        let output = folder.run(&format!("./{linker}"), "");
+        assert_eq!(text(&output), "caught 42\n", "{linker}");
+        let output = folder.run(
+            packages::path("/usr/bin/readelf")
+                .unwrap()
+                .to_str()
+                .unwrap(),
+            &format!("--debug-dump=frames -W {linker}"),
+        );
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{linker}");
+        let checked = folder.done(&format!("check {linker}"));
+        assert!(checked.contains(" 0 refuted, 0 unproven"), "{checked}");
+    }
+}
+
+/// Entries of a file, by readelf.
+fn entries(folder: &Folder, file: &str) -> usize {
+    let frames = folder.tool("readelf", &format!("--debug-dump=frames -W {file}"));
+    frames.matches(" FDE ").count()
+}
+
+#[test]
+fn an_exception_goes_through_what_nasm_made() {
+    let folder = Folder::new();
+    folder.tool(
+        "g++",
+        &format!("-O2 -c {} -o main.o", source("object_main.cc")),
+    );
+    let nasm = format!("-f elf64 {} -o through.o", source("object_through.asm"));
+    folder.tool("nasm", &nasm);
+    folder.tool("g++", "-o before main.o through.o");
+    assert!(!folder.run("./before", "").status.success());
+
+    folder.done("synth through.o --emit eh_frame -o made.o");
+    links_and_catches(&folder, "main.o made.o");
+    let frames = folder.backtrace("./bfd", THROW);
+    // NASM's local labels are symbols, which gdb takes for Ada's.
+    assert_eq!(frames[1..], ["callee", "helper[again]", "through", "main"]);
+
+    // In place, and again: nothing is missing any more.
+    folder.done("synth through.o --emit eh_frame -o through.o");
+    let once = fs::read(folder.path().join("through.o")).unwrap();
+    assert_eq!(once, fs::read(folder.path().join("made.o")).unwrap());
+    folder.done("synth through.o --emit eh_frame -o through.o");
+    assert_eq!(once, fs::read(folder.path().join("through.o")).unwrap());
+}
+
+/// Code in COMDAT groups and in sections of its own, by compilers that give sections symbols and by those that do not.
+#[test]
+fn entries_go_with_the_sections_that_linkers_leave_out() {
+    for compiler in ["gcc", "clang"] {
+        let folder = Folder::new();
+        folder.tool(
+            "g++",
+            &format!("-O2 -c {} -o main.o", source("object_main.cc")),
+        );
+        for (object, defines) in [
+            ("one", "-DNOBODY=none"),
+            ("other", "-DNOBODY=neither -DOTHER"),
+        ] {
+            let comdat = source("object_comdat.cc");
+            let words = format!(
+                "-O2 -ffunction-sections -fno-asynchronous-unwind-tables -fno-exceptions {defines} -c {comdat} -o {object}.o"
+            );
+            folder.tool(compiler, &words);
+            folder.done(&format!("synth {object}.o --emit eh_frame -o {object}.o"));
+            assert_eq!(entries(&folder, &format!("{object}.o")), 3, "{compiler}");
+        }
+        links_and_catches(&folder, "main.o one.o other.o");
+        for linker in ["bfd", "gold", "lld"] {
+            let frames = folder.backtrace(&format!("./{linker}"), THROW);
+            let own = ["callee", "int", "through", "main"];
+            assert_eq!(frames[1..], own, "{compiler}, {linker}");
+            let symbols = folder.tool("nm", linker);
+            assert!(!symbols.contains("none"), "{symbols}");
+        }
+        // Each linker leaves out the entry of the second copy, and those of what nobody calls.
+        let main = entries(&folder, "main.o");
+        folder.tool("g++", "-nostdlib -nostartfiles -r -o whole.o one.o other.o");
+        assert_eq!(entries(&folder, "whole.o"), 5, "{compiler}");
+        folder.tool("g++", "-fuse-ld=lld -nostdlib -Wl,--gc-sections,-e,through,--unresolved-symbols=ignore-all -o bare one.o other.o");
+        assert_eq!(entries(&folder, "bare"), 3, "{compiler}: {main}");
+    }
+}
+
+/// Sections whose numbers do not fit into symbols, nor how many there are into the header.
+#[test]
+fn more_sections_than_the_header_counts() {
+    let folder = Folder::new();
+    let source = "
+	.macro function n
+	.section .text.f\\n, \"ax\", @progbits
+	.globl f\\n
+	.type f\\n, @function
+f\\n:	push %rbx
+	call callee
+	pop %rbx
+	ret
+	.size f\\n, . - f\\n
+	.endm
+	.altmacro
+	.set i, 0
+	.rept 33000
+	function %i
+	.set i, i + 1
+	.endr
+";
+    fs::write(folder.path().join("many.s"), source).unwrap();
+    folder.tool("as", "-o many.o many.s");
+    folder.done("synth many.o --emit eh_frame -o many.o");
+    assert!(
+        folder
+            .done("check many.o")
+            .contains(": 99000 rows: 99000 proven,")
+    );
+    for linker in ["ld", "ld.lld"] {
+        folder.tool(linker, "-r -o whole.o many.o");
+        assert_eq!(entries(&folder, "whole.o"), 33000, "{linker}");
+    }
+}
+
+/// What objects have beside the table: all of it, with the same names and relocations.
+#[test]
+fn all_else_stays() {
+    for compiler in ["gcc", "clang"] {
+        let folder = Folder::new();
+        let comdat = source("object_comdat.cc");
+        let words = format!(
+            "-O2 -g -ffunction-sections -fno-asynchronous-unwind-tables -fno-exceptions -DNOBODY=none -c {comdat} -o a.o"
+        );
+        folder.tool(compiler, &words);
+        folder.done("synth a.o --emit eh_frame -o b.o");
+        let parts = |words: &str, file: &str, between: &str| {
+            let dump = folder.tool("objdump", &format!("{words} {file}"));
+            let parts = dump.split(between).skip(1);
+            let parts = parts.filter(|part| !part.trim_start().contains("[.eh_frame]:"));
+            let parts = parts.filter(|part| !part.trim_start().starts_with(".eh_frame:"));
+            parts.map(|part| part.trim().to_owned()).collect::<Vec<_>>()
+        };
+        let shown = |file: &str| {
+            let taken = folder.tool("llvm-readelf", &format!("--addrsig {file}"));
+            let taken = taken.lines().filter(|line| line.contains(": "));
+            let taken = taken.filter_map(|line| Some(line.split_once(": ")?.1.to_owned()));
+            let symbols = folder.tool("nm", &format!("-a {file}"));
+            let symbols = symbols.lines().filter(|line| !line.contains(" t .text"));
+            [
+                parts("-s", file, "Contents of section"),
+                parts("-r", file, "RELOCATION RECORDS FOR"),
+                vec![folder.tool("readelf", &format!("-g -W {file}"))],
+                taken.collect(),
+                symbols.map(str::to_owned).collect(),
+            ]
+        };
+        let (before, after) = (shown("a.o"), shown("b.o"));
+        assert!(before[0].len() > 4 && before[1].len() > 4, "{before:?}");
+        assert_eq!(before[3].is_empty(), compiler == "gcc", "{before:?}");
+        assert_eq!(before, after, "{compiler}");
+    }
+}
+
+#[test]
+fn what_cannot_be_written_is_said() {
+    let folder = Folder::new();
+    let source = source("throws_through.c");
+    let without_table = format!("-O2 -fno-asynchronous-unwind-tables -c {source}");
+    folder.tool("gcc", &format!("{without_table} -o whole.o"));
+    folder.tool("strip", "-o stripped.o whole.o");
+    folder.tool("gcc", &format!("{without_table} -m32 -o i386.o"));
+    folder.tool(
+        "gcc",
+        &format!("-O2 -g -fno-asynchronous-unwind-tables -c {source} -o debug.o"),
+    );
+    folder.tool("ar", "rc lib.a whole.o");
+    let whole = fs::read(folder.path().join("whole.o")).unwrap();
+    let write = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).unwrap();
+    write("empty.o", &[]);
+    write("cut.o", &whole[..whole.len() - 100]);
+    write("text.o", b"no object file");
+    write(
+        "signed.o",
+        &[&whole[..], b"~Module signature appended~\n"].concat(),
+    );
+    for (words, said) in [
+        ("synth empty.o", "empty.o is empty"),
+        ("synth cut.o", "cut.o: the section header table at offset"),
+        ("synth text.o", "text.o is not an ELF file"),
+        (
+            "synth stripped.o",
+            "stripped.o: its unwind table cannot be written: it has no symbol table",
+        ),
+        ("synth signed.o", "signed.o: 0x1c bytes at offset"),
+        (
+            "synth i386.o",
+            "i386.o: the instructions of i386 are not known",
+        ),
+        ("synth lib.a", "lib.a is not an ELF file"),
+    ] {
+        let words = match words.strip_prefix("synth ") {
+            Some(file) => format!("synth {file} --emit eh_frame -o out.o"),
+            None => words.to_owned(),
+        };
+        let output = folder.unspool(&words);
+        assert_eq!(output.status.code(), Some(2), "{words}: {}", text(&output));
+        assert!(text(&output).contains(said), "{words}: {}", text(&output));
+        assert!(!folder.path().join("out.o").exists(), "{words}");
+    }
+    // What a compiler wrote for debuggers only is a table, too.
+    folder.done("synth debug.o --emit eh_frame -o out.o");
+    let frames = folder.tool("readelf", "--debug-dump=frames -W out.o");
+    assert_eq!(frames.matches(" FDE ").count(), 2, "{frames}");
+}
