@@ -679,6 +679,7 @@ Examples:
   unspool check memcpy.S                           before you ship what you wrote
   unspool check libfoo.so                          what compilers and people wrote
   unspool check --diff memcpy.S                    what --fix would write
+  unspool check --fix foo.o                        the rows of its inline assembly
   unspool check --strict libfoo.so                 with all that cannot be proven
   unspool check --format json libfoo.so            for programs (docs/json.md)
   unspool check --run -- ./test                    its functions from assembly while it runs
@@ -686,6 +687,9 @@ Examples:
   unspool check --run --from synth -- ./test       the rows that are made of its code, not its table
   unspool check --call foo_avx2 libfoo.so          without a program that calls it
   unspool check --call my_memset --arg pointer --arg 0-255 --arg 0-100 memset.S
+
+A link to unspool under the name `as`, in a folder for `gcc -B FOLDER`, runs the assembler, and
+then --fix on what that has written (docs/annotate.md).
 
 docs/diagnostics.md has each kind of finding with its cause and remedy.")]
 pub(crate) struct CheckArgs {
@@ -695,10 +699,12 @@ pub(crate) struct CheckArgs {
     /// Print what a kind of finding means, what causes it, and what to do: `CFI001`, or `cfa-offset`.
     #[arg(long, value_name = "CODE", exclusive = true, value_parser = parse_code)]
     pub(crate) explain: Option<Code>,
-    /// Write into assembly source what mends its findings, then check it.
+    /// Mend what is wrong, then check it: directives in assembly source, rows in other files.
     ///
-    /// Each edit is tried on a copy: it stays if the finding is gone then, and nothing else is found. Lines in macros and
-    /// of included files are let be.
+    /// Each edit of source is tried on a copy: it stays if the finding is gone then, and nothing else is found. Lines in
+    /// macros and of included files are let be. Of object files, programs and libraries the rows that are refuted are
+    /// written anew, in place, for functions of which then nothing is refuted any more: what inline assembly needs, of which
+    /// compilers know nothing.
     #[arg(long)]
     pub(crate) fix: bool,
     /// Print what --fix would change, as `diff -u` does, and change nothing. Ends with 1 if it would.

@@ -1,6 +1,7 @@
 //! One module per command.
 
 pub(crate) mod annotate;
+pub(crate) mod assembler;
 pub(crate) mod cache;
 pub(crate) mod check;
 pub(crate) mod compile;

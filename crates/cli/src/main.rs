@@ -4,6 +4,7 @@ mod args;
 mod commands;
 mod output;
 
+use std::env;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -12,12 +13,11 @@ use args::{Arguments, Command};
 use output::Failure;
 
 fn main() -> ExitCode {
-    let result = match Arguments::try_parse() {
-        Ok(arguments) => run(&arguments.command),
-        Err(usage) if usage.use_stderr() => usage.exit(),
-        Err(help) => output::help(&help)
-            .map(|()| ExitCode::SUCCESS)
-            .map_err(anyhow::Error::from),
+    let mut words = env::args_os();
+    let assembler = words.next().and_then(|own| commands::assembler::name(&own));
+    let result = match assembler {
+        Some(name) => commands::assembler::run(&name, &words.collect::<Vec<_>>()),
+        None => as_unspool(),
     };
     match result {
         Ok(code) => code,
@@ -26,6 +26,15 @@ fn main() -> ExitCode {
             output::error(&format_args!("{error:#}"));
             ExitCode::from(Failure::COULD_NOT_RUN)
         }
+    }
+}
+
+/// The command under its own name.
+fn as_unspool() -> anyhow::Result<ExitCode> {
+    match Arguments::try_parse() {
+        Ok(arguments) => run(&arguments.command),
+        Err(usage) if usage.use_stderr() => usage.exit(),
+        Err(help) => Ok(output::help(&help).map(|()| ExitCode::SUCCESS)?),
     }
 }
 

@@ -288,15 +288,15 @@ fn what_is_included_is_let_be() {
 }
 
 #[test]
-fn only_assembly_source_is_edited() {
+fn only_assembly_source_and_elf_files_are_mended() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("f.c"), "int x;\n").unwrap();
-    for option in ["--fix", "--diff"] {
+    for (option, why) in [
+        ("--fix", "f.c is not an ELF file: it starts with int x;"),
+        ("--diff", "f.c: --diff shows edits of assembly source only"),
+    ] {
         let (status, _, said) = check(folder.path(), &[option, "f.c"]);
         assert_eq!(status, 2, "{said}");
-        assert!(
-            said.contains("f.c: only assembly source can be edited"),
-            "{said}"
-        );
+        assert!(said.contains(why), "{said}");
     }
 }

@@ -1,4 +1,4 @@
-//! Object files whose unwind tables `unspool synth --emit eh_frame` writes:
+//! Object files whose unwind tables `unspool synth --emit eh_frame` and `unspool check --fix` write, and the name `as`:
 //! what comes of them is linked by three linkers, thrown through, and shown to gdb and readelf.
 #![cfg(target_arch = "x86_64")]
 #![allow(
@@ -9,6 +9,7 @@
 )]
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -262,6 +263,197 @@ fn all_else_stays() {
     }
 }
 
+/// Programs with inline assembly in C and Rust: how the object is made, and mended.
+#[test]
+fn an_exception_goes_through_inline_assembly() {
+    let c = source("inline_through.c");
+    let rust = source("inline_through.rs");
+    let c = format!("-O2 -mno-red-zone -c {c} -o through.o");
+    let rust = format!(
+        "--edition 2024 --crate-type lib --emit obj -C opt-level=2 -C panic=abort {rust} -o through.o"
+    );
+    for (compiler, words) in [("gcc", &c), ("clang", &c), ("rustc", &rust)] {
+        let folder = Folder::new();
+        folder.tool(
+            "g++",
+            &format!("-O2 -c {} -o main.o", source("object_main.cc")),
+        );
+        folder.tool(compiler, words);
+        folder.tool("g++", "-o before main.o through.o");
+        assert!(!folder.run("./before", "").status.success(), "{compiler}");
+        let frames = folder.backtrace("./before", "break callee");
+        assert_ne!(frames.last().unwrap(), "main", "{compiler}: {frames:?}");
+
+        let found = folder.unspool("check through.o");
+        assert_eq!(found.status.code(), Some(1), "{compiler}");
+        let fixed = folder.done("check --fix through.o");
+        assert!(fixed.contains("rows mended of through"), "{fixed}");
+        assert!(fixed.contains(" 0 refuted, 0 unproven"), "{fixed}");
+        links_and_catches(&folder, "main.o through.o");
+        let frames = folder.backtrace("./bfd", "break callee");
+        assert_eq!(frames, ["callee", "through", "main"], "{compiler}");
+        // Each row that is met finds the caller.
+        let stepped = "check --run --function through --";
+        let before = folder.unspool(&format!("{stepped} ./before"));
+        assert_eq!(before.status.code(), Some(1), "{}", text(&before));
+        folder.done(&format!("{stepped} ./bfd"));
+    }
+}
+
+/// Branches and loops with more on the stack than the compiler knows, a stack pointer that only a run knows, and another
+/// stack.
+#[test]
+fn whatever_inline_assembly_does_to_the_stack() {
+    let folder = Folder::new();
+    folder.tool(
+        "g++",
+        &format!("-O2 -c {} -o main.o", source("object_main.cc")),
+    );
+    for compiler in ["gcc", "clang"] {
+        for body in ["BRANCH", "LOOP", "REALIGNED", "OTHER_STACK"] {
+            let through = source("inline_through.c");
+            let words = format!("-O2 -mno-red-zone -D{body} -c {through} -o through.o");
+            folder.tool(compiler, &words);
+            folder.tool("g++", "-o before main.o through.o");
+            assert!(
+                !folder.run("./before", "").status.success(),
+                "{compiler} {body}"
+            );
+            folder.done("check --fix through.o");
+            folder.tool("g++", "-o after main.o through.o");
+            let output = folder.run("./after", "");
+            assert_eq!(text(&output), "caught 42\n", "{compiler} {body}");
+        }
+    }
+}
+
+/// What is not proven as a whole is left as it is, and said.
+#[test]
+fn a_register_that_is_lost_is_no_reason_to_guess() {
+    let folder = Folder::new();
+    let lost = "void f(void);\nlong g(long n)\n{\n\t__asm__ volatile(\"push %%r12; xor %%ebp, %%ebp; call f; pop %%r12\" ::: \"rax\");\n\treturn n;\n}\n";
+    fs::write(folder.path().join("lost.c"), lost).unwrap();
+    folder.tool("gcc", "-O2 -mno-red-zone -c lost.c -o lost.o");
+    let before = fs::read(folder.path().join("lost.o")).unwrap();
+    let output = folder.unspool("check --fix lost.o");
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    let said = "lost.o: the rows of g stay as they are, because of 0x4: a register that calls preserve was overwritten";
+    assert!(text(&output).contains(said), "{}", text(&output));
+    assert_eq!(before, fs::read(folder.path().join("lost.o")).unwrap());
+}
+
+/// The landing pad of the function, its personality and what it guards are as before.
+#[test]
+fn what_is_said_of_exceptions_stays() {
+    for compiler in ["gcc", "clang"] {
+        let folder = Folder::new();
+        let guard = source("inline_guard.cc");
+        folder.tool(
+            compiler,
+            &format!("-O2 -mno-red-zone -c {guard} -o guard.o"),
+        );
+        folder.tool("g++", "-o before guard.o");
+        let frames = folder.backtrace("./before", "break noted");
+        assert_ne!(frames.last().unwrap(), "main", "{compiler}: {frames:?}");
+
+        // Personality, LSDA and code, in their order; their places have moved.
+        let relocations = || {
+            let all = folder.tool("readelf", "--relocs -W guard.o");
+            let (_, own) = all.split_once("'.rela.eh_frame'").unwrap();
+            let own = own.lines().filter(|line| line.contains("R_X86_64"));
+            let kinds = own.map(|line| line.split_once(' ').unwrap().1.to_owned());
+            kinds.collect::<Vec<_>>()
+        };
+        let before = relocations();
+        folder.done("check --fix guard.o");
+        assert_eq!(relocations(), before);
+        for linker in ["bfd", "gold", "lld"] {
+            folder.tool("g++", &format!("-fuse-ld={linker} -o {linker} guard.o"));
+            let output = folder.run(&format!("./{linker}"), "");
+            assert_eq!(
+                text(&output),
+                "caught 42, guarded 1\n",
+                "{compiler}, {linker}"
+            );
+            let frames = folder.backtrace(&format!("./{linker}"), "break noted");
+            assert_eq!(frames, ["noted", "through", "main"], "{compiler}, {linker}");
+        }
+    }
+}
+
+#[test]
+fn programs_are_mended_too() {
+    let folder = Folder::new();
+    let program = source("inline_program.rs");
+    folder.tool(
+        "rustc",
+        &format!("--edition 2024 -C opt-level=2 {program} -o program"),
+    );
+    let shows_main = || {
+        let output = folder.run("./program", "");
+        assert!(output.status.success(), "{}", text(&output));
+        let text = text(&output);
+        assert!(text.contains("inline_program::through"), "{text}");
+        text.contains("inline_program::main")
+    };
+    assert!(!shows_main());
+    let fixed = folder.done("check --fix program");
+    assert!(
+        fixed.contains("rows mended of inline_program::through"),
+        "{fixed}"
+    );
+    assert!(shows_main());
+    // There is nothing left to do.
+    let once = fs::read(folder.path().join("program")).unwrap();
+    folder.done("check --fix program");
+    assert_eq!(once, fs::read(folder.path().join("program")).unwrap());
+}
+
+#[test]
+fn compilers_find_it_as_their_assembler() {
+    let folder = Folder::new();
+    fs::create_dir(folder.path().join("bin")).unwrap();
+    symlink(env!("CARGO_BIN_EXE_unspool"), folder.path().join("bin/as")).unwrap();
+    let (main, through) = (source("object_main.cc"), source("inline_through.c"));
+    folder.tool("g++", &format!("-O2 -c {main} -o main.o"));
+    for (compiler, options) in [
+        ("gcc", "-B bin -O2 -mno-red-zone"),
+        ("gcc", "-B bin -pipe -O2 -mno-red-zone -g"),
+        ("clang", "-fno-integrated-as -B bin -O2 -mno-red-zone"),
+    ] {
+        let said = folder.tool(compiler, &format!("{options} -c {through} -o through.o"));
+        assert_eq!(
+            said, "unspool: through.o: rows mended of through\n",
+            "{compiler}"
+        );
+        folder.tool("g++", "-o program main.o through.o");
+        let output = folder.run("./program", "");
+        assert_eq!(text(&output), "caught 42\n", "{compiler} {options}");
+    }
+    // What the assembler says is passed on, and so is how it ends; what it has not written is let be.
+    fs::write(folder.path().join("wrong.s"), "\tno such thing\n").unwrap();
+    let failed = folder.run("bin/as", "-o wrong.o wrong.s");
+    assert_eq!(failed.status.code(), Some(1));
+    assert!(text(&failed).contains("wrong.s:1:"), "{}", text(&failed));
+    folder.tool("gcc", &format!("-O2 -mno-red-zone -c {through} -o a.out"));
+    let before = fs::read(folder.path().join("a.out")).unwrap();
+    let version = folder.run("bin/as", "--version");
+    assert!(
+        text(&version).starts_with("GNU assembler"),
+        "{}",
+        text(&version)
+    );
+    assert_eq!(before, fs::read(folder.path().join("a.out")).unwrap());
+    // Other machines' objects, and those without a table, are none of its business.
+    for options in ["-m32", "-fno-asynchronous-unwind-tables"] {
+        let said = folder.tool(
+            "gcc",
+            &format!("-B bin {options} -c {} -o x.o", source("throws_through.c")),
+        );
+        assert_eq!(said, "", "{options}");
+    }
+}
+
 #[test]
 fn what_cannot_be_written_is_said() {
     let folder = Folder::new();
@@ -298,6 +490,14 @@ fn what_cannot_be_written_is_said() {
             "i386.o: the instructions of i386 are not known",
         ),
         ("synth lib.a", "lib.a is not an ELF file"),
+        ("check --fix empty.o", "empty.o is empty"),
+        (
+            "check --fix cut.o",
+            "cut.o: the section header table at offset",
+        ),
+        ("check --fix whole.o", "whole.o: no unwind table"),
+        ("check --fix lib.a", "`ar x`"),
+        ("check --diff whole.o", "--fix a copy"),
     ] {
         let words = match words.strip_prefix("synth ") {
             Some(file) => format!("synth {file} --emit eh_frame -o out.o"),

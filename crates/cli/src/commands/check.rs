@@ -21,6 +21,7 @@ mod dismiss;
 mod fix;
 mod github;
 mod json;
+pub(crate) mod mend;
 mod origin;
 #[cfg(target_arch = "x86_64")]
 mod run;
@@ -87,7 +88,8 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let mut failed = Vec::new();
     for path in &args.files {
         let edited = match args.fix {
-            true => fix::edit(path, args).map(drop),
+            true if source::is_assembly(path) => fix::edit(path, args).map(drop),
+            true => mend::mend(path),
             false => Ok(()),
         };
         let files = edited.and_then(|()| check(path, args, &mut dismissals));

@@ -49,7 +49,7 @@ pub(super) fn print_diffs(args: &CheckArgs) -> anyhow::Result<ExitCode> {
 pub(super) fn edit(path: &Path, args: &CheckArgs) -> anyhow::Result<String> {
     if !source::is_assembly(path) {
         bail!(
-            "{}: only assembly source can be edited; its name would end in .s or .S",
+            "{}: --diff shows edits of assembly source only, whose name would end in .s or .S: --fix a copy of this file, and compare what `unspool show` prints",
             path.display()
         );
     }

@@ -1,0 +1,230 @@
+//! Entries with refuted rows, and what the code proves in their place.
+
+use core::ops::Range;
+use std::collections::BTreeSet;
+
+use unspool_ir::table::{RowStart, TableError};
+use unspool_ir::{Register, Row, RowId, Table, Vaddr};
+use unspool_synth::op::Flow;
+use unspool_synth::rows::Saved;
+use unspool_synth::{Analysis, Analyzer, Extent, InsnId, Machine, NoRow, Rules, State};
+
+use crate::finding::Severity;
+use crate::judge::{Aspect, Judgement, Verdict};
+use crate::report::Report;
+use crate::subject::Subject;
+use crate::unit::{ByTable, RowVerdict};
+
+/// Why an entry stays as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unmended {
+    /// The code proves no row there.
+    #[error(transparent)]
+    Row(#[from] NoRow),
+    /// A register that calls preserve is nowhere any more. Its author may know of an agreement.
+    #[error("a register that calls preserve was overwritten and is saved nowhere")]
+    Lost,
+}
+
+/// What became of the entries in which rows are refuted.
+#[derive(Debug)]
+pub struct Mended {
+    /// Those of which nothing is refuted any more, each with all of its rows. What an entry says beside them is as it was,
+    /// and so is all that is not refuted.
+    pub table: Table,
+    /// Those that stay as they are: the first instruction for which nothing can be said, and why.
+    pub unmended: Vec<(Vaddr, Unmended)>,
+}
+
+impl Subject<'_> {
+    /// Mends the rows that a report of this file says are refuted. An entry is mended as a whole or not at all.
+    ///
+    /// # Errors
+    ///
+    /// There are too many rows.
+    pub fn mend(&self, report: &Report) -> Result<Mended, TableError> {
+        let mut mended = Mended {
+            table: Table::new(self.table().abi()),
+            unmended: Vec::new(),
+        };
+        let Some(machine) = Machine::of(self.table().abi()) else {
+            return Ok(mended);
+        };
+        let mut analyzer = Analyzer::new(machine);
+        let refuted = report.findings.iter();
+        let refuted = refuted.filter(|finding| finding.severity == Severity::Refuted);
+        let units: BTreeSet<usize> = refuted
+            .filter_map(|finding| self.program().unit_of(finding.at.0))
+            .collect();
+        for unit in units {
+            let rows = self.rows_of(unit);
+            let analysis = self.analyze(&mut analyzer, unit, &ByTable::new(self, &rows));
+            let mut repairs = Repairs {
+                subject: self,
+                analysis: &analysis,
+                rows: &rows,
+                all: Vec::new(),
+                failed: None,
+            };
+            analysis.visit(|insn, state, _| repairs.look(insn, state, &mut mended.table));
+            if let Some(error) = repairs.failed {
+                return Err(error);
+            }
+            let all = repairs.all;
+            for extent in self.program().unit(unit) {
+                self.mend_extent(&extent, &all, &mut mended)?;
+            }
+        }
+        Ok(mended)
+    }
+
+    /// Puts the repairs of an extent, which are among these, into its entry.
+    fn mend_extent(
+        &self,
+        extent: &Extent,
+        repairs: &[Repair],
+        into: &mut Mended,
+    ) -> Result<(), TableError> {
+        let place = |at| repairs.partition_point(|repair| repair.at.start < at);
+        let own = repairs.get(place(extent.start)..place(extent.end));
+        let own = own.unwrap_or_default();
+        let Some((_, fde)) = self.fde_of(extent).filter(|_| !own.is_empty()) else {
+            return Ok(());
+        };
+        let failed = own
+            .iter()
+            .find_map(|repair| Some((repair, repair.row.err()?)));
+        if let Some((repair, why)) = failed {
+            into.unmended.push((Vaddr(repair.at.start), why));
+            return Ok(());
+        }
+        let mut old = Vec::new();
+        for start in self.table().rows(fde) {
+            if let Some(row) = self.table().row(start.row) {
+                let row = into.table.intern(&row)?;
+                old.push(RowStart { row, ..start });
+            }
+        }
+        let ends = own.iter().map(|repair| repair.at.end);
+        let starts = own.iter().map(|repair| repair.at.start);
+        let starts = starts.chain(ends.filter(|end| *end < fde.end.0));
+        let starts = starts.chain(old.iter().map(|row| row.start.0));
+        let mut rows: Vec<RowStart> = Vec::new();
+        for start in starts.collect::<BTreeSet<u64>>() {
+            let last = own.partition_point(|repair| repair.at.start <= start);
+            let repair = last.checked_sub(1).and_then(|last| own.get(last));
+            let repair = repair.filter(|repair| repair.at.contains(&start));
+            let before = old.partition_point(|row| row.start.0 <= start);
+            let before = before.checked_sub(1).and_then(|last| old.get(last));
+            let row = match repair {
+                Some(repair) => repair.row.ok(),
+                None => before.map(|row| row.row),
+            };
+            if let Some(row) = row.filter(|row| rows.last().is_none_or(|last| last.row != *row)) {
+                let start = Vaddr(start);
+                rows.push(RowStart { start, row });
+            }
+        }
+        into.table.push(fde.header(), &rows)?;
+        Ok(())
+    }
+}
+
+/// The row that an instruction is to have, or why there is none.
+struct Repair {
+    at: Range<u64>,
+    row: Result<RowId, Unmended>,
+}
+
+/// Finds the instructions of a unit whose rows are refuted.
+struct Repairs<'r> {
+    subject: &'r Subject<'r>,
+    analysis: &'r Analysis<'r>,
+    rows: &'r [RowVerdict],
+    all: Vec<Repair>,
+    failed: Option<TableError>,
+}
+
+impl Repairs<'_> {
+    /// Looks at an instruction; its new row goes into a table.
+    fn look(&mut self, insn: InsnId, state: &State, into: &mut Table) {
+        let (code, facts) = (self.analysis.code(), self.subject.facts());
+        let at = code.range(insn);
+        let behind = self.rows.partition_point(|row| row.start.0 <= at.start);
+        let row = behind.checked_sub(1).and_then(|last| self.rows.get(last));
+        let Some(row) = row.map(|row| row.row) else {
+            return;
+        };
+        let judge = |state: &State| self.subject.judge.judge(row, state, at.start);
+        let (found, rules) = match code.flow(insn) {
+            // The row of a call is that of the caller while the callee runs.
+            Some(Flow::Call(_) | Flow::IndirectCall) => (
+                judge(state).worse(&judge(&self.analysis.while_called(state))),
+                Rules::across_call(state, facts),
+            ),
+            _ => (judge(state), Rules::of(state, facts)),
+        };
+        if found.worst() != Verdict::Refuted {
+            return;
+        }
+        let row = match rules {
+            Err(why) => Err(why.into()),
+            Ok(rules) => match self.merged(row, &found, &rules, into) {
+                Ok(row) => row,
+                Err(error) => {
+                    self.failed = Some(error);
+                    return;
+                }
+            },
+        };
+        self.all.push(Repair { at, row });
+    }
+
+    /// A row of which all that is refuted is as it is proven to be.
+    fn merged(
+        &self,
+        declared: RowId,
+        found: &Judgement,
+        rules: &Rules,
+        into: &mut Table,
+    ) -> Result<Result<RowId, Unmended>, TableError> {
+        let (facts, table) = (self.subject.facts(), self.subject.table());
+        let mut proven = Table::new(table.abi());
+        let id = rules.intern(&mut proven, facts)?;
+        let rows = table.row(declared).zip(proven.row(id));
+        let Some((mut row, proven)) = rows else {
+            return Ok(Err(Unmended::Lost));
+        };
+        let refuted = found.aspects(facts);
+        for (aspect, _) in refuted.filter(|(_, verdict)| *verdict == Verdict::Refuted) {
+            let set = match aspect {
+                Aspect::Cfa => {
+                    row.cfa = proven.cfa;
+                    // The caller's stack pointer is the CFA.
+                    row.set_rule(Register(facts.stack_pointer.into()), None)
+                }
+                Aspect::ReturnAddress => take_rule(&mut row, &proven, facts.return_address),
+                Aspect::Register(register) => {
+                    let mut saved = rules.preserved(facts);
+                    if saved.any(|known| known == (register, Saved::Lost)) {
+                        return Ok(Err(Unmended::Lost));
+                    }
+                    take_rule(&mut row, &proven, register)
+                }
+            };
+            // Rows have room for all of a machine's registers.
+            debug_assert!(set.is_ok());
+        }
+        into.intern(&row).map(Ok)
+    }
+}
+
+/// Gives a register the rule that it has in another row.
+fn take_rule<'e>(
+    row: &mut Row<'e>,
+    from: &Row<'e>,
+    register: u8,
+) -> Result<Option<unspool_ir::RegisterRule<'e>>, unspool_ir::row::TooManyRules> {
+    let register = Register(register.into());
+    row.set_rule(register, from.rule(register))
+}

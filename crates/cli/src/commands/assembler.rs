@@ -1,0 +1,139 @@
+//! `as`: the name under which compilers find this command in the place of an assembler.
+//!
+//! The assembler's own work is done by the next `as` of `PATH`. What it has written is mended then as `unspool check
+//! --fix` does. Nothing that is found ends a build: the status is the assembler's.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, bail};
+
+use super::check::mend;
+use crate::output;
+
+/// The name by which the command is called, if it is that of an assembler: `as`, or `x86_64-linux-gnu-as`.
+pub(crate) fn name(called: &OsStr) -> Option<OsString> {
+    let name = Path::new(called).file_name()?;
+    let is_assembler = name == "as" || name.as_bytes().ends_with(b"-as");
+    is_assembler.then(|| name.to_owned())
+}
+
+pub(crate) fn run(name: &OsStr, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
+    let assembler = next(name)?;
+    let output = written(arguments);
+    let before = version(&output);
+    let status = Command::new(&assembler).args(arguments).status();
+    let status = status.with_context(|| format!("cannot run {}", assembler.display()))?;
+    let after = version(&output);
+    if status.success() && after.is_some() && after != before {
+        match mend::mend(&output) {
+            // There is nothing to mend in what has no table, or is of another machine.
+            Err(error) if mend::is_foreign(&error) => {}
+            Err(error) => output::error(&format_args!("{error:#}")),
+            Ok(()) => {}
+        }
+    }
+    Ok(super::pass_on(status))
+}
+
+/// The program of that name in `PATH` that is not this one.
+fn next(name: &OsStr) -> anyhow::Result<PathBuf> {
+    let own = env::current_exe().context("no way to this program")?;
+    let is_own = |path: &Path| fs::canonicalize(path).is_ok_and(|path| path == own);
+    let folders = env::var_os("PATH").unwrap_or_default();
+    let mut found = env::split_paths(&folders).map(|folder| folder.join(name));
+    match found.find(|path| path.is_file() && !is_own(path)) {
+        Some(path) => Ok(path),
+        None => bail!(
+            "no assembler {} in PATH but unspool itself: install binutils",
+            name.display()
+        ),
+    }
+}
+
+/// What tells whether a file was written: an assembler makes a new one, or changes it.
+fn version(path: &Path) -> Option<(u64, i64, i64)> {
+    let metadata = fs::metadata(path).ok()?;
+    let is_file = metadata.is_file();
+    is_file.then(|| (metadata.ino(), metadata.mtime(), metadata.mtime_nsec()))
+}
+
+/// The file that an assembler writes.
+fn written(arguments: &[OsString]) -> PathBuf {
+    let mut output = PathBuf::from("a.out");
+    let mut arguments = expanded(arguments).into_iter();
+    while let Some(argument) = arguments.next() {
+        match argument.as_bytes() {
+            b"-o" => output = arguments.next().unwrap_or_default().into(),
+            [b'-', b'o', joined @ ..] => output = OsStr::from_bytes(joined).into(),
+            _ => {}
+        }
+    }
+    output
+}
+
+/// Arguments, with those of files that are named as `@FILE`.
+fn expanded(arguments: &[OsString]) -> Vec<OsString> {
+    let mut all = Vec::new();
+    for argument in arguments {
+        let file = argument.as_bytes().strip_prefix(b"@");
+        match file.and_then(|file| fs::read(OsStr::from_bytes(file)).ok()) {
+            Some(text) => all.extend(words(&text)),
+            None => all.push(argument.clone()),
+        }
+    }
+    all
+}
+
+/// The words of a file of arguments, as GNU's programs read it: quotes and backslashes take the meaning from what is
+/// behind them.
+fn words(text: &[u8]) -> Vec<OsString> {
+    let mut words: Vec<Vec<u8>> = Vec::new();
+    let (mut quote, mut is_inside) = (None, false);
+    let mut bytes = text.iter().copied();
+    while let Some(byte) = bytes.next() {
+        if quote.is_none() && byte.is_ascii_whitespace() {
+            is_inside = false;
+            continue;
+        }
+        if !is_inside {
+            words.push(Vec::new());
+            is_inside = true;
+        }
+        let meant = match byte {
+            b'\\' => bytes.next(),
+            _ if quote == Some(byte) => {
+                quote = None;
+                None
+            }
+            b'\'' | b'"' if quote.is_none() => {
+                quote = Some(byte);
+                None
+            }
+            other => Some(other),
+        };
+        if let Some(word) = words.last_mut() {
+            word.extend(meant);
+        }
+    }
+    let words = words.into_iter();
+    words
+        .map(|word| OsStr::from_bytes(&word).to_owned())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_taken_apart_as_the_assembler_does() {
+        let text = b"--64  -o 'a b'/c\\ d.o \"x\\\"y\"\n''\n";
+        assert_eq!(words(text), ["--64", "-o", "a b/c d.o", "x\"y", ""]);
+    }
+}

@@ -1,0 +1,173 @@
+//! `unspool check --fix` on files that are not source: rows that are refuted, written anew in `.eh_frame`.
+//!
+//! That is what helps inline assembly, of which compilers know nothing and for which no directive can be written that knew the
+//! compiler's rows. Who wrote the code does not matter: what is refuted is mended, and only that.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::Path;
+
+use anyhow::bail;
+use unspool_check::{Code, Declarations, Maker, Report, Severity, Subject, SubjectError};
+use unspool_ir::{Table, Vaddr};
+use unspool_module::{ElfFile, ElfKind, ModuleError, demangle};
+use unspool_unwind::tables::{self, From, SourceError};
+
+use crate::commands::{MOST_SAID, eh_frame};
+use crate::output::{self, Plain};
+
+/// So many times it is looked at what became of a file. Rows that are right may show that a way is taken that was not
+/// believed before; two rounds are usual, of which the second only finds that all is well.
+const MOST_ROUNDS: usize = 5;
+
+/// Mends the refuted rows of a file, in place, and says what became of them.
+pub(crate) fn mend(path: &Path) -> anyhow::Result<()> {
+    let file = open(path)?;
+    let first = Round::of(&file, &file)?;
+    let (before, mut last) = (first.refuted.clone(), first);
+    let mut mended = BTreeSet::new();
+    let mut written = None;
+    for _ in 0..MOST_ROUNDS {
+        let Some(elf) = last.elf.take() else { break };
+        mended.append(&mut last.mended);
+        last = Round::of(&file, &ElfFile::from_bytes(path, elf.as_slice())?)?;
+        written = Some(elf);
+    }
+    if let Some(elf) = written {
+        if !last.refuted.is_subset(&before) || last.refuted == before {
+            bail!(
+                "{}: nothing is written, since other rows would be refuted then; this is a bug in unspool, please report it",
+                path.display()
+            );
+        }
+        let permissions = fs::metadata(path)?.permissions();
+        crate::commands::write(path, &elf, Some(permissions))?;
+    }
+    tell(path, &mended, &last.unmended);
+    Ok(())
+}
+
+/// Says which functions were mended, and why others were not.
+fn tell(path: &Path, mended: &BTreeSet<String>, unmended: &[(String, String)]) {
+    /// So many are named.
+    const NAMED: usize = 5;
+    let path = path.display();
+    for (function, why) in unmended.iter().take(MOST_SAID) {
+        output::notice(&format_args!(
+            "{path}: the rows of {} stay as they are, because of {why}",
+            Plain(function)
+        ));
+    }
+    if let more @ 1.. = unmended.len().saturating_sub(MOST_SAID) {
+        output::notice(&format_args!("{path}: those of {more} others stay, too"));
+    }
+    if mended.is_empty() {
+        return;
+    }
+    let named: Vec<&str> = mended.iter().take(NAMED).map(String::as_str).collect();
+    let mut named = named.join(", ");
+    if let more @ 1.. = mended.len().saturating_sub(NAMED) {
+        named += &format!(" and {more} more");
+    }
+    output::notice(&format_args!("{path}: rows mended of {}", Plain(&named)));
+}
+
+/// Whether a file has no table, or instructions that are not known here.
+pub(crate) fn is_foreign(error: &anyhow::Error) -> bool {
+    matches!(
+        error.downcast_ref(),
+        Some(SubjectError::Source(SourceError::Missing { .. }) | SubjectError::Arch { .. })
+    )
+}
+
+/// Opens a file that can be written.
+fn open(path: &Path) -> anyhow::Result<ElfFile> {
+    /// What archives of `ar` begin with.
+    const ARCHIVES: [&[u8]; 2] = [b"!<arch>\n", b"!<thin>\n"];
+    match ElfFile::open(path) {
+        Err(ModuleError::NotElf { start, .. }) if ARCHIVES.contains(&&*start) => {
+            bail!(
+                "{}: an archive is not mended: take its members out (`ar x`), mend them, and put them back (`ar r`)",
+                path.display()
+            )
+        }
+        file => Ok(file?),
+    }
+}
+
+/// What is refuted, and where: by sections, whose addresses in an object file depend on the sizes of others.
+type Refuted = BTreeSet<(String, u64, Code, String)>;
+
+/// What was found of a file, and what can be made of it.
+struct Round {
+    refuted: Refuted,
+    /// The functions whose rows can be mended.
+    mended: BTreeSet<String>,
+    /// The functions whose rows stay, and why.
+    unmended: Vec<(String, String)>,
+    /// The file with these rows, if there are any.
+    elf: Option<Vec<u8>>,
+}
+
+impl Round {
+    /// Looks at a file, which has been made of another one, or is it.
+    fn of(first: &ElfFile, file: &ElfFile) -> anyhow::Result<Round> {
+        let declarations = Declarations::read(file)?;
+        let mut subject = Subject::new(file, &declarations, Maker::of(file))?;
+        let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        let report = Report::of(&mut subject, threads, |_, _| {});
+        let mended = subject.mend(&report)?;
+        let entries = mended.table.fdes();
+        let function = |at: Vaddr| match file.symbols().lookup(at) {
+            Some(symbol) => demangle(&symbol.name).into_owned(),
+            None => format!("the code at {at}"),
+        };
+        let unmended = mended.unmended.iter();
+        Ok(Round {
+            refuted: refuted(file, &report),
+            mended: entries.iter().map(|fde| function(fde.start)).collect(),
+            unmended: unmended
+                .map(|(at, why)| (function(*at), format!("{at}: {why}")))
+                .collect(),
+            elf: match entries.is_empty() {
+                true => None,
+                false => Some(written(first, file, &declarations.table, &mended.table)?),
+            },
+        })
+    }
+}
+
+fn refuted(file: &ElfFile, report: &Report) -> Refuted {
+    let findings = report.findings.iter();
+    let refuted = findings.filter(|finding| finding.severity == Severity::Refuted);
+    let keys = refuted.map(|finding| {
+        let (section, start) = file.section_of(finding.at).unwrap_or_default();
+        let offset = finding.at.0 - start.0;
+        let subject = finding.subject.clone();
+        (section.into_owned(), offset, finding.code, subject)
+    });
+    keys.collect()
+}
+
+/// A file with mended entries in the place of its own. What is linked is made of the first file, so that it gets one
+/// more segment, not several.
+fn written(
+    first: &ElfFile,
+    file: &ElfFile,
+    own: &Table,
+    mended: &Table,
+) -> anyhow::Result<Vec<u8>> {
+    let there = tables::read_if_any_from(file, From::EhFrame)?;
+    if there.fdes().is_empty() {
+        bail!(
+            "{}: its unwind table is .debug_frame, which is not written: build it with -fasynchronous-unwind-tables",
+            file.path().display()
+        );
+    }
+    let (elf, _) = match file.kind() {
+        ElfKind::Relocatable => eh_frame::rewrite(file, mended, &Table::new(file.abi()))?,
+        _ => eh_frame::embed(first, &eh_frame::replaced(own, mended)?)?,
+    };
+    Ok(elf)
+}
