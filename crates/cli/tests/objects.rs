@@ -508,6 +508,12 @@ fn what_cannot_be_written_is_said() {
         assert!(text(&output).contains(said), "{words}: {}", text(&output));
         assert!(!folder.path().join("out.o").exists(), "{words}");
     }
+    // An object without code needs nothing.
+    fs::write(folder.path().join("nothing.s"), "").unwrap();
+    folder.tool("as", "-o nothing.o nothing.s");
+    folder.done("synth nothing.o --emit eh_frame -o made.o");
+    let read = |name: &str| fs::read(folder.path().join(name)).unwrap();
+    assert_eq!(read("nothing.o"), read("made.o"));
     // What a compiler wrote for debuggers only is a table, too.
     folder.done("synth debug.o --emit eh_frame -o out.o");
     let frames = folder.tool("readelf", "--debug-dump=frames -W out.o");

@@ -42,9 +42,13 @@ pub(super) fn rewrite(
     changed: &Table,
     added: &Table,
 ) -> anyhow::Result<(Vec<u8>, usize)> {
+    let data = eh_frame_of_object(file)?;
+    if changed.fdes().is_empty() && added.fdes().is_empty() {
+        return Ok((file.bytes().to_vec(), data.len()));
+    }
     let section = Section {
         kind: SectionKind::EhFrame,
-        data: eh_frame_of_object(file)?,
+        data,
         address: Vaddr(0),
         text_base: None,
         data_base: None,
