@@ -25,9 +25,9 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Value, json};
-use unspool_module::ElfFile;
+use unspool_module::{ElfFile, ModuleError};
 use unspool_unwind::tables::{self, CompileError, From, Reading, SourceError, Store};
 
 use crate::args::{FromSection, RowsFrom};
@@ -90,7 +90,15 @@ fn read_text(path: &Path) -> anyhow::Result<String> {
 
 /// Opens an ELF file.
 fn open(path: &Path) -> anyhow::Result<ElfFile> {
-    Ok(ElfFile::open(path)?)
+    /// What archives of `ar` begin with.
+    const ARCHIVES: [&[u8]; 2] = [b"!<arch>\n", b"!<thin>\n"];
+    match ElfFile::open(path) {
+        Err(ModuleError::NotElf { start, .. }) if ARCHIVES.contains(&&*start) => bail!(
+            "{} is an archive: take its members out (`ar x`), and put them back afterwards (`ar r`)",
+            path.display()
+        ),
+        file => Ok(file?),
+    }
 }
 
 /// Reads a file's unwind table and reports what is wrong with it.

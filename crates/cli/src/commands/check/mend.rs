@@ -11,10 +11,10 @@ use std::path::Path;
 use anyhow::bail;
 use unspool_check::{Code, Declarations, Maker, Report, Severity, Subject, SubjectError};
 use unspool_ir::{Table, Vaddr};
-use unspool_module::{ElfFile, ElfKind, ModuleError, demangle};
+use unspool_module::{ElfFile, ElfKind, demangle};
 use unspool_unwind::tables::{self, From, SourceError};
 
-use crate::commands::{MOST_SAID, eh_frame};
+use crate::commands::{self, MOST_SAID, eh_frame};
 use crate::output::{self, Plain};
 
 /// So many times it is looked at what became of a file. Rows that are right may show that a way is taken that was not
@@ -23,7 +23,7 @@ const MOST_ROUNDS: usize = 5;
 
 /// Mends the refuted rows of a file, in place, and says what became of them.
 pub(crate) fn mend(path: &Path) -> anyhow::Result<()> {
-    let file = open(path)?;
+    let file = commands::open(path)?;
     let first = Round::of(&file, &file)?;
     let (before, mut last) = (first.refuted.clone(), first);
     let mut mended = BTreeSet::new();
@@ -42,7 +42,7 @@ pub(crate) fn mend(path: &Path) -> anyhow::Result<()> {
             );
         }
         let permissions = fs::metadata(path)?.permissions();
-        crate::commands::write(path, &elf, Some(permissions))?;
+        commands::write(path, &elf, Some(permissions))?;
     }
     tell(path, &mended, &last.unmended);
     Ok(())
@@ -79,21 +79,6 @@ pub(crate) fn is_foreign(error: &anyhow::Error) -> bool {
         error.downcast_ref(),
         Some(SubjectError::Source(SourceError::Missing { .. }) | SubjectError::Arch { .. })
     )
-}
-
-/// Opens a file that can be written.
-fn open(path: &Path) -> anyhow::Result<ElfFile> {
-    /// What archives of `ar` begin with.
-    const ARCHIVES: [&[u8]; 2] = [b"!<arch>\n", b"!<thin>\n"];
-    match ElfFile::open(path) {
-        Err(ModuleError::NotElf { start, .. }) if ARCHIVES.contains(&&*start) => {
-            bail!(
-                "{}: an archive is not mended: take its members out (`ar x`), mend them, and put them back (`ar r`)",
-                path.display()
-            )
-        }
-        file => Ok(file?),
-    }
 }
 
 /// What is refuted, and where: by sections, whose addresses in an object file depend on the sizes of others.
