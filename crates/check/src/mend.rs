@@ -7,7 +7,7 @@ use unspool_ir::table::{RowStart, TableError};
 use unspool_ir::{Register, Row, RowId, Table, Vaddr};
 use unspool_synth::op::Flow;
 use unspool_synth::rows::Saved;
-use unspool_synth::{Analysis, Analyzer, Extent, InsnId, Machine, NoRow, Rules, State};
+use unspool_synth::{Analysis, Analyzer, Extent, InsnId, Machine, NoRow, Rules, State, Value};
 
 use crate::finding::Severity;
 use crate::judge::{Aspect, Judgement, Verdict};
@@ -24,6 +24,11 @@ pub enum Unmended {
     /// A register that calls preserve is nowhere any more. Its author may know of an agreement.
     #[error("a register that calls preserve was overwritten and is saved nowhere")]
     Lost,
+    /// Its first instruction finds another stack than after a call.
+    #[error(
+        "the function returns without the return address on top of the stack: it is not come into as functions are"
+    )]
+    NoFunction,
 }
 
 /// What became of the entries in which rows are refuted.
@@ -168,6 +173,7 @@ impl Repairs<'_> {
             return;
         }
         let row = match rules {
+            _ if self.is_below_return(code.flow(insn), state) => Err(Unmended::NoFunction),
             Err(why) => Err(why.into()),
             Ok(rules) => match self.merged(row, &found, &rules, into) {
                 Ok(row) => row,
@@ -178,6 +184,19 @@ impl Repairs<'_> {
             },
         };
         self.all.push(Repair { at, row });
+    }
+
+    /// Whether an instruction returns to something else than the return address, with the stack pointer above where a
+    /// call has put that.
+    fn is_below_return(&self, flow: Option<Flow>, state: &State) -> bool {
+        let facts = self.subject.facts();
+        let sp = state.get(facts.stack_pointer);
+        let cfa = self.subject.judge.true_cfa(state);
+        let is_above = cfa.is_some_and(|(register, distance)| {
+            register == facts.stack_pointer && distance < facts.call_pushes.into()
+        });
+        let returns = state.load(sp) == Some(Value::at_entry(facts.return_address));
+        matches!(flow, Some(Flow::Return { .. })) && is_above && !returns
     }
 
     /// A row of which all that is refuted is as it is proven to be.
