@@ -71,7 +71,7 @@ impl Subject<'_> {
                 all: Vec::new(),
                 failed: None,
             };
-            analysis.visit(|insn, state, _| repairs.look(insn, state, &mut mended.table));
+            analysis.visit(|insn, state| repairs.look(insn, state, &mut mended.table));
             if let Some(error) = repairs.failed {
                 return Err(error);
             }

@@ -57,7 +57,7 @@ impl Subject<'_> {
         let rows = self.rows_of(unit);
         let analysis = self.analyze(analyzer, unit, &ByTable::new(self, &rows));
         let code = analysis.code();
-        analysis.visit(|insn, state, _| {
+        analysis.visit(|insn, state| {
             let range = code.range(insn);
             let is_call = matches!(code.flow(insn), Some(Flow::Call(_) | Flow::IndirectCall));
             let judgement = others.id(range.start).map(|row| {
