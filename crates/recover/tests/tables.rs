@@ -219,6 +219,33 @@ fn a_nop_that_is_no_padding() {
     assert_eq!((found.there, found.others), (found.rows, vec![]));
 }
 
+/// Behind a system call that gives a thread another stack nothing is said of the stack, for the maker as for what is made.
+#[test]
+fn another_stack_is_not_this_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clone.s");
+    let program = folder.path().join("program");
+    let mut gcc = Command::new("gcc");
+    run(
+        gcc.args(["-nostdlib", "-static", source, "-o"])
+            .arg(&program),
+        "gcc",
+    );
+    let file = ElfFile::open(&program).unwrap();
+    let named = |name| file.symbols().named(name).next().unwrap().address;
+    let table = synthesize(&file, &[]).unwrap().table;
+    let covered: Vec<_> = table.spans().map(|span| (span.start, span.end)).collect();
+    let has_row = |at: Vaddr| covered.iter().any(|(start, end)| *start <= at && at < *end);
+    let (start, spawn, after) = (named("_start"), named("spawn"), named("after"));
+    assert!(has_row(spawn) && has_row(Vaddr(after.0 - 1)));
+    assert!(
+        (after.0..after.0 + 14).all(|at| !has_row(Vaddr(at))),
+        "{covered:x?}"
+    );
+    // Of another call the stack is as it was: `ud2` stands behind it.
+    assert!(has_row(Vaddr(spawn.0 - 1)), "{start:?} {covered:x?}");
+}
+
 /// Debian's have the names of exported functions only.
 #[test]
 fn libraries_say_the_same() {

@@ -48,7 +48,7 @@ impl Instruction {
         let stack_pointer = machine.facts().stack_pointer;
         let loads = |op: &Op| match *op {
             Op::Add { to, from, .. } => to == stack_pointer && from != stack_pointer,
-            Op::Align => false,
+            Op::Align | Op::SystemCall { .. } => false,
             other => other.written(stack_pointer) & (1 << stack_pointer) != 0,
         };
         Instruction {

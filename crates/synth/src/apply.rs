@@ -133,6 +133,12 @@ impl Semantics {
             Op::Narrow { to, from, limit } => {
                 self.set(state, to, narrow(state.get(from), limit), at);
             }
+            Op::SystemCall { number } => {
+                let number = state.get(number).as_constant();
+                if number.is_some_and(|number| self.facts.new_stack.contains(&number)) {
+                    state.set(self.facts.stack_pointer, Value::UNKNOWN);
+                }
+            }
             Op::Align => self.set(state, self.facts.stack_pointer, Value::FRESH, at),
             Op::Sum { to, a, b } => {
                 let value = self.sum(to, state.get(a), state.get(b));

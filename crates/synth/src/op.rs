@@ -105,6 +105,11 @@ pub enum Op {
         /// How many bytes.
         size: u16,
     },
+    /// A system call. Some come back with the stack pointer of another stack.
+    SystemCall {
+        /// The register that has its number.
+        number: u8,
+    },
     /// The registers of this set are something else: bit n stands for register n.
     Clobber {
         /// The registers.
@@ -132,7 +137,7 @@ impl Op {
             | Op::Load { to, .. }
             | Op::LoadEntry { to, .. } => bit(to),
             Op::Clobber { registers } => registers,
-            Op::Align => bit(stack_pointer),
+            Op::Align | Op::SystemCall { .. } => bit(stack_pointer),
             Op::Store { .. } | Op::Overwrite { .. } => MEMORY,
         }
     }

@@ -68,7 +68,9 @@ impl State {
     #[inline]
     pub fn set(&mut self, register: u8, value: Value) {
         if let Some(old) = self.registers.get_mut(usize::from(register)) {
-            self.written |= u64::from(*old != value) << (register & 63);
+            // Two that are unknown need not be the same.
+            let is_other = *old != value || value == Value::UNKNOWN;
+            self.written |= u64::from(is_other) << (register & 63);
             *old = value;
         }
     }

@@ -35,6 +35,8 @@ pub static FACTS: Facts = Facts {
     // rax rdx rcx rsi rdi r8 r9 r10 r11
     clobbered: 0b1111_0011_0111,
     call_pushes: 8,
+    // clone, clone3
+    new_stack: &[56, 435],
     red_zone: 128,
     // mov $15, %rax; syscall: rt_sigreturn.
     signal_return: &[0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05],
@@ -198,6 +200,11 @@ impl Lifter {
                     flow,
                     Some(Flow::Jump(_) | Flow::Call(_) | Flow::IndirectCall | Flow::Return { .. })
                 );
+                if insn.mnemonic() == Mnemonic::Syscall {
+                    // What the kernel returns is in the register that had the number.
+                    let registers = bit(RAX);
+                    ops.extend([Op::SystemCall { number: RAX }, Op::Clobber { registers }]);
+                }
                 if writes {
                     self.effects.note(insn, ops);
                 }
