@@ -972,10 +972,4 @@ impl Watch {
         written: 0,
         until: 0,
     };
-
-    /// Those from which control does not just go on.
-    pub const FLOWS: Watch = Watch {
-        written: 0,
-        until: u64::MAX,
-    };
 }
