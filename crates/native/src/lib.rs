@@ -20,6 +20,7 @@ mod x86_64;
 pub use object::{Key, NativeError, object};
 pub use outline::{Outline, OutlineError, RowNumber, Start};
 pub use read::{BodyStart, Mapped, Object, ObjectError};
+pub use recipe::Status;
 
 /// The header file that declares what the code exports.
 pub const HEADER: &str = include_str!("../unspool_native.h");

@@ -537,11 +537,7 @@ impl Builder {
         asm.emit(&[0xf3, 0x48, 0xa5, 0xc3]);
 
         asm.bind(shared.load);
-        asm.alu(Alu::Cmp, RAX, R14);
-        asm.jump_if(If::Below, shared.ask);
-        asm.alu(Alu::Cmp, RAX, R15);
-        asm.jump_if(If::Above, shared.ask);
-        asm.load(RAX, RAX, 0);
+        load_near(asm, shared.ask);
         // clc; ret
         asm.emit(&[0xf8, 0xc3]);
 
@@ -624,11 +620,7 @@ impl Builder {
         asm.copy(R12, RAX);
         asm.alu_number(Alu::Sub, RAX, 8);
         let (ask, read) = (asm.label(), asm.label());
-        asm.alu(Alu::Cmp, RAX, R14);
-        asm.jump_if(If::Below, ask);
-        asm.alu(Alu::Cmp, RAX, R15);
-        asm.jump_if(If::Above, ask);
-        asm.load(RAX, RAX, 0);
+        load_near(asm, ask);
         asm.bind(read);
         asm.store(RBX, slot(PC), RAX);
         asm.store(RBX, slot(SP), R12);
@@ -653,11 +645,7 @@ impl Builder {
         asm.bind(entry.wide);
         asm.alu(Alu::Add, RAX, R12);
         let (ask, read) = (asm.label(), asm.label());
-        asm.alu(Alu::Cmp, RAX, R14);
-        asm.jump_if(If::Below, ask);
-        asm.alu(Alu::Cmp, RAX, R15);
-        asm.jump_if(If::Above, ask);
-        asm.load(RAX, RAX, 0);
+        load_near(asm, ask);
         asm.bind(read);
         asm.store(RBX, slot(register), RAX);
         asm.bit(5, R13, register);
@@ -668,6 +656,15 @@ impl Builder {
         asm.bit(6, R13, register);
         asm.emit(&[0xc3]);
     }
+}
+
+/// Has `rax` be the 8 bytes at `rax`, if they are of the stack; else goes elsewhere.
+fn load_near(asm: &mut Assembler, elsewhere: Label) {
+    asm.alu(Alu::Cmp, RAX, R14);
+    asm.jump_if(If::Below, elsewhere);
+    asm.alu(Alu::Cmp, RAX, R15);
+    asm.jump_if(If::Above, elsewhere);
+    asm.load(RAX, RAX, 0);
 }
 
 /// Ends with a status.

@@ -5,10 +5,10 @@
 
 use std::io;
 
-use unspool_ir::interpret::{self, Frame, StepError};
+use unspool_ir::interpret::{self, Frame};
 use unspool_ir::memory::UnreadableReason;
 use unspool_ir::{LoadBias, Memory, Register, Registers, Row, RuntimeAddr, Unreadable};
-use unspool_native::{Object, Outline};
+use unspool_native::{Object, Outline, Status};
 
 mod sys;
 
@@ -195,12 +195,12 @@ impl<'o> Check<'o> {
 
     /// What the plain interpreter makes of a frame.
     fn interpreted(&self, row: Option<&Row<'_>>, registers: &Registers) -> Result {
-        let unchanged = |status| Result {
-            status,
+        let unchanged = |status: Status| Result {
+            status: status.number(),
             frame: NativeFrame::of(registers),
         };
         let Some(row) = row else {
-            return unchanged(-1);
+            return unchanged(Status::NoRow);
         };
         let memory = Made { stack: &self.stack };
         let frame = Frame {
@@ -213,16 +213,18 @@ impl<'o> Check<'o> {
         match interpret::step(row, &frame) {
             Ok(caller) => {
                 let (status, registers) = match caller.return_address {
-                    Some(_) => (row.signal_frame.into(), &caller.registers),
-                    None => (2, registers),
+                    Some(_) if row.signal_frame => (Status::Interrupted, &caller.registers),
+                    Some(_) => (Status::Caller, &caller.registers),
+                    None => (Status::Outermost, registers),
                 };
+                let status = status.number();
                 let frame = NativeFrame {
                     cfa: caller.cfa.0,
                     ..NativeFrame::of(registers)
                 };
                 Result { status, frame }
             }
-            Err(error) => unchanged(status(&error)),
+            Err(error) => unchanged(Status::of(&error)),
         }
     }
 
@@ -266,25 +268,6 @@ impl<'o> Check<'o> {
 }
 
 const BIAS: LoadBias = LoadBias(0x5555_0000_0000);
-
-/// The number of an error in `unspool_native.h`.
-fn status(error: &StepError) -> i32 {
-    use interpret::RegisterError;
-    use unspool_ir::expression::ExpressionError;
-    let of_expression = |error: &ExpressionError| match error {
-        ExpressionError::UnknownRegister(_) => -3,
-        ExpressionError::Unreadable(_) => -4,
-        ExpressionError::DivisionByZero { .. } => -5,
-        _ => -6,
-    };
-    match error {
-        StepError::UnknownCfaRegister(_) | StepError::UnknownReturnAddress => -3,
-        StepError::ReturnAddress(RegisterError::Unreadable(_)) => -4,
-        StepError::CfaExpression(error)
-        | StepError::ReturnAddress(RegisterError::Expression(error)) => of_expression(error),
-        _ => -2,
-    }
-}
 
 /// What the callback reads.
 fn far(address: u64, size: u64) -> Option<u64> {

@@ -51,14 +51,6 @@ pub(super) enum If {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Label(u32);
 
-/// What an address relative to the instruction's own leads to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum To {
-    Code(Label),
-    /// An array of the index.
-    Data(Array),
-}
-
 /// What the code reads beside its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Array {
@@ -70,12 +62,13 @@ pub(crate) enum Array {
     Bodies,
 }
 
+/// What has a distance in it, and where that leads.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
-    Jump,
-    JumpIf(If),
+    Jump(Label),
+    JumpIf(If, Label),
     /// Always with 4 bytes of distance.
-    Call,
+    Call(Label),
     /// Only the 4 bytes of distance, to data.
     Distance(Array),
 }
@@ -86,16 +79,15 @@ struct Gap {
     /// Where in `bytes` it is put in.
     at: usize,
     kind: Kind,
-    to: To,
     is_long: bool,
 }
 
 impl Gap {
     fn len(&self) -> usize {
         match (self.kind, self.is_long) {
-            (Kind::Jump | Kind::JumpIf(_), false) => 2,
-            (Kind::Jump | Kind::Call, _) => 5,
-            (Kind::JumpIf(_), true) => 6,
+            (Kind::Jump(_) | Kind::JumpIf(..), false) => 2,
+            (Kind::Jump(_) | Kind::Call(_), _) => 5,
+            (Kind::JumpIf(..), true) => 6,
             (Kind::Distance(_), _) => 4,
         }
     }
@@ -148,31 +140,30 @@ impl Assembler {
         self.bytes.extend(bytes);
     }
 
-    fn gap(&mut self, kind: Kind, to: To) {
+    fn gap(&mut self, kind: Kind) {
         self.gaps.push(Gap {
             at: self.bytes.len(),
             kind,
-            to,
-            is_long: matches!(kind, Kind::Call | Kind::Distance(_)),
+            is_long: matches!(kind, Kind::Call(_) | Kind::Distance(_)),
         });
     }
 
     pub(super) fn jump(&mut self, to: Label) {
-        self.gap(Kind::Jump, To::Code(to));
+        self.gap(Kind::Jump(to));
     }
 
     pub(super) fn jump_if(&mut self, condition: If, to: Label) {
-        self.gap(Kind::JumpIf(condition), To::Code(to));
+        self.gap(Kind::JumpIf(condition, to));
     }
 
     pub(super) fn call(&mut self, to: Label) {
-        self.gap(Kind::Call, To::Code(to));
+        self.gap(Kind::Call(to));
     }
 
     /// `lea array(%rip), to`
     pub(super) fn lea_array(&mut self, to: Gpr, array: Array) {
         self.emit(&[rex(true, to.0, 0, 0), 0x8d, (to.0 & 7) << 3 | 5]);
-        self.gap(Kind::Distance(array), To::Data(array));
+        self.gap(Kind::Distance(array));
     }
 
     /// An instruction with a register and memory at a base register plus a number.
@@ -367,7 +358,9 @@ impl Assembler {
     /// How far the target of a gap is from its end; `None` for data.
     fn distance(&self, before: &[usize], index: usize) -> Option<i32> {
         let gap = self.gaps.get(index)?;
-        let To::Code(label) = gap.to else { return None };
+        let (Kind::Jump(label) | Kind::JumpIf(_, label) | Kind::Call(label)) = gap.kind else {
+            return None;
+        };
         let end = gap.at + before.get(index)? + gap.len();
         let place = i64::try_from(self.place(before, label)?).ok()?;
         i32::try_from(place - i64::try_from(end).ok()?).ok()
@@ -387,15 +380,15 @@ impl Assembler {
             let distance = self.distance(before, index).unwrap_or(0);
             let [short, ..] = distance.to_le_bytes();
             match (gap.kind, gap.is_long) {
-                (Kind::Jump, false) => assembled.bytes.extend([0xeb, short]),
-                (Kind::JumpIf(condition), false) => {
+                (Kind::Jump(_), false) => assembled.bytes.extend([0xeb, short]),
+                (Kind::JumpIf(condition, _), false) => {
                     assembled.bytes.extend([0x70 | condition as u8, short]);
                 }
-                (Kind::Jump, true) => assembled.bytes.push(0xe9),
-                (Kind::JumpIf(condition), true) => {
+                (Kind::Jump(_), true) => assembled.bytes.push(0xe9),
+                (Kind::JumpIf(condition, _), true) => {
                     assembled.bytes.extend([0x0f, 0x80 | condition as u8]);
                 }
-                (Kind::Call, _) => assembled.bytes.push(0xe8),
+                (Kind::Call(_), _) => assembled.bytes.push(0xe8),
                 (Kind::Distance(array), _) => {
                     assembled.distances.push((assembled.bytes.len(), array));
                 }
