@@ -122,6 +122,7 @@ pub fn read_tables(abi: Abi, sections: &[Section<'_>]) -> Reading {
         reading.table = reader.builder.table;
         reading.summary = reader.summary;
     }
+    reading.table.shrink_to_fit();
     reading
 }
 

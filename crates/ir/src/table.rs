@@ -288,6 +288,13 @@ impl Table {
         Ok(id)
     }
 
+    /// Gives back memory that was taken for entries still to come.
+    pub fn shrink_to_fit(&mut self) {
+        self.fdes.shrink_to_fit();
+        self.rows.shrink_to_fit();
+        self.run_ends.shrink_to_fit();
+    }
+
     /// Adds an entry with its rows: the first at the entry's start, the others ascending and
     /// before its end. An entry that covers nothing keeps one row or none.
     ///

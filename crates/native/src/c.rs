@@ -17,7 +17,7 @@ use crate::recipe::{self, Recipe, ReturnAddress, Source, Status, Steps, Straight
 /// # Errors
 ///
 /// Those of `out`.
-pub fn source(outline: &Outline, about: &str, out: &mut impl Write) -> fmt::Result {
+pub fn source(outline: &Outline<'_>, about: &str, out: &mut impl Write) -> fmt::Result {
     let mut code = String::new();
     function(&mut code, outline)?;
     writeln!(out, "/* {}", about.replace("*/", "* /"))?;
@@ -42,7 +42,7 @@ pub fn source(outline: &Outline, about: &str, out: &mut impl Write) -> fmt::Resu
     out.write_str(&code)
 }
 
-fn function(out: &mut String, outline: &Outline) -> fmt::Result {
+fn function(out: &mut String, outline: &Outline<'_>) -> fmt::Result {
     writeln!(
         out,
         "int unspool_step(struct unspool_frame *frame, uint64_t address, uint64_t bias,\n                 \
@@ -57,13 +57,14 @@ fn function(out: &mut String, outline: &Outline) -> fmt::Result {
         out,
         "    (void)bias, (void)memory, (void)cfa, (void)value, (void)status;"
     )?;
-    let first = outline.starts().first().map_or(0, |start| start.address);
+    let starts: Vec<Start> = outline.starts().collect();
+    let first = starts.first().map_or(0, |start| start.address);
     let no_row = Status::NoRow.name();
     writeln!(
         out,
         "    if (address < {first:#x})\n        return {no_row};"
     )?;
-    tree(out, outline.starts(), 1)?;
+    tree(out, &starts, 1)?;
     for (row, number) in outline.rows().zip(0..) {
         writeln!(out, "\n    /* {} */", RowText(&row, outline.abi()))?;
         writeln!(out, "row_{number}:")?;
@@ -160,7 +161,7 @@ fn tree(out: &mut impl Write, starts: &[Start], depth: usize) -> fmt::Result {
     writeln!(out, "{indent}}}")
 }
 
-fn body(out: &mut impl Write, steps: &Steps, outline: &Outline) -> fmt::Result {
+fn body(out: &mut impl Write, steps: &Steps, outline: &Outline<'_>) -> fmt::Result {
     value(out, "cfa", &steps.cfa)?;
     writeln!(out, "    if (status)\n        return status;")?;
     let return_address = match &steps.return_address {

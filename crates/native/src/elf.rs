@@ -32,6 +32,8 @@ const EHDR: usize = 64;
 const PHDR: usize = 56;
 const SHDR: usize = 64;
 const PHDRS: usize = 7;
+/// Bytes that the name of a section takes, at most; this is for how much memory is asked for at once.
+const LONGEST_NAME: usize = 24;
 const PAGE: u64 = 0x1000;
 
 /// How a section is mapped.
@@ -162,14 +164,18 @@ pub(crate) fn place(sections: &[Section]) -> Vec<Part> {
     sections.iter().map(&mut place).collect()
 }
 
-/// Writes the file: sections at their places with their contents, and the headers.
+/// Writes the file: sections at their places with their contents, and the headers. The contents are given up one by
+/// one.
 pub(crate) fn write(
     sections: &[Section],
     parts: &[Part],
-    contents: &[Vec<u8>],
+    contents: impl IntoIterator<Item = Vec<u8>>,
     roles: &Roles,
 ) -> Vec<u8> {
-    let mut file = vec![0; EHDR + PHDRS * PHDR];
+    let end = parts.last().map_or(0, Part::end);
+    let headers = (sections.len() + 2) * (SHDR + LONGEST_NAME);
+    let mut file = Vec::with_capacity(end + headers);
+    file.resize(EHDR + PHDRS * PHDR, 0);
     for (part, content) in parts.iter().zip(contents) {
         file.resize(part.offset, 0);
         file.extend(content);

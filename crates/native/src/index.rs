@@ -39,8 +39,11 @@ pub(crate) struct Index {
 
 impl Index {
     /// The index of an outline; `None` if its addresses are more than 4 GiB apart, or if it has more than 65,534 rows.
-    pub(crate) fn of(outline: &Outline) -> Option<Index> {
-        let (first, last) = (outline.starts().first()?, outline.starts().last()?);
+    pub(crate) fn of(outline: &Outline<'_>) -> Option<Index> {
+        let first = outline.starts().next()?;
+        let (count, last) = outline
+            .starts()
+            .fold((0, first), |(count, _), start| (count + 1, start));
         let base = first.address & !(PAGE - 1);
         let pages = (last.address - base) / PAGE + 1;
         if pages > MAX_PAGES || outline.rows().len() > usize::from(u16::MAX) - 1 {
@@ -48,9 +51,11 @@ impl Index {
         }
         let mut index = Index {
             base,
+            starts: Vec::with_capacity(count + SLACK),
+            rows: Vec::with_capacity(count),
             ..Index::default()
         };
-        let mut starts = outline.starts().iter().zip(0_u32..).peekable();
+        let mut starts = outline.starts().zip(0_u32..).peekable();
         let mut count = 0_u32;
         for page in 0..pages {
             index.pages.extend(count.to_le_bytes());

@@ -13,6 +13,7 @@ mod index;
 mod object;
 mod outline;
 mod own;
+pub mod proof;
 mod read;
 mod recipe;
 mod x86_64;

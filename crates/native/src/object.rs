@@ -7,13 +7,13 @@ use core::ops::Range;
 
 use sha2::{Digest as _, Sha256};
 use unspool_cfi::EhFrame;
-use unspool_ir::Vaddr;
+use unspool_ir::{Abi, Vaddr};
 
 use crate::elf::{self, Part, Section, Segment};
 use crate::index::{self, Counts, Index};
 use crate::outline::Outline;
 use crate::own::own_table;
-use crate::x86_64::{self, Array, Built};
+use crate::x86_64::{self, Array, Assembled, Built, OwnFrame};
 
 /// What the module is known by that a table is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,11 +72,12 @@ const DYNAMIC: usize = 9;
 /// # Errors
 ///
 /// [`NativeError`].
-pub fn object(outline: &Outline, key: Key<'_>) -> Result<Vec<u8>, NativeError> {
+pub fn object(outline: &Outline<'_>, key: Key<'_>) -> Result<Vec<u8>, NativeError> {
     let index = Index::of(outline).ok_or(NativeError::TooLarge)?;
     let built = x86_64::build(outline, &index);
     let arrays = Arrays::of(&index.counts(built.bodies.len()));
-    let own = |text| EhFrame::of(&own_table(outline.abi(), &built, text)?).map_err(NativeError::of);
+    let size = built.code.bytes.len();
+    let own = |text| own_frames(outline.abi(), &built.frame, text, size);
     let sized = own(0)?;
     let module = module_note(key);
     let envelope = Envelope::new(&Sizes {
@@ -84,7 +85,7 @@ pub fn object(outline: &Outline, key: Key<'_>) -> Result<Vec<u8>, NativeError> {
         index: arrays.size,
         hdr: sized.hdr_len(),
         eh_frame: sized.len(),
-        text: built.code.bytes.len(),
+        text: size,
     });
     let (text, hdr, eh_frame) = (
         envelope.part(TEXT),
@@ -92,18 +93,31 @@ pub fn object(outline: &Outline, key: Key<'_>) -> Result<Vec<u8>, NativeError> {
         Vaddr(envelope.part(EH_FRAME).address),
     );
     let own = own(text.address)?;
+    let contents = arrays.contents(&index, &built, envelope.part(INDEX), text);
+    // With big modules this is a sixth of all memory.
+    drop(index);
     let mut bytes = envelope.write(
         outline.abi().arch.elf_machine(),
         Contents {
             module,
-            index: arrays.contents(&index, &built, envelope.part(INDEX), text),
+            index: contents,
             hdr: own.hdr_at(hdr, eh_frame).map_err(NativeError::of)?,
             eh_frame: own.at(eh_frame).map_err(NativeError::of)?,
-            text: arrays.linked(&built, envelope.part(INDEX), text),
+            text: arrays.linked(&built.code, envelope.part(INDEX), text),
         },
     );
     envelope.sign(&mut bytes);
     Ok(bytes)
+}
+
+/// The `.eh_frame` of so many bytes of code, which are at an address.
+pub(crate) fn own_frames(
+    abi: Abi,
+    frame: &OwnFrame,
+    text: u64,
+    size: usize,
+) -> Result<EhFrame, NativeError> {
+    EhFrame::of(&own_table(abi, frame, text, size)?).map_err(NativeError::of)
 }
 
 /// The bytes of what differs from object to object.
@@ -189,7 +203,7 @@ impl Envelope {
         elf::write(
             &self.sections,
             &self.parts,
-            &contents,
+            contents,
             &elf::Roles {
                 machine,
                 notes: [self.part(BUILD_ID), self.part(MODULE)],
@@ -324,11 +338,11 @@ impl Arrays {
         let distances: Vec<u32> = built.bodies.iter().map(distance).collect();
         let bodies = numbers(&distances);
         let mut contents = index.counts(built.bodies.len()).written(index.base);
-        contents.reserve(self.size);
+        contents.reserve_exact(self.size - contents.len());
         for (array, place) in &self.places {
             contents.resize(place.start, 0);
             contents.extend(match array {
-                Array::Pages => &index.pages,
+                Array::Pages => index.pages.as_slice(),
                 Array::Buckets => &index.buckets,
                 Array::Starts => &index.starts,
                 Array::Rows => &index.rows,
@@ -340,9 +354,9 @@ impl Arrays {
     }
 
     /// The code, with the distances to the arrays.
-    fn linked(&self, built: &Built, part: Part, text: Part) -> Vec<u8> {
-        let mut code = built.code.bytes.clone();
-        for (at, array) in &built.code.distances {
+    pub(crate) fn linked(&self, assembled: &Assembled, part: Part, text: Part) -> Vec<u8> {
+        let mut code = assembled.bytes.clone();
+        for (at, array) in &assembled.distances {
             let from = text.address + *at as u64 + 4;
             let distance = self.address(*array, part).wrapping_sub(from);
             if let (Some(slot), Some(low)) =

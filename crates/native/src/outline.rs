@@ -1,10 +1,9 @@
 //! The table as code has it.
 
-use std::collections::HashMap;
-
+use hashbrown::HashMap;
 use unspool_ir::arch::Unspecified;
 use unspool_ir::encoding;
-use unspool_ir::{Abi, Arch, Endian, Register, RegisterRule, Row, Table};
+use unspool_ir::{Abi, Arch, Endian, Register, RegisterRule, Row, RowId, Table, Vaddr};
 
 /// A distinct row, by its place in [`Outline::rows`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,9 +20,10 @@ pub struct Start {
 
 /// Which row holds from which address on, and the rows, those that do the same counted once.
 #[derive(Debug, Clone)]
-pub struct Outline {
-    abi: Abi,
-    starts: Vec<Start>,
+pub struct Outline<'t> {
+    table: &'t Table,
+    /// The number of each row of the table that counts anywhere.
+    numbers: HashMap<RowId, RowNumber>,
     /// Encoded as [`unspool_ir::encoding`] has it, the most frequent first.
     rows: Vec<Vec<u8>>,
     source_rows: usize,
@@ -44,7 +44,7 @@ pub enum OutlineError {
     Row(u32),
 }
 
-impl Outline {
+impl<'t> Outline<'t> {
     /// The registers of a frame, by their DWARF numbers: those below this one.
     pub const REGISTERS: u16 = 17;
 
@@ -53,36 +53,37 @@ impl Outline {
     /// # Errors
     ///
     /// The table is not for x86-64, or empty.
-    pub fn of(table: &Table) -> Result<Outline, OutlineError> {
+    pub fn of(table: &'t Table) -> Result<Outline<'t>, OutlineError> {
         let abi = table.abi();
         if abi.arch != Arch::X86_64 || abi.endian != Endian::Little {
             return Err(OutlineError::Arch(abi.arch));
         }
-        let mut rows = Rows::default();
-        let mut starts: Vec<Start> = Vec::new();
-        let mut put = |address, row| {
-            if starts.last().is_none_or(|last| last.row != row) {
-                starts.push(Start { address, row });
-            }
-        };
-        let mut end = None;
-        let mut source_rows = 0;
-        for span in table.spans() {
-            if let Some(end) = end.filter(|end| *end != span.start.0) {
-                put(end, None);
-            }
-            let number = rows.number(table, span.row.0)?;
-            put(span.start.0, Some(number));
-            end = Some(span.end.0);
-            source_rows += 1;
-        }
-        put(end.ok_or(OutlineError::Empty)?, None);
         let mut outline = Outline {
-            abi,
-            starts,
-            rows: rows.encoded,
-            source_rows,
+            table,
+            numbers: HashMap::new(),
+            rows: Vec::new(),
+            source_rows: 0,
         };
+        let mut known = HashMap::new();
+        for span in table.spans() {
+            outline.source_rows += 1;
+            if outline.numbers.contains_key(&span.row) {
+                continue;
+            }
+            let row = table.row(span.row);
+            let row = row.ok_or(OutlineError::Row(span.row.0))?;
+            let mut encoded = Vec::new();
+            encoding::encode(&effect(&row, abi.arch), &mut encoded);
+            let next = RowNumber(u32::try_from(outline.rows.len()).unwrap_or(u32::MAX));
+            let number = *known.entry(encoded.clone()).or_insert(next);
+            if number == next {
+                outline.rows.push(encoded);
+            }
+            outline.numbers.insert(span.row, number);
+        }
+        if outline.source_rows == 0 {
+            return Err(OutlineError::Empty);
+        }
         outline.sort();
         Ok(outline)
     }
@@ -90,7 +91,7 @@ impl Outline {
     /// Puts the most frequent rows first.
     fn sort(&mut self) {
         let mut counts = vec![0_usize; self.rows.len()];
-        for row in self.starts.iter().filter_map(|start| start.row) {
+        for row in self.starts().filter_map(|start| start.row) {
             if let Some(count) = counts.get_mut(row.0 as usize) {
                 *count += 1;
             }
@@ -103,9 +104,8 @@ impl Outline {
                 *slot = place;
             }
         }
-        for start in &mut self.starts {
-            let row = start.row.and_then(|row| places.get(row.0 as usize));
-            start.row = row.copied().map(RowNumber);
+        for row in self.numbers.values_mut() {
+            row.0 = places.get(row.0 as usize).copied().unwrap_or(0);
         }
         let mut rows = core::mem::take(&mut self.rows);
         let taken = order
@@ -117,18 +117,36 @@ impl Outline {
     /// The architecture and byte order.
     #[must_use]
     pub fn abi(&self) -> Abi {
-        self.abi
+        self.table.abi()
     }
 
     /// Where rows and holes start, ascending; the last one is a hole.
-    #[must_use]
-    pub fn starts(&self) -> &[Start] {
-        &self.starts
+    pub fn starts(&self) -> impl Iterator<Item = Start> {
+        let mut spans = self.table.spans().peekable();
+        let mut hole = None;
+        let mut last = None;
+        core::iter::from_fn(move || {
+            loop {
+                let next = match (hole.take(), spans.peek()) {
+                    (Some(end), Some(span)) if end == span.start => continue,
+                    (Some(end), _) => (end, None),
+                    (None, _) => {
+                        let span = spans.next()?;
+                        hole = Some(span.end);
+                        (span.start, self.numbers.get(&span.row).copied())
+                    }
+                };
+                let (Vaddr(address), row) = next;
+                if last.replace(row) != Some(row) {
+                    return Some(Start { address, row });
+                }
+            }
+        })
     }
 
     /// The distinct rows, the most frequent first.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = Row<'_>> {
-        let empty = Row::new(self.abi.arch.spec().return_address);
+        let empty = Row::new(self.abi().arch.spec().return_address);
         self.rows
             .iter()
             .map(move |row| encoding::decode(row).unwrap_or(empty))
@@ -138,34 +156,6 @@ impl Outline {
     #[must_use]
     pub fn source_rows(&self) -> usize {
         self.source_rows
-    }
-}
-
-/// The distinct rows, as they are met.
-#[derive(Default)]
-struct Rows {
-    encoded: Vec<Vec<u8>>,
-    known: HashMap<Vec<u8>, RowNumber>,
-    /// The number of each row of the table that was met.
-    of_source: HashMap<u32, RowNumber>,
-}
-
-impl Rows {
-    fn number(&mut self, table: &Table, source: u32) -> Result<RowNumber, OutlineError> {
-        if let Some(number) = self.of_source.get(&source) {
-            return Ok(*number);
-        }
-        let row = table.row(unspool_ir::RowId(source));
-        let row = row.ok_or(OutlineError::Row(source))?;
-        let mut encoded = Vec::new();
-        encoding::encode(&effect(&row, table.abi().arch), &mut encoded);
-        let next = RowNumber(u32::try_from(self.encoded.len()).unwrap_or(u32::MAX));
-        let number = *self.known.entry(encoded.clone()).or_insert(next);
-        if number == next {
-            self.encoded.push(encoded);
-        }
-        self.of_source.insert(source, number);
-        Ok(number)
     }
 }
 

@@ -4,14 +4,19 @@ use unspool_ir::table::{FdeHeader, RowStart};
 use unspool_ir::{Abi, CfaRule, Register, RegisterRule, Row, Table, Vaddr};
 
 use crate::object::NativeError;
-use crate::x86_64::Built;
+use crate::x86_64::OwnFrame;
 
 /// The frame pointer, and what else the prologue saves, with where it is from the CFA.
 const FRAME_POINTER: (u16, i64) = (6, -16);
 const SAVED: [(u16, i64); 5] = [(3, -24), (12, -32), (13, -40), (14, -48), (15, -56)];
 
-/// The table of the code, which is at an address.
-pub(crate) fn own_table(abi: Abi, built: &Built, text: u64) -> Result<Table, NativeError> {
+/// The table of so many bytes of code, which are at an address.
+pub(crate) fn own_table(
+    abi: Abi,
+    frame: &OwnFrame,
+    text: u64,
+    size: usize,
+) -> Result<Table, NativeError> {
     let spec = abi.arch.spec();
     let sp = spec.stack_pointer;
     let (fp, fp_offset) = FRAME_POINTER;
@@ -35,22 +40,22 @@ pub(crate) fn own_table(abi: Abi, built: &Built, text: u64) -> Result<Table, Nat
     put(&row, 0)?;
     row.cfa = cfa(sp, 16);
     at_cfa(&mut row, fp, fp_offset)?;
-    put(&row, built.prologue.pushed)?;
+    put(&row, frame.prologue.pushed)?;
     row.cfa = cfa(Register(fp), 16);
-    put(&row, built.prologue.pointed)?;
+    put(&row, frame.prologue.pointed)?;
     for (register, offset) in SAVED {
         at_cfa(&mut row, register, offset)?;
     }
-    put(&row, built.prologue.saved)?;
+    put(&row, frame.prologue.saved)?;
     let inside = row;
     // Before it returns the registers have their values back, and are in their slots, too.
     row.cfa = cfa(sp, 8);
     row.set_rule(Register(fp), None).map_err(NativeError::of)?;
-    put(&row, built.epilogue.popped)?;
-    put(&inside, built.epilogue.end)?;
+    put(&row, frame.epilogue.popped)?;
+    put(&inside, frame.epilogue.end)?;
     let header = FdeHeader {
         start: Vaddr(text),
-        end: Vaddr(text).offset(built.code.bytes.len() as u64),
+        end: Vaddr(text).offset(size as u64),
         personality: None,
         lsda: None,
         origin: 0,

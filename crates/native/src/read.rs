@@ -6,12 +6,12 @@
 use core::ops::Range;
 
 use sha2::{Digest as _, Sha256};
-use unspool_ir::Arch;
+use unspool_ir::{Abi, Arch, Vaddr};
 
 use crate::elf::{self, Part};
 use crate::index::{self, BUCKETS, Counts, PAGE, WIDE, WIDE_SIZE};
 use crate::object::{self, Arrays, Contents, Envelope, Key, Sizes};
-use crate::x86_64::Array;
+use crate::x86_64::{self, Array};
 
 /// Why bytes are no object that can be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -31,6 +31,9 @@ pub enum ObjectError {
     /// The index cannot be.
     #[error("its index is damaged: {0}")]
     Index(&'static str),
+    /// The code that finds a row in the index, or its own `.eh_frame`, is not what objects with such an index have.
+    #[error("{0} is not what `unspool compile --as native` wrote")]
+    Changed(&'static str),
 }
 
 /// An object whose form is right.
@@ -152,8 +155,59 @@ impl<'b> Object<'b> {
     ///
     /// The index is not one that the code stays inside of.
     pub fn starts(&self) -> Result<(Vec<BodyStart>, u32), ObjectError> {
-        let bytes = self.bytes.get(self.part(object::INDEX).range());
-        Decoded::read(bytes.unwrap_or_default())?.starts()
+        self.index()?.starts()
+    }
+
+    fn index(&self) -> Result<Decoded<'b>, ObjectError> {
+        Decoded::read(self.content(object::INDEX))
+    }
+
+    fn content(&self, number: usize) -> &'b [u8] {
+        let content = self.bytes.get(self.part(number).range());
+        content.unwrap_or_default()
+    }
+
+    /// The code, and its address from where the object begins.
+    pub(crate) fn code(&self) -> (&'b [u8], u64) {
+        (self.content(object::TEXT), self.entry())
+    }
+
+    /// Where each body begins, from where the object begins.
+    pub(crate) fn bodies(&self) -> Result<Vec<u64>, ObjectError> {
+        let index = self.index()?;
+        let array = self.part(object::INDEX).address + index.places.start as u64;
+        let distances = index.bodies.chunks_exact(4);
+        let distances =
+            distances.filter_map(|bytes| Some(i32::from_le_bytes(*bytes.first_chunk()?)));
+        Ok(distances
+            .map(|distance| array.wrapping_add_signed(distance.into()))
+            .collect())
+    }
+
+    /// Whether what is the same in all objects with such an index is as it should be: the code that finds a row, and
+    /// the table of the code itself.
+    pub(crate) fn check_frame(&self, abi: Abi) -> Result<(), ObjectError> {
+        let index = self.index()?;
+        let look_up = x86_64::look_up(abi, index.base, &index.counts);
+        let arrays = Arrays::of(&index.counts);
+        let (of_index, text) = (self.part(object::INDEX), self.part(object::TEXT));
+        let expected = arrays.linked(&look_up.code, of_index, text);
+        let code = self.content(object::TEXT);
+        if !code.starts_with(&expected) {
+            return Err(ObjectError::Changed("the code that finds a row"));
+        }
+        let changed = || ObjectError::Changed("the unwind table of the code itself");
+        let own = object::own_frames(abi, &look_up.frame, text.address, text.size);
+        let own = own.map_err(|_| changed())?;
+        let [hdr, frames] = [object::HDR, object::EH_FRAME];
+        let [hdr_at, frames_at] = [hdr, frames].map(|part| Vaddr(self.part(part).address));
+        let is_own = own
+            .at(frames_at)
+            .is_ok_and(|own| own == self.content(frames))
+            && own
+                .hdr_at(hdr_at, frames_at)
+                .is_ok_and(|own| own == self.content(hdr));
+        is_own.then_some(()).ok_or_else(changed)
     }
 }
 
@@ -161,6 +215,9 @@ impl<'b> Object<'b> {
 struct Decoded<'b> {
     base: u64,
     counts: Counts,
+    /// Where `bodies` is in the index.
+    places: Range<usize>,
+    bodies: &'b [u8],
     pages: &'b [u8],
     buckets: &'b [u8],
     starts: &'b [u8],
@@ -202,6 +259,8 @@ impl<'b> Decoded<'b> {
         Ok(Decoded {
             base: u64::from_le_bytes(*base),
             counts,
+            places: arrays.place(Array::Bodies),
+            bodies: array(Array::Bodies)?,
             pages: array(Array::Pages)?,
             buckets: array(Array::Buckets)?,
             starts: array(Array::Starts)?,

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use unspool_ir::{Abi, Row};
 
-use crate::index::{self, Index};
+use crate::index::{self, Counts, Index};
 use crate::outline::Outline;
 use crate::recipe::{Recipe, ReturnAddress, Source, Status, Steps};
 
@@ -31,8 +31,8 @@ use assembler::{
 pub(crate) use assembler::{Array, Assembled};
 
 /// Offsets in `struct unspool_frame`.
-const KNOWN: i32 = 136;
-const CFA: i32 = 144;
+pub(crate) const KNOWN: i32 = 136;
+pub(crate) const CFA: i32 = 144;
 /// In `struct unspool_memory`.
 const STACK: i32 = 0;
 const STACK_END: i32 = 8;
@@ -40,9 +40,9 @@ const READ: i32 = 16;
 const ARGUMENT: i32 = 24;
 
 /// From `rbp`: where the arguments are kept, and the frame as it was.
-const BIAS: i32 = -48;
-const MEMORY: i32 = -56;
-const OLD: i32 = -208;
+pub(crate) const BIAS: i32 = -48;
+pub(crate) const MEMORY: i32 = -56;
+pub(crate) const OLD: i32 = -208;
 
 /// The words of the frame that are kept: the registers, and which of them are known.
 const OLD_WORDS: u64 = 18;
@@ -115,6 +115,18 @@ pub(crate) struct Builder {
 pub(crate) struct Built {
     pub(crate) code: Assembled,
     pub(crate) bodies: Vec<u32>,
+    pub(crate) frame: OwnFrame,
+}
+
+/// The code up to the first body: how it finds a row, and how it ends.
+pub(crate) struct LookUp {
+    pub(crate) code: Assembled,
+    pub(crate) frame: OwnFrame,
+}
+
+/// Where the code's own frame changes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OwnFrame {
     pub(crate) prologue: Prologue<u32>,
     pub(crate) epilogue: Epilogue<u32>,
 }
@@ -140,34 +152,9 @@ pub(crate) struct Epilogue<P> {
 }
 
 /// Writes the code for an outline and its index.
-pub(crate) fn build(outline: &Outline, index: &Index) -> Built {
-    let mut asm = Assembler::default();
-    let shared = Shared {
-        leave: asm.label(),
-        caller: asm.label(),
-        interrupted: asm.label(),
-        no_row: asm.label(),
-        unknown: asm.label(),
-        unreadable: asm.label(),
-        no_value: asm.label(),
-        load: asm.label(),
-        load_size: asm.label(),
-        ask: asm.label(),
-        keep_old: asm.label(),
-    };
-    let preserved = outline.abi().arch.spec().preserved.iter();
-    let mut builder = Builder {
-        asm,
-        abi: outline.abi(),
-        shared,
-        cfa: BTreeMap::new(),
-        restore: BTreeMap::new(),
-        rests: HashMap::new(),
-        preserved: preserved.fold(0, |all, register| all | 1 << register),
-    };
-    let prologue = builder.enter();
-    builder.find_row(index);
-    let epilogue = builder.ends();
+pub(crate) fn build(outline: &Outline<'_>, index: &Index) -> Built {
+    let mut builder = Builder::new(outline.abi());
+    let frame = builder.look_up(index.base, &index.counts(0));
     let mut bodies = vec![builder.shared.no_row];
     for row in outline.rows() {
         bodies.push(builder.body(&row));
@@ -178,20 +165,80 @@ pub(crate) fn build(outline: &Outline, index: &Index) -> Built {
     let place = |label| u32::try_from(code.place(label)).unwrap_or(u32::MAX);
     Built {
         bodies: bodies.into_iter().map(place).collect(),
-        prologue: Prologue {
-            pushed: place(prologue.pushed),
-            pointed: place(prologue.pointed),
-            saved: place(prologue.saved),
-        },
-        epilogue: Epilogue {
-            popped: place(epilogue.popped),
-            end: place(epilogue.end),
-        },
+        frame: frame.placed(place),
         code,
     }
 }
 
+/// Writes what the code for an index begins with.
+pub(crate) fn look_up(abi: Abi, base: u64, counts: &Counts) -> LookUp {
+    let mut builder = Builder::new(abi);
+    let frame = builder.look_up(base, counts);
+    let code = builder.asm.assemble();
+    let place = |label| u32::try_from(code.place(label)).unwrap_or(u32::MAX);
+    LookUp {
+        frame: frame.placed(place),
+        code,
+    }
+}
+
+/// The prologue and the epilogue, before their places are known.
+struct OwnLabels {
+    prologue: Prologue<Label>,
+    epilogue: Epilogue<Label>,
+}
+
+impl OwnLabels {
+    fn placed(&self, place: impl Fn(Label) -> u32) -> OwnFrame {
+        OwnFrame {
+            prologue: Prologue {
+                pushed: place(self.prologue.pushed),
+                pointed: place(self.prologue.pointed),
+                saved: place(self.prologue.saved),
+            },
+            epilogue: Epilogue {
+                popped: place(self.epilogue.popped),
+                end: place(self.epilogue.end),
+            },
+        }
+    }
+}
+
 impl Builder {
+    fn new(abi: Abi) -> Builder {
+        let mut asm = Assembler::default();
+        let shared = Shared {
+            leave: asm.label(),
+            caller: asm.label(),
+            interrupted: asm.label(),
+            no_row: asm.label(),
+            unknown: asm.label(),
+            unreadable: asm.label(),
+            no_value: asm.label(),
+            load: asm.label(),
+            load_size: asm.label(),
+            ask: asm.label(),
+            keep_old: asm.label(),
+        };
+        let preserved = abi.arch.spec().preserved.iter();
+        Builder {
+            asm,
+            abi,
+            shared,
+            cfa: BTreeMap::new(),
+            restore: BTreeMap::new(),
+            rests: HashMap::new(),
+            preserved: preserved.fold(0, |all, register| all | 1 << register),
+        }
+    }
+
+    fn look_up(&mut self, base: u64, counts: &Counts) -> OwnLabels {
+        let prologue = self.enter();
+        self.find_row(base, counts);
+        let epilogue = self.ends();
+        OwnLabels { prologue, epilogue }
+    }
+
     fn enter(&mut self) -> Prologue<Label> {
         let asm = &mut self.asm;
         asm.push(RBP);
@@ -221,15 +268,15 @@ impl Builder {
     }
 
     /// Finds the row of the address in `rsi`, and jumps to its body.
-    fn find_row(&mut self, index: &Index) {
+    fn find_row(&mut self, base: u64, counts: &Counts) {
         let no_row = self.shared.no_row;
         let asm = &mut self.asm;
-        asm.number(RAX, index.base);
+        asm.number(RAX, base);
         asm.alu(Alu::Sub, RSI, RAX);
         asm.copy(RAX, RSI);
         asm.copy(RCX, RSI);
         asm.shift(5, RCX, 16);
-        let pages = i32::try_from(index.counts(0).pages).unwrap_or(0);
+        let pages = i32::try_from(counts.pages).unwrap_or(0);
         asm.alu_number(Alu::Cmp, RCX, pages);
         asm.jump_if(If::AboveOrEqual, no_row);
         asm.lea_array(RDX, Array::Pages);
@@ -284,8 +331,8 @@ impl Builder {
         asm.lea_array(RDX, Array::Rows);
         // movzbl (%rdx,%r8), %eax
         asm.emit(&[0x42, 0x0f, 0xb6, 0x04, 0x02]);
-        if !index.wide.is_empty() {
-            self.find_wide(index);
+        if counts.wide != 0 {
+            self.find_wide(counts.wide);
         }
         let asm = &mut self.asm;
         asm.lea_array(RDX, Array::Bodies);
@@ -296,13 +343,12 @@ impl Builder {
     }
 
     /// If `eax` says so, finds its number in the list of great ones: by halves.
-    fn find_wide(&mut self, index: &Index) {
+    fn find_wide(&mut self, count: usize) {
         let asm = &mut self.asm;
         let (narrow, halve, below, end) = (asm.label(), asm.label(), asm.label(), asm.label());
         asm.alu_number(Alu::Cmp, RAX, i32::from(index::WIDE));
         asm.jump_if(If::NotEqual, narrow);
         asm.lea_array(RDX, Array::Wide);
-        let count = index.wide.len() / index::WIDE_SIZE;
         asm.number(RCX, 0);
         asm.number(R9, count as u64);
         asm.bind(halve);

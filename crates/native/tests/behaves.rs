@@ -15,6 +15,7 @@ use unspool_ir::{
     LoadBias, Memory, Register, Registers, Row, RuntimeAddr, Table, Unreadable, expression, text,
 };
 use unspool_module::ElfFile;
+use unspool_native::proof::prove;
 use unspool_native::{BodyStart, Key, Object, Outline};
 use unspool_unwind::tables::{self, From};
 
@@ -202,7 +203,7 @@ impl Bench {
     }
 
     /// The object that is written without a compiler, and what a compiler makes of the C.
-    fn objects(&self, outline: &Outline) -> Outcome<Vec<PathBuf>> {
+    fn objects(&self, outline: &Outline<'_>) -> Outcome<Vec<PathBuf>> {
         let direct = self.folder.path().join("direct.so");
         std::fs::write(
             &direct,
@@ -353,12 +354,52 @@ fn real_files() -> Outcome<()> {
 
 #[test]
 fn rules_of_all_kinds() -> Outcome<()> {
+    let rows = all_kinds();
+    let table = table(&rows)?;
+    let bench = Bench::new()?;
+    let objects = bench.objects(&Outline::of(&table)?)?;
+    let mut addresses = Vec::new();
+    for _ in 0..40 {
+        addresses.extend(ends(&table));
+    }
+    compare(&table, &addresses, &objects, &bench)
+}
+
+/// What runs right is proven; and nothing is that does what another row means.
+#[test]
+fn proofs_tell_rows_apart() -> Outcome<()> {
+    let mut rows = all_kinds();
+    let right = table(&rows)?;
+    let bytes = unspool_native::object(&Outline::of(&right)?, Key::BuildId(&[1]))?;
+    let object = Object::parse(&bytes)?;
+    let proof = prove(&object, &right)?;
+    assert_eq!(proof.unproven, []);
+    assert_eq!(proof.rows, rows.len());
+    rows.rotate_left(1);
+    let proof = prove(&object, &table(&rows)?)?;
+    let unproven: Vec<u64> = proof.unproven.iter().map(|(at, _)| at.0).collect();
+    for (row, at) in rows.iter().zip((FIRST..).step_by(4)) {
+        assert!(unproven.contains(&at), "{row}");
+    }
+    Ok(())
+}
+
+/// Where the first row of made-up tables begins.
+const FIRST: u64 = 0x1_fff0;
+
+/// A table of rows for 3 bytes each, with a hole behind each.
+fn table(rows: &[String]) -> Outcome<Table> {
     let mut source = String::from("arch x86-64 little\n");
-    let mut at = 0x1_fff0;
-    let mut put = |rules: &str| {
+    for (rules, at) in rows.iter().zip((FIRST..).step_by(4)) {
         source.push_str(&format!("fn {at:#x}..{:#x}\n  {at:#x}  {rules}\n", at + 3));
-        at += 4;
-    };
+    }
+    Ok(text::parse(&source)?)
+}
+
+/// Rows with rules and operations of all kinds, no two neighbours of which mean the same.
+fn all_kinds() -> Vec<String> {
+    let mut rows = Vec::new();
+    let mut put = |rules: &str| rows.push(String::from(rules));
     for rules in [
         "cfa=rsp+8  ra=[cfa-8]",
         "cfa=rbp+16  ra=[cfa-8]  rbp=[cfa-16]",
@@ -452,14 +493,7 @@ fn rules_of_all_kinds() -> Outcome<()> {
             "cfa=rsp+8  ra={{breg13 0; breg14 1; {operations}}}"
         ));
     }
-    let table = text::parse(&source)?;
-    let bench = Bench::new()?;
-    let objects = bench.objects(&Outline::of(&table)?)?;
-    let mut addresses = Vec::new();
-    for _ in 0..40 {
-        addresses.extend(ends(&table));
-    }
-    compare(&table, &addresses, &objects, &bench)
+    rows
 }
 
 /// gdb, which knows nothing but the object's own unwind table, sees who called it from within it.
@@ -519,11 +553,12 @@ fn objects_are_read_back() -> Outcome<()> {
     assert_eq!(object.key(), Some(Key::BuildId(&[7; 20])));
     let (starts, bodies) = object.starts()?;
     assert_eq!(bodies as usize, outline.rows().len() + 1);
-    let expected = outline.starts().iter().map(|start| BodyStart {
+    let expected = outline.starts().map(|start| BodyStart {
         address: start.address,
         body: start.row.map_or(0, |row| row.0 + 1),
     });
     assert_eq!(starts, expected.collect::<Vec<_>>());
+    assert_eq!(prove(&object, &table)?.unproven, []);
     let mut damaged = bytes.clone();
     for at in 0..bytes.len() {
         for bit in [0, 5] {

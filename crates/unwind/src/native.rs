@@ -8,7 +8,7 @@ use std::io;
 use unspool_ir::interpret::{self, Frame};
 use unspool_ir::memory::UnreadableReason;
 use unspool_ir::{LoadBias, Memory, Register, Registers, Row, RuntimeAddr, Unreadable};
-use unspool_native::{Object, Outline, Status};
+use unspool_native::{Object, Outline, Start, Status};
 
 mod sys;
 
@@ -124,7 +124,8 @@ const FAR_BYTES: u64 = 1 << 16;
 
 /// Frames and memory that are made up, and what the plain interpreter makes of them.
 struct Check<'o> {
-    outline: &'o Outline,
+    outline: &'o Outline<'o>,
+    starts: Vec<Start>,
     stack: Vec<u64>,
     frames: Vec<Registers>,
     /// For each row the results in the first [`STATES`] states.
@@ -151,7 +152,7 @@ impl Result {
 
 impl<'o> Check<'o> {
     /// Prepares all that takes memory.
-    fn new(outline: &'o Outline) -> Check<'o> {
+    fn new(outline: &'o Outline<'o>) -> Check<'o> {
         let mut random = Random(0x9e37_79b9_7f4a_7c15);
         let mut stack = vec![0; STACK_WORDS];
         let from = stack.as_ptr().addr() as u64;
@@ -173,6 +174,7 @@ impl<'o> Check<'o> {
         };
         let mut check = Check {
             outline,
+            starts: outline.starts().collect(),
             frames: first.into_iter().chain(more).collect(),
             stack,
             expected: Vec::new(),
@@ -242,9 +244,8 @@ impl<'o> Check<'o> {
             let status = code.step(entry, &mut frame, address, BIAS.0, &memory);
             (status, frame)
         };
-        let starts = self.outline.starts();
-        let ends = starts.iter().skip(1).map(|start| start.address);
-        for (start, end) in starts.iter().zip(ends.chain([u64::MAX])) {
+        let ends = self.starts.iter().skip(1).map(|start| start.address);
+        for (start, end) in self.starts.iter().zip(ends.chain([u64::MAX])) {
             let expected = match start.row {
                 Some(row) => self.expected.get(row.0 as usize).unwrap_or(&self.holes),
                 None => &self.holes,
@@ -359,7 +360,7 @@ impl Random {
 /// The process must have nothing to lose, and one thread: while the code runs it can do nothing but compute and write to
 /// files that are open (`seccomp`(2), strict mode), and the system kills it otherwise. That it ends in time must be seen to from
 /// outside.
-pub fn run_and_exit(object: &Object<'_>, outline: &Outline) -> io::Error {
+pub fn run_and_exit(object: &Object<'_>, outline: &Outline<'_>) -> io::Error {
     let check = Check::new(outline);
     let code = match sys::Map::new(&object.mapped()) {
         Ok(code) => code,

@@ -49,7 +49,7 @@ pub(crate) fn run(args: &CompileArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn object(file: &ElfFile, outline: &Outline) -> anyhow::Result<Vec<u8>> {
+fn object(file: &ElfFile, outline: &Outline<'_>) -> anyhow::Result<Vec<u8>> {
     let key = file.content_key();
     let (id, hash);
     let key = match key {
@@ -65,7 +65,7 @@ fn object(file: &ElfFile, outline: &Outline) -> anyhow::Result<Vec<u8>> {
     unspool_native::object(outline, key).with_context(|| file.path().display().to_string())
 }
 
-fn c(file: &ElfFile, outline: &Outline) -> anyhow::Result<Vec<u8>> {
+fn c(file: &ElfFile, outline: &Outline<'_>) -> anyhow::Result<Vec<u8>> {
     let about = match file.build_id() {
         Some(id) => format!("Unwind table of {}, build ID {id}", file.path().display()),
         None => format!("Unwind table of {}", file.path().display()),
@@ -78,7 +78,7 @@ fn c(file: &ElfFile, outline: &Outline) -> anyhow::Result<Vec<u8>> {
 fn report(
     path: &Path,
     output: &Path,
-    outline: &Outline,
+    outline: &Outline<'_>,
     bytes: usize,
     source: u64,
     format: Format,

@@ -10,7 +10,7 @@ use anyhow::{Context as _, anyhow, bail};
 use serde_json::json;
 use unspool_ir::Vaddr;
 use unspool_module::{ContentKey, ElfFile};
-use unspool_native::{Key, Object, Outline};
+use unspool_native::{Key, Object, Outline, proof};
 use unspool_unwind::native::{self, Checked};
 use unspool_unwind::tables::{self, From};
 
@@ -25,11 +25,10 @@ pub(crate) fn is_object(path: &Path) -> bool {
 
 /// What was found.
 struct Proof {
-    rows: usize,
-    distinct: usize,
-    /// Where the object has another row, or none.
-    elsewhere: Vec<u64>,
-    checked: Checked,
+    /// By reading the code.
+    read: proof::Proof,
+    /// By running it, if reading has found nothing.
+    run: Option<Checked>,
     bad_entries: usize,
 }
 
@@ -44,24 +43,30 @@ pub(crate) fn run(file: &Path, object: &Path, format: Format) -> anyhow::Result<
     let bytes = fs::read(object).with_context(|| object.display().to_string())?;
     let proof = prove(file, object, &bytes)?;
     let seconds = started.elapsed().as_secs_f64();
-    let differences = proof.elsewhere.len() as u64 + proof.checked.differences;
-    let shown = proof
-        .elsewhere
+    let in_run = proof.run.as_ref().map_or(0, |run| run.differences);
+    let differences = proof.read.unproven.len() as u64 + in_run;
+    let unproven = proof.read.unproven.iter().take(SHOWN);
+    let unproven = unproven.map(|(at, why)| (at.0, format!("not proven: {why}")));
+    let first = proof
+        .run
         .iter()
-        .take(SHOWN)
-        .map(|at| (*at, "another row, or none"));
-    let first = proof.checked.first.iter().take_while(|at| **at != 0);
-    let shown = shown.chain(first.map(|at| (*at, "the code yields another frame")));
+        .flat_map(|run| run.first)
+        .take_while(|at| *at != 0);
+    let yields = first.map(|at| (at, String::from("run, the code yields another frame")));
+    let shown = unproven.chain(yields);
     match format {
         Format::Text => {
             let mut out = output::results();
             writeln!(
                 out,
-                "{}: {} rows, {} distinct; {} steps of the code compared; {differences} differences",
+                "{}: {} rows, {} different, held against the code by reading it; {}; {differences} differences",
                 object.display(),
-                proof.rows,
-                proof.distinct,
-                proof.checked.steps,
+                proof.read.rows,
+                proof.read.pairs,
+                match &proof.run {
+                    Some(run) => format!("{} steps run and compared", run.steps),
+                    None => String::from("it was not run"),
+                },
             )?;
             for (at, what) in shown {
                 writeln!(out, "  at {}: {what}", Vaddr(at))?;
@@ -76,9 +81,9 @@ pub(crate) fn run(file: &Path, object: &Path, format: Format) -> anyhow::Result<
                 "unspool": env!("CARGO_PKG_VERSION"),
                 "file": file.to_string_lossy(),
                 "object": object.to_string_lossy(),
-                "rows": proof.rows,
-                "distinct_rows": proof.distinct,
-                "steps": proof.checked.steps,
+                "rows": proof.read.rows,
+                "distinct_rows": proof.read.pairs,
+                "steps": proof.run.as_ref().map(|run| run.steps),
                 "differences": differences,
                 "mismatches": mismatches,
                 "seconds": seconds,
@@ -109,32 +114,18 @@ fn prove(path: &Path, object_path: &Path, bytes: &[u8]) -> anyhow::Result<Proof>
         );
     }
     let reading = tables::read(&file, From::Auto)?;
-    let outline = Outline::of(&reading.table).with_context(|| path.display().to_string())?;
-    let elsewhere =
-        elsewhere(&object, &outline).with_context(|| object_path.display().to_string())?;
-    let checked = run_apart(path, object_path)?;
+    let read = proof::prove(&object, &reading.table);
+    let read = read.with_context(|| object_path.display().to_string())?;
+    // What is not proven is not run.
+    let run = match read.unproven.is_empty() {
+        true => Some(run_apart(path, object_path)?),
+        false => None,
+    };
     Ok(Proof {
-        rows: outline.source_rows(),
-        distinct: outline.rows().len(),
-        elsewhere,
-        checked,
+        read,
+        run,
         bad_entries: reading.problems.len(),
     })
-}
-
-/// Where an object does not have the same rows from the same addresses on.
-fn elsewhere(object: &Object<'_>, outline: &Outline) -> anyhow::Result<Vec<u64>> {
-    let (found, _) = object.starts()?;
-    let wanted = outline.starts();
-    let differs = found.iter().zip(wanted).filter(|(found, wanted)| {
-        let body = wanted.row.map_or(0, |row| row.0 + 1);
-        (found.address, found.body) != (wanted.address, body)
-    });
-    let mut elsewhere: Vec<u64> = differs.map(|(_, wanted)| wanted.address).collect();
-    let both = found.len().min(wanted.len());
-    elsewhere.extend(found.iter().skip(both).map(|start| start.address));
-    elsewhere.extend(wanted.iter().skip(both).map(|start| start.address));
-    Ok(elsewhere)
 }
 
 /// Runs the code in a process of its own.
@@ -178,6 +169,7 @@ pub(crate) fn inside(file: &Path, object: &Path) -> anyhow::Result<ExitCode> {
     let bytes = fs::read(object)?;
     let object = Object::parse(&bytes)?;
     let file = ElfFile::open(file)?;
-    let outline = Outline::of(&tables::read(&file, From::Auto)?.table)?;
+    let reading = tables::read(&file, From::Auto)?;
+    let outline = Outline::of(&reading.table)?;
     Err(native::run_and_exit(&object, &outline).into())
 }

@@ -1,0 +1,424 @@
+//! What a step by a row yields: `docs/semantics.md`, written in terms.
+//!
+//! This is written from the semantics, and shares nothing with what writes the code.
+
+use unspool_ir::arch::Unspecified;
+use unspool_ir::expression::{MAX_STACK, MAX_STEPS, Operation, operation};
+use unspool_ir::{Abi, CfaRule, Expression, Register, RegisterRule, Row};
+
+use super::memory;
+use super::terms::{Given, Node, Operator, Terms};
+use crate::outline::Outline;
+use crate::recipe::Status;
+
+/// The registers of a frame.
+pub(super) const REGISTERS: usize = Outline::REGISTERS as usize;
+/// What is said of the word that says which registers are known: one bit for each, and one that stands for each bit
+/// above.
+pub(super) const BITS: usize = REGISTERS + 1;
+
+/// What `unspool_step` yields, in each case.
+pub(super) struct Outcome {
+    pub(super) status: Node,
+    /// Which registers are known.
+    pub(super) known: [Node; BITS],
+    /// The registers; of those that are not known nothing is said.
+    pub(super) registers: [Node; REGISTERS],
+    pub(super) cfa: Node,
+}
+
+/// A value that there may be.
+#[derive(Debug, Clone, Copy)]
+struct Maybe {
+    value: Node,
+    /// Whether there is one.
+    is: Node,
+    /// What is returned if there is none and there has to be one.
+    failure: Node,
+}
+
+/// The row has an expression that objects leave to the table.
+struct NotCompiled;
+
+fn status(terms: &mut Terms, status: Status) -> Node {
+    terms.number(u64::from(status.number().cast_unsigned()))
+}
+
+/// What yields nothing but a status: the frame stays as it was.
+pub(super) fn fails(terms: &mut Terms, with: Status) -> Outcome {
+    Outcome {
+        status: status(terms, with),
+        known: core::array::from_fn(|bit| terms.known(number(bit))),
+        registers: core::array::from_fn(|register| terms.given(Given::Register(number(register)))),
+        cfa: terms.given(Given::OldCfa),
+    }
+}
+
+/// Of a bit or a register.
+fn number(place: usize) -> u8 {
+    u8::try_from(place).unwrap_or(u8::MAX)
+}
+
+/// What a step by a row yields.
+pub(super) fn of_row(terms: &mut Terms, row: &Row<'_>, abi: Abi) -> Outcome {
+    match (Meaning { terms, row, abi }).outcome() {
+        Ok(outcome) => outcome,
+        Err(NotCompiled) => fails(terms, Status::NotCompiled),
+    }
+}
+
+struct Meaning<'t, 'r> {
+    terms: &'t mut Terms,
+    row: &'r Row<'r>,
+    abi: Abi,
+}
+
+impl Meaning<'_, '_> {
+    fn outcome(mut self) -> Result<Outcome, NotCompiled> {
+        let cfa = match self.row.cfa {
+            CfaRule::Undefined => return Ok(fails(self.terms, Status::NoRule)),
+            CfaRule::RegisterOffset { register, offset } => {
+                if register.0 >= Outline::REGISTERS {
+                    return Ok(fails(self.terms, Status::UnknownRegister));
+                }
+                let base = self.register(register);
+                Maybe {
+                    value: self.terms.add(base.value, offset),
+                    ..base
+                }
+            }
+            CfaRule::Expression(expression) => self.evaluate(expression, None)?,
+        };
+        let column = self.row.return_address;
+        let return_address = match self.row.rule(column) {
+            Some(RegisterRule::Undefined) => None,
+            _ => Some(self.recover(column, cfa.value)?),
+        };
+        let mut registers = [Terms::UNKNOWN; REGISTERS];
+        let mut known = [Terms::NO; BITS];
+        for (place, (value, is_known)) in registers.iter_mut().zip(&mut known).enumerate() {
+            let register = Register(number(place).into());
+            let recovered = match (register == self.abi.arch.spec().pc, return_address) {
+                (true, Some(address)) => address,
+                (true, None) => continue,
+                (false, _) => self.recover(register, cfa.value)?,
+            };
+            *value = recovered.value;
+            *is_known = recovered.is;
+        }
+        let success = match self.row.signal_frame {
+            true => Status::Interrupted,
+            false => Status::Caller,
+        };
+        let (is_caller, success, failure) = match return_address {
+            Some(address) => (
+                self.terms.and(cfa.is, address.is),
+                status(self.terms, success),
+                address.failure,
+            ),
+            None => (
+                Terms::NO,
+                Terms::UNKNOWN,
+                status(self.terms, Status::Outermost),
+            ),
+        };
+        // All values are found in the frame that is left; it changes if there is a caller.
+        let terms = self.terms;
+        let old = fails(terms, Status::NoRow);
+        let failure = terms.choose(cfa.is, failure, cfa.failure);
+        let has_cfa = match return_address {
+            Some(_) => is_caller,
+            None => cfa.is,
+        };
+        let mut of_both = |new: Node, old: Node| terms.choose(is_caller, new, old);
+        Ok(Outcome {
+            status: of_both(success, failure),
+            known: core::array::from_fn(|bit| {
+                of_both(element(&known, bit), element(&old.known, bit))
+            }),
+            registers: core::array::from_fn(|register| {
+                of_both(
+                    element(&registers, register),
+                    element(&old.registers, register),
+                )
+            }),
+            cfa: terms.choose(has_cfa, cfa.value, old.cfa),
+        })
+    }
+
+    fn always(&self, value: Node) -> Maybe {
+        Maybe {
+            value,
+            is: Terms::YES,
+            failure: Terms::UNKNOWN,
+        }
+    }
+
+    fn never(&mut self, failure: Status) -> Maybe {
+        Maybe {
+            value: Terms::UNKNOWN,
+            is: Terms::NO,
+            failure: status(self.terms, failure),
+        }
+    }
+
+    /// A register of the frame.
+    fn register(&mut self, register: Register) -> Maybe {
+        match u8::try_from(register.0) {
+            Ok(number) if register.0 < Outline::REGISTERS => Maybe {
+                value: self.terms.given(Given::Register(number)),
+                is: self.terms.known(number),
+                failure: status(self.terms, Status::UnknownRegister),
+            },
+            _ => self.never(Status::UnknownRegister),
+        }
+    }
+
+    /// What a register was in the caller.
+    fn recover(&mut self, register: Register, cfa: Node) -> Result<Maybe, NotCompiled> {
+        let Some(rule) = self.row.rule(register) else {
+            return Ok(match self.abi.arch.unspecified(register) {
+                Unspecified::SameValue => self.register(register),
+                Unspecified::Cfa => self.always(cfa),
+                Unspecified::Unknown if self.row.signal_frame => self.register(register),
+                Unspecified::Unknown => self.never(Status::NoRule),
+            });
+        };
+        Ok(match rule {
+            RegisterRule::Undefined => self.never(Status::NoRule),
+            RegisterRule::SameValue => self.register(register),
+            RegisterRule::Register(other) => self.register(other),
+            RegisterRule::Offset(offset) => {
+                let address = self.terms.add(cfa, offset);
+                let address = self.always(address);
+                self.load(address, 8)
+            }
+            RegisterRule::ValOffset(offset) => {
+                let value = self.terms.add(cfa, offset);
+                self.always(value)
+            }
+            RegisterRule::Expression(expression) => {
+                let address = self.evaluate(expression, Some(cfa))?;
+                self.load(address, 8)
+            }
+            RegisterRule::ValExpression(expression) => self.evaluate(expression, Some(cfa))?,
+        })
+    }
+
+    fn load(&mut self, address: Maybe, size: u64) -> Maybe {
+        let is_readable = memory::is_readable(self.terms, address.value, size);
+        let loaded = memory::loaded(self.terms, address.value, size);
+        self.unless(address, is_readable, Status::Unreadable, loaded)
+    }
+
+    /// What a value leads to, if a condition holds; and why there is none.
+    fn unless(&mut self, from: Maybe, condition: Node, failure: Status, value: Node) -> Maybe {
+        let failure = status(self.terms, failure);
+        Maybe {
+            value,
+            is: self.terms.and(from.is, condition),
+            failure: self.terms.choose(from.is, failure, from.failure),
+        }
+    }
+
+    /// An expression whose operations follow one another.
+    fn evaluate(
+        &mut self,
+        expression: Expression<'_>,
+        initial: Option<Node>,
+    ) -> Result<Maybe, NotCompiled> {
+        let mut stack = Vec::from_iter(initial);
+        // What there is so far, without a value.
+        let mut so_far = self.always(Terms::UNKNOWN);
+        let mut steps = 0;
+        for step in expression.operations(self.abi) {
+            let step = step.map_err(|_| NotCompiled)?;
+            steps += 1;
+            let value = self.operation(&step, &mut stack, &mut so_far)?;
+            stack.extend(value);
+            if stack.len() > MAX_STACK || steps > MAX_STEPS {
+                return Err(NotCompiled);
+            }
+        }
+        Ok(Maybe {
+            value: stack.pop().ok_or(NotCompiled)?,
+            ..so_far
+        })
+    }
+
+    /// Does an operation, and returns what it puts on the stack.
+    fn operation(
+        &mut self,
+        step: &Operation,
+        stack: &mut Vec<Node>,
+        so_far: &mut Maybe,
+    ) -> Result<Option<Node>, NotCompiled> {
+        use operation::*;
+        let mut pop = || stack.pop().ok_or(NotCompiled);
+        let terms = &mut *self.terms;
+        let value = match step.opcode {
+            DW_OP_ADDR => {
+                let bias = terms.given(Given::Bias);
+                terms.add(bias, step.unsigned().cast_signed())
+            }
+            DW_OP_CONST1U..=DW_OP_CONSTS => terms.number(step.unsigned()),
+            DW_OP_LIT0..=DW_OP_LIT31 => terms.number((step.opcode - DW_OP_LIT0).into()),
+            DW_OP_BREG0..=DW_OP_BREG31 => {
+                let register = Register((step.opcode - DW_OP_BREG0).into());
+                return self.based(register, step.signed(), so_far).map(Some);
+            }
+            DW_OP_BREGX => {
+                let register = u16::try_from(step.unsigned()).map_err(|_| NotCompiled)?;
+                let offset = step.second_signed();
+                return self.based(Register(register), offset, so_far).map(Some);
+            }
+            DW_OP_DUP => peek(stack, 0)?,
+            DW_OP_OVER => peek(stack, 1)?,
+            DW_OP_PICK => peek(stack, step.unsigned())?,
+            DW_OP_DROP => return pop().map(|_| None),
+            DW_OP_SWAP => {
+                let (top, second) = (pop()?, pop()?);
+                stack.push(top);
+                second
+            }
+            DW_OP_ROT => {
+                let (top, second, third) = (pop()?, pop()?, pop()?);
+                stack.extend([top, third]);
+                second
+            }
+            DW_OP_DEREF | DW_OP_DEREF_SIZE => {
+                let size = match (step.opcode, step.unsigned()) {
+                    (DW_OP_DEREF, _) => 8,
+                    (_, size @ (1 | 2 | 4 | 8)) => size,
+                    _ => return Err(NotCompiled),
+                };
+                let address = Maybe {
+                    value: pop()?,
+                    ..*so_far
+                };
+                *so_far = self.load(address, size);
+                so_far.value
+            }
+            DW_OP_ABS => {
+                let value = pop()?;
+                let bits = terms.number(63);
+                let sign = terms.apply(Operator::Sar, value, bits);
+                let inverted = terms.apply(Operator::Xor, value, sign);
+                terms.apply(Operator::Sub, inverted, sign)
+            }
+            DW_OP_NEG => {
+                let value = pop()?;
+                terms.negate(value)
+            }
+            DW_OP_NOT => {
+                let value = pop()?;
+                terms.invert(value)
+            }
+            DW_OP_PLUS_UCONST => {
+                let value = pop()?;
+                terms.add(value, step.unsigned().cast_signed())
+            }
+            DW_OP_NOP => return Ok(None),
+            DW_OP_SKIP | DW_OP_BRA => return Err(NotCompiled),
+            _ => {
+                let (rhs, lhs) = (pop()?, pop()?);
+                return self.binary(step.opcode, lhs, rhs, so_far).map(Some);
+            }
+        };
+        Ok(Some(value))
+    }
+
+    /// What a register is, plus a number.
+    fn based(
+        &mut self,
+        register: Register,
+        offset: i64,
+        so_far: &mut Maybe,
+    ) -> Result<Node, NotCompiled> {
+        if register.0 >= Outline::REGISTERS {
+            return Err(NotCompiled);
+        }
+        let base = self.register(register);
+        let value = self.terms.add(base.value, offset);
+        *so_far = self.unless(*so_far, base.is, Status::UnknownRegister, value);
+        Ok(value)
+    }
+
+    fn binary(
+        &mut self,
+        opcode: u8,
+        lhs: Node,
+        rhs: Node,
+        so_far: &mut Maybe,
+    ) -> Result<Node, NotCompiled> {
+        use operation::*;
+        let terms = &mut *self.terms;
+        let apply = |terms: &mut Terms, operation| terms.apply(operation, lhs, rhs);
+        Ok(match opcode {
+            DW_OP_AND => apply(terms, Operator::And),
+            DW_OP_OR => apply(terms, Operator::Or),
+            DW_OP_XOR => apply(terms, Operator::Xor),
+            DW_OP_PLUS => apply(terms, Operator::Add),
+            DW_OP_MINUS => apply(terms, Operator::Sub),
+            DW_OP_MUL => apply(terms, Operator::Mul),
+            DW_OP_DIV | DW_OP_MOD => {
+                let by_zero = terms.apply(Operator::Equal, rhs, Terms::NO);
+                let can = terms.not(by_zero);
+                let value = match opcode {
+                    DW_OP_MOD => apply(terms, Operator::Rem),
+                    _ => {
+                        // By -1 it is the negation, of the least number, too.
+                        let minus_one = terms.number(u64::MAX);
+                        let by_minus_one = terms.apply(Operator::Equal, rhs, minus_one);
+                        let negated = terms.negate(lhs);
+                        let divided = terms.apply(Operator::DivSigned, lhs, rhs);
+                        terms.choose(by_minus_one, negated, divided)
+                    }
+                };
+                *so_far = self.unless(*so_far, can, Status::NoValue, value);
+                value
+            }
+            DW_OP_SHL | DW_OP_SHR | DW_OP_SHRA => {
+                let most = terms.number(63);
+                let is_far = terms.apply(Operator::Below, most, rhs);
+                let (operation, far) = match opcode {
+                    DW_OP_SHL => (Operator::Shl, Terms::NO),
+                    DW_OP_SHR => (Operator::Shr, Terms::NO),
+                    _ => (Operator::Sar, terms.apply(Operator::Sar, lhs, most)),
+                };
+                let near = terms.apply(operation, lhs, rhs);
+                terms.choose(is_far, far, near)
+            }
+            DW_OP_EQ => apply(terms, Operator::Equal),
+            DW_OP_NE => {
+                let equal = apply(terms, Operator::Equal);
+                terms.not(equal)
+            }
+            DW_OP_LT => apply(terms, Operator::Less),
+            DW_OP_GE => {
+                let less = apply(terms, Operator::Less);
+                terms.not(less)
+            }
+            DW_OP_GT => terms.apply(Operator::Less, rhs, lhs),
+            DW_OP_LE => {
+                let greater = terms.apply(Operator::Less, rhs, lhs);
+                terms.not(greater)
+            }
+            _ => return Err(NotCompiled),
+        })
+    }
+}
+
+/// A value on the stack, so many below its top.
+fn peek(stack: &[Node], below: u64) -> Result<Node, NotCompiled> {
+    let below = usize::try_from(below).map_err(|_| NotCompiled)?;
+    let at = stack
+        .len()
+        .checked_sub(below)
+        .and_then(|at| at.checked_sub(1));
+    at.and_then(|at| stack.get(at)).copied().ok_or(NotCompiled)
+}
+
+pub(super) fn element<const N: usize>(nodes: &[Node; N], place: usize) -> Node {
+    nodes.get(place).copied().unwrap_or(Terms::UNKNOWN)
+}

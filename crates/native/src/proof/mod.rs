@@ -1,0 +1,364 @@
+//! A proof that code does what rows mean, by reading it.
+//!
+//! Each body is run on terms instead of numbers, from the first instruction to the return, along every way that it
+//! can go. Where ways meet again, what they did becomes one state with choices. In the end the frame, the words that
+//! it says are known, and the status must be the same terms as those that the row means, in every case; and on no way
+//! may the code read or write memory, call or jump where it should not.
+//!
+//! What is taken for granted: the look-up and the prologue before the bodies, which must be byte for byte what this
+//! crate writes for an index of these sizes; that the function which reads other memory keeps the psABI's rules and
+//! writes nothing but its result; and what instructions do (`execute.rs`).
+
+use hashbrown::{HashMap, HashSet};
+use iced_x86::{Decoder, DecoderOptions, Instruction};
+use unspool_ir::{Abi, Row, RowId, Table, Vaddr};
+
+use crate::read::{Object, ObjectError};
+use crate::recipe::Status;
+
+mod execute;
+mod machine;
+mod meaning;
+mod memory;
+mod terms;
+
+use execute::{Execution, Next};
+use machine::{Bits, Context, RAX, State, Word};
+use meaning::{BITS, Outcome, REGISTERS, element};
+use terms::{Node, Terms};
+
+/// Why code is not proven to do what a row means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// An instruction that bodies have no use for.
+    #[error("it is none of the instructions that objects are made of")]
+    Instruction,
+    /// A branch on what nothing is known of.
+    #[error("it branches on what nothing is known of")]
+    Condition,
+    /// A way out of the code, or into it at a strange place.
+    #[error("it leads elsewhere than code leads that unspool wrote")]
+    Branch,
+    /// The stack pointer, moved.
+    #[error("it moves the stack pointer where that should not be")]
+    Stack,
+    /// An address that is none of what is given.
+    #[error("it uses an address that is none of the frame, the stack or the memory given")]
+    Address,
+    /// A load from memory that may not be there.
+    #[error("it reads memory that may not be there")]
+    Load,
+    /// A store to what is neither the own stack nor the frame.
+    #[error("it writes where it should not")]
+    Store,
+    /// A division that may trap.
+    #[error("it divides by what may be 0")]
+    Trap,
+    /// A register that is not given back.
+    #[error("it returns with registers changed that must be preserved")]
+    Preserved,
+    /// More steps or ways than are looked at.
+    #[error("it takes too many steps, or too many different ways")]
+    TooLong,
+    /// The wrong result.
+    #[error("it yields something else than the row means: {0}")]
+    Result(Part),
+}
+
+/// A part of what a step yields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// The status that is returned.
+    Status,
+    /// A register of the frame, by its DWARF number.
+    Register(u8),
+    /// Whether a register is known.
+    Known(u8),
+    /// The CFA.
+    Cfa,
+}
+
+impl core::fmt::Display for Part {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Part::Status => f.write_str("another status"),
+            Part::Register(number) => write!(f, "another value of register {number}"),
+            Part::Known(number) => write!(f, "register {number} known or not"),
+            Part::Cfa => f.write_str("another CFA"),
+        }
+    }
+}
+
+/// Where and why a proof ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("at {at:#x} of the object: {fault}")]
+pub struct Unproven {
+    /// The address of the instruction, from where the object begins.
+    pub at: u64,
+    /// What is wrong.
+    pub fault: Fault,
+}
+
+/// What reading an object against a table found.
+#[derive(Debug, Default)]
+pub struct Proof {
+    /// Rows of the table, all of their addresses compared.
+    pub rows: usize,
+    /// Different pairs of a row, or none, and a body.
+    pub pairs: usize,
+    /// Where the object is not proven to do what the table says: the first address of each pair of which that is so.
+    pub unproven: Vec<(Vaddr, Unproven)>,
+}
+
+/// Proves that an object does at each address what a table says.
+///
+/// # Errors
+///
+/// The index is not one that the code stays inside of, or the code that uses it is not what this crate writes.
+pub fn prove(object: &Object<'_>, table: &Table) -> Result<Proof, ObjectError> {
+    object.check_frame(table.abi())?;
+    let (starts, _) = object.starts()?;
+    let places = object.bodies()?;
+    let mut pairs = Pairs::default();
+    let mut starts = starts.iter().peekable();
+    let mut body = 0;
+    let mut rows = 0;
+    for (start, end, row) in covered(table) {
+        rows += usize::from(row.is_some());
+        while let Some(next) = starts.next_if(|next| next.address <= start) {
+            body = next.body;
+        }
+        pairs.meet(row, body, start);
+        while let Some(next) = starts.next_if(|next| end.is_none_or(|end| next.address < end)) {
+            body = next.body;
+            pairs.meet(row, body, next.address);
+        }
+    }
+    let (code, at) = object.code();
+    let mut prover = Prover::new(code, at, table.abi());
+    let mut unproven = Vec::new();
+    for (row, body, at) in &pairs.met {
+        let row = row.and_then(|row| table.row(row));
+        let place = places.get(*body as usize).copied().unwrap_or(0);
+        if let Err(error) = prover.prove(row.as_ref(), place) {
+            unproven.push((Vaddr(*at), error));
+        }
+    }
+    Ok(Proof {
+        rows,
+        pairs: pairs.met.len(),
+        unproven,
+    })
+}
+
+/// All addresses from 0 on, in pieces that have one row or none; the last piece has no end.
+fn covered(table: &Table) -> impl Iterator<Item = (u64, Option<u64>, Option<RowId>)> {
+    let mut end = 0;
+    let spans = table.spans().flat_map(move |span| {
+        let hole = (end < span.start.0).then_some((end, Some(span.start.0), None));
+        end = span.end.0;
+        let piece = (span.start.0, Some(span.end.0), Some(span.row));
+        hole.into_iter().chain([piece])
+    });
+    let last = table.spans().last().map_or(0, |span| span.end.0);
+    spans.chain([(last, None, None)])
+}
+
+/// Which rows go with which bodies.
+#[derive(Default)]
+struct Pairs {
+    /// Each pair once, with the first address that has it.
+    met: Vec<(Option<RowId>, u32, u64)>,
+    known: HashSet<(Option<RowId>, u32)>,
+}
+
+impl Pairs {
+    fn meet(&mut self, row: Option<RowId>, body: u32, at: u64) {
+        if self.known.insert((row, body)) {
+            self.met.push((row, body, at));
+        }
+    }
+}
+
+/// Steps for one body, and states at one time.
+const MOST_STEPS: usize = 100_000;
+const MOST_STATES: usize = 256;
+
+/// Proves one body after another.
+struct Prover<'b> {
+    code: &'b [u8],
+    /// The address of the code.
+    start: u64,
+    abi: Abi,
+    decoded: HashMap<u64, Instruction>,
+    terms: Terms,
+    bits: Bits,
+}
+
+impl<'b> Prover<'b> {
+    fn new(code: &'b [u8], start: u64, abi: Abi) -> Prover<'b> {
+        Prover {
+            code,
+            start,
+            abi,
+            decoded: HashMap::new(),
+            terms: Terms::new(),
+            bits: Bits::default(),
+        }
+    }
+
+    /// Proves that the code at an address does what a row means; without one, that it says that there is none.
+    fn prove(&mut self, row: Option<&Row<'_>>, at: u64) -> Result<(), Unproven> {
+        if self.terms.is_nearly_full() {
+            (self.terms, self.bits) = (Terms::new(), Bits::default());
+        }
+        let expected = match row {
+            Some(row) => meaning::of_row(&mut self.terms, row, self.abi),
+            None => meaning::fails(&mut self.terms, Status::NoRow),
+        };
+        let found = self.run(at)?;
+        self.compare(&found, &expected)
+            .map_err(|fault| Unproven { at, fault })
+    }
+
+    /// All ways through the code from an address on, until it returns.
+    fn run(&mut self, at: u64) -> Result<Outcome, Unproven> {
+        let mut context = Context {
+            terms: &mut self.terms,
+            bits: &mut self.bits,
+        };
+        let mut current = Some(State::at_body(at, &mut context));
+        let mut open = Vec::new();
+        let mut outcome = Outcome {
+            status: Terms::UNKNOWN,
+            known: [Terms::UNKNOWN; BITS],
+            registers: [Terms::UNKNOWN; REGISTERS],
+            cfa: Terms::UNKNOWN,
+        };
+        let mut steps = 0;
+        while let Some(mut state) = current.take().or_else(|| take(&mut open)) {
+            let at = state.at;
+            let unproven = |fault| Unproven { at, fault };
+            steps += 1;
+            if steps > MOST_STEPS || open.len() > MOST_STATES || self.terms.is_full() {
+                return Err(unproven(Fault::TooLong));
+            }
+            let instruction = self.decode(at).ok_or(unproven(Fault::Branch))?;
+            let mut context = Context {
+                terms: &mut self.terms,
+                bits: &mut self.bits,
+            };
+            let execution = Execution {
+                context: &mut context,
+                state: &mut state,
+                instruction: &instruction,
+            };
+            match execution.run().map_err(unproven)? {
+                Next::At(next) => {
+                    state.at = next;
+                    // Most often nothing else is to be done before.
+                    match open.iter().all(|other| other.order() > state.order()) {
+                        true => current = Some(state),
+                        false => put(&mut open, state, &mut context),
+                    }
+                }
+                Next::Either { condition, yes, no } => {
+                    let not = context.terms.not(condition);
+                    for (condition, at) in [(condition, yes), (not, no)] {
+                        if condition != Terms::NO {
+                            let mut state = state.clone();
+                            state.at = at;
+                            state.when.add(condition);
+                            put(&mut open, state, &mut context);
+                        }
+                    }
+                }
+                Next::Returns => {
+                    if !state.preserves(&mut context) {
+                        return Err(unproven(Fault::Preserved));
+                    }
+                    add(&mut outcome, &mut state, &mut context);
+                }
+            }
+        }
+        Ok(outcome)
+    }
+
+    fn decode(&mut self, at: u64) -> Option<Instruction> {
+        if let Some(instruction) = self.decoded.get(&at) {
+            return Some(*instruction);
+        }
+        let offset = usize::try_from(at.checked_sub(self.start)?).ok()?;
+        let bytes = self.code.get(offset..).filter(|bytes| !bytes.is_empty())?;
+        let mut decoder = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE);
+        let instruction = decoder.decode();
+        self.decoded.insert(at, instruction);
+        Some(instruction)
+    }
+
+    /// Whether code yields what it should, in all cases.
+    fn compare(&mut self, found: &Outcome, expected: &Outcome) -> Result<(), Fault> {
+        let terms = &mut self.terms;
+        let same = |terms: &Terms, found: Node, expected: Node, part| {
+            let is_same = found == expected && terms.is_known(found);
+            is_same.then_some(()).ok_or(Fault::Result(part))
+        };
+        same(terms, found.status, expected.status, Part::Status)?;
+        same(terms, found.cfa, expected.cfa, Part::Cfa)?;
+        for bit in 0..BITS {
+            let part = Part::Known(u8::try_from(bit).unwrap_or(u8::MAX));
+            same(
+                terms,
+                element(&found.known, bit),
+                element(&expected.known, bit),
+                part,
+            )?;
+        }
+        for register in 0..REGISTERS {
+            let known = element(&expected.known, register);
+            let [found, expected] = [found, expected].map(|outcome| {
+                let value = element(&outcome.registers, register);
+                terms.choose(known, value, Terms::NO)
+            });
+            let part = Part::Register(u8::try_from(register).unwrap_or(u8::MAX));
+            same(terms, found, expected, part)?;
+        }
+        Ok(())
+    }
+}
+
+/// Takes the state that others may still meet.
+fn take(open: &mut Vec<State>) -> Option<State> {
+    let states = open.iter().enumerate();
+    let (place, _) = states.min_by_key(|(_, state)| state.order())?;
+    Some(open.swap_remove(place))
+}
+
+/// Puts a state beside the others, or into the one that it meets.
+fn put(open: &mut Vec<State>, state: State, context: &mut Context<'_>) {
+    match open.iter_mut().find(|other| other.meets(&state)) {
+        Some(other) => other.merge(context, &state),
+        None => open.push(state),
+    }
+}
+
+/// Adds what a state yields that has returned.
+fn add(outcome: &mut Outcome, state: &mut State, context: &mut Context<'_>) {
+    let condition = state.when.all(context.terms);
+    let status = state.register(context, RAX).node();
+    let status = context.terms.low(status, 32);
+    let mut words = state.frame().iter();
+    for slot in &mut outcome.registers {
+        let node = words.next().map_or(Terms::UNKNOWN, |word| word.node());
+        *slot = context.terms.choose(condition, node, *slot);
+    }
+    let known = words.next().copied().unwrap_or(Word::Is(Terms::UNKNOWN));
+    let known = context.bits.get(known).unwrap_or([Terms::UNKNOWN; BITS]);
+    for (slot, bit) in outcome.known.iter_mut().zip(known) {
+        *slot = context.terms.choose(condition, bit, *slot);
+    }
+    let cfa = words.next().map_or(Terms::UNKNOWN, |word| word.node());
+    outcome.cfa = context.terms.choose(condition, cfa, outcome.cfa);
+    outcome.status = context.terms.choose(condition, status, outcome.status);
+}
