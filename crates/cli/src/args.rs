@@ -22,6 +22,7 @@ Exit status: 0 clean; 1 findings, bad entries in a readable file, or the work as
 2 could not run. `unspool stack -- CMD` passes on the command's own status.
 
 Environment:
+  UNSPOOL_TABLES      compact or native: what stacks are walked by, where --tables does not say
   UNSPOOL_TABLE_PATH  folders of compiled tables, separated by colons;
                       looked in before the cache
   XDG_CACHE_HOME      the cache is `unspool` in this folder, an absolute path
@@ -60,6 +61,15 @@ pub(crate) enum Command {
 pub(crate) enum Format {
     Text,
     Json,
+}
+
+/// What stacks are walked by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Tables {
+    /// Compiled tables.
+    Compact,
+    /// Tables as machine code (x86-64), made where there is none yet. Frames are the same.
+    Native,
 }
 
 /// Which section a table is read from.
@@ -176,6 +186,9 @@ pub(crate) struct RecordArgs {
     /// Leave out threads and processes that are begun later.
     #[arg(long)]
     pub(crate) no_inherit: bool,
+    /// What stacks are walked by. [default: UNSPOOL_TABLES, or else compact]
+    #[arg(long, value_enum)]
+    pub(crate) tables: Option<Tables>,
     /// Neither read nor write the user's cache of compiled tables.
     #[arg(long)]
     pub(crate) no_cache: bool,
@@ -270,6 +283,9 @@ pub(crate) struct ScriptArgs {
     /// Where that goes.
     #[arg(short, long, value_name = "FILE", requires = "inject", value_parser = PathBufValueParser::new().try_map(file))]
     pub(crate) output: Option<PathBuf>,
+    /// What stacks are walked by. [default: UNSPOOL_TABLES, or else compact]
+    #[arg(long, value_enum)]
+    pub(crate) tables: Option<Tables>,
     /// Do not read the user's cache of compiled tables.
     #[arg(long)]
     pub(crate) no_cache: bool,
@@ -362,6 +378,9 @@ pub(crate) struct StackArgs {
     /// Show functions only: no source lines, no inlined functions.
     #[arg(long)]
     pub(crate) no_lines: bool,
+    /// What stacks are walked by. [default: UNSPOOL_TABLES, or else compact]
+    #[arg(long, value_enum)]
+    pub(crate) tables: Option<Tables>,
     /// Neither read nor write the user's cache of compiled tables.
     ///
     /// Tables elsewhere are used: in the files themselves, in UNSPOOL_TABLE_PATH, and packaged ones.
@@ -592,7 +611,8 @@ pub(crate) struct CompileArgs {
     /// The ELF files.
     #[arg(required = true)]
     pub(crate) files: Vec<PathBuf>,
-    /// Write the table of one file here instead of into the cache.
+    /// Write the table or code of one file here instead of into the cache. C source goes to standard output
+    /// otherwise.
     #[arg(short, long, value_name = "OUT", conflicts_with = "into")]
     pub(crate) output: Option<PathBuf>,
     /// Write one file to ELF with the table in a read-only segment of its own; ELF may be the

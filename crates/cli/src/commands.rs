@@ -26,11 +26,12 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
 
 use anyhow::{Context as _, anyhow, bail};
+use clap::ValueEnum as _;
 use serde_json::{Value, json};
 use unspool_module::{ElfFile, ModuleError};
-use unspool_unwind::tables::{self, CompileError, From, Reading, SourceError, Store};
+use unspool_unwind::tables::{self, CompileError, Form, From, Reading, SourceError, Store};
 
-use crate::args::{FromSection, RowsFrom};
+use crate::args::{FromSection, RowsFrom, Tables};
 use crate::output;
 
 impl FromSection {
@@ -67,13 +68,28 @@ impl RowsFrom {
 /// Of a list of things that are wrong with what is read, so many are said.
 const MOST_SAID: usize = 20;
 
-/// Where compiled tables are; the cache is left alone if the user wants that.
-fn store(no_cache: bool) -> Store {
-    let store = Store::from_environment();
-    match no_cache {
+/// Where tables are, and in which form stacks are walked by them; the cache is left alone if the user wants that.
+fn store(no_cache: bool, tables: Option<Tables>) -> anyhow::Result<Store> {
+    let form = match tables.map_or_else(tables_by_environment, Ok)? {
+        Tables::Compact => Form::Compact,
+        Tables::Native => Form::Native,
+    };
+    let store = Store::from_environment().with_form(form);
+    Ok(match no_cache {
         true => store.without_cache(),
         false => store,
+    })
+}
+
+fn tables_by_environment() -> anyhow::Result<Tables> {
+    const NAME: &str = "UNSPOOL_TABLES";
+    let value = std::env::var_os(NAME).unwrap_or_default();
+    if value.is_empty() {
+        return Ok(Tables::Compact);
     }
+    let value = value.to_string_lossy();
+    let tables = Tables::from_str(&value, false);
+    tables.map_err(|_| anyhow!("{NAME} is \"{value}\"; it can be compact or native"))
 }
 
 /// Reads a file of text.

@@ -81,9 +81,8 @@ fn what_cannot_be_says_so() {
     let folder = folder.path();
     std::fs::write(folder.join("text"), "no ELF file\n").unwrap();
     for (arguments, message) in [
-        (&["compile", "--as", "native", LIBC][..], "--output"),
         (
-            &["compile", "--as", "native", LIBC, LIBC, "-o", "o"],
+            &["compile", "--as", "native", LIBC, LIBC, "-o", "o"][..],
             "one file",
         ),
         (&["compile", "--as", "c", LIBC, "--into", "o"], "--into"),

@@ -1,5 +1,5 @@
 //! Tables that are missing are compiled, and proven, beside the recording, by one thread of low priority. Of files
-//! without build ID, it also finds out which they are.
+//! without build ID, it also finds out which they are; and it makes their machine code, if stacks are walked by that.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
@@ -52,6 +52,7 @@ fn run(queue: &Receiver<Work>, store: &Store) {
         if !work.has_table {
             compile_table(&file, store);
         }
+        file.run_native(store);
         file.tables.synthesize(store);
     }
 }

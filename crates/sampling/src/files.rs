@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use unspool_module::{BuildId, ContentKey, ElfFile};
 use unspool_unwind::files::FileProblem;
 use unspool_unwind::maps::{Device, Mapping, Mappings};
-use unspool_unwind::tables::{FileTables, Store};
+use unspool_unwind::tables::{FileTables, Form, Store};
 
 use crate::compile::Compiler;
 use crate::live::Root;
@@ -63,6 +63,15 @@ impl File {
         let file = self.tables.file();
         let found = store.find_named(file, &self.name, &mut Vec::new());
         found.is_some_and(|(bytes, _)| self.tables.attach(bytes))
+    }
+
+    /// Has walks run on machine code, if tables have that form, made if there is none yet.
+    pub(crate) fn run_native(&self, store: &Store) {
+        if store.form() == Form::Native {
+            // As for compiled tables.
+            let notices = &mut Vec::new();
+            self.tables.run_native(store, &self.name, notices);
+        }
     }
 }
 
@@ -203,12 +212,17 @@ impl Files {
         // Those that have to be hashed are identified by the compiler, which then looks for their tables.
         let looks_now = self.compiler.is_none() || elf.build_id().is_some();
         let has_table = looks_now && file.find_table(&self.store);
+        if looks_now && self.store.form() == Form::Native {
+            file.tables.find_native(&self.store, &mut Vec::new());
+        }
         if let Some(compiler) = &self.compiler {
             // Stacks through code without a table would end there until the compiler comes to it.
             if is_small(&elf) {
                 file.tables.synthesize(&self.store);
             }
             compiler.compile(&file, has_table);
+        } else {
+            file.run_native(&self.store);
         }
         self.opened.insert(key, Arc::clone(&file));
         Ok(file)

@@ -315,7 +315,7 @@ impl Recording {
             ..meta
         };
         let writer = Writer::new(out, &meta).map_err(RecordError::Write)?;
-        let unwinder = Unwinder::new(Arch::X86_64);
+        let unwinder = Unwinder::new(Arch::X86_64, store.form());
         let unwinder = unwinder.map_err(|error| RecordError::System(io::Error::other(error)))?;
         let processes = Processes::new(Files::new(Box::new(Live::default()), store));
         let started = Instant::now();

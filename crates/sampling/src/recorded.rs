@@ -144,8 +144,8 @@ impl Replay {
     ) -> Result<Replay, ImportError> {
         let recorded = Recorded::new(file, finder);
         Ok(Replay {
+            unwinder: Unwinder::new(arch(file)?, store.form())?,
             processes: Processes::new(Files::without_compiler(Box::new(recorded), store)),
-            unwinder: Unwinder::new(arch(file)?)?,
         })
     }
 

@@ -4,6 +4,7 @@ use unspool_ir::memory::UnreadableReason;
 use unspool_ir::{Abi, Arch, CodeAddr, Endian, Memory as _, Register, Registers, RuntimeAddr};
 use unspool_perf::Sample;
 use unspool_profile::{End, Evidence, RawFrame};
+use unspool_unwind::tables::Form;
 use unspool_unwind::{
     Cursor, MappedRules, Memo, NoMemory, NoRow, RulesSize, Step, Top, Walker, evidence,
     frame_pointer,
@@ -38,6 +39,7 @@ impl<'u> Unwound<'u> {
 /// Unwinding allocates nothing and makes no system call once every module was met.
 pub struct Unwinder {
     arch: Arch,
+    form: Form,
     rules: MappedRules,
     /// The last stacks of threads, by the low bits of their numbers. Which thread one is of need not be
     /// known: what is remembered is compared before it is used.
@@ -57,15 +59,16 @@ const MEMOS: usize = 32;
 const MOST_FRAMES: usize = 1 << 16;
 
 impl Unwinder {
-    /// Nothing is learned yet. Samples are of processes of an architecture.
+    /// Nothing is learned yet. Samples are of processes of an architecture, whose tables have a form.
     ///
     /// # Errors
     ///
     /// The kernel has no memory.
-    pub fn new(arch: Arch) -> Result<Self, NoMemory> {
+    pub fn new(arch: Arch, form: Form) -> Result<Self, NoMemory> {
         let size = RulesSize::from_bytes(RULES).unwrap_or(RulesSize::DEFAULT);
         Ok(Unwinder {
             arch,
+            form,
             rules: MappedRules::new(size)?,
             memos: (0..MEMOS).map(|_| Memo::new()).collect(),
             addresses: vec![RuntimeAddr(0); MOST_FRAMES],
@@ -91,7 +94,7 @@ impl Unwinder {
         let beyond = std::mem::take(&mut self.beyond);
         *self = Unwinder {
             beyond,
-            ..Unwinder::new(self.arch)?
+            ..Unwinder::new(self.arch, self.form)?
         };
         Ok(())
     }
@@ -147,6 +150,10 @@ impl Unwinder {
             endian: Endian::Little,
         };
         let walker = Walker::new(abi, self.rules.rules());
+        let walker = match self.form {
+            Form::Compact => walker,
+            Form::Native => walker.by_cursor(),
+        };
         let slot = tid as usize % MEMOS;
         let mut memo = self.memos.get_mut(slot);
         let mut walk = |memory: &StackCopy<'_>, addresses: &mut [RuntimeAddr]| match &mut memo {

@@ -3,13 +3,16 @@
 //! Async-signal-safe as far as the modules and the memory are: nothing here allocates, locks or
 //! loops without bound.
 
+use core::cell::Cell;
+
 use unspool_compact::call::{CallTest, WINDOW};
 use unspool_ir::interpret::{self, Frame, StepError};
+use unspool_ir::memory::read_uint;
 use unspool_ir::{Abi, CodeAddr, Memory, Register, RegisterRule, Registers, Row, RuntimeAddr};
 
 use crate::arch::{self, Guess, NoGuess};
 use crate::evidence::{End, Evidence, NoRow};
-use crate::modules::{FoundRow, Module, Modules};
+use crate::modules::{FoundRow, Module, Modules, Native, NativeTarget};
 
 /// A frame of a walk: where it stands and what its registers hold.
 #[derive(Debug, Clone, Copy)]
@@ -137,8 +140,20 @@ impl Cursor {
     where
         S: Modules + ?Sized,
     {
+        self.locate_in(modules.module(self.code.lookup()), modules, row)
+    }
+
+    #[inline]
+    fn locate_in<'e, 'm, S>(
+        &self,
+        module: Option<Module<'m>>,
+        modules: &'m S,
+        row: &'e mut Row<'m>,
+    ) -> Located<'e, 'm>
+    where
+        S: Modules + ?Sized,
+    {
         let pc = self.code.lookup();
-        let module = modules.module(pc);
         let row = match &module {
             Some(module) => module.row(module.bias.to_vaddr(pc), row),
             None => Err(modules.without_module(pc)),
@@ -153,8 +168,15 @@ impl Cursor {
         S: Modules + ?Sized,
         M: Memory + ?Sized,
     {
+        let module = modules.module(self.code.lookup());
+        if let Some(module) = &module
+            && let Some(native) = module.native
+            && let Some(outcome) = self.by_native(native, module, memory)
+        {
+            return self.take(outcome);
+        }
         let mut row = Row::new(Register(0));
-        let located = self.locate(modules, &mut row);
+        let located = self.locate_in(module, modules, &mut row);
         self.step_by(&located, modules, memory)
     }
 
@@ -174,6 +196,12 @@ impl Cursor {
             (module, Err(missing)) => self.by_guess(*missing, module.as_ref(), modules, memory),
             (None, Ok(_)) => Err(End::NoRow(NoRow::NoModule)),
         };
+        self.take(outcome)
+    }
+
+    /// Moves to the caller that was found, if the walk may go on there.
+    #[inline]
+    fn take(&mut self, outcome: Result<(Caller, Found), End>) -> Step {
         match outcome {
             Ok((caller, found)) => {
                 if self
@@ -253,6 +281,43 @@ impl Cursor {
             Err(NoGuess::Implausible) => None,
             Err(none) => Some(Err(none.end(NoRow::Hole))),
         }
+    }
+
+    /// Steps by the machine code of the module's table, if that is enough: what [`Cursor::by_row`] does, faster.
+    fn by_native<M: Memory + ?Sized>(
+        &self,
+        native: &dyn Native,
+        module: &Module<'_>,
+        memory: &M,
+    ) -> Option<Result<(Caller, Found), End>> {
+        let highest = Cell::new(None);
+        let read = |addr: RuntimeAddr, size| {
+            let number = read_uint(memory, addr, size, self.abi.endian).ok()?;
+            highest.set(highest.get().max(Some(addr)));
+            Some(number)
+        };
+        let step = native.step(self.code, module.bias, &self.registers, &read)?;
+        let address = RuntimeAddr(step.registers.get(self.abi.arch.spec().pc)?);
+        let (code, signal_frame) = match step.to {
+            NativeTarget::Outermost => return Some(Err(End::Outermost)),
+            NativeTarget::Interrupted => (CodeAddr::Instruction(address), true),
+            NativeTarget::Caller => (CodeAddr::Return(address), false),
+        };
+        // Whether it is where the stack begins, the row's entry says.
+        (address.0 != 0 || signal_frame).then_some(())?;
+        let caller = Caller {
+            code,
+            // Mostly its highest; any other word of the frame is as good to show that the walk climbs.
+            code_at: highest.get(),
+            registers: step.registers,
+        };
+        let found = Found {
+            evidence: Evidence::Cfi,
+            cfa: step.cfa,
+            instead_of: None,
+            signal_frame,
+        };
+        Some(Ok((caller, found)))
     }
 
     fn by_row<M: Memory + ?Sized>(
@@ -379,7 +444,7 @@ const ENTRY_CODE: u64 = 64;
 /// A frame that a step leads to.
 struct Caller {
     code: CodeAddr,
-    /// Where that was read, if it was.
+    /// Where that was read, or another word of the frame that was left, if one was.
     code_at: Option<RuntimeAddr>,
     registers: Registers,
 }

@@ -35,7 +35,9 @@ pub mod walk;
 pub use arch::frame_pointer;
 pub use cursor::{Cursor, Found, Located, Step};
 pub use evidence::{End, Evidence, NoRow};
-pub use modules::{FoundEntries, FoundRow, Module, Modules, Place};
+pub use modules::{
+    FoundEntries, FoundRow, Module, Modules, Native, NativeStep, NativeTarget, Place, ReadNumber,
+};
 #[cfg(feature = "local")]
 pub use walk::{MappedRules, NoMemory};
 pub use walk::{

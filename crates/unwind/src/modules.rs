@@ -7,7 +7,7 @@ use core::ops::Range;
 use unspool_cfi::lookup::Found;
 use unspool_cfi::{CfiError, Glance, Lookup};
 use unspool_compact::{Compiled, Corrupt, RowRef, call};
-use unspool_ir::{LoadBias, Register, Row, RuntimeAddr, Vaddr};
+use unspool_ir::{CodeAddr, LoadBias, Register, Registers, Row, RuntimeAddr, Vaddr};
 
 use crate::arch;
 use crate::evidence::{Evidence, NoRow};
@@ -82,6 +82,46 @@ pub struct Module<'m> {
     pub found: Option<&'m FoundEntries>,
     /// Rows made of the code: asked where no table speaks.
     pub synthesized: Option<&'m dyn Synthesized>,
+    /// Its unwind table as machine code: a cursor steps by it before it asks for a row.
+    pub native: Option<&'m dyn Native>,
+}
+
+/// A module's unwind table as machine code.
+pub trait Native: fmt::Debug {
+    /// Steps from a frame that stands at an address of the module: as its row says, if more than that need not be
+    /// known. `None` leaves the frame to the row, and so the reason why there is no caller, if there is none.
+    fn step(
+        &self,
+        code: CodeAddr,
+        bias: LoadBias,
+        registers: &Registers,
+        read: ReadNumber<'_>,
+    ) -> Option<NativeStep>;
+}
+
+/// Reads a number of 1 to 8 bytes, as many as the second argument says, of the thread's memory.
+pub type ReadNumber<'m> = &'m dyn Fn(RuntimeAddr, u8) -> Option<u64>;
+
+/// What a step by machine code led to.
+#[derive(Debug, Clone, Copy)]
+pub struct NativeStep {
+    /// Where it led.
+    pub to: NativeTarget,
+    /// The canonical frame address of the frame that was left.
+    pub cfa: RuntimeAddr,
+    /// The registers there, the code address among them.
+    pub registers: Registers,
+}
+
+/// Where a step by machine code led.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NativeTarget {
+    /// To a caller, which has made a call.
+    Caller,
+    /// From a signal frame to the frame that was interrupted.
+    Interrupted,
+    /// Nowhere: the frame is the outermost.
+    Outermost,
 }
 
 /// Rows made of a module's code, for where its unwind tables have none.
@@ -195,7 +235,11 @@ impl<'m> Module<'m> {
     }
 
     /// Makes `row` the one that the unwind table has for an address; yields the addresses of its entry.
-    fn entry_by_table(&self, pc: Vaddr, row: &mut Row<'m>) -> Result<Range<Vaddr>, NoRow> {
+    pub(crate) fn entry_by_table(
+        &self,
+        pc: Vaddr,
+        row: &mut Row<'m>,
+    ) -> Result<Range<Vaddr>, NoRow> {
         match (self.compiled, self.cfi) {
             (Some(compiled), _) => compiled_row(compiled, pc, row),
             (None, Some(cfi)) => {

@@ -1,7 +1,8 @@
 //! Unwind tables as machine code ([`unspool_native`]), run against the rows of their source.
 //!
 //! That an [`Object`] can be parsed says that it is whole; anyone can make one that is. So its code is run in a process
-//! of its own, behind a fence: [`run_and_exit`] is what that process does, and what it writes is [`Checked`].
+//! of its own, behind a fence: [`run_and_exit`] is what that process does, and what it writes is [`Checked`]. Walks run
+//! code that is trusted ([`crate::tables::NativeObject`]) in their own process.
 
 use std::io;
 
@@ -10,7 +11,10 @@ use unspool_ir::memory::UnreadableReason;
 use unspool_ir::{LoadBias, Memory, Register, Registers, Row, RuntimeAddr, Unreadable};
 use unspool_native::{Object, Outline, Start, Status};
 
+mod code;
 mod sys;
+
+pub(crate) use code::NativeCode;
 
 /// The registers of a frame, as the code takes and leaves them: `struct unspool_frame`.
 #[repr(C)]

@@ -378,7 +378,7 @@ impl<'p> Space<'p> {
         let name = PathBuf::from(mapping.name.clone().unwrap_or_default());
         let mut notices = self.notices.borrow_mut();
         let table = self.store.find_named(&file, &name, &mut notices);
-        Ok(OpenModule::new(file, name, table, self.store))
+        Ok(OpenModule::new(file, name, table, self.store, &mut notices))
     }
 }
 

@@ -3,6 +3,7 @@
 mod compile;
 mod file;
 mod keys;
+mod native;
 mod source;
 mod store;
 mod synthesis;
@@ -10,11 +11,12 @@ mod synthesis;
 pub(crate) use compile::as_key;
 pub use compile::{CompileError, Made, code, compile, is_table_of, verify};
 pub use file::{CodeTable, FileTables};
+pub use native::{MakeError, NativeObject};
 pub use source::{
     From, Named, Origin, Reading, SourceError, hdr_is_complete, read, read_if_any,
     read_if_any_from, sections,
 };
 pub use store::{
-    EMBEDDED_SECTION, Notice, Place, Store, StoreError, Stored, TableBytes, embedded_bytes,
+    EMBEDDED_SECTION, Form, Notice, Place, Store, StoreError, Stored, TableBytes, embedded_bytes,
 };
 pub use synthesis::{compile_synthesized, synthesize};

@@ -110,6 +110,7 @@ pub struct Walker<'r> {
     abi: Abi,
     pac_mask: u64,
     rules: &'r Rules<'r>,
+    by_cursor: bool,
 }
 
 impl<'r> Walker<'r> {
@@ -121,7 +122,16 @@ impl<'r> Walker<'r> {
             abi,
             pac_mask: 0,
             rules,
+            by_cursor: false,
         }
+    }
+
+    /// Has every step taken by a [`Cursor`], with all registers: by machine code, in modules that have some
+    /// ([`Module::native`]). Rules and what is remembered are not used.
+    #[must_use]
+    pub fn by_cursor(mut self) -> Self {
+        self.by_cursor = true;
+        self
     }
 
     /// Names the bits of a code address that a pointer authentication code takes (AArch64).
@@ -160,7 +170,7 @@ impl<'r> Walker<'r> {
         S: Modules + ?Sized,
         M: Memory + ?Sized,
     {
-        match memo.begin() {
+        match !self.by_cursor && memo.begin() {
             true => self.run(top, modules, memory, memo, addresses),
             false => self.run(top, modules, memory, &mut Forgetful, addresses),
         }
@@ -389,6 +399,9 @@ where
         let frame = State::of(top);
         if top.is_shown() && self.frames.push(frame.code).is_none() {
             return End::Limit;
+        }
+        if self.walker.by_cursor {
+            return self.with_all_registers(top);
         }
         let stop = match top.code() {
             CodeAddr::Return(_) => self.by_rules(frame),
@@ -748,7 +761,7 @@ where
         }
     }
 
-    /// Walks again from the innermost frame, following all registers.
+    /// Walks from the innermost frame, following all registers; again, if rules have not led on.
     #[cold]
     fn with_all_registers(&mut self, top: &impl Top) -> End {
         let abi = self.walker.abi;
@@ -762,7 +775,7 @@ where
         self.frames.guesses = 0;
         self.frames.synthesized = 0;
         self.frames.interrupted = 0;
-        self.work.began_again = true;
+        self.work.began_again = !self.walker.by_cursor;
         loop {
             self.work.by_cursor += 1;
             match cursor.step(self.modules, self.memory) {

@@ -90,6 +90,7 @@ impl Modules for World {
             cfi: None,
             found: None,
             synthesized: None,
+            native: None,
         })
     }
 

@@ -141,6 +141,7 @@ fn entries_that_were_found_before() {
         cfi: Some(&lookup),
         found,
         synthesized: None,
+        native: None,
     };
     let table = tables::read(&file, From::EhFrame).unwrap().table;
     let edges = table.fdes().iter().step_by(5);

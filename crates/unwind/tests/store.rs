@@ -22,7 +22,9 @@ use std::time::{Duration, SystemTime};
 
 use unspool_ir::{LoadBias, Register, Row, Vaddr};
 use unspool_module::{ContentKey, ElfFile, embed};
-use unspool_unwind::tables::{self, FileTables, From, Place, Store, StoreError, TableBytes};
+use unspool_unwind::tables::{
+    self, FileTables, From, NativeObject, Place, Store, StoreError, TableBytes,
+};
 
 #[path = "programs-sources/mod.rs"]
 mod programs;
@@ -539,6 +541,83 @@ fn nothing_is_written_into_a_folder_that_others_could_write_into() {
             assert_found(&world.store(), &world.file, cached, &world.table);
         }
     }
+}
+
+// Machine code.
+
+/// The machine code that a store finds, and the notices.
+fn find_native(store: &Store, file: &ElfFile) -> (Option<Vec<u8>>, Vec<String>) {
+    let mut notices = Vec::new();
+    let found = store.find_native(file, &mut notices);
+    let notices = notices.iter().map(ToString::to_string).collect();
+    (found.map(|object| object.bytes().to_vec()), notices)
+}
+
+/// The machine code of a file's table, kept in the world's cache.
+fn keep_native(world: &World, file: &ElfFile) -> (PathBuf, Vec<u8>) {
+    let key = file.content_key();
+    let object = NativeObject::make(file, &key).unwrap();
+    let path = world.store().keep_native(&key, &object).unwrap();
+    (path, object.bytes().to_vec())
+}
+
+#[test]
+fn machine_code_that_others_could_have_written_is_refused() {
+    for flaw in flaws() {
+        let world = World::new();
+        let (path, bytes) = keep_native(&world, &world.file);
+        let found = find_native(&world.store(), &world.file);
+        assert_eq!(found, (Some(bytes), Vec::new()));
+        let (_, notice) = flaw.make(&world.at("cache/unspool"), &path);
+        let found = find_native(&world.store(), &world.file);
+        assert_eq!(found, (None, vec![notice]), "{flaw:?}");
+    }
+}
+
+#[test]
+fn machine_code_that_was_changed_is_refused() {
+    let world = World::new();
+    let (path, bytes) = keep_native(&world, &world.file);
+    // Headers, notes, digest, index, code, and what is between.
+    for at in (0..bytes.len()).step_by(7) {
+        let mut changed = bytes.clone();
+        changed[at] ^= 0x10;
+        write(&path, &changed);
+        let (found, notices) = find_native(&world.store(), &world.file);
+        assert_eq!((found, notices.len()), (None, 1), "byte {at:#x}");
+        let end = "; remove it, and another is made";
+        assert!(notices[0].ends_with(end), "byte {at:#x}: {notices:?}");
+    }
+    for length in [0, 1, 63, 64, 4096, bytes.len() - 1] {
+        write(&path, &bytes[..length.min(bytes.len() - 1)]);
+        let (found, notices) = find_native(&world.store(), &world.file);
+        assert_eq!((found, notices.len()), (None, 1), "{length} bytes");
+    }
+    write(&path, &[&bytes[..], b"more"].concat());
+    assert_eq!(find_native(&world.store(), &world.file).0, None);
+}
+
+#[test]
+fn machine_code_of_another_module_is_refused() {
+    let world = World::new();
+    let other = library(&world.folder, "other.so", &["-Wl,--build-id=0x1234"]);
+    let (path, own) = keep_native(&world, &world.file);
+    let (_, bytes) = keep_native(&world, &other);
+    write(&path, &bytes);
+    let notice = format!("{}: the table of another module", path.display());
+    let found = find_native(&world.store(), &world.file);
+    assert_eq!(found, (None, vec![notice.clone()]));
+
+    // Walks make it anew, and say why.
+    let file = Arc::new(ElfFile::open(world.file.path()).unwrap());
+    let tables = FileTables::new(Arc::clone(&file));
+    let mut notices = Vec::new();
+    assert!(tables.at(LoadBias(0), None, None).native.is_none());
+    tables.run_native(&world.store(), file.path(), &mut notices);
+    assert!(tables.at(LoadBias(0), None, None).native.is_some());
+    assert_eq!(notices.len(), 1);
+    assert_eq!(notices[0].to_string(), notice);
+    assert_eq!(fs::read(&path).unwrap(), own);
 }
 
 /// Root that has a user's `HOME` must not make folders there that the user cannot write into.

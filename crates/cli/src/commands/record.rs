@@ -47,7 +47,7 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let created = create(&args.output);
     let created = created.with_context(|| format!("cannot write {}", args.output.display()))?;
     let event = recording.event().clone();
-    let store = super::store(args.no_cache);
+    let store = super::store(args.no_cache, args.tables)?;
     let mut file = Copied::new(created.file);
     let mut shown = show(args, &mut file, &mut told)?;
     let summary = recording.run(file, store, meta(args), |news| match news {

@@ -102,7 +102,7 @@ fn say_ending(path: &Path, profile: &Profile) {
 
 fn import(path: &Path, file: &DataFile, event: Option<&str>) -> anyhow::Result<(Profile, bool)> {
     let event = event.map_or(Ok(0), |event| find(path, file, event))?;
-    let (finder, store) = (Finder::from_environment(), store(false));
+    let (finder, store) = (Finder::from_environment(), store(false, None)?);
     let imported = unspool_sampling::import(file, event, Vec::new(), finder, store);
     let imported = imported.with_context(|| path.display().to_string())?;
     say(path, file, &imported.reading);

@@ -33,7 +33,7 @@ pub(crate) fn run(args: &ScriptArgs) -> anyhow::Result<ExitCode> {
     match (Recording::open(args.recording())?, &args.output) {
         (Recording::Perf(file), None) => print(args, &file, detail, fields),
         (Recording::Perf(file), Some(output)) => {
-            inject::run(args, &file, output, store(args.no_cache))
+            inject::run(args, &file, output, store(args.no_cache, args.tables)?)
         }
         (Recording::Ours(profile), None) => profile::run(args, &profile, detail, fields),
         (Recording::Ours(_), Some(_)) => anyhow::bail!(
@@ -49,7 +49,8 @@ fn print(
     detail: Detail,
     fields: Fields,
 ) -> anyhow::Result<ExitCode> {
-    let replay = Replay::new(file, Finder::from_environment(), store(args.no_cache));
+    let store = store(args.no_cache, args.tables)?;
+    let replay = Replay::new(file, Finder::from_environment(), store);
     let replay = replay.with_context(|| args.recording().display().to_string())?;
     let mut samples = Samples::new(replay, args.max_frames);
     let reading = file.read(|item| samples.take(file, &item))?;

@@ -69,7 +69,7 @@ impl Report<'_> {
 }
 
 pub(crate) fn run(args: &StackArgs) -> anyhow::Result<ExitCode> {
-    let store = super::store(args.no_cache);
+    let store = super::store(args.no_cache, args.tables)?;
     let sink = match &args.output {
         Some(path) => Sink::named(path),
         // A command may write results of its own to standard output.

@@ -21,7 +21,7 @@ use std::path::Path;
 use crate::build::Program;
 use crate::debugger::{self, Threads, eu_stack, gdb_core, gdb_process};
 use crate::run::{Running, await_blocked};
-use crate::unspool::{Report, Stack, report, report_core};
+use crate::unspool::{Report, Stack, report};
 
 /// The registers that are compared, beside the program counter.
 pub(crate) const REGISTERS: [&str; 7] = ["rbx", "rbp", "rsp", "r12", "r13", "r14", "r15"];
@@ -111,19 +111,26 @@ pub(crate) fn check_live(
     let eu = eu_stack(&["-p", &id]);
     await_blocked(pid);
     let warm = report(&program.directory, &[&id]);
+    await_blocked(pid);
+    let native = report(&program.directory, &["--tables", "native", &id]);
     for (ours, title) in [
         (&cold, "live, no compiled tables"),
         (&warm, "live, compiled tables"),
+        (&native, "live, machine code"),
     ] {
         compare(ours, &gdb, title);
         compare_addresses(ours, &eu, title);
         assert_expected(ours, expected, title);
     }
+    assert_same_stacks(&warm, &native);
     warm
 }
 
 fn check_core(program: &Program, core: &Path, how: How, expected: Expected<'_>) -> Report {
-    let ours = report_core(&program.directory, core, program.path());
+    let arguments = ["--core", core.to_str().unwrap(), "--exe", program.path()];
+    let ours = report(&program.directory, &arguments);
+    let native = [&["--tables", "native"], &arguments[..]].concat();
+    assert_same_stacks(&ours, &report(&program.directory, &native));
     let title = format!("{how:?}");
     compare(&ours, &gdb_core(core, program.path()), &title);
     let eu = eu_stack(&["--core", core.to_str().unwrap(), "-e", program.path()]);
@@ -141,6 +148,16 @@ pub(crate) fn assert_same_frames(live: &Report, recorded: &Report) {
             .collect()
     };
     assert_eq!(frames(live), frames(recorded));
+}
+
+/// Frames, how they were found, and why there are no more.
+fn assert_same_stacks(ours: &Report, native: &Report) {
+    assert_same_frames(ours, native);
+    for (tid, stack) in &ours.threads {
+        let other = &native.threads[tid];
+        assert_eq!(stack.evidence, other.evidence);
+        assert_eq!(stack.end, other.end);
+    }
 }
 
 /// Compares a report with what gdb says.

@@ -16,6 +16,7 @@ pub(crate) fn unspool(directory: &Directory) -> Command {
         .stdin(Stdio::null())
         .env("XDG_CACHE_HOME", directory.path().join("cache"))
         .env_remove("UNSPOOL_TABLE_PATH")
+        .env_remove("UNSPOOL_TABLES")
         .env("NO_COLOR", "1");
     command
 }

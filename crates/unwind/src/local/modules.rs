@@ -374,6 +374,7 @@ impl Known {
             cfi: self.cfi.as_ref(),
             found: None,
             synthesized: None,
+            native: None,
         }
     }
 

@@ -18,6 +18,11 @@ pub(super) struct Map {
     length: usize,
 }
 
+// SAFETY: the pages are this value's, and mapped from wherever it is dropped.
+unsafe impl Send for Map {}
+// SAFETY: nothing is written to the pages once there is a value, and the code keeps no state.
+unsafe impl Sync for Map {}
+
 type Read = unsafe extern "C" fn(*mut c_void, u64, u64, *mut u64) -> c_int;
 
 /// `struct unspool_memory`
@@ -135,9 +140,10 @@ impl Map {
         let code = unsafe { self.start.add(entry) };
         // SAFETY: a function pointer is an address; whether it may be called is said below.
         let step = unsafe { std::mem::transmute::<NonNull<u8>, Step>(code) };
-        // SAFETY: the frame and the memory are as the function's contract wants them, and live. Whether the code
-        // keeps to its side is what is to be found out: this process is behind the fence, does nothing afterwards
-        // but say what it found, and nobody believes it if it was killed.
+        // SAFETY: the frame and the memory are as the function's contract wants them, and live. That the code
+        // keeps to its side, `super::NativeCode` knows from who wrote it: `unspool_native`, for this process or
+        // for its user. For `super::Check` it is what is to be found out: that process is behind the fence, does
+        // nothing afterwards but say what it found, and nobody believes it if it was killed.
         unsafe { step(frame, address, bias, &raw) }
     }
 }

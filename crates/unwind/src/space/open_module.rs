@@ -7,7 +7,7 @@ use unspool_ir::LoadBias;
 use unspool_module::ElfFile;
 
 use crate::modules::{FoundEntries, Module};
-use crate::tables::{FileTables, Place, Store, TableBytes};
+use crate::tables::{FileTables, Form, Notice, Place, Store, TableBytes};
 
 /// A module of a space, opened.
 #[derive(Debug)]
@@ -27,12 +27,16 @@ impl OpenModule {
         name: PathBuf,
         table: Option<(TableBytes, Place)>,
         store: &Store,
+        notices: &mut Vec<Notice>,
     ) -> Self {
         let file = Arc::new(file);
         let tables = FileTables::new(Arc::clone(&file)).synthesized_on_demand(store);
         let (bytes, place) = table.unzip();
         if let Some(bytes) = bytes {
             tables.attach(bytes);
+        }
+        if store.form() == Form::Native {
+            tables.run_native(store, &name, notices);
         }
         OpenModule {
             file,

@@ -1,5 +1,6 @@
 //! The unwind tables of one file, ready to be asked.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -11,10 +12,12 @@ use unspool_ir::{Abi, LoadBias, RuntimeAddr, Vaddr};
 use unspool_module::ElfFile;
 
 use super::compile::code;
+use super::native::{MakeError, NativeObject, NativeTable};
 use super::source::lookup;
-use super::store::{Store, TableBytes, embedded};
+use super::store::{Notice, Store, StoreError, TableBytes, embedded};
 use super::synthesis::synthesized;
-use crate::modules::{FoundEntries, Module, Place, Synthesized};
+use crate::modules::{FoundEntries, Module, Native, Place, Synthesized};
+use crate::native::NativeCode;
 use crate::walk::RowRules;
 
 /// The unwind tables of one file: the compiled one as soon as there is one, and the file's own.
@@ -30,6 +33,7 @@ pub struct FileTables {
     /// Where rows made of the code are looked for and kept, if they are made when they are first asked for.
     on_demand: Option<Store>,
     synthesized: OnceLock<Option<CompiledTable>>,
+    native: OnceLock<NativeTable>,
 }
 
 /// A compiled table, opened.
@@ -117,6 +121,7 @@ impl CodeTable {
             cfi: Some(self.0.borrow_dependent()),
             found: None,
             synthesized: None,
+            native: None,
         }
     }
 }
@@ -133,6 +138,7 @@ impl FileTables {
             source: OnceLock::new(),
             on_demand: None,
             synthesized: OnceLock::new(),
+            native: OnceLock::new(),
         }
     }
 
@@ -162,6 +168,51 @@ impl FileTables {
             };
             Some(CompiledTable::new(parts, open_compiled))
         });
+    }
+
+    /// Has walks run on machine code of the table, if a store has some; whether they do.
+    pub fn find_native(&self, store: &Store, notices: &mut Vec<Notice>) -> bool {
+        if self.native.get().is_none()
+            && let Some(object) = store.find_native(&self.file, notices)
+        {
+            self.attach_native(&object, notices);
+        }
+        self.native.get().is_some()
+    }
+
+    /// Has walks run on machine code of the table: what a store has, or else some that is made and kept there. `name`
+    /// is what notices have for the file: why what was found is not used, or none can be made.
+    pub fn run_native(&self, store: &Store, name: &Path, notices: &mut Vec<Notice>) {
+        if self.find_native(store, notices) {
+            return;
+        }
+        let key = store.content_key(&self.file);
+        match NativeObject::make(&self.file, &key) {
+            Ok(made) => {
+                // That it cannot be kept costs the same time again.
+                let _ = store.keep_native(&key, &made);
+                self.attach_native(&made, notices);
+            }
+            // Its frames say so.
+            Err(MakeError::Source(_)) => {}
+            Err(error) => notices.push(StoreError::NotNative {
+                path: name.to_path_buf(),
+                error,
+            }),
+        }
+    }
+
+    fn attach_native(&self, object: &NativeObject, notices: &mut Vec<Notice>) {
+        let module = self.at(LoadBias(0), None, None);
+        match NativeCode::map(object) {
+            Ok(code) => {
+                let _ = self.native.set(NativeTable::new(code, &self.file, &module));
+            }
+            Err(error) => notices.push(StoreError::Io {
+                path: self.file.path().to_path_buf(),
+                error,
+            }),
+        }
     }
 
     /// The file.
@@ -214,6 +265,7 @@ impl FileTables {
             },
             found,
             synthesized: Some(self),
+            native: self.native(),
         }
     }
 
@@ -222,6 +274,10 @@ impl FileTables {
             return None;
         }
         self.compiled.get()?.borrow_dependent().as_ref()
+    }
+
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self.native.get()?)
     }
 
     /// The table as the file has it.

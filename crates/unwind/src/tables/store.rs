@@ -3,12 +3,12 @@
 //! In order: the ELF file itself (section `.unspool`), the folders of `UNSPOOL_TABLE_PATH`, the
 //! user's cache (`$XDG_CACHE_HOME/unspool`, else `~/.cache/unspool`), and
 //! `/usr/lib/unspool/tables` for packaged tables. A table's file is named by the module's build
-//! ID, or `sha256-` and a hash of its contents, with the ending `.unspool`, or `.synth.unspool` for rows made of its
-//! code. Files with other names are neither used nor listed nor removed.
+//! ID, or `sha256-` and a hash of its contents, with the ending `.unspool`, `.synth.unspool` for rows made of its
+//! code, or `.native.so` for a table as machine code. Files with other names are neither used nor listed nor removed.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,9 +18,11 @@ use std::{env, process};
 use unspool_compact::layout::MAGIC;
 use unspool_compact::{Compiled, Corrupt, Key, OpenError};
 use unspool_module::{BuildId, ContentKey, ElfFile};
+use unspool_native::ObjectError;
 
 use super::compile::as_key;
 use super::keys;
+use super::native::{MakeError, NativeObject};
 use crate::sys;
 
 /// The folder of packaged tables.
@@ -33,6 +35,8 @@ enum Kind {
     Compiled,
     /// Of its code.
     Synthesized,
+    /// Of the module's unwind table, as machine code.
+    Native,
 }
 
 impl Kind {
@@ -40,8 +44,19 @@ impl Kind {
         match self {
             Kind::Compiled => "unspool",
             Kind::Synthesized => "synth.unspool",
+            Kind::Native => "native.so",
         }
     }
+}
+
+/// In which form walks have tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Form {
+    /// As compiled tables, and as files have them.
+    #[default]
+    Compact,
+    /// As machine code ([`NativeObject`]), where there can be some, and for what that leaves over as above.
+    Native,
 }
 
 /// The most bytes that the tables of a cache have together.
@@ -69,6 +84,7 @@ pub struct Store {
     cache_bytes: u64,
     /// The folder that is looked in last.
     system: PathBuf,
+    form: Form,
 }
 
 /// Where a table was found.
@@ -164,6 +180,22 @@ pub enum StoreError {
         /// What is wrong.
         corrupt: Corrupt,
     },
+    /// It is no machine code of a table, or was changed.
+    #[error("{}: {error}; remove it, and another is made", path.display())]
+    Object {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        error: ObjectError,
+    },
+    /// No machine code can be made of a module's table.
+    #[error("{}: {error}; it is walked by its table", path.display())]
+    NotNative {
+        /// The module.
+        path: PathBuf,
+        /// Why.
+        error: MakeError,
+    },
     /// It is the table of another module.
     #[error("{}: the table of another module", path.display())]
     OtherModule {
@@ -208,7 +240,20 @@ impl Store {
             cache: cache.map(|cache| cache.join("unspool")),
             cache_bytes: DEFAULT_CACHE_BYTES,
             system: PathBuf::from(SYSTEM),
+            form: Form::default(),
         }
+    }
+
+    /// Chooses the form of the tables that walks have.
+    #[must_use]
+    pub fn with_form(self, form: Form) -> Self {
+        Store { form, ..self }
+    }
+
+    /// The form of the tables that walks have.
+    #[must_use]
+    pub fn form(&self) -> Form {
+        self.form
     }
 
     /// Limits the size of the cache: [`Store::keep`] removes the least recently used tables until
@@ -291,6 +336,15 @@ impl Store {
         Some(TableBytes::Mapped(found.map))
     }
 
+    /// The machine code of a module's table, if it is in a folder: it, too, must belong to the user or root and be
+    /// writable by nobody else, be whole, and be of the module.
+    ///
+    /// Reads the file into memory: who changes it later changes nothing that is run.
+    pub fn find_native(&self, file: &ElfFile, notices: &mut Vec<Notice>) -> Option<NativeObject> {
+        let key = self.content_key(file);
+        self.first_folder(notices, |folder| open_native(folder, &key))
+    }
+
     fn find_in_folders(
         &self,
         file: &ElfFile,
@@ -298,12 +352,21 @@ impl Store {
         notices: &mut Vec<Notice>,
     ) -> Option<FoundTable> {
         let key = self.content_key(file);
+        self.first_folder(notices, |folder| open_table(folder, &key, kind))
+    }
+
+    /// What is found in the first folder that has it, with its file.
+    fn first_folder<T>(
+        &self,
+        notices: &mut Vec<Notice>,
+        open: impl Fn(&Path) -> Result<Option<(File, T)>, StoreError>,
+    ) -> Option<T> {
         let cache = self.cache.as_ref();
         for folder in self.path.iter().chain(cache).chain([&self.system]) {
-            match open(folder, &key, kind) {
-                Ok(Some(found)) => {
+            match open(folder) {
+                Ok(Some((file, found))) => {
                     if cache == Some(folder) {
-                        note_use(&found.file);
+                        note_use(&file);
                     }
                     return Some(found);
                 }
@@ -335,6 +398,19 @@ impl Store {
     /// As for [`Store::keep`].
     pub fn keep_synthesized(&self, key: &ContentKey, bytes: &[u8]) -> Result<PathBuf, StoreError> {
         self.keep_as(key, Kind::Synthesized, bytes)
+    }
+
+    /// Keeps machine code of a module's table, in the same way.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Store::keep`].
+    pub fn keep_native(
+        &self,
+        key: &ContentKey,
+        object: &NativeObject,
+    ) -> Result<PathBuf, StoreError> {
+        self.keep_as(key, Kind::Native, object.bytes())
     }
 
     fn keep_as(&self, key: &ContentKey, kind: Kind, bytes: &[u8]) -> Result<PathBuf, StoreError> {
@@ -471,7 +547,7 @@ fn file_name(key: &ContentKey, kind: Kind) -> String {
 /// Whether a file could have this name from [`file_name`].
 fn is_table(name: &str) -> bool {
     name.split_once('.').is_some_and(|(stem, rest)| {
-        let kinds = [Kind::Compiled, Kind::Synthesized];
+        let kinds = [Kind::Compiled, Kind::Synthesized, Kind::Native];
         is_key(stem) && kinds.iter().any(|kind| rest == kind.ending())
     })
 }
@@ -489,17 +565,29 @@ fn is_key(text: &str) -> bool {
 /// A table file that can be used.
 struct FoundTable {
     path: PathBuf,
-    file: File,
     map: memmap2::Mmap,
 }
 
-/// Maps a module's table file if it is in the folder, can be trusted and belongs to the module.
-fn open(folder: &Path, key: &ContentKey, kind: Kind) -> Result<Option<FoundTable>, StoreError> {
+/// A module's file of a kind, if it is in the folder and can be trusted.
+fn open(
+    folder: &Path,
+    key: &ContentKey,
+    kind: Kind,
+) -> Result<Option<(PathBuf, File)>, StoreError> {
     if !is_trusted_folder(folder)? {
         return Ok(None);
     }
     let path = folder.join(file_name(key, kind));
-    let Some(file) = open_trusted(&path)? else {
+    Ok(open_trusted(&path)?.map(|file| (path, file)))
+}
+
+/// Maps a module's table file if it is in the folder, can be trusted and belongs to the module.
+fn open_table(
+    folder: &Path,
+    key: &ContentKey,
+    kind: Kind,
+) -> Result<Option<(File, FoundTable)>, StoreError> {
+    let Some((path, file)) = open(folder, key, kind)? else {
         return Ok(None);
     };
     let map = sys::map(&file).map_err(|error| io_error(&path, error))?;
@@ -513,7 +601,25 @@ fn open(folder: &Path, key: &ContentKey, kind: Kind) -> Result<Option<FoundTable
         }
         Ok(_) => {}
     }
-    Ok(Some(FoundTable { path, file, map }))
+    Ok(Some((file, FoundTable { path, map })))
+}
+
+/// Reads a module's machine code if it is in the folder, can be trusted and belongs to the module.
+fn open_native(
+    folder: &Path,
+    key: &ContentKey,
+) -> Result<Option<(File, NativeObject)>, StoreError> {
+    let Some((path, mut file)) = open(folder, key, Kind::Native)? else {
+        return Ok(None);
+    };
+    let mut bytes = Vec::new();
+    let read = file.read_to_end(&mut bytes);
+    read.map_err(|error| io_error(&path, error))?;
+    match NativeObject::trusted(bytes, key) {
+        Err(error) => Err(StoreError::Object { path, error }),
+        Ok(None) => Err(StoreError::OtherModule { path }),
+        Ok(Some(object)) => Ok(Some((file, object))),
+    }
 }
 
 /// Notes that a table was used, in the time of its last modification: file systems need not keep

@@ -225,6 +225,7 @@ impl Set<'_> {
             cfi: None,
             found: None,
             synthesized: None,
+            native: None,
         })
     }
 

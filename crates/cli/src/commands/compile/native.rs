@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
-use unspool_module::{ContentKey, ElfFile};
-use unspool_native::{Key, Outline};
-use unspool_unwind::tables;
+use unspool_module::ElfFile;
+use unspool_native::Outline;
+use unspool_unwind::tables::{self, NativeObject, Store};
 
 use crate::args::{CompileArgs, CompiledForm, Format};
 use crate::output::{self, Failure};
@@ -24,23 +24,27 @@ pub(crate) fn run(args: &CompileArgs) -> anyhow::Result<ExitCode> {
     let reading = tables::read(&file, args.from.lower())?;
     super::super::report_problems(&file, &reading);
     let outline = Outline::of(&reading.table).with_context(|| path.display().to_string())?;
-    let bytes = match args.form {
-        CompiledForm::C => c(&file, &outline)?,
-        _ => object(&file, &outline)?,
-    };
     let source: u64 = reading.origins.iter().map(|origin| origin.size).sum();
-    match &args.output {
-        Some(output) if output.as_os_str() != "-" => {
-            super::super::write(output, &bytes, None)?;
-            report(path, output, &outline, bytes.len(), source, args.format)?;
+    let say = |output: &Path, bytes: &[u8]| {
+        report(path, output, &outline, bytes.len(), source, args.format)
+    };
+    match (args.form, &args.output) {
+        (CompiledForm::C, output) => {
+            let text = c(&file, &outline)?;
+            put(output.as_deref(), &text, say)?;
         }
-        None if args.form == CompiledForm::Native => {
-            bail!("--as native writes a shared object: name it with --output OUT.so");
+        (_, Some(output)) => {
+            let object = object(&file, &outline)?;
+            put(Some(output), object.bytes(), say)?;
         }
-        _ => {
-            let mut out = output::results();
-            out.write_all(&bytes)?;
-            out.flush()?;
+        (_, None) => {
+            let object = object(&file, &outline)?;
+            let store = Store::from_environment();
+            let kept = store.keep_native(&file.content_key(), &object);
+            say(
+                &kept.with_context(|| super::no_cache(path))?,
+                object.bytes(),
+            )?;
         }
     }
     Ok(match reading.problems.is_empty() {
@@ -49,20 +53,28 @@ pub(crate) fn run(args: &CompileArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn object(file: &ElfFile, outline: &Outline<'_>) -> anyhow::Result<Vec<u8>> {
-    let key = file.content_key();
-    let (id, hash);
-    let key = match key {
-        ContentKey::BuildId(own) => {
-            id = own;
-            Key::BuildId(id.as_bytes())
+/// Writes bytes where they should go, and says so; to standard output if nobody says where.
+fn put(
+    output: Option<&Path>,
+    bytes: &[u8],
+    say: impl FnOnce(&Path, &[u8]) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    match output.filter(|output| output.as_os_str() != "-") {
+        Some(output) => {
+            super::super::write(output, bytes, None)?;
+            say(output, bytes)
         }
-        ContentKey::Hash(own) => {
-            hash = own;
-            Key::Content(&hash)
+        None => {
+            let mut out = output::results();
+            out.write_all(bytes)?;
+            Ok(out.flush()?)
         }
-    };
-    unspool_native::object(outline, key).with_context(|| file.path().display().to_string())
+    }
+}
+
+fn object(file: &ElfFile, outline: &Outline<'_>) -> anyhow::Result<NativeObject> {
+    let object = NativeObject::of(outline, &file.content_key());
+    object.with_context(|| file.path().display().to_string())
 }
 
 fn c(file: &ElfFile, outline: &Outline<'_>) -> anyhow::Result<Vec<u8>> {

@@ -1,0 +1,140 @@
+//! Unwind tables as machine code that walks run on: made, and opened.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use unspool_ir::{CodeAddr, LoadBias, Register, Registers, Row, Vaddr};
+use unspool_module::{ContentKey, ElfFile};
+use unspool_native::{Key, NativeError, Object, ObjectError, Outline, OutlineError, object};
+
+use super::source::{self, From, SourceError};
+use crate::arch;
+use crate::modules::{Module, Native, NativeStep, ReadNumber};
+use crate::native::NativeCode;
+
+/// An object whose code this process may run: it has made it, or has found it where only its user and root
+/// can write ([`Store`](super::Store)).
+#[derive(Debug)]
+pub struct NativeObject(Vec<u8>);
+
+/// Why a file's table cannot be made into machine code.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MakeError {
+    /// There is no table to read.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// It is not one that code can be made for.
+    #[error(transparent)]
+    Outline(#[from] OutlineError),
+    /// The object cannot be written.
+    #[error(transparent)]
+    Write(#[from] NativeError),
+}
+
+impl NativeObject {
+    /// Makes the object of a file's table.
+    ///
+    /// # Errors
+    ///
+    /// [`MakeError`].
+    pub fn make(file: &ElfFile, key: &ContentKey) -> Result<NativeObject, MakeError> {
+        let reading = source::read(file, From::Auto)?;
+        let outline = Outline::of(&reading.table)?;
+        Ok(NativeObject::of(&outline, key)?)
+    }
+
+    /// Makes the object of the table of the module with this key.
+    ///
+    /// # Errors
+    ///
+    /// [`NativeError`].
+    pub fn of(outline: &Outline, key: &ContentKey) -> Result<NativeObject, NativeError> {
+        object(outline, native_key(key)).map(NativeObject)
+    }
+
+    /// Takes bytes that nobody else could have written: whoever calls this has seen to that. They must be an object as
+    /// [`object`] writes them, unchanged; `None` if it is that of another module.
+    pub(super) fn trusted(
+        bytes: Vec<u8>,
+        key: &ContentKey,
+    ) -> Result<Option<NativeObject>, ObjectError> {
+        let is_of = Object::parse(&bytes)?.key() == Some(native_key(key));
+        Ok(is_of.then_some(NativeObject(bytes)))
+    }
+
+    pub(crate) fn parse(&self) -> Result<Object<'_>, ObjectError> {
+        Object::parse(&self.0)
+    }
+
+    /// Its bytes, an ELF file.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// A file's key as objects have it.
+fn native_key(key: &ContentKey) -> Key<'_> {
+    match key {
+        ContentKey::BuildId(id) => Key::BuildId(id.as_bytes()),
+        ContentKey::Hash(hash) => Key::Content(hash),
+    }
+}
+
+/// The machine code of a file's table, and what a walk must know of the file beside.
+#[derive(Debug)]
+pub(super) struct NativeTable {
+    code: NativeCode,
+    file: Arc<ElfFile>,
+    /// Where the program begins: that nothing calls this code, its entry says.
+    entry: Option<Range<Vaddr>>,
+}
+
+impl NativeTable {
+    /// `module` is the file as it is walked without machine code.
+    pub(super) fn new(code: NativeCode, file: &Arc<ElfFile>, module: &Module<'_>) -> Self {
+        let entry = module.entry.and_then(|entry| {
+            let mut row = Row::new(Register(0));
+            let found = module.entry_by_table(entry, &mut row).ok()?;
+            (found.start == entry).then_some(found)
+        });
+        NativeTable {
+            code,
+            file: Arc::clone(file),
+            entry,
+        }
+    }
+
+    /// Whether a frame needs more than its row: that of the program's entry, and one that a signal handler may return to.
+    fn is_special(&self, code: CodeAddr, bias: LoadBias) -> bool {
+        let lookup = bias.to_vaddr(code.lookup());
+        if self
+            .entry
+            .as_ref()
+            .is_some_and(|entry| entry.contains(&lookup))
+        {
+            return true;
+        }
+        let CodeAddr::Return(address) = code else {
+            return false;
+        };
+        let code = self.file.rest_at(bias.to_vaddr(address));
+        code.is_none_or(|code| arch::begins_trampoline(self.file.abi().arch, code))
+    }
+}
+
+impl Native for NativeTable {
+    fn step(
+        &self,
+        code: CodeAddr,
+        bias: LoadBias,
+        registers: &Registers,
+        read: ReadNumber<'_>,
+    ) -> Option<NativeStep> {
+        match self.is_special(code, bias) {
+            true => None,
+            false => self.code.step(code, bias, registers, read),
+        }
+    }
+}
