@@ -1,7 +1,7 @@
 //! Unwinding copied stacks: those of samples that perf recorded, by ours and by framehop.
 //!
 //! `cargo bench -p unspool-bench --bench replay`; with `--workload TEXT`, only those whose name contains it;
-//! with `--callgrind`, one pass of each after the first, for
+//! with `--native`, ours by machine code of tables; with `--callgrind`, one pass of each after the first, for
 //! `valgrind --tool=callgrind --toggle-collect='*replay::ours'`.
 #![expect(clippy::print_stdout, reason = "a measurement prints")]
 
@@ -9,19 +9,19 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
 use framehop::Unwinder as _;
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
+use unspool_bench::recording::{record, workloads};
 use unspool_bench::{Sample as Times, Scratch, framehop_module, ratio, version};
 use unspool_ir::{Arch, Register, RuntimeAddr};
 use unspool_module::{ElfFile, Mapping};
 use unspool_perf::{DataFile, Header, Item, Layout, Origin, Record, Sample};
 use unspool_sampling::{Replay, Space};
 use unspool_symbols::Finder;
-use unspool_unwind::tables::{From, Store, compile};
+use unspool_unwind::tables::{Form, From, Store, compile};
 
 /// Passes that are timed, after one that is not.
 const PASSES: usize = 5;
@@ -43,9 +43,14 @@ fn main() -> anyhow::Result<()> {
             .nth(1)
     };
     let only = after("--workload");
-    let passes = match arguments.iter().any(|word| word == "--callgrind") {
+    let has = |name: &str| arguments.iter().any(|word| word == name);
+    let passes = match has("--callgrind") {
         true => 1,
         false => PASSES,
+    };
+    let form = match has("--native") {
+        true => Form::Native,
+        false => Form::Compact,
     };
     println!(
         "{}; ns a frame of {IN_A_ROW} samples: p50 and p99 of those walked just before, p50 at first",
@@ -58,36 +63,23 @@ fn main() -> anyhow::Result<()> {
     let folder = Scratch::new()?;
     for (name, command) in workloads(&folder)? {
         if only.is_none_or(|only| name.contains(only.as_str())) {
-            measure(&name, &command, &folder, passes)?;
+            measure(&name, &command, &folder, form, passes)?;
         }
     }
     Ok(())
 }
 
-/// What is recorded: stacks of a few functions in any order, and such as programs have.
-fn workloads(folder: &Scratch) -> anyhow::Result<Vec<(String, Command)>> {
-    let deep = folder.compile("deep", "deep.cpp", include_str!("record/deep.cpp"), &[])?;
-    let depths = ["20", "60", "200"].iter().map(|depth| {
-        let mut command = Command::new(&deep);
-        command.args([depth, "20000"]);
-        (format!("deep, {depth}"), command)
-    });
-    let mut python = Command::new("python3");
-    let program = "import json,re\nfor n in range(300): re.sub('(a|b)+c', lambda m: json.dumps([m.group()] * 9), 'abababc' * 300)";
-    python.args(["-S", "-c", program]);
-    let mut compiler = Command::new("c++");
-    compiler.args(["-O2", "-c", "-o"]);
-    compiler.args([folder.join("deep.o"), folder.join("deep.cpp")]);
-    let others = [("python3", python), ("c++ -O2", compiler)];
-    let others = others.map(|(name, command)| (name.to_owned(), command));
-    Ok(depths.chain(others).collect())
-}
-
-fn measure(name: &str, command: &Command, folder: &Scratch, passes: usize) -> anyhow::Result<()> {
+fn measure(
+    name: &str,
+    command: &Command,
+    folder: &Scratch,
+    form: Form,
+    passes: usize,
+) -> anyhow::Result<()> {
     let path = folder.join("perf.data");
     record(command, &path)?;
     let file = DataFile::open(&path)?;
-    let store = Store::new(None, Some(folder.join("cache").into()), None);
+    let store = Store::new(None, Some(folder.join("cache").into()), None).with_form(form);
     compile_tables(&file, &store)?;
     let mut replay = Replay::new(&file, Finder::from_environment(), store)?;
     let mut theirs = Framehop::default();
@@ -182,22 +174,6 @@ fn time(
 struct Took {
     first: Times,
     again: Times,
-}
-
-fn record(command: &Command, path: &Path) -> anyhow::Result<()> {
-    let recorded = Command::new("perf")
-        .args(["record", "-q", "-e", "cpu-clock:u", "-F", "2999"])
-        .args(["--call-graph", "dwarf,65528", "-o"])
-        .arg(path)
-        .arg("--")
-        .arg(command.get_program())
-        .args(command.get_args())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    let recorded = recorded.context("cannot run perf (Debian package linux-perf)")?;
-    anyhow::ensure!(recorded.success(), "perf record failed");
-    Ok(())
 }
 
 /// Has the tables of all files compiled, as a recorder does when it meets them first.

@@ -12,6 +12,7 @@ use anyhow::Context as _;
 
 mod framehop;
 pub mod made;
+pub mod recording;
 mod sys;
 
 pub use framehop::framehop_module;
@@ -280,7 +281,8 @@ pub fn files() -> Vec<PathBuf> {
 }
 
 /// The compiler's own library: 154 MB, post-link optimised.
-fn rustc_driver() -> Option<PathBuf> {
+#[must_use]
+pub fn rustc_driver() -> Option<PathBuf> {
     let output = Command::new("rustc")
         .args(["--print", "sysroot"])
         .output()

@@ -51,6 +51,32 @@ impl Registers {
         }
     }
 
+    /// The values of the registers below `N`, 0 where they are unknown, and which of them are known, register 0 in the
+    /// lowest bit.
+    #[must_use]
+    pub fn first<const N: usize>(&self) -> ([u64; N], u128) {
+        let mut values = [0; N];
+        let pairs = values.iter_mut().zip(&self.values);
+        pairs.for_each(|(value, known)| *value = *known);
+        (values, self.known & below(N))
+    }
+
+    /// Makes these the values of the registers below `N` as far as bits say that they are known, and all other
+    /// registers unknown.
+    pub fn replace<const N: usize>(&mut self, values: [u64; N], known: u128) {
+        if self.known & !below(N) != 0 {
+            *self = Registers::new();
+        }
+        self.known = known & below(N.min(self.values.len()));
+        let numbered = self.values.iter_mut().zip(values).enumerate();
+        for (number, (slot, value)) in numbered {
+            *slot = match self.known >> number & 1 {
+                0 => 0,
+                _ => value,
+            };
+        }
+    }
+
     /// The known registers and their values, in ascending order of number.
     pub fn iter(&self) -> impl Iterator<Item = (Register, u64)> + '_ {
         let mut rest = self.known;
@@ -59,6 +85,14 @@ impl Registers {
             rest &= rest.wrapping_sub(1);
             Some((Register(number), self.get(Register(number))?))
         })
+    }
+}
+
+/// The bits below one.
+const fn below(bit: usize) -> u128 {
+    match bit < 128 {
+        true => (1 << bit) - 1,
+        false => u128::MAX,
     }
 }
 
@@ -88,6 +122,25 @@ mod tests {
         assert_eq!(registers.get(Register(7)), Some(0));
         registers.clear(Register(7));
         assert_eq!(registers.get(Register(7)), None);
+    }
+
+    #[test]
+    fn the_first_are_copied_and_replaced() {
+        let mut registers = Registers::new();
+        for number in [0, 2, 3, 40] {
+            registers.set(Register(number), 7 + u64::from(number));
+        }
+        assert_eq!(registers.first(), ([7, 0, 9], 0b101));
+        assert_eq!(registers.first(), ([], 0));
+        registers.replace([1, 2, 3], 0b1110);
+        let mut expected = Registers::new();
+        expected.set(Register(1), 2);
+        expected.set(Register(2), 3);
+        assert_eq!(registers, expected);
+        registers.replace([4, 5], 0b10);
+        let mut expected = Registers::new();
+        expected.set(Register(1), 5);
+        assert_eq!(registers, expected);
     }
 
     #[test]

@@ -171,9 +171,9 @@ impl Cursor {
         let module = modules.module(self.code.lookup());
         if let Some(module) = &module
             && let Some(native) = module.native
-            && let Some(outcome) = self.by_native(native, module, memory)
+            && let Some(step) = self.by_native(native, module, memory)
         {
-            return self.take(outcome);
+            return step;
         }
         let mut row = Row::new(Register(0));
         let located = self.locate_in(module, modules, &mut row);
@@ -196,45 +196,47 @@ impl Cursor {
             (module, Err(missing)) => self.by_guess(*missing, module.as_ref(), modules, memory),
             (None, Ok(_)) => Err(End::NoRow(NoRow::NoModule)),
         };
-        self.take(outcome)
-    }
-
-    /// Moves to the caller that was found, if the walk may go on there.
-    #[inline]
-    fn take(&mut self, outcome: Result<(Caller, Found), End>) -> Step {
         match outcome {
             Ok((caller, found)) => {
-                if self
-                    .trail
-                    .cycle
-                    .is_repeated(caller.code.address(), found.cfa)
-                {
-                    return Step::End(End::Loop);
-                }
-                if !self.climbs_to(&caller) {
-                    self.trail.stack_changes += 1;
-                    if self.trail.stack_changes > Cursor::MOST_STACK_CHANGES {
-                        return Step::End(End::TooManyStacks);
-                    }
-                }
-                self.code = caller.code;
-                self.registers = caller.registers;
-                Step::Caller(found)
+                let stack_pointer = self.abi.arch.spec().stack_pointer;
+                let there = There {
+                    code: caller.code,
+                    stack_pointer: caller.registers.get(stack_pointer),
+                    read: caller.code_at,
+                };
+                self.arrive(&there, found, |registers| *registers = caller.registers)
             }
             Err(end) => Step::End(end),
         }
     }
 
-    /// Whether a caller is further up the stack, and its address from the part that is left behind.
+    /// Moves to a caller, whose registers are put in, if the walk may go on there.
+    #[inline]
+    fn arrive(&mut self, there: &There, found: Found, put: impl FnOnce(&mut Registers)) -> Step {
+        let trail = &mut self.trail;
+        if trail.cycle.is_repeated(there.code.address(), found.cfa) {
+            return Step::End(End::Loop);
+        }
+        if !self.climbs_to(there) {
+            self.trail.stack_changes += 1;
+            if self.trail.stack_changes > Cursor::MOST_STACK_CHANGES {
+                return Step::End(End::TooManyStacks);
+            }
+        }
+        self.code = there.code;
+        put(&mut self.registers);
+        Step::Caller(found)
+    }
+
+    /// Whether a caller is further up the stack, and was found by a word of the part that is left behind.
     ///
     /// Every such step takes a word of memory that no other of the same climb takes, so a climb
     /// ends with the stack. A table that lies can lead upwards without reading any, for as long as
     /// there are addresses; or down, and never twice to the same frame.
-    fn climbs_to(&self, caller: &Caller) -> bool {
-        let to = caller.registers.get(self.abi.arch.spec().stack_pointer);
-        let left = self.stack_pointer().zip(to);
+    fn climbs_to(&self, there: &There) -> bool {
+        let left = self.stack_pointer().zip(there.stack_pointer);
         let left = left.map(|(from, to)| from..RuntimeAddr(to));
-        left.zip(caller.code_at)
+        left.zip(there.read)
             .is_some_and(|(left, at)| left.contains(&at))
     }
 
@@ -285,31 +287,33 @@ impl Cursor {
 
     /// Steps by the machine code of the module's table, if that is enough: what [`Cursor::by_row`] does, faster.
     fn by_native<M: Memory + ?Sized>(
-        &self,
+        &mut self,
         native: &dyn Native,
         module: &Module<'_>,
         memory: &M,
-    ) -> Option<Result<(Caller, Found), End>> {
+    ) -> Option<Step> {
+        let endian = self.abi.endian;
         let highest = Cell::new(None);
         let read = |addr: RuntimeAddr, size| {
-            let number = read_uint(memory, addr, size, self.abi.endian).ok()?;
+            let number = read_uint(memory, addr, size, endian).ok()?;
             highest.set(highest.get().max(Some(addr)));
             Some(number)
         };
         let step = native.step(self.code, module.bias, &self.registers, &read)?;
-        let address = RuntimeAddr(step.registers.get(self.abi.arch.spec().pc)?);
+        let spec = self.abi.arch.spec();
+        let address = RuntimeAddr(step.get(spec.pc)?);
         let (code, signal_frame) = match step.to {
-            NativeTarget::Outermost => return Some(Err(End::Outermost)),
+            NativeTarget::Outermost => return Some(Step::End(End::Outermost)),
             NativeTarget::Interrupted => (CodeAddr::Instruction(address), true),
             NativeTarget::Caller => (CodeAddr::Return(address), false),
         };
         // Whether it is where the stack begins, the row's entry says.
         (address.0 != 0 || signal_frame).then_some(())?;
-        let caller = Caller {
+        let there = There {
             code,
-            // Mostly its highest; any other word of the frame is as good to show that the walk climbs.
-            code_at: highest.get(),
-            registers: step.registers,
+            stack_pointer: step.get(spec.stack_pointer),
+            // Mostly the return address, and any other word of the frame is as good.
+            read: highest.get(),
         };
         let found = Found {
             evidence: Evidence::Cfi,
@@ -317,7 +321,9 @@ impl Cursor {
             instead_of: None,
             signal_frame,
         };
-        Some(Ok((caller, found)))
+        Some(self.arrive(&there, found, |registers| {
+            registers.replace(step.values, step.known.into());
+        }))
     }
 
     fn by_row<M: Memory + ?Sized>(
@@ -441,10 +447,18 @@ pub(crate) fn follows_no_call(
 /// of musl has 22.
 const ENTRY_CODE: u64 = 64;
 
+/// What decides whether a walk may go on at a frame.
+struct There {
+    code: CodeAddr,
+    stack_pointer: Option<u64>,
+    /// A word that was read to get there: the return address, if it was read.
+    read: Option<RuntimeAddr>,
+}
+
 /// A frame that a step leads to.
 struct Caller {
     code: CodeAddr,
-    /// Where that was read, or another word of the frame that was left, if one was.
+    /// Where that was read, if it was.
     code_at: Option<RuntimeAddr>,
     registers: Registers,
 }

@@ -109,8 +109,21 @@ pub struct NativeStep {
     pub to: NativeTarget,
     /// The canonical frame address of the frame that was left.
     pub cfa: RuntimeAddr,
-    /// The registers there, the code address among them.
-    pub registers: Registers,
+    /// The values there of the first registers, the code address among them.
+    pub values: [u64; NativeStep::REGISTERS],
+    /// Which of them are known, register 0 in the lowest bit. No others are.
+    pub known: u64,
+}
+
+impl NativeStep {
+    /// The registers of a frame, by their DWARF numbers: those below this one.
+    pub const REGISTERS: usize = 17;
+
+    /// The value of a register.
+    pub(crate) fn get(&self, register: Register) -> Option<u64> {
+        let value = self.values.get(usize::from(register.0))?;
+        (self.known >> register.0 & 1 != 0).then_some(*value)
+    }
 }
 
 /// Where a step by machine code led.

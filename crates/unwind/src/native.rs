@@ -31,18 +31,12 @@ struct NativeFrame {
 impl NativeFrame {
     /// A frame with the registers that the code knows of.
     fn of(registers: &Registers) -> NativeFrame {
-        let mut frame = NativeFrame {
-            registers: [0; Outline::REGISTERS as usize],
-            known: 0,
+        let (registers, known) = registers.first();
+        NativeFrame {
+            registers,
+            known: u64::try_from(known).unwrap_or(0), // of so few registers it is
             cfa: 0,
-        };
-        for (number, slot) in (0..).zip(&mut frame.registers) {
-            if let Some(value) = registers.get(Register(number)) {
-                *slot = value;
-                frame.known |= 1 << number;
-            }
         }
-        frame
     }
 
     /// Whether the same registers are known, and are the same.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use unspool_ir::{CodeAddr, LoadBias, Register, Registers, RuntimeAddr};
+use unspool_ir::{CodeAddr, LoadBias, Registers, RuntimeAddr};
 use unspool_native::Status;
 
 use super::{NativeFrame, NativeMemory, sys};
@@ -63,20 +63,8 @@ impl NativeCode {
         Some(NativeStep {
             to,
             cfa: RuntimeAddr(frame.cfa),
-            registers: frame.registers(),
+            values: frame.registers,
+            known: frame.known,
         })
-    }
-}
-
-impl NativeFrame {
-    /// Those that are known.
-    fn registers(&self) -> Registers {
-        let mut registers = Registers::new();
-        for (number, value) in (0..).zip(&self.registers) {
-            if self.known >> number & 1 != 0 {
-                registers.set(Register(number), *value);
-            }
-        }
-        registers
     }
 }

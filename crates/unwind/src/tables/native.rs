@@ -3,10 +3,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use self_cell::self_cell;
+use unspool_compact::Code;
 use unspool_ir::{CodeAddr, LoadBias, Register, Registers, Row, Vaddr};
 use unspool_module::{ContentKey, ElfFile};
 use unspool_native::{Key, NativeError, Object, ObjectError, Outline, OutlineError, object};
 
+use super::compile;
 use super::source::{self, From, SourceError};
 use crate::arch;
 use crate::modules::{Module, Native, NativeStep, ReadNumber};
@@ -86,10 +89,21 @@ fn native_key(key: &ContentKey) -> Key<'_> {
 #[derive(Debug)]
 pub(super) struct NativeTable {
     code: NativeCode,
-    file: Arc<ElfFile>,
+    module: ModuleCode,
     /// Where the program begins: that nothing calls this code, its entry says.
     entry: Option<Range<Vaddr>>,
 }
+
+self_cell!(
+    /// The code of a file, as it was linked.
+    struct ModuleCode {
+        owner: Arc<ElfFile>,
+        #[covariant]
+        dependent: Code,
+    }
+
+    impl {Debug}
+);
 
 impl NativeTable {
     /// `module` is the file as it is walked without machine code.
@@ -101,7 +115,7 @@ impl NativeTable {
         });
         NativeTable {
             code,
-            file: Arc::clone(file),
+            module: ModuleCode::new(Arc::clone(file), |file| compile::code(file)),
             entry,
         }
     }
@@ -119,8 +133,14 @@ impl NativeTable {
         let CodeAddr::Return(address) = code else {
             return false;
         };
-        let code = self.file.rest_at(bias.to_vaddr(address));
-        code.is_none_or(|code| arch::begins_trampoline(self.file.abi().arch, code))
+        let address = bias.to_vaddr(address);
+        let mut ranges = self.module.borrow_dependent().ranges.iter();
+        let code = ranges.find_map(|(start, code)| {
+            let offset = address.0.checked_sub(start.0)?;
+            code.get(usize::try_from(offset).ok()?..)
+        });
+        let arch = self.module.borrow_owner().abi().arch;
+        code.is_none_or(|code| arch::begins_trampoline(arch, code))
     }
 }
 

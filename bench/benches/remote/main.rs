@@ -1,0 +1,286 @@
+//! perf's samples unwound through libunwind's interface, as perf does it: by Debian's libunwind, by ours, and by
+//! objects of machine code. Whole walks are timed, beginning and all, of samples that nobody has touched, and of such that were
+//! just walked; and the steps alone, as the papers did.
+//!
+//! `cargo xtask capi && cargo bench -p unspool-bench --bench remote`; with `--workload TEXT`, only those whose name
+//! contains it; with `--steps FILE…`, one step each from addresses of these files, by Rust's peers, too. Samples are those of the process that has most of them, with what it has mapped at the end.
+#![expect(clippy::print_stdout, reason = "a measurement prints")]
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+use unspool_bench::Scratch;
+use unspool_bench::recording::{record, workloads};
+use unspool_ir::{Arch, Register, RuntimeAddr};
+use unspool_module::{ElfFile, Mapping};
+use unspool_perf::{DataFile, Item, Record, Sample};
+use unspool_unwind::tables::NativeObject;
+
+mod steps;
+
+const THEIRS: &str = "/usr/lib/x86_64-linux-gnu/libunwind-x86_64.so.8";
+
+/// Passes over all samples, after one that is told apart.
+const ROUNDS: &str = "12";
+
+/// The bytes of a path in a file of samples.
+const NAME: usize = 256;
+
+/// The most frames of a walk.
+const DEEPEST: u32 = 1024;
+
+fn main() -> anyhow::Result<()> {
+    let arguments: Vec<String> = std::env::args().collect();
+    let after = |name: &'static str| {
+        let words = arguments.iter().skip_while(move |word| *word != name);
+        words.skip(1).filter(|word| *word != "--bench")
+    };
+    let folder = Scratch::new()?;
+    let driver = Driver::new(&folder)?;
+    let files: Vec<_> = after("--steps").collect();
+    for path in &files {
+        steps::measure(Path::new(path), &driver, &folder)?;
+    }
+    if !files.is_empty() {
+        return Ok(());
+    }
+    let only = after("--workload").next();
+    for (name, command) in workloads(&folder)? {
+        if only.is_none_or(|only| name.contains(only.as_str())) {
+            let recording = folder.join("perf.data");
+            record(&command, &recording)?;
+            let samples = samples_of(&recording, &folder)?;
+            driver.run(&name, &samples, DEEPEST)?;
+        }
+    }
+    Ok(())
+}
+
+/// The C program that walks.
+struct Driver<'f> {
+    folder: &'f Scratch,
+    path: PathBuf,
+}
+
+impl<'f> Driver<'f> {
+    fn new(folder: &'f Scratch) -> anyhow::Result<Self> {
+        let native = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/native");
+        let include = format!("-I{}", native.display());
+        let source = include_str!("remote.c");
+        let options = [&include, "-D_GNU_SOURCE"];
+        let path = folder.compile("remote", "remote.c", source, &options)?;
+        Ok(Driver { folder, path })
+    }
+
+    /// Has samples walked, at most so many steps each, and prints what it took.
+    fn run(&self, name: &str, samples: &[u8], most: u32) -> anyhow::Result<()> {
+        let file = self.folder.join("samples");
+        std::fs::write(&file, samples)?;
+        let output = Command::new(&self.path)
+            .arg(&file)
+            .args([ROUNDS, THEIRS])
+            .arg(ours()?)
+            .arg(most.to_string())
+            .output()?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{}: {errors}", output.status);
+        print(name, &String::from_utf8(output.stdout)?)
+    }
+}
+
+/// Our shared object with libunwind's names, as `cargo xtask capi` builds it.
+fn ours() -> anyhow::Result<PathBuf> {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent();
+    let file = target.context("no target folder")?;
+    let file = file.join("capi/libunwind/libunwind-x86_64.so.8");
+    ensure!(file.exists(), "not there: run cargo xtask capi");
+    Ok(file)
+}
+
+/// What one way took, as the driver says it.
+struct Way<'t> {
+    name: &'t str,
+    samples: u64,
+    frames: u64,
+    same: u64,
+    left_over: u64,
+    first: f64,
+    whole: f64,
+    steps: f64,
+    again: f64,
+}
+
+impl<'t> Way<'t> {
+    fn parse(line: &'t str) -> Option<Self> {
+        let mut words = line.split('\t');
+        let name = words.next()?;
+        let mut number = || words.next()?.parse().ok();
+        let (samples, frames, same, left_over) = (number()?, number()?, number()?, number()?);
+        let mut time = || words.next()?.parse().ok();
+        Some(Way {
+            name,
+            samples,
+            frames,
+            same,
+            left_over,
+            first: time()?,
+            whole: time()?,
+            steps: time()?,
+            again: time()?,
+        })
+    }
+}
+
+fn print(workload: &str, text: &str) -> anyhow::Result<()> {
+    let ways: Option<Vec<Way<'_>>> = text.lines().map(Way::parse).collect();
+    let ways = ways.context("the driver says something else")?;
+    let [uncached, cached, ..] = ways.as_slice() else {
+        anyhow::bail!("the driver says too little");
+    };
+    println!(
+        "{workload}: {} samples; ns a frame, medians, and how many times libunwind's without and with cache",
+        uncached.samples
+    );
+    println!(
+        "{:<24}{:>8}{:>6}{:>10}{:>8}  {:<22}  {:>6}  again",
+        "", "frames", "same", "left over", "first", "whole", "steps"
+    );
+    for way in &ways {
+        let times = |of: fn(&Way<'_>) -> f64| {
+            let [by_uncached, by_cached] = [uncached, cached].map(|other| of(other) / of(way));
+            format!("{:>7.1}{by_uncached:>6.1}x{by_cached:>6.1}x", of(way))
+        };
+        println!(
+            "{:<24}{:>8}{:>6}{:>10}{:>8.1}  {:<22}  {:>6.1}  {}",
+            way.name,
+            way.frames,
+            way.same,
+            way.left_over,
+            way.first,
+            times(|way| way.whole),
+            way.steps,
+            times(|way| way.again),
+        );
+    }
+    Ok(())
+}
+
+/// The modules and samples of a process, as the driver takes them: numbers of 8 bytes. First how many modules there are;
+/// of each the first address, the one behind the last, the load bias, its path, and its object's. Then how many samples;
+/// of each the registers, where the stack starts that was copied, its size, and the stack.
+fn samples_of(recording: &Path, folder: &Scratch) -> anyhow::Result<Vec<u8>> {
+    let file = DataFile::open(recording)?;
+    let mut counts: HashMap<u32, usize> = HashMap::new();
+    file.read(|item: Item<'_>| {
+        if let Record::Sample(_) = item.record {
+            *counts.entry(item.origin.pid).or_default() += 1;
+        }
+        anyhow::Ok(())
+    })?;
+    let most = counts.into_iter().max_by_key(|(_, count)| *count);
+    let (pid, _) = most.context("no samples")?;
+    let (mut modules, mut samples) = (HashMap::new(), Samples::default());
+    file.read(|item: Item<'_>| {
+        match &item.record {
+            Record::Mapped(mapped) if mapped.pid == pid && mapped.is_executable => {
+                let path = Path::new(OsStr::from_bytes(mapped.name));
+                let mapping = Mapping {
+                    start: RuntimeAddr(mapped.start),
+                    length: mapped.size,
+                    file_offset: mapped.offset,
+                    executable: true,
+                    page_size: 4096,
+                };
+                if path.is_absolute()
+                    && let Ok(file) = ElfFile::open(path)
+                {
+                    modules.insert(mapped.start, module_at(&file, &mapping, folder)?);
+                }
+            }
+            Record::Sample(sample) if item.origin.pid == pid => samples.add(sample),
+            _ => {}
+        }
+        anyhow::Ok(())
+    })?;
+    let mut modules: Vec<_> = modules.into_iter().collect();
+    modules.sort_by_key(|(start, _)| *start);
+    let modules: Vec<_> = modules.into_iter().map(|(_, module)| module).collect();
+    Ok(samples.with(&modules))
+}
+
+#[derive(Default)]
+struct Samples {
+    count: u64,
+    bytes: Vec<u8>,
+}
+
+impl Samples {
+    /// Adds a sample of user code, whose registers are there.
+    fn add(&mut self, sample: &Sample<'_>) {
+        let register = |number| sample.user?.get(Arch::X86_64, Register(number));
+        let registers: Option<Vec<u64>> = (0..17).map(register).collect();
+        if let Some(registers) = registers {
+            let start = registers.get(7).copied().unwrap_or_default();
+            self.push(&registers, start, sample.stack.bytes);
+        }
+    }
+
+    /// Adds a sample; without a stack it has that of the one before.
+    fn push(&mut self, registers: &[u64], start: u64, stack: &[u8]) {
+        let (stack, _) = stack.as_chunks::<8>();
+        self.count += 1;
+        let numbers = registers
+            .iter()
+            .copied()
+            .chain([start, 8 * stack.len() as u64]);
+        self.bytes.extend(numbers.flat_map(u64::to_le_bytes));
+        self.bytes.extend(stack.as_flattened());
+    }
+
+    /// They, behind modules.
+    fn with(&self, modules: &[Vec<u8>]) -> Vec<u8> {
+        let mut bytes = (modules.len() as u64).to_le_bytes().to_vec();
+        bytes.extend(modules.iter().flatten());
+        bytes.extend(self.count.to_le_bytes());
+        bytes.extend(&self.bytes);
+        bytes
+    }
+}
+
+fn module_at(file: &ElfFile, mapping: &Mapping, folder: &Scratch) -> anyhow::Result<Vec<u8>> {
+    let bias = file.load_bias(mapping).map_or(0, |bias| bias.0);
+    let addresses = mapping.start.0..mapping.start.0 + mapping.length;
+    module(file, addresses, bias, folder)
+}
+
+/// What the driver is told of a module.
+fn module(
+    file: &ElfFile,
+    addresses: Range<u64>,
+    bias: u64,
+    folder: &Scratch,
+) -> anyhow::Result<Vec<u8>> {
+    let numbers = [addresses.start, addresses.end, bias];
+    let mut bytes: Vec<u8> = numbers.into_iter().flat_map(u64::to_le_bytes).collect();
+    let key = file.content_key();
+    let object = match NativeObject::make(file, &key) {
+        Ok(object) => {
+            let path = folder.join(&format!("{key}.native.so"));
+            std::fs::write(&path, object.bytes())?;
+            path.to_string_lossy().into_owned()
+        }
+        Err(_) => String::new(),
+    };
+    for name in [file.path().to_string_lossy().into_owned(), object] {
+        ensure!(name.len() < NAME, "{name}: too long");
+        let end = bytes.len() + NAME;
+        bytes.extend(name.bytes());
+        bytes.resize(end, 0);
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,165 @@
+//! One step from each of many addresses of a file: by the driver's ways, and by those of Rust.
+
+use std::path::Path;
+use std::slice;
+use std::sync::Arc;
+use std::time::Instant;
+
+use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
+use framehop::{FrameAddress, Unwinder as _};
+use unspool_bench::{Random, Sample, Scratch, framehop_module};
+use unspool_ir::{LoadBias, Memory, Register, Registers, RuntimeAddr, Unreadable};
+use unspool_module::ElfFile;
+use unspool_unwind::tables::{self, FileTables, Form, From, Store, TableBytes};
+use unspool_unwind::{Cursor, Module, Modules, Step};
+
+use crate::{Driver, Samples, module};
+
+/// How many steps a pass has.
+const STEPS: usize = 1 << 16;
+
+/// Passes that are timed, after one that is not.
+const ROUNDS: usize = 11;
+
+const BIAS: u64 = 0x5555_0000_0000;
+const STACK: u64 = 0x7fff_0000_0000;
+const STACK_BYTES: usize = 1 << 16;
+
+/// What all registers but the code address are: the middle of the stack.
+const MIDDLE: u64 = STACK + STACK_BYTES as u64 / 2;
+
+/// What each word of the stack is.
+const WORD: u64 = 0x5555_0000_1234;
+
+pub(crate) fn measure(path: &Path, driver: &Driver<'_>, folder: &Scratch) -> anyhow::Result<()> {
+    let file = Arc::new(ElfFile::open(path)?);
+    let made = tables::compile(&file, From::Auto)?;
+    let starts: Vec<u64> = made
+        .reading
+        .table
+        .spans()
+        .map(|span| span.start.0)
+        .collect();
+    let end = file.address_range().map_or(u64::MAX, |range| range.end.0);
+    let about = module(&file, BIAS..BIAS + end, BIAS, folder)?;
+    let compact = FileTables::new(Arc::clone(&file)).for_walks();
+    compact.attach(TableBytes::Memory(made.encoded.bytes));
+    let native = FileTables::new(Arc::clone(&file)).for_walks();
+    let store = Store::new(None, None, None).with_form(Form::Native);
+    native.run_native(&store, path, &mut Vec::new());
+    let mut framehop = UnwinderX86_64::new();
+    if let Some(module) = framehop_module(&file, BIAS)? {
+        framehop.add_module(module);
+    }
+    let stack = Stack::new();
+    for different in [16, STEPS] {
+        let addresses = addresses(&starts, different);
+        let mut samples = Samples::default();
+        for address in &addresses {
+            let mut registers = [MIDDLE; 17];
+            registers[16] = *address;
+            let bytes = match samples.count {
+                0 => stack.0.as_slice(),
+                _ => &[],
+            };
+            samples.push(&registers, STACK, bytes);
+        }
+        let name = format!("{}, {different} addresses", path.display());
+        driver.run(&name, &samples.with(slice::from_ref(&about)), 1)?;
+        print("table, in Rust", || by_cursor(&compact, &stack, &addresses));
+        print("object, in Rust", || by_cursor(&native, &stack, &addresses));
+        let mut cache = CacheX86_64::new();
+        print("framehop", || {
+            by_framehop(&framehop, &mut cache, &stack, &addresses)
+        });
+    }
+    Ok(())
+}
+
+/// So many different addresses, in any order.
+fn addresses(starts: &[u64], different: usize) -> Vec<u64> {
+    let mut random = Random::new(1);
+    let place = |random: &mut Random| match different {
+        STEPS => random.below(starts.len()),
+        _ => random.below(different) * 7919 % starts.len(),
+    };
+    let starts = (0..STEPS).filter_map(|_| starts.get(place(&mut random)));
+    starts.map(|start| BIAS + start).collect()
+}
+
+/// Prints how long a step takes; what is timed yields how many led to a caller.
+fn print(name: &str, mut pass: impl FnMut() -> usize) {
+    let frames = pass();
+    let mut sample = Sample::default();
+    for _ in 0..ROUNDS {
+        let begun = Instant::now();
+        pass();
+        sample.extend([begun.elapsed() / 65536]);
+    }
+    let nanos = sample.median().as_secs_f64() * 1e9;
+    println!("{name:<24}{frames:>8}{nanos:>32.1}");
+}
+
+/// The stack.
+struct Stack(Vec<u8>);
+
+impl Stack {
+    fn new() -> Self {
+        Stack(WORD.to_le_bytes().repeat(STACK_BYTES / 8))
+    }
+}
+
+impl Memory for Stack {
+    fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
+        let at = addr.0.checked_sub(STACK);
+        let at = at.and_then(|at| usize::try_from(at).ok());
+        let bytes = at.and_then(|at| self.0.get(at..)?.get(..into.len()));
+        into.copy_from_slice(bytes.ok_or(Unreadable::unmapped(addr))?);
+        Ok(())
+    }
+}
+
+/// A file as it is mapped.
+struct World<'t>(&'t FileTables);
+
+impl Modules for World<'_> {
+    fn module(&self, _: RuntimeAddr) -> Option<Module<'_>> {
+        Some(self.0.at(LoadBias(BIAS), None, None))
+    }
+
+    fn is_code(&self, _: RuntimeAddr) -> bool {
+        true
+    }
+}
+
+fn by_cursor(tables: &FileTables, stack: &Stack, addresses: &[u64]) -> usize {
+    let (world, abi) = (World(tables), tables.file().abi());
+    let steps = addresses.iter().filter(|address| {
+        let mut registers = Registers::new();
+        (0..16).for_each(|number| registers.set(Register(number), MIDDLE));
+        registers.set(Register(16), **address);
+        let cursor = Cursor::new(abi, registers);
+        cursor.is_some_and(|mut cursor| matches!(cursor.step(&world, stack), Step::Caller(_)))
+    });
+    steps.count()
+}
+
+fn by_framehop(
+    unwinder: &UnwinderX86_64<Vec<u8>>,
+    cache: &mut CacheX86_64,
+    stack: &Stack,
+    addresses: &[u64],
+) -> usize {
+    let mut read = |address: u64| {
+        let mut word = [0; 8];
+        let read = stack.read(RuntimeAddr(address), &mut word);
+        read.map(|()| u64::from_le_bytes(word)).map_err(|_| ())
+    };
+    let steps = addresses.iter().filter(|address| {
+        let frame = FrameAddress::from_instruction_pointer(**address);
+        let mut registers = UnwindRegsX86_64::new(**address, MIDDLE, MIDDLE);
+        let found = unwinder.unwind_frame(frame, &mut registers, cache, &mut read);
+        matches!(found, Ok(Some(_)))
+    });
+    steps.count()
+}
