@@ -253,13 +253,17 @@ static int read_copy(void *argument, uint64_t address, uint64_t size, uint64_t *
     return 0;
 }
 
-static int native(uint64_t *frames, int most)
+/* If the copied stack is read directly, registers that point to the stack are moved to point to the copy. */
+static int by_objects(int is_direct, uint64_t *frames, int most)
 {
-    static const struct unspool_memory memory = {0, 0, read_copy, NULL};
+    const uint64_t size = is_direct ? copied->size : 0, distance = (uintptr_t)copied->stack - copied->start;
+    const struct unspool_memory memory = {(uintptr_t)copied->stack, (uintptr_t)copied->stack + size, read_copy, NULL};
     struct unspool_frame frame = {.known = 0x1ffff};
     int count = 0, before = 0;
     memcpy(frame.registers, current->registers, sizeof frame.registers);
     while (count < most) {
+        for (int n = 0; is_direct && n < UNSPOOL_REGISTERS - 1; n++)
+            frame.registers[n] += frame.registers[n] - copied->start < size ? distance : 0;
         uint64_t address = frame.registers[16] - before;
         const struct module *module = module_at(address);
         int status = module && module->step ? module->step(&frame, address - module->bias, module->bias, &memory)
@@ -273,13 +277,16 @@ static int native(uint64_t *frames, int most)
     return count;
 }
 
+static int by_callback(uint64_t *frames, int most) { return by_objects(0, frames, most); }
+static int directly(uint64_t *frames, int most) { return by_objects(1, frames, most); }
+
 static const struct way {
     const char *name;
     int (*walk)(uint64_t *, int);
 } ways[] = {
     {"libunwind, no cache", theirs_uncached}, {"libunwind, global cache", theirs_cached},
     {"unspool, no cache", ours_uncached},     {"unspool, global cache", ours_cached},
-    {"objects", native},
+    {"objects, by callback", by_callback},    {"objects, directly", directly},
 };
 enum { WAYS = sizeof ways / sizeof *ways };
 
