@@ -212,10 +212,10 @@ impl Files {
         // Those that have to be hashed are identified by the compiler, which then looks for their tables.
         let looks_now = self.compiler.is_none() || elf.build_id().is_some();
         let has_table = looks_now && file.find_table(&self.store);
-        if looks_now && self.store.form() == Form::Native {
-            file.tables.find_native(&self.store, &mut Vec::new());
-        }
         if let Some(compiler) = &self.compiler {
+            if looks_now && self.store.form() == Form::Native {
+                file.tables.find_native(&self.store, &mut Vec::new());
+            }
             // Stacks through code without a table would end there until the compiler comes to it.
             if is_small(&elf) {
                 file.tables.synthesize(&self.store);
