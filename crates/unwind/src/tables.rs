@@ -11,7 +11,7 @@ mod synthesis;
 pub(crate) use compile::as_key;
 pub use compile::{CompileError, Made, code, compile, is_table_of, verify};
 pub use file::{CodeTable, FileTables};
-pub use native::{MakeError, NativeObject};
+pub use native::{MakeError, NativeObject, native_key};
 pub use source::{
     From, Named, Origin, Reading, SourceError, hdr_is_complete, read, read_if_any,
     read_if_any_from, sections,

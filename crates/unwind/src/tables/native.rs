@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use self_cell::self_cell;
 use unspool_compact::Code;
-use unspool_ir::{CodeAddr, LoadBias, Register, Registers, Row, Vaddr};
+use unspool_ir::{CodeAddr, LoadBias, Register, Registers, Row, Table, Vaddr};
 use unspool_module::{ContentKey, ElfFile};
+use unspool_native::proof::{Unproven, prove};
 use unspool_native::{Key, NativeError, Object, ObjectError, Outline, OutlineError, object};
 
 use super::compile;
@@ -15,8 +16,8 @@ use crate::arch;
 use crate::modules::{Module, Native, NativeStep, ReadNumber};
 use crate::native::NativeCode;
 
-/// An object whose code this process may run: it has made it, or has found it where only its user and root
-/// can write ([`Store`](super::Store)).
+/// An object whose code this process may run: it has made it and proven it by reading the code, or has found it where
+/// only its user and root can write ([`Store`](super::Store)), and put such objects.
 #[derive(Debug)]
 pub struct NativeObject(Vec<u8>);
 
@@ -33,27 +34,37 @@ pub enum MakeError {
     /// The object cannot be written.
     #[error(transparent)]
     Write(#[from] NativeError),
+    /// What was made is no object.
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+    /// What was made is not proven to be right.
+    #[error("a defect of unspool: its machine code for {0} is not proven: {1}")]
+    Unproven(Vaddr, Unproven),
 }
 
 impl NativeObject {
-    /// Makes the object of a file's table.
+    /// Makes the object of a file's table, and proves it.
     ///
     /// # Errors
     ///
     /// [`MakeError`].
     pub fn make(file: &ElfFile, key: &ContentKey) -> Result<NativeObject, MakeError> {
         let reading = source::read(file, From::Auto)?;
-        let outline = Outline::of(&reading.table)?;
-        Ok(NativeObject::of(&outline, key)?)
+        NativeObject::of(&reading.table, key)
     }
 
-    /// Makes the object of the table of the module with this key.
+    /// Makes the object of the table of the module with this key, and proves it.
     ///
     /// # Errors
     ///
-    /// [`NativeError`].
-    pub fn of(outline: &Outline, key: &ContentKey) -> Result<NativeObject, NativeError> {
-        object(outline, native_key(key)).map(NativeObject)
+    /// [`MakeError`].
+    pub fn of(table: &Table, key: &ContentKey) -> Result<NativeObject, MakeError> {
+        let bytes = object(&Outline::of(table)?, native_key(key))?;
+        let proof = prove(&Object::parse(&bytes)?, table)?;
+        match proof.unproven.first() {
+            Some((at, unproven)) => Err(MakeError::Unproven(*at, *unproven)),
+            None => Ok(NativeObject(bytes)),
+        }
     }
 
     /// Takes bytes that nobody else could have written: whoever calls this has seen to that. They must be an object as
@@ -78,7 +89,8 @@ impl NativeObject {
 }
 
 /// A file's key as objects have it.
-fn native_key(key: &ContentKey) -> Key<'_> {
+#[must_use]
+pub fn native_key(key: &ContentKey) -> Key<'_> {
     match key {
         ContentKey::BuildId(id) => Key::BuildId(id.as_bytes()),
         ContentKey::Hash(hash) => Key::Content(hash),

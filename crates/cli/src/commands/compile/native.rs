@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 use unspool_module::ElfFile;
 use unspool_native::Outline;
-use unspool_unwind::tables::{self, NativeObject, Store};
+use unspool_unwind::tables::{self, NativeObject, Store, native_key};
 
 use crate::args::{CompileArgs, CompiledForm, Format};
 use crate::output::{self, Failure};
@@ -34,13 +34,16 @@ pub(crate) fn run(args: &CompileArgs) -> anyhow::Result<ExitCode> {
             put(output.as_deref(), &text, say)?;
         }
         (_, Some(output)) => {
-            let object = object(&file, &outline)?;
-            put(Some(output), object.bytes(), say)?;
+            let object = unspool_native::object(&outline, native_key(&file.content_key()));
+            let object = object.with_context(|| path.display().to_string())?;
+            put(Some(output), &object, say)?;
         }
         (_, None) => {
-            let object = object(&file, &outline)?;
-            let store = Store::from_environment();
-            let kept = store.keep_native(&file.content_key(), &object);
+            // It is run from there, and so it is proven.
+            let key = file.content_key();
+            let object = NativeObject::of(&reading.table, &key);
+            let object = object.with_context(|| path.display().to_string())?;
+            let kept = Store::from_environment().keep_native(&key, &object);
             say(
                 &kept.with_context(|| super::no_cache(path))?,
                 object.bytes(),
@@ -70,11 +73,6 @@ fn put(
             Ok(out.flush()?)
         }
     }
-}
-
-fn object(file: &ElfFile, outline: &Outline<'_>) -> anyhow::Result<NativeObject> {
-    let object = NativeObject::of(outline, &file.content_key());
-    object.with_context(|| file.path().display().to_string())
 }
 
 fn c(file: &ElfFile, outline: &Outline<'_>) -> anyhow::Result<Vec<u8>> {
