@@ -2,7 +2,8 @@
 //! the work of 2018 compiled tables to.
 //!
 //! `cargo bench -p unspool-bench --bench native -- [--no-c] [FILE…]`. Without files: ld.so and libc. gcc takes
-//! minutes for libc's C, and a quarter of an hour and gigabytes for gdb's: `--no-c` leaves it out.
+//! minutes for libc's C, and a quarter of an hour and gigabytes for gdb's, once: what it made is kept below the target
+//! folder. `--no-c` leaves it out.
 #![expect(clippy::print_stdout, reason = "a measurement prints")]
 
 use std::fmt::Write as _;
@@ -11,6 +12,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
+use sha2::{Digest as _, Sha256};
 use unspool_module::ElfFile;
 use unspool_native::{Key, Outline};
 use unspool_unwind::tables::{self, From};
@@ -68,18 +70,10 @@ fn measure(path: &Path, with_c: bool, folder: &Path, timer: &Path) -> anyhow::Re
     print_size("native", &direct, source, made.as_secs_f64())?;
     let mut objects = vec![direct];
     if with_c {
-        let (text, object) = (folder.join("table.c"), folder.join("c.so"));
         let mut c = String::new();
         unspool_native::c::source(&outline, "a table", &mut c)?;
-        std::fs::write(&text, c)?;
-        let started = Instant::now();
-        gcc(&["-O2", "-fPIC", "-shared"], &text, &object)?;
-        print_size(
-            "C, gcc -O2",
-            &object,
-            source,
-            started.elapsed().as_secs_f64(),
-        )?;
+        let (object, seconds) = compiled(&c)?;
+        print_size("C, gcc -O2", &object, source, seconds)?;
         objects.push(object);
     }
     let mut addresses = String::new();
@@ -91,6 +85,25 @@ fn measure(path: &Path, with_c: bool, folder: &Path, timer: &Path) -> anyhow::Re
     let status = Command::new(timer).args(&objects).arg(&list).status()?;
     ensure!(status.success(), "{}: {status}", timer.display());
     Ok(())
+}
+
+/// The object that gcc makes of a C source, and how many seconds that took. It is kept: the next run does not wait.
+fn compiled(c: &str) -> anyhow::Result<(PathBuf, f64)> {
+    let digest = Sha256::digest(c);
+    let name: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let [text, object, took] =
+        ["c", "so", "seconds"].map(|kind| folder.join(&name).with_extension(kind));
+    if let Ok(seconds) = std::fs::read_to_string(&took) {
+        return Ok((object, seconds.parse()?));
+    }
+    std::fs::create_dir_all(folder)?;
+    std::fs::write(&text, c)?;
+    let started = Instant::now();
+    gcc(&["-O2", "-fPIC", "-shared"], &text, &object)?;
+    let seconds = started.elapsed().as_secs_f64();
+    std::fs::write(&took, seconds.to_string())?;
+    Ok((object, seconds))
 }
 
 /// The bytes that are loaded, of all sections.

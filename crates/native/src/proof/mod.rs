@@ -9,6 +9,9 @@
 //! crate writes for an index of these sizes; that the function which reads other memory keeps the psABI's rules and
 //! writes nothing but its result; and what instructions do (`execute.rs`).
 
+use core::num::NonZero;
+use std::panic::resume_unwind;
+
 use hashbrown::{HashMap, HashSet};
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 use unspool_ir::{Abi, Row, RowId, Table, Vaddr};
@@ -135,22 +138,41 @@ pub fn prove(object: &Object<'_>, table: &Table) -> Result<Proof, ObjectError> {
             pairs.meet(row, body, next.address);
         }
     }
-    let (code, at) = object.code();
-    let mut prover = Prover::new(code, at, table.abi());
-    let mut unproven = Vec::new();
-    for (row, body, at) in &pairs.met {
-        let row = row.and_then(|row| table.row(row));
-        let place = places.get(*body as usize).copied().unwrap_or(0);
-        if let Err(error) = prover.prove(row.as_ref(), place) {
-            unproven.push((Vaddr(*at), error));
+    let part = |pairs: &[Pair]| {
+        let (code, start) = object.code();
+        let mut prover = Prover::new(code, start, table.abi());
+        let mut unproven = Vec::new();
+        for pair in pairs {
+            let row = pair.row.and_then(|row| table.row(row));
+            let place = places.get(pair.body as usize).copied().unwrap_or(0);
+            if let Err(error) = prover.prove(row.as_ref(), place) {
+                unproven.push((pair.at, error));
+            }
         }
-    }
+        unproven
+    };
+    // The proofs have nothing to do with each other.
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let share = pairs.met.len().div_ceil(threads).max(PAIRS_OF_A_THREAD);
+    let unproven = std::thread::scope(|scope| {
+        let mut parts = pairs.met.chunks(share);
+        let first = parts.next().unwrap_or_default();
+        let others: Vec<_> = parts.map(|pairs| scope.spawn(|| part(pairs))).collect();
+        let mut unproven = part(first);
+        for other in others {
+            unproven.extend(other.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        }
+        unproven
+    });
     Ok(Proof {
         rows,
         pairs: pairs.met.len(),
         unproven,
     })
 }
+
+/// As many proofs are worth a thread.
+const PAIRS_OF_A_THREAD: usize = 64;
 
 /// All addresses from 0 on, in pieces that have one row or none; the last piece has no end.
 fn covered(table: &Table) -> impl Iterator<Item = (u64, Option<u64>, Option<RowId>)> {
@@ -165,18 +187,26 @@ fn covered(table: &Table) -> impl Iterator<Item = (u64, Option<u64>, Option<RowI
     spans.chain([(last, None, None)])
 }
 
-/// Which rows go with which bodies.
+/// A row, or none, and the body that the index leads to where it holds.
+struct Pair {
+    row: Option<RowId>,
+    body: u32,
+    /// The first such address.
+    at: Vaddr,
+}
+
+/// Which rows go with which bodies, each pair once.
 #[derive(Default)]
 struct Pairs {
-    /// Each pair once, with the first address that has it.
-    met: Vec<(Option<RowId>, u32, u64)>,
+    met: Vec<Pair>,
     known: HashSet<(Option<RowId>, u32)>,
 }
 
 impl Pairs {
     fn meet(&mut self, row: Option<RowId>, body: u32, at: u64) {
         if self.known.insert((row, body)) {
-            self.met.push((row, body, at));
+            let at = Vaddr(at);
+            self.met.push(Pair { row, body, at });
         }
     }
 }
