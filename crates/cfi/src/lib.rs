@@ -34,6 +34,7 @@ mod opcode;
 pub mod pointer;
 #[cfg(feature = "alloc")]
 mod rewrite;
+pub mod sframe;
 #[cfg(feature = "alloc")]
 mod table;
 #[cfg(feature = "alloc")]

@@ -18,6 +18,8 @@ mod lookup;
 #[cfg(test)]
 mod report_2018;
 #[cfg(test)]
+mod sframe;
+#[cfg(test)]
 mod thumb;
 #[cfg(test)]
 mod written;

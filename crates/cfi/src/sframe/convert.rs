@@ -1,0 +1,619 @@
+//! Functions of SFrame, and the rows of call frame information: the one made of the other.
+
+use alloc::vec::Vec;
+
+use unspool_ir::expression::operation::{
+    DW_OP_AND, DW_OP_BREG0, DW_OP_BREG31, DW_OP_BREGX, DW_OP_DEREF, DW_OP_GE, DW_OP_LIT0,
+    DW_OP_LIT31, DW_OP_PLUS, DW_OP_SHL,
+};
+use unspool_ir::formula::{Formula, Initial};
+use unspool_ir::leb128::{put_signed, put_unsigned};
+use unspool_ir::table::{Extent, FdeHeader, RowStart, Span, TableError};
+use unspool_ir::{CfaRule, Expression, RaState, Register, RegisterRule, Row, RowId, Table, Vaddr};
+
+use super::error::{SframeError, SframeProblem};
+use super::frame::{Base, Frame, FrameRow, Machine, Place, Places, Version};
+use super::section::Function;
+use super::writer;
+
+/// Why something cannot be said in SFrame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum Why {
+    /// There is no CFA.
+    #[error("there is no CFA")]
+    NoCfa,
+    /// Versions 1 and 2 know the stack and the frame pointer only.
+    #[error("the CFA is computed from register {}, for which version 3 is needed", .0.0)]
+    CfaRegister(Register),
+    /// More than a register, an offset and a load.
+    #[error("the CFA is an expression that is no register plus an offset, loaded or not")]
+    CfaExpression,
+    /// An offset of the CFA that does not fit, or on s390x is no multiple of 8.
+    #[error("the offset {0} of the CFA cannot be stored")]
+    CfaOffset(i64),
+    /// An offset of something else that does not fit.
+    #[error("the offset {0} does not fit into 32 bits")]
+    Offset(i64),
+    /// The return address is in a column of its own.
+    #[error("the return address is in column {}", .0.0)]
+    Column(Register),
+    /// The caller's stack pointer is not where the CFA says.
+    #[error("the stack pointer has a rule of its own")]
+    StackPointer,
+    /// A frame pointer that is undefined, or in a place that cannot be told.
+    #[error("the frame pointer's rule cannot be told")]
+    FramePointer,
+    /// A return address in a place that cannot be told.
+    #[error("the return address's rule cannot be told")]
+    ReturnAddress,
+    /// Something is loaded, or in a register, or computed from one.
+    #[error("what is saved is not at an offset from the CFA, for which version 3 is needed")]
+    Flexible,
+    /// The frame pointer is saved and the return address is not.
+    #[error("the frame pointer is saved without the return address, for which version 3 is needed")]
+    FramePointerAlone,
+    /// The return address is signed with the signing instruction's address, too.
+    #[error("the return address is signed with its instruction's address (PAuth_LR)")]
+    SignedWithPc,
+    /// Versions 1 and 2 cannot mark them.
+    #[error("it is a signal frame, for which version 3 is needed")]
+    SignalFrame,
+    /// A function of more than 4 GiB.
+    #[error("the function has more than 4 GiB")]
+    Size,
+}
+
+/// Addresses of which SFrame cannot say what the table says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unrepresentable {
+    /// The first address.
+    pub start: Vaddr,
+    /// One past the last address.
+    pub end: Vaddr,
+    /// Where the entry is in the section that was read.
+    pub origin: u64,
+    /// Why.
+    pub why: Why,
+}
+
+/// What a table comes to in SFrame.
+#[derive(Debug, Clone, Default)]
+pub struct Converted {
+    /// Ascending, each address in at most one.
+    pub functions: Vec<Function>,
+    /// What is left out, ascending.
+    pub refused: Vec<Unrepresentable>,
+    /// Entries whose rows are all there, and of the default kind.
+    pub plain: usize,
+    /// Entries whose rows are all there, some by version 3's flexible ones.
+    pub flexible: usize,
+    /// Entries of which something is left out.
+    pub incomplete: usize,
+}
+
+/// The functions that say what a table says of CFA, return address and frame pointer. What cannot be
+/// said is left out and reported.
+///
+/// Nothing is said of other registers, personality routines, language-specific data and sizes of arguments: the format
+/// has no room for them. What a table does not tell of AArch64 is the key that return addresses are signed with: it is taken
+/// to be key A. Allocates the functions.
+#[must_use]
+pub fn functions(table: &Table, machine: Machine, version: Version) -> Converted {
+    let mut conversion = Conversion {
+        table,
+        machine,
+        version,
+        known: Vec::new(),
+        converted: Converted::default(),
+        open: None,
+    };
+    conversion.known.resize(table.distinct_rows(), None);
+    let mut outcomes = Vec::new();
+    outcomes.resize(table.fdes().len(), None);
+    for extent in table.extents() {
+        let outcome = conversion.extent(extent);
+        if let Some(slot) = outcomes.get_mut(extent.id.0 as usize) {
+            *slot = (*slot).max(Some(outcome));
+        }
+    }
+    let mut converted = conversion.converted;
+    for outcome in outcomes.into_iter().flatten() {
+        *match outcome {
+            Outcome::Plain => &mut converted.plain,
+            Outcome::Flexible => &mut converted.flexible,
+            Outcome::Incomplete => &mut converted.incomplete,
+        } += 1;
+    }
+    converted
+}
+
+/// What an entry comes to; the worse is greater.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Outcome {
+    Plain,
+    Flexible,
+    Incomplete,
+}
+
+/// What a row comes to.
+#[derive(Debug, Clone, Copy)]
+enum Meaning {
+    Frame(Frame),
+    /// A row for code that repeats a block: the frame, and from where in the block on so much more is on the stack.
+    Stubs(Frame, Stubs),
+}
+
+/// The CFA of `.plt` as linkers describe it: further away behind an instruction that pushes.
+#[derive(Debug, Clone, Copy)]
+struct Stubs {
+    /// Bytes of a block.
+    block: u8,
+    /// Where in the block the other CFA begins.
+    from: u8,
+    /// How much further away it is, in bytes.
+    more: i64,
+}
+
+struct Conversion<'t> {
+    table: &'t Table,
+    machine: Machine,
+    version: Version,
+    /// What the distinct rows come to, as far as they were looked at.
+    known: Vec<Option<Result<Meaning, Why>>>,
+    converted: Converted,
+    /// The function that the next row may go on with.
+    open: Option<Function>,
+}
+
+impl Conversion<'_> {
+    fn extent(&mut self, extent: Extent<'_>) -> Outcome {
+        let mut outcome = Outcome::Plain;
+        let origin = extent.fde.origin;
+        for span in extent.spans() {
+            let said = self
+                .meaning(span.row)
+                .and_then(|meaning| self.span(span, origin, meaning));
+            match said {
+                Ok(of_span) => outcome = outcome.max(of_span),
+                Err(why) => {
+                    self.close();
+                    outcome = Outcome::Incomplete;
+                    self.refuse(span, origin, why);
+                }
+            }
+        }
+        self.close();
+        outcome
+    }
+
+    fn refuse(&mut self, span: Span, origin: u64, why: Why) {
+        let (start, end) = (span.start, span.end);
+        let last = self.converted.refused.last_mut();
+        match last.filter(|last| (last.end, last.origin, last.why) == (start, origin, why)) {
+            Some(last) => last.end = end,
+            None => self.converted.refused.push(Unrepresentable {
+                start,
+                end,
+                origin,
+                why,
+            }),
+        }
+    }
+
+    fn close(&mut self) {
+        self.converted.functions.extend(self.open.take());
+    }
+
+    fn meaning(&mut self, id: RowId) -> Result<Meaning, Why> {
+        let Some(slot) = self.known.get_mut(id.0 as usize) else {
+            return Err(Why::NoCfa);
+        };
+        let (table, machine) = (self.table, self.machine);
+        *slot.get_or_insert_with(|| {
+            let row = table.row(id).ok_or(Why::NoCfa)?;
+            Reader { machine }.meaning(&row)
+        })
+    }
+
+    fn span(&mut self, span: Span, origin: u64, meaning: Meaning) -> Result<Outcome, Why> {
+        let row = self.table.row(span.row);
+        let is_signal_frame = row.is_some_and(|row| row.signal_frame);
+        let size = u32::try_from(span.end.0 - span.start.0).map_err(|_| Why::Size)?;
+        let function = |block, rows| Function {
+            start: span.start,
+            size,
+            block,
+            is_signal_frame,
+            has_key_b: false,
+            rows,
+            origin,
+        };
+        match meaning {
+            Meaning::Frame(frame) => {
+                let outcome = self.check(frame, is_signal_frame)?;
+                if !self.go_on(span, frame, is_signal_frame) {
+                    self.close();
+                    let row = FrameRow { offset: 0, frame };
+                    self.open = Some(function(None, Vec::from([row])));
+                }
+                Ok(outcome)
+            }
+            Meaning::Stubs(frame, stubs) => {
+                let is_aligned = span.start.0.is_multiple_of(stubs.block.into());
+                let pushed = pushed(frame, stubs.more).filter(|_| is_aligned);
+                let pushed = pushed.ok_or(Why::CfaExpression)?;
+                let outcome = self
+                    .check(frame, is_signal_frame)?
+                    .max(self.check(pushed, is_signal_frame)?);
+                self.close();
+                let rows = [(0, frame), (stubs.from.into(), pushed)];
+                let rows = rows.map(|(offset, frame)| FrameRow { offset, frame });
+                let function = function(Some(stubs.block), rows.into());
+                self.converted.functions.push(function);
+                Ok(outcome)
+            }
+        }
+    }
+
+    fn check(&self, frame: Frame, is_signal_frame: bool) -> Result<Outcome, Why> {
+        let is_flexible = writer::is_flexible(frame, is_signal_frame, self.machine, self.version)?;
+        Ok(match is_flexible {
+            true => Outcome::Flexible,
+            false => Outcome::Plain,
+        })
+    }
+
+    /// Adds a row to the open function, if it can be one of that.
+    fn go_on(&mut self, span: Span, frame: Frame, is_signal_frame: bool) -> bool {
+        let Some(open) = &mut self.open else {
+            return false;
+        };
+        let size = u32::try_from(span.end.0.wrapping_sub(open.start.0));
+        let has_room = open.rows.len() < writer::MOST_ROWS;
+        let goes_on = open.end() == span.start && open.is_signal_frame == is_signal_frame;
+        let Some(size) = size.ok().filter(|_| goes_on && has_room) else {
+            return false;
+        };
+        if open.rows.last().is_none_or(|last| last.frame != frame) {
+            let offset = open.size;
+            open.rows.push(FrameRow { offset, frame });
+        }
+        open.size = size;
+        true
+    }
+}
+
+/// The frame whose CFA is so much further away.
+fn pushed(frame: Frame, more: i64) -> Option<Frame> {
+    match frame {
+        Frame::Outermost => None,
+        Frame::Called(places) => {
+            let cfa = Place {
+                offset: places.cfa.offset.checked_add(more)?,
+                ..places.cfa
+            };
+            Some(Frame::Called(Places { cfa, ..places }))
+        }
+    }
+}
+
+/// Reads rows.
+struct Reader {
+    machine: Machine,
+}
+
+impl Reader {
+    fn meaning(&self, row: &Row<'_>) -> Result<Meaning, Why> {
+        let machine = self.machine;
+        if row.return_address != machine.return_address() {
+            return Err(Why::Column(row.return_address));
+        }
+        if row.rule(row.return_address) == Some(RegisterRule::Undefined) {
+            return Ok(Meaning::Frame(Frame::Outermost));
+        }
+        let stubs = match row.cfa {
+            CfaRule::Expression(expression) => self.stubs(expression),
+            _ => None,
+        };
+        let cfa = match stubs {
+            Some((cfa, _)) => cfa,
+            None => self.cfa(row.cfa)?,
+        };
+        self.check_stack_pointer(row, cfa)?;
+        let fp_rule = row.rule(machine.frame_pointer());
+        let ra_rule = row.rule(machine.return_address());
+        let frame = Frame::Called(Places {
+            cfa,
+            return_address: self.place(ra_rule).ok_or(Why::ReturnAddress)?,
+            frame_pointer: self.place(fp_rule).ok_or(Why::FramePointer)?,
+            is_signed: match row.ra_state {
+                RaState::Plain => false,
+                RaState::Signed => true,
+                RaState::SignedWithPc => return Err(Why::SignedWithPc),
+            },
+        });
+        Ok(match stubs {
+            Some((_, stubs)) => Meaning::Stubs(frame, stubs),
+            None => Meaning::Frame(frame),
+        })
+    }
+
+    fn cfa(&self, rule: CfaRule<'_>) -> Result<Place, Why> {
+        match rule {
+            CfaRule::Undefined => Err(Why::NoCfa),
+            CfaRule::RegisterOffset { register, offset } => Ok(Place::sum(register, offset)),
+            CfaRule::Expression(expression) => self
+                .computed(expression, Initial::Nothing)
+                .filter(|place| place.base != Base::Cfa)
+                .ok_or(Why::CfaExpression),
+        }
+    }
+
+    /// A sum, or what is loaded from one, if that is what an expression yields.
+    fn computed(&self, expression: Expression<'_>, initial: Initial) -> Option<Place> {
+        let formula = Formula::of(expression, self.machine.abi(), initial).ok()?;
+        let address = formula.address();
+        let is_loaded = address.is_some();
+        let (register, offset) = address.unwrap_or(formula).as_sum()?;
+        Some(Place {
+            base: register.map_or(Base::Cfa, Base::Register),
+            offset,
+            is_loaded,
+        })
+    }
+
+    /// Where a register is; `Some(None)`: unchanged.
+    fn place(&self, rule: Option<RegisterRule<'_>>) -> Option<Option<Place>> {
+        let place = match rule {
+            None | Some(RegisterRule::SameValue) => return Some(None),
+            Some(RegisterRule::Undefined) => return None,
+            Some(RegisterRule::Offset(offset)) => Place::saved(offset),
+            Some(RegisterRule::ValOffset(offset)) => Place {
+                base: Base::Cfa,
+                offset,
+                is_loaded: false,
+            },
+            Some(RegisterRule::Register(register)) => Place::sum(register, 0),
+            Some(RegisterRule::ValExpression(expression)) => {
+                self.computed(expression, Initial::Cfa)?
+            }
+            Some(RegisterRule::Expression(expression)) => {
+                let address = self.computed(expression, Initial::Cfa)?;
+                let is_loaded = true;
+                match address.is_loaded {
+                    true => return None, // two loads
+                    false => Place {
+                        is_loaded,
+                        ..address
+                    },
+                }
+            }
+        };
+        Some(Some(place))
+    }
+
+    /// The caller's stack pointer follows from the CFA. A rule that says the same is none of its own.
+    fn check_stack_pointer(&self, row: &Row<'_>, cfa: Place) -> Result<(), Why> {
+        let machine = self.machine;
+        let is_same = match row.rule(machine.stack_pointer()) {
+            None => true,
+            Some(RegisterRule::ValOffset(offset)) => offset == machine.caller_stack_pointer(),
+            // The ABI of s390x saves it among the other registers; it is what it was at the call.
+            Some(RegisterRule::Offset(_)) => machine == Machine::S390x,
+            // Signal frames: both are the interrupted stack pointer.
+            Some(rule @ RegisterRule::Expression(_)) => {
+                machine.caller_stack_pointer() == 0 && self.place(Some(rule)) == Some(Some(cfa))
+            }
+            Some(_) => false,
+        };
+        is_same.then_some(()).ok_or(Why::StackPointer)
+    }
+
+    /// `sp + a + ((pc & mask) >= from) << shift`, in the order of operations in which all linkers write it.
+    fn stubs(&self, expression: Expression<'_>) -> Option<(Place, Stubs)> {
+        let mut operations = [(0_u8, 0_i64); 9];
+        for (at, operation) in expression.operations(self.machine.abi()).enumerate() {
+            let operation = operation.ok()?;
+            *operations.get_mut(at)? = (operation.opcode, operation.signed());
+        }
+        let [
+            (base, offset),
+            (pc, 0),
+            (mask, _),
+            (DW_OP_AND, _),
+            (from, _),
+            (DW_OP_GE, _),
+            (shift, _),
+            (DW_OP_SHL, _),
+            (DW_OP_PLUS, _),
+        ] = operations
+        else {
+            return None;
+        };
+        let register = |opcode| match opcode {
+            DW_OP_BREG0..=DW_OP_BREG31 => Some(Register(u16::from(opcode - DW_OP_BREG0))),
+            _ => None,
+        };
+        let literal = |opcode| match opcode {
+            DW_OP_LIT0..=DW_OP_LIT31 => Some(opcode - DW_OP_LIT0),
+            _ => None,
+        };
+        let (mask, from) = (literal(mask)?, literal(from)?);
+        let block = mask + 1;
+        let is_block = block.is_power_of_two() && (1..=mask).contains(&from);
+        let is_pc = register(pc)? == self.machine.abi().arch.spec().pc;
+        (is_block && is_pc).then_some(())?;
+        let stubs = Stubs {
+            block,
+            from,
+            more: 1_i64.checked_shl(literal(shift)?.into())?,
+        };
+        Some((Place::sum(register(base)?, offset), stubs))
+    }
+}
+
+/// How many rows repeated blocks may come to in one table.
+const MOST_REPEATED: usize = 1 << 20;
+
+/// The rows that functions say. Of registers that SFrame does not tell of, a row says that they have no
+/// recoverable value. An entry that cannot be put into the table is reported.
+#[must_use]
+pub fn table(functions: &[Function], machine: Machine) -> (Table, Vec<SframeProblem>) {
+    let mut table = Table::new(machine.abi());
+    let mut problems = Vec::new();
+    let mut left = MOST_REPEATED;
+    for function in functions
+        .iter()
+        .filter(|function| !function.rows.is_empty())
+    {
+        if let Err(error) = push(&mut table, function, machine, &mut left) {
+            let entry = function.origin;
+            problems.push(SframeProblem { entry, error });
+        }
+    }
+    (table, problems)
+}
+
+fn push(
+    table: &mut Table,
+    function: &Function,
+    machine: Machine,
+    left: &mut usize,
+) -> Result<(), SframeError> {
+    let mut rows = Vec::new();
+    let block = function.block.map_or(function.size, u32::from);
+    let blocks = function.size.checked_div(block).unwrap_or(0) as usize;
+    let repeated = blocks.saturating_mul(function.rows.len());
+    if function.block.is_some() {
+        *left = left.checked_sub(repeated).ok_or(SframeError::TooLarge)?;
+    }
+    let mut told = Vec::new();
+    for row in &function.rows {
+        let id = intern(table, row.frame, machine, function.is_signal_frame);
+        told.push((row.offset, id.map_err(|_| SframeError::TooLarge)?));
+    }
+    let step = usize::try_from(block.max(1)).unwrap_or(usize::MAX);
+    for base in (0..function.size.max(1)).step_by(step) {
+        let placed = told
+            .iter()
+            .map(|(offset, row)| (base.saturating_add(*offset), *row));
+        let inside = placed.filter(|(offset, _)| *offset < function.size.max(1));
+        rows.extend(inside.map(|(offset, row)| RowStart {
+            start: function.start.offset(offset.into()),
+            row,
+        }));
+    }
+    let Some(first) = rows.first() else {
+        return Ok(());
+    };
+    let header = FdeHeader {
+        start: first.start.min(function.end()),
+        end: function.end(),
+        personality: None,
+        lsda: None,
+        origin: function.origin,
+    };
+    table
+        .push(header, &rows)
+        .map(drop)
+        .map_err(|_| SframeError::TooLarge)
+}
+
+fn intern(
+    table: &mut Table,
+    frame: Frame,
+    machine: Machine,
+    is_signal_frame: bool,
+) -> Result<RowId, TableError> {
+    let mut row = Row::new(machine.return_address());
+    row.signal_frame = is_signal_frame;
+    let (mut cfa, mut ra, mut fp) = (Vec::new(), Vec::new(), Vec::new());
+    let mut rules = Vec::new();
+    match frame {
+        Frame::Outermost => {
+            // There is no CFA; a row must have one, for its other rules to be asked.
+            row.cfa = CfaRule::RegisterOffset {
+                register: machine.stack_pointer(),
+                offset: 0,
+            };
+            rules.push((machine.return_address(), RegisterRule::Undefined));
+            rules.push((machine.frame_pointer(), RegisterRule::Undefined));
+        }
+        Frame::Called(places) => {
+            row.cfa = cfa_rule(places.cfa, &mut cfa);
+            if places.is_signed {
+                row.ra_state = RaState::Signed;
+            }
+            if let Some(place) = places.return_address {
+                rules.push((machine.return_address(), rule(place, &mut ra)));
+            }
+            if let Some(place) = places.frame_pointer {
+                rules.push((machine.frame_pointer(), rule(place, &mut fp)));
+            }
+            if machine.caller_stack_pointer() != 0 {
+                let offset = machine.caller_stack_pointer();
+                rules.push((machine.stack_pointer(), RegisterRule::ValOffset(offset)));
+            }
+        }
+    }
+    let untold = machine.untold().iter();
+    rules.extend(untold.map(|number| (Register(*number), RegisterRule::Undefined)));
+    for (register, rule) in rules {
+        row.set_rule(register, Some(rule))
+            .map_err(|_| TableError::TooLarge)?;
+    }
+    table.intern(&row)
+}
+
+fn cfa_rule(place: Place, bytes: &mut Vec<u8>) -> CfaRule<'_> {
+    match place {
+        Place {
+            base: Base::Register(register),
+            offset,
+            is_loaded: false,
+        } => CfaRule::RegisterOffset { register, offset },
+        _ => {
+            put_place(place, bytes);
+            CfaRule::Expression(Expression(bytes))
+        }
+    }
+}
+
+fn rule(place: Place, bytes: &mut Vec<u8>) -> RegisterRule<'_> {
+    match (place.base, place.is_loaded) {
+        (Base::Cfa, true) => RegisterRule::Offset(place.offset),
+        (Base::Cfa, false) => RegisterRule::ValOffset(place.offset),
+        (Base::Register(register), false) if place.offset == 0 => RegisterRule::Register(register),
+        (Base::Register(_), is_loaded) => {
+            put_place(
+                Place {
+                    is_loaded: false,
+                    ..place
+                },
+                bytes,
+            );
+            match is_loaded {
+                true => RegisterRule::Expression(Expression(bytes)),
+                false => RegisterRule::ValExpression(Expression(bytes)),
+            }
+        }
+    }
+}
+
+/// Writes the operations that yield a register plus an offset, or what is loaded from there.
+fn put_place(place: Place, bytes: &mut Vec<u8>) {
+    if let Base::Register(Register(number)) = place.base {
+        match u8::try_from(number) {
+            Ok(number @ 0..=31) => bytes.push(DW_OP_BREG0 + number),
+            _ => {
+                bytes.push(DW_OP_BREGX);
+                put_unsigned(bytes, number.into());
+            }
+        }
+        put_signed(bytes, place.offset);
+    }
+    if place.is_loaded {
+        bytes.push(DW_OP_DEREF);
+    }
+}

@@ -1,0 +1,629 @@
+//! Sections read in place, without allocating.
+
+use unspool_ir::{Endian, Register, Vaddr};
+
+use super::error::SframeError;
+use super::frame::{Base, Frame, FrameRow, Machine, Place, Places, Version};
+use crate::cursor::Cursor;
+
+const MAGIC: u16 = 0xdee2;
+
+/// `SFRAME_F_FDE_SORTED`.
+const SORTED: u8 = 1;
+/// `SFRAME_F_FDE_FUNC_START_PCREL`.
+const RELATIVE_TO_FIELD: u8 = 4;
+
+/// Bytes of a header without the auxiliary one.
+const HEADER: u64 = 28;
+
+/// A header (`sframe_header`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// The version.
+    pub version: Version,
+    /// The flags, as they are.
+    pub flags: u8,
+    /// What it is for.
+    pub machine: Machine,
+    /// Where from the CFA the frame pointer is saved in all rows that do not say it, in bytes; 0: nowhere.
+    pub fixed_frame_pointer: i8,
+    /// The same of the return address.
+    pub fixed_return_address: i8,
+    /// Bytes of the auxiliary header.
+    pub auxiliary: u8,
+    /// How many entries there are.
+    pub fdes: u32,
+    /// How many rows there are.
+    pub fres: u32,
+    /// Bytes of all rows.
+    pub fre_bytes: u32,
+    /// Where the entries are, in bytes from the end of the headers.
+    pub fde_offset: u32,
+    /// Where the rows are, in bytes from the end of the headers.
+    pub fre_offset: u32,
+}
+
+impl Header {
+    /// Whether the entries are said to ascend.
+    #[must_use]
+    pub fn is_sorted(&self) -> bool {
+        self.flags & SORTED != 0
+    }
+
+    /// Bytes of both headers.
+    fn bytes(&self) -> u64 {
+        HEADER + u64::from(self.auxiliary)
+    }
+
+    fn entries(&self) -> u64 {
+        self.bytes() + u64::from(self.fde_offset)
+    }
+
+    fn rows(&self) -> u64 {
+        self.bytes() + u64::from(self.fre_offset)
+    }
+
+    /// Where the part ends, in bytes from its start.
+    fn end(&self) -> u64 {
+        let entries = self.entries() + u64::from(self.fdes) * u64::from(self.version.fde_bytes());
+        entries.max(self.rows() + u64::from(self.fre_bytes))
+    }
+}
+
+/// A header and what belongs to it: a section as an assembler or a linker makes it.
+#[derive(Debug, Clone, Copy)]
+pub struct Part<'a> {
+    /// All bytes of the section up to the end of this part.
+    data: &'a [u8],
+    /// The address of the section's first byte.
+    section: Vaddr,
+    /// Where in the section the part begins.
+    pub offset: u64,
+    /// Its header.
+    pub header: Header,
+    endian: Endian,
+}
+
+/// The parts of a section: one, but where a linker has put the sections of its inputs one behind the other.
+#[derive(Debug, Clone)]
+pub struct Parts<'a> {
+    data: &'a [u8],
+    section: Vaddr,
+    at: u64,
+}
+
+impl<'a> Parts<'a> {
+    /// The parts of a section whose first byte is at that address.
+    #[must_use]
+    pub fn new(data: &'a [u8], address: Vaddr) -> Parts<'a> {
+        Parts {
+            data,
+            section: address,
+            at: 0,
+        }
+    }
+
+    fn rest(&self) -> &'a [u8] {
+        let at = usize::try_from(self.at).unwrap_or(usize::MAX);
+        self.data.get(at..).unwrap_or_default()
+    }
+
+    /// Passes over the zeros between parts.
+    fn skip_padding(&mut self) {
+        let zeros = self.rest().iter().take_while(|byte| **byte == 0).count();
+        self.at += zeros as u64;
+    }
+
+    fn part(&self) -> Result<Part<'a>, SframeError> {
+        let magic = self.rest().first_chunk().copied().unwrap_or_default();
+        let endian = match (u16::from_le_bytes(magic), u16::from_be_bytes(magic)) {
+            (MAGIC, _) => Endian::Little,
+            (_, MAGIC) => Endian::Big,
+            (other, _) => return Err(SframeError::Magic(other)),
+        };
+        let len = self.data.len() as u64;
+        let mut cursor = Cursor::new(self.data, self.at, len, endian);
+        let header = header(&mut cursor)?;
+        if header.machine.abi().endian != endian {
+            return Err(SframeError::OtherMachine(header.machine.number()));
+        }
+        let end = usize::try_from(self.at.saturating_add(header.end())).unwrap_or(usize::MAX);
+        Ok(Part {
+            data: self.data.get(..end).unwrap_or(self.data),
+            section: self.section,
+            offset: self.at,
+            header,
+            endian,
+        })
+    }
+}
+
+impl<'a> Iterator for Parts<'a> {
+    /// A part; or why there is none at an offset, which ends the iteration.
+    type Item = (u64, Result<Part<'a>, SframeError>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.at > 0 {
+            self.skip_padding();
+        }
+        if self.rest().is_empty() {
+            return None;
+        }
+        let offset = self.at;
+        let part = self.part();
+        self.at = match &part {
+            Ok(part) => offset.saturating_add(part.header.end()),
+            Err(_) => self.data.len() as u64,
+        };
+        Some((offset, part))
+    }
+}
+
+fn header(cursor: &mut Cursor<'_>) -> Result<Header, SframeError> {
+    let mut bytes = cursor.split(HEADER)?;
+    bytes.take(2)?; // the magic number
+    let version = bytes.u8()?;
+    let version = Version::from_number(version).ok_or(SframeError::Version(version))?;
+    let flags = bytes.u8()?;
+    let machine = bytes.u8()?;
+    let machine = Machine::from_number(machine).ok_or(SframeError::Machine(machine))?;
+    Ok(Header {
+        version,
+        flags,
+        machine,
+        fixed_frame_pointer: bytes.u8()?.cast_signed(),
+        fixed_return_address: bytes.u8()?.cast_signed(),
+        auxiliary: bytes.u8()?,
+        fdes: word(&mut bytes)?,
+        fres: word(&mut bytes)?,
+        fre_bytes: word(&mut bytes)?,
+        fde_offset: word(&mut bytes)?,
+        fre_offset: word(&mut bytes)?,
+    })
+}
+
+/// Takes an unsigned number of 4 bytes.
+fn word(cursor: &mut Cursor<'_>) -> Result<u32, SframeError> {
+    let number = cursor.unsigned(4)?;
+    u32::try_from(number).map_err(|_| SframeError::TooLarge)
+}
+
+/// An entry: the code that some rows are of (`sframe_func_desc_entry`).
+#[derive(Debug, Clone)]
+pub struct FdeEntry<'a> {
+    /// Where the entry is, in bytes from the start of the section.
+    pub offset: u64,
+    /// The first address.
+    pub start: Vaddr,
+    /// The number of bytes.
+    pub size: u32,
+    /// How many rows it has.
+    pub count: u32,
+    /// If the rows are those of a block of code that is repeated up to the end, the block's bytes. `None`
+    /// in version 1 too, which does not say them ([`FdeEntry::is_repeated`]).
+    pub block: Option<u8>,
+    /// Whether the rows are those of a block.
+    pub is_repeated: bool,
+    /// Whether it was interrupted, not called from.
+    pub is_signal_frame: bool,
+    /// Whether return addresses are signed with key B (AArch64).
+    pub has_key_b: bool,
+    /// What the data words of the rows are.
+    pub kind: Kind,
+    offset_bytes: u8,
+    rows: Cursor<'a>,
+    header: Header,
+}
+
+/// What data words are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Offsets: of the CFA from a register, of what is saved from the CFA.
+    Default,
+    /// Registers, offsets, and whether something is loaded.
+    Flexible,
+}
+
+impl<'a> Part<'a> {
+    /// Where the part ends, in bytes from the start of the section; the section may end before.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.offset.saturating_add(self.header.end())
+    }
+
+    /// Its bytes, headers included, as far as they are there.
+    #[must_use]
+    pub fn bytes(&self) -> &'a [u8] {
+        let start = usize::try_from(self.offset).unwrap_or(usize::MAX);
+        self.data.get(start..).unwrap_or_default()
+    }
+
+    fn entry_offset(&self, index: u32) -> u64 {
+        let size = u64::from(self.header.version.fde_bytes());
+        self.offset + self.header.entries() + u64::from(index) * size
+    }
+
+    /// How many entries there are bytes for.
+    #[must_use]
+    pub fn entries_in_reach(&self) -> u32 {
+        let size = u64::from(self.header.version.fde_bytes());
+        let room = (self.data.len() as u64).saturating_sub(self.entry_offset(0)) / size;
+        u32::try_from(room).map_or(self.header.fdes, |room| room.min(self.header.fdes))
+    }
+
+    /// All entries, or why one cannot be read. Those that there are no bytes for are one error, at the end.
+    pub fn entries(
+        &self,
+    ) -> impl Iterator<Item = (u64, Result<FdeEntry<'a>, SframeError>)> + use<'a> {
+        let part = *self;
+        let room = part.entries_in_reach();
+        let missing = SframeError::Entries {
+            counted: part.header.fdes,
+            room: room.into(),
+        };
+        let missing = (room < part.header.fdes).then(|| (part.entry_offset(room), Err(missing)));
+        let entries = (0..room).map(move |index| (part.entry_offset(index), part.entry(index)));
+        entries.chain(missing)
+    }
+
+    /// One entry.
+    ///
+    /// # Errors
+    ///
+    /// The entry is not there, or is bad.
+    pub fn entry(&self, index: u32) -> Result<FdeEntry<'a>, SframeError> {
+        let offset = self.entry_offset(index);
+        let mut fields = self.cursor(offset);
+        let version = self.header.version;
+        let start = fields.signed(if version == Version::V3 { 8 } else { 4 })?;
+        let size = word(&mut fields)?;
+        let rows_at = word(&mut fields)?;
+        let rows_at = self.offset + self.header.rows() + u64::from(rows_at);
+        let mut rows = self.cursor(rows_at);
+        let (count, info, info2, block) = match version {
+            Version::V1 => (word(&mut fields)?, fields.u8()?, 0, None),
+            Version::V2 => (word(&mut fields)?, fields.u8()?, 0, Some(fields.u8()?)),
+            Version::V3 => (
+                u32::try_from(rows.unsigned(2)?).unwrap_or(u32::MAX),
+                rows.u8()?,
+                rows.u8()?,
+                Some(rows.u8()?),
+            ),
+        };
+        let base = match self.header.flags & RELATIVE_TO_FIELD {
+            0 => self.offset,
+            _ => offset,
+        };
+        let start = self.section.offset(base.wrapping_add_signed(start));
+        if start.0.checked_add(size.into()).is_none() {
+            return Err(SframeError::Range { start, size });
+        }
+        let is_repeated = info & 0x10 != 0;
+        if is_repeated && block == Some(0) {
+            return Err(SframeError::NoBlock);
+        }
+        Ok(FdeEntry {
+            offset,
+            start,
+            size,
+            count,
+            block: block.filter(|_| is_repeated),
+            is_repeated,
+            is_signal_frame: version == Version::V3 && info & 0x80 != 0,
+            has_key_b: info & 0x20 != 0,
+            kind: match info2 & 0x1f {
+                0 => Kind::Default,
+                1 => Kind::Flexible,
+                other => return Err(SframeError::EntryType(other)),
+            },
+            offset_bytes: match info & 0xf {
+                0 => 1,
+                1 => 2,
+                2 => 4,
+                other => return Err(SframeError::RowType(other)),
+            },
+            rows,
+            header: self.header,
+        })
+    }
+
+    fn cursor(&self, from: u64) -> Cursor<'a> {
+        Cursor::new(self.data, from, self.data.len() as u64, self.endian)
+    }
+
+    /// The entry that covers an address, found by bisection: [`Header::is_sorted`] must hold. Of entries that begin at
+    /// one address it is any.
+    ///
+    /// # Errors
+    ///
+    /// An entry that was looked at is bad.
+    pub fn find(&self, pc: Vaddr) -> Result<Option<FdeEntry<'a>>, SframeError> {
+        let (mut low, mut high) = (0, self.entries_in_reach());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.entry(middle)?.start <= pc {
+                true => low = middle + 1,
+                false => high = middle,
+            }
+        }
+        let Some(last) = low.checked_sub(1) else {
+            return Ok(None);
+        };
+        let entry = self.entry(last)?;
+        Ok((pc < entry.end()).then_some(entry))
+    }
+}
+
+impl<'a> FdeEntry<'a> {
+    /// One past the last address.
+    #[must_use]
+    pub fn end(&self) -> Vaddr {
+        self.start.offset(self.size.into())
+    }
+
+    /// Whether it says that nothing called this, without rows (version 3).
+    #[must_use]
+    pub fn is_outermost(&self) -> bool {
+        self.header.version == Version::V3 && self.count == 0 && self.kind == Kind::Default
+    }
+
+    /// The rows, ascending; a bad one ends the iteration.
+    #[must_use]
+    pub fn rows(&self) -> Rows<'a> {
+        Rows {
+            entry: self.clone(),
+            next: 0,
+            before: None,
+        }
+    }
+
+    /// What holds at an address that the entry covers; `None` before the first row.
+    ///
+    /// # Errors
+    ///
+    /// A row up to there is bad.
+    pub fn frame(&self, pc: Vaddr) -> Result<Option<Frame>, SframeError> {
+        if self.is_outermost() {
+            return Ok(Some(Frame::Outermost));
+        }
+        let mut offset = pc.0.wrapping_sub(self.start.0);
+        if let Some(block) = self.block_bytes()? {
+            offset %= u64::from(block);
+        }
+        let mut found = None;
+        for row in self.rows() {
+            let row = row?;
+            if u64::from(row.offset) > offset {
+                break;
+            }
+            found = Some(row.frame);
+        }
+        Ok(found)
+    }
+
+    /// The bytes of a block, if rows are those of one. Version 1 does not say them: it has rows hold where the address
+    /// has the bits of their offset, which at the instructions of its one use, `.plt`, comes to the least power
+    /// of two that has room for all rows.
+    ///
+    /// # Errors
+    ///
+    /// A row is bad.
+    pub fn block_bytes(&self) -> Result<Option<u32>, SframeError> {
+        if !self.is_repeated {
+            return Ok(None);
+        }
+        if let Some(block) = self.block {
+            return Ok(Some(block.into()));
+        }
+        let mut last = 0;
+        for row in self.rows() {
+            last = row?.offset;
+        }
+        let room = last.checked_add(1).and_then(u32::checked_next_power_of_two);
+        room.map(Some).ok_or(SframeError::TooLarge)
+    }
+
+    fn machine(&self) -> Machine {
+        self.header.machine
+    }
+
+    /// Where a row must begin before.
+    fn limit(&self) -> u32 {
+        match self.block {
+            Some(block) => block.into(),
+            None => self.size,
+        }
+    }
+
+    /// Where something is saved that rows do not tell of.
+    fn fixed(offset: i8) -> Option<Place> {
+        (offset != 0).then(|| Place::saved(offset.into()))
+    }
+
+    fn default_places(&self, info: u8, words: &[u32], bytes: u8) -> Option<Places> {
+        let at = |index: usize| words.get(index).map(|word| signed(*word, bytes));
+        let fixed_ra = Self::fixed(self.header.fixed_return_address);
+        let (ra, fp) = match fixed_ra {
+            Some(_) => (None, at(1)),
+            None => (at(1), at(2)),
+        };
+        let most = if fixed_ra.is_some() { 2 } else { 3 };
+        if words.len() > most {
+            return None;
+        }
+        let register = match info & 1 {
+            0 => self.machine().frame_pointer(),
+            _ => self.machine().stack_pointer(),
+        };
+        let ra = ra.filter(|offset| !(self.machine() == Machine::S390x && *offset == 0));
+        Some(Places {
+            cfa: Place::sum(register, self.machine().cfa_offset(at(0)?)),
+            return_address: ra.map(|offset| self.saved(offset)).or(fixed_ra),
+            frame_pointer: fp
+                .map(|offset| self.saved(offset))
+                .or(Self::fixed(self.header.fixed_frame_pointer)),
+            is_signed: info & 0x80 != 0,
+        })
+    }
+
+    /// Where a default row says that something is: on the stack, or on s390x before version 3 in a register.
+    fn saved(&self, offset: i32) -> Place {
+        let names_register = self.machine() == Machine::S390x
+            && self.header.version < Version::V3
+            && offset & 1 != 0;
+        match u16::try_from(offset >> 1) {
+            Ok(number) if names_register => Place::sum(Register(number), 0),
+            _ => Place::saved(offset.into()),
+        }
+    }
+
+    fn flexible_places(
+        &self,
+        row: u32,
+        info: u8,
+        words: &[u32],
+        bytes: u8,
+    ) -> Result<Places, SframeError> {
+        let wrong = SframeError::Words {
+            row,
+            words: u8::try_from(words.len()).unwrap_or(u8::MAX),
+        };
+        let mut words = words;
+        let mut place = || flexible(&mut words, bytes, wrong);
+        let mut cfa = place()?.ok_or(wrong)?;
+        if cfa.base == Base::Cfa {
+            return Err(SframeError::NoCfaBase { row });
+        }
+        cfa.offset = match i32::try_from(cfa.offset) {
+            Ok(stored) => self.machine().cfa_offset(stored),
+            Err(_) => cfa.offset,
+        };
+        let return_address = place()?;
+        let frame_pointer = place()?;
+        if !words.is_empty() {
+            return Err(wrong);
+        }
+        Ok(Places {
+            cfa,
+            return_address: return_address.or(Self::fixed(self.header.fixed_return_address)),
+            frame_pointer: frame_pointer.or(Self::fixed(self.header.fixed_frame_pointer)),
+            is_signed: info & 0x80 != 0,
+        })
+    }
+}
+
+/// Sign-extends a data word of so many bytes.
+fn signed(word: u32, bytes: u8) -> i32 {
+    let unused = 32_u32.saturating_sub(8 * u32::from(bytes));
+    (word << unused).cast_signed() >> unused
+}
+
+/// Takes a control word and its offset; `None` for padding, or if no words are left.
+fn flexible(
+    words: &mut &[u32],
+    bytes: u8,
+    cut_short: SframeError,
+) -> Result<Option<Place>, SframeError> {
+    let (control, offset) = match *words {
+        [] => return Ok(None),
+        [0, rest @ ..] => {
+            *words = rest;
+            return Ok(None);
+        }
+        [_] => return Err(cut_short),
+        [control, offset, rest @ ..] => {
+            *words = rest;
+            (control, offset)
+        }
+    };
+    let number = control >> 3;
+    let register = u16::try_from(number).map_err(|_| SframeError::Register(number))?;
+    Ok(Some(Place {
+        base: match control & 1 {
+            0 => Base::Cfa,
+            _ => Base::Register(Register(register)),
+        },
+        offset: signed(*offset, bytes).into(),
+        is_loaded: control & 2 != 0,
+    }))
+}
+
+/// The rows of an entry.
+#[derive(Debug, Clone)]
+pub struct Rows<'a> {
+    entry: FdeEntry<'a>,
+    /// The number of the next row.
+    next: u32,
+    /// The offset of the row before.
+    before: Option<u32>,
+}
+
+impl Rows<'_> {
+    /// The most data words that a row can have.
+    const WORDS: usize = 15;
+
+    fn row(&mut self, row: u32) -> Result<FrameRow, SframeError> {
+        let bytes = self.entry.offset_bytes;
+        let offset = u32::try_from(self.entry.rows.unsigned(bytes)?).unwrap_or(u32::MAX);
+        if let Some(from) = self.before.filter(|from| *from >= offset) {
+            return Err(SframeError::RowOrder {
+                row,
+                from,
+                to: offset,
+            });
+        }
+        self.before = Some(offset);
+        let end = self.entry.limit();
+        if offset >= end.max(1) {
+            return Err(SframeError::RowOutside {
+                row,
+                at: offset,
+                end,
+            });
+        }
+        let frame = self.frame(row)?;
+        Ok(FrameRow { offset, frame })
+    }
+
+    fn frame(&mut self, row: u32) -> Result<Frame, SframeError> {
+        let info = self.entry.rows.u8()?;
+        let bytes = match info >> 5 & 3 {
+            0 => 1,
+            1 => 2,
+            2 => 4,
+            _ => return Err(SframeError::WordSize { row }),
+        };
+        let count = info >> 1 & 0xf;
+        if count == 0 && self.entry.header.version != Version::V1 {
+            return Ok(Frame::Outermost);
+        }
+        let mut words = [0_u32; Self::WORDS];
+        for word in words.iter_mut().take(count.into()) {
+            *word = u32::try_from(self.entry.rows.unsigned(bytes)?).unwrap_or(u32::MAX);
+        }
+        let words = words.get(..usize::from(count)).unwrap_or_default();
+        let places = match self.entry.kind {
+            Kind::Default => self.entry.default_places(info, words, bytes),
+            Kind::Flexible => Some(self.entry.flexible_places(row, info, words, bytes)?),
+        };
+        places
+            .map(Frame::Called)
+            .ok_or(SframeError::Words { row, words: count })
+    }
+}
+
+impl Iterator for Rows<'_> {
+    type Item = Result<FrameRow, SframeError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.next >= self.entry.count {
+            return None;
+        }
+        let row = self.row(self.next);
+        self.next = match row {
+            Ok(_) => self.next + 1,
+            Err(_) => self.entry.count,
+        };
+        Some(row)
+    }
+}

@@ -1,0 +1,288 @@
+//! A whole section as functions, and functions brought into order.
+
+use alloc::vec::Vec;
+
+use unspool_ir::Vaddr;
+
+use super::error::{SframeError, SframeProblem};
+use super::frame::{Frame, FrameRow, Machine};
+use super::reader::{FdeEntry, Header, Parts};
+
+/// An entry and its rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Function {
+    /// The first address.
+    pub start: Vaddr,
+    /// The number of bytes.
+    pub size: u32,
+    /// The bytes of the block that is repeated, if the rows are those of one: an offset into the function is
+    /// then one modulo this.
+    pub block: Option<u8>,
+    /// Whether it was interrupted, not called from.
+    pub is_signal_frame: bool,
+    /// Whether return addresses are signed with key B (AArch64).
+    pub has_key_b: bool,
+    /// The rows, ascending. Without any, nothing is known of the function.
+    pub rows: Vec<FrameRow>,
+    /// Where it comes from, for messages: an offset in the section that was read.
+    pub origin: u64,
+}
+
+impl Function {
+    /// One past the last address.
+    #[must_use]
+    pub fn end(&self) -> Vaddr {
+        self.start.offset(self.size.into())
+    }
+
+    /// What holds at an address of the function.
+    #[must_use]
+    pub fn frame(&self, pc: Vaddr) -> Option<Frame> {
+        let mut offset = pc.0.wrapping_sub(self.start.0);
+        if offset >= u64::from(self.size) {
+            return None;
+        }
+        if let Some(block) = self.block {
+            offset = offset.checked_rem(block.into())?;
+        }
+        let behind = self
+            .rows
+            .partition_point(|row| u64::from(row.offset) <= offset);
+        let row = self.rows.get(behind.checked_sub(1)?)?;
+        Some(row.frame)
+    }
+
+    /// The function between two of its addresses; `None` if that would begin inside a block.
+    pub(super) fn part(&self, from: Vaddr, to: Vaddr) -> Option<Function> {
+        let distance = u32::try_from(from.0.wrapping_sub(self.start.0)).ok()?;
+        let size = u32::try_from(to.0.wrapping_sub(from.0)).ok()?;
+        let rows = match self.block {
+            Some(block) if distance.is_multiple_of(block.into()) => self.rows.clone(),
+            Some(_) => return None,
+            None => {
+                let end = distance.saturating_add(size);
+                let first = self.rows.partition_point(|row| row.offset <= distance);
+                let last = self.rows.partition_point(|row| row.offset < end);
+                let rows = self.rows.get(first.saturating_sub(1)..last)?;
+                let moved = rows.iter().map(|row| FrameRow {
+                    offset: row.offset.saturating_sub(distance),
+                    frame: row.frame,
+                });
+                moved.collect()
+            }
+        };
+        Some(Function {
+            start: from,
+            size,
+            rows,
+            ..*self
+        })
+    }
+}
+
+/// A header, and where it is in the section.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartFacts {
+    /// Its first byte.
+    pub offset: u64,
+    /// One past the last byte of what belongs to it.
+    pub end: u64,
+    /// What it says.
+    pub header: Header,
+}
+
+/// What a section holds, and what is wrong with it.
+#[derive(Debug, Clone, Default)]
+pub struct Reading {
+    /// Its parts.
+    pub parts: Vec<PartFacts>,
+    /// Every entry that could be read, in the order of the section.
+    pub functions: Vec<Function>,
+    /// Every entry, or part, that could not.
+    pub problems: Vec<SframeProblem>,
+}
+
+/// How many times the size of its section the rows of a section may be, beside a million.
+const ROWS: usize = 1;
+
+/// Reads every entry of a section whose first byte is at that address. A bad entry is reported and does not disturb the
+/// others; so is a part for another machine.
+///
+/// Takes time and memory linear in the section: entries can share rows, and all together may have a
+/// million and one for each byte of the section; what goes beyond is reported as [`SframeError::TooLarge`]. In
+/// sections of assemblers and linkers a row has at least three bytes of its own.
+#[must_use]
+pub fn read(data: &[u8], address: Vaddr, machine: Machine) -> Reading {
+    let mut reading = Reading::default();
+    let mut left = data.len().saturating_mul(ROWS).saturating_add(1 << 20);
+    for (offset, part) in Parts::new(data, address) {
+        let of_machine = part.and_then(|part| match part.header.machine {
+            other if other != machine => Err(SframeError::OtherMachine(other.number())),
+            _ => Ok(part),
+        });
+        let part = match of_machine {
+            Ok(part) => part,
+            Err(error) => {
+                let entry = offset;
+                reading.problems.push(SframeProblem { entry, error });
+                continue;
+            }
+        };
+        reading.parts.push(PartFacts {
+            offset,
+            end: part.end(),
+            header: part.header,
+        });
+        for (entry, read) in part.entries() {
+            match read.and_then(|entry| function(&entry, &mut left)) {
+                Ok(function) => reading.functions.push(function),
+                Err(error) => reading.problems.push(SframeProblem { entry, error }),
+            }
+        }
+    }
+    reading
+}
+
+fn function(entry: &FdeEntry<'_>, left: &mut usize) -> Result<Function, SframeError> {
+    let count = entry.count as usize;
+    let mut rows = Vec::new();
+    match entry.is_outermost() {
+        true => rows.push(FrameRow {
+            offset: 0,
+            frame: Frame::Outermost,
+        }),
+        false => {
+            *left = left.checked_sub(count).ok_or(SframeError::TooLarge)?;
+            for row in entry.rows() {
+                rows.push(row?);
+            }
+        }
+    }
+    let block = entry.block_bytes()?.map(u8::try_from).transpose();
+    Ok(Function {
+        start: entry.start,
+        size: entry.size,
+        block: block.map_err(|_| SframeError::TooLarge)?,
+        is_signal_frame: entry.is_signal_frame,
+        has_key_b: entry.has_key_b,
+        rows,
+        origin: entry.offset,
+    })
+}
+
+/// What keeps a section from being searched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Disorder {
+    /// A second header: readers look at the first only.
+    Concatenated {
+        /// Where in the section it is.
+        offset: u64,
+    },
+    /// An entry that begins before the one in front of it.
+    Unsorted {
+        /// Where in the section it is.
+        entry: u64,
+        /// Where it begins.
+        start: Vaddr,
+        /// Whether the header says that entries ascend.
+        is_denied: bool,
+    },
+    /// An entry that covers addresses of another.
+    Overlap {
+        /// Where in the section the one that begins later is.
+        entry: u64,
+        /// Where it begins.
+        start: Vaddr,
+        /// Where in the section the other is.
+        other: u64,
+    },
+}
+
+impl Reading {
+    /// What keeps the section from being searched, of each kind at most `limit`.
+    #[must_use]
+    pub fn disorder(&self, limit: usize) -> Vec<Disorder> {
+        let parts = self.parts.iter().skip(1);
+        let parts = parts.map(|part| Disorder::Concatenated {
+            offset: part.offset,
+        });
+        let mut found: Vec<Disorder> = parts.take(limit).collect();
+        for part in &self.parts {
+            let range = part.offset..part.end;
+            let own = || self.functions.iter().filter(|f| range.contains(&f.origin));
+            let pairs = own().zip(own().skip(1));
+            let unsorted = pairs.filter(|(before, after)| after.start < before.start);
+            let unsorted = unsorted.map(|(_, function)| Disorder::Unsorted {
+                entry: function.origin,
+                start: function.start,
+                is_denied: part.header.is_sorted(),
+            });
+            found.extend(unsorted.take(limit));
+        }
+        let mut sorted: Vec<&Function> = self.functions.iter().filter(|f| f.size > 0).collect();
+        sorted.sort_by_key(|function| function.start);
+        let mut farthest: Option<&Function> = None;
+        let mut overlaps = Vec::new();
+        for function in sorted {
+            if let Some(other) = farthest.filter(|other| function.start < other.end()) {
+                overlaps.push(Disorder::Overlap {
+                    entry: function.origin,
+                    start: function.start,
+                    other: other.origin,
+                });
+            }
+            if farthest.is_none_or(|other| other.end() < function.end()) {
+                farthest = Some(function);
+            }
+        }
+        overlaps.truncate(limit);
+        found.extend(overlaps);
+        found
+    }
+}
+
+/// Brings functions into the order that a search needs: ascending, and each address in one of them. Where they
+/// overlap, the one with the greatest start counts, and among equal starts the first, as in
+/// [`unspool_ir::Table`]. Those that cover nothing are left out.
+#[must_use]
+pub fn repair(functions: &[Function]) -> Vec<Function> {
+    let mut waiting: Vec<&Function> = functions.iter().filter(|f| f.size > 0).collect();
+    // The first of equal starts is to be opened last.
+    waiting.reverse();
+    waiting.sort_by_key(|function| function.start);
+    let mut sweep = Sweep {
+        open: Vec::new(),
+        at: Vaddr(0),
+        done: Vec::new(),
+    };
+    for function in waiting {
+        sweep.go_to(function.start);
+        sweep.open.push(function);
+    }
+    sweep.go_to(Vaddr(u64::MAX));
+    sweep.done
+}
+
+/// The functions at an address, of which the last counts, and what was passed.
+struct Sweep<'f> {
+    open: Vec<&'f Function>,
+    at: Vaddr,
+    done: Vec<Function>,
+}
+
+impl Sweep<'_> {
+    fn go_to(&mut self, to: Vaddr) {
+        while let Some(top) = self.open.last() {
+            let end = top.end().min(to);
+            if self.at < end {
+                self.done.extend(top.part(self.at, end));
+                self.at = end;
+            }
+            if top.end() > self.at {
+                return;
+            }
+            self.open.pop();
+        }
+        self.at = to;
+    }
+}

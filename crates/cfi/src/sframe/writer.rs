@@ -1,0 +1,551 @@
+//! Functions written as a section of version 2 or 3.
+//!
+//! Entries ascend. Starts are relative to the section in version 2, since readers of before the first erratum know no
+//! other, and to the field in version 3, as GNU as writes them. No two entries share rows.
+
+use alloc::vec::Vec;
+
+use unspool_ir::{Endian, Register, Vaddr};
+
+use super::convert::{Converted, Unrepresentable, Why};
+use super::frame::{Base, Frame, FrameRow, Machine, Place, Places, Version};
+use super::section::{Function, repair};
+
+/// The most rows of a function in version 3, and of what is made here in any.
+pub(super) const MOST_ROWS: usize = u16::MAX as usize;
+
+/// Bytes of a header.
+const HEADER: usize = 28;
+
+/// Why functions cannot be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SframeWriteError {
+    /// Only versions 2 and 3 are written.
+    #[error("version {0} is not written, only 2 and 3")]
+    Version(u8),
+    /// A row that the version cannot say. [`fit`](super::fit) finds them beforehand.
+    #[error("the row at {at}: {why}")]
+    Row {
+        /// Where it is.
+        at: Vaddr,
+        /// Why.
+        why: Why,
+    },
+    /// More than 2 GiB from the section.
+    #[error(
+        "{address} is more than 2 GiB from the section at {section}, for which version 3 is needed"
+    )]
+    Far {
+        /// The address.
+        address: Vaddr,
+        /// The section.
+        section: Vaddr,
+    },
+    /// More than 4 GiB, or more rows of a function than the version counts.
+    #[error("there are too many entries or rows")]
+    TooLarge,
+}
+
+/// The functions, in order and without the rows that a version cannot say, which are reported.
+#[must_use]
+pub fn fit(functions: &[Function], machine: Machine, version: Version) -> Converted {
+    let mut fitting = Converted::default();
+    for function in repair(functions) {
+        if function.rows.is_empty() {
+            continue;
+        }
+        let check =
+            |row: &FrameRow| is_flexible(row.frame, function.is_signal_frame, machine, version);
+        let mut checks = function.rows.iter().map(check);
+        match checks.try_fold(false, |any, row| row.map(|is| any || is)) {
+            Ok(true) => fitting.flexible += 1,
+            Ok(false) => fitting.plain += 1,
+            Err(why) if function.block.is_some() => {
+                fitting.incomplete += 1;
+                fitting.refused.push(Unrepresentable {
+                    start: function.start,
+                    end: function.end(),
+                    origin: function.origin,
+                    why,
+                });
+                continue;
+            }
+            Err(_) => {
+                fitting.incomplete += 1;
+                split(&function, check, &mut fitting);
+                continue;
+            }
+        }
+        fitting.functions.push(function);
+    }
+    fitting
+}
+
+/// The pieces of a function between rows that cannot be said.
+fn split(
+    function: &Function,
+    check: impl Fn(&FrameRow) -> Result<bool, Why>,
+    fitting: &mut Converted,
+) {
+    let starts = function.rows.iter().map(|row| row.offset);
+    let ends = starts.clone().skip(1).chain([function.size]);
+    let mut from = starts.clone().next().unwrap_or(0);
+    let at = |offset: u32| function.start.offset(offset.into());
+    for ((row, start), end) in function.rows.iter().zip(starts).zip(ends) {
+        if let Err(why) = check(row) {
+            let piece = function.part(at(from), at(start));
+            fitting
+                .functions
+                .extend(piece.filter(|piece| piece.size > 0));
+            from = end;
+            fitting.refused.push(Unrepresentable {
+                start: at(start),
+                end: at(end),
+                origin: function.origin,
+                why,
+            });
+        }
+    }
+    let piece = function.part(at(from), function.end());
+    fitting
+        .functions
+        .extend(piece.filter(|piece| piece.size > 0));
+}
+
+/// Whether a row takes a flexible entry.
+///
+/// # Errors
+///
+/// The version cannot say it.
+pub(super) fn is_flexible(
+    frame: Frame,
+    is_signal_frame: bool,
+    machine: Machine,
+    version: Version,
+) -> Result<bool, Why> {
+    if is_signal_frame && version < Version::V3 {
+        return Err(Why::SignalFrame);
+    }
+    let Frame::Called(places) = frame else {
+        return Ok(false);
+    };
+    let mut words = Words::default();
+    match words.put_default(&places, machine, version) {
+        Ok(()) => Ok(false),
+        Err(why) if version < Version::V3 => Err(why),
+        Err(_) => {
+            let mut words = Words::default();
+            words.put_flexible(&places, machine).map(|()| true)
+        }
+    }
+}
+
+/// The data words of a row.
+#[derive(Debug, Default, Clone, Copy)]
+struct Words {
+    words: [Word; 6],
+    count: u8,
+}
+
+/// A data word: a signed offset, or a control word.
+#[derive(Debug, Clone, Copy)]
+enum Word {
+    Offset(i32),
+    Control(u32),
+}
+
+impl Default for Word {
+    fn default() -> Self {
+        Word::Control(0)
+    }
+}
+
+impl Word {
+    /// As 4 bytes; the low ones are the word where it is shorter.
+    fn bits(self) -> u32 {
+        match self {
+            Word::Offset(offset) => offset.cast_unsigned(),
+            Word::Control(control) => control,
+        }
+    }
+
+    /// Bytes that it needs: 1, 2 or 4.
+    fn bytes(self) -> u8 {
+        let (fits_1, fits_2) = match self {
+            Word::Offset(offset) => (i8::try_from(offset).is_ok(), i16::try_from(offset).is_ok()),
+            Word::Control(word) => (u8::try_from(word).is_ok(), u16::try_from(word).is_ok()),
+        };
+        match (fits_1, fits_2) {
+            (true, _) => 1,
+            (_, true) => 2,
+            _ => 4,
+        }
+    }
+}
+
+impl Words {
+    fn as_slice(&self) -> &[Word] {
+        self.words
+            .get(..usize::from(self.count))
+            .unwrap_or_default()
+    }
+
+    fn put(&mut self, word: Word) {
+        if let Some(slot) = self.words.get_mut(usize::from(self.count)) {
+            *slot = word;
+            self.count += 1;
+        }
+    }
+
+    fn put_offset(&mut self, offset: i64) -> Result<(), Why> {
+        let offset = i32::try_from(offset).map_err(|_| Why::Offset(offset))?;
+        self.put(Word::Offset(offset));
+        Ok(())
+    }
+
+    fn put_cfa_offset(&mut self, offset: i64, machine: Machine) -> Result<(), Why> {
+        let stored = machine.stored_cfa_offset(offset);
+        let stored = stored.and_then(|stored| i32::try_from(stored).ok());
+        self.put(Word::Offset(stored.ok_or(Why::CfaOffset(offset))?));
+        Ok(())
+    }
+
+    /// Puts the words of a default row; the error is why it needs a flexible one.
+    fn put_default(
+        &mut self,
+        places: &Places,
+        machine: Machine,
+        version: Version,
+    ) -> Result<(), Why> {
+        let Base::Register(register) = places.cfa.base else {
+            return Err(Why::CfaExpression);
+        };
+        let is_usual = [machine.stack_pointer(), machine.frame_pointer()].contains(&register);
+        match places.cfa.is_loaded {
+            false if is_usual => self.put_cfa_offset(places.cfa.offset, machine)?,
+            _ => return Err(Why::CfaRegister(register)),
+        }
+        let fixed = machine.fixed_return_address();
+        let ra = places.return_address;
+        match (fixed, ra, places.frame_pointer) {
+            (0, None, None) => {}
+            (0, None, Some(_)) if machine == Machine::S390x => self.put_offset(0)?,
+            (0, None, Some(_)) => return Err(Why::FramePointerAlone),
+            (0, Some(ra), _) => self.put_saved(ra, machine, version)?,
+            (fixed, ra, _) if ra == Some(Place::saved(fixed.into())) => {}
+            _ => return Err(Why::Flexible),
+        }
+        match places.frame_pointer {
+            Some(fp) => self.put_saved(fp, machine, version),
+            None => Ok(()),
+        }
+    }
+
+    /// Puts where something is saved on the stack, or on s390x before version 3 in a register.
+    fn put_saved(&mut self, place: Place, machine: Machine, version: Version) -> Result<(), Why> {
+        let is_s390x = machine == Machine::S390x;
+        match place {
+            Place {
+                base: Base::Register(Register(number)),
+                offset: 0,
+                is_loaded: false,
+            } if is_s390x && version < Version::V3 => self.put_offset(i64::from(number) << 1 | 1),
+            _ => match place.saved_at() {
+                // 0 stands for "not saved", odd numbers for registers.
+                Some(offset) if !is_s390x || (offset != 0 && offset % 2 == 0) => {
+                    self.put_offset(offset)
+                }
+                _ => Err(Why::Flexible),
+            },
+        }
+    }
+
+    /// Puts the words of a flexible row.
+    fn put_flexible(&mut self, places: &Places, machine: Machine) -> Result<(), Why> {
+        if places.cfa.base == Base::Cfa {
+            return Err(Why::CfaExpression);
+        }
+        self.put_control(places.cfa, Why::CfaExpression)?;
+        self.put_cfa_offset(places.cfa.offset, machine)?;
+        let fixed = i64::from(machine.fixed_return_address());
+        let usual = (fixed != 0).then(|| Place::saved(fixed));
+        match (places.return_address, places.frame_pointer) {
+            (ra, None) if ra == usual => {}
+            (ra, Some(_)) if ra == usual => self.put(Word::Control(0)),
+            (Some(ra), _) => {
+                self.put_control(ra, Why::ReturnAddress)?;
+                self.put_offset(ra.offset)?;
+            }
+            (None, _) => return Err(Why::ReturnAddress),
+        }
+        if let Some(fp) = places.frame_pointer {
+            self.put_control(fp, Why::FramePointer)?;
+            self.put_offset(fp.offset)?;
+        }
+        Ok(())
+    }
+
+    fn put_control(&mut self, place: Place, why: Why) -> Result<(), Why> {
+        let base = match place.base {
+            Base::Cfa => 0,
+            Base::Register(Register(number)) => u32::from(number) << 3 | 1,
+        };
+        match base | u32::from(place.is_loaded) << 1 {
+            0 => Err(why), // this would be padding
+            control => {
+                self.put(Word::Control(control));
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A section, and where its addresses are.
+#[derive(Debug, Clone)]
+pub struct Written {
+    bytes: Vec<u8>,
+    version: Version,
+    endian: Endian,
+    /// Where an address is written, and which.
+    pointers: Vec<(usize, Vaddr)>,
+}
+
+impl Written {
+    /// Writes functions, ascending.
+    ///
+    /// # Errors
+    ///
+    /// The version is 1, cannot say a row, or there is too much.
+    pub fn of(
+        functions: &[Function],
+        machine: Machine,
+        version: Version,
+    ) -> Result<Written, SframeWriteError> {
+        if version == Version::V1 {
+            return Err(SframeWriteError::Version(version.number()));
+        }
+        let mut sorted: Vec<&Function> = functions.iter().filter(|f| !f.rows.is_empty()).collect();
+        sorted.sort_by_key(|function| function.start);
+        let mut writing = Writing {
+            machine,
+            version,
+            index: Vec::new(),
+            rows: Vec::new(),
+            count: 0,
+            pointers: Vec::new(),
+        };
+        for function in &sorted {
+            writing.put(function)?;
+        }
+        writing.finish(sorted.len())
+    }
+
+    /// The number of bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether there are no bytes, which is never so.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The section for an address.
+    ///
+    /// # Errors
+    ///
+    /// Something that it names is too far away.
+    pub fn at(&self, section: Vaddr) -> Result<Vec<u8>, SframeWriteError> {
+        let mut bytes = self.bytes.clone();
+        for (place, address) in &self.pointers {
+            let (from, size) = match self.version {
+                Version::V3 => (section.offset(*place as u64), 8),
+                Version::V1 | Version::V2 => (section, 4),
+            };
+            let distance = address.0.wrapping_sub(from.0);
+            if size == 4 && i32::try_from(distance.cast_signed()).is_err() {
+                return Err(SframeWriteError::Far {
+                    address: *address,
+                    section,
+                });
+            }
+            if let Some(slot) = bytes.get_mut(*place..*place + size) {
+                let distance = number(distance, size, self.endian);
+                slot.iter_mut()
+                    .zip(distance)
+                    .for_each(|(to, byte)| *to = byte);
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+/// The low bytes of a number, in the order of a machine.
+fn number(number: u64, size: usize, endian: Endian) -> impl Iterator<Item = u8> {
+    let (bytes, skipped) = match endian {
+        Endian::Little => (number.to_le_bytes(), 0),
+        Endian::Big => (number.to_be_bytes(), 8_usize.saturating_sub(size)),
+    };
+    bytes.into_iter().skip(skipped).take(size)
+}
+
+struct Writing {
+    machine: Machine,
+    version: Version,
+    index: Vec<u8>,
+    rows: Vec<u8>,
+    /// How many rows there are.
+    count: u32,
+    /// Where in `index` an address is written, and which.
+    pointers: Vec<(usize, Vaddr)>,
+}
+
+impl Writing {
+    fn endian(&self) -> Endian {
+        self.machine.abi().endian
+    }
+
+    fn bytes(&self, value: u64, size: usize) -> impl Iterator<Item = u8> + use<> {
+        number(value, size, self.endian())
+    }
+
+    fn put_index(&mut self, value: u64, size: usize) {
+        let bytes = self.bytes(value, size);
+        self.index.extend(bytes);
+    }
+
+    fn put_rows(&mut self, value: u64, size: usize) {
+        let bytes = self.bytes(value, size);
+        self.rows.extend(bytes);
+    }
+
+    fn put(&mut self, function: &Function) -> Result<(), SframeWriteError> {
+        let is_v3 = self.version == Version::V3;
+        let outermost = [FrameRow {
+            offset: 0,
+            frame: Frame::Outermost,
+        }];
+        // What is outermost all over has no rows in version 3.
+        let rows = match function.rows.as_slice() {
+            rows if is_v3 && rows == outermost && function.block.is_none() => &[],
+            rows => rows,
+        };
+        let mut is_flexible = false;
+        for row in rows {
+            let at = function.start.offset(row.offset.into());
+            let kind = self::is_flexible(
+                row.frame,
+                function.is_signal_frame,
+                self.machine,
+                self.version,
+            );
+            is_flexible |= kind.map_err(|why| SframeWriteError::Row { at, why })?;
+        }
+        let last = rows.last().map_or(0, |row| row.offset);
+        let (row_type, offset_bytes) = match (u8::try_from(last), u16::try_from(last)) {
+            (Ok(_), _) => (0, 1),
+            (_, Ok(_)) => (1, 2),
+            _ => (2, 4),
+        };
+        let info = row_type
+            | u8::from(function.block.is_some()) << 4
+            | u8::from(function.has_key_b) << 5
+            | u8::from(function.is_signal_frame) << 7;
+        let rows_at = self.rows.len() as u64;
+        let count = u32::try_from(rows.len()).map_err(|_| SframeWriteError::TooLarge)?;
+        self.pointers.push((self.index.len(), function.start));
+        self.put_index(0, if is_v3 { 8 } else { 4 });
+        self.put_index(function.size.into(), 4);
+        self.put_index(rows_at, 4);
+        let block = function.block.unwrap_or(0);
+        match is_v3 {
+            true => {
+                let count = u16::try_from(count).map_err(|_| SframeWriteError::TooLarge)?;
+                self.put_rows(count.into(), 2);
+                self.rows.extend([info, u8::from(is_flexible), block]);
+            }
+            false => {
+                self.put_index(count.into(), 4);
+                self.index.extend([info, block, 0, 0]);
+            }
+        }
+        for row in rows {
+            self.put_rows(row.offset.into(), offset_bytes);
+            let at = function.start.offset(row.offset.into());
+            self.put_frame(row.frame, is_flexible)
+                .map_err(|why| SframeWriteError::Row { at, why })?;
+        }
+        let total = self.count.checked_add(count);
+        self.count = total.ok_or(SframeWriteError::TooLarge)?;
+        Ok(())
+    }
+
+    fn put_frame(&mut self, frame: Frame, is_flexible: bool) -> Result<(), Why> {
+        let Frame::Called(places) = frame else {
+            self.rows.push(0);
+            return Ok(());
+        };
+        let mut words = Words::default();
+        match is_flexible {
+            true => words.put_flexible(&places, self.machine)?,
+            false => words.put_default(&places, self.machine, self.version)?,
+        }
+        let of_stack = places.cfa.base == Base::Register(self.machine.stack_pointer());
+        let bytes = words.as_slice().iter().map(|word| word.bytes()).max();
+        let (size, bytes) = match bytes {
+            Some(4) => (2, 4),
+            Some(2) => (1, 2),
+            _ => (0, 1),
+        };
+        let signed = u8::from(places.is_signed) << 7;
+        self.rows
+            .push(u8::from(of_stack) | words.count << 1 | size << 5 | signed);
+        for word in words.as_slice() {
+            self.put_rows(word.bits().into(), bytes);
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, entries: usize) -> Result<Written, SframeWriteError> {
+        /// Magic number, as a number.
+        const MAGIC: u64 = 0xdee2;
+        /// Entries ascend.
+        const SORTED: u8 = 1;
+        /// Starts are relative to their fields.
+        const RELATIVE_TO_FIELD: u8 = 4;
+        let word = |len: usize| u32::try_from(len).map_err(|_| SframeWriteError::TooLarge);
+        let counts = [
+            word(entries)?,
+            self.count,
+            word(self.rows.len())?,
+            0,
+            word(self.index.len())?,
+        ];
+        let flags = match self.version {
+            Version::V3 => SORTED | RELATIVE_TO_FIELD,
+            Version::V1 | Version::V2 => SORTED,
+        };
+        let fixed = self.machine.fixed_return_address().cast_unsigned();
+        let mut bytes: Vec<u8> = self.bytes(MAGIC, 2).collect();
+        bytes.extend([self.version.number(), flags, self.machine.number()]);
+        bytes.extend([0, fixed, 0]);
+        for count in counts {
+            bytes.extend(self.bytes(count.into(), 4));
+        }
+        let pointers = self.pointers.iter();
+        let pointers = pointers.map(|(place, address)| (HEADER + place, *address));
+        let pointers = pointers.collect();
+        bytes.append(&mut self.index);
+        bytes.append(&mut self.rows);
+        word(bytes.len())?;
+        Ok(Written {
+            bytes,
+            version: self.version,
+            endian: self.machine.abi().endian,
+            pointers,
+        })
+    }
+}
