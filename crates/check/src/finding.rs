@@ -45,13 +45,21 @@ pub enum Code {
     Unreached,
     /// A comment in the source that was to allow a finding.
     Allow,
+    /// `.sframe` says something else than `.eh_frame`.
+    SframeRow,
+    /// `.sframe` leaves functions out.
+    SframeHole,
+    /// Entries of `.sframe` cannot be searched.
+    SframeOrder,
+    /// An entry of `.sframe` cannot be read.
+    SframeEntry,
 }
 
 /// What `docs/` says of all kinds.
 const DIAGNOSTICS: &str = include_str!("../../../docs/diagnostics.md");
 
 /// All kinds, numbered from 1: their names, and what is wrong.
-const CODES: [(Code, &str, &str); 15] = [
+const CODES: [(Code, &str, &str); 19] = [
     (
         Code::CfaOffset,
         "cfa-offset",
@@ -126,6 +134,26 @@ const CODES: [(Code, &str, &str); 15] = [
         Code::Allow,
         "allow",
         "a comment allows a finding without a reason, or allows nothing",
+    ),
+    (
+        Code::SframeRow,
+        "sframe-row",
+        ".sframe says something else than .eh_frame",
+    ),
+    (
+        Code::SframeHole,
+        "sframe-hole",
+        "functions of .eh_frame have no row in .sframe",
+    ),
+    (
+        Code::SframeOrder,
+        "sframe-order",
+        "the entries of .sframe cannot be searched",
+    ),
+    (
+        Code::SframeEntry,
+        "sframe-entry",
+        "an entry of .sframe cannot be read",
     ),
 ];
 
@@ -305,6 +333,7 @@ impl Finding {
                 "the entry must begin a byte before the signal's return: it is looked up at the return address less 1".to_owned()
             }
             (Code::Outermost, _) => "the outermost frame does not declare that it is".to_owned(),
+            (Code::SframeHole | Code::SframeOrder | Code::SframeEntry, _) => subject.clone(),
             (_, "") if self.severity == Severity::Refuted => {
                 format!("{subject} is not {declared}, as declared")
             }

@@ -14,6 +14,7 @@ mod mend;
 mod others;
 mod path;
 mod report;
+mod sframe;
 mod signal;
 mod subject;
 mod unit;

@@ -9,6 +9,7 @@ use unspool_synth::{Analyzer, Machine};
 
 use crate::finding::{self, Finding};
 use crate::judge::Verdict;
+use crate::sframe;
 use crate::subject::Subject;
 use crate::unit::UnitReport;
 
@@ -85,6 +86,7 @@ impl Report {
             report = Report::once(subject, threads, &progress);
         }
         report.findings.extend(finding::of_whole(subject));
+        report.findings.extend(sframe::findings(subject));
         let key = |finding: &Finding| (finding.at, finding.code);
         report.findings.sort_by_key(key);
         report

@@ -48,6 +48,7 @@ pub(crate) enum Command {
     Verify(VerifyArgs),
     Check(CheckArgs),
     Synth(SynthArgs),
+    Convert(ConvertArgs),
     Annotate(AnnotateArgs),
     Expr(ExprArgs),
     Stats(StatsArgs),
@@ -75,7 +76,7 @@ pub(crate) enum Tables {
 /// Which section a table is read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FromSection {
-    /// .eh_frame if it has entries, else .debug_frame.
+    /// .eh_frame if it has entries, else .debug_frame, else .sframe.
     Auto,
     /// .eh_frame.
     #[value(name = "eh_frame")]
@@ -83,6 +84,8 @@ pub(crate) enum FromSection {
     /// .debug_frame.
     #[value(name = "debug_frame")]
     DebugFrame,
+    /// .sframe: of registers it tells the stack and the frame pointer only.
+    Sframe,
 }
 
 /// What `synth` writes.
@@ -98,7 +101,7 @@ pub(crate) enum Emit {
 /// Where rows are from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RowsFrom {
-    /// .eh_frame if it has entries, else .debug_frame.
+    /// .eh_frame if it has entries, else .debug_frame, else .sframe.
     Auto,
     /// .eh_frame.
     #[value(name = "eh_frame")]
@@ -106,6 +109,8 @@ pub(crate) enum RowsFrom {
     /// .debug_frame.
     #[value(name = "debug_frame")]
     DebugFrame,
+    /// .sframe: of registers it tells the stack and the frame pointer only.
+    Sframe,
     /// None: rows made of the code alone, as `unspool synth` makes them where there is no table.
     Synth,
 }
@@ -806,6 +811,77 @@ pub(crate) struct SynthArgs {
     )]
     pub(crate) emit: Emit,
     /// List all code without rows, not only the first.
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// How the report is written.
+    #[arg(long, value_enum, default_value = "text")]
+    pub(crate) format: Format,
+}
+
+/// The format that a table is written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Target {
+    /// .sframe.
+    Sframe,
+    /// .eh_frame, and .eh_frame_hdr with it in an ELF file.
+    #[value(name = "eh_frame")]
+    EhFrame,
+}
+
+/// A version of SFrame that is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SframeVersion {
+    /// Read by binutils 2.41 to 2.47, glibc since 2.42, and LLVM.
+    #[value(name = "2")]
+    V2,
+    /// Read by binutils since 2.46. It can say more, and begin more than 2 GiB from the code.
+    #[value(name = "3")]
+    V3,
+}
+
+/// Write the unwind table of a file in another format: SFrame from .eh_frame, or .eh_frame from SFrame.
+///
+/// SFrame has the CFA, the return address and the frame pointer of each address, which is enough for backtraces. Of
+/// other registers it says nothing, nor of exceptions. What it cannot say is left out and listed, with the
+/// reason; what is written is read back and compared.
+///
+/// A .sframe is read too, of versions 1 to 3: to have it in another version, and to repair one that a linker has
+/// put together without merging: headers become one, entries are sorted, and each address is in one of them.
+///
+/// Without --output and --into it is only said what would come of it.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  unspool convert app --to sframe                     what SFrame can say of it, and what not
+  unspool convert app --to sframe --into app.new      a program with .sframe, as a linker makes it
+  unspool convert app --to sframe --version 2 -o app.sframe
+  unspool convert app --from sframe --to sframe --into app    one header, sorted, of version 3
+  unspool convert app --to eh_frame --into app.new    a program that has .sframe only, for gdb
+
+Exit status: 0 done, also where something cannot be said; 1 the table has bad entries, which are left out;
+2 could not run.")]
+pub(crate) struct ConvertArgs {
+    /// The ELF file, linked.
+    pub(crate) file: PathBuf,
+    /// The format that is written.
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub(crate) to: Target,
+    /// The version of SFrame that is written.
+    #[arg(long, value_enum, default_value = "3")]
+    pub(crate) version: SframeVersion,
+    /// The section to read: `auto` for SFrame, `sframe` for .eh_frame if nothing is said.
+    #[arg(long, value_enum, value_name = "SECTION")]
+    pub(crate) from: Option<FromSection>,
+    /// Write the bytes of the section here.
+    #[arg(short, long, value_name = "OUT", conflicts_with = "into")]
+    pub(crate) output: Option<PathBuf>,
+    /// The address that the bytes are for, in hexadecimal. Without it that of the file's own section of the format, or 0.
+    #[arg(long, value_name = "ADDR", value_parser = parse_address, requires = "output")]
+    pub(crate) address: Option<u64>,
+    /// Write the file to ELF with the section in a read-only segment of its own; ELF may be the file itself.
+    #[arg(long, value_name = "ELF")]
+    pub(crate) into: Option<PathBuf>,
+    /// List all that cannot be said, not only the first.
     #[arg(long)]
     pub(crate) all: bool,
     /// How the report is written.

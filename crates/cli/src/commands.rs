@@ -5,6 +5,7 @@ pub(crate) mod assembler;
 pub(crate) mod cache;
 pub(crate) mod check;
 pub(crate) mod compile;
+pub(crate) mod convert;
 pub(crate) mod diff;
 pub(crate) mod doctor;
 mod eh_frame;
@@ -40,6 +41,7 @@ impl FromSection {
             FromSection::Auto => From::Auto,
             FromSection::EhFrame => From::EhFrame,
             FromSection::DebugFrame => From::DebugFrame,
+            FromSection::Sframe => From::Sframe,
         }
     }
 }
@@ -60,6 +62,7 @@ impl RowsFrom {
             RowsFrom::Auto => Some(FromSection::Auto),
             RowsFrom::EhFrame => Some(FromSection::EhFrame),
             RowsFrom::DebugFrame => Some(FromSection::DebugFrame),
+            RowsFrom::Sframe => Some(FromSection::Sframe),
             RowsFrom::Synth => None,
         }
     }

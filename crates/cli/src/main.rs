@@ -50,6 +50,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Compile(compile) => commands::compile::run(compile),
         Command::Check(check) => commands::check::run(check),
         Command::Synth(synth) => commands::synth::run(synth),
+        Command::Convert(convert) => commands::convert::run(convert),
         Command::Annotate(annotate) => commands::annotate::run(annotate),
         Command::Expr(expr) => commands::expr::run(expr),
         Command::Verify(verify) => commands::verify::run(verify),

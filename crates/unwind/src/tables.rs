@@ -13,7 +13,7 @@ pub use compile::{CompileError, Made, code, compile, is_table_of, verify};
 pub use file::{CodeTable, FileTables};
 pub use native::{MakeError, NativeObject, native_key};
 pub use source::{
-    From, Named, Origin, Reading, SourceError, hdr_is_complete, read, read_if_any,
+    From, Named, Origin, Reading, SourceError, TableProblem, hdr_is_complete, read, read_if_any,
     read_if_any_from, sections,
 };
 pub use store::{

@@ -50,6 +50,15 @@ impl Header {
         self.flags & SORTED != 0
     }
 
+    /// Whether a start is relative to its own field, not to the header.
+    ///
+    /// GNU as 2.40 to 2.44 writes them so and does not say it (binutils PR 32666). What a linker has put together is
+    /// sorted, and relative to the header.
+    fn starts_are_relative_to_fields(&self) -> bool {
+        let is_of_assembler = self.version < Version::V3 && !self.is_sorted();
+        self.flags & RELATIVE_TO_FIELD != 0 || is_of_assembler
+    }
+
     /// Bytes of both headers.
     fn bytes(&self) -> u64 {
         HEADER + u64::from(self.auxiliary)
@@ -290,9 +299,9 @@ impl<'a> Part<'a> {
                 Some(rows.u8()?),
             ),
         };
-        let base = match self.header.flags & RELATIVE_TO_FIELD {
-            0 => self.offset,
-            _ => offset,
+        let base = match self.header.starts_are_relative_to_fields() {
+            true => offset,
+            false => self.offset,
         };
         let start = self.section.offset(base.wrapping_add_signed(start));
         if start.0.checked_add(size.into()).is_none() {

@@ -93,13 +93,14 @@ pub(super) struct Request<'a> {
     pub(super) content: &'a dyn Fn(u64) -> Vec<u8>,
     pub(super) size: u64,
     pub(super) align: u64,
-    /// Whether a `PT_GNU_EH_FRAME` leads to the first section.
-    pub(super) is_eh_frame: bool,
+    /// A program header that leads to the first section, if one does, and the alignment that it says.
+    pub(super) leader: Option<(elf::ProgramType, u64)>,
 }
 
 /// A section of the new segment.
 pub(super) struct Part<'a> {
     pub(super) name: &'a str,
+    pub(super) kind: elf::SectionType,
     /// Where in the segment it starts, in bytes.
     pub(super) start: u64,
     pub(super) size: u64,
@@ -347,8 +348,9 @@ impl<'a> Draft<'a> {
         let last = self.programs.iter().rposition(before);
         self.programs
             .insert(last.map_or(0, |index| index + 1), header);
-        if request.is_eh_frame {
-            self.lead_to_eh_frame(request, site);
+        if let Some((kind, align)) = request.leader {
+            let size = request.parts.first().map_or(0, |part| part.size);
+            self.lead(site.header(kind, size, align));
         }
         let count = self.count("program headers", self.programs.len(), u16::MAX - 1)?;
         let start = self.file.headers.program_header_offset;
@@ -365,12 +367,10 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Has the `PT_GNU_EH_FRAME` that there is, or a new one, lead to the first section.
-    fn lead_to_eh_frame(&mut self, request: &Request<'_>, site: &Site) {
-        let size = request.parts.first().map_or(0, |part| part.size);
-        let header = site.header(elf::PT_GNU_EH_FRAME, size, 4);
+    /// Puts a program header in the place of the one of its kind that there is, or beside the others.
+    fn lead(&mut self, header: Phdr) {
         let mut programs = self.programs.iter_mut();
-        match programs.find(|p| p.kind == elf::PT_GNU_EH_FRAME.0) {
+        match programs.find(|p| p.kind == header.kind) {
             Some(old) => *old = header,
             None => self.programs.push(header),
         }
@@ -405,7 +405,7 @@ impl<'a> Draft<'a> {
             (names, name) = with_name(names, part.name);
             let header = Shdr {
                 name: u32::try_from(name).unwrap_or(0),
-                kind: elf::SHT_PROGBITS.0,
+                kind: part.kind.0,
                 flags: elf::SHF_ALLOC.0,
                 addr: site.place.vaddr + part.start,
                 offset: site.place.offset + part.start,

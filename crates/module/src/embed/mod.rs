@@ -107,6 +107,7 @@ pub fn embed(
     let request = Request {
         parts: &[Part {
             name,
+            kind: elf::SHT_PROGBITS,
             start: 0,
             size,
             align,
@@ -114,7 +115,7 @@ pub fn embed(
         content: &|_| content.to_vec(),
         size,
         align,
-        is_eh_frame: false,
+        leader: None,
     };
     draft.write(&request, &room, old.as_ref(), rest)
 }
@@ -139,8 +140,7 @@ pub fn embed_eh_frame(
     check_file(file)?;
     let mut draft = Draft::new(file);
     let rest = rest::end(file, None)?;
-    let has_header = file.segment_of_kind(elf::PT_GNU_EH_FRAME).is_some();
-    let room = room::make(&mut draft, if has_header { 1 } else { 2 })?;
+    let room = room::make(&mut draft, headers(file, elf::PT_GNU_EH_FRAME))?;
     let start = hdr.next_multiple_of(ALIGN);
     let bytes = |vaddr: u64| {
         let both = [vaddr, vaddr.wrapping_add(start)].map(Vaddr);
@@ -151,6 +151,7 @@ pub fn embed_eh_frame(
     };
     let part = |name, start, size, align| Part {
         name,
+        kind: elf::SHT_PROGBITS,
         start,
         size,
         align,
@@ -163,9 +164,52 @@ pub fn embed_eh_frame(
         content: &bytes,
         size: start + eh_frame,
         align: ALIGN,
-        is_eh_frame: true,
+        leader: Some((elf::PT_GNU_EH_FRAME, 4)),
     };
     draft.write(&request, &room, None, rest)
+}
+
+/// A copy of the ELF file with an SFrame section of that length in bytes, mapped read-only, with the bytes that `content`
+/// has for its address. Unwinders find it by `PT_GNU_SFRAME`.
+///
+/// What [`embed_eh_frame`] says of sections that have the name already, and [`embed()`] of addresses, holds here, too.
+///
+/// # Errors
+///
+/// As for [`embed()`].
+pub fn embed_sframe(
+    file: &ElfFile,
+    size: u64,
+    content: &dyn Fn(Vaddr) -> Vec<u8>,
+) -> Result<Vec<u8>, EmbedError> {
+    /// Fields of 8 bytes stand at multiples of 4 from its start; all linkers align it so.
+    const ALIGN: u64 = 8;
+    check_file(file)?;
+    let mut draft = Draft::new(file);
+    let rest = rest::end(file, None)?;
+    let room = room::make(&mut draft, headers(file, elf::PT_GNU_SFRAME))?;
+    let request = Request {
+        parts: &[Part {
+            name: ".sframe",
+            kind: elf::SHT_GNU_SFRAME,
+            start: 0,
+            size,
+            align: ALIGN,
+        }],
+        content: &|vaddr| content(Vaddr(vaddr)),
+        size,
+        align: ALIGN,
+        leader: Some((elf::PT_GNU_SFRAME, ALIGN)),
+    };
+    draft.write(&request, &room, None, rest)
+}
+
+/// How many program headers a segment needs that one of this kind leads to.
+fn headers(file: &ElfFile, leader: elf::ProgramType) -> u64 {
+    match file.segment_of_kind(leader) {
+        Some(_) => 1,
+        None => 2,
+    }
 }
 
 impl ElfFile {

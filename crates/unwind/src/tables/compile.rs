@@ -71,7 +71,7 @@ fn patches_itself(file: &ElfFile) -> bool {
 ///
 /// There is no table to read, or its rows cannot be written as one.
 pub fn compile(file: &ElfFile, from: From) -> Result<Made, CompileError> {
-    source::sections(file, from)?; // else the code would be searched for calls in vain
+    source::check_there(file, from)?; // else the code would be searched for calls in vain
     let code = code(file);
     let arch = file.abi().arch;
     let calls = || {

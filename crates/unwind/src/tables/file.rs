@@ -11,9 +11,9 @@ use unspool_compact::Compiled;
 use unspool_ir::{Abi, LoadBias, RuntimeAddr, Vaddr};
 use unspool_module::ElfFile;
 
-use super::compile::code;
+use super::compile::{code, compile};
 use super::native::{MakeError, NativeObject, NativeTable};
-use super::source::lookup;
+use super::source::{From, lookup};
 use super::store::{Notice, Store, StoreError, TableBytes, embedded};
 use super::synthesis::synthesized;
 use crate::modules::{FoundEntries, Module, Native, Place, Synthesized};
@@ -34,6 +34,8 @@ pub struct FileTables {
     on_demand: Option<Store>,
     synthesized: OnceLock<Option<CompiledTable>>,
     native: OnceLock<NativeTable>,
+    /// The file's SFrame as a compiled table, if it has nothing else: made when first asked for.
+    sframe: OnceLock<Option<CompiledTable>>,
 }
 
 /// A compiled table, opened.
@@ -139,6 +141,7 @@ impl FileTables {
             on_demand: None,
             synthesized: OnceLock::new(),
             native: OnceLock::new(),
+            sframe: OnceLock::new(),
         }
     }
 
@@ -252,6 +255,14 @@ impl FileTables {
         found: Option<&'t FoundEntries>,
     ) -> Module<'t> {
         let opened = self.opened();
+        let source = match opened {
+            Some(_) => None,
+            None => self.source(),
+        };
+        let opened = match source {
+            Some(_) => None,
+            None => opened.or_else(|| self.sframe()),
+        };
         Module {
             place,
             bias,
@@ -259,10 +270,7 @@ impl FileTables {
             compiled: opened.map(|opened| &opened.table),
             rules: opened.map_or(RowRules::default(), |opened| RowRules::made(&opened.rules)),
             code: opened.and_then(|opened| opened.code),
-            cfi: match opened {
-                Some(_) => None,
-                None => self.source(),
-            },
+            cfi: source,
             found,
             synthesized: Some(self),
             native: self.native(),
@@ -278,6 +286,25 @@ impl FileTables {
 
     fn native(&self) -> Option<&dyn Native> {
         Some(self.native.get()?)
+    }
+
+    /// The rows of a file that has SFrame and no call frame information. A walk that must not wait does without until the
+    /// compiled table is there.
+    fn sframe(&self) -> Option<&Opened<'_>> {
+        if self.for_walks {
+            return None;
+        }
+        let make = || {
+            let made = compile(&self.file, From::Sframe).ok()?;
+            let parts = Parts {
+                file: Arc::clone(&self.file),
+                bytes: TableBytes::Memory(made.encoded.bytes),
+                for_walks: false,
+            };
+            Some(CompiledTable::new(parts, open_compiled))
+        };
+        let table = self.sframe.get_or_init(make).as_ref()?;
+        table.borrow_dependent().as_ref()
     }
 
     /// The table as the file has it.

@@ -1,6 +1,7 @@
 //! The unwind table of an ELF file.
 
 use unspool_cfi::lookup::HdrTrust;
+use unspool_cfi::sframe::{self, Machine, SframeProblem};
 use unspool_cfi::{Hdr, Lookup, Problem, Section, SectionKind, Summary, read_tables};
 use unspool_ir::{Fde, Table, Vaddr};
 use unspool_module::{ElfFile, ModuleError};
@@ -8,24 +9,36 @@ use unspool_module::{ElfFile, ModuleError};
 /// Which section a table is read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum From {
-    /// `.eh_frame` if it has entries, else `.debug_frame`.
+    /// `.eh_frame` if it has entries, else `.debug_frame`, else `.sframe`.
     #[default]
     Auto,
     /// `.eh_frame`.
     EhFrame,
     /// `.debug_frame`.
     DebugFrame,
+    /// `.sframe`. Its rows say of all registers but the stack and the frame pointer that they are unknown in the caller.
+    Sframe,
 }
 
 /// A section that a table was read from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
-    /// The format.
-    pub kind: SectionKind,
     /// The name in the file; empty where the file has no section headers.
     pub name: String,
     /// The number of bytes, decompressed.
     pub size: u64,
+}
+
+/// What is wrong with an entry, and where it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TableProblem {
+    /// Of call frame information.
+    #[error(transparent)]
+    Cfi(#[from] Problem),
+    /// Of SFrame.
+    #[error(transparent)]
+    Sframe(#[from] SframeProblem),
 }
 
 /// What was read.
@@ -34,7 +47,7 @@ pub struct Reading {
     /// The rows.
     pub table: Table,
     /// Entries that could not be read.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<TableProblem>,
     /// Counts.
     pub summary: Summary,
     /// The sections that were read.
@@ -71,8 +84,74 @@ pub enum SourceError {
 ///
 /// The file has no such section, or its bytes are out of reach.
 pub fn read(file: &ElfFile, from: From) -> Result<Reading, SourceError> {
-    let found = sections(file, from)?;
-    Ok(read_found(file, &found))
+    let first = match from {
+        From::Sframe => Err(missing(file, SFRAME)),
+        _ => sections(file, from).map(|found| read_found(file, &found)),
+    };
+    let has_entries = |reading: &Reading| reading.summary.fdes > 0 || !reading.problems.is_empty();
+    match first {
+        Ok(reading) if from != From::Auto || has_entries(&reading) => Ok(reading),
+        Err(SourceError::Missing { .. }) | Ok(_) if matches!(from, From::Auto | From::Sframe) => {
+            let sframe = read_sframe(file)?;
+            sframe.map_or(first, Ok)
+        }
+        other => other,
+    }
+}
+
+/// What is missing where there is no SFrame.
+const SFRAME: &str = ".sframe";
+
+/// Whether there is something to read, found out without reading it.
+///
+/// # Errors
+///
+/// The file has no such section, or its bytes are out of reach.
+pub(crate) fn check_there(file: &ElfFile, from: From) -> Result<(), SourceError> {
+    let is_sframe = matches!(from, From::Auto | From::Sframe) && !file.sframes()?.is_empty();
+    match is_sframe {
+        true => Ok(()),
+        false if from == From::Sframe => Err(missing(file, SFRAME)),
+        false => sections(file, from).map(drop),
+    }
+}
+
+/// The SFrame sections of a file, if it has some.
+fn read_sframe(file: &ElfFile) -> Result<Option<Reading>, ModuleError> {
+    let Some(machine) = Machine::of(file.abi()) else {
+        return Ok(None);
+    };
+    let found = file.sframes()?;
+    if found.is_empty() {
+        return Ok(None);
+    }
+    let (mut functions, mut problems) = (Vec::new(), Vec::new());
+    for section in &found {
+        let read = sframe::read(section.data, section.address, machine);
+        functions.extend(read.functions);
+        problems.extend(read.problems);
+    }
+    let (table, others) = sframe::table(&functions, machine);
+    problems.extend(others);
+    let count = |fdes: usize| u32::try_from(fdes).unwrap_or(u32::MAX);
+    let is_empty = |fde: &&Fde| fde.start == fde.end;
+    Ok(Some(Reading {
+        summary: Summary {
+            cies: 0,
+            fdes: count(table.fdes().len()),
+            empty_fdes: count(table.fdes().iter().filter(is_empty).count()),
+        },
+        table,
+        problems: problems.into_iter().map(TableProblem::Sframe).collect(),
+        origins: found
+            .iter()
+            .map(|section| Origin {
+                name: section.name.clone().into_owned(),
+                size: section.data.len() as u64,
+            })
+            .collect(),
+        hdr_size: 0,
+    }))
 }
 
 /// The rows of a file; an empty table if it has none.
@@ -97,20 +176,24 @@ pub fn read_if_any_from(file: &ElfFile, from: From) -> Result<Table, SourceError
     }
 }
 
-/// The sections that hold a file's unwind table, with their names: one, or several in a
+/// The sections of call frame information that hold a file's unwind table, with their names: one, or several in a
 /// relocatable file.
 ///
 /// # Errors
 ///
-/// The file has none, or its bytes are out of reach.
+/// The file has none, or its bytes are out of reach. SFrame has none either.
 pub fn sections(file: &ElfFile, from: From) -> Result<Vec<Named<'_>>, SourceError> {
     let (kinds, wanted): (&[SectionKind], _) = match from {
         From::Auto => (
             &[SectionKind::EhFrame, SectionKind::DebugFrame],
-            "unwind table (.eh_frame or .debug_frame)",
+            "unwind table (.eh_frame, .debug_frame or .sframe)",
         ),
         From::EhFrame => (&[SectionKind::EhFrame], ".eh_frame"),
         From::DebugFrame => (&[SectionKind::DebugFrame], ".debug_frame"),
+        From::Sframe => (
+            &[],
+            "call frame information: .sframe has rows, and no instructions",
+        ),
     };
     let mut empty = None;
     for kind in kinds {
@@ -123,11 +206,15 @@ pub fn sections(file: &ElfFile, from: From) -> Result<Vec<Named<'_>>, SourceErro
             empty.get_or_insert(found);
         }
     }
-    empty.ok_or_else(|| SourceError::Missing {
+    empty.ok_or_else(|| missing(file, wanted))
+}
+
+fn missing(file: &ElfFile, wanted: &'static str) -> SourceError {
+    SourceError::Missing {
         file: file.path().to_string_lossy().into_owned(),
         wanted,
         has_arm_exception_index: file.has_arm_exception_index(),
-    })
+    }
 }
 
 /// A section as the reader takes it, and its name.
@@ -165,13 +252,12 @@ fn read_found(file: &ElfFile, found: &[Named<'_>]) -> Reading {
         matches!(sections.as_slice(), [section] if section.kind == SectionKind::EhFrame);
     let hdr = file.eh_frame_hdr().ok().flatten().filter(|_| is_searched);
     let origin = |(section, name): &Named<'_>| Origin {
-        kind: section.kind,
         name: name.to_owned(),
         size: section.data.len() as u64,
     };
     Reading {
         table: read.table,
-        problems: read.problems,
+        problems: read.problems.into_iter().map(TableProblem::Cfi).collect(),
         summary: read.summary,
         origins: found.iter().map(origin).collect(),
         hdr_size: hdr.map_or(0, |hdr| hdr.data.len() as u64),

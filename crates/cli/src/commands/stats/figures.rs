@@ -8,7 +8,7 @@ use unspool_cfi::{Cie, Entry, FdeEntry, Instructions, Section};
 use unspool_compact::{Encoded, Part};
 use unspool_ir::{CfaRule, RegisterRule, Table};
 use unspool_module::{ElfFile, SectionInfo};
-use unspool_unwind::tables::{self, Reading};
+use unspool_unwind::tables::{self, Reading, SourceError};
 
 use crate::commands::compile::as_f64;
 
@@ -77,8 +77,12 @@ impl Figures {
             cfa_rules: Counts::default(),
         };
         figures.count_rules(table);
-        for (section, _) in tables::sections(file, tables::From::Auto)? {
-            figures.count_instructions(&section);
+        match tables::sections(file, tables::From::Auto) {
+            Ok(sections) => sections
+                .iter()
+                .for_each(|(section, _)| figures.count_instructions(section)),
+            Err(SourceError::Missing { .. }) => {} // SFrame has no instructions
+            Err(error) => return Err(error.into()),
         }
         Ok(figures)
     }

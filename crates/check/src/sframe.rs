@@ -1,0 +1,267 @@
+//! `.sframe` held against `.eh_frame`, and its entries against each other.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use unspool_cfi::sframe::{self, Disorder, Function, Machine, Version};
+use unspool_ir::arch::RegisterName;
+use unspool_ir::diff::for_each_range;
+use unspool_ir::table::Span;
+use unspool_ir::text::RowText;
+use unspool_ir::{CfaRule, Fde, Register, RegisterRule, Row, Table, Vaddr};
+use unspool_module::ElfKind;
+use unspool_synth::Analyzer;
+use unspool_unwind::tables::{self, From};
+
+use crate::finding::{Code, Finding, Severity};
+use crate::judge::Verdict;
+use crate::subject::Subject;
+
+/// Of one kind, so many are told.
+const MOST: usize = 1000;
+
+/// What is wrong with the `.sframe` of a file; nothing, if it has none.
+pub(crate) fn findings(subject: &Subject<'_>) -> Vec<Finding> {
+    let file = subject.file();
+    let (Some(machine), Ok(sections)) = (Machine::of(file.abi()), file.sframes()) else {
+        return Vec::new();
+    };
+    let mut findings = Vec::new();
+    let mut functions = Vec::new();
+    let mut version = None;
+    for section in &sections {
+        let reading = sframe::read(section.data, section.address, machine);
+        let address = |entry: u64| section.address.offset(entry);
+        findings.extend(reading.problems.iter().take(MOST).map(|problem| Finding {
+            subject: problem.to_string(),
+            ..Finding::at(address(problem.entry), Code::SframeEntry, Severity::Refuted)
+        }));
+        if file.kind() != ElfKind::Relocatable {
+            findings.extend(disorder(&reading));
+        }
+        version = version.max(reading.parts.iter().map(|part| part.header.version).max());
+        functions.extend(reading.functions);
+    }
+    // Where there is no call frame information, the rows of .sframe are what is held against the code.
+    if let Some(version) = version
+        && tables::sections(file, From::Auto).is_ok()
+    {
+        let told = Told::new(subject, machine, version, &functions);
+        findings.extend(told.differences());
+        findings.extend(told.holes());
+    }
+    findings
+}
+
+/// What keeps readers from finding entries.
+fn disorder(reading: &sframe::Reading) -> Vec<Finding> {
+    let start_behind = |offset: u64| {
+        let functions = reading.functions.iter();
+        let first = functions
+            .filter(|function| function.origin > offset)
+            .min_by_key(|f| f.origin);
+        first.map_or(Vaddr(0), |function| function.start)
+    };
+    let all = reading.disorder(MOST);
+    let mut findings: BTreeMap<&'static str, Finding> = BTreeMap::new();
+    for found in &all {
+        let (kind, at, subject) = match *found {
+            Disorder::Concatenated { offset } => (
+                "concatenated",
+                start_behind(offset),
+                format!(
+                    ".sframe has another header at offset {offset:#x}: readers look at the first only"
+                ),
+            ),
+            Disorder::Unsorted {
+                entry,
+                start,
+                is_denied,
+            } => (
+                "unsorted",
+                start,
+                match is_denied {
+                    true => format!(
+                        ".sframe is not sorted, though its header says so: the entry at offset {entry:#x} begins before the one in front of it"
+                    ),
+                    false => format!(
+                        ".sframe is not sorted, and cannot be searched: the entry at offset {entry:#x} begins before the one in front of it"
+                    ),
+                },
+            ),
+            Disorder::Overlap {
+                entry,
+                start,
+                other,
+            } => (
+                "overlap",
+                start,
+                format!(
+                    "the .sframe entries at offsets {other:#x} and {entry:#x} cover the same code"
+                ),
+            ),
+        };
+        // The first of a kind, with how many there are.
+        let finding = findings.entry(kind).or_insert_with(|| Finding {
+            subject,
+            places: 0,
+            ..Finding::at(at, Code::SframeOrder, Severity::Refuted)
+        });
+        finding.places += 1;
+    }
+    findings.into_values().collect()
+}
+
+/// What both sections say, as rows that can be compared.
+struct Told<'s, 'f> {
+    subject: &'s Subject<'f>,
+    machine: Machine,
+    /// What SFrame can say of `.eh_frame`.
+    own: Table,
+    /// What it says.
+    other: Table,
+}
+
+impl<'s, 'f> Told<'s, 'f> {
+    fn new(
+        subject: &'s Subject<'f>,
+        machine: Machine,
+        version: Version,
+        functions: &[Function],
+    ) -> Told<'s, 'f> {
+        // Version 1 has no field for outermost frames, and signal frames are marked in version 3 only.
+        let expected = sframe::functions(subject.table(), machine, version).functions;
+        let (own, _) = sframe::table(&expected, machine);
+        let (other, _) = sframe::table(&sframe::repair(functions), machine);
+        Told {
+            subject,
+            machine,
+            own,
+            other,
+        }
+    }
+
+    /// Where `.sframe` says something else, once for each of its entries.
+    fn differences(&self) -> Vec<Finding> {
+        let mut analyzer = unspool_synth::Machine::of(self.own.abi()).map(Analyzer::new);
+        let mut same = BTreeSet::new();
+        let mut findings: BTreeMap<Vaddr, Finding> = BTreeMap::new();
+        for_each_range(&self.own, &self.other, |at, _, own, other| {
+            let (Some(own), Some(other)) = (own, other) else {
+                return;
+            };
+            if same.contains(&(own.row, other.row)) {
+                return;
+            }
+            let rows = (self.own.row(own.row), self.other.row(other.row));
+            let (Some(own_row), Some(other_row)) = rows else {
+                return;
+            };
+            let Some(difference) = self.difference(&own_row, &other_row) else {
+                same.insert((own.row, other.row));
+                return;
+            };
+            let start = self.other.fde(other.fde).map_or(at, |fde| fde.start);
+            if let Some(finding) = findings.get_mut(&start) {
+                finding.places += 1;
+            } else if findings.len() < MOST {
+                let severity = match analyzer.as_mut() {
+                    Some(analyzer) => self.severity(analyzer, at),
+                    None => Severity::Unproven,
+                };
+                let (subject, computed, declared) = difference;
+                let finding = Finding {
+                    subject,
+                    computed: format!("{computed} in .eh_frame"),
+                    declared: format!("{declared} in .sframe"),
+                    ..Finding::at(at, Code::SframeRow, severity)
+                };
+                findings.insert(start, finding);
+            }
+        });
+        findings.into_values().collect()
+    }
+
+    /// If the code proves the row of `.eh_frame`, another one is wrong.
+    fn severity(&self, analyzer: &mut Analyzer, at: Vaddr) -> Severity {
+        let Some(unit) = self.subject.program().unit_of(at.0) else {
+            return Severity::Unproven;
+        };
+        let report = self.subject.judge_unit(analyzer, unit);
+        let before = report.rows.iter().filter(|row| row.start <= at);
+        let row = before.max_by_key(|row| row.start);
+        match row.and_then(|row| row.judgement) {
+            Some(judgement) if judgement.worst() == Verdict::Proven => Severity::Refuted,
+            _ => Severity::Unproven,
+        }
+    }
+
+    /// The first thing that two rows say differently: what it is, and what each of them says.
+    fn difference(&self, own: &Row<'_>, other: &Row<'_>) -> Option<(String, String, String)> {
+        let return_address = self.machine.return_address();
+        let frame_pointer = self.machine.frame_pointer();
+        let is_outermost =
+            |row: &Row<'_>| row.rule(return_address) == Some(RegisterRule::Undefined);
+        let abi = self.own.abi();
+        if own.cfa != other.cfa && !(is_outermost(own) && is_outermost(other)) {
+            let cfa = |row: &Row<'_>| match row.cfa {
+                CfaRule::RegisterOffset { register, offset } => {
+                    format!("{}{offset:+}", RegisterName(register, abi.arch))
+                }
+                _ => "an expression".to_owned(),
+            };
+            return Some(("the CFA".to_owned(), cfa(own), cfa(other)));
+        }
+        let rule = |row: &Row<'_>, register: Register| {
+            let text = RowText(row, abi).to_string();
+            let prefix = format!("{}=", RegisterName(register, abi.arch));
+            let mut words = text.split("  ");
+            let found = words.find_map(|word| word.trim().strip_prefix(&prefix).map(str::to_owned));
+            found.unwrap_or_else(|| "unchanged".to_owned())
+        };
+        let watched = [
+            (return_address, "the return address"),
+            (frame_pointer, "the caller's frame pointer"),
+        ];
+        let differs =
+            |(register, _): &(Register, &str)| own.rule(*register) != other.rule(*register);
+        let (register, subject) = watched.into_iter().find(differs)?;
+        Some((
+            subject.to_owned(),
+            rule(own, register),
+            rule(other, register),
+        ))
+    }
+
+    /// Functions of `.eh_frame` that `.sframe` leaves out: one finding for all.
+    fn holes(&self) -> Option<Finding> {
+        let mut missing: BTreeSet<Vaddr> = BTreeSet::new();
+        for_each_range(&self.own, &self.other, |at, _, own, other| {
+            if other.is_none() && own.is_some_and(|own| !self.ends_there(own)) {
+                let entry = own.and_then(|own| self.own.fde(own.fde));
+                missing.insert(entry.map_or(at, |fde| fde.start));
+            }
+        });
+        let first = *missing.first()?;
+        let all = self.own.fdes().len();
+        Some(Finding {
+            subject: format!(
+                "{} of {all} functions of .eh_frame have no row in .sframe for some or all of their code, this one first",
+                missing.len()
+            ),
+            places: missing.len(),
+            ..Finding::at(first, Code::SframeHole, Severity::Refuted)
+        })
+    }
+
+    /// Whether a walk ends in all of an entry, with a row or without.
+    fn ends_there(&self, span: Span) -> bool {
+        let is_outermost = |fde: &Fde| {
+            self.own.rows(fde).all(|start| {
+                let row = self.own.row(start.row);
+                let rule = row.and_then(|row| row.rule(self.machine.return_address()));
+                rule == Some(RegisterRule::Undefined)
+            })
+        };
+        self.own.fde(span.fde).is_some_and(is_outermost)
+    }
+}

@@ -1,0 +1,346 @@
+//! `unspool convert`.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::{Value, json};
+use unspool_cfi::EhFrame;
+use unspool_cfi::sframe::{
+    self, Converted, Disorder, Function, Machine, SframeWriteError, Unrepresentable, Version,
+    Written,
+};
+use unspool_ir::{Table, Vaddr};
+use unspool_module::{ElfFile, ElfKind, demangle, embed_sframe};
+use unspool_unwind::tables::{self, From};
+
+use super::eh_frame;
+use crate::args::{ConvertArgs, Format, FromSection, SframeVersion, Target};
+use crate::output::{self, Failure, Plain};
+
+impl SframeVersion {
+    fn lower(self) -> Version {
+        match self {
+            SframeVersion::V2 => Version::V2,
+            SframeVersion::V3 => Version::V3,
+        }
+    }
+}
+
+pub(crate) fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
+    let file = super::open(&args.file)?;
+    if file.kind() == ElfKind::Relocatable {
+        bail!(
+            "{}: its addresses are not final; link it first, or have `as --gsframe` write its SFrame",
+            args.file.display()
+        );
+    }
+    let report = match args.to {
+        Target::Sframe => to_sframe(&file, args)?,
+        Target::EhFrame => to_eh_frame(&file, args)?,
+    };
+    match args.format {
+        Format::Text => report.text(&file, args.all)?,
+        Format::Json => output::document("convert", &report.json(&file))?,
+    }
+    Ok(match report.bad_entries {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::from(Failure::FINDINGS),
+    })
+}
+
+/// What is read, as functions of SFrame.
+struct Source {
+    converted: Converted,
+    bad_entries: usize,
+    bytes: u64,
+    /// What of a .sframe was put in order.
+    mended: Vec<Disorder>,
+}
+
+fn to_sframe(file: &ElfFile, args: &ConvertArgs) -> anyhow::Result<Report> {
+    let version = args.version.lower();
+    let machine = Machine::of(file.abi()).with_context(|| {
+        let path = args.file.display();
+        format!("{path}: SFrame is for x86-64, AArch64 and big-endian s390x only")
+    })?;
+    let source = source(
+        file,
+        args.from.unwrap_or(FromSection::Auto),
+        machine,
+        version,
+    )?;
+    let written = Written::of(&source.converted.functions, machine, version);
+    let written = written.with_context(|| args.file.display().to_string())?;
+    let functions = &source.converted.functions;
+    let place = match (&args.output, &args.into) {
+        (Some(output), _) => {
+            let address = args.address.map(Vaddr).or_else(|| own_address(file));
+            let address = address.unwrap_or_default();
+            let bytes = written.at(address)?;
+            check(functions, &sframe::read(&bytes, address, machine).functions)?;
+            super::write(output, &bytes, None)?;
+            Some(output)
+        }
+        (None, Some(into)) => {
+            let elf = with_section(file, &written)?;
+            let back = ElfFile::from_bytes(into, elf.as_slice())?;
+            let back = read_functions(&back, machine)?;
+            check(functions, &back.functions)?;
+            let permissions = fs::metadata(&args.file)?.permissions();
+            super::write(into, &elf, Some(permissions))?;
+            Some(into)
+        }
+        (None, None) => None,
+    };
+    Ok(Report {
+        target: format!("SFrame {}", version.number()),
+        written: place.cloned(),
+        bytes: written.len(),
+        source_bytes: source.bytes,
+        bad_entries: source.bad_entries,
+        converted: source.converted,
+        mended: source.mended,
+    })
+}
+
+fn source(
+    file: &ElfFile,
+    from: FromSection,
+    machine: Machine,
+    version: Version,
+) -> anyhow::Result<Source> {
+    let has_cfi = || tables::sections(file, From::Auto).is_ok();
+    if from == FromSection::Sframe || (from == FromSection::Auto && !has_cfi()) {
+        return of_sframe(file, machine, version);
+    }
+    let reading = super::read(file, from)?;
+    let sections = reading.origins.iter().map(|origin| origin.size);
+    Ok(Source {
+        converted: sframe::functions(&reading.table, machine, version),
+        bad_entries: reading.problems.len(),
+        bytes: sections.sum::<u64>() + reading.hdr_size,
+        mended: Vec::new(),
+    })
+}
+
+fn of_sframe(file: &ElfFile, machine: Machine, version: Version) -> anyhow::Result<Source> {
+    // This reports what is wrong with it.
+    let reading = super::read(file, FromSection::Sframe)?;
+    let read = read_functions(file, machine)?;
+    Ok(Source {
+        converted: sframe::fit(&read.functions, machine, version),
+        bad_entries: reading.problems.len(),
+        bytes: reading.origins.iter().map(|origin| origin.size).sum(),
+        mended: read.disorder(usize::MAX),
+    })
+}
+
+/// The functions of a file's .sframe.
+fn read_functions(file: &ElfFile, machine: Machine) -> anyhow::Result<sframe::Reading> {
+    let sections = file.sframes()?;
+    let section = sections.first().context("no .sframe")?;
+    Ok(sframe::read(section.data, section.address, machine))
+}
+
+fn own_address(file: &ElfFile) -> Option<Vaddr> {
+    Some(file.sframes().ok()?.first()?.address)
+}
+
+fn with_section(file: &ElfFile, written: &Written) -> anyhow::Result<Vec<u8>> {
+    let failed: RefCell<Option<SframeWriteError>> = RefCell::new(None);
+    let content = |address: Vaddr| {
+        written.at(address).unwrap_or_else(|error| {
+            failed.replace(Some(error));
+            Vec::new()
+        })
+    };
+    let elf = embed_sframe(file, written.len() as u64, &content)?;
+    match failed.take() {
+        Some(error) => Err(error).with_context(|| file.path().display().to_string()),
+        None => Ok(elf),
+    }
+}
+
+/// Compares what was written with what was to be.
+fn check(functions: &[Function], back: &[Function]) -> anyhow::Result<()> {
+    let without_origin = |function: &Function| Function {
+        origin: 0,
+        ..function.clone()
+    };
+    let is_equal = functions.len() == back.len()
+        && functions
+            .iter()
+            .zip(back)
+            .all(|(a, b)| without_origin(a) == without_origin(b));
+    ensure!(
+        is_equal,
+        "what was written differs from what was to be written; this is a bug in unspool, please report it"
+    );
+    Ok(())
+}
+
+fn to_eh_frame(file: &ElfFile, args: &ConvertArgs) -> anyhow::Result<Report> {
+    let reading = super::read(file, args.from.unwrap_or(FromSection::Sframe))?;
+    let path = || args.file.display().to_string();
+    let written = EhFrame::of(&reading.table).with_context(path)?;
+    let mut bytes = written.len();
+    let place = match (&args.output, &args.into) {
+        (Some(output), _) => {
+            let own = file.eh_frames()?.first().map(|section| section.address);
+            let address = args.address.map(Vaddr).or(own).unwrap_or_default();
+            super::write(output, &written.at(address)?, None)?;
+            Some(output)
+        }
+        (None, Some(into)) => {
+            let own = tables::read_if_any_from(file, From::EhFrame)?;
+            ensure!(
+                own.fdes().is_empty(),
+                "{}: it has an .eh_frame, which says more; --output writes the bytes of the other one",
+                path()
+            );
+            let elf;
+            (elf, bytes) = eh_frame::embed(file, &reading.table)?;
+            let permissions = fs::metadata(&args.file)?.permissions();
+            super::write(into, &elf, Some(permissions))?;
+            Some(into)
+        }
+        (None, None) => None,
+    };
+    let sections = reading.origins.iter().map(|origin| origin.size);
+    Ok(Report {
+        target: ".eh_frame".to_owned(),
+        written: place.cloned(),
+        bytes,
+        source_bytes: sections.sum::<u64>() + reading.hdr_size,
+        bad_entries: reading.problems.len(),
+        converted: Converted {
+            plain: covering(&reading.table),
+            ..Converted::default()
+        },
+        mended: Vec::new(),
+    })
+}
+
+fn covering(table: &Table) -> usize {
+    let fdes = table.fdes().iter();
+    fdes.filter(|fde| fde.start < fde.end).count()
+}
+
+/// What came of a file's table.
+struct Report {
+    target: String,
+    written: Option<PathBuf>,
+    bytes: usize,
+    /// Bytes of the section that was read, with its search table.
+    source_bytes: u64,
+    bad_entries: usize,
+    converted: Converted,
+    mended: Vec<Disorder>,
+}
+
+impl Report {
+    fn entries(&self) -> usize {
+        self.converted.plain + self.converted.flexible + self.converted.incomplete
+    }
+
+    fn text(&self, file: &ElfFile, all: bool) -> anyhow::Result<()> {
+        let mut out = output::results();
+        let kinds = match (self.converted.flexible, self.converted.incomplete) {
+            (0, 0) => String::new(),
+            (flexible, 0) => format!(" ({flexible} flexible)"),
+            (flexible, incomplete) => {
+                format!(" ({flexible} flexible, {incomplete} not all of it)")
+            }
+        };
+        writeln!(
+            out,
+            "{}: {} entries{kinds} as {}: {} bytes, of {}",
+            file.path().display(),
+            self.entries(),
+            self.target,
+            self.bytes,
+            self.source_bytes,
+        )?;
+        if let Some(written) = &self.written {
+            writeln!(out, "  {}", written.display())?;
+        }
+        for (what, count) in self.mended() {
+            writeln!(out, "  put in order: {count} {what}")?;
+        }
+        let mut by_reason: BTreeMap<String, Vec<&Unrepresentable>> = BTreeMap::new();
+        for refused in &self.converted.refused {
+            by_reason
+                .entry(refused.why.to_string())
+                .or_default()
+                .push(refused);
+        }
+        for (why, refused) in by_reason {
+            writeln!(out, "\n{} left out: {why}", refused.len())?;
+            let shown = if all { refused.len() } else { SHOWN };
+            for refused in refused.iter().take(shown) {
+                let name = name(file, refused.start);
+                let (start, end) = (refused.start, refused.end);
+                writeln!(out, "  {start}..{end}  {}", Plain(&name))?;
+            }
+            let hidden = refused.len() - shown.min(refused.len());
+            if hidden > 0 {
+                writeln!(out, "  and {hidden} more (--all)")?;
+            }
+        }
+        Ok(out.flush()?)
+    }
+
+    /// What was put in order, and how often.
+    fn mended(&self) -> BTreeMap<&'static str, usize> {
+        let mut counts = BTreeMap::new();
+        for disorder in &self.mended {
+            let what = match disorder {
+                Disorder::Concatenated { .. } => "more headers",
+                Disorder::Unsorted { .. } => "entries that begin before the one in front of them",
+                Disorder::Overlap { .. } => "entries that overlap another",
+            };
+            *counts.entry(what).or_default() += 1;
+        }
+        counts
+    }
+
+    fn json(&self, file: &ElfFile) -> Value {
+        let refused = self.converted.refused.iter().map(|refused| {
+            json!({
+                "start": output::address(refused.start.0),
+                "end": output::address(refused.end.0),
+                "function": name(file, refused.start),
+                "section_offset": refused.origin,
+                "why": refused.why.to_string(),
+            })
+        });
+        json!({
+            "file": file.path().to_string_lossy(),
+            "to": self.target,
+            "written": self.written.as_deref().map(Path::to_string_lossy),
+            "bytes": self.bytes,
+            "source_bytes": self.source_bytes,
+            "bad_entries": self.bad_entries,
+            "entries": self.entries(),
+            "plain": self.converted.plain,
+            "flexible": self.converted.flexible,
+            "incomplete": self.converted.incomplete,
+            "left_out": refused.collect::<Vec<_>>(),
+            "put_in_order": self.mended(),
+        })
+    }
+}
+
+/// Of what is left out for one reason, so much is shown.
+const SHOWN: usize = 5;
+
+/// The function at an address, or nothing.
+fn name(file: &ElfFile, address: Vaddr) -> String {
+    let symbol = file.symbols().lookup(address);
+    symbol.map_or(String::new(), |symbol| demangle(&symbol.name).into_owned())
+}
