@@ -6,7 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::Error;
+use crate::debian::run;
+use crate::{Error, debian};
 
 /// The release of Debian whose source of libunwind is taken, and the version that it has.
 const RELEASE: &str = "trixie";
@@ -34,12 +35,7 @@ fn libunwind(folder: &Path) -> Result<(), Error> {
     if source.exists() {
         fs::remove_dir_all(&source)?;
     }
-    fs::create_dir_all(&source)?;
-    download(&source)?;
-    run(Command::new("tar")
-        .arg("xf")
-        .arg(archive(&source)?)
-        .current_dir(&source))?;
+    debian::source(&source, RELEASE, "libunwind")?;
     let build = source.join(LIBUNWIND);
     run(Command::new("./configure")
         .args([
@@ -62,54 +58,6 @@ fn libunwind(folder: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Has apt fetch and check the source, without touching the machine's own list of packages.
-fn download(source: &Path) -> Result<(), Error> {
-    for part in ["parts", "lists/partial"] {
-        fs::create_dir_all(source.join(part))?;
-    }
-    let list = format!(
-        "Types: deb-src\nURIs: {}\nSuites: {RELEASE}\nComponents: main\n\
-         Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg\n",
-        mirror()?
-    );
-    fs::write(source.join("parts/source.sources"), list)?;
-    let option = |name: &str, value: &Path| format!("-o{name}={}", value.display());
-    let options = [
-        "--quiet".to_owned(),
-        option("Dir::Etc::SourceList", Path::new("/dev/null")),
-        option("Dir::Etc::SourceParts", &source.join("parts")),
-        option("Dir::State::Lists", &source.join("lists")),
-        option("Dir::Cache", source),
-    ];
-    let apt_get = || {
-        let mut command = Command::new("apt-get");
-        command.args(&options).current_dir(source);
-        command
-    };
-    run(apt_get().arg("update"))?;
-    run(apt_get().args(["source", "--download-only", "--tar-only", "libunwind"]))
-}
-
-/// Where this machine has its packages from.
-fn mirror() -> Result<String, Error> {
-    let output = Command::new("apt-get")
-        .args(["indextargets", "--format", "$(REPO_URI)"])
-        .args(["Created-By: Packages", "Label: Debian"])
-        .output()
-        .map_err(|error| format!("cannot run apt-get: {error}"))?;
-    let text = String::from_utf8(output.stdout)?;
-    let mirror = text.lines().next();
-    Ok(mirror.ok_or("apt knows no mirror of Debian")?.to_owned())
-}
-
-fn archive(source: &Path) -> Result<PathBuf, Error> {
-    let is_archive = |path: &PathBuf| path.to_string_lossy().contains(".orig.tar");
-    let mut paths = fs::read_dir(source)?.flatten().map(|entry| entry.path());
-    Ok(paths
-        .find(is_archive)
-        .ok_or("apt-get has fetched no archive")?)
-}
-
 /// The crate `unwinding`, as a shared library, since its symbols are those of libgcc.
 fn unwinding(root: &Path, folder: &Path) -> Result<(), Error> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -121,15 +69,4 @@ fn unwinding(root: &Path, folder: &Path) -> Result<(), Error> {
     let name = "libunwinding_peer.so";
     fs::copy(built.join("release").join(name), folder.join(name))?;
     Ok(())
-}
-
-fn run(command: &mut Command) -> Result<(), Error> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let status = command
-        .status()
-        .map_err(|error| format!("cannot run {name}: {error}"))?;
-    match status.success() {
-        true => Ok(()),
-        false => Err(format!("{name}: {status}").into()),
-    }
 }

@@ -9,6 +9,7 @@ pub mod capi;
 pub mod clients;
 pub mod compare;
 pub mod corpus;
+pub mod debian;
 pub mod elf;
 pub mod facts;
 pub mod normal;
@@ -16,6 +17,7 @@ pub mod packages;
 pub mod programs;
 pub mod readelf;
 pub mod script_compare;
+pub mod sframe_suite;
 pub mod sweep;
 
 /// Any error, for a person to read.

@@ -6,7 +6,9 @@ use std::io::{self, Write};
 use std::process::{Command, ExitCode};
 
 use xtask::clients::compare as clients;
-use xtask::{Error, bad_frames, bench_peers, capi, corpus, packages, script_compare, sweep};
+use xtask::{
+    Error, bad_frames, bench_peers, capi, corpus, packages, script_compare, sframe_suite, sweep,
+};
 
 const USAGE: &str = "\
 usage: cargo xtask TASK
@@ -29,6 +31,8 @@ usage: cargo xtask TASK
   script-compare [--only TEXT]
                               `unspool script` beside `perf script` on recordings of some programs: every
                               difference, decided by elfutils' libdw (docs/script.md); --help says more
+  sframe-suite                build binutils 2.47 from Debian's source, and hold its tests of SFrame and its
+                              readelf against our reading and writing (docs/sframe.md)
   corpus [--only TEXT] [--write | --peers]
                               prove by single steps that the right tables of crates/check/corpus are right
                               and the wrong ones wrong; --help says more
@@ -95,6 +99,7 @@ fn run() -> Result<ExitCode, Error> {
             let options = script_compare::Options::parse(args.into_iter())?;
             script_compare::run(&options, &mut io::stdout().lock())?
         }
+        Some("sframe-suite") => sframe_suite::run(&mut io::stdout().lock())?,
         Some("corpus") => {
             let args: Vec<OsString> = args.collect();
             if args.iter().any(|arg| arg == "--help") {

@@ -376,7 +376,8 @@ impl<'a> FdeEntry<'a> {
         self.header.version == Version::V3 && self.count == 0 && self.kind == Kind::Default
     }
 
-    /// The rows, ascending; a bad one ends the iteration.
+    /// The rows, ascending; a bad one ends the iteration. The last may begin where the function ends, and hold nowhere: GNU as
+    /// writes what is said behind the last instruction.
     #[must_use]
     pub fn rows(&self) -> Rows<'a> {
         Rows {
@@ -436,8 +437,8 @@ impl<'a> FdeEntry<'a> {
         self.header.machine
     }
 
-    /// Where a row must begin before.
-    fn limit(&self) -> u32 {
+    /// Where a row can begin at most.
+    pub(super) fn limit(&self) -> u32 {
         match self.block {
             Some(block) => block.into(),
             None => self.size,
@@ -583,7 +584,7 @@ impl Rows<'_> {
         }
         self.before = Some(offset);
         let end = self.entry.limit();
-        if offset >= end.max(1) {
+        if offset > end {
             return Err(SframeError::RowOutside {
                 row,
                 at: offset,

@@ -156,6 +156,8 @@ fn function(entry: &FdeEntry<'_>, left: &mut usize) -> Result<Function, SframeEr
             for row in entry.rows() {
                 rows.push(row?);
             }
+            // What holds nowhere.
+            rows.pop_if(|row| entry.limit() > 0 && row.offset == entry.limit());
         }
     }
     let block = entry.block_bytes()?.map(u8::try_from).transpose();

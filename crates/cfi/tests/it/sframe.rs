@@ -392,6 +392,17 @@ fn concatenated_unsorted_and_overlapping_entries_are_told_and_mended() {
     }
 }
 
+/// What an assembler was told behind the last instruction is a row that holds nowhere.
+#[test]
+fn a_row_at_the_end_of_a_function_is_passed_over() {
+    let mut section = bytes(PUSHES_V3);
+    section[0x38] = 0x20;
+    let without_last: String = PUSHES.split_inclusive('\n').take(3).collect();
+    let reading = read(&section, SECTION, Machine::Amd64);
+    assert_eq!(reading.problems, []);
+    assert_eq!(text(&reading.functions, Machine::Amd64), without_last);
+}
+
 #[test]
 fn bad_entries_do_not_disturb_the_others() {
     for (place, byte, error) in [
@@ -429,10 +440,10 @@ fn bad_entries_do_not_disturb_the_others() {
         ),
         (
             0x38,
-            0x20,
+            0x21,
             SframeError::RowOutside {
                 row: 2,
-                at: 0x20,
+                at: 0x21,
                 end: 0x20,
             },
         ),

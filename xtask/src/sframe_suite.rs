@@ -1,0 +1,562 @@
+//! SFrame as binutils 2.47 writes and dumps it, held against ours: its own tests' inputs, and what we write.
+//!
+//! Neither its sources nor what is made of them is kept in the repository.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use object::{Object, ObjectSection};
+use unspool_cfi::read_tables;
+use unspool_cfi::sframe::{
+    Base, Frame, Function, Machine, Place, Places, Version, Written, functions, read,
+};
+use unspool_ir::Vaddr;
+
+use crate::{Error, debian, elf};
+
+/// The release of Debian that has the version, and what of its source is taken.
+const RELEASE: &str = "sid";
+const VERSION: &str = "2.47";
+const PACKAGE: &str = "binutils=2.47-6";
+
+/// The machines whose assemblers are built, and how their names are part of those of tests.
+const TARGETS: [(&str, &str); 3] = [
+    ("x86_64-linux-gnu", "x86_64"),
+    ("aarch64-linux-gnu", "aarch64"),
+    ("s390x-linux-gnu", "s390x"),
+];
+
+/// Programs whose tables are written as SFrame.
+const PROGRAMS: [&str; 4] = [
+    "/usr/bin/ls",
+    "/usr/bin/gdb",
+    "/lib/x86_64-linux-gnu/libc.so.6",
+    "/usr/aarch64-linux-gnu/lib/libc.so.6",
+];
+
+/// Builds what is not built yet, and compares; yields whether nothing differs.
+///
+/// # Errors
+///
+/// A file cannot be had or written, or a command is missing or fails.
+pub fn run(out: &mut impl Write) -> Result<bool, Error> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .ok_or("no workspace")?;
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let folder = std::path::absolute(target)?.join("sframe-suite");
+    build(&folder, out)?;
+    let mut suite = Suite {
+        work: folder.join("work"),
+        source: folder.join(format!("binutils-{VERSION}")),
+        tools: folder.join("installed"),
+        compared: 0,
+        differing: Vec::new(),
+    };
+    if suite.work.exists() {
+        fs::remove_dir_all(&suite.work)?;
+    }
+    fs::create_dir_all(&suite.work)?;
+    let parts: [(&str, Part); 4] = [
+        ("gas/cfi-sframe", Suite::assembler),
+        ("ld-sframe, ld-x86-64/sframe*", Suite::linker),
+        ("libsframe's sections", Suite::library),
+        ("what we write", Suite::our_own),
+    ];
+    for (name, part) in parts {
+        let before = (suite.compared, suite.differing.len());
+        part(&mut suite)?;
+        let compared = suite.compared - before.0;
+        let differing = suite.differing.len() - before.1;
+        writeln!(out, "{name}: {compared} sections, {differing} differ")?;
+    }
+    for name in &suite.differing {
+        writeln!(out, "  {name}")?;
+    }
+    Ok(suite.differing.is_empty() && suite.compared > 0)
+}
+
+/// What of it is compared.
+type Part = fn(&mut Suite) -> Result<(), Error>;
+
+/// Fetches and builds as, ld, objcopy and readelf.
+fn build(folder: &Path, out: &mut impl Write) -> Result<(), Error> {
+    let source = folder.join(format!("binutils-{VERSION}"));
+    if !source.exists() {
+        debian::source(folder, RELEASE, PACKAGE)?;
+    }
+    for tool in ["bison", "flex", "make", "gcc"] {
+        let found = Command::new(tool).arg("--version").output();
+        found.map_err(|error| format!("cannot run {tool}: {error}; install the package {tool}"))?;
+    }
+    for (target, _) in TARGETS {
+        let done = folder.join(format!("{target}.done"));
+        if done.exists() {
+            continue;
+        }
+        writeln!(out, "building binutils {VERSION} for {target}")?;
+        out.flush()?;
+        let build = folder.join(target);
+        fs::create_dir_all(&build)?;
+        let is_own = target.starts_with(env::consts::ARCH);
+        let mut configure = Command::new(source.join("configure"));
+        configure
+            .arg("--quiet")
+            .arg(format!("--prefix={}", folder.join("installed").display()))
+            .args(
+                [
+                    "gdb",
+                    "gdbserver",
+                    "sim",
+                    "gprofng",
+                    "gprof",
+                    "gold",
+                    "nls",
+                    "werror",
+                ]
+                .map(|without| format!("--disable-{without}")),
+            )
+            .args(["--with-zstd=no", "CFLAGS=-O1", "CXXFLAGS=-O1"])
+            .current_dir(&build);
+        match is_own {
+            // Its readelf and objcopy serve for all.
+            true => configure.arg(format!(
+                "--enable-targets={}",
+                TARGETS.map(|(target, _)| target).join(",")
+            )),
+            false => configure.arg(format!("--target={target}")),
+        };
+        debian::run(&mut configure)?;
+        let steps: [&[&str]; 2] = match is_own {
+            true => [&["all"], &["install"]],
+            false => [&["all-gas", "all-ld"], &["install-gas", "install-ld"]],
+        };
+        for goals in steps {
+            let mut make = Command::new("make");
+            make.args(["--silent", "-j2", "MAKEINFO=true"])
+                .args(goals)
+                .current_dir(&build);
+            debian::run(&mut make)?;
+        }
+        fs::write(done, "")?;
+    }
+    Ok(())
+}
+
+struct Suite {
+    work: PathBuf,
+    source: PathBuf,
+    tools: PathBuf,
+    compared: usize,
+    /// What differs.
+    differing: Vec<String>,
+}
+
+impl Suite {
+    fn tool(&self, target: &str, name: &str) -> Command {
+        let prefix = match target.starts_with(env::consts::ARCH) {
+            true => String::new(),
+            false => format!("{target}-"),
+        };
+        let mut command = Command::new(self.tools.join("bin").join(format!("{prefix}{name}")));
+        command.current_dir(&self.work);
+        command
+    }
+
+    /// The tests that GNU as is tested with, linked, so that addresses are final.
+    fn assembler(&mut self) -> Result<(), Error> {
+        let folder = self.source.join("gas/testsuite/gas/cfi-sframe");
+        for (target, name) in TARGETS {
+            for path in files(&folder, "s")? {
+                let stem = stem(&path);
+                let is_of_other = TARGETS
+                    .iter()
+                    .any(|(_, other)| *other != name && stem.contains(other));
+                if is_of_other {
+                    continue;
+                }
+                let test = Test::read(&path.with_extension("d"))?;
+                let object = self.work.join("test.o");
+                let linked = self.work.join("test.so");
+                let assembled = self
+                    .tool(target, "as")
+                    .args(&test.assembler)
+                    .arg("-o")
+                    .args([&object, &path])
+                    .output()?;
+                // Some are tests of errors.
+                if assembled.status.success() {
+                    let mut ld = self.tool(target, "ld");
+                    ld.args(["-shared", "-o"])
+                        .args([&linked, &object])
+                        .output()?;
+                    self.compare(&linked, &format!("{target} {stem}"), Starts::Told)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The tests that GNU ld is tested with.
+    fn linker(&mut self) -> Result<(), Error> {
+        let (target, _) = TARGETS[0];
+        let folders = ["ld/testsuite/ld-sframe", "ld/testsuite/ld-x86-64"];
+        for folder in folders.map(|folder| self.source.join(folder)) {
+            for path in files(&folder, "d")? {
+                let stem = stem(&path);
+                let is_of_sframe = folder.ends_with("ld-sframe") || stem.starts_with("sframe");
+                let test = Test::read(&path)?;
+                if !is_of_sframe || test.sources.is_empty() {
+                    continue;
+                }
+                let mut objects = Vec::new();
+                for (number, source) in test.sources.iter().enumerate() {
+                    let object = self.work.join(format!("part{number}.o"));
+                    let mut assembler = self.tool(target, "as");
+                    assembler.args(&test.assembler).arg("-o").arg(&object);
+                    if assembler
+                        .arg(folder.join(source))
+                        .output()?
+                        .status
+                        .success()
+                    {
+                        objects.push(object);
+                    }
+                }
+                let linked = self.work.join("linked");
+                let mut ld = self.tool(target, "ld");
+                ld.args(&test.linker).arg("-o").arg(&linked).args(&objects);
+                ld.current_dir(&folder);
+                if ld.output()?.status.success() {
+                    self.compare(&linked, &stem, Starts::Told)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The sections that libsframe is tested with, as they are.
+    fn library(&mut self) -> Result<(), Error> {
+        let folder = self.source.join("libsframe/testsuite/libsframe.decode");
+        for path in files(&folder, "")? {
+            let name = stem(&path);
+            if !name.starts_with("DATA") {
+                continue;
+            }
+            let target = match name.contains("BE") {
+                true => "elf64-bigaarch64",
+                false => "elf64-x86-64",
+            };
+            let wrapped = self.wrap(&path, target)?;
+            // One is neither sorted nor says what its starts are relative to, as assemblers wrote them.
+            self.compare(&wrapped, &name, Starts::Unknown)?;
+        }
+        Ok(())
+    }
+
+    /// The tables of programs, as we write them.
+    fn our_own(&mut self) -> Result<(), Error> {
+        for program in PROGRAMS {
+            let bytes = fs::read(program)?;
+            let units = elf::units(&bytes)?;
+            let unit = units.first().ok_or("no ELF file")?;
+            let machine = Machine::of(unit.abi).ok_or("a machine without SFrame")?;
+            let frames: Vec<_> = unit
+                .frames
+                .iter()
+                .map(|frame| unit.section(frame))
+                .collect();
+            let table = read_tables(unit.abi, &frames).table;
+            for version in [Version::V2, Version::V3] {
+                let converted = functions(&table, machine, version);
+                let written = Written::of(&converted.functions, machine, version)?;
+                let section = self.work.join("section");
+                fs::write(&section, written.at(Vaddr(0))?)?;
+                let target = match machine {
+                    Machine::Amd64 => "elf64-x86-64",
+                    _ => "elf64-littleaarch64",
+                };
+                let wrapped = self.wrap(&section, target)?;
+                let name = format!("{program} version {}", version.number());
+                self.compare(&wrapped, &name, Starts::Told)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// An ELF file that has the bytes as its `.sframe`, at address 0.
+    fn wrap(&self, section: &Path, target: &str) -> Result<PathBuf, Error> {
+        let little = self.work.join("little");
+        fs::write(&little, " ")?; // objcopy takes nothing of nothing
+        let wrapped = self.work.join("wrapped");
+        let mut objcopy = self.tool(TARGETS[0].0, "objcopy");
+        objcopy
+            .args(["-I", "binary", "-O", target, "--add-section"])
+            .arg(format!(".sframe={}", section.display()))
+            .args([&little, &wrapped]);
+        debian::run(&mut objcopy)?;
+        Ok(wrapped)
+    }
+
+    fn compare(&mut self, file: &Path, name: &str, starts: Starts) -> Result<(), Error> {
+        let bytes = fs::read(file)?;
+        let parsed = object::File::parse(&*bytes)?;
+        let Some(section) = parsed.section_by_name(".sframe") else {
+            return Ok(());
+        };
+        if section.relocations().next().is_some() {
+            return Ok(()); // of `ld -r`: its addresses are not final
+        }
+        let data = section.data()?;
+        let Some(machine) = machine_of(data) else {
+            return Ok(());
+        };
+        let reading = read(data, Vaddr(section.address()), machine);
+        let ours: Vec<Dump> = reading
+            .functions
+            .iter()
+            .map(|function| dump(function, machine))
+            .collect();
+        let output = self
+            .tool(TARGETS[0].0, "readelf")
+            .arg("--sframe")
+            .arg(file)
+            .output()?;
+        let mut theirs = parse(&String::from_utf8_lossy(&output.stdout));
+        if starts == Starts::Unknown {
+            for (theirs, ours) in theirs.iter_mut().zip(&ours) {
+                theirs.move_to(ours.start);
+            }
+        }
+        self.compared += 1;
+        if ours != theirs || !reading.problems.is_empty() {
+            let first = ours
+                .iter()
+                .zip(&theirs)
+                .find(|(ours, theirs)| ours != theirs);
+            self.differing.push(format!(
+                "{name}: {} and {} functions, {:?}, first difference {first:?}",
+                ours.len(),
+                theirs.len(),
+                reading.problems
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Whether it is known what starts are relative to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Starts {
+    Told,
+    Unknown,
+}
+
+/// A function, as readelf prints it.
+#[derive(Debug, PartialEq, Eq)]
+struct Dump {
+    start: u64,
+    size: u32,
+    is_signal_frame: bool,
+    has_key_b: bool,
+    is_block: bool,
+    /// Addresses, in a block offsets, and where CFA, frame pointer and return address are; nothing in outermost frames.
+    rows: Vec<(u64, Option<[String; 3]>)>,
+}
+
+impl Dump {
+    fn move_to(&mut self, start: u64) {
+        let distance = start.wrapping_sub(self.start);
+        self.start = start;
+        if !self.is_block {
+            for (address, _) in &mut self.rows {
+                *address = address.wrapping_add(distance);
+            }
+        }
+    }
+}
+
+/// The machine that the bytes are for, by the fifth.
+fn machine_of(data: &[u8]) -> Option<Machine> {
+    let number = *data.get(4)?;
+    let all = [
+        Machine::Aarch64Big,
+        Machine::Aarch64Little,
+        Machine::Amd64,
+        Machine::S390x,
+    ];
+    all.into_iter().find(|machine| machine.number() == number)
+}
+
+fn dump(function: &Function, machine: Machine) -> Dump {
+    let is_block = function.block.is_some();
+    let base = if is_block { 0 } else { function.start.0 };
+    let rows = function.rows.iter();
+    let mut rows: Vec<_> = rows
+        .map(|row| {
+            let told = match row.frame {
+                Frame::Outermost => None,
+                Frame::Called(places) => Some(columns(&places, machine)),
+            };
+            (base + u64::from(row.offset), told)
+        })
+        .collect();
+    // An entry without rows has none there.
+    if let [(_, None)] = rows.as_slice() {
+        rows.clear();
+    }
+    Dump {
+        start: function.start.0,
+        size: function.size,
+        is_signal_frame: function.is_signal_frame,
+        has_key_b: function.has_key_b,
+        is_block,
+        rows,
+    }
+}
+
+/// CFA, frame pointer and return address.
+fn columns(places: &Places, machine: Machine) -> [String; 3] {
+    let text = |place: Place| {
+        let base = match place.base {
+            Base::Cfa => "c".to_owned(),
+            Base::Register(register) if register == machine.stack_pointer() => "sp".to_owned(),
+            Base::Register(register) if register == machine.frame_pointer() => "fp".to_owned(),
+            Base::Register(register) => format!("r{}", register.0),
+        };
+        let sum = format!("{base}{:+}", place.offset);
+        match place.is_loaded && place.base != Base::Cfa {
+            true => format!("({sum})"),
+            false => sum,
+        }
+    };
+    let usual = "u".to_owned();
+    let is_fixed = |place: &Place| machine == Machine::Amd64 && *place == Place::saved(-8);
+    let ra = places.return_address.filter(|place| !is_fixed(place));
+    let mark = if places.is_signed { "[s]" } else { "" };
+    [
+        text(places.cfa),
+        places.frame_pointer.map_or(usual.clone(), text),
+        ra.map_or(usual, text) + mark,
+    ]
+}
+
+/// Reads what `readelf --sframe` prints.
+fn parse(listing: &str) -> Vec<Dump> {
+    let mut functions: Vec<Dump> = Vec::new();
+    for line in listing.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let number = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16);
+        match words.as_slice() {
+            [
+                "func",
+                "idx",
+                _,
+                "pc",
+                "=",
+                pc,
+                "size",
+                "=",
+                size,
+                rest @ ..,
+            ] => {
+                let rest = rest.join(" ");
+                functions.push(Dump {
+                    start: number(pc.trim_end_matches(',')).unwrap_or_default(),
+                    size: size.parse().unwrap_or_default(),
+                    is_signal_frame: rest.contains("\"S"),
+                    has_key_b: rest.contains("B key"),
+                    is_block: false,
+                    rows: Vec::new(),
+                });
+            }
+            ["STARTPC[m]", ..] => {
+                if let Some(function) = functions.last_mut() {
+                    function.is_block = true;
+                }
+            }
+            [address, "RA", "undefined"] => {
+                if let (Ok(address), Some(function)) = (number(address), functions.last_mut()) {
+                    function.rows.push((address, None));
+                }
+            }
+            [address, cfa, fp, ra] if address.len() == 16 => {
+                if let (Ok(address), Some(function)) = (number(address), functions.last_mut()) {
+                    // Fixed, padding and unchanged: where it usually is.
+                    let (ra, mark) = ra.strip_suffix("[s]").map_or((*ra, ""), |ra| (ra, "[s]"));
+                    let ra = if ["f", "U"].contains(&ra) { "u" } else { ra };
+                    let columns = [*cfa, *fp, &format!("{ra}{mark}")].map(str::to_owned);
+                    function.rows.push((address, Some(columns)));
+                }
+            }
+            _ => {}
+        }
+    }
+    for function in &mut functions {
+        // A row at the end holds nowhere.
+        let end = function.start + u64::from(function.size);
+        let is_block = function.is_block;
+        function
+            .rows
+            .pop_if(|(at, _)| !is_block && function.size > 0 && *at == end);
+        if let [(_, None)] = function.rows.as_slice() {
+            function.rows.clear();
+        }
+    }
+    functions
+}
+
+/// What a test of binutils says of how its input is made.
+#[derive(Debug, Default)]
+struct Test {
+    assembler: Vec<String>,
+    linker: Vec<String>,
+    sources: Vec<String>,
+}
+
+impl Test {
+    fn read(path: &Path) -> Result<Test, Error> {
+        let mut test = Test::default();
+        let text = String::from_utf8_lossy(&fs::read(path)?).into_owned();
+        let words = |text: &str| {
+            text.split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        for line in text.lines() {
+            if let Some(options) = line.strip_prefix("#as:") {
+                test.assembler = words(options);
+            } else if let Some(options) = line.strip_prefix("#ld:") {
+                test.linker = words(options);
+            } else if let Some(source) = line.strip_prefix("#source:") {
+                test.sources.extend(words(source).into_iter().take(1));
+            }
+        }
+        Ok(test)
+    }
+}
+
+/// The files of a folder with this extension, sorted.
+fn files(folder: &Path, extension: &str) -> Result<BTreeSet<PathBuf>, Error> {
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let own = path.extension().map_or_else(OsString::new, OsString::from);
+        if own == extension && path.is_file() {
+            found.insert(path);
+        }
+    }
+    Ok(found)
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
+}
