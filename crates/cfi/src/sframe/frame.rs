@@ -144,7 +144,8 @@ impl Machine {
     }
 
     /// Where from the CFA the return address always is, in bytes; 0 where that differs.
-    pub(super) const fn fixed_return_address(self) -> i8 {
+    #[must_use]
+    pub const fn fixed_return_address(self) -> i8 {
         match self {
             Machine::Amd64 => -8,
             Machine::Aarch64Big | Machine::Aarch64Little | Machine::S390x => 0,
@@ -152,7 +153,8 @@ impl Machine {
     }
 
     /// What the caller's stack pointer is, from the CFA on, in bytes.
-    pub(super) const fn caller_stack_pointer(self) -> i64 {
+    #[must_use]
+    pub const fn caller_stack_pointer(self) -> i64 {
         match self {
             Machine::S390x => -160,
             Machine::Amd64 | Machine::Aarch64Big | Machine::Aarch64Little => 0,
@@ -160,7 +162,8 @@ impl Machine {
     }
 
     /// The CFA's offset from its register, as a row stores it; `None` where it cannot.
-    pub(super) const fn stored_cfa_offset(self, offset: i64) -> Option<i64> {
+    #[must_use]
+    pub const fn stored_cfa_offset(self, offset: i64) -> Option<i64> {
         match self {
             Machine::S390x if (offset - 160) % 8 == 0 => Some((offset - 160) / 8),
             Machine::S390x => None,
@@ -169,7 +172,8 @@ impl Machine {
     }
 
     /// The reverse of [`Machine::stored_cfa_offset`].
-    pub(super) const fn cfa_offset(self, stored: i32) -> i64 {
+    #[must_use]
+    pub const fn cfa_offset(self, stored: i32) -> i64 {
         match self {
             Machine::S390x => stored as i64 * 8 + 160,
             Machine::Amd64 | Machine::Aarch64Big | Machine::Aarch64Little => stored as i64,
@@ -219,7 +223,8 @@ impl Place {
     }
 
     /// The distance from the CFA of where the value is saved, if it is saved so.
-    pub(super) const fn saved_at(self) -> Option<i64> {
+    #[must_use]
+    pub const fn saved_at(self) -> Option<i64> {
         match self {
             Place {
                 base: Base::Cfa,
