@@ -21,6 +21,8 @@ pub const NEEDED: &[Needed] = &[
     needed("/usr/bin/as", "binutils"),
     needed("/usr/bin/nm", "binutils"),
     needed("/usr/bin/objdump", "binutils"),
+    needed("/usr/bin/objcopy", "binutils"),
+    needed("/usr/include/ctf-api.h", "binutils-dev"),
     needed("/usr/bin/ld", "binutils"),
     needed("/usr/bin/ld.gold", "binutils"),
     needed("/usr/bin/ld.lld", "lld"),

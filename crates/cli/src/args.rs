@@ -1,5 +1,7 @@
 //! The command line: what can be said. Nothing is checked or opened here.
 
+pub(crate) mod ctf;
+
 use std::ffi::OsString;
 use std::num::{NonZero, NonZeroU32};
 use std::path::{Path, PathBuf};
@@ -52,6 +54,7 @@ pub(crate) enum Command {
     Annotate(AnnotateArgs),
     Expr(ExprArgs),
     Stats(StatsArgs),
+    Ctf(ctf::CtfArgs),
     Cache(CacheArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),

@@ -6,6 +6,7 @@ pub(crate) mod cache;
 pub(crate) mod check;
 pub(crate) mod compile;
 pub(crate) mod convert;
+pub(crate) mod ctf;
 pub(crate) mod diff;
 pub(crate) mod doctor;
 mod eh_frame;

@@ -55,6 +55,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Expr(expr) => commands::expr::run(expr),
         Command::Verify(verify) => commands::verify::run(verify),
         Command::Stats(stats) => commands::stats::run(stats),
+        Command::Ctf(ctf) => commands::ctf::run(ctf),
         Command::Cache(cache) => commands::cache::run(cache),
         Command::Completions(completions) => commands::generate::completions(completions),
         Command::Man(man) => commands::generate::man(man),

@@ -33,7 +33,7 @@ pub use debug_file::{DebugFiles, SearchRoots};
 pub use demangle::{Signature, demangle};
 pub use elf::ElfFile;
 pub use embed::{
-    EmbedError, NewEhFrame, eh_frame_of_object, embed, embed_eh_frame, embed_sframe,
+    EmbedError, NewEhFrame, eh_frame_of_object, embed, embed_eh_frame, embed_sframe, embed_unmapped,
     replace_eh_frame,
 };
 pub use error::ModuleError;

@@ -423,6 +423,15 @@ impl<'a> Draft<'a> {
                 }
             }
         }
+        self.write_section_table(out, names)
+    }
+
+    /// Writes the section names and headers, and into the ELF header where they are.
+    pub(super) fn write_section_table(
+        &mut self,
+        out: &mut Vec<u8>,
+        names: Vec<u8>,
+    ) -> Result<(), EmbedError> {
         let limit = elf::SHN_LORESERVE - 1;
         let count = self.count("section headers", self.sections.len(), limit)?;
         let index = usize::try_from(self.file.headers.section_names).unwrap_or(usize::MAX);
@@ -454,7 +463,7 @@ impl<'a> Draft<'a> {
     }
 
     /// The section names, if there are section headers.
-    fn names(&self) -> Result<Option<Vec<u8>>, EmbedError> {
+    pub(super) fn names(&self) -> Result<Option<Vec<u8>>, EmbedError> {
         if self.sections.is_empty() {
             return Ok(None);
         }
@@ -505,7 +514,7 @@ fn moved_symbol(file: &ElfFile, symbol: &symtab::RawSymbol, shifts: &[Shift]) ->
 }
 
 /// The names with one more, unless it is there; and where it is.
-fn with_name(mut names: Vec<u8>, name: &str) -> (Vec<u8>, usize) {
+pub(super) fn with_name(mut names: Vec<u8>, name: &str) -> (Vec<u8>, usize) {
     let wanted = [name.as_bytes(), b"\0"].concat();
     let there = names.windows(wanted.len()).position(|at| at == wanted);
     let at = there.unwrap_or_else(|| {

@@ -46,6 +46,7 @@ mod found;
 mod object_file;
 mod rest;
 mod room;
+mod unmapped;
 
 use object::elf;
 use unspool_ir::Vaddr;
@@ -56,6 +57,7 @@ use crate::header::ElfKind;
 use draft::{Draft, Part, Request};
 pub use error::EmbedError;
 pub use object_file::{NewEhFrame, eh_frame_of_object, replace_eh_frame};
+pub use unmapped::embed_unmapped;
 
 /// The least size of a page that a file is mapped in.
 const PAGE: u64 = 4096;
@@ -228,11 +230,7 @@ impl ElfFile {
 
 /// Returns the magic bytes of the content.
 fn check_request<'a>(name: &str, content: &'a [u8], align: u64) -> Result<&'a [u8], EmbedError> {
-    if name.is_empty() || name.contains('\0') {
-        return Err(EmbedError::Name {
-            name: name.to_owned(),
-        });
-    }
+    check_name(name)?;
     if !align.is_power_of_two() || align > PAGE {
         return Err(EmbedError::Align { align, limit: PAGE });
     }
@@ -241,6 +239,15 @@ fn check_request<'a>(name: &str, content: &'a [u8], align: u64) -> Result<&'a [u
         _ => Err(EmbedError::Content {
             length: content.len() as u64,
         }),
+    }
+}
+
+fn check_name(name: &str) -> Result<(), EmbedError> {
+    match name.is_empty() || name.contains('\0') {
+        true => Err(EmbedError::Name {
+            name: name.to_owned(),
+        }),
+        false => Ok(()),
     }
 }
 

@@ -1,0 +1,156 @@
+//! What can be said to `unspool ctf`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::Format;
+
+/// C types in CTF, the compact C type format: print them, ask for one, link those of object files.
+///
+/// gcc writes CTF into object files if it is told `-gctf`. docs/ctf.md says what is in it.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  unspool ctf dump ./app
+  unspool ctf type 'struct node' ./app
+  unspool ctf symbol main ./app
+  unspool ctf link *.o -o app.ctf
+  unspool ctf link *.o --into ./app")]
+pub(crate) struct CtfArgs {
+    #[command(subcommand)]
+    pub(crate) action: CtfAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CtfAction {
+    Dump(CtfDumpArgs),
+    Type(CtfTypeArgs),
+    Symbol(CtfSymbolArgs),
+    Link(CtfLinkArgs),
+}
+
+/// How `dump` writes types.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DumpForm {
+    /// C, with the offset and the size of each member, and holes.
+    C,
+    /// The lines of GNU `objdump --ctf` (binutils 2.40), to be compared with it.
+    Objdump,
+    /// JSON (docs/json.md).
+    Json,
+}
+
+/// Where CTF is read from.
+#[derive(Debug, Args)]
+pub(crate) struct CtfSource {
+    /// An ELF file, an archive of object files, or a file that is nothing but CTF.
+    pub(crate) file: PathBuf,
+    /// Only this dictionary: `.ctf`, which all units share, or the name of a source file.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) member: Option<String>,
+    /// Show the dimensions of arrays as they are stored, even if .comment names a gcc that stored them
+    /// the wrong way round (before 14: its PR114186).
+    #[arg(long)]
+    pub(crate) arrays_as_stored: bool,
+}
+
+/// Print all types of a file, and the functions and data that have them.
+#[derive(Debug, Args)]
+pub(crate) struct CtfDumpArgs {
+    #[command(flatten)]
+    pub(crate) source: CtfSource,
+    /// How it is written. `objdump` shows arrays as they are stored.
+    #[arg(long = "as", value_name = "FORM", value_enum, default_value = "c")]
+    pub(crate) form: DumpForm,
+}
+
+/// Print a type: its members with offsets and sizes, and the holes between them.
+#[derive(Debug, Args)]
+pub(crate) struct CtfTypeArgs {
+    /// Its name, as in C: `struct node`, `size_t`. A tag alone finds it, too.
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) source: CtfSource,
+    /// How the report is written.
+    #[arg(long, value_enum, default_value = "text")]
+    pub(crate) format: Format,
+}
+
+/// Print the type of a function or of data.
+#[derive(Debug, Args)]
+pub(crate) struct CtfSymbolArgs {
+    /// Its name.
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) source: CtfSource,
+    /// How the report is written.
+    #[arg(long, value_enum, default_value = "text")]
+    pub(crate) format: Format,
+}
+
+/// What `link` has units share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ShareTypes {
+    /// All types on which no units disagree, as ld does.
+    Unconflicted,
+    /// Of these, types that more than one unit has.
+    Duplicated,
+}
+
+/// Which symbols `link` says types of, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LinkSymbols {
+    /// All, by names beside the types: whatever is stripped, they stay.
+    Names,
+    /// Those of .symtab, in its order where that is smaller: next to nothing, but gone when the file is stripped.
+    Symtab,
+    /// Those of .dynsym, as ld does.
+    Dynsym,
+    /// None.
+    None,
+}
+
+/// Link the types of object files: each once, and what units disagree on in dictionaries of their own.
+///
+/// It does not matter which linker links the code, nor when: the section can be put into the finished file.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  unspool ctf link *.o -o app.ctf
+  unspool ctf link *.o lib.a --into ./app
+  unspool ctf link *.o --into ./app --unit 'src/gui/=gui'")]
+pub(crate) struct CtfLinkArgs {
+    /// Object files, archives of them, and files that are nothing but CTF.
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) inputs: Vec<PathBuf>,
+    /// Write the CTF, without any ELF file around it.
+    #[arg(
+        short,
+        long,
+        value_name = "OUT",
+        required_unless_present = "into",
+        conflicts_with = "into"
+    )]
+    pub(crate) output: Option<PathBuf>,
+    /// Put it into this linked ELF file as the section .ctf, in place of one that is there.
+    #[arg(long, value_name = "ELF")]
+    pub(crate) into: Option<PathBuf>,
+    /// What becomes shared.
+    #[arg(long, value_enum, default_value = "unconflicted")]
+    pub(crate) share: ShareTypes,
+    /// Which functions and data have types. By default those of .symtab if there is one in the ELF file, else by names.
+    #[arg(long, value_enum)]
+    pub(crate) symbols: Option<LinkSymbols>,
+    /// Units whose name begins with PREFIX get one dictionary together, NAME, for what they do not share with others.
+    #[arg(long = "unit", value_name = "PREFIX=NAME", value_parser = mapping)]
+    pub(crate) units: Vec<(String, String)>,
+    /// Do not compress.
+    #[arg(long)]
+    pub(crate) uncompressed: bool,
+}
+
+fn mapping(text: &str) -> Result<(String, String), String> {
+    let (prefix, name) = text.split_once('=').ok_or("write PREFIX=NAME")?;
+    Ok((prefix.to_owned(), name.to_owned()))
+}

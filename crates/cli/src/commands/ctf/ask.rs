@@ -1,0 +1,106 @@
+//! `unspool ctf type` and `unspool ctf symbol`.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+use unspool_ctf::{Graph, Symbol, Unit};
+
+use super::{Arrays, each_file, json, named};
+use crate::args::Format;
+use crate::args::ctf::{CtfSource, CtfSymbolArgs, CtfTypeArgs};
+use crate::output::{self, Failure};
+
+pub(crate) fn about_type(args: &CtfTypeArgs) -> anyhow::Result<ExitCode> {
+    let find = |graph: &Graph<'_>| {
+        let found = named(graph, &args.name).into_iter();
+        let own = found.filter(|id| id.0 > graph.base());
+        own.map(|id| (graph.define(id).to_string(), json::definition(graph, id)))
+            .collect()
+    };
+    answer(
+        &args.source,
+        args.format,
+        ("ctf-type", "types", &args.name),
+        find,
+    )
+}
+
+pub(crate) fn about_symbol(args: &CtfSymbolArgs) -> anyhow::Result<ExitCode> {
+    let find = |graph: &Graph<'_>| {
+        let lists = [&graph.functions, &graph.objects, &graph.variables];
+        let found = lists
+            .into_iter()
+            .flatten()
+            .filter(|symbol| symbol.name == args.name);
+        let mut told: Vec<_> = found
+            .map(|symbol| (line(graph, symbol), json::symbol(graph, symbol)))
+            .collect();
+        told.dedup();
+        told
+    };
+    answer(
+        &args.source,
+        args.format,
+        ("ctf-symbol", "symbols", &args.name),
+        find,
+    )
+}
+
+fn line(graph: &Graph<'_>, symbol: &Symbol<'_>) -> String {
+    format!("{};\n", graph.declare(symbol.ty, &symbol.name))
+}
+
+/// Prints what a function finds in each dictionary, as text or as JSON.
+fn answer(
+    source: &CtfSource,
+    format: Format,
+    (schema, list, name): (&str, &str, &str),
+    find: impl Fn(&Graph<'_>) -> Vec<(String, Value)>,
+) -> anyhow::Result<ExitCode> {
+    let mut out = output::results();
+    let mut all = Vec::new();
+    let is_clean = each_file(source, Arrays::AsMeant, |input, section, shown| {
+        for unit in &shown.units {
+            let Unit {
+                name: dictionary,
+                reading,
+                ..
+            } = unit;
+            for (text, mut value) in find(&reading.graph) {
+                if format == Format::Text {
+                    if section.is_archive() {
+                        writeln!(out, "/* {dictionary} */")?;
+                    }
+                    write!(out, "{text}")?;
+                }
+                if let Some(object) = value.as_object_mut() {
+                    object.insert("file".to_owned(), json!(input.path().to_string_lossy()));
+                    object.insert("dictionary".to_owned(), json!(dictionary));
+                }
+                all.push(value);
+            }
+        }
+        Ok(())
+    })?;
+    let is_found = !all.is_empty();
+    if format == Format::Json {
+        output::write_document(
+            &mut out,
+            output::Layout::Pretty,
+            schema,
+            &json!({ list: all }),
+        )?;
+    }
+    out.flush()?;
+    if !is_found {
+        output::error(&format_args!(
+            "{}: nothing there is called {name:?}",
+            source.file.display()
+        ));
+    }
+    Ok(match is_found && is_clean {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(Failure::FINDINGS),
+    })
+}

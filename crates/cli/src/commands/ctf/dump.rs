@@ -1,0 +1,82 @@
+//! `unspool ctf dump`.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use serde_json::json;
+use unspool_ctf::{Dump, Graph, Kind, SHARED, Symbol, Unit};
+
+use super::{Arrays, each_file, json};
+use crate::args::ctf::{CtfDumpArgs, DumpForm};
+use crate::output::{self, Failure, Layout};
+
+pub(crate) fn run(args: &CtfDumpArgs) -> anyhow::Result<ExitCode> {
+    let mut out = output::results();
+    let arrays = match args.form {
+        DumpForm::Objdump => Arrays::AsStored,
+        DumpForm::C | DumpForm::Json => Arrays::AsMeant,
+    };
+    let mut files = Vec::new();
+    let is_clean = each_file(&args.source, arrays, |input, section, shown| {
+        if args.form == DumpForm::Json {
+            let units: Vec<_> = shown.units.iter().map(json::unit).collect();
+            files.push(json!({ "file": input.path().to_string_lossy(), "dictionaries": units }));
+            return Ok(());
+        }
+        for (nth, unit) in shown.units.iter().enumerate() {
+            match args.form {
+                DumpForm::Objdump => {
+                    if unit.name != SHARED || nth != 0 {
+                        writeln!(out, "\nCTF archive member: {}:", unit.name)?;
+                    }
+                    let (dict, reading) = (unit.dict, &unit.reading);
+                    write!(out, "{}", Dump { dict, reading })?;
+                }
+                _ => {
+                    if section.is_archive() {
+                        writeln!(out, "/* {} */\n", unit.name)?;
+                    }
+                    print_c(&mut out, unit)?;
+                }
+            }
+        }
+        Ok(())
+    })?;
+    if args.form == DumpForm::Json {
+        let body = json!({ "files": files });
+        output::write_document(&mut out, Layout::Rows, "ctf-dump", &body)?;
+    }
+    out.flush()?;
+    Ok(match is_clean {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(Failure::FINDINGS),
+    })
+}
+
+/// The types with names, then what has types.
+fn print_c(out: &mut dyn Write, unit: &Unit<'_>) -> std::io::Result<()> {
+    let graph: &Graph<'_> = &unit.reading.graph;
+    for (id, ty) in graph.types() {
+        let is_defined = matches!(
+            ty.kind,
+            Kind::Record { .. } | Kind::Enum { .. } | Kind::Typedef(_)
+        );
+        if is_defined && !ty.name.is_empty() {
+            writeln!(out, "{}", graph.define(id))?;
+        }
+    }
+    let lists = [
+        ("functions", &graph.functions),
+        ("data", &graph.objects),
+        ("variables", &graph.variables),
+    ];
+    for (what, symbols) in lists {
+        if !symbols.is_empty() {
+            writeln!(out, "/* {what} */")?;
+        }
+        for Symbol { name, ty } in symbols {
+            writeln!(out, "{};", graph.declare(*ty, name))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! Types as JSON (docs/json.md).
+
+use serde_json::{Value, json};
+use unspool_ctf::{Graph, Kind, RecordLayout, Symbol, TypeId, Unit};
+
+/// A dictionary with all its types.
+pub(super) fn unit(unit: &Unit<'_>) -> Value {
+    let graph = &unit.reading.graph;
+    let types: Vec<_> = graph.types().map(|(id, _)| definition(graph, id)).collect();
+    json!({
+        "name": unit.name,
+        "unit": graph.unit,
+        "parent": unit.dict.parent_name(),
+        "types": types,
+        "functions": symbols(graph, &graph.functions),
+        "objects": symbols(graph, &graph.objects),
+        "variables": symbols(graph, &graph.variables),
+    })
+}
+
+fn symbols(graph: &Graph<'_>, symbols: &[Symbol<'_>]) -> Vec<Value> {
+    symbols
+        .iter()
+        .map(|symbol| self::symbol(graph, symbol))
+        .collect()
+}
+
+/// A name and its type.
+pub(super) fn symbol(graph: &Graph<'_>, symbol: &Symbol<'_>) -> Value {
+    json!({
+        "name": symbol.name,
+        "type": symbol.ty.0,
+        "declaration": graph.declare(symbol.ty, &symbol.name),
+    })
+}
+
+/// A type with what it consists of.
+pub(super) fn definition(graph: &Graph<'_>, id: TypeId) -> Value {
+    let Some(ty) = graph.get(id) else {
+        return Value::Null;
+    };
+    let mut value = json!({
+        "id": id.0,
+        "kind": kind(&ty.kind),
+        "name": if ty.name.is_empty() { Value::Null } else { json!(ty.name) },
+        "type": graph.declare(id, ""),
+        "size": graph.size(id),
+        "align": graph.align(id),
+    });
+    let mut references = Vec::new();
+    let layout = match &ty.kind {
+        Kind::Record { .. } => graph.layout(id),
+        _ => {
+            ty.each_reference(|id| references.push(id.0));
+            None
+        }
+    };
+    let Some(object) = value.as_object_mut() else {
+        return value;
+    };
+    if !references.is_empty() {
+        object.insert("references".to_owned(), json!(references));
+    }
+    if let Some(layout) = layout {
+        object.insert("members".to_owned(), members(graph, &layout));
+        object.insert("holes".to_owned(), holes(&layout));
+    }
+    match &ty.kind {
+        Kind::Enum { enumerators, .. } => {
+            let all = enumerators.iter();
+            let all = all.map(|one| json!({ "name": one.name, "value": one.value }));
+            object.insert("enumerators".to_owned(), all.collect());
+        }
+        Kind::Array { count, .. } => {
+            object.insert("count".to_owned(), json!(count));
+        }
+        Kind::Function { is_variadic, .. } => {
+            object.insert("variadic".to_owned(), json!(is_variadic));
+        }
+        Kind::Slice { offset, bits, .. } => {
+            object.insert("bit_offset".to_owned(), json!(offset));
+            object.insert("bits".to_owned(), json!(bits));
+        }
+        _ => {}
+    }
+    value
+}
+
+fn members(graph: &Graph<'_>, layout: &RecordLayout<'_>) -> Value {
+    let member = |member: &unspool_ctf::Placed<'_>| {
+        json!({
+            "name": if member.name.is_empty() { Value::Null } else { json!(member.name) },
+            "type": member.ty.0,
+            "declaration": graph.declare(member.ty, &member.name),
+            "bit_offset": member.offset,
+            "bits": member.bits,
+            "bit_field": member.is_bit_field,
+        })
+    };
+    layout.members.iter().map(member).collect()
+}
+
+fn holes(layout: &RecordLayout<'_>) -> Value {
+    let hole = |hole: &unspool_ctf::Hole| json!({ "bit_offset": hole.offset, "bits": hole.bits, "padding": hole.is_padding });
+    layout.holes.iter().map(hole).collect()
+}
+
+fn kind(kind: &Kind<'_>) -> &'static str {
+    match kind {
+        Kind::Unknown => "unknown",
+        Kind::Integer(_) => "integer",
+        Kind::Float(_) => "float",
+        Kind::Pointer(_) => "pointer",
+        Kind::Array { .. } => "array",
+        Kind::Function { .. } => "function",
+        Kind::Record { tag, .. } => tag.word(),
+        Kind::Enum { .. } => "enum",
+        Kind::Forward(_) => "forward",
+        Kind::Typedef(_) => "typedef",
+        Kind::Qualified(qualifier, _) => qualifier.word(),
+        Kind::Slice { .. } => "slice",
+    }
+}

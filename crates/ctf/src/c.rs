@@ -1,0 +1,269 @@
+//! Types in C.
+
+use std::fmt::{self, Display, Formatter};
+
+use crate::graph::{Graph, Kind, Tag, Type, TypeId};
+use crate::layout::{Hole, Placed};
+
+/// No declaration is longer than this, in bytes, nor nested deeper than [`DEEPEST`].
+const LONGEST: usize = 1 << 14;
+const DEEPEST: usize = 64;
+
+/// What is said in the place of what is too long, or leads in a circle.
+const TOO_LONG: &str = "/* … */";
+
+impl Graph<'_> {
+    /// A declaration in C of a name with a type; with an empty name the type itself, as in a cast.
+    #[must_use]
+    pub fn declare(&self, id: TypeId, name: &str) -> String {
+        declare(self, id, name.to_owned(), DEEPEST)
+    }
+
+    /// The definition of a type in C, to be written by `{}`: for a structure or union each member with its offset and size, and the holes.
+    #[must_use]
+    pub fn define(&self, id: TypeId) -> Definition<'_> {
+        Definition { graph: self, id }
+    }
+}
+
+fn declare(graph: &Graph<'_>, mut id: TypeId, mut text: String, depth: usize) -> String {
+    let Some(depth) = depth.checked_sub(1) else {
+        return format!("{TOO_LONG}{text}");
+    };
+    let mut qualifiers: Vec<&str> = Vec::new();
+    // What was put around the name last binds less than arrays and parameters do.
+    let mut is_pointer = false;
+    for _ in 0..DEEPEST {
+        if text.len() > LONGEST {
+            break;
+        }
+        let Some(ty) = graph.get(id) else {
+            return words(&qualifiers, "void /* not represented */", &text);
+        };
+        match &ty.kind {
+            Kind::Qualified(qualifier, to) => {
+                qualifiers.push(qualifier.word());
+                id = *to;
+            }
+            Kind::Pointer(to) => {
+                let space = if qualifiers.is_empty() || text.is_empty() {
+                    ""
+                } else {
+                    " "
+                };
+                text = format!("*{}{space}{text}", qualifiers.join(" "));
+                qualifiers.clear();
+                is_pointer = true;
+                id = *to;
+            }
+            Kind::Array { element, count, .. } => {
+                text = format!("{}[{count}]", grouped(text, is_pointer));
+                is_pointer = false;
+                id = *element;
+            }
+            Kind::Function {
+                returns,
+                parameters,
+                is_variadic,
+            } => {
+                let mut list: Vec<String> = Vec::new();
+                let mut left = LONGEST.saturating_sub(text.len());
+                for parameter in parameters {
+                    let one = declare(graph, parameter.ty, parameter.name.to_string(), depth);
+                    left = left.saturating_sub(one.len() + 2);
+                    if left == 0 {
+                        list.push(TOO_LONG.to_owned());
+                        break;
+                    }
+                    list.push(one);
+                }
+                if *is_variadic {
+                    list.push("...".to_owned());
+                }
+                if list.is_empty() {
+                    list.push("void".to_owned());
+                }
+                text = format!("{}({})", grouped(text, is_pointer), list.join(", "));
+                qualifiers.clear();
+                is_pointer = false;
+                id = *returns;
+            }
+            Kind::Slice { of, bits, .. } => {
+                text = format!("{text} : {bits}");
+                id = *of;
+            }
+            _ => return words(&qualifiers, &base(ty), &text),
+        }
+    }
+    words(&qualifiers, TOO_LONG, &text)
+}
+
+fn grouped(text: String, is_pointer: bool) -> String {
+    if is_pointer {
+        format!("({text})")
+    } else {
+        text
+    }
+}
+
+/// Qualifiers, a type, and what is declared with it.
+fn words(qualifiers: &[&str], base: &str, text: &str) -> String {
+    let mut parts: Vec<&str> = qualifiers.to_vec();
+    parts.push(base);
+    if !text.is_empty() {
+        parts.push(text);
+    }
+    parts.join(" ")
+}
+
+/// The name of a type that is not put together.
+fn base(ty: &Type<'_>) -> String {
+    let tagged = |tag: Tag| match ty.name.is_empty() {
+        true => format!("{} {{…}}", tag.word()),
+        false => format!("{} {}", tag.word(), ty.name),
+    };
+    match &ty.kind {
+        Kind::Record { tag, .. } | Kind::Forward(tag) => tagged(*tag),
+        Kind::Enum { .. } => tagged(Tag::Enum),
+        _ if ty.name.is_empty() => "/* unknown */".to_owned(),
+        _ => ty.name.to_string(),
+    }
+}
+
+/// The definition of a type.
+#[derive(Debug)]
+pub struct Definition<'g> {
+    graph: &'g Graph<'g>,
+    id: TypeId,
+}
+
+impl Display for Definition<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let graph = self.graph;
+        let Some(ty) = graph.get(self.id) else {
+            return writeln!(f, "/* not represented */");
+        };
+        match &ty.kind {
+            Kind::Record { .. } => {
+                writeln!(f, "{} {{", base_tag(ty))?;
+                self.body(f, self.id, 1, 0)?;
+                let layout = graph.layout(self.id);
+                let size = layout.as_ref().map_or(0, |layout| layout.size);
+                let align = layout.as_ref().map_or(1, |layout| layout.align);
+                let holes =
+                    layout.map_or(0, |layout| layout.holes.iter().map(|hole| hole.bits).sum());
+                write!(f, "}}; /* size {size}, align {align}")?;
+                match holes {
+                    0 => writeln!(f, " */"),
+                    holes => writeln!(f, ", holes {} */", Bits(holes)),
+                }
+            }
+            Kind::Enum { size, enumerators } => {
+                writeln!(f, "{} {{", base_tag(ty))?;
+                for enumerator in enumerators {
+                    writeln!(f, "    {} = {},", enumerator.name, enumerator.value)?;
+                }
+                writeln!(f, "}}; /* size {size} */")
+            }
+            Kind::Typedef(to) => {
+                let inner = graph.get(*to).filter(|ty| {
+                    ty.name.is_empty() && matches!(ty.kind, Kind::Record { .. } | Kind::Enum { .. })
+                });
+                match inner {
+                    Some(_) => write!(f, "typedef … {};\n{}", ty.name, graph.define(*to)),
+                    None => writeln!(f, "typedef {};", graph.declare(*to, &ty.name)),
+                }
+            }
+            _ => match graph.size(self.id) {
+                Some(size) => writeln!(f, "{}; /* size {size} */", graph.declare(self.id, "")),
+                None => writeln!(f, "{};", graph.declare(self.id, "")),
+            },
+        }
+    }
+}
+
+/// A tag with its word; of a type without tag the word.
+fn base_tag(ty: &Type<'_>) -> String {
+    let word = match &ty.kind {
+        Kind::Record { tag, .. } => tag.word(),
+        _ => Tag::Enum.word(),
+    };
+    format!("{word} {}", ty.name).trim_end().to_owned()
+}
+
+impl Definition<'_> {
+    /// The members, with holes where they are; those of members without a name within them.
+    fn body(&self, f: &mut Formatter<'_>, id: TypeId, depth: usize, base: u64) -> fmt::Result {
+        let Some(layout) = self.graph.layout(id).filter(|_| depth < DEEPEST) else {
+            return Ok(());
+        };
+        let mut holes = layout.holes.iter().peekable();
+        for member in &layout.members {
+            while let Some(hole) = holes.next_if(|hole| hole.offset < member.offset) {
+                self.hole(f, *hole, depth)?;
+            }
+            self.member(f, member, depth, base)?;
+        }
+        holes.try_for_each(|hole| self.hole(f, *hole, depth))
+    }
+
+    fn hole(&self, f: &mut Formatter<'_>, hole: Hole, depth: usize) -> fmt::Result {
+        let what = if hole.is_padding { "padding" } else { "hole" };
+        writeln!(f, "{:1$}/* {what}: {2} */", "", depth * 4, Bits(hole.bits))
+    }
+
+    fn member(
+        &self,
+        f: &mut Formatter<'_>,
+        member: &Placed<'_>,
+        depth: usize,
+        base: u64,
+    ) -> fmt::Result {
+        let at = base.saturating_add(member.offset);
+        let place = match at % 8 {
+            _ if member.is_bit_field => format!("{}:{}", at / 8, at % 8),
+            0 => (at / 8).to_string(),
+            bit => format!("{}:{bit}", at / 8),
+        };
+        let size = member
+            .bits
+            .map_or("?".to_owned(), |bits| match member.is_bit_field {
+                true => format!("{bits} bits"),
+                false => Bits(bits).to_string(),
+            });
+        let indent = depth * 4;
+        let graph = self.graph;
+        let inner = graph.get(member.ty).filter(|ty| ty.name.is_empty());
+        if let Some(inner) = inner.filter(|ty| matches!(ty.kind, Kind::Record { .. })) {
+            writeln!(f, "{:indent$}{} {{", "", base_tag(inner))?;
+            self.body(f, member.ty, depth + 1, at)?;
+            let end = format!("}} {}", member.name);
+            return writeln!(
+                f,
+                "{:indent$}{}; /* at {place}, {size} */",
+                "",
+                end.trim_end()
+            );
+        }
+        let declaration = graph.declare(member.ty, &member.name) + ";";
+        let width = 44usize.saturating_sub(indent);
+        writeln!(
+            f,
+            "{:indent$}{declaration:width$} /* at {place}, {size} */",
+            ""
+        )
+    }
+}
+
+/// A number of bits, in bytes if they are whole.
+struct Bits(u64);
+
+impl Display for Bits {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match (self.0 / 8, self.0 % 8) {
+            (1, 0) => write!(f, "1 byte"),
+            (bytes, 0) => write!(f, "{bytes} bytes"),
+            _ => write!(f, "{} bits", self.0),
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! Whether types of two graphs agree.
+
+use std::fmt::{self, Display, Formatter};
+
+use hashbrown::HashSet;
+
+use crate::graph::{Graph, Kind, Member, Number, Tag, Type, TypeId};
+
+/// What counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Agreement {
+    /// Everything: names of types, qualifiers.
+    Same,
+    /// What two modules must agree on to pass such values to each other: sizes, offsets, names of members, the kinds of numbers, and the same of all
+    /// that is pointed to. Other names for types and qualifiers do not count.
+    Abi,
+}
+
+/// The first thing in which two types do not agree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    /// Where in the type: `.next->flags`, with `[]` for elements, `()` for what is returned and `(1)` for the first parameter. Empty for
+    /// the type itself.
+    pub path: String,
+    /// What it is there, in the one and in the other.
+    pub what: String,
+}
+
+impl Display for Difference {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.path.is_empty() {
+            true => f.write_str(&self.what),
+            false => write!(f, "{}: {}", self.path, self.what),
+        }
+    }
+}
+
+impl Graph<'_> {
+    /// Whether a type and one of another graph agree, and all that they lead to. A forward agrees with every type of its tag, since no more is known. Circles are no problem: a
+    /// pair of types is compared once.
+    ///
+    /// # Errors
+    ///
+    /// The first [`Difference`].
+    pub fn agrees(
+        &self,
+        id: TypeId,
+        other: &Self,
+        other_id: TypeId,
+        agreement: Agreement,
+    ) -> Result<(), Difference> {
+        let mut comparison = Comparison {
+            graphs: (self, other),
+            agreement,
+            seen: HashSet::new(),
+            open: vec![(id, other_id, 0)],
+            steps: vec![(0, String::new())],
+        };
+        while let Some((one, two, step)) = comparison.open.pop() {
+            comparison.pair(one, two, step).map_err(|what| Difference {
+                path: comparison.path(step),
+                what,
+            })?;
+        }
+        Ok(())
+    }
+}
+
+struct Comparison<'g, 'a> {
+    graphs: (&'g Graph<'a>, &'g Graph<'a>),
+    agreement: Agreement,
+    seen: HashSet<(TypeId, TypeId)>,
+    open: Vec<(TypeId, TypeId, usize)>,
+    /// How each place is come to: from which, and by which step.
+    steps: Vec<(usize, String)>,
+}
+
+/// A pair of something is equal, or is a difference.
+fn same<T: PartialEq + Display + Copy>(what: &str, one: T, two: T) -> Result<(), String> {
+    match one == two {
+        true => Ok(()),
+        false => Err(format!("{what} {one} and {two}")),
+    }
+}
+
+impl<'g> Comparison<'g, '_> {
+    /// Where in the type a place is.
+    fn path(&self, mut step: usize) -> String {
+        let mut parts = Vec::new();
+        while let Some((from, part)) = self.steps.get(step).filter(|_| step != 0) {
+            parts.push(part.as_str());
+            step = *from;
+        }
+        parts.into_iter().rev().collect()
+    }
+
+    /// Has two types compared that are come to by a step.
+    fn later(&mut self, from: usize, step: impl Into<String>, one: TypeId, two: TypeId) {
+        self.steps.push((from, step.into()));
+        self.open.push((one, two, self.steps.len() - 1));
+    }
+
+    /// The types as far as they count.
+    fn resolved(&self, one: TypeId, two: TypeId) -> (TypeId, TypeId) {
+        match self.agreement {
+            Agreement::Same => (one, two),
+            Agreement::Abi => (
+                self.graphs.0.resolve(one).unwrap_or_default(),
+                self.graphs.1.resolve(two).unwrap_or_default(),
+            ),
+        }
+    }
+
+    fn pair(&mut self, one: TypeId, two: TypeId, at: usize) -> Result<(), String> {
+        let (one, two) = self.resolved(one, two);
+        if !self.seen.insert((one, two)) {
+            return Ok(());
+        }
+        let graphs = self.graphs;
+        match (graphs.0.get(one), graphs.1.get(two)) {
+            (Some(one), Some(two)) => self.types(one, two, at),
+            (None, None) => Ok(()),
+            (Some(one), None) => Err(format!("{} and no type", noun(one))),
+            (None, Some(two)) => Err(format!("no type and {}", noun(two))),
+        }
+    }
+
+    fn types(&mut self, one: &'g Type<'_>, two: &'g Type<'_>, at: usize) -> Result<(), String> {
+        if let (Some(tag), Some(other)) = (tag(one), tag(two))
+            && (matches!(one.kind, Kind::Forward(_)) || matches!(two.kind, Kind::Forward(_)))
+        {
+            same("tag", tag.word(), other.word())?;
+            return same("tag", one.own_name(), two.own_name());
+        }
+        if self.agreement == Agreement::Same || tag(one).is_some() {
+            same("name", one.own_name(), two.own_name())?;
+        }
+        match (&one.kind, &two.kind) {
+            (Kind::Unknown, Kind::Unknown) => Ok(()),
+            (Kind::Integer(one), Kind::Integer(two)) | (Kind::Float(one), Kind::Float(two)) => {
+                self.numbers(*one, *two)
+            }
+            (Kind::Pointer(one), Kind::Pointer(two)) => {
+                self.later(at, "->", *one, *two);
+                Ok(())
+            }
+            (Kind::Typedef(one), Kind::Typedef(two)) => {
+                self.later(at, "", *one, *two);
+                Ok(())
+            }
+            (Kind::Qualified(qualifier, one), Kind::Qualified(other, two)) => {
+                self.later(at, "", *one, *two);
+                same("qualifier", qualifier.word(), other.word())
+            }
+            (
+                Kind::Array { element, count, .. },
+                Kind::Array {
+                    element: other,
+                    count: others,
+                    ..
+                },
+            ) => {
+                self.later(at, "[]", *element, *other);
+                same("number of elements", count, others)
+            }
+            (
+                Kind::Slice {
+                    of,
+                    size,
+                    offset,
+                    bits,
+                },
+                Kind::Slice {
+                    of: other,
+                    size: size2,
+                    offset: offset2,
+                    bits: bits2,
+                },
+            ) => {
+                self.later(at, "", *of, *other);
+                same("width in bits", bits, bits2)?;
+                same("offset in bits", offset, offset2)?;
+                same("size", size, size2)
+            }
+            (Kind::Function { .. }, Kind::Function { .. }) => self.functions(one, two, at),
+            (Kind::Record { .. }, Kind::Record { .. }) => self.records(one, two, at),
+            (Kind::Enum { .. }, Kind::Enum { .. }) => enums(one, two),
+            _ => Err(format!("{} and {}", noun(one), noun(two))),
+        }
+    }
+
+    fn numbers(&self, one: Number, two: Number) -> Result<(), String> {
+        same("size", one.size, two.size)?;
+        same("width in bits", one.bits, two.bits)?;
+        same("offset in bits", one.offset, two.offset)?;
+        same("format", one.format, two.format)
+    }
+
+    fn functions(&mut self, one: &Type<'_>, two: &Type<'_>, at: usize) -> Result<(), String> {
+        let (
+            Kind::Function {
+                returns,
+                parameters,
+                is_variadic,
+            },
+            Kind::Function {
+                returns: other,
+                parameters: others,
+                is_variadic: varies,
+            },
+        ) = (&one.kind, &two.kind)
+        else {
+            return Ok(());
+        };
+        same("number of parameters", parameters.len(), others.len())?;
+        same("more parameters", is_variadic, varies)?;
+        for (nth, (one, two)) in (1..).zip(parameters.iter().zip(others)) {
+            self.later(at, format!("({nth})"), one.ty, two.ty);
+        }
+        self.later(at, "()", *returns, *other);
+        Ok(())
+    }
+
+    fn records(&mut self, one: &Type<'_>, two: &Type<'_>, at: usize) -> Result<(), String> {
+        let (
+            Kind::Record { tag, size, members },
+            Kind::Record {
+                tag: other,
+                size: others,
+                members: more,
+            },
+        ) = (&one.kind, &two.kind)
+        else {
+            return Ok(());
+        };
+        same("kind", tag.word(), other.word())?;
+        for (one, two) in members.iter().zip(more) {
+            member(one, two)?;
+        }
+        same("number of members", members.len(), more.len())?;
+        same("size", size, others)?;
+        for (one, two) in members.iter().zip(more).rev() {
+            self.later(at, format!(".{}", one.name), one.ty, two.ty);
+        }
+        Ok(())
+    }
+}
+
+fn member(one: &Member<'_>, two: &Member<'_>) -> Result<(), String> {
+    same("member", &*one.name, &*two.name)?;
+    let name = &one.name;
+    same(&format!("offset in bits of {name}"), one.offset, two.offset)?;
+    same(
+        &format!("width in bits of {name}"),
+        one.bits.unwrap_or(0),
+        two.bits.unwrap_or(0),
+    )
+}
+
+fn enums(one: &Type<'_>, two: &Type<'_>) -> Result<(), String> {
+    let (
+        Kind::Enum { size, enumerators },
+        Kind::Enum {
+            size: other,
+            enumerators: others,
+        },
+    ) = (&one.kind, &two.kind)
+    else {
+        return Ok(());
+    };
+    for (one, two) in enumerators.iter().zip(others) {
+        same("enumerator", &*one.name, &*two.name)?;
+        same(&format!("value of {}", one.name), one.value, two.value)?;
+    }
+    same("number of enumerators", enumerators.len(), others.len())?;
+    same("size", size, other)
+}
+
+/// What the tag of a type would be of, also if it has none.
+fn tag(ty: &Type<'_>) -> Option<Tag> {
+    match ty.kind {
+        Kind::Record { tag, .. } | Kind::Forward(tag) => Some(tag),
+        Kind::Enum { .. } => Some(Tag::Enum),
+        _ => None,
+    }
+}
+
+/// What a type is, in C's words.
+fn noun(ty: &Type<'_>) -> String {
+    let word = match &ty.kind {
+        Kind::Unknown => "an unknown type",
+        Kind::Integer(_) => "an integer",
+        Kind::Float(_) => "a floating-point number",
+        Kind::Pointer(_) => "a pointer",
+        Kind::Array { .. } => "an array",
+        Kind::Function { .. } => "a function",
+        Kind::Record {
+            tag: Tag::Union, ..
+        } => "a union",
+        Kind::Record { .. } => "a structure",
+        Kind::Enum { .. } => "an enumeration",
+        Kind::Forward(_) => "a forward",
+        Kind::Typedef(_) => "another name",
+        Kind::Qualified(qualifier, _) => qualifier.word(),
+        Kind::Slice { .. } => "a bit-field",
+    };
+    match ty.own_name() {
+        "" => word.to_owned(),
+        name => format!("{word} ({name})"),
+    }
+}

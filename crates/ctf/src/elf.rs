@@ -1,0 +1,120 @@
+//! What CTF leaves to the ELF file that it is in: strings, and the order of symbols.
+
+use std::borrow::Cow;
+
+use crate::bytes::{Endian, size, wide};
+
+/// The string tables of the ELF file; empty where it has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ElfStrings<'a> {
+    /// `.strtab`.
+    pub strtab: &'a [u8],
+    /// `.dynstr`.
+    pub dynstr: &'a [u8],
+}
+
+/// What an ELF file says for CTF.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ElfContext<'a> {
+    /// Its string tables.
+    pub strings: ElfStrings<'a>,
+    /// `.symtab`, as it is in the file.
+    pub symtab: &'a [u8],
+    /// `.dynsym`, as it is in the file.
+    pub dynsym: &'a [u8],
+    /// The order of the bytes of numbers in it.
+    pub endian: Endian,
+    /// Whether addresses have eight bytes, not four.
+    pub is_64: bool,
+}
+
+/// What a symbol is the name of, as far as types go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum SymbolKind {
+    /// A function.
+    Function,
+    /// Data.
+    Object,
+}
+
+/// A symbol for which a dictionary has room: a defined function, or data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ElfSymbol<'a> {
+    /// What it names.
+    pub kind: SymbolKind,
+    /// Its name.
+    pub name: Cow<'a, str>,
+}
+
+impl<'a> ElfContext<'a> {
+    /// The symbols that symbol types without an index are of, in their order.
+    pub fn typed_symbols(self, is_dynamic: bool) -> impl Iterator<Item = ElfSymbol<'a>> {
+        let (table, strings) = match is_dynamic {
+            true => (self.dynsym, self.strings.dynstr),
+            false => (self.symtab, self.strings.strtab),
+        };
+        let entry = if self.is_64 { 24 } else { 16 };
+        table
+            .chunks_exact(entry)
+            .filter_map(move |bytes| self.symbol(bytes, strings))
+    }
+
+    /// The symbol of an entry, unless symbol types leave it out.
+    fn symbol(self, bytes: &[u8], strings: &'a [u8]) -> Option<ElfSymbol<'a>> {
+        const STT_OBJECT: u8 = 1;
+        const STT_FUNC: u8 = 2;
+        const SHN_UNDEF: u16 = 0;
+        const SHN_ABS: u16 = 0xfff1;
+        let (info, section, value) = match self.is_64 {
+            true => (
+                4,
+                6,
+                self.endian.u32(bytes, 8)? | self.endian.u32(bytes, 12)?,
+            ),
+            false => (12, 14, self.endian.u32(bytes, 4)?),
+        };
+        let kind = match bytes.get(info)? & 0xf {
+            STT_OBJECT => SymbolKind::Object,
+            STT_FUNC => SymbolKind::Function,
+            _ => return None,
+        };
+        let section = self.endian.u16(bytes, section)?;
+        let name = strings.get(size(u64::from(self.endian.u32(bytes, 0)?))..)?;
+        let name = name.split(|byte| *byte == 0).next()?;
+        let is_left_out = name.is_empty()
+            || section == SHN_UNDEF
+            || name == b"_START_"
+            || name == b"_END_"
+            || (kind == SymbolKind::Object && section == SHN_ABS && value == 0);
+        (!is_left_out).then(|| ElfSymbol {
+            kind,
+            name: String::from_utf8_lossy(name),
+        })
+    }
+
+    /// The size of a pointer in bytes.
+    #[must_use]
+    pub fn pointer_size(self) -> u64 {
+        if self.is_64 { 8 } else { 4 }
+    }
+
+    /// How many bytes of symbols and strings there are.
+    #[must_use]
+    pub fn len(self) -> u64 {
+        [
+            self.strings.strtab,
+            self.strings.dynstr,
+            self.symtab,
+            self.dynsym,
+        ]
+        .map(|part| wide(part.len()))
+        .iter()
+        .sum()
+    }
+
+    /// Whether the file has neither symbols nor strings.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+}

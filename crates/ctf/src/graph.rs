@@ -1,0 +1,460 @@
+//! The type graph: C types as values that refer to each other by ids.
+//!
+//! It knows no format. CTF is read into it and written from it; BTF and DWARF say the same things, and what only they
+//! say has its place here: names of parameters, members that are bit-fields themselves, enumerators of 64 bits.
+//!
+//! A type may refer to itself by way of others. So nothing here recurses without a bound, and a type that a
+//! broken file makes contain itself has no size.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// A type of a graph. 0 is no type: what the producer could not represent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct TypeId(pub u32);
+
+impl TypeId {
+    /// No type.
+    pub const NONE: TypeId = TypeId(0);
+}
+
+/// A type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Type<'a> {
+    /// Its name or tag; empty if it has none.
+    pub name: Cow<'a, str>,
+    /// Whether it is not found by its name, since another is.
+    pub is_hidden: bool,
+    /// What it is.
+    pub kind: Kind<'a>,
+}
+
+/// What a type is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind<'a> {
+    /// What the producer could not represent.
+    Unknown,
+    /// An integer, `char`, `_Bool`, and also `void`, whose size is 0.
+    Integer(Number),
+    /// A floating-point number, which can be complex.
+    Float(Number),
+    /// A pointer.
+    Pointer(TypeId),
+    /// An array.
+    Array {
+        /// What it consists of.
+        element: TypeId,
+        /// The type of its indexes.
+        index: TypeId,
+        /// How many elements there are; 0 also if that is not known.
+        count: u64,
+    },
+    /// A function.
+    Function {
+        /// What it returns.
+        returns: TypeId,
+        /// Its parameters.
+        parameters: Vec<Parameter<'a>>,
+        /// Whether it takes more than these (`...`).
+        is_variadic: bool,
+    },
+    /// A structure or a union.
+    Record {
+        /// Which of the two.
+        tag: Tag,
+        /// Its size in bytes.
+        size: u64,
+        /// Its members.
+        members: Vec<Member<'a>>,
+    },
+    /// An enumeration.
+    Enum {
+        /// Its size in bytes.
+        size: u64,
+        /// Its constants.
+        enumerators: Vec<Enumerator<'a>>,
+    },
+    /// A structure, union or enumeration of which only the tag is known.
+    Forward(Tag),
+    /// Another name for a type.
+    Typedef(TypeId),
+    /// A type with a qualifier.
+    Qualified(Qualifier, TypeId),
+    /// A part of an integer, which a bit-field is.
+    Slice {
+        /// The integer.
+        of: TypeId,
+        /// Its bytes as a part of a structure.
+        size: u64,
+        /// Where it begins, in bits.
+        offset: u16,
+        /// Its width in bits.
+        bits: u16,
+    },
+}
+
+/// How the bits of an integer or a floating-point number are to be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Number {
+    /// Its size in bytes.
+    pub size: u64,
+    /// Of integers, [`Number::SIGNED`] and others together; of floating-point numbers, one of CTF's twelve formats (1 is `float`, 2 `double`, 6 `long double`;
+    /// 3, 4 and 5 are these as complex numbers).
+    pub format: u8,
+    /// Where it begins, in bits.
+    pub offset: u8,
+    /// Its width in bits.
+    pub bits: u16,
+}
+
+impl Number {
+    /// An integer that can be negative.
+    pub const SIGNED: u8 = 1;
+    /// An integer that is shown as a character.
+    pub const CHAR: u8 = 2;
+    /// An integer that is shown as true or false.
+    pub const BOOL: u8 = 4;
+
+    /// A number that fills its bytes.
+    #[must_use]
+    pub fn of_bytes(size: u8, format: u8) -> Number {
+        Number {
+            size: u64::from(size),
+            format,
+            offset: 0,
+            bits: u16::from(size) * 8,
+        }
+    }
+}
+
+/// What a tag is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Tag {
+    /// `struct`
+    Struct,
+    /// `union`
+    Union,
+    /// `enum`
+    Enum,
+}
+
+impl Tag {
+    /// C's word for it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Tag::Struct => "struct",
+            Tag::Union => "union",
+            Tag::Enum => "enum",
+        }
+    }
+}
+
+/// A qualifier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Qualifier {
+    /// `const`
+    Const,
+    /// `volatile`
+    Volatile,
+    /// `restrict`
+    Restrict,
+}
+
+impl Qualifier {
+    /// C's word for it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Qualifier::Const => "const",
+            Qualifier::Volatile => "volatile",
+            Qualifier::Restrict => "restrict",
+        }
+    }
+}
+
+/// A parameter of a function.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parameter<'a> {
+    /// Its name; empty in CTF, which has none.
+    pub name: Cow<'a, str>,
+    /// Its type.
+    pub ty: TypeId,
+}
+
+/// A member of a structure or union.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member<'a> {
+    /// Its name; empty if its type has members that are found as if they were its own.
+    pub name: Cow<'a, str>,
+    /// Its type.
+    pub ty: TypeId,
+    /// Where it begins, in bits.
+    pub offset: u64,
+    /// Its width in bits, if it is a bit-field and the type does not say so.
+    pub bits: Option<u16>,
+}
+
+/// A constant of an enumeration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Enumerator<'a> {
+    /// Its name.
+    pub name: Cow<'a, str>,
+    /// Its value.
+    pub value: i64,
+}
+
+/// A name that has a type: of a function, of data.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Symbol<'a> {
+    /// The name.
+    pub name: Cow<'a, str>,
+    /// Its type.
+    pub ty: TypeId,
+}
+
+/// C's name spaces: names of different ones are different, even if they are spelled alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NameSpace {
+    /// Type names: those of `typedef` and the basic types.
+    Ordinary,
+    /// Tags. C has one space for all three kinds; tools have one for each, since a type is asked for by its kind and tag.
+    Tags(Tag),
+}
+
+impl Type<'_> {
+    /// A type that has no name.
+    #[must_use]
+    pub fn unnamed(kind: Kind<'_>) -> Type<'_> {
+        Type::named("", kind)
+    }
+
+    /// A type with a name or tag.
+    #[must_use]
+    pub fn named<'a>(name: impl Into<Cow<'a, str>>, kind: Kind<'a>) -> Type<'a> {
+        Type {
+            name: name.into(),
+            is_hidden: false,
+            kind,
+        }
+    }
+
+    /// Where its name belongs; `None` if it has no name, or names play no part for its kind.
+    #[must_use]
+    pub fn name_space(&self) -> Option<NameSpace> {
+        let space = match self.kind {
+            Kind::Integer(_) | Kind::Float(_) | Kind::Typedef(_) => NameSpace::Ordinary,
+            Kind::Record { tag, .. } | Kind::Forward(tag) => NameSpace::Tags(tag),
+            Kind::Enum { .. } => NameSpace::Tags(Tag::Enum),
+            _ => return None,
+        };
+        (!self.name.is_empty()).then_some(space)
+    }
+
+    /// Its name, if that is a part of the type. gcc gives function types the name of a function that has the type; that is not.
+    #[must_use]
+    pub fn own_name(&self) -> &str {
+        match self.kind {
+            Kind::Unknown => &self.name,
+            _ if self.name_space().is_some() => &self.name,
+            _ => "",
+        }
+    }
+
+    /// Calls a function with each type that this one refers to, in their order.
+    pub fn each_reference(&self, mut visit: impl FnMut(TypeId)) {
+        match &self.kind {
+            Kind::Unknown
+            | Kind::Integer(_)
+            | Kind::Float(_)
+            | Kind::Enum { .. }
+            | Kind::Forward(_) => {}
+            Kind::Pointer(to) | Kind::Typedef(to) | Kind::Qualified(_, to) => visit(*to),
+            Kind::Slice { of, .. } => visit(*of),
+            Kind::Array { element, index, .. } => {
+                visit(*element);
+                visit(*index);
+            }
+            Kind::Function {
+                returns,
+                parameters,
+                ..
+            } => {
+                visit(*returns);
+                parameters.iter().for_each(|parameter| visit(parameter.ty));
+            }
+            Kind::Record { members, .. } => members.iter().for_each(|member| visit(member.ty)),
+        }
+    }
+
+    /// The same type with other references.
+    #[must_use]
+    pub fn with_references(mut self, mut other: impl FnMut(TypeId) -> TypeId) -> Self {
+        match &mut self.kind {
+            Kind::Unknown
+            | Kind::Integer(_)
+            | Kind::Float(_)
+            | Kind::Enum { .. }
+            | Kind::Forward(_) => {}
+            Kind::Pointer(to) | Kind::Typedef(to) | Kind::Qualified(_, to) => *to = other(*to),
+            Kind::Slice { of, .. } => *of = other(*of),
+            Kind::Array { element, index, .. } => {
+                *element = other(*element);
+                *index = other(*index);
+            }
+            Kind::Function {
+                returns,
+                parameters,
+                ..
+            } => {
+                *returns = other(*returns);
+                for parameter in parameters {
+                    parameter.ty = other(parameter.ty);
+                }
+            }
+            Kind::Record { members, .. } => {
+                for member in members {
+                    member.ty = other(member.ty);
+                }
+            }
+        }
+        self
+    }
+}
+
+/// The types of a unit, of a program, or of what is left of it when its shared types are in a parent.
+///
+/// The ids of a child begin behind those of its parent, whose types it sees.
+#[derive(Debug, Clone, Default)]
+pub struct Graph<'a> {
+    parent: Option<Arc<Graph<'a>>>,
+    types: Vec<Type<'a>>,
+    /// The source file that it is of.
+    pub unit: Option<Cow<'a, str>>,
+    /// The size of a pointer in bytes.
+    pub pointer_size: u64,
+    /// Functions. Their types are of the kind [`Kind::Function`].
+    pub functions: Vec<Symbol<'a>>,
+    /// Data.
+    pub objects: Vec<Symbol<'a>>,
+    /// Other names that have a type: those of data that is in no symbol table.
+    pub variables: Vec<Symbol<'a>>,
+}
+
+impl<'a> Graph<'a> {
+    /// An empty graph for a machine with pointers of that size in bytes.
+    #[must_use]
+    pub fn new(pointer_size: u64) -> Graph<'a> {
+        Graph {
+            pointer_size,
+            ..Graph::default()
+        }
+    }
+
+    /// An empty graph that sees the types of another one.
+    #[must_use]
+    pub fn child_of(parent: Arc<Graph<'a>>) -> Graph<'a> {
+        Graph {
+            pointer_size: parent.pointer_size,
+            parent: Some(parent),
+            ..Graph::default()
+        }
+    }
+
+    /// The graph whose types this one sees.
+    #[must_use]
+    pub fn parent(&self) -> Option<&Graph<'a>> {
+        self.parent.as_deref()
+    }
+
+    /// The highest id of the parent's types; 0 without a parent.
+    #[must_use]
+    pub fn base(&self) -> u32 {
+        self.parent.as_deref().map_or(0, Graph::last)
+    }
+
+    /// The highest id.
+    #[must_use]
+    pub fn last(&self) -> u32 {
+        let own = u32::try_from(self.types.len()).unwrap_or(u32::MAX);
+        self.base().saturating_add(own)
+    }
+
+    /// Adds a type, which may refer to types that come later.
+    pub fn add(&mut self, ty: Type<'a>) -> TypeId {
+        self.types.push(ty);
+        TypeId(self.last())
+    }
+
+    /// Replaces a type of its own; nothing happens if it has none with that id.
+    pub fn set(&mut self, id: TypeId, ty: Type<'a>) {
+        let index = id.0.checked_sub(self.base() + 1);
+        let place = index.and_then(|index| self.types.get_mut(usize::try_from(index).ok()?));
+        if let Some(place) = place {
+            *place = ty;
+        }
+    }
+
+    /// A type, its own or its parent's; `None` of [`TypeId::NONE`], and of an id that is not there.
+    #[must_use]
+    pub fn get(&self, id: TypeId) -> Option<&Type<'a>> {
+        match id.0.checked_sub(self.base().saturating_add(1)) {
+            Some(index) => self.types.get(usize::try_from(index).ok()?),
+            None => self.parent.as_deref()?.get(id),
+        }
+    }
+
+    /// Its own types, without its parent's, in the order of their ids.
+    pub fn types(&self) -> impl Iterator<Item = (TypeId, &Type<'a>)> {
+        let first = self.base().saturating_add(1);
+        (first..).map(TypeId).zip(&self.types)
+    }
+
+    /// The types that are found by a name: its own before its parent's. Empty for a name that nothing has.
+    pub fn named<'s>(&'s self, name: &'s str) -> impl Iterator<Item = (TypeId, &'s Type<'a>)> {
+        let parents = self
+            .parent
+            .as_deref()
+            .map(Graph::types)
+            .into_iter()
+            .flatten();
+        let all = self.types().chain(parents);
+        all.filter(move |(_, ty)| ty.name == name && !ty.is_hidden && !name.is_empty())
+    }
+
+    /// The type behind names and qualifiers; `None` if there is none, or if they lead in a circle.
+    #[must_use]
+    pub fn resolve(&self, id: TypeId) -> Option<TypeId> {
+        let mut at = id;
+        for _ in 0..=self.last() {
+            match self.get(at)?.kind {
+                Kind::Typedef(to) | Kind::Qualified(_, to) => at = to,
+                Kind::Unknown => return None,
+                _ => return Some(at),
+            }
+        }
+        None
+    }
+
+    /// Calls a function once with each type that can be come to from some, these included.
+    pub fn walk(&self, from: impl IntoIterator<Item = TypeId>, mut visit: impl FnMut(TypeId)) {
+        let last = usize::try_from(self.last()).unwrap_or(usize::MAX);
+        let mut seen = vec![false; last.saturating_add(1)];
+        let mut open: Vec<_> = from.into_iter().collect();
+        while let Some(id) = open.pop() {
+            let Some(ty) = self.get(id) else { continue };
+            let place = usize::try_from(id.0)
+                .ok()
+                .and_then(|index| seen.get_mut(index));
+            if place.is_none_or(|seen| std::mem::replace(seen, true)) {
+                continue;
+            }
+            visit(id);
+            let first = open.len();
+            ty.each_reference(|reference| open.push(reference));
+            if let Some(new) = open.get_mut(first..) {
+                new.reverse();
+            }
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! C types: the type graph, and CTF read, written and linked.
+//!
+//! Bytes and values only: no file is opened and nothing is printed.
+#![forbid(unsafe_code)]
+
+mod archive;
+mod bytes;
+mod c;
+mod compare;
+mod dict;
+mod dump;
+mod elf;
+mod error;
+mod graph;
+mod header;
+mod layout;
+mod link;
+mod quirks;
+mod read;
+mod record;
+mod section;
+mod write;
+
+pub use archive::{ARCHIVE_MAGIC, Member as ArchiveMember, SHARED, members};
+pub use bytes::Endian;
+pub use c::Definition;
+pub use compare::{Agreement, Difference};
+pub use dict::{Dict, Label, NO_NAME};
+pub use dump::Dump;
+pub use elf::{ElfContext, ElfStrings, ElfSymbol, SymbolKind};
+pub use error::CtfError;
+pub use graph::{
+    Enumerator, Graph, Kind, Member, NameSpace, Number, Parameter, Qualifier, Symbol, Tag, Type,
+    TypeId,
+};
+pub use header::{Flags, Header, MAGIC, Version};
+pub use layout::{Hole, Placed, RecordLayout};
+pub use link::{LinkOptions, LinkUnit, Linked, Share, link};
+pub use quirks::Quirk;
+pub use read::Reading;
+pub use record::{Record, Records};
+pub use section::{Section, Unit};
+pub use write::{SymbolForm, Writer};

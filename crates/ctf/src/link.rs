@@ -1,0 +1,109 @@
+//! The linker: the types of many units as one graph that they share, and a child for each unit that differs.
+//!
+//! How it is decided what is shared:
+//!
+//! 1. *Classes.* Types of all units that say the same are one class, where a type that is cited by its tag counts as the tag alone. All circles in C go through a tag,
+//!    so that classes are found from the leaves upwards.
+//! 2. *Choices.* Of each name, one class can be the shared one: the one that most units have. If some
+//!    unit knows a tag only as a forward, and others disagree on it, the shared one is the forward, since nobody knows what that unit means.
+//! 3. *Differences.* In each unit, what is not of the chosen class differs, and whatever leads to something that differs does so too. All
+//!    else is shared: everything that can be come to from it is the same in the unit and in what is shared. Nothing more is copied into
+//!    a child, and a child's types are the unit's own, exactly. Where a forward was chosen, pointers to it do not differ: the child completes it by its tag.
+
+mod classes;
+mod differ;
+mod emit;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use crate::graph::Graph;
+use classes::Classes;
+use differ::Choices;
+use emit::Emitter;
+
+/// The types of one unit, to be linked.
+#[derive(Debug, Clone)]
+pub struct LinkUnit<'a> {
+    /// The name that its child has, if it gets one.
+    pub name: Cow<'a, str>,
+    /// Its types, functions and variables.
+    pub graph: Arc<Graph<'a>>,
+}
+
+/// What becomes shared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Share {
+    /// All types on which no units disagree.
+    #[default]
+    Unconflicted,
+    /// Of these, only types that more than one unit has.
+    Duplicated,
+}
+
+/// How units are linked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkOptions {
+    /// What becomes shared.
+    pub share: Share,
+    /// How many threads may work. The result is the same for any number.
+    pub threads: usize,
+}
+
+impl Default for LinkOptions {
+    fn default() -> LinkOptions {
+        LinkOptions {
+            share: Share::default(),
+            threads: 1,
+        }
+    }
+}
+
+/// What units are linked into.
+#[derive(Debug, Clone)]
+pub struct Linked<'a> {
+    /// What all units share.
+    pub shared: Arc<Graph<'a>>,
+    /// The children with their names: what single units have beyond that.
+    pub children: Vec<(Cow<'a, str>, Graph<'a>)>,
+}
+
+/// Links units. Those with the same name get one child, in which the types of the first are found by name where they disagree: units that are to have a child
+/// together are given one name.
+///
+/// The ten lines that make a linker:
+///
+/// ```
+/// use unspool_ctf::{ElfContext, LinkOptions, LinkUnit, Section, Writer, link};
+///
+/// fn link_sections<'a>(sections: &'a [Section<'a>]) -> Vec<u8> {
+///     let mut units = Vec::new();
+///     for unit in sections.iter().flat_map(Section::parents) {
+///         let graph = unit.reading.graph;
+///         let name = graph.unit.clone().unwrap_or_default();
+///         units.push(LinkUnit { name, graph });
+///     }
+///     let linked = link(&units, LinkOptions::default());
+///     Writer::default().write(&linked)
+/// }
+/// # use unspool_ctf::{Graph, Kind, Member, Tag, Type, TypeId};
+/// # let mut graph = Graph::new(8);
+/// # let member = Member { name: "next".into(), ty: TypeId(2), offset: 0, bits: None };
+/// # let node = Kind::Record { tag: Tag::Struct, size: 8, members: vec![member] };
+/// # graph.add(Type::named("node", node));
+/// # graph.add(Type::unnamed(Kind::Pointer(TypeId(1))));
+/// # let object = Writer::default().dict(&graph);
+/// # let open = |bytes| Section::open(bytes, ElfContext::default()).unwrap();
+/// # let linked = link_sections(&[open(&object), open(&object)]);
+/// # assert_eq!(open(&linked).parents()[0].reading.graph.named("node").count(), 1);
+/// ```
+#[must_use]
+pub fn link<'a>(units: &[LinkUnit<'a>], options: LinkOptions) -> Linked<'a> {
+    let graphs: Vec<&Graph<'a>> = units.iter().map(|unit| &*unit.graph).collect();
+    let classes = Classes::of(&graphs, options.threads);
+    let all: Vec<usize> = (0..units.len()).collect();
+    let choices = Choices::of(&graphs, &classes, options.share, (&all, None));
+    let differ = |unit| differ::differences(&graphs, &classes, &choices, (unit, None));
+    let statuses: Vec<_> = (0..units.len()).map(differ).collect();
+    Emitter::new(units, &graphs, &classes, &choices, &statuses).linked()
+}
