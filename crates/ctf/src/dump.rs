@@ -75,19 +75,13 @@ impl<'d> Dump<'d> {
             Version::V3 => "CTF_VERSION_3",
         };
         writeln!(f, "    Version: {} ({version})", header.version.byte())?;
-        let flags = [
-            (Flags::COMPRESSED, "CTF_F_COMPRESS"),
-            (Flags::NEW_FUNCTION_INFO, "CTF_F_NEWFUNCINFO"),
-            (Flags::INDEX_SORTED, "CTF_F_IDXSORTED"),
-            (Flags::DYNSTR, "CTF_F_DYNSTR"),
-        ];
-        let names: Vec<_> = flags
-            .iter()
-            .filter(|(flag, _)| header.flags.has(*flag))
-            .map(|(_, name)| *name)
-            .collect();
         if header.flags.0 != 0 {
-            writeln!(f, "    Flags: {:#x} ({})", header.flags.0, names.join(", "))?;
+            writeln!(
+                f,
+                "    Flags: {:#x} ({})",
+                header.flags.0,
+                flag_names(header.flags)
+            )?;
         }
         let names = [
             ("Parent label", self.dict.parent_label()),
@@ -365,6 +359,28 @@ impl<'d> Dump<'d> {
             _ => graph.size(id),
         }
     }
+}
+
+/// The names of flags, with the commas that objdump has: one too many if only the third is missing.
+fn flag_names(flags: Flags) -> String {
+    let names = [
+        (Flags::COMPRESSED, "CTF_F_COMPRESS"),
+        (Flags::NEW_FUNCTION_INFO, "CTF_F_NEWFUNCINFO"),
+        (Flags::INDEX_SORTED, "CTF_F_IDXSORTED"),
+        (Flags::DYNSTR, "CTF_F_DYNSTR"),
+    ];
+    let mut text = String::new();
+    for (flag, name) in names {
+        let is_set = flags.has(flag);
+        if is_set {
+            text.push_str(name);
+        }
+        let has_more = flags.0 >= flag.0 << 1;
+        if has_more && (is_set || flag == Flags::INDEX_SORTED) {
+            text.push_str(", ");
+        }
+    }
+    text
 }
 
 /// The places that parts of a declaration have in a name.

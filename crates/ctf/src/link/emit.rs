@@ -131,6 +131,9 @@ impl<'l, 'a> Emitter<'l, 'a> {
             });
         }
         let mut graph = Graph::new(self.graphs.first().map_or(8, |graph| graph.pointer_size));
+        if let [only] = self.units {
+            graph.unit = Some(only.name.clone());
+        }
         self.fill(&mut graph, &mut shared, |shared, _, at| {
             self.id_in(shared, at)
         });

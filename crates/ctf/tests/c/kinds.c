@@ -32,6 +32,6 @@ void *anything;
 char const *const names[] = {"a", "b"};
 unsigned char bytes[2][3][5];
 int use(struct node *n, union mixed *m, size_t size) { only_here++; return n->a + m->i + (int)size; }
-static void quiet(void) { only_here++; }
+__attribute__((noinline)) static void quiet(void) { only_here++; }
 int many(int n, ...) { quiet(); return n; }
 int main(int argc, char **argv) { quiet(); return argv == NULL || use(&head, &mixed, (size_t)argc) == -1; }

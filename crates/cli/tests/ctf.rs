@@ -1,0 +1,322 @@
+//! `unspool ctf`: what it prints is what objdump prints, and what it links is read by objdump, readelf, gdb and libctf.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use xtask::packages;
+
+/// A folder that commands run in.
+struct Folder(TempDir);
+
+/// The C sources of the types that are linked.
+const SOURCES: [&str; 4] = ["kinds", "one", "two", "three"];
+
+impl Folder {
+    /// With object files of all sources.
+    fn new() -> Folder {
+        let folder = Folder(tempfile::tempdir().unwrap());
+        for name in SOURCES {
+            let source = source(name);
+            let words = format!("-gctf -O1 -c {} -o {name}.o", source.display());
+            folder.tool("gcc", &words);
+        }
+        folder
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn run(&self, program: &Path, words: &str) -> Output {
+        let mut command = Command::new(program);
+        command
+            .args(words.split_whitespace())
+            .current_dir(self.0.path());
+        command.stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// Runs a tool of the system, which must not fail.
+    fn tool(&self, tool: &str, words: &str) -> String {
+        let program = packages::path(&format!("/usr/bin/{tool}")).unwrap();
+        printed(self.run(&program, words), &format!("{tool} {words}"))
+    }
+
+    fn unspool(&self, words: &str) -> Output {
+        self.run(
+            Path::new(env!("CARGO_BIN_EXE_unspool")),
+            &format!("ctf {words}"),
+        )
+    }
+
+    /// Runs the command, which must not fail.
+    fn done(&self, words: &str) -> String {
+        printed(self.unspool(words), words)
+    }
+
+    /// What objdump prints of a file's CTF, without the lines about the file.
+    fn objdump(&self, file: &str) -> String {
+        let text = self.tool("objdump", &format!("--ctf {file}"));
+        text.lines()
+            .skip(4)
+            .map(|line| format!("{line}\n"))
+            .collect()
+    }
+}
+
+fn printed(output: Output, what: &str) -> String {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{what}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../ctf/tests/c/{name}.c"))
+}
+
+fn check_lines(folder: &Folder, file: &str) {
+    let theirs = folder.objdump(file);
+    let ours = folder.done(&format!("dump --as objdump {file}"));
+    assert!(theirs.lines().count() > 20, "{theirs}");
+    for (nth, (ours, theirs)) in ours.lines().zip(theirs.lines()).enumerate() {
+        assert_eq!(ours, theirs, "{file}, line {nth}");
+    }
+    assert_eq!(ours.lines().count(), theirs.lines().count(), "{file}");
+}
+
+#[test]
+fn a_dump_has_the_lines_of_objdump() {
+    let folder = Folder::new();
+    folder.tool("gcc", "kinds.o -o plain");
+    folder.tool("gcc", "kinds.o -rdynamic -o exporting");
+    folder.tool("gcc", "one.o two.o three.o -rdynamic -o archive");
+    folder.tool(
+        "gcc",
+        "one.o two.o three.o -Wl,--ctf-variables -o variables",
+    );
+    folder.tool(
+        "gcc",
+        "one.o two.o three.o -Wl,--ctf-share-types=share-duplicated -o duplicated",
+    );
+    folder.tool("ld", "-r one.o two.o three.o -o again.o");
+    let linked = [
+        "plain",
+        "exporting",
+        "archive",
+        "variables",
+        "duplicated",
+        "again.o",
+    ];
+    let objects = SOURCES.map(|name| format!("{name}.o"));
+    for file in objects.iter().map(String::as_str).chain(linked) {
+        check_lines(&folder, file);
+    }
+}
+
+#[test]
+fn what_is_put_into_a_program_has_the_same_lines_in_objdump_and_here() {
+    let folder = Folder::new();
+    for symbols in ["names", "symtab", "dynsym", "none"] {
+        for objects in ["kinds.o", "one.o two.o three.o"] {
+            folder.tool("gcc", &format!("{objects} -rdynamic -o program"));
+            folder.done(&format!(
+                "link {objects} --into program --symbols {symbols}"
+            ));
+            check_lines(&folder, "program");
+            let sections = folder.tool("readelf", "-SW program");
+            assert_eq!(sections.matches(" .ctf ").count(), 1, "{sections}");
+            let of_elf = match symbols {
+                "symtab" => "--ctf-symbols=.symtab --ctf-strings=.strtab",
+                "dynsym" => "--ctf-symbols=.dynsym --ctf-strings=.dynstr",
+                _ => "",
+            };
+            let text = folder.tool("readelf", &format!("--ctf=.ctf {of_elf} program"));
+            assert!(
+                text.contains("struct node") || text.contains("struct item"),
+                "{text}"
+            );
+            // The file is whole: it runs, and strip takes it.
+            let status = folder.run(&folder.path("program"), "").status;
+            folder.tool("strip", "program -o stripped");
+            assert_eq!(folder.run(&folder.path("stripped"), "").status, status);
+        }
+    }
+}
+
+#[test]
+fn a_stripped_program_keeps_types_by_name() {
+    let folder = Folder::new();
+    folder.tool("gcc", "kinds.o -o program");
+    folder.done("link kinds.o --into program --symbols names");
+    folder.tool("strip", "program -o stripped");
+    assert_eq!(folder.done("symbol quiet stripped"), "void quiet(void);\n");
+}
+
+#[test]
+fn gdb_shows_types_without_dwarf() {
+    let folder = Folder::new();
+    folder.tool("gcc", "kinds.o -o program");
+    folder.done("link kinds.o --into program");
+    let debugger = |question: &str| {
+        let program = packages::path("/usr/bin/gdb").unwrap();
+        let mut command = Command::new(program);
+        command
+            .args(["-nx", "-batch", "-ex", question, "program"])
+            .current_dir(folder.0.path());
+        printed(command.output().unwrap(), question)
+    };
+    let node = debugger("ptype struct node");
+    for member in [
+        "struct node *next;",
+        "int a : 3;",
+        "unsigned int b : 5;",
+        "double d;",
+    ] {
+        assert!(node.contains(member), "{node}");
+    }
+    // A function that is not exported: ld would say nothing of it.
+    assert_eq!(debugger("ptype quiet"), "type = void ()\n");
+    assert_eq!(
+        debugger("ptype use"),
+        "type = int (struct node *, union mixed *, size_t)\n"
+    );
+}
+
+#[test]
+fn libctf_reads_what_is_linked() {
+    let folder = Folder::new();
+    let reader = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/types.c");
+    packages::path("/usr/include/ctf-api.h").unwrap();
+    folder.tool("gcc", &format!("{} -o types -lctf", reader.display()));
+    folder.tool("gcc", "kinds.o -o program");
+    folder.done("link kinds.o --into program");
+    let text = printed(folder.run(&folder.path("types"), "program"), "types");
+    for line in [
+        "dictionary .ctf",
+        "function use: int (*) (struct node *, union mixed *, size_t)",
+        "function quiet: void (*) ()",
+        "member next at 0: struct node *",
+        "member d at 512: double",
+    ] {
+        assert!(text.lines().any(|other| other == line), "{line}: {text}");
+    }
+    // Children: the functions of one name are there with both types.
+    folder.tool("gcc", "one.o two.o three.o -o three");
+    folder.done("link one.o two.o three.o --into three --symbols names");
+    let text = printed(folder.run(&folder.path("types"), "three"), "types");
+    assert!(
+        text.contains("function pick: struct item *(*) (struct shelf *)\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("function pick: struct item *(*) (struct shelf *, int)\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn c_is_what_the_source_says() {
+    let folder = Folder::new();
+    let node = folder.done("type node kinds.o");
+    for line in [
+        "    int a : 3;                               /* at 8:0, 3 bits */",
+        "    u32 grid[3][4];                          /* at 12, 48 bytes */",
+        "    int last[0];                             /* at 80, 0 bytes */",
+        "}; /* size 80, align 8, holes 46 bits */",
+    ] {
+        assert!(node.lines().any(|other| other == line), "{line}\n{node}");
+    }
+    let declared = |name: &str| folder.done(&format!("symbol {name} kinds.o"));
+    assert_eq!(declared("bytes"), "unsigned char bytes[2][3][5];\n");
+    assert_eq!(
+        declared("table"),
+        "struct node *(*table[2])(struct holes *, int (*)(void));\n"
+    );
+    assert_eq!(
+        declared("callback"),
+        "int (*callback)(const char *restrict, ...);\n"
+    );
+    assert_eq!(declared("many"), "int many(int, ...);\n");
+    let as_stored = folder.done("symbol bytes --arrays-as-stored kinds.o");
+    assert_eq!(as_stored, "unsigned char bytes[5][3][2];\n");
+}
+
+/// The declarations of a dump, given to gcc with what it says of sizes and offsets, hold.
+#[test]
+fn gcc_agrees_with_sizes_and_offsets() {
+    let folder = Folder::new();
+    let json: Value = serde_json::from_str(&folder.done("dump --as json kinds.o")).unwrap();
+    let mut check = format!("#include \"{}\"\n", source("kinds").display());
+    let mut asserted = 0;
+    for ty in json["files"][0]["dictionaries"][0]["types"]
+        .as_array()
+        .unwrap()
+    {
+        let is_record = matches!(ty["kind"].as_str().unwrap(), "struct" | "union");
+        let Some(name) = ty["name"]
+            .as_str()
+            .filter(|name| is_record && !name.starts_with("__"))
+        else {
+            continue;
+        };
+        let tag = format!("{} {name}", ty["kind"].as_str().unwrap());
+        check += &format!("_Static_assert(sizeof({tag}) == {}, \"\");\n", ty["size"]);
+        check += &format!(
+            "_Static_assert(_Alignof({tag}) == {}, \"\");\n",
+            ty["align"]
+        );
+        for member in ty["members"].as_array().unwrap() {
+            if let (Some(name), false) = (member["name"].as_str(), member["bit_field"] == true) {
+                let offset = member["bit_offset"].as_u64().unwrap() / 8;
+                check += &format!("_Static_assert(offsetof({tag}, {name}) == {offset}, \"\");\n");
+                asserted += 1;
+            }
+        }
+    }
+    assert!(asserted > 10, "{check}");
+    fs::write(folder.path("check.c"), check).unwrap();
+    folder.tool("gcc", "-fsyntax-only check.c");
+}
+
+#[test]
+fn units_with_a_common_prefix_get_one_dictionary() {
+    let folder = Folder::new();
+    let prefix = source("one");
+    let prefix = prefix.parent().unwrap().display();
+    folder.done(&format!(
+        "link one.o two.o three.o -o together.ctf --unit {prefix}/=together"
+    ));
+    let names: Vec<_> = folder
+        .done("dump --as objdump together.ctf")
+        .lines()
+        .filter(|line| line.starts_with("CTF archive member"))
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(names, ["CTF archive member: together:"]);
+}
+
+#[test]
+fn what_cannot_be_done_is_said() {
+    let folder = Folder::new();
+    fs::write(folder.path("empty.c"), "int none;\n").unwrap();
+    folder.tool("gcc", "-c empty.c -o empty.o");
+    let said = |words: &str, status: i32| {
+        let output = folder.unspool(words);
+        assert_eq!(output.status.code(), Some(status), "{words}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(said("dump empty.o", 2).contains("gcc -gctf"));
+    assert!(said("link empty.o -o x", 2).contains("gcc -gctf"));
+    assert!(said("type nothing kinds.o", 1).contains("nothing there is called"));
+    assert!(said("dump --member nothing kinds.o", 2).contains("it has .ctf"));
+    assert!(said("link one.o --into two.o", 2).contains("relocatable"));
+    assert!(said("link one.o -o x --symbols dynsym", 2).contains("--into"));
+}
