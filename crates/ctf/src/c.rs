@@ -2,12 +2,24 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use crate::graph::{Graph, Kind, Tag, Type, TypeId};
+use crate::graph::{Graph, Kind, Parameter, Tag, Type, TypeId};
 use crate::layout::{Hole, Placed};
 
-/// No declaration is longer than this, in bytes, nor nested deeper than [`DEEPEST`].
-const LONGEST: usize = 1 << 14;
+/// No declaration is longer than this, in bytes, nor has more parts around a name than [`DEEPEST`].
+const LONGEST: usize = 1 << 12;
 const DEEPEST: usize = 64;
+/// No definition is longer than this, in bytes: structures within structures can multiply.
+const LONGEST_DEFINITION: usize = 1 << 18;
+
+/// The least length of a line, in bytes.
+const LINE: usize = 16;
+
+/// What a declaration may still take, since functions that take functions can multiply.
+struct Limits {
+    steps: usize,
+    /// Parameters within parameters.
+    depth: usize,
+}
 
 /// What is said in the place of what is too long, or leads in a circle.
 const TOO_LONG: &str = "/* … */";
@@ -16,7 +28,15 @@ impl Graph<'_> {
     /// A declaration in C of a name with a type; with an empty name the type itself, as in a cast.
     #[must_use]
     pub fn declare(&self, id: TypeId, name: &str) -> String {
-        declare(self, id, name.to_owned(), DEEPEST)
+        declare(
+            self,
+            id,
+            name.to_owned(),
+            &mut Limits {
+                steps: 1 << 10,
+                depth: DEEPEST,
+            },
+        )
     }
 
     /// The definition of a type in C, to be written by `{}`: for a structure or union each member with its offset and size, and the holes.
@@ -26,17 +46,16 @@ impl Graph<'_> {
     }
 }
 
-fn declare(graph: &Graph<'_>, mut id: TypeId, mut text: String, depth: usize) -> String {
-    let Some(depth) = depth.checked_sub(1) else {
-        return format!("{TOO_LONG}{text}");
-    };
+fn declare(graph: &Graph<'_>, mut id: TypeId, mut text: String, limits: &mut Limits) -> String {
     let mut qualifiers: Vec<&str> = Vec::new();
     // What was put around the name last binds less than arrays and parameters do.
     let mut is_pointer = false;
     for _ in 0..DEEPEST {
-        if text.len() > LONGEST {
+        let is_short = text.len() <= LONGEST;
+        let Some(steps) = limits.steps.checked_sub(1).filter(|_| is_short) else {
             break;
-        }
+        };
+        limits.steps = steps;
         let Some(ty) = graph.get(id) else {
             return words(&qualifiers, "void /* not represented */", &text);
         };
@@ -69,7 +88,7 @@ fn declare(graph: &Graph<'_>, mut id: TypeId, mut text: String, depth: usize) ->
                 let mut list: Vec<String> = Vec::new();
                 let mut left = LONGEST.saturating_sub(text.len());
                 for parameter in parameters {
-                    let one = declare(graph, parameter.ty, parameter.name.to_string(), depth);
+                    let one = parameter_of(graph, parameter, limits);
                     left = left.saturating_sub(one.len() + 2);
                     if left == 0 {
                         list.push(TOO_LONG.to_owned());
@@ -96,6 +115,17 @@ fn declare(graph: &Graph<'_>, mut id: TypeId, mut text: String, depth: usize) ->
         }
     }
     words(&qualifiers, TOO_LONG, &text)
+}
+
+/// The declaration of a parameter.
+fn parameter_of(graph: &Graph<'_>, parameter: &Parameter<'_>, limits: &mut Limits) -> String {
+    let Some(depth) = limits.depth.checked_sub(1) else {
+        return TOO_LONG.to_owned();
+    };
+    limits.depth = depth;
+    let declaration = declare(graph, parameter.ty, parameter.name.to_string(), limits);
+    limits.depth += 1;
+    declaration
 }
 
 fn grouped(text: String, is_pointer: bool) -> String {
@@ -146,7 +176,7 @@ impl Display for Definition<'_> {
         match &ty.kind {
             Kind::Record { .. } => {
                 writeln!(f, "{} {{", base_tag(ty))?;
-                self.body(f, self.id, 1, 0)?;
+                self.body(f, self.id, (1, 0), &mut LONGEST_DEFINITION.clone())?;
                 let layout = graph.layout(self.id);
                 let size = layout.as_ref().map_or(0, |layout| layout.size);
                 let align = layout.as_ref().map_or(1, |layout| layout.align);
@@ -193,7 +223,13 @@ fn base_tag(ty: &Type<'_>) -> String {
 
 impl Definition<'_> {
     /// The members, with holes where they are; those of members without a name within them.
-    fn body(&self, f: &mut Formatter<'_>, id: TypeId, depth: usize, base: u64) -> fmt::Result {
+    fn body(
+        &self,
+        f: &mut Formatter<'_>,
+        id: TypeId,
+        (depth, base): (usize, u64),
+        left: &mut usize,
+    ) -> fmt::Result {
         let Some(layout) = self.graph.layout(id).filter(|_| depth < DEEPEST) else {
             return Ok(());
         };
@@ -202,7 +238,11 @@ impl Definition<'_> {
             while let Some(hole) = holes.next_if(|hole| hole.offset < member.offset) {
                 self.hole(f, *hole, depth)?;
             }
-            self.member(f, member, depth, base)?;
+            let Some(rest) = left.checked_sub(LINE) else {
+                return writeln!(f, "{:1$}{TOO_LONG}", "", depth * 4);
+            };
+            *left = rest;
+            self.member(f, member, (depth, base), left)?;
         }
         holes.try_for_each(|hole| self.hole(f, *hole, depth))
     }
@@ -216,8 +256,8 @@ impl Definition<'_> {
         &self,
         f: &mut Formatter<'_>,
         member: &Placed<'_>,
-        depth: usize,
-        base: u64,
+        (depth, base): (usize, u64),
+        left: &mut usize,
     ) -> fmt::Result {
         let at = base.saturating_add(member.offset);
         let place = match at % 8 {
@@ -236,7 +276,7 @@ impl Definition<'_> {
         let inner = graph.get(member.ty).filter(|ty| ty.name.is_empty());
         if let Some(inner) = inner.filter(|ty| matches!(ty.kind, Kind::Record { .. })) {
             writeln!(f, "{:indent$}{} {{", "", base_tag(inner))?;
-            self.body(f, member.ty, depth + 1, at)?;
+            self.body(f, member.ty, (depth + 1, at), left)?;
             let end = format!("}} {}", member.name);
             return writeln!(
                 f,
@@ -246,6 +286,7 @@ impl Definition<'_> {
             );
         }
         let declaration = graph.declare(member.ty, &member.name) + ";";
+        *left = left.saturating_sub(declaration.len());
         let width = 44usize.saturating_sub(indent);
         writeln!(
             f,

@@ -5,6 +5,8 @@
 
 use std::fmt::{self, Display, Formatter};
 
+use hashbrown::HashSet;
+
 use crate::dict::Dict;
 use crate::graph::{Graph, Kind, Number, Qualifier, Symbol, Tag, Type, TypeId};
 use crate::header::{Flags, Version};
@@ -12,8 +14,10 @@ use crate::read::Reading;
 
 /// Nothing is nested deeper than this, unless it contains itself.
 const DEEPEST: usize = 64;
-/// No name of a type gets longer than this, in bytes: functions that take functions can multiply.
-const LONGEST: usize = 1 << 16;
+/// The members of no type take more than this, in bytes: structures within structures can multiply.
+const MOST: usize = 1 << 20;
+/// No name of a type gets much longer than this, in bytes: functions that take functions can multiply.
+const LONGEST: usize = 1 << 12;
 
 /// A member of an archive, to be written by `{}`.
 #[derive(Debug)]
@@ -139,7 +143,7 @@ impl<'d> Dump<'d> {
             _ => ty,
         };
         match &shown.kind {
-            Kind::Record { .. } => self.members(f, ty, &format!("    {indent}"), 0, DEEPEST),
+            Kind::Record { .. } => self.members(f, ty, &mut Nesting::new(format!("    {indent}"))),
             Kind::Enum { enumerators, .. } => {
                 for enumerator in enumerators {
                     writeln!(f, "    {indent}{}: {}", enumerator.name, enumerator.value)?;
@@ -151,24 +155,30 @@ impl<'d> Dump<'d> {
     }
 
     /// The members, and those of members that are structures.
-    fn members(
-        &self,
-        f: &mut Formatter<'_>,
-        ty: &Type<'_>,
-        indent: &str,
-        base: u64,
-        depth: usize,
-    ) -> fmt::Result {
-        let (Kind::Record { members, .. }, Some(depth)) = (&ty.kind, depth.checked_sub(1)) else {
+    fn members(&self, f: &mut Formatter<'_>, ty: &Type<'_>, nesting: &mut Nesting) -> fmt::Result {
+        let Kind::Record { members, .. } = &ty.kind else {
             return Ok(());
         };
         let graph = self.graph();
         for member in members {
-            let offset = base.saturating_add(member.offset);
+            let offset = nesting.base.saturating_add(member.offset);
+            if nesting.left == 0 || nesting.depth == DEEPEST {
+                return Ok(());
+            }
             let line = self.line(member.ty, References::Hidden);
-            writeln!(f, "{indent}[{offset:#x}] {}: {line}", member.name)?;
+            nesting.left = nesting.left.saturating_sub(line.len());
+            let (indent, depth) = (&nesting.indent, nesting.depth * 4);
+            writeln!(
+                f,
+                "{indent}{:depth$}[{offset:#x}] {}: {line}",
+                "", member.name
+            )?;
             if let Some(inner) = graph.resolve(member.ty).and_then(|id| graph.get(id)) {
-                self.members(f, inner, &format!("{indent}    "), offset, depth)?;
+                let base = std::mem::replace(&mut nesting.base, offset);
+                nesting.depth += 1;
+                self.members(f, inner, nesting)?;
+                nesting.depth -= 1;
+                nesting.base = base;
             }
         }
         Ok(())
@@ -225,7 +235,14 @@ impl<'d> Dump<'d> {
         };
         let id_text = self.shown_id(id);
         let kind = self.kind_number(ty);
-        let name = name(self.graph(), id, LONGEST);
+        let name = name(
+            self.graph(),
+            id,
+            &mut Limits {
+                left: LONGEST,
+                depth: DEEPEST,
+            },
+        );
         line.push_str(&format!("{word}{id_text:#x}: (kind {kind}) {name}"));
         let size = self.size(id);
         if let Some((number, is_slice)) = self.encoding(ty) {
@@ -243,7 +260,7 @@ impl<'d> Dump<'d> {
         if let Some(size) = size.filter(|_| kind != 5) {
             line.push_str(&format!(" (size {size:#x})"));
         }
-        if let Some(align) = self.align(id, DEEPEST) {
+        if let Some(align) = self.align(id, &mut HashSet::new()) {
             line.push_str(&format!(" (aligned at {align:#x})"));
         }
     }
@@ -334,29 +351,53 @@ impl<'d> Dump<'d> {
         None
     }
 
-    fn align(&self, id: TypeId, depth: usize) -> Option<u64> {
+    fn align(&self, id: TypeId, seen: &mut HashSet<TypeId>) -> Option<u64> {
         let graph = self.graph();
-        let depth = depth.checked_sub(1)?;
-        match &graph.get(graph.resolve(id)?)?.kind {
+        let id = graph.resolve(id)?;
+        if !seen.insert(id) {
+            return Some(0); // it counts already
+        }
+        match &graph.get(id)?.kind {
             Kind::Pointer(_) | Kind::Function { .. } => Some(graph.pointer_size),
-            Kind::Array { element, .. } => self.align(*element, depth),
+            Kind::Array { element, .. } => self.align(*element, seen),
             Kind::Enum { .. } => Some(4),
-            Kind::Record {
-                tag: Tag::Struct,
-                members,
-                ..
-            } => match members.first() {
-                Some(first) => self.align(first.ty, depth),
-                None => Some(0),
-            },
-            Kind::Record { members, .. } => {
+            Kind::Record { tag, members, .. } => {
+                let counted = if *tag == Tag::Struct {
+                    1
+                } else {
+                    members.len()
+                };
                 let mut most = 0;
-                for member in members {
-                    most = most.max(self.align(member.ty, depth)?);
+                for member in members.iter().take(counted) {
+                    if seen.len() > DEEPEST {
+                        return None;
+                    }
+                    most = most.max(self.align(member.ty, seen)?);
                 }
                 Some(most)
             }
             _ => graph.size(id),
+        }
+    }
+}
+
+/// Where in a type members are shown.
+struct Nesting {
+    indent: String,
+    /// The offset of the structure in the outermost one, in bits.
+    base: u64,
+    depth: usize,
+    /// How many bytes may still be shown.
+    left: usize,
+}
+
+impl Nesting {
+    fn new(indent: String) -> Nesting {
+        Nesting {
+            indent,
+            base: 0,
+            depth: 0,
+            left: MOST,
         }
     }
 }
@@ -412,39 +453,30 @@ impl Parts {
     /// The parts of a type: the chain from it to its innermost type, taken from that end.
     fn of(graph: &Graph<'_>, id: TypeId) -> Option<Parts> {
         let mut chain = Vec::new();
-        let mut at = id;
-        loop {
-            let ty = graph.get(at)?;
-            if chain.len() > DEEPEST {
-                return None;
-            }
-            let next = match &ty.kind {
-                Kind::Array { element, .. } => *element,
-                Kind::Function { returns, .. } => *returns,
-                Kind::Pointer(to) | Kind::Qualified(_, to) => *to,
-                Kind::Slice { of, .. } => {
-                    at = *of;
-                    continue;
-                }
-                Kind::Typedef(to) if ty.name.is_empty() => {
-                    at = *to;
-                    chain.push((TypeId::NONE, ty)); // it counts, so that circles end
-                    continue;
-                }
-                _ => {
-                    chain.push((at, ty));
-                    break;
-                }
+        let mut next = Some(id);
+        for _ in 0..DEEPEST {
+            let Some(id) = next else { break };
+            let ty = graph.get(id)?;
+            let (is_shown, inner) = match &ty.kind {
+                Kind::Slice { of, .. } => (false, Some(*of)),
+                Kind::Typedef(to) if ty.name.is_empty() => (false, Some(*to)),
+                Kind::Array { element: to, .. }
+                | Kind::Function { returns: to, .. }
+                | Kind::Pointer(to)
+                | Kind::Qualified(_, to) => (true, Some(*to)),
+                _ => (true, None),
             };
-            chain.push((at, ty));
-            at = next;
+            if is_shown {
+                chain.push((id, ty));
+            }
+            next = inner;
+        }
+        if next.is_some() {
+            return None; // it leads in a circle
         }
         let mut parts = Parts::default();
         let mut qualified = Place::Base;
         for (id, ty) in chain.into_iter().rev() {
-            if id == TypeId::NONE {
-                continue;
-            }
             let place = match ty.kind {
                 Kind::Array { .. } => Place::Array,
                 Kind::Function { .. } => Place::Function,
@@ -467,8 +499,16 @@ impl Parts {
     }
 }
 
-/// A type's name, put together by libctf's rules; at most so many bytes of it.
-fn name(graph: &Graph<'_>, id: TypeId, most: usize) -> String {
+/// What a name may still take.
+struct Limits {
+    /// Bytes of parameters.
+    left: usize,
+    /// Parameters within parameters.
+    depth: usize,
+}
+
+/// A type's name, put together by libctf's rules.
+fn name(graph: &Graph<'_>, id: TypeId, limits: &mut Limits) -> String {
     let Some(parts) = Parts::of(graph, id) else {
         return String::new();
     };
@@ -492,7 +532,7 @@ fn name(graph: &Graph<'_>, id: TypeId, most: usize) -> String {
             if open == Some(place) && nth == 0 {
                 text.push('(');
             }
-            one_part(graph, ty, &mut text, most);
+            one_part(graph, ty, &mut text, limits);
             needs_space = !matches!(ty.kind, Kind::Pointer(_) | Kind::Array { .. });
         }
         if close == Some(place) {
@@ -502,7 +542,7 @@ fn name(graph: &Graph<'_>, id: TypeId, most: usize) -> String {
     text
 }
 
-fn one_part(graph: &Graph<'_>, ty: &Type<'_>, text: &mut String, most: usize) {
+fn one_part(graph: &Graph<'_>, ty: &Type<'_>, text: &mut String, limits: &mut Limits) {
     let name_of = &ty.name;
     match &ty.kind {
         Kind::Pointer(_) => text.push('*'),
@@ -514,13 +554,14 @@ fn one_part(graph: &Graph<'_>, ty: &Type<'_>, text: &mut String, most: usize) {
             ..
         } => {
             let mut arguments: Vec<String> = Vec::new();
-            let mut left = most / 2;
             for parameter in parameters {
-                let argument = name(graph, parameter.ty, left);
-                left = left.saturating_sub(argument.len() + 2);
-                if left == 0 {
-                    break;
-                }
+                // A parameter takes a byte at least, also one that is a function with such parameters.
+                let next = limits.left.checked_sub(1).zip(limits.depth.checked_sub(1));
+                let Some((left, depth)) = next else { break };
+                *limits = Limits { left, depth };
+                let argument = name(graph, parameter.ty, limits);
+                limits.left = limits.left.saturating_sub(argument.len());
+                limits.depth += 1;
                 arguments.push(argument);
             }
             if *is_variadic {

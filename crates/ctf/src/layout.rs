@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use hashbrown::HashSet;
+
 use crate::graph::{Graph, Kind, Tag, TypeId};
 
 /// No type is nested so deep; one that a broken file makes contain itself is.
@@ -75,27 +77,33 @@ impl<'a> Graph<'a> {
     /// of the source are not known.
     #[must_use]
     pub fn align(&self, id: TypeId) -> Option<u64> {
-        self.align_within(id, DEEPEST)
-    }
-
-    fn align_within(&self, id: TypeId, depth: u32) -> Option<u64> {
-        let depth = depth.checked_sub(1)?;
-        match &self.get(self.resolve(id)?)?.kind {
-            // A complex number is aligned as each of its two parts.
-            Kind::Float(number) if matches!(number.format, 3..=5) => Some(number.size / 2),
-            Kind::Integer(number) | Kind::Float(number) => Some(number.size),
-            Kind::Pointer(_) => Some(self.pointer_size),
-            Kind::Array { element, .. } => self.align_within(*element, depth),
-            Kind::Enum { size, .. } => Some(*size),
-            Kind::Slice { of, .. } => self.align_within(*of, depth),
-            Kind::Record { members, .. } => {
-                let aligns = members
-                    .iter()
-                    .filter_map(|member| self.align_within(member.ty, depth));
-                Some(aligns.max().unwrap_or(1))
-            }
-            _ => None,
+        let mut most = None;
+        let mut seen = HashSet::new();
+        // What a type consists of counts once, however often it is there.
+        let mut open = vec![id];
+        while let Some(id) = open.pop() {
+            let Some(id) = self.resolve(id).filter(|id| seen.insert(*id)) else {
+                continue;
+            };
+            let own = match &self.get(id)?.kind {
+                // A complex number is aligned as each of its two parts.
+                Kind::Float(number) if matches!(number.format, 3..=5) => number.size / 2,
+                Kind::Integer(number) | Kind::Float(number) => number.size,
+                Kind::Pointer(_) => self.pointer_size,
+                Kind::Enum { size, .. } => *size,
+                Kind::Array { element: of, .. } | Kind::Slice { of, .. } => {
+                    open.push(*of);
+                    continue;
+                }
+                Kind::Record { members, .. } => {
+                    open.extend(members.iter().map(|member| member.ty));
+                    1
+                }
+                _ => continue,
+            };
+            most = most.max(Some(own));
         }
+        most
     }
 
     /// How a structure or union lies in memory; `None` of other types. A qualified type or another name for one is looked through.

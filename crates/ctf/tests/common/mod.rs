@@ -8,6 +8,8 @@
     reason = "a test"
 )]
 
+pub mod graphs;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

@@ -1,0 +1,438 @@
+//! Bad input: an error that says where and why, and never a panic, a hang, or memory that the input does not have.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "a test"
+)]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{Ctf, Folder};
+use proptest::prelude::*;
+use unspool_ctf::{
+    ARCHIVE_MAGIC, Agreement, CtfError, Dump, ElfContext, Graph, Kind, LinkOptions, LinkUnit,
+    Section, TypeId, Writer, link,
+};
+
+/// Does with CTF whatever can be done with it.
+fn use_all(bytes: &[u8]) {
+    let Ok(section) = Section::open(
+        bytes,
+        ElfContext {
+            is_64: true,
+            ..ElfContext::default()
+        },
+    ) else {
+        return;
+    };
+    let parents = section.parents();
+    let children: Vec<_> = section.children(&parents).flatten().collect();
+    let mut units = Vec::new();
+    for unit in parents.iter().chain(&children) {
+        let graph = &unit.reading.graph;
+        for (id, ty) in graph.types() {
+            let _ = (
+                graph.size(id),
+                graph.align(id),
+                graph.layout(id),
+                graph.resolve(id),
+            );
+            let _ = (graph.declare(id, &ty.name), graph.define(id).to_string());
+            let _ = graph.agrees(id, graph, id, Agreement::Abi);
+        }
+        let _ = graph.with_arrays_turned();
+        let dump = Dump {
+            dict: unit.dict,
+            reading: &unit.reading,
+        };
+        let _ = dump.to_string();
+        units.push(LinkUnit {
+            name: unit.name.into(),
+            graph: Arc::clone(graph),
+        });
+    }
+    let linked = link(&units, LinkOptions::default());
+    let again = Writer::default().write(&linked);
+    Section::open(&again, ElfContext::default()).unwrap();
+}
+
+fn archive() -> Vec<u8> {
+    let folder = Folder::new();
+    folder.compile(&["kinds", "one", "two", "three"]);
+    let objects: Vec<_> = ["kinds", "one", "two", "three"]
+        .iter()
+        .map(|name| folder.ctf(&format!("{name}.o")))
+        .collect();
+    let sections: Vec<_> = objects.iter().map(Ctf::open).collect();
+    let units = sections
+        .iter()
+        .flat_map(Section::parents)
+        .map(|unit| LinkUnit {
+            name: unit.reading.graph.unit.clone().unwrap(),
+            graph: unit.reading.graph,
+        });
+    let linked = link(&units.collect::<Vec<_>>(), LinkOptions::default());
+    Writer {
+        compress: false,
+        ..Writer::default()
+    }
+    .write(&linked)
+}
+
+#[test]
+fn an_archive_that_is_cut_off_or_changed_anywhere_is_read_as_far_as_it_goes() {
+    let bytes = archive();
+    for end in (0..bytes.len()).step_by(13) {
+        use_all(&bytes[..end]);
+    }
+    for at in 0..bytes.len() {
+        let mut bytes = bytes.clone();
+        bytes[at] ^= 1 << (at % 8);
+        // All of it is much; that it is read is the point.
+        if at % 11 == 0 || at < 400 {
+            use_all(&bytes);
+        }
+    }
+}
+
+/// A dictionary of these types, from the numbers that each consists of.
+fn dict(types: &[u32]) -> Vec<u8> {
+    let size = types.len() as u32 * 4;
+    let header = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, size, 1];
+    let mut bytes = vec![0xf2, 0xdf, 4, 2];
+    bytes.extend(
+        header
+            .iter()
+            .chain(types)
+            .flat_map(|word| word.to_le_bytes()),
+    );
+    bytes.push(0);
+    bytes
+}
+
+const ROOT: u32 = 1 << 25;
+
+fn problems(bytes: &[u8]) -> Vec<CtfError> {
+    let section = Section::open(bytes, ElfContext::default()).unwrap();
+    section
+        .parents()
+        .into_iter()
+        .flat_map(|unit| unit.reading.problems)
+        .collect()
+}
+
+#[test]
+fn errors_say_where_and_what() {
+    // A pointer to a type that is not there, behind one that is good.
+    let pointer = 3 << 26 | ROOT;
+    let found = problems(&dict(&[0, pointer, 2, 0, pointer, 77]));
+    assert_eq!(
+        found,
+        [CtfError::Reference {
+            what: "type",
+            offset: 64,
+            id: 77
+        }]
+    );
+    let found = problems(&dict(&[0, pointer, 1, 0, 20 << 26, 0]));
+    assert_eq!(
+        found,
+        [CtfError::Kind {
+            id: 2,
+            offset: 64,
+            kind: 20
+        }]
+    );
+    // A structure of more members than there are bytes.
+    let found = problems(&dict(&[0, 6 << 26 | ROOT | 0xff_ffff, 8]));
+    let needed = 12 + 12 * 0xff_ffff;
+    assert_eq!(
+        found,
+        [CtfError::Truncated {
+            what: "type",
+            offset: 52,
+            needed,
+            end: 64
+        }]
+    );
+    // A name behind the end of the table, and one in a table that is not there.
+    let found = problems(&dict(&[9, pointer, 0, 1 << 31 | 5, pointer, 0]));
+    let name = |offset, name, table, size| CtfError::Name {
+        what: "type",
+        offset,
+        name,
+        table,
+        size,
+    };
+    assert_eq!(
+        found,
+        [name(52, 9, "dictionary's", 1), name(64, 5, "ELF file's", 0)]
+    );
+}
+
+#[test]
+fn headers_that_cannot_be_are_refused() {
+    let open = |bytes: &[u8]| Section::open(bytes, ElfContext::default()).unwrap_err();
+    let mut good = dict(&[]);
+    assert!(matches!(
+        open(&good[..40]),
+        CtfError::Truncated {
+            what: "CTF header",
+            ..
+        }
+    ));
+    assert!(matches!(
+        open(b"\x7fELF0000"),
+        CtfError::Magic { offset: 0, .. }
+    ));
+    good[2] = 9;
+    assert_eq!(
+        open(&good),
+        CtfError::Version {
+            offset: 2,
+            version: 9
+        }
+    );
+    let mut crossed = dict(&[]);
+    crossed[16..20].copy_from_slice(&8u32.to_le_bytes());
+    assert!(matches!(open(&crossed), CtfError::Part { offset: 0, .. }));
+}
+
+#[test]
+fn a_bomb_is_refused_before_memory_is_taken() {
+    let mut bomb = dict(&[]);
+    bomb[3] = 1 | 2;
+    bomb[44..48].copy_from_slice(&0xf000_0000u32.to_le_bytes());
+    let error = Section::open(&bomb, ElfContext::default()).unwrap_err();
+    assert!(
+        matches!(error, CtfError::Part { .. } | CtfError::Bomb { .. }),
+        "{error}"
+    );
+    bomb[40..44].copy_from_slice(&0u32.to_le_bytes());
+    let error = Section::open(&bomb, ElfContext::default()).unwrap_err();
+    assert_eq!(
+        error,
+        CtfError::Bomb {
+            offset: 52,
+            compressed: 1,
+            announced: 0xf000_0001
+        }
+    );
+}
+
+#[test]
+fn a_child_needs_its_parent() {
+    let mut child = dict(&[]);
+    child[8..12].copy_from_slice(&1u32.to_le_bytes());
+    child[48..52].copy_from_slice(&9u32.to_le_bytes());
+    child.extend(b".parent\0");
+    let section = Section::open(&child, ElfContext::default()).unwrap();
+    let parents = section.parents();
+    assert!(parents.is_empty());
+    let error = section.children(&parents).next().unwrap().unwrap_err();
+    assert_eq!(
+        error,
+        CtfError::NoParent {
+            offset: 0,
+            parent: ".parent".to_owned()
+        }
+    );
+}
+
+#[test]
+fn members_of_an_archive_may_not_lie_over_each_other() {
+    let dict = dict(&[]);
+    let mut bytes: Vec<u8> = [ARCHIVE_MAGIC, 2, 2, 40 + 32, 40 + 32 + 8]
+        .iter()
+        .flat_map(|n| n.to_le_bytes())
+        .collect();
+    bytes.extend([0u64, 0, 0, 0].iter().flat_map(|n| n.to_le_bytes()));
+    bytes.extend(b".ctf\0\0\0\0");
+    bytes.extend((dict.len() as u64).to_le_bytes());
+    bytes.extend(&dict);
+    let section = Section::open(&bytes, ElfContext::default()).unwrap();
+    assert_eq!(section.dicts().count(), 1);
+    assert_eq!(
+        section.problems,
+        [CtfError::Overlap {
+            index: 1,
+            offset: 80,
+            other: 80
+        }]
+    );
+    // A million members in a few bytes.
+    bytes[16..24].copy_from_slice(&1_000_000u64.to_le_bytes());
+    let error = Section::open(&bytes, ElfContext::default()).unwrap_err();
+    assert!(matches!(
+        error,
+        CtfError::Truncated {
+            what: "table of an archive",
+            ..
+        }
+    ));
+}
+
+#[test]
+fn circles_end() {
+    let (typedef, array, pointer) = (10 << 26 | ROOT, 4 << 26 | ROOT, 3 << 26 | ROOT);
+    for types in [
+        vec![0, typedef, 1],
+        vec![0, typedef, 2, 0, typedef, 1],
+        vec![0, array, 0, 1, 1, 9],
+        vec![0, pointer, 2, 0, 12 << 26 | ROOT, 1],
+        // A structure that contains itself.
+        vec![0, 6 << 26 | ROOT | 1, 8, 0, 0, 1],
+        // One that does so three times, and a union of that.
+        vec![
+            0,
+            6 << 26 | ROOT | 3,
+            8,
+            0,
+            0,
+            1,
+            0,
+            0,
+            2,
+            0,
+            0,
+            2,
+            0,
+            7 << 26 | ROOT | 3,
+            8,
+            0,
+            0,
+            1,
+            0,
+            0,
+            1,
+            0,
+            0,
+            2,
+        ],
+        // A function that takes itself, twice.
+        vec![0, 5 << 26 | ROOT | 2, 1, 1, 1],
+        // A slice of itself.
+        vec![0, 14 << 26 | ROOT, 1, 1, 0],
+    ] {
+        use_all(&dict(&types));
+    }
+    let bytes = dict(&[0, typedef, 2, 0, typedef, 1]);
+    let section = Section::open(&bytes, ElfContext::default()).unwrap();
+    let parents = section.parents();
+    assert_eq!(parents[0].reading.graph.resolve(TypeId(1)), None);
+}
+
+/// Versions 1 and 2, of which no producer is at hand, by their definition: a pointer to an integer, in each form.
+#[test]
+fn older_versions_say_the_same() {
+    let strings = b"\0int\0";
+    let header = |version: u8, types: u32| {
+        let mut bytes = vec![0xf2, 0xdf, version, 0];
+        let fields = [0, 0, 0, 0, 0, 0, 0, types, strings.len() as u32];
+        bytes.extend(fields.iter().flat_map(|word| word.to_le_bytes()));
+        bytes
+    };
+    let signed = 1 << 24 | 32u32;
+    let mut one = header(1, 20);
+    one.extend(1u32.to_le_bytes());
+    one.extend((1u16 << 11 | 1 << 10).to_le_bytes());
+    one.extend(4u16.to_le_bytes());
+    one.extend(signed.to_le_bytes());
+    one.extend(0u32.to_le_bytes());
+    one.extend((3u16 << 11 | 1 << 10).to_le_bytes());
+    one.extend(1u16.to_le_bytes());
+    one.extend(strings);
+    let mut two = header(3, 28);
+    two.extend(
+        [1, 1 << 26 | ROOT, 4, signed, 0, 3 << 26 | ROOT, 1]
+            .iter()
+            .flat_map(|word| word.to_le_bytes()),
+    );
+    two.extend(strings);
+    for bytes in [one, two] {
+        let section = Section::open(&bytes, ElfContext::default()).unwrap();
+        let parents = section.parents();
+        let reading = &parents[0].reading;
+        assert!(reading.problems.is_empty(), "{:?}", reading.problems);
+        assert_eq!(reading.graph.declare(TypeId(2), "p"), "int *p");
+        assert_eq!(reading.graph.size(TypeId(1)), Some(4));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn arbitrary_types_are_read(words in proptest::collection::vec(prop_oneof![0u32..20, any::<u32>(), (0u32..16, 0u32..4).prop_map(|(kind, count)| kind << 26 | ROOT | count)], 0..60)) {
+        use_all(&dict(&words));
+    }
+
+    #[test]
+    fn what_is_written_is_read_again(graph in common::graphs::graph()) {
+        for endian in [unspool_ctf::Endian::Little, unspool_ctf::Endian::Big] {
+            for compress in [false, true] {
+                let bytes = Writer { endian, compress, ..Writer::default() }.dict(&graph);
+                let section = Section::open(&bytes, ElfContext { is_64: true, ..ElfContext::default() }).unwrap();
+                let parents = section.parents();
+                let read = &parents[0].reading;
+                prop_assert_eq!(&read.problems, &Vec::<CtfError>::new());
+                let types = |graph: &Graph<'_>| graph.types().map(|(_, ty)| format!("{ty:?}")).collect::<Vec<_>>();
+                prop_assert_eq!(types(&read.graph), types(&graph));
+                prop_assert_eq!(&read.graph.functions, &graph.functions);
+                prop_assert_eq!(&read.graph.variables, &graph.variables);
+                let is_kept = read.graph.types().all(|(id, _)| graph.agrees(id, &read.graph, id, Agreement::Same).is_ok());
+                prop_assert!(is_kept);
+            }
+        }
+    }
+}
+
+/// A member that is a bit-field itself, as BTF and DWARF have them, is a slice in CTF.
+#[test]
+fn bit_fields_become_slices() {
+    let mut graph = Graph::new(8);
+    let int = graph.add(unspool_ctf::Type::named(
+        "int",
+        Kind::Integer(unspool_ctf::Number::of_bytes(4, 1)),
+    ));
+    let member = |name: &'static str, offset, bits| unspool_ctf::Member {
+        name: name.into(),
+        ty: int,
+        offset,
+        bits,
+    };
+    let members = vec![
+        member("a", 0, Some(3)),
+        member("b", 3, Some(9)),
+        member("c", 32, None),
+    ];
+    graph.add(unspool_ctf::Type::named(
+        "s",
+        Kind::Record {
+            tag: unspool_ctf::Tag::Struct,
+            size: 8,
+            members,
+        },
+    ));
+    let bytes = Writer::default().dict(&graph);
+    let section = Section::open(&bytes, ElfContext::default()).unwrap();
+    let parents = section.parents();
+    let layout = parents[0].reading.graph.layout(TypeId(2)).unwrap();
+    let places: Vec<_> = layout
+        .members
+        .iter()
+        .map(|member| (member.offset, member.bits, member.is_bit_field))
+        .collect();
+    assert_eq!(
+        places,
+        [
+            (0, Some(3), true),
+            (3, Some(9), true),
+            (32, Some(32), false)
+        ]
+    );
+}
