@@ -9,6 +9,7 @@ pub mod capi;
 pub mod clients;
 pub mod compare;
 pub mod corpus;
+pub mod ctf_compare;
 pub mod debian;
 pub mod elf;
 pub mod facts;

@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 
 use xtask::clients::compare as clients;
 use xtask::{
-    Error, bad_frames, bench_peers, capi, corpus, packages, script_compare, sframe_suite, sweep,
+    Error, bad_frames, bench_peers, capi, corpus, ctf_compare, packages, script_compare, sframe_suite, sweep,
 };
 
 const USAGE: &str = "\
@@ -36,6 +36,8 @@ usage: cargo xtask TASK
   corpus [--only TEXT] [--write | --peers]
                               prove by single steps that the right tables of crates/check/corpus are right
                               and the wrong ones wrong; --help says more
+  ctf-compare [--only TEXT]   link the types of Debian's zlib, lua, zstd, sqlite, coreutils and binutils
+                              as ld does: sizes, times, dumps (docs/ctf.md); --help says more
 ";
 
 fn main() -> ExitCode {
@@ -109,6 +111,15 @@ fn run() -> Result<ExitCode, Error> {
             packages::setup(&mut io::stdout().lock())?;
             let options = corpus::Options::parse(args.into_iter())?;
             corpus::run(&options, &mut io::stdout().lock())?
+        }
+        Some("ctf-compare") => {
+            let args: Vec<OsString> = args.collect();
+            if args.iter().any(|arg| arg == "--help") {
+                io::stdout().write_all(ctf_compare::HELP.as_bytes())?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            packages::setup(&mut io::stdout().lock())?;
+            ctf_compare::run(args.into_iter(), &mut io::stdout().lock())?
         }
         _ => return Err(USAGE.into()),
     };

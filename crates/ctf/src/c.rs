@@ -176,7 +176,8 @@ impl Display for Definition<'_> {
         match &ty.kind {
             Kind::Record { .. } => {
                 writeln!(f, "{} {{", base_tag(ty))?;
-                self.body(f, self.id, (1, 0), &mut LONGEST_DEFINITION.clone())?;
+                let mut left = LONGEST_DEFINITION;
+                self.body(f, self.id, (1, 0), &mut left)?;
                 let layout = graph.layout(self.id);
                 let size = layout.as_ref().map_or(0, |layout| layout.size);
                 let align = layout.as_ref().map_or(1, |layout| layout.align);

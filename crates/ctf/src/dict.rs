@@ -24,8 +24,6 @@ pub struct Dict<'a> {
     /// What is behind the header.
     body: Cow<'a, [u8]>,
     external: &'a [u8],
-    /// Bytes in the file, with the header.
-    stored: usize,
 }
 
 /// A label: the types up to an id belong together.
@@ -74,7 +72,6 @@ impl<'a> Dict<'a> {
             header,
             base,
             body,
-            stored: bytes.len(),
         };
         dict.check()?;
         Ok(dict)
@@ -103,12 +100,6 @@ impl<'a> Dict<'a> {
     #[must_use]
     pub fn base(&self) -> u64 {
         self.base
-    }
-
-    /// Bytes that it takes in the file.
-    #[must_use]
-    pub fn stored(&self) -> usize {
-        self.stored
     }
 
     /// The offset in the section of a place behind the header.

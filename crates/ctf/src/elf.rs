@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::bytes::{Endian, size, wide};
+use crate::bytes::{Endian, size};
 
 /// The string tables of the ELF file; empty where it has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -96,25 +96,5 @@ impl<'a> ElfContext<'a> {
     #[must_use]
     pub fn pointer_size(self) -> u64 {
         if self.is_64 { 8 } else { 4 }
-    }
-
-    /// How many bytes of symbols and strings there are.
-    #[must_use]
-    pub fn len(self) -> u64 {
-        [
-            self.strings.strtab,
-            self.strings.dynstr,
-            self.symtab,
-            self.dynsym,
-        ]
-        .map(|part| wide(part.len()))
-        .iter()
-        .sum()
-    }
-
-    /// Whether the file has neither symbols nor strings.
-    #[must_use]
-    pub fn is_empty(self) -> bool {
-        self.len() == 0
     }
 }

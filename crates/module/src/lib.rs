@@ -33,8 +33,8 @@ pub use debug_file::{DebugFiles, SearchRoots};
 pub use demangle::{Signature, demangle};
 pub use elf::ElfFile;
 pub use embed::{
-    EmbedError, NewEhFrame, eh_frame_of_object, embed, embed_eh_frame, embed_sframe, embed_unmapped,
-    replace_eh_frame,
+    EmbedError, NewEhFrame, eh_frame_of_object, embed, embed_eh_frame, embed_sframe,
+    embed_unmapped, replace_eh_frame,
 };
 pub use error::ModuleError;
 pub use header::ElfKind;

@@ -1,0 +1,387 @@
+//! `cargo xtask ctf-compare`: the types of real programs, linked by GNU ld and by `unspool ctf link`.
+//!
+//! Sources are those of Debian; they are fetched and built below the target folder, and stay there for the next time.
+
+use std::collections::HashSet;
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use unspool_ctf::{Agreement, ElfContext, Graph, Kind, Section};
+
+use crate::Error;
+
+/// What `cargo xtask ctf-compare --help` says.
+pub const HELP: &str = "\
+usage: cargo xtask ctf-compare [--only TEXT] [--unspool PATH]
+
+Fetches Debian's sources of zlib, lua5.4, libzstd, sqlite3, coreutils and binutils, builds programs of them with
+`gcc -O2 -g -gctf` below the target folder, and prints of each: bytes of types in the objects that are linked,
+what ld makes of them, what `unspool ctf link` does, with the same symbols and with all; the processor time
+of ld with types and without, and of unspool; and of how many files (the objects, ld's output and ours)
+`unspool ctf dump --as objdump` does not have the lines of `objdump --ctf`; and how many of the types that
+the units name are not the same any more in what we link. With --only, programs whose
+name contains TEXT. --unspool names the binary; without it one is built, optimised.
+";
+
+/// Where Debian's sources are.
+const RELEASE: &str = "trixie";
+/// What sources are built with.
+const FLAGS: &str = "-O2 -g -gctf";
+
+/// A program to be built.
+struct Program {
+    /// Debian's source package.
+    package: &'static str,
+    /// Builds it, in the folder of its source.
+    build: &'static str,
+    /// The folder in which it is linked.
+    folder: &'static str,
+    /// The command that links it; `-o` is added.
+    link: &'static str,
+}
+
+const PROGRAMS: &[Program] = &[
+    Program {
+        package: "zlib",
+        build: "CFLAGS=\"$FLAGS -fPIC\" ./configure && make libz.so.1.3.1",
+        folder: ".",
+        link: "gcc -shared -Wl,-soname,libz.so.1,--version-script,zlib.map *.lo -lc",
+    },
+    Program {
+        package: "lua5.4",
+        build: "cd src && echo '#define DEB_HOST_MULTIARCH \"\"' > lua5.4-deb-multiarch.h && \
+                for f in *.c; do gcc -std=gnu99 $FLAGS -DLUA_COMPAT_5_3 -DLUA_USE_LINUX -c $f; done && rm luac.o",
+        folder: ".",
+        link: "gcc src/*.o -lm -Wl,-E",
+    },
+    Program {
+        package: "libzstd",
+        build: "make -C programs zstd CFLAGS=\"$FLAGS\" HAVE_LZMA=0 HAVE_LZ4=0",
+        folder: ".",
+        link: "gcc programs/obj/*/*.o -lz -lpthread",
+    },
+    Program {
+        package: "sqlite3",
+        build: "./configure --disable-tcl CFLAGS=\"$FLAGS\" && make sqlite3.c shell.c && \
+                gcc $FLAGS -c sqlite3.c shell.c",
+        folder: ".",
+        link: "gcc sqlite3.o shell.o -lm",
+    },
+    Program {
+        package: "coreutils",
+        build: "FORCE_UNSAFE_CONFIGURE=1 ./configure --enable-single-binary=symlinks --disable-nls CFLAGS=\"$FLAGS\" && make",
+        folder: ".",
+        link: "gcc -Wl,--as-needed src/coreutils-coreutils.o src/libsinglebin_*.a src/libver.a lib/libcoreutils.a \
+               src/libsinglebin_*.a lib/libcoreutils.a -lcrypto -lselinux -lacl -lattr -lgmp -lcap",
+    },
+    Program {
+        package: "binutils",
+        build: "mkdir -p b && cd b && ../configure --disable-gdb --disable-gdbserver --disable-sim --disable-gprofng \
+                --disable-gprof --disable-gold --disable-nls --disable-werror \
+                --enable-targets=x86_64-linux-gnu,aarch64-linux-gnu --with-zstd=no --disable-shared \
+                CFLAGS=\"$FLAGS\" && make all-ld MAKEINFO=true",
+        folder: "b/ld",
+        link: "gcc ldgram.o ldlex-wrapper.o lexsup.o ldlang.o mri.o ldctor.o ldmain.o ldwrite.o ldexp.o ldemul.o ldver.o \
+               ldmisc.o ldfile.o ldcref.o plugin.o ldbuildid.o e*.o ldelf.o ldelfgen.o ../bfd/.libs/libbfd.a \
+               ../libctf/.libs/libctf.a ../libsframe/.libs/libsframe.a ../libiberty/libiberty.a -L../zlib -lz",
+    },
+];
+
+/// Compares them; yields whether all dumps were alike and nothing of ours is larger than ld's.
+///
+/// # Errors
+///
+/// A source cannot be had or built, or a command fails.
+pub fn run(mut args: impl Iterator<Item = OsString>, out: &mut impl Write) -> Result<bool, Error> {
+    let (mut only, mut binary) = (String::new(), None);
+    while let Some(option) = args.next() {
+        match (option.to_str(), args.next()) {
+            (Some("--only"), Some(text)) => only = text.to_string_lossy().into_owned(),
+            (Some("--unspool"), Some(path)) => binary = Some(std::path::absolute(path)?),
+            _ => return Err(HELP.into()),
+        }
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .ok_or("no workspace")?;
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let target = std::path::absolute(target)?;
+    if binary.is_none() {
+        shell(root, "cargo build --release -p unspool-cli")?;
+    }
+    let binary = binary.unwrap_or_else(|| target.join("release/unspool"));
+    let unspool = format!("{} ctf", binary.display());
+    let folder = target.join("ctf-compare");
+    fs::create_dir_all(folder.join("apt/lists/partial"))?;
+    let mut is_good = true;
+    writeln!(
+        out,
+        "program     objects      types   ld's bytes  ours, the same  ours, all symbols  ld CPU s (without)  ours  lines differ"
+    )?;
+    for program in PROGRAMS
+        .iter()
+        .filter(|program| program.package.contains(&only))
+    {
+        let source = source(&folder, program)?;
+        let place = source.join(program.folder);
+        let row = Row::of(&place, program, &unspool)?;
+        is_good &= row.different == 0 && row.changed == 0 && row.same <= row.ld;
+        writeln!(
+            out,
+            "{:<10} {:>8} {:>10} {:>12} {:>15} {:>18} {:>10} ({:>5})  {:>6}  {:>6} of {}  {:>6} of {}",
+            program.package,
+            row.objects,
+            row.types,
+            row.ld,
+            row.same,
+            row.all,
+            row.ld_time,
+            row.bare_time,
+            row.time,
+            row.different,
+            row.objects + 2,
+            row.changed,
+            row.named
+        )?;
+        out.flush()?;
+    }
+    Ok(is_good)
+}
+
+/// What is printed of a program.
+struct Row {
+    objects: usize,
+    types: u64,
+    ld: u64,
+    same: u64,
+    all: u64,
+    ld_time: String,
+    bare_time: String,
+    time: String,
+    different: usize,
+    named: usize,
+    changed: usize,
+}
+
+impl Row {
+    fn of(place: &Path, program: &Program, unspool: &str) -> Result<Row, Error> {
+        let trace = shell(place, &format!("{} -o ctf-ld -Wl,-t,-t", program.link))?;
+        let objects = objects(place, &trace)?;
+        let list = objects.join(" ");
+        let (ld_time, _) = timed(place, &format!("{} -o ctf-ld", program.link))?;
+        let link = |symbols: &str| {
+            format!(
+                "cp ctf-ld ctf-{symbols}; {unspool} link {list} --into ctf-{symbols} --symbols {symbols}"
+            )
+        };
+        let (_, same) = (shell(place, &link("dynsym"))?, size(place, "ctf-dynsym")?);
+        let (_, all) = (shell(place, &link("symtab"))?, size(place, "ctf-symtab")?);
+        let (time, _) = timed(
+            place,
+            &format!("{unspool} link {list} -o ctf-out --symbols names"),
+        )?;
+        let mut types = 0;
+        let mut different = 0;
+        for object in &objects {
+            types += size(place, object)?;
+        }
+        for file in objects
+            .iter()
+            .map(String::as_str)
+            .chain(["ctf-ld", "ctf-symtab"])
+        {
+            let command = format!(
+                "cmp <(objdump --ctf {file} | tail -n +5) <({unspool} dump --as objdump {file})"
+            );
+            let status = Command::new("bash")
+                .args(["-c", &command])
+                .current_dir(place)
+                .output()?;
+            different += usize::from(!status.status.success());
+        }
+        let (named, changed) = meaning(place, &objects)?;
+        // The same objects without types, linked in the same run.
+        shell(
+            place,
+            &format!(
+                "rm -rf ctf-bare; mkdir ctf-bare; for o in {list}; do objcopy -R .ctf $o ctf-bare/$(echo $o | tr / _); done"
+            ),
+        )?;
+        let (bare_time, _) = timed(
+            place,
+            "gcc -shared -Wl,-z,notext,--unresolved-symbols=ignore-all,--allow-multiple-definition ctf-bare/*.o -o ctf-bare/out",
+        )?;
+        Ok(Row {
+            objects: objects.len(),
+            types,
+            ld: size(place, "ctf-ld")?,
+            same,
+            all,
+            ld_time,
+            bare_time,
+            time,
+            different,
+            named,
+            changed,
+        })
+    }
+}
+
+/// The objects with types that a trace of ld names; members of archives are taken out.
+fn objects(place: &Path, trace: &str) -> Result<Vec<String>, Error> {
+    shell(place, "rm -rf ctf-members; mkdir ctf-members")?;
+    let mut objects = Vec::new();
+    for line in trace.lines() {
+        let object = match line.strip_prefix('(').and_then(|line| line.split_once(')')) {
+            Some((archive, member)) => {
+                let name = archive.rsplit('/').next().unwrap_or(archive);
+                let to = format!("ctf-members/{name}-{member}");
+                shell(place, &format!("ar p {archive} {member} > {to}"))?;
+                to
+            }
+            None => line.to_owned(),
+        };
+        let is_object = object.ends_with(".o") || object.ends_with(".lo");
+        if is_object && !objects.contains(&object) && size(place, &object)? > 0 {
+            objects.push(object);
+        }
+    }
+    Ok(objects)
+}
+
+/// How many types the units name, and how many of them are another one in what we link: in the unit's child, or in what is shared
+/// if that has none.
+fn meaning(place: &Path, objects: &[String]) -> Result<(usize, usize), Error> {
+    let elf = ElfContext {
+        is_64: true,
+        ..ElfContext::default()
+    };
+    let linked = fs::read(place.join("ctf-out"))?;
+    let linked = Section::open(&linked, elf)?;
+    let parents = linked.parents();
+    let children = linked.children(&parents).collect::<Result<Vec<_>, _>>()?;
+    let (mut named, mut changed) = (0, 0);
+    for object in objects {
+        shell(
+            place,
+            &format!("objcopy --dump-section .ctf=ctf-part {object} /dev/null"),
+        )?;
+        let bytes = fs::read(place.join("ctf-part"))?;
+        let section = Section::open(&bytes, elf)?;
+        for unit in section.parents() {
+            let graph = &unit.reading.graph;
+            let child = children
+                .iter()
+                .find(|child| Some(child.name) == graph.unit.as_deref());
+            let view = child.or(parents.first()).ok_or("nothing was linked")?;
+            let (all, other) = compare_unit(graph, &view.reading.graph);
+            (named, changed) = (named + all, changed + other);
+        }
+    }
+    Ok((named, changed))
+}
+
+/// How many types a unit names, and how many of them its view has not, or another.
+fn compare_unit(graph: &Graph<'_>, view: &Graph<'_>) -> (usize, usize) {
+    let mut names = HashSet::new();
+    let mut changed = 0;
+    for (id, ty) in graph.types() {
+        let Some(space) = ty.name_space().filter(|_| !ty.is_hidden) else {
+            continue;
+        };
+        if !names.insert((space, &ty.name)) {
+            continue;
+        }
+        let mut found = view
+            .named(&ty.name)
+            .filter(|(_, other)| other.name_space() == Some(space));
+        let is_same = found.next().is_some_and(|(other, found)| {
+            let is_lost =
+                matches!(found.kind, Kind::Forward(_)) && !matches!(ty.kind, Kind::Forward(_));
+            !is_lost && graph.agrees(id, view, other, Agreement::Same).is_ok()
+        });
+        changed += usize::from(!is_same);
+    }
+    (names.len(), changed)
+}
+
+/// The bytes of the section `.ctf`; 0 without one.
+fn size(place: &Path, file: &str) -> Result<u64, Error> {
+    let text = shell(place, &format!("readelf -SW {file}"))?;
+    let line = text.lines().find_map(|line| line.split_once(" .ctf "));
+    let size = line.and_then(|(_, rest)| rest.split_whitespace().nth(3));
+    Ok(size
+        .map(|size| u64::from_str_radix(size, 16))
+        .transpose()?
+        .unwrap_or(0))
+}
+
+/// The source of a program, built.
+fn source(folder: &Path, program: &Program) -> Result<PathBuf, Error> {
+    let source = folder.join(program.package);
+    if source.join("ctf-built").exists() {
+        return Ok(source);
+    }
+    let apt = folder.join("apt");
+    let apt = apt.display();
+    let options = format!(
+        "-o Dir::Etc::sourcelist={apt}/sources.list -o Dir::Etc::sourceparts=- -o Dir::State::lists={apt}/lists -o Dir::Cache={apt}"
+    );
+    let list = format!(
+        "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian {RELEASE} main\n"
+    );
+    fs::write(folder.join("apt/sources.list"), list)?;
+    let package = program.package;
+    shell(
+        folder,
+        &format!(
+            "rm -rf {package} && apt-get {options} update && apt-get {options} source --download-only {package} && \
+             dpkg-source --no-check -x {package}_*.dsc {package}"
+        ),
+    )?;
+    shell(
+        &source,
+        &format!(
+            "FLAGS='{FLAGS}'; {} && touch {}/ctf-built",
+            program.build,
+            source.display()
+        ),
+    )?;
+    Ok(source)
+}
+
+/// Runs a line of the shell and yields what it prints.
+fn shell(place: &Path, line: &str) -> Result<String, Error> {
+    let output = Command::new("bash")
+        .args(["-c", line])
+        .current_dir(place)
+        .output()?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(format!("{line}: {}", String::from_utf8_lossy(&output.stderr)).into()),
+    }
+}
+
+/// The processor time of a command in seconds, the least of three, and what it printed.
+fn timed(place: &Path, line: &str) -> Result<(String, String), Error> {
+    let script = format!("TIMEFORMAT='%U %S'; time {{ {line} >/dev/null 2>&1; }} 2>&1");
+    let mut best: Option<(f64, String)> = None;
+    for _ in 0..3 {
+        let output = Command::new("bash")
+            .args(["-c", &script])
+            .current_dir(place)
+            .output()?;
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        let parts = text.split_whitespace().map(str::parse::<f64>);
+        let seconds: f64 = parts.collect::<Result<Vec<_>, _>>()?.iter().sum();
+        if best.as_ref().is_none_or(|(least, _)| seconds < *least) {
+            best = Some((seconds, text));
+        }
+    }
+    let (seconds, text) = best.ok_or("nothing was run")?;
+    Ok((format!("{seconds:.3}"), text))
+}
