@@ -73,10 +73,9 @@ const PROGRAMS: &[Program] = &[
     },
     Program {
         package: "coreutils",
-        build: "FORCE_UNSAFE_CONFIGURE=1 ./configure --enable-single-binary=symlinks --disable-nls CFLAGS=\"$FLAGS\" && make",
+        build: "FORCE_UNSAFE_CONFIGURE=1 ./configure --enable-single-binary=symlinks --disable-nls --with-openssl=no --without-libgmp --without-selinux CFLAGS=\"$FLAGS\" && make",
         folder: ".",
-        link: "gcc -Wl,--as-needed src/coreutils-coreutils.o src/libsinglebin_*.a src/libver.a lib/libcoreutils.a \
-               src/libsinglebin_*.a lib/libcoreutils.a -lcrypto -lselinux -lacl -lattr -lgmp -lcap",
+        link: "gcc src/coreutils-coreutils.o -Wl,--start-group src/lib*.a lib/libcoreutils.a -Wl,--end-group",
     },
     Program {
         package: "binutils",

@@ -145,8 +145,17 @@ impl<'d> Dump<'d> {
         match &shown.kind {
             Kind::Record { .. } => self.members(f, ty, &mut Nesting::new(format!("    {indent}"))),
             Kind::Enum { enumerators, .. } => {
-                for enumerator in enumerators {
+                let count = enumerators.len();
+                // Of a long list it shows the first five and the last five, but all of that of a slice.
+                let is_long = count > 10 && std::ptr::eq(shown, ty);
+                for (index, enumerator) in (1..).zip(enumerators) {
+                    if is_long && index > 5 && index + 4 < count {
+                        continue;
+                    }
                     writeln!(f, "    {indent}{}: {}", enumerator.name, enumerator.value)?;
+                    if is_long && index == 5 {
+                        writeln!(f, "    {indent}...")?;
+                    }
                 }
                 Ok(())
             }
