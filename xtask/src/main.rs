@@ -7,7 +7,8 @@ use std::process::{Command, ExitCode};
 
 use xtask::clients::compare as clients;
 use xtask::{
-    Error, bad_frames, bench_peers, capi, corpus, ctf_compare, packages, script_compare, sframe_suite, sweep,
+    Error, bad_frames, bench_peers, capi, corpus, ctf_compare, packages, script_compare,
+    sframe_suite, sweep,
 };
 
 const USAGE: &str = "\

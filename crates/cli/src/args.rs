@@ -1060,15 +1060,29 @@ impl CallArgument {
 #[command(after_help = "\
 Examples:
   unspool stats /bin/ls
-  unspool stats /lib/x86_64-linux-gnu/*.so.*          each, and their total
+  unspool stats --format table /bin/*    a line for each file, and their total
+  unspool stats --total /usr/lib         all files together
   unspool stats --format json app")]
 pub(crate) struct StatsArgs {
-    /// The ELF files.
+    /// ELF files, and folders, all of whose ELF files with unwind tables are counted.
     #[arg(required = true)]
     pub(crate) files: Vec<PathBuf>,
     /// How the report is written.
     #[arg(long, value_enum, default_value = "text")]
-    pub(crate) format: Format,
+    pub(crate) format: StatsFormat,
+    /// Write only the total of all files.
+    #[arg(long)]
+    pub(crate) total: bool,
+}
+
+/// How `stats` writes its report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StatsFormat {
+    /// All that is counted.
+    Text,
+    /// A line for each file, as Markdown.
+    Table,
+    Json,
 }
 
 /// List or remove the compiled tables and the names in the cache.

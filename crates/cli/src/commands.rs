@@ -10,6 +10,7 @@ pub(crate) mod ctf;
 pub(crate) mod diff;
 pub(crate) mod doctor;
 mod eh_frame;
+mod elf_files;
 pub(crate) mod expr;
 pub(crate) mod generate;
 pub(crate) mod record;

@@ -1,16 +1,19 @@
 //! `unspool stats`.
 
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::bail;
+use rayon::prelude::*;
 use serde_json::{Value, json};
 use unspool_compact::Part;
 use unspool_unwind::tables::{self, CompileError, From};
 
 use self::figures::{Counts, Distribution, Figures};
 use super::compile::as_f64;
-use crate::args::{Format, StatsArgs};
+use super::elf_files;
+use crate::args::{StatsArgs, StatsFormat};
 use crate::output::{self, Failure};
 
 mod figures;
@@ -19,24 +22,50 @@ pub(crate) fn run(args: &StatsArgs) -> anyhow::Result<ExitCode> {
     let mut all = Vec::new();
     let mut failed = Vec::new();
     let mut status = 0;
-    for path in &args.files {
-        match one(path) {
+    for (path, figures) in args.files.iter().flat_map(|path| of(path)) {
+        match figures {
             Ok(figures) => all.push(figures),
             Err(error) => {
                 output::error(&format_args!("{error:#}"));
-                failed.push(super::failed(path, &error));
+                failed.push(super::failed(&path, &error));
                 status = Failure::COULD_NOT_RUN;
             }
         }
     }
+    if all.is_empty() && failed.is_empty() {
+        bail!("no ELF file with an unwind table in the folders given");
+    }
     if all.iter().any(|figures| figures.bad_entries > 0) {
         status = status.max(Failure::FINDINGS);
     }
+    let total = total(&all);
+    if args.total {
+        all.clear();
+    }
     match args.format {
-        Format::Text => print_text(&all)?,
-        Format::Json => print_json(&all, failed)?,
+        StatsFormat::Text => print_text(&all, total.as_ref())?,
+        StatsFormat::Table => print_table(&all, total.as_ref())?,
+        StatsFormat::Json => print_json(&all, total.as_ref(), failed)?,
     }
     Ok(ExitCode::from(status))
+}
+
+/// The figures of a file, or of the files in a folder that have unwind tables.
+fn of(path: &Path) -> Vec<(PathBuf, anyhow::Result<Figures>)> {
+    if !path.is_dir() {
+        return vec![(path.to_path_buf(), one(path))];
+    }
+    let (files, unreadable) = elf_files::find(&[path.to_path_buf()]);
+    let unreadable = unreadable.into_iter();
+    let unreadable = unreadable.map(|(path, error)| (path, Err(error)));
+    let figures = files.into_par_iter().map(|file| {
+        let figures = one(&file);
+        (file, figures)
+    });
+    let mut all: Vec<_> = figures.collect();
+    all.retain(|(_, figures)| !figures.as_ref().is_err_and(super::is_missing));
+    all.extend(unreadable);
+    all
 }
 
 fn one(path: &Path) -> anyhow::Result<Figures> {
@@ -61,11 +90,18 @@ fn total(all: &[Figures]) -> Option<Figures> {
     Some(total)
 }
 
-fn print_text(all: &[Figures]) -> std::io::Result<()> {
+/// What is written: the files, and the total unless it is of the one file alone.
+fn shown<'f>(all: &'f [Figures], total: Option<&'f Figures>) -> impl Iterator<Item = &'f Figures> {
+    all.iter().chain(total.filter(|_| all.len() != 1))
+}
+
+fn print_text(all: &[Figures], total: Option<&Figures>) -> std::io::Result<()> {
     let mut out = output::results();
-    let sum = if all.len() > 1 { total(all) } else { None };
-    for f in all.iter().chain(&sum) {
-        writeln!(out, "{}", f.file)?;
+    for f in shown(all, total) {
+        match f.files {
+            1 => writeln!(out, "{}", f.file)?,
+            files => writeln!(out, "{}: {files} files", f.file)?,
+        }
         let rows_each = as_f64(f.rows) / as_f64(f.fdes.max(1));
         writeln!(
             out,
@@ -108,18 +144,44 @@ fn print_text(all: &[Figures]) -> std::io::Result<()> {
         for (part, bytes) in f.parts {
             writeln!(out, "{}", line(part_name(part), bytes))?;
         }
+        writeln!(out, "{}", line("native code", f.native_bytes))?;
+        for (name, counts) in [
+            ("instructions", &f.opcodes),
+            ("rules", &f.rules),
+            ("registers", &f.registers),
+            ("CFA rules", &f.cfa_rules),
+        ] {
+            writeln!(out, "  {name:<15}{:>10}   {counts}", counts.sum())?;
+        }
+    }
+    out.flush()
+}
+
+/// The papers' table: what the other forms take for each byte of the section, without its search table, and of the program.
+fn print_table(all: &[Figures], total: Option<&Figures>) -> std::io::Result<()> {
+    let mut out = output::results();
+    writeln!(
+        out,
+        "| | entries | bad | rows | different | `.eh_frame` | compiled | growth | of code+rodata | native code | growth | of code+rodata |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|"
+    )?;
+    for f in shown(all, total) {
+        let form = |bytes: u64, source: u64| {
+            let growth = as_f64(bytes) / as_f64(source.max(1));
+            let of_program = 100.0 * as_f64(bytes) / as_f64(f.program_bytes.max(1));
+            format!("{bytes} | {growth:.2} | {of_program:.1} %")
+        };
         writeln!(
             out,
-            "  instructions   {:>10}   {}",
-            f.instructions.sum(),
-            f.instructions
-        )?;
-        writeln!(out, "  rules          {:>10}   {}", f.rules.sum(), f.rules)?;
-        writeln!(
-            out,
-            "  CFA rules      {:>10}   {}",
-            f.cfa_rules.sum(),
-            f.cfa_rules
+            "| {} | {} | {} | {} | {} | {} | {} | {} |",
+            f.file,
+            f.fdes,
+            f.bad_entries,
+            f.rows,
+            f.distinct_rows,
+            f.section_bytes,
+            form(f.table_bytes(), f.section_bytes),
+            form(f.native_bytes, f.native_section_bytes),
         )?;
     }
     out.flush()
@@ -134,9 +196,9 @@ fn part_name(part: Part) -> &'static str {
     }
 }
 
-fn print_json(all: &[Figures], failed: Vec<Value>) -> std::io::Result<()> {
+fn print_json(all: &[Figures], total: Option<&Figures>, failed: Vec<Value>) -> std::io::Result<()> {
     let files: Vec<Value> = all.iter().map(as_json).chain(failed).collect();
-    let total = total(all).map(|total| as_json(&total));
+    let total = total.map(as_json);
     output::document("stats", &json!({ "files": files, "total": total }))
 }
 
@@ -154,6 +216,7 @@ fn as_json(f: &Figures) -> Value {
     let [(_, header), (_, rows), (_, entries), (_, calls)] = f.parts;
     json!({
         "file": f.file,
+        "files": f.files,
         "cies": f.cies,
         "fdes": f.fdes,
         "empty_fdes": f.empty_fdes,
@@ -166,8 +229,13 @@ fn as_json(f: &Figures) -> Value {
         "program_bytes": f.program_bytes,
         "source_bytes": f.source_bytes(),
         "table_bytes": { "header": header, "rows": rows, "entries": entries, "call_sites": calls },
+        "section_bytes": f.section_bytes,
+        "native_bytes": f.native_bytes,
+        "native_section_bytes": f.native_section_bytes,
         "instructions": counts(&f.instructions),
+        "opcodes": counts(&f.opcodes),
         "rules": counts(&f.rules),
+        "registers": counts(&f.registers),
         "cfa_rules": counts(&f.cfa_rules),
     })
 }

@@ -1,9 +1,8 @@
 //! `unspool verify`.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -19,6 +18,7 @@ use unspool_unwind::tables::{self, From};
 mod native;
 
 use super::compile::as_f64;
+use super::elf_files;
 use crate::args::{Format, VerifyArgs};
 use crate::output::{self, Failure};
 
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
         };
     }
     let outcomes = match args.paths.as_slice() {
-        [file, table] if !is_folder(file) && !is_folder(table) && !is_elf(table) => {
+        [file, table] if !is_folder(file) && !is_folder(table) && !elf_files::is_elf(table) => {
             vec![prove_table(file, table, args.format)]
         }
         paths => prove_all(paths, args.format),
@@ -98,7 +98,12 @@ fn prove_table(file: &Path, table: &Path, format: Format) -> Outcome {
 }
 
 fn prove_all(paths: &[PathBuf], format: Format) -> Vec<Outcome> {
-    let (files, mut outcomes) = find_elf_files(paths);
+    let (files, unreadable) = elf_files::find(paths);
+    let unreadable = unreadable.into_iter().map(|(path, error)| Outcome {
+        path,
+        proof: Err(error),
+    });
+    let mut outcomes: Vec<Outcome> = unreadable.collect();
     let prove_one = |path: PathBuf| Outcome {
         proof: prove(&path, None, format),
         path,
@@ -169,56 +174,6 @@ impl Given<'_> {
         }
         Ok(())
     }
-}
-
-/// The files that are named, and every ELF file in the folders that are, each once; symbolic links
-/// in folders are not followed. Beside them the folders that cannot be read.
-fn find_elf_files(paths: &[PathBuf]) -> (Vec<PathBuf>, Vec<Outcome>) {
-    use std::os::unix::fs::MetadataExt as _;
-    let mut found = Vec::new();
-    let mut unreadable = Vec::new();
-    let mut seen = HashSet::new();
-    let mut open: Vec<PathBuf> = paths.to_vec();
-    while let Some(path) = open.pop() {
-        let named = paths.contains(&path);
-        let metadata = match named {
-            true => fs::metadata(&path),
-            false => fs::symlink_metadata(&path),
-        };
-        match metadata {
-            Ok(metadata) if metadata.is_dir() => match fs::read_dir(&path) {
-                Ok(entries) => open.extend(entries.flatten().map(|entry| entry.path())),
-                Err(error) => unreadable.push(Outcome {
-                    proof: Err(error).with_context(|| format!("cannot read {}", path.display())),
-                    path,
-                }),
-            },
-            Ok(metadata) if !named => {
-                if is_elf(&path) && seen.insert((metadata.dev(), metadata.ino())) {
-                    found.push(path);
-                }
-            }
-            Err(_) if !named => {} // removed in between
-            // Whatever is wrong with it is found when it is opened.
-            Ok(metadata) => {
-                seen.insert((metadata.dev(), metadata.ino()));
-                found.push(path);
-            }
-            Err(_) => found.push(path),
-        }
-    }
-    found.sort();
-    found.dedup();
-    (found, unreadable)
-}
-
-fn is_elf(path: &Path) -> bool {
-    if !path.is_file() {
-        return false; // a pipe would be waited for
-    }
-    let mut magic = [0; 4];
-    let read = fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
-    read.is_ok() && magic == *b"\x7fELF"
 }
 
 fn report(outcomes: &[Outcome], started: Instant, format: Format) -> anyhow::Result<ExitCode> {

@@ -8,7 +8,8 @@ use unspool_cfi::{Cie, Entry, FdeEntry, Instructions, Section};
 use unspool_compact::{Encoded, Part};
 use unspool_ir::{CfaRule, RegisterRule, Table};
 use unspool_module::{ElfFile, SectionInfo};
-use unspool_unwind::tables::{self, Reading, SourceError};
+use unspool_native::Outline;
+use unspool_unwind::tables::{self, Reading, SourceError, native_key};
 
 use crate::commands::compile::as_f64;
 
@@ -16,6 +17,7 @@ use crate::commands::compile::as_f64;
 #[derive(Debug, Clone)]
 pub(super) struct Figures {
     pub(super) file: String,
+    pub(super) files: u64,
     pub(super) cies: u64,
     pub(super) fdes: u64,
     pub(super) empty_fdes: u64,
@@ -31,8 +33,16 @@ pub(super) struct Figures {
     pub(super) section_bytes: u64,
     pub(super) hdr_bytes: u64,
     pub(super) parts: [(Part, u64); 4],
+    /// Bytes of the native object that are loaded, 0 if there is none.
+    pub(super) native_bytes: u64,
+    /// Bytes of the sections of files that have a native object.
+    pub(super) native_section_bytes: u64,
     pub(super) instructions: Counts,
+    /// Instructions by the opcode that they are stored with.
+    pub(super) opcodes: Counts,
     pub(super) rules: Counts,
+    /// Rules by the register that they are for.
+    pub(super) registers: Counts,
     pub(super) cfa_rules: Counts,
 }
 
@@ -46,8 +56,11 @@ impl Figures {
         let table = &reading.table;
         let is_program = |s: &SectionInfo<'_>| s.executable || s.name.starts_with(".rodata");
         let part = |part| (part, encoded.map_or(0, |encoded| encoded.part(part) as u64));
+        let section_bytes = reading.origins.iter().map(|origin| origin.size).sum();
+        let native_bytes = native_bytes(file, table)?;
         let mut figures = Figures {
             file: file.path().display().to_string(),
+            files: 1,
             cies: reading.summary.cies.into(),
             fdes: reading.summary.fdes.into(),
             empty_fdes: reading.summary.empty_fdes.into(),
@@ -69,11 +82,15 @@ impl Figures {
                 .map(|fde| table.rows(fde).len() as u64)
                 .collect(),
             program_bytes: file.sections().filter(is_program).map(|s| s.size).sum(),
-            section_bytes: reading.origins.iter().map(|origin| origin.size).sum(),
+            section_bytes,
             hdr_bytes: reading.hdr_size,
             parts: [Part::Header, Part::Rows, Part::Entries, Part::Calls].map(part),
+            native_bytes: native_bytes.unwrap_or(0),
+            native_section_bytes: native_bytes.map_or(0, |_| section_bytes),
             instructions: Counts::default(),
+            opcodes: Counts::default(),
             rules: Counts::default(),
+            registers: Counts::default(),
             cfa_rules: Counts::default(),
         };
         figures.count_rules(table);
@@ -110,8 +127,10 @@ impl Figures {
                 continue;
             };
             self.cfa_rules.add(cfa_kind(&row.cfa), times);
-            for (_, rule) in row.rules() {
+            for (register, rule) in row.rules() {
                 self.rules.add(rule_kind(&rule), times);
+                let name = table.abi().arch.register_name(register);
+                self.registers.add(name.unwrap_or("other"), times);
             }
         }
     }
@@ -123,14 +142,18 @@ impl Figures {
             let Some((cie, offset, len)) = instructions_of(section, entry) else {
                 continue;
             };
-            for instruction in Instructions::new(section, &cie, offset, len).flatten() {
-                self.instructions.add(instruction_kind(&instruction.1), 1);
+            for (at, instruction) in Instructions::new(section, &cie, offset, len).flatten() {
+                self.instructions.add(instruction_kind(&instruction), 1);
+                let opcode = usize::try_from(at).ok().and_then(|at| section.data.get(at));
+                self.opcodes
+                    .add(opcode.map_or("other", |opcode| opcode_name(*opcode)), 1);
             }
         }
     }
 
     /// Adds another file's figures.
     pub(super) fn add(&mut self, other: &Figures) {
+        self.files += other.files;
         self.cies += other.cies;
         self.fdes += other.fdes;
         self.empty_fdes += other.empty_fdes;
@@ -146,10 +169,27 @@ impl Figures {
         for ((_, bytes), (_, more)) in self.parts.iter_mut().zip(other.parts) {
             *bytes += more;
         }
+        self.native_bytes += other.native_bytes;
+        self.native_section_bytes += other.native_section_bytes;
         self.instructions.merge(&other.instructions);
+        self.opcodes.merge(&other.opcodes);
         self.rules.merge(&other.rules);
+        self.registers.merge(&other.registers);
         self.cfa_rules.merge(&other.cfa_rules);
     }
+}
+
+/// How many bytes of a table's native object are loaded; none if the table cannot be made into one.
+fn native_bytes(file: &ElfFile, table: &Table) -> anyhow::Result<Option<u64>> {
+    let Ok(outline) = Outline::of(table) else {
+        return Ok(None);
+    };
+    let Ok(object) = unspool_native::object(&outline, native_key(&file.content_key())) else {
+        return Ok(None);
+    };
+    let object = ElfFile::from_bytes(file.path(), object)?;
+    let loaded = object.sections().filter(|s| s.address.is_some());
+    Ok(Some(loaded.map(|s| s.size).sum()))
 }
 
 /// The CIE that governs an entry's instructions, and where they are.
@@ -211,6 +251,45 @@ fn instruction_kind(instruction: &Instruction<'_>) -> &'static str {
         Instruction::NegateRaStateWithPc => "AARCH64_negate_ra_state_with_pc",
         Instruction::SetRaState(..) => "AARCH64_set_ra_state",
         Instruction::Nop => "nop",
+    }
+}
+
+/// The name of an opcode without `DW_CFA_` (DWARF 5 §7.24 and what GNU and Arm add).
+fn opcode_name(opcode: u8) -> &'static str {
+    match opcode {
+        0x40..=0x7f => "advance_loc",
+        0x80..=0xbf => "offset",
+        0xc0..=0xff => "restore",
+        0x00 => "nop",
+        0x01 => "set_loc",
+        0x02 => "advance_loc1",
+        0x03 => "advance_loc2",
+        0x04 => "advance_loc4",
+        0x05 => "offset_extended",
+        0x06 => "restore_extended",
+        0x07 => "undefined",
+        0x08 => "same_value",
+        0x09 => "register",
+        0x0a => "remember_state",
+        0x0b => "restore_state",
+        0x0c => "def_cfa",
+        0x0d => "def_cfa_register",
+        0x0e => "def_cfa_offset",
+        0x0f => "def_cfa_expression",
+        0x10 => "expression",
+        0x11 => "offset_extended_sf",
+        0x12 => "def_cfa_sf",
+        0x13 => "def_cfa_offset_sf",
+        0x14 => "val_offset",
+        0x15 => "val_offset_sf",
+        0x16 => "val_expression",
+        0x1d => "MIPS_advance_loc8",
+        0x2b => "AARCH64_set_ra_state",
+        0x2c => "AARCH64_negate_ra_state_with_pc",
+        0x2d => "AARCH64_negate_ra_state",
+        0x2e => "GNU_args_size",
+        0x2f => "GNU_negative_offset_extended",
+        _ => "other",
     }
 }
 

@@ -1,0 +1,59 @@
+//! The ELF files of folders.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::anyhow;
+
+/// The files that are named, and every ELF file in the folders that are, each once; symbolic links
+/// in folders are not followed. Beside them the folders that cannot be read.
+pub(super) fn find(paths: &[PathBuf]) -> (Vec<PathBuf>, Vec<(PathBuf, anyhow::Error)>) {
+    use std::os::unix::fs::MetadataExt as _;
+    let mut found = Vec::new();
+    let mut unreadable = Vec::new();
+    let mut seen = HashSet::new();
+    let mut open: Vec<PathBuf> = paths.to_vec();
+    while let Some(path) = open.pop() {
+        let named = paths.contains(&path);
+        let metadata = match named {
+            true => fs::metadata(&path),
+            false => fs::symlink_metadata(&path),
+        };
+        match metadata {
+            Ok(metadata) if metadata.is_dir() => match fs::read_dir(&path) {
+                Ok(entries) => open.extend(entries.flatten().map(|entry| entry.path())),
+                Err(error) => {
+                    let error = anyhow!(error).context(format!("cannot read {}", path.display()));
+                    unreadable.push((path, error));
+                }
+            },
+            Ok(metadata) if !named => {
+                let id = (metadata.dev(), metadata.ino());
+                if metadata.is_file() && is_elf(&path) && seen.insert(id) {
+                    found.push(path);
+                }
+            }
+            Err(_) if !named => {} // removed in between
+            // Whatever is wrong with it is found when it is opened.
+            Ok(metadata) => {
+                seen.insert((metadata.dev(), metadata.ino()));
+                found.push(path);
+            }
+            Err(_) => found.push(path),
+        }
+    }
+    found.sort();
+    found.dedup();
+    (found, unreadable)
+}
+
+pub(super) fn is_elf(path: &Path) -> bool {
+    if !path.is_file() {
+        return false; // a pipe would be waited for
+    }
+    let mut magic = [0; 4];
+    let read = fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
+    read.is_ok() && magic == *b"\x7fELF"
+}
