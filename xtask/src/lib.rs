@@ -14,6 +14,7 @@ pub mod debian;
 pub mod elf;
 pub mod facts;
 pub mod normal;
+pub mod outline;
 pub mod packages;
 pub mod programs;
 pub mod readelf;

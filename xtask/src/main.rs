@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 
 use xtask::clients::compare as clients;
 use xtask::{
-    Error, bad_frames, bench_peers, capi, corpus, ctf_compare, packages, script_compare,
+    Error, bad_frames, bench_peers, capi, corpus, ctf_compare, outline, packages, script_compare,
     sframe_suite, sweep,
 };
 
@@ -39,6 +39,8 @@ usage: cargo xtask TASK
                               and the wrong ones wrong; --help says more
   ctf-compare [--only TEXT]   link the types of Debian's zlib, lua, zstd, sqlite, coreutils and binutils
                               as ld does: sizes, times, dumps (docs/ctf.md); --help says more
+  outline FILE...             in how few bytes .eh_frame can say its rows, and what outlined
+                              instructions would take (docs/native.md)
 ";
 
 fn main() -> ExitCode {
@@ -121,6 +123,10 @@ fn run() -> Result<ExitCode, Error> {
             }
             packages::setup(&mut io::stdout().lock())?;
             ctf_compare::run(args.into_iter(), &mut io::stdout().lock())?
+        }
+        Some("outline") => {
+            outline::run(args, &mut io::stdout().lock())?;
+            true
         }
         _ => return Err(USAGE.into()),
     };

@@ -51,7 +51,7 @@ pub use rewrite::{RewriteError, Rewritten, rewrite};
 #[cfg(feature = "alloc")]
 pub use table::{Reading, Summary, read_table, read_tables};
 #[cfg(feature = "alloc")]
-pub use write::{EhFrame, WriteError};
+pub use write::{EhFrame, Measure, WriteError};
 
 use unspool_ir::{Abi, Vaddr};
 

@@ -13,7 +13,7 @@ use crate::entry::{Cie, Entry, FdeEntry};
 use crate::error::{CfiError, Problem};
 use crate::evaluate::initial_row;
 use crate::table::{CIE_BYTES, bound};
-use crate::write::{EhFrame, Instructions, WriteError, close, word};
+use crate::write::{EhFrame, Instructions, Measure, WriteError, close, word, word_bytes};
 use crate::{Section, SectionKind};
 
 /// Why a section cannot be written anew.
@@ -170,10 +170,11 @@ impl Rewriting<'_, '_> {
         let writer = Instructions {
             data_alignment: cie.data_alignment,
             initial: initial.row,
+            measures: Measure::ALL,
         };
         let bytes = &mut self.written.bytes;
         writer.put_rows(self.table, fde, bytes)?;
-        Ok(close(bytes, start, section.abi)?)
+        Ok(close(bytes, start, section.abi, word_bytes(section.abi))?)
     }
 
     /// Has all FDEs lead to where their CIEs are now.

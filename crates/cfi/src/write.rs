@@ -1,12 +1,15 @@
 //! Rows written as `.eh_frame`, with the search table that leads to its entries.
 //!
-//! One CIE serves all entries that agree about the return address column, signals and the personality routine; its
-//! instructions make the row that most of these entries begin with. An entry's instructions say what each row changes.
+//! Entries that agree about the return address column, signals and the personality routine share a CIE, whose
+//! instructions make the row that most of them begin with; those that begin with other rows have CIEs of their own where
+//! that is shorter. An entry's instructions say what each row changes, in as few bytes as they can ([`Measure`]).
 //! All addresses are relative to where they stand, in four bytes, so that the sections are for any place within 2 GiB of
 //! the code, and never change their length with it.
 
 use alloc::collections::BTreeMap;
+use alloc::vec;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use unspool_ir::leb128::{put_signed, put_unsigned};
 use unspool_ir::{
@@ -16,6 +19,9 @@ use unspool_ir::{
 
 use crate::opcode;
 use crate::pointer::{Encoding, INDIRECT};
+use remember::{Change, States};
+
+mod remember;
 
 /// Why a table cannot be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -42,6 +48,32 @@ pub enum WriteError {
     TooLarge,
 }
 
+/// A way to say the same in fewer bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Measure {
+    /// Entries end at multiples of 4 bytes, as those of assemblers do, and not of a word. Only the section's end does.
+    Padding,
+    /// A row that is equal to the one before is left out.
+    Repeats,
+    /// Offsets of the CFA are counted in words (`DW_CFA_def_cfa_offset_sf`) where that takes fewer bytes.
+    Words,
+    /// A row that was there before is come back to by `DW_CFA_remember_state` and `DW_CFA_restore_state`.
+    States,
+    /// Entries that begin alike, and not as most do, have a CIE that says how.
+    Beginnings,
+}
+
+impl Measure {
+    /// All of them.
+    pub const ALL: &[Measure] = &[
+        Measure::Padding,
+        Measure::Repeats,
+        Measure::Words,
+        Measure::States,
+        Measure::Beginnings,
+    ];
+}
+
 /// `.eh_frame`, and where its entries are.
 #[derive(Debug, Clone)]
 pub struct EhFrame {
@@ -54,12 +86,21 @@ pub struct EhFrame {
 }
 
 impl EhFrame {
-    /// Writes the entries of a table that cover something.
+    /// Writes the entries of a table that cover something, by all measures.
     ///
     /// # Errors
     ///
     /// A row says what no instruction can, or there is too much.
     pub fn of(table: &Table) -> Result<EhFrame, WriteError> {
+        EhFrame::by(table, Measure::ALL)
+    }
+
+    /// Writes the entries of a table that cover something, by some measures: to learn what each of them saves.
+    ///
+    /// # Errors
+    ///
+    /// A row says what no instruction can, or there is too much.
+    pub fn by(table: &Table, measures: &[Measure]) -> Result<EhFrame, WriteError> {
         let mut written = EhFrame {
             bytes: Vec::new(),
             abi: table.abi(),
@@ -71,7 +112,18 @@ impl EhFrame {
             groups.entry(Group::of(table, fde)).or_default().push(fde);
         }
         for (group, fdes) in &groups {
-            written.put_group(table, *group, fdes)?;
+            for (writer, fdes) in shared(table, fdes, measures)? {
+                written.put_group(table, *group, &writer, &fdes)?;
+            }
+        }
+        if let Some((_, last)) = written.entries.last() {
+            // What stands behind is aligned to a word, and space between would end the table.
+            close(
+                &mut written.bytes,
+                *last,
+                table.abi(),
+                word_bytes(table.abi()),
+            )?;
         }
         written.bytes.extend([0; 4]); // the terminator
         match u32::try_from(written.bytes.len()) {
@@ -151,11 +203,19 @@ impl EhFrame {
         Ok(bytes)
     }
 
-    fn put_group(&mut self, table: &Table, group: Group, fdes: &[&Fde]) -> Result<(), WriteError> {
+    fn put_group(
+        &mut self,
+        table: &Table,
+        group: Group,
+        writer: &Instructions<'_>,
+        fdes: &[&Fde],
+    ) -> Result<(), WriteError> {
+        let unit = match writer.has(Measure::Padding) {
+            true => 4,
+            false => word_bytes(self.abi),
+        };
         let cie = self.bytes.len();
-        let initial = usual_first_row(table, fdes).and_then(|row| table.row(row));
-        let writer = Instructions::new(self.abi, initial.as_ref());
-        self.put_cie(group, &writer)?;
+        self.put_cie(group, writer, unit)?;
         for fde in fdes {
             let start = self.bytes.len();
             self.entries.push((fde.start, start));
@@ -174,12 +234,17 @@ impl EhFrame {
                 None => self.bytes.push(0),
             }
             writer.put_rows(table, fde, &mut self.bytes)?;
-            close(&mut self.bytes, start, self.abi)?;
+            close(&mut self.bytes, start, self.abi, unit)?;
         }
         Ok(())
     }
 
-    fn put_cie(&mut self, group: Group, writer: &Instructions<'_>) -> Result<(), WriteError> {
+    fn put_cie(
+        &mut self,
+        group: Group,
+        writer: &Instructions<'_>,
+        unit: usize,
+    ) -> Result<(), WriteError> {
         let start = self.bytes.len();
         self.put_word(0); // the length
         self.put_word(0); // a CIE
@@ -213,7 +278,7 @@ impl EhFrame {
         }
         self.bytes.push(Encoding::PCREL_SDATA4.0);
         writer.put_initial(&mut self.bytes);
-        close(&mut self.bytes, start, self.abi)
+        close(&mut self.bytes, start, self.abi, unit)
     }
 
     fn put_pointer(&mut self, address: Vaddr) {
@@ -240,12 +305,20 @@ impl EhFrame {
     }
 }
 
-/// Pads the last entry of some bytes and writes its length.
-pub(crate) fn close(bytes: &mut Vec<u8>, start: usize, abi: Abi) -> Result<(), WriteError> {
+pub(crate) fn word_bytes(abi: Abi) -> usize {
+    usize::from(abi.arch.spec().word.bytes())
+}
+
+/// Pads the last entry of some bytes, up to a multiple of so many, and writes its length.
+pub(crate) fn close(
+    bytes: &mut Vec<u8>,
+    start: usize,
+    abi: Abi,
+    unit: usize,
+) -> Result<(), WriteError> {
     /// `DW_CFA_nop`.
     const NOP: u8 = 0;
-    let unit = usize::from(abi.arch.spec().word.bytes());
-    let end = start + (bytes.len() - start).next_multiple_of(unit);
+    let end = bytes.len().next_multiple_of(unit);
     bytes.resize(end, NOP);
     let length = u32::try_from(end - start - 4).map_err(|_| WriteError::TooLarge)?;
     if let Some(slot) = bytes.get_mut(start..start + 4) {
@@ -283,18 +356,75 @@ impl Group {
     }
 }
 
-/// The row that most entries begin with.
-fn usual_first_row(table: &Table, fdes: &[&Fde]) -> Option<RowId> {
-    let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
-    for fde in fdes {
-        if let Some(first) = table.rows(fde).next() {
-            *counts.entry(first.row.0).or_default() += 1;
+/// The CIEs of a group, and the entries that have them.
+fn shared<'t, 'f>(
+    table: &'t Table,
+    fdes: &[&'f Fde],
+    measures: &'t [Measure],
+) -> Result<Vec<(Instructions<'t>, Vec<&'f Fde>)>, WriteError> {
+    let mut shared: Vec<(Instructions<'_>, Vec<&Fde>)> = Vec::new();
+    for (first, mut fdes) in by_first_row(table, fdes) {
+        let is_full = shared.len() >= MOST_CIES || !measures.contains(&Measure::Beginnings);
+        let there = shared.iter().enumerate();
+        let there = there.filter_map(|(place, (writer, _))| {
+            let bytes = writer.bytes_of(table, &fdes).ok()?;
+            Some((bytes, place))
+        });
+        let place = match there.min() {
+            Some((bytes, place)) if is_full || bytes <= CIE => place,
+            best => {
+                let (own_bytes, own) = own(table, first, &fdes, measures)?;
+                match best {
+                    Some((bytes, place)) if bytes <= own_bytes + CIE => place,
+                    _ => {
+                        shared.push((own, Vec::new()));
+                        shared.len() - 1
+                    }
+                }
+            }
+        };
+        if let Some((_, its)) = shared.get_mut(place) {
+            its.append(&mut fdes);
         }
     }
-    let usual = counts
-        .into_iter()
-        .max_by_key(|(row, count)| (*count, u32::MAX - row));
-    usual.map(|(row, _)| RowId(row))
+    Ok(shared)
+}
+
+/// A CIE for entries with the same first row, and how many bytes they take: it makes this row, or none if a register has
+/// a rule in this row and none in a later one, for which there is no instruction.
+fn own<'t>(
+    table: &'t Table,
+    first: RowId,
+    fdes: &[&Fde],
+    measures: &'t [Measure],
+) -> Result<(usize, Instructions<'t>), WriteError> {
+    let row = table.row(first);
+    let of = |row| {
+        let writer = Instructions::new(table.abi(), row, measures);
+        writer.bytes_of(table, fdes).map(|bytes| (bytes, writer))
+    };
+    of(row.as_ref()).or_else(|error| of(None).map_err(|_| error))
+}
+
+/// About how many bytes a CIE takes beside its instructions.
+const CIE: usize = 24;
+
+/// The most CIEs of a group: each of them is tried for all entries.
+const MOST_CIES: usize = 32;
+
+/// The entries by their first row, the most frequent row first.
+fn by_first_row<'f>(table: &Table, fdes: &[&'f Fde]) -> Vec<(RowId, Vec<&'f Fde>)> {
+    let mut by_row: BTreeMap<RowId, Vec<&Fde>> = BTreeMap::new();
+    for fde in fdes {
+        let first = table
+            .rows(fde)
+            .next()
+            .map_or(RowId(u32::MAX), |start| start.row);
+        by_row.entry(first).or_default().push(fde);
+    }
+    let mut all: Vec<_> = by_row.into_iter().collect();
+    all.sort_by_key(|(_, fdes)| Reverse(fdes.len()));
+    all
 }
 
 /// Writes the instructions of entries that share a CIE (DWARF 5 §6.4.2).
@@ -302,15 +432,17 @@ pub(crate) struct Instructions<'r> {
     pub(crate) data_alignment: i64,
     /// The row that the CIE makes.
     pub(crate) initial: Row<'r>,
+    pub(crate) measures: &'r [Measure],
 }
 
 impl<'r> Instructions<'r> {
-    fn new(abi: Abi, initial: Option<&Row<'r>>) -> Instructions<'r> {
+    fn new(abi: Abi, initial: Option<&Row<'r>>, measures: &'r [Measure]) -> Instructions<'r> {
         let column = abi.arch.spec().return_address;
         let first = initial.copied().unwrap_or(Row::new(column));
         let mut instructions = Instructions {
             data_alignment: -i64::from(abi.arch.spec().word.bytes()),
             initial: Row::new(first.return_address),
+            measures,
         };
         // What no instruction can say is for the entries to tell.
         let mut bytes = Vec::new();
@@ -328,9 +460,23 @@ impl<'r> Instructions<'r> {
         let fresh = Instructions {
             data_alignment: self.data_alignment,
             initial: nothing,
+            measures: self.measures,
         };
         // That it can be said was found out before.
         let _ = fresh.put_change(&nothing, &self.initial, into);
+    }
+
+    fn has(&self, measure: Measure) -> bool {
+        self.measures.contains(&measure)
+    }
+
+    /// How many bytes the instructions of entries take.
+    fn bytes_of(&self, table: &Table, fdes: &[&Fde]) -> Result<usize, WriteError> {
+        let mut bytes = Vec::new();
+        let put = fdes
+            .iter()
+            .try_for_each(|fde| self.put_rows(table, fde, &mut bytes));
+        put.map(|()| bytes.len())
     }
 
     pub(crate) fn put_rows(
@@ -339,19 +485,50 @@ impl<'r> Instructions<'r> {
         fde: &Fde,
         into: &mut Vec<u8>,
     ) -> Result<(), WriteError> {
+        let changes = self.changes(table, fde)?;
+        let states = match self.has(Measure::States) {
+            true => remember::states(&changes),
+            false => vec![States::default(); changes.len()],
+        };
         let mut at = fde.start;
+        for (change, states) in changes.iter().zip(states) {
+            put_advance(change.at.0 - at.0, into, table.abi().endian)?;
+            at = change.at;
+            match states.is_restored {
+                true => into.push(opcode::RESTORE_STATE),
+                false => into.extend(&change.bytes),
+            }
+            if states.is_remembered {
+                into.push(opcode::REMEMBER_STATE);
+            }
+        }
+        Ok(())
+    }
+
+    /// What leads to each row of an entry from the one before.
+    fn changes(&self, table: &Table, fde: &Fde) -> Result<Vec<Change>, WriteError> {
+        let mut changes: Vec<Change> = Vec::new();
         let mut before = self.initial;
         for start in table.rows(fde) {
+            let is_repeated = changes.last().is_some_and(|last| last.row == start.row);
+            if is_repeated && self.has(Measure::Repeats) {
+                continue;
+            }
             let Some(row) = table.row(start.row) else {
                 continue;
             };
-            put_advance(start.start.0 - at.0, into, table.abi().endian)?;
-            at = start.start;
-            let changed = self.put_change(&before, &row, into);
-            changed.map_err(|what| WriteError::Row { at, what })?;
+            let (at, mut bytes) = (start.start, Vec::new());
+            let put = self.put_change(&before, &row, &mut bytes);
+            put.map_err(|what| WriteError::Row { at, what })?;
+            changes.push(Change {
+                at,
+                row: start.row,
+                bytes,
+                is_restorable: (before.args_size, before.ra_state) == (row.args_size, row.ra_state),
+            });
             before = row;
         }
-        Ok(())
+        Ok(changes)
     }
 
     /// Writes what leads from one row to the next.
@@ -418,24 +595,30 @@ impl<'r> Instructions<'r> {
             } => (r == register, o == offset),
             _ => (false, false),
         };
+        let words = self.factored(offset);
+        let in_words = words.is_ok_and(|words| is_shorter(words, offset));
         match u64::try_from(offset) {
             _ if is_same_offset => {
                 into.push(opcode::DEF_CFA_REGISTER);
                 put_unsigned(into, register.0.into());
             }
-            Ok(offset) if is_same_register => {
-                into.push(opcode::DEF_CFA_OFFSET);
+            Ok(offset) if !(in_words && self.has(Measure::Words)) => {
+                if is_same_register {
+                    into.push(opcode::DEF_CFA_OFFSET);
+                } else {
+                    into.push(opcode::DEF_CFA);
+                    put_unsigned(into, register.0.into());
+                }
                 put_unsigned(into, offset);
             }
-            Ok(offset) => {
-                into.push(opcode::DEF_CFA);
-                put_unsigned(into, register.0.into());
-                put_unsigned(into, offset);
-            }
-            Err(_) => {
-                into.push(opcode::DEF_CFA_SF);
-                put_unsigned(into, register.0.into());
-                put_signed(into, self.factored(offset)?);
+            _ => {
+                if is_same_register {
+                    into.push(opcode::DEF_CFA_OFFSET_SF);
+                } else {
+                    into.push(opcode::DEF_CFA_SF);
+                    put_unsigned(into, register.0.into());
+                }
+                put_signed(into, words?);
             }
         }
         Ok(())
@@ -499,6 +682,14 @@ impl<'r> Instructions<'r> {
             _ => Err("an offset that is no multiple of a word"),
         }
     }
+}
+
+/// Whether a signed number takes fewer bytes than an offset as it is.
+fn is_shorter(words: i64, offset: i64) -> bool {
+    let (mut signed, mut unsigned) = (Vec::new(), Vec::new());
+    put_signed(&mut signed, words);
+    put_unsigned(&mut unsigned, offset.unsigned_abs());
+    signed.len() < unsigned.len()
 }
 
 /// A register that stands in the opcode.

@@ -67,8 +67,11 @@ fn backtrace(program: &str, folder: &Path) -> Vec<String> {
         "bt",
         program,
     ];
-    let output = run("gdb", "gdb", &commands, folder);
-    let output = text(&output);
+    names(&text(&run("gdb", "gdb", &commands, folder)))
+}
+
+/// The functions that gdb printed in backtraces.
+fn names(output: &str) -> Vec<String> {
     let frames = output.lines().filter(|line| line.starts_with('#'));
     let name = |line: &str| {
         let rest = line.split_once(" in ").map_or(line, |(_, rest)| rest);
@@ -114,6 +117,64 @@ fn exceptions_and_gdb_go_through_code_that_had_no_table() {
         .iter()
         .filter(|name| ["through", "main"].contains(&name.as_str()));
     assert_eq!(own.collect::<Vec<_>>(), ["through", "main"], "{frames:?}");
+}
+
+/// libstdc++'s own entries, written anew in all ways that save bytes: with personality routine, LSDAs, remembered
+/// states, offsets in words, and CIEs for parts that begin in the middle of a function.
+#[test]
+fn exceptions_and_gdb_go_through_a_library_that_is_written_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let source = "tests/programs/throws_in_library.cc";
+    let source = format!("{}/{source}", env!("CARGO_MANIFEST_DIR"));
+    let built = run("g++", "g++", &["-O2", "-o", "throws", &source], folder);
+    assert!(built.status.success(), "{}", text(&built));
+    let library = "/lib/x86_64-linux-gnu/libstdc++.so.6";
+    let new = "libstdc++.so.6";
+    let output = unspool(&["synth", library, "--emit", "eh_frame", "-o", new], folder);
+    assert!(output.status.success(), "{}", text(&output));
+
+    let frames = ["--debug-dump=frames", "-W", new];
+    let frames = run("readelf", "binutils", &frames, folder);
+    assert!(frames.status.success() && frames.stderr.is_empty());
+    let frames = text(&frames);
+    for instruction in ["remember_state", "restore_state", "def_cfa_offset_sf"] {
+        let times = frames.matches(&format!("DW_CFA_{instruction}")).count();
+        assert!(times > 100, "{instruction}: {times}");
+    }
+    // More CIEs than there are kinds of entries: with personality and LSDA, with one of them, with neither.
+    assert!(frames.matches(" CIE\n").count() > 4, "{frames}");
+
+    let throws = |library_path: &str| {
+        let path = format!("LD_LIBRARY_PATH={library_path}");
+        let ran = run("env", "coreutils", &[&path, "./throws"], folder);
+        assert_eq!(text(&ran), "caught 1111\n");
+        let path = format!("set environment LD_LIBRARY_PATH {library_path}");
+        let commands = [
+            &path,
+            "catch throw",
+            "run",
+            "bt",
+            "continue",
+            "bt",
+            "continue",
+            "bt",
+        ];
+        let commands = commands.iter().flat_map(|command| ["-ex", command]);
+        let arguments: Vec<&str> = ["-batch", "-nx"].into_iter().chain(commands).collect();
+        names(&text(&run(
+            "gdb",
+            "gdb",
+            &[&arguments[..], &["throws"]].concat(),
+            folder,
+        )))
+    };
+    let (before, after) = (throws(""), throws("."));
+    assert!(
+        before.len() > 9 && before.contains(&"main".to_owned()),
+        "{before:?}"
+    );
+    assert_eq!(before, after);
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! `.eh_frame` written of the rows of real files, read back: by this crate, and by gimli.
 
+use std::collections::BTreeMap;
+
 use gimli::UnwindSection as _;
-use unspool_cfi::{EhFrame, Hdr, Section, SectionKind, read_tables, rewrite};
+use unspool_cfi::{EhFrame, Hdr, Measure, Section, SectionKind, read_tables, rewrite};
 use unspool_ir::diff::{Compare, differences};
 use unspool_ir::{Arch, Endian, Table, Vaddr};
 use xtask::elf;
@@ -64,7 +66,12 @@ fn what_is_written_is_what_was_read() {
                 let found = differences(&source, &back, Compare::RowsAndEntries);
                 assert_eq!(found.len(), 0, "{file}: {:?}", found.first());
                 let covering = source.fdes().iter().filter(|fde| fde.start < fde.end);
-                let starts: usize = covering.clone().map(|fde| source.rows(fde).len()).sum();
+                // Rows that repeat the one before are left out.
+                let ids = |fde| source.rows(fde).map(|start| start.row);
+                let starts: usize = covering
+                    .clone()
+                    .map(|fde| ids(fde).collect::<Vec<_>>().chunk_by(|a, b| a == b).count())
+                    .sum();
                 assert_eq!((fdes, rows), (covering.count(), starts), "{file}");
                 written_rows += rows;
 
@@ -82,6 +89,77 @@ fn what_is_written_is_what_was_read() {
     assert!(written_rows > 400_000, "{written_rows}");
 }
 
+/// The rows of a section by gimli, by where they begin, repeated ones left out.
+fn rows_of_gimli(data: &[u8], at: Vaddr, arch: Arch) -> BTreeMap<(u64, u64), String> {
+    let mut section = gimli::EhFrame::new(data, gimli::LittleEndian);
+    section.set_address_size(arch.spec().word.bytes());
+    let bases = gimli::BaseAddresses::default().set_eh_frame(at.0);
+    let mut context = gimli::UnwindContext::new();
+    let bytes =
+        |e: gimli::UnwindExpression<usize>| format!("{:?}", e.get(&section).unwrap().0.slice());
+    let mut found = BTreeMap::new();
+    let mut entries = section.entries(&bases);
+    while let Some(entry) = entries.next().unwrap() {
+        let gimli::CieOrFde::Fde(partial) = entry else {
+            continue;
+        };
+        let fde = partial.parse(gimli::EhFrame::cie_from_offset).unwrap();
+        let mut rows = fde.rows(&section, &bases, &mut context).unwrap();
+        let mut last = String::new();
+        while let Some(row) = rows.next_row().unwrap() {
+            let cfa = match row.cfa() {
+                gimli::CfaRule::Expression(e) => bytes(*e),
+                rule => format!("{rule:?}"),
+            };
+            let rules = row.registers().map(|(register, rule)| match rule {
+                gimli::RegisterRule::Expression(e) => (register.0, "at", bytes(*e)),
+                gimli::RegisterRule::ValExpression(e) => (register.0, "is", bytes(*e)),
+                rule => (register.0, "", format!("{rule:?}")),
+            });
+            let mut rules: Vec<_> = rules.collect();
+            rules.sort();
+            let size = row.saved_args_size();
+            let text = format!("{cfa} {rules:?} {size}");
+            if text != last {
+                found.insert((fde.initial_address(), row.start_address()), text.clone());
+                last = text;
+            }
+        }
+    }
+    found
+}
+
+/// gimli reads the same of what linkers wrote and of what is written anew, by no measure and by all.
+#[test]
+fn each_measure_says_the_same_in_fewer_bytes() {
+    for file in [
+        "/lib/x86_64-linux-gnu/libc.so.6",
+        "/usr/aarch64-linux-gnu/lib/libstdc++.so.6",
+    ] {
+        let data = std::fs::read(path(file)).unwrap();
+        let units = elf::units(&data).unwrap();
+        let unit = &units[0];
+        let mut frames = unit.frames.iter();
+        let frame = frames.find(|frame| frame.kind == SectionKind::EhFrame);
+        let frame = frame.unwrap();
+        let source = read_tables(unit.abi, &[unit.section(frame)]).table;
+        let arch = unit.abi.arch;
+        let rows = rows_of_gimli(&frame.data, frame.address, arch);
+        assert!(rows.len() > 10_000, "{file}: {}", rows.len());
+        let mut before = usize::MAX;
+        for count in 0..=Measure::ALL.len() {
+            let measures = &Measure::ALL[..count];
+            let written = EhFrame::by(&source, measures).unwrap();
+            assert!(written.len() <= before, "{file}: {measures:?}");
+            before = written.len();
+            let data = written.at(frame.address).unwrap();
+            let found = rows_of_gimli(&data, frame.address, arch);
+            assert!(found == rows, "{file}: {measures:?}");
+        }
+        assert!(before < frame.data.len(), "{file}");
+    }
+}
+
 /// Each entry gets the rows that it has: others read the same rows, ranges and CIEs, where the entry stands now.
 #[test]
 fn what_is_rewritten_is_what_was_read() {
@@ -93,6 +171,9 @@ fn what_is_rewritten_is_what_was_read() {
             let frames = frames.filter(|frame| frame.kind == SectionKind::EhFrame);
             for frame in frames {
                 let section = unit.section(frame);
+                // Before relocation addresses are those of where they stand, which may be less than it was.
+                let address = Vaddr(section.address.0.max(0x1_0000));
+                let section = Section { address, ..section };
                 let source = read_tables(unit.abi, &[section]).table;
                 let Ok(written) = rewrite(&section, &source, &Table::new(unit.abi)) else {
                     // Code in units of more than a byte: not x86.
@@ -116,7 +197,9 @@ fn what_is_rewritten_is_what_was_read() {
                             let text = format!("{:?}", table.row(row.row));
                             (row.start.0.wrapping_sub(fde.start.0), text)
                         });
-                        rows.collect::<Vec<_>>()
+                        let mut rows = rows.collect::<Vec<_>>();
+                        rows.dedup_by(|next, row| next.1 == row.1);
+                        rows
                     };
                     assert_eq!(new.end.0 - new.start.0, old.end.0 - old.start.0);
                     assert_eq!(new.start.0.wrapping_sub(old.start.0), by, "{file}");
@@ -128,4 +211,56 @@ fn what_is_rewritten_is_what_was_read() {
         }
     }
     assert!(rows > 200_000, "{rows}");
+}
+
+/// What no one CIE can serve: registers that are saved at the beginning of some entries and never of others; a register
+/// that loses its rule; states that come back with another size of arguments; and more rows to come back to than readers remember.
+#[test]
+fn rows_of_all_kinds_are_written() {
+    use std::fmt::Write as _;
+    let mut text = String::from(
+        "arch x86-64 little
+fn 0x1000..0x1010
+  0x1000  cfa=rsp+64  rbx=[cfa-16]  r12=[cfa-24]  ra=[cfa-8]
+fn 0x1010..0x1020
+  0x1010  cfa=rsp+64  rbx=[cfa-16]  r12=[cfa-24]  ra=[cfa-8]
+fn 0x1020..0x1030
+  0x1020  cfa=rsp+48  r14=[cfa-16]  ra=[cfa-8]
+fn 0x1030..0x1040
+  0x1030  cfa=rsp+16  r15=[cfa-16]  ra=[cfa-8]
+  0x1034  cfa=rsp+8  ra=[cfa-8]
+fn 0x1040..0x1050
+  0x1040  cfa=rsp+4096  ra=[cfa-8]  args=16
+  0x1041  cfa=rbp+16  ra=[cfa-8]  rbp=[cfa-16]
+  0x1042  cfa=rsp+4096  ra=[cfa-8]  args=16
+  0x1043  cfa=rsp+4096  ra=[cfa-8]
+  0x1044  cfa=rbp+4  ra=[cfa-8]
+  0x1045  cfa=rbp-513  ra=[cfa-8]
+fn 0x2000..0x3000
+",
+    );
+    for round in 0..500 {
+        let at = 0x2000 + 4 * round;
+        let number = round % 20;
+        let depth = 1000 + 8 * number.min(20 - number);
+        writeln!(
+            text,
+            "  {at:#x}  cfa=rsp+{depth}  rbx=[cfa-{depth}]  ra=[cfa-8]"
+        )
+        .unwrap();
+    }
+    let source = unspool_ir::text::parse(&text).unwrap();
+    for count in 0..=Measure::ALL.len() {
+        let written = EhFrame::by(&source, &Measure::ALL[..count]);
+        let refused = written.map(|_| ()).unwrap_err().to_string();
+        assert!(refused.contains("no multiple of a word"), "{refused}");
+    }
+    let source = text.replace("rbp-513", "rbp-512");
+    let source = unspool_ir::text::parse(&source).unwrap();
+    for count in 0..=Measure::ALL.len() {
+        let written = EhFrame::by(&source, &Measure::ALL[..count]).unwrap();
+        let (back, fdes, _) = read_back(&written, &source, Vaddr(0x8000));
+        assert_eq!(differences(&source, &back, Compare::RowsAndEntries), []);
+        assert_eq!(fdes, 6);
+    }
 }
