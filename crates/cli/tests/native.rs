@@ -133,14 +133,19 @@ fn section(file: &Path, name: &str) -> std::ops::Range<usize> {
     start..start + number(words[4])
 }
 
+/// Makes the object `o.so`.
+fn compile(folder: &Path, file: &str) {
+    let output = unspool(&["compile", "--as", "native", file, "-o", "o.so"], folder);
+    assert!(output.status.success());
+}
+
 #[test]
 fn objects_are_proven_or_refused() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let libc = xtask::packages::path(LIBC).unwrap();
     let libc = libc.to_str().unwrap();
-    let output = unspool(&["compile", "--as", "native", libc, "-o", "o.so"], folder);
-    assert!(output.status.success());
+    compile(folder, libc);
     let verify = |file: &str, object: &str| {
         let output = unspool(&["verify", file, object], folder);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -204,8 +209,7 @@ fn code_that_does_no_good_is_stopped() {
     let folder = folder.path();
     let file = xtask::packages::path(LOADER).unwrap();
     let file = file.to_str().unwrap();
-    let output = unspool(&["compile", "--as", "native", file, "-o", "o.so"], folder);
-    assert!(output.status.success());
+    compile(folder, file);
     assert!(run_alone(folder, file, "o.so").is_some());
     let whole = std::fs::read(folder.join("o.so")).unwrap();
     let code = section(&folder.join("o.so"), ".text").start;
@@ -229,8 +233,7 @@ fn what_is_proven_runs_right() {
     let folder = folder.path();
     let file = xtask::packages::path(LOADER).unwrap();
     let file = file.to_str().unwrap();
-    let output = unspool(&["compile", "--as", "native", file, "-o", "o.so"], folder);
-    assert!(output.status.success());
+    compile(folder, file);
     let right = run_alone(folder, file, "o.so");
     assert!(right.is_some());
     let whole = std::fs::read(folder.join("o.so")).unwrap();

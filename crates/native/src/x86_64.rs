@@ -162,10 +162,9 @@ pub(crate) fn build(outline: &Outline<'_>, index: &Index) -> Built {
     builder.loads();
     builder.stubs();
     let code = builder.asm.assemble();
-    let place = |label| u32::try_from(code.place(label)).unwrap_or(u32::MAX);
     Built {
-        bodies: bodies.into_iter().map(place).collect(),
-        frame: frame.placed(place),
+        bodies: bodies.into_iter().map(|label| code.place(label)).collect(),
+        frame: frame.placed(&code),
         code,
     }
 }
@@ -175,9 +174,8 @@ pub(crate) fn look_up(abi: Abi, base: u64, counts: &Counts) -> LookUp {
     let mut builder = Builder::new(abi);
     let frame = builder.look_up(base, counts);
     let code = builder.asm.assemble();
-    let place = |label| u32::try_from(code.place(label)).unwrap_or(u32::MAX);
     LookUp {
-        frame: frame.placed(place),
+        frame: frame.placed(&code),
         code,
     }
 }
@@ -189,7 +187,8 @@ struct OwnLabels {
 }
 
 impl OwnLabels {
-    fn placed(&self, place: impl Fn(Label) -> u32) -> OwnFrame {
+    fn placed(&self, code: &Assembled) -> OwnFrame {
+        let place = |label| code.place(label);
         OwnFrame {
             prologue: Prologue {
                 pushed: place(self.prologue.pushed),

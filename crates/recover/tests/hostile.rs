@@ -84,14 +84,15 @@ fn random_code_comes_to_an_end() {
             .map(|line| format!(".byte {}\n", line.join(",")))
             .collect();
         std::fs::write(&source, format!(".globl f\nf:\n{}", lines.concat())).unwrap();
-        let assembler = Command::new("as")
-            .arg(&source)
-            .arg("-o")
-            .arg(&object)
-            .status();
-        assert!(assembler.expect("install binutils").success());
+        assemble(&source, &object);
         assert!(synthesized(&std::fs::read(&object).unwrap()));
     }
+}
+
+fn assemble(source: &Path, object: &Path) {
+    let mut assembler = Command::new("as");
+    let assembler = assembler.arg(source).arg("-o").arg(object).status();
+    assert!(assembler.expect("install binutils").success());
 }
 
 /// A shared object of this many functions, each with a call and a landing pad, and with these bytes as their
@@ -107,12 +108,7 @@ fn with_areas(folder: &Path, functions: usize, areas: &[u8]) -> Vec<u8> {
         data.display()
     );
     std::fs::write(&source, text).unwrap();
-    let assembler = Command::new("as")
-        .arg(&source)
-        .arg("-o")
-        .arg(&object)
-        .status();
-    assert!(assembler.expect("install binutils").success());
+    assemble(&source, &object);
     let mut linker = Command::new("ld");
     let linker = linker
         .arg("-shared")

@@ -112,8 +112,9 @@ pub(crate) struct Assembled {
 }
 
 impl Assembled {
-    pub(super) fn place(&self, label: Label) -> usize {
-        self.labels.get(label.0 as usize).copied().unwrap_or(0)
+    pub(super) fn place(&self, label: Label) -> u32 {
+        let place = self.labels.get(label.0 as usize).copied().unwrap_or(0);
+        u32::try_from(place).unwrap_or(u32::MAX)
     }
 }
 

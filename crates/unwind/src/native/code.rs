@@ -26,9 +26,7 @@ impl NativeCode {
     /// Maps the code of an object: the bytes that were looked at, not their file once more. Nothing is ever
     /// writable and executable.
     pub(crate) fn map(object: &NativeObject) -> io::Result<NativeCode> {
-        let object = object
-            .parse()
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        let object = object.object();
         Ok(NativeCode {
             map: sys::Map::new(&object.mapped())?,
             entry: object.entry(),

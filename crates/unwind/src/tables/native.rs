@@ -16,10 +16,21 @@ use crate::arch;
 use crate::modules::{Module, Native, NativeStep, ReadNumber};
 use crate::native::NativeCode;
 
+self_cell!(
+    /// The bytes of an object, and what they are.
+    struct Parsed {
+        owner: Vec<u8>,
+        #[covariant]
+        dependent: Object,
+    }
+
+    impl {Debug}
+);
+
 /// An object whose code this process may run: it has made it and proven it by reading the code, or has found it where
 /// only its user and root can write ([`Store`](super::Store)), and put such objects.
 #[derive(Debug)]
-pub struct NativeObject(Vec<u8>);
+pub struct NativeObject(Parsed);
 
 /// Why a file's table cannot be made into machine code.
 #[derive(Debug, thiserror::Error)]
@@ -60,10 +71,11 @@ impl NativeObject {
     /// [`MakeError`].
     pub fn of(table: &Table, key: &ContentKey) -> Result<NativeObject, MakeError> {
         let bytes = object(&Outline::of(table)?, native_key(key))?;
-        let proof = prove(&Object::parse(&bytes)?, table)?;
+        let made = NativeObject::parse(bytes)?;
+        let proof = prove(made.object(), table)?;
         match proof.unproven.first() {
             Some((at, unproven)) => Err(MakeError::Unproven(*at, *unproven)),
-            None => Ok(NativeObject(bytes)),
+            None => Ok(made),
         }
     }
 
@@ -73,18 +85,23 @@ impl NativeObject {
         bytes: Vec<u8>,
         key: &ContentKey,
     ) -> Result<Option<NativeObject>, ObjectError> {
-        let is_of = Object::parse(&bytes)?.key() == Some(native_key(key));
-        Ok(is_of.then_some(NativeObject(bytes)))
+        let found = NativeObject::parse(bytes)?;
+        let is_of = found.object().key() == Some(native_key(key));
+        Ok(is_of.then_some(found))
     }
 
-    pub(crate) fn parse(&self) -> Result<Object<'_>, ObjectError> {
-        Object::parse(&self.0)
+    fn parse(bytes: Vec<u8>) -> Result<NativeObject, ObjectError> {
+        Parsed::try_new(bytes, |bytes| Object::parse(bytes)).map(NativeObject)
+    }
+
+    pub(crate) fn object(&self) -> &Object<'_> {
+        self.0.borrow_dependent()
     }
 
     /// Its bytes, an ELF file.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        &self.0
+        self.0.borrow_owner()
     }
 }
 

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::json;
 use unspool_ir::Vaddr;
-use unspool_module::{ContentKey, ElfFile};
-use unspool_native::{Key, Object, Outline, proof};
+use unspool_module::ElfFile;
+use unspool_native::{Object, Outline, proof};
 use unspool_unwind::native::{self, Checked};
-use unspool_unwind::tables::{self, From};
+use unspool_unwind::tables::{self, From, native_key};
 
 use crate::args::Format;
 use crate::output::{self, Failure};
@@ -100,17 +100,12 @@ pub(crate) fn run(file: &Path, object: &Path, format: Format) -> anyhow::Result<
 fn prove(path: &Path, object_path: &Path, bytes: &[u8]) -> anyhow::Result<Proof> {
     let file = ElfFile::open(path)?;
     let object = Object::parse(bytes).with_context(|| object_path.display().to_string())?;
-    let is_own = match (object.key(), file.content_key()) {
-        (Some(Key::BuildId(id)), ContentKey::BuildId(own)) => own.as_bytes() == id,
-        (Some(Key::Content(hash)), ContentKey::Hash(own)) => own == hash,
-        _ => false,
-    };
-    if !is_own {
+    let key = file.content_key();
+    if object.key() != Some(native_key(&key)) {
         bail!(
-            "{}: it is of another module than {}, whose key is {}",
+            "{}: it is of another module than {}, whose key is {key}",
             object_path.display(),
             path.display(),
-            file.content_key()
         );
     }
     let reading = tables::read(&file, From::Auto)?;
