@@ -12,7 +12,7 @@ use std::process::Command;
 
 use unspool_ctf::{Agreement, ElfContext, Graph, Kind, Section};
 
-use crate::Error;
+use crate::{Error, debian};
 
 /// What `cargo xtask ctf-compare --help` says.
 pub const HELP: &str = "\
@@ -115,7 +115,6 @@ pub fn run(mut args: impl Iterator<Item = OsString>, out: &mut impl Write) -> Re
     let binary = binary.unwrap_or_else(|| target.join("release/unspool"));
     let unspool = format!("{} ctf", binary.display());
     let folder = target.join("ctf-compare");
-    fs::create_dir_all(folder.join("apt/lists/partial"))?;
     let mut is_good = true;
     writeln!(
         out,
@@ -325,23 +324,10 @@ fn source(folder: &Path, program: &Program) -> Result<PathBuf, Error> {
     if source.join("ctf-built").exists() {
         return Ok(source);
     }
-    let apt = folder.join("apt");
-    let apt = apt.display();
-    let options = format!(
-        "-o Dir::Etc::sourcelist={apt}/sources.list -o Dir::Etc::sourceparts=- -o Dir::State::lists={apt}/lists -o Dir::Cache={apt}"
-    );
-    let list = format!(
-        "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian {RELEASE} main\n"
-    );
-    fs::write(folder.join("apt/sources.list"), list)?;
-    let package = program.package;
-    shell(
-        folder,
-        &format!(
-            "rm -rf {package} && apt-get {options} update && apt-get {options} source --download-only {package} && \
-             dpkg-source --no-check -x {package}_*.dsc {package}"
-        ),
-    )?;
+    if source.exists() {
+        fs::remove_dir_all(&source)?;
+    }
+    debian::patched_source(folder, RELEASE, program.package)?;
     shell(
         &source,
         &format!(

@@ -1,27 +1,43 @@
 //! Sources of Debian's packages, of releases other than the machine's own.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::Error;
 
-/// Has apt fetch and check the source of a package, and unpacks it in a folder, which is made.
+/// Has apt fetch and check the source of a package, and unpacks it in a folder, which is made: as its authors released it.
 ///
 /// # Errors
 ///
 /// It cannot be had or written, or a command is missing or fails.
 pub fn source(folder: &Path, release: &str, package: &str) -> Result<(), Error> {
-    fs::create_dir_all(folder)?;
-    download(folder, release, package)?;
+    download(folder, release, &["--tar-only", package])?;
     run(Command::new("tar")
         .arg("xf")
-        .arg(archive(folder)?)
+        .arg(file(folder, |name| name.contains(".orig.tar"))?)
+        .current_dir(folder))
+}
+
+/// The same with Debian's changes, unpacked in the folder's folder of the package's name.
+///
+/// # Errors
+///
+/// As [`source`].
+pub fn patched_source(folder: &Path, release: &str, package: &str) -> Result<(), Error> {
+    download(folder, release, &[package])?;
+    let begin = format!("{package}_");
+    let is_description = |name: &str| name.starts_with(&begin) && name.ends_with(".dsc");
+    run(Command::new("dpkg-source")
+        .args(["--no-check", "-x"])
+        .arg(file(folder, is_description)?)
+        .arg(package)
         .current_dir(folder))
 }
 
 /// Does not touch the machine's own list of packages.
-fn download(folder: &Path, release: &str, package: &str) -> Result<(), Error> {
+fn download(folder: &Path, release: &str, what: &[&str]) -> Result<(), Error> {
     for part in ["parts", "lists/partial"] {
         fs::create_dir_all(folder.join(part))?;
     }
@@ -45,7 +61,7 @@ fn download(folder: &Path, release: &str, package: &str) -> Result<(), Error> {
         command
     };
     run(apt_get().arg("update"))?;
-    run(apt_get().args(["source", "--download-only", "--tar-only", package]))
+    run(apt_get().args(["source", "--download-only"]).args(what))
 }
 
 /// Where this machine has its packages from.
@@ -60,12 +76,14 @@ fn mirror() -> Result<String, Error> {
     Ok(mirror.ok_or("apt knows no mirror of Debian")?.to_owned())
 }
 
-fn archive(folder: &Path) -> Result<PathBuf, Error> {
-    let is_archive = |path: &PathBuf| path.to_string_lossy().contains(".orig.tar");
+fn file(folder: &Path, is_it: impl Fn(&str) -> bool) -> Result<PathBuf, Error> {
+    let has_name = |path: &PathBuf| {
+        let name = path.file_name().and_then(OsStr::to_str);
+        name.is_some_and(&is_it)
+    };
     let mut paths = fs::read_dir(folder)?.flatten().map(|entry| entry.path());
-    Ok(paths
-        .find(is_archive)
-        .ok_or("apt-get has fetched no archive")?)
+    let found = paths.find(has_name);
+    Ok(found.ok_or("apt-get has not fetched what was asked for")?)
 }
 
 /// Runs a command.

@@ -35,6 +35,7 @@ pub const NEEDED: &[Needed] = &[
     needed("/usr/bin/clang", "clang"),
     needed("/usr/bin/musl-gcc", "musl-tools"),
     needed("/usr/bin/pkg-config", "pkgconf"),
+    needed("/usr/bin/dpkg-source", "dpkg-dev"),
     needed("/usr/bin/gdb", "gdb"),
     needed("/usr/bin/eu-stack", "elfutils"),
     needed("/usr/include/elfutils/libdwfl.h", "libdw-dev"),
