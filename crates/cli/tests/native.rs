@@ -11,6 +11,10 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use sha2::{Digest as _, Sha256};
+use unspool_module::ElfFile;
+use unspool_native::{Object, Outline};
+use unspool_unwind::native::{Checked, RunError, run_apart};
+use unspool_unwind::tables::{self, From};
 
 const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
 const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
@@ -23,13 +27,15 @@ fn unspool(arguments: &[&str], folder: &Path) -> Output {
     unspool.unwrap()
 }
 
-fn gcc(arguments: &[&str], folder: &Path) {
-    let status = Command::new("gcc")
+/// Compiles with gcc or clang.
+fn cc(compiler: &str, arguments: &[&str], folder: &Path) {
+    let status = Command::new(compiler)
         .args(arguments)
         .current_dir(folder)
         .status();
-    let status = status.unwrap_or_else(|error| panic!("cannot run gcc: {error}; install gcc"));
-    assert!(status.success(), "{arguments:?}");
+    let status =
+        status.unwrap_or_else(|error| panic!("cannot run {compiler}: {error}; install {compiler}"));
+    assert!(status.success(), "{compiler} {arguments:?}");
 }
 
 #[test]
@@ -40,7 +46,7 @@ fn a_program_walks_its_own_stack() {
     let source = format!("{root}/tests/programs/walks_native.c");
     let include = format!("-I{root}/../native");
     // Without frame pointers, and with some: variable arrays need one.
-    gcc(&["-O2", &include, &source, "-o", "walks"], folder);
+    cc("gcc", &["-O2", &include, &source, "-o", "walks"], folder);
     let libc = xtask::packages::path(LIBC).unwrap();
     for (file, object) in [("walks", "walks.so"), (libc.to_str().unwrap(), "libc.so")] {
         let output = unspool(&["compile", "--as", "native", file, "-o", object], folder);
@@ -52,14 +58,12 @@ fn a_program_walks_its_own_stack() {
     }
     let output = unspool(&["compile", "--as", "c", "walks", "-o", "walks.c"], folder);
     assert!(output.status.success());
-    gcc(
-        &[
-            "-std=c11", "-Wall", "-Wextra", "-Werror", "-O2", "-shared", "-fPIC", "walks.c", "-o",
-            "c.so",
-        ],
-        folder,
-    );
-    for own in ["./walks.so", "./c.so"] {
+    for (compiler, object) in [("gcc", "gcc.so"), ("clang", "clang.so")] {
+        let warnings = ["-std=c11", "-Wall", "-Wextra", "-Werror"];
+        let object = ["-O2", "-shared", "-fPIC", "walks.c", "-o", object];
+        cc(compiler, &[&warnings[..], &object].concat(), folder);
+    }
+    for own in ["./walks.so", "./gcc.so", "./clang.so"] {
         let output = Command::new("./walks")
             .args([own, "./libc.so"])
             .current_dir(folder)
@@ -197,10 +201,17 @@ fn objects_are_proven_or_refused() {
     );
 }
 
-/// What the process prints that runs the code of an object, whatever was found by reading it.
-fn run_alone(folder: &Path, file: &str, object: &str) -> Option<Vec<u8>> {
-    let output = unspool(&["verify", "--inside", file, object], folder);
-    output.status.success().then_some(output.stdout)
+/// What running the code of an object finds, whatever reading it would; `None` if it is stopped.
+fn run_alone(folder: &Path, file: &str, object: &str) -> Option<Checked> {
+    let file = ElfFile::open(Path::new(file)).unwrap();
+    let reading = tables::read(&file, From::Auto).unwrap();
+    let outline = Outline::of(&reading.table).unwrap();
+    let bytes = std::fs::read(folder.join(object)).unwrap();
+    match run_apart(&Object::parse(&bytes).unwrap(), &outline) {
+        Ok(checked) => Some(checked),
+        Err(RunError::Stopped(_)) => None,
+        Err(error) => panic!("{error}"),
+    }
 }
 
 #[test]
@@ -224,6 +235,40 @@ fn code_that_does_no_good_is_stopped() {
         std::fs::write(folder.join("changed.so"), object).unwrap();
         assert_eq!(run_alone(folder, file, "changed.so"), None);
     }
+}
+
+/// Objects that are made in memory, of files and of what is in folders.
+#[test]
+fn folders_are_proven() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let copied = folder.join("files");
+    std::fs::create_dir(&copied).unwrap();
+    let files = [LOADER, LIBC].map(|file| xtask::packages::path(file).unwrap());
+    let rows = files.iter().map(|file| {
+        let file = ElfFile::open(file).unwrap();
+        let table = tables::read(&file, From::Auto).unwrap().table;
+        table.spans().count()
+    });
+    let rows: usize = rows.sum();
+    std::fs::copy(&files[0], copied.join("loader")).unwrap();
+    std::fs::write(copied.join("no-elf"), "none").unwrap();
+    let arguments = ["verify", "--as", "native", "--format", "json", "files"];
+    let output = unspool(
+        &[&arguments[..], &[files[1].to_str().unwrap()]].concat(),
+        folder,
+    );
+    assert_eq!(output.status.code(), Some(0));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["files"].as_array().unwrap().len(), 2);
+    assert_eq!(report["total"]["rows"], rows);
+    assert_eq!(report["total"]["differences"], 0);
+    // What is named must have a table.
+    let output = unspool(
+        &["verify", "--as", "native", "files", "files/no-elf"],
+        folder,
+    );
+    assert_eq!(output.status.code(), Some(2));
 }
 
 /// Code with a flipped bit that reading takes for right yields nothing else when it runs.

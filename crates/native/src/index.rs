@@ -40,12 +40,9 @@ pub(crate) struct Index {
 impl Index {
     /// The index of an outline; `None` if its addresses are more than 4 GiB apart, or if it has more than 65,534 rows.
     pub(crate) fn of(outline: &Outline<'_>) -> Option<Index> {
-        let first = outline.starts().next()?;
-        let (count, last) = outline
-            .starts()
-            .fold((0, first), |(count, _), start| (count + 1, start));
-        let base = first.address & !(PAGE - 1);
-        let pages = (last.address - base) / PAGE + 1;
+        let base = outline.starts().next()?.address & !(PAGE - 1);
+        let (count, end) = outline.extent();
+        let pages = (end - base) / PAGE + 1;
         if pages > MAX_PAGES || outline.rows().len() > usize::from(u16::MAX) - 1 {
             return None;
         }

@@ -3,7 +3,7 @@
 use hashbrown::HashMap;
 use unspool_ir::arch::Unspecified;
 use unspool_ir::encoding;
-use unspool_ir::{Abi, Arch, Endian, Register, RegisterRule, Row, RowId, Table, Vaddr};
+use unspool_ir::{Abi, Arch, Endian, Register, RegisterRule, Row, Table, Vaddr};
 
 /// A distinct row, by its place in [`Outline::rows`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,11 +22,14 @@ pub struct Start {
 #[derive(Debug, Clone)]
 pub struct Outline<'t> {
     table: &'t Table,
-    /// The number of each row of the table that counts anywhere.
-    numbers: HashMap<RowId, RowNumber>,
+    /// The number of each row of the table, by its [`unspool_ir::RowId`], that counts anywhere.
+    numbers: Vec<Option<RowNumber>>,
     /// Encoded as [`unspool_ir::encoding`] has it, the most frequent first.
     rows: Vec<Vec<u8>>,
     source_rows: usize,
+    start_count: usize,
+    /// Where the last hole starts.
+    end: u64,
 }
 
 /// Why a table cannot be made into code.
@@ -60,18 +63,22 @@ impl<'t> Outline<'t> {
         }
         let mut outline = Outline {
             table,
-            numbers: HashMap::new(),
+            numbers: vec![None; table.distinct_rows()],
             rows: Vec::new(),
             source_rows: 0,
+            start_count: 0,
+            end: 0,
         };
         let mut known = HashMap::new();
         for span in table.spans() {
             outline.source_rows += 1;
-            if outline.numbers.contains_key(&span.row) {
+            let unreadable = OutlineError::Row(span.row.0);
+            let slot = outline.numbers.get_mut(span.row.0 as usize);
+            let slot = slot.ok_or(unreadable)?;
+            if slot.is_some() {
                 continue;
             }
-            let row = table.row(span.row);
-            let row = row.ok_or(OutlineError::Row(span.row.0))?;
+            let row = table.row(span.row).ok_or(unreadable)?;
             let mut encoded = Vec::new();
             encoding::encode(&effect(&row, abi.arch), &mut encoded);
             let next = RowNumber(u32::try_from(outline.rows.len()).unwrap_or(u32::MAX));
@@ -79,7 +86,7 @@ impl<'t> Outline<'t> {
             if number == next {
                 outline.rows.push(encoded);
             }
-            outline.numbers.insert(span.row, number);
+            *slot = Some(number);
         }
         if outline.source_rows == 0 {
             return Err(OutlineError::Empty);
@@ -88,14 +95,18 @@ impl<'t> Outline<'t> {
         Ok(outline)
     }
 
-    /// Puts the most frequent rows first.
+    /// Puts the most frequent rows first, and counts where they start.
     fn sort(&mut self) {
         let mut counts = vec![0_usize; self.rows.len()];
-        for row in self.starts().filter_map(|start| start.row) {
-            if let Some(count) = counts.get_mut(row.0 as usize) {
+        let (mut start_count, mut end) = (0, 0);
+        for start in self.starts() {
+            (start_count, end) = (start_count + 1, start.address);
+            let row = start.row.and_then(|row| counts.get_mut(row.0 as usize));
+            if let Some(count) = row {
                 *count += 1;
             }
         }
+        (self.start_count, self.end) = (start_count, end);
         let mut order: Vec<usize> = (0..self.rows.len()).collect();
         order.sort_by_key(|place| core::cmp::Reverse(counts.get(*place).copied()));
         let mut places = vec![0; order.len()];
@@ -104,7 +115,7 @@ impl<'t> Outline<'t> {
                 *slot = place;
             }
         }
-        for row in self.numbers.values_mut() {
+        for row in self.numbers.iter_mut().flatten() {
             row.0 = places.get(row.0 as usize).copied().unwrap_or(0);
         }
         let mut rows = core::mem::take(&mut self.rows);
@@ -133,7 +144,10 @@ impl<'t> Outline<'t> {
                     (None, _) => {
                         let span = spans.next()?;
                         hole = Some(span.end);
-                        (span.start, self.numbers.get(&span.row).copied())
+                        (
+                            span.start,
+                            self.numbers.get(span.row.0 as usize).copied().flatten(),
+                        )
                     }
                 };
                 let (Vaddr(address), row) = next;
@@ -142,6 +156,11 @@ impl<'t> Outline<'t> {
                 }
             }
         })
+    }
+
+    /// How many starts there are, and the address of the last one.
+    pub(crate) fn extent(&self) -> (usize, u64) {
+        (self.start_count, self.end)
     }
 
     /// The distinct rows, the most frequent first.

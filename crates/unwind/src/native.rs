@@ -1,10 +1,11 @@
 //! Unwind tables as machine code ([`unspool_native`]), run against the rows of their source.
 //!
-//! That an [`Object`] can be parsed says that it is whole; anyone can make one that is. So its code is run in a process
-//! of its own, behind a fence: [`run_and_exit`] is what that process does, and what it writes is [`Checked`]. Walks run
-//! code that is trusted ([`crate::tables::NativeObject`]) in their own process.
+//! That an [`Object`] can be parsed says that it is whole; anyone can make one that is. So [`run_apart`] runs its code
+//! in a process of its own, behind a fence. Walks run code that is trusted ([`crate::tables::NativeObject`]) in their
+//! own process.
 
 use std::io;
+use std::process::ExitStatus;
 
 use unspool_ir::interpret::{self, Frame};
 use unspool_ir::memory::UnreadableReason;
@@ -70,9 +71,8 @@ impl Checked {
     /// How many differences are told of.
     pub const SHOWN: usize = 16;
 
-    /// What [`run_and_exit`] wrote; `None` if it did not come to its end.
-    #[must_use]
-    pub fn read(bytes: &[u8]) -> Option<Checked> {
+    /// What was [`written`](Checked::written); `None` if it is not all of it.
+    fn read(bytes: &[u8]) -> Option<Checked> {
         let mut words = bytes
             .chunks_exact(8)
             .map(|word| word.try_into().map_or(0, u64::from_le_bytes));
@@ -125,7 +125,8 @@ struct Check<'o> {
     outline: &'o Outline<'o>,
     starts: Vec<Start>,
     stack: Vec<u64>,
-    frames: Vec<Registers>,
+    /// As the interpreter has them, and as the code does.
+    frames: Vec<(Registers, NativeFrame)>,
     /// For each row the results in the first [`STATES`] states.
     expected: Vec<[Result; STATES]>,
     holes: [Result; STATES],
@@ -159,8 +160,9 @@ impl<'o> Check<'o> {
         }
         let first = (0..STATES).map(|_| random.known(from)).collect::<Vec<_>>();
         let more = (0..ROW_STATES).map(|_| random.some(from));
+        let starts: Vec<Start> = outline.starts().collect();
         let mut samples = vec![0; outline.rows().len()];
-        for start in outline.starts() {
+        for start in &starts {
             let row = start.row.and_then(|row| samples.get_mut(row.0 as usize));
             if let Some(sample) = row {
                 *sample = start.address;
@@ -170,10 +172,12 @@ impl<'o> Check<'o> {
             status: 0,
             frame: NativeFrame::of(&Registers::new()),
         };
+        let frames = first.into_iter().chain(more);
+        let frames = frames.map(|registers| (registers, NativeFrame::of(&registers)));
         let mut check = Check {
             outline,
-            starts: outline.starts().collect(),
-            frames: first.into_iter().chain(more).collect(),
+            starts,
+            frames: frames.collect(),
             stack,
             expected: Vec::new(),
             holes: [nothing; STATES],
@@ -181,7 +185,7 @@ impl<'o> Check<'o> {
         };
         let of = |row: Option<&Row<'_>>| {
             let mut results = check.holes;
-            for (result, registers) in results.iter_mut().zip(&check.frames) {
+            for (result, (registers, _)) in results.iter_mut().zip(&check.frames) {
                 *result = check.interpreted(row, registers);
             }
             results
@@ -237,8 +241,8 @@ impl<'o> Check<'o> {
             stack: &self.stack,
             read: &far,
         };
-        let step = |address, registers: &Registers| {
-            let mut frame = NativeFrame::of(registers);
+        let step = |address, frame: &NativeFrame| {
+            let mut frame = *frame;
             let status = code.step(entry, &mut frame, address, BIAS.0, &memory);
             (status, frame)
         };
@@ -248,17 +252,17 @@ impl<'o> Check<'o> {
                 Some(row) => self.expected.get(row.0 as usize).unwrap_or(&self.holes),
                 None => &self.holes,
             };
-            for (result, registers) in expected.iter().zip(&self.frames) {
+            for (result, (_, frame)) in expected.iter().zip(&self.frames) {
                 for address in [start.address, end - 1] {
-                    let (status, frame) = step(address, registers);
+                    let (status, frame) = step(address, frame);
                     checked.note(address, result.is_same(status, &frame));
                 }
             }
         }
         for (row, address) in self.outline.rows().zip(&self.samples) {
-            for registers in &self.frames {
+            for (registers, frame) in &self.frames {
                 let expected = self.interpreted(Some(&row), registers);
-                let (status, frame) = step(*address, registers);
+                let (status, frame) = step(*address, frame);
                 checked.note(*address, expected.is_same(status, &frame));
             }
         }
@@ -353,19 +357,33 @@ impl Random {
 }
 
 /// Steps with an object's code at both ends of each range of an outline, and from each distinct row in many states,
-/// and compares with the plain interpreter. Writes [`Checked`] to standard output, and ends the process.
+/// and compares with the plain interpreter.
 ///
-/// The process must have nothing to lose, and one thread: while the code runs it can do nothing but compute and write to
-/// files that are open (`seccomp`(2), strict mode), and the system kills it otherwise. That it ends in time must be seen to from
-/// outside.
-pub fn run_and_exit(object: &Object<'_>, outline: &Outline<'_>) -> io::Error {
+/// The code is run in a process of its own, a copy of this one that has no files open. While it runs it can do nothing but
+/// compute (`seccomp`(2), strict mode), and the system kills it otherwise, or when it has taken a minute of the processor's time.
+///
+/// # Errors
+///
+/// [`RunError`].
+pub fn run_apart(
+    object: &Object<'_>,
+    outline: &Outline<'_>,
+) -> core::result::Result<Checked, RunError> {
     let check = Check::new(outline);
-    let code = match sys::Map::new(&object.mapped()) {
-        Ok(code) => code,
-        Err(error) => return error,
-    };
-    if let Err(error) = sys::fence() {
-        return error;
-    }
-    sys::end(&check.run(&code, object.entry()).written())
+    let code = sys::Map::new(&object.mapped())?;
+    let (output, ended) = sys::apart(|| check.run(&code, object.entry()).written())?;
+    let checked = Checked::read(&output).filter(|_| ended.success());
+    checked.ok_or(RunError::Stopped(ended))
+}
+
+/// Why code was not run to its end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// There is no process for it, or no memory.
+    #[error("no process to run code in")]
+    Process(#[from] io::Error),
+    /// It did what it must not, or took too long.
+    #[error("its code was stopped: {0}")]
+    Stopped(ExitStatus),
 }

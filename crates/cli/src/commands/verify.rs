@@ -19,7 +19,7 @@ mod native;
 
 use super::compile::as_f64;
 use super::elf_files;
-use crate::args::{Format, VerifyArgs};
+use crate::args::{Format, VerifiedForm, VerifyArgs};
 use crate::output::{self, Failure};
 
 /// One file's proof.
@@ -68,15 +68,14 @@ struct Given<'a> {
 }
 
 pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
-    let started = Instant::now();
-    if let [file, object] = args.paths.as_slice()
-        && (args.inside || native::is_object(object))
-    {
-        return match args.inside {
-            true => native::inside(file, object),
-            false => native::run(file, object, args.format),
-        };
+    match (args.form, args.paths.as_slice()) {
+        (VerifiedForm::Native, paths) => return native::run_all(paths, args.format),
+        (VerifiedForm::Table, [file, object]) if native::is_object(object) => {
+            return native::run(file, object, args.format);
+        }
+        _ => {}
     }
+    let started = Instant::now();
     let outcomes = match args.paths.as_slice() {
         [file, table] if !is_folder(file) && !is_folder(table) && !elf_files::is_elf(table) => {
             vec![prove_table(file, table, args.format)]

@@ -13,6 +13,8 @@ use super::terms::{Given, Node, Operator, Terms};
 /// Where a state goes on.
 pub(super) enum Next {
     At(u64),
+    /// Behind a call.
+    Back(u64),
     /// To one place where a condition holds, and to another where it does not.
     Either {
         condition: Node,
@@ -119,7 +121,7 @@ impl Execution<'_, '_> {
                 let to = self.state.pop(self.context)?.node();
                 return match self.context.terms.as_given(to) {
                     Some(Given::Return) => Ok(Next::Returns),
-                    Some(Given::Code(at)) => Ok(Next::At(at)),
+                    Some(Given::Code(at)) => Ok(Next::Back(at)),
                     _ => Err(Fault::Branch),
                 };
             }

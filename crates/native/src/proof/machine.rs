@@ -20,11 +20,14 @@ const RBP: usize = 5;
 pub(super) const RSI: usize = 6;
 pub(super) const RDI: usize = 7;
 pub(super) const R8: usize = 8;
+/// Once there is a CFA: that, and which registers of the caller are known.
+const R12: usize = 12;
+const R13: usize = 13;
 const R14: usize = 14;
 const R15: usize = 15;
 
 /// Those that a function preserves, but the stack pointer; and those that it does not.
-const PRESERVED: [usize; 6] = [RBX, RBP, 12, 13, R14, R15];
+const PRESERVED: [usize; 6] = [RBX, RBP, R12, R13, R14, R15];
 const SCRATCH: [usize; 9] = [RAX, RCX, RDX, RSI, RDI, R8, 9, 10, 11];
 
 /// From the place of the caller's frame pointer up to what belongs to the caller: itself and the return address.
@@ -171,6 +174,8 @@ impl When {
 pub(super) struct State {
     /// The address of the next instruction.
     pub(super) at: u64,
+    /// Whether a call has just come back there, on all ways.
+    pub(super) is_behind_call: bool,
     pub(super) when: When,
     registers: [Word; 16],
     pub(super) flags: Flags,
@@ -179,6 +184,15 @@ pub(super) struct State {
     aligned: Option<Aligned>,
     /// `struct unspool_frame`.
     frame: [Word; REGISTERS + 2],
+}
+
+/// What is known in a state in which there is a CFA.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Known {
+    pub(super) cfa: Node,
+    /// Which registers of the caller are known so far, and what they are.
+    pub(super) known: [Node; BITS],
+    pub(super) registers: [Node; REGISTERS],
 }
 
 /// What all states of a proof share.
@@ -224,41 +238,61 @@ fn word_below(distance: i64) -> Option<usize> {
 }
 
 impl State {
+    /// The same state at another place.
+    pub(super) fn placed(&self, at: u64) -> State {
+        State { at, ..self.clone() }
+    }
+
     /// The state in which a body begins.
-    pub(super) fn at_body(at: u64, context: &mut Context<'_>) -> State {
-        let terms = &mut *context.terms;
-        let mut registers = [Word::UNKNOWN; 16];
-        let mut frame = [Word::UNKNOWN; REGISTERS + 2];
-        for (number, slot) in (0_u8..).zip(frame.iter_mut().take(REGISTERS)) {
-            *slot = Word::Is(terms.given(Given::Register(number)));
-        }
-        let base = terms.given(Given::Base);
-        for (register, given) in [
-            (RBX, Given::Frame),
-            (RBP, Given::Base),
-            (R14, Given::First),
-            (R15, Given::Last),
-        ] {
-            if let Some(slot) = registers.get_mut(register) {
-                *slot = Word::Is(terms.given(given));
-            }
-        }
-        if let Some(slot) = registers.get_mut(RSP) {
-            *slot = Word::Is(terms.add(base, OLD.into()));
-        }
-        let known = core::array::from_fn(|bit| terms.known(u8::try_from(bit).unwrap_or(u8::MAX)));
-        let old_cfa = Word::Is(terms.given(Given::OldCfa));
+    pub(super) fn at_body(context: &mut Context<'_>) -> State {
+        let known = core::array::from_fn(|bit| context.terms.known(number(bit)));
+        let cfa = Word::Is(context.terms.given(Given::OldCfa));
+        let registers = core::array::from_fn(|register| Given::Register(number(register)));
         let known = context.bits.put(known);
-        for (offset, word) in [(KNOWN, known), (CFA, old_cfa)] {
+        State::within(registers, known, cfa, context)
+    }
+
+    /// The state in which a part of a body begins, once there is a CFA.
+    pub(super) fn at_part(context: &mut Context<'_>) -> State {
+        let mut known = core::array::from_fn(|bit| context.terms.known_now(number(bit)));
+        // Of what is no register.
+        known[REGISTERS] = Terms::NO;
+        let cfa = Word::Is(context.terms.given(Given::Cfa));
+        let registers = core::array::from_fn(|register| Given::Now(number(register)));
+        let mut state = State::within(registers, Word::UNKNOWN, cfa, context);
+        state.registers[R12] = cfa;
+        state.registers[R13] = context.bits.put(known);
+        state
+    }
+
+    /// What is the same in all bodies.
+    fn within(
+        given: [Given; REGISTERS],
+        known: Word,
+        cfa: Word,
+        context: &mut Context<'_>,
+    ) -> State {
+        let terms = &mut *context.terms;
+        let mut frame = [Word::UNKNOWN; REGISTERS + 2];
+        for (slot, given) in frame.iter_mut().zip(given) {
+            *slot = Word::Is(terms.given(given));
+        }
+        for (offset, word) in [(KNOWN, known), (CFA, cfa)] {
             let slot = usize::try_from(offset / 8).ok();
             if let Some(slot) = slot.and_then(|slot| frame.get_mut(slot)) {
                 *slot = word;
             }
         }
-        let terms = &mut *context.terms;
+        let mut registers = [Word::UNKNOWN; 16];
+        let base = terms.given(Given::Base);
+        registers[RBX] = Word::Is(terms.given(Given::Frame));
+        registers[RSP] = Word::Is(terms.add(base, OLD.into()));
+        registers[RBP] = Word::Is(base);
+        registers[R14] = Word::Is(terms.given(Given::First));
+        registers[R15] = Word::Is(terms.given(Given::Last));
         let size = word_below(OLD.into()).map_or(0, |last| last + 1);
         let mut stack = vec![Word::UNKNOWN; size];
-        let saved = (-40_i64..).step_by(8).zip([R15, R14, 13, 12, RBX, RBP]);
+        let saved = (-40_i64..).step_by(8).zip([R15, R14, R13, R12, RBX, RBP]);
         let saved = saved.map(|(at, register)| (at, Given::Callee(number(register))));
         let others = [
             (8, Given::Return),
@@ -272,7 +306,8 @@ impl State {
             }
         }
         State {
-            at,
+            at: 0,
+            is_behind_call: false,
             when: When::default(),
             registers,
             flags: Flags::UNKNOWN,
@@ -280,6 +315,37 @@ impl State {
             aligned: None,
             frame,
         }
+    }
+
+    /// What is known where a part of a body begins, if this state is one in which a part may begin: all is as
+    /// `pattern`, a [`State::at_part`], has it, for some CFA and some frame; what that says nothing of may be anything.
+    pub(super) fn as_part(&self, pattern: &State, context: &Context<'_>) -> Option<Known> {
+        let as_there = |own: &[Word], pattern: &[Word]| {
+            let mut both = own.iter().zip(pattern);
+            own.len() == pattern.len()
+                && both.all(|(own, pattern)| *pattern == Word::UNKNOWN || own == pattern)
+        };
+        let others = |state: &State| {
+            let mut registers = state.registers;
+            (registers[R12], registers[R13]) = (Word::UNKNOWN, Word::UNKNOWN);
+            registers
+        };
+        let by_frame = self.by_frame(context);
+        let known = Known {
+            known: context.bits.get(self.registers[R13])?,
+            ..by_frame
+        };
+        let terms = &*context.terms;
+        let is_part = self.aligned.is_none()
+            && as_there(&self.stack, &pattern.stack)
+            && as_there(&others(self), &others(pattern))
+            && self.registers[R12] == Word::Is(known.cfa)
+            && known.known[REGISTERS] == Terms::NO
+            && known.known.iter().all(|bit| terms.is_known(*bit))
+            // What is unwound is none of the code's own addresses: [`State::place`] relies on it.
+            && !terms.is_own(known.cfa)
+            && !known.registers.iter().any(|node| terms.is_own(*node));
+        is_part.then_some(known)
     }
 
     /// What is in a register, as far as the condition says more of it.
@@ -499,6 +565,7 @@ impl State {
         for (own, other) in self.frame.iter_mut().zip(&other.frame) {
             merge(own, other);
         }
+        self.is_behind_call &= other.is_behind_call;
         let terms = &mut *context.terms;
         self.flags = Flags {
             carry: terms.choose(condition, self.flags.carry, other.flags.carry),
@@ -527,8 +594,28 @@ impl State {
         registers && has_stack
     }
 
-    pub(super) fn frame(&self) -> &[Word; REGISTERS + 2] {
-        &self.frame
+    /// What is returned, of 32 bits.
+    pub(super) fn status(&self, context: &mut Context<'_>) -> Node {
+        let status = context.assume(self.registers[RAX], &self.when).node();
+        context.terms.low(status, 32)
+    }
+
+    /// What the frame says of the caller.
+    pub(super) fn by_frame(&self, context: &Context<'_>) -> Known {
+        let mut words = self.frame.iter();
+        let registers =
+            core::array::from_fn(|_| words.next().map_or(Terms::UNKNOWN, |word| word.node()));
+        let [.., known, cfa] = self.frame;
+        Known {
+            cfa: cfa.node(),
+            known: context.bits.get(known).unwrap_or([Terms::UNKNOWN; BITS]),
+            registers,
+        }
+    }
+
+    /// Whether the frame is the same as in another state.
+    pub(super) fn has_frame_of(&self, other: &State) -> bool {
+        self.frame == other.frame
     }
 }
 

@@ -29,16 +29,33 @@ pub(super) struct Outcome {
 
 /// A value that there may be.
 #[derive(Debug, Clone, Copy)]
-struct Maybe {
-    value: Node,
+pub(super) struct Maybe {
+    pub(super) value: Node,
     /// Whether there is one.
-    is: Node,
+    pub(super) is: Node,
     /// What is returned if there is none and there has to be one.
     failure: Node,
 }
 
+/// What a row says of the caller as a whole.
+pub(super) struct Caller {
+    pub(super) cfa: Maybe,
+    address: Option<Maybe>,
+    /// Whether there is one.
+    pub(super) is: Node,
+    /// What is returned if there is, and if there is none.
+    pub(super) success: Node,
+    pub(super) failure: Node,
+}
+
 /// The row has an expression that objects leave to the table.
 struct NotCompiled;
+
+impl From<NotCompiled> for Status {
+    fn from(_: NotCompiled) -> Status {
+        Status::NotCompiled
+    }
+}
 
 fn status(terms: &mut Terms, status: Status) -> Node {
     terms.number(u64::from(status.number().cast_unsigned()))
@@ -63,23 +80,57 @@ fn number(place: usize) -> u8 {
 pub(super) fn of_row(terms: &mut Terms, row: &Row<'_>, abi: Abi) -> Outcome {
     match (Meaning { terms, row, abi }).outcome() {
         Ok(outcome) => outcome,
-        Err(NotCompiled) => fails(terms, Status::NotCompiled),
+        Err(status) => fails(terms, status),
     }
 }
 
-struct Meaning<'t, 'r> {
-    terms: &'t mut Terms,
-    row: &'r Row<'r>,
-    abi: Abi,
+/// What a row means.
+pub(super) struct Meaning<'t, 'r> {
+    pub(super) terms: &'t mut Terms,
+    pub(super) row: &'r Row<'r>,
+    pub(super) abi: Abi,
 }
 
 impl Meaning<'_, '_> {
-    fn outcome(mut self) -> Result<Outcome, NotCompiled> {
+    fn outcome(mut self) -> Result<Outcome, Status> {
+        let caller = self.caller()?;
+        let mut registers = [Terms::UNKNOWN; REGISTERS];
+        let mut known = [Terms::NO; BITS];
+        for (place, (value, is_known)) in registers.iter_mut().zip(&mut known).enumerate() {
+            let recovered = self.register_of(&caller, place, caller.cfa.value)?;
+            *value = recovered.value;
+            *is_known = recovered.is;
+        }
+        // All values are found in the frame that is left; it changes if there is a caller.
+        let terms = self.terms;
+        let old = fails(terms, Status::NoRow);
+        let has_cfa = match caller.address {
+            Some(_) => caller.is,
+            None => caller.cfa.is,
+        };
+        let mut of_both = |new: Node, old: Node| terms.choose(caller.is, new, old);
+        Ok(Outcome {
+            status: of_both(caller.success, caller.failure),
+            known: core::array::from_fn(|bit| {
+                of_both(element(&known, bit), element(&old.known, bit))
+            }),
+            registers: core::array::from_fn(|register| {
+                of_both(
+                    element(&registers, register),
+                    element(&old.registers, register),
+                )
+            }),
+            cfa: terms.choose(has_cfa, caller.cfa.value, old.cfa),
+        })
+    }
+
+    /// What it says of the caller as a whole; or what is returned whatever the frame is.
+    pub(super) fn caller(&mut self) -> Result<Caller, Status> {
         let cfa = match self.row.cfa {
-            CfaRule::Undefined => return Ok(fails(self.terms, Status::NoRule)),
+            CfaRule::Undefined => return Err(Status::NoRule),
             CfaRule::RegisterOffset { register, offset } => {
                 if register.0 >= Outline::REGISTERS {
-                    return Ok(fails(self.terms, Status::UnknownRegister));
+                    return Err(Status::UnknownRegister);
                 }
                 let base = self.register(register);
                 Maybe {
@@ -90,60 +141,51 @@ impl Meaning<'_, '_> {
             CfaRule::Expression(expression) => self.evaluate(expression, None)?,
         };
         let column = self.row.return_address;
-        let return_address = match self.row.rule(column) {
+        let address = match self.row.rule(column) {
             Some(RegisterRule::Undefined) => None,
             _ => Some(self.recover(column, cfa.value)?),
         };
-        let mut registers = [Terms::UNKNOWN; REGISTERS];
-        let mut known = [Terms::NO; BITS];
-        for (place, (value, is_known)) in registers.iter_mut().zip(&mut known).enumerate() {
-            let register = Register(number(place).into());
-            let recovered = match (register == self.abi.arch.spec().pc, return_address) {
-                (true, Some(address)) => address,
-                (true, None) => continue,
-                (false, _) => self.recover(register, cfa.value)?,
-            };
-            *value = recovered.value;
-            *is_known = recovered.is;
-        }
-        let success = match self.row.signal_frame {
-            true => Status::Interrupted,
-            false => Status::Caller,
+        let with = match (address, self.row.signal_frame) {
+            (None, _) => None,
+            (Some(_), true) => Some(Status::Interrupted),
+            (Some(_), false) => Some(Status::Caller),
         };
-        let (is_caller, success, failure) = match return_address {
-            Some(address) => (
+        let (is, success, failure) = match (address, with) {
+            (Some(address), Some(with)) => (
                 self.terms.and(cfa.is, address.is),
-                status(self.terms, success),
+                status(self.terms, with),
                 address.failure,
             ),
-            None => (
+            _ => (
                 Terms::NO,
                 Terms::UNKNOWN,
                 status(self.terms, Status::Outermost),
             ),
         };
-        // All values are found in the frame that is left; it changes if there is a caller.
-        let terms = self.terms;
-        let old = fails(terms, Status::NoRow);
-        let failure = terms.choose(cfa.is, failure, cfa.failure);
-        let has_cfa = match return_address {
-            Some(_) => is_caller,
-            None => cfa.is,
-        };
-        let mut of_both = |new: Node, old: Node| terms.choose(is_caller, new, old);
-        Ok(Outcome {
-            status: of_both(success, failure),
-            known: core::array::from_fn(|bit| {
-                of_both(element(&known, bit), element(&old.known, bit))
-            }),
-            registers: core::array::from_fn(|register| {
-                of_both(
-                    element(&registers, register),
-                    element(&old.registers, register),
-                )
-            }),
-            cfa: terms.choose(has_cfa, cfa.value, old.cfa),
+        Ok(Caller {
+            cfa,
+            address,
+            is,
+            success,
+            failure: self.terms.choose(cfa.is, failure, cfa.failure),
         })
+    }
+
+    /// What it says of a register of the caller, by its number, if this is the CFA.
+    pub(super) fn register_of(
+        &mut self,
+        caller: &Caller,
+        number: usize,
+        cfa: Node,
+    ) -> Result<Maybe, Status> {
+        let register = Register(self::number(number).into());
+        Ok(
+            match (register == self.abi.arch.spec().pc, caller.address) {
+                (true, Some(address)) => address,
+                (true, None) => self.never(Status::NoRule),
+                (false, _) => self.recover(register, cfa)?,
+            },
+        )
     }
 
     fn always(&self, value: Node) -> Maybe {

@@ -23,11 +23,13 @@ mod execute;
 mod machine;
 mod meaning;
 mod memory;
+mod parts;
 mod terms;
 
 use execute::{Execution, Next};
-use machine::{Bits, Context, RAX, State, Word};
+use machine::{Bits, Context, Known, State};
 use meaning::{BITS, Outcome, REGISTERS, element};
+use parts::Parts;
 use terms::{Node, Terms};
 
 /// Why code is not proven to do what a row means.
@@ -172,7 +174,7 @@ pub fn prove(object: &Object<'_>, table: &Table) -> Result<Proof, ObjectError> {
 }
 
 /// As many proofs are worth a thread.
-const PAIRS_OF_A_THREAD: usize = 64;
+const PAIRS_OF_A_THREAD: usize = 256;
 
 /// All addresses from 0 on, in pieces that have one row or none; the last piece has no end.
 fn covered(table: &Table) -> impl Iterator<Item = (u64, Option<u64>, Option<RowId>)> {
@@ -224,76 +226,114 @@ struct Prover<'b> {
     decoded: HashMap<u64, Instruction>,
     terms: Terms,
     bits: Bits,
+    parts: Parts,
+}
+
+/// What running code comes to.
+struct Ways {
+    /// The states in which it has returned.
+    returned: Vec<State>,
+    /// The one that was left where a part begins, and what is known there.
+    left: Option<(State, Known)>,
 }
 
 impl<'b> Prover<'b> {
     fn new(code: &'b [u8], start: u64, abi: Abi) -> Prover<'b> {
+        let (mut terms, mut bits) = (Terms::new(), Bits::default());
         Prover {
             code,
             start,
             abi,
             decoded: HashMap::new(),
-            terms: Terms::new(),
-            bits: Bits::default(),
+            parts: Parts::new(&mut Context {
+                terms: &mut terms,
+                bits: &mut bits,
+            }),
+            terms,
+            bits,
         }
     }
 
     /// Proves that the code at an address does what a row means; without one, that it says that there is none.
     fn prove(&mut self, row: Option<&Row<'_>>, at: u64) -> Result<(), Unproven> {
         if self.terms.is_nearly_full() {
-            (self.terms, self.bits) = (Terms::new(), Bits::default());
+            let decoded = core::mem::take(&mut self.decoded);
+            *self = Prover {
+                decoded,
+                ..Prover::new(self.code, self.start, self.abi)
+            };
+        }
+        if row.is_some_and(|row| self.is_proven_in_parts(row, at)) {
+            return Ok(());
         }
         let expected = match row {
             Some(row) => meaning::of_row(&mut self.terms, row, self.abi),
             None => meaning::fails(&mut self.terms, Status::NoRow),
         };
-        let found = self.run(at)?;
+        let ways = self.run(self.parts.body.placed(at), false)?;
+        let found = self.outcome(ways);
         self.compare(&found, &expected)
             .map_err(|fault| Unproven { at, fault })
     }
 
-    /// All ways through the code from an address on, until it returns.
-    fn run(&mut self, at: u64) -> Result<Outcome, Unproven> {
-        let mut context = Context {
+    fn context(&mut self) -> Context<'_> {
+        Context {
             terms: &mut self.terms,
             bits: &mut self.bits,
-        };
-        let mut current = Some(State::at_body(at, &mut context));
-        let mut open = Vec::new();
-        let mut outcome = Outcome {
-            status: Terms::UNKNOWN,
-            known: [Terms::UNKNOWN; BITS],
-            registers: [Terms::UNKNOWN; REGISTERS],
-            cfa: Terms::UNKNOWN,
+        }
+    }
+
+    /// All ways through the code from a state on, until it returns; or, if it may be left there, until the first
+    /// place where a part begins.
+    fn run(&mut self, from: State, may_leave: bool) -> Result<Ways, Unproven> {
+        let mut open = vec![from];
+        let mut ways = Ways {
+            returned: Vec::new(),
+            left: None,
         };
         let mut steps = 0;
-        while let Some(mut state) = current.take().or_else(|| take(&mut open)) {
+        while let Some(place) = first(&open) {
+            let count = open.len();
+            let Some(state) = open.get_mut(place) else {
+                break;
+            };
             let at = state.at;
             let unproven = |fault| Unproven { at, fault };
             steps += 1;
-            if steps > MOST_STEPS || open.len() > MOST_STATES || self.terms.is_full() {
+            if steps > MOST_STEPS || count > MOST_STATES || self.terms.is_full() {
                 return Err(unproven(Fault::TooLong));
             }
-            let instruction = self.decode(at).ok_or(unproven(Fault::Branch))?;
             let mut context = Context {
                 terms: &mut self.terms,
                 bits: &mut self.bits,
             };
+            if may_leave
+                && ways.left.is_none()
+                && core::mem::take(&mut state.is_behind_call)
+                && let Some(known) = state.as_part(&self.parts.part, &context)
+            {
+                ways.left = Some((open.swap_remove(place), known));
+                continue;
+            }
+            let instruction = decode(&mut self.decoded, (self.code, self.start), at);
             let execution = Execution {
                 context: &mut context,
-                state: &mut state,
-                instruction: &instruction,
+                state,
+                instruction: &instruction.ok_or(unproven(Fault::Branch))?,
             };
-            match execution.run().map_err(unproven)? {
-                Next::At(next) => {
-                    state.at = next;
-                    // Most often nothing else is to be done before.
-                    match open.iter().all(|other| other.order() > state.order()) {
-                        true => current = Some(state),
-                        false => put(&mut open, state, &mut context),
+            let next = execution.run().map_err(unproven)?;
+            match next {
+                Next::At(to) | Next::Back(to) => {
+                    state.at = to;
+                    state.is_behind_call = matches!(next, Next::Back(_));
+                    // Most often there is nothing that it could meet.
+                    if count > 1 {
+                        let state = open.swap_remove(place);
+                        put(&mut open, state, &mut context);
                     }
                 }
                 Next::Either { condition, yes, no } => {
+                    let state = open.swap_remove(place);
                     let not = context.terms.not(condition);
                     for (condition, at) in [(condition, yes), (not, no)] {
                         if condition != Terms::NO {
@@ -308,23 +348,25 @@ impl<'b> Prover<'b> {
                     if !state.preserves(&mut context) {
                         return Err(unproven(Fault::Preserved));
                     }
-                    add(&mut outcome, &mut state, &mut context);
+                    ways.returned.push(open.swap_remove(place));
                 }
             }
         }
-        Ok(outcome)
+        Ok(ways)
     }
 
-    fn decode(&mut self, at: u64) -> Option<Instruction> {
-        if let Some(instruction) = self.decoded.get(&at) {
-            return Some(*instruction);
+    /// What all ways yield that have returned.
+    fn outcome(&mut self, ways: Ways) -> Outcome {
+        let mut outcome = Outcome {
+            status: Terms::UNKNOWN,
+            known: [Terms::UNKNOWN; BITS],
+            registers: [Terms::UNKNOWN; REGISTERS],
+            cfa: Terms::UNKNOWN,
+        };
+        for state in ways.returned {
+            add(&mut outcome, &state, &mut self.context());
         }
-        let offset = usize::try_from(at.checked_sub(self.start)?).ok()?;
-        let bytes = self.code.get(offset..).filter(|bytes| !bytes.is_empty())?;
-        let mut decoder = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE);
-        let instruction = decoder.decode();
-        self.decoded.insert(at, instruction);
-        Some(instruction)
+        outcome
     }
 
     /// Whether code yields what it should, in all cases.
@@ -358,11 +400,31 @@ impl<'b> Prover<'b> {
     }
 }
 
-/// Takes the state that others may still meet.
-fn take(open: &mut Vec<State>) -> Option<State> {
+/// The instruction at an address of code that starts at another.
+fn decode(
+    decoded: &mut HashMap<u64, Instruction>,
+    (code, start): (&[u8], u64),
+    at: u64,
+) -> Option<Instruction> {
+    if let Some(instruction) = decoded.get(&at) {
+        return Some(*instruction);
+    }
+    let offset = usize::try_from(at.checked_sub(start)?).ok()?;
+    let bytes = code.get(offset..).filter(|bytes| !bytes.is_empty())?;
+    let mut decoder = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE);
+    let instruction = decoder.decode();
+    decoded.insert(at, instruction);
+    Some(instruction)
+}
+
+/// The place of the state that goes on first.
+fn first(open: &[State]) -> Option<usize> {
+    if let [_] = open {
+        return Some(0);
+    }
     let states = open.iter().enumerate();
     let (place, _) = states.min_by_key(|(_, state)| state.order())?;
-    Some(open.swap_remove(place))
+    Some(place)
 }
 
 /// Puts a state beside the others, or into the one that it meets.
@@ -374,21 +436,18 @@ fn put(open: &mut Vec<State>, state: State, context: &mut Context<'_>) {
 }
 
 /// Adds what a state yields that has returned.
-fn add(outcome: &mut Outcome, state: &mut State, context: &mut Context<'_>) {
+fn add(outcome: &mut Outcome, state: &State, context: &mut Context<'_>) {
     let condition = state.when.all(context.terms);
-    let status = state.register(context, RAX).node();
-    let status = context.terms.low(status, 32);
-    let mut words = state.frame().iter();
-    for slot in &mut outcome.registers {
-        let node = words.next().map_or(Terms::UNKNOWN, |word| word.node());
-        *slot = context.terms.choose(condition, node, *slot);
+    let status = state.status(context);
+    let found = state.by_frame(context);
+    let terms = &mut *context.terms;
+    let mut add = |slot: &mut Node, node| *slot = terms.choose(condition, node, *slot);
+    add(&mut outcome.status, status);
+    add(&mut outcome.cfa, found.cfa);
+    for (slot, node) in outcome.registers.iter_mut().zip(found.registers) {
+        add(slot, node);
     }
-    let known = words.next().copied().unwrap_or(Word::Is(Terms::UNKNOWN));
-    let known = context.bits.get(known).unwrap_or([Terms::UNKNOWN; BITS]);
-    for (slot, bit) in outcome.known.iter_mut().zip(known) {
-        *slot = context.terms.choose(condition, bit, *slot);
+    for (slot, node) in outcome.known.iter_mut().zip(found.known) {
+        add(slot, node);
     }
-    let cfa = words.next().map_or(Terms::UNKNOWN, |word| word.node());
-    outcome.cfa = context.terms.choose(condition, cfa, outcome.cfa);
-    outcome.status = context.terms.choose(condition, status, outcome.status);
 }

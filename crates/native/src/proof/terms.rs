@@ -41,6 +41,9 @@ pub(super) enum Given {
     Callee(u8),
     /// A place in the code.
     Code(u64),
+    /// Where a part of a body begins: the CFA, and what is in the frame by then.
+    Cfa,
+    Now(u8),
 }
 
 impl Given {
@@ -61,7 +64,9 @@ impl Given {
             | Given::Stack
             | Given::StackEnd
             | Given::First
-            | Given::Last => false,
+            | Given::Last
+            | Given::Cfa
+            | Given::Now(_) => false,
         }
     }
 }
@@ -115,6 +120,8 @@ struct Question(u32);
 enum Asked {
     /// Whether a register of the frame is known, or another bit of that word is set.
     Known(u8),
+    /// The same where a part of a body begins.
+    KnownNow(u8),
     Compared(Operator, Node, Node),
 }
 
@@ -228,6 +235,11 @@ impl Terms {
     /// Whether a register of the frame is known.
     pub(super) fn known(&mut self, bit: u8) -> Node {
         self.ask(Asked::Known(bit))
+    }
+
+    /// Whether a register is known where a part of a body begins.
+    pub(super) fn known_now(&mut self, bit: u8) -> Node {
+        self.ask(Asked::KnownNow(bit))
     }
 
     fn ask(&mut self, asked: Asked) -> Node {

@@ -1,19 +1,23 @@
-//! `unspool verify FILE OUT.so`: an object of machine code against the rows that it was made of.
+//! `unspool verify FILE OUT.so` and `unspool verify --as native`: objects of machine code against the rows that they
+//! were made of.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::path::Path;
-use std::process::{Child, Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
 
-use anyhow::{Context as _, anyhow, bail};
-use serde_json::json;
+use anyhow::{Context as _, bail};
+use rayon::prelude::*;
+use serde_json::{Value, json};
 use unspool_ir::Vaddr;
 use unspool_module::ElfFile;
-use unspool_native::{Object, Outline, proof};
+use unspool_native::{Object, Outline, OutlineError, proof};
 use unspool_unwind::native::{self, Checked};
 use unspool_unwind::tables::{self, From, native_key};
 
+use super::super::compile::as_f64;
+use super::super::elf_files;
 use crate::args::Format;
 use crate::output::{self, Failure};
 
@@ -32,74 +36,231 @@ struct Proof {
     bad_entries: usize,
 }
 
+/// What was found of files, together.
+#[derive(Default)]
+struct Total {
+    rows: usize,
+    pairs: usize,
+    steps: u64,
+    differences: u64,
+}
+
 /// So many places are told.
 const SHOWN: usize = 16;
 
-/// The code is not waited for longer than this.
-const LIMIT: Duration = Duration::from_secs(60);
-
+/// Holds an object against its file.
 pub(crate) fn run(file: &Path, object: &Path, format: Format) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
-    let bytes = fs::read(object).with_context(|| object.display().to_string())?;
-    let proof = prove(file, object, &bytes)?;
-    let seconds = started.elapsed().as_secs_f64();
-    let in_run = proof.run.as_ref().map_or(0, |run| run.differences);
-    let differences = proof.read.unproven.len() as u64 + in_run;
-    let unproven = proof.read.unproven.iter().take(SHOWN);
-    let unproven = unproven.map(|(at, why)| (at.0, format!("not proven: {why}")));
-    let first = proof
-        .run
-        .iter()
-        .flat_map(|run| run.first)
-        .take_while(|at| *at != 0);
-    let yields = first.map(|at| (at, String::from("run, the code yields another frame")));
-    let shown = unproven.chain(yields);
+    let proof = prove_given(file, object)?;
     match format {
-        Format::Text => {
-            let mut out = output::results();
-            writeln!(
-                out,
-                "{}: {} rows, {} different, held against the code by reading it; {}; {differences} differences",
-                object.display(),
-                proof.read.rows,
-                proof.read.pairs,
-                match &proof.run {
-                    Some(run) => format!("{} steps run and compared", run.steps),
-                    None => String::from("it was not run"),
-                },
-            )?;
-            for (at, what) in shown {
-                writeln!(out, "  at {}: {what}", Vaddr(at))?;
-            }
-            out.flush()?;
-        }
+        Format::Text => print(&mut output::results(), object, &proof)?,
         Format::Json => {
-            let mismatches: Vec<_> = shown
-                .map(|(at, what)| json!({ "address": output::address(at), "what": what }))
-                .collect();
+            let mut body = proof.as_json(file);
+            if let Some(fields) = body.as_object_mut() {
+                let more = [
+                    ("unspool", json!(env!("CARGO_PKG_VERSION"))),
+                    ("object", json!(object.to_string_lossy())),
+                    ("seconds", json!(started.elapsed().as_secs_f64())),
+                ];
+                fields.extend(more.map(|(name, value)| (String::from(name), value)));
+            }
+            output::document("verify", &body)?;
+        }
+    }
+    Ok(ExitCode::from(proof.status()))
+}
+
+/// Makes the objects of files, and of what ELF files there are in folders, and holds each against its file.
+pub(crate) fn run_all(paths: &[PathBuf], format: Format) -> anyhow::Result<ExitCode> {
+    let started = Instant::now();
+    let (files, unreadable) = elf_files::find(paths);
+    let proven = files.into_par_iter().map(|file| {
+        let proof = prove_made(&file);
+        (file, proof)
+    });
+    let mut outcomes: Vec<_> = proven.collect();
+    // What is found in a folder need not have a table; what is named has to.
+    outcomes.retain(|(file, proof)| match proof {
+        Ok(_) => true,
+        Err(error) => paths.contains(file) || !has_no_code(error),
+    });
+    let unreadable = unreadable
+        .into_iter()
+        .map(|(path, error)| (path, Err(error)));
+    outcomes.extend(unreadable);
+    if outcomes.is_empty() {
+        bail!("no ELF file with an unwind table that code can be made of in the folders given");
+    }
+    let mut total = Total::default();
+    let mut status = 0;
+    for (_, proof) in &outcomes {
+        match proof {
+            Ok(proof) => {
+                total.add(proof);
+                status = status.max(proof.status());
+            }
+            Err(error) => {
+                output::error(&format_args!("{error:#}"));
+                status = Failure::COULD_NOT_RUN;
+            }
+        }
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    match format {
+        Format::Text => print_all(&outcomes, &total, seconds)?,
+        Format::Json => {
+            let files = outcomes.iter().map(|(file, proof)| match proof {
+                Ok(proof) => proof.as_json(file),
+                Err(error) => super::super::failed(file, error),
+            });
             let body = json!({
                 "unspool": env!("CARGO_PKG_VERSION"),
-                "file": file.to_string_lossy(),
-                "object": object.to_string_lossy(),
-                "rows": proof.read.rows,
-                "distinct_rows": proof.read.pairs,
-                "steps": proof.run.as_ref().map(|run| run.steps),
-                "differences": differences,
-                "mismatches": mismatches,
+                "files": files.collect::<Vec<_>>(),
+                "total": total.as_json(),
                 "seconds": seconds,
             });
             output::document("verify", &body)?;
         }
     }
-    Ok(match differences == 0 && proof.bad_entries == 0 {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(Failure::FINDINGS),
-    })
+    Ok(ExitCode::from(status))
 }
 
-fn prove(path: &Path, object_path: &Path, bytes: &[u8]) -> anyhow::Result<Proof> {
+/// Of several files those that are clean are counted only.
+fn print_all(
+    outcomes: &[(PathBuf, anyhow::Result<Proof>)],
+    total: &Total,
+    seconds: f64,
+) -> anyhow::Result<()> {
+    let mut out = output::results();
+    let proofs = outcomes
+        .iter()
+        .filter_map(|(file, proof)| Some((file, proof.as_ref().ok()?)));
+    let is_alone = outcomes.len() == 1;
+    for (file, proof) in proofs.clone() {
+        if is_alone || proof.status() != 0 {
+            print(&mut out, file, proof)?;
+        }
+    }
+    if !is_alone {
+        writeln!(
+            out,
+            "{} files: {total}; {:.1} million rows/s",
+            proofs.count(),
+            as_f64(total.rows as u64) / seconds.max(1e-9) / 1e6,
+        )?;
+    }
+    Ok(out.flush()?)
+}
+
+fn print(out: &mut impl Write, path: &Path, proof: &Proof) -> anyhow::Result<()> {
+    let mut total = Total::default();
+    total.add(proof);
+    writeln!(out, "{}: {total}", path.display())?;
+    if proof.bad_entries > 0 {
+        writeln!(
+            out,
+            "  {} problems in the source: entries left out, or read in doubt",
+            proof.bad_entries
+        )?;
+    }
+    for (at, what) in proof.mismatches() {
+        writeln!(out, "  at {}: {what}", Vaddr(at))?;
+    }
+    Ok(out.flush()?)
+}
+
+impl Total {
+    fn add(&mut self, proof: &Proof) {
+        self.rows += proof.read.rows;
+        self.pairs += proof.read.pairs;
+        self.steps += proof.run.as_ref().map_or(0, |run| run.steps);
+        self.differences += proof.differences();
+    }
+
+    fn as_json(&self) -> Value {
+        json!({
+            "rows": self.rows,
+            "distinct_rows": self.pairs,
+            "steps": self.steps,
+            "differences": self.differences,
+        })
+    }
+}
+
+impl core::fmt::Display for Total {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let Total {
+            rows,
+            pairs,
+            steps,
+            differences,
+        } = self;
+        write!(
+            f,
+            "{rows} rows, {pairs} different, held against the code by reading it; "
+        )?;
+        match steps {
+            0 => f.write_str("it was not run")?,
+            _ => write!(f, "{steps} steps run and compared")?,
+        }
+        write!(f, "; {differences} differences")
+    }
+}
+
+impl Proof {
+    fn differences(&self) -> u64 {
+        let in_run = self.run.as_ref().map_or(0, |run| run.differences);
+        self.read.unproven.len() as u64 + in_run
+    }
+
+    /// The exit status.
+    fn status(&self) -> u8 {
+        match self.differences() == 0 && self.bad_entries == 0 {
+            true => 0,
+            false => Failure::FINDINGS,
+        }
+    }
+
+    /// Where there are differences, and what they are.
+    fn mismatches(&self) -> impl Iterator<Item = (u64, String)> {
+        let unproven = self.read.unproven.iter().take(SHOWN);
+        let unproven = unproven.map(|(at, why)| (at.0, format!("not proven: {why}")));
+        let first = self.run.iter().flat_map(|run| run.first);
+        let first = first.take_while(|at| *at != 0);
+        let yields = first.map(|at| (at, String::from("run, the code yields another frame")));
+        unproven.chain(yields)
+    }
+
+    fn as_json(&self, file: &Path) -> Value {
+        let mismatches = self.mismatches();
+        let mismatches = mismatches
+            .map(|(at, what)| json!({ "address": output::address(at), "what": what }))
+            .collect::<Vec<_>>();
+        json!({
+            "file": file.to_string_lossy(),
+            "rows": self.read.rows,
+            "distinct_rows": self.read.pairs,
+            "steps": self.run.as_ref().map(|run| run.steps),
+            "bad_entries": self.bad_entries,
+            "differences": self.differences(),
+            "mismatches": mismatches,
+        })
+    }
+}
+
+/// Whether there is no table in a file that code can be made of.
+fn has_no_code(error: &anyhow::Error) -> bool {
+    let outline = error.downcast_ref();
+    super::super::is_missing(error)
+        || matches!(outline, Some(OutlineError::Arch(_) | OutlineError::Empty))
+}
+
+/// Proves the object of a file that is given.
+fn prove_given(path: &Path, object_path: &Path) -> anyhow::Result<Proof> {
+    let name = || object_path.display().to_string();
+    let bytes = fs::read(object_path).with_context(name)?;
+    let object = Object::parse(&bytes).with_context(name)?;
     let file = ElfFile::open(path)?;
-    let object = Object::parse(bytes).with_context(|| object_path.display().to_string())?;
     let key = file.content_key();
     if object.key() != Some(native_key(&key)) {
         bail!(
@@ -109,11 +270,31 @@ fn prove(path: &Path, object_path: &Path, bytes: &[u8]) -> anyhow::Result<Proof>
         );
     }
     let reading = tables::read(&file, From::Auto)?;
-    let read = proof::prove(&object, &reading.table);
-    let read = read.with_context(|| object_path.display().to_string())?;
+    let outline = Outline::of(&reading.table).with_context(|| path.display().to_string())?;
+    prove(&object, &outline, &reading).with_context(name)
+}
+
+/// Proves the object of a file that is made in memory.
+fn prove_made(path: &Path) -> anyhow::Result<Proof> {
+    let name = || path.display().to_string();
+    let file = ElfFile::open(path)?;
+    let reading = tables::read(&file, From::Auto)?;
+    let outline = Outline::of(&reading.table).with_context(name)?;
+    let bytes = unspool_native::object(&outline, native_key(&file.content_key()));
+    let bytes = bytes.with_context(name)?;
+    let object = Object::parse(&bytes).with_context(name)?;
+    prove(&object, &outline, &reading).with_context(name)
+}
+
+fn prove(
+    object: &Object<'_>,
+    outline: &Outline<'_>,
+    reading: &tables::Reading,
+) -> anyhow::Result<Proof> {
+    let read = proof::prove(object, &reading.table)?;
     // What is not proven is not run.
     let run = match read.unproven.is_empty() {
-        true => Some(run_apart(path, object_path)?),
+        true => Some(native::run_apart(object, outline)?),
         false => None,
     };
     Ok(Proof {
@@ -121,50 +302,4 @@ fn prove(path: &Path, object_path: &Path, bytes: &[u8]) -> anyhow::Result<Proof>
         run,
         bad_entries: reading.problems.len(),
     })
-}
-
-/// Runs the code in a process of its own.
-fn run_apart(file: &Path, object: &Path) -> anyhow::Result<Checked> {
-    let own = std::env::current_exe().context("finding this program")?;
-    let mut child = Command::new(own)
-        .args(["verify", "--inside"])
-        .args([file, object])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("running this program again")?;
-    let mut output = Vec::new();
-    let ended = wait(&mut child)?;
-    if let Some(mut pipe) = child.stdout.take() {
-        pipe.read_to_end(&mut output)?;
-    }
-    let refused = || anyhow!("{}: its code was stopped: {ended}", object.display());
-    match ended.success() {
-        true => Checked::read(&output).ok_or_else(refused),
-        false => Err(refused()),
-    }
-}
-
-/// Waits for a process, which writes less than a pipe holds, and not for ever.
-fn wait(child: &mut Child) -> anyhow::Result<std::process::ExitStatus> {
-    let started = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(status);
-        }
-        if started.elapsed() > LIMIT {
-            child.kill()?;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// What the process does that runs the code.
-pub(crate) fn inside(file: &Path, object: &Path) -> anyhow::Result<ExitCode> {
-    let bytes = fs::read(object)?;
-    let object = Object::parse(&bytes)?;
-    let file = ElfFile::open(file)?;
-    let reading = tables::read(&file, From::Auto)?;
-    let outline = Outline::of(&reading.table)?;
-    Err(native::run_and_exit(&object, &outline).into())
 }
