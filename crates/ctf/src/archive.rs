@@ -141,3 +141,28 @@ fn refuse_overlaps(members: &mut [Result<Member<'_>, CtfError>], table_end: u64)
         }
     }
 }
+
+/// An archive of dictionaries.
+pub(crate) fn archive(mut dicts: Vec<(&str, Vec<u8>)>, pointer_size: u64) -> Vec<u8> {
+    dicts.sort_by_key(|(name, _)| *name);
+    let count = dicts.len();
+    let start = 40 + count * 16;
+    let (mut names, mut bodies, mut entries) = (Vec::new(), Vec::new(), Vec::new());
+    for (name, dict) in &dicts {
+        entries.extend([wide(names.len()), wide(bodies.len())]);
+        names.extend_from_slice(name.as_bytes());
+        names.push(0);
+        bodies.extend(wide(dict.len()).to_le_bytes());
+        bodies.extend_from_slice(dict);
+        bodies.resize(bodies.len().next_multiple_of(8), 0);
+    }
+    // 1 is a machine with pointers of 4 bytes, 2 one with 8.
+    let model = if pointer_size == 4 { 1 } else { 2 };
+    let names_at = wide(start + bodies.len());
+    let header = [ARCHIVE_MAGIC, model, wide(count), names_at, wide(start)];
+    let numbers = header.into_iter().chain(entries);
+    let mut bytes: Vec<u8> = numbers.flat_map(u64::to_le_bytes).collect();
+    bytes.extend(bodies);
+    bytes.extend(names);
+    bytes
+}

@@ -286,7 +286,16 @@ impl Definition<'_> {
                 end.trim_end()
             );
         }
-        let declaration = graph.declare(member.ty, &member.name) + ";";
+        let mut declaration = graph.declare(member.ty, &member.name);
+        let ty = graph.get(member.ty).map(|ty| &ty.kind);
+        // The declaration of a slice has the width already.
+        if member.is_bit_field
+            && !matches!(ty, Some(Kind::Slice { .. }))
+            && let Some(bits) = member.bits
+        {
+            declaration.push_str(&format!(" : {bits}"));
+        }
+        declaration.push(';');
         *left = left.saturating_sub(declaration.len());
         let width = 44usize.saturating_sub(indent);
         writeln!(

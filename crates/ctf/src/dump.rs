@@ -3,21 +3,23 @@
 //! What that program says differently from what is so is said here as it says it: an enumeration has 4 bytes, a structure is aligned as its first member,
 //! and names of types are put together by its rules, which are not always C.
 
+mod facts;
+mod name;
+
 use std::fmt::{self, Display, Formatter};
 
 use hashbrown::HashSet;
 
 use crate::dict::Dict;
-use crate::graph::{Graph, Kind, Number, Qualifier, Symbol, Tag, Type, TypeId};
+use crate::graph::{Graph, Kind, Symbol, Type, TypeId};
 use crate::header::{Flags, Version};
 use crate::read::Reading;
+use name::name;
 
 /// Nothing is nested deeper than this, unless it contains itself.
 const DEEPEST: usize = 64;
 /// The members of no type take more than this, in bytes: structures within structures can multiply.
 const MOST: usize = 1 << 20;
-/// No name of a type gets much longer than this, in bytes: functions that take functions can multiply.
-const LONGEST: usize = 1 << 12;
 
 /// A member of an archive, to be written by `{}`.
 #[derive(Debug)]
@@ -244,14 +246,7 @@ impl<'d> Dump<'d> {
         };
         let id_text = self.shown_id(id);
         let kind = self.kind_number(ty);
-        let name = name(
-            self.graph(),
-            id,
-            &mut Limits {
-                left: LONGEST,
-                depth: DEEPEST,
-            },
-        );
+        let name = name(self.graph(), id);
         line.push_str(&format!("{word}{id_text:#x}: (kind {kind}) {name}"));
         let size = self.size(id);
         if let Some((number, is_slice)) = self.encoding(ty) {
@@ -271,121 +266,6 @@ impl<'d> Dump<'d> {
         }
         if let Some(align) = self.align(id, &mut HashSet::new()) {
             line.push_str(&format!(" (aligned at {align:#x})"));
-        }
-    }
-
-    fn kind_number(&self, ty: &Type<'_>) -> u8 {
-        use crate::record::kind;
-        match &ty.kind {
-            Kind::Unknown => kind::UNKNOWN,
-            Kind::Integer(_) => kind::INTEGER,
-            Kind::Float(_) => kind::FLOAT,
-            Kind::Pointer(_) => kind::POINTER,
-            Kind::Array { .. } => kind::ARRAY,
-            Kind::Function { .. } => kind::FUNCTION,
-            Kind::Record { tag, .. } if *tag == Tag::Union => kind::UNION,
-            Kind::Record { .. } => kind::STRUCT,
-            Kind::Enum { .. } => kind::ENUM,
-            Kind::Forward(_) => kind::FORWARD,
-            Kind::Typedef(_) => kind::TYPEDEF,
-            Kind::Qualified(Qualifier::Volatile, _) => kind::VOLATILE,
-            Kind::Qualified(Qualifier::Const, _) => kind::CONST,
-            Kind::Qualified(Qualifier::Restrict, _) => kind::RESTRICT,
-            // A slice counts as what it is a part of.
-            Kind::Slice { of, .. } => match self.graph().get(*of) {
-                Some(inner) if !matches!(inner.kind, Kind::Slice { .. }) => self.kind_number(inner),
-                _ => kind::SLICE,
-            },
-        }
-    }
-
-    /// How the bits of a number are taken, and whether it is a slice.
-    fn encoding(&self, ty: &Type<'_>) -> Option<(Number, bool)> {
-        match ty.kind {
-            Kind::Integer(number) | Kind::Float(number) => Some((number, false)),
-            Kind::Slice {
-                of,
-                offset,
-                bits,
-                size,
-            } => {
-                let inner = self.graph().get(self.graph().resolve(of)?)?;
-                let format = match inner.kind {
-                    Kind::Integer(number) | Kind::Float(number) => number.format,
-                    Kind::Enum { .. } => Number::SIGNED,
-                    _ => return None,
-                };
-                let offset = u8::try_from(offset).unwrap_or(u8::MAX);
-                Some((
-                    Number {
-                        size,
-                        format,
-                        offset,
-                        bits,
-                    },
-                    true,
-                ))
-            }
-            _ => None,
-        }
-    }
-
-    fn size(&self, id: TypeId) -> Option<u64> {
-        let graph = self.graph();
-        match graph.get(graph.resolve(id)?)?.kind {
-            Kind::Enum { .. } => Some(4),
-            Kind::Function { .. } => Some(0),
-            Kind::Array { element, count, .. } => self.size_of_array(element, count),
-            _ => graph.size(id),
-        }
-    }
-
-    fn size_of_array(&self, mut element: TypeId, mut count: u64) -> Option<u64> {
-        let graph = self.graph();
-        for _ in 0..DEEPEST {
-            match graph.get(graph.resolve(element)?)?.kind {
-                Kind::Enum { .. } => return count.checked_mul(4),
-                Kind::Function { .. } => return Some(0),
-                Kind::Array {
-                    element: inner,
-                    count: more,
-                    ..
-                } => {
-                    element = inner;
-                    count = count.checked_mul(more)?;
-                }
-                _ => return graph.size(element)?.checked_mul(count),
-            }
-        }
-        None
-    }
-
-    fn align(&self, id: TypeId, seen: &mut HashSet<TypeId>) -> Option<u64> {
-        let graph = self.graph();
-        let id = graph.resolve(id)?;
-        if !seen.insert(id) {
-            return Some(0); // it counts already
-        }
-        match &graph.get(id)?.kind {
-            Kind::Pointer(_) | Kind::Function { .. } => Some(graph.pointer_size),
-            Kind::Array { element, .. } => self.align(*element, seen),
-            Kind::Enum { .. } => Some(4),
-            Kind::Record { tag, members, .. } => {
-                let counted = if *tag == Tag::Struct {
-                    1
-                } else {
-                    members.len()
-                };
-                let mut most = 0;
-                for member in members.iter().take(counted) {
-                    if seen.len() > DEEPEST {
-                        return None;
-                    }
-                    most = most.max(self.align(member.ty, seen)?);
-                }
-                Some(most)
-            }
-            _ => graph.size(id),
         }
     }
 }
@@ -431,160 +311,4 @@ fn flag_names(flags: Flags) -> String {
         }
     }
     text
-}
-
-/// The places that parts of a declaration have in a name.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
-    Base,
-    Pointer,
-    Array,
-    Function,
-}
-
-/// The parts of a name, each list in its order.
-#[derive(Default)]
-struct Parts {
-    lists: [Vec<TypeId>; 4],
-    /// In which order places were come to, from the innermost type.
-    order: Vec<Place>,
-}
-
-impl Parts {
-    fn list(&mut self, place: Place) -> Option<&mut Vec<TypeId>> {
-        self.lists.get_mut(place as usize)
-    }
-
-    fn rank(&self, place: Place) -> Option<usize> {
-        self.order.iter().position(|other| *other == place)
-    }
-
-    /// The parts of a type: the chain from it to its innermost type, taken from that end.
-    fn of(graph: &Graph<'_>, id: TypeId) -> Option<Parts> {
-        let mut chain = Vec::new();
-        let mut next = Some(id);
-        for _ in 0..DEEPEST {
-            let Some(id) = next else { break };
-            let ty = graph.get(id)?;
-            let (is_shown, inner) = match &ty.kind {
-                Kind::Slice { of, .. } => (false, Some(*of)),
-                Kind::Typedef(to) if ty.name.is_empty() => (false, Some(*to)),
-                Kind::Array { element: to, .. }
-                | Kind::Function { returns: to, .. }
-                | Kind::Pointer(to)
-                | Kind::Qualified(_, to) => (true, Some(*to)),
-                _ => (true, None),
-            };
-            if is_shown {
-                chain.push((id, ty));
-            }
-            next = inner;
-        }
-        if next.is_some() {
-            return None; // it leads in a circle
-        }
-        let mut parts = Parts::default();
-        let mut qualified = Place::Base;
-        for (id, ty) in chain.into_iter().rev() {
-            let place = match ty.kind {
-                Kind::Array { .. } => Place::Array,
-                Kind::Function { .. } => Place::Function,
-                Kind::Pointer(_) => Place::Pointer,
-                Kind::Qualified(..) => qualified,
-                _ => Place::Base,
-            };
-            if parts.rank(place).is_none() {
-                parts.order.push(place);
-            }
-            if place == Place::Pointer {
-                qualified = Place::Pointer;
-            }
-            let is_first = matches!(ty.kind, Kind::Qualified(..)) && place == Place::Base;
-            let list = parts.list(place)?;
-            let at = if is_first { 0 } else { list.len() };
-            list.insert(at, id);
-        }
-        Some(parts)
-    }
-}
-
-/// What a name may still take.
-struct Limits {
-    /// Bytes of parameters.
-    left: usize,
-    /// Parameters within parameters.
-    depth: usize,
-}
-
-/// A type's name, put together by libctf's rules.
-fn name(graph: &Graph<'_>, id: TypeId, limits: &mut Limits) -> String {
-    let Some(parts) = Parts::of(graph, id) else {
-        return String::new();
-    };
-    let is_late = |place: Place| parts.rank(place).is_some_and(|rank| rank > place as usize);
-    let (pointer, array) = (is_late(Place::Pointer), is_late(Place::Array));
-    let (open, close) = match (pointer, array) {
-        (true, true) => (Some(Place::Pointer), Some(Place::Array)),
-        (true, false) => (Some(Place::Pointer), Some(Place::Pointer)),
-        (false, true) => (Some(Place::Array), Some(Place::Array)),
-        (false, false) => (None, None),
-    };
-    let mut text = String::new();
-    let mut needs_space = false;
-    let places = [Place::Base, Place::Pointer, Place::Array, Place::Function];
-    for (place, list) in places.into_iter().zip(&parts.lists) {
-        for (nth, id) in list.iter().enumerate() {
-            let Some(ty) = graph.get(*id) else { continue };
-            if needs_space {
-                text.push(' ');
-            }
-            if open == Some(place) && nth == 0 {
-                text.push('(');
-            }
-            one_part(graph, ty, &mut text, limits);
-            needs_space = !matches!(ty.kind, Kind::Pointer(_) | Kind::Array { .. });
-        }
-        if close == Some(place) {
-            text.push(')');
-        }
-    }
-    text
-}
-
-fn one_part(graph: &Graph<'_>, ty: &Type<'_>, text: &mut String, limits: &mut Limits) {
-    let name_of = &ty.name;
-    match &ty.kind {
-        Kind::Pointer(_) => text.push('*'),
-        Kind::Array { count, .. } => text.push_str(&format!("[{count}]")),
-        Kind::Qualified(qualifier, _) => text.push_str(qualifier.word()),
-        Kind::Function {
-            parameters,
-            is_variadic,
-            ..
-        } => {
-            let mut arguments: Vec<String> = Vec::new();
-            for parameter in parameters {
-                // A parameter takes a byte at least, also one that is a function with such parameters.
-                let next = limits.left.checked_sub(1).zip(limits.depth.checked_sub(1));
-                let Some((left, depth)) = next else { break };
-                *limits = Limits { left, depth };
-                let argument = name(graph, parameter.ty, limits);
-                limits.left = limits.left.saturating_sub(argument.len());
-                limits.depth += 1;
-                arguments.push(argument);
-            }
-            if *is_variadic {
-                arguments.push("...".to_owned());
-            }
-            text.push_str(&format!("(*) ({})", arguments.join(", ")));
-        }
-        Kind::Record { tag, .. } | Kind::Forward(tag) => {
-            text.push_str(&format!("{} {name_of}", tag.word()));
-        }
-        Kind::Enum { .. } => text.push_str(&format!("enum {name_of}")),
-        Kind::Unknown if name_of.is_empty() => text.push_str("(nonrepresentable type)"),
-        Kind::Unknown => text.push_str(&format!("(nonrepresentable type {name_of})")),
-        Kind::Integer(_) | Kind::Float(_) | Kind::Typedef(_) => text.push_str(name_of),
-        Kind::Slice { .. } => {}
-    }
 }

@@ -213,6 +213,19 @@ pub struct Symbol<'a> {
     pub ty: TypeId,
 }
 
+impl Symbol<'_> {
+    fn into_owned(self) -> Symbol<'static> {
+        Symbol {
+            name: owned(self.name),
+            ty: self.ty,
+        }
+    }
+}
+
+fn owned(name: Cow<'_, str>) -> Cow<'static, str> {
+    Cow::Owned(name.into_owned())
+}
+
 /// C's name spaces: names of different ones are different, even if they are spelled alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NameSpace {
@@ -258,6 +271,81 @@ impl Type<'_> {
             Kind::Unknown => &self.name,
             _ if self.name_space().is_some() => &self.name,
             _ => "",
+        }
+    }
+
+    fn into_owned(self) -> Type<'static> {
+        let kind = match self.kind {
+            Kind::Unknown => Kind::Unknown,
+            Kind::Integer(number) => Kind::Integer(number),
+            Kind::Float(number) => Kind::Float(number),
+            Kind::Pointer(to) => Kind::Pointer(to),
+            Kind::Array {
+                element,
+                index,
+                count,
+            } => Kind::Array {
+                element,
+                index,
+                count,
+            },
+            Kind::Function {
+                returns,
+                parameters,
+                is_variadic,
+            } => Kind::Function {
+                returns,
+                is_variadic,
+                parameters: parameters
+                    .into_iter()
+                    .map(|one| Parameter {
+                        name: owned(one.name),
+                        ty: one.ty,
+                    })
+                    .collect(),
+            },
+            Kind::Record { tag, size, members } => Kind::Record {
+                tag,
+                size,
+                members: members
+                    .into_iter()
+                    .map(|one| Member {
+                        name: owned(one.name),
+                        ty: one.ty,
+                        offset: one.offset,
+                        bits: one.bits,
+                    })
+                    .collect(),
+            },
+            Kind::Enum { size, enumerators } => Kind::Enum {
+                size,
+                enumerators: enumerators
+                    .into_iter()
+                    .map(|one| Enumerator {
+                        name: owned(one.name),
+                        value: one.value,
+                    })
+                    .collect(),
+            },
+            Kind::Forward(tag) => Kind::Forward(tag),
+            Kind::Typedef(to) => Kind::Typedef(to),
+            Kind::Qualified(qualifier, to) => Kind::Qualified(qualifier, to),
+            Kind::Slice {
+                of,
+                size,
+                offset,
+                bits,
+            } => Kind::Slice {
+                of,
+                size,
+                offset,
+                bits,
+            },
+        };
+        Type {
+            name: owned(self.name),
+            is_hidden: self.is_hidden,
+            kind,
         }
     }
 
@@ -380,10 +468,41 @@ impl<'a> Graph<'a> {
         self.base().saturating_add(own)
     }
 
+    /// Makes room for as many more types.
+    pub(crate) fn reserve(&mut self, count: usize) {
+        self.types.reserve_exact(count);
+    }
+
     /// Adds a type, which may refer to types that come later.
     pub fn add(&mut self, ty: Type<'a>) -> TypeId {
         self.types.push(ty);
         TypeId(self.last())
+    }
+
+    /// Takes the names of parameters away, which CTF cannot say: types of functions that differ in them alone are the same there.
+    pub fn forget_parameter_names(&mut self) {
+        for ty in &mut self.types {
+            if let Kind::Function { parameters, .. } = &mut ty.kind {
+                let names = parameters.iter_mut();
+                names.for_each(|parameter| parameter.name = Cow::Borrowed(""));
+            }
+        }
+    }
+
+    /// The same graph with names of its own, which outlives what it was read from.
+    #[must_use]
+    pub fn into_owned(self) -> Graph<'static> {
+        Graph {
+            parent: self
+                .parent
+                .map(|parent| Arc::new(Arc::unwrap_or_clone(parent).into_owned())),
+            types: self.types.into_iter().map(Type::into_owned).collect(),
+            unit: self.unit.map(owned),
+            pointer_size: self.pointer_size,
+            functions: self.functions.into_iter().map(Symbol::into_owned).collect(),
+            objects: self.objects.into_iter().map(Symbol::into_owned).collect(),
+            variables: self.variables.into_iter().map(Symbol::into_owned).collect(),
+        }
     }
 
     /// Replaces a type of its own; nothing happens if it has none with that id.

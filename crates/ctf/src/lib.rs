@@ -1,13 +1,16 @@
-//! C types: the type graph, and CTF read, written and linked.
+//! C types: the type graph, CTF read, written and linked, BTF read and written.
 //!
 //! Bytes and values only: no file is opened and nothing is printed.
 #![forbid(unsafe_code)]
 
+mod abi;
 mod archive;
+mod btf;
 mod bytes;
 mod c;
 mod compare;
 mod dict;
+mod diff;
 mod dump;
 mod elf;
 mod error;
@@ -15,17 +18,22 @@ mod graph;
 mod header;
 mod layout;
 mod link;
+mod merge;
+mod parallel;
 mod quirks;
 mod read;
 mod record;
 mod section;
 mod write;
 
+pub use abi::{Convention, Location, Passing, Piece, Signature};
 pub use archive::{ARCHIVE_MAGIC, Member as ArchiveMember, SHARED, members};
+pub use btf::{BTF_MAGIC, BtfError, BtfReading, BtfWriter, Unsaid};
 pub use bytes::Endian;
 pub use c::Definition;
 pub use compare::{Agreement, Difference};
 pub use dict::{Dict, Label, NO_NAME};
+pub use diff::{Change, Effect, Interface, diff};
 pub use dump::Dump;
 pub use elf::{ElfContext, ElfStrings, ElfSymbol, SymbolKind};
 pub use error::CtfError;

@@ -13,11 +13,14 @@
 mod classes;
 mod differ;
 mod emit;
+mod layer;
+mod names;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::graph::Graph;
+use crate::parallel;
 use classes::Classes;
 use differ::Choices;
 use emit::Emitter;
@@ -25,10 +28,24 @@ use emit::Emitter;
 /// The types of one unit, to be linked.
 #[derive(Debug, Clone)]
 pub struct LinkUnit<'a> {
-    /// The name that its child has, if it gets one.
+    /// The name of its source file. Its child has it, if it gets one; `#0`, `#1` and so on are added where other units have children of that name already, as ld does.
     pub name: Cow<'a, str>,
+    /// The child that it has together with all units that name the same one, instead of one for itself.
+    pub child: Option<Cow<'a, str>>,
     /// Its types, functions and variables.
     pub graph: Arc<Graph<'a>>,
+}
+
+impl<'a> LinkUnit<'a> {
+    /// A unit with the name that its types say, and a child for itself.
+    #[must_use]
+    pub fn of(graph: Arc<Graph<'a>>) -> LinkUnit<'a> {
+        LinkUnit {
+            name: graph.unit.clone().unwrap_or_default(),
+            child: None,
+            graph,
+        }
+    }
 }
 
 /// What becomes shared.
@@ -68,8 +85,7 @@ pub struct Linked<'a> {
     pub children: Vec<(Cow<'a, str>, Graph<'a>)>,
 }
 
-/// Links units. Those with the same name get one child, in which the types of the first are found by name where they disagree: units that are to have a child
-/// together are given one name.
+/// Links units. Where units that have a child together disagree, the types of the first are found by name in it.
 ///
 /// The ten lines that make a linker:
 ///
@@ -77,12 +93,8 @@ pub struct Linked<'a> {
 /// use unspool_ctf::{ElfContext, LinkOptions, LinkUnit, Section, Writer, link};
 ///
 /// fn link_sections<'a>(sections: &'a [Section<'a>]) -> Vec<u8> {
-///     let mut units = Vec::new();
-///     for unit in sections.iter().flat_map(Section::parents) {
-///         let graph = unit.reading.graph;
-///         let name = graph.unit.clone().unwrap_or_default();
-///         units.push(LinkUnit { name, graph });
-///     }
+///     let units = sections.iter().flat_map(Section::parents);
+///     let units: Vec<_> = units.map(|unit| LinkUnit::of(unit.reading.graph)).collect();
 ///     let linked = link(&units, LinkOptions::default());
 ///     Writer::default().write(&linked)
 /// }
@@ -99,11 +111,17 @@ pub struct Linked<'a> {
 /// ```
 #[must_use]
 pub fn link<'a>(units: &[LinkUnit<'a>], options: LinkOptions) -> Linked<'a> {
-    let graphs: Vec<&Graph<'a>> = units.iter().map(|unit| &*unit.graph).collect();
-    let classes = Classes::of(&graphs, options.threads);
+    let graphs = units.iter().map(|unit| &*unit.graph).collect();
+    let classes = Classes::of(graphs, options.threads);
     let all: Vec<usize> = (0..units.len()).collect();
-    let choices = Choices::of(&graphs, &classes, options.share, (&all, None));
-    let differ = |unit| differ::differences(&graphs, &classes, &choices, (unit, None));
-    let statuses: Vec<_> = (0..units.len()).map(differ).collect();
-    Emitter::new(units, &graphs, &classes, &choices, &statuses).linked()
+    let choices = Choices::of(&classes, options.share, (&all, None));
+    let differ = |unit| differ::differences(&classes, &choices, (unit, None));
+    let statuses = parallel::map(all, options.threads, differ);
+    let emitter = Emitter {
+        units,
+        classes: &classes,
+        choices: &choices,
+        statuses: &statuses,
+    };
+    emitter.linked(options.threads)
 }

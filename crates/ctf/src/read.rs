@@ -34,7 +34,7 @@ impl<'d> Dict<'d> {
         parent: Option<&Arc<Graph<'d>>>,
         elf: ElfContext<'d>,
     ) -> Result<Reading<'d>, CtfError> {
-        let graph = match (self.header().is_child(), parent) {
+        let mut graph = match (self.header().is_child(), parent) {
             (false, _) => Graph::new(elf.pointer_size()),
             (true, Some(parent)) => Graph::child_of(Arc::clone(parent)),
             (true, None) => {
@@ -44,9 +44,9 @@ impl<'d> Dict<'d> {
                 });
             }
         };
-        let records = self.records().collect::<Vec<_>>();
         let base = graph.base();
-        let count = records.iter().filter(|record| record.is_ok()).count();
+        let count = self.records().filter(Result::is_ok).count();
+        graph.reserve(count);
         let mut reader = Reader {
             dict: self,
             parents: base,
@@ -54,7 +54,7 @@ impl<'d> Dict<'d> {
             problems: Vec::new(),
             graph,
         };
-        for record in records {
+        for record in self.records() {
             match record {
                 Ok(record) => reader.add(&record),
                 Err(problem) => reader.problems.push(problem),

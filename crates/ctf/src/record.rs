@@ -7,6 +7,8 @@ use crate::header::Version;
 
 /// The kinds of types, by their numbers.
 pub(crate) mod kind {
+    use crate::graph::{Kind, Qualifier, Tag};
+
     pub(crate) const UNKNOWN: u8 = 0;
     pub(crate) const INTEGER: u8 = 1;
     pub(crate) const FLOAT: u8 = 2;
@@ -22,6 +24,35 @@ pub(crate) mod kind {
     pub(crate) const CONST: u8 = 12;
     pub(crate) const RESTRICT: u8 = 13;
     pub(crate) const SLICE: u8 = 14;
+
+    /// The number of a type's kind.
+    pub(crate) fn number(kind: &Kind<'_>) -> u8 {
+        match kind {
+            Kind::Unknown => UNKNOWN,
+            Kind::Integer(_) => INTEGER,
+            Kind::Float(_) => FLOAT,
+            Kind::Pointer(_) => POINTER,
+            Kind::Array { .. } => ARRAY,
+            Kind::Function { .. } => FUNCTION,
+            Kind::Record { tag, .. } => of_tag(*tag),
+            Kind::Enum { .. } => ENUM,
+            Kind::Forward(_) => FORWARD,
+            Kind::Typedef(_) => TYPEDEF,
+            Kind::Qualified(Qualifier::Volatile, _) => VOLATILE,
+            Kind::Qualified(Qualifier::Const, _) => CONST,
+            Kind::Qualified(Qualifier::Restrict, _) => RESTRICT,
+            Kind::Slice { .. } => SLICE,
+        }
+    }
+
+    /// The number of the kind that a tag is of.
+    pub(crate) fn of_tag(tag: Tag) -> u8 {
+        match tag {
+            Tag::Struct => STRUCT,
+            Tag::Union => UNION,
+            Tag::Enum => ENUM,
+        }
+    }
 }
 
 /// Members of structures from this size on have offsets of 64 bits.

@@ -75,6 +75,18 @@ impl<'a> Section<'a> {
             .collect()
     }
 
+    /// All dictionaries, read: parents first.
+    ///
+    /// # Errors
+    ///
+    /// Of the first child without a parent.
+    pub fn units(&self) -> Result<Vec<Unit<'_>>, CtfError> {
+        let mut units = self.parents();
+        let children = self.children(&units).collect::<Result<Vec<_>, _>>()?;
+        units.extend(children);
+        Ok(units)
+    }
+
     /// The dictionaries that see the types of one of the parents ([`Section::parents`]), read. An error is of one of them.
     pub fn children<'d>(
         &'d self,

@@ -50,10 +50,7 @@ fn use_all(bytes: &[u8]) {
             reading: &unit.reading,
         };
         let _ = dump.to_string();
-        units.push(LinkUnit {
-            name: unit.name.into(),
-            graph: Arc::clone(graph),
-        });
+        units.push(LinkUnit::of(Arc::clone(graph)));
     }
     let linked = link(&units, LinkOptions::default());
     let again = Writer::default().write(&linked);
@@ -71,10 +68,7 @@ fn archive() -> Vec<u8> {
     let units = sections
         .iter()
         .flat_map(Section::parents)
-        .map(|unit| LinkUnit {
-            name: unit.reading.graph.unit.clone().unwrap(),
-            graph: unit.reading.graph,
-        });
+        .map(|unit| LinkUnit::of(unit.reading.graph));
     let linked = link(&units.collect::<Vec<_>>(), LinkOptions::default());
     Writer {
         compress: false,

@@ -1,81 +1,165 @@
 //! Classes: types of all units that say the same.
 //!
-//! A type is written as a list of numbers, in which names and the types that it refers to are numbers themselves; two types are of one class if these lists are
-//! equal. There is no hash in whose hands the result is.
+//! Two types are of one class if they are equal but for the types that they cite, and those are of the same classes, one by one. A hash finds types that may
+//! be equal; that they are is found out by comparing them.
 
-use std::hash::BuildHasher as _;
-use std::thread;
+use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
 
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
-use crate::graph::{Graph, Kind, NameSpace, Qualifier, Tag, Type, TypeId};
+use crate::graph::{Graph, Kind, NameSpace, Tag, Type, TypeId};
+use crate::parallel;
 
 /// A class. 0 is that of no type, and of types that contain themselves other than by a tag.
 pub(super) type Class = u32;
 
 pub(super) const NO_CLASS: Class = 0;
+/// Of a type whose class is not known yet, and of one whose cited types are looked at.
+const UNKNOWN: Class = u32::MAX;
+const OPEN: Class = u32::MAX - 1;
 
-/// The classes of the types of all units.
-pub(super) struct Classes {
-    /// Of each unit the classes of its types, by id. A forward's class is that of its tag.
-    pub(super) of_units: Vec<Vec<Class>>,
-    /// A type of each class: the unit, and the type in it. What stands for a tag has [`TypeId::NONE`] where no unit has it as a
-    /// forward.
-    pub(super) examples: Vec<(usize, TypeId)>,
+/// A type of a unit: the unit, and the type's id in it.
+pub(super) type At = (usize, TypeId);
+
+/// The types of all units, and their classes.
+pub(super) struct Classes<'g, 'a> {
+    graphs: Vec<&'g Graph<'a>>,
+    units: Vec<UnitClasses>,
+    meanings: Vec<Meaning<'g>>,
 }
 
-impl Classes {
-    pub(super) fn of(graphs: &[&Graph<'_>], threads: usize) -> Classes {
+/// The classes of the types of one unit, by their ids.
+#[derive(Default)]
+struct UnitClasses {
+    /// Their own. A forward's is that of its tag.
+    own: Vec<Class>,
+    /// Those that stand for them where they are cited: of tags, if they have one.
+    cited: Vec<Class>,
+}
+
+impl UnitClasses {
+    /// Marks a type as open, and adds those that it cites whose classes must be found first; yields whether there are any.
+    fn open(&mut self, id: TypeId, ty: &Type<'_>, open: &mut Vec<TypeId>) -> bool {
+        if let Some(own) = self.own.get_mut(index(id.0)) {
+            *own = OPEN;
+        }
+        let before = open.len();
+        ty.each_reference(|cited| {
+            let is_unknown = class_of(&self.own, cited) == UNKNOWN;
+            if is_unknown && class_of(&self.cited, cited) == UNKNOWN {
+                open.push(cited);
+            }
+        });
+        let new = open.get_mut(before..).unwrap_or_default();
+        new.reverse();
+        !new.is_empty()
+    }
+
+    /// The class that stands for a type where it is cited, as far as it is known.
+    fn where_cited(&self, id: TypeId) -> Class {
+        match class_of(&self.cited, id) {
+            UNKNOWN => NO_CLASS,
+            class => class,
+        }
+    }
+
+    /// Notes the class of a type.
+    fn set(&mut self, id: TypeId, class: Class) {
+        if let Some(own) = self.own.get_mut(index(id.0)) {
+            *own = class;
+        }
+        if let Some(cited) = self.cited.get_mut(index(id.0))
+            && *cited == UNKNOWN
+        {
+            *cited = class;
+        }
+    }
+}
+
+/// What a class stands for.
+#[derive(Debug, Clone, Copy)]
+enum Meaning<'g> {
+    /// No type.
+    Nothing,
+    /// A tag, and a forward of a unit that has one.
+    Tag((Tag, &'g str), Option<At>),
+    /// What this type says.
+    Type(At),
+}
+
+impl<'g, 'a> Classes<'g, 'a> {
+    pub(super) fn of(graphs: Vec<&'g Graph<'a>>, threads: usize) -> Classes<'g, 'a> {
         let size = graphs.len().div_ceil(threads.max(1)).max(1);
-        let shards: Vec<Table<'_>> = match threads > 1 && graphs.len() > 1 {
-            false => graphs.chunks(size).map(Table::of).collect(),
-            true => thread::scope(|scope| {
-                let workers: Vec<_> = graphs
-                    .chunks(size)
-                    .map(|graphs| scope.spawn(move || Table::of(graphs)))
-                    .collect();
-                let joined = workers.into_iter().zip(graphs.chunks(size));
-                joined
-                    .map(|(worker, graphs)| worker.join().unwrap_or_else(|_| Table::of(graphs)))
-                    .collect()
-            }),
-        };
-        let mut shards = shards.into_iter();
-        let mut all = shards.next().unwrap_or_else(Table::empty);
-        let mut first = all.of_units.len();
-        for shard in shards {
-            let count = shard.of_units.len();
-            all.take_in(shard, graphs, first);
-            first += count;
+        let parts = graphs.chunks(size).collect();
+        let mut tables = parallel::map(parts, threads, Table::of).into_iter();
+        let mut all = tables.next().unwrap_or_else(|| Table::of(&[]));
+        for table in tables {
+            all.take_in(table, &graphs);
         }
         Classes {
-            of_units: all.of_units,
-            examples: all.examples,
+            graphs,
+            units: all.units,
+            meanings: all.meanings,
         }
     }
 
-    /// How many there are, [`NO_CLASS`] included.
+    /// How many units there are.
+    pub(super) fn units(&self) -> usize {
+        self.graphs.len()
+    }
+
+    /// The types of all units.
+    pub(super) fn graphs(&self) -> impl Iterator<Item = &'g Graph<'a>> {
+        self.graphs.iter().copied()
+    }
+
+    /// The types of a unit.
+    pub(super) fn graph(&self, unit: usize) -> Option<&'g Graph<'a>> {
+        self.graphs.get(unit).copied()
+    }
+
+    /// A type of a unit.
+    pub(super) fn ty(&self, (unit, id): At) -> Option<&'g Type<'a>> {
+        self.graph(unit)?.get(id)
+    }
+
+    /// How many classes there are, [`NO_CLASS`] included.
     pub(super) fn len(&self) -> usize {
-        self.examples.len()
+        self.meanings.len()
     }
 
-    /// A type of a class.
-    pub(super) fn example<'g, 'a>(
-        &self,
-        graphs: &[&'g Graph<'a>],
-        class: Class,
-    ) -> Option<(usize, &'g Type<'a>)> {
-        let (unit, id) = *self.examples.get(index(class))?;
-        Some((unit, graphs.get(unit)?.get(id)?))
+    /// A type of a class, and of which unit it is; a tag's is a forward, if a unit has one.
+    pub(super) fn example(&self, class: Class) -> Option<(At, &'g Type<'a>)> {
+        let at = match *self.meanings.get(index(class))? {
+            Meaning::Nothing => None,
+            Meaning::Tag(_, forward) => forward,
+            Meaning::Type(at) => Some(at),
+        }?;
+        Some((at, self.ty(at)?))
     }
 
-    /// The class of a type of a unit.
-    pub(super) fn class(&self, unit: usize, id: TypeId) -> Class {
-        let classes = self.of_units.get(unit);
-        classes
-            .and_then(|classes| classes.get(index(id.0)))
-            .copied()
-            .unwrap_or(NO_CLASS)
+    /// The tag that a class stands for.
+    pub(super) fn tag(&self, class: Class) -> Option<(Tag, &'g str)> {
+        match *self.meanings.get(index(class))? {
+            Meaning::Tag(tag, _) => Some(tag),
+            _ => None,
+        }
+    }
+
+    /// The classes of all types of a unit, by their ids.
+    pub(super) fn of_unit(&self, unit: usize) -> &[Class] {
+        self.units.get(unit).map_or(&[], |unit| &unit.own)
+    }
+
+    /// The class of a type.
+    pub(super) fn class(&self, (unit, id): At) -> Class {
+        class_of(self.of_unit(unit), id)
+    }
+
+    /// The class that stands for a type where it is cited: of its tag, if it has one.
+    pub(super) fn cited(&self, (unit, id): At) -> Class {
+        let unit = self.units.get(unit);
+        unit.map_or(NO_CLASS, |unit| class_of(&unit.cited, id))
     }
 }
 
@@ -97,303 +181,281 @@ pub(super) fn tag_of<'t>(ty: &'t Type<'_>) -> Option<(Tag, &'t str)> {
     }
 }
 
+fn class_of(classes: &[Class], id: TypeId) -> Class {
+    classes.get(index(id.0)).copied().unwrap_or(NO_CLASS)
+}
+
 /// Classes of some units.
 #[derive(Default)]
 struct Table<'g> {
     hasher: DefaultHashBuilder,
-    names: HashMap<&'g str, u32>,
-    /// The lists of all classes, one behind another.
-    words: Vec<u32>,
-    /// Where each begins.
-    starts: Vec<usize>,
-    found: HashTable<Class>,
-    examples: Vec<(usize, TypeId)>,
-    of_units: Vec<Vec<Class>>,
-    scratch: Vec<u32>,
+    tags: HashMap<(Tag, &'g str), Class>,
+    types: HashTable<Class>,
+    meanings: Vec<Meaning<'g>>,
+    hashes: Vec<u64>,
+    /// The classes that the types of each class cite, one class behind another, and where each ends.
+    citations: Vec<Class>,
+    ends: Vec<usize>,
+    units: Vec<UnitClasses>,
 }
 
 impl<'g> Table<'g> {
     fn of(graphs: &[&'g Graph<'_>]) -> Table<'g> {
-        let mut table = Table::empty();
-        for (unit, graph) in graphs.iter().enumerate() {
-            table.add_unit(unit, graph);
+        let mut table = Table::default();
+        table.add(Meaning::Nothing, 0, &[]);
+        for unit in 0..graphs.len() {
+            table.add_unit(graphs, unit);
         }
         table
     }
 
-    /// With the class of no type, whose list is empty.
-    fn empty() -> Table<'g> {
-        Table {
-            starts: vec![0, 0],
-            examples: vec![(0, TypeId::NONE)],
-            ..Table::default()
-        }
+    /// A new class.
+    fn add(&mut self, meaning: Meaning<'g>, hash: u64, citations: &[Class]) -> Class {
+        let class = narrow(self.meanings.len());
+        self.meanings.push(meaning);
+        self.hashes.push(hash);
+        self.citations.extend_from_slice(citations);
+        self.ends.push(self.citations.len());
+        class
+    }
+
+    /// The classes that the types of a class cite.
+    fn citations(&self, class: Class) -> &[Class] {
+        let at = index(class);
+        let end = |at: Option<usize>| at.and_then(|at| self.ends.get(at)).copied().unwrap_or(0);
+        let range = end(at.checked_sub(1))..end(Some(at));
+        self.citations.get(range).unwrap_or_default()
     }
 
     /// Finds the classes of all types of a unit: of those that one cites first, unless it cites them by a tag.
-    fn add_unit(&mut self, unit: usize, graph: &'g Graph<'_>) {
-        let last = index(graph.last());
-        let mut done: Vec<Option<Class>> = vec![None; last.saturating_add(1)];
+    fn add_unit(&mut self, graphs: &[&'g Graph<'_>], unit: usize) {
+        let Some(graph) = graphs.get(unit) else {
+            return;
+        };
+        let mut classes = self.tags_of(graph, unit);
         let mut open = Vec::new();
-        let mut is_open = vec![false; last.saturating_add(1)];
+        let mut citations = Vec::new();
         for id in 1..=graph.last() {
             open.push(TypeId(id));
             while let Some(&id) = open.last() {
-                let at = index(id.0);
-                if done.get(at).is_none_or(Option::is_some) {
-                    open.pop();
-                    continue;
-                }
                 let Some(ty) = graph.get(id) else {
                     open.pop();
                     continue;
                 };
-                let was_open = is_open
-                    .get_mut(at)
-                    .is_none_or(|flag| std::mem::replace(flag, true));
-                if !was_open {
-                    let before = open.len();
-                    ty.each_reference(|cited| {
-                        let is_new = done.get(index(cited.0)).is_some_and(Option::is_none)
-                            && !is_open.get(index(cited.0)).is_none_or(|is_open| *is_open)
-                            && graph.get(cited).is_some_and(|ty| tag_of(ty).is_none());
-                        if is_new {
-                            open.push(cited);
-                        }
-                    });
-                    if open.len() > before {
-                        if let Some(new) = open.get_mut(before..) {
-                            new.reverse();
-                        }
-                        continue;
-                    }
-                }
-                let class = self.class(graph, ty, (unit, id), |_, cited| {
-                    done.get(index(cited.0))
-                        .copied()
-                        .flatten()
-                        .unwrap_or(NO_CLASS)
-                });
-                if let Some(place) = done.get_mut(at) {
-                    *place = Some(class);
+                let own = class_of(&classes.own, id);
+                if own == UNKNOWN && classes.open(id, ty, &mut open) {
+                    continue; // once those that it cites are known
                 }
                 open.pop();
+                if own == UNKNOWN || own == OPEN {
+                    citations.clear();
+                    ty.each_reference(|id| citations.push(classes.where_cited(id)));
+                    let class = self.class(graphs, (unit, id), ty, &citations);
+                    classes.set(id, class);
+                }
             }
         }
-        let classes = done
-            .into_iter()
-            .map(|class| class.unwrap_or(NO_CLASS))
-            .collect();
-        self.of_units.push(classes);
+        self.units.push(classes);
     }
 
-    /// The class of a type, given those of the types that it cites without a tag.
-    fn class(
-        &mut self,
-        graph: &'g Graph<'_>,
-        ty: &'g Type<'_>,
-        example: (usize, TypeId),
-        cited: impl Fn(&Self, TypeId) -> Class,
-    ) -> Class {
-        let mut words = std::mem::take(&mut self.scratch);
-        words.clear();
-        if let Kind::Forward(tag) = ty.kind {
-            self.write_tag(&mut words, tag, &ty.name);
-        } else {
-            self.write(&mut words, graph, ty, cited);
-        }
-        let class = self.intern(&words, example);
-        self.scratch = words;
-        class
-    }
-
-    /// The class that stands for a type where it is cited.
-    fn cited(
-        &mut self,
-        graph: &'g Graph<'_>,
-        id: TypeId,
-        cited: &impl Fn(&Self, TypeId) -> Class,
-    ) -> Class {
-        match graph.get(id).and_then(tag_of) {
-            Some((tag, name)) => {
-                let mut words = Vec::with_capacity(2);
-                self.write_tag(&mut words, tag, name);
-                self.intern(&words, (0, TypeId::NONE))
-            }
-            None => cited(self, id),
-        }
-    }
-
-    fn write_tag(&mut self, words: &mut Vec<u32>, tag: Tag, name: &'g str) {
-        words.push(match tag {
-            Tag::Struct => 100,
-            Tag::Union => 101,
-            Tag::Enum => 102,
-        });
-        words.push(self.name(name));
-    }
-
-    fn name(&mut self, name: &'g str) -> u32 {
-        let next = narrow(self.names.len());
-        *self.names.entry(name).or_insert(next)
-    }
-
-    /// The class of a list; a new one if there is none yet. One that had no example gets this.
-    fn intern(&mut self, words: &[u32], example: (usize, TypeId)) -> Class {
-        let hash = self.hasher.hash_one(words);
-        let (starts, all) = (&self.starts, &self.words);
-        let list = |class: Class| {
-            let at = index(class);
-            let start = starts.get(at).copied().unwrap_or(0);
-            let end = starts.get(at.saturating_add(1)).copied().unwrap_or(0);
-            all.get(start..end).unwrap_or_default()
+    /// The classes of the types of a unit as far as tags tell them: those of forwards, and those by which types with tags are cited.
+    fn tags_of(&mut self, graph: &'g Graph<'_>, unit: usize) -> UnitClasses {
+        let count = index(graph.last()).saturating_add(1);
+        let mut classes = UnitClasses {
+            own: Vec::with_capacity(count),
+            cited: Vec::with_capacity(count),
         };
-        if let Some(&class) = self.found.find(hash, |class| list(*class) == words) {
-            if example.1 != TypeId::NONE
-                && let Some(old) = self.examples.get_mut(index(class))
-                && old.1 == TypeId::NONE
-            {
-                *old = example;
+        for id in (0..=graph.last()).map(TypeId) {
+            let ty = graph.get(id);
+            let tag = ty.and_then(|ty| Some((ty, tag_of(ty)?)));
+            let (own, cited) = match (ty, tag) {
+                (None, _) => (NO_CLASS, NO_CLASS),
+                (Some(_), None) => (UNKNOWN, UNKNOWN),
+                (_, Some((ty, tag))) => match ty.kind {
+                    Kind::Forward(_) => {
+                        let class = self.tag(tag, Some((unit, id)));
+                        (class, class)
+                    }
+                    _ => (UNKNOWN, self.tag(tag, None)),
+                },
+            };
+            classes.own.push(own);
+            classes.cited.push(cited);
+        }
+        classes
+    }
+
+    /// The class of a tag. One for which no unit had a forward gets this.
+    fn tag(&mut self, tag: (Tag, &'g str), forward: Option<At>) -> Class {
+        if let Some(&class) = self.tags.get(&tag) {
+            if let Some(Meaning::Tag(_, known)) = self.meanings.get_mut(index(class)) {
+                *known = known.or(forward);
             }
             return class;
         }
-        let class = narrow(self.examples.len());
-        let hasher = &self.hasher;
-        self.found
-            .insert_unique(hash, class, |class| hasher.hash_one(list(*class)));
-        self.words.extend_from_slice(words);
-        self.starts.push(self.words.len());
-        self.examples.push(example);
+        let class = self.add(Meaning::Tag(tag, forward), 0, &[]);
+        self.tags.insert(tag, class);
         class
     }
 
-    /// Writes a type as a list of numbers. The first says what follows, so that no two different types have the same list.
-    fn write(
+    /// The class of a type that cites types of these classes; a new one if there is none yet.
+    fn class(
         &mut self,
-        words: &mut Vec<u32>,
-        graph: &'g Graph<'_>,
-        ty: &'g Type<'_>,
-        cited: impl Fn(&Self, TypeId) -> Class,
-    ) {
-        let hidden = u32::from(ty.is_hidden) << 16;
-        words.push(code(&ty.kind) | hidden);
-        let name = self.name(ty.own_name());
-        words.push(name);
-        let size_to = |words: &mut Vec<u32>, size: u64| {
-            words.extend([narrow_half(size), narrow_half(size >> 32)]);
+        graphs: &[&'g Graph<'_>],
+        at: At,
+        ty: &Type<'_>,
+        citations: &[Class],
+    ) -> Class {
+        let hash = self.hash(ty, citations);
+        let is_it = |class: &Class| {
+            let Some(Meaning::Type((unit, id))) = self.meanings.get(index(*class)) else {
+                return false;
+            };
+            self.hashes.get(index(*class)) == Some(&hash)
+                && self.citations(*class) == citations
+                && graphs
+                    .get(*unit)
+                    .and_then(|graph| graph.get(*id))
+                    .is_some_and(|other| says_the_same(ty, other))
         };
-        match &ty.kind {
-            Kind::Unknown | Kind::Forward(_) => {}
-            Kind::Integer(number) | Kind::Float(number) => {
-                size_to(words, number.size);
-                let format = u32::from(number.format) << 24 | u32::from(number.offset) << 16;
-                words.push(format | u32::from(number.bits));
-            }
-            Kind::Pointer(to) | Kind::Typedef(to) | Kind::Qualified(_, to) => {
-                let to = self.cited(graph, *to, &cited);
-                words.push(to);
-            }
-            Kind::Array {
-                element,
-                index,
-                count,
-            } => {
-                for id in [element, index] {
-                    let class = self.cited(graph, *id, &cited);
-                    words.push(class);
-                }
-                size_to(words, *count);
-            }
-            Kind::Function {
-                returns,
-                parameters,
-                is_variadic,
-            } => {
-                let returns = self.cited(graph, *returns, &cited);
-                words.extend([returns, u32::from(*is_variadic)]);
-                for parameter in parameters {
-                    let name = self.name(&parameter.name);
-                    let class = self.cited(graph, parameter.ty, &cited);
-                    words.extend([name, class]);
-                }
-            }
-            Kind::Record { size, members, .. } => {
-                size_to(words, *size);
-                for member in members {
-                    let name = self.name(&member.name);
-                    let class = self.cited(graph, member.ty, &cited);
-                    let bits = member.bits.map_or(0, |bits| u32::from(bits) + 1);
-                    words.extend([name, class, bits]);
-                    size_to(words, member.offset);
-                }
-            }
-            Kind::Enum { size, enumerators } => {
-                size_to(words, *size);
-                for enumerator in enumerators {
-                    let name = self.name(&enumerator.name);
-                    words.push(name);
-                    size_to(words, enumerator.value.cast_unsigned());
-                }
-            }
-            Kind::Slice {
-                of,
-                size,
-                offset,
-                bits,
-            } => {
-                let of = self.cited(graph, *of, &cited);
-                words.extend([of, u32::from(*offset), u32::from(*bits)]);
-                size_to(words, *size);
-            }
+        if let Some(&class) = self.types.find(hash, is_it) {
+            return class;
         }
+        let class = self.add(Meaning::Type(at), hash, citations);
+        let hashes = &self.hashes;
+        let hash_of = |class: &Class| hashes.get(index(*class)).copied().unwrap_or(0);
+        self.types.insert_unique(hash, class, hash_of);
+        class
+    }
+
+    /// A hash of the most of what a type says: equal types have the same.
+    fn hash(&self, ty: &Type<'_>, citations: &[Class]) -> u64 {
+        let mut state = self.hasher.build_hasher();
+        std::mem::discriminant(&ty.kind).hash(&mut state);
+        state.write(ty.own_name().as_bytes());
+        match &ty.kind {
+            Kind::Array { count, .. } => state.write_u64(*count),
+            Kind::Slice { bits, .. } => state.write_u16(*bits),
+            Kind::Record { members, .. } => {
+                for member in members {
+                    state.write(member.name.as_bytes());
+                }
+            }
+            Kind::Enum { enumerators, .. } => {
+                for enumerator in enumerators {
+                    state.write(enumerator.name.as_bytes());
+                }
+            }
+            _ => {}
+        }
+        for class in citations {
+            state.write_u32(*class);
+        }
+        state.finish()
     }
 
     /// Takes in the classes of the units behind these.
-    fn take_in(&mut self, shard: Table<'g>, graphs: &[&'g Graph<'_>], first: usize) {
-        let mut ours: Vec<Class> = Vec::with_capacity(shard.examples.len());
-        ours.push(NO_CLASS);
-        // In the order of their numbers, which come behind those of what they cite. What stands for a tag is met where it is cited.
-        for (unit, id) in shard.examples.iter().skip(1) {
-            let unit = unit.saturating_add(first);
-            let found = graphs.get(unit).and_then(|graph| {
-                let ty = graph.get(*id)?;
-                let own = shard.of_units.get(unit.checked_sub(first)?)?;
-                Some(self.class(graph, ty, (unit, *id), |_, cited| {
-                    let theirs = own.get(index(cited.0)).copied().unwrap_or(NO_CLASS);
-                    ours.get(index(theirs)).copied().unwrap_or(NO_CLASS)
-                }))
-            });
-            ours.push(found.unwrap_or(NO_CLASS));
+    fn take_in(&mut self, other: Table<'g>, graphs: &[&'g Graph<'_>]) {
+        let first = self.units.len();
+        let mut ours: Vec<Class> = Vec::with_capacity(other.meanings.len());
+        let map = |ours: &[Class], class: &Class| {
+            let class = ours.get(index(*class));
+            class.copied().unwrap_or(NO_CLASS)
+        };
+        // In the order of their numbers, which come behind those of what they cite.
+        for (meaning, theirs) in other.meanings.iter().zip(0..) {
+            let class = match *meaning {
+                Meaning::Nothing => NO_CLASS,
+                Meaning::Tag(tag, forward) => {
+                    self.tag(tag, forward.map(|(unit, id)| (unit + first, id)))
+                }
+                Meaning::Type((unit, id)) => {
+                    let at = (unit + first, id);
+                    let citations = other.citations(theirs).iter();
+                    let citations: Vec<Class> = citations.map(|class| map(&ours, class)).collect();
+                    let ty = graphs.get(at.0).and_then(|graph| graph.get(id));
+                    ty.map_or(NO_CLASS, |ty| self.class(graphs, at, ty, &citations))
+                }
+            };
+            ours.push(class);
         }
-        for classes in shard.of_units {
-            let map = |class: Class| ours.get(index(class)).copied().unwrap_or(NO_CLASS);
-            self.of_units.push(classes.into_iter().map(map).collect());
+        for mut unit in other.units {
+            for class in unit.own.iter_mut().chain(&mut unit.cited) {
+                *class = map(&ours, class);
+            }
+            self.units.push(unit);
         }
     }
 }
 
-/// The lower half of a number.
-fn narrow_half(number: u64) -> u32 {
-    u32::try_from(number & u64::from(u32::MAX)).unwrap_or(0)
+/// Whether two types are equal but for the types that they cite.
+fn says_the_same(one: &Type<'_>, two: &Type<'_>) -> bool {
+    let is_same = match (&one.kind, &two.kind) {
+        (Kind::Unknown, Kind::Unknown)
+        | (Kind::Pointer(_), Kind::Pointer(_))
+        | (Kind::Typedef(_), Kind::Typedef(_)) => true,
+        (Kind::Integer(one), Kind::Integer(two)) | (Kind::Float(one), Kind::Float(two)) => {
+            one == two
+        }
+        (Kind::Qualified(one, _), Kind::Qualified(two, _)) => one == two,
+        (Kind::Forward(one), Kind::Forward(two)) => one == two,
+        (Kind::Array { count: one, .. }, Kind::Array { count: two, .. }) => one == two,
+        (
+            Kind::Function {
+                parameters: one,
+                is_variadic,
+                ..
+            },
+            Kind::Function {
+                parameters: two,
+                is_variadic: other_variadic,
+                ..
+            },
+        ) => {
+            (is_variadic, one.len()) == (other_variadic, two.len())
+                && one
+                    .iter()
+                    .zip(two)
+                    .all(|(one, two)| is_same_name(&one.name, &two.name))
+        }
+        (
+            Kind::Record { tag, size, members },
+            Kind::Record {
+                tag: other_tag,
+                size: other_size,
+                members: others,
+            },
+        ) => {
+            (tag, size, members.len()) == (other_tag, other_size, others.len())
+                && members.iter().zip(others).all(|(one, two)| {
+                    (one.offset, one.bits) == (two.offset, two.bits)
+                        && is_same_name(&one.name, &two.name)
+                })
+        }
+        (
+            Kind::Enum { size, enumerators },
+            Kind::Enum {
+                size: other_size,
+                enumerators: others,
+            },
+        ) => size == other_size && enumerators == others,
+        (
+            Kind::Slice {
+                size, offset, bits, ..
+            },
+            Kind::Slice {
+                size: other_size,
+                offset: other_offset,
+                bits: other_bits,
+                ..
+            },
+        ) => (size, offset, bits) == (other_size, other_offset, other_bits),
+        _ => false,
+    };
+    is_same && one.is_hidden == two.is_hidden && is_same_name(one.own_name(), two.own_name())
 }
 
-/// A number for each kind.
-fn code(kind: &Kind<'_>) -> u32 {
-    match kind {
-        Kind::Unknown => 0,
-        Kind::Integer(_) => 1,
-        Kind::Float(_) => 2,
-        Kind::Pointer(_) => 3,
-        Kind::Array { .. } => 4,
-        Kind::Function { .. } => 5,
-        Kind::Record { tag, .. } if *tag == Tag::Union => 7,
-        Kind::Record { .. } => 6,
-        Kind::Enum { .. } => 8,
-        Kind::Forward(_) => 9,
-        Kind::Typedef(_) => 10,
-        Kind::Qualified(Qualifier::Volatile, _) => 11,
-        Kind::Qualified(Qualifier::Const, _) => 12,
-        Kind::Qualified(Qualifier::Restrict, _) => 13,
-        Kind::Slice { .. } => 14,
-    }
+/// Whether names are equal. Most in a program are empty, and comparing those as bytes is a call for nothing.
+fn is_same_name(one: &str, two: &str) -> bool {
+    one.len() == two.len() && (one.is_empty() || one == two)
 }

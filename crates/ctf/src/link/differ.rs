@@ -4,7 +4,7 @@ use hashbrown::{HashMap, HashSet};
 
 use super::Share;
 use super::classes::{Class, Classes, NO_CLASS, index, narrow, tag_of};
-use crate::graph::{Graph, Kind, NameSpace, Tag, Type, TypeId};
+use crate::graph::{Graph, Kind, NameSpace, Type, TypeId};
 
 /// What is shared of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,8 +19,8 @@ pub(super) enum Choice {
 
 /// What all units have of a name.
 #[derive(Debug)]
-struct Variants<'g> {
-    tag: Option<(Tag, &'g str)>,
+struct Variants {
+    is_tag: bool,
     /// The classes of the types, in the order in which units have them first.
     classes: Vec<Class>,
     /// How many units know only the tag.
@@ -28,16 +28,21 @@ struct Variants<'g> {
     choice: Choice,
 }
 
+/// What is known of a class.
+#[derive(Debug, Default)]
+struct Known {
+    /// How many units have types of it.
+    units: u32,
+    /// The last of them.
+    last: Option<usize>,
+    /// The name that its types have, or that it is the tag of.
+    name: Option<u32>,
+}
+
 /// The choices for all names.
-pub(super) struct Choices<'g> {
-    names: Vec<Variants<'g>>,
-    /// Of each class the name that it is of.
-    name_of: Vec<Option<u32>>,
-    by_tag: HashMap<(Tag, &'g str), u32>,
-    /// How many units have types of each class.
-    units: Vec<u32>,
-    /// The classes that units have, ascending.
-    present: Vec<Class>,
+pub(super) struct Choices {
+    names: Vec<Variants>,
+    known: HashMap<Class, Known>,
     share: Share,
 }
 
@@ -55,58 +60,47 @@ pub(super) enum Status {
     Differs,
 }
 
-impl<'g> Choices<'g> {
+impl Choices {
     /// Chooses for all names that types of some units have.
     pub(super) fn of(
-        graphs: &[&'g Graph<'_>],
-        classes: &Classes,
+        classes: &Classes<'_, '_>,
         share: Share,
         (units, only): (&[usize], Only<'_>),
-    ) -> Choices<'g> {
+    ) -> Choices {
         let mut choices = Choices {
             names: Vec::new(),
-            name_of: vec![None; classes.len()],
-            by_tag: HashMap::new(),
-            units: vec![0; classes.len()],
-            present: Vec::new(),
+            known: HashMap::new(),
             share,
         };
         choices.count(classes, units, only);
-        choices.group(graphs, classes);
+        choices.group(classes);
         choices.choose();
-        choices.spread_forwards(graphs, classes);
+        choices.spread_forwards(classes);
         choices
     }
 
     /// Counts the units that have types of each class.
-    fn count(&mut self, classes: &Classes, units: &[usize], only: Only<'_>) {
-        let mut last = vec![usize::MAX; classes.len()];
+    fn count(&mut self, classes: &Classes<'_, '_>, units: &[usize], only: Only<'_>) {
         for &unit in units {
-            let of_unit = classes.of_units.get(unit).map_or(&[][..], Vec::as_slice);
-            for (id, class) in of_unit.iter().enumerate() {
+            for (id, class) in classes.of_unit(unit).iter().enumerate() {
                 if !takes_part(only, unit, id) {
                     continue;
                 }
-                let at = index(*class);
-                if let (Some(last), Some(count)) = (last.get_mut(at), self.units.get_mut(at))
-                    && std::mem::replace(last, unit) != unit
-                {
-                    *count += 1;
-                    if *count == 1 {
-                        self.present.push(*class);
-                    }
+                let known = self.known.entry(*class).or_default();
+                if known.last.replace(unit) != Some(unit) {
+                    known.units += 1;
                 }
             }
         }
-        self.present.sort_unstable();
     }
 
     /// Brings the classes of each name together.
-    fn group(&mut self, graphs: &[&'g Graph<'_>], classes: &Classes) {
-        let mut groups: HashMap<(NameSpace, &'g str), u32> = HashMap::new();
-        for &class in &self.present {
-            let count = self.units.get(index(class)).copied().unwrap_or(0);
-            let Some((_, ty)) = classes.example(graphs, class) else {
+    fn group(&mut self, classes: &Classes<'_, '_>) {
+        let mut present: Vec<Class> = self.known.keys().copied().collect();
+        present.sort_unstable();
+        let mut groups: HashMap<(NameSpace, &str), u32> = HashMap::new();
+        for class in present {
+            let Some((at, ty)) = classes.example(class) else {
                 continue;
             };
             let Some(space) = ty.name_space().filter(|_| !ty.is_hidden) else {
@@ -115,27 +109,30 @@ impl<'g> Choices<'g> {
             let next = narrow(self.names.len());
             let group = *groups.entry((space, &*ty.name)).or_insert(next);
             if group == next {
-                let tag = tag_of(ty);
-                if let Some(tag) = tag {
-                    self.by_tag.insert(tag, group);
-                }
                 self.names.push(Variants {
-                    tag,
+                    is_tag: tag_of(ty).is_some(),
                     classes: Vec::new(),
                     forwards: 0,
                     choice: Choice::Nothing,
                 });
             }
+            // A class, and the one of its tag.
+            for class in [class, classes.cited(at)] {
+                self.known.entry(class).or_default().name = Some(group);
+            }
+            let units = self.units(class);
             if let Some(variants) = self.names.get_mut(index(group)) {
                 match ty.kind {
-                    Kind::Forward(_) => variants.forwards = count,
+                    Kind::Forward(_) => variants.forwards = units,
                     _ => variants.classes.push(class),
                 }
             }
-            if let Some(name) = self.name_of.get_mut(index(class)) {
-                *name = Some(group);
-            }
         }
+    }
+
+    /// How many units have types of a class.
+    fn units(&self, class: Class) -> u32 {
+        self.known.get(&class).map_or(0, |known| known.units)
     }
 
     fn choose(&mut self) {
@@ -144,7 +141,7 @@ impl<'g> Choices<'g> {
             Share::Duplicated => 2,
         };
         for variants in &mut self.names {
-            let count = |class: &Class| self.units.get(index(*class)).copied().unwrap_or(0);
+            let count = |class: &Class| self.known.get(class).map_or(0, |known| known.units);
             // The first of those that most units have.
             let most = variants
                 .classes
@@ -164,14 +161,14 @@ impl<'g> Choices<'g> {
     }
 
     /// What contains something of which only a forward is shared can be shared only as a forward, too.
-    fn spread_forwards(&mut self, graphs: &[&'g Graph<'_>], classes: &Classes) {
+    fn spread_forwards(&mut self, classes: &Classes<'_, '_>) {
         loop {
             let mut forwards = Vec::new();
             for (at, variants) in self.names.iter().enumerate() {
                 let Choice::Class(class) = variants.choice else {
                     continue;
                 };
-                if variants.tag.is_some() && self.contains_forward(graphs, classes, class) {
+                if variants.is_tag && self.contains_forward(classes, class) {
                     forwards.push(at);
                 }
             }
@@ -187,43 +184,33 @@ impl<'g> Choices<'g> {
     }
 
     /// Whether types of a class have members of which what is shared has only forwards.
-    fn contains_forward(&self, graphs: &[&Graph<'_>], classes: &Classes, class: Class) -> bool {
-        let Some((unit, ty)) = classes.example(graphs, class) else {
-            return false;
-        };
-        let Some(graph) = graphs.get(unit) else {
+    fn contains_forward(&self, classes: &Classes<'_, '_>, class: Class) -> bool {
+        let Some(((unit, _), ty)) = classes.example(class) else {
             return false;
         };
         let mut open = Vec::new();
         let mut seen = HashSet::new();
         push_contained(ty, &mut open);
         while let Some(id) = open.pop() {
-            let Some(ty) = graph.get(id).filter(|_| seen.insert(id)) else {
+            let Some(ty) = classes.ty((unit, id)).filter(|_| seen.insert(id)) else {
                 continue;
             };
-            match tag_of(ty) {
-                Some(tag) => {
-                    let is_complete = !matches!(ty.kind, Kind::Forward(_));
-                    if is_complete && self.of_tag(tag) == Some(Choice::Forward) {
-                        return true;
-                    }
-                }
-                None => push_contained(ty, &mut open),
+            if tag_of(ty).is_none() {
+                push_contained(ty, &mut open);
+                continue;
+            }
+            let is_complete = !matches!(ty.kind, Kind::Forward(_));
+            if is_complete && self.of_class(classes.cited((unit, id))) == Some(Choice::Forward) {
+                return true;
             }
         }
         false
     }
 
-    /// What was chosen for a tag.
-    pub(super) fn of_tag(&self, tag: (Tag, &str)) -> Option<Choice> {
-        let group = *self.by_tag.get(&tag)?;
-        Some(self.names.get(index(group))?.choice)
-    }
-
-    /// What was chosen for the name that types of a class have; `None` if they have none.
-    fn of_class(&self, class: Class) -> Option<Choice> {
-        let group = (*self.name_of.get(index(class))?)?;
-        Some(self.names.get(index(group))?.choice)
+    /// What was chosen for the name that types of a class have, or that the class is the tag of; `None` if they have none.
+    pub(super) fn of_class(&self, class: Class) -> Option<Choice> {
+        let name = self.known.get(&class)?.name?;
+        Some(self.names.get(index(name))?.choice)
     }
 
     /// What a type is, if only its own class counts.
@@ -241,24 +228,20 @@ impl<'g> Choices<'g> {
             Some(Choice::Class(_) | Choice::Nothing) => Status::Differs,
             None => match self.share {
                 Share::Unconflicted => Status::Shared,
-                Share::Duplicated
-                    if self.units.get(index(class)).is_some_and(|count| *count > 1) =>
-                {
-                    Status::Shared
-                }
+                Share::Duplicated if self.units(class) > 1 => Status::Shared,
                 Share::Duplicated => Status::Differs,
             },
         }
     }
 
-    /// What a type is that leads to another one.
-    fn follows(&self, ty: &Type<'_>, cited: Status) -> Status {
-        match (&ty.kind, cited) {
+    /// What a type is that leads to another one; with the class by which it is cited.
+    fn follows(&self, ty: &Type<'_>, cited_by: Class, leads_to: Status) -> Status {
+        match (&ty.kind, leads_to) {
             (_, Status::Shared) | (Kind::Pointer(_) | Kind::Function { .. }, Status::Completes) => {
                 Status::Shared
             }
-            (Kind::Typedef(_) | Kind::Qualified(..), _) => cited,
-            (Kind::Record { .. }, _) => match tag_of(ty).and_then(|tag| self.of_tag(tag)) {
+            (Kind::Typedef(_) | Kind::Qualified(..), _) => leads_to,
+            (Kind::Record { .. }, _) if !ty.name.is_empty() => match self.of_class(cited_by) {
                 Some(Choice::Forward) => Status::Completes,
                 _ => Status::Differs,
             },
@@ -284,18 +267,19 @@ fn takes_part(only: Only<'_>, unit: usize, id: usize) -> bool {
 
 /// What the types of a unit are, by their ids; `None` if all are shared.
 pub(super) fn differences(
-    graphs: &[&Graph<'_>],
-    classes: &Classes,
-    choices: &Choices<'_>,
+    classes: &Classes<'_, '_>,
+    choices: &Choices,
     (unit, only): (usize, Only<'_>),
 ) -> Option<Vec<Status>> {
-    let graph = graphs.get(unit)?;
+    let graph = classes.graph(unit)?;
     let mut statuses = vec![Status::Shared];
     let mut open = Vec::new();
-    for id in (1..=graph.last()).map(TypeId) {
-        let ty = graph.get(id)?;
+    for (id, class) in (1..=graph.last())
+        .map(TypeId)
+        .zip(classes.of_unit(unit).iter().skip(1))
+    {
         let status = match takes_part(only, unit, index(id.0)) {
-            true => choices.status(ty, classes.class(unit, id)),
+            true => choices.status(graph.get(id)?, *class),
             false => Status::Shared,
         };
         statuses.push(status);
@@ -306,25 +290,15 @@ pub(super) fn differences(
     if open.is_empty() {
         return None;
     }
-    spread(graph, choices, &mut statuses, open);
-    Some(statuses)
-}
-
-/// Carries differences on to what leads to them.
-fn spread(
-    graph: &Graph<'_>,
-    choices: &Choices<'_>,
-    statuses: &mut [Status],
-    mut open: Vec<TypeId>,
-) {
     let citers = Citers::of(graph);
+    // Carries differences on to what leads to them.
     while let Some(id) = open.pop() {
         let Some(&status) = statuses.get(index(id.0)) else {
             continue;
         };
         for &citer in citers.of_type(id) {
             let Some(ty) = graph.get(citer) else { continue };
-            let follows = choices.follows(ty, status);
+            let follows = choices.follows(ty, classes.cited((unit, citer)), status);
             if let Some(old) = statuses.get_mut(index(citer.0))
                 && *old < follows
             {
@@ -333,30 +307,24 @@ fn spread(
             }
         }
     }
+    Some(statuses)
 }
 
 /// For each type those that cite it.
 struct Citers {
-    starts: Vec<usize>,
+    /// All of them, one type's behind another's, and where each type's begin.
     all: Vec<TypeId>,
+    starts: Vec<usize>,
 }
 
 impl Citers {
     fn of(graph: &Graph<'_>) -> Citers {
-        let ids = || (1..=graph.last()).map(TypeId);
-        let each = |mut visit: Box<dyn FnMut(TypeId, TypeId) + '_>| {
-            for id in ids() {
-                if let Some(ty) = graph.get(id) {
-                    ty.each_reference(|cited| visit(id, cited));
-                }
-            }
-        };
         let mut starts = vec![0usize; index(graph.last()).saturating_add(2)];
-        each(Box::new(|_, cited| {
+        each_citation(graph, |_, cited| {
             if let Some(count) = starts.get_mut(index(cited.0).saturating_add(1)) {
                 *count += 1;
             }
-        }));
+        });
         let mut sum = 0;
         for start in &mut starts {
             sum += *start;
@@ -364,25 +332,32 @@ impl Citers {
         }
         let mut all = vec![TypeId::NONE; sum];
         let mut next = starts.clone();
-        each(Box::new(|citer, cited| {
+        each_citation(graph, |citer, cited| {
             if let Some(at) = next.get_mut(index(cited.0)) {
                 if let Some(place) = all.get_mut(*at) {
                     *place = citer;
                 }
                 *at += 1;
             }
-        }));
-        Citers { starts, all }
+        });
+        Citers { all, starts }
     }
 
     fn of_type(&self, id: TypeId) -> &[TypeId] {
         let at = index(id.0);
         let start = self.starts.get(at).copied().unwrap_or(0);
-        let end = self
-            .starts
-            .get(at.saturating_add(1))
-            .copied()
-            .unwrap_or(start);
-        self.all.get(start..end).unwrap_or_default()
+        let end = self.starts.get(at.saturating_add(1)).copied();
+        self.all
+            .get(start..end.unwrap_or(start))
+            .unwrap_or_default()
+    }
+}
+
+/// Calls a function with each type of a graph and each that it cites.
+fn each_citation(graph: &Graph<'_>, mut visit: impl FnMut(TypeId, TypeId)) {
+    for id in (1..=graph.last()).map(TypeId) {
+        if let Some(ty) = graph.get(id) {
+            ty.each_reference(|cited| visit(id, cited));
+        }
     }
 }

@@ -1,258 +1,150 @@
 //! The graphs that a link yields.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashSet;
 
-use super::classes::{Class, Classes, index, tag_of};
-use super::differ::{Choice, Choices, Status, differences};
+use super::classes::{At, Classes, index};
+use super::differ::{Choices, Status, differences};
+use super::layer::{Item, Layer};
+use super::names::{List, Names};
 use super::{LinkUnit, Linked, Share};
-use crate::graph::{Graph, Kind, NameSpace, Symbol, Tag, Type, TypeId};
+use crate::graph::{Graph, Kind, NameSpace, Symbol, TypeId};
+use crate::parallel;
+use crate::record::kind;
 
 /// Makes the graphs of what was found out about units.
-pub(super) struct Emitter<'l, 'a> {
-    units: &'l [LinkUnit<'a>],
-    graphs: &'l [&'l Graph<'a>],
-    classes: &'l Classes,
-    choices: &'l Choices<'l>,
+pub(super) struct Emitter<'l, 'g, 'a> {
+    pub(super) units: &'l [LinkUnit<'a>],
+    pub(super) classes: &'l Classes<'g, 'a>,
+    pub(super) choices: &'l Choices,
     /// What the types of each unit are; `None` if all are shared.
-    statuses: &'l [Option<Vec<Status>>],
+    pub(super) statuses: &'l [Option<Vec<Status>>],
 }
 
-/// A type of a graph that is being made.
-#[derive(Clone, Copy)]
-enum Item<'l> {
-    /// What is the same in some units, and a type of one of them.
-    Class(Class, (usize, TypeId)),
-    /// A tag of which no more is shared.
-    Forward(Tag, &'l str),
-    /// A type of one unit.
-    Own(usize, TypeId),
+/// A child that is to be made.
+struct Child<'a> {
+    /// The source file that it is of.
+    file: Cow<'a, str>,
+    units: Vec<usize>,
 }
 
-/// The types of a graph that is being made, with the ids that they will have.
-struct Layer<'l> {
-    choices: &'l Choices<'l>,
-    base: u32,
-    items: Vec<Item<'l>>,
-    of_class: HashMap<Class, TypeId>,
-    of_tag: HashMap<(Tag, &'l str), TypeId>,
-    of_own: HashMap<(usize, TypeId), TypeId>,
-}
-
-impl<'l> Layer<'l> {
-    fn new(choices: &'l Choices<'l>, base: u32) -> Layer<'l> {
-        Layer {
-            choices,
-            base,
-            items: Vec::new(),
-            of_class: HashMap::new(),
-            of_tag: HashMap::new(),
-            of_own: HashMap::new(),
-        }
-    }
-
-    /// What stands for a type of a unit here; `None` if nothing does.
-    fn item<'t>(&self, ty: &'t Type<'_>, class: Class, at: (usize, TypeId)) -> Option<Item<'t>> {
-        let Some(tag) = tag_of(ty) else {
-            return Some(Item::Class(class, at));
-        };
-        match self.choices.of_tag(tag)? {
-            Choice::Class(class) => Some(Item::Class(class, at)),
-            Choice::Forward => Some(Item::Forward(tag.0, tag.1)),
-            Choice::Nothing => None,
-        }
-    }
-
-    /// The id of what stands for a type here, if it has one.
-    fn find(&self, item: Item<'_>) -> Option<TypeId> {
-        match item {
-            Item::Class(class, _) => self.of_class.get(&class),
-            Item::Forward(tag, name) => self.of_tag.get(&(tag, name)),
-            Item::Own(unit, id) => self.of_own.get(&(unit, id)),
-        }
-        .copied()
-    }
-
-    /// The id of a type that a unit has for itself.
-    fn own(&mut self, unit: usize, id: TypeId) -> TypeId {
-        self.add(Item::Own(unit, id))
-    }
-
-    fn add(&mut self, item: Item<'l>) -> TypeId {
-        let count = super::classes::narrow(self.items.len());
-        let next = TypeId(self.base.saturating_add(count).saturating_add(1));
-        let id = match item {
-            Item::Class(class, _) => self.of_class.entry(class).or_insert(next),
-            Item::Forward(tag, name) => self.of_tag.entry((tag, name)).or_insert(next),
-            Item::Own(unit, id) => self.of_own.entry((unit, id)).or_insert(next),
-        };
-        if *id == next {
-            self.items.push(item);
-        }
-        *id
-    }
-}
-
-/// The names of one kind that have types.
-#[derive(Default)]
-struct Names<'a> {
-    /// Those that mean the same in all units, or in most.
-    shared: Vec<Symbol<'a>>,
-    /// Of each unit those that mean something else there, with the ids of its types.
-    own: Vec<Vec<Symbol<'a>>>,
-}
-
-impl<'l, 'a> Emitter<'l, 'a> {
-    pub(super) fn new(
-        units: &'l [LinkUnit<'a>],
-        graphs: &'l [&'l Graph<'a>],
-        classes: &'l Classes,
-        choices: &'l Choices<'l>,
-        statuses: &'l [Option<Vec<Status>>],
-    ) -> Emitter<'l, 'a> {
-        Emitter {
-            units,
-            graphs,
-            classes,
-            choices,
-            statuses,
-        }
-    }
-
-    pub(super) fn linked(&self) -> Linked<'a> {
-        let mut shared = Layer::new(self.choices, 0);
-        for unit in 0..self.units.len() {
-            self.each_type(unit, |id, _| {
-                if self.status(unit, id) == Status::Shared {
-                    self.id_in(&mut shared, (unit, id));
-                }
-            });
-        }
-        let mut graph = Graph::new(self.graphs.first().map_or(8, |graph| graph.pointer_size));
+impl<'l, 'g, 'a> Emitter<'l, 'g, 'a> {
+    pub(super) fn linked(&self, threads: usize) -> Linked<'a> {
+        let pointer_size = self.classes.graph(0).map_or(8, |graph| graph.pointer_size);
+        let mut graph = Graph::new(pointer_size);
         if let [only] = self.units {
             graph.unit = Some(only.name.clone());
         }
-        self.fill(&mut graph, &mut shared, |shared, _, at| {
-            self.id_in(shared, at)
-        });
-        let names = LISTS.map(|list| self.names(&shared, list));
-        for (list, names) in LISTS.into_iter().zip(&names) {
-            list_mut(&mut graph, list).clone_from(&names.shared);
+        let shared = self.shared(&mut graph);
+        let id_of = |at| match self.is_shared(at) {
+            true => shared.id_of(at),
+            false => TypeId::NONE,
+        };
+        let names = List::ALL.map(|list| Names::of(self.classes, list, id_of));
+        for (list, names) in List::ALL.into_iter().zip(&names) {
+            list.of_mut(&mut graph).clone_from(&names.shared);
         }
         let graph = Arc::new(graph);
-        let mut children: Vec<(&Cow<'a, str>, Vec<usize>)> = Vec::new();
-        let mut places: HashMap<&str, usize> = HashMap::new();
-        for (at, unit) in self.units.iter().enumerate() {
-            let has_types = self.statuses.get(at).is_some_and(Option::is_some);
-            let has_names = names
-                .iter()
-                .any(|names| names.own.get(at).is_some_and(|own| !own.is_empty()));
-            if has_types || has_names {
-                let next = children.len();
-                let place = *places.entry(&unit.name).or_insert(next);
-                if place == next {
-                    children.push((&unit.name, Vec::new()));
-                }
-                if let Some((_, units)) = children.get_mut(place) {
-                    units.push(at);
-                }
-            }
-        }
-        children.sort();
-        let child = |(name, units): (&Cow<'a, str>, Vec<usize>)| {
-            let mut child = Graph::child_of(Arc::clone(&graph));
-            child.unit = Some(name.clone());
-            self.child(&mut child, &units, &shared, &names);
-            (name.clone(), child)
+        let child = |(name, child): (Cow<'a, str>, Child<'a>)| {
+            let mut made = Graph::child_of(Arc::clone(&graph));
+            made.unit = Some(child.file);
+            self.child(&mut made, &child.units, &shared, &names);
+            (name, made)
         };
+        let children = self.children(&names).into_iter().collect();
         Linked {
-            children: children.into_iter().map(child).collect(),
+            children: parallel::map(children, threads, child),
             shared: graph,
         }
     }
 
-    fn each_type(&self, unit: usize, mut visit: impl FnMut(TypeId, &'l Type<'a>)) {
-        let Some(graph) = self.graphs.get(unit) else {
-            return;
+    /// Makes the types that are shared.
+    fn shared(&self, graph: &mut Graph<'a>) -> Layer<'l, 'g, 'a> {
+        let mut shared = Layer::new(self.classes, self.choices, 0);
+        let mut is_known = vec![false; self.classes.len()];
+        let is_new = |at: &At| {
+            let known = is_known.get_mut(index(self.classes.class(*at)));
+            known.is_some_and(|known| !std::mem::replace(known, true))
         };
-        for id in (1..=graph.last()).map(TypeId) {
-            if let Some(ty) = graph.get(id) {
-                visit(id, ty);
-            }
+        let all = (0..self.units.len()).flat_map(|unit| self.types(unit));
+        let all = all.filter(|at| self.is_shared(*at)).filter(is_new);
+        for at in self.in_order(all) {
+            shared.id_in(at);
         }
+        shared.fill(graph, HashSet::new(), |shared, _, at| shared.id_in(at));
+        shared
     }
 
-    fn ty(&self, unit: usize, id: TypeId) -> Option<&'l Type<'a>> {
-        self.graphs.get(unit)?.get(id)
-    }
-
-    fn status(&self, unit: usize, id: TypeId) -> Status {
-        status(self.statuses, unit, id)
-    }
-
-    /// What stands for a unit's type in a layer.
-    fn item(&self, layer: &Layer<'_>, (unit, id): (usize, TypeId)) -> Option<Item<'l>> {
-        let ty = self.ty(unit, id)?;
-        let item = layer.item(ty, self.classes.class(unit, id), (unit, id))?;
-        Some(match (item, &ty.kind) {
-            // Whoever completes the forward has the type.
-            (Item::Class(class, _), Kind::Forward(_)) => {
-                Item::Class(class, *self.classes.examples.get(index(class))?)
-            }
-            (item, _) => item,
-        })
-    }
-
-    /// The id of a unit's type in a layer; a new one if it has none yet.
-    fn id_in<'c>(&'c self, layer: &mut Layer<'c>, at: (usize, TypeId)) -> TypeId {
-        self.item(layer, at)
-            .map_or(TypeId::NONE, |item| layer.add(item))
-    }
-
-    /// The id of a unit's type in a layer that is made already.
-    fn id_of(&self, layer: &Layer<'_>, at: (usize, TypeId)) -> TypeId {
-        let item = self.item(layer, at);
-        item.and_then(|item| layer.find(item)).unwrap_or_default()
-    }
-
-    /// Makes the types of a layer, each with the references that a function yields.
-    fn fill<'c>(
-        &'c self,
-        graph: &mut Graph<'a>,
-        layer: &mut Layer<'c>,
-        reference: impl Fn(&mut Layer<'c>, Item<'c>, (usize, TypeId)) -> TypeId,
-    ) {
-        let mut names: HashSet<(NameSpace, Cow<'a, str>)> = HashSet::new();
-        let mut at = 0;
-        while let Some(item) = layer.items.get(at).copied() {
-            at += 1;
-            let (unit, id) = match item {
-                Item::Class(_, at) => at,
-                Item::Own(unit, id) => (unit, id),
-                Item::Forward(tag, name) => {
-                    let name = Cow::Owned(name.to_owned());
-                    graph.add(Type::named(name, Kind::Forward(tag)));
-                    continue;
-                }
-            };
-            let Some(mut ty) = self.ty(unit, id).cloned() else {
-                graph.add(Type::unnamed(Kind::Unknown));
+    /// The children that there are to be, by their names: one for each unit that has types or names of its own, or for all units that want one together.
+    fn children(&self, names: &[Names<'a>; 3]) -> BTreeMap<Cow<'a, str>, Child<'a>> {
+        let mut children: BTreeMap<Cow<'a, str>, Child<'a>> = BTreeMap::new();
+        let has_own = |at: usize| {
+            let has_types = self.statuses.get(at).is_some_and(Option::is_some);
+            let mut names = names.iter().filter_map(|names| names.own.get(at));
+            has_types || names.any(|own| !own.is_empty())
+        };
+        // Children that units have together keep their names. A unit without anything of its own belongs to one, too: it looks there first.
+        let mut units: Vec<_> = self.units.iter().enumerate().collect();
+        units.sort_by_key(|(_, unit)| unit.child.is_none());
+        for (at, unit) in units {
+            if unit.child.is_none() && !has_own(at) {
                 continue;
+            }
+            let name = match &unit.child {
+                Some(name) => name.clone(),
+                None => free_name(&unit.name, |name| children.contains_key(name)),
             };
-            if ty.own_name().is_empty() {
-                ty.name = Cow::Borrowed("");
-            }
-            ty = ty.with_references(|id| reference(layer, item, (unit, id)));
-            // Of types with one name in one graph the first is found by it.
-            if let Some(space) = ty.name_space()
-                && !ty.is_hidden
-            {
-                ty.is_hidden = !names.insert((space, ty.name.clone()));
-            }
-            graph.add(ty);
+            let file = unit.child.as_ref().unwrap_or(&unit.name);
+            let child = children.entry(name).or_insert_with(|| Child {
+                file: file.clone(),
+                units: Vec::new(),
+            });
+            child.units.push(at);
         }
+        children.retain(|_, child| child.units.iter().any(|at| has_own(*at)));
+        children
+    }
+
+    /// The types of a unit.
+    fn types(&self, unit: usize) -> impl Iterator<Item = At> + use<> {
+        let last = self.classes.graph(unit).map_or(0, Graph::last);
+        (1..=last).map(move |id| (unit, TypeId(id)))
+    }
+
+    /// Types in the order in which they are written: those of one kind beside each other, since so they compress best.
+    fn in_order(&self, types: impl Iterator<Item = At>) -> Vec<At> {
+        let mut types: Vec<At> = types.collect();
+        types.sort_by_key(|at| self.classes.ty(*at).map(|ty| kind::number(&ty.kind)));
+        types
+    }
+
+    /// The names by which units that have a child together are to find what is shared: those for which the first that knows more than a forward has nothing
+    /// else.
+    fn names_of_shared(&self, units: &[usize]) -> HashSet<(NameSpace, Cow<'a, str>)> {
+        let mut names = HashSet::new();
+        if let [_] = units {
+            return names;
+        }
+        let mut known = HashSet::new();
+        for at in units.iter().flat_map(|&unit| self.types(unit)) {
+            if let Some(ty) = self.classes.ty(at)
+                && let Some(space) = ty.name_space()
+                && !ty.is_hidden
+                && !matches!(ty.kind, Kind::Forward(_))
+                && known.insert((space, &*ty.name))
+                && self.is_shared(at)
+            {
+                names.insert((space, ty.name.clone()));
+            }
+        }
+        names
+    }
+
+    fn is_shared(&self, at: At) -> bool {
+        status(self.statuses, at) == Status::Shared
     }
 
     /// Makes a child: what its units have beyond what is shared, once where they agree on it.
@@ -260,51 +152,44 @@ impl<'l, 'a> Emitter<'l, 'a> {
         &self,
         graph: &mut Graph<'a>,
         units: &[usize],
-        shared: &Layer<'_>,
+        shared: &Layer<'_, '_, 'a>,
         names: &[Names<'a>; 3],
     ) {
         let only = Some(self.statuses);
-        let choices = Choices::of(
-            self.graphs,
-            self.classes,
-            Share::Unconflicted,
-            (units, only),
-        );
+        let choices = Choices::of(self.classes, Share::Unconflicted, (units, only));
         let mut inner = vec![None; self.units.len()];
         for &unit in units {
             if let Some(place) = inner.get_mut(unit) {
-                *place = differences(self.graphs, self.classes, &choices, (unit, only));
+                *place = differences(self.classes, &choices, (unit, only));
             }
         }
-        let mut layer = Layer::new(&choices, graph.base());
+        let mut layer = Layer::new(self.classes, &choices, graph.base());
         // The id of a type where it is the unit's own, and where it is cited by what units agree on.
-        let own = |layer: &mut Layer<'_>, (unit, id)| match status(&inner, unit, id) {
+        let own = |layer: &mut Layer<'_, '_, 'a>, at| match status(&inner, at) {
             Status::Shared => None,
-            _ => Some(layer.own(unit, id)),
+            _ => Some(layer.own(at)),
         };
-        let is_shared = |(unit, id)| self.status(unit, id) == Status::Shared;
-        for &unit in units {
-            self.each_type(unit, |id, _| {
-                if !is_shared((unit, id)) && own(&mut layer, (unit, id)).is_none() {
-                    self.id_in(&mut layer, (unit, id));
-                }
-            });
+        let all = units.iter().flat_map(|&unit| self.types(unit));
+        for at in self.in_order(all.filter(|at| !self.is_shared(*at))) {
+            if own(&mut layer, at).is_none() {
+                layer.id_in(at);
+            }
         }
-        self.fill(graph, &mut layer, |layer, item, at| match item {
-            _ if is_shared(at) => self.id_of(shared, at),
-            Item::Own(..) => own(layer, at).unwrap_or_else(|| self.id_in(layer, at)),
-            _ => self.id_in(layer, at),
+        let taken = self.names_of_shared(units);
+        layer.fill(graph, taken, |layer, item, at| match item {
+            _ if self.is_shared(at) => shared.id_of(at),
+            Item::Own(_) => own(layer, at).unwrap_or_else(|| layer.id_in(at)),
+            _ => layer.id_in(at),
         });
-        for (list, names) in LISTS.into_iter().zip(names) {
-            let list = list_mut(graph, list);
+        for (list, names) in List::ALL.into_iter().zip(names) {
+            let list = list.of_mut(graph);
             for &unit in units {
                 let all = names.own.get(unit).into_iter().flatten();
                 list.extend(all.map(|symbol| {
                     let at = (unit, symbol.ty);
-                    let own = || layer.of_own.get(&at).copied();
-                    let ty = match is_shared(at) {
-                        true => self.id_of(shared, at),
-                        false => own().unwrap_or_else(|| self.id_of(&layer, at)),
+                    let ty = match self.is_shared(at) {
+                        true => shared.id_of(at),
+                        false => layer.own_of(at).unwrap_or_else(|| layer.id_of(at)),
                     };
                     let name = symbol.name.clone();
                     Symbol { name, ty }
@@ -314,85 +199,24 @@ impl<'l, 'a> Emitter<'l, 'a> {
             list.dedup_by(|one, other| one.name == other.name);
         }
     }
-
-    /// The names of one kind: with the type that most units give to each, as far as that is shared, and where units differ.
-    fn names(&self, shared: &Layer<'_>, list: List) -> Names<'a> {
-        let mut names = Names {
-            shared: Vec::new(),
-            own: vec![Vec::new(); self.units.len()],
-        };
-        let mut all: Vec<(&Symbol<'a>, usize, TypeId)> = Vec::new();
-        for (unit, graph) in self.graphs.iter().enumerate() {
-            let objects: HashSet<&str> = match list {
-                // What is a data symbol is said to be a variable, too.
-                List::Variables => graph.objects.iter().map(|symbol| &*symbol.name).collect(),
-                _ => HashSet::new(),
-            };
-            let symbols = list_of(graph, list).iter();
-            for symbol in symbols.filter(|symbol| !objects.contains(&*symbol.name)) {
-                let at = (unit, symbol.ty);
-                let id = match self.status(unit, symbol.ty) {
-                    Status::Shared => self.id_of(shared, at),
-                    _ => TypeId::NONE,
-                };
-                all.push((symbol, unit, id));
-            }
-        }
-        all.sort_by(|(one, ..), (other, ..)| one.name.cmp(&other.name));
-        for same in all.chunk_by(|(one, ..), (other, ..)| one.name == other.name) {
-            let count = |id| same.iter().filter(|(.., other)| *other == id).count();
-            let ids = same
-                .iter()
-                .rev()
-                .map(|(.., id)| *id)
-                .filter(|id| *id != TypeId::NONE);
-            let most = ids.max_by_key(|id| count(*id));
-            if let (Some(ty), Some((symbol, ..))) = (most, same.first()) {
-                let name = symbol.name.clone();
-                names.shared.push(Symbol { name, ty });
-            }
-            for (symbol, unit, id) in same {
-                if Some(*id) != most
-                    && let Some(own) = names.own.get_mut(*unit)
-                {
-                    own.push((*symbol).clone());
-                }
-            }
-        }
-        names
-    }
 }
 
-/// Which of the lists of names a graph has.
-#[derive(Clone, Copy)]
-enum List {
-    Functions,
-    Objects,
-    Variables,
-}
-
-const LISTS: [List; 3] = [List::Functions, List::Objects, List::Variables];
-
-fn list_of<'s, 'a>(graph: &'s Graph<'a>, list: List) -> &'s [Symbol<'a>] {
-    match list {
-        List::Functions => &graph.functions,
-        List::Objects => &graph.objects,
-        List::Variables => &graph.variables,
-    }
-}
-
-fn list_mut<'s, 'a>(graph: &'s mut Graph<'a>, list: List) -> &'s mut Vec<Symbol<'a>> {
-    match list {
-        List::Functions => &mut graph.functions,
-        List::Objects => &mut graph.objects,
-        List::Variables => &mut graph.variables,
-    }
-}
-
-fn status(statuses: &[Option<Vec<Status>>], unit: usize, id: TypeId) -> Status {
+/// What a type is, given what those of its unit are.
+fn status(statuses: &[Option<Vec<Status>>], (unit, id): At) -> Status {
     let statuses = statuses.get(unit).and_then(Option::as_ref);
-    statuses
-        .and_then(|statuses| statuses.get(index(id.0)))
-        .copied()
-        .unwrap_or(Status::Shared)
+    let status = statuses.and_then(|statuses| statuses.get(index(id.0)));
+    status.copied().unwrap_or(Status::Shared)
+}
+
+/// The name of a unit, or the first with a number that is free.
+fn free_name<'a>(name: &Cow<'a, str>, is_taken: impl Fn(&str) -> bool) -> Cow<'a, str> {
+    if !is_taken(name) {
+        return name.clone();
+    }
+    let numbered = (0..).map(|number| format!("{name}#{number}"));
+    numbered
+        .filter(|name| !is_taken(name))
+        .map(Cow::Owned)
+        .next()
+        .unwrap_or_default()
 }

@@ -102,3 +102,22 @@ impl Ctf {
 pub fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/c/{name}.c"))
 }
+
+/// Small sources of one subject each, those of a case together: their names and paths.
+pub fn cases() -> Vec<(String, Vec<PathBuf>)> {
+    let inside = |path: &Path| {
+        let mut paths: Vec<_> = std::fs::read_dir(path)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
+        paths.sort();
+        paths
+    };
+    let cases = inside(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/cases"));
+    assert!(cases.len() >= 12, "{cases:?}");
+    let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+    cases
+        .iter()
+        .map(|path| (name(path), inside(path)))
+        .collect()
+}

@@ -1,0 +1,216 @@
+//! Where a machine's calling convention passes arguments: from a function's type to registers and stack slots.
+//!
+//! The conventions are the System V ABI of AMD64 (§3.2.3, "Parameter Passing") and the procedure call standard of AArch64
+//! (AAPCS64, §6.8.2). Registers are by their DWARF numbers. What the compiler has made of a function that others cannot
+//! call is another matter: a function whose parameters it changed has another type than the source's.
+
+mod aarch64;
+mod amd64;
+
+use crate::graph::{Graph, Kind, TypeId};
+
+/// A calling convention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Convention {
+    /// System V, AMD64.
+    Amd64,
+    /// AAPCS64, as Linux uses it.
+    Aarch64,
+}
+
+/// Where bytes of an argument are when a function is entered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Location {
+    /// In the low bytes of a general-purpose register.
+    Register(u8),
+    /// In the low bytes of a vector register.
+    Vector(u8),
+    /// In memory, so many bytes above the CFA.
+    Stack(u32),
+}
+
+/// Some bytes of an argument.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// Where in the argument they begin.
+    pub offset: u32,
+    /// How many they are.
+    pub bytes: u32,
+    /// Where they are.
+    pub location: Location,
+}
+
+/// How an argument is passed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Passing {
+    /// Its bytes, or if it is passed by reference those of its address.
+    pub pieces: Vec<Piece>,
+    /// Whether its address is passed.
+    pub is_by_reference: bool,
+}
+
+/// How the arguments of a function are passed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Signature {
+    /// Each parameter; `None` from the first one on whose type is not known well enough.
+    pub parameters: Vec<Option<Passing>>,
+    /// Whether anything is passed in memory; `None` if that is not known, as of a variadic function.
+    pub takes_stack: Option<bool>,
+}
+
+/// What a part of a value is to a calling convention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Integer,
+    Float,
+    LongDouble,
+}
+
+/// A number or pointer at its place in a value.
+#[derive(Debug, Clone, Copy)]
+struct Leaf {
+    offset: u64,
+    bytes: u64,
+    class: Class,
+}
+
+/// The parts of a value that is passed in registers at most are no more; what is greater is passed in memory.
+const MOST_LEAVES: usize = 64;
+
+/// No type is nested so deep; one that a broken file makes contain itself is.
+const DEEPEST: u32 = 64;
+
+impl Graph<'_> {
+    /// How a function of this type takes its arguments; `None` if the type is none of a function, or says nothing of its
+    /// parameters.
+    #[must_use]
+    pub fn signature(&self, function: TypeId, convention: Convention) -> Option<Signature> {
+        let Kind::Function {
+            returns,
+            parameters,
+            is_variadic,
+        } = &self.get(self.resolve(function)?)?.kind
+        else {
+            return None;
+        };
+        let types = parameters.iter().map(|parameter| parameter.ty);
+        let (parameters, takes_stack) = match convention {
+            Convention::Amd64 => amd64::pass(self, *returns, types),
+            Convention::Aarch64 => aarch64::pass(self, types),
+        };
+        let is_known = parameters.iter().all(Option::is_some);
+        Some(Signature {
+            takes_stack: (takes_stack || is_known && !is_variadic).then_some(takes_stack),
+            parameters,
+        })
+    }
+
+    /// The numbers and pointers that a value consists of; `None` if something of it is not known, or there are too many.
+    fn leaves(&self, ty: TypeId) -> Option<Vec<Leaf>> {
+        let mut leaves = Vec::new();
+        self.add_leaves(ty, 0, DEEPEST, &mut leaves)?;
+        Some(leaves)
+    }
+
+    fn add_leaves(&self, ty: TypeId, at: u64, depth: u32, leaves: &mut Vec<Leaf>) -> Option<()> {
+        let depth = depth.checked_sub(1)?;
+        let mut leaf = |bytes: u64, class: Class| {
+            (leaves.len() < MOST_LEAVES).then(|| {
+                leaves.push(Leaf {
+                    offset: at,
+                    bytes,
+                    class,
+                });
+            })
+        };
+        match &self.get(self.resolve(ty)?)?.kind {
+            Kind::Integer(number) => leaf(number.size, Class::Integer),
+            Kind::Pointer(_) => leaf(self.pointer_size, Class::Integer),
+            Kind::Enum { size, .. } | Kind::Slice { size, .. } => leaf(*size, Class::Integer),
+            Kind::Float(number) => {
+                let (parts, class) = match number.format {
+                    1 | 2 => (1, Class::Float),
+                    6 => (1, Class::LongDouble),
+                    3 | 4 => (2, Class::Float),
+                    5 => (2, Class::LongDouble),
+                    _ => return None,
+                };
+                let bytes = number.size / parts;
+                for part in 0..parts {
+                    leaves.push(Leaf {
+                        offset: at.checked_add(part * bytes)?,
+                        bytes,
+                        class,
+                    });
+                }
+                Some(())
+            }
+            Kind::Array { element, count, .. } => {
+                let size = self.size(*element)?;
+                for index in 0..*count {
+                    let place = at.checked_add(index.checked_mul(size)?)?;
+                    self.add_leaves(*element, place, depth, leaves)?;
+                }
+                Some(())
+            }
+            Kind::Record { .. } => {
+                for member in self.layout(ty)?.members {
+                    let place = at.checked_add(member.offset / 8)?;
+                    match member.bits.filter(|_| member.is_bit_field) {
+                        None => self.add_leaves(member.ty, place, depth, leaves)?,
+                        // Only which eight bytes it is in counts.
+                        Some(bits) => {
+                            let last = (member.offset + bits.saturating_sub(1)) / 8;
+                            for offset in [place, at.checked_add(last)?] {
+                                leaves.push(Leaf {
+                                    offset,
+                                    bytes: 1,
+                                    class: Class::Integer,
+                                });
+                            }
+                        }
+                    }
+                }
+                Some(())
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a type is a structure, a union or an array.
+    fn is_aggregate(&self, ty: TypeId) -> bool {
+        let kind = self.resolve(ty).and_then(|ty| self.get(ty));
+        kind.is_some_and(|ty| matches!(ty.kind, Kind::Record { .. } | Kind::Array { .. }))
+    }
+
+    /// Whether some part of a value is not at a multiple of its size, as in packed structures.
+    fn is_packed(leaves: &[Leaf]) -> bool {
+        leaves
+            .iter()
+            .any(|leaf| leaf.bytes != 0 && leaf.offset % leaf.bytes.min(16) != 0)
+    }
+}
+
+/// A value in memory, behind what is there: its place, and where the next may be.
+fn on_stack(next: u32, bytes: u64, align: u64) -> Option<(Passing, u32)> {
+    let bytes = u32::try_from(bytes).ok()?;
+    let align = u32::try_from(align.clamp(8, 16)).ok()?;
+    let at = next.checked_next_multiple_of(align)?;
+    let end = at.checked_add(bytes)?.checked_next_multiple_of(8)?;
+    let piece = Piece {
+        offset: 0,
+        bytes,
+        location: Location::Stack(at),
+    };
+    Some((Passing::of(vec![piece]), end))
+}
+
+impl Passing {
+    /// Passed as it is.
+    fn of(pieces: Vec<Piece>) -> Passing {
+        Passing {
+            pieces,
+            is_by_reference: false,
+        }
+    }
+}

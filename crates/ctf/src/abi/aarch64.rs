@@ -1,0 +1,125 @@
+//! AAPCS64.
+
+use super::{Class, Location, Passing, Piece, on_stack};
+use crate::graph::{Graph, TypeId};
+
+/// x0 to x7, and v0 to v7.
+const REGISTERS: u8 = 8;
+
+/// The DWARF number of v0.
+const VECTOR: u8 = 64;
+
+/// The registers that are taken (the standard's NGRN and NSRN), and the memory (NSAA).
+#[derive(Debug, Default)]
+struct Taken {
+    registers: u8,
+    vectors: u8,
+    stack: u32,
+}
+
+/// How parameters of these types are passed, and whether any is passed in memory.
+pub(super) fn pass(
+    graph: &Graph<'_>,
+    types: impl Iterator<Item = TypeId>,
+) -> (Vec<Option<Passing>>, bool) {
+    let mut taken = Taken::default();
+    let mut is_known = true;
+    let mut passed = Vec::new();
+    for ty in types {
+        let one = match is_known {
+            true => pass_one(graph, ty, &mut taken),
+            false => None,
+        };
+        is_known = one.is_some();
+        passed.push(one);
+    }
+    (passed, taken.stack != 0)
+}
+
+fn pass_one(graph: &Graph<'_>, ty: TypeId, taken: &mut Taken) -> Option<Passing> {
+    let bytes = graph.size(ty)?;
+    if bytes == 0 {
+        return Some(Passing::of(Vec::new()));
+    }
+    if let Some(elements) = homogeneous(graph, ty) {
+        return in_vectors(graph, ty, bytes, elements, taken);
+    }
+    if graph.is_aggregate(ty) && bytes > 16 {
+        // Rule B.4: the caller makes a copy and passes its address.
+        let passing = in_registers(8, 8, taken)?;
+        return Some(Passing {
+            is_by_reference: true,
+            ..passing
+        });
+    }
+    in_registers(bytes, graph.align(ty)?, taken)
+}
+
+/// Rules C.1 to C.6.
+fn in_vectors(
+    graph: &Graph<'_>,
+    ty: TypeId,
+    bytes: u64,
+    elements: u8,
+    taken: &mut Taken,
+) -> Option<Passing> {
+    if taken.vectors + elements > REGISTERS {
+        taken.vectors = REGISTERS;
+        let (passing, end) = on_stack(taken.stack, bytes, graph.align(ty)?)?;
+        taken.stack = end;
+        return Some(passing);
+    }
+    let size = u32::try_from(bytes).ok()? / u32::from(elements);
+    let pieces = (0..elements).map(|element| Piece {
+        offset: u32::from(element) * size,
+        bytes: size,
+        location: Location::Vector(VECTOR + taken.vectors + element),
+    });
+    let passing = Passing::of(pieces.collect());
+    taken.vectors += elements;
+    Some(passing)
+}
+
+/// Rules C.9 to C.17.
+fn in_registers(bytes: u64, align: u64, taken: &mut Taken) -> Option<Passing> {
+    let needed = u8::try_from(bytes.div_ceil(8)).ok()?;
+    if align >= 16 {
+        taken.registers = taken.registers.next_multiple_of(2);
+    }
+    if taken.registers + needed > REGISTERS {
+        taken.registers = REGISTERS;
+        let (passing, end) = on_stack(taken.stack, bytes, align)?;
+        taken.stack = end;
+        return Some(passing);
+    }
+    let bytes = u32::try_from(bytes).ok()?;
+    let pieces = (0..needed).map(|register| {
+        let offset = u32::from(register) * 8;
+        Piece {
+            offset,
+            bytes: (bytes - offset).min(8),
+            location: Location::Register(taken.registers + register),
+        }
+    });
+    let passing = Passing::of(pieces.collect());
+    taken.registers += needed;
+    Some(passing)
+}
+
+/// The number of elements of a value that is one to four floating-point numbers of the same size and nothing else (a number, or
+/// a homogeneous floating-point aggregate).
+fn homogeneous(graph: &Graph<'_>, ty: TypeId) -> Option<u8> {
+    let mut leaves = graph.leaves(ty)?;
+    // The members of a union are at the same places.
+    leaves.sort_by_key(|leaf| leaf.offset);
+    leaves.dedup_by_key(|leaf| (leaf.offset, leaf.bytes, leaf.class == Class::Integer));
+    let first = *leaves.first()?;
+    let count = u8::try_from(leaves.len())
+        .ok()
+        .filter(|count| *count <= 4)?;
+    let are_alike = leaves
+        .iter()
+        .all(|leaf| leaf.class == first.class && leaf.bytes == first.bytes);
+    let is_full = graph.size(ty)? == first.bytes * u64::from(count);
+    (first.class != Class::Integer && are_alike && is_full).then_some(count)
+}

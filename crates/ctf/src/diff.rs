@@ -1,0 +1,479 @@
+//! What changed between two versions of an interface, and what of that breaks programs that were built with the old one.
+//!
+//! The interface is a list of functions and data. Their types are followed to all that they lead to, in both versions side by side, shortest ways first,
+//! so that each changed type is told once, with the way that leads to it.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use hashbrown::{HashMap, HashSet};
+
+use crate::graph::{Enumerator, Graph, Kind, Member, Qualifier, Tag, Type, TypeId};
+
+/// What a change means for programs that were built with the old version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Effect {
+    /// They work as before.
+    Compatible,
+    /// They may not.
+    Breaks,
+}
+
+/// One change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// What it means.
+    pub effect: Effect,
+    /// The function, data or type that is another one.
+    pub subject: String,
+    /// What is different.
+    pub what: String,
+    /// How it is come to from an exported name: `parse(1)->next`, with `()` for what is returned, `(1)` for the first parameter, `[]` for elements. Empty for the
+    /// names themselves.
+    pub path: String,
+}
+
+/// One version of an interface.
+#[derive(Debug, Clone, Copy)]
+pub struct Interface<'i, 'a> {
+    /// Its types. Those of functions and data are looked up in its lists.
+    pub graph: &'i Graph<'a>,
+    /// The functions that it exports.
+    pub functions: &'i BTreeSet<String>,
+    /// The data that it exports.
+    pub objects: &'i BTreeSet<String>,
+}
+
+/// What changed from an old version of an interface to a new one: what breaks first. Empty if nothing that has types did.
+#[must_use]
+pub fn diff(old: Interface<'_, '_>, new: Interface<'_, '_>) -> Vec<Change> {
+    let mut comparison = Comparison {
+        old: old.graph,
+        new: new.graph,
+        seen: HashSet::new(),
+        open: VecDeque::new(),
+        steps: Vec::new(),
+        changes: Vec::new(),
+    };
+    comparison.names("function", old.functions, new.functions);
+    comparison.names("data", old.objects, new.objects);
+    let lists = [
+        (old.functions, &old.graph.functions, &new.graph.functions),
+        (old.objects, &old.graph.objects, &new.graph.objects),
+    ];
+    for (exported, old, new) in lists {
+        let new: HashMap<&str, TypeId> = new.iter().rev().map(|one| (&*one.name, one.ty)).collect();
+        let old: HashMap<&str, TypeId> = old.iter().rev().map(|one| (&*one.name, one.ty)).collect();
+        for name in exported {
+            if let (Some(one), Some(two)) = (old.get(name.as_str()), new.get(name.as_str())) {
+                comparison.later(None, name.clone(), *one, *two);
+            }
+        }
+    }
+    while let Some((one, two, step)) = comparison.open.pop_front() {
+        comparison.pair(one, two, step);
+    }
+    let mut changes = comparison.changes;
+    changes.sort_by_key(|change| std::cmp::Reverse(change.effect));
+    changes
+}
+
+struct Comparison<'g, 'a, 'b> {
+    old: &'g Graph<'a>,
+    new: &'g Graph<'b>,
+    seen: HashSet<(TypeId, TypeId)>,
+    open: VecDeque<(TypeId, TypeId, usize)>,
+    /// How each place is come to: from which, and by which step.
+    steps: Vec<(Option<usize>, String)>,
+    changes: Vec<Change>,
+}
+
+/// A type behind names and qualifiers, and what these were.
+struct Resolved<'g, 'a> {
+    id: TypeId,
+    ty: Option<&'g Type<'a>>,
+    /// The outermost name.
+    name: Option<&'g str>,
+    qualifiers: BTreeSet<&'static str>,
+}
+
+fn resolve<'g, 'a>(graph: &'g Graph<'a>, id: TypeId) -> Resolved<'g, 'a> {
+    let mut resolved = Resolved {
+        id: TypeId::NONE,
+        ty: None,
+        name: None,
+        qualifiers: BTreeSet::new(),
+    };
+    let mut at = id;
+    for _ in 0..=graph.last() {
+        let Some(ty) = graph.get(at) else { break };
+        match &ty.kind {
+            Kind::Typedef(to) => {
+                resolved.name.get_or_insert(&ty.name);
+                at = *to;
+            }
+            // Which pointers do not overlap is the callee's business alone.
+            Kind::Qualified(Qualifier::Restrict, to) => at = *to,
+            Kind::Qualified(qualifier, to) => {
+                resolved.qualifiers.insert(qualifier.word());
+                at = *to;
+            }
+            _ => {
+                resolved.id = at;
+                resolved.ty = Some(ty);
+                break;
+            }
+        }
+    }
+    resolved
+}
+
+impl<'g> Comparison<'g, '_, '_> {
+    /// Tells which names are gone, and which are new.
+    fn names(&mut self, what: &str, old: &BTreeSet<String>, new: &BTreeSet<String>) {
+        let gone = old
+            .difference(new)
+            .map(|name| (name, Effect::Breaks, "is gone"));
+        let added = new
+            .difference(old)
+            .map(|name| (name, Effect::Compatible, "is new"));
+        let told = gone.chain(added).map(|(name, effect, said)| Change {
+            effect,
+            subject: format!("{what} {name}"),
+            what: said.to_owned(),
+            path: String::new(),
+        });
+        self.changes.extend(told);
+    }
+
+    /// Has two types compared that are come to by a step.
+    fn later(&mut self, from: Option<usize>, step: String, one: TypeId, two: TypeId) {
+        self.steps.push((from, step));
+        self.open.push_back((one, two, self.steps.len() - 1));
+    }
+
+    /// The way to a place.
+    fn path(&self, step: usize) -> String {
+        let mut parts = Vec::new();
+        let mut at = Some(step);
+        while let Some((from, part)) = at.and_then(|at| self.steps.get(at)) {
+            parts.push(part.as_str());
+            at = *from;
+        }
+        let path: String = parts.into_iter().rev().collect();
+        path.replace("->.", "->")
+    }
+
+    fn tell(&mut self, effect: Effect, subject: impl Into<String>, what: String, step: usize) {
+        self.changes.push(Change {
+            effect,
+            subject: subject.into(),
+            what,
+            path: self.path(step),
+        });
+    }
+
+    fn pair(&mut self, one: TypeId, two: TypeId, step: usize) {
+        let (old, new) = (resolve(self.old, one), resolve(self.new, two));
+        let (said, says) = (self.old.declare(one, ""), self.new.declare(two, ""));
+        let is_only_named = old.ty.is_some_and(|ty| ty.own_name().is_empty());
+        let is_named_anew = old.name != new.name && !is_only_named;
+        if said != says && (old.qualifiers != new.qualifiers || is_named_anew) {
+            // Who writes to data that has become constant is stopped.
+            let is_data = self.steps.get(step).is_some_and(|(from, _)| from.is_none());
+            let is_closed = new.qualifiers.contains("const") && !old.qualifiers.contains("const");
+            let effect = match is_data && is_closed {
+                true => Effect::Breaks,
+                false => Effect::Compatible,
+            };
+            self.tell(effect, self.path(step), differs(&said, &says), step);
+        }
+        if !self.seen.insert((old.id, new.id)) {
+            return;
+        }
+        match (old.ty, new.ty) {
+            (Some(old), Some(new)) => self.types((old, &said), (new, &says), step),
+            (None, None) => {}
+            _ => self.tell(Effect::Breaks, self.path(step), differs(&said, &says), step),
+        }
+    }
+
+    fn types(
+        &mut self,
+        (old, said): (&'g Type<'_>, &str),
+        (new, says): (&'g Type<'_>, &str),
+        step: usize,
+    ) {
+        match (&old.kind, &new.kind) {
+            (Kind::Unknown, Kind::Unknown) => {}
+            (Kind::Integer(one), Kind::Integer(two)) | (Kind::Float(one), Kind::Float(two)) => {
+                let effect = match one == two {
+                    true => Effect::Compatible,
+                    false => Effect::Breaks,
+                };
+                if one != two || old.name != new.name {
+                    self.tell(effect, self.path(step), differs(said, says), step);
+                }
+            }
+            (Kind::Pointer(one), Kind::Pointer(two)) => {
+                self.later(Some(step), "->".to_owned(), *one, *two);
+            }
+            (
+                Kind::Array { element, count, .. },
+                Kind::Array {
+                    element: other,
+                    count: others,
+                    ..
+                },
+            ) => {
+                if count != others {
+                    let what = format!("has {others} elements, had {count}");
+                    self.tell(Effect::Breaks, self.path(step), what, step);
+                }
+                self.later(Some(step), "[]".to_owned(), *element, *other);
+            }
+            (
+                Kind::Slice {
+                    of, bits, offset, ..
+                },
+                Kind::Slice {
+                    of: other,
+                    bits: more,
+                    offset: others,
+                    ..
+                },
+            ) => {
+                if (bits, offset) != (more, others) {
+                    self.tell(Effect::Breaks, self.path(step), differs(said, says), step);
+                }
+                self.later(Some(step), String::new(), *of, *other);
+            }
+            (Kind::Function { .. }, Kind::Function { .. }) => self.functions(old, new, step),
+            (Kind::Record { tag, .. }, Kind::Record { tag: other, .. }) if tag == other => {
+                self.records((old, said), (new, says), step);
+            }
+            (Kind::Enum { .. }, Kind::Enum { .. }) => self.enums((old, said), (new, says), step),
+            // Who knows only the tag depends on nothing else.
+            (Kind::Forward(_), _) | (_, Kind::Forward(_))
+                if tag(old) == tag(new) && tag(old).is_some() =>
+            {
+                if old.own_name() != new.own_name() {
+                    self.tell(Effect::Breaks, self.path(step), differs(said, says), step);
+                }
+            }
+            _ => self.tell(Effect::Breaks, self.path(step), differs(said, says), step),
+        }
+    }
+
+    fn functions(&mut self, old: &'g Type<'_>, new: &'g Type<'_>, step: usize) {
+        let (
+            Kind::Function {
+                returns,
+                parameters,
+                is_variadic,
+            },
+            Kind::Function {
+                returns: other,
+                parameters: others,
+                is_variadic: varies,
+            },
+        ) = (&old.kind, &new.kind)
+        else {
+            return;
+        };
+        let is_open = |count: usize, is_variadic: bool| count == 0 && is_variadic;
+        // `int f()` does not say what it takes.
+        if !is_open(parameters.len(), *is_variadic) && !is_open(others.len(), *varies) {
+            if parameters.len() != others.len() {
+                let what = format!("has {} parameters, had {}", others.len(), parameters.len());
+                self.tell(Effect::Breaks, self.path(step), what, step);
+            }
+            if is_variadic != varies {
+                let what = if *varies {
+                    "takes more parameters (...)"
+                } else {
+                    "takes no more parameters (...)"
+                };
+                self.tell(Effect::Breaks, self.path(step), what.to_owned(), step);
+            }
+        }
+        self.later(Some(step), "()".to_owned(), *returns, *other);
+        for (nth, (one, two)) in (1..).zip(parameters.iter().zip(others)) {
+            self.later(Some(step), format!("({nth})"), one.ty, two.ty);
+        }
+    }
+
+    fn records(
+        &mut self,
+        (old, said): (&'g Type<'_>, &str),
+        (new, says): (&'g Type<'_>, &str),
+        step: usize,
+    ) {
+        let (
+            Kind::Record { size, members, .. },
+            Kind::Record {
+                size: other,
+                members: others,
+                ..
+            },
+        ) = (&old.kind, &new.kind)
+        else {
+            return;
+        };
+        if old.own_name() != new.own_name() {
+            self.tell(Effect::Compatible, said, differs(said, says), step);
+        }
+        if size != other {
+            let what = format!("has {other} bytes, had {size}");
+            self.tell(Effect::Breaks, said, what, step);
+        }
+        let mut matched = BTreeSet::new();
+        for member in members {
+            let found = find(member, others).or_else(|| self.renamed(member, members, others));
+            let Some((at, found)) = found else {
+                let what = format!("has no member {} any more", shown(self.old, member));
+                self.tell(Effect::Breaks, said, what, step);
+                continue;
+            };
+            matched.insert(at);
+            self.member(said, member, found, step);
+        }
+        for (_, member) in others
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| !matched.contains(at))
+        {
+            let what = format!("has a new member {}", shown(self.new, member));
+            self.tell(Effect::Compatible, said, what, step);
+        }
+    }
+
+    /// The member that has another's place under a new name.
+    fn renamed<'m, 'n>(
+        &self,
+        member: &Member<'_>,
+        members: &[Member<'_>],
+        others: &'m [Member<'n>],
+    ) -> Option<(usize, &'m Member<'n>)> {
+        let mut others = others.iter().enumerate();
+        others.find(|(_, other)| {
+            let is_same_place = (other.offset, other.bits) == (member.offset, member.bits);
+            let is_new = !other.name.is_empty() && find(other, members).is_none();
+            is_same_place && is_new && self.old.size(member.ty) == self.new.size(other.ty)
+        })
+    }
+
+    fn member(&mut self, said: &str, member: &Member<'_>, found: &Member<'_>, step: usize) {
+        let name = shown(self.old, member);
+        if member.name != found.name {
+            let what = format!("calls {name} {}", shown(self.new, found));
+            self.tell(Effect::Compatible, said, what, step);
+        }
+        if member.offset != found.offset {
+            let what = format!(
+                "has {name} at {}, had it at {}",
+                at(found.offset),
+                at(member.offset)
+            );
+            self.tell(Effect::Breaks, said, what, step);
+        }
+        if member.bits != found.bits {
+            let bits = |bits: Option<u16>| bits.map_or("all".to_owned(), |bits| bits.to_string());
+            let what = format!(
+                "has {} bits of {name}, had {}",
+                bits(found.bits),
+                bits(member.bits)
+            );
+            self.tell(Effect::Breaks, said, what, step);
+        }
+        self.later(Some(step), format!(".{}", member.name), member.ty, found.ty);
+    }
+
+    fn enums(
+        &mut self,
+        (old, said): (&'g Type<'_>, &str),
+        (new, says): (&'g Type<'_>, &str),
+        step: usize,
+    ) {
+        let (
+            Kind::Enum { size, enumerators },
+            Kind::Enum {
+                size: other,
+                enumerators: others,
+            },
+        ) = (&old.kind, &new.kind)
+        else {
+            return;
+        };
+        if old.own_name() != new.own_name() {
+            self.tell(Effect::Compatible, said, differs(said, says), step);
+        }
+        if size != other {
+            self.tell(
+                Effect::Breaks,
+                said,
+                format!("has {other} bytes, had {size}"),
+                step,
+            );
+        }
+        let find = |name: &str, all: &[Enumerator<'_>]| {
+            let found = all.iter().find(|one| one.name == name);
+            found.map(|one| one.value)
+        };
+        for one in enumerators {
+            match find(&one.name, others) {
+                Some(value) if value == one.value => {}
+                Some(value) => {
+                    let what = format!("has {} = {value}, had {}", one.name, one.value);
+                    self.tell(Effect::Breaks, said, what, step);
+                }
+                None => {
+                    let what = format!("has no {} = {} any more", one.name, one.value);
+                    self.tell(Effect::Breaks, said, what, step);
+                }
+            }
+        }
+        for one in others
+            .iter()
+            .filter(|one| find(&one.name, enumerators).is_none())
+        {
+            let what = format!("has a new {} = {}", one.name, one.value);
+            self.tell(Effect::Compatible, said, what, step);
+        }
+    }
+}
+
+/// The member that stands for another one: by its name, or without one by its place.
+fn find<'m, 'a>(member: &Member<'_>, others: &'m [Member<'a>]) -> Option<(usize, &'m Member<'a>)> {
+    let mut others = others.iter().enumerate();
+    others.find(|(_, other)| match member.name.is_empty() {
+        true => other.name.is_empty() && other.offset == member.offset,
+        false => other.name == member.name,
+    })
+}
+
+fn shown(graph: &Graph<'_>, member: &Member<'_>) -> String {
+    match member.name.is_empty() {
+        true => graph.declare(member.ty, ""),
+        false => member.name.to_string(),
+    }
+}
+
+/// A place in bits as bytes, and bits behind them.
+fn at(bits: u64) -> String {
+    match bits % 8 {
+        0 => (bits / 8).to_string(),
+        rest => format!("{}:{rest}", bits / 8),
+    }
+}
+
+fn differs(old: &str, new: &str) -> String {
+    format!("is {new}, was {old}")
+}
+
+fn tag(ty: &Type<'_>) -> Option<Tag> {
+    match ty.kind {
+        Kind::Record { tag, .. } | Kind::Forward(tag) => Some(tag),
+        Kind::Enum { .. } => Some(Tag::Enum),
+        _ => None,
+    }
+}

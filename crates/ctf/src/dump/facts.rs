@@ -1,0 +1,111 @@
+//! What objdump says of a type beside its name: kind, size and alignment, by libctf's rules.
+
+use hashbrown::HashSet;
+
+use super::{DEEPEST, Dump};
+use crate::graph::{Kind, Number, Tag, Type, TypeId};
+use crate::record::kind;
+
+impl Dump<'_> {
+    /// The number of a type's kind. A slice counts as what it is a part of.
+    pub(super) fn kind_number(&self, ty: &Type<'_>) -> u8 {
+        let sliced = match &ty.kind {
+            Kind::Slice { of, .. } => self.graph().get(*of),
+            _ => None,
+        };
+        match sliced {
+            Some(inner) if !matches!(inner.kind, Kind::Slice { .. }) => self.kind_number(inner),
+            _ => kind::number(&ty.kind),
+        }
+    }
+
+    /// How the bits of a number are taken, and whether it is a slice.
+    pub(super) fn encoding(&self, ty: &Type<'_>) -> Option<(Number, bool)> {
+        match ty.kind {
+            Kind::Integer(number) | Kind::Float(number) => Some((number, false)),
+            Kind::Slice {
+                of,
+                offset,
+                bits,
+                size,
+            } => {
+                let inner = self.graph().get(self.graph().resolve(of)?)?;
+                let format = match inner.kind {
+                    Kind::Integer(number) | Kind::Float(number) => number.format,
+                    Kind::Enum { .. } => Number::SIGNED,
+                    _ => return None,
+                };
+                let offset = u8::try_from(offset).unwrap_or(u8::MAX);
+                Some((
+                    Number {
+                        size,
+                        format,
+                        offset,
+                        bits,
+                    },
+                    true,
+                ))
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn size(&self, id: TypeId) -> Option<u64> {
+        let graph = self.graph();
+        match graph.get(graph.resolve(id)?)?.kind {
+            Kind::Enum { .. } => Some(4),
+            Kind::Function { .. } => Some(0),
+            Kind::Array { element, count, .. } => self.size_of_array(element, count),
+            _ => graph.size(id),
+        }
+    }
+
+    fn size_of_array(&self, mut element: TypeId, mut count: u64) -> Option<u64> {
+        let graph = self.graph();
+        for _ in 0..DEEPEST {
+            match graph.get(graph.resolve(element)?)?.kind {
+                Kind::Enum { .. } => return count.checked_mul(4),
+                Kind::Function { .. } => return Some(0),
+                Kind::Array {
+                    element: inner,
+                    count: more,
+                    ..
+                } => {
+                    element = inner;
+                    count = count.checked_mul(more)?;
+                }
+                _ => return graph.size(element)?.checked_mul(count),
+            }
+        }
+        None
+    }
+
+    pub(super) fn align(&self, id: TypeId, seen: &mut HashSet<TypeId>) -> Option<u64> {
+        let graph = self.graph();
+        let id = graph.resolve(id)?;
+        if !seen.insert(id) {
+            return Some(0); // it counts already
+        }
+        match &graph.get(id)?.kind {
+            Kind::Pointer(_) | Kind::Function { .. } => Some(graph.pointer_size),
+            Kind::Array { element, .. } => self.align(*element, seen),
+            Kind::Enum { .. } => Some(4),
+            Kind::Record { tag, members, .. } => {
+                let counted = if *tag == Tag::Struct {
+                    1
+                } else {
+                    members.len()
+                };
+                let mut most = 0;
+                for member in members.iter().take(counted) {
+                    if seen.len() > DEEPEST {
+                        return None;
+                    }
+                    most = most.max(self.align(member.ty, seen)?);
+                }
+                Some(most)
+            }
+            _ => graph.size(id),
+        }
+    }
+}

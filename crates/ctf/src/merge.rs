@@ -1,0 +1,291 @@
+//! Graphs of many units as one without children: each type once, and types on which units disagree one beside another.
+//!
+//! BTF is such: it has no dictionaries. Two types are one if they say the same and what they lead to is one, in circles, too. That is found by refining: at
+//! first all types are one class, then types of a class are told apart by what they say and by the classes that they refer to, until nothing is told apart any more.
+
+use std::hash::{Hash, Hasher};
+
+use hashbrown::HashMap;
+
+use crate::graph::{Graph, Kind, Member, Symbol, Tag, Type, TypeId};
+
+/// No types of C are told apart only by what is so many references away. Types of a broken file can be.
+const MOST_ROUNDS: usize = 1 << 10;
+
+impl<'a> Graph<'a> {
+    /// All types of some graphs as one graph, each once. A forward is what it stands for, if there is one such type only.
+    #[must_use]
+    pub fn merged(units: &[&Graph<'a>]) -> Graph<'a> {
+        let mut all = Graph::together(units);
+        loop {
+            let classes = all.classes();
+            let completed = all.complete(&classes);
+            if !completed {
+                return all.one_of_each(&classes);
+            }
+        }
+    }
+
+    /// One graph beside another.
+    fn together(units: &[&Graph<'a>]) -> Graph<'a> {
+        let mut all = Graph::new(units.first().map_or(8, |graph| graph.pointer_size));
+        // A parent's types are there once, whichever of its children is met first.
+        let mut bases: HashMap<*const Graph<'a>, u32> = HashMap::new();
+        for graph in units {
+            let parent = graph.parent().map(|parent| {
+                let known = bases.get(&std::ptr::from_ref(parent)).copied();
+                known.unwrap_or_else(|| {
+                    let base = all.last();
+                    all.append(parent, base, None);
+                    bases.insert(parent, base);
+                    base
+                })
+            });
+            let base = match bases.get(&std::ptr::from_ref(*graph)) {
+                Some(base) => *base,
+                None => {
+                    let base = all.last();
+                    all.append(graph, base, parent);
+                    bases.insert(*graph, base);
+                    base
+                }
+            };
+            let id = |id: TypeId| graph.elsewhere(id, base, parent);
+            let moved = |symbol: &Symbol<'a>| Symbol {
+                name: symbol.name.clone(),
+                ty: id(symbol.ty),
+            };
+            all.functions.extend(graph.functions.iter().map(moved));
+            all.objects.extend(graph.objects.iter().map(moved));
+            all.variables.extend(graph.variables.iter().map(moved));
+        }
+        all
+    }
+
+    /// The id that a type has once the graph's own types come behind `base`, and its parent's behind `parent`.
+    fn elsewhere(&self, id: TypeId, base: u32, parent: Option<u32>) -> TypeId {
+        match id.0.checked_sub(self.base()) {
+            _ if id == TypeId::NONE => id,
+            Some(own) if own > 0 => TypeId(base.saturating_add(own)),
+            _ => TypeId(parent.unwrap_or(0).saturating_add(id.0)),
+        }
+    }
+
+    fn append(&mut self, graph: &Graph<'a>, base: u32, parent: Option<u32>) {
+        for (_, ty) in graph.types() {
+            let moved = ty.clone();
+            self.add(moved.with_references(|id| graph.elsewhere(id, base, parent)));
+        }
+    }
+
+    /// The class of each type, by its id; that of no type is 0.
+    fn classes(&self) -> Vec<u32> {
+        let (said, mut count) = self.told_apart(|_, ty| Said(ty));
+        let mut classes = said.clone();
+        let class = |classes: &[u32], id: TypeId| classes.get(index(id.0)).copied().unwrap_or(0);
+        for _ in 0..MOST_ROUNDS {
+            let (next, more) = self.told_apart(|id, ty| {
+                let mut key = vec![class(&said, id)];
+                match &ty.kind {
+                    // As where types are compared: what an array's indexes are of makes no difference.
+                    Kind::Array { element, .. } => key.push(class(&classes, *element)),
+                    _ => ty.each_reference(|id| key.push(class(&classes, id))),
+                }
+                key
+            });
+            classes = next;
+            if more == count {
+                return classes;
+            }
+            count = more;
+        }
+        // Nothing is merged then.
+        (0..=self.last()).collect()
+    }
+
+    /// A class for each key that types have, and how many there are.
+    fn told_apart<'g, K: Hash + Eq>(
+        &'g self,
+        key: impl Fn(TypeId, &'g Type<'a>) -> K,
+    ) -> (Vec<u32>, usize) {
+        let mut found: HashMap<K, u32> = HashMap::new();
+        let mut classes = vec![0];
+        for (id, ty) in self.types() {
+            let next = u32::try_from(found.len())
+                .unwrap_or(u32::MAX)
+                .saturating_add(1);
+            classes.push(*found.entry(key(id, ty)).or_insert(next));
+        }
+        (classes, found.len())
+    }
+
+    /// Makes forwards what they stand for, where that is one type only. Yields whether there were any.
+    fn complete(&mut self, classes: &[u32]) -> bool {
+        let completed = self.definitions(classes);
+        for (id, definition) in &completed {
+            if let Some(ty) = self.get(*definition).cloned() {
+                self.set(*id, ty);
+            }
+        }
+        !completed.is_empty()
+    }
+
+    /// The forwards that stand for one type only, each with that.
+    fn definitions(&self, classes: &[u32]) -> Vec<(TypeId, TypeId)> {
+        let mut definitions: HashMap<(Tag, &str), HashMap<u32, TypeId>> = HashMap::new();
+        for (id, ty) in self.types() {
+            let tag = match ty.kind {
+                Kind::Record { tag, .. } => tag,
+                Kind::Enum { .. } => Tag::Enum,
+                _ => continue,
+            };
+            if let (Some(class), false) = (classes.get(index(id.0)), ty.name.is_empty()) {
+                let of_tag = definitions.entry((tag, &ty.name)).or_default();
+                of_tag.entry(*class).or_insert(id);
+            }
+        }
+        let mut completed = Vec::new();
+        for (id, ty) in self.types() {
+            if let Kind::Forward(tag) = ty.kind
+                && let Some(of_tag) = definitions.get(&(tag, &*ty.name))
+                && of_tag.len() == 1
+            {
+                completed.extend(of_tag.values().map(|definition| (id, *definition)));
+            }
+        }
+        completed
+    }
+
+    /// The first type of each class.
+    fn one_of_each(&self, classes: &[u32]) -> Graph<'a> {
+        let mut ids: HashMap<u32, TypeId> = HashMap::new();
+        let mut firsts = Vec::new();
+        for (id, ty) in self.types() {
+            let class = classes.get(index(id.0)).copied().unwrap_or(0);
+            let next = TypeId(
+                u32::try_from(ids.len())
+                    .unwrap_or(u32::MAX)
+                    .saturating_add(1),
+            );
+            if *ids.entry(class).or_insert(next) == next {
+                firsts.push(ty);
+            }
+        }
+        let id = |id: TypeId| {
+            let class = classes.get(index(id.0));
+            class
+                .and_then(|class| ids.get(class))
+                .copied()
+                .unwrap_or_default()
+        };
+        let mut merged = Graph::new(self.pointer_size);
+        for ty in firsts {
+            merged.add(ty.clone().with_references(id));
+        }
+        let symbols = |symbols: &[Symbol<'a>]| {
+            let symbols = symbols.iter().map(|symbol| Symbol {
+                name: symbol.name.clone(),
+                ty: id(symbol.ty),
+            });
+            let mut symbols: Vec<_> = symbols.collect();
+            symbols.sort();
+            symbols.dedup();
+            symbols
+        };
+        merged.functions = symbols(&self.functions);
+        merged.objects = symbols(&self.objects);
+        merged.variables = symbols(&self.variables);
+        merged
+    }
+}
+
+fn index(id: u32) -> usize {
+    usize::try_from(id).unwrap_or(usize::MAX)
+}
+
+/// What a type says, but for what it refers to.
+struct Said<'t, 'a>(&'t Type<'a>);
+
+impl PartialEq for Said<'_, '_> {
+    fn eq(&self, other: &Self) -> bool {
+        says_same(self.0, other.0)
+    }
+}
+
+impl Eq for Said<'_, '_> {}
+
+impl Hash for Said<'_, '_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.own_name().hash(state);
+        std::mem::discriminant(&self.0.kind).hash(state);
+        match &self.0.kind {
+            Kind::Record { size, members, .. } => {
+                size.hash(state);
+                members.iter().for_each(|member| member.name.hash(state));
+            }
+            Kind::Enum { enumerators, .. } => {
+                enumerators.iter().for_each(|one| one.name.hash(state));
+            }
+            Kind::Function { parameters, .. } => {
+                parameters.iter().for_each(|one| one.name.hash(state));
+            }
+            Kind::Array { count, .. } => count.hash(state),
+            _ => {}
+        }
+    }
+}
+
+/// Whether two types say the same, but for what they refer to.
+fn says_same(one: &Type<'_>, other: &Type<'_>) -> bool {
+    if one.own_name() != other.own_name() {
+        return false;
+    }
+    match (&one.kind, &other.kind) {
+        (
+            Kind::Function {
+                parameters,
+                is_variadic,
+                ..
+            },
+            Kind::Function {
+                parameters: others,
+                is_variadic: varies,
+                ..
+            },
+        ) => {
+            let names = parameters.iter().map(|parameter| &parameter.name);
+            is_variadic == varies && names.eq(others.iter().map(|parameter| &parameter.name))
+        }
+        (
+            Kind::Record { tag, size, members },
+            Kind::Record {
+                tag: other,
+                size: others,
+                members: more,
+            },
+        ) => {
+            let said = |member: &Member<'_>| (member.offset, member.bits);
+            let named = members.iter().zip(more);
+            (tag, size, members.len()) == (other, others, more.len())
+                && named
+                    .into_iter()
+                    .all(|(one, two)| said(one) == said(two) && one.name == two.name)
+        }
+        (Kind::Array { count, .. }, Kind::Array { count: other, .. }) => count == other,
+        (Kind::Qualified(one, _), Kind::Qualified(other, _)) => one == other,
+        (Kind::Pointer(_), Kind::Pointer(_)) | (Kind::Typedef(_), Kind::Typedef(_)) => true,
+        (
+            Kind::Slice {
+                size, offset, bits, ..
+            },
+            Kind::Slice {
+                size: other,
+                offset: others,
+                bits: more,
+                ..
+            },
+        ) => (size, offset, bits) == (other, others, more),
+        // What is left refers to nothing.
+        (one, other) => one == other,
+    }
+}

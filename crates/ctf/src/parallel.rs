@@ -1,0 +1,45 @@
+//! The same work for each of several things, on several threads.
+
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+/// What `work` makes of each item, in the order of the items. This thread works, too; if others cannot be had, it takes longer.
+pub(crate) fn map<T: Send, R: Send>(
+    items: Vec<T>,
+    threads: usize,
+    work: impl Fn(T) -> R + Sync,
+) -> Vec<R> {
+    let workers = threads.min(items.len());
+    if workers <= 1 {
+        return items.into_iter().map(work).collect();
+    }
+    let mut results = Vec::new();
+    results.resize_with(items.len(), || None);
+    let queue = Mutex::new(items.into_iter().zip(&mut results));
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let worker = || {
+        while let Some((item, result)) = next() {
+            *result = Some(work(item));
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..workers {
+            let _ = thread::Builder::new().spawn_scoped(scope, worker);
+        }
+        worker();
+    });
+    drop(queue);
+    results.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn results_keep_the_order_of_the_items() {
+        for threads in [0, 1, 3, 100] {
+            let items: Vec<usize> = (0..50).collect();
+            let squares: Vec<usize> = items.iter().map(|item| item * item).collect();
+            assert_eq!(super::map(items, threads, |item| item * item), squares);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Where arguments are passed: held against where gcc's DWARF says that parameters are when a function is entered.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
+mod common;
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use common::Folder;
+use unspool_ctf::{Convention, Location};
+
+/// Functions with parameters of all kinds.
+const FUNCTIONS: usize = 400;
+
+/// Types that parameters have.
+const TYPES: &str = "
+enum colour { RED, GREEN };
+struct pair { int first; long second; };
+struct floats { float x, y; };
+struct three { float x, y, z; };
+struct mixed { double real; int whole; };
+struct other { long whole; float real; };
+struct doubles { double x, y; };
+struct large { long a, b, c; };
+struct wide { long double number; };
+struct nested { struct floats floats; struct { char c; short s; } rest; };
+struct array { int numbers[4]; };
+struct chars { char text[11]; };
+struct bits { int a : 3; long b : 40; int c : 17; };
+struct __attribute__((packed)) packed { char c; long l; };
+struct single { char c; };
+struct aligned { __int128 number; };
+union both { double real; long whole; };
+union reals { float one; double two; };
+union texts { char text[16]; int number; };
+typedef struct pair pair_t;
+typedef const volatile unsigned short number_t;
+typedef int (*callback_t)(struct large, double);
+";
+
+/// The parameters' types.
+const NAMES: [&str; 38] = [
+    "char",
+    "signed char",
+    "_Bool",
+    "short",
+    "number_t",
+    "int",
+    "unsigned",
+    "enum colour",
+    "long",
+    "unsigned long",
+    "long long",
+    "__int128",
+    "float",
+    "double",
+    "long double",
+    "_Complex float",
+    "_Complex double",
+    "void *",
+    "const char *",
+    "callback_t",
+    "struct pair",
+    "pair_t",
+    "struct floats",
+    "struct three",
+    "struct mixed",
+    "struct other",
+    "struct doubles",
+    "struct large",
+    "struct wide",
+    "struct nested",
+    "struct array",
+    "struct chars",
+    "struct bits",
+    "struct packed",
+    "struct single",
+    "struct aligned",
+    "union both",
+    "union reals",
+];
+
+/// What functions return.
+const RETURNS: [&str; 7] = [
+    "void",
+    "int",
+    "struct pair",
+    "struct large",
+    "struct wide",
+    "_Complex long double",
+    "union texts",
+];
+
+/// Numbers that look random, and are the same each time.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        usize::try_from(self.0 >> 33).unwrap() % end
+    }
+}
+
+fn source() -> String {
+    let mut numbers = Numbers(7);
+    let mut text = TYPES.to_owned();
+    for function in 0..FUNCTIONS {
+        let returns = RETURNS[numbers.below(RETURNS.len())];
+        let count = 1 + numbers.below(12);
+        let parameters: Vec<String> = (0..count)
+            .map(|index| format!("{} p{index}", NAMES[numbers.below(NAMES.len())]))
+            .collect();
+        let body = match returns {
+            "void" => String::new(),
+            _ => format!("static {returns} got; return got;"),
+        };
+        let parameters = parameters.join(", ");
+        writeln!(text, "{returns} f{function}({parameters}) {{ {body} }}").unwrap();
+    }
+    text
+}
+
+/// Where readelf says that each parameter of each function is throughout. That of which there is a list of places is left out.
+fn places(text: &str) -> HashMap<(String, String), Vec<Location>> {
+    let mut places = HashMap::new();
+    let (mut function, mut parameter) = (String::new(), String::new());
+    let mut in_function = false;
+    for line in text.lines() {
+        if line.contains("Abbrev Number") {
+            in_function = line.contains("DW_TAG_subprogram");
+        } else if let Some((_, name)) = line.split_once("DW_AT_name") {
+            let name = name.rsplit(": ").next().unwrap().trim().to_owned();
+            match in_function {
+                true => function = name,
+                false => parameter = name,
+            }
+        } else if line.contains("DW_AT_location") && line.contains("byte block") {
+            let open = line.find('(').unwrap();
+            let operations = line[open + 1..].trim().strip_suffix(')').unwrap();
+            let found = operations.split("; ").filter_map(|operation| {
+                let number = |text: &str| text.split([' ', ':']).next().unwrap().parse().ok();
+                if let Some(rest) = operation.strip_prefix("DW_OP_reg") {
+                    let register: u8 = number(rest).unwrap();
+                    return Some(match register {
+                        17.. => Location::Vector(register),
+                        _ => Location::Register(register),
+                    });
+                }
+                let at = operation.strip_prefix("DW_OP_fbreg: ")?;
+                // Below the CFA it was put by the function itself.
+                at.parse().ok().map(Location::Stack)
+            });
+            let found: Vec<Location> = found.collect();
+            if !found.is_empty() {
+                places.insert((function.clone(), parameter.clone()), found);
+            }
+        }
+    }
+    places
+}
+
+#[test]
+fn gcc_passes_arguments_there() {
+    let folder = Folder::new();
+    std::fs::write(folder.path().join("abi.c"), source()).unwrap();
+    folder.tool("gcc", "-O1 -g -gctf -c abi.c -o abi.o");
+    let places = places(&folder.tool("readelf", "--debug-dump=info abi.o"));
+    let ctf = folder.ctf("abi.o");
+    let section = ctf.open();
+    let units = section.parents();
+    let graph = &units[0].reading.graph;
+    let mut compared = HashMap::new();
+    for function in &graph.functions {
+        let signature = graph.signature(function.ty, Convention::Amd64).unwrap();
+        for (index, passing) in signature.parameters.iter().enumerate() {
+            let key = (function.name.clone().into_owned(), format!("p{index}"));
+            let Some(expected) = places.get(&key) else {
+                continue;
+            };
+            let passing = passing
+                .as_ref()
+                .unwrap_or_else(|| panic!("{key:?} is not known"));
+            let found: Vec<Location> = passing.pieces.iter().map(|piece| piece.location).collect();
+            assert_eq!(&found, expected, "{key:?}");
+            assert!(!passing.is_by_reference);
+            let kind = match expected[0] {
+                Location::Register(_) => 0,
+                Location::Vector(_) => 1,
+                Location::Stack(_) => 2,
+            };
+            *compared.entry((kind, expected.len())).or_insert(0) += 1;
+        }
+    }
+    // Registers of both kinds, one and two of them, and memory.
+    for wanted in [(0, 1), (0, 2), (1, 1), (1, 2), (2, 1)] {
+        assert!(
+            compared.get(&wanted).is_some_and(|count| *count >= 10),
+            "{wanted:?}: {compared:?}"
+        );
+    }
+}

@@ -1,0 +1,6 @@
+/* One structure of the circle is another one in the other unit, and each has a citer that only it has. */
+struct a { struct b *b; };
+struct b { struct c *c; };
+struct c { struct a *a; int value; };
+struct only_here { struct b inside; };
+struct only_here start;

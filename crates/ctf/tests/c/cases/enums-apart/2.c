@@ -1,0 +1,3 @@
+enum colour { GREEN, RED };
+enum tree { PEAR, OAK } tree;
+struct paint { enum colour colour; } can;

@@ -1,0 +1,8 @@
+/* This unit knows no more than the tags. */
+struct hidden;
+union either;
+enum state;
+struct hidden *hidden;
+union either *either;
+enum state *state;
+struct holder { struct hidden *inside; } holder;
