@@ -147,9 +147,11 @@ pub fn build_own(folder: &Path) -> Result<(), Error> {
     let name = folder.join("libunspool.so");
     let _ = fs::remove_file(&name); // it may be there from before, or not
     symlink("libunspool.so.0", &name)?;
-    let header = crate_folder(&UNSPOOL).join("include/unspool.h");
+    let include = crate_folder(&UNSPOOL).join("include");
     make_folder(&folder.join("include"))?;
-    fs::copy(&header, folder.join("include/unspool.h"))?;
+    for header in ["unspool.h", "unspool_keep.h"] {
+        fs::copy(include.join(header), folder.join("include").join(header))?;
+    }
     make_folder(&folder.join("pkgconfig"))?;
     fs::write(folder.join("pkgconfig/unspool.pc"), pkg_config())?;
     Ok(())

@@ -1,4 +1,4 @@
-//! `cargo xtask ctf-compare`: the types of real programs, linked by GNU ld and by `unspool ctf link`.
+//! `cargo xtask ctf-compare`: the types of real programs, linked by GNU ld and by `unspool ctf link`, and made of DWARF.
 //!
 //! Sources are those of Debian; they are fetched and built below the target folder, and stay there for the next time.
 
@@ -14,28 +14,33 @@ use unspool_ctf::{Agreement, ElfContext, Graph, Kind, Section};
 
 use crate::{Error, debian};
 
+mod dwarf;
+
 /// What `cargo xtask ctf-compare --help` says.
 pub const HELP: &str = "\
 usage: cargo xtask ctf-compare [--only TEXT] [--unspool PATH]
 
-Fetches Debian's sources of zlib, lua5.4, libzstd, sqlite3, coreutils and binutils, builds programs of them with
+Fetches Debian's sources of zlib, lua5.4, libzstd, sqlite3, coreutils, Emacs 28.2 and binutils, builds programs of them with
 `gcc -O2 -g -gctf` below the target folder, and prints of each: bytes of types in the objects that are linked,
 what ld makes of them, what `unspool ctf link` does, with the same symbols and with all; the processor time
 of ld with types and without, and of unspool; and of how many files (the objects, ld's output and ours)
 `unspool ctf dump --as objdump` does not have the lines of `objdump --ctf`; and how many of the types that
-the units name are not the same any more in what we link. With --only, programs whose
+the units name are not the same any more in what we link; and of how many types, functions and data
+`unspool ctf from-dwarf` says something else than gcc does in CTF of the same compilation; and the bytes
+of BTF that `unspool ctf to-btf` and pahole make of the linked program's DWARF. With --only, programs whose
 name contains TEXT. --unspool names the binary; without it one is built, optimised.
 ";
 
-/// Where Debian's sources are.
-const RELEASE: &str = "trixie";
+/// Differences that are told one by one, of each program.
+const MOST_SAID: usize = 20;
 /// What sources are built with.
 const FLAGS: &str = "-O2 -g -gctf";
 
 /// A program to be built.
 struct Program {
-    /// Debian's source package.
+    /// Debian's source package, and the release that has the version.
     package: &'static str,
+    release: &'static str,
     /// Builds it, in the folder of its source.
     build: &'static str,
     /// The folder in which it is linked.
@@ -47,12 +52,14 @@ struct Program {
 const PROGRAMS: &[Program] = &[
     Program {
         package: "zlib",
+        release: "trixie",
         build: "CFLAGS=\"$FLAGS -fPIC\" ./configure && make libz.so.1.3.1",
         folder: ".",
         link: "gcc -shared -Wl,-soname,libz.so.1,--version-script,zlib.map *.lo -lc",
     },
     Program {
         package: "lua5.4",
+        release: "trixie",
         build: "cd src && echo '#define DEB_HOST_MULTIARCH \"\"' > lua5.4-deb-multiarch.h && \
                 for f in *.c; do gcc -std=gnu99 $FLAGS -DLUA_COMPAT_5_3 -DLUA_USE_LINUX -c $f; done && rm luac.o",
         folder: ".",
@@ -60,12 +67,14 @@ const PROGRAMS: &[Program] = &[
     },
     Program {
         package: "libzstd",
+        release: "trixie",
         build: "make -C programs zstd CFLAGS=\"$FLAGS\" HAVE_LZMA=0 HAVE_LZ4=0",
         folder: ".",
         link: "gcc programs/obj/*/*.o -lz -lpthread",
     },
     Program {
         package: "sqlite3",
+        release: "trixie",
         build: "./configure --disable-tcl CFLAGS=\"$FLAGS\" && make sqlite3.c shell.c && \
                 gcc $FLAGS -c sqlite3.c shell.c",
         folder: ".",
@@ -73,12 +82,22 @@ const PROGRAMS: &[Program] = &[
     },
     Program {
         package: "coreutils",
+        release: "trixie",
         build: "FORCE_UNSAFE_CONFIGURE=1 ./configure --enable-single-binary=symlinks --disable-nls --with-openssl=no --without-libgmp --without-selinux CFLAGS=\"$FLAGS\" && make",
         folder: ".",
         link: "gcc src/coreutils-coreutils.o -Wl,--start-group src/lib*.a lib/libcoreutils.a -Wl,--end-group",
     },
     Program {
+        package: "emacs",
+        release: "bookworm",
+        build: "./autogen.sh autoconf && ./configure --without-all --without-x --without-libgmp --with-dumping=none CFLAGS=\"$FLAGS\" && \
+                make -C lib && make -C src temacs",
+        folder: "src",
+        link: "gcc [a-z]*.o ../lib/libgnu.a -ltinfo -lanl -lm",
+    },
+    Program {
         package: "binutils",
+        release: "trixie",
         build: "mkdir -p b && cd b && ../configure --disable-gdb --disable-gdbserver --disable-sim --disable-gprofng \
                 --disable-gprof --disable-gold --disable-nls --disable-werror \
                 --enable-targets=x86_64-linux-gnu,aarch64-linux-gnu --with-zstd=no --disable-shared \
@@ -104,16 +123,9 @@ pub fn run(mut args: impl Iterator<Item = OsString>, out: &mut impl Write) -> Re
             _ => return Err(HELP.into()),
         }
     }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .ok_or("no workspace")?;
-    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    let target = std::path::absolute(target)?;
-    if binary.is_none() {
-        shell(root, "cargo build --release -p unspool-cli")?;
-    }
-    let binary = binary.unwrap_or_else(|| target.join("release/unspool"));
+    let binary = binary.map_or_else(release_binary, Ok)?;
     let unspool = format!("{} ctf", binary.display());
+    let (_, target) = folders()?;
     let folder = target.join("ctf-compare");
     let mut is_good = true;
     writeln!(
@@ -128,6 +140,7 @@ pub fn run(mut args: impl Iterator<Item = OsString>, out: &mut impl Write) -> Re
         let place = source.join(program.folder);
         let row = Row::of(&place, program, &unspool)?;
         is_good &= row.different == 0 && row.changed == 0 && row.same <= row.ld;
+        is_good &= row.dwarf.different.is_empty();
         writeln!(
             out,
             "{:<10} {:>8} {:>10} {:>12} {:>15} {:>18} {:>10} ({:>5})  {:>6}  {:>6} of {}  {:>6} of {}",
@@ -145,9 +158,40 @@ pub fn run(mut args: impl Iterator<Item = OsString>, out: &mut impl Write) -> Re
             row.changed,
             row.named
         )?;
+        for what in row.dwarf.different.iter().take(MOST_SAID) {
+            writeln!(out, "  not as gcc says it: {what}")?;
+        }
+        writeln!(
+            out,
+            "  from DWARF: {} types and {} functions and data, {} not as gcc says them, {} that gcc does not have; {} bytes with all symbols",
+            row.dwarf.types,
+            row.dwarf.symbols,
+            row.dwarf.different.len(),
+            row.dwarf.more,
+            row.dwarf_size
+        )?;
+        let (ours, pahole) = row.btf;
+        is_good &= ours * 100 <= pahole * 105;
+        writeln!(out, "  BTF: {ours} bytes, pahole's {pahole}")?;
         out.flush()?;
     }
     Ok(is_good)
+}
+
+/// The workspace, and its target folder.
+fn folders() -> Result<(&'static Path, PathBuf), Error> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .ok_or("no workspace")?;
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    Ok((root, std::path::absolute(target)?))
+}
+
+/// The command, built with all optimisations.
+pub(crate) fn release_binary() -> Result<PathBuf, Error> {
+    let (root, target) = folders()?;
+    shell(root, "cargo build --release -p unspool-cli")?;
+    Ok(target.join("release/unspool"))
 }
 
 /// What is printed of a program.
@@ -163,6 +207,11 @@ struct Row {
     different: usize,
     named: usize,
     changed: usize,
+    /// What `from-dwarf` makes of the objects, beside their CTF.
+    dwarf: dwarf::Comparison,
+    dwarf_size: u64,
+    /// The bytes of BTF of the linked program: ours, and pahole's.
+    btf: (u64, u64),
 }
 
 impl Row {
@@ -225,6 +274,9 @@ impl Row {
             different,
             named,
             changed,
+            dwarf: dwarf::compare(place, &objects, unspool)?,
+            dwarf_size: dwarf::size(place, unspool)?,
+            btf: dwarf::btf(place, unspool)?,
         })
     }
 }
@@ -251,8 +303,8 @@ fn objects(place: &Path, trace: &str) -> Result<Vec<String>, Error> {
     Ok(objects)
 }
 
-/// How many types the units name, and how many of them are another one in what we link: in the unit's child, or in what is shared
-/// if that has none.
+/// How many types the units name, and how many of them are another one in what we link: in the unit's child, or in what is shared if that has none. Of
+/// children of one file's name it is the one that fits best.
 fn meaning(place: &Path, objects: &[String]) -> Result<(usize, usize), Error> {
     let elf = ElfContext {
         is_64: true,
@@ -272,11 +324,13 @@ fn meaning(place: &Path, objects: &[String]) -> Result<(usize, usize), Error> {
         let section = Section::open(&bytes, elf)?;
         for unit in section.parents() {
             let graph = &unit.reading.graph;
-            let child = children
+            let own = children
                 .iter()
-                .find(|child| Some(child.name) == graph.unit.as_deref());
-            let view = child.or(parents.first()).ok_or("nothing was linked")?;
-            let (all, other) = compare_unit(graph, &view.reading.graph);
+                .filter(|child| child.reading.graph.unit == graph.unit);
+            let views = own.chain(&parents);
+            let compared = views.map(|view| compare_unit(graph, &view.reading.graph));
+            let best = compared.min_by_key(|(_, changed)| *changed);
+            let (all, other) = best.ok_or("nothing was linked")?;
             (named, changed) = (named + all, changed + other);
         }
     }
@@ -284,7 +338,7 @@ fn meaning(place: &Path, objects: &[String]) -> Result<(usize, usize), Error> {
 }
 
 /// How many types a unit names, and how many of them its view has not, or another.
-fn compare_unit(graph: &Graph<'_>, view: &Graph<'_>) -> (usize, usize) {
+pub(crate) fn compare_unit(graph: &Graph<'_>, view: &Graph<'_>) -> (usize, usize) {
     let mut names = HashSet::new();
     let mut changed = 0;
     for (id, ty) in graph.types() {
@@ -327,7 +381,7 @@ fn source(folder: &Path, program: &Program) -> Result<PathBuf, Error> {
     if source.exists() {
         fs::remove_dir_all(&source)?;
     }
-    debian::patched_source(folder, RELEASE, program.package)?;
+    debian::patched_source(folder, program.release, program.package)?;
     shell(
         &source,
         &format!(

@@ -5,13 +5,16 @@
 
 pub mod bad_frames;
 pub mod bench_peers;
+mod binutils;
 pub mod capi;
 pub mod clients;
 pub mod compare;
 pub mod corpus;
 pub mod ctf_compare;
+pub mod ctf_suite;
 pub mod debian;
 pub mod elf;
+mod expected;
 pub mod facts;
 pub mod normal;
 pub mod outline;

@@ -7,8 +7,8 @@ use std::process::{Command, ExitCode};
 
 use xtask::clients::compare as clients;
 use xtask::{
-    Error, bad_frames, bench_peers, capi, corpus, ctf_compare, outline, packages, script_compare,
-    sframe_suite, sweep,
+    Error, bad_frames, bench_peers, capi, corpus, ctf_compare, ctf_suite, outline, packages,
+    script_compare, sframe_suite, sweep,
 };
 
 const USAGE: &str = "\
@@ -37,8 +37,10 @@ usage: cargo xtask TASK
   corpus [--only TEXT] [--write | --peers]
                               prove by single steps that the right tables of crates/check/corpus are right
                               and the wrong ones wrong; --help says more
-  ctf-compare [--only TEXT]   link the types of Debian's zlib, lua, zstd, sqlite, coreutils and binutils
+  ctf-compare [--only TEXT]   link the types of Debian's zlib, lua, zstd, sqlite, coreutils, Emacs and binutils
                               as ld does: sizes, times, dumps (docs/ctf.md); --help says more
+  ctf-suite                   build binutils 2.47 from Debian's source, and hold its tests of CTF against our
+                              dumping, linking and errors (docs/ctf.md); --help says more
   outline FILE...             in how few bytes .eh_frame can say its rows, and what outlined
                               instructions would take (docs/native.md)
 ";
@@ -114,6 +116,14 @@ fn run() -> Result<ExitCode, Error> {
             packages::setup(&mut io::stdout().lock())?;
             let options = corpus::Options::parse(args.into_iter())?;
             corpus::run(&options, &mut io::stdout().lock())?
+        }
+        Some("ctf-suite") => {
+            let args: Vec<OsString> = args.collect();
+            if args.iter().any(|arg| arg == "--help") {
+                io::stdout().write_all(ctf_suite::HELP.as_bytes())?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            ctf_suite::run(args.into_iter(), &mut io::stdout().lock())?
         }
         Some("ctf-compare") => {
             let args: Vec<OsString> = args.collect();

@@ -2,9 +2,6 @@
 //!
 //! Neither its sources nor what is made of them is kept in the repository.
 
-use std::collections::BTreeSet;
-use std::env;
-use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -17,19 +14,8 @@ use unspool_cfi::sframe::{
 };
 use unspool_ir::Vaddr;
 
+use crate::binutils::{Binutils, TARGETS, Test, files, stem};
 use crate::{Error, debian, elf};
-
-/// The release of Debian that has the version, and what of its source is taken.
-const RELEASE: &str = "sid";
-const VERSION: &str = "2.47";
-const PACKAGE: &str = "binutils=2.47-6";
-
-/// The machines whose assemblers are built, and how their names are part of those of tests.
-const TARGETS: [(&str, &str); 3] = [
-    ("x86_64-linux-gnu", "x86_64"),
-    ("aarch64-linux-gnu", "aarch64"),
-    ("s390x-linux-gnu", "s390x"),
-];
 
 /// Programs whose tables are written as SFrame.
 const PROGRAMS: [&str; 4] = [
@@ -45,23 +31,13 @@ const PROGRAMS: [&str; 4] = [
 ///
 /// A file cannot be had or written, or a command is missing or fails.
 pub fn run(out: &mut impl Write) -> Result<bool, Error> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .ok_or("no workspace")?;
-    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    let folder = std::path::absolute(target)?.join("sframe-suite");
-    build(&folder, out)?;
+    let tools = Binutils::built(&TARGETS, out)?;
     let mut suite = Suite {
-        work: folder.join("work"),
-        source: folder.join(format!("binutils-{VERSION}")),
-        tools: folder.join("installed"),
+        work: tools.work("sframe-suite")?,
+        tools,
         compared: 0,
         differing: Vec::new(),
     };
-    if suite.work.exists() {
-        fs::remove_dir_all(&suite.work)?;
-    }
-    fs::create_dir_all(&suite.work)?;
     let parts: [(&str, Part); 4] = [
         ("gas/cfi-sframe", Suite::assembler),
         ("ld-sframe, ld-x86-64/sframe*", Suite::linker),
@@ -84,74 +60,9 @@ pub fn run(out: &mut impl Write) -> Result<bool, Error> {
 /// What of it is compared.
 type Part = fn(&mut Suite) -> Result<(), Error>;
 
-/// Fetches and builds as, ld, objcopy and readelf.
-fn build(folder: &Path, out: &mut impl Write) -> Result<(), Error> {
-    let source = folder.join(format!("binutils-{VERSION}"));
-    if !source.exists() {
-        debian::source(folder, RELEASE, PACKAGE)?;
-    }
-    for tool in ["bison", "flex", "make", "gcc"] {
-        let found = Command::new(tool).arg("--version").output();
-        found.map_err(|error| format!("cannot run {tool}: {error}; install the package {tool}"))?;
-    }
-    for (target, _) in TARGETS {
-        let done = folder.join(format!("{target}.done"));
-        if done.exists() {
-            continue;
-        }
-        writeln!(out, "building binutils {VERSION} for {target}")?;
-        out.flush()?;
-        let build = folder.join(target);
-        fs::create_dir_all(&build)?;
-        let is_own = target.starts_with(env::consts::ARCH);
-        let mut configure = Command::new(source.join("configure"));
-        configure
-            .arg("--quiet")
-            .arg(format!("--prefix={}", folder.join("installed").display()))
-            .args(
-                [
-                    "gdb",
-                    "gdbserver",
-                    "sim",
-                    "gprofng",
-                    "gprof",
-                    "gold",
-                    "nls",
-                    "werror",
-                ]
-                .map(|without| format!("--disable-{without}")),
-            )
-            .args(["--with-zstd=no", "CFLAGS=-O1", "CXXFLAGS=-O1"])
-            .current_dir(&build);
-        match is_own {
-            // Its readelf and objcopy serve for all.
-            true => configure.arg(format!(
-                "--enable-targets={}",
-                TARGETS.map(|(target, _)| target).join(",")
-            )),
-            false => configure.arg(format!("--target={target}")),
-        };
-        debian::run(&mut configure)?;
-        let steps: [&[&str]; 2] = match is_own {
-            true => [&["all"], &["install"]],
-            false => [&["all-gas", "all-ld"], &["install-gas", "install-ld"]],
-        };
-        for goals in steps {
-            let mut make = Command::new("make");
-            make.args(["--silent", "-j2", "MAKEINFO=true"])
-                .args(goals)
-                .current_dir(&build);
-            debian::run(&mut make)?;
-        }
-        fs::write(done, "")?;
-    }
-    Ok(())
-}
-
 struct Suite {
     work: PathBuf,
-    source: PathBuf,
-    tools: PathBuf,
+    tools: Binutils,
     compared: usize,
     /// What differs.
     differing: Vec<String>,
@@ -159,18 +70,14 @@ struct Suite {
 
 impl Suite {
     fn tool(&self, target: &str, name: &str) -> Command {
-        let prefix = match target.starts_with(env::consts::ARCH) {
-            true => String::new(),
-            false => format!("{target}-"),
-        };
-        let mut command = Command::new(self.tools.join("bin").join(format!("{prefix}{name}")));
+        let mut command = self.tools.tool(target, name);
         command.current_dir(&self.work);
         command
     }
 
     /// The tests that GNU as is tested with, linked, so that addresses are final.
     fn assembler(&mut self) -> Result<(), Error> {
-        let folder = self.source.join("gas/testsuite/gas/cfi-sframe");
+        let folder = self.tools.source.join("gas/testsuite/gas/cfi-sframe");
         for (target, name) in TARGETS {
             for path in files(&folder, "s")? {
                 let stem = stem(&path);
@@ -206,7 +113,7 @@ impl Suite {
     fn linker(&mut self) -> Result<(), Error> {
         let (target, _) = TARGETS[0];
         let folders = ["ld/testsuite/ld-sframe", "ld/testsuite/ld-x86-64"];
-        for folder in folders.map(|folder| self.source.join(folder)) {
+        for folder in folders.map(|folder| self.tools.source.join(folder)) {
             for path in files(&folder, "d")? {
                 let stem = stem(&path);
                 let is_of_sframe = folder.ends_with("ld-sframe") || stem.starts_with("sframe");
@@ -242,7 +149,10 @@ impl Suite {
 
     /// The sections that libsframe is tested with, as they are.
     fn library(&mut self) -> Result<(), Error> {
-        let folder = self.source.join("libsframe/testsuite/libsframe.decode");
+        let folder = self
+            .tools
+            .source
+            .join("libsframe/testsuite/libsframe.decode");
         for path in files(&folder, "")? {
             let name = stem(&path);
             if !name.starts_with("DATA") {
@@ -509,54 +419,4 @@ fn parse(listing: &str) -> Vec<Dump> {
         }
     }
     functions
-}
-
-/// What a test of binutils says of how its input is made.
-#[derive(Debug, Default)]
-struct Test {
-    assembler: Vec<String>,
-    linker: Vec<String>,
-    sources: Vec<String>,
-}
-
-impl Test {
-    fn read(path: &Path) -> Result<Test, Error> {
-        let mut test = Test::default();
-        let text = String::from_utf8_lossy(&fs::read(path)?).into_owned();
-        let words = |text: &str| {
-            text.split_whitespace()
-                .map(str::to_owned)
-                .collect::<Vec<_>>()
-        };
-        for line in text.lines() {
-            if let Some(options) = line.strip_prefix("#as:") {
-                test.assembler = words(options);
-            } else if let Some(options) = line.strip_prefix("#ld:") {
-                test.linker = words(options);
-            } else if let Some(source) = line.strip_prefix("#source:") {
-                test.sources.extend(words(source).into_iter().take(1));
-            }
-        }
-        Ok(test)
-    }
-}
-
-/// The files of a folder with this extension, sorted.
-fn files(folder: &Path, extension: &str) -> Result<BTreeSet<PathBuf>, Error> {
-    let mut found = BTreeSet::new();
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        let own = path.extension().map_or_else(OsString::new, OsString::from);
-        if own == extension && path.is_file() {
-            found.insert(path);
-        }
-    }
-    Ok(found)
-}
-
-fn stem(path: &Path) -> String {
-    path.file_stem()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned()
 }

@@ -1,0 +1,70 @@
+//! What attributes of an entry say.
+
+use std::borrow::Cow;
+
+use gimli::{AttributeValue, DwAt, Operation};
+
+use crate::index::{Entry, Index, Place, Slice};
+
+/// A name, or any other text.
+pub(crate) fn text<'a>(
+    index: &Index<'a>,
+    place: Place,
+    entry: &Entry<'a>,
+    name: DwAt,
+) -> Option<Cow<'a, str>> {
+    let value = entry.attr_value(name)?;
+    let (unit, _) = index.unit(place).ok()?;
+    let text = index.dwarf(place.part).attr_string(unit, value).ok()?;
+    Some(String::from_utf8_lossy(text.slice()))
+}
+
+/// A number that cannot be negative.
+pub(crate) fn number(entry: &Entry<'_>, name: DwAt) -> Option<u64> {
+    entry.attr(name)?.udata_value()
+}
+
+/// A number whose form tells whether it can be negative: that of no size can, those of fixed sizes cannot, which is what gcc and clang write.
+pub(crate) fn signed(entry: &Entry<'_>, name: DwAt) -> Option<i64> {
+    match entry.attr_value_raw(name)? {
+        AttributeValue::Sdata(value) => Some(value),
+        AttributeValue::Udata(value) | AttributeValue::Data8(value) => Some(value.cast_signed()),
+        AttributeValue::Data1(value) => Some(i64::from(value)),
+        AttributeValue::Data2(value) => Some(i64::from(value)),
+        AttributeValue::Data4(value) => Some(i64::from(value)),
+        _ => None,
+    }
+}
+
+/// Whether a flag is set.
+pub(crate) fn flag(entry: &Entry<'_>, name: DwAt) -> bool {
+    matches!(entry.attr_value(name), Some(AttributeValue::Flag(true)))
+}
+
+/// Where a member begins, in bytes; `None` if only a program could tell.
+pub(crate) fn location(entry: &Entry<'_>, encoding: gimli::Encoding) -> Option<u64> {
+    let attribute = entry.attr(gimli::DW_AT_data_member_location);
+    let Some(attribute) = attribute else {
+        return Some(0); // a member of a union
+    };
+    // DWARF 2 has an expression that adds the offset to an address.
+    match attribute
+        .exprloc_value()
+        .map(|bytes| first(bytes, encoding))
+    {
+        Some(operation) => match operation? {
+            Operation::PlusConstant { value } | Operation::UnsignedConstant { value } => {
+                Some(value)
+            }
+            _ => None,
+        },
+        None => attribute.udata_value(),
+    }
+}
+
+fn first<'a>(
+    expression: gimli::Expression<Slice<'a>>,
+    encoding: gimli::Encoding,
+) -> Option<Operation<Slice<'a>>> {
+    expression.operations(encoding).next().ok().flatten()
+}

@@ -1,0 +1,338 @@
+//! Where the units and entries of a file's DWARF are.
+
+use std::cell::{Cell, OnceCell};
+use std::collections::HashMap;
+
+use gimli::{
+    AbbreviationsCacheStrategy, AttributeValue, EndianSlice, RunTimeEndian, Section as _,
+    SectionId, UnitHeader, UnitOffset, UnitType,
+};
+use unspool_ir::Endian;
+use unspool_module::ElfFile;
+
+use crate::abbreviations;
+use crate::error::TypesError;
+
+pub(crate) type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
+pub(crate) type Dwarf<'a> = gimli::Dwarf<Slice<'a>>;
+pub(crate) type Unit<'a> = gimli::Unit<Slice<'a>>;
+pub(crate) type Entry<'a> = gimli::DebuggingInformationEntry<Slice<'a>>;
+
+/// The bytes of entries that are read are at most so many times those that there are: `dwz` and type units have entries in common to
+/// units, which are read for each of them.
+const MOST_READ: u64 = 64;
+/// What small files may have read anyhow, in bytes.
+const ALWAYS_READ: u64 = 1 << 20;
+
+/// Which section an entry is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Part {
+    /// `.debug_info`
+    Info,
+    /// `.debug_types`, which DWARF 4 has.
+    Types,
+    /// `.debug_info` of the file that several share.
+    Supplementary,
+}
+
+impl Part {
+    pub(crate) fn section(self) -> &'static str {
+        match self {
+            Part::Info => ".debug_info",
+            Part::Types => ".debug_types",
+            Part::Supplementary => "supplementary .debug_info",
+        }
+    }
+}
+
+/// Where an entry is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    pub(crate) part: Part,
+    /// From the start of the section, in bytes.
+    pub(crate) offset: usize,
+}
+
+impl Place {
+    pub(crate) fn failed(self, source: gimli::Error) -> TypesError {
+        TypesError::Dwarf {
+            section: self.part.section(),
+            offset: self.offset as u64,
+            source,
+        }
+    }
+
+    pub(crate) fn lacks(self, what: &'static str) -> TypesError {
+        TypesError::Incomplete {
+            section: self.part.section(),
+            offset: self.offset as u64,
+            what,
+        }
+    }
+}
+
+/// A unit: its header, and what it says once it is asked.
+struct Slot<'a> {
+    header: UnitHeader<Slice<'a>>,
+    unit: OnceCell<gimli::Result<Unit<'a>>>,
+}
+
+/// All units of a file and of its supplementary one.
+pub(crate) struct Index<'a> {
+    dwarf: Dwarf<'a>,
+    info: Vec<Slot<'a>>,
+    types: Vec<Slot<'a>>,
+    supplementary: Vec<Slot<'a>>,
+    /// The types that are units of their own.
+    signatures: HashMap<u64, Place>,
+    /// What is wrong with headers; units behind such a one cannot be found.
+    pub(crate) problems: Vec<TypesError>,
+    /// How many bytes of entries may still be read.
+    left: Cell<u64>,
+    limit: u64,
+}
+
+/// The sections that types need.
+fn section(file: &ElfFile, id: SectionId) -> Result<Slice<'_>, TypesError> {
+    let endian = match file.abi().endian {
+        Endian::Little => RunTimeEndian::Little,
+        Endian::Big => RunTimeEndian::Big,
+    };
+    let needed = matches!(
+        id,
+        SectionId::DebugInfo
+            | SectionId::DebugTypes
+            | SectionId::DebugAbbrev
+            | SectionId::DebugLine // gimli reads the header of a unit's lines with the unit
+            | SectionId::DebugStr
+            | SectionId::DebugLineStr
+            | SectionId::DebugStrOffsets
+            | SectionId::DebugAddr
+            | SectionId::DebugRanges
+            | SectionId::DebugRngLists
+    );
+    let data = match needed {
+        true => file
+            .section_named(id.name())?
+            .map_or(&[][..], |section| section.data),
+        false => &[],
+    };
+    Ok(EndianSlice::new(data, endian))
+}
+
+impl<'a> Index<'a> {
+    /// Reads the headers of all units.
+    pub(crate) fn of(
+        file: &'a ElfFile,
+        supplementary: Option<&'a ElfFile>,
+    ) -> Result<Index<'a>, TypesError> {
+        let mut dwarf = Dwarf::load(|id| section(file, id))?;
+        abbreviations::check(&dwarf)?;
+        if let Some(supplementary) = supplementary {
+            dwarf.load_sup(|id| section(supplementary, id))?;
+            if let Some(dwarf) = dwarf.sup() {
+                abbreviations::check(dwarf)?;
+            }
+        }
+        dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
+        let mut index = Index {
+            info: Vec::new(),
+            types: Vec::new(),
+            supplementary: Vec::new(),
+            signatures: HashMap::new(),
+            problems: Vec::new(),
+            left: Cell::new(0),
+            limit: 0,
+            dwarf,
+        };
+        let (mut info, mut types) = (index.dwarf.units(), index.dwarf.type_units());
+        index.info = index.headers(Part::Info, std::iter::from_fn(|| info.next().transpose()));
+        index.types = index.headers(Part::Types, std::iter::from_fn(|| types.next().transpose()));
+        if let Some(mut units) = index.dwarf.sup().map(gimli::Dwarf::units) {
+            let units = std::iter::from_fn(|| units.next().transpose());
+            index.supplementary = index.headers(Part::Supplementary, units);
+        }
+        let size = |slots: &[Slot<'a>]| -> u64 {
+            let sizes = slots.iter();
+            sizes
+                .map(|slot| slot.header.length_including_self() as u64)
+                .sum()
+        };
+        let size = size(&index.info) + size(&index.types) + size(&index.supplementary);
+        index.limit = size.saturating_mul(MOST_READ).saturating_add(ALWAYS_READ);
+        index.left.set(index.limit);
+        Ok(index)
+    }
+
+    /// The units of a part, up to the first whose header cannot be read.
+    fn headers(
+        &mut self,
+        part: Part,
+        units: impl Iterator<Item = gimli::Result<UnitHeader<Slice<'a>>>>,
+    ) -> Vec<Slot<'a>> {
+        let mut slots: Vec<Slot<'a>> = Vec::new();
+        for header in units {
+            let end = slots.last().map_or(0, |slot| {
+                slot.header.offset().0 + slot.header.length_including_self()
+            });
+            match header {
+                Ok(header) => {
+                    let offset = header.offset().0;
+                    if let UnitType::Type {
+                        type_signature,
+                        type_offset,
+                    } = header.type_()
+                    {
+                        let offset = offset.saturating_add(type_offset.0);
+                        let place = Place { part, offset };
+                        self.signatures.entry(type_signature.0).or_insert(place);
+                    }
+                    let unit = OnceCell::new();
+                    slots.push(Slot { header, unit });
+                }
+                Err(error) => {
+                    let place = Place { part, offset: end };
+                    self.problems.push(place.failed(error));
+                    break;
+                }
+            }
+        }
+        slots
+    }
+
+    fn slots(&self, part: Part) -> &[Slot<'a>] {
+        match part {
+            Part::Info => &self.info,
+            Part::Types => &self.types,
+            Part::Supplementary => &self.supplementary,
+        }
+    }
+
+    /// Where the root entries of the units of `.debug_info` are.
+    pub(crate) fn roots(&self) -> impl Iterator<Item = (UnitType<usize>, Place)> {
+        self.info.iter().map(|slot| {
+            let offset = slot.header.offset().0 + slot.header.root_offset().0;
+            let part = Part::Info;
+            (slot.header.type_(), Place { part, offset })
+        })
+    }
+
+    /// Whether the highest byte of a number comes first.
+    pub(crate) fn is_big(&self) -> bool {
+        gimli::Reader::endian(self.dwarf.debug_info.reader()) == RunTimeEndian::Big
+    }
+
+    /// The strings, addresses and units of a part.
+    pub(crate) fn dwarf(&self, part: Part) -> &Dwarf<'a> {
+        match part {
+            Part::Supplementary => self.dwarf.sup().unwrap_or(&self.dwarf),
+            _ => &self.dwarf,
+        }
+    }
+
+    /// The unit of a place, and the place within it.
+    pub(crate) fn unit(&self, place: Place) -> Result<(&Unit<'a>, UnitOffset), TypesError> {
+        let slots = self.slots(place.part);
+        let behind = slots.partition_point(|slot| slot.header.offset().0 <= place.offset);
+        let slot = behind.checked_sub(1).and_then(|at| slots.get(at));
+        let slot =
+            slot.ok_or_else(|| place.failed(gimli::Error::OffsetOutOfBounds(place.offset as u64)))?;
+        let unit = slot
+            .unit
+            .get_or_init(|| self.dwarf(place.part).unit(slot.header))
+            .as_ref();
+        let unit = unit.map_err(|error| {
+            let offset = slot.header.offset().0;
+            Place { offset, ..place }.failed(*error)
+        })?;
+        Ok((unit, UnitOffset(place.offset - slot.header.offset().0)))
+    }
+
+    /// The entry at a place.
+    pub(crate) fn entry(&self, place: Place) -> Result<Entry<'a>, TypesError> {
+        let (unit, offset) = self.unit(place)?;
+        self.spend(place, 1)?;
+        unit.entry(offset).map_err(|error| place.failed(error))
+    }
+
+    /// Has a function look at each of the entries below one, which are not those below these.
+    pub(crate) fn children(
+        &self,
+        place: Place,
+        mut visit: impl FnMut(Place, &Entry<'a>) -> Result<(), TypesError>,
+    ) -> Result<(), TypesError> {
+        let (unit, offset) = self.unit(place)?;
+        let failed = |error| place.failed(error);
+        let mut tree = unit.entries_tree(Some(offset)).map_err(failed)?;
+        let mut children = tree.root().map_err(failed)?.children();
+        let start = unit.header.offset().0;
+        let mut before = place.offset;
+        while let Some(child) = children.next().map_err(failed)? {
+            let offset = start + child.entry().offset().0;
+            // What lies between two of them was passed over.
+            self.spend(place, offset.saturating_sub(before) as u64)?;
+            before = offset;
+            visit(Place { offset, ..place }, child.entry())?;
+        }
+        Ok(())
+    }
+
+    fn spend(&self, place: Place, bytes: u64) -> Result<(), TypesError> {
+        let left = self.left.get().checked_sub(bytes);
+        self.left.set(left.unwrap_or(0));
+        left.map(|_| ()).ok_or(TypesError::TooMuch {
+            section: place.part.section(),
+            offset: place.offset as u64,
+            limit: self.limit,
+        })
+    }
+
+    /// The place that an attribute of an entry refers to.
+    pub(crate) fn referred(
+        &self,
+        from: Place,
+        value: &AttributeValue<Slice<'a>>,
+    ) -> Result<Place, TypesError> {
+        let wrong = |to: String| TypesError::Reference {
+            section: from.part.section(),
+            offset: from.offset as u64,
+            to,
+        };
+        match *value {
+            AttributeValue::UnitRef(offset) => {
+                let (unit, _) = self.unit(from)?;
+                let offset = unit.header.offset().0.checked_add(offset.0);
+                let offset =
+                    offset.ok_or_else(|| wrong("an offset beyond all others".to_owned()))?;
+                Ok(Place { offset, ..from })
+            }
+            AttributeValue::DebugInfoRef(offset) => Ok(Place {
+                part: match from.part {
+                    Part::Types => Part::Info,
+                    part => part,
+                },
+                offset: offset.0,
+            }),
+            AttributeValue::DebugInfoRefSup(offset) if !self.supplementary.is_empty() => {
+                Ok(Place {
+                    part: Part::Supplementary,
+                    offset: offset.0,
+                })
+            }
+            AttributeValue::DebugInfoRefSup(offset) => Err(wrong(format!(
+                "{:#x} of the supplementary file (.gnu_debugaltlink), which was not found",
+                offset.0
+            ))),
+            AttributeValue::DebugTypesRef(signature) => {
+                let place = self.signatures.get(&signature.0).copied();
+                place.ok_or_else(|| {
+                    wrong(format!(
+                        "the type unit with the signature {:#x}, which is not there (those of object files are read once they are linked)",
+                        signature.0
+                    ))
+                })
+            }
+            _ => Err(wrong("something that is no entry".to_owned())),
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The C types of a program, from its debug information: DWARF as type graphs.
+//!
+//! [`read`] makes a graph of each compilation unit, which the linker of `unspool-ctf` can make one of. [`Prototypes`] tells what
+//! a function is called with, by its name or its address.
+#![forbid(unsafe_code)]
+
+mod abbreviations;
+mod entry;
+mod error;
+mod index;
+mod program;
+mod prototypes;
+mod unit;
+
+pub use error::TypesError;
+pub use program::{LeftOut, Program, Reason, UnitTypes, read};
+pub use prototypes::{Prototype, Prototypes};

@@ -1,0 +1,88 @@
+//! What functions are called with.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use unspool_ctf::{Graph, TypeId};
+use unspool_ir::Vaddr;
+use unspool_module::{DebugFiles, ElfFile};
+
+use crate::error::TypesError;
+use crate::program::{Program, read};
+
+/// The prototypes of a program's functions.
+#[derive(Debug, Default)]
+pub struct Prototypes {
+    graphs: Vec<Arc<Graph<'static>>>,
+    by_address: Vec<(Vaddr, usize, TypeId)>,
+    by_name: HashMap<Box<str>, Vec<(usize, TypeId)>>,
+}
+
+/// A function's prototype: a type of the kind [`unspool_ctf::Kind::Function`] in the graph of its unit.
+#[derive(Debug, Clone, Copy)]
+pub struct Prototype<'p> {
+    /// The types of the function's unit.
+    pub graph: &'p Graph<'static>,
+    /// The function's type.
+    pub ty: TypeId,
+}
+
+impl Prototypes {
+    /// Those of all functions of a module that DWARF describes, in the module or in its debug files. Empty without DWARF.
+    ///
+    /// # Errors
+    ///
+    /// As for [`read`]. What is wrong with single entries is passed over.
+    pub fn of_module(module: &ElfFile, files: &DebugFiles) -> Result<Prototypes, TypesError> {
+        let source = files.debug.as_deref().unwrap_or(module);
+        Ok(Prototypes::of(read(
+            source,
+            files.supplementary.as_deref(),
+        )?))
+    }
+
+    /// Those of all functions of a program.
+    #[must_use]
+    pub fn of(program: Program<'_>) -> Prototypes {
+        let mut prototypes = Prototypes::default();
+        for (nth, unit) in program.units.into_iter().enumerate() {
+            let entries = unit.entries.into_iter();
+            let addresses = entries.map(|(address, _, ty)| (address, nth, ty));
+            prototypes.by_address.extend(addresses);
+            for symbol in &unit.graph.functions {
+                let named = prototypes.by_name.entry(symbol.name.as_ref().into());
+                named.or_default().push((nth, symbol.ty));
+            }
+            let graph = Arc::unwrap_or_clone(unit.graph).into_owned();
+            prototypes.graphs.push(Arc::new(graph));
+        }
+        prototypes.by_address.sort_unstable();
+        prototypes
+    }
+
+    /// Those of the functions with an address, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = (Vaddr, Prototype<'_>)> {
+        let all = self.by_address.iter();
+        all.filter_map(|(address, unit, ty)| Some((*address, self.prototype(*unit, *ty)?)))
+    }
+
+    /// That of the function that begins at an address of the file. Where a compiler has made a copy of a function for some callers
+    /// (`.constprop.0`, `.isra.0`, `.part.0`), it is that of the source, though the copy may be called otherwise.
+    #[must_use]
+    pub fn at(&self, address: Vaddr) -> Option<Prototype<'_>> {
+        let behind = self.by_address.partition_point(|entry| entry.0 < address);
+        let (found, unit, ty) = self.by_address.get(behind)?;
+        (*found == address).then(|| self.prototype(*unit, *ty))?
+    }
+
+    /// Those of the functions with a name: more than one if units have functions of their own that are called so, or only declare it.
+    pub fn named(&self, name: &str) -> impl Iterator<Item = Prototype<'_>> {
+        let found = self.by_name.get(name).into_iter().flatten();
+        found.filter_map(|(unit, ty)| self.prototype(*unit, *ty))
+    }
+
+    fn prototype(&self, unit: usize, ty: TypeId) -> Option<Prototype<'_>> {
+        let graph = self.graphs.get(unit)?;
+        Some(Prototype { graph, ty })
+    }
+}

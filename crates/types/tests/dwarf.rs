@@ -1,0 +1,192 @@
+//! Broken DWARF ends in errors, and prototypes are found by name and by address.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use tempfile::TempDir;
+use unspool_ctf::{Kind, TypeId};
+use unspool_ir::Vaddr;
+use unspool_module::{DebugFiles, ElfFile};
+use unspool_types::{Prototypes, Reason, TypesError, read};
+use xtask::packages;
+
+const SOURCE: &str = "
+struct node { struct node *next; int a : 3; double d[2][3]; enum color { RED, GREEN } color; };
+typedef struct node node_t;
+int take(node_t *node, const char *name, float by) { return node->a + name[0] + (int)by; }
+static __attribute__((noinline)) long hidden(long x, ...) { return x * 3; }
+struct node global;
+int main(void) { return take(&global, \"n\", 1) + (int)hidden(global.a); }
+";
+
+fn tool(folder: &Path, tool: &str, words: &str) -> String {
+    let program = packages::path(&format!("/usr/bin/{tool}")).unwrap();
+    let mut command = Command::new(program);
+    let output = command
+        .args(words.split_whitespace())
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{tool} {words}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn built(flags: &str) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("a.c"), SOURCE).unwrap();
+    tool(folder.path(), "gcc", &format!("-O1 {flags} a.c -o a"));
+    folder
+}
+
+#[test]
+fn prototypes_are_found_by_name_and_address() {
+    let folder = built("-g");
+    let file = ElfFile::open(folder.path().join("a")).unwrap();
+    let program = read(&file, None).unwrap();
+    assert!(program.problems.is_empty(), "{:?}", program.problems);
+    drop(program);
+    let prototypes = Prototypes::of_module(&file, &DebugFiles::default()).unwrap();
+    drop(file);
+    let listed = tool(folder.path(), "nm", "a");
+    for (name, declared) in [
+        ("take", "int take(node_t *node, const char *name, float by)"),
+        ("hidden", "long int hidden(long int x, ...)"),
+        ("main", "int main(void)"),
+    ] {
+        let line = listed
+            .lines()
+            .find(|line| line.ends_with(&format!(" {name}")))
+            .unwrap();
+        let address = u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap();
+        let at = prototypes.at(Vaddr(address)).unwrap();
+        assert_eq!(at.graph.declare(at.ty, name), declared);
+        let named: Vec<_> = prototypes.named(name).map(|found| found.ty).collect();
+        assert_eq!(named, [at.ty]);
+        assert!(prototypes.at(Vaddr(address + 1)).is_none());
+    }
+    let take = prototypes.named("take").next().unwrap();
+    let Kind::Function { parameters, .. } = &take.graph.get(take.ty).unwrap().kind else {
+        panic!("no function");
+    };
+    let sizes: Vec<_> = parameters
+        .iter()
+        .map(|one| take.graph.size(one.ty))
+        .collect();
+    assert_eq!(sizes, [Some(8), Some(8), Some(4)]);
+}
+
+#[test]
+fn split_units_are_reported() {
+    let folder = built("-g -gsplit-dwarf");
+    let file = ElfFile::open(folder.path().join("a")).unwrap();
+    let program = read(&file, None).unwrap();
+    assert!(program.units.is_empty());
+    let reasons: Vec<_> = program.left_out.iter().map(|unit| &unit.reason).collect();
+    assert!(
+        matches!(&*reasons, [Reason::Split(name)] if name.ends_with("a.dwo")),
+        "{reasons:?}"
+    );
+}
+
+/// Where a section is in a file: its first byte and its size.
+fn place(folder: &Path, section: &str) -> (usize, usize) {
+    let text = tool(folder, "readelf", "-SW a");
+    let line = text
+        .lines()
+        .find_map(|line| line.split_once(&format!(" {section} ")))
+        .unwrap()
+        .1;
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let number = |at: usize| usize::from_str_radix(words[at], 16).unwrap();
+    (number(2), number(3))
+}
+
+/// Each byte wrong in turn: nothing panics, what is read has no types but its own, and no more of them than bytes.
+#[test]
+fn wrong_bytes_are_errors() {
+    for flags in ["-gdwarf-5", "-gdwarf-4 -fdebug-types-section"] {
+        let folder = built(flags);
+        let bytes = fs::read(folder.path().join("a")).unwrap();
+        let mut failed = 0;
+        for section in [".debug_info", ".debug_abbrev"] {
+            let (start, size) = place(folder.path(), section);
+            for at in start..start + size {
+                for value in [0, 0x7f, 0xff] {
+                    let mut broken = bytes.clone();
+                    broken[at] = value;
+                    let file = ElfFile::from_bytes("broken", broken).unwrap();
+                    let Ok(program) = read(&file, None) else {
+                        failed += 1;
+                        continue;
+                    };
+                    failed += usize::from(!program.problems.is_empty());
+                    for unit in &program.units {
+                        let last = unit.graph.last();
+                        assert!(usize::try_from(last).unwrap() <= size * 2);
+                        for (_, ty) in unit.graph.types() {
+                            ty.each_reference(|id| assert!(id <= TypeId(last)));
+                        }
+                    }
+                    let _ = Prototypes::of(program).at(Vaddr(0));
+                }
+            }
+        }
+        assert!(failed > 100, "{failed}");
+    }
+}
+
+/// Errors say where: a type that is behind the end.
+#[test]
+fn errors_name_the_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = "
+        .section .debug_info,\"\",@progbits
+        .long end - start
+start:  .short 4
+        .long 0
+        .byte 8
+        .uleb128 1
+        .byte 12
+        .asciz \"a.c\"
+        .uleb128 2
+        .asciz \"lost\"
+        .long 0x1234
+        .uleb128 2
+        .asciz \"circle\"
+        .long circle - start + 4
+circle: .uleb128 2
+        .asciz \"own\"
+        .long circle - start + 4
+        .byte 0
+end:
+        .section .debug_abbrev,\"\",@progbits
+        .byte 1, 0x11, 1, 0x13, 0xb, 3, 8, 0, 0
+        .byte 2, 0x16, 0, 3, 8, 0x49, 0x13, 0, 0
+        .byte 0
+";
+    fs::write(folder.path().join("a.s"), source).unwrap();
+    tool(folder.path(), "as", "a.s -o a");
+    let file = ElfFile::open(folder.path().join("a")).unwrap();
+    let program = read(&file, None).unwrap();
+    let [
+        TypesError::Dwarf {
+            section: ".debug_info",
+            offset: 0x1234,
+            ..
+        },
+    ] = &*program.problems
+    else {
+        panic!("{:?}", program.problems);
+    };
+    let graph = &program.units[0].graph;
+    let own = graph.named("own").next().unwrap().0;
+    assert_eq!((graph.resolve(own), graph.size(own)), (None, None));
+}

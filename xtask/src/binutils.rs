@@ -1,0 +1,201 @@
+//! GNU binutils 2.47, built from Debian's source below the target folder, and the files that its tests consist of.
+//!
+//! Neither its sources nor what is made of them is kept in the repository.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{Error, debian};
+
+/// The release of Debian that has the version, and what of its source is taken.
+const RELEASE: &str = "sid";
+const VERSION: &str = "2.47";
+const PACKAGE: &str = "binutils=2.47-6";
+
+/// The machines whose assemblers can be built, and how their names are part of those of tests. The first is the one whose readelf and objcopy serve for all.
+pub(crate) const TARGETS: [(&str, &str); 3] = [
+    ("x86_64-linux-gnu", "x86_64"),
+    ("aarch64-linux-gnu", "aarch64"),
+    ("s390x-linux-gnu", "s390x"),
+];
+
+/// The tools, built.
+pub(crate) struct Binutils {
+    folder: PathBuf,
+    /// The source, with its tests.
+    pub(crate) source: PathBuf,
+}
+
+impl Binutils {
+    /// Fetches and builds what is not built yet.
+    pub(crate) fn built(targets: &[(&str, &str)], out: &mut impl Write) -> Result<Binutils, Error> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .parent()
+            .ok_or("no workspace")?;
+        let target = env::var_os("CARGO_TARGET_DIR");
+        let target = target.map_or_else(|| root.join("target"), PathBuf::from);
+        let folder = std::path::absolute(target)?.join(format!("binutils-{VERSION}"));
+        let source = folder.join(format!("binutils-{VERSION}"));
+        if !source.exists() {
+            debian::source(&folder, RELEASE, PACKAGE)?;
+        }
+        for tool in ["bison", "flex", "make", "gcc"] {
+            let found = Command::new(tool).arg("--version").output();
+            found.map_err(|error| {
+                format!("cannot run {tool}: {error}; install the package {tool}")
+            })?;
+        }
+        let tools = Binutils { folder, source };
+        for (target, _) in targets {
+            if !tools.folder.join(format!("{target}.done")).exists() {
+                writeln!(out, "building binutils {VERSION} for {target}")?;
+                out.flush()?;
+                tools.build(target)?;
+            }
+        }
+        Ok(tools)
+    }
+
+    fn build(&self, target: &str) -> Result<(), Error> {
+        let build = self.folder.join(target);
+        fs::create_dir_all(&build)?;
+        let mut configure = Command::new(self.source.join("configure"));
+        configure
+            .arg("--quiet")
+            .arg(format!("--prefix={}", self.installed().display()))
+            .args(
+                [
+                    "gdb",
+                    "gdbserver",
+                    "sim",
+                    "gprofng",
+                    "gprof",
+                    "gold",
+                    "nls",
+                    "werror",
+                ]
+                .map(|without| format!("--disable-{without}")),
+            )
+            .args(["--with-zstd=no", "CFLAGS=-O1", "CXXFLAGS=-O1"])
+            .current_dir(&build);
+        let is_own = target.starts_with(env::consts::ARCH);
+        match is_own {
+            true => configure.arg(format!(
+                "--enable-targets={}",
+                TARGETS.map(|(target, _)| target).join(",")
+            )),
+            false => configure.arg(format!("--target={target}")),
+        };
+        debian::run(&mut configure)?;
+        let steps: [&[&str]; 2] = match is_own {
+            true => [&["all"], &["install"]],
+            false => [&["all-gas", "all-ld"], &["install-gas", "install-ld"]],
+        };
+        for goals in steps {
+            let mut make = Command::new("make");
+            make.args(["--silent", "-j2", "MAKEINFO=true"])
+                .args(goals)
+                .current_dir(&build);
+            debian::run(&mut make)?;
+        }
+        fs::write(self.folder.join(format!("{target}.done")), "")?;
+        Ok(())
+    }
+
+    /// Where tools, libraries and headers are.
+    pub(crate) fn installed(&self) -> PathBuf {
+        self.folder.join("installed")
+    }
+
+    /// Where they were built for a machine.
+    pub(crate) fn build_folder(&self, target: &str) -> PathBuf {
+        self.folder.join(target)
+    }
+
+    /// An empty folder to work in.
+    pub(crate) fn work(&self, name: &str) -> Result<PathBuf, Error> {
+        let work = self.folder.join(name);
+        if work.exists() {
+            fs::remove_dir_all(&work)?;
+        }
+        fs::create_dir_all(&work)?;
+        Ok(work)
+    }
+
+    /// A tool for a machine.
+    pub(crate) fn tool(&self, target: &str, name: &str) -> Command {
+        let prefix = match target.starts_with(env::consts::ARCH) {
+            true => String::new(),
+            false => format!("{target}-"),
+        };
+        Command::new(self.installed().join("bin").join(format!("{prefix}{name}")))
+    }
+}
+
+/// What a test of binutils says of how its input is made, and of what is to come out.
+#[derive(Debug, Default)]
+pub(crate) struct Test {
+    pub(crate) compiler: Vec<String>,
+    pub(crate) assembler: Vec<String>,
+    pub(crate) linker: Vec<String>,
+    pub(crate) sources: Vec<String>,
+    /// Whether ld is to warn.
+    pub(crate) has_warning: bool,
+    /// The lines that are expected, in the form that [`crate::expected`] reads.
+    pub(crate) lines: String,
+}
+
+impl Test {
+    pub(crate) fn read(path: &Path) -> Result<Test, Error> {
+        let mut test = Test::default();
+        let text = String::from_utf8_lossy(&fs::read(path)?).into_owned();
+        let words = |text: &str| {
+            text.split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        let end = text.find("\n\n").unwrap_or(text.len());
+        let (options, lines) = text.split_at(end);
+        for line in options.lines() {
+            if let Some(options) = line.strip_prefix("#as:") {
+                test.assembler = words(options);
+            } else if let Some(options) = line.strip_prefix("#cc:") {
+                test.compiler = words(options);
+            } else if let Some(options) = line.strip_prefix("#ld:") {
+                test.linker = words(options);
+            } else if let Some(source) = line.strip_prefix("#source:") {
+                test.sources.extend(words(source).into_iter().take(1));
+            } else if line.starts_with("#warning:") {
+                test.has_warning = true;
+            }
+        }
+        test.lines = lines.to_owned();
+        Ok(test)
+    }
+}
+
+/// The files of a folder with this extension, sorted.
+pub(crate) fn files(folder: &Path, extension: &str) -> Result<BTreeSet<PathBuf>, Error> {
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let own = path.extension().map_or_else(OsString::new, OsString::from);
+        if own == extension && path.is_file() {
+            found.insert(path);
+        }
+    }
+    Ok(found)
+}
+
+/// The name of a file without its extension.
+pub(crate) fn stem(path: &Path) -> String {
+    path.file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
+}

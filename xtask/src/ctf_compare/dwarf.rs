@@ -1,0 +1,190 @@
+//! What `unspool ctf from-dwarf` makes of an object, held against what gcc says in CTF of the same compilation.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use unspool_ctf::{
+    Agreement, ElfContext, Graph, Kind, NameSpace, Quirk, Section, Symbol, Type, TypeId,
+};
+
+use super::shell;
+use crate::Error;
+
+/// How two accounts of the same types compare.
+#[derive(Debug, Default)]
+pub(super) struct Comparison {
+    /// Types with a name that DWARF has.
+    pub(super) types: usize,
+    /// Functions and data that are defined in the objects, and have a type in gcc's CTF.
+    pub(super) symbols: usize,
+    /// Types that gcc's CTF does not have: what only code uses, and what gcc cannot say.
+    pub(super) more: usize,
+    /// Of both together, those that gcc's CTF has and that are not the same, or that only gcc has: each with what differs.
+    pub(super) different: Vec<String>,
+}
+
+/// Compares the two for each of the objects.
+pub(super) fn compare(
+    place: &Path,
+    objects: &[String],
+    unspool: &str,
+) -> Result<Comparison, Error> {
+    let mut all = Comparison::default();
+    for object in objects {
+        shell(
+            place,
+            &format!(
+                "rm -f ctf-part; objcopy --dump-section .ctf=ctf-part {object} /dev/null; \
+                 objcopy -O binary --only-section=.comment --set-section-flags .comment=alloc {object} ctf-comment; \
+                 {unspool} from-dwarf {object} -o ctf-dwarf --symbols names; \
+                 nm --defined-only {object} > ctf-symbols"
+            ),
+        )?;
+        let comment = String::from_utf8_lossy(&fs::read(place.join("ctf-comment"))?).into_owned();
+        let is_turned = comment
+            .split('\0')
+            .any(|text| Quirk::of_producer(text) == Some(Quirk::ReversedArrays));
+        let (theirs, ours) = (
+            fs::read(place.join("ctf-part"))?,
+            fs::read(place.join("ctf-dwarf"))?,
+        );
+        let (theirs, ours) = (open(&theirs)?, open(&ours)?);
+        let (theirs, ours) = (theirs.parents(), ours.parents());
+        let one = theirs.first().zip(ours.first());
+        let (theirs, ours) = one.ok_or_else(|| format!("{object}: no types"))?;
+        let theirs = match is_turned {
+            true => theirs.reading.graph.with_arrays_turned(),
+            false => Graph::clone(&theirs.reading.graph),
+        };
+        let symbols = fs::read_to_string(place.join("ctf-symbols"))?;
+        let defined = symbols.lines().filter_map(|line| line.rsplit(' ').next());
+        all.add(object, &theirs, &ours.reading.graph, defined);
+    }
+    Ok(all)
+}
+
+fn open(bytes: &[u8]) -> Result<Section<'_>, Error> {
+    let elf = ElfContext {
+        is_64: true,
+        ..ElfContext::default()
+    };
+    Ok(Section::open(bytes, elf)?)
+}
+
+impl Comparison {
+    fn add<'s>(
+        &mut self,
+        object: &str,
+        theirs: &Graph<'_>,
+        ours: &Graph<'_>,
+        defined: impl Iterator<Item = &'s str>,
+    ) {
+        let named = by_name(theirs);
+        for (id, ty) in ours.types() {
+            let Some(space) = ty.name_space().filter(|_| !ty.is_hidden) else {
+                continue;
+            };
+            self.types += 1;
+            let others = named
+                .get(&(space, &*ty.name))
+                .map_or(&[][..], Vec::as_slice);
+            // What gcc cannot say is unknown there.
+            if others.iter().all(|other| theirs.resolve(*other).is_none()) {
+                self.more += 1;
+                continue;
+            }
+            // gcc keeps a forward beside a definition.
+            let compared = others.iter().map(|other| same(ours, id, theirs, *other));
+            if let Err(what) = compared.fold(Err(String::new()), Result::or) {
+                let kind = ours.declare(id, "");
+                self.different.push(format!("{object}: {kind}: {what}"));
+            }
+        }
+        for name in defined {
+            self.symbol(
+                object,
+                name,
+                (ours, &ours.functions),
+                (theirs, &theirs.functions),
+            );
+            self.symbol(
+                object,
+                name,
+                (ours, &ours.objects),
+                (theirs, &theirs.objects),
+            );
+        }
+    }
+
+    fn symbol(
+        &mut self,
+        object: &str,
+        name: &str,
+        (ours, our_symbols): (&Graph<'_>, &[Symbol<'_>]),
+        (theirs, their_symbols): (&Graph<'_>, &[Symbol<'_>]),
+    ) {
+        let find = |symbols: &[Symbol<'_>]| {
+            let found = symbols.iter().find(|symbol| symbol.name == name);
+            found.map(|symbol| symbol.ty)
+        };
+        let Some(their) = find(their_symbols) else {
+            return;
+        };
+        self.symbols += 1;
+        let what = match find(our_symbols) {
+            Some(our) => same(ours, our, theirs, their).err(),
+            None => Some("only gcc has its type".to_owned()),
+        };
+        if let Some(what) = what {
+            self.different.push(format!("{object}: {name}: {what}"));
+        }
+    }
+}
+
+/// The types of a graph by what they are found by.
+fn by_name<'g>(graph: &'g Graph<'_>) -> HashMap<(NameSpace, &'g str), Vec<TypeId>> {
+    let mut named: HashMap<_, Vec<_>> = HashMap::new();
+    let all = graph.types().filter(|(_, ty)| !ty.is_hidden);
+    for (id, ty) in all {
+        if let Some(space) = ty.name_space() {
+            named.entry((space, &*ty.name)).or_default().push(id);
+        }
+    }
+    named
+}
+
+/// Whether two types are the same, with all that they lead to.
+fn same(ours: &Graph<'_>, our: TypeId, theirs: &Graph<'_>, their: TypeId) -> Result<(), String> {
+    let is_forward =
+        |ty: Option<&Type<'_>>| ty.is_some_and(|ty| matches!(ty.kind, Kind::Forward(_)));
+    if is_forward(ours.get(our)) && !is_forward(theirs.get(their)) {
+        return Err("DWARF has only a forward".to_owned());
+    }
+    let agreed = ours.agrees(our, theirs, their, Agreement::Same);
+    agreed.map_err(|difference| difference.to_string())
+}
+
+/// The bytes of what `from-dwarf` makes of the linked program, with the types of all symbols.
+pub(super) fn size(place: &Path, unspool: &str) -> Result<u64, Error> {
+    shell(
+        place,
+        &format!("cp ctf-ld ctf-all; {unspool} from-dwarf ctf-ld --into ctf-all --symbols symtab"),
+    )?;
+    super::size(place, "ctf-all")
+}
+
+/// The bytes of BTF that `to-btf` makes of the linked program's DWARF, and of what pahole does: types and functions in both.
+pub(super) fn btf(place: &Path, unspool: &str) -> Result<(u64, u64), Error> {
+    shell(
+        place,
+        &format!(
+            "objcopy -R .ctf ctf-ld ctf-debug; rm -f ctf-btf ctf-pahole; \
+             {unspool} to-btf ctf-debug --without-data -o ctf-btf || test -s ctf-btf; \
+             pahole --btf_gen_floats --btf_encode_detached ctf-pahole ctf-debug || pahole --btf_encode_detached ctf-pahole ctf-debug; \
+             bpftool btf dump file ctf-btf > /dev/null"
+        ),
+    )?;
+    let size = |name: &str| fs::metadata(place.join(name)).map(|file| file.len());
+    Ok((size("ctf-btf")?, size("ctf-pahole")?))
+}

@@ -1,0 +1,62 @@
+//! Lines that tests of binutils expect: regular expressions, one for each line that is not empty; `#...` stands for any lines, `#pass` for all that follow.
+
+use regex_lite::Regex;
+
+use crate::Error;
+
+/// Where a text is not what was expected; `None` if it is.
+///
+/// # Errors
+///
+/// A line that is expected is no regular expression.
+pub(crate) fn difference(text: &str, expected: &str) -> Result<Option<String>, Error> {
+    let mut lines = text.lines().filter(|line| !line.is_empty());
+    let mut may_skip = false;
+    for wanted in expected.lines().filter(|line| !line.is_empty()) {
+        match wanted {
+            "#pass" => return Ok(None),
+            "#..." => may_skip = true,
+            _ if wanted.starts_with('#') => {}
+            _ => {
+                let regex = Regex::new(&format!("^(?:{wanted})$"))?;
+                let found = match may_skip {
+                    true => lines
+                        .any(|line| regex.is_match(line))
+                        .then_some("")
+                        .ok_or(""),
+                    false => match lines.next() {
+                        Some(line) if regex.is_match(line) => Ok(line),
+                        line => Err(line.unwrap_or("nothing")),
+                    },
+                };
+                if let Err(line) = found {
+                    return Ok(Some(format!("expected {wanted:?}, and there is {line:?}")));
+                }
+                may_skip = false;
+            }
+        }
+    }
+    match lines.next().filter(|_| !may_skip) {
+        Some(line) => Ok(Some(format!("there is more: {line:?}"))),
+        None => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::difference;
+
+    #[test]
+    fn lines_are_held_against_what_is_expected() {
+        let text = "one\n\ntwo 0x12\nthree\nfour\n";
+        let is_equal = |expected| difference(text, expected).is_ok_and(|found| found.is_none());
+        assert!(is_equal("one\ntwo 0x[0-9a-f]*\nthree\nfour"));
+        assert!(is_equal("#...\nthree\n#..."));
+        assert!(is_equal("one\n#pass\nnever"));
+        assert!(!is_equal("one\nthree\n#..."));
+        assert!(!is_equal("#...\nfive\n#..."));
+        assert!(!is_equal("#...\nthree"));
+        assert!(!is_equal("on\n#..."));
+        assert!(!is_equal("#...\nfour\nfive"));
+    }
+}
