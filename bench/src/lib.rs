@@ -16,7 +16,7 @@ pub mod recording;
 mod sys;
 
 pub use framehop::framehop_module;
-pub use sys::{Usage, interrupt, map, prefetch, single_step, wait};
+pub use sys::{Stop, Tracee, Usage, interrupt, map, prefetch, single_step, wait};
 
 /// The files that the command line names; else the big ELF files of this machine.
 #[must_use]

@@ -1,6 +1,7 @@
 //! What needs `unsafe`.
 #![allow(unsafe_code, reason = "the one module that may")]
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
@@ -101,33 +102,164 @@ pub fn interrupt(child: &Child) -> io::Result<()> {
 ///
 /// The system refuses.
 pub fn single_step(command: &mut Command) -> io::Result<u64> {
-    let traceme = || {
-        // SAFETY: TRACEME takes no arguments and touches no memory.
-        match unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0_usize, 0_usize) } {
-            0 => Ok(()),
+    let tracee = Tracee::start(command)?;
+    let mut steps = 1;
+    while tracee.step()? != Stop::Ended {
+        steps += 1;
+    }
+    Ok(steps)
+}
+
+/// A program that runs under this thread's eyes, one thread of it.
+#[derive(Debug)]
+pub struct Tracee {
+    pid: libc::pid_t,
+    child: Child,
+    /// Whether it has ended, so that its number may be another's.
+    has_ended: Cell<bool>,
+}
+
+/// What became of a program that was let go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// A signal is about to be delivered.
+    Signal(i32),
+    /// It has ended.
+    Ended,
+}
+
+impl Tracee {
+    /// Starts a program, which stops before its first instruction.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses.
+    pub fn start(command: &mut Command) -> io::Result<Tracee> {
+        let traceme = || {
+            // SAFETY: TRACEME takes no arguments and touches no memory.
+            match unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0_usize, 0_usize) } {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            }
+        };
+        // SAFETY: the closure makes one system call, and allocates nothing.
+        unsafe { command.pre_exec(traceme) };
+        let child = command.spawn()?;
+        let pid = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
+        let tracee = Tracee {
+            pid,
+            child,
+            has_ended: Cell::new(false),
+        };
+        tracee.wait()?;
+        // Whoever kills the measurement ends the program, too.
+        // SAFETY: SETOPTIONS takes its data by value.
+        let set = unsafe {
+            libc::ptrace(
+                libc::PTRACE_SETOPTIONS,
+                pid,
+                0_usize,
+                libc::PTRACE_O_EXITKILL,
+            )
+        };
+        match set {
+            0 => Ok(tracee),
             _ => Err(io::Error::last_os_error()),
         }
-    };
-    // SAFETY: the closure makes one system call, and allocates nothing.
-    unsafe { command.pre_exec(traceme) };
-    let child = command.spawn()?;
-    let pid = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
-    for steps in 0.. {
+    }
+
+    /// Its process ID.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn wait(&self) -> io::Result<Stop> {
         let mut status = 0;
         let into: *mut libc::c_int = &raw mut status;
         // SAFETY: `into` points to one `int` of this function.
-        let waited = unsafe { libc::waitpid(pid, into, libc::__WALL) };
-        if waited != pid {
+        if unsafe { libc::waitpid(self.pid, into, libc::__WALL) } != self.pid {
             return Err(io::Error::last_os_error());
         }
-        if !libc::WIFSTOPPED(status) {
-            return Ok(steps);
-        }
-        // SAFETY: SINGLESTEP takes its data by value.
-        let resumed = unsafe { libc::ptrace(libc::PTRACE_SINGLESTEP, pid, 0_usize, 0_usize) };
-        if resumed != 0 {
-            return Err(io::Error::last_os_error());
+        Ok(match libc::WIFSTOPPED(status) {
+            true => Stop::Signal(libc::WSTOPSIG(status)),
+            false => {
+                self.has_ended.set(true);
+                Stop::Ended
+            }
+        })
+    }
+
+    fn resume(&self, request: libc::c_uint, signal: i32) -> io::Result<Stop> {
+        let signal = usize::try_from(signal).unwrap_or(0);
+        // SAFETY: CONT and SINGLESTEP take their data, a signal, by value.
+        match unsafe { libc::ptrace(request, self.pid, 0_usize, signal) } {
+            0 => self.wait(),
+            _ => Err(io::Error::last_os_error()),
         }
     }
-    Ok(u64::MAX)
+
+    /// Executes one instruction.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses.
+    pub fn step(&self) -> io::Result<Stop> {
+        self.resume(libc::PTRACE_SINGLESTEP, 0)
+    }
+
+    /// Goes on, with a signal if it is not 0.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses.
+    pub fn go_on(&self, signal: i32) -> io::Result<Stop> {
+        self.resume(libc::PTRACE_CONT, signal)
+    }
+
+    /// Its registers.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses.
+    pub fn registers(&self) -> io::Result<libc::user_regs_struct> {
+        let mut registers = MaybeUninit::<libc::user_regs_struct>::uninit();
+        // SAFETY: GETREGS writes one `user_regs_struct` to where its data points.
+        let done = unsafe {
+            libc::ptrace(
+                libc::PTRACE_GETREGS,
+                self.pid,
+                0_usize,
+                registers.as_mut_ptr(),
+            )
+        };
+        match done {
+            // SAFETY: GETREGS succeeded, so all of it is written.
+            0 => Ok(unsafe { registers.assume_init() }),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Changes its registers.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses.
+    pub fn set_registers(&self, registers: &libc::user_regs_struct) -> io::Result<()> {
+        let from: *const libc::user_regs_struct = registers;
+        // SAFETY: SETREGS reads one `user_regs_struct` from where its data points.
+        match unsafe { libc::ptrace(libc::PTRACE_SETREGS, self.pid, 0_usize, from) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl Drop for Tracee {
+    fn drop(&mut self) {
+        if !self.has_ended.get() {
+            let _ = self.child.kill(); // nobody can be told
+            let _ = self.child.wait();
+        }
+    }
 }

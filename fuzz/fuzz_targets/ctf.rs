@@ -36,10 +36,7 @@ fuzz_target!(|data: &[u8]| {
             reading: &unit.reading,
         };
         let _ = dump.to_string();
-        units.push(LinkUnit {
-            name: unit.name.into(),
-            graph: Arc::clone(graph),
-        });
+        units.push(LinkUnit::of(Arc::clone(graph)));
     }
     let linked = link(&units, LinkOptions::default());
     let bytes = Writer::default().write(&linked);

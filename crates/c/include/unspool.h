@@ -277,6 +277,47 @@ typedef struct unspool_module {
  */
 int unspool_module_of(const void *address, unspool_module *module);
 
+/* How an argument is to be taken. */
+enum {
+	UNSPOOL_KIND_SIGNED = 0,
+	UNSPOOL_KIND_UNSIGNED = 1,
+	UNSPOOL_KIND_BOOL = 2,
+	UNSPOOL_KIND_CHAR = 3,
+	UNSPOOL_KIND_POINTER = 4,
+	UNSPOOL_KIND_TEXT = 5,    /* a pointer to characters that end with a zero */
+	UNSPOOL_KIND_FLOAT = 6,
+	UNSPOOL_KIND_BYTES = 7,
+	UNSPOOL_KIND_ENUM = 8,
+	UNSPOOL_KIND_RECORD = 9   /* a structure or union */
+};
+
+/* How certain the value of an argument is. */
+enum {
+	UNSPOOL_ARGUMENT_LOST = 0,    /* nobody has it any more: `value` is 0 */
+	UNSPOOL_ARGUMENT_LIKELY = 1,  /* it may have been written over */
+	UNSPOOL_ARGUMENT_EXACT = 2    /* it is what the function was called with */
+};
+
+/* What a function was called with. Names do not end with a zero, and stay where they are. */
+typedef struct unspool_argument {
+	const char *name;    /* of the parameter, where that is known */
+	size_t name_length;  /* 0 where it is not */
+	const char *type;    /* as C has it */
+	size_t type_length;
+	size_t bytes;        /* the type's size */
+	int kind;            /* UNSPOOL_KIND_SIGNED and so on */
+	int certainty;       /* UNSPOOL_ARGUMENT_EXACT and so on */
+	size_t callers;      /* how many frames further out it was found; 0: the function has kept it */
+	uint64_t value;      /* its first eight bytes; what a smaller type has, without a sign */
+} unspool_argument;
+
+/*
+ * What the function of the cursor's frame was called with: writes up to `count` arguments, and returns how many parameters it
+ * has; 0 also where that is not known. That needs a table of arguments of the module (BUILD-ID.args.unspool, as `unspool stack --args`
+ * keeps them), which unspool_prepare has mapped. Async-signal-safe.
+ */
+size_t unspool_arguments(const unspool_cursor *cursor, unspool_argument *arguments, size_t count);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,7 +1,8 @@
-//! Evidence and ends, as numbers and as text.
+//! Evidence and ends, as numbers and as text; what arguments are, as numbers.
 
 use core::ffi::{CStr, c_int};
 
+use unspool_args::{Certainty, Shape};
 use unspool_unwind::{End, Evidence, NoRow};
 
 /// `unspool_evidence`: how a frame was found. The first frame of a walk is `GIVEN`.
@@ -71,6 +72,33 @@ pub fn end_text(number: c_int) -> &'static CStr {
 fn text(texts: &[&'static CStr], number: c_int) -> &'static CStr {
     let at = usize::try_from(number).ok();
     at.and_then(|at| texts.get(at)).copied().unwrap_or(c"?")
+}
+
+/// `UNSPOOL_ARGUMENT_LOST`, `UNSPOOL_ARGUMENT_LIKELY`, `UNSPOOL_ARGUMENT_EXACT`.
+#[must_use]
+pub fn certainty(certainty: Option<Certainty>) -> c_int {
+    match certainty {
+        None => 0,
+        Some(Certainty::Likely) => 1,
+        Some(Certainty::Exact) => 2,
+    }
+}
+
+/// `UNSPOOL_KIND_SIGNED` and the others.
+#[must_use]
+pub fn shape(shape: Shape<'_>) -> c_int {
+    match shape {
+        Shape::Signed => 0,
+        Shape::Unsigned => 1,
+        Shape::Bool => 2,
+        Shape::Char => 3,
+        Shape::Pointer => 4,
+        Shape::Text => 5,
+        Shape::Float => 6,
+        Shape::Bytes => 7,
+        Shape::Enum(_) => 8,
+        Shape::Record(_) => 9,
+    }
 }
 
 #[cfg(test)]

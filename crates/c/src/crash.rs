@@ -8,6 +8,9 @@ use unspool_ir::{Register, Registers, RuntimeAddr};
 use unspool_unwind::local::{self, ABI, OwnMemory};
 use unspool_unwind::{Cursor, End, Evidence, Module, Modules, NoRow, Step};
 
+use unspool_args::{Certainty, Shape};
+
+use crate::arguments::{self, Found, Walking};
 use crate::codes;
 use crate::crash::modules::{Described, Seen};
 use crate::crash::signals::Signal;
@@ -121,6 +124,7 @@ fn stack(fault: &Fault, seen: &mut Seen, text: &mut Text<'_>) {
         };
         if count < INNER {
             print(count, shown, &memory, seen, text);
+            print_arguments(cursor, &memory, text);
         } else if let Some(slot) = last.get_mut(count % OUTER) {
             *slot = Some((count, shown));
         }
@@ -218,6 +222,62 @@ fn print(number: usize, shown: Shown, memory: &OwnMemory, seen: &mut Seen, text:
     }
     text.put(b"\n");
     text.flush();
+}
+
+/// What the function was called with, if its module has a table of arguments.
+fn print_arguments(cursor: Cursor, memory: &OwnMemory, text: &mut Text<'_>) {
+    let modules = Readable { but: None };
+    let walking = Walking {
+        cursor,
+        modules: &modules,
+        memory,
+    };
+    for index in 0.. {
+        let Some(Some(found)) = guarded(|| arguments::nth(&walking, index)) else {
+            break;
+        };
+        text.put(b"         ");
+        match found.parameter.name {
+            "" => {
+                text.put(b"#");
+                text.decimal(index as u64 + 1);
+            }
+            name => text.quote(name.as_bytes()),
+        }
+        text.put(b": ");
+        text.quote(found.parameter.type_name.as_bytes());
+        match found.certainty {
+            None => text.put(b"  (lost)"),
+            Some(certainty) => {
+                text.put(b" = ");
+                print_value(&found, text);
+                if certainty == Certainty::Likely {
+                    text.put(b"  (likely)");
+                }
+            }
+        }
+        text.put(b"\n");
+    }
+    text.flush();
+}
+
+/// A value; of one of more than eight bytes the first eight.
+fn print_value(found: &Found, text: &mut Text<'_>) {
+    let (bytes, value) = (found.parameter.bytes, found.value);
+    let unused = 64 - bytes.clamp(1, 8) * 8;
+    let signed = value.cast_signed() << unused >> unused;
+    match found.parameter.shape {
+        Shape::Enum(mut constants) => match constants.find(|(constant, _)| *constant == signed) {
+            Some((_, name)) => text.quote(name.as_bytes()),
+            None => text.signed(signed),
+        },
+        Shape::Signed | Shape::Char => text.signed(signed),
+        Shape::Unsigned | Shape::Bool => text.decimal(value),
+        _ => text.hex(value),
+    }
+    if bytes > 8 {
+        text.put(b"...");
+    }
 }
 
 /// The function, and the address in the module's file.

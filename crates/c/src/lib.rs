@@ -10,6 +10,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod arguments;
 pub mod codes;
 pub mod crash;
 pub mod store;

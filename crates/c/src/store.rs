@@ -4,7 +4,7 @@
 //! In order: the module itself (`unspool compile --into`), where the loader has mapped it; the folders of
 //! `UNSPOOL_TABLE_PATH`; the user's cache (`$XDG_CACHE_HOME/unspool`, else `~/.cache/unspool`); and
 //! `/usr/lib/unspool/tables`. A table in a folder, and the folder, must belong to the user or root and be
-//! writable by nobody else. In a setuid program the environment is ignored.
+//! writable by nobody else. In a setuid program the environment is ignored. Tables of arguments are looked for in the folders, too.
 
 use core::ffi::CStr;
 
@@ -30,10 +30,23 @@ pub fn find_tables() -> usize {
         let table = (!module.has_table).then(|| embedded(module.build_id, bytes));
         count += usize::from(table.flatten().is_some_and(attach));
     });
-    modules.meet_all();
+    find_argument_tables();
     let without = modules.met().filter(|module| !module.has_table);
     let found = without.filter_map(|module| find(module.build_id));
     count + found.filter(|table| attach(table)).count()
+}
+
+/// Finds the tables of arguments of all objects that are loaded now. They stay.
+///
+/// Not async-signal-safe, as [`find_tables`].
+pub fn find_argument_tables() {
+    let modules = local::modules();
+    modules.meet_all();
+    for module in modules.met().filter(|module| module.arguments.is_none()) {
+        if let Some(table) = find_arguments(module.build_id) {
+            modules.attach_arguments(module.build_id, table);
+        }
+    }
 }
 
 fn attach(table: &'static Compiled<'static>) -> bool {
@@ -58,20 +71,42 @@ fn embedded(build_id: &[u8], bytes: Embedded<'_>) -> Option<&'static Compiled<'s
 
 /// The table of the module with a build ID.
 fn find(build_id: &[u8]) -> Option<&'static Compiled<'static>> {
+    let is_right = |bytes: &[u8]| {
+        Compiled::open(bytes).is_ok_and(|table| table.key() == Key::BuildId(build_id))
+    };
+    let bytes = first(build_id, b".unspool", &is_right)?;
+    files::keep(Compiled::open(bytes).ok()?)
+}
+
+/// The table of arguments of the module with a build ID.
+fn find_arguments(build_id: &[u8]) -> Option<&'static [u8]> {
+    let is_right = |bytes: &[u8]| {
+        unspool_args::Table::open(bytes).is_ok_and(|table| table.is_of_build(build_id))
+    };
+    first(build_id, b".args.unspool", &is_right)
+}
+
+/// The first file of a module that is right and can be trusted, by the ending of its name.
+fn first(
+    build_id: &[u8],
+    ending: &[u8],
+    is_right: &dyn Fn(&[u8]) -> bool,
+) -> Option<&'static [u8]> {
     if build_id.is_empty() {
         return None;
     }
+    let table = |folder: &[&[u8]]| table(folder, build_id, ending, is_right);
     let variable = |name| files::variable(name).unwrap_or_default();
     let path = variable(c"UNSPOOL_TABLE_PATH").split(|byte| *byte == b':');
     let mut path = path.filter(|folder| !folder.is_empty());
-    let in_path = path.find_map(|folder| table(&[folder], build_id));
+    let in_path = path.find_map(|folder| table(&[folder]));
     in_path
         .or_else(|| {
             let folder = cache(variable(c"XDG_CACHE_HOME"), variable(c"HOME"))?;
-            table(&folder, build_id).inspect(|(_, file)| note_use(file))
+            table(&folder).inspect(|(_, file)| note_use(file))
         })
-        .or_else(|| table(&[SYSTEM], build_id))
-        .and_then(|(table, _)| files::keep(table))
+        .or_else(|| table(&[SYSTEM]))
+        .map(|(bytes, _)| bytes)
 }
 
 /// The parts of the cache's path.
@@ -83,8 +118,13 @@ fn cache<'e>(cache_home: &'e [u8], home: &'e [u8]) -> Option<[&'e [u8]; 2]> {
     }
 }
 
-/// A table that is in a folder, if it can be trusted and belongs to the module.
-fn table(folder: &[&[u8]], build_id: &[u8]) -> Option<(Compiled<'static>, File)> {
+/// A table that is in a folder, if it can be trusted and is right.
+fn table(
+    folder: &[&[u8]],
+    build_id: &[u8],
+    ending: &[u8],
+    is_right: &dyn Fn(&[u8]) -> bool,
+) -> Option<(&'static [u8], File)> {
     let mut path = Path::new();
     folder.iter().try_for_each(|part| path.push(part))?;
     let folder = path;
@@ -94,17 +134,14 @@ fn table(folder: &[&[u8]], build_id: &[u8]) -> Option<(Compiled<'static>, File)>
     let mut path = folder;
     path.push(b"/")?;
     path.push_hex(build_id)?;
-    path.push(b".unspool")?;
+    path.push(ending)?;
     let file = File::open(path.terminated()?)?;
     let about = file.about().filter(|about| about.is_regular)?;
     if !is_trusted(&about) {
         return None;
     }
     let mapping = file.map(about.size)?;
-    let is_right = |table: &Compiled<'_>| table.key() == Key::BuildId(build_id);
-    Compiled::open(mapping.bytes()).ok().filter(is_right)?;
-    let table = Compiled::open(mapping.keep()).ok()?;
-    Some((table, file))
+    is_right(mapping.bytes()).then(|| (mapping.keep(), file))
 }
 
 /// Whether nobody else could have written it.

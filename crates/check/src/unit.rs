@@ -78,7 +78,13 @@ impl Subject<'_> {
         report
     }
 
-    /// Finds what holds in a unit of the program.
+    /// Finds what holds in a unit of the program. Where the code alone does not say whether control comes somewhere, the
+    /// rows of the unit are believed, if a compiler made them.
+    pub fn analyze_unit<'a>(&'a self, analyzer: &'a mut Analyzer, unit: usize) -> Analysis<'a> {
+        let rows = self.rows_of(unit);
+        self.analyze(analyzer, unit, &ByTable::new(self, &rows))
+    }
+
     pub(crate) fn analyze<'a>(
         &'a self,
         analyzer: &'a mut Analyzer,

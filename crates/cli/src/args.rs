@@ -380,6 +380,15 @@ pub(crate) struct StackArgs {
     /// Show each frame's CFA and registers.
     #[arg(long)]
     pub(crate) registers: bool,
+    /// Show what each function was called with, as far as it can still be found.
+    ///
+    /// Where functions have types: in `.ctf` (gcc -gctf, `unspool ctf link --into`), which needs no debugging information, or in DWARF.
+    /// Each value is exact, likely, or lost.
+    #[arg(long)]
+    pub(crate) args: bool,
+    /// Show the characters that arguments of the type char * lead to. A process stands still until the report is made.
+    #[arg(long, requires = "args")]
+    pub(crate) strings: bool,
     /// Exit with status 1 unless every stack reaches its root without a guess.
     #[arg(long)]
     pub(crate) reliable: bool,
@@ -652,6 +661,15 @@ pub(crate) enum CompiledForm {
     C,
 }
 
+/// What is made of a file and held against it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum VerifiedForm {
+    /// A table that is mapped and looked up in (docs/formats.md)
+    Table,
+    /// Machine code, which is proven and run (docs/native.md)
+    Native,
+}
+
 /// Prove that compiled tables equal their source, over every address.
 ///
 /// With a second file, that table is compared with the first file's rows. Without, it is the table
@@ -664,6 +682,7 @@ Examples:
   unspool verify app app.unspool                      a table that `compile -o` wrote
   unspool verify libc.so.6 libc.native.so             machine code that `compile --as native` wrote
   unspool verify /usr/lib /usr/bin                    every ELF file in these folders
+  unspool verify --as native /usr/lib                 machine code of each, made in memory
   unspool verify --format json app app.unspool        a certificate: both by their SHA-256
 
 Exit status: 0 equal; 1 differences, or entries of the source that cannot be read; 2 a file that
@@ -672,9 +691,9 @@ pub(crate) struct VerifyArgs {
     /// An ELF file and a compiled table, or ELF files and folders.
     #[arg(required = true)]
     pub(crate) paths: Vec<PathBuf>,
-    /// Run the code of an object, and nothing else: what `verify` does in a process of its own.
-    #[arg(long, hide = true)]
-    pub(crate) inside: bool,
+    /// What is made of files that no second one is given for.
+    #[arg(long = "as", value_enum, default_value = "table", value_name = "FORM")]
+    pub(crate) form: VerifiedForm,
     /// How the report is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,

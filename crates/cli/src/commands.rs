@@ -151,11 +151,12 @@ fn report_problems(file: &ElfFile, reading: &Reading) {
 
 /// Whether a file simply has no unwind table.
 fn is_missing(error: &anyhow::Error) -> bool {
-    let missing = error.downcast_ref();
-    matches!(
-        missing,
-        Some(CompileError::Source(SourceError::Missing { .. }))
-    )
+    let source = error.downcast_ref();
+    let source = source.or_else(|| match error.downcast_ref() {
+        Some(CompileError::Source(source)) => Some(source),
+        _ => None,
+    });
+    matches!(source, Some(SourceError::Missing { .. }))
 }
 
 /// A file that nothing can be said of, in the place of its report.

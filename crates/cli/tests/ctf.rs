@@ -121,6 +121,37 @@ fn a_dump_has_the_lines_of_objdump() {
     }
 }
 
+/// Sources of one subject each: objects of them, what ld makes of those, and what we do.
+#[test]
+fn each_subject_has_the_lines_of_objdump() {
+    let folder = Folder::new();
+    let cases = source("cases/arrays");
+    let cases = cases.parent().unwrap();
+    let mut seen = 0;
+    for case in fs::read_dir(cases).unwrap() {
+        let case = case.unwrap().path();
+        let name = case.file_name().unwrap().to_str().unwrap();
+        let mut objects = String::new();
+        for source in fs::read_dir(&case).unwrap() {
+            let source = source.unwrap().path();
+            let nth = source.file_stem().unwrap().to_str().unwrap();
+            let object = format!("{name}-{nth}.o");
+            let words = format!("-gctf -fPIC -O1 -c {} -o {object}", source.display());
+            folder.tool("gcc", &words);
+            check_lines(&folder, &object);
+            objects += &format!(" {object}");
+        }
+        folder.tool("gcc", &format!("-shared{objects} -o linked"));
+        check_lines(&folder, "linked");
+        for symbols in ["names", "dynsym"] {
+            folder.done(&format!("link{objects} --into linked --symbols {symbols}"));
+            check_lines(&folder, "linked");
+        }
+        seen += 1;
+    }
+    assert!(seen >= 12);
+}
+
 #[test]
 fn what_is_put_into_a_program_has_the_same_lines_in_objdump_and_here() {
     let folder = Folder::new();

@@ -41,10 +41,14 @@ fn rendered(page: &Path) -> (String, String) {
     (text(output.stdout), text(output.stderr))
 }
 
-/// What the command of a page says of itself, in lines: `unspool-cache-list.1`.
+/// What the command of a page says of itself, in lines: `unspool-cache-list.1`. Names of commands can have hyphens, too, so the
+/// synopsis tells which it is.
 fn help(page: &Path) -> Vec<String> {
-    let name = page.file_stem().unwrap().to_str().unwrap();
-    let words = name.split('-').skip(1).chain(["--help"]);
+    let (text, _) = rendered(page);
+    let mut lines = text.lines().skip_while(|line| *line != "SYNOPSIS").skip(1);
+    let synopsis = lines.next().unwrap().split_whitespace().skip(1);
+    let words = synopsis.take_while(|word| !word.starts_with(['[', '<', '-']));
+    let words = words.chain(["--help"]);
     let output = unspool(&words.collect::<Vec<_>>());
     let text = String::from_utf8(output.stdout).unwrap();
     text.lines().map(ToOwned::to_owned).collect()

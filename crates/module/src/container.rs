@@ -50,8 +50,8 @@ impl Container {
     /// It cannot be read, is no ELF file, or is broken; or it is a thin archive, which holds only names.
     pub fn open(path: impl AsRef<Path>) -> Result<Container, ModuleError> {
         let path = path.as_ref();
-        let (image, _) = Image::open(path)?;
-        let bytes = image.bytes();
+        let opened = Image::open(path)?;
+        let bytes = opened.0.bytes();
         let failed = |why: String| ModuleError::Unpack {
             file: path.to_path_buf(),
             why,
@@ -70,7 +70,9 @@ impl Container {
             true => members(path, bytes)
                 .map(Container::Archive)
                 .map_err(|error| failed(error.to_string())),
-            false => Ok(Container::File(Box::new(ElfFile::open(path)?))),
+            false => Ok(Container::File(Box::new(ElfFile::from_opened(
+                path, opened,
+            )?))),
         }
     }
 }

@@ -77,7 +77,7 @@ impl ElfFile {
         ElfFile::from_opened(path, Image::of_file(file, path)?)
     }
 
-    fn from_opened(
+    pub(crate) fn from_opened(
         path: &Path,
         (image, state): (Image, FileState),
     ) -> Result<ElfFile, ModuleError> {

@@ -13,7 +13,7 @@ use std::collections::BinaryHeap;
 use crate::apply::{Semantics, Told};
 use crate::arch::{Facts, Machine};
 use crate::code::{Code, InsnId};
-use crate::op::{Flow, Way};
+use crate::op::{Flow, Op, Way};
 use crate::program::{Image, Part, Program, Returns};
 use crate::state::State;
 use crate::value::{Entries, JumpTable, Known, Value};
@@ -79,6 +79,15 @@ pub struct Conflict {
     pub other: Value,
     /// The instruction that the other came from.
     pub other_from: InsnId,
+}
+
+/// A way of control to the begin of a block, other than from the instruction before it in the same block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Edge {
+    /// Where it leads.
+    pub to: InsnId,
+    /// The instruction that it comes from; `to` itself if it is come into from outside the unit.
+    pub from: InsnId,
 }
 
 /// Instructions that are done one after another.
@@ -179,6 +188,8 @@ pub struct Analyzer {
     weak: Vec<Weak>,
     conflicts: Vec<Conflict>,
     unresolved: Vec<InsnId>,
+    /// Where control was found to go by jumps, if that is kept.
+    edges: Option<Vec<Edge>>,
     /// How many more operations and segments are done before the unit is given up.
     budget: usize,
 }
@@ -193,6 +204,7 @@ const LEAST_BUDGET: usize = 1 << 16;
 #[derive(Debug)]
 pub struct Analysis<'a> {
     analyzer: &'a Analyzer,
+    program: &'a Program,
 }
 
 /// Tells names of run-time addresses that paths meet with from those that operations made.
@@ -219,8 +231,16 @@ impl Analyzer {
             weak: Vec::new(),
             conflicts: Vec::new(),
             unresolved: Vec::new(),
+            edges: None,
             budget: 0,
         }
+    }
+
+    /// Keeps where control goes, for [`Analysis::edges`].
+    #[must_use]
+    pub fn with_edges(mut self) -> Analyzer {
+        self.edges = Some(Vec::new());
+        self
     }
 
     /// What must be known of the machine.
@@ -269,6 +289,10 @@ impl Analyzer {
             next_range: 0,
         };
         run.drain();
+        if let Some(edges) = &mut self.edges {
+            edges.sort_unstable();
+            edges.dedup();
+        }
         if self.budget == 0 {
             // Before the end nothing is certain.
             for segment in &mut self.segments {
@@ -276,7 +300,10 @@ impl Analyzer {
                 segment.is_chained = false;
             }
         }
-        Analysis { analyzer: self }
+        Analysis {
+            analyzer: self,
+            program,
+        }
     }
 
     /// Decodes the ranges of a unit.
@@ -302,6 +329,9 @@ impl Analyzer {
         self.weak.clear();
         self.conflicts.clear();
         self.unresolved.clear();
+        if let Some(edges) = &mut self.edges {
+            edges.clear();
+        }
         const BEGINS: u32 = 1;
         const IS_TARGET: u32 = 2;
         const IS_FUNCTION: u32 = 4;
@@ -443,6 +473,9 @@ impl Analyzer {
         let Some(segment) = self.segments.get_mut(place) else {
             return;
         };
+        if let Some(edges) = &mut self.edges {
+            edges.push(Edge { to, from });
+        }
         let sp = self.semantics.facts.stack_pointer;
         // Wherever the stack was moved to, on whichever path: it is where it is here.
         let mut renamed;
@@ -889,6 +922,59 @@ impl Analysis<'_> {
         }
     }
 
+    /// Where control was found to go, but for the ways inside blocks: in the order of where it goes. Empty without
+    /// [`Analyzer::with_edges`].
+    #[must_use]
+    pub fn edges(&self) -> &[Edge] {
+        self.analyzer.edges.as_deref().unwrap_or_default()
+    }
+
+    /// Whether functions are come into at an instruction, as after a call.
+    #[must_use]
+    pub fn is_entry(&self, insn: InsnId) -> bool {
+        let address = self.code().range(insn).start;
+        let range = self.analyzer.range_of(insn);
+        let is_start = |(range, _, part): &(Range<u64>, Range<u32>, Part)| {
+            range.start == address && *part == Part::Function
+        };
+        range.is_some_and(is_start) || self.program.is_entry(address)
+    }
+
+    /// The instructions that something leads to, in blocks: control comes into one at its begin, and out of each of its
+    /// instructions goes on to the next, or leaves it by one of the [edges](Analysis::edges).
+    pub fn blocks(&self) -> impl Iterator<Item = Range<u32>> {
+        let stretches = self.stretches();
+        let reached = stretches.filter(|(head, _)| head.state != 0);
+        reached.map(|(head, end)| head.first.0..end.0)
+    }
+
+    /// Tells of each operation of the instructions that something leads to what holds before it, in the order of the
+    /// blocks; `None` stands for what control does behind the operations, which is told of instructions from which it does not
+    /// just go on, and of those that do nothing.
+    pub fn trace(&self, mut see: impl FnMut(InsnId, Option<Op>, &State)) {
+        let (code, semantics) = (&self.analyzer.code, self.analyzer.semantics);
+        let mut state = State::new();
+        for (head, _) in self.stretches() {
+            let Some(known) = self.analyzer.state_of(head) else {
+                continue;
+            };
+            state.assign(known);
+            for segment in self.chain(head) {
+                for step in code.steps(segment.first, segment.end) {
+                    let is_idle = step.ops.is_empty();
+                    for (at, op) in (step.ops.start..).zip(code.ops_at(step.ops)) {
+                        see(step.id, Some(*op), &state);
+                        semantics.apply(&mut state, *op, at);
+                    }
+                    if step.is_flow || is_idle {
+                        see(step.id, None, &state);
+                    }
+                }
+                self.go_on(segment, &mut state);
+            }
+        }
+    }
+
     /// The instructions that nothing leads to.
     pub fn unreached(&self) -> impl Iterator<Item = InsnId> {
         let stretches = self.stretches();
@@ -938,6 +1024,12 @@ impl Analysis<'_> {
                 semantics.apply(state, *op, at);
             }
         }
+        self.go_on(segment, state);
+    }
+
+    /// Does what the last instruction of a segment does if control goes on behind it.
+    fn go_on(&self, segment: &Segment, state: &mut State) {
+        let semantics = self.analyzer.semantics;
         let flow = segment.flow().and_then(|place| self.analyzer.flow(place));
         match flow {
             Some((_, Flow::Call(_) | Flow::IndirectCall, target)) => {

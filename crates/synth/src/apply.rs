@@ -121,10 +121,15 @@ impl Semantics {
                 }
             }
             Op::Overwrite { base, offset, size } => {
-                let place = state.get(base).plus(offset.into());
-                if place.is_address() {
-                    state.overwrite(place, size.into());
-                }
+                overwrite(state, base, offset, size.into());
+            }
+            Op::StoreLow {
+                base, offset, size, ..
+            } => overwrite(state, base, offset, size.into()),
+            // What is saved is not among a program's arrays.
+            Op::OverwriteNear { .. } => {}
+            Op::LoadLow { to, .. } | Op::Near { to, .. } | Op::Extend { to, .. } => {
+                self.set(state, to, Value::FRESH, at);
             }
             Op::Constant { to, value } | Op::Address { to, value } => {
                 self.set(state, to, Value::constant(value), at);
@@ -317,6 +322,14 @@ pub(crate) enum Told {
     Holds(u8, Value),
     /// It cannot go that way.
     Never,
+}
+
+/// Has `size` bytes at a register plus `offset` hold something else.
+fn overwrite(state: &mut State, base: u8, offset: i32, size: i64) {
+    let place = state.get(base).plus(offset.into());
+    if place.is_address() {
+        state.overwrite(place, size);
+    }
 }
 
 /// A value cut to what is at most `limit`.

@@ -27,6 +27,10 @@ pub struct Facts {
     pub preserved: &'static [u8],
     /// Registers that a call may change: bit n stands for register n.
     pub clobbered: u64,
+    /// Registers that integers and pointers are passed in, in their order.
+    pub arguments: &'static [u8],
+    /// The register that points at the frame in code that keeps a frame pointer.
+    pub frame_pointer: u8,
     /// The bytes that a call instruction pushes.
     pub call_pushes: i32,
     /// The numbers of system calls that a thread may come back from on another stack.

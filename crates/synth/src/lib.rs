@@ -18,7 +18,7 @@ pub mod rows;
 pub mod state;
 pub mod value;
 
-pub use analysis::{Analysis, Analyzer, CodeAlone, Conflict, Guide, Landing};
+pub use analysis::{Analysis, Analyzer, CodeAlone, Conflict, Edge, Guide, Landing};
 pub use arch::Machine;
 pub use code::{Code, InsnId};
 pub use program::{Extent, Image, Part, Program, Returns, Survey};

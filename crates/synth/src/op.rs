@@ -39,6 +39,13 @@ pub enum Op {
         /// A register read.
         b: u8,
     },
+    /// `to` is `base` plus some number that is only known at run time.
+    Near {
+        /// The register written.
+        to: u8,
+        /// The register read.
+        base: u8,
+    },
     /// `to` is `a` minus `b`.
     Difference {
         /// The register written.
@@ -61,6 +68,15 @@ pub enum Op {
         from: u8,
         /// The greatest result.
         limit: u32,
+    },
+    /// The low bits of `to` are those of `from`, and the others copies of the highest of them.
+    Extend {
+        /// The register written.
+        to: u8,
+        /// The register read.
+        from: u8,
+        /// How many bits.
+        bits: u8,
     },
     /// The stack pointer is a multiple of something, below what it was.
     Align,
@@ -95,6 +111,34 @@ pub enum Op {
         offset: i32,
         /// The register read.
         from: u8,
+    },
+    /// The low `size` bytes of `to` are what is in memory, at `base` plus `offset`; the others are computed from
+    /// them.
+    LoadLow {
+        /// The register written.
+        to: u8,
+        /// The register that has the address.
+        base: u8,
+        /// What is added to it.
+        offset: i32,
+        /// How many bytes: less than the register has.
+        size: u8,
+    },
+    /// `size` bytes of memory are the low ones of `from`, at `base` plus `offset`.
+    StoreLow {
+        /// The register that has the address.
+        base: u8,
+        /// What is added to it.
+        offset: i32,
+        /// The register read.
+        from: u8,
+        /// How many bytes: less than the register has.
+        size: u8,
+    },
+    /// Memory is something else at `base` plus some number that is only known at run time.
+    OverwriteNear {
+        /// The register that has the address.
+        base: u8,
     },
     /// `size` bytes of memory are something else, at `base` plus `offset`.
     Overwrite {
@@ -133,12 +177,18 @@ impl Op {
             | Op::Sum { to, .. }
             | Op::Difference { to, .. }
             | Op::Narrow { to, .. }
+            | Op::Extend { to, .. }
             | Op::Unknown { to }
             | Op::Load { to, .. }
+            | Op::LoadLow { to, .. }
+            | Op::Near { to, .. }
             | Op::LoadEntry { to, .. } => bit(to),
             Op::Clobber { registers } => registers,
             Op::Align | Op::SystemCall { .. } => bit(stack_pointer),
-            Op::Store { .. } | Op::Overwrite { .. } => MEMORY,
+            Op::Store { .. }
+            | Op::StoreLow { .. }
+            | Op::Overwrite { .. }
+            | Op::OverwriteNear { .. } => MEMORY,
         }
     }
 }

@@ -17,6 +17,7 @@ pub use source::{
     read_if_any_from, sections,
 };
 pub use store::{
-    EMBEDDED_SECTION, Form, Notice, Place, Store, StoreError, Stored, TableBytes, embedded_bytes,
+    ArgumentTable, EMBEDDED_SECTION, Form, Notice, Place, Store, StoreError, Stored, TableBytes,
+    embedded_bytes,
 };
 pub use synthesis::{compile_synthesized, synthesize};

@@ -73,11 +73,12 @@ impl<'s> Text<'s> {
     }
 
     /// Adds a number that may be negative.
-    pub fn signed(&mut self, number: i32) {
+    pub fn signed(&mut self, number: impl Into<i64>) {
+        let number = number.into();
         if number < 0 {
             self.put(b"-");
         }
-        self.decimal(u64::from(number.unsigned_abs()));
+        self.decimal(number.unsigned_abs());
     }
 
     /// Adds a number in hexadecimal: `0x1f`.
@@ -158,7 +159,7 @@ pub(super) mod tests {
             });
             assert_eq!(found, expected);
         }
-        for number in [0, -6, 128, i32::MIN] {
+        for number in [0, -6, 128, i64::MIN] {
             assert_eq!(text(|text| text.signed(number)), std::format!("{number}"));
         }
         assert_eq!(text(|text| text.bytes_in_hex(&[0, 0x1f, 0xff])), "001fff");

@@ -13,6 +13,7 @@ use crate::crash::signals::{CAUGHT, Signal};
 use crate::crash::text::Text;
 use crate::crash::turn::{Asked, Turn};
 use crate::crash::{self, Fault};
+use crate::store;
 use crate::sys::{context, files};
 
 use output::{Output, Places};
@@ -65,6 +66,7 @@ pub unsafe extern "C" fn unspool_crash_load() {
     stacks::find_pthread_create();
     stacks::give_one();
     stacks::make_reserve();
+    store::find_argument_tables();
     for (signal, _) in CAUGHT {
         install(signal);
     }

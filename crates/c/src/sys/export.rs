@@ -8,6 +8,7 @@ use unspool_ir::RuntimeAddr;
 use unspool_unwind::local::{self, OwnCursor, Place, rules};
 use unspool_unwind::{NoMemory, NoRulesSize, RulesSize, Top, Walk};
 
+use crate::arguments;
 use crate::codes;
 use crate::store;
 use crate::sys::context::{self, Saved, call_with_saved};
@@ -32,6 +33,20 @@ impl CCursor {
 
 const _: () = assert!(size_of::<OwnCursor>() <= size_of::<CCursor>());
 const _: () = assert!(align_of::<OwnCursor>() <= align_of::<CCursor>());
+
+/// `unspool_argument`.
+#[repr(C)]
+pub struct CArgument {
+    name: *const u8,
+    name_length: usize,
+    type_name: *const u8,
+    type_length: usize,
+    bytes: usize,
+    kind: c_int,
+    certainty: c_int,
+    callers: usize,
+    value: u64,
+}
 
 /// `unspool_module`.
 #[repr(C)]
@@ -441,4 +456,47 @@ pub unsafe extern "C" fn unspool_module_of(address: *const c_void, module: *mut 
 
 fn pointer(addr: u64) -> *mut c_void {
     core::ptr::with_exposed_provenance_mut(usize::try_from(addr).unwrap_or(0))
+}
+
+/// `unspool_arguments`.
+///
+/// # Safety
+///
+/// The cursor was filled in; the frames that it walks have not returned; `into` is null or has room for `count`.
+#[cfg_attr(feature = "shared-object", unsafe(no_mangle))]
+pub unsafe extern "C" fn unspool_arguments(
+    cursor: *const CCursor,
+    into: *mut CArgument,
+    count: usize,
+) -> usize {
+    // SAFETY: the caller's promise.
+    let shown = unsafe { shown(cursor) };
+    let room = if into.is_null() { 0 } else { count };
+    let mut all = (0..).map_while(|index| Some((index, arguments::nth(shown, index)?)));
+    let mut known = 0;
+    for (index, found) in &mut all {
+        known = index + 1;
+        if index < room {
+            // SAFETY: the caller's promise: there is room for more than `index` of them.
+            unsafe { into.wrapping_add(index).write(CArgument::from(found)) };
+        }
+    }
+    known
+}
+
+impl From<arguments::Found> for CArgument {
+    fn from(found: arguments::Found) -> Self {
+        let parameter = found.parameter;
+        CArgument {
+            name: parameter.name.as_ptr(),
+            name_length: parameter.name.len(),
+            type_name: parameter.type_name.as_ptr(),
+            type_length: parameter.type_name.len(),
+            bytes: usize::try_from(parameter.bytes).unwrap_or(usize::MAX),
+            kind: codes::shape(parameter.shape),
+            certainty: codes::certainty(found.certainty),
+            callers: found.by_caller,
+            value: found.value,
+        }
+    }
 }

@@ -8,6 +8,7 @@
 )]
 
 mod api;
+mod arguments;
 mod crash;
 mod crash_output;
 mod examples;

@@ -16,7 +16,8 @@ Examples:
   unspool ctf type 'struct node' ./app
   unspool ctf symbol main ./app
   unspool ctf link *.o -o app.ctf
-  unspool ctf link *.o --into ./app")]
+  unspool ctf link *.o --into ./app
+  unspool ctf from-dwarf ./app --into ./app")]
 pub(crate) struct CtfArgs {
     #[command(subcommand)]
     pub(crate) action: CtfAction,
@@ -28,6 +29,9 @@ pub(crate) enum CtfAction {
     Type(CtfTypeArgs),
     Symbol(CtfSymbolArgs),
     Link(CtfLinkArgs),
+    FromDwarf(CtfFromDwarfArgs),
+    ToBtf(CtfToBtfArgs),
+    Diff(CtfDiffArgs),
 }
 
 /// How `dump` writes types.
@@ -44,7 +48,7 @@ pub(crate) enum DumpForm {
 /// Where CTF is read from.
 #[derive(Debug, Args)]
 pub(crate) struct CtfSource {
-    /// An ELF file, an archive of object files, or a file that is nothing but CTF.
+    /// An ELF file, an archive of object files, or a file that is nothing but CTF or BTF.
     pub(crate) file: PathBuf,
     /// Only this dictionary: `.ctf`, which all units share, or the name of a source file.
     #[arg(long, value_name = "NAME")]
@@ -111,6 +115,23 @@ pub(crate) enum LinkSymbols {
     None,
 }
 
+/// Where linked types go, and how they are written.
+#[derive(Debug, Args)]
+pub(crate) struct CtfTarget {
+    /// Write the CTF, without any ELF file around it.
+    #[arg(short, long, value_name = "OUT", conflicts_with = "into")]
+    pub(crate) output: Option<PathBuf>,
+    /// Put it into this linked ELF file as the section .ctf, in place of one that is there.
+    #[arg(long, value_name = "ELF")]
+    pub(crate) into: Option<PathBuf>,
+    /// Which functions and data have types. By default those of .symtab if there is one in the ELF file, else by names.
+    #[arg(long, value_enum)]
+    pub(crate) symbols: Option<LinkSymbols>,
+    /// Do not compress.
+    #[arg(long)]
+    pub(crate) uncompressed: bool,
+}
+
 /// Link the types of object files: each once, and what units disagree on in dictionaries of their own.
 ///
 /// It does not matter which linker links the code, nor when: the section can be put into the finished file.
@@ -124,30 +145,72 @@ pub(crate) struct CtfLinkArgs {
     /// Object files, archives of them, and files that are nothing but CTF.
     #[arg(required = true, value_name = "FILE")]
     pub(crate) inputs: Vec<PathBuf>,
-    /// Write the CTF, without any ELF file around it.
-    #[arg(
-        short,
-        long,
-        value_name = "OUT",
-        required_unless_present = "into",
-        conflicts_with = "into"
-    )]
-    pub(crate) output: Option<PathBuf>,
-    /// Put it into this linked ELF file as the section .ctf, in place of one that is there.
-    #[arg(long, value_name = "ELF")]
-    pub(crate) into: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) target: CtfTarget,
     /// What becomes shared.
     #[arg(long, value_enum, default_value = "unconflicted")]
     pub(crate) share: ShareTypes,
-    /// Which functions and data have types. By default those of .symtab if there is one in the ELF file, else by names.
-    #[arg(long, value_enum)]
-    pub(crate) symbols: Option<LinkSymbols>,
     /// Units whose name begins with PREFIX get one dictionary together, NAME, for what they do not share with others.
     #[arg(long = "unit", value_name = "PREFIX=NAME", value_parser = mapping)]
     pub(crate) units: Vec<(String, String)>,
-    /// Do not compress.
+}
+
+/// Make CTF of the types that DWARF has: for programs that were built with -g and not with -gctf.
+///
+/// The types of all functions and variables are in it. A separate debug file is found as other commands find it. Units in other languages than C are left out.
+/// Without -o and --into, the types are printed.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  unspool ctf from-dwarf ./app --into ./app
+  unspool ctf from-dwarf /usr/lib/debug/app.debug -o app.ctf")]
+pub(crate) struct CtfFromDwarfArgs {
+    /// An ELF file with debug information, or one whose debug information is in another file.
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) target: CtfTarget,
+    /// What becomes shared.
+    #[arg(long, value_enum, default_value = "unconflicted")]
+    pub(crate) share: ShareTypes,
+}
+
+/// Write the types of a file as BTF, which pahole, bpftool and the kernel read.
+///
+/// The types are those of the file's CTF, else of its DWARF; BTF is read and written anew. Each type is there once. What BTF cannot say is left out, and told
+/// with the reason.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  unspool ctf to-btf ./app -o app.btf
+  unspool ctf to-btf app.ctf | bpftool btf dump file /dev/stdin")]
+pub(crate) struct CtfToBtfArgs {
+    /// An ELF file with CTF, BTF or DWARF, an archive of object files, or a file that is nothing but CTF or BTF.
+    pub(crate) file: PathBuf,
+    /// Write it here; otherwise to standard output.
+    #[arg(short, long, value_name = "OUT")]
+    pub(crate) output: Option<PathBuf>,
+    /// Leave out the types of data, as pahole does.
     #[arg(long)]
-    pub(crate) uncompressed: bool,
+    pub(crate) without_data: bool,
+}
+
+/// Tell what changed between two versions of a library or program, and what of it breaks what was built with the old one.
+///
+/// The types are those of CTF, else of BTF, else of DWARF, and need not be of the same form in both. What counts is what leads from exported functions and data:
+/// those of .dynsym, of object files all. The exit status is 1 if something breaks.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  unspool ctf diff libfoo.so.1.2 libfoo.so.1.3
+  unspool ctf diff old.btf /sys/kernel/btf/vmlinux")]
+pub(crate) struct CtfDiffArgs {
+    /// The old version: an ELF file, or a file that is nothing but CTF or BTF.
+    pub(crate) old: PathBuf,
+    /// The new version.
+    pub(crate) new: PathBuf,
+    /// How the report is written.
+    #[arg(long, value_enum, default_value = "text")]
+    pub(crate) format: Format,
 }
 
 fn mapping(text: &str) -> Result<(String, String), String> {

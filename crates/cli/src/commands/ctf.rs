@@ -1,21 +1,31 @@
 //! `unspool ctf`: C types.
 
 mod ask;
+mod diff;
 mod dump;
+mod from_dwarf;
 mod input;
 mod json;
 mod link;
+mod loaded;
+mod target;
+mod to_btf;
 
+use std::fmt::Display;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use unspool_ctf::{CtfError, Graph, Quirk, Section, Unit};
+use unspool_ctf::{BtfReading, Graph, SHARED, Section, Unit};
 
 use crate::args::ctf::{CtfAction, CtfArgs, CtfSource};
 use crate::commands::MOST_SAID;
 use crate::output;
-use input::Input;
+use input::{Input, Stored};
+
+/// The label of CTF that was made of DWARF, which has arrays of arrays the right way round, whatever gcc made the file.
+const FROM_DWARF: &str = "DWARF";
 
 pub(crate) fn run(args: &CtfArgs) -> anyhow::Result<ExitCode> {
     match &args.action {
@@ -23,12 +33,15 @@ pub(crate) fn run(args: &CtfArgs) -> anyhow::Result<ExitCode> {
         CtfAction::Type(args) => ask::about_type(args),
         CtfAction::Symbol(args) => ask::about_symbol(args),
         CtfAction::Link(args) => link::run(args),
+        CtfAction::FromDwarf(args) => from_dwarf::run(args),
+        CtfAction::ToBtf(args) => to_btf::run(args),
+        CtfAction::Diff(args) => diff::run(args),
     }
 }
 
 /// Says what is wrong with a file, up to a point.
-fn report<'p>(input: &Input, problems: impl ExactSizeIterator<Item = &'p CtfError>) {
-    let path = input.path().display();
+fn report(path: &Path, problems: impl ExactSizeIterator<Item = impl Display>) {
+    let path = path.display();
     let hidden = problems.len().saturating_sub(MOST_SAID);
     for problem in problems.take(MOST_SAID) {
         output::notice(&format_args!("{path}: {problem}"));
@@ -38,9 +51,19 @@ fn report<'p>(input: &Input, problems: impl ExactSizeIterator<Item = &'p CtfErro
     }
 }
 
+/// The types of a dictionary of CTF, or of BTF.
+struct Dictionary<'d> {
+    name: &'d str,
+    graph: Arc<Graph<'d>>,
+    /// What it was read from, if that is CTF.
+    ctf: Option<Unit<'d>>,
+}
+
 /// The dictionaries of a file that are asked for.
 struct Shown<'d> {
-    units: Vec<Unit<'d>>,
+    dictionaries: Vec<Dictionary<'d>>,
+    /// Whether the file has others, or one with a name of its own.
+    is_archive: bool,
     /// Whether all could be read wholly.
     is_clean: bool,
 }
@@ -52,51 +75,69 @@ enum Arrays {
     AsMeant,
 }
 
+impl Dictionary<'_> {
+    /// Whether the types are those that gcc wrote: not BTF, and not what was made of DWARF, which says so.
+    fn is_of_gcc(&self) -> bool {
+        let labels = self.ctf.iter().flat_map(|unit| unit.dict.labels());
+        self.ctf.is_some() && !labels.flatten().any(|label| label.name == FROM_DWARF)
+    }
+}
+
 /// Has a function look at each of the files of a path, with its dictionaries.
 fn each_file(
     source: &CtfSource,
     arrays: Arrays,
-    mut show: impl FnMut(&Input, &Section<'_>, &Shown<'_>) -> anyhow::Result<()>,
+    mut show: impl FnMut(&Input, &Shown<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<bool> {
     let mut is_clean = true;
     let mut found = false;
     for input in Input::open(&source.file)? {
-        let Some((bytes, elf)) = input
-            .section()
-            .with_context(|| input.path().display().to_string())?
-        else {
+        let path = || input.path().display().to_string();
+        let Some(stored) = input.types().with_context(path)? else {
             continue;
         };
-        let section =
-            Section::open(bytes, elf).with_context(|| input.path().display().to_string())?;
-        let mut shown = read(&input, &section);
+        let section;
+        let mut shown = match stored {
+            Stored::Ctf(bytes, elf) => {
+                section = Section::open(bytes, elf).with_context(path)?;
+                read(&input, &section)
+            }
+            Stored::Btf(bytes, pointer_size) => {
+                let reading = BtfReading::of(bytes, pointer_size).with_context(path)?;
+                report(input.path(), reading.problems.iter());
+                Shown {
+                    is_archive: false,
+                    is_clean: reading.problems.is_empty(),
+                    dictionaries: vec![Dictionary {
+                        name: SHARED,
+                        graph: Arc::new(reading.graph),
+                        ctf: None,
+                    }],
+                }
+            }
+        };
         if arrays == Arrays::AsMeant && !source.arrays_as_stored {
-            turn_arrays(&input, &mut shown.units);
+            turn_arrays(&input, &mut shown.dictionaries);
         }
         if let Some(wanted) = &source.member {
-            shown.units.retain(|unit| unit.name == wanted);
-            if shown.units.is_empty() {
-                let names: Vec<_> = section
-                    .dicts()
-                    .map(|(name, _)| name)
-                    .take(MOST_SAID)
-                    .collect();
-                bail!(
-                    "{} has no dictionary {wanted:?}; it has {}",
-                    input.path().display(),
-                    names.join(", ")
-                );
+            let names: Vec<_> = shown.dictionaries.iter().map(|one| one.name).collect();
+            let names = names.get(..MOST_SAID).unwrap_or(&names).join(", ");
+            shown.dictionaries.retain(|one| one.name == wanted);
+            if shown.dictionaries.is_empty() {
+                bail!("{} has no dictionary {wanted:?}; it has {names}", path());
             }
         }
         found = true;
         is_clean &= shown.is_clean;
-        show(&input, &section, &shown)?;
+        show(&input, &shown)?;
     }
     if !found {
         bail!(
-            "{} has no section {}: build it with `gcc -gctf`, or put its objects' types into it with `unspool ctf link`",
+            "{} has no types in a section {} or {}: build it with `gcc -gctf`, or put types into it with `unspool ctf link` or, if it has DWARF, \
+             `unspool ctf from-dwarf`",
             source.file.display(),
-            input::SECTION
+            input::SECTION,
+            input::BTF_SECTION,
         );
     }
     Ok(is_clean)
@@ -123,26 +164,31 @@ fn read<'d>(input: &Input, section: &'d Section<'d>) -> Shown<'d> {
             .iter()
             .flat_map(|unit| unit.reading.problems.iter().cloned()),
     );
-    report(input, problems.iter());
+    report(input.path(), problems.iter());
+    let dictionaries = units.into_iter().map(|unit| Dictionary {
+        name: unit.name,
+        graph: Arc::clone(&unit.reading.graph),
+        ctf: Some(unit),
+    });
     Shown {
-        units,
+        dictionaries: dictionaries.collect(),
+        is_archive: section.is_archive(),
         is_clean: problems.is_empty(),
     }
 }
 
 /// Shows arrays as the source has them, if they were stored the wrong way round.
-fn turn_arrays(input: &Input, units: &mut [Unit<'_>]) {
-    let producers = input.producers();
-    let wrong = producers
-        .iter()
-        .find(|text| Quirk::of_producer(text) == Some(Quirk::ReversedArrays));
-    let Some(wrong) = wrong else { return };
+fn turn_arrays(input: &Input, dictionaries: &mut [Dictionary<'_>]) {
+    let Some(wrong) = input.reversed_arrays() else {
+        return;
+    };
     let mut turned = false;
-    for unit in units {
+    let written = dictionaries.iter_mut().filter(|one| one.is_of_gcc());
+    for dictionary in written {
         // Of a child its own are turned; what it cites of the parent is found by the parent's own name.
-        let graph = unit.reading.graph.with_arrays_turned();
-        turned |= graph.last() != unit.reading.graph.last();
-        unit.reading.graph = Arc::new(graph);
+        let graph = dictionary.graph.with_arrays_turned();
+        turned |= graph.last() != dictionary.graph.last();
+        dictionary.graph = Arc::new(graph);
     }
     if turned {
         output::notice(&format_args!(

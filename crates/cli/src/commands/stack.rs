@@ -17,6 +17,7 @@ use unspool_unwind::tables::Store;
 use crate::args::{Format, StackArgs};
 use crate::output::{self, Failure, Layout};
 
+mod arguments;
 mod json;
 mod missing;
 mod names;
@@ -25,6 +26,7 @@ mod sink;
 mod sys;
 mod text;
 
+use arguments::{Argument, Tables};
 use names::FileNames;
 use signals::Held;
 use sink::Sink;
@@ -50,6 +52,12 @@ struct Report<'a> {
     threads: Vec<ThreadStack<'a>>,
     stopped: Option<Duration>,
     names: FileNames,
+    /// What functions were called with, if that is shown.
+    arguments: Option<Tables>,
+    /// Whether the texts that arguments lead to are shown, too.
+    with_strings: bool,
+    /// Whether registers are shown.
+    with_registers: bool,
 }
 
 impl Report<'_> {
@@ -58,6 +66,20 @@ impl Report<'_> {
         let at = self.space.locate(frame.code)?;
         let name = self.names.get(&at.module.file, at.lookup)?;
         Some((at, name))
+    }
+
+    /// What the functions of a stack's frames were called with, frame by frame; `None` of those that nothing is known of.
+    fn arguments_of(&self, stack: &Stack) -> Vec<Option<Vec<Argument>>> {
+        let Some(tables) = &self.arguments else {
+            return Vec::new();
+        };
+        let memory = self.snapshot.memory();
+        let arguments = tables.arguments(self.space, stack, memory);
+        let text_of = self.with_strings.then_some(memory);
+        let numbers = 0..stack.frames.len();
+        numbers
+            .map(|number| arguments::of_frame(&arguments, number, text_of))
+            .collect()
     }
 
     /// Whether every stack reaches its root without a guess.
@@ -131,7 +153,10 @@ impl Stacks<'_> {
         mut copying: Copying,
     ) -> anyhow::Result<bool> {
         let copied = process.prefetch_stacks_and(copying.bytes, &copying.others);
-        copying.stopped += process.resume();
+        // What arguments lead to is not among what was copied.
+        if !self.args.strings {
+            copying.stopped += process.resume();
+        }
         let space = Space::new(process, process, self.store);
         let threads = self.walk(process, &space);
         let stacks = threads.iter().filter_map(|thread| thread.stack.as_ref());
@@ -154,6 +179,9 @@ impl Stacks<'_> {
             threads,
             stopped: Some(copying.stopped),
             names: FileNames::default(),
+            arguments: None,
+            with_strings: self.args.strings,
+            with_registers: self.args.registers,
         })
     }
 
@@ -172,6 +200,9 @@ impl Stacks<'_> {
             threads: self.walk(&core, &space),
             stopped: None,
             names: FileNames::default(),
+            arguments: None,
+            with_strings: self.args.strings,
+            with_registers: self.args.registers,
         };
         let is_whole = core.problems().is_empty();
         Ok(status(self.finish(report)? && is_whole))
@@ -217,6 +248,9 @@ impl Stacks<'_> {
                         threads: self.walk(&*process, &space),
                         stopped: None,
                         names: FileNames::default(),
+                        arguments: None,
+                        with_strings: self.args.strings,
+                        with_registers: self.args.registers,
                     };
                     // Whatever becomes of the report, the command goes on to its end.
                     if let Err(error) = self.finish(report)
@@ -230,7 +264,7 @@ impl Stacks<'_> {
     }
 
     fn walk<'s>(&self, snapshot: &'s dyn Snapshot, space: &Space<'_>) -> Vec<ThreadStack<'s>> {
-        let keep = if self.args.registers {
+        let keep = if self.args.registers || self.args.args {
             Keep::Registers
         } else {
             Keep::Frames
@@ -250,6 +284,13 @@ impl Stacks<'_> {
     /// what was asked for.
     fn finish(&mut self, mut report: Report<'_>) -> anyhow::Result<bool> {
         report.names = self.names(&report);
+        report.arguments = self.args.args.then(|| {
+            let stacks = report
+                .threads
+                .iter()
+                .filter_map(|thread| thread.stack.as_ref());
+            Tables::of(report.space, stacks, self.store)
+        });
         let layout = self.layout();
         self.sink.take(|out| match self.args.format {
             Format::Text => text::print(out, &report),

@@ -34,6 +34,9 @@ pub static FACTS: Facts = Facts {
     preserved: &[3, RBP, 12, 13, 14, 15],
     // rax rdx rcx rsi rdi r8 r9 r10 r11
     clobbered: 0b1111_0011_0111,
+    // rdi rsi rdx rcx r8 r9
+    arguments: &[5, 4, 1, 2, 8, 9],
+    frame_pointer: RBP,
     call_pushes: 8,
     // clone, clone3
     new_stack: &[56, 435],
@@ -456,6 +459,12 @@ fn load_distance(insn: &Instruction, to: u8, ops: &mut Vec<Op>) {
             size: 4,
             offset,
         },
+        Memory::Simple { base, offset } => Op::LoadLow {
+            to,
+            base,
+            offset,
+            size: 4,
+        },
         _ => Op::Clobber { registers: bit(to) },
     });
 }
@@ -463,9 +472,42 @@ fn load_distance(insn: &Instruction, to: u8, ops: &mut Vec<Op>) {
 /// The memory operand's bytes are something else.
 fn overwrite(insn: &Instruction, ops: &mut Vec<Op>) {
     let size = u16::try_from(insn.memory_size().size()).unwrap_or(u16::MAX);
-    if let Memory::Simple { base, offset } = memory(insn) {
-        ops.push(Op::Overwrite { base, offset, size });
+    match memory(insn) {
+        Memory::Simple { base, offset } => ops.push(Op::Overwrite { base, offset, size }),
+        Memory::Entry {
+            base: Some(base), ..
+        } => ops.push(Op::OverwriteNear { base }),
+        Memory::Entry { .. } | Memory::Other => {}
     }
+}
+
+/// The memory operand's bytes are those of a register, or its low ones.
+fn store(insn: &Instruction, ops: &mut Vec<Op>) {
+    let register = insn.op1_register();
+    match (number(register), memory(insn)) {
+        (Some(from), Memory::Simple { base, offset }) if register.is_gpr64() => {
+            ops.push(Op::Store { base, offset, from });
+        }
+        (Some(from), Memory::Simple { base, offset }) if is_low(register) => {
+            let size = u8::try_from(register.size()).unwrap_or(u8::MAX);
+            ops.push(Op::StoreLow {
+                base,
+                offset,
+                from,
+                size,
+            });
+        }
+        _ => overwrite(insn, ops),
+    }
+}
+
+/// Whether a register is the low end of one of 64 bits. The second byte is not.
+fn is_low(register: Register) -> bool {
+    let is_second = matches!(
+        register,
+        Register::AH | Register::BH | Register::CH | Register::DH
+    );
+    number(register).is_some() && !is_second
 }
 
 /// Whether the first operand is a register of 64 bits: its number.
@@ -497,6 +539,7 @@ fn told_apart(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
         Mnemonic::Xor => clears(insn, ops),
         Mnemonic::Xchg => exchanges(insn, ops),
         Mnemonic::Movzx | Mnemonic::Movsxd | Mnemonic::Cdqe => widens(insn, ops),
+        Mnemonic::Movsx => extends(insn, ops),
         Mnemonic::Movq
         | Mnemonic::Vmovq
         | Mnemonic::Pextrq
@@ -539,12 +582,7 @@ fn moves(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
             };
             load_distance(insn, to, ops);
         }
-        (Mem, Reg) => match (whole_source(insn), memory(insn)) {
-            (Some(from), Memory::Simple { base, offset }) => {
-                ops.push(Op::Store { base, offset, from });
-            }
-            _ => overwrite(insn, ops),
-        },
+        (Mem, Reg) => store(insn, ops),
         (Mem, _) => overwrite(insn, ops),
         (Reg, _) => {
             let register = insn.op0_register();
@@ -699,6 +737,9 @@ fn addresses(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
                 });
             }
         }
+        Memory::Entry {
+            base: Some(base), ..
+        } => ops.push(Op::Near { to, base }),
         _ if insn.memory_base() == Register::None && insn.memory_index() == Register::None => {
             ops.push(Op::Constant {
                 to,
@@ -847,16 +888,8 @@ fn widens(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
         2 => 0xffff,
         _ => 0x7fff_ffff,
     };
-    // The second byte of a register is not its low end.
-    let is_low = source.is_gpr16()
-        || source.is_gpr32()
-        || source.is_gpr8()
-            && !matches!(
-                source,
-                Register::AH | Register::BH | Register::CH | Register::DH
-            );
     let from = match number(source) {
-        Some(from) if is_low => from,
+        Some(from) if is_low(source) => from,
         _ => {
             ops.push(Op::Clobber { registers: bit(to) });
             to
@@ -864,6 +897,19 @@ fn widens(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     };
     ops.push(Op::Narrow { to, from, limit });
     true
+}
+
+fn extends(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    let (register, source) = (insn.op0_register(), insn.op1_register());
+    let is_whole = register.is_gpr32() || register.is_gpr64();
+    match (number(register), number(source)) {
+        (Some(to), Some(from)) if is_whole && is_low(source) => {
+            let bits = u8::try_from(source.size() * 8).unwrap_or(u8::MAX);
+            ops.push(Op::Extend { to, from, bits });
+            true
+        }
+        _ => false,
+    }
 }
 
 /// Vector registers are not followed: what comes back from them may have been kept there.

@@ -53,6 +53,7 @@ struct Known {
     head: [u8; HEAD],
     cfi: Option<Lookup<'static>>,
     table: SetOnce<Table>,
+    arguments: SetOnce<&'static [u8]>,
     /// Whether it stays as long as the process does.
     stays: AtomicBool,
 }
@@ -99,6 +100,8 @@ pub struct Loaded<'m> {
     pub link_map: RuntimeAddr,
     /// Whether it has a compiled table.
     pub has_table: bool,
+    /// Its table of arguments, if one was brought.
+    pub arguments: Option<&'static [u8]>,
 }
 
 /// Bytes of a module, where the loader has mapped them.
@@ -190,6 +193,13 @@ impl OwnModules {
         is_kept
     }
 
+    /// Brings the table of arguments of the modules with a build ID that are met; whether there is one.
+    pub fn attach_arguments(&self, build_id: &[u8], table: &'static [u8]) -> bool {
+        let known = self.known.iter().filter_map(SetOnce::get);
+        let mut own = known.filter(|known| known.build_id.bytes() == build_id);
+        own.any(|known| known.arguments.set(table).is_some())
+    }
+
     /// Whether there is a compiled table with this key already.
     #[must_use]
     pub fn has_table(&self, key: Key<'_>) -> bool {
@@ -279,6 +289,7 @@ impl OwnModules {
             cfi: lookup(&object, &image),
             image,
             table: SetOnce::new(),
+            arguments: SetOnce::new(),
             stays: AtomicBool::new(false),
         })
     }
@@ -330,6 +341,7 @@ impl Known {
             build_id: self.build_id.bytes(),
             link_map: RuntimeAddr(self.object.link_map),
             has_table: self.table.get().is_some(),
+            arguments: self.arguments.get().copied(),
         }
     }
 

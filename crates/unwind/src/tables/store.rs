@@ -4,7 +4,7 @@
 //! user's cache (`$XDG_CACHE_HOME/unspool`, else `~/.cache/unspool`), and
 //! `/usr/lib/unspool/tables` for packaged tables. A table's file is named by the module's build
 //! ID, or `sha256-` and a hash of its contents, with the ending `.unspool`, `.synth.unspool` for rows made of its
-//! code, or `.native.so` for a table as machine code. Files with other names are neither used nor listed nor removed.
+//! code, `.native.so` for a table as machine code, or `.args.unspool` for a table of arguments. Files with other names are neither used nor listed nor removed.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -37,6 +37,8 @@ enum Kind {
     Synthesized,
     /// Of the module's unwind table, as machine code.
     Native,
+    /// Of its code and what its functions take: no rows, but where arguments are.
+    Arguments,
 }
 
 impl Kind {
@@ -45,6 +47,7 @@ impl Kind {
             Kind::Compiled => "unspool",
             Kind::Synthesized => "synth.unspool",
             Kind::Native => "native.so",
+            Kind::Arguments => "args.unspool",
         }
     }
 }
@@ -187,6 +190,14 @@ pub enum StoreError {
         path: PathBuf,
         /// What is wrong.
         error: ObjectError,
+    },
+    /// It is no table of arguments, or one of another version.
+    #[error("{}: {error}; remove it, and another is made", path.display())]
+    Arguments {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        error: unspool_args::Corrupt,
     },
     /// No machine code can be made of a module's table.
     #[error("{}: {error}; it is walked by its table", path.display())]
@@ -345,6 +356,16 @@ impl Store {
         self.first_folder(notices, |folder| open_native(folder, &key))
     }
 
+    /// The table of a module's arguments, if it is in a folder.
+    pub fn find_arguments(
+        &self,
+        file: &ElfFile,
+        notices: &mut Vec<Notice>,
+    ) -> Option<ArgumentTable> {
+        let key = self.content_key(file);
+        self.first_folder(notices, |folder| open_arguments(folder, &key))
+    }
+
     fn find_in_folders(
         &self,
         file: &ElfFile,
@@ -411,6 +432,15 @@ impl Store {
         object: &NativeObject,
     ) -> Result<PathBuf, StoreError> {
         self.keep_as(key, Kind::Native, object.bytes())
+    }
+
+    /// Keeps the table of a module's arguments, in the same way.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Store::keep`].
+    pub fn keep_arguments(&self, key: &ContentKey, bytes: &[u8]) -> Result<PathBuf, StoreError> {
+        self.keep_as(key, Kind::Arguments, bytes)
     }
 
     fn keep_as(&self, key: &ContentKey, kind: Kind, bytes: &[u8]) -> Result<PathBuf, StoreError> {
@@ -547,7 +577,12 @@ fn file_name(key: &ContentKey, kind: Kind) -> String {
 /// Whether a file could have this name from [`file_name`].
 fn is_table(name: &str) -> bool {
     name.split_once('.').is_some_and(|(stem, rest)| {
-        let kinds = [Kind::Compiled, Kind::Synthesized, Kind::Native];
+        let kinds = [
+            Kind::Compiled,
+            Kind::Synthesized,
+            Kind::Native,
+            Kind::Arguments,
+        ];
         is_key(stem) && kinds.iter().any(|kind| rest == kind.ending())
     })
 }
@@ -602,6 +637,51 @@ fn open_table(
         Ok(_) => {}
     }
     Ok(Some((file, FoundTable { path, map })))
+}
+
+/// The bytes of a table of arguments.
+#[derive(Debug)]
+pub struct ArgumentTable(TableBytes);
+
+impl ArgumentTable {
+    /// One that was just made.
+    #[must_use]
+    pub fn made(bytes: Vec<u8>) -> ArgumentTable {
+        ArgumentTable(TableBytes::Memory(bytes))
+    }
+
+    /// The table; `None` of bytes that are none, which [`Store::find_arguments`] does not yield.
+    #[must_use]
+    pub fn table(&self) -> Option<unspool_args::Table<'_>> {
+        let bytes: &[u8] = match &self.0 {
+            TableBytes::Mapped(map) => map,
+            TableBytes::Memory(bytes) => bytes,
+            TableBytes::Embedded => return None,
+        };
+        unspool_args::Table::open(bytes).ok()
+    }
+}
+
+/// Maps a module's table of arguments if it is in the folder, can be trusted and belongs to the module.
+fn open_arguments(
+    folder: &Path,
+    key: &ContentKey,
+) -> Result<Option<(File, ArgumentTable)>, StoreError> {
+    let Some((path, file)) = open(folder, key, Kind::Arguments)? else {
+        return Ok(None);
+    };
+    let map = sys::map(&file).map_err(|error| io_error(&path, error))?;
+    let is_own = match unspool_args::Table::open(&map) {
+        Err(error) => return Err(StoreError::Arguments { path, error }),
+        Ok(table) => match key {
+            ContentKey::BuildId(id) => table.is_of_build(id.as_bytes()),
+            ContentKey::Hash(hash) => table.is_of_content(hash),
+        },
+    };
+    match is_own {
+        true => Ok(Some((file, ArgumentTable(TableBytes::Mapped(map))))),
+        false => Err(StoreError::OtherModule { path }),
+    }
 }
 
 /// Reads a module's machine code if it is in the folder, can be trusted and belongs to the module.

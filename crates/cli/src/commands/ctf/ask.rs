@@ -1,15 +1,20 @@
 //! `unspool ctf type` and `unspool ctf symbol`.
 
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use unspool_ctf::{Graph, Symbol, Unit};
+use unspool_ctf::{Graph, Symbol};
 
+use super::input::{self, Input};
 use super::{Arrays, each_file, json, named};
 use crate::args::Format;
 use crate::args::ctf::{CtfSource, CtfSymbolArgs, CtfTypeArgs};
 use crate::output::{self, Failure};
+
+/// The kind of JSON that tells of functions and data.
+const SYMBOL: &str = "ctf-symbol";
 
 pub(crate) fn about_type(args: &CtfTypeArgs) -> anyhow::Result<ExitCode> {
     let find = |graph: &Graph<'_>| {
@@ -42,9 +47,24 @@ pub(crate) fn about_symbol(args: &CtfSymbolArgs) -> anyhow::Result<ExitCode> {
     answer(
         &args.source,
         args.format,
-        ("ctf-symbol", "symbols", &args.name),
+        (SYMBOL, "symbols", &args.name),
         find,
     )
+}
+
+/// Whether a file has a function or data of that name.
+fn is_symbol_of(path: &Path, name: &str) -> anyhow::Result<bool> {
+    for input in Input::open(path)? {
+        let Input::Elf(file) = &input else { continue };
+        let context = input::context(file)?;
+        let mut symbols = context
+            .typed_symbols(false)
+            .chain(context.typed_symbols(true));
+        if symbols.any(|symbol| symbol.name == name) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn line(graph: &Graph<'_>, symbol: &Symbol<'_>) -> String {
@@ -60,23 +80,18 @@ fn answer(
 ) -> anyhow::Result<ExitCode> {
     let mut out = output::results();
     let mut all = Vec::new();
-    let is_clean = each_file(source, Arrays::AsMeant, |input, section, shown| {
-        for unit in &shown.units {
-            let Unit {
-                name: dictionary,
-                reading,
-                ..
-            } = unit;
-            for (text, mut value) in find(&reading.graph) {
+    let is_clean = each_file(source, Arrays::AsMeant, |input, shown| {
+        for dictionary in &shown.dictionaries {
+            for (text, mut value) in find(&dictionary.graph) {
                 if format == Format::Text {
-                    if section.is_archive() {
-                        writeln!(out, "/* {dictionary} */")?;
+                    if shown.is_archive {
+                        writeln!(out, "/* {} */", dictionary.name)?;
                     }
                     write!(out, "{text}")?;
                 }
                 if let Some(object) = value.as_object_mut() {
                     object.insert("file".to_owned(), json!(input.path().to_string_lossy()));
-                    object.insert("dictionary".to_owned(), json!(dictionary));
+                    object.insert("dictionary".to_owned(), json!(dictionary.name));
                 }
                 all.push(value);
             }
@@ -94,10 +109,14 @@ fn answer(
     }
     out.flush()?;
     if !is_found {
-        output::error(&format_args!(
-            "{}: nothing there is called {name:?}",
-            source.file.display()
-        ));
+        let path = source.file.display();
+        match schema == SYMBOL && is_symbol_of(&source.file, name)? {
+            true => output::error(&format_args!(
+                "{path}: the symbol {name:?} has no type there. GNU ld keeps the types of exported symbols only; `unspool ctf link *.o --into {path}` \
+                 puts those of all into it, and `unspool ctf from-dwarf {path} --into {path}` does, if it was built with -g"
+            )),
+            false => output::error(&format_args!("{path}: nothing there is called {name:?}")),
+        }
     }
     Ok(match is_found && is_clean {
         true => ExitCode::SUCCESS,

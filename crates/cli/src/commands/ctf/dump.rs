@@ -3,8 +3,9 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use anyhow::bail;
 use serde_json::json;
-use unspool_ctf::{Dump, Graph, Kind, SHARED, Symbol, Unit};
+use unspool_ctf::{Dump, Graph, Kind, SHARED, Symbol};
 
 use super::{Arrays, each_file, json};
 use crate::args::ctf::{CtfDumpArgs, DumpForm};
@@ -17,26 +18,30 @@ pub(crate) fn run(args: &CtfDumpArgs) -> anyhow::Result<ExitCode> {
         DumpForm::C | DumpForm::Json => Arrays::AsMeant,
     };
     let mut files = Vec::new();
-    let is_clean = each_file(&args.source, arrays, |input, section, shown| {
+    let is_clean = each_file(&args.source, arrays, |input, shown| {
         if args.form == DumpForm::Json {
-            let units: Vec<_> = shown.units.iter().map(json::unit).collect();
-            files.push(json!({ "file": input.path().to_string_lossy(), "dictionaries": units }));
+            let all: Vec<_> = shown.dictionaries.iter().map(json::dictionary).collect();
+            files.push(json!({ "file": input.path().to_string_lossy(), "dictionaries": all }));
             return Ok(());
         }
-        for (nth, unit) in shown.units.iter().enumerate() {
-            match args.form {
-                DumpForm::Objdump => {
+        for (nth, dictionary) in shown.dictionaries.iter().enumerate() {
+            match (args.form, &dictionary.ctf) {
+                (DumpForm::Objdump, Some(unit)) => {
                     if unit.name != SHARED || nth != 0 {
                         writeln!(out, "\nCTF archive member: {}:", unit.name)?;
                     }
                     let (dict, reading) = (unit.dict, &unit.reading);
                     write!(out, "{}", Dump { dict, reading })?;
                 }
+                (DumpForm::Objdump, None) => bail!(
+                    "{} has BTF: `objdump --ctf` has no form for it",
+                    input.path().display()
+                ),
                 _ => {
-                    if section.is_archive() {
-                        writeln!(out, "/* {} */\n", unit.name)?;
+                    if shown.is_archive {
+                        writeln!(out, "/* {} */\n", dictionary.name)?;
                     }
-                    print_c(&mut out, unit)?;
+                    print_c(&mut out, &dictionary.graph)?;
                 }
             }
         }
@@ -54,8 +59,7 @@ pub(crate) fn run(args: &CtfDumpArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The types with names, then what has types.
-fn print_c(out: &mut dyn Write, unit: &Unit<'_>) -> std::io::Result<()> {
-    let graph: &Graph<'_> = &unit.reading.graph;
+pub(super) fn print_c(out: &mut dyn Write, graph: &Graph<'_>) -> std::io::Result<()> {
     for (id, ty) in graph.types() {
         let is_defined = matches!(
             ty.kind,

@@ -1,11 +1,11 @@
-//! Where CTF is read from: ELF files, archives of them, files that are nothing but CTF.
+//! Where types are read from: ELF files, archives of them, files that are nothing but CTF or BTF.
 
 use std::borrow::Cow;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use unspool_ctf::{ARCHIVE_MAGIC, ElfContext, ElfStrings, Endian, MAGIC};
+use unspool_ctf::{ARCHIVE_MAGIC, BTF_MAGIC, ElfContext, ElfStrings, Endian, MAGIC, Quirk};
 use unspool_ir::arch::Word;
 use unspool_module::{Container, ElfFile};
 
@@ -14,9 +14,20 @@ use crate::output;
 /// The section that has CTF.
 pub(super) const SECTION: &str = ".ctf";
 
-/// A file with CTF in it.
+/// The section that has BTF.
+pub(super) const BTF_SECTION: &str = ".BTF";
+
+/// Types as they are stored.
+pub(super) enum Stored<'i> {
+    /// CTF, and what it needs of the file that it is in.
+    Ctf(&'i [u8], ElfContext<'i>),
+    /// BTF, of a machine with pointers of so many bytes.
+    Btf(&'i [u8], u64),
+}
+
+/// A file with types in it.
 pub(super) enum Input {
-    /// A file that consists of CTF.
+    /// A file that consists of CTF or BTF.
     Bare { path: PathBuf, bytes: Vec<u8> },
     /// An ELF file.
     Elf(Box<ElfFile>),
@@ -69,23 +80,41 @@ impl Input {
         Ok(Some((section.data, context(file)?)))
     }
 
-    /// What made the file, by its `.comment`: one text for each compiler.
-    pub(super) fn producers(&self) -> Vec<Cow<'_, str>> {
+    /// The types, which are CTF if there is any; `None` if there are none.
+    pub(super) fn types(&self) -> anyhow::Result<Option<Stored<'_>>> {
+        match self {
+            Input::Bare { bytes, .. } if is_btf(bytes) => Ok(Some(Stored::Btf(bytes, 8))),
+            Input::Elf(file) if file.section_named(SECTION)?.is_none() => {
+                let section = file.section_named(BTF_SECTION)?;
+                let pointer_size = if file.word() == Word::W64 { 8 } else { 4 };
+                Ok(section.map(|section| Stored::Btf(section.data, pointer_size)))
+            }
+            _ => Ok(self.section()?.map(|(bytes, elf)| Stored::Ctf(bytes, elf))),
+        }
+    }
+
+    /// What made the file, by its `.comment`, if that is known to store arrays of arrays the wrong way round.
+    pub(super) fn reversed_arrays(&self) -> Option<Cow<'_, str>> {
         let Input::Elf(file) = self else {
-            return Vec::new();
+            return None;
         };
-        let Ok(Some(comment)) = file.section_named(".comment") else {
-            return Vec::new();
-        };
+        let comment = file.section_named(".comment").ok()??;
         let texts = comment.data.split(|byte| *byte == 0);
         texts
-            .filter(|text| !text.is_empty())
             .map(String::from_utf8_lossy)
-            .collect()
+            .find(|text| Quirk::of_producer(text) == Some(Quirk::ReversedArrays))
     }
 }
 
-/// The bytes of a file that begins as CTF does.
+/// Whether bytes begin as BTF does.
+fn is_btf(bytes: &[u8]) -> bool {
+    let start = bytes.first_chunk();
+    start.is_some_and(|magic| {
+        u16::from_le_bytes(*magic) == BTF_MAGIC || u16::from_be_bytes(*magic) == BTF_MAGIC
+    })
+}
+
+/// The bytes of a file that begins as CTF or BTF does.
 fn bare(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
     use std::io::Read as _;
     let mut start = [0; 8];
@@ -97,7 +126,7 @@ fn bare(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
         u16::from_le_bytes(*magic) == MAGIC || u16::from_be_bytes(*magic) == MAGIC
     });
     let is_archive = u64::from_le_bytes(start) == ARCHIVE_MAGIC;
-    match read >= 2 && (is_dict || is_archive) {
+    match read >= 2 && (is_dict || is_archive || is_btf(&start)) {
         true => Ok(Some(
             fs::read(path).with_context(|| path.display().to_string())?,
         )),

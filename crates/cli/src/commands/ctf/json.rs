@@ -1,16 +1,19 @@
 //! Types as JSON (docs/json.md).
 
 use serde_json::{Value, json};
-use unspool_ctf::{Graph, Kind, RecordLayout, Symbol, TypeId, Unit};
+use unspool_ctf::{Graph, Kind, RecordLayout, Symbol, TypeId};
+
+use super::Dictionary;
 
 /// A dictionary with all its types.
-pub(super) fn unit(unit: &Unit<'_>) -> Value {
-    let graph = &unit.reading.graph;
+pub(super) fn dictionary(dictionary: &Dictionary<'_>) -> Value {
+    let graph = &dictionary.graph;
+    let ctf = dictionary.ctf.as_ref();
     let types: Vec<_> = graph.types().map(|(id, _)| definition(graph, id)).collect();
     json!({
-        "name": unit.name,
+        "name": dictionary.name,
         "unit": graph.unit,
-        "parent": unit.dict.parent_name(),
+        "parent": ctf.and_then(|unit| unit.dict.parent_name()),
         "types": types,
         "functions": symbols(graph, &graph.functions),
         "objects": symbols(graph, &graph.objects),

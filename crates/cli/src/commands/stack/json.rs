@@ -4,11 +4,13 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 
 use serde::{Serialize, Serializer};
+use unspool_args::Certainty;
 use unspool_ir::CodeAddr;
 use unspool_symbols::{Frame, Name};
 use unspool_unwind::process::{Signal, ThreadState};
 use unspool_unwind::space::{KnownRegisters, Located, Stack, WalkedFrame};
 
+use super::arguments::Argument;
 use super::{Report, Subject, ThreadStack};
 use crate::output::{self, Layout, Streamed, address};
 
@@ -135,8 +137,12 @@ fn thread<'a>(
         }),
         frames: stack.map(|stack| {
             Streamed(move || {
+                let mut arguments = report.arguments_of(stack).into_iter();
                 let numbered = stack.frames.iter().enumerate();
-                numbered.map(|(index, one)| frame(report, index, one))
+                numbered.map(move |(index, one)| {
+                    let arguments = arguments.next().flatten();
+                    frame(report, index, one, arguments)
+                })
             })
         }),
     }
@@ -161,9 +167,53 @@ struct FrameObject<'a> {
     unusable: Option<UnusableObject<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     registers: Option<RegistersObject<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arguments: Option<Vec<ArgumentObject>>,
 }
 
-fn frame<'a>(report: &'a Report<'_>, index: usize, frame: &'a WalkedFrame) -> FrameObject<'a> {
+/// What a function was called with.
+#[derive(Serialize)]
+struct ArgumentObject {
+    name: String,
+    #[serde(rename = "type")]
+    type_name: String,
+    value: Option<String>,
+    certainty: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from_caller: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+impl ArgumentObject {
+    fn new(argument: Argument) -> Self {
+        let (value, certainty, from_caller, reason) = match argument.value {
+            Ok(shown) => {
+                let certainty = match shown.certainty {
+                    Certainty::Exact => "exact",
+                    Certainty::Likely => "likely",
+                };
+                (Some(shown.text), certainty, Some(shown.by_caller), None)
+            }
+            Err(lost) => (None, "lost", None, Some(lost.to_string())),
+        };
+        ArgumentObject {
+            name: argument.name,
+            type_name: argument.type_name,
+            value,
+            certainty,
+            from_caller,
+            reason,
+        }
+    }
+}
+
+fn frame<'a>(
+    report: &'a Report<'_>,
+    index: usize,
+    frame: &'a WalkedFrame,
+    arguments: Option<Vec<Argument>>,
+) -> FrameObject<'a> {
     let place = report.locate(frame);
     let unusable = match place {
         Some(_) => None,
@@ -191,7 +241,9 @@ fn frame<'a>(report: &'a Report<'_>, index: usize, frame: &'a WalkedFrame) -> Fr
         registers: frame
             .registers
             .as_ref()
+            .filter(|_| report.with_registers)
             .map(|registers| RegistersObject { report, registers }),
+        arguments: arguments.map(|all| all.into_iter().map(ArgumentObject::new).collect()),
     }
 }
 

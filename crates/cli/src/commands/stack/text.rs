@@ -2,10 +2,12 @@
 
 use std::io::{self, Write};
 
+use unspool_args::Certainty;
 use unspool_symbols::Frame;
 use unspool_unwind::process::{Signal, Thread, ThreadState, signal_name};
 use unspool_unwind::space::{KnownRegisters, Stack, WalkedFrame};
 
+use super::arguments::Argument;
 use super::{Report, Subject, ThreadStack, display};
 use crate::output::{self, Plain, short_name};
 
@@ -92,8 +94,12 @@ fn print_thread(
             Ok(_) => writeln!(out, "  no stack: the registers have no code address"),
         };
     };
+    let mut arguments = report.arguments_of(stack).into_iter();
     for (number, frame) in stack.frames.iter().enumerate() {
         print_frame(out, report, number, frame)?;
+        for argument in arguments.next().flatten().into_iter().flatten() {
+            print_argument(out, &argument)?;
+        }
     }
     writeln!(out, "  {}", end_text(stack))
 }
@@ -164,7 +170,7 @@ fn print_frame(
     }
     write!(out, "{}", how(frame))?;
     writeln!(out)?;
-    match &frame.registers {
+    match frame.registers.as_ref().filter(|_| report.with_registers) {
         Some(registers) => print_registers(out, report, frame, registers),
         None => Ok(()),
     }
@@ -198,13 +204,32 @@ fn how(frame: &WalkedFrame) -> String {
     text
 }
 
+const INDENT: &str = "                           ";
+
+fn print_argument(out: &mut dyn Write, argument: &Argument) -> io::Result<()> {
+    let (name, type_name) = (Plain(&argument.name), Plain(&argument.type_name));
+    write!(out, "{INDENT}{name}: {type_name}")?;
+    match &argument.value {
+        Ok(shown) => {
+            write!(out, " = {}", Plain(&shown.text))?;
+            match (shown.certainty, shown.by_caller) {
+                (Certainty::Exact, 0) => {}
+                (Certainty::Exact, _) => write!(out, "  <from the caller>")?,
+                (Certainty::Likely, 0) => write!(out, "  <likely>")?,
+                (Certainty::Likely, _) => write!(out, "  <likely, from the caller>")?,
+            }
+        }
+        Err(lost) => write!(out, "  <lost: {lost}>")?,
+    }
+    writeln!(out)
+}
+
 fn print_registers(
     out: &mut dyn Write,
     report: &Report<'_>,
     frame: &WalkedFrame,
     registers: &KnownRegisters,
 ) -> io::Result<()> {
-    const INDENT: &str = "                           ";
     let arch = report.snapshot.abi().arch;
     match frame.cfa {
         Some(cfa) if frame.cfa_is_guess => {

@@ -1,0 +1,453 @@
+//! Arguments in backtraces, held against what functions were called with.
+//!
+//! `cargo bench -p unspool-bench --bench args -- PROGRAM OBJECTS… -- ARGUMENTS…`: runs a program whose types are in the
+//! `.ctf` of its object files (`gcc -gctf`) with a breakpoint at the entry of each function whose type is known. There the registers that
+//! arguments are passed in are written down, with the place of the return address. Every so often the stack is walked, some
+//! instructions later, and each value that is told of a frame is compared with what was written down. What is wrong is
+//! printed.
+#![expect(clippy::print_stdout, reason = "a measurement prints")]
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context as _, bail};
+use unspool_args::{Certainty, Piece, Source, Table};
+use unspool_args_make::{encode, functions, prototypes_of_ctf};
+use unspool_bench::{Stop, Tracee};
+use unspool_check::{Declarations, Maker, Subject};
+use unspool_ir::{Abi, Memory, Register, Registers, RuntimeAddr, Unreadable};
+use unspool_module::ElfFile;
+use unspool_unwind::arguments::Arguments;
+use unspool_unwind::files::{FileProblem, Files};
+use unspool_unwind::maps::{Mapping, Mappings};
+use unspool_unwind::process::{AuxVector, Signal, Snapshot, Thread, ThreadState};
+use unspool_unwind::space::{Keep, Space};
+use unspool_unwind::tables::Store;
+
+/// A stack is walked at one of so many entries, first; at more and more of them while there are few frames.
+const EVERY: u64 = 7;
+
+/// So many instructions at most are executed between the entry and the walk.
+const FARTHEST: u64 = 97;
+
+/// So many frames are wanted.
+const FRAMES: u64 = 100_000;
+
+fn main() -> anyhow::Result<()> {
+    let words: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|word| word != "--bench")
+        .collect();
+    let mut parts = words.split(|word| word == "--");
+    let (Some([program, objects @ ..]), arguments) = (parts.next(), parts.next()) else {
+        bail!("PROGRAM OBJECTS... -- ARGUMENTS...");
+    };
+    let program = &fs::canonicalize(program).with_context(|| program.clone())?;
+    let file = ElfFile::open(program)?;
+    let started = Instant::now();
+    let objects = objects.iter().map(|path| ElfFile::open(Path::new(path)));
+    let objects = objects.collect::<Result<Vec<_>, _>>()?;
+    let prototypes = prototypes_of_ctf(objects.iter().chain([&file]));
+    let declarations = Declarations::read(&file)?;
+    let subject = Subject::new(&file, &declarations, Maker::Compiler)?;
+    let made = functions(&subject, file.symbols(), &prototypes);
+    let bytes = encode(&made, &file.content_key())?;
+    let table = Table::open(&bytes)?;
+    let eh_frame = file
+        .section_named(".eh_frame")?
+        .map_or(0, |section| section.data.len());
+    println!(
+        "table of arguments: {} bytes, {:.2} of .eh_frame, made in {:.2} s",
+        bytes.len(),
+        bytes.len() as f64 / eh_frame.max(1) as f64,
+        started.elapsed().as_secs_f64()
+    );
+    let mut command = Command::new(program);
+    command
+        .args(arguments.unwrap_or_default())
+        .stdout(Stdio::null());
+    let counts = Run::start(&file, table, command)?.run()?;
+    counts.print();
+    Ok(())
+}
+
+/// What a function was called with.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    function: u64,
+    registers: libc::user_regs_struct,
+    /// The words above the return address.
+    words: [u64; 8],
+}
+
+impl Entry {
+    fn value(&self, source: Source) -> Option<u64> {
+        let registers = &self.registers;
+        Some(match source {
+            Source::Register(1) => registers.rdx,
+            Source::Register(2) => registers.rcx,
+            Source::Register(4) => registers.rsi,
+            Source::Register(5) => registers.rdi,
+            Source::Register(8) => registers.r8,
+            Source::Register(9) => registers.r9,
+            Source::Register(_) => return None,
+            Source::Stack(word) => *self.words.get(usize::from(word))?,
+        })
+    }
+}
+
+/// How many values were told, and how many of them are wrong.
+#[derive(Debug, Default, Clone, Copy)]
+struct Count {
+    all: u64,
+    exact: u64,
+    likely: u64,
+    wrong_exact: u64,
+    wrong_likely: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    frames: u64,
+    unknown: u64,
+    /// Of frames that have called another.
+    returns: Count,
+    /// Of the innermost frames.
+    innermost: Count,
+    /// Of what is passed in memory, in all frames.
+    memory: Count,
+}
+
+impl Counts {
+    fn print(&self) {
+        println!(
+            "{} frames, {} of functions that are not known",
+            self.frames, self.unknown
+        );
+        let print = |name: &str, count: &Count| {
+            let share = |part: u64| 100.0 * part as f64 / count.all.max(1) as f64;
+            println!(
+                "{name}: {} values, {:.1} % exact ({} wrong), {:.1} % likely ({} wrong), {:.1} % lost",
+                count.all,
+                share(count.exact),
+                count.wrong_exact,
+                share(count.likely),
+                count.wrong_likely,
+                share(count.all - count.exact - count.likely),
+            );
+        };
+        print("in registers, at return addresses", &self.returns);
+        print("in registers, innermost frames", &self.innermost);
+        print("in memory", &self.memory);
+    }
+}
+
+/// A process that stands still whenever it is looked at.
+struct Subjected {
+    mem: File,
+    abi: Abi,
+    mappings: Mappings,
+    auxv: AuxVector,
+}
+
+impl Memory for Subjected {
+    fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
+        let read = self.mem.read_exact_at(into, addr.0);
+        read.map_err(|_| Unreadable::unmapped(addr))
+    }
+}
+
+impl Snapshot for Subjected {
+    fn abi(&self) -> Abi {
+        self.abi
+    }
+    fn threads(&self) -> &[Thread] {
+        &[]
+    }
+    fn mappings(&self) -> &Mappings {
+        &self.mappings
+    }
+    fn auxv(&self) -> &AuxVector {
+        &self.auxv
+    }
+    fn memory(&self) -> &dyn Memory {
+        self
+    }
+    fn signal(&self) -> Option<&Signal> {
+        None
+    }
+    fn pac_mask(&self) -> u64 {
+        0
+    }
+}
+
+impl Files for Subjected {
+    fn file(&self, mapping: &Mapping) -> Result<ElfFile, FileProblem> {
+        let path = mapping.name.clone().unwrap_or_default();
+        Ok(ElfFile::open(Path::new(&path))?)
+    }
+}
+
+/// A program that runs with breakpoints.
+struct Run<'t> {
+    tracee: Tracee,
+    program: PathBuf,
+    process: Subjected,
+    table: Table<'t>,
+    bias: u64,
+    /// The bytes that breakpoints replace.
+    breakpoints: HashMap<u64, u8>,
+    /// What functions were called with, by the place of their return address.
+    entries: BTreeMap<u64, Entry>,
+    counts: Counts,
+    told: Cell<u32>,
+}
+
+const TRAP: u8 = 0xcc;
+
+impl<'t> Run<'t> {
+    fn start(file: &ElfFile, table: Table<'t>, mut command: Command) -> anyhow::Result<Run<'t>> {
+        let tracee = Tracee::start(&mut command)?;
+        let pid = tracee.pid();
+        let auxv = AuxVector::parse(&fs::read(format!("/proc/{pid}/auxv"))?);
+        let entry = auxv.entry().context("no AT_ENTRY")?;
+        let bias = entry.0.wrapping_sub(file.entry().0);
+        let mem = File::options()
+            .read(true)
+            .write(true)
+            .open(format!("/proc/{pid}/mem"))?;
+        // Until the program begins: the dynamic linker maps what it needs.
+        let begin = plant(&mem, entry.0)?;
+        tracee.go_on(0)?;
+        mem.write_all_at(&[begin], entry.0)?;
+        let mut registers = tracee.registers()?;
+        registers.rip = entry.0;
+        tracee.set_registers(&registers)?;
+        let mut breakpoints = HashMap::new();
+        for index in 0..table.len() {
+            let Some(function) = table.get(index) else {
+                continue;
+            };
+            if function.entry == function.start && function.parameters().is_some() {
+                let at = function.entry.wrapping_add(bias);
+                breakpoints.insert(at, plant(&mem, at)?);
+            }
+        }
+        let process = Subjected {
+            mem,
+            abi: file.abi(),
+            mappings: Mappings::parse(&fs::read(format!("/proc/{pid}/maps"))?),
+            auxv,
+        };
+        Ok(Run {
+            tracee,
+            program: fs::read_link(format!("/proc/{pid}/exe"))?,
+            process,
+            table,
+            bias,
+            breakpoints,
+            entries: BTreeMap::new(),
+            counts: Counts::default(),
+            told: Cell::new(0),
+        })
+    }
+
+    fn run(mut self) -> anyhow::Result<Counts> {
+        let store = Store::new(None, None, None);
+        let mut hits = 0_u64;
+        let mut signal = 0;
+        while self.counts.frames < FRAMES {
+            match self.tracee.go_on(signal)? {
+                Stop::Ended => break,
+                Stop::Signal(libc::SIGTRAP) => signal = 0,
+                Stop::Signal(other) => {
+                    signal = other;
+                    continue;
+                }
+            }
+            let mut registers = self.tracee.registers()?;
+            registers.rip -= 1;
+            if !self.breakpoints.contains_key(&registers.rip) {
+                continue;
+            }
+            self.tracee.set_registers(&registers)?;
+            let mut is_alive = self.step()?;
+            hits += 1;
+            if hits.is_multiple_of(EVERY) {
+                // Anywhere behind.
+                let steps = hits.wrapping_mul(0x9e37_79b9) % FARTHEST;
+                for _ in 0..steps {
+                    is_alive = is_alive && self.step()?;
+                }
+                if is_alive {
+                    self.look(&store)?;
+                }
+            }
+            if !is_alive {
+                break;
+            }
+        }
+        Ok(self.counts)
+    }
+
+    /// Executes one instruction, and notes the call if it is the first of a function; whether the program is still there.
+    fn step(&mut self) -> anyhow::Result<bool> {
+        let registers = self.tracee.registers()?;
+        let Some(byte) = self.breakpoints.get(&registers.rip).copied() else {
+            return Ok(self.tracee.step()? == Stop::Signal(libc::SIGTRAP));
+        };
+        self.note(&registers);
+        let mem = &self.process.mem;
+        mem.write_all_at(&[byte], registers.rip)?;
+        let stop = self.tracee.step()?;
+        mem.write_all_at(&[TRAP], registers.rip)?;
+        Ok(stop == Stop::Signal(libc::SIGTRAP))
+    }
+
+    /// Notes what a function is called with, before its first instruction.
+    fn note(&mut self, now: &libc::user_regs_struct) {
+        let mut words = [0; 8];
+        for (at, word) in (1_u64..).zip(&mut words) {
+            let mut bytes = [0; 8];
+            let address = RuntimeAddr(now.rsp + at * 8);
+            if self.process.read(address, &mut bytes).is_ok() {
+                *word = u64::from_le_bytes(bytes);
+            }
+        }
+        // Whoever was called deeper than this has returned.
+        self.entries = self.entries.split_off(&now.rsp);
+        self.entries.insert(
+            now.rsp,
+            Entry {
+                function: now.rip.wrapping_sub(self.bias),
+                registers: *now,
+                words,
+            },
+        );
+    }
+
+    /// Walks the stack and compares what it tells.
+    fn look(&mut self, store: &Store) -> anyhow::Result<()> {
+        let now = self.tracee.registers()?;
+        if self.breakpoints.contains_key(&now.rip) {
+            self.note(&now);
+        }
+        let pid = self.tracee.pid();
+        self.process.mappings = Mappings::parse(&fs::read(format!("/proc/{pid}/maps"))?);
+        let thread = Thread {
+            tid: pid,
+            name: None,
+            state: ThreadState::Stopped,
+            syscall: None,
+            registers: Ok(dwarf(&now)),
+        };
+        let space = Space::new(&self.process, &self.process, store);
+        let Some(stack) = space.walk(&thread, 4096, Keep::Registers) else {
+            return Ok(());
+        };
+        let arguments = Arguments::new(
+            &stack,
+            &self.process,
+            |code| space.locate(code),
+            |at| (at.module.name == self.program).then_some(self.table),
+        );
+        let mut counts = std::mem::take(&mut self.counts);
+        for (number, walked) in stack.frames.iter().enumerate() {
+            let function = arguments
+                .frame(number)
+                .and_then(unspool_args::Frame::function);
+            let (Some(function), Some(cfa)) = (function, walked.cfa) else {
+                continue;
+            };
+            let Some(parameters) = function.parameters() else {
+                continue;
+            };
+            let entry = self.entries.get(&(cfa.0.wrapping_sub(8)));
+            let Some(entry) = entry.filter(|entry| entry.function == function.entry) else {
+                counts.unknown += 1;
+                continue;
+            };
+            counts.frames += 1;
+            for piece in parameters.flat_map(|parameter| parameter.pieces()) {
+                self.compare(&arguments, number, piece, entry, &mut counts);
+            }
+        }
+        self.counts = counts;
+        Ok(())
+    }
+
+    fn compare(
+        &self,
+        arguments: &Arguments<'_>,
+        number: usize,
+        piece: Piece,
+        entry: &Entry,
+        counts: &mut Counts,
+    ) {
+        let Some(source) = piece.source else { return };
+        let bits = piece.bytes * 8;
+        let Some(whole) = entry.value(source) else {
+            return;
+        };
+        let truth = match bits {
+            64 => whole,
+            bits => whole & ((1 << bits) - 1),
+        };
+        let count = match (source, number) {
+            (Source::Stack(_), _) => &mut counts.memory,
+            (_, 0) => &mut counts.innermost,
+            _ => &mut counts.returns,
+        };
+        count.all += 1;
+        let Some(value) = arguments.value(number, source, bits) else {
+            return;
+        };
+        let is_wrong = u64::from(value.number != truth);
+        match value.certainty {
+            Certainty::Exact => {
+                count.exact += 1;
+                count.wrong_exact += is_wrong;
+            }
+            Certainty::Likely => {
+                count.likely += 1;
+                count.wrong_likely += is_wrong;
+            }
+        }
+        let is_told = value.certainty == Certainty::Exact || std::env::var_os("LIKELY").is_some();
+        if is_wrong == 1 && is_told && self.told.get() < 20 {
+            self.told.set(self.told.get() + 1);
+            let at = arguments.frame(number).map_or(0, |frame| frame.address);
+            println!(
+                "wrong: frame {number} at {at:#x} in {:#x}, {source:?} of {bits} bits: {:#x}, was {truth:#x} (by caller {})",
+                entry.function, value.number, value.by_caller
+            );
+        }
+    }
+}
+
+/// Puts a breakpoint at an address; yields the byte that it replaces.
+fn plant(mem: &File, at: u64) -> anyhow::Result<u8> {
+    let mut byte = [0];
+    mem.read_exact_at(&mut byte, at)?;
+    mem.write_all_at(&[TRAP], at)?;
+    let [byte] = byte;
+    Ok(byte)
+}
+
+/// Registers by their DWARF numbers.
+fn dwarf(now: &libc::user_regs_struct) -> Registers {
+    let values = [
+        now.rax, now.rdx, now.rcx, now.rbx, now.rsi, now.rdi, now.rbp, now.rsp, now.r8, now.r9,
+        now.r10, now.r11, now.r12, now.r13, now.r14, now.r15, now.rip,
+    ];
+    let mut registers = Registers::default();
+    for (number, value) in (0_u16..).zip(values) {
+        registers.set(Register(number), value);
+    }
+    registers
+}

@@ -1,0 +1,371 @@
+//! A table of arguments written.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use unspool_ctf::{Location, Passing};
+use unspool_ir::leb128::{put_signed, put_unsigned};
+use unspool_module::ContentKey;
+
+use crate::functions::{CallSite, Function, Row};
+use crate::prototype::{Parameter, Prototype, Shape};
+use unspool_args::format::{
+    BUILD_ID, CONTENT, HAS_PROTOTYPE, HEADER, IS_CERTAIN, IS_JUMPED_TO, IS_REENTERED, LONGEST_KEY,
+    MAGIC, SECTIONS, VERSION, passed, shape, source_number,
+};
+use unspool_args::{Found, Held, Passed, Place, Source};
+
+/// The functions are too far from each other for a table: more than 4 GiB.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the code is larger than the 4 GiB that a table of arguments can be of")]
+pub struct TooLarge;
+
+/// A section of things that are written once, each at its place.
+struct Pool {
+    bytes: Vec<u8>,
+    places: HashMap<Vec<u8>, u64>,
+}
+
+impl Pool {
+    /// Puts the things that are wanted most first, where places are small numbers.
+    fn of(things: impl Iterator<Item = Vec<u8>>) -> Pool {
+        let mut counts: HashMap<Vec<u8>, usize> = HashMap::new();
+        for thing in things {
+            *counts.entry(thing).or_default() += 1;
+        }
+        let mut order: Vec<_> = counts.into_iter().collect();
+        order.sort_unstable_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        let mut pool = Pool {
+            bytes: Vec::new(),
+            places: HashMap::new(),
+        };
+        for (thing, _) in order {
+            let at = pool.bytes.len() as u64;
+            pool.bytes.extend_from_slice(&thing);
+            pool.places.insert(thing, at);
+        }
+        pool
+    }
+
+    fn place(&self, thing: &[u8]) -> u64 {
+        self.places.get(thing).copied().unwrap_or_default()
+    }
+}
+
+/// Writes a table of the functions, ascending by their starts, of the module with this key.
+///
+/// # Errors
+///
+/// They are too far from each other.
+pub fn encode(functions: &[Function], key: &ContentKey) -> Result<Vec<u8>, TooLarge> {
+    let kept: Vec<&Function> = functions.iter().filter(|own| !own.is_silent()).collect();
+    let base = kept.first().map_or(0, |function| function.start);
+    let index: HashMap<u64, usize> = (0..).zip(&kept).map(|(at, own)| (own.start, at)).collect();
+    let texts = kept.iter().filter_map(|own| own.prototype.as_deref());
+    let names = Pool::of(texts.flat_map(names_of).map(|name| name_bytes(&name)));
+    let name = |text: &str| names.place(&name_bytes(text));
+    let mut written: HashMap<*const Prototype, Vec<u8>> = HashMap::new();
+    for prototype in kept.iter().filter_map(|own| own.prototype.as_ref()) {
+        let known = written.entry(Rc::as_ptr(prototype));
+        known.or_insert_with(|| prototype_bytes(prototype, &name));
+    }
+    let prototype_of = |own: &Function| {
+        let own = own.prototype.as_ref()?;
+        written.get(&Rc::as_ptr(own)).cloned()
+    };
+    let prototypes = Pool::of(kept.iter().filter_map(|own| prototype_of(own)));
+    let rows = kept.iter().flat_map(|own| &own.rows);
+    let places = Pool::of(rows.map(places_bytes));
+    let calls = kept.iter().flat_map(|own| &own.calls);
+    let given = Pool::of(calls.map(given_bytes));
+
+    let (mut starts, mut records, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
+    for own in &kept {
+        let start = u32::try_from(own.start - base).map_err(|_| TooLarge)?;
+        starts.extend_from_slice(&start.to_le_bytes());
+        let at = u32::try_from(bytes.len()).map_err(|_| TooLarge)?;
+        records.extend_from_slice(&at.to_le_bytes());
+        put_unsigned(&mut bytes, own.end - own.start);
+        put_signed(&mut bytes, own.entry.wrapping_sub(own.start).cast_signed());
+        let prototype = prototype_of(own);
+        let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
+        let flags = flag(own.is_certain, IS_CERTAIN)
+            | flag(own.is_reentered, IS_REENTERED)
+            | flag(own.is_jumped_to, IS_JUMPED_TO)
+            | flag(prototype.is_some(), HAS_PROTOTYPE);
+        put_unsigned(&mut bytes, flags);
+        if let Some(prototype) = prototype {
+            put_unsigned(&mut bytes, prototypes.place(&prototype));
+        }
+        put_unsigned(&mut bytes, own.rows.len() as u64);
+        let mut at = own.start;
+        for row in &own.rows {
+            put_unsigned(&mut bytes, row.start.saturating_sub(at));
+            at = row.start;
+            put_unsigned(&mut bytes, places.place(&places_bytes(row)));
+        }
+        put_unsigned(&mut bytes, own.calls.len() as u64);
+        let mut at = own.start;
+        for call in &own.calls {
+            put_unsigned(&mut bytes, call.returns_to.saturating_sub(at));
+            at = call.returns_to;
+            let target = call.target.and_then(|target| index.get(&target));
+            put_unsigned(&mut bytes, target.map_or(0, |index| *index as u64 + 1));
+            put_unsigned(&mut bytes, given.place(&given_bytes(call)));
+        }
+    }
+    let sections: [&[u8]; SECTIONS] = [
+        &starts,
+        &records,
+        &bytes,
+        &places.bytes,
+        &given.bytes,
+        &prototypes.bytes,
+        &names.bytes,
+    ];
+    put_together(key, base, &sections)
+}
+
+/// Puts the header before the sections.
+fn put_together(
+    key: &ContentKey,
+    base: u64,
+    sections: &[&[u8]; SECTIONS],
+) -> Result<Vec<u8>, TooLarge> {
+    let (kind, key) = match key {
+        ContentKey::BuildId(id) => (BUILD_ID, id.as_bytes()),
+        ContentKey::Hash(hash) => (CONTENT, &hash[..]),
+    };
+    let key = key.get(..LONGEST_KEY).unwrap_or(key);
+    let count = sections.first().map_or(0, |starts| starts.len() / 4);
+    let number = |number: usize| u32::try_from(number).map_err(|_| TooLarge);
+    let mut out = Vec::new();
+    out.extend_from_slice(&MAGIC);
+    out.extend_from_slice(&VERSION.to_le_bytes());
+    out.push(kind);
+    out.push(u8::try_from(key.len()).unwrap_or(0));
+    out.extend_from_slice(&number(count)?.to_le_bytes());
+    out.extend_from_slice(key);
+    out.resize(48, 0);
+    out.extend_from_slice(&base.to_le_bytes());
+    let mut at = HEADER;
+    for section in sections {
+        out.extend_from_slice(&number(at)?.to_le_bytes());
+        out.extend_from_slice(&number(section.len())?.to_le_bytes());
+        at += section.len();
+    }
+    for section in sections {
+        out.extend_from_slice(section);
+    }
+    Ok(out)
+}
+
+impl Function {
+    /// Whether nothing can be learned from it.
+    fn is_silent(&self) -> bool {
+        self.prototype.is_none() && self.calls.is_empty()
+    }
+}
+
+fn name_bytes(name: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    put_unsigned(&mut bytes, name.len() as u64);
+    bytes.extend_from_slice(name.as_bytes());
+    bytes
+}
+
+/// All names of a prototype.
+fn names_of(prototype: &Prototype) -> Vec<String> {
+    let mut names = Vec::new();
+    for parameter in &prototype.parameters {
+        names.extend([parameter.name.clone(), parameter.type_name.clone()]);
+        names_of_shape(&parameter.shape, &mut names);
+    }
+    names
+}
+
+fn names_of_shape(shape: &Shape, names: &mut Vec<String>) {
+    match shape {
+        Shape::Enum(constants) => names.extend(constants.iter().map(|(_, name)| name.clone())),
+        Shape::Record(members) => {
+            for member in members {
+                names.push(member.name.clone());
+                names_of_shape(&member.shape, names);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn prototype_bytes(prototype: &Prototype, name: &dyn Fn(&str) -> u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    put_unsigned(&mut bytes, prototype.parameters.len() as u64);
+    for parameter in &prototype.parameters {
+        put_parameter(parameter, name, &mut bytes);
+    }
+    bytes
+}
+
+fn put_parameter(parameter: &Parameter, name: &dyn Fn(&str) -> u64, bytes: &mut Vec<u8>) {
+    put_unsigned(bytes, name(&parameter.name));
+    put_unsigned(bytes, name(&parameter.type_name));
+    put_unsigned(bytes, parameter.bytes.into());
+    put_shape(&parameter.shape, name, bytes);
+    let Some(passing) = &parameter.passing else {
+        put_unsigned(bytes, 0);
+        return;
+    };
+    put_unsigned(bytes, if passing.is_by_reference { 2 } else { 1 });
+    let pieces = eightbytes(passing);
+    put_unsigned(bytes, pieces.len() as u64);
+    for (offset, size, source) in pieces {
+        put_unsigned(bytes, offset.into());
+        bytes.push(size);
+        put_unsigned(bytes, source_number(source));
+    }
+}
+
+/// What is passed, eight bytes at most at a time: where in the argument they are, how many, and where they are at entry.
+pub(super) fn eightbytes(passing: &Passing) -> Vec<(u32, u8, Option<Source>)> {
+    let mut found = Vec::new();
+    for piece in &passing.pieces {
+        for word in 0..piece.bytes.div_ceil(8) {
+            let offset = piece.offset + word * 8;
+            let size = u8::try_from((piece.bytes - word * 8).min(8)).unwrap_or(8);
+            let source = match piece.location {
+                Location::Register(register) => Some(Source::Register(register)),
+                Location::Stack(at) => u8::try_from(at / 8 + word).ok().map(Source::Stack),
+                Location::Vector(_) => None,
+            };
+            found.push((offset, size, source));
+        }
+    }
+    found
+}
+
+fn put_shape(own: &Shape, name: &dyn Fn(&str) -> u64, bytes: &mut Vec<u8>) {
+    bytes.push(match own {
+        Shape::Signed => shape::SIGNED,
+        Shape::Unsigned => shape::UNSIGNED,
+        Shape::Bool => shape::BOOL,
+        Shape::Char => shape::CHAR,
+        Shape::Pointer => shape::POINTER,
+        Shape::Text => shape::TEXT,
+        Shape::Float => shape::FLOAT,
+        Shape::Bytes => shape::BYTES,
+        Shape::Enum(_) => shape::ENUM,
+        Shape::Record(_) => shape::RECORD,
+    });
+    match own {
+        Shape::Enum(constants) => {
+            put_unsigned(bytes, constants.len() as u64);
+            for (value, text) in constants {
+                put_signed(bytes, *value);
+                put_unsigned(bytes, name(text));
+            }
+        }
+        Shape::Record(members) => {
+            put_unsigned(bytes, members.len() as u64);
+            for member in members {
+                put_unsigned(bytes, name(&member.name));
+                put_unsigned(bytes, member.offset.into());
+                put_unsigned(bytes, member.bytes.into());
+                put_shape(&member.shape, name, bytes);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn places_bytes(row: &Row) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for piece in &row.pieces {
+        let Some(Found {
+            place,
+            add,
+            is_certain,
+        }) = piece
+        else {
+            put_unsigned(&mut bytes, 0);
+            continue;
+        };
+        let (value, in_memory) = match place {
+            Place::Register(register) => (u64::from(*register), 0),
+            Place::Slot(at) => (zigzag(*at), 1),
+        };
+        let flags = in_memory | u64::from(*is_certain) << 1 | u64::from(*add != 0) << 2;
+        put_unsigned(&mut bytes, (value << 3 | flags) + 1);
+        if *add != 0 {
+            put_signed(&mut bytes, (*add).into());
+        }
+    }
+    bytes
+}
+
+/// A number with its sign in the lowest bit.
+fn zigzag(value: i32) -> u64 {
+    let value = i64::from(value);
+    (value << 1 ^ value >> 63).cast_unsigned()
+}
+
+fn given_bytes(call: &CallSite) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    put_unsigned(&mut bytes, call.passed.len() as u64);
+    for (register, given) in &call.passed {
+        bytes.push(*register);
+        put_passed(*given, &mut bytes);
+    }
+    bytes
+}
+
+fn put_passed(given: Passed, bytes: &mut Vec<u8>) {
+    match given {
+        Passed::Number(number) => {
+            bytes.push(passed::NUMBER);
+            put_signed(bytes, number.cast_signed());
+        }
+        Passed::Address(address) => {
+            bytes.push(passed::ADDRESS);
+            put_unsigned(bytes, address);
+        }
+        Passed::Cfa(at) => {
+            bytes.push(passed::CFA);
+            put_signed(bytes, at.into());
+        }
+        Passed::Register {
+            register,
+            add,
+            bits,
+        } => {
+            bytes.extend([passed::REGISTER, register]);
+            put_signed(bytes, add.into());
+            bytes.push(bits);
+        }
+        Passed::Slot {
+            at,
+            bytes: size,
+            is_certain,
+        } => {
+            bytes.push(match is_certain {
+                true => passed::CERTAIN_SLOT,
+                false => passed::SLOT,
+            });
+            put_signed(bytes, at.into());
+            bytes.push(size);
+        }
+        Passed::Own(Held {
+            source,
+            add,
+            bits,
+            is_certain,
+        }) => {
+            bytes.push(match is_certain {
+                true => passed::CERTAIN_OWN,
+                false => passed::OWN,
+            });
+            put_unsigned(bytes, source_number(Some(source)));
+            put_signed(bytes, add.into());
+            bytes.push(bits);
+        }
+    }
+}

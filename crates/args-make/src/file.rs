@@ -1,0 +1,47 @@
+//! The table of a file.
+
+use unspool_check::{Declarations, Maker, Subject, SubjectError};
+use unspool_module::{DebugFiles, ElfFile, Symbols};
+
+use crate::encode::{TooLarge, encode};
+use crate::functions::functions;
+use crate::sources::prototypes;
+
+/// Why there is no table of a file's arguments.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TableError {
+    /// It does not say what its functions take.
+    #[error(
+        "{file}: nothing says what its functions take; build it with -g, or with gcc -gctf, and see `unspool ctf link --into`"
+    )]
+    NoTypes {
+        /// The file.
+        file: String,
+    },
+    /// Its code cannot be followed.
+    #[error(transparent)]
+    Subject(#[from] SubjectError),
+    /// It is too large.
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
+}
+
+/// Makes the table of a file's arguments. `debug` are its separate debug files.
+///
+/// # Errors
+///
+/// Nothing says what its functions take, or its code cannot be followed.
+pub fn table_of(file: &ElfFile, debug: &DebugFiles) -> Result<Vec<u8>, TableError> {
+    let prototypes = prototypes(file, debug);
+    if prototypes.is_empty() {
+        return Err(TableError::NoTypes {
+            file: file.path().to_string_lossy().into_owned(),
+        });
+    }
+    let declarations = Declarations::read(file)?;
+    let subject = Subject::new(file, &declarations, Maker::of(file))?;
+    let symbols = Symbols::new(file, debug.debug.as_deref());
+    let functions = functions(&subject, &symbols, &prototypes);
+    Ok(encode(&functions, &file.content_key())?)
+}

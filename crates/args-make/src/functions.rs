@@ -1,0 +1,408 @@
+//! Where arguments are in the functions of a file: the analysis of its code, put together with what functions take.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::rc::Rc;
+
+use unspool_check::Subject;
+use unspool_module::{Binding, ElfFile, Symbols};
+use unspool_synth::arch::Facts;
+use unspool_synth::op::Flow;
+use unspool_synth::{Analysis, Analyzer, Extent, InsnId, Machine};
+
+use crate::encode::eightbytes;
+use crate::kept::{Arguments, Beside, Call, Kept, OnPurpose};
+use crate::prototype::{Prototype, Prototypes};
+use crate::saved::{Saved, saved};
+use unspool_args::{Found, Held, Passed, Source};
+
+/// What is known of a range of code: a function, or a part of one.
+#[derive(Debug, Clone)]
+pub struct Function {
+    /// First address.
+    pub start: u64,
+    /// One past the last address.
+    pub end: u64,
+    /// The function's own first address, which of a part out of the way is another.
+    pub entry: u64,
+    /// What it takes, if that is known.
+    pub prototype: Option<Rc<Prototype>>,
+    /// Whether it takes that for certain: a compiler may have made something else of a function that others cannot call.
+    pub is_certain: bool,
+    /// Whether jumps may lead from it back to its begin, so that it need not have been called with what its caller
+    /// called it with.
+    pub is_reentered: bool,
+    /// Whether other functions jump to its begin.
+    pub is_jumped_to: bool,
+    /// Where its arguments are, by where that begins to hold, ascending.
+    pub rows: Vec<Row>,
+    /// Its calls, ascending.
+    pub calls: Vec<CallSite>,
+}
+
+/// Where arguments are from an address on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// The address.
+    pub start: u64,
+    /// Each piece of each parameter that is passed in general-purpose registers or memory.
+    pub pieces: Vec<Option<Found>>,
+}
+
+/// A call, and what it gives the callee.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallSite {
+    /// The address to return to.
+    pub returns_to: u64,
+    /// The function called, if the code says.
+    pub target: Option<u64>,
+    /// What is in the registers that arguments are passed in, as far as it can be told while the callee runs.
+    pub passed: Vec<(u8, Passed)>,
+}
+
+/// The pieces of a prototype that are followed, in their order: where they are at entry, and their bits.
+pub fn followed(prototype: &Prototype) -> impl Iterator<Item = (Source, u8)> {
+    let passed = prototype
+        .parameters
+        .iter()
+        .filter_map(|parameter| parameter.passing.as_ref());
+    let pieces = passed.flat_map(eightbytes);
+    pieces.filter_map(|(_, bytes, source)| Some((source?, bytes.saturating_mul(8))))
+}
+
+/// Follows the arguments of all functions of a file. `symbols` are its own and those of its debug file.
+#[must_use]
+pub fn functions(
+    subject: &Subject<'_>,
+    symbols: &Symbols,
+    prototypes: &Prototypes,
+) -> Vec<Function> {
+    let file = subject.file();
+    let Some(machine) = Machine::of(file.abi()) else {
+        return Vec::new();
+    };
+    let known = Known::of(subject, symbols, prototypes);
+    let mut analyzer = Analyzer::new(machine).with_edges();
+    let mut found = Vec::new();
+    let mut tails: HashMap<u64, Tails> = HashMap::new();
+    for unit in 0..subject.program().units() {
+        let analysis = subject.analyze_unit(&mut analyzer, unit);
+        known.follow(unit, &analysis, &mut found, &mut tails);
+    }
+    found.sort_by_key(|function| function.start);
+    let jumped_to: HashSet<u64> = tails
+        .values()
+        .flat_map(|tails| &tails.to)
+        .copied()
+        .collect();
+    for function in &mut found {
+        function.is_jumped_to = jumped_to.contains(&function.entry);
+        function.is_reentered = comes_back(function.entry, &tails);
+    }
+    found
+}
+
+/// Where a function's jumps to others lead.
+#[derive(Debug, Default, Clone)]
+struct Tails {
+    to: Vec<u64>,
+    /// Whether some lead nobody knows where.
+    unknown: bool,
+}
+
+/// Whether jumps may lead from a function to its own begin.
+fn comes_back(entry: u64, tails: &HashMap<u64, Tails>) -> bool {
+    let mut seen = HashSet::new();
+    let mut open = vec![entry];
+    while let Some(at) = open.pop() {
+        let Some(own) = tails.get(&at) else {
+            return true;
+        };
+        if own.unknown || own.to.contains(&entry) {
+            return true;
+        }
+        open.extend(own.to.iter().filter(|to| seen.insert(**to)));
+    }
+    false
+}
+
+/// What is known of a file beside its code.
+struct Known<'k, 's> {
+    subject: &'k Subject<'s>,
+    /// Names of functions, and whether others can call them, by address.
+    names: BTreeMap<u64, (String, bool)>,
+    /// How many functions there are of each name.
+    counts: HashMap<String, usize>,
+    prototypes: &'k Prototypes,
+    /// What the program keeps on purpose.
+    saved: BTreeMap<u64, Vec<Saved>>,
+    /// Whether the compiler keeps the parameters of functions, or gives them other names if it changes them.
+    keeps_parameters: bool,
+}
+
+impl Beside for Known<'_, '_> {
+    fn takes_stack(&self, entry: u64) -> Option<bool> {
+        self.prototype(entry)?.takes_stack
+    }
+
+    fn on_purpose(&self, address: u64) -> Vec<OnPurpose> {
+        let Some(saved) = self.saved.get(&address) else {
+            return Vec::new();
+        };
+        let extent = self.subject.program().extent_at(address);
+        let entry = extent.map(|extent| self.entry_of(&extent));
+        let prototype = entry.and_then(|entry| self.prototype(entry));
+        let pieces = saved.iter().filter_map(|saved| {
+            let parameter = prototype?.parameters.get(saved.parameter)?;
+            let is_whole = parameter.bytes == u32::from(saved.bytes);
+            let passing = parameter.passing.as_ref().filter(|_| is_whole)?;
+            Some((saved, eightbytes(passing)))
+        });
+        let kept = pieces.flat_map(|(saved, pieces)| {
+            pieces.into_iter().filter_map(|(offset, bytes, source)| {
+                Some(OnPurpose {
+                    source: source?,
+                    bytes,
+                    base: saved.base,
+                    offset: saved.offset.checked_add(i32::try_from(offset).ok()?)?,
+                })
+            })
+        });
+        kept.collect()
+    }
+}
+
+impl<'k, 's> Known<'k, 's> {
+    fn of(subject: &'k Subject<'s>, symbols: &Symbols, prototypes: &'k Prototypes) -> Self {
+        let file = subject.file();
+        let mut names = BTreeMap::new();
+        for symbol in symbols.iter().filter(|symbol| symbol.is_function) {
+            let is_visible = symbol.binding != Binding::Local;
+            let name = symbol.name.clone().into_owned();
+            let known = names.entry(symbol.address.0);
+            let known = known.or_insert_with(|| (name.clone(), is_visible));
+            known.1 |= is_visible;
+            // Of several names, the one that has a type.
+            if prototypes.get(0, &known.0).is_none() && prototypes.get(0, &name).is_some() {
+                known.0 = name;
+            }
+        }
+        let mut counts = HashMap::new();
+        for (name, _) in names.values() {
+            *counts.entry(name.clone()).or_default() += 1;
+        }
+        Known {
+            subject,
+            names,
+            counts,
+            prototypes,
+            saved: saved(file),
+            keeps_parameters: is_by_gcc(file),
+        }
+    }
+
+    /// What the function at an address takes.
+    fn prototype(&self, entry: u64) -> Option<&'k Rc<Prototype>> {
+        let name = self.names.get(&entry).map_or("", |(name, _)| name);
+        match is_changed(name) {
+            true => None,
+            false => self.prototypes.get(entry, name),
+        }
+    }
+
+    /// Whether the function at an address takes what its prototype says.
+    fn is_certain(&self, entry: u64) -> bool {
+        let name = self.names.get(&entry);
+        name.is_some_and(|(name, is_visible)| {
+            let count = self.counts.get(name).copied().unwrap_or(0);
+            (*is_visible || self.keeps_parameters) && self.prototypes.is_certain(entry, name, count)
+        })
+    }
+
+    fn follow(
+        &self,
+        unit: usize,
+        analysis: &Analysis<'_>,
+        found: &mut Vec<Function>,
+        tails: &mut HashMap<u64, Tails>,
+    ) {
+        let arguments = Arguments::of(analysis, self);
+        let facts = analysis.facts();
+        let mut functions: Vec<Function> = self
+            .subject
+            .program()
+            .unit(unit)
+            .map(|extent| self.function(&extent, arguments.is_whole()))
+            .collect();
+        functions.sort_by_key(|function| function.start);
+        let code = analysis.code();
+        let place = |functions: &[Function], at: u64| {
+            let behind = functions.partition_point(|function| function.start <= at);
+            behind.checked_sub(1)
+        };
+        let mut rows: Vec<Vec<Row>> = vec![Vec::new(); functions.len()];
+        let mut during = Vec::new();
+        arguments.visit(
+            |insn, kept| {
+                let at = code.range(insn).start;
+                let Some(index) = place(&functions, at) else {
+                    return;
+                };
+                if let (Some(function), Some(rows)) = (functions.get(index), rows.get_mut(index)) {
+                    rows.extend(row(function, at, kept, facts));
+                }
+            },
+            |call, kept| {
+                let range = code.range(call.at);
+                let Some(index) = place(&functions, range.start) else {
+                    return;
+                };
+                if let Some(function) = functions.get(index) {
+                    // An address to return to is looked up by the last byte of the call.
+                    let row = row(function, range.start + 1, kept, facts);
+                    during.push((index, row, self.site(call, range.end, kept, facts)));
+                }
+            },
+        );
+        for (index, row, site) in during {
+            if let (Some(function), Some(rows)) = (functions.get_mut(index), rows.get_mut(index)) {
+                rows.extend(row);
+                function.calls.push(site);
+            }
+        }
+        for (function, mut rows) in functions.iter_mut().zip(rows) {
+            rows.sort_by_key(|row| row.start);
+            rows.dedup_by(|next, row| next.pieces == row.pieces);
+            function.rows = rows;
+            function.calls.sort_by_key(|call| call.returns_to);
+        }
+        self.note_tails(analysis, &functions, tails);
+        found.append(&mut functions);
+    }
+
+    /// Notes where jumps lead out of the functions of a unit; each may take each.
+    fn note_tails(
+        &self,
+        analysis: &Analysis<'_>,
+        functions: &[Function],
+        tails: &mut HashMap<u64, Tails>,
+    ) {
+        let code = analysis.code();
+        let is_inside = |to: u64| {
+            let mut insn = functions
+                .iter()
+                .filter(|own| own.start <= to && to < own.end);
+            insn.next()
+                .is_some_and(|own| own.start != to || own.entry != to)
+        };
+        let mut own = Tails::default();
+        let blocks = analysis.blocks();
+        for insn in blocks.flat_map(|block| block.map(InsnId)) {
+            match code.flow(insn) {
+                Some(Flow::Jump(to) | Flow::Branch { to, .. }) if !is_inside(to) => own.to.push(to),
+                Some(Flow::IndirectJump(_)) => {
+                    own.unknown |= !analysis.edges().iter().any(|edge| edge.from == insn);
+                }
+                _ => {}
+            }
+        }
+        for function in functions {
+            tails.insert(function.entry, own.clone());
+        }
+    }
+
+    /// What a call gives its callee, as far as the caller's frame can tell it meanwhile, and as far as the callee is known to take it.
+    fn site(&self, call: Call, returns_to: u64, kept: &Kept, facts: &Facts) -> CallSite {
+        let callee = call.target.and_then(|target| self.prototype(target));
+        let is_taken = |register: u8| {
+            callee.is_none_or(|callee| {
+                let mut taken = followed(callee);
+                taken.any(|(source, _)| source == Source::Register(register))
+            })
+        };
+        let is_kept = |passed: &Passed| match passed {
+            Passed::Register { register, .. } => facts.preserved.contains(register),
+            Passed::Own(Held { source, bits, .. }) => {
+                kept.place_of(*source, *bits, facts).is_some()
+            }
+            _ => true,
+        };
+        let passed = call.passed.into_iter();
+        CallSite {
+            returns_to,
+            target: call.target,
+            passed: passed
+                .filter(|(register, passed)| is_taken(*register) && is_kept(passed))
+                .collect(),
+        }
+    }
+
+    fn function(&self, extent: &Extent, is_whole: bool) -> Function {
+        let entry = self.entry_of(extent);
+        Function {
+            start: extent.start,
+            end: extent.end,
+            entry,
+            prototype: self.prototype(entry).cloned(),
+            is_certain: is_whole && self.is_certain(entry),
+            is_reentered: true,
+            is_jumped_to: true,
+            rows: Vec::new(),
+            calls: Vec::new(),
+        }
+    }
+
+    /// The begin of the function that an extent is a part of: of `f.cold` that is `f`'s.
+    fn entry_of(&self, extent: &Extent) -> u64 {
+        let name = self.names.get(&extent.start).map_or("", |(name, _)| name);
+        let Some((whole, _)) = name.split_once(".cold") else {
+            return extent.start;
+        };
+        let unit = self.subject.program().unit_of(extent.start);
+        let others = unit
+            .into_iter()
+            .flat_map(|unit| self.subject.program().unit(unit));
+        let mut starts = others.map(|extent| extent.start);
+        let is_whole = |start: &u64| {
+            let other = self.names.get(start);
+            other.is_some_and(|(name, _)| name == whole)
+        };
+        starts.find(is_whole).unwrap_or(extent.start)
+    }
+}
+
+/// Whether a function's name says that GCC has made another of it, which takes something else.
+fn is_changed(name: &str) -> bool {
+    [".constprop.", ".isra.", ".part.", ".simdclone."]
+        .iter()
+        .any(|mark| name.contains(mark))
+}
+
+/// Whether GCC made all of a file's code.
+fn is_by_gcc(file: &ElfFile) -> bool {
+    let Ok(Some(comment)) = file.section_named(".comment") else {
+        return false;
+    };
+    let mut makers = comment
+        .data
+        .split(|byte| *byte == 0)
+        .filter(|line| !line.is_empty());
+    let is_gcc = |line: &[u8]| line.starts_with(b"GCC: ");
+    makers.clone().next().is_some() && makers.all(is_gcc)
+}
+
+/// Where the arguments of a function are.
+fn row(function: &Function, start: u64, kept: &Kept, facts: &Facts) -> Option<Row> {
+    let prototype = function.prototype.as_deref()?;
+    let pieces = followed(prototype).map(|(source, bits)| {
+        let (place, held) = kept.place_of(source, bits, facts)?;
+        Some(Found {
+            place,
+            add: held.add,
+            is_certain: held.is_certain && function.is_certain,
+        })
+    });
+    Some(Row {
+        start,
+        pieces: pieces.collect(),
+    })
+}

@@ -1,0 +1,265 @@
+//! Where what a function was called with still is, and what it calls others with.
+//!
+//! The analysis knows where registers that calls preserve are. Arguments need more: values of 4 bytes, copies in slots that
+//! a program may have the address of, and for calls which registers hold the same. So this is an analysis of its own, along
+//! the ways that [`Analysis`] found: forward, and what two ways do not agree about is not known. Where the stack pointer is at each
+//! instruction is taken from there.
+//!
+//! What is in a register is certain. What is in a slot is certain until others may have the address of something in the frame: whoever
+//! has one may write next to it, at any time.
+
+mod state;
+mod step;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use unspool_args::{Passed, Source};
+use unspool_synth::op::Flow;
+use unspool_synth::{Analysis, InsnId};
+
+pub(crate) use state::Kept;
+use step::{Frame, Step};
+
+/// A call, and what it is given.
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    /// The instruction.
+    pub at: InsnId,
+    /// The function called, if the code says.
+    pub target: Option<u64>,
+    /// What is in the registers that arguments are passed in, as far as it is known.
+    pub passed: Vec<(u8, Passed)>,
+}
+
+/// Something that the program keeps in memory on purpose, from an instruction on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OnPurpose {
+    pub(crate) source: Source,
+    /// How many of its bytes.
+    pub(crate) bytes: u8,
+    /// Where: at a register plus so many bytes.
+    pub(crate) base: u8,
+    pub(crate) offset: i32,
+}
+
+/// What is known beside the code.
+pub(crate) trait Beside {
+    /// Whether a function is passed anything in memory, as far as that is known.
+    fn takes_stack(&self, entry: u64) -> Option<bool>;
+
+    /// What is kept on purpose from the instruction at an address on.
+    fn on_purpose(&self, address: u64) -> Vec<OnPurpose>;
+}
+
+/// Where the arguments of a unit's functions are.
+pub(crate) struct Arguments<'a> {
+    analysis: &'a Analysis<'a>,
+    beside: &'a dyn Beside,
+    steps: Vec<Step>,
+    /// Where the steps of an instruction end.
+    ends: BTreeMap<InsnId, (usize, usize)>,
+    /// Whether all ways are known.
+    is_whole: bool,
+    at_begin: BTreeMap<InsnId, Kept>,
+}
+
+/// Blocks are done so many times on average before a unit is given up.
+const TIMES: usize = 64;
+
+impl<'a> Arguments<'a> {
+    /// Follows them through a unit, which must have been analyzed [with edges](unspool_synth::Analyzer::with_edges).
+    #[must_use]
+    pub(crate) fn of(analysis: &'a Analysis<'a>, beside: &'a dyn Beside) -> Self {
+        let mut arguments = Arguments {
+            analysis,
+            beside,
+            steps: Vec::new(),
+            ends: BTreeMap::new(),
+            is_whole: analysis.unresolved().is_empty(),
+            at_begin: BTreeMap::new(),
+        };
+        arguments.note_steps();
+        arguments.follow();
+        arguments
+    }
+
+    /// Notes what instructions do.
+    fn note_steps(&mut self) {
+        let facts = self.analysis.facts();
+        let code = self.analysis.code();
+        let mut ends: BTreeMap<InsnId, (usize, usize)> = BTreeMap::new();
+        let mut steps = Vec::new();
+        self.analysis.trace(|insn, op, state| {
+            let frame = Frame { facts, state };
+            let range = ends.entry(insn).or_insert_with(|| {
+                let start = steps.len();
+                let kept = self.beside.on_purpose(code.range(insn).start);
+                steps.extend(kept.iter().filter_map(|kept| frame.keep(kept)));
+                (start, steps.len())
+            });
+            match op {
+                Some(op) => frame.note(op, &mut steps),
+                None => {
+                    let target = match code.flow(insn) {
+                        Some(Flow::Call(target)) => Some(Some(target)),
+                        Some(Flow::IndirectCall) => Some(None),
+                        _ => None,
+                    };
+                    if let Some(target) = target {
+                        let sp = frame.distance(state.get(facts.stack_pointer));
+                        steps.push(Step::Call { sp, target });
+                    }
+                }
+            }
+            range.1 = steps.len();
+        });
+        (self.steps, self.ends) = (steps, ends);
+    }
+
+    /// Does what an instruction does.
+    fn apply(&self, insn: InsnId, kept: &mut Kept) {
+        let facts = self.analysis.facts();
+        let (start, end) = self.ends.get(&insn).copied().unwrap_or_default();
+        for step in self.steps.get(start..end).unwrap_or_default() {
+            kept.step(*step, self.takes_none(*step), facts);
+        }
+    }
+
+    /// Whether a step calls a function that is known to be passed nothing in memory.
+    fn takes_none(&self, step: Step) -> bool {
+        match step {
+            Step::Call {
+                target: Some(target),
+                ..
+            } => self.beside.takes_stack(target) == Some(false),
+            _ => false,
+        }
+    }
+
+    /// Follows all ways until nothing changes.
+    fn follow(&mut self) {
+        let facts = self.analysis.facts();
+        let edges = self.analysis.edges();
+        let mut targets: BTreeMap<InsnId, Vec<InsnId>> = BTreeMap::new();
+        let mut open = BTreeSet::new();
+        for edge in edges {
+            let is_jump = matches!(
+                self.analysis.code().flow(edge.from),
+                Some(Flow::Jump(_) | Flow::Branch { .. })
+            );
+            if edge.from != edge.to || is_jump {
+                targets.entry(edge.from).or_default().push(edge.to);
+            }
+            if edge.from != edge.to {
+                continue;
+            }
+            let known = match self.analysis.is_entry(edge.to) {
+                true => Kept::entry(facts),
+                false => Kept::nothing(u64::MAX),
+            };
+            self.arrive(edge.to, &known, &mut open);
+        }
+        let blocks: BTreeMap<u32, u32> = self
+            .analysis
+            .blocks()
+            .map(|block| (block.start, block.end))
+            .collect();
+        let mut budget = blocks.len().saturating_mul(TIMES).max(1 << 12);
+        while let Some(begin) = open.pop_first() {
+            let Some(remaining) = budget.checked_sub(1) else {
+                self.at_begin.clear();
+                return;
+            };
+            budget = remaining;
+            let (Some(mut kept), Some(end)) =
+                (self.at_begin.get(&begin).cloned(), blocks.get(&begin.0))
+            else {
+                continue;
+            };
+            for insn in (begin.0..*end).map(InsnId) {
+                self.apply(insn, &mut kept);
+                for to in targets.get(&insn).into_iter().flatten() {
+                    self.arrive(*to, &kept, &mut open);
+                }
+            }
+        }
+    }
+
+    fn arrive(&mut self, at: InsnId, kept: &Kept, open: &mut BTreeSet<InsnId>) {
+        let changed = match self.at_begin.get_mut(&at) {
+            Some(known) => known.join(kept),
+            None => {
+                self.at_begin.insert(at, kept.clone());
+                true
+            }
+        };
+        if changed {
+            open.insert(at);
+        }
+    }
+
+    /// Whether all ways through the unit are known. If not, nothing is certain.
+    #[must_use]
+    pub(crate) fn is_whole(&self) -> bool {
+        self.is_whole
+    }
+
+    /// Tells of each instruction that something leads to what is known before it, and of each call what is known while its
+    /// callee runs.
+    pub(crate) fn visit(
+        &self,
+        mut before: impl FnMut(InsnId, &Kept),
+        mut during: impl FnMut(Call, &Kept),
+    ) {
+        for block in self.analysis.blocks() {
+            let Some(mut kept) = self.at_begin.get(&InsnId(block.start)).cloned() else {
+                continue;
+            };
+            for insn in block.map(InsnId) {
+                before(insn, &kept);
+                let call = self.call(insn, &kept);
+                self.apply(insn, &mut kept);
+                if let Some(mut call) = call {
+                    for (_, passed) in &mut call.passed {
+                        // It is asked for while the callee runs.
+                        if let Passed::Slot { at, is_certain, .. } = passed {
+                            *is_certain &= kept.is_private(*at);
+                        }
+                    }
+                    during(call, &kept);
+                }
+            }
+        }
+    }
+
+    /// The call that an instruction is, and what is in the registers that arguments are passed in.
+    fn call(&self, insn: InsnId, kept: &Kept) -> Option<Call> {
+        let (start, end) = self.ends.get(&insn).copied()?;
+        let mut steps = self.steps.get(start..end)?.iter();
+        let (step, sp, target) = steps.find_map(|step| match *step {
+            Step::Call { sp, target } => Some((*step, sp, target)),
+            _ => None,
+        })?;
+        let own_from = kept.own_from(sp, self.takes_none(step));
+        let passed = self
+            .analysis
+            .facts()
+            .arguments
+            .iter()
+            .filter_map(|register| {
+                let own = kept.held(*register).map(Passed::Own);
+                let copy = kept.copy(*register);
+                // What a callee is given in memory it may change.
+                let copy = copy.filter(|copy| match copy {
+                    Passed::Slot { at, .. } => *at >= own_from,
+                    _ => true,
+                });
+                Some((*register, own.or(copy)?))
+            });
+        Some(Call {
+            at: insn,
+            target,
+            passed: passed.collect(),
+        })
+    }
+}

@@ -1,0 +1,234 @@
+//! What instructions do to arguments: the operations of the analysis, with addresses of the frame as distances from the CFA.
+
+use unspool_args::Source;
+use unspool_synth::arch::Facts;
+use unspool_synth::op::Op;
+use unspool_synth::{Known, State, Value};
+
+use super::OnPurpose;
+
+/// What an instruction does to what is kept, with addresses of the frame as distances from the CFA.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Step {
+    Copy {
+        to: u8,
+        from: u8,
+        add: i32,
+    },
+    Low {
+        to: u8,
+        from: u8,
+        bits: u8,
+    },
+    Number {
+        to: u8,
+        value: u64,
+    },
+    Address {
+        to: u8,
+        value: u64,
+    },
+    Cfa {
+        to: u8,
+        at: i32,
+    },
+    Kill {
+        registers: u64,
+    },
+    Load {
+        to: u8,
+        at: i32,
+        bytes: u8,
+    },
+    Store {
+        at: i32,
+        from: u8,
+        bytes: u8,
+    },
+    Overwrite {
+        at: i32,
+        bytes: u32,
+    },
+    /// An address at that distance from the CFA is where others may get it.
+    Expose {
+        at: i32,
+    },
+    /// The program keeps something there on purpose.
+    Keep {
+        at: i32,
+        source: Source,
+        bytes: u8,
+    },
+    /// Something is written that is not known to be in the frame.
+    Elsewhere,
+    /// The stack pointer is not known to be anywhere: what it is written to may be anything.
+    Astray,
+    Call {
+        sp: Option<i32>,
+        target: Option<u64>,
+    },
+}
+
+/// The frame before an operation.
+pub(super) struct Frame<'s> {
+    pub(super) facts: &'static Facts,
+    pub(super) state: &'s State,
+}
+
+impl Frame<'_> {
+    /// How far an address is above the CFA.
+    pub(super) fn distance(&self, address: Value) -> Option<i32> {
+        match address.known() {
+            Known::Entry(register, offset) if register.0 == self.facts.stack_pointer.into() => {
+                offset.checked_sub(self.facts.call_pushes)
+            }
+            _ => None,
+        }
+    }
+
+    fn place(&self, base: u8, offset: i32) -> Option<i32> {
+        self.distance(self.state.get(base).plus(offset.into()))
+    }
+
+    /// Whether one of these registers has an address of the frame.
+    fn has_frame<const COUNT: usize>(&self, registers: [u8; COUNT]) -> bool {
+        let mut registers = registers.into_iter();
+        registers.any(|register| self.place(register, 0).is_some())
+    }
+
+    /// Notes what an operation does.
+    pub(super) fn note(&self, op: Op, steps: &mut Vec<Step>) {
+        let kill = |to: u8| Step::Kill {
+            registers: 1 << (to & 63),
+        };
+        steps.extend(
+            self.exposed(op)
+                .into_iter()
+                .flatten()
+                .map(|at| Step::Expose { at }),
+        );
+        let step = match op {
+            Op::Add { to, from, bytes } => match self.place(from, bytes) {
+                Some(at) => Step::Cfa { to, at },
+                None => Step::Copy {
+                    to,
+                    from,
+                    add: bytes,
+                },
+            },
+            Op::Constant { to, value } => Step::Number { to, value },
+            Op::Address { to, value } => Step::Address { to, value },
+            Op::Sum { to, .. }
+            | Op::Near { to, .. }
+            | Op::Difference { to, .. }
+            | Op::Unknown { to }
+            | Op::LoadEntry { to, .. } => kill(to),
+            Op::Extend { to, from, bits } => Step::Low { to, from, bits },
+            Op::Narrow { to, from, limit } => match limit {
+                u32::MAX | 0x7fff_ffff => Step::Low { to, from, bits: 32 },
+                0xffff => Step::Low { to, from, bits: 16 },
+                0xff => Step::Low { to, from, bits: 8 },
+                _ => kill(to),
+            },
+            Op::Align => kill(self.facts.stack_pointer),
+            Op::SystemCall { number } => {
+                steps.push(Step::Elsewhere);
+                kill(number)
+            }
+            Op::Clobber { registers } => Step::Kill { registers },
+            Op::Load { to, base, offset } => self.load(to, base, offset, 8),
+            Op::LoadLow {
+                to,
+                base,
+                offset,
+                size,
+            } => self.load(to, base, offset, size),
+            Op::Store { base, offset, from } => {
+                self.write(base, offset, steps, |at| Step::Store { at, from, bytes: 8 })
+            }
+            Op::StoreLow {
+                base,
+                offset,
+                from,
+                size: bytes,
+            } => self.write(base, offset, steps, |at| Step::Store { at, from, bytes }),
+            Op::Overwrite { base, offset, size } => self.write(base, offset, steps, |at| {
+                let bytes = size.into();
+                Step::Overwrite { at, bytes }
+            }),
+            Op::OverwriteNear { .. } => Step::Elsewhere,
+        };
+        steps.push(step);
+    }
+
+    /// The addresses that an operation makes in the frame or above it, other than those that the frame is kept by.
+    fn exposed(&self, op: Op) -> [Option<i32>; 2] {
+        let Facts {
+            stack_pointer,
+            frame_pointer,
+            ..
+        } = *self.facts;
+        match op {
+            Op::Add { to, from, bytes } => {
+                let at = self.place(from, bytes);
+                let is_frame = to == frame_pointer && at == Some(-2 * self.facts.call_pushes);
+                [at.filter(|_| to != stack_pointer && !is_frame), None]
+            }
+            // Anywhere, below or above the CFA.
+            Op::Sum { to, a, b } if to != stack_pointer && self.has_frame([a, b]) => ANYWHERE,
+            Op::Difference { to, a, .. } if to != stack_pointer && self.has_frame([a]) => ANYWHERE,
+            Op::Near { base, .. } | Op::OverwriteNear { base } if self.has_frame([base]) => {
+                ANYWHERE
+            }
+            Op::Store { from, .. } => [self.place(from, 0), None],
+            _ => [None, None],
+        }
+    }
+
+    /// Notes what is kept on purpose.
+    pub(super) fn keep(&self, kept: &OnPurpose) -> Option<Step> {
+        Some(Step::Keep {
+            at: self.place(kept.base, kept.offset)?,
+            source: kept.source,
+            bytes: kept.bytes,
+        })
+    }
+
+    fn load(&self, to: u8, base: u8, offset: i32, bytes: u8) -> Step {
+        match self.place(base, offset) {
+            Some(at) => Step::Load { to, at, bytes },
+            None => Step::Kill {
+                registers: 1 << (to & 63),
+            },
+        }
+    }
+
+    /// Something is written: in the frame if it is known where, else elsewhere. By the stack pointer, that may be anywhere in
+    /// the frame. By any other register than those that the frame is kept by it may be more than one instruction shows (`rep stos`).
+    fn write(
+        &self,
+        base: u8,
+        offset: i32,
+        steps: &mut Vec<Step>,
+        step: impl FnOnce(i32) -> Step,
+    ) -> Step {
+        let is_stack_pointer = base == self.facts.stack_pointer;
+        match self.place(base, offset) {
+            Some(at) => {
+                if !is_stack_pointer && base != self.facts.frame_pointer {
+                    steps.push(Step::Elsewhere);
+                }
+                step(at)
+            }
+            None if is_stack_pointer
+                && !matches!(self.state.get(base).known(), Known::Base(..)) =>
+            {
+                Step::Astray
+            }
+            None => Step::Elsewhere,
+        }
+    }
+}
+
+/// Addresses below the CFA and above it.
+const ANYWHERE: [Option<i32>; 2] = [Some(-1), Some(0)];

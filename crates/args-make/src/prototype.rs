@@ -1,0 +1,234 @@
+//! What functions take: their parameters, with where the calling convention puts them, and how their values are shown.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use unspool_ctf::{Convention, Graph, Kind, Number, Passing, TypeId};
+use unspool_ir::{Abi, Arch};
+
+/// A function's parameters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prototype {
+    /// The parameters, in their order.
+    pub parameters: Vec<Parameter>,
+    /// Whether any is passed in memory, as far as that is known.
+    pub takes_stack: Option<bool>,
+}
+
+/// A parameter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parameter {
+    /// Its name; empty if it is not known.
+    pub name: String,
+    /// Its type, as C has it.
+    pub type_name: String,
+    /// How its value is shown.
+    pub shape: Shape,
+    /// Its size in bytes.
+    pub bytes: u32,
+    /// Where its bytes are at entry; `None` if that is not known.
+    pub passing: Option<Passing>,
+}
+
+/// How a value is shown.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Shape {
+    /// A number that can be negative.
+    Signed,
+    /// A number.
+    Unsigned,
+    /// True or false.
+    Bool,
+    /// A character.
+    Char,
+    /// An address.
+    Pointer,
+    /// The address of characters that end with a zero.
+    Text,
+    /// A floating-point number.
+    Float,
+    /// One of some constants, or several of them together.
+    Enum(Vec<(i64, String)>),
+    /// Members, each with its name, its offset and its size in bytes.
+    Record(Vec<Member>),
+    /// Bytes.
+    Bytes,
+}
+
+/// A member of a structure.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Member {
+    /// Its name.
+    pub name: String,
+    /// Where it begins, in bytes.
+    pub offset: u32,
+    /// Its size in bytes.
+    pub bytes: u32,
+    /// How it is shown.
+    pub shape: Shape,
+}
+
+/// Members of members are shown so deep.
+const DEEPEST: u32 = 4;
+
+/// The most members of a structure, or constants of an enumeration, that are kept.
+const MOST: usize = 64;
+
+/// The calling convention of a machine.
+#[must_use]
+pub fn convention(abi: Abi) -> Option<Convention> {
+    match abi.arch {
+        Arch::X86_64 => Some(Convention::Amd64),
+        Arch::Aarch64 => Some(Convention::Aarch64),
+        _ => None,
+    }
+}
+
+impl Prototype {
+    /// The prototype that a function type is.
+    #[must_use]
+    pub fn of(graph: &Graph<'_>, function: TypeId, convention: Convention) -> Option<Prototype> {
+        let signature = graph.signature(function, convention)?;
+        let Kind::Function { parameters, .. } = &graph.get(graph.resolve(function)?)?.kind else {
+            return None;
+        };
+        let parameters = parameters.iter().zip(signature.parameters);
+        let parameters = parameters.map(|(parameter, passing)| Parameter {
+            name: parameter.name.clone().into_owned(),
+            type_name: graph.declare(parameter.ty, "").trim_end().to_owned(),
+            shape: shape(graph, parameter.ty, DEEPEST),
+            bytes: size(graph, parameter.ty),
+            passing,
+        });
+        Some(Prototype {
+            parameters: parameters.collect(),
+            takes_stack: signature.takes_stack,
+        })
+    }
+}
+
+fn size(graph: &Graph<'_>, ty: TypeId) -> u32 {
+    let size = graph.size(ty).and_then(|size| u32::try_from(size).ok());
+    size.unwrap_or(0)
+}
+
+fn shape(graph: &Graph<'_>, ty: TypeId, depth: u32) -> Shape {
+    let resolved = graph.resolve(ty).and_then(|id| graph.get(id));
+    match resolved.map(|ty| &ty.kind) {
+        Some(Kind::Integer(number)) => number_shape(*number),
+        Some(Kind::Float(_)) => Shape::Float,
+        Some(Kind::Pointer(to)) => {
+            let target = graph.resolve(*to).and_then(|id| graph.get(id));
+            match target.map(|ty| &ty.kind) {
+                Some(Kind::Integer(number)) if number.format & Number::CHAR != 0 => Shape::Text,
+                _ => Shape::Pointer,
+            }
+        }
+        Some(Kind::Enum { enumerators, .. }) => {
+            let constants = enumerators.iter().take(MOST);
+            Shape::Enum(
+                constants
+                    .map(|constant| (constant.value, constant.name.clone().into_owned()))
+                    .collect(),
+            )
+        }
+        Some(Kind::Record { .. }) => record(graph, ty, depth),
+        _ => Shape::Bytes,
+    }
+}
+
+fn number_shape(number: Number) -> Shape {
+    match number.format {
+        format if format & Number::BOOL != 0 => Shape::Bool,
+        format if format & Number::CHAR != 0 => Shape::Char,
+        format if format & Number::SIGNED != 0 => Shape::Signed,
+        _ => Shape::Unsigned,
+    }
+}
+
+/// The shape of a structure; bytes if it has bit-fields, or is too deep inside others.
+fn record(graph: &Graph<'_>, ty: TypeId, depth: u32) -> Shape {
+    let Some(depth) = depth.checked_sub(1) else {
+        return Shape::Bytes;
+    };
+    let Some(layout) = graph.layout(ty) else {
+        return Shape::Bytes;
+    };
+    let is_plain =
+        layout.members.len() <= MOST && layout.members.iter().all(|member| !member.is_bit_field);
+    if !is_plain {
+        return Shape::Bytes;
+    }
+    let members = layout.members.iter().map(|member| Member {
+        name: member.name.clone().into_owned(),
+        offset: u32::try_from(member.offset / 8).unwrap_or(u32::MAX),
+        bytes: size(graph, member.ty),
+        shape: shape(graph, member.ty, depth),
+    });
+    Shape::Record(members.collect())
+}
+
+/// What functions of a name take.
+#[derive(Debug)]
+struct Named {
+    /// `None` if they take different things.
+    prototype: Option<Rc<Prototype>>,
+    /// How many of them have types.
+    functions: usize,
+}
+
+/// The prototypes of a file's functions.
+#[derive(Debug, Default)]
+pub struct Prototypes {
+    /// By the functions' names.
+    by_name: HashMap<String, Named>,
+    /// By the addresses of functions.
+    by_address: HashMap<u64, Rc<Prototype>>,
+}
+
+impl Prototypes {
+    /// Takes in the functions of a graph.
+    pub fn add(&mut self, graph: &Graph<'_>, convention: Convention) {
+        for function in &graph.functions {
+            let Some(prototype) = Prototype::of(graph, function.ty, convention) else {
+                continue;
+            };
+            let known = self.by_name.entry(function.name.clone().into_owned());
+            let known = known.or_insert_with(|| Named {
+                prototype: Some(Rc::new(prototype.clone())),
+                functions: 0,
+            });
+            known.functions += 1;
+            if known.prototype.as_deref() != Some(&prototype) {
+                known.prototype = None;
+            }
+        }
+    }
+
+    /// Takes in the function at an address.
+    pub fn add_at(&mut self, address: u64, prototype: Prototype) {
+        self.by_address.insert(address, Rc::new(prototype));
+    }
+
+    /// The prototype of the function at an address, or of that name.
+    #[must_use]
+    pub fn get(&self, address: u64, name: &str) -> Option<&Rc<Prototype>> {
+        let known = self.by_address.get(&address);
+        known.or_else(|| self.by_name.get(name)?.prototype.as_ref())
+    }
+
+    /// Whether that is certain of the function at an address, if so many functions are called by its name: one of them might have
+    /// no type.
+    #[must_use]
+    pub fn is_certain(&self, address: u64, name: &str, functions: usize) -> bool {
+        let named = self.by_name.get(name);
+        self.by_address.contains_key(&address)
+            || named.is_some_and(|named| named.functions >= functions)
+    }
+
+    /// Whether nothing is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_name.is_empty() && self.by_address.is_empty()
+    }
+}

@@ -1,0 +1,64 @@
+//! What files say of the types of functions: their DWARF, and their CTF.
+
+use unspool_ctf::{ElfContext, ElfStrings, Endian, Section};
+use unspool_ir::arch::Word;
+use unspool_module::{DebugFiles, ElfFile};
+
+use crate::prototype::{Prototype, Prototypes, convention};
+
+/// The prototypes of a file's functions: by its DWARF, or that of its debug files, and by what `.ctf` any of these has. What cannot be
+/// read says nothing.
+#[must_use]
+pub fn prototypes(file: &ElfFile, debug: &DebugFiles) -> Prototypes {
+    let mut prototypes = prototypes_of_ctf([file].into_iter().chain(debug.debug.as_deref()));
+    let dwarf = unspool_types::Prototypes::of_module(file, debug).unwrap_or_default();
+    if let Some(convention) = convention(file.abi()) {
+        for (address, found) in dwarf.iter() {
+            if let Some(prototype) = Prototype::of(found.graph, found.ty, convention) {
+                prototypes.add_at(address.0, prototype);
+            }
+        }
+    }
+    prototypes
+}
+
+/// The prototypes that the `.ctf` of some files has, such as of the object files of a program.
+pub fn prototypes_of_ctf<'f>(files: impl IntoIterator<Item = &'f ElfFile>) -> Prototypes {
+    let mut prototypes = Prototypes::default();
+    for file in files {
+        add_ctf(file, &mut prototypes);
+    }
+    prototypes
+}
+
+fn add_ctf(file: &ElfFile, prototypes: &mut Prototypes) {
+    let data = |name| match file.section_named(name) {
+        Ok(Some(section)) => section.data,
+        _ => &[],
+    };
+    let elf = ElfContext {
+        strings: ElfStrings {
+            strtab: data(".strtab"),
+            dynstr: data(".dynstr"),
+        },
+        symtab: data(".symtab"),
+        dynsym: data(".dynsym"),
+        endian: match file.abi().endian {
+            unspool_ir::Endian::Little => Endian::Little,
+            unspool_ir::Endian::Big => Endian::Big,
+        },
+        is_64: file.word() == Word::W64,
+    };
+    let (Some(convention), Ok(section)) =
+        (convention(file.abi()), Section::open(data(".ctf"), elf))
+    else {
+        return;
+    };
+    let parents = section.parents();
+    for unit in &parents {
+        prototypes.add(&unit.reading.graph, convention);
+    }
+    for unit in section.children(&parents).flatten() {
+        prototypes.add(&unit.reading.graph, convention);
+    }
+}

@@ -1,0 +1,133 @@
+//! Tables of arguments: what was written is read, and what is not a table costs an answer, never more.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
+mod everything;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use everything::{shape, use_all};
+use proptest::prelude::*;
+use unspool_args::Table;
+use unspool_args_make::{Function, encode, functions, prototypes_of_ctf};
+use unspool_check::{Declarations, Maker, Subject};
+use unspool_module::ElfFile;
+use xtask::packages;
+
+/// The functions of a program that gcc made, and their table.
+fn made() -> (Vec<Function>, Vec<u8>) {
+    let folder = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/programs/arguments.c");
+    let gcc = |words: &[&str], input: &Path| -> PathBuf {
+        let out = folder.path().join(words[0]);
+        let mut command = Command::new(packages::path("/usr/bin/gcc").unwrap());
+        command.arg("-o").arg(&out).args(&words[1..]).arg(input);
+        assert!(command.status().unwrap().success());
+        out
+    };
+    let object = gcc(&["program.o", "-O2", "-gctf", "-c"], &source);
+    let program = ElfFile::open(gcc(&["program"], &object)).unwrap();
+    let object = ElfFile::open(&object).unwrap();
+    let declarations = Declarations::read(&program).unwrap();
+    let subject = Subject::new(&program, &declarations, Maker::Compiler).unwrap();
+    let found = functions(&subject, program.symbols(), &prototypes_of_ctf([&object]));
+    let bytes = encode(&found, &program.content_key()).unwrap();
+    assert!(
+        Table::open(&bytes)
+            .unwrap()
+            .is_of_build(program.build_id().unwrap().as_bytes())
+    );
+    (found, bytes)
+}
+
+#[test]
+fn what_was_written_is_read() {
+    let (functions, bytes) = made();
+    let table = Table::open(&bytes).unwrap();
+    let (mut rows, mut calls, mut parameters) = (0, 0, 0);
+    for function in &functions {
+        let Some(read) = table.function(function.start) else {
+            assert!(function.prototype.is_none() && function.calls.is_empty());
+            continue;
+        };
+        assert_eq!(
+            (read.start, read.end, read.entry),
+            (function.start, function.end, function.entry)
+        );
+        assert_eq!(
+            (read.is_certain, read.is_reentered, read.is_jumped_to),
+            (
+                function.is_certain,
+                function.is_reentered,
+                function.is_jumped_to
+            )
+        );
+        if let Some(prototype) = &function.prototype {
+            let found: Vec<_> = read.parameters().unwrap().collect();
+            assert_eq!(found.len(), prototype.parameters.len());
+            for (found, written) in found.iter().zip(&prototype.parameters) {
+                assert_eq!(found.type_name, written.type_name);
+                assert_eq!(found.bytes, written.bytes);
+                assert_eq!(shape(found.shape), format!("{:?}", written.shape));
+                parameters += 1;
+            }
+        }
+        for pc in function.start..function.end {
+            let row = function.rows.iter().rev().find(|row| row.start <= pc);
+            let pieces = read.row(pc);
+            assert_eq!(pieces.is_some(), row.is_some());
+            if let (Some(row), Some(pieces)) = (row, pieces) {
+                assert_eq!(
+                    pieces.take(row.pieces.len()).collect::<Vec<_>>(),
+                    row.pieces
+                );
+                rows += 1;
+            }
+            let call = function.calls.iter().find(|call| call.returns_to == pc);
+            let found = read.call(pc);
+            assert_eq!(found.is_some(), call.is_some(), "{pc:#x}");
+            if let (Some(call), Some(found)) = (call, found) {
+                assert_eq!(found.passed().collect::<Vec<_>>(), call.passed);
+                let is_known = |target: &u64| {
+                    table
+                        .function(*target)
+                        .is_some_and(|own| own.start == *target)
+                };
+                assert_eq!(found.target, call.target.filter(is_known));
+                calls += 1;
+            }
+        }
+    }
+    assert!(
+        rows > 500 && calls > 15 && parameters > 30,
+        "{rows} {calls} {parameters}"
+    );
+}
+
+#[test]
+fn bad_tables_cost_an_answer_only() {
+    let (functions, bytes) = made();
+    let addresses: Vec<u64> = functions
+        .iter()
+        .map(|function| function.start + 9)
+        .collect();
+    for end in 0..bytes.len() {
+        use_all(&bytes[..end], addresses[end % addresses.len()]);
+    }
+    let strategy = proptest::collection::vec((0..bytes.len(), any::<u8>()), 1..40);
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(2000));
+    let result = runner.run(&(strategy, 0..addresses.len()), |(changes, at)| {
+        let mut changed = bytes.clone();
+        for (at, byte) in changes {
+            changed[at] = byte;
+        }
+        use_all(&changed, addresses[at]);
+        Ok(())
+    });
+    result.unwrap();
+}

@@ -1,0 +1,126 @@
+//! The bytes of a table of arguments.
+//!
+//! All numbers are little-endian; *numbers* without a size are LEB128 (signed where it is said). The header has
+//!
+//! | offset | bytes | |
+//! |---|---|---|
+//! | 0 | 8 | `unspargs` |
+//! | 8 | 2 | version, 1 |
+//! | 10 | 1 | what the key is: 1 a build ID, 2 a hash of the file |
+//! | 11 | 1 | how many bytes of the key count |
+//! | 12 | 4 | the number of ranges of code |
+//! | 16 | 32 | the key |
+//! | 48 | 8 | the base: an address that ranges are relative to |
+//! | 56 | 56 | seven sections, each as offset and length of 4 bytes |
+//!
+//! and the sections are
+//!
+//! 1. the starts of the ranges, ascending, 4 bytes each, relative to the base;
+//! 2. where the record of each range is in section 3, 4 bytes each;
+//! 3. records: the range's length; how far the function's entry is above the range's start (signed); flags (1: the prototype is certain, 2: jumps may
+//!    lead back to the entry, 4: there is a prototype, 8: jumps of other functions lead to the entry); if so, where it is in section 6; the number of rows, and for each how far it is
+//!    behind the one before and where its places are in section 4; the number of calls, and for each how far its return address is behind the one
+//!    before, the place of the called range plus 1 or 0, and where in section 5 it is said what the call gives;
+//! 4. places: for each piece of the prototype one (see [`crate::Pieces`]);
+//! 5. what calls give: a number of registers, and for each its number and a [`crate::Passed`];
+//! 6. prototypes: a number of parameters, and for each where its name and its type are in section 7, its size, its shape, and 0 if nobody
+//!    knows where it is passed, else 1, or 2 if its address is passed, then the number of its pieces and those;
+//! 7. names: each its length and its bytes.
+//!
+//! Nothing in it is trusted: what is wrong costs an answer, or a wrong one, never more.
+
+use crate::place::Source;
+
+/// The first bytes of a table.
+pub const MAGIC: [u8; 8] = *b"unspargs";
+
+/// The version that is written, and the only one that is read.
+pub const VERSION: u16 = 1;
+
+/// The bytes of the header.
+pub const HEADER: usize = 112;
+/// The number of sections.
+pub const SECTIONS: usize = 7;
+/// The key is a build ID.
+pub const BUILD_ID: u8 = 1;
+/// The key is a hash of the file.
+pub const CONTENT: u8 = 2;
+/// The most bytes of a key.
+pub const LONGEST_KEY: usize = 32;
+
+/// Flag of a range: its function takes for certain what its prototype says.
+pub const IS_CERTAIN: u64 = 1;
+/// Flag of a range: jumps may lead back to its function's entry.
+pub const IS_REENTERED: u64 = 2;
+/// Flag of a range: it has a prototype.
+pub const HAS_PROTOTYPE: u64 = 4;
+/// Flag of a range: other functions jump to its function's entry.
+pub const IS_JUMPED_TO: u64 = 8;
+
+/// What stands for no source.
+pub const NO_SOURCE: u64 = 0;
+
+/// The number of a source.
+#[must_use]
+pub fn source_number(source: Option<Source>) -> u64 {
+    match source {
+        None => NO_SOURCE,
+        Some(Source::Register(register)) => 1 + (u64::from(register) << 1),
+        Some(Source::Stack(word)) => 2 + (u64::from(word) << 1),
+    }
+}
+
+/// The source of a number.
+#[must_use]
+pub fn source(number: u64) -> Option<Source> {
+    let number = number.checked_sub(NO_SOURCE + 1)?;
+    let index = u8::try_from(number >> 1).ok()?;
+    Some(match number & 1 {
+        0 => Source::Register(index),
+        _ => Source::Stack(index),
+    })
+}
+
+/// The numbers of shapes.
+pub mod shape {
+    /// [`crate::Shape::Signed`]
+    pub const SIGNED: u8 = 0;
+    /// [`crate::Shape::Unsigned`]
+    pub const UNSIGNED: u8 = 1;
+    /// [`crate::Shape::Bool`]
+    pub const BOOL: u8 = 2;
+    /// [`crate::Shape::Char`]
+    pub const CHAR: u8 = 3;
+    /// [`crate::Shape::Pointer`]
+    pub const POINTER: u8 = 4;
+    /// [`crate::Shape::Text`]
+    pub const TEXT: u8 = 5;
+    /// [`crate::Shape::Float`]
+    pub const FLOAT: u8 = 6;
+    /// [`crate::Shape::Bytes`]
+    pub const BYTES: u8 = 7;
+    /// [`crate::Shape::Enum`]: a number of constants, and of each its value, signed, and its name's place.
+    pub const ENUM: u8 = 8;
+    /// [`crate::Shape::Record`]: a number of members, and of each its name's place, its offset, its size and its shape.
+    pub const RECORD: u8 = 9;
+}
+
+/// The numbers of what calls give.
+pub mod passed {
+    /// [`crate::Passed::Number`]: it, signed.
+    pub const NUMBER: u8 = 0;
+    /// [`crate::Passed::Address`]: it.
+    pub const ADDRESS: u8 = 1;
+    /// [`crate::Passed::Cfa`]: the distance, signed.
+    pub const CFA: u8 = 2;
+    /// [`crate::Passed::Register`]: it, what is added, signed, the bits.
+    pub const REGISTER: u8 = 3;
+    /// [`crate::Passed::Slot`]: the distance, signed, the bytes.
+    pub const SLOT: u8 = 4;
+    /// The same, certain.
+    pub const CERTAIN_SLOT: u8 = 5;
+    /// [`crate::Passed::Own`]: the source, what is added, signed, the bits.
+    pub const OWN: u8 = 6;
+    /// The same, certain.
+    pub const CERTAIN_OWN: u8 = 7;
+}

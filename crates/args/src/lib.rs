@@ -1,0 +1,21 @@
+//! The arguments of the functions on a stack: typed values without debugging information at run time.
+//!
+//! Beforehand (`unspool-args-make`) the machine code is followed: where, at each instruction, is what the function was called with, and
+//! what is each call given? The answers are a table ([`Table`]), beside what functions take. When a stack is there, [`argument`] finds
+//! a value in a frame or in the frames of its callers, with how certain it is. That needs no disassembler, no debugging
+//! information and no memory: the core of the crate is `no_std` and allocates nothing.
+#![no_std]
+#![forbid(unsafe_code)]
+
+pub mod format;
+mod place;
+mod table;
+mod value;
+
+pub use format::{MAGIC, VERSION};
+pub use place::{Found, Held, Passed, Place, Source};
+pub use table::{
+    Call, Constants, Corrupt, Function, Member, Members, Parameter, Parameters, Piece, Pieces,
+    Shape, Table,
+};
+pub use value::{Certainty, Frame, Stack, Value, argument, caller_side, own_side};

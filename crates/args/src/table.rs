@@ -1,0 +1,553 @@
+//! A table of arguments: read in place, without memory of its own. [`crate::format`] says what its bytes are.
+
+use unspool_ir::leb128::{byte, signed, take, unsigned};
+
+use crate::format::{
+    BUILD_ID, CONTENT, HAS_PROTOTYPE, HEADER, IS_CERTAIN, IS_JUMPED_TO, IS_REENTERED, LONGEST_KEY,
+    MAGIC, SECTIONS, VERSION, passed, shape, source,
+};
+use crate::place::{Found, Held, Passed, Place, Source};
+
+/// Members of members are read so deep.
+const DEEPEST: u32 = 8;
+
+/// Why bytes are no table of arguments, or none of this module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Corrupt {
+    /// They begin in another way.
+    #[error("no table of arguments: it does not begin with \"unspargs\"")]
+    Magic,
+    /// Another version.
+    #[error("version {0} of tables of arguments is not known, only {VERSION}")]
+    Version(u16),
+    /// They end too early.
+    #[error("the table ends at byte {0}, inside section {1}")]
+    Short(usize, usize),
+}
+
+/// A table of arguments.
+#[derive(Debug, Clone, Copy)]
+pub struct Table<'t> {
+    /// Which of the kinds of keys it is, and the key.
+    key: (u8, &'t [u8]),
+    base: u64,
+    starts: &'t [u8],
+    records: &'t [u8],
+    bytes: &'t [u8],
+    places: &'t [u8],
+    passed: &'t [u8],
+    prototypes: &'t [u8],
+    names: &'t [u8],
+}
+
+fn u32_at(bytes: &[u8], index: usize) -> Option<u32> {
+    let start = index.checked_mul(4)?;
+    let bytes = bytes.get(start..start.checked_add(4)?)?;
+    Some(u32::from_le_bytes(bytes.try_into().ok()?))
+}
+
+fn from(bytes: &[u8], at: u64) -> Option<&[u8]> {
+    bytes.get(usize::try_from(at).ok()?..)
+}
+
+impl<'t> Table<'t> {
+    /// A table out of bytes; checks its header only.
+    ///
+    /// # Errors
+    ///
+    /// They are no table that is known here.
+    pub fn open(bytes: &'t [u8]) -> Result<Table<'t>, Corrupt> {
+        let short = |section| Corrupt::Short(bytes.len(), section);
+        let head: &[u8; HEADER] = bytes.first_chunk().ok_or(short(0))?;
+        if !head.starts_with(&MAGIC) {
+            return Err(Corrupt::Magic);
+        }
+        let version = u16::from_le_bytes([head[8], head[9]]);
+        if version != VERSION {
+            return Err(Corrupt::Version(version));
+        }
+        let mut sections = [&[][..]; SECTIONS];
+        for (index, section) in sections.iter_mut().enumerate() {
+            let number = |word| u32_at(bytes, word).and_then(|number| usize::try_from(number).ok());
+            let start = number(14 + 2 * index).ok_or(short(index + 1))?;
+            let length = number(15 + 2 * index).ok_or(short(index + 1))?;
+            let end = start.checked_add(length);
+            let data = end.and_then(|end| bytes.get(start..end));
+            *section = data.ok_or(short(index + 1))?;
+        }
+        let [starts, records, code, places, passed, prototypes, names] = sections;
+        let length = usize::from(head[11]).min(LONGEST_KEY);
+        let key = bytes.get(16..16 + length).unwrap_or_default();
+        let base = bytes.get(48..56).and_then(|base| base.try_into().ok());
+        Ok(Table {
+            key: (head[10], key),
+            base: base.map_or(0, u64::from_le_bytes),
+            starts,
+            records,
+            bytes: code,
+            places,
+            passed,
+            prototypes,
+            names,
+        })
+    }
+
+    /// Whether it is of the module with this build ID.
+    #[must_use]
+    pub fn is_of_build(&self, id: &[u8]) -> bool {
+        self.key == (BUILD_ID, id.get(..LONGEST_KEY).unwrap_or(id))
+    }
+
+    /// Whether it is of the file with this hash.
+    #[must_use]
+    pub fn is_of_content(&self, hash: &[u8]) -> bool {
+        self.key == (CONTENT, hash.get(..LONGEST_KEY).unwrap_or(hash))
+    }
+
+    /// The number of ranges of code.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.starts.len() / 4
+    }
+
+    /// Whether it says nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn start(&self, index: usize) -> Option<u64> {
+        let start = u32_at(self.starts, index)?;
+        Some(self.base.wrapping_add(u64::from(start)))
+    }
+
+    /// A range by its number.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<Function<'t>> {
+        let start = self.start(index)?;
+        let mut bytes = from(self.bytes, u32_at(self.records, index)?.into())?;
+        let end = start.checked_add(unsigned(&mut bytes)?)?;
+        let entry = start.checked_add_signed(signed(&mut bytes)?)?;
+        let flags = unsigned(&mut bytes)?;
+        let prototype = match flags & HAS_PROTOTYPE {
+            0 => None,
+            _ => from(self.prototypes, unsigned(&mut bytes)?),
+        };
+        Some(Function {
+            table: *self,
+            start,
+            end,
+            entry,
+            is_certain: flags & IS_CERTAIN != 0,
+            is_reentered: flags & IS_REENTERED != 0,
+            is_jumped_to: flags & IS_JUMPED_TO != 0,
+            prototype,
+            rest: bytes,
+        })
+    }
+
+    /// The range of code that an address, as linked, is in.
+    #[must_use]
+    pub fn function(&self, pc: u64) -> Option<Function<'t>> {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            match self.start(middle)? <= pc {
+                true => low = middle + 1,
+                false => high = middle,
+            }
+        }
+        self.get(low.checked_sub(1)?)
+            .filter(|function| pc < function.end)
+    }
+
+    fn name(&self, at: u64) -> Option<&'t str> {
+        let mut bytes = from(self.names, at)?;
+        let length = usize::try_from(unsigned(&mut bytes)?).ok()?;
+        core::str::from_utf8(take(&mut bytes, length)?).ok()
+    }
+}
+
+/// A range of code: a function, or a part of one.
+#[derive(Debug, Clone, Copy)]
+pub struct Function<'t> {
+    table: Table<'t>,
+    /// First address, as linked.
+    pub start: u64,
+    /// One past the last address.
+    pub end: u64,
+    /// The first address of the function, which of a part out of the way is in another range.
+    pub entry: u64,
+    /// Whether it takes for certain what its prototype says.
+    pub is_certain: bool,
+    /// Whether jumps may lead from it back to its entry.
+    pub is_reentered: bool,
+    /// Whether other functions of the module jump to its entry.
+    pub is_jumped_to: bool,
+    prototype: Option<&'t [u8]>,
+    /// Its rows and calls.
+    rest: &'t [u8],
+}
+
+impl<'t> Function<'t> {
+    /// Its parameters; `None` if nothing is known of them.
+    #[must_use]
+    pub fn parameters(&self) -> Option<Parameters<'t>> {
+        let mut bytes = self.prototype?;
+        Some(Parameters {
+            table: self.table,
+            left: unsigned(&mut bytes)?,
+            bytes,
+        })
+    }
+
+    /// Where the pieces of its arguments are at an address: one place for each piece, in their order, that is not passed in a vector
+    /// register. The address of a call's last byte has what holds while the callee runs.
+    #[must_use]
+    pub fn row(&self, pc: u64) -> Option<Pieces<'t>> {
+        let mut bytes = self.rest;
+        let mut at = self.start;
+        let mut found = None;
+        for _ in 0..unsigned(&mut bytes)? {
+            at = at.checked_add(unsigned(&mut bytes)?)?;
+            let places = unsigned(&mut bytes)?;
+            if at > pc {
+                break;
+            }
+            found = Some(places);
+        }
+        from(self.table.places, found?).map(|bytes| Pieces { bytes })
+    }
+
+    /// The call that returns to an address.
+    #[must_use]
+    pub fn call(&self, returns_to: u64) -> Option<Call<'t>> {
+        let mut bytes = self.rest;
+        for _ in 0..unsigned(&mut bytes)? {
+            unsigned(&mut bytes)?;
+            unsigned(&mut bytes)?;
+        }
+        let mut at = self.start;
+        for _ in 0..unsigned(&mut bytes)? {
+            at = at.checked_add(unsigned(&mut bytes)?)?;
+            let target = unsigned(&mut bytes)?;
+            let given = unsigned(&mut bytes)?;
+            if at >= returns_to {
+                let target = target.checked_sub(1);
+                let target = target.and_then(|index| usize::try_from(index).ok());
+                return (at == returns_to).then_some(Call {
+                    target: target.and_then(|index| self.table.start(index)),
+                    bytes: from(self.table.passed, given)?,
+                });
+            }
+        }
+        None
+    }
+}
+
+/// The parameters of a function.
+#[derive(Debug, Clone)]
+pub struct Parameters<'t> {
+    table: Table<'t>,
+    left: u64,
+    bytes: &'t [u8],
+}
+
+/// A parameter.
+#[derive(Debug, Clone, Copy)]
+pub struct Parameter<'t> {
+    /// Its name; empty if it is not known.
+    pub name: &'t str,
+    /// Its type, as C has it.
+    pub type_name: &'t str,
+    /// Its size in bytes.
+    pub bytes: u32,
+    /// How it is shown.
+    pub shape: Shape<'t>,
+    /// Whether it is known where it is passed.
+    pub is_known: bool,
+    /// Whether its address is passed.
+    pub is_by_reference: bool,
+    /// The number of its pieces.
+    left: u64,
+    pieces: &'t [u8],
+}
+
+impl<'t> Iterator for Parameters<'t> {
+    type Item = Parameter<'t>;
+
+    fn next(&mut self) -> Option<Parameter<'t>> {
+        self.left = self.left.checked_sub(1)?;
+        let bytes = &mut self.bytes;
+        let name = self.table.name(unsigned(bytes)?)?;
+        let type_name = self.table.name(unsigned(bytes)?)?;
+        let size = u32::try_from(unsigned(bytes)?).ok()?;
+        let shape = Shape::read(self.table, bytes, DEEPEST)?;
+        let passing = unsigned(bytes)?;
+        let left = match passing {
+            0 => 0,
+            _ => unsigned(bytes)?,
+        };
+        let pieces = *bytes;
+        for _ in 0..left {
+            Piece::read(bytes)?;
+        }
+        Some(Parameter {
+            name,
+            type_name,
+            bytes: size,
+            shape,
+            is_known: passing != 0,
+            is_by_reference: passing == 2,
+            left,
+            pieces,
+        })
+    }
+}
+
+/// Some bytes of an argument: no more than eight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// Where in the argument they begin.
+    pub offset: u32,
+    /// How many they are.
+    pub bytes: u8,
+    /// Where they are at entry; `None` in a vector register.
+    pub source: Option<Source>,
+}
+
+impl Piece {
+    fn read(bytes: &mut &[u8]) -> Option<Piece> {
+        let offset = u32::try_from(unsigned(bytes)?).ok()?;
+        let count = byte(bytes)?.min(8);
+        let source = source(unsigned(bytes)?);
+        Some(Piece {
+            offset,
+            bytes: count,
+            source,
+        })
+    }
+}
+
+impl<'t> Parameter<'t> {
+    /// Its pieces.
+    pub fn pieces(&self) -> impl Iterator<Item = Piece> + use<'t> {
+        let (mut left, mut bytes) = (self.left, self.pieces);
+        core::iter::from_fn(move || {
+            left = left.checked_sub(1)?;
+            Piece::read(&mut bytes)
+        })
+    }
+}
+
+/// How a value is shown.
+#[derive(Debug, Clone, Copy)]
+pub enum Shape<'t> {
+    /// A number that can be negative.
+    Signed,
+    /// A number.
+    Unsigned,
+    /// True or false.
+    Bool,
+    /// A character.
+    Char,
+    /// An address.
+    Pointer,
+    /// The address of characters that end with a zero.
+    Text,
+    /// A floating-point number.
+    Float,
+    /// Bytes.
+    Bytes,
+    /// One of some constants, or several of them together.
+    Enum(Constants<'t>),
+    /// Members.
+    Record(Members<'t>),
+}
+
+/// The constants of an enumeration: their values and names.
+#[derive(Debug, Clone, Copy)]
+pub struct Constants<'t> {
+    table: Table<'t>,
+    left: u64,
+    bytes: &'t [u8],
+}
+
+impl<'t> Iterator for Constants<'t> {
+    type Item = (i64, &'t str);
+
+    fn next(&mut self) -> Option<(i64, &'t str)> {
+        self.left = self.left.checked_sub(1)?;
+        let value = signed(&mut self.bytes)?;
+        Some((value, self.table.name(unsigned(&mut self.bytes)?)?))
+    }
+}
+
+/// The members of a structure.
+#[derive(Debug, Clone, Copy)]
+pub struct Members<'t> {
+    table: Table<'t>,
+    left: u64,
+    bytes: &'t [u8],
+    depth: u32,
+}
+
+/// A member of a structure.
+#[derive(Debug, Clone, Copy)]
+pub struct Member<'t> {
+    /// Its name.
+    pub name: &'t str,
+    /// Where it begins, in bytes.
+    pub offset: u32,
+    /// Its size in bytes.
+    pub bytes: u32,
+    /// How it is shown.
+    pub shape: Shape<'t>,
+}
+
+impl<'t> Iterator for Members<'t> {
+    type Item = Member<'t>;
+
+    fn next(&mut self) -> Option<Member<'t>> {
+        self.left = self.left.checked_sub(1)?;
+        let name = self.table.name(unsigned(&mut self.bytes)?)?;
+        let offset = u32::try_from(unsigned(&mut self.bytes)?).ok()?;
+        let bytes = u32::try_from(unsigned(&mut self.bytes)?).ok()?;
+        let shape = Shape::read(self.table, &mut self.bytes, self.depth)?;
+        Some(Member {
+            name,
+            offset,
+            bytes,
+            shape,
+        })
+    }
+}
+
+impl<'t> Shape<'t> {
+    fn read(table: Table<'t>, bytes: &mut &'t [u8], depth: u32) -> Option<Shape<'t>> {
+        let depth = depth.checked_sub(1)?;
+        Some(match byte(bytes)? {
+            shape::SIGNED => Shape::Signed,
+            shape::UNSIGNED => Shape::Unsigned,
+            shape::BOOL => Shape::Bool,
+            shape::CHAR => Shape::Char,
+            shape::POINTER => Shape::Pointer,
+            shape::TEXT => Shape::Text,
+            shape::FLOAT => Shape::Float,
+            shape::BYTES => Shape::Bytes,
+            shape::ENUM => {
+                let left = unsigned(bytes)?;
+                let constants = Constants { table, left, bytes };
+                for _ in 0..left {
+                    signed(bytes)?;
+                    unsigned(bytes)?;
+                }
+                Shape::Enum(constants)
+            }
+            shape::RECORD => {
+                let left = unsigned(bytes)?;
+                let mut members = Members {
+                    table,
+                    left,
+                    bytes,
+                    depth,
+                };
+                let whole = members;
+                for _ in 0..left {
+                    members.next()?;
+                }
+                *bytes = members.bytes;
+                Shape::Record(whole)
+            }
+            _ => return None,
+        })
+    }
+}
+
+/// Where the pieces of a function's arguments are, one after another.
+///
+/// Each is a number: 0 if it is nowhere; else, less 1, from the lowest bit on: whether it is in memory, whether that is certain, whether
+/// something was added to it, and the register or, with its sign in the lowest bit, the distance from the CFA. What was added follows
+/// as a signed number.
+#[derive(Debug, Clone, Copy)]
+pub struct Pieces<'t> {
+    bytes: &'t [u8],
+}
+
+impl Iterator for Pieces<'_> {
+    type Item = Option<Found>;
+
+    fn next(&mut self) -> Option<Option<Found>> {
+        let Some(number) = unsigned(&mut self.bytes)?.checked_sub(1) else {
+            return Some(None);
+        };
+        let value = number >> 3;
+        let place = match number & 1 {
+            0 => Place::Register(u8::try_from(value).ok()?),
+            _ => Place::Slot(zigzag(value)?),
+        };
+        let add = match number & 4 {
+            0 => 0,
+            _ => i32::try_from(signed(&mut self.bytes)?).ok()?,
+        };
+        Some(Some(Found {
+            place,
+            add,
+            is_certain: number & 2 != 0,
+        }))
+    }
+}
+
+/// A number with its sign in the lowest bit.
+fn zigzag(value: u64) -> Option<i32> {
+    let half = i64::try_from(value >> 1).ok()?;
+    i32::try_from(if value & 1 == 0 { half } else { !half }).ok()
+}
+
+/// A call.
+#[derive(Debug, Clone, Copy)]
+pub struct Call<'t> {
+    /// The entry of the function called, if the code says.
+    pub target: Option<u64>,
+    bytes: &'t [u8],
+}
+
+impl<'t> Call<'t> {
+    /// What it gives its callee in registers.
+    pub fn passed(&self) -> impl Iterator<Item = (u8, Passed)> + use<'t> {
+        let mut bytes = self.bytes;
+        let mut left = unsigned(&mut bytes).unwrap_or(0);
+        core::iter::from_fn(move || {
+            left = left.checked_sub(1)?;
+            let register = byte(&mut bytes)?;
+            Some((register, read_passed(&mut bytes)?))
+        })
+    }
+}
+
+fn read_passed(bytes: &mut &[u8]) -> Option<Passed> {
+    let small = |bytes: &mut &[u8]| i32::try_from(signed(bytes)?).ok();
+    Some(match byte(bytes)? {
+        passed::NUMBER => Passed::Number(signed(bytes)?.cast_unsigned()),
+        passed::ADDRESS => Passed::Address(unsigned(bytes)?),
+        passed::CFA => Passed::Cfa(small(bytes)?),
+        passed::REGISTER => Passed::Register {
+            register: byte(bytes)?,
+            add: small(bytes)?,
+            bits: byte(bytes)?,
+        },
+        kind @ (passed::SLOT | passed::CERTAIN_SLOT) => Passed::Slot {
+            at: small(bytes)?,
+            bytes: byte(bytes)?.min(8),
+            is_certain: kind == passed::CERTAIN_SLOT,
+        },
+        kind @ (passed::OWN | passed::CERTAIN_OWN) => Passed::Own(Held {
+            source: source(unsigned(bytes)?)?,
+            add: small(bytes)?,
+            bits: byte(bytes)?,
+            is_certain: kind == passed::CERTAIN_OWN,
+        }),
+        _ => return None,
+    })
+}

@@ -1,0 +1,247 @@
+//! The value of an argument, in a frame of a stack.
+
+use crate::place::{Held, Passed, Place, Source};
+use crate::table::{Call, Function, Table};
+
+/// How certain a value is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Certainty {
+    /// It may be another: it lies where the program may have written since, the compiler may have changed what the function takes,
+    /// or it is what the caller gave to a function that need not be this one.
+    Likely,
+    /// It is what the function was called with.
+    Exact,
+}
+
+/// A value of at most 8 bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Value {
+    /// It.
+    pub number: u64,
+    /// How certain it is.
+    pub certainty: Certainty,
+    /// How many frames further out what it was found by is: 0 if the function itself kept it.
+    pub by_caller: usize,
+}
+
+/// What a frame is in: its module's table, and its place there.
+#[derive(Debug, Clone, Copy)]
+pub struct Frame<'t> {
+    /// The table of the module.
+    pub table: Table<'t>,
+    /// The frame's code address, as linked.
+    pub address: u64,
+    /// Whether that is an address that a call returns to.
+    pub is_return: bool,
+    /// What to add to addresses as linked, for those of the process.
+    pub bias: u64,
+}
+
+impl<'t> Frame<'t> {
+    /// The function that the frame is of.
+    #[must_use]
+    pub fn function(&self) -> Option<Function<'t>> {
+        self.table.function(self.pc())
+    }
+
+    /// The address that describes the frame.
+    fn pc(&self) -> u64 {
+        self.address.wrapping_sub(u64::from(self.is_return))
+    }
+}
+
+/// A stack of frames, the innermost first.
+pub trait Stack {
+    /// A frame; `None` if there is none of that number, or nothing is known of its module.
+    fn frame(&self, number: usize) -> Option<Frame<'_>>;
+
+    /// A register of a frame.
+    fn register(&self, number: usize, register: u8) -> Option<u64>;
+
+    /// The CFA of a frame.
+    fn cfa(&self, number: usize) -> Option<u64>;
+
+    /// Whether a frame was found without a guess.
+    fn is_certain(&self, number: usize) -> bool;
+
+    /// The number that some bytes of memory, at most 8, hold.
+    fn read(&self, address: u64, bytes: u8) -> Option<u64>;
+}
+
+/// So many callers are asked one after another.
+const FARTHEST: usize = 16;
+
+/// What the function of a frame was called with at a source: the low `bits` of it. The function itself is asked, where in its frame it has that, and its
+/// caller, what it gave.
+#[must_use]
+pub fn argument(stack: &dyn Stack, frame: usize, source: Source, bits: u8) -> Option<Value> {
+    find(stack, frame, source, bits, FARTHEST)
+}
+
+fn find(
+    stack: &dyn Stack,
+    frame: usize,
+    source: Source,
+    bits: u8,
+    farthest: usize,
+) -> Option<Value> {
+    let own = own_side(stack, frame, source, bits);
+    if own.is_some_and(|own| own.certainty == Certainty::Exact) {
+        return own;
+    }
+    let given = from_caller(stack, frame, source, bits, farthest);
+    match (own, given) {
+        (Some(own), Some(given)) if own.certainty >= given.certainty => Some(own),
+        (own, given) => given.or(own),
+    }
+}
+
+/// What the frame of a function itself has of what it was called with.
+#[must_use]
+pub fn own_side(stack: &dyn Stack, number: usize, source: Source, bits: u8) -> Option<Value> {
+    let frame = stack.frame(number)?;
+    let function = frame.function()?;
+    let pieces = function
+        .parameters()?
+        .flat_map(|parameter| parameter.pieces());
+    let followed = pieces.filter(|piece| piece.source.is_some());
+    let mut found = followed.zip(function.row(frame.pc())?);
+    let (piece, found) = found.find(|(piece, _)| piece.source == Some(source))?;
+    let found = found.filter(|_| piece.bytes.saturating_mul(8) >= bits)?;
+    let kept = match found.place {
+        Place::Register(register) => stack.register(number, register)?,
+        Place::Slot(at) => {
+            let address = stack.cfa(number)?.wrapping_add_signed(at.into());
+            stack.read(address, bits.div_ceil(8).min(8))?
+        }
+    };
+    let is_exact = found.is_certain && stack.is_certain(number);
+    Some(Value {
+        number: low(kept.wrapping_add_signed(-i64::from(found.add)), bits),
+        certainty: certainty(is_exact),
+        by_caller: 0,
+    })
+}
+
+/// What the caller of a frame's function gave it.
+#[must_use]
+pub fn caller_side(stack: &dyn Stack, frame: usize, source: Source, bits: u8) -> Option<Value> {
+    from_caller(stack, frame, source, bits, FARTHEST)
+}
+
+fn from_caller(
+    stack: &dyn Stack,
+    number: usize,
+    source: Source,
+    bits: u8,
+    farthest: usize,
+) -> Option<Value> {
+    let (Source::Register(wanted), Some(farthest)) = (source, farthest.checked_sub(1)) else {
+        return None;
+    };
+    let callee = stack.frame(number).and_then(|frame| frame.function());
+    let outer = number.checked_add(1)?;
+    let caller = stack.frame(outer).filter(|frame| frame.is_return)?;
+    let call = caller.function()?.call(caller.address)?;
+    // Another function may have been called, which has jumped here, with what nobody knows.
+    let is_other = callee.is_some_and(|callee| match call.target {
+        Some(target) => target != callee.entry,
+        None => callee.is_jumped_to,
+    });
+    if is_other {
+        return None;
+    }
+    let mut given = call.passed();
+    let (_, given) = given.find(|(register, _)| *register == wanted)?;
+    let value = evaluate(stack, outer, &caller, given, bits, farthest)?;
+    let is_exact = is_this_call(stack, number, &caller, &call, callee)
+        && stack.is_certain(number)
+        && stack.is_certain(outer);
+    Some(Value {
+        number: low(value.number, bits),
+        certainty: value.certainty.min(certainty(is_exact)),
+        by_caller: value.by_caller + 1,
+    })
+}
+
+/// Whether what runs was come into by this call, and nothing but it.
+fn is_this_call(
+    stack: &dyn Stack,
+    number: usize,
+    caller: &Frame<'_>,
+    call: &Call<'_>,
+    callee: Option<Function<'_>>,
+) -> bool {
+    let (Some(target), Some(callee), Some(frame)) = (call.target, callee, stack.frame(number))
+    else {
+        return false;
+    };
+    // The call is of the caller's own module.
+    target == callee.entry && frame.bias == caller.bias && !callee.is_reentered
+}
+
+fn evaluate(
+    stack: &dyn Stack,
+    number: usize,
+    frame: &Frame<'_>,
+    given: Passed,
+    bits: u8,
+    farthest: usize,
+) -> Option<Value> {
+    let (value, is_exact) = match given {
+        Passed::Number(value) => (value, true),
+        Passed::Address(value) => (value.wrapping_add(frame.bias), true),
+        Passed::Cfa(at) => (stack.cfa(number)?.wrapping_add_signed(at.into()), true),
+        Passed::Register {
+            register,
+            add,
+            bits: known,
+        } if known >= bits => {
+            let value = stack.register(number, register)?;
+            (value.wrapping_add_signed(add.into()), true)
+        }
+        Passed::Slot {
+            at,
+            bytes,
+            is_certain,
+        } if bytes.saturating_mul(8) >= bits => {
+            let address = stack.cfa(number)?.wrapping_add_signed(at.into());
+            (stack.read(address, bytes)?, is_certain)
+        }
+        Passed::Own(Held {
+            source,
+            add,
+            bits: known,
+            is_certain,
+        }) if known >= bits => {
+            let own = find(stack, number, source, bits, farthest)?;
+            let certainty = own.certainty.min(certainty(is_certain));
+            return Some(Value {
+                number: own.number.wrapping_add_signed(add.into()),
+                certainty,
+                ..own
+            });
+        }
+        _ => return None,
+    };
+    Some(Value {
+        number: value,
+        certainty: certainty(is_exact),
+        by_caller: 0,
+    })
+}
+
+fn certainty(is_exact: bool) -> Certainty {
+    match is_exact {
+        true => Certainty::Exact,
+        false => Certainty::Likely,
+    }
+}
+
+/// The low bits of a number.
+fn low(number: u64, bits: u8) -> u64 {
+    match 1_u64.checked_shl(bits.into()) {
+        Some(end) => number & (end - 1),
+        None => number,
+    }
+}

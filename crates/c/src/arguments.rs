@@ -1,0 +1,196 @@
+//! What the functions on the own stack were called with.
+//!
+//! A frame is asked, and its callers, which are found by stepping a copy of the cursor. Async-signal-safe.
+
+use core::cell::Cell;
+
+use unspool_args::{Certainty, Frame, Parameter, Stack, Table, argument};
+use unspool_ir::{CodeAddr, Memory, RuntimeAddr};
+use unspool_unwind::local::{self, OwnCursor};
+use unspool_unwind::{Cursor, Modules, Step};
+
+/// A frame that can be left for its caller's.
+pub trait Steps: Copy {
+    /// Goes on to the caller; whether there is one, and it is no guess.
+    fn step(&mut self) -> bool;
+    /// Where the frame stands.
+    fn code(&self) -> CodeAddr;
+    /// A register.
+    fn register(&self, number: u8) -> Option<u64>;
+    /// The CFA.
+    fn cfa(&self) -> Option<u64>;
+    /// Fills in what is in memory; whether it is there.
+    fn read(&self, address: u64, into: &mut [u8]) -> bool;
+}
+
+impl Steps for OwnCursor {
+    fn step(&mut self) -> bool {
+        OwnCursor::step(self) && self.evidence().is_some_and(|evidence| !evidence.is_guess())
+    }
+
+    fn code(&self) -> CodeAddr {
+        OwnCursor::code(self)
+    }
+
+    fn register(&self, number: u8) -> Option<u64> {
+        OwnCursor::register(self, number.into())
+    }
+
+    fn cfa(&self) -> Option<u64> {
+        Some(OwnCursor::cfa(self)?.0)
+    }
+
+    fn read(&self, address: u64, into: &mut [u8]) -> bool {
+        let memory = local::OwnMemory::unknown();
+        memory.read(RuntimeAddr(address), into).is_ok()
+    }
+}
+
+/// A cursor that steps with these modules and this memory.
+pub struct Walking<'w, S, M> {
+    /// The cursor.
+    pub cursor: Cursor,
+    /// The modules.
+    pub modules: &'w S,
+    /// The memory.
+    pub memory: &'w M,
+}
+
+impl<S, M> Clone for Walking<'_, S, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S, M> Copy for Walking<'_, S, M> {}
+
+impl<S: Modules, M: Memory> Steps for Walking<'_, S, M> {
+    fn step(&mut self) -> bool {
+        match self.cursor.step(self.modules, self.memory) {
+            Step::Caller(found) => !found.evidence.is_guess(),
+            Step::End(_) => false,
+        }
+    }
+
+    fn code(&self) -> CodeAddr {
+        self.cursor.code()
+    }
+
+    fn register(&self, number: u8) -> Option<u64> {
+        let register = unspool_ir::Register(number.into());
+        self.cursor.registers().get(register)
+    }
+
+    fn cfa(&self) -> Option<u64> {
+        Some(self.cursor.cfa(self.modules, self.memory)?.0)
+    }
+
+    fn read(&self, address: u64, into: &mut [u8]) -> bool {
+        self.memory.read(RuntimeAddr(address), into).is_ok()
+    }
+}
+
+/// A frame and its callers.
+struct Callers<C> {
+    first: C,
+    /// The frame that was asked for last, and its number.
+    last: Cell<(usize, C)>,
+}
+
+impl<C: Steps> Callers<C> {
+    fn at(&self, number: usize) -> Option<C> {
+        let (mut at, mut cursor) = self.last.get();
+        if number < at {
+            (at, cursor) = (0, self.first);
+        }
+        while at < number {
+            if !cursor.step() {
+                return None;
+            }
+            at += 1;
+        }
+        self.last.set((at, cursor));
+        Some(cursor)
+    }
+}
+
+impl<C: Steps> Stack for Callers<C> {
+    fn frame(&self, number: usize) -> Option<Frame<'_>> {
+        frame(&self.at(number)?)
+    }
+
+    fn register(&self, number: usize, register: u8) -> Option<u64> {
+        self.at(number)?.register(register)
+    }
+
+    fn cfa(&self, number: usize) -> Option<u64> {
+        self.at(number)?.cfa()
+    }
+
+    /// Guesses are not come to.
+    fn is_certain(&self, _: usize) -> bool {
+        true
+    }
+
+    fn read(&self, address: u64, bytes: u8) -> Option<u64> {
+        let mut number = [0; 8];
+        let wanted = number.get_mut(..usize::from(bytes))?;
+        let is_read = self.first.read(address, wanted);
+        is_read.then(|| u64::from_le_bytes(number))
+    }
+}
+
+/// What a frame is in, if its module has a table of arguments.
+fn frame(cursor: &impl Steps) -> Option<Frame<'static>> {
+    let code = cursor.code();
+    let module = local::modules().loaded(code.lookup())?;
+    Some(Frame {
+        table: Table::open(module.arguments?).ok()?,
+        address: module.bias.to_vaddr(code.address()).0,
+        is_return: matches!(code, CodeAddr::Return(_)),
+        bias: module.bias.0,
+    })
+}
+
+/// An argument, as far as it was found.
+#[derive(Debug, Clone, Copy)]
+pub struct Found {
+    /// The parameter.
+    pub parameter: Parameter<'static>,
+    /// The first eight bytes of its value.
+    pub value: u64,
+    /// How certain that is; `None` if it was not found.
+    pub certainty: Option<Certainty>,
+    /// How many frames further out it was found.
+    pub by_caller: usize,
+}
+
+/// An argument of a frame's function, by its place; `None` if there are no more, or nothing is known of the function.
+pub fn nth(cursor: &impl Steps, index: usize) -> Option<Found> {
+    let parameter = frame(cursor)?.function()?.parameters()?.nth(index)?;
+    let stack = Callers {
+        first: *cursor,
+        last: Cell::new((0, *cursor)),
+    };
+    Some(find(&stack, parameter))
+}
+
+fn find(stack: &dyn Stack, parameter: Parameter<'static>) -> Found {
+    let mut found = Found {
+        parameter,
+        value: 0,
+        certainty: None,
+        by_caller: 0,
+    };
+    let mut pieces = parameter.pieces();
+    let first = pieces.next().filter(|piece| piece.offset == 0);
+    let Some((source, bytes)) = first.and_then(|piece| Some((piece.source?, piece.bytes))) else {
+        return found;
+    };
+    if let Some(value) = argument(stack, 0, source, bytes.saturating_mul(8)) {
+        found.value = value.number;
+        found.certainty = Some(value.certainty);
+        found.by_caller = value.by_caller;
+    }
+    found
+}

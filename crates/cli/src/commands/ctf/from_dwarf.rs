@@ -1,0 +1,112 @@
+//! `unspool ctf from-dwarf`.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::bail;
+use unspool_ctf::{Enumerator, Kind, LinkUnit, Linked, link};
+use unspool_ir::arch::Word;
+use unspool_module::{DebugFiles, ElfFile, SearchRoots};
+use unspool_types::{Program, Reason};
+
+use super::{FROM_DWARF, dump, target};
+use crate::args::ctf::CtfFromDwarfArgs;
+use crate::commands;
+use crate::output::{self, Failure};
+
+pub(crate) fn run(args: &CtfFromDwarfArgs) -> anyhow::Result<ExitCode> {
+    let file = commands::open(&args.file)?;
+    let debug = DebugFiles::locate(&file, &SearchRoots::default());
+    for rejected in &debug.rejected {
+        output::notice(rejected);
+    }
+    let source = debug.debug.as_deref().unwrap_or(&file);
+    let program = unspool_types::read(source, debug.supplementary.as_deref())?;
+    report(source, &program);
+    if program.units.is_empty() {
+        bail!(
+            "{} has no DWARF of units in C: build it with `gcc -g`, or install its debug symbols",
+            args.file.display()
+        );
+    }
+    let is_read = program.problems.is_empty();
+    let linked = linked(program, args);
+    let lost = lost(&linked);
+    for lost in &lost {
+        output::notice(&format_args!("{}: {lost}", args.file.display()));
+    }
+    if args.target.is_missing() {
+        let mut out = output::results();
+        for (name, graph) in dictionaries(&linked) {
+            if !linked.children.is_empty() {
+                writeln!(out, "/* {name} */\n")?;
+            }
+            dump::print_c(&mut out, graph)?;
+        }
+        out.flush()?;
+    }
+    let is_64 = file.word() == Word::W64;
+    target::write(&args.target, &linked, is_64, FROM_DWARF)?;
+    Ok(match is_read && lost.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(Failure::FINDINGS),
+    })
+}
+
+fn linked<'a>(program: Program<'a>, args: &CtfFromDwarfArgs) -> Linked<'a> {
+    let units = program.units.into_iter().map(|unit| {
+        let mut graph = Arc::unwrap_or_clone(unit.graph);
+        graph.forget_parameter_names();
+        LinkUnit::of(Arc::new(graph))
+    });
+    link(&units.collect::<Vec<_>>(), target::options(args.share))
+}
+
+fn dictionaries<'l, 'a>(
+    linked: &'l Linked<'a>,
+) -> impl Iterator<Item = (&'l str, &'l unspool_ctf::Graph<'a>)> {
+    let children = linked.children.iter();
+    let children = children.map(|(name, graph)| (&**name, graph));
+    std::iter::once((unspool_ctf::SHARED, &*linked.shared)).chain(children)
+}
+
+/// What CTF cannot say of types.
+fn lost(linked: &Linked<'_>) -> Vec<String> {
+    let mut lost = Vec::new();
+    for (_, graph) in dictionaries(linked) {
+        for (id, ty) in graph.types() {
+            let Kind::Enum { enumerators, .. } = &ty.kind else {
+                continue;
+            };
+            let is_lost = |one: &&Enumerator<'_>| i32::try_from(one.value).is_err();
+            lost.extend(enumerators.iter().filter(is_lost).map(|one| {
+                let ty = graph.declare(id, "");
+                format!(
+                    "{ty}: {} is {}, of which CTF can say the low 32 bits only",
+                    one.name, one.value
+                )
+            }));
+        }
+    }
+    lost
+}
+
+/// Says what is wrong with the debug information, and what of it is left out.
+pub(super) fn report(file: &ElfFile, program: &Program<'_>) {
+    let path = file.path().display();
+    let mut reasons: BTreeMap<&Reason, usize> = BTreeMap::new();
+    for unit in &program.left_out {
+        *reasons.entry(&unit.reason).or_default() += 1;
+    }
+    for (reason, count) in reasons {
+        let units = if count == 1 {
+            "1 unit is"
+        } else {
+            &format!("{count} units are")
+        };
+        output::notice(&format_args!("{path}: {units} left out: {reason}"));
+    }
+    super::report(file.path(), program.problems.iter());
+}

@@ -1,0 +1,129 @@
+//! The types of a file in whichever form it has them: CTF, BTF or DWARF.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use unspool_ctf::{BtfReading, Graph, LinkUnit, Section, link};
+use unspool_module::{DebugFiles, ElfFile, SearchRoots};
+use unspool_types::UnitTypes;
+
+use super::input::{Input, Stored};
+use super::{from_dwarf, read, report, target};
+use crate::args::ctf::ShareTypes;
+use crate::output;
+
+/// The types of a file.
+pub(super) struct Loaded<'d> {
+    /// Those of its units, or of its dictionaries. Children have their parents, which are here, too.
+    pub(super) graphs: Vec<Arc<Graph<'d>>>,
+    /// The file, if it is an ELF file.
+    pub(super) elf: Option<&'d ElfFile>,
+    /// Whether all could be read wholly.
+    pub(super) is_clean: bool,
+    /// Whether a gcc wrote them that stored arrays of arrays the wrong way round.
+    pub(super) are_arrays_reversed: bool,
+}
+
+impl<'d> Loaded<'d> {
+    /// All types as one graph: the linker makes them few, and what it leaves to single units stands beside what is shared.
+    pub(super) fn one_graph(&self) -> Graph<'d> {
+        let units = self.graphs.iter().cloned().map(LinkUnit::of);
+        let options = target::options(ShareTypes::Unconflicted);
+        let linked = link(&units.collect::<Vec<_>>(), options);
+        let children = linked.children.iter().map(|(_, graph)| graph);
+        let all: Vec<_> = std::iter::once(&*linked.shared).chain(children).collect();
+        let graph = Graph::merged(&all);
+        match self.are_arrays_reversed {
+            true => graph.with_arrays_turned(),
+            false => graph,
+        }
+    }
+}
+
+/// Has a function work on the types of a file: its CTF, else its BTF, else its DWARF. `None` if it has none of them.
+pub(super) fn with_types<R>(
+    path: &Path,
+    work: impl FnOnce(&Loaded<'_>) -> anyhow::Result<R>,
+) -> anyhow::Result<Option<R>> {
+    let inputs = Input::open(path)?;
+    let context = || path.display().to_string();
+    let mut sections = Vec::new();
+    let mut btf = Vec::new();
+    let mut is_clean = true;
+    for input in &inputs {
+        match input.types().with_context(context)? {
+            Some(Stored::Ctf(bytes, elf)) => {
+                let section = Section::open(bytes, elf).with_context(context)?;
+                sections.push((input, section));
+            }
+            Some(Stored::Btf(bytes, pointer_size)) => {
+                let reading = BtfReading::of(bytes, pointer_size).with_context(context)?;
+                report(path, reading.problems.iter());
+                is_clean &= reading.problems.is_empty();
+                btf.push(Arc::new(reading.graph));
+            }
+            None => {}
+        }
+    }
+    let shown: Vec<_> = sections
+        .iter()
+        .map(|(input, section)| read(input, section))
+        .collect();
+    is_clean &= shown.iter().all(|shown| shown.is_clean);
+    let dictionaries = || shown.iter().flat_map(|shown| &shown.dictionaries);
+    let mut graphs: Vec<Arc<Graph<'_>>> =
+        dictionaries().map(|one| Arc::clone(&one.graph)).collect();
+    let are_arrays_reversed = dictionaries().any(super::Dictionary::is_of_gcc)
+        && inputs.iter().any(|input| input.reversed_arrays().is_some());
+    graphs.extend(btf);
+    let elf = match &*inputs {
+        [Input::Elf(file)] => Some(&**file),
+        _ => None,
+    };
+    if let (true, Some(elf)) = (graphs.is_empty(), elf) {
+        return with_dwarf(elf, work);
+    }
+    let loaded = Loaded {
+        elf,
+        is_clean,
+        are_arrays_reversed,
+        graphs,
+    };
+    (!loaded.graphs.is_empty())
+        .then(|| work(&loaded))
+        .transpose()
+}
+
+fn with_dwarf<R>(
+    elf: &ElfFile,
+    work: impl FnOnce(&Loaded<'_>) -> anyhow::Result<R>,
+) -> anyhow::Result<Option<R>> {
+    let debug = DebugFiles::locate(elf, &SearchRoots::default());
+    for rejected in &debug.rejected {
+        output::notice(rejected);
+    }
+    let source = debug.debug.as_deref().unwrap_or(elf);
+    let program = unspool_types::read(source, debug.supplementary.as_deref())?;
+    from_dwarf::report(source, &program);
+    let loaded = Loaded {
+        graphs: program.units.iter().map(defined).collect(),
+        elf: Some(elf),
+        is_clean: program.problems.is_empty(),
+        are_arrays_reversed: false,
+    };
+    (!loaded.graphs.is_empty())
+        .then(|| work(&loaded))
+        .transpose()
+}
+
+/// The types of a unit, with the functions that it has code of: what it declares is said better where that is defined.
+fn defined<'a>(unit: &UnitTypes<'a>) -> Arc<Graph<'a>> {
+    let defined: HashSet<&str> = unit.entries.iter().map(|(_, name, _)| &**name).collect();
+    let mut graph = Graph::clone(&unit.graph);
+    graph
+        .functions
+        .retain(|symbol| defined.contains(&*symbol.name));
+    Arc::new(graph)
+}

@@ -1,0 +1,103 @@
+//! Where linked types go.
+
+use std::fs;
+use std::path::Path;
+use std::thread;
+
+use anyhow::{Context as _, bail};
+use unspool_ctf::{ElfContext, LinkOptions, Linked, Share, SymbolForm, Writer};
+use unspool_module::{ElfFile, embed_unmapped};
+
+use super::input;
+use crate::args::ctf::{CtfTarget, LinkSymbols, ShareTypes};
+use crate::commands;
+use crate::output;
+
+impl CtfTarget {
+    /// Whether nothing is said of where the types go.
+    pub(super) fn is_missing(&self) -> bool {
+        self.output.is_none() && self.into.is_none()
+    }
+}
+
+/// How units are linked.
+pub(super) fn options(share: ShareTypes) -> LinkOptions {
+    LinkOptions {
+        share: match share {
+            ShareTypes::Unconflicted => Share::Unconflicted,
+            ShareTypes::Duplicated => Share::Duplicated,
+        },
+        threads: threads(),
+    }
+}
+
+/// How many threads may work.
+fn threads() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Writes what was linked, of units for machines of 64 bits or of 32, under a label or none.
+pub(super) fn write(
+    target: &CtfTarget,
+    linked: &Linked<'_>,
+    is_64: bool,
+    label: &str,
+) -> anyhow::Result<()> {
+    let writer = |symbols, elf| Writer {
+        compress: !target.uncompressed,
+        symbols,
+        elf,
+        label,
+        threads: threads(),
+        ..Writer::default()
+    };
+    match (&target.into, &target.output) {
+        (Some(path), _) => {
+            let file = commands::open(path)?;
+            let elf = input::context(&file)?;
+            let form = form(target.symbols, elf);
+            put_into(&file, path, &writer(form, elf).write(linked))?;
+        }
+        (None, Some(path)) => {
+            let form = form(target.symbols, ElfContext::default());
+            if matches!(form, SymbolForm::Symtab | SymbolForm::Dynsym) {
+                bail!(
+                    "there are no symbols to be in the order of without an ELF file: use --into, or --symbols names"
+                );
+            }
+            let elf = ElfContext {
+                is_64,
+                ..ElfContext::default()
+            };
+            commands::write(path, &writer(form, elf).write(linked), None)?;
+        }
+        (None, None) => {}
+    }
+    Ok(())
+}
+
+/// How symbols are written: as wanted, or as the file allows it.
+fn form(wanted: Option<LinkSymbols>, elf: ElfContext<'_>) -> SymbolForm {
+    match wanted {
+        Some(LinkSymbols::Dynsym) => SymbolForm::Dynsym,
+        Some(LinkSymbols::None) => SymbolForm::None,
+        None if !elf.symtab.is_empty() => SymbolForm::Symtab,
+        Some(LinkSymbols::Symtab) => SymbolForm::Symtab,
+        Some(LinkSymbols::Names) | None => SymbolForm::Names,
+    }
+}
+
+fn put_into(file: &ElfFile, path: &Path, ctf: &[u8]) -> anyhow::Result<()> {
+    let with = embed_unmapped(file, input::SECTION, ctf)
+        .with_context(|| format!("cannot put types into {}", path.display()))?;
+    let permissions = fs::metadata(path)
+        .with_context(|| path.display().to_string())?
+        .permissions();
+    commands::write(path, &with, Some(permissions))?;
+    output::notice(&format_args!(
+        "{}: {} bytes of types",
+        path.display(),
+        ctf.len()
+    ));
+    Ok(())
+}

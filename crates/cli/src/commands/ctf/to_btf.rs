@@ -1,0 +1,74 @@
+//! `unspool ctf to-btf`.
+
+use std::collections::HashSet;
+use std::process::ExitCode;
+
+use anyhow::bail;
+use unspool_ctf::{BtfWriter, Endian, Graph, SymbolKind};
+use unspool_module::ElfFile;
+
+use super::input;
+use super::loaded::{self, Loaded};
+use crate::args::ctf::CtfToBtfArgs;
+use crate::commands;
+use crate::output::{self, Failure};
+
+pub(crate) fn run(args: &CtfToBtfArgs) -> anyhow::Result<ExitCode> {
+    let mut is_clean = true;
+    let bytes = loaded::with_types(&args.file, |loaded: &Loaded<'_>| {
+        is_clean = loaded.is_clean;
+        let mut graph = loaded.one_graph();
+        if let Some(elf) = loaded.elf {
+            keep_symbols(&mut graph, elf)?;
+        }
+        if args.without_data {
+            graph.objects.clear();
+        }
+        let endian = match loaded.elf.map(|elf| elf.abi().endian) {
+            Some(unspool_ir::Endian::Big) => Endian::Big,
+            _ => Endian::Little,
+        };
+        let (bytes, unsaid) = BtfWriter { endian }.write(&graph);
+        is_clean &= unsaid.is_empty();
+        for unsaid in unsaid {
+            output::notice(&format_args!("{}: {unsaid}", args.file.display()));
+        }
+        Ok(bytes)
+    })?;
+    let Some(bytes) = bytes else {
+        bail!(
+            "{} has no types: neither CTF nor BTF nor DWARF of units in C",
+            args.file.display()
+        );
+    };
+    match &args.output {
+        Some(path) => commands::write(path, &bytes, None)?,
+        None => output::print(&bytes)?,
+    }
+    Ok(match is_clean {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(Failure::FINDINGS),
+    })
+}
+
+/// Keeps the types of the functions and data that are in the file: DWARF and gcc's CTF have those that are declared only, too.
+fn keep_symbols(graph: &mut Graph<'_>, elf: &ElfFile) -> anyhow::Result<()> {
+    let context = input::context(elf)?;
+    if context.symtab.is_empty() {
+        return Ok(());
+    }
+    let (mut functions, mut objects) = (HashSet::new(), HashSet::new());
+    for symbol in context.typed_symbols(false) {
+        match symbol.kind {
+            SymbolKind::Function => functions.insert(symbol.name),
+            SymbolKind::Object => objects.insert(symbol.name),
+        };
+    }
+    graph
+        .functions
+        .retain(|symbol| functions.contains(&symbol.name));
+    graph
+        .objects
+        .retain(|symbol| objects.contains(&symbol.name));
+    Ok(())
+}

@@ -1,0 +1,399 @@
+//! `unspool ctf from-dwarf` and `to-btf`: what gcc says in CTF of the same compilation, and what pahole, bpftool and gdb read.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+use unspool_ctf::{Agreement, BtfReading, ElfContext, Graph, Kind, Quirk, Section, Type};
+use xtask::packages;
+
+struct Folder(TempDir);
+
+/// The sources of the tests of `unspool-ctf`.
+fn source(name: &str) -> String {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ctf/tests/c");
+    tests.join(format!("{name}.c")).display().to_string()
+}
+
+impl Folder {
+    fn new() -> Folder {
+        Folder(tempfile::tempdir().unwrap())
+    }
+
+    fn run(&self, program: impl AsRef<Path>, words: &str) -> Output {
+        let mut command = Command::new(program.as_ref());
+        let words = words.split_whitespace();
+        command.args(words).current_dir(&self.0).output().unwrap()
+    }
+
+    fn tool(&self, tool: &str, words: &str) -> String {
+        let output = self.run(packages::path(tool).unwrap(), words);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{tool} {words}: {errors}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn unspool(&self, words: &str) -> Output {
+        self.run(env!("CARGO_BIN_EXE_unspool"), &format!("ctf {words}"))
+    }
+
+    fn done(&self, words: &str) -> String {
+        let output = self.unspool(words);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words}: {errors}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn bytes(&self, name: &str) -> Vec<u8> {
+        fs::read(self.0.path().join(name)).unwrap()
+    }
+}
+
+fn open(bytes: &[u8]) -> Section<'_> {
+    let elf = ElfContext {
+        is_64: true,
+        ..ElfContext::default()
+    };
+    Section::open(bytes, elf).unwrap()
+}
+
+/// Each named type, function and variable of the one is the same in the other. Yields how many there are.
+fn assert_same(ours: &Graph<'_>, theirs: &Graph<'_>, what: &str) -> usize {
+    let mut count = 0;
+    for (id, ty) in ours.types().filter(|(_, ty)| ty.name_space().is_some()) {
+        let is_it =
+            |other: &Type<'_>| other.name == ty.name && other.name_space() == ty.name_space();
+        let found: Vec<_> = theirs.types().filter(|(_, other)| is_it(other)).collect();
+        let compared = found.iter();
+        let compared: Vec<_> = compared
+            .map(|(other, _)| ours.agrees(id, theirs, *other, Agreement::Same))
+            .collect();
+        let is_same = compared.iter().any(Result::is_ok);
+        assert!(is_same, "{what}: {}: {compared:?}", ours.declare(id, ""));
+        count += 1;
+    }
+    for (ours_of, theirs_of) in [
+        (&ours.functions, &theirs.functions),
+        (&ours.objects, &theirs.objects),
+    ] {
+        for symbol in ours_of {
+            let found = theirs_of.iter().find(|other| other.name == symbol.name);
+            let other = found
+                .unwrap_or_else(|| panic!("{what}: {}", symbol.name))
+                .ty;
+            let same = ours.agrees(symbol.ty, theirs, other, Agreement::Same);
+            assert_eq!(same, Ok(()), "{what}: {}", symbol.name);
+            count += 1;
+        }
+    }
+    count
+}
+
+/// DWARF of all versions, with types in units of their own or not, says what gcc says in CTF of the same compilation.
+#[test]
+fn dwarf_says_what_gcc_says_in_ctf() {
+    let folder = Folder::new();
+    for flags in [
+        "-gdwarf-5",
+        "-gdwarf-4",
+        "-gdwarf-3",
+        "-gdwarf-2",
+        "-gdwarf-4 -fdebug-types-section",
+        "-gdwarf-5 -fdebug-types-section",
+    ] {
+        // DWARF 2 does not have `restrict`, of which `kinds` makes use.
+        let names = ["one", "two", "three", "kinds"];
+        for name in &names[..if flags == "-gdwarf-2" { 3 } else { 4 }] {
+            let path = source(name);
+            // With older DWARF, gcc 12 has bit-fields at wrong places in CTF.
+            folder.tool(
+                "/usr/bin/gcc",
+                &format!("-gdwarf-5 -gctf -O1 -c {path} -o ctf.o"),
+            );
+            folder.tool("/usr/bin/objcopy", "--dump-section .ctf=theirs ctf.o");
+            folder.tool(
+                "/usr/bin/gcc",
+                &format!("{flags} -O1 -fPIC -shared -nostartfiles {path} -o o.so"),
+            );
+            folder.done("from-dwarf o.so -o ours --symbols names");
+            let (theirs, ours) = (folder.bytes("theirs"), folder.bytes("ours"));
+            let (theirs, ours) = (open(&theirs), open(&ours));
+            let (theirs, ours) = (theirs.parents(), ours.parents());
+            let comment = folder.tool("/usr/bin/readelf", "-p .comment ctf.o");
+            let gcc = comment
+                .lines()
+                .find_map(|line| line.split_once("GCC: "))
+                .unwrap()
+                .1;
+            let theirs = match Quirk::of_producer(&format!("GCC: {}", gcc.trim())) {
+                Some(_) => theirs[0].reading.graph.with_arrays_turned(),
+                None => Graph::clone(&theirs[0].reading.graph),
+            };
+            let count = assert_same(&ours[0].reading.graph, &theirs, &format!("{flags} {name}"));
+            assert!(count > 5, "{flags} {name}: {count}");
+        }
+    }
+}
+
+/// What is in a debug file of its own, or in one that several share, is found.
+#[test]
+fn separate_files_are_found() {
+    let folder = Folder::new();
+    let path = source("kinds");
+    folder.tool(
+        "/usr/bin/gcc",
+        &format!("-g -O1 -shared -fPIC -Wl,--build-id {path} -o whole.so"),
+    );
+    let whole = folder.done("from-dwarf whole.so");
+    folder.tool("/usr/bin/objcopy", "--only-keep-debug whole.so one.debug");
+    folder.tool(
+        "/usr/bin/objcopy",
+        "--strip-debug --add-gnu-debuglink=one.debug whole.so one.so",
+    );
+    assert_eq!(folder.done("from-dwarf one.so"), whole);
+    // dwz moves what two files have in common into a third one.
+    let two = source("kinds");
+    folder.tool(
+        "/usr/bin/gcc",
+        &format!("-g -O1 -shared -fPIC -DOTHER {two} -o two.so"),
+    );
+    folder.tool(
+        "/usr/bin/gcc",
+        &format!("-g -O1 -shared -fPIC {two} -o first.so"),
+    );
+    folder.tool("/usr/bin/dwz", "-m common.debug first.so two.so");
+    let sections = folder.tool("/usr/bin/readelf", "-SW first.so");
+    assert!(sections.contains(".gnu_debugaltlink"), "{sections}");
+    let sorted = |text: String| {
+        let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted(folder.done("from-dwarf first.so")), sorted(whole));
+}
+
+/// Units in other languages are left out with a word.
+#[test]
+fn cxx_is_left_out() {
+    let folder = Folder::new();
+    fs::write(
+        folder.0.path().join("a.cc"),
+        "struct S { int x; }; S s; int main() { return s.x; }",
+    )
+    .unwrap();
+    fs::write(folder.0.path().join("b.c"), "struct T { int y; } t;").unwrap();
+    folder.tool("/usr/bin/g++", "-g -c a.cc -o a.o");
+    folder.tool("/usr/bin/gcc", "-g -c b.c -o b.o");
+    folder.tool("/usr/bin/g++", "a.o b.o -o both");
+    let output = folder.unspool("from-dwarf both");
+    let (told, said) = (
+        String::from_utf8(output.stdout).unwrap(),
+        String::from_utf8(output.stderr).unwrap(),
+    );
+    assert!(
+        told.contains("struct T {") && !told.contains("struct S"),
+        "{told}"
+    );
+    assert!(
+        said.contains("1 unit is left out: it is in C_plus_plus"),
+        "{said}"
+    );
+    let output = folder.unspool("from-dwarf a.o");
+    assert_eq!(output.status.code(), Some(2));
+}
+
+/// What CTF cannot say of enumerators is told, and is a finding.
+#[test]
+fn large_enumerators_are_told() {
+    let folder = Folder::new();
+    let text = "enum e { SMALL = -1, LARGE = 1L << 40 } e;";
+    fs::write(folder.0.path().join("a.c"), text).unwrap();
+    folder.tool("/usr/bin/gcc", "-g -c a.c -o a.o");
+    let output = folder.unspool("from-dwarf a.o");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("enum e: LARGE is 1099511627776") && !said.contains("SMALL"),
+        "{said}"
+    );
+}
+
+/// gdb shows what was made of DWARF as the source has it, and so do we, whatever gcc made the code.
+#[test]
+fn arrays_are_the_right_way_round() {
+    let folder = Folder::new();
+    fs::write(
+        folder.0.path().join("a.c"),
+        "int m[2][3][4]; struct s { char n[5][6]; } s; int main(void) { return 0; }",
+    )
+    .unwrap();
+    folder.tool("/usr/bin/gcc", "-g -rdynamic a.c -o a");
+    folder.done("from-dwarf a --into a --symbols dynsym");
+    assert_eq!(folder.done("symbol m a"), "int m[2][3][4];\n");
+    folder.tool("/usr/bin/strip", "-g a");
+    fs::write(folder.0.path().join("ask"), "ptype m\n").unwrap();
+    let shown = folder.tool("/usr/bin/gdb", "-batch -nx -x ask a");
+    assert!(shown.contains("[2][3][4]"), "{shown}");
+}
+
+/// How many types of each kind bpftool finds, and the names of functions.
+fn kinds(folder: &Folder, file: &str) -> (BTreeMap<String, usize>, Vec<String>) {
+    let text = folder.tool(
+        "/usr/sbin/bpftool",
+        &format!("btf dump file {file} format raw"),
+    );
+    let mut kinds = BTreeMap::new();
+    let mut functions = Vec::new();
+    for line in text.lines().filter(|line| line.starts_with('[')) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        *kinds.entry(words[1].to_owned()).or_default() += 1;
+        if words[1] == "FUNC" {
+            functions.push(words[2].to_owned());
+        }
+    }
+    functions.sort();
+    (kinds, functions)
+}
+
+/// pahole's BTF of the same DWARF means the same, has the same functions, and is not smaller.
+#[test]
+fn btf_is_what_pahole_makes() {
+    let folder = Folder::new();
+    for name in ["one", "two", "three"] {
+        let path = source(name);
+        folder.tool(
+            "/usr/bin/gcc",
+            &format!("-g -O1 -fPIC -c {path} -o {name}.o"),
+        );
+    }
+    folder.tool("/usr/bin/gcc", "-shared one.o two.o three.o -o all.so");
+    folder.tool(
+        "/usr/bin/pahole",
+        "--btf_gen_floats --btf_encode_detached theirs.btf all.so",
+    );
+    folder.done("to-btf all.so --without-data -o ours.btf");
+    let ((_, our_functions), (_, their_functions)) =
+        (kinds(&folder, "ours.btf"), kinds(&folder, "theirs.btf"));
+    assert_eq!(our_functions, their_functions);
+    let (ours, theirs) = (folder.bytes("ours.btf"), folder.bytes("theirs.btf"));
+    assert!(
+        ours.len() * 100 <= theirs.len() * 105,
+        "{} and {}",
+        ours.len(),
+        theirs.len()
+    );
+    let (ours, theirs) = (
+        BtfReading::of(&ours, 8).unwrap(),
+        BtfReading::of(&theirs, 8).unwrap(),
+    );
+    assert_eq!((ours.problems, theirs.problems), (vec![], vec![]));
+    assert!(assert_same(&ours.graph, &theirs.graph, "BTF") > 10);
+    let shown = folder.tool("/usr/bin/pahole", "-F btf ours.btf");
+    assert!(shown.contains("struct shelf {"), "{shown}");
+    assert!(
+        folder
+            .done("type shelf ours.btf")
+            .contains("struct shelf {")
+    );
+}
+
+/// How many types of the main kinds there are.
+fn counts(graph: &Graph<'_>) -> [usize; 4] {
+    let count = |is: fn(&Kind<'_>) -> bool| graph.types().filter(|(_, ty)| is(&ty.kind)).count();
+    [
+        count(|kind| matches!(kind, Kind::Record { .. })),
+        count(|kind| {
+            matches!(
+                kind,
+                Kind::Typedef(_) | Kind::Enum { .. } | Kind::Forward(_)
+            )
+        }),
+        count(|kind| matches!(kind, Kind::Pointer(_) | Kind::Qualified(..))),
+        count(|kind| matches!(kind, Kind::Function { .. } | Kind::Array { .. })),
+    ]
+}
+
+/// Of the types of single units that pahole writes, as many are left together as in what it makes of the whole.
+#[test]
+fn as_many_types_are_left_as_libbpf_leaves() {
+    let folder = Folder::new();
+    let pahole = |from: &str| {
+        let words = format!("--btf_gen_floats --btf_encode_detached {from}.btf {from}");
+        folder.tool("/usr/bin/pahole", &words);
+        folder.bytes(&format!("{from}.btf"))
+    };
+    let parts = ["one", "two"].map(|name| {
+        let path = source(name);
+        folder.tool(
+            "/usr/bin/gcc",
+            &format!("-g -O1 -fPIC -c {path} -o {name}.o"),
+        );
+        pahole(&format!("{name}.o"))
+    });
+    folder.tool("/usr/bin/gcc", "-shared one.o two.o -o both.so");
+    let whole = pahole("both.so");
+    let read = |bytes: &'static [u8]| BtfReading::of(bytes, 8).unwrap().graph;
+    let [one, two] = parts.map(|bytes| read(Vec::leak(bytes)));
+    let whole = read(Vec::leak(whole));
+    let before = one.last() + two.last();
+    let merged = Graph::merged(&[&one, &two]);
+    assert_eq!(counts(&merged), counts(&whole));
+    assert!(merged.last() < before, "{before}");
+    // What is merged stays as it is.
+    assert_eq!(counts(&Graph::merged(&[&whole])), counts(&whole));
+}
+
+/// What BTF cannot say is told, and is a finding.
+#[test]
+fn what_btf_cannot_say_is_told() {
+    let folder = Folder::new();
+    let text = "typedef int v4 __attribute__((vector_size(16))); v4 vector; struct s { int a; v4 b; } s; int f(v4 x) { return x[0]; } int g(struct s *p) { return p->a; }";
+    fs::write(folder.0.path().join("a.c"), text).unwrap();
+    folder.tool("/usr/bin/gcc", "-g -c a.c -o a.o");
+    let output = folder.unspool("to-btf a.o -o a.btf");
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    for what in ["v4", "struct s.b", "f", "vector"] {
+        assert!(
+            said.contains(&format!("BTF cannot say {what}: ")),
+            "{what}: {said}"
+        );
+    }
+    let dump = folder.tool("/usr/sbin/bpftool", "btf dump file a.btf format c");
+    let body = dump
+        .split("struct s {")
+        .nth(1)
+        .and_then(|rest| rest.split("};").next());
+    assert!(
+        body.is_some_and(|body| body.contains("int a;") && !body.contains(" b;")),
+        "{dump}"
+    );
+}
+
+/// A function without a type is told from a name that nothing has.
+#[test]
+fn a_symbol_without_a_type_is_told() {
+    let folder = Folder::new();
+    fs::write(folder.0.path().join("a.c"), "static int hid(int x) { return x; } int (*volatile p)(int) = hid; int main(void) { return p(0); }").unwrap();
+    folder.tool("/usr/bin/gcc", "-g -gctf a.c -o a");
+    let said = String::from_utf8(folder.unspool("symbol hid a").stderr).unwrap();
+    assert!(
+        said.contains("exported symbols only") && said.contains("from-dwarf a --into a"),
+        "{said}"
+    );
+    let said = String::from_utf8(folder.unspool("symbol nobody a").stderr).unwrap();
+    assert!(
+        said.contains("nothing there is called \"nobody\""),
+        "{said}"
+    );
+    folder.done("from-dwarf a --into a");
+    assert_eq!(folder.done("symbol hid a"), "int hid(int);\n");
+}

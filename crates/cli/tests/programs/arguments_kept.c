@@ -1,0 +1,47 @@
+/* Functions that keep what they are called with on purpose, and the same without: compiled with -DNOTHING. */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unspool_keep.h>
+
+#ifdef NOTHING
+#undef UNSPOOL_KEEP
+#define UNSPOOL_KEEP(number, argument)
+#endif
+
+#define APART __attribute__((noinline, noclone))
+
+struct pair { int first; long second; };
+
+volatile long sink;
+
+/* frame: inner 51 */
+APART int inner(long forgotten)
+{
+  UNSPOOL_KEEP(1, forgotten);
+  sink = forgotten;
+  raise(SIGSEGV);
+  return 3;
+}
+
+/* Others get an address of the frame, and write to all that they may.
+ * frame: outer 41 {.first=7,.second=8} -9 */
+APART int outer(long forgotten, struct pair pair, signed char small)
+{
+  UNSPOOL_KEEP(1, forgotten);
+  UNSPOOL_KEEP(2, pair);
+  UNSPOOL_KEEP(3, small);
+  char text[40];
+  sink = forgotten + pair.first + pair.second + small;
+  memset(text, (int)sink, sizeof text);
+  sink = text[sink % 40];
+  return inner(atoi(getenv("FIRST"))) + text[3];
+}
+
+int main(void)
+{
+  setenv("FIRST", "51", 1);
+  setenv("SECOND", "41", 1);
+  struct pair pair = {atoi("7"), atol("8")};
+  return outer(atoi(getenv("SECOND")), pair, (signed char)-atoi("9"));
+}

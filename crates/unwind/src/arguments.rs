@@ -1,0 +1,89 @@
+//! The arguments of the functions on a walked stack.
+
+use unspool_args::{Frame, Source, Table, Value};
+use unspool_ir::{CodeAddr, Memory, Register, RuntimeAddr};
+
+use crate::space::{Located, Stack};
+
+/// A walked stack that is asked for arguments. Its frames must have been [kept with their
+/// registers](crate::space::Keep::Registers).
+pub struct Arguments<'a> {
+    stack: &'a Stack,
+    memory: &'a dyn Memory,
+    /// What each frame is in, as far as there is a table of arguments.
+    frames: Vec<Option<Frame<'a>>>,
+    /// The frames before this one were found without a guess.
+    certain: usize,
+}
+
+impl<'a> Arguments<'a> {
+    /// Prepares to ask a stack, of a process with this memory. `locate` says where a frame stands, `table` has the table of a module.
+    pub fn new(
+        stack: &'a Stack,
+        memory: &'a dyn Memory,
+        locate: impl Fn(CodeAddr) -> Option<Located>,
+        table: impl Fn(&Located) -> Option<Table<'a>>,
+    ) -> Arguments<'a> {
+        let frame = |code: CodeAddr| {
+            let located = locate(code)?;
+            Some(Frame {
+                table: table(&located)?,
+                address: located.address.0,
+                is_return: matches!(code, CodeAddr::Return(_)),
+                bias: code.address().0.wrapping_sub(located.address.0),
+            })
+        };
+        let guessed = stack
+            .frames
+            .iter()
+            .position(|frame| frame.found.is_some_and(|found| found.evidence.is_guess()));
+        Arguments {
+            stack,
+            memory,
+            frames: stack
+                .frames
+                .iter()
+                .map(|walked| frame(walked.code))
+                .collect(),
+            certain: guessed.unwrap_or(stack.frames.len()),
+        }
+    }
+
+    /// What is known of a frame's function.
+    #[must_use]
+    pub fn frame(&self, number: usize) -> Option<&Frame<'a>> {
+        self.frames.get(number)?.as_ref()
+    }
+
+    /// The low `bits` of what the function of a frame was called with.
+    #[must_use]
+    pub fn value(&self, frame: usize, source: Source, bits: u8) -> Option<Value> {
+        unspool_args::argument(self, frame, source, bits)
+    }
+}
+
+impl unspool_args::Stack for Arguments<'_> {
+    fn frame(&self, number: usize) -> Option<Frame<'_>> {
+        *self.frames.get(number)?
+    }
+
+    fn register(&self, number: usize, register: u8) -> Option<u64> {
+        let registers = self.stack.frames.get(number)?.registers.as_ref()?;
+        registers.get(Register(register.into()))
+    }
+
+    fn cfa(&self, number: usize) -> Option<u64> {
+        Some(self.stack.frames.get(number)?.cfa?.0)
+    }
+
+    fn is_certain(&self, number: usize) -> bool {
+        number < self.certain
+    }
+
+    fn read(&self, address: u64, bytes: u8) -> Option<u64> {
+        let mut number = [0; 8];
+        let wanted = number.get_mut(..usize::from(bytes))?;
+        self.memory.read(RuntimeAddr(address), wanted).ok()?;
+        Some(u64::from_le_bytes(number))
+    }
+}
