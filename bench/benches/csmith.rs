@@ -139,7 +139,7 @@ impl Found {
 impl Synthesized {
     fn take(&mut self, program: &Path, name: &str) -> anyhow::Result<()> {
         let file = ElfFile::open(program)?;
-        let synthesis = synthesize(&file, &[])?;
+        let synthesis = synthesize(&file, file.symbols(), &[])?;
         let made = made::compare(&file, &synthesis.table, |at| println!("{name}: made {at}"))?;
         self.made.add(&made);
         let report = unspool_step::run(&Request {

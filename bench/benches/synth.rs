@@ -2,15 +2,14 @@
 //!
 //! `cargo bench -p unspool-bench --bench synth -- [FILE…]`. Without files: the big ELF files of this machine. The
 //! file's own table is not read for the synthesis, only compared with its result: for each row, at its first
-//! instruction. Two rules can be different and both right, since a register that was pushed is in two places until it is
+//! instruction. Where its separate debug file is installed (libc6-dbg), that is measured with the symbols in it, too. Two rules can be different and both right, since a register that was pushed is in two places until it is
 //! written: then the code decides.
 #![expect(clippy::print_stdout, reason = "a measurement prints")]
 
-use std::path::PathBuf;
 use std::time::Instant;
 
 use unspool_bench::made;
-use unspool_module::ElfFile;
+use unspool_module::{DebugFiles, ElfFile, SearchRoots, Symbols};
 use unspool_recover::synthesize;
 
 /// So many refuted rows are shown of each file.
@@ -18,25 +17,29 @@ const SHOWN: usize = 20;
 
 fn main() -> anyhow::Result<()> {
     println!(
-        "file | rows | made | CFA right | by the same register | registers right | the same | refuted at | s, one thread"
+        "file | functions known by | rows | made | CFA right | by the same register | registers right | the same | refuted at | s, one thread"
     );
     for path in &unspool_bench::big_files() {
-        measure(path)?;
+        let file = ElfFile::open(path)?;
+        measure(&file, file.symbols(), "own symbols")?;
+        if let Some(debug) = DebugFiles::locate(&file, &SearchRoots::default()).debug {
+            let symbols = Symbols::new(&file, Some(&debug));
+            measure(&file, &symbols, "debug file")?;
+        }
     }
     Ok(())
 }
 
-fn measure(path: &PathBuf) -> anyhow::Result<()> {
-    let file = ElfFile::open(path)?;
+fn measure(file: &ElfFile, symbols: &Symbols, by: &str) -> anyhow::Result<()> {
     let started = Instant::now();
-    let synthesis = synthesize(&file, &[])?;
+    let synthesis = synthesize(file, symbols, &[])?;
     let seconds = started.elapsed().as_secs_f64();
     let mut refuted = Vec::new();
-    let counts = made::compare(&file, &synthesis.table, |at| refuted.push(at))?;
+    let counts = made::compare(file, &synthesis.table, |at| refuted.push(at))?;
     let percent = |count: u64| unspool_bench::share(count, counts.rows) * 100.0;
     println!(
-        "{} | {} | {:.3} % | {:.3} % | {:.3} % | {:.3} % | {:.3} % | {} | {seconds:.2}",
-        path.display(),
+        "{} | {by} | {} | {:.3} % | {:.3} % | {:.3} % | {:.3} % | {:.3} % | {} | {seconds:.2}",
+        file.path().display(),
         counts.rows,
         percent(counts.there),
         percent(counts.cfa),

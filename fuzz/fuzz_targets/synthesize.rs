@@ -9,7 +9,7 @@ fuzz_target!(|data: &[u8]| {
     let Ok(file) = ElfFile::from_bytes("fuzzed", data) else {
         return;
     };
-    let Ok(synthesis) = synthesize(&file, &[]) else {
+    let Ok(synthesis) = synthesize(&file, file.symbols(), &[]) else {
         return;
     };
     assert!(synthesis.table.overlaps(1).is_empty());

@@ -62,9 +62,9 @@ impl Plan {
             });
             return plan;
         };
-        let functions = functions(file, &mut machine);
+        let functions = functions(file, file.symbols(), &mut machine);
         let extents = functions.iter().map(|function| function.extent).collect();
-        let lost = never_returning(file);
+        let lost = never_returning(file, file.symbols());
         let program = Program::survey(&mut machine, &Text(file), extents, Vec::new(), |address| {
             lost.contains(&address)
         });

@@ -92,6 +92,17 @@ impl Declared {
         }
     }
 
+    /// Whether all is where it is at the begin of a function, as a call leaves it.
+    #[must_use]
+    pub fn is_begin(&self, facts: &Facts) -> bool {
+        let pushed = i64::from(facts.call_pushes);
+        let mut preserved = facts.preserved.iter().zip(self.preserved);
+        self.cfa == Place::Register(facts.stack_pointer, pushed)
+            && self.return_address == Place::AtCfa(-pushed)
+            && preserved.all(|(register, place)| place == Place::Register(*register, 0))
+            && !self.signal_frame
+    }
+
     /// What the row says of something.
     pub(crate) fn claim(&self, of: Aspect, facts: &Facts) -> Place {
         match of {

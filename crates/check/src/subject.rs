@@ -122,7 +122,7 @@ impl<'f> Subject<'f> {
         let judge = Judge::new(&declarations.table, machine.facts());
         let extents = extents(file, declarations, &judge);
         let symbols = file.symbols();
-        let lost = recover::never_returning(file);
+        let lost = recover::never_returning(file, symbols);
         let never_returns = |address| lost.contains(&address);
         let mut entries = recover::stubs(file);
         entries.extend(functions(symbols, maker));

@@ -372,6 +372,12 @@ impl Guide for ByTable<'_> {
         self.judge.entry(self.declared_at(address)?)
     }
 
+    fn is_function(&self, address: u64) -> bool {
+        // A walk takes it for a frame of its own.
+        let declared = self.declared_at(address);
+        declared.is_some_and(|declared| declared.is_begin(self.judge.facts))
+    }
+
     fn args_size(&self, address: u64, _: Value) -> u64 {
         let declared = self.declared_at(address);
         declared.map_or(0, |declared| declared.args_size)

@@ -817,7 +817,7 @@ Examples:
 
 Exit status: 0 done, also where some code gets no rows; 2 could not run.")]
 pub(crate) struct SynthArgs {
-    /// The ELF file.
+    /// The ELF file. Symbols of its separate debug file count, too, if that is installed.
     pub(crate) file: PathBuf,
     /// Where the table goes, instead of into the cache. Under the name BUILD-ID.synth.unspool in a folder of
     /// UNSPOOL_TABLE_PATH it is found there.

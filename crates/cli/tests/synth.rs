@@ -177,6 +177,31 @@ fn exceptions_and_gdb_go_through_a_library_that_is_written_anew() {
     assert_eq!(before, after);
 }
 
+/// What `strip` takes from a program says where functions are as long as it is somewhere.
+#[test]
+fn symbols_of_the_debug_file_count() {
+    let folder = program();
+    let folder = folder.path();
+    let through = || {
+        let output = unspool(&["synth", "throws", "--format", "json"], folder);
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let functions = report["functions"].as_array().unwrap().iter();
+        let found = functions.filter(|function| function["name"] == "through");
+        found.cloned().collect::<Vec<_>>()
+    };
+    let before = through();
+    assert_eq!(before.len(), 1);
+    let strip = |arguments: &[&str]| {
+        let output = run("objcopy", "binutils", arguments, folder);
+        assert!(output.status.success(), "{}", text(&output));
+    };
+    strip(&["--only-keep-debug", "throws", "throws.debug"]);
+    strip(&["--strip-all", "throws"]);
+    assert_eq!(through(), Vec::<serde_json::Value>::new());
+    strip(&["--add-gnu-debuglink=throws.debug", "throws"]);
+    assert_eq!(through(), before);
+}
+
 #[test]
 fn what_is_kept_is_found_and_what_cannot_be_is_said() {
     let folder = program();

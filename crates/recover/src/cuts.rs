@@ -7,7 +7,7 @@ use unspool_module::ElfFile;
 use unspool_synth::op::{Flow, Op};
 use unspool_synth::{Code, Extent, Image as _, InsnId, Machine, Part};
 
-use crate::functions::{Function, Sightings, entry};
+use crate::functions::{Function, Sightings};
 use crate::stubs::stubs;
 use crate::text::Text;
 
@@ -35,10 +35,15 @@ pub(crate) fn without(ranges: &[Range<u64>], others: &[Range<u64>]) -> Vec<Range
 }
 
 /// Where something certainly begins.
-pub(crate) fn starts(file: &ElfFile, seen: &Sightings, known: &[Function]) -> Starts {
+pub(crate) fn starts(
+    file: &ElfFile,
+    entry: Option<u64>,
+    seen: &Sightings,
+    known: &[Function],
+) -> Starts {
     let ends = known.iter().filter(|function| function.has_size);
     let ends = ends.map(|function| (function.extent.end, Part::Fragment));
-    let called = seen.calls.iter().copied().chain(entry(file));
+    let called = seen.calls.iter().copied().chain(entry);
     let called = called.chain(stubs(file));
     let called = called.map(|to| (to, Part::Function));
     let named = known.iter().map(|function| function.extent);

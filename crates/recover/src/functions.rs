@@ -3,7 +3,7 @@
 use core::ops::Range;
 use std::collections::BTreeMap;
 
-use unspool_module::{Binding, ElfFile, ElfKind, SectionInfo};
+use unspool_module::{Binding, ElfFile, ElfKind, SectionInfo, Symbols};
 use unspool_synth::op::{Flow, Seen};
 use unspool_synth::{Extent, Image, Machine, Part};
 
@@ -31,18 +31,18 @@ struct Candidate {
 
 /// The functions of a file that have names, ascending: symbols of that type, labels that other files see, and labels
 /// that are called.
-pub fn functions(file: &ElfFile, machine: &mut Machine) -> Vec<Function> {
+pub fn functions(file: &ElfFile, symbols: &Symbols, machine: &mut Machine) -> Vec<Function> {
     let sections = code_ranges(file);
     let seen = Sightings::of(file, &sections, machine);
-    named(file, &sections, &seen)
+    named(symbols, &sections, &seen)
 }
 
 /// Where a program begins, which nothing calls. Of an object file that is where linkers have it begin.
-pub(crate) fn entry(file: &ElfFile) -> Option<u64> {
+pub(crate) fn entry(file: &ElfFile, symbols: &Symbols) -> Option<u64> {
     if file.kind() != ElfKind::Relocatable {
         return Some(file.entry().0);
     }
-    let start = file.symbols().named("_start").next()?;
+    let start = symbols.named("_start").next()?;
     Some(start.address.0)
 }
 
@@ -64,9 +64,9 @@ pub(crate) fn code_ranges(file: &ElfFile) -> Vec<Range<u64>> {
 }
 
 /// The functions with names in some ranges of code.
-pub(crate) fn named(file: &ElfFile, sections: &[Range<u64>], seen: &Sightings) -> Vec<Function> {
+pub(crate) fn named(symbols: &Symbols, sections: &[Range<u64>], seen: &Sightings) -> Vec<Function> {
     let mut found: Vec<Function> = Vec::new();
-    for candidate in candidates(file) {
+    for candidate in candidates(symbols) {
         let is_called = seen.calls.binary_search(&candidate.start).is_ok();
         let is_inside = found
             .last()
@@ -85,13 +85,12 @@ pub(crate) fn named(file: &ElfFile, sections: &[Range<u64>], seen: &Sightings) -
             0 => section.end,
             size => candidate.start.saturating_add(size).min(section.end),
         };
-        // What only jumps lead to is what they bring there, be it a function or a part of one.
-        let is_fragment = !candidate.is_visible
-            && !is_called
-            && !seen
-                .jumps_within(candidate.start..candidate.start.saturating_add(1))
-                .is_empty()
-            && !seen.is_taken(candidate.start);
+        // What only jumps lead to is what they bring there, be it a function or a part of one. Bytes in data may look
+        // like the address of one by chance.
+        let jumps = seen.jumps_within(candidate.start..candidate.start.saturating_add(1));
+        let is_only_jumped_to =
+            !candidate.is_visible && !jumps.is_empty() && !seen.is_taken(candidate.start);
+        let is_fragment = !is_called && (is_only_jumped_to || is_cold(&candidate.name));
         found.push(Function {
             name: candidate.name,
             extent: Extent {
@@ -110,10 +109,19 @@ pub(crate) fn named(file: &ElfFile, sections: &[Range<u64>], seen: &Sightings) -
     found
 }
 
+/// Whether a name is one that GCC gives to the part of a function that is seldom run. LLVM gives such names to functions, which
+/// are called.
+fn is_cold(name: &str) -> bool {
+    let Some((_, number)) = name.rsplit_once(".cold") else {
+        return false;
+    };
+    number.is_empty() || number.starts_with('.')
+}
+
 /// One for each address: the best that starts there.
-fn candidates(file: &ElfFile) -> Vec<Candidate> {
+fn candidates(symbols: &Symbols) -> Vec<Candidate> {
     let mut by_start: BTreeMap<u64, Candidate> = BTreeMap::new();
-    for symbol in file.symbols().iter() {
+    for symbol in symbols.iter() {
         let candidate = Candidate {
             name: symbol.name.into_owned(),
             start: symbol.address.0,

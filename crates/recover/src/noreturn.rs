@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use unspool_module::ElfFile;
+use unspool_module::{ElfFile, Symbols};
 
 /// Names of C and of the runtimes of C++, Rust and the compilers.
 const NAMES: &[&str] = &[
@@ -81,11 +81,8 @@ fn is_throw(name: &str) -> bool {
 /// The addresses of the functions of a file, and of those of others that it calls, that are known by name never
 /// to return.
 #[must_use]
-pub fn never_returning(file: &ElfFile) -> HashSet<u64> {
-    let own = file
-        .symbols()
-        .iter()
-        .map(|symbol| (symbol.name, symbol.address));
+pub fn never_returning(file: &ElfFile, symbols: &Symbols) -> HashSet<u64> {
+    let own = symbols.iter().map(|symbol| (symbol.name, symbol.address));
     let others = file.undefined_symbols().unwrap_or_default();
     let lost = own.chain(others).filter(|(name, _)| never_returns(name));
     lost.map(|(_, address)| address.0).collect()

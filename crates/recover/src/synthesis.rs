@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 
 use unspool_ir::table::{FdeHeader, RowStart, TableError};
 use unspool_ir::{Arch, RowId, Table, Vaddr};
-use unspool_module::ElfFile;
+use unspool_module::{ElfFile, Symbols};
 use unspool_synth::arch::Facts;
 use unspool_synth::rows::Saved;
 use unspool_synth::{
@@ -86,12 +86,17 @@ pub enum SynthesisError {
     Table(#[from] TableError),
 }
 
-/// Makes rows for the code of a file that is not in `covered`, ranges that ascend.
+/// Makes rows for the code of a file that is not in `covered`, ranges that ascend. `symbols` say where functions are: the
+/// file's own, or those of its separate debug file, too.
 ///
 /// # Errors
 ///
 /// The machine is not known, or the table is too large.
-pub fn synthesize(file: &ElfFile, covered: &[Range<u64>]) -> Result<Synthesis, SynthesisError> {
+pub fn synthesize(
+    file: &ElfFile,
+    symbols: &Symbols,
+    covered: &[Range<u64>],
+) -> Result<Synthesis, SynthesisError> {
     let machine = || Machine::of(file.abi()).ok_or(SynthesisError::Arch(file.abi().arch));
     let mut tools = Tools {
         file,
@@ -102,7 +107,7 @@ pub fn synthesize(file: &ElfFile, covered: &[Range<u64>]) -> Result<Synthesis, S
     };
     let gaps = without(&code_ranges(file), covered);
     let seen = Sightings::of(file, &gaps, &mut tools.scanner);
-    let known = named(file, &gaps, &seen);
+    let known = named(symbols, &gaps, &seen);
     let names: HashMap<u64, &Function> = known
         .iter()
         .map(|function| (function.extent.start, function))
@@ -111,13 +116,14 @@ pub fn synthesize(file: &ElfFile, covered: &[Range<u64>]) -> Result<Synthesis, S
         let function = names.get(&extent.start);
         function.is_some_and(|function| function.has_size)
     };
-    let mut lost = never_returning(file);
-    let starts = starts(file, &seen, &known);
+    let mut lost = never_returning(file, symbols);
+    let entry = entry(file, symbols);
+    let starts = starts(file, entry, &seen, &known);
     let found = partition(&mut tools, &gaps, &starts, is_sized, &mut lost);
     let (mut program, mut descriptions) = found.ok_or(SynthesisError::Tangled)?;
     let code = Known {
         file,
-        entry: entry(file),
+        entry,
         gaps: &gaps,
         names: &names,
         seen: &seen,

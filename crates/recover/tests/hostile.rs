@@ -33,7 +33,7 @@ fn synthesized(bytes: &[u8]) -> bool {
     let Ok(file) = ElfFile::from_bytes("changed", bytes) else {
         return false;
     };
-    let Ok(synthesis) = synthesize(&file, &[]) else {
+    let Ok(synthesis) = synthesize(&file, file.symbols(), &[]) else {
         return false;
     };
     assert_eq!(synthesis.table.overlaps(1).len(), 0);
@@ -127,7 +127,7 @@ const AREA: [u8; 8] = [0xff, 0xff, 1, 4, 1, 5, 8, 0];
 fn pads_with_rows(bytes: &[u8], functions: u64) -> usize {
     let file = ElfFile::from_bytes("areas", bytes).unwrap();
     let text = file.section_named(".text").unwrap().unwrap().address;
-    let table = synthesize(&file, &[]).unwrap().table;
+    let table = synthesize(&file, file.symbols(), &[]).unwrap().table;
     let spans: Vec<_> = table.spans().collect();
     let has_row = |function: &u64| {
         let pad = text.offset(function * 16 + 8);

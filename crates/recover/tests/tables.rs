@@ -81,7 +81,10 @@ fn table_of(file: &ElfFile) -> Table {
 
 fn compared(path: &Path) -> Compared {
     let file = ElfFile::open(path).unwrap();
-    compare(&table_of(&file), &synthesize(&file, &[]).unwrap().table)
+    compare(
+        &table_of(&file),
+        &synthesize(&file, file.symbols(), &[]).unwrap().table,
+    )
 }
 
 fn run(command: &mut Command, package: &str) {
@@ -128,7 +131,7 @@ fn compilers_say_the_same() {
 fn landed(path: &Path) -> (usize, usize, Vec<Vaddr>) {
     let file = ElfFile::open(path).unwrap();
     let declared = table_of(&file);
-    let made = synthesize(&file, &[]).unwrap().table;
+    let made = synthesize(&file, file.symbols(), &[]).unwrap().table;
     let mut pads = Vec::new();
     for fde in declared.fdes() {
         if let Some(lsda) = fde.lsda {
@@ -233,7 +236,7 @@ fn another_stack_is_not_this_one() {
     );
     let file = ElfFile::open(&program).unwrap();
     let named = |name| file.symbols().named(name).next().unwrap().address;
-    let table = synthesize(&file, &[]).unwrap().table;
+    let table = synthesize(&file, file.symbols(), &[]).unwrap().table;
     let covered: Vec<_> = table.spans().map(|span| (span.start, span.end)).collect();
     let has_row = |at: Vaddr| covered.iter().any(|(start, end)| *start <= at && at < *end);
     let (start, spawn, after) = (named("_start"), named("spawn"), named("after"));

@@ -13,6 +13,8 @@ pub(crate) struct Instruction {
     pub(crate) flow: Option<Flow>,
     /// The stack pointer becomes something that is not counted from what it was: this may be another stack.
     pub(crate) loads_stack_pointer: bool,
+    /// It reads or writes the word on top of the stack: called, it makes use of what the call pushed, as no function does.
+    pub(crate) takes_top: bool,
     /// What is peculiar to it.
     pub(crate) kind: Kind,
 }
@@ -51,10 +53,17 @@ impl Instruction {
             Op::Align | Op::SystemCall { .. } => false,
             other => other.written(stack_pointer) & (1 << stack_pointer) != 0,
         };
+        let takes = |op: &Op| match *op {
+            Op::Load { base, offset, .. }
+            | Op::Store { base, offset, .. }
+            | Op::Overwrite { base, offset, .. } => base == stack_pointer && offset == 0,
+            _ => false,
+        };
         Instruction {
             length: u8::try_from(range.end - range.start).unwrap_or(0).max(1),
             flow: code.flow(first),
             loads_stack_pointer: code.ops_of(first).iter().any(loads),
+            takes_top: code.ops_of(first).first().is_some_and(takes),
             kind: Kind::of(bytes),
         }
     }

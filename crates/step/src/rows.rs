@@ -20,7 +20,7 @@ impl RowsFrom {
         let table = match self {
             RowsFrom::Table(from) => tables::read(file, from).ok().map(|reading| reading.table),
             RowsFrom::Code => {
-                let synthesis = unspool_recover::synthesize(file, &[]);
+                let synthesis = unspool_recover::synthesize(file, file.symbols(), &[]);
                 synthesis.ok().map(|synthesis| synthesis.table)
             }
         };

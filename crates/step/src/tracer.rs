@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use libc::c_int;
-use unspool_check::Code;
+use unspool_check::{Code, Declared};
 use unspool_compact::call::{CallTest, WINDOW};
 use unspool_ir::{Abi, Arch, Endian, Register, Registers, RuntimeAddr, Vaddr};
 use unspool_module::{ElfFile, Mapping as Placed};
@@ -883,6 +883,23 @@ impl<'r> Tracer<'r> {
         Ok(())
     }
 
+    /// Whether a call to a place begins a frame: at the entry of a function, and at a label inside of one where the row is that
+    /// of a begin, unless the code there makes use of the word that the call pushed.
+    fn is_begin(&mut self, site: Site) -> bool {
+        let facts = self.machine.facts();
+        let Some(module) = self.modules.get_mut(site.module) else {
+            return false;
+        };
+        let row = module.row(site.at);
+        let is_begin = row.is_some_and(|row| Declared::of(&row, facts).is_begin(facts));
+        module.entry(site.at).is_some()
+            || is_begin
+                && !module
+                    .spot(&mut self.machine, site.at)
+                    .instruction
+                    .takes_top
+    }
+
     /// Brings the shadow stack up to date with an instruction.
     fn follow(&mut self, tid: i32, before: &Before, regs: &Regs) -> io::Result<()> {
         let following = before
@@ -894,10 +911,7 @@ impl<'r> Tracer<'r> {
         let (old_sp, sp, pc) = (before.regs.rsp, regs.rsp, regs.rip);
         match before.instruction.flow {
             Some(Flow::Call(_) | Flow::IndirectCall) => {
-                let is_entry = function.is_none_or(|(site, (module, _))| {
-                    let module = self.modules.get(module);
-                    module.is_some_and(|module| module.entry(site.at).is_some())
-                });
+                let is_entry = function.is_none_or(|(site, _)| self.is_begin(site));
                 // A call to the next instruction, or into the middle, pushes a word and no frame.
                 if is_entry && pc != following && sp == old_sp.wrapping_sub(8) {
                     return self.called(tid, regs, following, id);

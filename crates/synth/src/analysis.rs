@@ -32,6 +32,12 @@ pub trait Guide {
         None
     }
 
+    /// Whether a function of its own begins at `address`, in the middle of another, to which a call leads.
+    fn is_function(&self, address: u64) -> bool {
+        let _ = address;
+        false
+    }
+
     /// How many bytes of arguments the unwinder takes off the stack when an exception out of the call at
     /// `address` lands, before which the stack pointer is `sp` (`DW_CFA_GNU_args_size`).
     fn args_size(&self, address: u64, sp: Value) -> u64 {
@@ -721,6 +727,12 @@ impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
     /// Follows a call of code of the same function; it need not come back.
     fn call_inside(&mut self, insn: InsnId, to: InsnId, state: &mut State) -> bool {
         let semantics = self.analyzer.semantics;
+        let start = self.analyzer.code.range(to).start;
+        // A call of what comes next asks for an address.
+        if insn.next() != to && self.guide.is_function(start) {
+            self.analyzer.flow_into(to, &semantics.entry(), insn);
+            return self.call(insn, None, state);
+        }
         let mut inside = state.clone();
         semantics.push_return(&mut inside, self.analyzer.code.range(insn).end);
         self.analyzer.flow_into(to, &inside, insn);

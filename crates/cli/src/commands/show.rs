@@ -52,7 +52,7 @@ pub(crate) fn run(args: &ShowArgs) -> anyhow::Result<ExitCode> {
 
 /// Rows made of all code of a file.
 fn of_code(file: &ElfFile) -> anyhow::Result<Reading> {
-    let synthesis = unspool_recover::synthesize(file, &[]);
+    let synthesis = unspool_recover::synthesize(file, file.symbols(), &[]);
     let synthesis = synthesis.with_context(|| file.path().display().to_string())?;
     if synthesis.table.fdes().is_empty() {
         bail!(

@@ -9,8 +9,9 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use serde_json::{Value, json};
 use unspool_ir::Table;
-use unspool_module::{ElfFile, ElfKind, demangle};
+use unspool_module::{ElfFile, ElfKind, Symbols, demangle};
 use unspool_recover::{Missing, Recovered, Synthesis};
+use unspool_symbols::Finder;
 use unspool_unwind::tables::{self, From, Store};
 
 use super::compile::as_f64;
@@ -21,7 +22,9 @@ use crate::output::{self, Plain};
 pub(crate) fn run(args: &SynthArgs) -> anyhow::Result<ExitCode> {
     let file = super::open(&args.file)?;
     let own = tables::read_if_any(&file)?;
-    let synthesis = tables::synthesize(&file, &own);
+    let (debug, _) = Finder::from_environment().debug_files(&file, None, &|_| {});
+    let symbols = Symbols::new(&file, debug.debug.as_deref());
+    let synthesis = tables::synthesize(&file, &symbols, &own);
     let synthesis = synthesis.with_context(|| args.file.display().to_string())?;
     let (written, bytes) = match (args.emit, &args.output) {
         (Emit::EhFrame, Some(output)) => {

@@ -4,20 +4,25 @@ use core::ops::Range;
 
 use unspool_compact::{Encoded, encode_synthesized};
 use unspool_ir::Table;
-use unspool_module::ElfFile;
+use unspool_module::{ElfFile, Symbols};
 use unspool_recover::{Synthesis, SynthesisError, synthesize as synthesize_gaps};
 
 use super::compile::{CompileError, as_key};
 use super::source::read_if_any;
 use super::store::{Store, TableBytes};
 
-/// Makes rows of the code of a file that `own`, its unwind table, does not cover.
+/// Makes rows of the code of a file that `own`, its unwind table, does not cover. `symbols` say where functions are: the
+/// file's own, or those of its separate debug file, too.
 ///
 /// # Errors
 ///
 /// The machine's instructions are not known, or there is too much code.
-pub fn synthesize(file: &ElfFile, own: &Table) -> Result<Synthesis, SynthesisError> {
-    synthesize_gaps(file, &covered(own))
+pub fn synthesize(
+    file: &ElfFile,
+    symbols: &Symbols,
+    own: &Table,
+) -> Result<Synthesis, SynthesisError> {
+    synthesize_gaps(file, symbols, &covered(own))
 }
 
 /// Compiles rows that were made of a file's code.
@@ -39,7 +44,7 @@ pub(super) fn synthesized(file: &ElfFile, store: &Store) -> Option<TableBytes> {
         return Some(found);
     }
     let own = read_if_any(file).unwrap_or_else(|_| Table::new(file.abi()));
-    let synthesis = synthesize(file, &own).ok()?;
+    let synthesis = synthesize(file, file.symbols(), &own).ok()?;
     let encoded = compile_synthesized(file, &synthesis.table).ok()?;
     // That they cannot be kept costs the same time again.
     let _ = store.keep_synthesized(&file.content_key(), &encoded.bytes);
