@@ -1,6 +1,7 @@
 # bug: like OpenSSL aesni_set_encrypt_key: labels inside a function that are called and return, as functions of their own
 # wrong: what such a part pushes is not described
 # expect: refuted pushed
+# called: twice
 
 	.text
 	.globl	f
@@ -10,12 +11,12 @@ f:
 	sub	$8, %rsp
 	.cfi_adjust_cfa_offset	8
 	mov	%edi, %eax
-	call	.Ltwice
-	call	.Ltwice
+	call	twice
+	call	twice
 	add	$8, %rsp
 	.cfi_adjust_cfa_offset	-8
 	ret
-.Ltwice:
+twice:
 	push	%rbx
 pushed:
 	.ifndef	WRONG

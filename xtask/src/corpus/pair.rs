@@ -40,6 +40,8 @@ pub struct Pair {
     pub never_runs: Vec<String>,
     /// Functions that nobody calls, at the end of a stack.
     pub outermost: Vec<String>,
+    /// Labels inside functions that are called, and return, as functions do.
+    pub called: Vec<String>,
 }
 
 /// The folder of the corpus.
@@ -87,6 +89,7 @@ impl Pair {
             has_two_codes: false,
             never_runs: Vec::new(),
             outermost: Vec::new(),
+            called: Vec::new(),
         };
         for (key, value) in comments(text)? {
             pair.take(&key, &value)?;
@@ -110,6 +113,7 @@ impl Pair {
             ("expect", _) => self.expect(value)?,
             ("never runs", _) => self.never_runs = words(),
             ("outermost", _) => self.outermost = words(),
+            ("called", _) => self.called = words(),
             ("right", "unproven-ok") => self.is_right_unproven = true,
             ("code", "differs") => self.has_two_codes = true,
             _ => return Err(format!("what is `# {key}: {value}`?").into()),

@@ -156,6 +156,11 @@ impl Program {
     /// gdb is missing or fails.
     pub fn step(&self, pair: &Pair) -> Result<Run, Error> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/corpus/step.py");
+        let mut functions = self.functions.clone();
+        for label in &pair.called {
+            let address = self.label(label)?;
+            functions.push_str(&format!("{label} {address:x} 0\n"));
+        }
         let mut gdb = Command::new(packages::path("/usr/bin/timeout")?);
         gdb.arg("60")
             .arg(packages::path("/usr/bin/gdb")?)
@@ -163,7 +168,7 @@ impl Program {
             .args([&script, &self.path])
             .env("LC_ALL", "C")
             .env_remove("DEBUGINFOD_URLS")
-            .env("STEP_FUNCTIONS", &self.functions)
+            .env("STEP_FUNCTIONS", functions)
             .env("STEP_OUTERMOST", pair.outermost.join(" "));
         let run = Run::parse(&programs::stdout(&mut gdb)?)?;
         match run.exit.as_str() {
