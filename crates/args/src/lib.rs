@@ -9,13 +9,17 @@
 
 pub mod format;
 mod place;
+mod shown;
 mod table;
 mod value;
+mod whole;
 
 pub use format::{MAGIC, VERSION};
 pub use place::{Found, Held, Passed, Place, Source};
+pub use shown::{ByteAt, Shown, Text, unsigned};
 pub use table::{
     Call, Constants, Corrupt, Function, Member, Members, Parameter, Parameters, Piece, Pieces,
     Shape, Table,
 };
 pub use value::{Certainty, Frame, Stack, Value, argument, caller_side, own_side};
+pub use whole::{Lost, Whole, whole};

@@ -143,6 +143,8 @@ Examples:
   unspool record -a -d 5               everything that runs (as root)
   unspool record -F 4999 -- ./app      more samples a second
   unspool record --off-cpu -- ./app    where it waits, too
+  unspool record --args serve:path -- ./app
+                                       split by an argument of a function
   unspool record -e page-faults -- ./app
   unspool record -- node --perf-basic-prof app.js
   unspool record --live -p 1234        show a list of functions meanwhile")]
@@ -194,6 +196,13 @@ pub(crate) struct RecordArgs {
     /// Leave out threads and processes that are begun later.
     #[arg(long)]
     pub(crate) no_inherit: bool,
+    /// Record what these functions were called with, or `*` for all of them: all arguments, or those whose names or numbers are
+    /// given.
+    ///
+    /// A function counts as another one with other arguments: reports and flame graphs are split by them. Up to 1,000 different
+    /// lists of arguments are kept of a function. Needs what `unspool stack --args` needs (docs/arguments.md).
+    #[arg(long, value_name = "FUNCTION[:ARG],...", value_delimiter = ',', value_parser = parse_wanted)]
+    pub(crate) args: Vec<(String, Option<String>)>,
     /// What stacks are walked by. [default: UNSPOOL_TABLES, or else compact]
     #[arg(long, value_enum)]
     pub(crate) tables: Option<Tables>,
@@ -252,6 +261,7 @@ Examples:
   unspool script unspool.prof                      what `unspool record` recorded
   unspool script -F comm,tid,time,ip,sym -i perf.data
   unspool script -F +pid,-period perf.data
+  unspool script -F +args unspool.prof             what `unspool record --args` recorded
   unspool script perf.data | stackcollapse-perf.pl | flamegraph.pl > flame.svg
   unspool script --inject perf.data -o unwound.data && perf report -i unwound.data")]
 pub(crate) struct ScriptArgs {
@@ -260,7 +270,7 @@ pub(crate) struct ScriptArgs {
     /// The same, as perf has it.
     #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
     pub(crate) input: Option<PathBuf>,
-    /// Print these fields only: comm, pid, tid, cpu, time, period, event, ip, sym, symoff, dso.
+    /// Print these fields only: comm, pid, tid, cpu, time, period, event, ip, sym, symoff, dso, args.
     ///
     /// Or, with a sign each, the usual ones and some more or less: `+pid,-period`. The usual ones are all
     /// but pid.
@@ -335,6 +345,8 @@ pub(crate) enum ScriptField {
     Sym,
     Symoff,
     Dso,
+    /// What functions were called with, below their frames, if that was recorded.
+    Args,
 }
 
 /// Print the stacks of all threads of a process or core file.
@@ -505,6 +517,9 @@ pub(crate) struct Filters {
     /// Show functions only: no source lines, no inlined functions.
     #[arg(long)]
     pub(crate) no_lines: bool,
+    /// Count functions as one whatever they were called with.
+    #[arg(long)]
+    pub(crate) no_args: bool,
 }
 
 /// The form of a report.
@@ -1185,6 +1200,18 @@ fn parse_field(text: &str) -> Result<(FieldSign, ScriptField), String> {
 fn parse_pid(text: &str) -> Result<u32, String> {
     text.parse()
         .map_err(|_| format!("`{text}` is no process number; `pidof {text}` may know it"))
+}
+
+/// A function whose arguments are recorded, and which of them. The colons within a name are double.
+fn parse_wanted(text: &str) -> Result<(String, Option<String>), String> {
+    let (function, argument) = match text.rsplit_once(':') {
+        Some((function, argument)) if !function.ends_with(':') => (function, Some(argument)),
+        _ => (text, None),
+    };
+    match function.is_empty() || argument == Some("") {
+        true => Err("it is FUNCTION, or FUNCTION:ARG".to_owned()),
+        false => Ok((function.to_owned(), argument.map(str::to_owned))),
+    }
 }
 
 fn parse_arch(text: &str) -> Result<Arch, String> {

@@ -111,7 +111,11 @@ fn record(path: &Path, program: &Path, stacks: &[(&[&str], u64)]) {
             }
         };
         let frames = functions.iter().enumerate().map(frame);
-        let frames = frames.map(|(code, evidence)| RawFrame { code, evidence });
+        let frames = frames.map(|(code, evidence)| RawFrame {
+            code,
+            evidence,
+            arguments: None,
+        });
         let frames: Vec<_> = frames.collect();
         let stack = writer.stack(thread, &frames, |modules, at| {
             Place::Module(modules.id(&module), Vaddr(at.0))
@@ -255,6 +259,7 @@ fn names_and_lines_are_those_of_addr2line() {
         let frame = RawFrame {
             code,
             evidence: Evidence::Registers,
+            arguments: None,
         };
         let place = |modules: &mut unspool_profile::Modules, at: RuntimeAddr| {
             Place::Module(modules.id(&module), Vaddr(at.0))

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use hashbrown::DefaultHashBuilder;
 use unspool_ir::{CodeAddr, RuntimeAddr};
 
-use crate::file::rows::Chain;
+use crate::arguments::{Argument, ArgumentsId};
+use crate::file::rows::{CalledWith, Chain};
 use crate::file::table::Table;
 use crate::model::{Evidence, Frame, FrameId, Module, ModuleId, Place};
 use crate::stacks::{Node, StackId, Stacks};
@@ -19,6 +20,8 @@ pub struct RawFrame {
     pub code: CodeAddr,
     /// How it was found.
     pub evidence: Evidence,
+    /// What its function was called with, as [`Writer::arguments`](crate::Writer::arguments) numbers it.
+    pub arguments: Option<ArgumentsId>,
 }
 
 /// The modules of a profile that is being written.
@@ -61,6 +64,8 @@ pub(crate) struct Frames {
     ids: Map<Frame, FrameId>,
     all: Vec<Frame>,
     pub(crate) table: Table<Frame, 3>,
+    /// What some of them were called with.
+    pub(crate) called_with: Table<CalledWith, 2>,
 }
 
 impl Frames {
@@ -71,12 +76,39 @@ impl Frames {
 
     fn id(&mut self, frame: Frame) -> FrameId {
         let id = FrameId(number(self.all.len()));
-        let (all, table) = (&mut self.all, &mut self.table);
+        let (all, table, called_with) = (&mut self.all, &mut self.table, &mut self.called_with);
         *self.ids.entry(frame).or_insert_with(|| {
             all.push(frame);
             table.push(&frame);
+            if let Some(arguments) = frame.arguments {
+                called_with.push(&CalledWith {
+                    frame: id,
+                    arguments,
+                });
+            }
             id
         })
+    }
+}
+
+/// What functions were called with, of a profile that is being written.
+#[derive(Debug, Default)]
+pub(crate) struct Arguments {
+    ids: HashMap<Vec<Argument>, ArgumentsId>,
+    pub(crate) table: Table<Vec<Argument>, 5>,
+}
+
+impl Arguments {
+    /// The number of a list of arguments, which is the same for an equal one.
+    pub(crate) fn id(&mut self, arguments: &[Argument]) -> ArgumentsId {
+        if let Some(id) = self.ids.get(arguments) {
+            return *id;
+        }
+        let id = ArgumentsId::after(self.ids.len());
+        let arguments = arguments.to_vec();
+        self.table.push(&arguments);
+        self.ids.insert(arguments, id);
+        id
     }
 }
 
@@ -225,7 +257,7 @@ impl Finder<'_> {
             return *frame;
         }
         let lookup = resolve(self.modules, raw.code.lookup());
-        let frame = self.frames.id(Frame::new(raw.code, raw.evidence, lookup));
+        let frame = self.frames.id(Frame::new(raw, lookup));
         self.addresses.frames.insert(raw, frame);
         frame
     }

@@ -9,6 +9,7 @@
 
 mod advice;
 pub mod aggregate;
+mod arguments;
 mod completeness;
 mod create;
 mod error;
@@ -24,6 +25,7 @@ mod stacks;
 mod writer;
 
 pub use advice::Advice;
+pub use arguments::{Argument, ArgumentsId, Known};
 pub use completeness::{Completeness, Grouped, Headline, Incomplete, Reason, Summary, share};
 pub use create::{Created, create, take_back};
 pub use error::FileError;

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use unspool_ir::{CodeAddr, RuntimeAddr, Vaddr};
 use unspool_module::{BuildId, ContentKey};
 
+use crate::arguments::{Argument, ArgumentsId};
+use crate::intern::RawFrame;
 use crate::stacks::{StackId, Stacks};
 
 /// A time in nanoseconds, of the clock that stamps samples (the kernel's `CLOCK_MONOTONIC`, unless
@@ -222,6 +224,8 @@ pub struct Frame {
     pub is_return: bool,
     /// How it was found.
     pub evidence: Evidence,
+    /// What its function was called with, if that was recorded.
+    pub arguments: Option<ArgumentsId>,
 }
 
 impl Frame {
@@ -231,11 +235,12 @@ impl Frame {
         self.lookup.offset(u64::from(self.is_return))
     }
 
-    pub(crate) fn new(code: CodeAddr, evidence: Evidence, lookup: Place) -> Frame {
+    pub(crate) fn new(raw: RawFrame, lookup: Place) -> Frame {
         Frame {
             lookup,
-            is_return: matches!(code, CodeAddr::Return(_)),
-            evidence,
+            is_return: matches!(raw.code, CodeAddr::Return(_)),
+            evidence: raw.evidence,
+            arguments: raw.arguments,
         }
     }
 }
@@ -521,6 +526,7 @@ pub struct Profile {
     pub(crate) processes: Vec<Process>,
     pub(crate) threads: Vec<Thread>,
     pub(crate) frames: Vec<Frame>,
+    pub(crate) arguments: Vec<Vec<Argument>>,
     pub(crate) stacks: Stacks,
     pub(crate) samples: Vec<Sample>,
     pub(crate) lost: Vec<Lost>,
@@ -557,6 +563,20 @@ impl Profile {
     #[must_use]
     pub fn frames(&self) -> &[Frame] {
         &self.frames
+    }
+
+    /// What the function of a frame was called with; nothing if the number is of another profile.
+    #[must_use]
+    pub fn arguments(&self, id: ArgumentsId) -> &[Argument] {
+        let arguments = self.arguments.get(id.index() as usize);
+        arguments.map_or(&[], Vec::as_slice)
+    }
+
+    /// Forgets what functions were called with.
+    pub fn forget_arguments(&mut self) {
+        for frame in &mut self.frames {
+            frame.arguments = None;
+        }
     }
 
     /// The stacks.

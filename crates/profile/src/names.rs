@@ -5,6 +5,7 @@ use std::path::Path;
 
 use unspool_module::demangle;
 
+use crate::arguments::{ArgumentsId, with_arguments};
 use crate::model::{Evidence, Frame, FrameId, Place, Profile, Sample, Symbol};
 use crate::stacks::StackId;
 
@@ -52,10 +53,40 @@ pub struct FunctionId(pub u32);
 /// A function, of one module.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Function {
-    /// Its readable name; for code without one, that of the module in brackets, or `[unknown]`.
+    /// Its readable name; for code without one, that of the module in brackets, or `[unknown]`. What it was called with
+    /// follows if that was recorded: it counts as another function with other arguments.
     pub name: String,
     /// The last component of its module's path, the kernel's name for it in brackets, or `[unknown]`.
     pub module: String,
+    /// What it was called with, if that was recorded.
+    pub arguments: Option<ArgumentsId>,
+    /// The length of its name alone, in bytes.
+    plain: usize,
+}
+
+impl Function {
+    fn new(name: String, module: &str) -> Function {
+        Function {
+            plain: name.len(),
+            name,
+            module: module.to_owned(),
+            arguments: None,
+        }
+    }
+
+    fn with_arguments(self, profile: &Profile, id: ArgumentsId) -> Function {
+        Function {
+            name: with_arguments(&self.name, profile.arguments(id)),
+            arguments: Some(id),
+            ..self
+        }
+    }
+
+    /// Its name alone.
+    #[must_use]
+    pub fn plain_name(&self) -> &str {
+        self.name.get(..self.plain).unwrap_or(&self.name)
+    }
 }
 
 /// One function of a frame: several if some were inlined.
@@ -158,7 +189,7 @@ impl<'a> Named<'a> {
             }
             let module = module_name(profile, frame.lookup, symbol);
             named.known.push(!name.functions.is_empty());
-            let lines = named.lines(name.functions, &module, &mut ids);
+            let lines = named.lines(name.functions, frame.arguments, &module, &mut ids);
             named.lines.push(lines);
             named.starts.push(name.start);
         }
@@ -168,14 +199,20 @@ impl<'a> Named<'a> {
     fn lines(
         &mut self,
         called: Vec<Called>,
+        arguments: Option<ArgumentsId>,
         module: &str,
         ids: &mut HashMap<Function, FunctionId>,
     ) -> Vec<Line> {
-        let mut id = |name: String| {
-            let module = module.to_owned();
+        let profile = self.profile;
+        let mut id = |name: String, arguments: Option<ArgumentsId>| {
+            let function = Function::new(name, module);
+            let function = match arguments {
+                Some(arguments) => function.with_arguments(profile, arguments),
+                None => function,
+            };
             let next = FunctionId(crate::intern::number(ids.len()));
             let functions = &mut self.functions;
-            let id = ids.entry(Function { name, module });
+            let id = ids.entry(function);
             *id.or_insert_with_key(|function| {
                 functions.push(function.clone());
                 next
@@ -187,7 +224,7 @@ impl<'a> Named<'a> {
                 false => format!("[{module}]"),
             };
             return vec![Line {
-                function: id(name),
+                function: id(name, arguments),
                 is_inlined: false,
                 file: None,
                 line: None,
@@ -195,7 +232,8 @@ impl<'a> Named<'a> {
         }
         let outermost = called.len() - 1;
         let line = |(n, called): (usize, Called)| Line {
-            function: id(called.function),
+            // What has the code has its arguments, not what was inlined there.
+            function: id(called.function, arguments.filter(|_| n == outermost)),
             is_inlined: n < outermost,
             file: called.file,
             line: called.line,

@@ -4,9 +4,10 @@ use std::io::Read;
 
 use unspool_module::ContentKey;
 
+use crate::arguments::Argument;
 use crate::error::FileError;
 use crate::file::block::{Block, Blocks, Next, read_up_to};
-use crate::file::rows::{Chain, Fact, Totals, kind};
+use crate::file::rows::{CalledWith, Chain, Fact, Totals, kind};
 use crate::file::table::{Row, Rows};
 use crate::file::{HEADER, MAGIC, VERSION};
 use crate::model::{
@@ -116,6 +117,8 @@ impl Profile {
                 self.check_place(frame.lookup)?;
                 add(&mut self.frames, frame)
             }),
+            kind::ARGUMENTS => each(block, |list: Vec<Argument>| add(&mut self.arguments, list)),
+            kind::CALLED_WITH => each(block, |called| self.note_arguments(&called)),
             kind::SYMBOLS => each(block, |symbol: crate::model::Symbol| {
                 self.check_place(symbol.start)?;
                 add(&mut self.symbols, symbol)
@@ -171,6 +174,16 @@ impl Profile {
                 module.ok_or("its module is not known")?.content = Some(ContentKey::Hash(bytes));
             }
         }
+        Ok(())
+    }
+
+    fn note_arguments(&mut self, called: &CalledWith) -> Checked {
+        let is_known = (called.arguments.index() as usize) < self.arguments.len();
+        is_known
+            .then_some(())
+            .ok_or("what it was called with is not known")?;
+        let frame = self.frames.get_mut(called.frame.0 as usize);
+        frame.ok_or("its frame is not known")?.arguments = Some(called.arguments);
         Ok(())
     }
 
@@ -272,6 +285,7 @@ fn empty() -> Profile {
         processes: Vec::new(),
         threads: Vec::new(),
         frames: Vec::new(),
+        arguments: Vec::new(),
         stacks: Stacks::default(),
         samples: Vec::new(),
         lost: Vec::new(),

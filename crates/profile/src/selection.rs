@@ -70,7 +70,10 @@ impl Selection<'_> {
         let passes =
             |test: &Option<Test<'_>>, name: &str| test.as_ref().is_none_or(|test| test(name));
         let functions: Vec<bool> = (named.functions().iter())
-            .map(|function| passes(&self.function, &function.name))
+            .map(|function| {
+                let names = [&function.name, function.plain_name()];
+                names.iter().any(|name| passes(&self.function, name))
+            })
             .collect();
         let frames: Vec<[bool; 2]> = (0..crate::intern::number(named.profile.frames().len()))
             .map(|id| {

@@ -2,12 +2,15 @@
 
 use std::io::{self, Write};
 
+use crate::arguments::{Argument, ArgumentsId};
 use crate::completeness::{Completeness, Count};
 use crate::file;
 use crate::file::block::Sealer;
 use crate::file::rows::{Fact, Totals};
 use crate::file::table::{Row, Table};
-use crate::intern::{Addresses, Finder, Frames, LastStack, Modules, RawFrame, Tree, number};
+use crate::intern::{
+    Addresses, Arguments, Finder, Frames, LastStack, Modules, RawFrame, Tree, number,
+};
 use crate::model::{
     Change, Lost, Meta, Place, Process, ProcessId, Rate, Sample, Symbol, Thread, ThreadId, Time,
     Unit,
@@ -28,6 +31,7 @@ pub struct Writer<W: Write> {
     has_failed: bool,
     sealer: Sealer,
     modules: Modules,
+    arguments: Arguments,
     frames: Frames,
     tree: Tree,
     addresses: Vec<Addresses>,
@@ -61,6 +65,7 @@ impl<W: Write> Writer<W> {
             has_failed: false,
             sealer: Sealer::new()?,
             modules: Modules::default(),
+            arguments: Arguments::default(),
             frames: Frames::default(),
             tree: Tree::default(),
             addresses: Vec::new(),
@@ -133,6 +138,12 @@ impl<W: Write> Writer<W> {
         self.pending.lost.push(lost);
     }
 
+    /// The number of what a function was called with, which is the same for an equal one: at least one
+    /// argument.
+    pub fn arguments(&mut self, arguments: &[Argument]) -> ArgumentsId {
+        self.arguments.id(arguments)
+    }
+
     /// The number of a stack of a thread, whose frames are given from the innermost on, as a walk
     /// finds them.
     ///
@@ -203,6 +214,8 @@ impl<W: Write> Writer<W> {
         self.modules.table.seal(sealer)?;
         pending.changes.seal(sealer)?;
         self.frames.table.seal(sealer)?;
+        self.arguments.table.seal(sealer)?;
+        self.frames.called_with.seal(sealer)?;
         pending.symbols.seal(sealer)?;
         self.tree.table().seal(sealer)?;
         pending.samples.seal(sealer)?;

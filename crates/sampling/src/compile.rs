@@ -1,5 +1,6 @@
 //! Tables that are missing are compiled, and proven, beside the recording, by one thread of low priority. Of files
-//! without build ID, it also finds out which they are; and it makes their machine code, if stacks are walked by that.
+//! without build ID, it also finds out which they are; and it makes their machine code, if stacks are walked by that, and tables of arguments if any are
+//! recorded.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
@@ -7,6 +8,7 @@ use std::thread;
 
 use unspool_unwind::tables::{From, Store, TableBytes, compile, verify};
 
+use crate::arguments::Wanted;
 use crate::files::File;
 
 /// Compiles tables, one after the other.
@@ -25,9 +27,9 @@ struct Work {
 
 impl Compiler {
     /// `None` if there can be no thread for it.
-    pub(crate) fn start(store: Arc<Store>) -> Option<Compiler> {
+    pub(crate) fn start(store: Arc<Store>, wanted: Option<Arc<Wanted>>) -> Option<Compiler> {
         let (queue, files) = channel();
-        let work = move || run(&files, &store);
+        let work = move || run(&files, &store, wanted.as_deref());
         let thread = thread::Builder::new()
             .name("compile".to_owned())
             .spawn(work);
@@ -43,7 +45,7 @@ impl Compiler {
     }
 }
 
-fn run(queue: &Receiver<Work>, store: &Store) {
+fn run(queue: &Receiver<Work>, store: &Store, wanted: Option<&Wanted>) {
     crate::sys::be_patient();
     for work in queue {
         let Some(file) = work.file.upgrade() else {
@@ -54,6 +56,9 @@ fn run(queue: &Receiver<Work>, store: &Store) {
         }
         file.run_native(store);
         file.tables.synthesize(store);
+        if let Some(wanted) = wanted {
+            wanted.attach_made(&file, store);
+        }
     }
 }
 

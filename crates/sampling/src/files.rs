@@ -12,6 +12,7 @@ use unspool_unwind::files::FileProblem;
 use unspool_unwind::maps::{Device, Mapping, Mappings};
 use unspool_unwind::tables::{FileTables, Form, Store};
 
+use crate::arguments::{FileArguments, Wanted};
 use crate::compile::Compiler;
 use crate::live::Root;
 use crate::made::{Dump, Maker};
@@ -32,6 +33,8 @@ pub struct File {
     /// What identifies its contents, once that is known: to hash a large file takes longer than rings have
     /// room.
     pub(crate) content: OnceLock<ContentKey>,
+    /// What is asked of its functions' arguments, once its table of them is there.
+    pub(crate) arguments: OnceLock<FileArguments>,
 }
 
 impl File {
@@ -126,6 +129,8 @@ pub struct Files {
     finder: Box<dyn Finder>,
     store: Arc<Store>,
     compiler: Option<Compiler>,
+    /// Whose arguments are recorded.
+    wanted: Option<Arc<Wanted>>,
     opened: HashMap<Key, Arc<File>>,
     next: u32,
 }
@@ -134,9 +139,19 @@ impl Files {
     /// Compiled tables come from a store, and missing ones are made and kept there.
     #[must_use]
     pub fn new(finder: Box<dyn Finder>, store: Store) -> Self {
+        Files::with_arguments(finder, store, None)
+    }
+
+    /// The same; what is asked of functions' arguments is prepared, too.
+    pub(crate) fn with_arguments(
+        finder: Box<dyn Finder>,
+        store: Store,
+        wanted: Option<Arc<Wanted>>,
+    ) -> Self {
         let files = Files::without_compiler(finder, store);
         Files {
-            compiler: Compiler::start(Arc::clone(&files.store)),
+            compiler: Compiler::start(Arc::clone(&files.store), wanted.clone()),
+            wanted,
             ..files
         }
     }
@@ -148,6 +163,7 @@ impl Files {
         Files {
             finder,
             compiler: None,
+            wanted: None,
             store: Arc::new(store),
             opened: HashMap::new(),
             next: 0,
@@ -207,11 +223,15 @@ impl Files {
             tables,
             root,
             content: OnceLock::new(),
+            arguments: OnceLock::new(),
         });
         self.next += 1;
         // Those that have to be hashed are identified by the compiler, which then looks for their tables.
         let looks_now = self.compiler.is_none() || elf.build_id().is_some();
         let has_table = looks_now && file.find_table(&self.store);
+        if looks_now && let Some(wanted) = &self.wanted {
+            wanted.attach_kept(&file, &self.store);
+        }
         if let Some(compiler) = &self.compiler {
             if looks_now && self.store.form() == Form::Native {
                 file.tables.find_native(&self.store, &mut Vec::new());

@@ -10,6 +10,7 @@
 //! [`import`], or a recording with finished call chains by [`inject`]; the files of such a recording are found
 //! by [`Recorded`].
 
+mod arguments;
 mod beyond;
 mod compile;
 mod files;
@@ -24,6 +25,7 @@ mod sys;
 mod unwind;
 mod way_out;
 
+pub use arguments::{FindTable, NothingOf, Wanted};
 pub use files::{File, Files, Finder, Found};
 pub use live::{Live, Root};
 pub use made::Maker;

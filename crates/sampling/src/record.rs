@@ -15,6 +15,7 @@ use unspool_profile::{Completeness, Meta, Unit, Writer};
 use unspool_unwind::files::FileProblem;
 use unspool_unwind::tables::Store;
 
+use crate::arguments::{Arguments, NothingOf, Wanted};
 use crate::files::Files;
 use crate::live::Live;
 use crate::processes::Processes;
@@ -60,6 +61,8 @@ pub struct Options {
     pub off_cpu: bool,
     /// For how long; `None` until it ends, or a signal comes.
     pub duration: Option<Duration>,
+    /// Whose arguments are recorded; `None` for nobody's.
+    pub arguments: Option<Arc<Wanted>>,
 }
 
 /// What lets a user see the kernel's work.
@@ -165,6 +168,8 @@ pub struct Summary {
     /// Why files that samples met could not be used: their functions have no names, and their unwind tables
     /// are not known.
     pub unusable: Vec<Arc<FileProblem>>,
+    /// Whose arguments were asked for in vain.
+    pub nothing_of: Vec<NothingOf>,
 }
 
 /// How far a recording is.
@@ -317,7 +322,9 @@ impl Recording {
         let writer = Writer::new(out, &meta).map_err(RecordError::Write)?;
         let unwinder = Unwinder::new(Arch::X86_64, store.form());
         let unwinder = unwinder.map_err(|error| RecordError::System(io::Error::other(error)))?;
-        let processes = Processes::new(Files::new(Box::new(Live::default()), store));
+        let wanted = self.options.arguments;
+        let files = Files::with_arguments(Box::new(Live::default()), store, wanted.clone());
+        let processes = Processes::new(files);
         let started = Instant::now();
         let child = match self.held {
             Some(held) => Some(held.go().map_err(RecordError::Launch)?),
@@ -342,7 +349,9 @@ impl Recording {
                 processes,
                 unwinder.of_running_threads(),
                 Kin::running(),
-            ),
+            )
+            .with_arguments(wanted.is_some().then(Arguments::default)),
+            wanted,
             copies: self
                 .events
                 .has_sizes()
@@ -386,6 +395,7 @@ struct Running<W: Write> {
     /// When what was recorded was written last.
     beat: Instant,
     scribe: Scribe<W>,
+    wanted: Option<Arc<Wanted>>,
     damaged: u64,
     /// Why nothing more is recorded, and when that was.
     failure: Option<(io::Error, Instant)>,
@@ -516,6 +526,7 @@ impl<W: Write> Running<W> {
         Ok(Summary {
             completeness: written.completeness,
             unusable: written.unusable,
+            nothing_of: self.wanted.map_or_else(Vec::new, |wanted| wanted.missing()),
             status,
             going_on,
             elapsed: ended.duration_since(self.started),

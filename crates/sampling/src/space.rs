@@ -165,6 +165,21 @@ impl Space {
         elf.bytes_at(addr, u64::try_from(length).ok()?)
     }
 
+    /// The bytes from an address on that the process has mapped of a file without the right to write there.
+    pub(crate) fn constant(&self, addr: RuntimeAddr) -> Option<&[u8]> {
+        self.regions.iter().find_map(|region| {
+            let Content::File { file, bias, .. } = &region.content else {
+                return None;
+            };
+            let (elf, addr) = (file.tables.file(), bias.to_vaddr(addr));
+            let mut segments = elf.segments().filter(|segment| !segment.writable);
+            let segment = segments.find(|segment| segment.range().contains(&addr))?;
+            let rest = elf.rest_at(addr)?;
+            let left = usize::try_from(segment.range().end.0 - addr.0).ok()?;
+            Some(rest.get(..left).unwrap_or(rest))
+        })
+    }
+
     /// Whether an address is of a file's code that no unwind table speaks of.
     pub(crate) fn is_hole(&self, addr: RuntimeAddr) -> bool {
         self.locate(addr).is_some() && self.function(addr).is_none()

@@ -122,7 +122,8 @@ impl<'s> StackCopy<'s> {
         self.top.register(register)
     }
 
-    fn copied(&self, addr: u64) -> &'s [u8] {
+    /// What was copied from an address on.
+    pub(crate) fn copied(&self, addr: u64) -> &'s [u8] {
         let at = addr.checked_sub(self.start);
         let at = at.and_then(|at| usize::try_from(at).ok());
         at.and_then(|at| self.bytes.get(at..)).unwrap_or_default()

@@ -105,6 +105,7 @@ impl Unwinder {
         let kernel = sample.chain.kernel().map(|address| RawFrame {
             code: CodeAddr::Instruction(RuntimeAddr(address)),
             evidence: Evidence::Kernel,
+            arguments: None,
         });
         self.frames.extend(kernel);
         let end = self.unwind_user(space, tid, sample);
@@ -145,11 +146,7 @@ impl Unwinder {
 
     /// Walks, and notes the frames; beyond the copy if the stack does not end there.
     fn walk(&mut self, space: &Space, tid: u32, top: &Innermost<'_>, copy: StackCopy<'_>) -> End {
-        let abi = Abi {
-            arch: self.arch,
-            endian: Endian::Little,
-        };
-        let walker = Walker::new(abi, self.rules.rules());
+        let walker = Walker::new(top.abi(), self.rules.rules());
         let walker = match self.form {
             Form::Compact => walker,
             Form::Native => walker.by_cursor(),
@@ -201,7 +198,7 @@ impl Unwinder {
                 push(top, addresses, &mut self.frames);
                 found.end
             }
-            false => step_by_step(top, abi, space, &memory, &mut self.frames),
+            false => step_by_step(top, space, &memory, &mut self.frames),
         };
         for frame in self.frames.iter_mut().skip(outermost) {
             frame.evidence = Evidence::Spliced;
@@ -215,10 +212,12 @@ impl Unwinder {
         self.frames.extend(addresses.next().map(|first| RawFrame {
             code: CodeAddr::Instruction(first),
             evidence: Evidence::Registers,
+            arguments: None,
         }));
         self.frames.extend(addresses.map(|address| RawFrame {
             code: CodeAddr::Return(address),
             evidence: Evidence::FramePointer,
+            arguments: None,
         }));
         // Nobody can tell whether it ended where the stack does.
         End::NotCopied
@@ -238,26 +237,18 @@ fn push(top: &Innermost<'_>, addresses: &[RuntimeAddr], frames: &mut Vec<RawFram
     frames.extend(callers.map(|address| RawFrame {
         code: CodeAddr::Return(*address),
         evidence: Evidence::Cfi,
+        arguments: None,
     }));
 }
 
 /// Walks slowly, and notes of each frame how it was found.
 fn step_by_step(
     top: &Innermost<'_>,
-    abi: Abi,
     space: &Space,
     memory: &StackCopy<'_>,
     frames: &mut Vec<RawFrame>,
 ) -> evidence::End {
-    let mut registers = Registers::new();
-    for (register, value) in top.others() {
-        registers.set(register, value);
-    }
-    registers.set(abi.arch.spec().stack_pointer, top.stack_pointer);
-    if let Some(register) = frame_pointer(abi.arch) {
-        registers.set(register, top.frame_pointer);
-    }
-    let mut cursor = Cursor::at(abi, top.code, registers);
+    let mut cursor = top.cursor();
     frames.extend(top.is_shown.then(|| top.frame()));
     for _ in 1..MOST_FRAMES {
         match cursor.step(space, memory) {
@@ -270,6 +261,7 @@ fn step_by_step(
                     evidence::Evidence::BadCall => Evidence::BadCall,
                     evidence::Evidence::FramePointer => Evidence::FramePointer,
                 },
+                arguments: None,
             }),
             Step::End(end) => return end,
         }
@@ -299,7 +291,7 @@ impl<'s> Innermost<'s> {
         self.registers.get(self.arch, register)
     }
 
-    fn of(sample: &Sample<'s>, arch: Arch) -> Option<Self> {
+    pub(crate) fn of(sample: &Sample<'s>, arch: Arch) -> Option<Self> {
         let registers = sample.user?;
         let spec = arch.spec();
         Some(Innermost {
@@ -312,10 +304,31 @@ impl<'s> Innermost<'s> {
         })
     }
 
+    fn abi(&self) -> Abi {
+        Abi {
+            arch: self.arch,
+            endian: Endian::Little,
+        }
+    }
+
+    /// A cursor there.
+    pub(crate) fn cursor(&self) -> Cursor {
+        let mut registers = Registers::new();
+        for (register, value) in self.registers.iter(self.arch) {
+            registers.set(register, value);
+        }
+        registers.set(self.arch.spec().stack_pointer, self.stack_pointer);
+        if let Some(register) = frame_pointer(self.arch) {
+            registers.set(register, self.frame_pointer);
+        }
+        Cursor::at(self.abi(), self.code, registers)
+    }
+
     fn frame(&self) -> RawFrame {
         RawFrame {
             code: self.code,
             evidence: Evidence::Registers,
+            arguments: None,
         }
     }
 

@@ -188,6 +188,7 @@ fn options() -> Options {
         inherits: true,
         off_cpu: false,
         duration: None,
+        arguments: None,
     }
 }
 

@@ -102,7 +102,7 @@ fn text(out: &mut dyn Write, changes: &[Change<'_>], least: f64) -> io::Result<(
             continue;
         }
         let ([own_before, own_after], [before, after]) = (change.own, change.total);
-        let Function { name, module } = change.function;
+        let Function { name, module, .. } = change.function;
         let module = module.trim_matches(['[', ']']);
         writeln!(
             out,

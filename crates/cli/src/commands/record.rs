@@ -1,13 +1,20 @@
 //! `unspool record`.
 
+use std::env;
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
+use unspool_module::ElfFile;
 use unspool_perf::{Event, Rate};
 use unspool_profile::{Meta, create, take_back};
-use unspool_sampling::{News, Options, RecordError, Recording, Summary, Target};
+use unspool_sampling::{News, Options, RecordError, Recording, Summary, Target, Wanted};
+use unspool_unwind::tables::Store;
 
 use crate::args::RecordArgs;
 use crate::output::{self, Failure};
@@ -35,7 +42,12 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         inherits: !args.no_inherit,
         off_cpu: args.off_cpu,
         duration: args.duration,
+        arguments: wanted(args).map(Arc::new),
     };
+    let store = super::store(args.no_cache, args.tables)?;
+    if let Some(wanted) = &options.arguments {
+        prepare(wanted, args, &store);
+    }
     let recording = match Recording::prepare(target(args), options) {
         Err(RecordError::Launch(error)) => return Ok(not_launched(args, &error)),
         prepared => prepared?,
@@ -47,7 +59,6 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let created = create(&args.output);
     let created = created.with_context(|| format!("cannot write {}", args.output.display()))?;
     let event = recording.event().clone();
-    let store = super::store(args.no_cache, args.tables)?;
     let mut file = Copied::new(created.file);
     let mut shown = show(args, &mut file, &mut told)?;
     let summary = recording.run(file, store, meta(args), |news| match news {
@@ -81,6 +92,42 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let summary = summary.with_context(|| path.to_string())?;
     told.end(&summary, &event)?;
     Ok(status(&summary))
+}
+
+/// Whose arguments are recorded.
+fn wanted(args: &RecordArgs) -> Option<Wanted> {
+    let is_all = args.args.iter().any(|(function, _)| function == "*");
+    let functions = match is_all {
+        true => &[],
+        false => args.args.as_slice(),
+    };
+    (!args.args.is_empty()).then(|| Wanted::new(functions, super::stack::table_of_arguments))
+}
+
+/// Has the tables of arguments made of the programs that are recorded, before they are. Those of libraries, and all if nothing is
+/// kept, are made meanwhile.
+fn prepare(wanted: &Wanted, args: &RecordArgs, store: &Store) {
+    if store.cache_folder().is_none() {
+        return;
+    }
+    let of_command = args.cmd.first().and_then(|name| in_path(name));
+    let of_processes = args.pid.iter().map(|pid| format!("/proc/{pid}/exe").into());
+    for path in of_command.into_iter().chain(of_processes) {
+        // A script has none; what cannot be run at all is told when it is.
+        if let Ok(file) = ElfFile::open(&path) {
+            wanted.prepare(&file, store);
+        }
+    }
+}
+
+/// Where the program of a command is.
+fn in_path(name: &OsStr) -> Option<PathBuf> {
+    if name.as_bytes().contains(&b'/') {
+        return Some(name.into());
+    }
+    let folders = env::var_os("PATH")?;
+    let mut paths = env::split_paths(&folders).map(|folder| folder.join(name));
+    paths.find(|path| path.is_file())
 }
 
 /// The command's own status, unless it succeeded and the recording did not.

@@ -49,7 +49,11 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
 
 /// Reads a profile, or makes one of a recording of perf; and whether it has all that the file has.
 pub(super) fn load(path: &Path, filters: &Filters) -> anyhow::Result<(Profile, bool)> {
-    Recording::profile(path, filters.event.as_deref())
+    let (mut profile, is_whole) = Recording::profile(path, filters.event.as_deref())?;
+    if filters.no_args {
+        profile.forget_arguments();
+    }
+    Ok((profile, is_whole))
 }
 
 pub(super) fn detail(filters: &Filters) -> Detail {
@@ -106,7 +110,7 @@ const MOST_OFFERED: usize = 5;
 fn find(named: &Named<'_>, name: &str) -> anyhow::Result<Vec<FunctionId>> {
     let all = (0..).map(FunctionId).zip(named.functions());
     let found: Vec<_> = all
-        .filter(|(_, function)| function.name == name)
+        .filter(|(_, function)| [&function.name, function.plain_name()].contains(&name))
         .map(|(id, _)| id)
         .collect();
     anyhow::ensure!(

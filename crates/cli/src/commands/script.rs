@@ -113,6 +113,7 @@ impl Fields {
             ScriptField::Sym => &mut self.symbol,
             ScriptField::Symoff => &mut self.offset,
             ScriptField::Dso => &mut self.dso,
+            ScriptField::Args => &mut self.args,
         }
     }
 }

@@ -26,6 +26,7 @@ mod sink;
 mod sys;
 mod text;
 
+pub(in crate::commands) use arguments::table as table_of_arguments;
 use arguments::{Argument, Tables};
 use names::FileNames;
 use signals::Held;

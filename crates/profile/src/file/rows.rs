@@ -9,6 +9,7 @@ use unspool_module::{BuildId, ContentKey};
 
 use super::column::{Cells, Column};
 use super::table::Row;
+use crate::arguments::{Argument, ArgumentsId, Known};
 use crate::model::{
     Change, End, Evidence, Frame, FrameId, Lost, LostBy, Module, ModuleId, ModuleKind, Place,
     Process, ProcessId, Sample, Segment, State, Symbol, Thread, ThreadId, Time,
@@ -28,6 +29,8 @@ pub(crate) mod kind {
     pub(crate) const SAMPLES: u16 = 9;
     pub(crate) const LOST: u16 = 10;
     pub(crate) const END: u16 = 11;
+    pub(crate) const ARGUMENTS: u16 = 12;
+    pub(crate) const CALLED_WITH: u16 = 13;
 }
 
 /// One fact about the recording.
@@ -199,6 +202,59 @@ impl Row<3> for Frame {
             lookup: take_place(space, address)?,
             is_return: how % 2 == 1,
             evidence: with_code(&Evidence::ALL, how / 2)?,
+            arguments: None,
+        })
+    }
+}
+
+/// What a function was called with: at least one argument.
+impl Row<5> for Vec<Argument> {
+    const NAME: &'static str = "ARGUMENTS";
+    const KIND: u16 = kind::ARGUMENTS;
+
+    fn put(&self, [count, name, type_name, value, known]: &mut [Column; 5]) {
+        count.number(self.len() as u64);
+        for argument in self {
+            name.string(argument.name.as_bytes());
+            type_name.string(argument.type_name.as_bytes());
+            value.string(argument.value.as_bytes());
+            known.number(code_of(&Known::ALL, &argument.known));
+        }
+    }
+
+    fn take([count, name, type_name, value, known]: &mut [Cells<'_>; 5]) -> Option<Self> {
+        let argument = |_| {
+            Some(Argument {
+                name: name.text()?,
+                type_name: type_name.text()?,
+                value: value.text()?,
+                known: with_code(&Known::ALL, known.number()?)?,
+            })
+        };
+        (0..count.number()?).map(argument).collect()
+    }
+}
+
+/// That the function of a frame was called with something.
+#[derive(Debug)]
+pub(crate) struct CalledWith {
+    pub(crate) frame: FrameId,
+    pub(crate) arguments: ArgumentsId,
+}
+
+impl Row<2> for CalledWith {
+    const NAME: &'static str = "CALLED_WITH";
+    const KIND: u16 = kind::CALLED_WITH;
+
+    fn put(&self, [frame, arguments]: &mut [Column; 2]) {
+        frame.number(self.frame.0);
+        arguments.number(self.arguments.index());
+    }
+
+    fn take([frame, arguments]: &mut [Cells<'_>; 2]) -> Option<Self> {
+        Some(CalledWith {
+            frame: FrameId(frame.small()?),
+            arguments: ArgumentsId::after(arguments.small::<u32>()? as usize),
         })
     }
 }
@@ -350,7 +406,7 @@ fn take_place(space: &mut Cells<'_>, address: &mut Cells<'_>) -> Option<Place> {
     })
 }
 
-// A value is stored as its place in these lists and in `Evidence::ALL` and `End::ALL`: new ones are
+// A value is stored as its place in these lists and in `Evidence::ALL`, `End::ALL` and `Known::ALL`: new ones are
 // added at the end.
 const MODULE_KINDS: [ModuleKind; 5] = [
     ModuleKind::File,

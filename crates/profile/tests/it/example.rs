@@ -45,7 +45,11 @@ fn written() -> Vec<u8> {
         ),
         (CodeAddr::Return(RuntimeAddr(0x1105)), Evidence::Cfi),
     ];
-    let frames = frames.map(|(code, evidence)| RawFrame { code, evidence });
+    let frames = frames.map(|(code, evidence)| RawFrame {
+        code,
+        evidence,
+        arguments: None,
+    });
     for time in [2000, 3000] {
         let stack = writer.stack(thread, &frames, |modules, address| {
             Place::Module(modules.id(&app), Vaddr(address.0))

@@ -232,7 +232,11 @@ fn raw(function: usize, evidence: Evidence) -> RawFrame {
         Evidence::Registers | Evidence::Kernel => CodeAddr::Instruction(address),
         _ => CodeAddr::Return(address),
     };
-    RawFrame { code, evidence }
+    RawFrame {
+        code,
+        evidence,
+        arguments: None,
+    }
 }
 
 /// Names of the functions of `app`, with lines.

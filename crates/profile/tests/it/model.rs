@@ -10,16 +10,16 @@ use proptest::prelude::*;
 use unspool_ir::{CodeAddr, RuntimeAddr, Vaddr};
 use unspool_module::{BuildId, ContentKey};
 use unspool_profile::{
-    Change, Completeness, End, Event, Evidence, Lost, LostBy, Meta, Module, ModuleKind, Modules,
-    Place, Process, ProcessId, Profile, Rate, RawFrame, Sample, Segment, StackId, State, Symbol,
-    Thread, ThreadId, Time, Unit, Writer,
+    Argument, Change, Completeness, End, Event, Evidence, Known, Lost, LostBy, Meta, Module,
+    ModuleKind, Modules, Place, Process, ProcessId, Profile, Rate, RawFrame, Sample, Segment,
+    StackId, State, Symbol, Thread, ThreadId, Time, Unit, Writer,
 };
 
 /// A sample whose frames are all there, from the innermost on. Modules are named by their paths.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Plain {
     pub(crate) sample: Sample,
-    pub(crate) frames: Vec<(String, bool, Evidence)>,
+    pub(crate) frames: Vec<(String, bool, Evidence, Vec<Argument>)>,
 }
 
 /// What a recorder is to do. Numbers that name what is not there are taken modulo what is.
@@ -163,7 +163,19 @@ fn raw(code: (u64, bool, usize)) -> RawFrame {
             false => CodeAddr::Instruction(address),
         },
         evidence: Evidence::ALL[evidence % Evidence::ALL.len()],
+        arguments: None,
     }
+}
+
+/// What the function at an address is called with, always: one or two arguments, or nothing is known of them.
+fn called_with(at: RuntimeAddr) -> Vec<Argument> {
+    let argument = |n: u64| Argument {
+        name: format!("#{n}"),
+        type_name: "const char *".into(),
+        value: "\"é\"".repeat(n as usize),
+        known: Known::ALL[(at.0 % 4) as usize],
+    };
+    (1..=at.0 / 16 % 3).map(argument).collect()
 }
 
 impl Recorder {
@@ -260,6 +272,10 @@ impl Recorder {
         let owner = self.written.threads[thread].process;
         let remaps = self.remaps[owner.0 as usize];
         let mut frames: Vec<RawFrame> = taken.inner.iter().copied().map(raw).collect();
+        for frame in &mut frames {
+            let arguments = called_with(frame.code.address());
+            frame.arguments = (!arguments.is_empty()).then(|| self.writer.arguments(&arguments));
+        }
         let old = &self.last[thread];
         frames.extend(&old[old.len().saturating_sub(taken.kept)..]);
         self.time = Time(self.time.0.wrapping_add_signed(taken.later));
@@ -284,7 +300,8 @@ impl Recorder {
         let plain = |frame: &RawFrame| {
             let is_return = matches!(frame.code, CodeAddr::Return(_));
             let at = resolved(owner, frame.code.lookup(), remaps);
-            (at, is_return, frame.evidence)
+            let arguments = called_with(frame.code.address());
+            (at, is_return, frame.evidence, arguments)
         };
         let plain = frames.iter().map(plain).collect();
         self.written.samples.push(Plain {
@@ -358,7 +375,11 @@ pub(crate) fn plain(profile: &Profile) -> Vec<Plain> {
         let frames = profile.stacks().frames(stack);
         let frames = frames.map(|frame| *profile.frame(frame).unwrap());
         frames
-            .map(|f| (as_text(profile, f.lookup), f.is_return, f.evidence))
+            .map(|f| {
+                let arguments = f.arguments.map_or(&[][..], |id| profile.arguments(id));
+                let at = as_text(profile, f.lookup);
+                (at, f.is_return, f.evidence, arguments.to_vec())
+            })
             .collect()
     };
     let samples = profile.samples().iter();

@@ -47,6 +47,7 @@ fn names(symbols: &[(u64, u64, &str)], addresses: &[u64]) -> Vec<String> {
         .map(|address| RawFrame {
             code: CodeAddr::Instruction(RuntimeAddr(*address)),
             evidence: Evidence::Registers,
+            arguments: None,
         })
         .collect();
     let stack = writer.stack(thread, &frames, |_, at| Place::Process(process, at));

@@ -15,6 +15,7 @@ use unspool_unwind::files::FileProblem;
 use super::kin::{Begun, Kin};
 use super::merge::Kind;
 use super::met::Met;
+use crate::arguments::{Arguments, Taken};
 use crate::processes::Processes;
 use crate::unwind::Unwinder;
 
@@ -27,6 +28,8 @@ pub(crate) struct Scribe<W: Write> {
     ids: HashMap<u32, ProcessId>,
     threads: HashMap<u32, Known>,
     met: Met,
+    /// What functions were called with, if that is recorded.
+    arguments: Option<Arguments>,
     /// The threads that do not run, by their numbers.
     blocked: HashMap<u32, Blocked>,
 }
@@ -72,8 +75,15 @@ impl<W: Write> Scribe<W> {
             ids: HashMap::new(),
             threads: HashMap::new(),
             met: Met::default(),
+            arguments: None,
             blocked: HashMap::new(),
         }
+    }
+
+    /// Notes what functions were called with.
+    pub(crate) fn with_arguments(mut self, arguments: Option<Arguments>) -> Self {
+        self.arguments = arguments;
+        self
     }
 
     /// How complete the stacks are so far.
@@ -194,12 +204,20 @@ impl<W: Write> Scribe<W> {
         let thread = self.thread(origin.pid, origin.tid, time, None);
         let space = self.processes.space(origin.pid);
         let stack = self.unwinder.unwind(&space, origin.tid, sample);
+        let taken = Taken {
+            space: &space,
+            tid: origin.tid,
+            sample,
+            frames: stack.frames,
+        };
+        let frames = match &mut self.arguments {
+            Some(arguments) => arguments.note(taken, |list| self.writer.arguments(list)),
+            None => stack.frames,
+        };
         let met = &mut self.met;
-        let id = self
-            .writer
-            .stack(thread.id, stack.frames, |known, address| {
-                met.place(known, &space, thread.process, address)
-            });
+        let id = self.writer.stack(thread.id, frames, |known, address| {
+            met.place(known, &space, thread.process, address)
+        });
         met.name_unusable(&mut self.writer);
         let processes = &mut self.processes;
         met.ask_maker(thread.process, || processes.maker(origin.pid));

@@ -136,6 +136,7 @@ fn record() -> Result<Recorded, RecordError> {
         inherits: true,
         off_cpu: false,
         duration: Some(LONGEST),
+        arguments: None,
     };
     let command = command().map_err(RecordError::Launch)?;
     let recording = Recording::prepare(Target::Command(command), options)?;

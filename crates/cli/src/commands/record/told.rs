@@ -64,6 +64,9 @@ impl<'a> Told<'a> {
         for problem in summary.unusable.iter().take(MOST_FILES) {
             self.notice(&output::with_causes(&**problem));
         }
+        for nothing in &summary.nothing_of {
+            self.notice(nothing);
+        }
         if !summary.going_on.is_empty() {
             self.notice(&going_on(&summary.going_on));
         }

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use unspool_profile::aggregate::{self, CallNode, CallTree, Direction, Weight};
 use unspool_profile::output::View;
 use unspool_profile::{
-    Completeness, Ending, Evidence, FunctionId, Incomplete, Module, Place, Profile, Rate, Step,
+    Argument, Completeness, Ending, Evidence, Function, FunctionId, Incomplete, Module, Place,
+    Profile, Rate, Step,
 };
 
 use super::total;
@@ -122,8 +123,20 @@ fn list<K>(weights: Vec<Weight<K>>, key: impl Fn(K) -> Value) -> Vec<Value> {
 fn functions(view: &View<'_>, weights: Vec<Weight<FunctionId>>) -> Vec<Value> {
     list(weights, |id| {
         let function = view.named.functions().get(id.0 as usize);
-        json!({ "function": function.map(|f| &f.name), "module": function.map(|f| &f.module) })
+        let arguments = function.and_then(|function| function.arguments);
+        let mut value = json!({ "function": function.map(Function::plain_name), "module": function.map(|f| &f.module) });
+        if let (Some(arguments), Value::Object(value)) = (arguments, &mut value) {
+            let arguments = view.named.profile.arguments(arguments).iter().map(argument);
+            value.insert("arguments".into(), arguments.collect());
+        }
+        value
     })
+}
+
+fn argument(argument: &Argument) -> Value {
+    json!({ "name": argument.name, "type": argument.type_name,
+            "value": Some(&argument.value).filter(|value| !value.is_empty()),
+            "certainty": argument.known.name() })
 }
 
 /// The place of each function in the list of them.

@@ -249,7 +249,7 @@ pub(in crate::commands) fn with_module(function: &Function) -> String {
 }
 
 fn marked(function: &Function, mark: &str) -> String {
-    let Function { name, module } = function;
+    let Function { name, module, .. } = function;
     match name.starts_with('[') {
         true => format!("{name}{mark}"),
         false => format!("{name}{mark}  [{}]", module.trim_matches(['[', ']'])),

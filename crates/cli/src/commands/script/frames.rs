@@ -78,6 +78,8 @@ pub(super) struct Frames {
     names: Vec<String>,
     dsos: Vec<Vec<u8>>,
     by_name: HashMap<Vec<u8>, usize>,
+    /// The lines below frames, by their numbers: what their functions were called with.
+    arguments: HashMap<u32, String>,
     /// What is wrong with files, by their names.
     pub(super) problems: BTreeMap<Vec<u8>, String>,
 }
@@ -181,6 +183,11 @@ impl Frames {
         self.push(Shown::Lookup, address.0, named, dso)
     }
 
+    /// Adds what the function of a frame was called with.
+    pub(super) fn add_arguments(&mut self, frame: u32, lines: String) {
+        self.arguments.insert(frame, lines);
+    }
+
     fn push(&mut self, shown: Shown, address: u64, named: Named, dso: usize) -> u32 {
         let number = u32::try_from(self.frames.len()).unwrap_or(u32::MAX);
         self.frames.push(Frame {
@@ -205,8 +212,11 @@ impl Frames {
     pub(super) fn look_up(&self, detail: Detail, fields: Fields) -> FrameTexts {
         let mut texts = FrameTexts::default();
         let sources = Sources::new(self, detail, fields);
-        for frame in &self.frames {
+        for (number, frame) in (0..).zip(&self.frames) {
             sources.write(&mut texts.text, frame);
+            if let Some(lines) = self.arguments.get(&number).filter(|_| fields.args) {
+                texts.text.extend(lines.as_bytes());
+            }
             texts.ends.push(texts.text.len());
         }
         texts

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use unspool_ir::RuntimeAddr;
 use unspool_module::ElfFile;
-use unspool_profile::{Frame, FrameId, Module, ModuleId, Named, NoNames, Place, Profile, State};
+use unspool_profile::{
+    Argument, Frame, FrameId, Known, Module, ModuleId, Named, NoNames, Place, Profile, State,
+};
 use unspool_symbols::{Detail, Finder, Identity};
 
 use super::frames::{Frames, KALLSYMS};
@@ -16,7 +18,7 @@ use super::say_problems;
 use super::text::{Event, Fields, Printer, Sample};
 use crate::args::ScriptArgs;
 use crate::commands::recording::status;
-use crate::output;
+use crate::output::{self, Plain};
 
 /// The event of time off a processor.
 const OFF_CPU: &str = "off-cpu";
@@ -87,8 +89,34 @@ fn frames(profile: &Profile) -> Frames {
         .collect();
     for (number, frame) in (0..).map(FrameId).zip(profile.frames()) {
         add(&mut frames, &recorded, &files, number, frame);
+        if let Some(id) = frame.arguments {
+            let lines = profile.arguments(id).iter().map(line);
+            frames.add_arguments(number.0, lines.collect());
+        }
     }
     frames
+}
+
+/// An argument as `unspool stack` shows it.
+fn line(argument: &Argument) -> String {
+    let Argument {
+        name,
+        type_name,
+        value,
+        known,
+    } = argument;
+    let value = match known {
+        Known::Exact => format!(" = {value}"),
+        Known::Likely => format!(" = {value}  <likely>"),
+        Known::Lost | Known::Omitted => format!("  <{}>", known.name()),
+    };
+    format!(
+        "\t{:17}{}: {}{}\n",
+        "",
+        Plain(name),
+        Plain(type_name),
+        Plain(&value)
+    )
 }
 
 fn open(finder: &Finder, module: &Module, frames: &mut Frames) -> Option<Arc<ElfFile>> {

@@ -25,6 +25,7 @@ pub(super) struct Fields {
     pub(super) symbol: bool,
     pub(super) offset: bool,
     pub(super) dso: bool,
+    pub(super) args: bool,
 }
 
 impl Fields {
@@ -41,6 +42,7 @@ impl Fields {
         symbol: true,
         offset: true,
         dso: true,
+        args: false,
     };
 }
 

@@ -1,0 +1,192 @@
+//! `unspool record --args`: values that are told as exact are those that the program's functions were called with.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use xtask::packages;
+
+/// What the functions of `programs/hot.c` are called with.
+const PARSE_FILE: [[&str; 2]; 2] = [["\"abc\"", "200000"], ["\"config.txt\"", "100000"]];
+const SPIN: [[&str; 2]; 2] = [["200000", "COLD"], ["100000", "WARM"]];
+/// What `parse_file` is called with rarely.
+const OWN: [&str; 2] = ["\"own\"", "10"];
+
+struct Try {
+    folder: tempfile::TempDir,
+}
+
+impl Try {
+    /// Compiles the program with these options, with CTF if it has no DWARF.
+    fn new(options: &[&str]) -> Try {
+        let made = Try {
+            folder: tempfile::tempdir().unwrap(),
+        };
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/hot.c");
+        let mut gcc = made.command(packages::path("/usr/bin/gcc").unwrap());
+        gcc.args(options).args(["-c", "-o", "hot.o"]).arg(source);
+        run(&mut gcc);
+        let mut link = made.command(packages::path("/usr/bin/gcc").unwrap());
+        run(link.args(["-o", "hot", "hot.o"]));
+        if !options.contains(&"-g") {
+            run(made
+                .unspool()
+                .args(["ctf", "link", "hot.o", "--into", "hot"]));
+        }
+        made
+    }
+
+    fn command(&self, program: impl Into<PathBuf>) -> Command {
+        let mut command = Command::new(program.into());
+        command.current_dir(self.folder.path());
+        command
+    }
+
+    fn unspool(&self) -> Command {
+        let mut command = self.command(env!("CARGO_BIN_EXE_unspool"));
+        command.env("XDG_CACHE_HOME", self.folder.path().join("cache"));
+        command.env_remove("DEBUGINFOD_URLS");
+        command
+    }
+
+    /// Records the program; yields what was said.
+    fn record(&self, args: &[&str]) -> String {
+        let mut record = self.unspool();
+        record.args(["record", "-e", "cpu-clock"]).args(args);
+        let output = run(record.args(["--", "./hot", "1"]));
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    fn report(&self, args: &[&str]) -> String {
+        let output = run(self.unspool().args(["report", "unspool.prof"]).args(args));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The arguments of a function's entries in the report: each list of name, value and certainty.
+    fn lists(&self, function: &str) -> Vec<Vec<[String; 3]>> {
+        let report: Value = serde_json::from_str(&self.report(&["--as", "json"])).unwrap();
+        let functions = report["functions"].as_array().unwrap().iter();
+        let own = functions.filter(|entry| entry["function"] == function);
+        let lists = own.filter_map(|entry| entry["arguments"].as_array());
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let argument =
+            |argument: &Value| ["name", "value", "certainty"].map(|field| text(&argument[field]));
+        lists
+            .map(|list| list.iter().map(argument).collect())
+            .collect()
+    }
+}
+
+fn run(command: &mut Command) -> Output {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {output:?}");
+    output
+}
+
+/// The lists of which all is exact.
+fn exact(lists: &[Vec<[String; 3]>]) -> BTreeSet<Vec<&str>> {
+    let is_exact = |list: &&Vec<[String; 3]>| list.iter().all(|[_, _, how]| how == "exact");
+    let exact = lists.iter().filter(is_exact);
+    exact
+        .map(|list| list.iter().map(|[_, value, _]| value.as_str()).collect())
+        .collect()
+}
+
+/// Fails if a value is told as exact that no call was given.
+fn check(lists: &[Vec<[String; 3]>], truths: &[[&str; 2]]) {
+    for list in lists {
+        for (place, [name, value, how]) in list.iter().enumerate() {
+            let is_true = truths.iter().any(|truth| truth[place] == value);
+            assert!(how != "exact" || is_true, "{name} = {value}: {lists:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_recorded_as_exact_is_right() {
+    for options in [
+        &["-O0", "-g"][..],
+        &["-O1", "-g"],
+        &["-O2", "-g"],
+        &["-Os", "-gctf"],
+        &["-O2", "-gctf"],
+    ] {
+        let made = Try::new(options);
+        made.record(&["--args", "parse_file,spin"]);
+        let (parse_file, spin) = (made.lists("parse_file"), made.lists("spin"));
+        check(&parse_file, &[&PARSE_FILE[..], &[OWN]].concat());
+        // The characters of an array are read where they are now.
+        let own = parse_file.iter().flatten();
+        let mut own = own.filter(|[_, value, _]| value == OWN[0]);
+        assert!(own.all(|[_, _, how]| how == "likely"), "{parse_file:?}");
+        check(&spin, &[&SPIN[..], &[["10", "COLD"]]].concat());
+        if options.contains(&"-O2") {
+            for (found, truth) in [(&parse_file, PARSE_FILE), (&spin, SPIN)] {
+                let found = exact(found);
+                assert!(
+                    truth.iter().all(|truth| found.contains(&truth[..])),
+                    "{options:?}: {found:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn stacks_are_split_by_what_was_asked_for() {
+    let made = Try::new(&["-O2", "-g"]);
+    let said = made.record(&["--args", "parse_file:path,spin:#2,nobody"]);
+    assert!(
+        said.contains("nothing that was recorded has a function named `nobody`"),
+        "{said}"
+    );
+    let folded = made.report(&["--as", "folded"]);
+    for stack in [
+        "main;parse_file(path=\"abc\");spin(kind=COLD) ",
+        "main;parse_file(path=\"config.txt\");spin(kind=WARM) ",
+    ] {
+        assert!(folded.contains(stack), "{stack}: {folded}");
+    }
+    let whole = made.report(&["--as", "folded", "--no-args"]);
+    assert!(whole.contains("main;parse_file;spin "), "{whole}");
+    assert!(!whole.contains('='), "{whole}");
+    let around = made.report(&["--around", "spin", "--function", "^parse_file$"]);
+    for value in ["COLD", "WARM"] {
+        let title = format!("callers of spin(kind={value})");
+        assert!(around.contains(&title), "{around}");
+    }
+    let mut script = made.unspool();
+    let script = run(script.args(["script", "-F", "+args", "unspool.prof"]));
+    let script = String::from_utf8(script.stdout).unwrap();
+    assert!(
+        script.contains("path: const char * = \"abc\"\n"),
+        "{script}"
+    );
+}
+
+#[test]
+fn a_function_without_a_type_is_named() {
+    let made = Try::new(&["-O2", "-g"]);
+    run(made
+        .command(packages::path("/usr/bin/objcopy").unwrap())
+        .args(["--strip-debug", "hot"]));
+    let said = made.record(&["--args", "spin"]);
+    assert!(said.contains("nothing says what `spin` takes"), "{said}");
+    assert!(made.lists("spin").is_empty());
+}
+
+/// Nothing of it is in a profile that it was not asked for.
+#[test]
+fn nothing_is_recorded_unasked() {
+    let made = Try::new(&["-O2", "-g"]);
+    made.record(&[]);
+    let folded = made.report(&["--as", "folded"]);
+    assert!(folded.contains("main;parse_file;spin "), "{folded}");
+}

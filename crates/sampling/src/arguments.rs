@@ -1,0 +1,571 @@
+//! What functions were called with when samples were taken.
+//!
+//! A file's table of arguments says where values are ([`unspool_args`]). Registers and stack are there with each sample: a
+//! cursor leads from frame to frame, as far out as somebody is asked. Values are compared as bytes; they become text once.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use unspool_args::{Certainty, Frame, Function, Parameter, Shape, Shown, Text, whole};
+use unspool_ir::{CodeAddr, Register, RuntimeAddr, Vaddr};
+use unspool_module::{DebugFiles, ElfFile, SearchRoots, Signature, Symbols};
+use unspool_perf::Sample;
+use unspool_profile::{Argument, ArgumentsId, Evidence, Known, RawFrame};
+use unspool_unwind::process::read_memory;
+use unspool_unwind::tables::{ArgumentTable, Store};
+use unspool_unwind::{Cursor, Step};
+
+use crate::files::File;
+use crate::space::Space;
+use crate::stack_copy::StackCopy;
+use crate::unwind::Innermost;
+
+/// Finds a file's table of arguments, or makes it, which takes a second for some 10 MB of code. `None` if nothing says what its
+/// functions take.
+pub type FindTable = fn(&ElfFile, &Store) -> Option<ArgumentTable>;
+
+/// Whose arguments are recorded.
+pub struct Wanted {
+    functions: Functions,
+    find: FindTable,
+}
+
+/// Which functions.
+enum Functions {
+    All,
+    Named(Vec<WantedFunction>),
+}
+
+/// A function whose arguments are recorded.
+struct WantedFunction {
+    name: String,
+    /// Their names or numbers; all of them if there is none.
+    parameters: Vec<String>,
+    met: AtomicU8,
+}
+
+/// A file has such a function.
+const IS_THERE: u8 = 1;
+/// It says what the function takes.
+const HAS_TYPE: u8 = 2;
+
+/// Why nothing of a function was recorded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NothingOf {
+    /// Nothing that was mapped has it.
+    #[error("--args: nothing that was recorded has a function named `{0}`")]
+    Function(String),
+    /// It has no type.
+    #[error(
+        "--args: nothing says what `{0}` takes: debugging information does (-g), and what gcc -gctf leaves in object files, which \
+         `unspool ctf link --into` puts into a program"
+    )]
+    Type(String),
+}
+
+impl fmt::Debug for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wanted").finish_non_exhaustive()
+    }
+}
+
+impl Wanted {
+    /// The arguments of functions by name, each with the name or number of one parameter, or none for all of them; of all functions
+    /// if none is named.
+    #[must_use]
+    pub fn new(functions: &[(String, Option<String>)], find: FindTable) -> Wanted {
+        let mut named: Vec<WantedFunction> = Vec::new();
+        for (name, parameter) in functions {
+            match named.iter_mut().find(|known| known.name == *name) {
+                Some(known) => known.parameters.extend(parameter.clone()),
+                None => named.push(WantedFunction {
+                    name: name.clone(),
+                    parameters: parameter.iter().cloned().collect(),
+                    met: AtomicU8::new(0),
+                }),
+            }
+        }
+        Wanted {
+            functions: match named.is_empty() {
+                true => Functions::All,
+                false => Functions::Named(named),
+            },
+            find,
+        }
+    }
+
+    /// What was asked for and not met.
+    pub(crate) fn missing(&self) -> Vec<NothingOf> {
+        let Functions::Named(named) = &self.functions else {
+            return Vec::new();
+        };
+        let missing = |function: &WantedFunction| {
+            let met = function.met.load(Ordering::Relaxed);
+            match (met & IS_THERE != 0, met & HAS_TYPE != 0) {
+                (_, true) => None,
+                (true, false) => Some(NothingOf::Type(function.name.clone())),
+                (false, false) => Some(NothingOf::Function(function.name.clone())),
+            }
+        };
+        named.iter().filter_map(missing).collect()
+    }
+
+    /// Makes the table of a file that is about to be run, and has the store keep it, so that it is there from the first sample on.
+    pub fn prepare(&self, file: &ElfFile, store: &Store) {
+        if self.entries(file).is_some() {
+            (self.find)(file, store);
+        }
+    }
+
+    /// Prepares a file if it has a function that is asked for, and the store has its table.
+    pub(crate) fn attach_kept(&self, file: &File, store: &Store) {
+        // What is found and not used is told where tables are made.
+        let found = store.find_arguments(file.tables.file(), &mut Vec::new());
+        if let Some(table) = found {
+            self.attach(file, table);
+        }
+    }
+
+    /// The same; its table is made if there is none.
+    pub(crate) fn attach_made(&self, file: &File, store: &Store) {
+        if file.arguments.get().is_none()
+            && self.entries(file.tables.file()).is_some()
+            && let Some(table) = (self.find)(file.tables.file(), store)
+        {
+            self.attach(file, table);
+        }
+    }
+
+    fn attach(&self, file: &File, table: ArgumentTable) {
+        let Some(entries) = self.entries(file.tables.file()) else {
+            return;
+        };
+        if let Some(arguments) = FileArguments::new(table, &entries, self) {
+            // Nobody else brings another.
+            let _ = file.arguments.set(arguments);
+        }
+    }
+
+    /// Where the functions of a file begin that are asked for, with their places in the list; `None` if it has none.
+    fn entries(&self, file: &ElfFile) -> Option<HashMap<u64, usize>> {
+        let Functions::Named(named) = &self.functions else {
+            return Some(HashMap::new());
+        };
+        let debug = DebugFiles::locate(file, &SearchRoots::default());
+        let symbols = Symbols::new(file, debug.debug.as_deref());
+        let mut entries = HashMap::new();
+        for symbol in symbols.iter().filter(|symbol| symbol.is_function) {
+            let readable = Signature::NameOnly.demangle(&symbol.name);
+            let is_meant =
+                |function: &WantedFunction| [&*symbol.name, &*readable].contains(&&*function.name);
+            if let Some(place) = named.iter().position(is_meant) {
+                entries.insert(symbol.address.0, place);
+                if let Some(function) = named.get(place) {
+                    function.met.fetch_or(IS_THERE, Ordering::Relaxed);
+                }
+            }
+        }
+        (!entries.is_empty()).then_some(entries)
+    }
+
+    /// Which parameters of a function of a file are asked for, by their places.
+    fn chosen(&self, function: &Function<'_>, entries: &HashMap<u64, usize>) -> Vec<usize> {
+        let parameters = function.parameters().into_iter().flatten().enumerate();
+        match &self.functions {
+            Functions::All => parameters.map(|(place, _)| place).collect(),
+            Functions::Named(named) => {
+                let place = entries.get(&function.entry);
+                let Some(wanted) = place.and_then(|place| named.get(*place)) else {
+                    return Vec::new();
+                };
+                let chosen: Vec<usize> = parameters
+                    .filter(|(place, parameter)| wanted.asks_for(*place, parameter))
+                    .map(|(place, _)| place)
+                    .collect();
+                if function.parameters().is_some() {
+                    wanted.met.fetch_or(HAS_TYPE, Ordering::Relaxed);
+                }
+                chosen
+            }
+        }
+    }
+}
+
+impl WantedFunction {
+    fn asks_for(&self, place: usize, parameter: &Parameter<'_>) -> bool {
+        let is_meant = |wanted: &String| {
+            let number = wanted.strip_prefix('#').unwrap_or(wanted);
+            wanted == parameter.name || number.parse() == Ok(place + 1)
+        };
+        self.parameters.is_empty() || self.parameters.iter().any(is_meant)
+    }
+}
+
+/// What is asked of a file's functions.
+#[derive(Debug)]
+pub(crate) struct FileArguments {
+    table: ArgumentTable,
+    /// The ranges of code of these functions, by their addresses, without overlap.
+    ranges: Vec<Range>,
+}
+
+/// Some code of a function whose arguments are asked for.
+#[derive(Debug)]
+struct Range {
+    start: u64,
+    end: u64,
+    /// The places of the parameters that are asked for.
+    parameters: Vec<usize>,
+}
+
+impl FileArguments {
+    /// `None` if nothing is asked of the file.
+    fn new(
+        table: ArgumentTable,
+        entries: &HashMap<u64, usize>,
+        wanted: &Wanted,
+    ) -> Option<FileArguments> {
+        let read = table.table()?;
+        let functions = (0..read.len()).filter_map(|index| read.get(index));
+        let ranges = functions.map(|function| Range {
+            start: function.start,
+            end: function.end,
+            parameters: wanted.chosen(&function, entries),
+        });
+        let ranges: Vec<Range> = ranges
+            .filter(|range| !range.parameters.is_empty())
+            .collect();
+        (!ranges.is_empty()).then_some(FileArguments { table, ranges })
+    }
+
+    fn range(&self, pc: Vaddr) -> Option<&Range> {
+        let after = self.ranges.partition_point(|range| range.start <= pc.0);
+        let range = self.ranges.get(after.checked_sub(1)?)?;
+        (pc.0 < range.end).then_some(range)
+    }
+}
+
+/// So many different lists of arguments are kept of one function, and so many of all.
+const MOST_OF_FUNCTION: u32 = 1000;
+const MOST: usize = 1 << 16;
+
+/// The bytes that are kept of a value at most.
+const MOST_BYTES: usize = 256;
+
+/// Finds what the functions of stacks were called with.
+#[derive(Default)]
+pub(crate) struct Arguments {
+    /// The lists that were met, as [`Arguments::key`] has them.
+    lists: HashMap<Box<[u8]>, ArgumentsId>,
+    /// How many there are of each function, by its file's number and its entry.
+    counts: HashMap<(u32, u64), u32>,
+    /// What makes a list: the function, and of each argument how well it is known, and its bytes or characters.
+    key: Vec<u8>,
+    cursors: Vec<Cursor>,
+    frames: Vec<RawFrame>,
+}
+
+/// A sample that was unwound.
+#[derive(Clone, Copy)]
+pub(crate) struct Taken<'s> {
+    pub(crate) space: &'s Space,
+    pub(crate) tid: u32,
+    pub(crate) sample: &'s Sample<'s>,
+    /// All frames, those of the kernel first.
+    pub(crate) frames: &'s [RawFrame],
+}
+
+impl Arguments {
+    /// The frames of a sample with what their functions were called with. `number` numbers a list.
+    pub(crate) fn note<'f>(
+        &'f mut self,
+        taken: Taken<'f>,
+        mut number: impl FnMut(&[Argument]) -> ArgumentsId,
+    ) -> &'f [RawFrame] {
+        let is_kernel = |frame: &RawFrame| frame.evidence == Evidence::Kernel;
+        let first = taken.frames.partition_point(is_kernel);
+        let user = taken.frames.get(first..).unwrap_or_default();
+        let mut asked = user
+            .iter()
+            .enumerate()
+            .filter_map(|(place, frame)| Some((place, Asked::of(taken.space, frame.code)?)))
+            .peekable();
+        if asked.peek().is_none() {
+            return taken.frames;
+        }
+        let Some(top) = taken.top() else {
+            return taken.frames;
+        };
+        self.frames.clear();
+        self.frames.extend_from_slice(taken.frames);
+        self.cursors.clear();
+        self.cursors.push(top.cursor());
+        let walked = Walked {
+            space: taken.space,
+            tid: taken.tid,
+            memory: StackCopy::new(taken.space, &top, taken.sample.stack.bytes),
+            cursors: RefCell::new(std::mem::take(&mut self.cursors)),
+            frames: user,
+            certain: user
+                .iter()
+                .take_while(|frame| !frame.evidence.is_guess())
+                .count(),
+        };
+        for (place, asked) in asked {
+            let arguments = self.list(&walked, place, &asked, &mut number);
+            if let Some(frame) = self.frames.get_mut(first + place) {
+                frame.arguments = arguments;
+            }
+        }
+        self.cursors = walked.cursors.into_inner();
+        &self.frames
+    }
+
+    /// The number of the arguments of a frame.
+    fn list(
+        &mut self,
+        walked: &Walked<'_>,
+        place: usize,
+        asked: &Asked<'_>,
+        number: &mut impl FnMut(&[Argument]) -> ArgumentsId,
+    ) -> Option<ArgumentsId> {
+        let function = (asked.file.number, asked.function.entry);
+        self.begin_key(function);
+        for (_, parameter) in asked.parameters() {
+            Value::find(walked, place, &parameter).put(&mut self.key);
+        }
+        if let Some(id) = self.lists.get(&*self.key) {
+            return Some(*id);
+        }
+        let count = self.counts.entry(function).or_default();
+        let is_kept = *count < MOST_OF_FUNCTION && self.lists.len() < MOST;
+        *count = count.saturating_add(u32::from(is_kept));
+        if !is_kept {
+            self.begin_key(function);
+            if let Some(id) = self.lists.get(&*self.key) {
+                return Some(*id);
+            }
+        }
+        let list: Vec<Argument> = asked
+            .parameters()
+            .map(|(at, parameter)| {
+                let value = match is_kept {
+                    true => Value::find(walked, place, &parameter),
+                    false => Value::omitted(),
+                };
+                value.argument(at, &parameter)
+            })
+            .collect();
+        let id = number(&list);
+        self.lists.insert(self.key.as_slice().into(), id);
+        Some(id)
+    }
+
+    fn begin_key(&mut self, (file, entry): (u32, u64)) {
+        self.key.clear();
+        self.key.extend(file.to_le_bytes());
+        self.key.extend(entry.to_le_bytes());
+    }
+}
+
+impl Taken<'_> {
+    fn top(&self) -> Option<Innermost<'_>> {
+        Innermost::of(self.sample, unspool_ir::Arch::X86_64)
+    }
+}
+
+/// A frame whose arguments are asked for.
+struct Asked<'s> {
+    file: &'s Arc<File>,
+    function: Function<'s>,
+    places: &'s [usize],
+}
+
+impl<'s> Asked<'s> {
+    fn of(space: &'s Space, code: CodeAddr) -> Option<Asked<'s>> {
+        let (file, pc) = space.locate(code.lookup())?;
+        let arguments = file.arguments.get()?;
+        let range = arguments.range(pc)?;
+        Some(Asked {
+            file,
+            function: arguments.table.table()?.function(pc.0)?,
+            places: &range.parameters,
+        })
+    }
+
+    /// The parameters that are asked for, with their places.
+    fn parameters(&self) -> impl Iterator<Item = (usize, Parameter<'s>)> {
+        let all = self.function.parameters().into_iter().flatten().enumerate();
+        all.filter(|(place, _)| self.places.contains(place))
+    }
+}
+
+/// A stack that is walked as far as it is asked for.
+struct Walked<'s> {
+    space: &'s Space,
+    tid: u32,
+    memory: StackCopy<'s>,
+    cursors: RefCell<Vec<Cursor>>,
+    /// The frames, as they were found before.
+    frames: &'s [RawFrame],
+    /// How many of them were found without a guess.
+    certain: usize,
+}
+
+impl Walked<'_> {
+    /// A cursor at a frame; `None` if the frame was found in another way than by stepping there.
+    fn cursor(&self, number: usize) -> Option<Cursor> {
+        let mut cursors = self.cursors.borrow_mut();
+        while cursors.len() <= number {
+            let mut next = *cursors.last()?;
+            let expected = self.frames.get(cursors.len())?;
+            match next.step(self.space, &self.memory) {
+                Step::Caller(_) if next.code() == expected.code => cursors.push(next),
+                _ => return None,
+            }
+        }
+        cursors.get(number).copied()
+    }
+
+    /// The characters at an address, and whether nothing can have changed them: elsewhere than in the copied stack and in
+    /// what is mapped of files without the right to write, they are read from the process as it goes on.
+    fn text(&self, at: u64) -> Option<(Text, bool)> {
+        let byte_of = |bytes: &[u8], address: u64| {
+            let offset = usize::try_from(address.checked_sub(at)?).ok()?;
+            bytes.get(offset).copied()
+        };
+        if let Some(constant) = self.space.constant(RuntimeAddr(at)) {
+            let text = Text::read(at, &|address| byte_of(constant, address));
+            return Some((text?, true));
+        }
+        let copied = self.memory.copied(at);
+        if let Some(text) = Text::read(at, &|address| byte_of(copied, address)) {
+            return Some((text, false));
+        }
+        let mut bytes = [0; Text::LONGEST];
+        let length = read_memory(self.tid, RuntimeAddr(at), &mut bytes).ok()?;
+        let read = bytes.get(..length).unwrap_or_default();
+        let text = Text::read(at, &|address| byte_of(read, address));
+        Some((text?, false))
+    }
+}
+
+impl unspool_args::Stack for Walked<'_> {
+    fn frame(&self, number: usize) -> Option<Frame<'_>> {
+        let code = self.frames.get(number)?.code;
+        let is_return = matches!(code, CodeAddr::Return(_));
+        let (file, pc) = self.space.locate(code.lookup())?;
+        let address = pc.0.wrapping_add(u64::from(is_return));
+        Some(Frame {
+            table: file.arguments.get()?.table.table()?,
+            address,
+            is_return,
+            bias: code.address().0.wrapping_sub(address),
+        })
+    }
+
+    fn register(&self, number: usize, register: u8) -> Option<u64> {
+        let cursor = self.cursor(number)?;
+        cursor.registers().get(Register(register.into()))
+    }
+
+    fn cfa(&self, number: usize) -> Option<u64> {
+        let cursor = self.cursor(number)?;
+        Some(cursor.cfa(self.space, &self.memory)?.0)
+    }
+
+    fn is_certain(&self, number: usize) -> bool {
+        number < self.certain
+    }
+
+    /// Of the copied stack only: what is below the stack pointer was not copied.
+    fn read(&self, address: u64, bytes: u8) -> Option<u64> {
+        let mut number = [0; 8];
+        let wanted = number.get_mut(..usize::from(bytes))?;
+        wanted.copy_from_slice(self.memory.copied(address).get(..usize::from(bytes))?);
+        Some(u64::from_le_bytes(number))
+    }
+}
+
+/// The value of an argument.
+struct Value {
+    known: Known,
+    bytes: [u8; MOST_BYTES],
+    length: usize,
+    /// What a pointer to characters leads to.
+    text: Option<Text>,
+}
+
+impl Value {
+    fn without(known: Known) -> Value {
+        Value {
+            known,
+            bytes: [0; MOST_BYTES],
+            length: 0,
+            text: None,
+        }
+    }
+
+    fn omitted() -> Value {
+        Value::without(Known::Omitted)
+    }
+
+    fn find(walked: &Walked<'_>, frame: usize, parameter: &Parameter<'_>) -> Value {
+        let mut value = Value::without(Known::Lost);
+        let length = usize::try_from(parameter.bytes).unwrap_or(usize::MAX);
+        value.length = length.min(MOST_BYTES);
+        let room = value.bytes.get_mut(..value.length).unwrap_or_default();
+        let Ok(found) = whole(walked, frame, parameter, room) else {
+            return Value::without(Known::Lost);
+        };
+        value.known = match found.certainty {
+            Certainty::Exact => Known::Exact,
+            Certainty::Likely => Known::Likely,
+        };
+        if matches!(parameter.shape, Shape::Text) && !parameter.is_by_reference {
+            let text = walked.text(unspool_args::unsigned(value.bytes()));
+            if let Some((text, is_constant)) = text {
+                value.text = Some(text);
+                if !is_constant {
+                    value.known = Known::Likely;
+                }
+            }
+        }
+        value
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
+    }
+
+    /// What tells it from others, of the same parameter.
+    fn put(&self, key: &mut Vec<u8>) {
+        let known = Known::ALL.iter().position(|known| *known == self.known);
+        let known = known.and_then(|known| u8::try_from(known).ok());
+        key.push(known.unwrap_or(u8::MAX));
+        let content = self.text.as_ref().map_or(self.bytes(), Text::bytes);
+        key.push(u8::from(self.text.is_some()));
+        key.extend(content.len().to_le_bytes());
+        key.extend(content);
+    }
+
+    fn argument(&self, place: usize, parameter: &Parameter<'_>) -> Argument {
+        let value = match (self.known, &self.text) {
+            (Known::Lost | Known::Omitted, _) => String::new(),
+            (_, Some(text)) => text.to_string(),
+            (_, None) => Shown::new(parameter, self.bytes()).to_string(),
+        };
+        Argument {
+            name: match parameter.name {
+                "" => format!("#{}", place + 1),
+                name => name.to_owned(),
+            },
+            type_name: parameter.type_name.to_owned(),
+            value,
+            known: self.known,
+        }
+    }
+}
