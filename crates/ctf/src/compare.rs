@@ -126,13 +126,13 @@ impl<'g> Comparison<'g, '_> {
     }
 
     fn types(&mut self, one: &'g Type<'_>, two: &'g Type<'_>, at: usize) -> Result<(), String> {
-        if let (Some(tag), Some(other)) = (tag(one), tag(two))
+        if let (Some(tag), Some(other)) = (one.tag(), two.tag())
             && (matches!(one.kind, Kind::Forward(_)) || matches!(two.kind, Kind::Forward(_)))
         {
             same("tag", tag.word(), other.word())?;
             return same("tag", one.own_name(), two.own_name());
         }
-        if self.agreement == Agreement::Same || tag(one).is_some() {
+        if self.agreement == Agreement::Same || one.tag().is_some() {
             same("name", one.own_name(), two.own_name())?;
         }
         match (&one.kind, &two.kind) {
@@ -276,13 +276,78 @@ fn enums(one: &Type<'_>, two: &Type<'_>) -> Result<(), String> {
     same("size", size, other)
 }
 
-/// What the tag of a type would be of, also if it has none.
-fn tag(ty: &Type<'_>) -> Option<Tag> {
-    match ty.kind {
-        Kind::Record { tag, .. } | Kind::Forward(tag) => Some(tag),
-        Kind::Enum { .. } => Some(Tag::Enum),
-        _ => None,
+impl Type<'_> {
+    /// Whether two types are equal but for the types that they refer to, and for what finds them by their names.
+    pub(crate) fn says_the_same(&self, other: &Type<'_>) -> bool {
+        let is_same = match (&self.kind, &other.kind) {
+            (Kind::Unknown, Kind::Unknown)
+            | (Kind::Pointer(_), Kind::Pointer(_))
+            | (Kind::Typedef(_), Kind::Typedef(_)) => true,
+            (Kind::Integer(one), Kind::Integer(two)) | (Kind::Float(one), Kind::Float(two)) => {
+                one == two
+            }
+            (Kind::Qualified(one, _), Kind::Qualified(two, _)) => one == two,
+            (Kind::Forward(one), Kind::Forward(two)) => one == two,
+            (Kind::Array { count: one, .. }, Kind::Array { count: two, .. }) => one == two,
+            (
+                Kind::Function {
+                    parameters: one,
+                    is_variadic,
+                    ..
+                },
+                Kind::Function {
+                    parameters: two,
+                    is_variadic: other_variadic,
+                    ..
+                },
+            ) => {
+                (is_variadic, one.len()) == (other_variadic, two.len())
+                    && one
+                        .iter()
+                        .zip(two)
+                        .all(|(one, two)| is_same_name(&one.name, &two.name))
+            }
+            (
+                Kind::Record { tag, size, members },
+                Kind::Record {
+                    tag: other_tag,
+                    size: other_size,
+                    members: others,
+                },
+            ) => {
+                (tag, size, members.len()) == (other_tag, other_size, others.len())
+                    && members.iter().zip(others).all(|(one, two)| {
+                        (one.offset, one.bits) == (two.offset, two.bits)
+                            && is_same_name(&one.name, &two.name)
+                    })
+            }
+            (
+                Kind::Enum { size, enumerators },
+                Kind::Enum {
+                    size: other_size,
+                    enumerators: others,
+                },
+            ) => size == other_size && enumerators == others,
+            (
+                Kind::Slice {
+                    size, offset, bits, ..
+                },
+                Kind::Slice {
+                    size: other_size,
+                    offset: other_offset,
+                    bits: other_bits,
+                    ..
+                },
+            ) => (size, offset, bits) == (other_size, other_offset, other_bits),
+            _ => false,
+        };
+        is_same && is_same_name(self.own_name(), other.own_name())
     }
+}
+
+/// Whether names are equal. Most in a program are empty, and comparing those as bytes is a call for nothing.
+fn is_same_name(one: &str, two: &str) -> bool {
+    one.len() == two.len() && (one.is_empty() || one == two)
 }
 
 /// What a type is, in C's words.

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use hashbrown::{HashMap, HashSet};
 
-use crate::graph::{Enumerator, Graph, Kind, Member, Qualifier, Tag, Type, TypeId};
+use crate::graph::{Enumerator, Graph, Kind, Member, Qualifier, Type, TypeId};
 
 /// What a change means for programs that were built with the old version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -254,7 +254,7 @@ impl<'g> Comparison<'g, '_, '_> {
             (Kind::Enum { .. }, Kind::Enum { .. }) => self.enums((old, said), (new, says), step),
             // Who knows only the tag depends on nothing else.
             (Kind::Forward(_), _) | (_, Kind::Forward(_))
-                if tag(old) == tag(new) && tag(old).is_some() =>
+                if old.tag() == new.tag() && old.tag().is_some() =>
             {
                 if old.own_name() != new.own_name() {
                     self.tell(Effect::Breaks, self.path(step), differs(said, says), step);
@@ -302,6 +302,22 @@ impl<'g> Comparison<'g, '_, '_> {
         }
     }
 
+    /// Compares tags and sizes of structures and enumerations.
+    fn heads(
+        &mut self,
+        (old, said, size): (&Type<'_>, &str, u64),
+        (new, says, other): (&Type<'_>, &str, u64),
+        step: usize,
+    ) {
+        if old.own_name() != new.own_name() {
+            self.tell(Effect::Compatible, said, differs(said, says), step);
+        }
+        if size != other {
+            let what = format!("has {other} bytes, had {size}");
+            self.tell(Effect::Breaks, said, what, step);
+        }
+    }
+
     fn records(
         &mut self,
         (old, said): (&'g Type<'_>, &str),
@@ -319,13 +335,7 @@ impl<'g> Comparison<'g, '_, '_> {
         else {
             return;
         };
-        if old.own_name() != new.own_name() {
-            self.tell(Effect::Compatible, said, differs(said, says), step);
-        }
-        if size != other {
-            let what = format!("has {other} bytes, had {size}");
-            self.tell(Effect::Breaks, said, what, step);
-        }
+        self.heads((old, said, *size), (new, says, *other), step);
         let mut matched = BTreeSet::new();
         for member in members {
             let found = find(member, others).or_else(|| self.renamed(member, members, others));
@@ -404,17 +414,7 @@ impl<'g> Comparison<'g, '_, '_> {
         else {
             return;
         };
-        if old.own_name() != new.own_name() {
-            self.tell(Effect::Compatible, said, differs(said, says), step);
-        }
-        if size != other {
-            self.tell(
-                Effect::Breaks,
-                said,
-                format!("has {other} bytes, had {size}"),
-                step,
-            );
-        }
+        self.heads((old, said, *size), (new, says, *other), step);
         let find = |name: &str, all: &[Enumerator<'_>]| {
             let found = all.iter().find(|one| one.name == name);
             found.map(|one| one.value)
@@ -468,12 +468,4 @@ fn at(bits: u64) -> String {
 
 fn differs(old: &str, new: &str) -> String {
     format!("is {new}, was {old}")
-}
-
-fn tag(ty: &Type<'_>) -> Option<Tag> {
-    match ty.kind {
-        Kind::Record { tag, .. } | Kind::Forward(tag) => Some(tag),
-        Kind::Enum { .. } => Some(Tag::Enum),
-        _ => None,
-    }
 }

@@ -257,11 +257,18 @@ impl Type<'_> {
     pub fn name_space(&self) -> Option<NameSpace> {
         let space = match self.kind {
             Kind::Integer(_) | Kind::Float(_) | Kind::Typedef(_) => NameSpace::Ordinary,
-            Kind::Record { tag, .. } | Kind::Forward(tag) => NameSpace::Tags(tag),
-            Kind::Enum { .. } => NameSpace::Tags(Tag::Enum),
-            _ => return None,
+            _ => NameSpace::Tags(self.tag()?),
         };
         (!self.name.is_empty()).then_some(space)
+    }
+
+    /// What its tag would be of, also if it has none; `None` if types of its kind have no tags.
+    pub(crate) fn tag(&self) -> Option<Tag> {
+        match self.kind {
+            Kind::Record { tag, .. } | Kind::Forward(tag) => Some(tag),
+            Kind::Enum { .. } => Some(Tag::Enum),
+            _ => None,
+        }
     }
 
     /// Its name, if that is a part of the type. gcc gives function types the name of a function that has the type; that is not.

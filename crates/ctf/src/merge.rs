@@ -7,7 +7,7 @@ use std::hash::{Hash, Hasher};
 
 use hashbrown::HashMap;
 
-use crate::graph::{Graph, Kind, Member, Symbol, Tag, Type, TypeId};
+use crate::graph::{Graph, Kind, Symbol, Tag, Type, TypeId};
 
 /// No types of C are told apart only by what is so many references away. Types of a broken file can be.
 const MOST_ROUNDS: usize = 1 << 10;
@@ -134,12 +134,10 @@ impl<'a> Graph<'a> {
     fn definitions(&self, classes: &[u32]) -> Vec<(TypeId, TypeId)> {
         let mut definitions: HashMap<(Tag, &str), HashMap<u32, TypeId>> = HashMap::new();
         for (id, ty) in self.types() {
-            let tag = match ty.kind {
-                Kind::Record { tag, .. } => tag,
-                Kind::Enum { .. } => Tag::Enum,
-                _ => continue,
-            };
-            if let (Some(class), false) = (classes.get(index(id.0)), ty.name.is_empty()) {
+            let tag = ty.tag().filter(|_| !matches!(ty.kind, Kind::Forward(_)));
+            if let (Some(tag), Some(class), false) =
+                (tag, classes.get(index(id.0)), ty.name.is_empty())
+            {
                 let of_tag = definitions.entry((tag, &ty.name)).or_default();
                 of_tag.entry(*class).or_insert(id);
             }
@@ -208,7 +206,7 @@ struct Said<'t, 'a>(&'t Type<'a>);
 
 impl PartialEq for Said<'_, '_> {
     fn eq(&self, other: &Self) -> bool {
-        says_same(self.0, other.0)
+        self.0.says_the_same(other.0)
     }
 }
 
@@ -232,60 +230,5 @@ impl Hash for Said<'_, '_> {
             Kind::Array { count, .. } => count.hash(state),
             _ => {}
         }
-    }
-}
-
-/// Whether two types say the same, but for what they refer to.
-fn says_same(one: &Type<'_>, other: &Type<'_>) -> bool {
-    if one.own_name() != other.own_name() {
-        return false;
-    }
-    match (&one.kind, &other.kind) {
-        (
-            Kind::Function {
-                parameters,
-                is_variadic,
-                ..
-            },
-            Kind::Function {
-                parameters: others,
-                is_variadic: varies,
-                ..
-            },
-        ) => {
-            let names = parameters.iter().map(|parameter| &parameter.name);
-            is_variadic == varies && names.eq(others.iter().map(|parameter| &parameter.name))
-        }
-        (
-            Kind::Record { tag, size, members },
-            Kind::Record {
-                tag: other,
-                size: others,
-                members: more,
-            },
-        ) => {
-            let said = |member: &Member<'_>| (member.offset, member.bits);
-            let named = members.iter().zip(more);
-            (tag, size, members.len()) == (other, others, more.len())
-                && named
-                    .into_iter()
-                    .all(|(one, two)| said(one) == said(two) && one.name == two.name)
-        }
-        (Kind::Array { count, .. }, Kind::Array { count: other, .. }) => count == other,
-        (Kind::Qualified(one, _), Kind::Qualified(other, _)) => one == other,
-        (Kind::Pointer(_), Kind::Pointer(_)) | (Kind::Typedef(_), Kind::Typedef(_)) => true,
-        (
-            Kind::Slice {
-                size, offset, bits, ..
-            },
-            Kind::Slice {
-                size: other,
-                offset: others,
-                bits: more,
-                ..
-            },
-        ) => (size, offset, bits) == (other, others, more),
-        // What is left refers to nothing.
-        (one, other) => one == other,
     }
 }

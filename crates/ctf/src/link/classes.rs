@@ -316,7 +316,7 @@ impl<'g> Table<'g> {
                 && graphs
                     .get(*unit)
                     .and_then(|graph| graph.get(*id))
-                    .is_some_and(|other| says_the_same(ty, other))
+                    .is_some_and(|other| ty.is_hidden == other.is_hidden && ty.says_the_same(other))
         };
         if let Some(&class) = self.types.find(hash, is_it) {
             return class;
@@ -386,76 +386,4 @@ impl<'g> Table<'g> {
             self.units.push(unit);
         }
     }
-}
-
-/// Whether two types are equal but for the types that they cite.
-fn says_the_same(one: &Type<'_>, two: &Type<'_>) -> bool {
-    let is_same = match (&one.kind, &two.kind) {
-        (Kind::Unknown, Kind::Unknown)
-        | (Kind::Pointer(_), Kind::Pointer(_))
-        | (Kind::Typedef(_), Kind::Typedef(_)) => true,
-        (Kind::Integer(one), Kind::Integer(two)) | (Kind::Float(one), Kind::Float(two)) => {
-            one == two
-        }
-        (Kind::Qualified(one, _), Kind::Qualified(two, _)) => one == two,
-        (Kind::Forward(one), Kind::Forward(two)) => one == two,
-        (Kind::Array { count: one, .. }, Kind::Array { count: two, .. }) => one == two,
-        (
-            Kind::Function {
-                parameters: one,
-                is_variadic,
-                ..
-            },
-            Kind::Function {
-                parameters: two,
-                is_variadic: other_variadic,
-                ..
-            },
-        ) => {
-            (is_variadic, one.len()) == (other_variadic, two.len())
-                && one
-                    .iter()
-                    .zip(two)
-                    .all(|(one, two)| is_same_name(&one.name, &two.name))
-        }
-        (
-            Kind::Record { tag, size, members },
-            Kind::Record {
-                tag: other_tag,
-                size: other_size,
-                members: others,
-            },
-        ) => {
-            (tag, size, members.len()) == (other_tag, other_size, others.len())
-                && members.iter().zip(others).all(|(one, two)| {
-                    (one.offset, one.bits) == (two.offset, two.bits)
-                        && is_same_name(&one.name, &two.name)
-                })
-        }
-        (
-            Kind::Enum { size, enumerators },
-            Kind::Enum {
-                size: other_size,
-                enumerators: others,
-            },
-        ) => size == other_size && enumerators == others,
-        (
-            Kind::Slice {
-                size, offset, bits, ..
-            },
-            Kind::Slice {
-                size: other_size,
-                offset: other_offset,
-                bits: other_bits,
-                ..
-            },
-        ) => (size, offset, bits) == (other_size, other_offset, other_bits),
-        _ => false,
-    };
-    is_same && one.is_hidden == two.is_hidden && is_same_name(one.own_name(), two.own_name())
-}
-
-/// Whether names are equal. Most in a program are empty, and comparing those as bytes is a call for nothing.
-fn is_same_name(one: &str, two: &str) -> bool {
-    one.len() == two.len() && (one.is_empty() || one == two)
 }
