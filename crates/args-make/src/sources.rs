@@ -1,8 +1,8 @@
 //! What files say of the types of functions: their DWARF, and their CTF.
 
-use unspool_ctf::{ElfContext, ElfStrings, Endian, Section};
-use unspool_ir::arch::Word;
+use unspool_ctf::Section;
 use unspool_module::{DebugFiles, ElfFile};
+use unspool_types::elf_context;
 
 use crate::prototype::{Prototype, Prototypes, convention};
 
@@ -32,26 +32,14 @@ pub fn prototypes_of_ctf<'f>(files: impl IntoIterator<Item = &'f ElfFile>) -> Pr
 }
 
 fn add_ctf(file: &ElfFile, prototypes: &mut Prototypes) {
-    let data = |name| match file.section_named(name) {
-        Ok(Some(section)) => section.data,
-        _ => &[],
+    let (Some(convention), Ok(elf), Ok(Some(section))) = (
+        convention(file.abi()),
+        elf_context(file),
+        file.section_named(".ctf"),
+    ) else {
+        return;
     };
-    let elf = ElfContext {
-        strings: ElfStrings {
-            strtab: data(".strtab"),
-            dynstr: data(".dynstr"),
-        },
-        symtab: data(".symtab"),
-        dynsym: data(".dynsym"),
-        endian: match file.abi().endian {
-            unspool_ir::Endian::Little => Endian::Little,
-            unspool_ir::Endian::Big => Endian::Big,
-        },
-        is_64: file.word() == Word::W64,
-    };
-    let (Some(convention), Ok(section)) =
-        (convention(file.abi()), Section::open(data(".ctf"), elf))
-    else {
+    let Ok(section) = Section::open(section.data, elf) else {
         return;
     };
     let parents = section.parents();

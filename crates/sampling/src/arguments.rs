@@ -124,26 +124,25 @@ impl Wanted {
     pub(crate) fn attach_kept(&self, file: &File, store: &Store) {
         // What is found and not used is told where tables are made.
         let found = store.find_arguments(file.tables.file(), &mut Vec::new());
-        if let Some(table) = found {
-            self.attach(file, table);
+        if let Some(table) = found
+            && let Some(entries) = self.entries(file.tables.file())
+        {
+            self.attach(file, table, &entries);
         }
     }
 
     /// The same; its table is made if there is none.
     pub(crate) fn attach_made(&self, file: &File, store: &Store) {
         if file.arguments.get().is_none()
-            && self.entries(file.tables.file()).is_some()
+            && let Some(entries) = self.entries(file.tables.file())
             && let Some(table) = (self.find)(file.tables.file(), store)
         {
-            self.attach(file, table);
+            self.attach(file, table, &entries);
         }
     }
 
-    fn attach(&self, file: &File, table: ArgumentTable) {
-        let Some(entries) = self.entries(file.tables.file()) else {
-            return;
-        };
-        if let Some(arguments) = FileArguments::new(table, &entries, self) {
+    fn attach(&self, file: &File, table: ArgumentTable, entries: &HashMap<u64, usize>) {
+        if let Some(arguments) = FileArguments::new(table, entries, self) {
             // Nobody else brings another.
             let _ = file.arguments.set(arguments);
         }
@@ -264,6 +263,7 @@ pub(crate) struct Arguments {
     counts: HashMap<(u32, u64), u32>,
     /// What makes a list: the function, and of each argument how well it is known, and its bytes or characters.
     key: Vec<u8>,
+    values: Vec<Value>,
     cursors: Vec<Cursor>,
     frames: Vec<RawFrame>,
 }
@@ -317,7 +317,7 @@ impl Arguments {
         for (place, asked) in asked {
             let arguments = self.list(&walked, place, &asked, &mut number);
             if let Some(frame) = self.frames.get_mut(first + place) {
-                frame.arguments = arguments;
+                frame.arguments = Some(arguments);
             }
         }
         self.cursors = walked.cursors.into_inner();
@@ -331,14 +331,17 @@ impl Arguments {
         place: usize,
         asked: &Asked<'_>,
         number: &mut impl FnMut(&[Argument]) -> ArgumentsId,
-    ) -> Option<ArgumentsId> {
+    ) -> ArgumentsId {
         let function = (asked.file.number, asked.function.entry);
         self.begin_key(function);
+        self.values.clear();
         for (_, parameter) in asked.parameters() {
-            Value::find(walked, place, &parameter).put(&mut self.key);
+            let value = Value::find(walked, place, &parameter);
+            value.put(&mut self.key);
+            self.values.push(value);
         }
         if let Some(id) = self.lists.get(&*self.key) {
-            return Some(*id);
+            return *id;
         }
         let count = self.counts.entry(function).or_default();
         let is_kept = *count < MOST_OF_FUNCTION && self.lists.len() < MOST;
@@ -346,22 +349,18 @@ impl Arguments {
         if !is_kept {
             self.begin_key(function);
             if let Some(id) = self.lists.get(&*self.key) {
-                return Some(*id);
+                return *id;
             }
+            self.values.fill_with(Value::omitted);
         }
         let list: Vec<Argument> = asked
             .parameters()
-            .map(|(at, parameter)| {
-                let value = match is_kept {
-                    true => Value::find(walked, place, &parameter),
-                    false => Value::omitted(),
-                };
-                value.argument(at, &parameter)
-            })
+            .zip(&self.values)
+            .map(|((at, parameter), value)| value.argument(at, &parameter))
             .collect();
         let id = number(&list);
         self.lists.insert(self.key.as_slice().into(), id);
-        Some(id)
+        id
     }
 
     fn begin_key(&mut self, (file, entry): (u32, u64)) {

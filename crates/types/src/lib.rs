@@ -1,10 +1,11 @@
 //! The C types of a program, from its debug information: DWARF as type graphs.
 //!
 //! [`read`] makes a graph of each compilation unit, which the linker of `unspool-ctf` can make one of. [`Prototypes`] tells what
-//! a function is called with, by its name or its address.
+//! a function is called with, by its name or its address. [`elf_context`] is what types in other forms need of the file that they are in.
 #![forbid(unsafe_code)]
 
 mod abbreviations;
+mod elf;
 mod entry;
 mod error;
 mod index;
@@ -12,6 +13,7 @@ mod program;
 mod prototypes;
 mod unit;
 
+pub use elf::{elf_context, endian};
 pub use error::TypesError;
 pub use program::{LeftOut, Program, Reason, UnitTypes, read};
 pub use prototypes::{Prototype, Prototypes};

@@ -6,8 +6,9 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use unspool_ctf::{Graph, Symbol};
+use unspool_types::elf_context;
 
-use super::input::{self, Input};
+use super::input::Input;
 use super::{Arrays, each_file, json, named};
 use crate::args::Format;
 use crate::args::ctf::{CtfSource, CtfSymbolArgs, CtfTypeArgs};
@@ -56,7 +57,7 @@ pub(crate) fn about_symbol(args: &CtfSymbolArgs) -> anyhow::Result<ExitCode> {
 fn is_symbol_of(path: &Path, name: &str) -> anyhow::Result<bool> {
     for input in Input::open(path)? {
         let Input::Elf(file) = &input else { continue };
-        let context = input::context(file)?;
+        let context = elf_context(file)?;
         let mut symbols = context
             .typed_symbols(false)
             .chain(context.typed_symbols(true));

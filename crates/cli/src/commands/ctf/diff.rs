@@ -5,9 +5,9 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::anyhow;
 use serde_json::json;
-use unspool_ctf::{Change, Effect, Graph, Interface, SymbolKind, diff};
+use unspool_ctf::{Change, Effect, Graph, Interface, diff};
+use unspool_types::elf_context;
 
 use super::input;
 use super::loaded::{self, Loaded};
@@ -38,7 +38,7 @@ fn with_interface<R>(
     path: &Path,
     work: impl FnOnce(Interface<'_, '_>, bool) -> anyhow::Result<R>,
 ) -> anyhow::Result<R> {
-    let done = loaded::with_types(path, |loaded| {
+    loaded::with_types(path, |loaded| {
         let graph = loaded.one_graph();
         let (functions, objects) = exported(loaded, &graph)?;
         let interface = Interface {
@@ -47,12 +47,6 @@ fn with_interface<R>(
             objects: &objects,
         };
         work(interface, loaded.is_clean)
-    })?;
-    done.ok_or_else(|| {
-        anyhow!(
-            "{} has no types: neither CTF nor BTF nor DWARF of units in C",
-            path.display()
-        )
     })
 }
 
@@ -61,16 +55,10 @@ fn exported(
     loaded: &Loaded<'_>,
     graph: &Graph<'_>,
 ) -> anyhow::Result<(BTreeSet<String>, BTreeSet<String>)> {
-    let (mut functions, mut objects) = (BTreeSet::new(), BTreeSet::new());
-    if let Some(elf) = loaded.elf {
-        let context = input::context(elf)?;
+    if let Some(file) = loaded.elf {
+        let elf = elf_context(file)?;
         for is_dynamic in [true, false] {
-            for symbol in context.typed_symbols(is_dynamic) {
-                match symbol.kind {
-                    SymbolKind::Function => functions.insert(symbol.name.into_owned()),
-                    SymbolKind::Object => objects.insert(symbol.name.into_owned()),
-                };
-            }
+            let (functions, objects) = input::symbol_names(elf, is_dynamic);
             if !functions.is_empty() || !objects.is_empty() {
                 return Ok((functions, objects));
             }

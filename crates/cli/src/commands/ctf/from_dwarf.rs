@@ -18,13 +18,8 @@ use crate::output::{self, Failure};
 
 pub(crate) fn run(args: &CtfFromDwarfArgs) -> anyhow::Result<ExitCode> {
     let file = commands::open(&args.file)?;
-    let debug = DebugFiles::locate(&file, &SearchRoots::default());
-    for rejected in &debug.rejected {
-        output::notice(rejected);
-    }
-    let source = debug.debug.as_deref().unwrap_or(&file);
-    let program = unspool_types::read(source, debug.supplementary.as_deref())?;
-    report(source, &program);
+    let debug = debug_files(&file);
+    let program = read(&file, &debug)?;
     if program.units.is_empty() {
         bail!(
             "{} has no DWARF of units in C: build it with `gcc -g`, or install its debug symbols",
@@ -93,8 +88,25 @@ fn lost(linked: &Linked<'_>) -> Vec<String> {
     lost
 }
 
+/// The separate debug files of a file; says which are not its own.
+pub(super) fn debug_files(file: &ElfFile) -> DebugFiles {
+    let debug = DebugFiles::locate(file, &SearchRoots::default());
+    for rejected in &debug.rejected {
+        output::notice(rejected);
+    }
+    debug
+}
+
+/// The types in a file's DWARF, or in that of its debug files. Says what is wrong with it.
+pub(super) fn read<'f>(file: &'f ElfFile, debug: &'f DebugFiles) -> anyhow::Result<Program<'f>> {
+    let source = debug.debug.as_deref().unwrap_or(file);
+    let program = unspool_types::read(source, debug.supplementary.as_deref())?;
+    report(source, &program);
+    Ok(program)
+}
+
 /// Says what is wrong with the debug information, and what of it is left out.
-pub(super) fn report(file: &ElfFile, program: &Program<'_>) {
+fn report(file: &ElfFile, program: &Program<'_>) {
     let path = file.path().display();
     let mut reasons: BTreeMap<&Reason, usize> = BTreeMap::new();
     for unit in &program.left_out {

@@ -1,13 +1,15 @@
 //! Where types are read from: ELF files, archives of them, files that are nothing but CTF or BTF.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use unspool_ctf::{ARCHIVE_MAGIC, BTF_MAGIC, ElfContext, ElfStrings, Endian, MAGIC, Quirk};
+use unspool_ctf::{ARCHIVE_MAGIC, BTF_MAGIC, ElfContext, MAGIC, Quirk, SymbolKind};
 use unspool_ir::arch::Word;
 use unspool_module::{Container, ElfFile};
+use unspool_types::elf_context;
 
 use crate::output;
 
@@ -77,7 +79,7 @@ impl Input {
         let Some(section) = file.section_named(SECTION)? else {
             return Ok(None);
         };
-        Ok(Some((section.data, context(file)?)))
+        Ok(Some((section.data, elf_context(file)?)))
     }
 
     /// The types, which are CTF if there is any; `None` if there are none.
@@ -98,9 +100,7 @@ impl Input {
         let Input::Elf(file) = self else {
             return None;
         };
-        let comment = file.section_named(".comment").ok()??;
-        let texts = comment.data.split(|byte| *byte == 0);
-        texts
+        file.comments()
             .map(String::from_utf8_lossy)
             .find(|text| Quirk::of_producer(text) == Some(Quirk::ReversedArrays))
     }
@@ -134,24 +134,17 @@ fn bare(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
     }
 }
 
-/// What CTF needs of an ELF file.
-pub(super) fn context(file: &ElfFile) -> anyhow::Result<ElfContext<'_>> {
-    let data = |name| -> anyhow::Result<&[u8]> {
-        Ok(file
-            .section_named(name)?
-            .map_or(&[][..], |section| section.data))
-    };
-    Ok(ElfContext {
-        strings: ElfStrings {
-            strtab: data(".strtab")?,
-            dynstr: data(".dynstr")?,
-        },
-        symtab: data(".symtab")?,
-        dynsym: data(".dynsym")?,
-        endian: match file.abi().endian {
-            unspool_ir::Endian::Little => Endian::Little,
-            unspool_ir::Endian::Big => Endian::Big,
-        },
-        is_64: file.word() == Word::W64,
-    })
+/// The names of the functions and of the data in `.dynsym`, or in `.symtab`.
+pub(super) fn symbol_names(
+    elf: ElfContext<'_>,
+    is_dynamic: bool,
+) -> (BTreeSet<String>, BTreeSet<String>) {
+    let (mut functions, mut objects) = (BTreeSet::new(), BTreeSet::new());
+    for symbol in elf.typed_symbols(is_dynamic) {
+        match symbol.kind {
+            SymbolKind::Function => functions.insert(symbol.name.into_owned()),
+            SymbolKind::Object => objects.insert(symbol.name.into_owned()),
+        };
+    }
+    (functions, objects)
 }

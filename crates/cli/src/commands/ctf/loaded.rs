@@ -4,15 +4,14 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use unspool_ctf::{BtfReading, Graph, LinkUnit, Section, link};
-use unspool_module::{DebugFiles, ElfFile, SearchRoots};
+use unspool_module::ElfFile;
 use unspool_types::UnitTypes;
 
 use super::input::{Input, Stored};
 use super::{from_dwarf, read, report, target};
 use crate::args::ctf::ShareTypes;
-use crate::output;
 
 /// The types of a file.
 pub(super) struct Loaded<'d> {
@@ -40,13 +39,27 @@ impl<'d> Loaded<'d> {
             false => graph,
         }
     }
+
+    fn handed_to<R>(
+        &self,
+        path: &Path,
+        work: impl FnOnce(&Loaded<'_>) -> anyhow::Result<R>,
+    ) -> anyhow::Result<R> {
+        if self.graphs.is_empty() {
+            bail!(
+                "{} has no types: neither CTF nor BTF nor DWARF of units in C",
+                path.display()
+            );
+        }
+        work(self)
+    }
 }
 
-/// Has a function work on the types of a file: its CTF, else its BTF, else its DWARF. `None` if it has none of them.
+/// Has a function work on the types of a file: its CTF, else its BTF, else its DWARF. That it has none of them is an error.
 pub(super) fn with_types<R>(
     path: &Path,
     work: impl FnOnce(&Loaded<'_>) -> anyhow::Result<R>,
-) -> anyhow::Result<Option<R>> {
+) -> anyhow::Result<R> {
     let inputs = Input::open(path)?;
     let context = || path.display().to_string();
     let mut sections = Vec::new();
@@ -83,39 +96,23 @@ pub(super) fn with_types<R>(
         _ => None,
     };
     if let (true, Some(elf)) = (graphs.is_empty(), elf) {
-        return with_dwarf(elf, work);
+        let debug = from_dwarf::debug_files(elf);
+        let program = from_dwarf::read(elf, &debug)?;
+        return Loaded {
+            graphs: program.units.iter().map(defined).collect(),
+            elf: Some(elf),
+            is_clean: program.problems.is_empty(),
+            are_arrays_reversed: false,
+        }
+        .handed_to(path, work);
     }
-    let loaded = Loaded {
+    Loaded {
         elf,
         is_clean,
         are_arrays_reversed,
         graphs,
-    };
-    (!loaded.graphs.is_empty())
-        .then(|| work(&loaded))
-        .transpose()
-}
-
-fn with_dwarf<R>(
-    elf: &ElfFile,
-    work: impl FnOnce(&Loaded<'_>) -> anyhow::Result<R>,
-) -> anyhow::Result<Option<R>> {
-    let debug = DebugFiles::locate(elf, &SearchRoots::default());
-    for rejected in &debug.rejected {
-        output::notice(rejected);
     }
-    let source = debug.debug.as_deref().unwrap_or(elf);
-    let program = unspool_types::read(source, debug.supplementary.as_deref())?;
-    from_dwarf::report(source, &program);
-    let loaded = Loaded {
-        graphs: program.units.iter().map(defined).collect(),
-        elf: Some(elf),
-        is_clean: program.problems.is_empty(),
-        are_arrays_reversed: false,
-    };
-    (!loaded.graphs.is_empty())
-        .then(|| work(&loaded))
-        .transpose()
+    .handed_to(path, work)
 }
 
 /// The types of a unit, with the functions that it has code of: what it declares is said better where that is defined.

@@ -7,6 +7,7 @@ use std::thread;
 use anyhow::{Context as _, bail};
 use unspool_ctf::{ElfContext, LinkOptions, Linked, Share, SymbolForm, Writer};
 use unspool_module::{ElfFile, embed_unmapped};
+use unspool_types::elf_context;
 
 use super::input;
 use crate::args::ctf::{CtfTarget, LinkSymbols, ShareTypes};
@@ -54,7 +55,7 @@ pub(super) fn write(
     match (&target.into, &target.output) {
         (Some(path), _) => {
             let file = commands::open(path)?;
-            let elf = input::context(&file)?;
+            let elf = elf_context(&file)?;
             let form = form(target.symbols, elf);
             put_into(&file, path, &writer(form, elf).write(linked))?;
         }

@@ -1,11 +1,10 @@
 //! `unspool ctf to-btf`.
 
-use std::collections::HashSet;
 use std::process::ExitCode;
 
-use anyhow::bail;
-use unspool_ctf::{BtfWriter, Endian, Graph, SymbolKind};
+use unspool_ctf::{BtfWriter, Endian, Graph};
 use unspool_module::ElfFile;
+use unspool_types::{elf_context, endian};
 
 use super::input;
 use super::loaded::{self, Loaded};
@@ -24,10 +23,7 @@ pub(crate) fn run(args: &CtfToBtfArgs) -> anyhow::Result<ExitCode> {
         if args.without_data {
             graph.objects.clear();
         }
-        let endian = match loaded.elf.map(|elf| elf.abi().endian) {
-            Some(unspool_ir::Endian::Big) => Endian::Big,
-            _ => Endian::Little,
-        };
+        let endian = loaded.elf.map_or(Endian::Little, endian);
         let (bytes, unsaid) = BtfWriter { endian }.write(&graph);
         is_clean &= unsaid.is_empty();
         for unsaid in unsaid {
@@ -35,12 +31,6 @@ pub(crate) fn run(args: &CtfToBtfArgs) -> anyhow::Result<ExitCode> {
         }
         Ok(bytes)
     })?;
-    let Some(bytes) = bytes else {
-        bail!(
-            "{} has no types: neither CTF nor BTF nor DWARF of units in C",
-            args.file.display()
-        );
-    };
     match &args.output {
         Some(path) => commands::write(path, &bytes, None)?,
         None => output::print(&bytes)?,
@@ -53,22 +43,16 @@ pub(crate) fn run(args: &CtfToBtfArgs) -> anyhow::Result<ExitCode> {
 
 /// Keeps the types of the functions and data that are in the file: DWARF and gcc's CTF have those that are declared only, too.
 fn keep_symbols(graph: &mut Graph<'_>, elf: &ElfFile) -> anyhow::Result<()> {
-    let context = input::context(elf)?;
+    let context = elf_context(elf)?;
     if context.symtab.is_empty() {
         return Ok(());
     }
-    let (mut functions, mut objects) = (HashSet::new(), HashSet::new());
-    for symbol in context.typed_symbols(false) {
-        match symbol.kind {
-            SymbolKind::Function => functions.insert(symbol.name),
-            SymbolKind::Object => objects.insert(symbol.name),
-        };
-    }
+    let (functions, objects) = input::symbol_names(context, false);
     graph
         .functions
-        .retain(|symbol| functions.contains(&symbol.name));
+        .retain(|symbol| functions.contains(&*symbol.name));
     graph
         .objects
-        .retain(|symbol| objects.contains(&symbol.name));
+        .retain(|symbol| objects.contains(&*symbol.name));
     Ok(())
 }

@@ -1,0 +1,36 @@
+//! What CTF and BTF need of the ELF file that they are in.
+
+use unspool_ctf::{ElfContext, ElfStrings, Endian};
+use unspool_ir::arch::Word;
+use unspool_module::{ElfFile, ModuleError};
+
+/// The order of bytes in a file's numbers.
+#[must_use]
+pub fn endian(file: &ElfFile) -> Endian {
+    match file.abi().endian {
+        unspool_ir::Endian::Little => Endian::Little,
+        unspool_ir::Endian::Big => Endian::Big,
+    }
+}
+
+/// What CTF needs of an ELF file.
+///
+/// # Errors
+///
+/// Its strings or symbols cannot be read.
+pub fn elf_context(file: &ElfFile) -> Result<ElfContext<'_>, ModuleError> {
+    let data = |name| {
+        let section = file.section_named(name)?;
+        Ok(section.map_or(&[][..], |section| section.data))
+    };
+    Ok(ElfContext {
+        strings: ElfStrings {
+            strtab: data(".strtab")?,
+            dynstr: data(".dynstr")?,
+        },
+        symtab: data(".symtab")?,
+        dynsym: data(".dynsym")?,
+        endian: endian(file),
+        is_64: file.word() == Word::W64,
+    })
+}
