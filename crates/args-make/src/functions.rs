@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use unspool_check::Subject;
 use unspool_module::{Binding, ElfFile, Symbols};
+use unspool_recover::whole_of;
 use unspool_synth::arch::Facts;
 use unspool_synth::op::Flow;
 use unspool_synth::{Analysis, Analyzer, Extent, InsnId, Machine};
@@ -354,7 +355,7 @@ impl<'k, 's> Known<'k, 's> {
     /// The begin of the function that an extent is a part of: of `f.cold` that is `f`'s.
     fn entry_of(&self, extent: &Extent) -> u64 {
         let name = self.names.get(&extent.start).map_or("", |(name, _)| name);
-        let Some((whole, _)) = name.split_once(".cold") else {
+        let Some(whole) = whole_of(name) else {
             return extent.start;
         };
         let unit = self.subject.program().unit_of(extent.start);
@@ -379,13 +380,7 @@ fn is_changed(name: &str) -> bool {
 
 /// Whether GCC made all of a file's code.
 fn is_by_gcc(file: &ElfFile) -> bool {
-    let Ok(Some(comment)) = file.section_named(".comment") else {
-        return false;
-    };
-    let mut makers = comment
-        .data
-        .split(|byte| *byte == 0)
-        .filter(|line| !line.is_empty());
+    let mut makers = file.comments();
     let is_gcc = |line: &[u8]| line.starts_with(b"GCC: ");
     makers.clone().next().is_some() && makers.all(is_gcc)
 }

@@ -23,6 +23,8 @@ pub(crate) mod stats;
 pub(crate) mod synth;
 pub(crate) mod verify;
 
+use std::env;
+use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -95,6 +97,14 @@ fn tables_by_environment() -> anyhow::Result<Tables> {
     let value = value.to_string_lossy();
     let tables = Tables::from_str(&value, false);
     tables.map_err(|_| anyhow!("{NAME} is \"{value}\"; it can be compact or native"))
+}
+
+/// The files of that name in the folders of `PATH`, in their order.
+fn in_path(name: &OsStr) -> impl Iterator<Item = PathBuf> {
+    let folders = env::var_os("PATH").unwrap_or_default();
+    let folders: Vec<PathBuf> = env::split_paths(&folders).collect();
+    let files = folders.into_iter().map(move |folder| folder.join(name));
+    files.filter(|path| path.is_file())
 }
 
 /// Reads a file of text.

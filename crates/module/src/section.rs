@@ -128,6 +128,14 @@ impl ElfFile {
         }
     }
 
+    /// The lines of `.comment`: which compilers and assemblers made the file. None if there is no such section, or it cannot be read.
+    pub fn comments(&self) -> impl Iterator<Item = &[u8]> + Clone {
+        let section = self.section_named(".comment").ok().flatten();
+        let lines = section.map_or(&[][..], |section| section.data);
+        let lines = lines.split(|byte| *byte == 0);
+        lines.filter(|line| !line.is_empty())
+    }
+
     /// The name of the section that contains `addr`, for printing an address as
     /// `.text.foo+0x10`, and the address at which that section starts.
     #[must_use]

@@ -90,7 +90,7 @@ pub(crate) fn named(symbols: &Symbols, sections: &[Range<u64>], seen: &Sightings
         let jumps = seen.jumps_within(candidate.start..candidate.start.saturating_add(1));
         let is_only_jumped_to =
             !candidate.is_visible && !jumps.is_empty() && !seen.is_taken(candidate.start);
-        let is_fragment = !is_called && (is_only_jumped_to || is_cold(&candidate.name));
+        let is_fragment = !is_called && (is_only_jumped_to || whole_of(&candidate.name).is_some());
         found.push(Function {
             name: candidate.name,
             extent: Extent {
@@ -109,13 +109,12 @@ pub(crate) fn named(symbols: &Symbols, sections: &[Range<u64>], seen: &Sightings
     found
 }
 
-/// Whether a name is one that GCC gives to the part of a function that is seldom run. LLVM gives such names to functions, which
-/// are called.
-fn is_cold(name: &str) -> bool {
-    let Some((_, number)) = name.rsplit_once(".cold") else {
-        return false;
-    };
-    number.is_empty() || number.starts_with('.')
+/// The name of the function of which a name is that of a part: GCC names what is seldom run of `f` `f.cold`, older ones `f.cold.3`. LLVM gives such names to
+/// functions, which are called.
+#[must_use]
+pub fn whole_of(name: &str) -> Option<&str> {
+    let (whole, number) = name.rsplit_once(".cold")?;
+    (number.is_empty() || number.starts_with('.')).then_some(whole)
 }
 
 /// One for each address: the best that starts there.

@@ -16,7 +16,7 @@ mod text;
 mod ways_out;
 
 pub use areas::landings;
-pub use functions::{Function, functions};
+pub use functions::{Function, functions, whole_of};
 pub use noreturn::{never_returning, never_returns};
 pub use stubs::stubs;
 pub use synthesis::{Missing, Recovered, Synthesis, SynthesisError, synthesize};

@@ -45,9 +45,7 @@ pub(crate) fn run(name: &OsStr, arguments: &[OsString]) -> anyhow::Result<ExitCo
 fn next(name: &OsStr) -> anyhow::Result<PathBuf> {
     let own = env::current_exe().context("no way to this program")?;
     let is_own = |path: &Path| fs::canonicalize(path).is_ok_and(|path| path == own);
-    let folders = env::var_os("PATH").unwrap_or_default();
-    let mut found = env::split_paths(&folders).map(|folder| folder.join(name));
-    match found.find(|path| path.is_file() && !is_own(path)) {
+    match super::in_path(name).find(|path| !is_own(path)) {
         Some(path) => Ok(path),
         None => bail!(
             "no assembler {} in PATH but unspool itself: install binutils",

@@ -1,6 +1,5 @@
 //! `unspool record`.
 
-use std::env;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
@@ -110,7 +109,7 @@ fn prepare(wanted: &Wanted, args: &RecordArgs, store: &Store) {
     if store.cache_folder().is_none() {
         return;
     }
-    let of_command = args.cmd.first().and_then(|name| in_path(name));
+    let of_command = args.cmd.first().and_then(|name| program(name));
     let of_processes = args.pid.iter().map(|pid| format!("/proc/{pid}/exe").into());
     for path in of_command.into_iter().chain(of_processes) {
         // A script has none; what cannot be run at all is told when it is.
@@ -121,13 +120,11 @@ fn prepare(wanted: &Wanted, args: &RecordArgs, store: &Store) {
 }
 
 /// Where the program of a command is.
-fn in_path(name: &OsStr) -> Option<PathBuf> {
-    if name.as_bytes().contains(&b'/') {
-        return Some(name.into());
+fn program(name: &OsStr) -> Option<PathBuf> {
+    match name.as_bytes().contains(&b'/') {
+        true => Some(name.into()),
+        false => super::in_path(name).next(),
     }
-    let folders = env::var_os("PATH")?;
-    let mut paths = env::split_paths(&folders).map(|folder| folder.join(name));
-    paths.find(|path| path.is_file())
 }
 
 /// The command's own status, unless it succeeded and the recording did not.
