@@ -2,7 +2,7 @@
 //!
 //! `cargo bench -p unspool-bench --bench args -- PROGRAM OBJECTS… -- ARGUMENTS…`: runs a program whose types are in the
 //! `.ctf` of its object files (`gcc -gctf`) with a breakpoint at the entry of each function whose type is known. There the registers that
-//! arguments are passed in are written down, with the place of the return address. Every so often the stack is walked, some
+//! arguments are passed in, general-purpose and vector ones, are written down, with the place of the return address. Every so often the stack is walked, some
 //! instructions later, and each value that is told of a frame is compared with what was written down. What is wrong is
 //! printed.
 #![expect(clippy::print_stdout, reason = "a measurement prints")]
@@ -81,9 +81,14 @@ fn main() -> anyhow::Result<()> {
 struct Entry {
     function: u64,
     registers: libc::user_regs_struct,
+    /// The low halves of xmm0 and those that follow.
+    vectors: [u64; 16],
     /// The words above the return address.
     words: [u64; 8],
 }
+
+/// The DWARF number of xmm0.
+const XMM0: u8 = 17;
 
 impl Entry {
     fn value(&self, source: Source) -> Option<u64> {
@@ -95,7 +100,10 @@ impl Entry {
             Source::Register(5) => registers.rdi,
             Source::Register(8) => registers.r8,
             Source::Register(9) => registers.r9,
-            Source::Register(_) => return None,
+            Source::Register(register) => {
+                let index = register.checked_sub(XMM0)?;
+                *self.vectors.get(usize::from(index))?
+            }
             Source::Stack(word) => *self.words.get(usize::from(word))?,
         })
     }
@@ -119,6 +127,10 @@ struct Counts {
     returns: Count,
     /// Of the innermost frames.
     innermost: Count,
+    /// Of what is passed in vector registers, of frames that have called another.
+    vectors: Count,
+    /// The same of the innermost frames.
+    vectors_innermost: Count,
     /// Of what is passed in memory, in all frames.
     memory: Count,
 }
@@ -143,6 +155,11 @@ impl Counts {
         };
         print("in registers, at return addresses", &self.returns);
         print("in registers, innermost frames", &self.innermost);
+        print("in vector registers, at return addresses", &self.vectors);
+        print(
+            "in vector registers, innermost frames",
+            &self.vectors_innermost,
+        );
         print("in memory", &self.memory);
     }
 }
@@ -301,7 +318,7 @@ impl<'t> Run<'t> {
         let Some(byte) = self.breakpoints.get(&registers.rip).copied() else {
             return Ok(self.tracee.step()? == Stop::Signal(libc::SIGTRAP));
         };
-        self.note(&registers);
+        self.note(&registers)?;
         let mem = &self.process.mem;
         mem.write_all_at(&[byte], registers.rip)?;
         let stop = self.tracee.step()?;
@@ -310,7 +327,7 @@ impl<'t> Run<'t> {
     }
 
     /// Notes what a function is called with, before its first instruction.
-    fn note(&mut self, now: &libc::user_regs_struct) {
+    fn note(&mut self, now: &libc::user_regs_struct) -> anyhow::Result<()> {
         let mut words = [0; 8];
         for (at, word) in (1_u64..).zip(&mut words) {
             let mut bytes = [0; 8];
@@ -326,16 +343,18 @@ impl<'t> Run<'t> {
             Entry {
                 function: now.rip.wrapping_sub(self.bias),
                 registers: *now,
+                vectors: self.tracee.vectors()?,
                 words,
             },
         );
+        Ok(())
     }
 
     /// Walks the stack and compares what it tells.
     fn look(&mut self, store: &Store) -> anyhow::Result<()> {
         let now = self.tracee.registers()?;
         if self.breakpoints.contains_key(&now.rip) {
-            self.note(&now);
+            self.note(&now)?;
         }
         let pid = self.tracee.pid();
         self.process.mappings = Mappings::parse(&fs::read(format!("/proc/{pid}/maps"))?);
@@ -400,6 +419,8 @@ impl<'t> Run<'t> {
         };
         let count = match (source, number) {
             (Source::Stack(_), _) => &mut counts.memory,
+            (Source::Register(XMM0..), 0) => &mut counts.vectors_innermost,
+            (Source::Register(XMM0..), _) => &mut counts.vectors,
             (_, 0) => &mut counts.innermost,
             _ => &mut counts.returns,
         };

@@ -240,6 +240,36 @@ impl Tracee {
         }
     }
 
+    /// The low eight bytes of its vector registers, in their order.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses.
+    pub fn vectors(&self) -> io::Result<[u64; 16]> {
+        let mut registers = MaybeUninit::<libc::user_fpregs_struct>::uninit();
+        // SAFETY: GETFPREGS writes one `user_fpregs_struct` to where its data points.
+        let done = unsafe {
+            libc::ptrace(
+                libc::PTRACE_GETFPREGS,
+                self.pid,
+                0_usize,
+                registers.as_mut_ptr(),
+            )
+        };
+        let state = match done {
+            // SAFETY: GETFPREGS succeeded, so all of it is written.
+            0 => unsafe { registers.assume_init() },
+            _ => return Err(io::Error::last_os_error()),
+        };
+        let mut low = [0; 16];
+        for (low, words) in low.iter_mut().zip(state.xmm_space.chunks(4)) {
+            if let [first, second, ..] = words {
+                *low = u64::from(*first) | u64::from(*second) << 32;
+            }
+        }
+        Ok(low)
+    }
+
     /// Changes its registers.
     ///
     /// # Errors

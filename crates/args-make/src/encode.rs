@@ -1,6 +1,7 @@
 //! A table of arguments written.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::rc::Rc;
 
 use unspool_ctf::{Location, Passing};
@@ -225,6 +226,9 @@ fn put_parameter(parameter: &Parameter, name: &dyn Fn(&str) -> u64, bytes: &mut 
     }
 }
 
+/// The vector registers that are followed: xmm0 to xmm7. Those of AArch64 are not.
+const VECTORS: Range<u8> = 17..25;
+
 /// What is passed, eight bytes at most at a time: where in the argument they are, how many, and where they are at entry.
 pub(super) fn eightbytes(passing: &Passing) -> Vec<(u32, u8, Option<Source>)> {
     let mut found = Vec::new();
@@ -235,7 +239,10 @@ pub(super) fn eightbytes(passing: &Passing) -> Vec<(u32, u8, Option<Source>)> {
             let source = match piece.location {
                 Location::Register(register) => Some(Source::Register(register)),
                 Location::Stack(at) => u8::try_from(at / 8 + word).ok().map(Source::Stack),
-                Location::Vector(_) => None,
+                Location::Vector(register) => {
+                    let is_followed = word == 0 && VECTORS.contains(&register);
+                    is_followed.then_some(Source::Register(register))
+                }
             };
             found.push((offset, size, source));
         }

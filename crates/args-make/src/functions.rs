@@ -1,14 +1,17 @@
 //! Where arguments are in the functions of a file: the analysis of its code, put together with what functions take.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
 use std::rc::Rc;
 
 use unspool_check::Subject;
-use unspool_module::{Binding, ElfFile, Symbols};
+use unspool_ir::Vaddr;
+use unspool_module::{Binding, ElfFile, Segment, Symbols};
 use unspool_recover::whole_of;
 use unspool_synth::arch::Facts;
 use unspool_synth::op::Flow;
-use unspool_synth::{Analysis, Analyzer, Extent, InsnId, Machine};
+use unspool_synth::{Analysis, Analyzer, Extent, InsnId, Machine, VectorOp, Vectors};
 
 use crate::encode::eightbytes;
 use crate::kept::{Arguments, Beside, Call, Kept, OnPurpose};
@@ -45,7 +48,7 @@ pub struct Function {
 pub struct Row {
     /// The address.
     pub start: u64,
-    /// Each piece of each parameter that is passed in general-purpose registers or memory.
+    /// Each piece of each parameter that is passed where it can be followed.
     pub pieces: Vec<Option<Found>>,
 }
 
@@ -136,6 +139,8 @@ struct Known<'k, 's> {
     prototypes: &'k Prototypes,
     /// What the program keeps on purpose.
     saved: BTreeMap<u64, Vec<Saved>>,
+    /// What tells of vector registers.
+    vectors: RefCell<Option<Vectors>>,
     /// Whether the compiler keeps the parameters of functions, or gives them other names if it changes them.
     keeps_parameters: bool,
 }
@@ -170,6 +175,29 @@ impl Beside for Known<'_, '_> {
         });
         kept.collect()
     }
+
+    fn vector_ops(&self, insn: Range<u64>) -> Vec<VectorOp> {
+        let length = insn.end.saturating_sub(insn.start);
+        let bytes = self.subject.file().bytes_at(Vaddr(insn.start), length);
+        let mut ops = Vec::new();
+        if let (Some(vectors), Some(bytes)) = (&mut *self.vectors.borrow_mut(), bytes) {
+            vectors.note(bytes, insn.start, &mut ops);
+        }
+        ops
+    }
+
+    fn constant(&self, address: u64, bytes: u8) -> Option<u64> {
+        let file = self.subject.file();
+        let mut segments = file.segments();
+        let is_written =
+            |segment: &Segment| segment.writable && segment.range().contains(&Vaddr(address));
+        if segments.any(|segment| is_written(&segment)) {
+            return None;
+        }
+        let bytes = file.bytes_at(Vaddr(address), bytes.into())?;
+        let bytes = bytes.iter().take(8).rev();
+        Some(bytes.fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    }
 }
 
 impl<'k, 's> Known<'k, 's> {
@@ -197,6 +225,7 @@ impl<'k, 's> Known<'k, 's> {
             counts,
             prototypes,
             saved: saved(file),
+            vectors: RefCell::new(Vectors::of(file.abi())),
             keeps_parameters: is_by_gcc(file),
         }
     }

@@ -12,13 +12,14 @@ mod state;
 mod step;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use unspool_args::{Passed, Source};
 use unspool_synth::op::Flow;
-use unspool_synth::{Analysis, InsnId};
+use unspool_synth::{Analysis, InsnId, VectorOp};
 
 pub(crate) use state::Kept;
-use step::{Frame, Step};
+use step::{Frame, Step, number_of};
 
 /// A call, and what it is given.
 #[derive(Debug, Clone)]
@@ -49,6 +50,12 @@ pub(crate) trait Beside {
 
     /// What is kept on purpose from the instruction at an address on.
     fn on_purpose(&self, address: u64) -> Vec<OnPurpose>;
+
+    /// What the instruction at some addresses does to vector registers.
+    fn vector_ops(&self, insn: Range<u64>) -> Vec<VectorOp>;
+
+    /// The number in so many bytes of memory that nobody writes.
+    fn constant(&self, address: u64, bytes: u8) -> Option<u64>;
 }
 
 /// Where the arguments of a unit's functions are.
@@ -89,8 +96,19 @@ impl<'a> Arguments<'a> {
         let code = self.analysis.code();
         let mut ends: BTreeMap<InsnId, (usize, usize)> = BTreeMap::new();
         let mut steps = Vec::new();
+        // What the last instruction does to vector registers comes behind what it does beside.
+        let mut last: Option<(InsnId, Vec<Step>)> = None;
         self.analysis.trace(|insn, op, state| {
             let frame = Frame { facts, state };
+            if last.as_ref().is_none_or(|(last, _)| *last != insn) {
+                finish(last.take(), &mut steps, &mut ends);
+                let mut own = Vec::new();
+                for op in self.beside.vector_ops(code.range(insn)) {
+                    let constant = |address, bytes| self.beside.constant(address, bytes);
+                    frame.note_vector(op, constant, &mut own);
+                }
+                last = Some((insn, own));
+            }
             let range = ends.entry(insn).or_insert_with(|| {
                 let start = steps.len();
                 let kept = self.beside.on_purpose(code.range(insn).start);
@@ -113,6 +131,7 @@ impl<'a> Arguments<'a> {
             }
             range.1 = steps.len();
         });
+        finish(last, &mut steps, &mut ends);
         (self.steps, self.ends) = (steps, ends);
     }
 
@@ -246,20 +265,37 @@ impl<'a> Arguments<'a> {
             .facts()
             .arguments
             .iter()
+            .copied()
+            .chain(self.analysis.facts().vector_arguments.clone())
             .filter_map(|register| {
-                let own = kept.held(*register).map(Passed::Own);
-                let copy = kept.copy(*register);
+                let number = number_of(self.analysis.facts(), register);
+                let own = kept.held(number).map(Passed::Own);
+                let copy = kept.copy(number);
                 // What a callee is given in memory it may change.
                 let copy = copy.filter(|copy| match copy {
                     Passed::Slot { at, .. } => *at >= own_from,
                     _ => true,
                 });
-                Some((*register, own.or(copy)?))
+                Some((register, own.or(copy)?))
             });
         Some(Call {
             at: insn,
             target,
             passed: passed.collect(),
         })
+    }
+}
+
+/// Notes what an instruction does to vector registers behind its other steps.
+fn finish(
+    last: Option<(InsnId, Vec<Step>)>,
+    steps: &mut Vec<Step>,
+    ends: &mut BTreeMap<InsnId, (usize, usize)>,
+) {
+    if let Some((insn, own)) = last
+        && let Some((_, end)) = ends.get_mut(&insn)
+    {
+        steps.extend(own);
+        *end = steps.len();
     }
 }

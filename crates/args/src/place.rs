@@ -3,7 +3,7 @@
 /// Where the caller of a function puts an argument, or eight bytes of it. Registers are by their DWARF numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
-    /// In the register of that number.
+    /// In the register of that number: of a vector register, in its low eight bytes.
     Register(u8),
     /// In memory, so many times 8 bytes above the CFA.
     Stack(u8),

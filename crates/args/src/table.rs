@@ -313,7 +313,7 @@ pub struct Piece {
     pub offset: u32,
     /// How many they are.
     pub bytes: u8,
-    /// Where they are at entry; `None` in a vector register.
+    /// Where they are at entry; `None` in a vector register that is not followed.
     pub source: Option<Source>,
 }
 

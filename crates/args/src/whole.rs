@@ -4,6 +4,9 @@ use crate::place::Source;
 use crate::table::Parameter;
 use crate::value::{Certainty, Stack, argument};
 
+/// The DWARF numbers of vector registers begin here, on x86-64 and AArch64.
+const VECTORS: u8 = 17;
+
 /// How the value of an argument was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Whole {
@@ -19,8 +22,8 @@ pub enum Lost {
     /// Its type is not known well enough.
     #[error("its type is not known well enough to say where it is passed")]
     Type,
-    /// It is passed where nobody looks.
-    #[error("it is passed in a vector register")]
+    /// It was passed in a vector register, and is in no memory that would be known.
+    #[error("it was passed in a vector register, and nobody has saved it")]
     Vector,
     /// Nobody has it.
     #[error("nobody has it any more")]
@@ -52,7 +55,11 @@ pub fn whole(
     for (index, piece) in parameter.pieces().enumerate() {
         let source: Source = piece.source.ok_or(Lost::Vector)?;
         let value = argument(stack, frame, source, piece.bytes.saturating_mul(8));
-        let value = value.ok_or(if index == 0 { Lost::Gone } else { Lost::Part })?;
+        let value = value.ok_or(match (index, source) {
+            (0, Source::Register(VECTORS..)) => Lost::Vector,
+            (0, _) => Lost::Gone,
+            _ => Lost::Part,
+        })?;
         whole.certainty = whole.certainty.min(value.certainty);
         whole.by_caller = whole.by_caller.max(value.by_caller);
         let start = usize::try_from(piece.offset).unwrap_or(usize::MAX);

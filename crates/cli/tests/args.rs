@@ -160,6 +160,39 @@ fn what_is_told_as_certain_is_right() {
                 .chain(others.iter().copied())
                 .collect();
             compare("arguments", &options, cache.path());
+            compare("arguments_float", &options, cache.path());
+        }
+    }
+}
+
+#[test]
+fn what_was_passed_in_vector_registers_is_told() {
+    let cache = tempfile::tempdir().unwrap();
+    for others in [&["-fcf-protection=none"][..], &["-mavx2"], &["-g"]] {
+        let options: Vec<&str> = [&["-O2"], others].concat();
+        let certain = compare("arguments_float", &options, cache.path());
+        for wanted in [
+            "ends 0",
+            "ends 1",
+            "ends 2",
+            "keeps 0",
+            "keeps 1",
+            "moves 0",
+            "moves 1",
+            "moves 2",
+            "structures 0",
+            "structures 1",
+            "structures 2",
+            "many 0",
+            "many 7",
+            "many 9",
+            "counts 1",
+            "begins 0",
+        ] {
+            assert!(
+                certain.iter().any(|own| own == wanted),
+                "{options:?}: {wanted}: {certain:?}"
+            );
         }
     }
 }
@@ -206,7 +239,7 @@ fn what_functions_still_have_is_told() {
 #[test]
 fn what_functions_keep_on_purpose_is_told() {
     let cache = tempfile::tempdir().unwrap();
-    let kept = ["inner 0", "outer 0", "outer 1", "outer 2"];
+    let kept = ["inner 0", "outer 0", "outer 1", "outer 2", "outer 3"];
     for optimization in ["-O0", "-O2", "-O3"] {
         let certain = compare("arguments_kept", &[optimization], cache.path());
         for wanted in kept {

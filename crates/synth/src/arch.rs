@@ -29,6 +29,10 @@ pub struct Facts {
     pub clobbered: u64,
     /// Registers that integers and pointers are passed in, in their order.
     pub arguments: &'static [u8],
+    /// The vector registers that are followed ([`crate::vectors`]). A call may change all of them.
+    pub vectors: Range<u8>,
+    /// Those that floating-point numbers are passed in.
+    pub vector_arguments: Range<u8>,
     /// The register that points at the frame in code that keeps a frame pointer.
     pub frame_pointer: u8,
     /// The bytes that a call instruction pushes.

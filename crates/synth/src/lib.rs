@@ -17,6 +17,7 @@ pub mod program;
 pub mod rows;
 pub mod state;
 pub mod value;
+pub mod vectors;
 
 pub use analysis::{Analysis, Analyzer, CodeAlone, Conflict, Edge, Guide, Landing};
 pub use arch::Machine;
@@ -25,3 +26,4 @@ pub use program::{Extent, Image, Part, Program, Returns, Survey};
 pub use rows::{Cfa, NoRow, Rules, Saved};
 pub use state::State;
 pub use value::{Known, Value};
+pub use vectors::{VectorOp, Vectors};

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use unspool_args::{Held, Passed, Place, Source};
 use unspool_synth::arch::Facts;
-use unspool_synth::state::{REGISTERS, SCRATCH};
+use unspool_synth::state::SCRATCH;
 
-use super::step::Step;
+use super::step::{COUNT, Step, is_vector, members, number_of, vectors};
 
 /// Bytes of the frame that hold something that the function was called with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,9 +28,9 @@ impl Slot {
 /// What is known before an instruction, or while the callee of a call runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Kept {
-    registers: [Option<Held>; REGISTERS],
+    registers: [Option<Held>; COUNT],
     /// What registers hold that is not held of an argument, for calls.
-    copies: [Option<Passed>; REGISTERS],
+    copies: [Option<Passed>; COUNT],
     slots: Vec<Slot>,
     /// Bit n: the n-th eight bytes above the CFA were written over.
     lost: u64,
@@ -60,11 +60,13 @@ const MOST_WORDS: usize = 256;
 impl Kept {
     /// What is known at entry.
     pub(super) fn entry(facts: &Facts) -> Kept {
-        let mut registers = [None; REGISTERS];
-        for register in facts.arguments {
-            if let Some(held) = registers.get_mut(usize::from(*register)) {
+        let mut registers = [None; COUNT];
+        let arguments = facts.arguments.iter().copied();
+        for register in arguments.chain(facts.vector_arguments.clone()) {
+            let number = number_of(facts, register);
+            if let Some(held) = registers.get_mut(usize::from(number)) {
                 *held = Some(Held {
-                    source: Source::Register(*register),
+                    source: Source::Register(register),
                     add: 0,
                     bits: 64,
                     is_certain: true,
@@ -80,8 +82,8 @@ impl Kept {
     /// Nothing is known, but what is above the CFA if it was not `lost`.
     pub(super) fn nothing(lost: u64) -> Kept {
         Kept {
-            registers: [None; REGISTERS],
-            copies: [None; REGISTERS],
+            registers: [None; COUNT],
+            copies: [None; COUNT],
             slots: Vec::new(),
             lost,
             written: BTreeSet::new(),
@@ -106,7 +108,7 @@ impl Kept {
     }
 
     /// Where something that the function was called with is, if all its low `bits` are, and how: certain ones first, then
-    /// those in registers that calls preserve, which stay longest.
+    /// those in registers that calls preserve, which stay longest. Nobody has the vector registers of a frame.
     #[must_use]
     pub(crate) fn place_of(
         &self,
@@ -117,7 +119,8 @@ impl Kept {
         let fits = |held: &Held| held.source == source && held.bits >= bits;
         let registers = (0_u8..).zip(&self.registers);
         let registers = registers.filter_map(|(register, held)| {
-            let held = (*held).filter(|held| fits(held) && register != SCRATCH)?;
+            let is_there = register != SCRATCH && !is_vector(register);
+            let held = (*held).filter(|held| is_there && fits(held))?;
             Some((Place::Register(register), held))
         });
         let slots = self.slots.iter().filter(|slot| fits(&slot.held));
@@ -251,7 +254,7 @@ impl Kept {
 
     /// Does what a call does.
     fn call(&mut self, sp: Option<i32>, takes_none: bool, facts: &Facts) {
-        for register in members(facts.clobbered) {
+        for register in members(facts.clobbered | vectors(facts)) {
             self.set(register, None, None);
         }
         if let Some(sp) = sp {
@@ -343,7 +346,12 @@ impl Kept {
                     self.same(from, to, 64);
                 }
             }
-            Step::Low { to, from, bits } => {
+            Step::Low {
+                to,
+                from,
+                bits,
+                is_rest_zero,
+            } => {
                 let held = self.held(from).map(|held| Held {
                     bits: held.bits.min(bits),
                     ..held
@@ -356,6 +364,8 @@ impl Kept {
                     }),
                     false => self.copy(from).and_then(|copy| low(copy, bits)),
                 };
+                // Of a number all bits would be told.
+                let copy = copy.filter(|copy| is_rest_zero || !matches!(copy, Passed::Number(_)));
                 self.set(to, held, copy);
                 if is_preserved(to) && to != from && !is_preserved(from) {
                     self.same(from, to, bits);
@@ -499,9 +509,4 @@ fn low(copy: Passed, bits: u8) -> Option<Passed> {
         },
         _ => return None,
     })
-}
-
-/// The registers of a set.
-fn members(registers: u64) -> impl Iterator<Item = u8> {
-    (0..64_u8).filter(move |register| registers >> register & 1 != 0)
 }

@@ -3,7 +3,8 @@
 use unspool_args::Source;
 use unspool_synth::arch::Facts;
 use unspool_synth::op::Op;
-use unspool_synth::{Known, State, Value};
+use unspool_synth::state::REGISTERS;
+use unspool_synth::{Known, State, Value, VectorOp};
 
 use super::OnPurpose;
 
@@ -15,10 +16,13 @@ pub(super) enum Step {
         from: u8,
         add: i32,
     },
+    /// The low bits are those of the other register.
     Low {
         to: u8,
         from: u8,
         bits: u8,
+        /// Whether those above them are zero.
+        is_rest_zero: bool,
     },
     Number {
         to: u8,
@@ -123,13 +127,26 @@ impl Frame<'_> {
             | Op::Difference { to, .. }
             | Op::Unknown { to }
             | Op::LoadEntry { to, .. } => kill(to),
-            Op::Extend { to, from, bits } => Step::Low { to, from, bits },
-            Op::Narrow { to, from, limit } => match limit {
-                u32::MAX | 0x7fff_ffff => Step::Low { to, from, bits: 32 },
-                0xffff => Step::Low { to, from, bits: 16 },
-                0xff => Step::Low { to, from, bits: 8 },
-                _ => kill(to),
+            Op::Extend { to, from, bits } => Step::Low {
+                to,
+                from,
+                bits,
+                is_rest_zero: false,
             },
+            Op::Narrow { to, from, limit } => {
+                let bits = match limit {
+                    u32::MAX | 0x7fff_ffff => Some(32),
+                    0xffff => Some(16),
+                    0xff => Some(8),
+                    _ => None,
+                };
+                bits.map_or(kill(to), |bits| Step::Low {
+                    to,
+                    from,
+                    bits,
+                    is_rest_zero: limit != 0x7fff_ffff,
+                })
+            }
             Op::Align => kill(self.facts.stack_pointer),
             Op::SystemCall { number } => {
                 steps.push(Step::Elsewhere);
@@ -185,6 +202,78 @@ impl Frame<'_> {
         }
     }
 
+    /// Notes what an instruction does to vector registers, behind what it does beside. `constant` tells what is in memory that nobody
+    /// writes.
+    pub(super) fn note_vector(
+        &self,
+        op: VectorOp,
+        constant: impl Fn(u64, u8) -> Option<u64>,
+        steps: &mut Vec<Step>,
+    ) {
+        let number = |register: u8| number_of(self.facts, register);
+        let kill = |to: u8| Step::Kill {
+            registers: 1 << (number(to) & 63),
+        };
+        steps.extend(match op {
+            VectorOp::Copy { to, from, bits: 64 } => Some(Step::Copy {
+                to: number(to),
+                from: number(from),
+                add: 0,
+            }),
+            VectorOp::Copy { to, from, bits } => Some(Step::Low {
+                to: number(to),
+                from: number(from),
+                bits,
+                is_rest_zero: true,
+            }),
+            VectorOp::Insert { to, from } => Some(Step::Low {
+                to: number(to),
+                from: number(from),
+                bits: 32,
+                is_rest_zero: false,
+            }),
+            VectorOp::Zero { to } => Some(Step::Number {
+                to: number(to),
+                value: 0,
+            }),
+            VectorOp::Load {
+                to,
+                base,
+                offset,
+                bytes,
+            } => Some(match self.place(base, offset) {
+                Some(at) => Step::Load {
+                    to: number(to),
+                    at,
+                    bytes,
+                },
+                None => kill(to),
+            }),
+            VectorOp::LoadConstant { to, address, bytes } => Some(match constant(address, bytes) {
+                Some(value) => Step::Number {
+                    to: number(to),
+                    value,
+                },
+                None => kill(to),
+            }),
+            // That memory is something else was noted.
+            VectorOp::Store {
+                base,
+                offset,
+                from,
+                bytes,
+            } => self.place(base, offset).map(|at| Step::Store {
+                at,
+                from: number(from),
+                bytes,
+            }),
+            VectorOp::Clobber { registers } => Some(Step::Kill {
+                registers: members(registers)
+                    .fold(0, |all, register| all | 1 << (number(register) & 63)),
+            }),
+        });
+    }
+
     /// Notes what is kept on purpose.
     pub(super) fn keep(&self, kept: &OnPurpose) -> Option<Step> {
         Some(Step::Keep {
@@ -228,6 +317,40 @@ impl Frame<'_> {
             None => Step::Elsewhere,
         }
     }
+}
+
+/// How many registers are followed: those of the analysis, and behind them vector registers.
+pub(super) const COUNT: usize = REGISTERS + 16;
+
+/// The number that a register has here: of vector registers it is another than DWARF's, which the analysis has for a register that
+/// is none of the machine.
+pub(super) fn number_of(facts: &Facts, register: u8) -> u8 {
+    match register.checked_sub(facts.vectors.start) {
+        Some(index) if facts.vectors.contains(&register) => FIRST_VECTOR + index,
+        _ => register,
+    }
+}
+
+/// The number of the first vector register.
+#[expect(clippy::cast_possible_truncation, reason = "it is a small number")]
+const FIRST_VECTOR: u8 = REGISTERS as u8;
+
+/// Whether it is a vector register.
+pub(super) fn is_vector(number: u8) -> bool {
+    number >= FIRST_VECTOR
+}
+
+/// All vector registers, as a set.
+pub(super) fn vectors(facts: &Facts) -> u64 {
+    let all = facts.vectors.clone();
+    all.fold(0, |all, register| {
+        all | 1 << (number_of(facts, register) & 63)
+    })
+}
+
+/// The registers of a set.
+pub(super) fn members(registers: u64) -> impl Iterator<Item = u8> {
+    (0..64_u8).filter(move |register| registers >> register & 1 != 0)
 }
 
 /// Addresses below the CFA and above it.

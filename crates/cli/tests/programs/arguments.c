@@ -35,7 +35,7 @@ APART int forgets(long big, unsigned wide) {
 }
 
 /* A structure in registers, one in registers of two kinds, one in memory.
- * frame: structures {.first=-3,.second=77} * {.a=101,.b=102,.c=103} 55 */
+ * frame: structures {.first=-3,.second=77} {.real=2.5,.whole=66} {.a=101,.b=102,.c=103} 55 */
 APART long structures(struct pair pair, struct mixed mixed, struct large large, long last) {
   int got = forgets(0x1122334455667788, 4000000000u);
   return got + pair.first + pair.second + (long)mixed.real + mixed.whole + large.a + large.b + large.c + last;

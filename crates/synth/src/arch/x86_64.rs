@@ -19,6 +19,7 @@ use crate::state::SCRATCH;
 
 mod effects;
 mod lengths;
+pub(crate) mod vectors;
 
 use effects::Effects;
 use lengths::Lengths;
@@ -36,6 +37,9 @@ pub static FACTS: Facts = Facts {
     clobbered: 0b1111_0011_0111,
     // rdi rsi rdx rcx r8 r9
     arguments: &[5, 4, 1, 2, 8, 9],
+    // xmm0 to xmm15, none of which a call preserves; the first eight have arguments.
+    vectors: 17..33,
+    vector_arguments: 17..25,
     frame_pointer: RBP,
     call_pushes: 8,
     // clone, clone3
