@@ -14,7 +14,7 @@ use unspool_args::format::{
     BUILD_ID, CONTENT, HAS_PROTOTYPE, HEADER, IS_CERTAIN, IS_JUMPED_TO, IS_REENTERED, LONGEST_KEY,
     MAGIC, SECTIONS, VERSION, passed, shape, source_number,
 };
-use unspool_args::{Found, Held, Passed, Place, Source};
+use unspool_args::{Found, Passed, Place, Source};
 
 /// The functions are too far from each other for a table: more than 4 GiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -319,60 +319,63 @@ fn given_bytes(call: &CallSite) -> Vec<u8> {
     let mut bytes = Vec::new();
     put_unsigned(&mut bytes, call.passed.len() as u64);
     for (register, given) in &call.passed {
-        bytes.push(*register);
+        bytes.push(register << passed::KIND_BITS | kind_of(given));
         put_passed(*given, &mut bytes);
     }
     bytes
 }
 
+fn kind_of(given: &Passed) -> u8 {
+    match given {
+        Passed::Number(_) => passed::NUMBER,
+        Passed::Address(_) => passed::ADDRESS,
+        Passed::Cfa(_) => passed::CFA,
+        Passed::Register { .. } => passed::REGISTER,
+        Passed::Slot { is_certain, .. } => passed::SLOT + u8::from(*is_certain),
+        Passed::Own(held) => passed::OWN + u8::from(held.is_certain),
+    }
+}
+
 fn put_passed(given: Passed, bytes: &mut Vec<u8>) {
     match given {
-        Passed::Number(number) => {
-            bytes.push(passed::NUMBER);
-            put_signed(bytes, number.cast_signed());
-        }
-        Passed::Address(address) => {
-            bytes.push(passed::ADDRESS);
-            put_unsigned(bytes, address);
-        }
-        Passed::Cfa(at) => {
-            bytes.push(passed::CFA);
-            put_signed(bytes, at.into());
-        }
+        Passed::Number(number) => put_signed(bytes, number.cast_signed()),
+        Passed::Address(address) => put_unsigned(bytes, address),
+        Passed::Cfa(at) => put_signed(bytes, at.into()),
         Passed::Register {
             register,
             add,
             bits,
-        } => {
-            bytes.extend([passed::REGISTER, register]);
-            put_signed(bytes, add.into());
-            bytes.push(bits);
-        }
+        } => put_parts(register.into(), add, bits, bytes),
         Passed::Slot {
-            at,
-            bytes: size,
-            is_certain,
-        } => {
-            bytes.push(match is_certain {
-                true => passed::CERTAIN_SLOT,
-                false => passed::SLOT,
-            });
-            put_signed(bytes, at.into());
-            bytes.push(size);
+            at, bytes: size, ..
+        } => match (size, at % 8, at % 4) {
+            (8, 0, _) => put_unsigned(bytes, zigzag(at / 8) << 2 | passed::WHOLE),
+            (4, _, 0) => put_unsigned(bytes, zigzag(at / 4) << 2 | passed::HALF),
+            _ => {
+                put_unsigned(bytes, zigzag(at) << 2 | passed::OTHER);
+                bytes.push(size);
+            }
+        },
+        Passed::Own(held) => {
+            let source = source_number(Some(held.source));
+            put_parts(source, held.add, held.bits, bytes);
         }
-        Passed::Own(Held {
-            source,
-            add,
-            bits,
-            is_certain,
-        }) => {
-            bytes.push(match is_certain {
-                true => passed::CERTAIN_OWN,
-                false => passed::OWN,
-            });
-            put_unsigned(bytes, source_number(Some(source)));
+    }
+}
+
+/// Something, what is added to it, and how many bits of it count.
+fn put_parts(number: u64, add: i32, bits: u8, bytes: &mut Vec<u8>) {
+    match (bits, add) {
+        (64, 0) => put_unsigned(bytes, number << 2 | passed::WHOLE),
+        (32, 0) => put_unsigned(bytes, number << 2 | passed::HALF),
+        (64, _) => {
+            put_unsigned(bytes, number << 2 | passed::WITH_SUM);
             put_signed(bytes, add.into());
+        }
+        _ => {
+            put_unsigned(bytes, number << 2 | passed::OTHER);
             bytes.push(bits);
+            put_signed(bytes, add.into());
         }
     }
 }

@@ -5,7 +5,7 @@
 //! | offset | bytes | |
 //! |---|---|---|
 //! | 0 | 8 | `unspargs` |
-//! | 8 | 2 | version, 2 |
+//! | 8 | 2 | version, 3 |
 //! | 10 | 1 | what the key is: 1 a build ID, 2 a hash of the file |
 //! | 11 | 1 | how many bytes of the key count |
 //! | 12 | 4 | the number of ranges of code |
@@ -22,7 +22,8 @@
 //!    behind the one before and where its places are in section 4; the number of calls, and for each how far its return address is behind the one
 //!    before, the place of the called range plus 1 or 0, and where in section 5 it is said what the call gives;
 //! 4. places: for each piece of the prototype one (see [`crate::Pieces`]);
-//! 5. what calls give: a number of registers, and for each its number and a [`crate::Passed`];
+//! 5. what calls give: a number of registers, and for each a [`crate::Passed`]: a byte with its [kind](passed), and above that from bit 3 on the
+//!    register, which is below 32; then what the kind says;
 //! 6. prototypes: a number of parameters, and for each where its name and its type are in section 7, its size, its shape, and 0 if nobody
 //!    knows where it is passed, else 1, or 2 if its address is passed, then the number of its pieces and those;
 //! 7. names: each its length and its bytes.
@@ -35,7 +36,7 @@ use crate::place::Source;
 pub const MAGIC: [u8; 8] = *b"unspargs";
 
 /// The version that is written, and the only one that is read.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// The bytes of the header.
 pub const HEADER: usize = 112;
@@ -105,7 +106,11 @@ pub mod shape {
     pub const RECORD: u8 = 9;
 }
 
-/// The numbers of what calls give.
+/// The kinds of what calls give.
+///
+/// What is said to be *in parts* is a number: in its two lowest bits how many bits count and what is added, above them the part that the
+/// kind says. 0 there is 64 bits and nothing added, 1 is 32 and nothing; 2 is 64, and what is added follows, signed; 3: how many bits follows, a byte,
+/// and what is added, signed.
 pub mod passed {
     /// [`crate::Passed::Number`]: it, signed.
     pub const NUMBER: u8 = 0;
@@ -113,14 +118,26 @@ pub mod passed {
     pub const ADDRESS: u8 = 1;
     /// [`crate::Passed::Cfa`]: the distance, signed.
     pub const CFA: u8 = 2;
-    /// [`crate::Passed::Register`]: it, what is added, signed, the bits.
+    /// [`crate::Passed::Register`]: in parts, it.
     pub const REGISTER: u8 = 3;
-    /// [`crate::Passed::Slot`]: the distance, signed, the bytes.
+    /// [`crate::Passed::Slot`]: a number whose two lowest bits say of the distance, which is above them with its sign in the lowest bit: 0 that it is
+    /// to be multiplied by 8, and is of 8 bytes; 1 the same with 4; 3 that it is as it is, and how many bytes follows, a byte.
     pub const SLOT: u8 = 4;
     /// The same, certain.
     pub const CERTAIN_SLOT: u8 = 5;
-    /// [`crate::Passed::Own`]: the source, what is added, signed, the bits.
+    /// [`crate::Passed::Own`]: in parts, the source.
     pub const OWN: u8 = 6;
     /// The same, certain.
     pub const CERTAIN_OWN: u8 = 7;
+
+    /// How many bits of the byte have the kind.
+    pub const KIND_BITS: u32 = 3;
+    /// 64 bits, nothing added; of a slot, 8 bytes.
+    pub const WHOLE: u64 = 0;
+    /// 32 bits, nothing added; of a slot, 4 bytes.
+    pub const HALF: u64 = 1;
+    /// 64 bits, and something is added.
+    pub const WITH_SUM: u64 = 2;
+    /// It is said.
+    pub const OTHER: u64 = 3;
 }

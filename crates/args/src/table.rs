@@ -520,34 +520,62 @@ impl<'t> Call<'t> {
         let mut left = unsigned(&mut bytes).unwrap_or(0);
         core::iter::from_fn(move || {
             left = left.checked_sub(1)?;
-            let register = byte(&mut bytes)?;
-            Some((register, read_passed(&mut bytes)?))
+            let head = byte(&mut bytes)?;
+            let kind = head & ((1 << passed::KIND_BITS) - 1);
+            Some((head >> passed::KIND_BITS, read_passed(kind, &mut bytes)?))
         })
     }
 }
 
-fn read_passed(bytes: &mut &[u8]) -> Option<Passed> {
-    let small = |bytes: &mut &[u8]| i32::try_from(signed(bytes)?).ok();
-    Some(match byte(bytes)? {
+fn read_passed(kind: u8, bytes: &mut &[u8]) -> Option<Passed> {
+    Some(match kind {
         passed::NUMBER => Passed::Number(signed(bytes)?.cast_unsigned()),
         passed::ADDRESS => Passed::Address(unsigned(bytes)?),
-        passed::CFA => Passed::Cfa(small(bytes)?),
-        passed::REGISTER => Passed::Register {
-            register: byte(bytes)?,
-            add: small(bytes)?,
-            bits: byte(bytes)?,
-        },
-        kind @ (passed::SLOT | passed::CERTAIN_SLOT) => Passed::Slot {
-            at: small(bytes)?,
-            bytes: byte(bytes)?.min(8),
-            is_certain: kind == passed::CERTAIN_SLOT,
-        },
-        kind @ (passed::OWN | passed::CERTAIN_OWN) => Passed::Own(Held {
-            source: source(unsigned(bytes)?)?,
-            add: small(bytes)?,
-            bits: byte(bytes)?,
-            is_certain: kind == passed::CERTAIN_OWN,
-        }),
+        passed::CFA => Passed::Cfa(i32::try_from(signed(bytes)?).ok()?),
+        passed::REGISTER => {
+            let (register, add, bits) = read_parts(bytes)?;
+            Passed::Register {
+                register: u8::try_from(register).ok()?,
+                add,
+                bits,
+            }
+        }
+        passed::SLOT | passed::CERTAIN_SLOT => {
+            let number = unsigned(bytes)?;
+            let at = zigzag(number >> 2)?;
+            let (at, size) = match number & 3 {
+                passed::WHOLE => (at.checked_mul(8)?, 8),
+                passed::HALF => (at.checked_mul(4)?, 4),
+                _ => (at, byte(bytes)?.min(8)),
+            };
+            Passed::Slot {
+                at,
+                bytes: size,
+                is_certain: kind == passed::CERTAIN_SLOT,
+            }
+        }
+        passed::OWN | passed::CERTAIN_OWN => {
+            let (number, add, bits) = read_parts(bytes)?;
+            Passed::Own(Held {
+                source: source(number)?,
+                add,
+                bits,
+                is_certain: kind == passed::CERTAIN_OWN,
+            })
+        }
         _ => return None,
     })
+}
+
+/// Something, what is added to it, and how many bits of it count.
+fn read_parts(bytes: &mut &[u8]) -> Option<(u64, i32, u8)> {
+    let number = unsigned(bytes)?;
+    let sum = |bytes: &mut &[u8]| i32::try_from(signed(bytes)?).ok();
+    let (bits, add) = match number & 3 {
+        passed::WHOLE => (64, 0),
+        passed::HALF => (32, 0),
+        passed::WITH_SUM => (64, sum(bytes)?),
+        _ => (byte(bytes)?, sum(bytes)?),
+    };
+    Some((number >> 2, add, bits))
 }
