@@ -30,14 +30,17 @@ const MAX_FRAME: u64 = 0x4000;
 ///
 /// In the order of their trustworthiness: by [`code`], then by [`frame`].
 pub fn row<M: Memory>(memory: &M, known: &Known) -> Option<Row<'static>> {
-    code(memory, known.ip).or_else(|| frame(memory, known))
+    code(memory, known.ip, known.is_interrupted).or_else(|| frame(memory, known))
 }
 
 /// The row of code that is known by its bytes: the trampoline of a signal handler, or an entry of a
-/// procedure linkage table.
-pub fn code<M: Memory>(memory: &M, ip: u64) -> Option<Row<'static>> {
+/// procedure linkage table. Who was interrupted in the call of a trampoline has the address behind it.
+pub fn code<M: Memory>(memory: &M, ip: u64, is_interrupted: bool) -> Option<Row<'static>> {
+    let begin = ip.wrapping_sub(TRAMPOLINE.len() as u64);
+    let is_behind =
+        || is_interrupted && bytes(memory, begin).is_some_and(|code| is_trampoline(&code));
     match bytes(memory, ip)? {
-        code if is_trampoline(&code) => Some(trampoline()),
+        code if is_trampoline(&code) || is_behind() => Some(trampoline()),
         code if is_plt_entry(&code) => Some(called()),
         _ => None,
     }
@@ -68,8 +71,10 @@ pub fn trampoline_at<M: Memory>(memory: &M, ip: u64) -> Option<Row<'static>> {
 }
 
 /// `mov $15, %rax; syscall`: `rt_sigreturn`, as every C library writes it.
+const TRAMPOLINE: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05];
+
 fn is_trampoline(code: &[u8; 16]) -> bool {
-    code.starts_with(&[0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05])
+    code.starts_with(&TRAMPOLINE)
 }
 
 /// `jmp *slot(%rip); push $index; jmp first`.

@@ -24,7 +24,8 @@ pub fn rule(client: Client<'_>, code: CodeAddr) -> Result<Option<Rule>, Error> {
     let info = match client.find_proc_info(pc) {
         Ok(info) => info,
         Err(Error::NO_INFO) => {
-            let row = guess::code(&memory, address);
+            let is_interrupted = matches!(code, CodeAddr::Instruction(_));
+            let row = guess::code(&memory, address, is_interrupted);
             return row.as_ref().map(Rule::from_row).transpose();
         }
         Err(error) => return Err(error),
@@ -129,6 +130,7 @@ mod tests {
         let (mut bytes, table) = target(&[FUNCTION]);
         bytes.resize(0x1010, 0x90);
         bytes.extend(behind);
+        bytes.extend([0x90; 16]);
         let words = bytes.chunks_exact(8);
         let words = words.map(|word| u64::from_le_bytes(word.try_into().unwrap()));
         Target {
@@ -168,6 +170,12 @@ mod tests {
             let there = CodeAddr::Instruction(RuntimeAddr(BEHIND));
             let rule = resolved(&target, there).unwrap();
             assert_eq!(rule.as_ref().is_some_and(is_signal_frame), is_trampoline);
+            // In the kernel, the address is the one behind the trampoline. Nobody returns to there.
+            let end = RuntimeAddr(BEHIND + 9);
+            let rule = resolved(&target, CodeAddr::Instruction(end)).unwrap();
+            assert_eq!(rule.as_ref().is_some_and(is_signal_frame), is_trampoline);
+            let rule = resolved(&target, CodeAddr::Return(end)).unwrap();
+            assert!(rule.is_none());
             // Within the function, nobody looks at the bytes.
             for code in [
                 CodeAddr::Return(RuntimeAddr(BEHIND - 1)),

@@ -2,7 +2,7 @@
 
 use crate::build::{MUSL, Program};
 use crate::compare::{Frame, REGISTERS, has_functions};
-use crate::debugger::{eu_stack, gdb_process};
+use crate::debugger::{eu_stack, gdb, gdb_process, parse_gdb};
 use crate::run::Running;
 use crate::unspool::{Stack, report, report_core, stack};
 
@@ -72,6 +72,40 @@ fn a_trampoline_without_a_table() {
         let recorded = recorded.threads.values().next().unwrap();
         assert_eq!(recorded.frames, found.frames);
     }
+}
+
+/// In the kernel's `rt_sigreturn`: behind the trampoline's last instruction, where no entry is. gdb does
+/// not know that address, so it is asked for the stack as it was before that instruction.
+#[test]
+fn in_the_call_that_ends_a_signal_handler() {
+    let program = Program::build("handler.c", &["-O2"]);
+    let core = program.directory.path().join("returning.core");
+    let write_core = format!("gcore {}", core.display());
+    let mut arguments = vec![program.path()];
+    for command in [
+        "handle SIGUSR1 nostop noprint pass",
+        "catch syscall rt_sigreturn",
+        "run",
+        &write_core,
+        "set $pc = $pc - 2",
+        "frames",
+        "kill",
+    ] {
+        arguments.extend(["-ex", command]);
+    }
+    let gdb = parse_gdb(&gdb(&arguments));
+    let gdb = gdb.values().next().unwrap();
+    assert!(gdb[0].is_trampoline);
+
+    let found = report_core(&program.directory, &core, program.path());
+    let found = found.threads.values().next().unwrap();
+    assert_eq!(found.guesses(), ["signal-trampoline"]);
+    assert!(found.is_root);
+    assert_eq!(found.frames[0].pc, gdb[0].pc + 2);
+    let facts = |frame: &Frame| (frame.pc, frame.cfa, frame.registers);
+    let ours: Vec<_> = found.frames[1..].iter().map(facts).collect();
+    let theirs: Vec<_> = gdb[1..].iter().map(facts).collect();
+    assert_eq!(ours, theirs);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! x86-64 without a table.
 //!
 //! A signal handler returns to a trampoline that calls `rt_sigreturn`; glibc's has CFI, but
-//! musl's and Go's have none. Its stack pointer is then at the kernel's `ucontext`. A call
+//! musl's and Go's have none, and who is in the call is behind them all. Its stack pointer is then at the kernel's `ucontext`. A call
 //! through a bad pointer leaves the return address on top of the stack. A function that keeps a
 //! frame pointer has its caller's in `[rbp]` and the return address above it.
 
@@ -54,13 +54,18 @@ pub(super) fn trampoline<M>(cursor: &Cursor, memory: &M) -> Result<Guess, NoGues
 where
     M: Memory + ?Sized,
 {
-    // A handler's return address is the trampoline's first instruction, not one after a call.
-    let start = cursor.code().address();
-    let mut bytes = [0; TRAMPOLINE.len()];
-    let is_read = memory.read(start, &mut bytes).is_ok();
+    let begins_at = |start| {
+        let mut bytes = [0; TRAMPOLINE.len()];
+        memory.read(start, &mut bytes).is_ok() && bytes == TRAMPOLINE
+    };
+    let address = cursor.code().address();
+    // A handler's return address is the trampoline's first instruction, not one after a call. A thread that
+    // is stopped or sampled in the kernel has the address behind the `syscall`.
+    let end = matches!(cursor.code(), CodeAddr::Instruction(_));
+    let end = end.then(|| RuntimeAddr(address.0.wrapping_sub(TRAMPOLINE.len() as u64)));
     let context = cursor
         .stack_pointer()
-        .filter(|_| is_read && bytes == TRAMPOLINE)
+        .filter(|_| begins_at(address) || end.is_some_and(begins_at))
         .ok_or(NoGuess::Implausible)?;
     let mut registers = Registers::new();
     for (number, offset) in (0..).zip(IN_CONTEXT) {
