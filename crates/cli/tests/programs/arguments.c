@@ -51,13 +51,22 @@ APART long many(long a, int b, short c, char d, long e, long f, long g, int h) {
   return got + a + b + c + d + e + f + g + h;
 }
 
+/* Given the low byte of a number, extended with its sign.
+ * frame: signs -56 */
+APART long signs(int small) {
+  long got = many(1, 2, 3, 4, 5, 6, 7000000007, -8);
+  return got + 1;
+}
+
 APART void changes(long *value) { *value = -1; }
 
 /* Its argument has an address, and another value by now.
  * frame: exposed 31 32 */
 APART long exposed(long changed, long kept) {
   changes(&changed);
-  long got = many(1, 2, 3, 4, 5, 6, 7000000007, -8);
+  int small;
+  __asm__("mov $200, %0\n\tmovsbl %b0, %0" : "=q"(small));
+  long got = signs(small);
   return got + changed + kept;
 }
 
