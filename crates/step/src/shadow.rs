@@ -112,11 +112,20 @@ impl Default for Shadow {
 }
 
 impl Stack {
-    /// Forgets frames whose return address is below the stack pointer.
+    /// Forgets frames whose return address is below the stack pointer. Nobody saw those end that ran at full speed, so
+    /// whoever called them may have run at full speed since.
     fn drop_below(&mut self, sp: u64) {
-        while self.frames.last().is_some_and(|frame| frame.key < sp) {
-            self.frames.pop();
+        while let Some(gone) = self.frames.pop_if(|frame| frame.key < sp) {
+            if let Some(caller) = self.frames.last_mut() {
+                caller.has_run |= gone.has_run;
+            }
         }
+    }
+
+    /// Ends the frame whose return address is at `key`, which was seen to return.
+    fn end(&mut self, key: u64) -> Option<Frame> {
+        self.drop_below(key);
+        self.frames.pop_if(|frame| frame.key == key)
     }
 
     /// Whether a stack pointer is where this stack was left, or further out in it.
@@ -200,10 +209,8 @@ impl Shadow {
                 }
             }
         }
-        self.active.drop_below(key);
-        let ended = self.active.frames.pop();
         self.certainty = Certainty::Certain;
-        ended
+        self.active.end(key)
     }
 
     /// What was interrupted goes on.
@@ -244,7 +251,7 @@ impl Shadow {
                 key
             }
         };
-        self.active.drop_below(key.saturating_add(1));
+        self.active.end(key);
         self.certainty = Certainty::Certain;
         true
     }
@@ -418,6 +425,35 @@ mod tests {
         shadow.push(frame(0x1000, 0x9, None));
         assert_eq!(shadow.landed(0x9, 0xd08, None), Landed::Nowhere);
         assert_eq!(key(&shadow), Some(0x1000));
+    }
+
+    #[test]
+    fn who_called_a_frame_whose_end_was_not_seen_may_have_run() {
+        let has_run = |end: fn(&mut Shadow)| {
+            let mut shadow = Shadow::default();
+            for (key, has_run) in [(0x1000, false), (0xf00, true)] {
+                let frame = Frame {
+                    has_run,
+                    ..frame(key, 0x9, Some(F))
+                };
+                shadow.push(frame);
+            }
+            end(&mut shadow);
+            shadow.current().unwrap().has_run
+        };
+        // Another is called by whoever runs where it was.
+        assert!(has_run(|shadow| {
+            shadow.push(frame(0xf00, 0x2, None));
+            shadow.returned(0xf00, 0xf08);
+        }));
+        assert!(has_run(|shadow| shadow.leave(0xf80)));
+        // Its end was seen.
+        assert!(!has_run(|shadow| {
+            shadow.returned(0xf00, 0xf08);
+        }));
+        assert!(!has_run(|shadow| {
+            shadow.landed(0x9, 0xf08, None);
+        }));
     }
 
     #[test]

@@ -212,7 +212,7 @@ impl Space {
     }
 
     /// The bytes of the program at an address; behind the last byte of memory zeros.
-    fn original(&self, at: u64) -> Option<[u8; LONGEST]> {
+    pub(crate) fn original(&self, at: u64) -> Option<[u8; LONGEST]> {
         let mut bytes = [0; LONGEST];
         let read = self.memory.read_at(&mut bytes, at).ok()?;
         for (at, byte) in (at..).zip(&mut bytes) {

@@ -684,15 +684,16 @@ impl<'r> Tracer<'r> {
         Ok(true)
     }
 
+    /// Whether a call is before an address: as the program has it, whatever breakpoint is on it.
     fn follows_call(&mut self, tid: i32, pc: u64) -> bool {
         let before = self.space_of(tid).ok().and_then(|space| {
             let start = pc.checked_sub(u64::try_from(WINDOW).ok()?)?;
-            space.memory().word(start)
+            space.original(start)?.first_chunk().copied()
         });
         let (Some(before), Some(calls)) = (before, self.calls) else {
             return false;
         };
-        calls.passes(Vaddr(pc), before.to_le_bytes())
+        calls.passes(Vaddr(pc), before)
     }
 
     /// A frame begins: the return address is on top of the stack.

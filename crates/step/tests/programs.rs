@@ -325,6 +325,12 @@ fn a_call_within_the_same_function_that_was_let_be() {
     is_right(&run("recurses"), &["recurses"]);
 }
 
+/// A call is known by its bytes, on which there may be a breakpoint.
+#[test]
+fn a_call_on_which_there_is_a_breakpoint() {
+    is_right(&run("descends"), &["descends"]);
+}
+
 #[test]
 fn a_library_that_is_opened_later() {
     let library = build("/usr/bin/gcc", "empty.c", "asm.s", &["-shared", "-fPIC"]);

@@ -198,6 +198,45 @@ recurses:
 	.cfi_endproc
 	.size	recurses, . - recurses
 
+# Calls itself behind some turns, as deep as it is told, and takes the next way each time: descends(depth, turns, way).
+	.globl	descends
+	.type	descends, @function
+descends:
+	.cfi_startproc
+	push	%rbx
+	.cfi_def_cfa_offset	16
+	.cfi_offset	%rbx, -16
+	mov	%edi, %ebx
+	lea	1f(%rip), %rax
+	lea	(%rax,%rdx,8), %rax
+	inc	%edx
+	jmp	*%rax
+	.p2align 3
+1:	.rept	11
+	.p2align 3
+	nop
+	jmp	2f
+	.endr
+2:	mov	%esi, %ecx
+3:	dec	%ecx
+	jnz	3b
+	lea	-1(%rbx), %edi
+	test	%ebx, %ebx
+	jnz	4f
+	pop	%rbx
+	.cfi_remember_state
+	.cfi_restore	%rbx
+	.cfi_def_cfa_offset	8
+	ret
+4:	.cfi_restore_state
+	call	descends
+	pop	%rbx
+	.cfi_restore	%rbx
+	.cfi_def_cfa_offset	8
+	ret
+	.cfi_endproc
+	.size	descends, . - descends
+
 # Does not end.
 	.globl	endless
 	.type	endless, @function

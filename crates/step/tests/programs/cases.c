@@ -22,6 +22,7 @@ void endless(void);
 int reads(void);
 int misleads(void);
 void recurses(int);
+void descends(unsigned depth, unsigned turns, unsigned way);
 void moves(uintptr_t);
 void switch_stack(void **from, void *to);
 
@@ -293,6 +294,15 @@ int main(int count, char **arguments) {
         return misleads() != 1;
     if (strcmp(which, "moves") == 0)
         moves(32);
+    if (strcmp(which, "descends") == 0) {
+        // The call is awaited, then known well, then reached by the last of so many steps that showed nothing new
+        // that the thread runs at full speed from there on.
+        for (unsigned way = 0; way < 2; way++)
+            descends(0, 64, way);
+        for (unsigned way = 2; way < 8; way += 2)
+            descends(1, 1, way);
+        descends(2, 14, 8);
+    }
     if (strcmp(which, "recurses") == 0) {
         recurses(0);
         recurses(2);
