@@ -184,7 +184,10 @@ pub struct Analyzer {
     code: Code,
     /// Each range, its instructions, and how it is come into.
     ranges: Vec<(Range<u64>, Range<u32>, Part)>,
+    /// The states of segments that are jumped to are the first ones.
     states: Vec<State>,
+    /// How many those are. The others are room.
+    used_states: usize,
     segments: Vec<Segment>,
     /// Where direct jumps and calls go, by their places in [`Code::flows`].
     targets: Vec<Target>,
@@ -230,6 +233,7 @@ impl Analyzer {
             code: Code::default(),
             ranges: Vec::new(),
             states: Vec::new(),
+            used_states: 0,
             segments: Vec::new(),
             targets: Vec::new(),
             segment_at: Vec::new(),
@@ -329,7 +333,7 @@ impl Analyzer {
 
     /// Cuts the instructions into segments.
     fn cut(&mut self, program: &Program) {
-        self.states.clear();
+        self.used_states = 0;
         self.segments.clear();
         self.queue.clear();
         self.weak.clear();
@@ -492,8 +496,12 @@ impl Analyzer {
             state = &renamed;
         }
         let Some(known) = segment.state.checked_sub(1) else {
-            self.states.push(state.clone());
-            segment.state = as_u32(self.states.len());
+            match self.states.get_mut(self.used_states) {
+                Some(room) => room.assign(state),
+                None => self.states.push(state.clone()),
+            }
+            self.used_states += 1;
+            segment.state = as_u32(self.used_states);
             segment.from = from;
             let was_chained = core::mem::take(&mut segment.is_chained);
             self.enqueue(to);

@@ -260,7 +260,7 @@ impl Semantics {
         self.callee(state);
         // Whoever has the address of something on the stack may change it; nobody has that of a saved
         // register.
-        state.lose(|holds| holds.is_address() && !self.is_saved(holds));
+        state.lose_taken(|holds| holds.is_address() && !self.is_saved(holds));
         if let Some(Returns::Pops(pops @ 1..)) = returns {
             let sp = state.get(self.facts.stack_pointer);
             state.set(self.facts.stack_pointer, sp.plus(pops.into()));

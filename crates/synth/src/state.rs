@@ -32,6 +32,10 @@ pub struct State {
     registers: [Value; REGISTERS],
     slots: [Slot; SLOTS],
     len: u8,
+    /// The first so many slots hold nothing that a call takes away, as [`State::lose_taken`] found.
+    kept: u8,
+    /// Where slots may be: [`words_of`] each, whatever its address is relative to.
+    words: u64,
     /// What was written since [`State::settle`].
     written: u64,
     /// Whether an entry value may be in a slot that is not among these: it was stored nobody knows where, or
@@ -51,6 +55,8 @@ impl State {
             registers,
             slots: [EMPTY; SLOTS],
             len: 0,
+            kept: 0,
+            words: 0,
             written: 0,
             hides: false,
         }
@@ -84,16 +90,22 @@ impl State {
 
     /// Whether a slot is below an address.
     #[must_use]
+    #[inline]
     pub fn has_below(&self, at: Value) -> bool {
-        let mut slots = self.slots().iter();
-        at.is_address() && slots.any(|slot| slot.at.is_within(at, i64::MIN..0))
+        // Looking at all is faster than stopping early: mostly there is none.
+        let below = self.slots().iter().map(|slot| slot.at.is_below(at));
+        at.is_address() && below.fold(false, |any, is_below| any | is_below)
     }
 
     /// What the 8 bytes at an address hold, if that is known; `None` if no entry value was stored there.
     #[must_use]
     #[inline]
     pub fn load(&self, at: Value) -> Option<Value> {
-        match self.slots().iter().find(|slot| slot.at == at) {
+        let known = match self.words & words_of(at, 1) {
+            0 => None,
+            _ => self.slots().iter().find(|slot| slot.at == at),
+        };
+        match known {
             Some(slot) => Some(slot.holds),
             None => self.hides.then_some(Value::UNKNOWN),
         }
@@ -113,6 +125,7 @@ impl State {
             Some(place) => {
                 *place = slot;
                 self.len += 1;
+                self.words |= words_of(slot.at, 8);
                 self.written |= MEMORY;
             }
             None => self.hides = true,
@@ -133,7 +146,9 @@ impl State {
     /// Has `size` bytes at an address hold something that is no entry value.
     #[inline]
     pub fn overwrite(&mut self, at: Value, size: i64) {
-        self.retain(|slot| !slot.at.is_within(at, 1 - 8..size));
+        if self.words & words_of(at, size) != 0 {
+            self.retain(|slot| !slot.at.is_within(at, 1 - 8..size));
+        }
         if self.hides && size == 8 {
             // Wherever something is hidden, it is not here.
             self.push(Slot {
@@ -143,10 +158,20 @@ impl State {
         }
     }
 
-    /// Has slots whose contents pass `is_lost` hold nobody knows what.
-    pub fn lose(&mut self, is_lost: impl Fn(Value) -> bool) {
-        let used = usize::from(self.len);
-        for slot in self.slots.iter_mut().take(used) {
+    /// Has slots whose contents pass `is_taken` hold nobody knows what, as calls do: what passes must be an address, and
+    /// the same each time.
+    #[inline]
+    pub(crate) fn lose_taken(&mut self, is_taken: impl Fn(Value) -> bool) {
+        if self.kept < self.len {
+            self.lose(self.kept, is_taken);
+            self.kept = self.len;
+        }
+    }
+
+    /// Has slots from the one at place `first` on whose contents pass `is_lost` hold nobody knows what.
+    fn lose(&mut self, first: u8, is_lost: impl Fn(Value) -> bool) {
+        let (first, end) = (usize::from(first), usize::from(self.len));
+        for slot in self.slots.get_mut(first..end).unwrap_or_default() {
             if slot.holds != Value::UNKNOWN && is_lost(slot.holds) {
                 slot.holds = Value::UNKNOWN;
                 self.written |= MEMORY;
@@ -166,8 +191,8 @@ impl State {
 
     /// Forgets all slots below an address: the callee of a call may overwrite them.
     pub fn forget_below(&mut self, at: Value) {
-        if at.is_address() {
-            self.retain(|slot| !slot.at.is_within(at, i64::MIN..0));
+        if self.has_below(at) {
+            self.retain(|slot| !slot.at.is_below(at));
         }
     }
 
@@ -192,7 +217,7 @@ impl State {
             .any(|slot| slot.at.base_of() == Some(at) && slot.holds.is_address());
         self.hides |= hidden;
         self.retain(|slot| slot.at.base_of() != Some(at));
-        self.lose(|holds| holds.base_of() == Some(at));
+        self.lose(0, |holds| holds.base_of() == Some(at));
     }
 
     /// Has what is relative to the run-time address that a register holds be relative to another one, `base`,
@@ -217,6 +242,13 @@ impl State {
             slot.at = renamed(slot.at);
             slot.holds = renamed(slot.holds);
         }
+        self.find_words();
+    }
+
+    /// Finds [`State::words`] anew, where slots have gone or moved.
+    fn find_words(&mut self) {
+        let words = self.slots().iter().map(|slot| words_of(slot.at, 8));
+        self.words = words.fold(0, |all, words| all | words);
     }
 
     #[inline]
@@ -226,6 +258,10 @@ impl State {
             return;
         };
         let mut kept = first;
+        let mut not_taken = self.kept;
+        if first < usize::from(self.kept) {
+            not_taken -= 1;
+        }
         for index in first + 1..usize::from(self.len) {
             let Some(slot) = self.slots.get(index).copied() else {
                 break;
@@ -235,9 +271,13 @@ impl State {
                     *place = slot;
                 }
                 kept += 1;
+            } else if index < usize::from(self.kept) {
+                not_taken -= 1;
             }
         }
         self.len = u8::try_from(kept).unwrap_or(self.len);
+        self.kept = not_taken;
+        self.find_words();
         self.written |= MEMORY;
     }
 
@@ -276,13 +316,13 @@ impl State {
 
     /// What is in a slot on one path only is in it perhaps.
     fn join_slots(&mut self, other: &State) -> bool {
+        if self.has_slots_of(other) {
+            return false;
+        }
         let both = self.slots().iter().zip(other.slots());
         let same = both.take_while(|(mine, theirs)| mine == theirs).count();
         let used = usize::from(self.len);
         let others = other.slots().get(same..).unwrap_or_default();
-        if same == used && others.is_empty() {
-            return false;
-        }
         let mut changed = false;
         let elsewhere = match other.hides {
             true => Value::UNKNOWN,
@@ -310,6 +350,16 @@ impl State {
         changed | (met != others.len() && self.join_others(same, others))
     }
 
+    /// Whether all slots are those of another state, in the same order. They mostly are, and looking at all of both is faster
+    /// than stopping early.
+    fn has_slots_of(&self, other: &State) -> bool {
+        let both = self.slots().iter().zip(other.slots());
+        let differences = both.map(|(mine, theirs)| {
+            mine.at.difference(theirs.at) | mine.holds.difference(theirs.holds)
+        });
+        self.len == other.len && differences.fold(0, |all, difference| all | difference) == 0
+    }
+
     /// Takes in those slots of another path that are none here, behind the first ones, which are the same.
     fn join_others(&mut self, same: usize, others: &[Slot]) -> bool {
         let before = (self.len, self.hides);
@@ -334,13 +384,71 @@ impl State {
             mine.copy_from_slice(theirs);
         }
         self.len = other.len;
+        self.kept = other.kept;
+        self.words = other.words;
         self.written = 0;
         self.hides = other.hides;
     }
 }
 
+/// Which of the words are written, counted modulo 64 and from whatever the address is relative to, if `size` bytes are:
+/// bit n stands for word n. What has none in common with something else of the same base does not overlap it.
+#[inline]
+fn words_of(at: Value, size: i64) -> u64 {
+    let first = i64::from(at.offset()) >> 3;
+    let last = (i64::from(at.offset()) + size - 1) >> 3;
+    let others = u32::try_from(last - first).unwrap_or(0);
+    let words = match others {
+        0..63 => (2_u64 << others) - 1,
+        63.. => u64::MAX,
+    };
+    let turn = u32::try_from(first & 63).unwrap_or(0);
+    words.rotate_left(turn)
+}
+
 impl Default for State {
     fn default() -> Self {
         State::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_over_is_gone_and_nothing_else() {
+        let sp = Value::at_entry(7);
+        let holds = Value::at_entry(3);
+        for (slot, at) in (-20..20).flat_map(|slot| (-600..600).map(move |at| (slot, at))) {
+            for size in [1, 2, 4, 8, 16, 64, 520] {
+                let mut state = State::new();
+                state.store(sp.plus(slot), holds);
+                state.overwrite(sp.plus(at), size);
+                let has_common_bytes = slot < at + size && at < slot + 8;
+                let left = (!has_common_bytes).then_some(holds);
+                assert_eq!(
+                    state.load(sp.plus(slot)),
+                    left,
+                    "{slot}: {size} bytes at {at}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn slots_are_taken_away_whenever_they_came() {
+        let sp = Value::at_entry(7);
+        let is_taken = |holds: Value| holds == sp;
+        let mut state = State::new();
+        for (at, gone) in [(-8, -16), (-24, -8), (-32, -24)] {
+            state.store(sp.plus(at), sp);
+            state.lose_taken(is_taken);
+            state.overwrite(sp.plus(gone), 8);
+            state.store(sp.plus(-40), sp);
+            state.lose_taken(is_taken);
+            let mut slots = state.slots().iter();
+            assert!(slots.all(|slot| slot.holds == Value::UNKNOWN));
+        }
     }
 }

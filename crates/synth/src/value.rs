@@ -165,6 +165,7 @@ impl Value {
         self.0 & ((1 << PAYLOAD_BITS) - 1)
     }
 
+    #[inline]
     fn low(self) -> i32 {
         let low = u32::try_from(self.0 & 0xffff_ffff).unwrap_or_default();
         low.cast_signed()
@@ -239,6 +240,24 @@ impl Value {
     pub(crate) fn is_within(self, other: Value, bytes: Range<i64>) -> bool {
         let is_same = self.0 >> 32 == other.0 >> 32;
         is_same && bytes.contains(&(i64::from(self.low()) - i64::from(other.low())))
+    }
+
+    /// Whether it is below an address.
+    #[inline]
+    pub(crate) fn is_below(self, other: Value) -> bool {
+        self.0 >> 32 == other.0 >> 32 && self.low() < other.low()
+    }
+
+    /// The offset of an address.
+    #[inline]
+    pub(crate) fn offset(self) -> i32 {
+        self.low()
+    }
+
+    /// The bits in which two differ.
+    #[inline]
+    pub(crate) fn difference(self, other: Value) -> u64 {
+        self.0 ^ other.0
     }
 
     /// The register and the offset of [`Known::Entry`].
