@@ -122,15 +122,18 @@ impl<'t> Judge<'t> {
         self.declared.get(row.0 as usize)?.as_ref()
     }
 
+    /// Whether it shows at a glance that all is true that a row says, as it mostly is.
+    #[inline]
+    pub(crate) fn is_proven_plainly(&self, id: RowId, state: &State) -> bool {
+        let proof = self.proofs.get(id.0 as usize).and_then(Option::as_ref);
+        proof.is_some_and(|proof| proof.holds(state))
+    }
+
     /// Judges a row before the instruction at `pc`.
     pub(crate) fn judge(&self, id: RowId, state: &State, pc: u64) -> Judgement {
         let Some(declared) = self.declared(id) else {
             return Judgement::PROVEN;
         };
-        let proof = self.proofs.get(id.0 as usize).and_then(Option::as_ref);
-        if proof.is_some_and(|proof| proof.holds(state)) {
-            return Judgement::PROVEN;
-        }
         if declared.return_address == Place::Undefined || declared.signal_frame {
             // The outermost frame: nothing is claimed of a caller. What was interrupted did not call: the layout
             // of such a frame is looked at elsewhere.

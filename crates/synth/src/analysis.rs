@@ -925,8 +925,8 @@ impl Analysis<'_> {
 
     /// Tells of instructions that something leads to, in the order of the unit's ranges, what holds before them,
     /// and what may have changed since the one told before, as [`State::settle`] has it. The answer says which of
-    /// those that follow are told; each from which control does not just go on is, and each that does not come
-    /// directly from one before.
+    /// those that follow are told; each that [leaves the code](Flow::leaves) is, and each that does not come directly
+    /// from one before.
     pub fn watch(&self, mut see: impl FnMut(InsnId, &State, u64) -> Watch) {
         let mut state = State::new();
         for (head, _) in self.stretches() {
@@ -1036,7 +1036,8 @@ impl Analysis<'_> {
     ) {
         let (code, semantics) = (&self.analyzer.code, self.analyzer.semantics);
         for step in code.steps(segment.first, segment.end) {
-            if state.is_written(watch.written) || step.end >= watch.until || step.is_flow {
+            let leaves = || step.is_flow && code.flow(step.id).is_some_and(Flow::leaves);
+            if state.is_written(watch.written) || step.end >= watch.until || leaves() {
                 let written = state.settle();
                 *watch = see(step.id, state, written);
             }

@@ -230,6 +230,19 @@ pub enum Flow {
     Trap,
 }
 
+impl Flow {
+    /// Whether it may lead to where the code does not say: into another function, or back to the caller.
+    #[must_use]
+    pub fn leaves(self) -> bool {
+        match self {
+            Flow::Jump(_) | Flow::Branch { .. } | Flow::Trap => false,
+            Flow::Call(_) | Flow::IndirectCall | Flow::IndirectJump(_) | Flow::Return { .. } => {
+                true
+            }
+        }
+    }
+}
+
 /// What a conditional branch tells of registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Test {
