@@ -27,19 +27,24 @@ fn walk_and_compare(watcher: &mut Watcher) {
     watcher.assert_same("below");
 }
 
-/// Whether all of some memory can be written to, by the kernel's list. That is read in pieces, between which
+/// Whether all of some memory can be written to, by the kernel's list: one mapping has it, or several side by side, as
+/// where the file's data ends and memory that is zero begins. The list is read in pieces, between which
 /// the other threads of a test program map memory: one of several readings has to say so.
 fn is_mapped(memory: &std::ops::Range<*const u8>) -> bool {
-    let is_around = |line: &str| {
-        let (range, rest) = line.split_once(' ').unwrap();
-        let (start, end) = range.split_once('-').unwrap();
-        let number = |text| usize::from_str_radix(text, 16).unwrap();
-        let is_around = number(start) <= memory.start.addr() && memory.end.addr() <= number(end);
-        is_around && rest.starts_with("rw")
+    let end_of_mapped = |maps: &str| {
+        maps.lines().fold(memory.start.addr(), |known, line| {
+            let (range, rest) = line.split_once(' ').unwrap();
+            let (start, end) = range.split_once('-').unwrap();
+            let number = |text| usize::from_str_radix(text, 16).unwrap();
+            match rest.starts_with("rw") && (number(start)..number(end)).contains(&known) {
+                true => number(end),
+                false => known,
+            }
+        })
     };
     (0..5).any(|_| {
         let maps = fs::read_to_string("/proc/self/maps").unwrap();
-        maps.lines().any(is_around)
+        memory.end.addr() <= end_of_mapped(&maps)
     })
 }
 
