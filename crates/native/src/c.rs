@@ -10,7 +10,8 @@ use unspool_ir::expression::{Operation, operation};
 use unspool_ir::text::RowText;
 
 use crate::outline::{Outline, RowNumber, Start};
-use crate::recipe::{self, Recipe, ReturnAddress, Source, Status, Steps, Straight};
+use crate::recipe::{self, Recipe, ReturnAddress, Source, Steps, Straight};
+use crate::status::Status;
 
 /// Writes C11 source. `about` says of what it is made, in the first line.
 ///

@@ -1,4 +1,5 @@
-//! An ELF file with a few sections, written in one go (System V gABI, chapters 4 and 5).
+//! An ELF file with a few sections, written from its begin to its end (System V gABI, chapters 4 and 5). Allocates
+//! nothing.
 
 use core::ops::Range;
 
@@ -32,8 +33,8 @@ const EHDR: usize = 64;
 const PHDR: usize = 56;
 const SHDR: usize = 64;
 const PHDRS: usize = 7;
-/// Bytes that the name of a section takes, at most; this is for how much memory is asked for at once.
-const LONGEST_NAME: usize = 24;
+/// The section that has the names of all.
+const LAST_NAME: &str = ".shstrtab";
 const PAGE: u64 = 0x1000;
 
 /// How a section is mapped.
@@ -105,18 +106,22 @@ impl Part {
     }
 }
 
-/// Where the sections of a file are, but the first, which is none, and the last, which has their names. `None` if it
-/// is no such file.
-pub(crate) fn parts(file: &[u8]) -> Option<Vec<Part>> {
+/// How many sections there are, but the first, which is none, and the last, which has their names.
+pub(crate) const SECTIONS: usize = 10;
+
+/// Where the sections of a file are. `None` if it is no such file.
+pub(crate) fn parts(file: &[u8]) -> Option<[Part; SECTIONS]> {
     let word = |at: usize| {
         let bytes = file.get(at..)?.first_chunk()?;
         Some(u64::from_le_bytes(*bytes))
     };
     let headers = usize::try_from(word(40)?).ok()?;
     let headers = file.get(headers..)?.chunks_exact(SHDR);
-    let sections = headers.len().checked_sub(1)?;
-    let mut parts = Vec::new();
-    for header in headers.take(sections).skip(1) {
+    if headers.len() != SECTIONS + 2 {
+        return None;
+    }
+    let mut parts = [Part::default(); SECTIONS];
+    for (part, header) in parts.iter_mut().zip(headers.skip(1)) {
         let word = |at: usize| {
             header
                 .get(at..)?
@@ -124,14 +129,12 @@ pub(crate) fn parts(file: &[u8]) -> Option<Vec<Part>> {
                 .map(|word| u64::from_le_bytes(*word))
         };
         let number = |at| usize::try_from(word(at)?).ok();
-        let part = Part {
+        *part = Part {
             offset: number(24)?,
             address: word(16)?,
             size: number(32)?,
         };
-        let end = part.offset.checked_add(part.size)?;
-        parts.push(part);
-        if end > file.len() {
+        if part.offset.checked_add(part.size)? > file.len() {
             return None;
         }
     }
@@ -149,9 +152,9 @@ pub(crate) struct Roles {
 }
 
 /// Gives each section a place.
-pub(crate) fn place(sections: &[Section]) -> Vec<Part> {
+pub(crate) fn place(sections: &[Section; SECTIONS]) -> [Part; SECTIONS] {
     let mut offset = EHDR + PHDRS * PHDR;
-    let mut place = |section: &Section| {
+    sections.map(|section| {
         offset = offset.next_multiple_of(section.align);
         let part = Part {
             offset,
@@ -160,63 +163,27 @@ pub(crate) fn place(sections: &[Section]) -> Vec<Part> {
         };
         offset += section.size;
         part
-    };
-    sections.iter().map(&mut place).collect()
+    })
 }
 
-/// Writes the file: sections at their places with their contents, and the headers. The contents are given up one by
-/// one.
+/// Writes the file from its begin to its end, piece by piece: headers, sections at their places with their contents,
+/// and the headers of these.
 pub(crate) fn write(
-    sections: &[Section],
-    parts: &[Part],
-    contents: impl IntoIterator<Item = Vec<u8>>,
+    sections: &[Section; SECTIONS],
+    parts: &[Part; SECTIONS],
+    contents: [&[u8]; SECTIONS],
     roles: &Roles,
-) -> Vec<u8> {
-    let end = parts.last().map_or(0, Part::end);
-    let headers = (sections.len() + 2) * (SHDR + LONGEST_NAME);
-    let mut file = Vec::with_capacity(end + headers);
-    file.resize(EHDR + PHDRS * PHDR, 0);
-    for (part, content) in parts.iter().zip(contents) {
-        file.resize(part.offset, 0);
-        file.extend(content);
-    }
-    let mut names = vec![0_u8];
-    let mut name = |text: &str| {
-        let at = names.len();
-        names.extend(text.bytes().chain([0]));
-        u32::try_from(at).unwrap_or(0)
-    };
-    let section_names: Vec<u32> = sections.iter().map(|section| name(section.name)).collect();
-    let last_name = name(".shstrtab");
+    put: &mut dyn FnMut(&[u8]),
+) {
+    let mut out = Out { put, at: 0 };
+    let names = sections.iter().map(|section| section.name.len() + 1);
     let strings = Part {
-        offset: file.len(),
+        offset: parts.iter().map(Part::end).max().unwrap_or(0),
         address: 0,
-        size: names.len(),
+        size: 1 + names.sum::<usize>() + LAST_NAME.len() + 1,
     };
-    file.extend(names);
-    file.resize(file.len().next_multiple_of(8), 0);
-    let section_headers = file.len();
-    file.extend([0; SHDR]);
-    for ((section, part), name) in sections.iter().zip(parts).zip(section_names) {
-        put_section(
-            &mut file,
-            section,
-            *part,
-            name,
-            section.segment.section_flags(),
-        );
-    }
-    let shstrtab = Section {
-        name: ".shstrtab",
-        kind: SHT_STRTAB,
-        align: 1,
-        size: strings.size,
-        segment: Segment::Read,
-        link: 0,
-        entry_size: 0,
-    };
-    put_section(&mut file, &shstrtab, strings, last_name, 0);
-    let mut headers = file_header(roles.machine, section_headers, sections.len() + 2);
+    let section_headers = strings.end().next_multiple_of(8);
+    out.file_header(roles.machine, section_headers);
     for segment in Segment::ALL {
         let own = sections.iter().zip(parts);
         let own = own.filter(|(section, _)| section.segment == segment);
@@ -230,28 +197,38 @@ pub(crate) fn write(
             },
             _ => span,
         };
-        put_segment(&mut headers, PT_LOAD, segment.permissions(), span, PAGE);
+        out.segment(PT_LOAD, segment.permissions(), span, PAGE);
     }
-    put_segment(&mut headers, PT_DYNAMIC, READ | WRITE, roles.dynamic, 8);
-    put_segment(
-        &mut headers,
-        PT_NOTE,
-        READ,
-        span(roles.notes.into_iter()),
-        4,
-    );
-    put_segment(&mut headers, PT_GNU_EH_FRAME, READ, roles.eh_frame_hdr, 4);
-    put_segment(
-        &mut headers,
-        PT_GNU_STACK,
-        READ | WRITE,
-        Part::default(),
-        16,
-    );
-    for (slot, byte) in file.iter_mut().zip(headers) {
-        *slot = byte;
+    out.segment(PT_DYNAMIC, READ | WRITE, roles.dynamic, 8);
+    out.segment(PT_NOTE, READ, span(roles.notes.into_iter()), 4);
+    out.segment(PT_GNU_EH_FRAME, READ, roles.eh_frame_hdr, 4);
+    out.segment(PT_GNU_STACK, READ | WRITE, Part::default(), 16);
+    for (part, content) in parts.iter().zip(contents) {
+        out.zeros_up_to(part.offset);
+        out.put(content);
     }
-    file
+    out.put(&[0]);
+    let names = sections.iter().map(|section| section.name);
+    for name in names.chain([LAST_NAME]) {
+        out.put(name.as_bytes());
+        out.put(&[0]);
+    }
+    out.zeros_up_to(section_headers + SHDR);
+    let mut name = 1;
+    for (section, part) in sections.iter().zip(parts) {
+        out.section(section, *part, name, section.segment.section_flags());
+        name += section.name.len() + 1;
+    }
+    let shstrtab = Section {
+        name: LAST_NAME,
+        kind: SHT_STRTAB,
+        align: 1,
+        size: strings.size,
+        segment: Segment::Read,
+        link: 0,
+        entry_size: 0,
+    };
+    out.section(&shstrtab, strings, name, 0);
 }
 
 /// From the begin of the first to the end of the last.
@@ -263,42 +240,64 @@ fn span(parts: impl Iterator<Item = Part>) -> Part {
     parts.unwrap_or_default()
 }
 
-fn file_header(machine: u16, section_headers: usize, sections: usize) -> Vec<u8> {
-    let mut header = Vec::from(*b"\x7fELF\x02\x01\x01");
-    header.resize(16, 0);
-    let half = |number: usize| u16::try_from(number).unwrap_or(0).to_le_bytes();
-    header.extend(ET_DYN.to_le_bytes());
-    header.extend(machine.to_le_bytes());
-    header.extend(1_u32.to_le_bytes());
-    header.extend(0_u64.to_le_bytes());
-    header.extend((EHDR as u64).to_le_bytes());
-    header.extend((section_headers as u64).to_le_bytes());
-    header.extend(0_u32.to_le_bytes());
-    for number in [EHDR, PHDR, PHDRS, SHDR, sections, sections - 1] {
-        header.extend(half(number));
-    }
-    header
+/// Where the file goes, and how much of it has gone there.
+struct Out<'p> {
+    put: &'p mut dyn FnMut(&[u8]),
+    at: usize,
 }
 
-fn put_segment(out: &mut Vec<u8>, kind: u32, permissions: u32, part: Part, align: u64) {
-    out.extend(kind.to_le_bytes());
-    out.extend(permissions.to_le_bytes());
-    let (offset, size) = (part.offset as u64, part.size as u64);
-    for word in [offset, part.address, part.address, size, size, align] {
-        out.extend(word.to_le_bytes());
+impl Out<'_> {
+    fn put(&mut self, bytes: &[u8]) {
+        (self.put)(bytes);
+        self.at += bytes.len();
     }
-}
 
-fn put_section(out: &mut Vec<u8>, section: &Section, part: Part, name: u32, flags: u64) {
-    out.extend(name.to_le_bytes());
-    out.extend(section.kind.to_le_bytes());
-    for word in [flags, part.address, part.offset as u64, part.size as u64] {
-        out.extend(word.to_le_bytes());
+    fn half(&mut self, number: usize) {
+        self.put(&u16::try_from(number).unwrap_or(0).to_le_bytes());
     }
-    out.extend(u32::try_from(section.link).unwrap_or(0).to_le_bytes());
-    // Of a table of symbols: the first that is not local.
-    out.extend(u32::from(section.kind == SHT_DYNSYM).to_le_bytes());
-    for word in [section.align as u64, section.entry_size] {
-        out.extend(word.to_le_bytes());
+
+    fn number(&mut self, number: u32) {
+        self.put(&number.to_le_bytes());
+    }
+
+    fn words(&mut self, words: &[u64]) {
+        words.iter().for_each(|word| self.put(&word.to_le_bytes()));
+    }
+
+    fn zeros_up_to(&mut self, offset: usize) {
+        while self.at < offset {
+            self.put(&[0]);
+        }
+    }
+
+    fn file_header(&mut self, machine: u16, section_headers: usize) {
+        self.put(b"\x7fELF\x02\x01\x01");
+        self.zeros_up_to(16);
+        self.put(&ET_DYN.to_le_bytes());
+        self.put(&machine.to_le_bytes());
+        self.number(1);
+        self.words(&[0, EHDR as u64, section_headers as u64]);
+        self.number(0);
+        let sections = SECTIONS + 2;
+        for number in [EHDR, PHDR, PHDRS, SHDR, sections, sections - 1] {
+            self.half(number);
+        }
+    }
+
+    fn segment(&mut self, kind: u32, permissions: u32, part: Part, align: u64) {
+        self.number(kind);
+        self.number(permissions);
+        let (offset, size) = (part.offset as u64, part.size as u64);
+        self.words(&[offset, part.address, part.address, size, size, align]);
+    }
+
+    fn section(&mut self, section: &Section, part: Part, name: usize, flags: u64) {
+        self.number(u32::try_from(name).unwrap_or(0));
+        self.number(section.kind);
+        self.words(&[flags, part.address, part.offset as u64, part.size as u64]);
+        self.number(u32::try_from(section.link).unwrap_or(0));
+        // Of a table of symbols: the first that is not local.
+        self.number(u32::from(section.kind == SHT_DYNSYM));
+        self.words(&[section.align as u64, section.entry_size]);
     }
 }

@@ -5,23 +5,41 @@
 //!
 //! An [`Outline`] is the table as code has it: which row holds from which address on, with rows that do the same
 //! counted once. [`c::source`] writes it as C, for people, and [`object`] as an ELF file, with no compiler.
+//!
+//! Without the feature `std` there is no more than what reads an [`Object`], which allocates nothing.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(feature = "std"), no_std)]
 
+#[cfg(feature = "std")]
 pub mod c;
 mod elf;
+mod envelope;
+#[cfg(feature = "std")]
 mod index;
+#[cfg(feature = "std")]
 mod object;
+#[cfg(feature = "std")]
 mod outline;
+#[cfg(feature = "std")]
 mod own;
+#[cfg(feature = "std")]
 pub mod proof;
 mod read;
+#[cfg(feature = "std")]
 mod recipe;
+mod status;
+#[cfg(feature = "std")]
 mod x86_64;
 
-pub use object::{Key, NativeError, object};
+pub use envelope::Key;
+#[cfg(feature = "std")]
+pub use object::{NativeError, object};
+#[cfg(feature = "std")]
 pub use outline::{Outline, OutlineError, RowNumber, Start};
-pub use read::{BodyStart, Mapped, Object, ObjectError};
-pub use recipe::Status;
+#[cfg(feature = "std")]
+pub use read::BodyStart;
+pub use read::{Mapped, Object, ObjectError};
+pub use status::Status;
 
 /// The header file that declares what the code exports.
 pub const HEADER: &str = include_str!("../unspool_native.h");

@@ -1,7 +1,4 @@
-//! The ELF shared object.
-//!
-//! It has three segments: what is only read (the notes, the dynamic symbols, the index, the code's own
-//! `.eh_frame`), the code, and the dynamic section, which loaders may write to. Nothing in it is relocated.
+//! The shared object of a table, made.
 
 use core::ops::Range;
 
@@ -9,20 +6,14 @@ use sha2::{Digest as _, Sha256};
 use unspool_cfi::EhFrame;
 use unspool_ir::{Abi, Vaddr};
 
-use crate::elf::{self, Part, Section, Segment};
+use crate::elf::Part;
+use crate::envelope::{
+    Contents, EH_FRAME, Envelope, HDR, INDEX, Key, Sizes, TEXT, module_note_head,
+};
 use crate::index::{self, Counts, Index};
 use crate::outline::Outline;
 use crate::own::own_table;
 use crate::x86_64::{self, Array, Assembled, Built, OwnFrame};
-
-/// What the module is known by that a table is of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Key<'k> {
-    /// Its GNU build ID.
-    BuildId(&'k [u8]),
-    /// A hash of its bytes, where it has none.
-    Content(&'k [u8]),
-}
 
 /// Why no object can be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -44,28 +35,6 @@ impl NativeError {
         NativeError::Write(error.to_string())
     }
 }
-
-/// The function that is exported.
-const NAME: &[u8] = b"\0unspool_step\0";
-
-/// The bytes of the digest, SHA-256, which is the object's own build ID.
-const DIGEST: usize = 32;
-
-/// The type of the note that names the module: a byte as in the key of a compiled table (1 build ID, 2 hash), and
-/// its bytes.
-const NOTE_MODULE: u32 = 1;
-
-/// The sections, in their order.
-const BUILD_ID: usize = 0;
-pub(crate) const MODULE: usize = 1;
-const HASH: usize = 2;
-const SYMBOLS: usize = 3;
-const STRINGS: usize = 4;
-pub(crate) const INDEX: usize = 5;
-pub(crate) const HDR: usize = 6;
-pub(crate) const EH_FRAME: usize = 7;
-pub(crate) const TEXT: usize = 8;
-const DYNAMIC: usize = 9;
 
 /// Makes the shared object for an outline.
 ///
@@ -96,18 +65,43 @@ pub fn object(outline: &Outline<'_>, key: Key<'_>) -> Result<Vec<u8>, NativeErro
     let contents = arrays.contents(&index, &built, envelope.part(INDEX), text);
     // With big modules this is a sixth of all memory.
     drop(index);
-    let mut bytes = envelope.write(
-        outline.abi().arch.elf_machine(),
-        Contents {
-            module,
-            index: contents,
-            hdr: own.hdr_at(hdr, eh_frame).map_err(NativeError::of)?,
-            eh_frame: own.at(eh_frame).map_err(NativeError::of)?,
-            text: arrays.linked(&built.code, envelope.part(INDEX), text),
-        },
-    );
-    envelope.sign(&mut bytes);
+    let contents = Contents {
+        module: &module,
+        index: &contents,
+        hdr: &own.hdr_at(hdr, eh_frame).map_err(NativeError::of)?,
+        eh_frame: &own.at(eh_frame).map_err(NativeError::of)?,
+        text: &arrays.linked(&built.code, envelope.part(INDEX), text),
+    };
+    let mut bytes = Vec::with_capacity(text.range().end + HEADERS);
+    let machine = outline.abi().arch.elf_machine();
+    envelope.write(machine, &contents, &mut |piece| bytes.extend(piece));
+    let digest = Sha256::digest(&bytes);
+    if let Some(slot) = bytes.get_mut(envelope.digest()) {
+        slot.copy_from_slice(&digest);
+    }
     Ok(bytes)
+}
+
+/// More than what stands behind the code has.
+const HEADERS: usize = 2048;
+
+fn module_note(key: Key<'_>) -> Vec<u8> {
+    let (kind, id) = match key {
+        Key::BuildId(id) => (1, id),
+        Key::Content(hash) => (2, hash),
+    };
+    let mut note = Vec::from(module_note_head(1 + id.len()));
+    note.push(kind);
+    note.extend(id);
+    note.resize(note.len().next_multiple_of(4), 0);
+    note
+}
+
+fn numbers(numbers: &[u32]) -> Vec<u8> {
+    numbers
+        .iter()
+        .flat_map(|number| number.to_le_bytes())
+        .collect()
 }
 
 /// The `.eh_frame` of so many bytes of code, which are at an address.
@@ -118,179 +112,6 @@ pub(crate) fn own_frames(
     size: usize,
 ) -> Result<EhFrame, NativeError> {
     EhFrame::of(&own_table(abi, frame, text, size)?).map_err(NativeError::of)
-}
-
-/// The bytes of what differs from object to object.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Sizes {
-    pub(crate) module: usize,
-    pub(crate) index: usize,
-    pub(crate) hdr: usize,
-    pub(crate) eh_frame: usize,
-    pub(crate) text: usize,
-}
-
-/// The same, itself.
-pub(crate) struct Contents {
-    pub(crate) module: Vec<u8>,
-    pub(crate) index: Vec<u8>,
-    pub(crate) hdr: Vec<u8>,
-    pub(crate) eh_frame: Vec<u8>,
-    pub(crate) text: Vec<u8>,
-}
-
-/// All of an object that is the same whatever it is of, but for sizes.
-pub(crate) struct Envelope {
-    sections: [Section; 10],
-    parts: Vec<Part>,
-}
-
-impl Envelope {
-    pub(crate) fn new(sizes: &Sizes) -> Envelope {
-        let section = |name, kind, align, size, segment| Section {
-            name,
-            kind,
-            align,
-            size,
-            segment,
-            link: 0,
-            entry_size: 0,
-        };
-        let linked = |section: Section, link: usize, entry_size| Section {
-            link: link + 1,
-            entry_size,
-            ..section
-        };
-        let read = |name, kind, align, size| section(name, kind, align, size, Segment::Read);
-        let sections = [
-            read(".note.gnu.build-id", elf::SHT_NOTE, 4, 16 + DIGEST),
-            read(".note.unspool", elf::SHT_NOTE, 4, sizes.module),
-            linked(read(".hash", elf::SHT_HASH, 4, 20), SYMBOLS, 4),
-            linked(read(".dynsym", elf::SHT_DYNSYM, 8, 48), STRINGS, 24),
-            read(".dynstr", elf::SHT_STRTAB, 1, NAME.len()),
-            read(".rodata", elf::SHT_PROGBITS, 16, sizes.index),
-            read(".eh_frame_hdr", elf::SHT_PROGBITS, 4, sizes.hdr),
-            read(".eh_frame", elf::SHT_PROGBITS, 8, sizes.eh_frame),
-            section(".text", elf::SHT_PROGBITS, 16, sizes.text, Segment::Code),
-            linked(
-                section(".dynamic", elf::SHT_DYNAMIC, 8, 6 * 16, Segment::Write),
-                STRINGS,
-                16,
-            ),
-        ];
-        let parts = elf::place(&sections);
-        Envelope { sections, parts }
-    }
-
-    pub(crate) fn part(&self, number: usize) -> Part {
-        self.parts.get(number).copied().unwrap_or_default()
-    }
-
-    /// The file, its digest 0.
-    pub(crate) fn write(&self, machine: u16, contents: Contents) -> Vec<u8> {
-        let contents = [
-            note(elf::NT_GNU_BUILD_ID, b"GNU\0", &[0; DIGEST]),
-            contents.module,
-            numbers(&[1, 2, 1, 0, 0]),
-            symbols(self.part(TEXT)),
-            NAME.to_vec(),
-            contents.index,
-            contents.hdr,
-            contents.eh_frame,
-            contents.text,
-            dynamic(self.part(HASH), self.part(SYMBOLS), self.part(STRINGS)),
-        ];
-        elf::write(
-            &self.sections,
-            &self.parts,
-            contents,
-            &elf::Roles {
-                machine,
-                notes: [self.part(BUILD_ID), self.part(MODULE)],
-                dynamic: self.part(DYNAMIC),
-                eh_frame_hdr: self.part(HDR),
-            },
-        )
-    }
-
-    /// Where the digest is in the file.
-    pub(crate) fn digest(&self) -> Range<usize> {
-        let start = self.part(BUILD_ID).offset + 16;
-        start..start + DIGEST
-    }
-
-    /// Puts the digest in.
-    fn sign(&self, bytes: &mut [u8]) {
-        let digest = Sha256::digest(&*bytes);
-        if let Some(slot) = bytes.get_mut(self.digest()) {
-            slot.copy_from_slice(&digest);
-        }
-    }
-}
-
-fn numbers(numbers: &[u32]) -> Vec<u8> {
-    numbers
-        .iter()
-        .flat_map(|number| number.to_le_bytes())
-        .collect()
-}
-
-fn note(kind: u32, owner: &[u8], content: &[u8]) -> Vec<u8> {
-    let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-    let mut note = numbers(&[length(owner), length(content), kind]);
-    for bytes in [owner, content] {
-        note.extend(bytes);
-        note.resize(note.len().next_multiple_of(4), 0);
-    }
-    note
-}
-
-fn module_note(key: Key<'_>) -> Vec<u8> {
-    let (kind, id) = match key {
-        Key::BuildId(id) => (1, id),
-        Key::Content(hash) => (2, hash),
-    };
-    note(NOTE_MODULE, b"unspool\0", &[&[kind], id].concat())
-}
-
-/// What [`module_note`] says, if it is one: the kind of the key, and its bytes.
-pub(crate) fn module_of(content: &[u8]) -> Option<&[u8]> {
-    let length = content.get(4..)?.first_chunk()?;
-    let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
-    let key = content.get(20..)?.get(..length)?;
-    let (kind, id) = key.split_first()?;
-    let key_of = match kind {
-        1 => Key::BuildId(id),
-        2 => Key::Content(id),
-        _ => return None,
-    };
-    (module_note(key_of) == content).then_some(key)
-}
-
-/// The dynamic symbols: none, and the function.
-fn symbols(text: Part) -> Vec<u8> {
-    let mut symbols = vec![0; 24];
-    symbols.extend(1_u32.to_le_bytes());
-    // STB_GLOBAL, STT_FUNC; STV_DEFAULT
-    symbols.extend([0x12, 0]);
-    let section = u16::try_from(TEXT + 1).unwrap_or(0);
-    symbols.extend(section.to_le_bytes());
-    symbols.extend(text.address.to_le_bytes());
-    symbols.extend((text.size as u64).to_le_bytes());
-    symbols
-}
-
-fn dynamic(hash: Part, symbols: Part, strings: Part) -> Vec<u8> {
-    let entries = [
-        (elf::DT_HASH, hash.address),
-        (elf::DT_STRTAB, strings.address),
-        (elf::DT_SYMTAB, symbols.address),
-        (elf::DT_STRSZ, NAME.len() as u64),
-        (elf::DT_SYMENT, 24),
-        (0, 0),
-    ];
-    let words = entries.into_iter().flat_map(|(tag, value)| [tag, value]);
-    words.flat_map(u64::to_le_bytes).collect()
 }
 
 /// Where each array is, from the begin of the index.

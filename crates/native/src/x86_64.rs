@@ -19,7 +19,8 @@ use unspool_ir::{Abi, Row};
 
 use crate::index::{self, Counts, Index};
 use crate::outline::Outline;
-use crate::recipe::{Recipe, ReturnAddress, Source, Status, Steps};
+use crate::recipe::{Recipe, ReturnAddress, Source, Steps};
+use crate::status::Status;
 
 mod assembler;
 mod expressions;

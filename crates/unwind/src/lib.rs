@@ -21,7 +21,7 @@ pub mod local;
 pub mod maps;
 pub mod maps_text;
 pub mod modules;
-#[cfg(feature = "std")]
+#[cfg(feature = "native")]
 pub mod native;
 #[cfg(feature = "std")]
 pub mod process;

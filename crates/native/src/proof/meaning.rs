@@ -9,7 +9,7 @@ use unspool_ir::{Abi, CfaRule, Expression, Register, RegisterRule, Row};
 use super::memory;
 use super::terms::{Given, Node, Operator, Terms};
 use crate::outline::Outline;
-use crate::recipe::Status;
+use crate::status::Status;
 
 /// The registers of a frame.
 pub(super) const REGISTERS: usize = Outline::REGISTERS as usize;

@@ -17,7 +17,7 @@ use iced_x86::{Decoder, DecoderOptions, Instruction};
 use unspool_ir::{Abi, Row, RowId, Table, Vaddr};
 
 use crate::read::{Object, ObjectError};
-use crate::recipe::Status;
+use crate::status::Status;
 
 mod execute;
 mod machine;

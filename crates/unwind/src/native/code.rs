@@ -1,17 +1,60 @@
-//! Machine code of a table that walks run on.
+//! Machine code of a table, mapped.
 
-use std::fmt;
-use std::io;
+use core::fmt;
 
-use unspool_ir::{CodeAddr, LoadBias, Registers, RuntimeAddr};
-use unspool_native::Status;
+use unspool_ir::{LoadBias, Registers, Vaddr};
+use unspool_native::{Object, Status};
 
-use super::{NativeFrame, NativeMemory, sys};
-use crate::modules::{NativeStep, NativeTarget, ReadNumber};
-use crate::tables::NativeObject;
+use super::sys;
+
+/// The registers of a frame, as the code takes and leaves them: `struct unspool_frame`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct NativeFrame {
+    /// By their DWARF numbers.
+    pub values: [u64; NativeFrame::REGISTERS],
+    /// Bit n: register n is known.
+    pub known: u64,
+    /// Written: the CFA of the frame that was left.
+    pub cfa: u64,
+}
+
+impl NativeFrame {
+    /// The code knows of the registers below this one.
+    pub const REGISTERS: usize = 17;
+
+    /// A frame with the registers that the code knows of.
+    #[must_use]
+    pub fn of(registers: &Registers) -> NativeFrame {
+        let (values, known) = registers.first();
+        NativeFrame {
+            values,
+            known: u64::try_from(known).unwrap_or(0), // of so few registers it is
+            cfa: 0,
+        }
+    }
+
+    /// The value of a register, if it is known.
+    #[must_use]
+    pub fn get(&self, register: u16) -> Option<u64> {
+        let value = self.values.get(usize::from(register))?;
+        (self.known >> register & 1 != 0).then_some(*value)
+    }
+}
+
+/// Memory for the code: the bytes of a stack, and whatever else can be read.
+#[derive(Debug)]
+pub struct NativeMemory<'m, R> {
+    /// Read directly.
+    pub stack: &'m [u64],
+    /// Asked for all else: a number of so many bytes, 1 to 8, at an address.
+    pub read: R,
+}
 
 /// Machine code of a table, mapped.
-pub(crate) struct NativeCode {
+///
+/// No page is ever writable and executable, and none is the file's: what was looked at is what runs.
+pub struct NativeCode {
     map: sys::Map,
     entry: u64,
 }
@@ -23,46 +66,27 @@ impl fmt::Debug for NativeCode {
 }
 
 impl NativeCode {
-    /// Maps the code of an object: the bytes that were looked at, not their file once more. Nothing is ever
-    /// writable and executable.
-    pub(crate) fn map(object: &NativeObject) -> io::Result<NativeCode> {
-        let object = object.object();
-        Ok(NativeCode {
+    /// Maps the code of an object; `None` if the system refuses, which says why as after its other calls.
+    pub(crate) fn map(object: &Object<'_>) -> Option<NativeCode> {
+        Some(NativeCode {
             map: sys::Map::new(&object.mapped())?,
             entry: object.entry(),
         })
     }
 
-    /// Steps from a frame; `None` where there is no caller, or only the interpreter can say.
-    pub(crate) fn step(
+    /// Steps from a frame at an address of the code as linked, less 1 if it is a return address; `None` for a number
+    /// that no object returns.
+    ///
+    /// Async-signal-safe as far as the memory is.
+    #[inline]
+    pub fn step<R: FnMut(u64, u64) -> Option<u64>>(
         &self,
-        code: CodeAddr,
+        frame: &mut NativeFrame,
+        address: Vaddr,
         bias: LoadBias,
-        registers: &Registers,
-        read: ReadNumber<'_>,
-    ) -> Option<NativeStep> {
-        let read = |address, size| read(RuntimeAddr(address), u8::try_from(size).ok()?);
-        let memory = NativeMemory {
-            stack: &[],
-            read: &read,
-        };
-        let mut frame = NativeFrame::of(registers);
-        let address = bias.to_vaddr(code.lookup()).0;
-        let status = self
-            .map
-            .step(self.entry, &mut frame, address, bias.0, &memory);
-        let targets = [
-            (Status::Caller, NativeTarget::Caller),
-            (Status::Interrupted, NativeTarget::Interrupted),
-            (Status::Outermost, NativeTarget::Outermost),
-        ];
-        let mut targets = targets.into_iter();
-        let (_, to) = targets.find(|(expected, _)| expected.number() == status)?;
-        Some(NativeStep {
-            to,
-            cfa: RuntimeAddr(frame.cfa),
-            values: frame.registers,
-            known: frame.known,
-        })
+        memory: &mut NativeMemory<'_, R>,
+    ) -> Option<Status> {
+        let status = self.map.step(self.entry, frame, address.0, bias.0, memory);
+        Status::numbered(status)
     }
 }

@@ -1,5 +1,6 @@
 //! The unwind tables of one file, ready to be asked.
 
+use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -207,13 +208,13 @@ impl FileTables {
 
     fn attach_native(&self, object: &NativeObject, notices: &mut Vec<Notice>) {
         let module = self.at(LoadBias(0), None, None);
-        match NativeCode::map(object) {
-            Ok(code) => {
+        match NativeCode::map(object.object()) {
+            Some(code) => {
                 let _ = self.native.set(NativeTable::new(code, &self.file, &module));
             }
-            Err(error) => notices.push(StoreError::Io {
+            None => notices.push(StoreError::Io {
+                error: io::Error::last_os_error(),
                 path: self.file.path().to_path_buf(),
-                error,
             }),
         }
     }

@@ -5,16 +5,18 @@ use std::sync::Arc;
 
 use self_cell::self_cell;
 use unspool_compact::Code;
-use unspool_ir::{CodeAddr, LoadBias, Register, Registers, Row, Table, Vaddr};
+use unspool_ir::{CodeAddr, LoadBias, Register, Registers, Row, RuntimeAddr, Table, Vaddr};
 use unspool_module::{ContentKey, ElfFile};
 use unspool_native::proof::{Unproven, prove};
-use unspool_native::{Key, NativeError, Object, ObjectError, Outline, OutlineError, object};
+use unspool_native::{
+    Key, NativeError, Object, ObjectError, Outline, OutlineError, Status, object,
+};
 
 use super::compile;
 use super::source::{self, From, SourceError};
 use crate::arch;
-use crate::modules::{Module, Native, NativeStep, ReadNumber};
-use crate::native::NativeCode;
+use crate::modules::{Module, Native, NativeStep, NativeTarget, ReadNumber};
+use crate::native::{NativeCode, NativeFrame, NativeMemory};
 
 self_cell!(
     /// The bytes of an object, and what they are.
@@ -181,9 +183,26 @@ impl Native for NativeTable {
         registers: &Registers,
         read: ReadNumber<'_>,
     ) -> Option<NativeStep> {
-        match self.is_special(code, bias) {
-            true => None,
-            false => self.code.step(code, bias, registers, read),
+        if self.is_special(code, bias) {
+            return None;
         }
+        let mut memory = NativeMemory {
+            stack: &[],
+            read: |address, size| read(RuntimeAddr(address), u8::try_from(size).ok()?),
+        };
+        let mut frame = NativeFrame::of(registers);
+        let address = bias.to_vaddr(code.lookup());
+        let to = match self.code.step(&mut frame, address, bias, &mut memory)? {
+            Status::Caller => NativeTarget::Caller,
+            Status::Interrupted => NativeTarget::Interrupted,
+            Status::Outermost => NativeTarget::Outermost,
+            _ => return None,
+        };
+        Some(NativeStep {
+            to,
+            cfa: RuntimeAddr(frame.cfa),
+            values: frame.values,
+            known: frame.known,
+        })
     }
 }

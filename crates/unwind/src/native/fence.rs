@@ -1,0 +1,84 @@
+//! A process for code, and the fence around it.
+#![expect(unsafe_code, reason = "system calls")]
+
+use std::ffi::c_int;
+use std::io::{self, Read as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
+
+/// A process gets no more of the processor's time than so many seconds.
+const LIMIT: libc::rlim_t = 60;
+
+/// Has a process of its own do some work, behind a fence, and returns what came of it, and how the process ended.
+///
+/// The process is a copy of this one, of this thread alone, and its work must neither allocate nor make system calls.
+/// With nothing open but where its result goes, it can do nothing but compute (`seccomp`(2), strict mode), and is
+/// killed when its time is over.
+pub(super) fn apart<const N: usize>(
+    work: impl FnOnce() -> [u8; N],
+) -> io::Result<(Vec<u8>, ExitStatus)> {
+    let (output, input) = io::pipe()?;
+    // SAFETY: the new process calls nothing but `work`, which is as is said above, and system calls.
+    let process = match unsafe { libc::fork() } {
+        0 => match fence(input.as_raw_fd()) {
+            Ok(()) => end(&work()),
+            Err(_) => end(&[]),
+        },
+        -1 => return Err(io::Error::last_os_error()),
+        process => process,
+    };
+    drop(input);
+    let mut bytes = Vec::new();
+    let read = output.take(N as u64).read_to_end(&mut bytes);
+    let mut status = 0;
+    // SAFETY: a child of this process that was not waited for, and a number that can be written.
+    while unsafe { libc::waitpid(process, &raw mut status, 0) } < 0 {
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    read?;
+    Ok((bytes, ExitStatus::from_raw(status)))
+}
+
+/// Where the result goes.
+const OUTPUT: c_int = 0;
+
+/// Leaves this process nothing but what it may write its result to, and to compute.
+fn fence(output: c_int) -> io::Result<()> {
+    let done = |result: c_int| match result {
+        0.. => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    };
+    let limit = libc::rlimit {
+        rlim_cur: LIMIT,
+        rlim_max: LIMIT,
+    };
+    // SAFETY: reads what it is given.
+    done(unsafe { libc::setrlimit(libc::RLIMIT_CPU, &raw const limit) })?;
+    // SAFETY: takes numbers only.
+    done(unsafe { libc::dup2(output, OUTPUT) })?;
+    // SAFETY: the files are this process's alone, which uses none of them again.
+    done(unsafe { libc::close_range(1, u32::MAX, 0) })?;
+    // SAFETY: takes numbers only.
+    done(unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_STRICT) })
+}
+
+/// Ends a process behind the fence; with an error if there is no result.
+fn end(mut bytes: &[u8]) -> ! {
+    let failed = bytes.is_empty();
+    while !bytes.is_empty() {
+        // SAFETY: so many bytes are there.
+        let written = unsafe { libc::write(OUTPUT, bytes.as_ptr().cast(), bytes.len()) };
+        match usize::try_from(written) {
+            Ok(written @ 1..) => bytes = bytes.get(written..).unwrap_or_default(),
+            _ => break,
+        }
+    }
+    loop {
+        // SAFETY: ends this thread, which is the only one; `exit_group` is not allowed behind the fence.
+        unsafe { libc::syscall(libc::SYS_exit, i64::from(failed || !bytes.is_empty())) };
+    }
+}
