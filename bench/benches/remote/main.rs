@@ -1,5 +1,5 @@
-//! perf's samples unwound through libunwind's interface, as perf does it: by Debian's libunwind, by ours, and by
-//! objects of machine code. Whole walks are timed, beginning and all, of samples that nobody has touched, and of such that were
+//! perf's samples unwound through libunwind's interface, as perf does it: by Debian's libunwind, by ours, by
+//! ours with `UNSPOOL_TABLES=native`, and by objects of machine code. Whole walks are timed, beginning and all, of samples that nobody has touched, and of such that were
 //! just walked; and the steps alone, as the papers did.
 //!
 //! `cargo xtask capi && cargo bench -p unspool-bench --bench remote`; with `--workload TEXT`, only those whose name
@@ -86,6 +86,8 @@ impl<'f> Driver<'f> {
             .args([ROUNDS, THEIRS])
             .arg(ours()?)
             .arg(most.to_string())
+            .env("UNSPOOL_TABLE_PATH", self.folder.join(""))
+            .env_remove("UNSPOOL_TABLES")
             .output()?;
         let errors = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "{}: {errors}", output.status);

@@ -130,7 +130,7 @@ static struct library {
     __typeof__(&unw_step) step;
     __typeof__(&unw_get_reg) get;
     search_table *search;
-} libraries[2], *using;
+} libraries[3], *using;
 
 static int find_proc_info(unw_addr_space_t as, unw_word_t ip, unw_proc_info_t *pi, int need, void *argument)
 {
@@ -241,6 +241,8 @@ static int theirs_uncached(uint64_t *frames, int most) { return by_libunwind(&li
 static int theirs_cached(uint64_t *frames, int most) { return by_libunwind(&libraries[0], 1, frames, most); }
 static int ours_uncached(uint64_t *frames, int most) { return by_libunwind(&libraries[1], 0, frames, most); }
 static int ours_cached(uint64_t *frames, int most) { return by_libunwind(&libraries[1], 1, frames, most); }
+static int native_uncached(uint64_t *frames, int most) { return by_libunwind(&libraries[2], 0, frames, most); }
+static int native_cached(uint64_t *frames, int most) { return by_libunwind(&libraries[2], 1, frames, most); }
 
 static int read_copy(void *argument, uint64_t address, uint64_t size, uint64_t *value)
 {
@@ -286,6 +288,7 @@ static const struct way {
 } ways[] = {
     {"libunwind, no cache", theirs_uncached}, {"libunwind, global cache", theirs_cached},
     {"unspool, no cache", ours_uncached},     {"unspool, global cache", ours_cached},
+    {"unspool, native, no", native_uncached}, {"unspool, native, global", native_cached},
     {"objects, by callback", by_callback},    {"objects, directly", directly},
 };
 enum { WAYS = sizeof ways / sizeof *ways };
@@ -384,6 +387,9 @@ int main(int argc, char **argv)
     }
     load(&libraries[0], argv[3]);
     load(&libraries[1], argv[4]);
+    /* Once more, so that it walks by objects. */
+    setenv("UNSPOOL_TABLES", "native", 1);
+    load(&libraries[2], argv[4]);
     for (int round = 0; round < rounds; round++)
         for (int way = 0; way < WAYS; way++) {
             left_over = 0;

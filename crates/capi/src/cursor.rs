@@ -35,6 +35,27 @@ pub struct Cursor<'s> {
     places: Places,
     cycle: Cycle,
     learnt: Learnt,
+    objects: Objects,
+}
+
+/// Whether frames are left by machine code of tables, where there is some. It says what registers are, and not where.
+#[derive(Debug, Clone, Copy)]
+enum Objects {
+    /// Not any more, or never.
+    Unused,
+    /// They may be.
+    Usable(Start),
+    /// At least one was.
+    Used(Start),
+}
+
+/// Where a walk has begun.
+#[derive(Debug, Clone, Copy)]
+enum Start {
+    /// In the innermost frame, whose registers the client has.
+    Innermost,
+    /// In a frame whose registers are in a context, the client's argument, and that may have been interrupted.
+    Stored { is_interrupted: bool },
 }
 
 impl<'s> Cursor<'s> {
@@ -49,6 +70,7 @@ impl<'s> Cursor<'s> {
             places: Places::innermost(stack_pointer),
             cycle: Cycle::NONE,
             learnt: Learnt::of(client.space),
+            objects: Objects::Usable(Start::Innermost),
         }
     }
 
@@ -72,6 +94,7 @@ impl<'s> Cursor<'s> {
             places: Places::stored(stack_pointer, address),
             cycle: Cycle::NONE,
             learnt: Learnt::of(client.space),
+            objects: Objects::Usable(Start::Stored { is_interrupted }),
         }
     }
 
@@ -229,6 +252,9 @@ impl<'s> Cursor<'s> {
     fn step_found(&mut self) -> Result<bool, Error> {
         if self.at.is_nowhere() {
             return Ok(false);
+        }
+        if let Some(stepped) = self.step_by_object() {
+            return stepped;
         }
         match self.client.space.known(self.at) {
             Some(Hit::Simple(simple)) if self.learnt.asks_for(simple.own_place()) => {
@@ -400,6 +426,15 @@ impl<'s> Cursor<'s> {
         false
     }
 
+    /// The same cursor, which uses no machine code.
+    #[must_use]
+    pub fn by_rules(self) -> Self {
+        Cursor {
+            objects: Objects::Unused,
+            ..self
+        }
+    }
+
     /// Sends a frame of the own process to a landing pad when it is resumed, which expects that the
     /// arguments of the call that it is in are popped. Nothing is written.
     pub fn land_at(&mut self, ip: u64) {
@@ -498,6 +533,7 @@ impl<'s> Cursor<'s> {
     /// [`Error::READ_ONLY_REGISTER`] for the stack pointer, [`Error::BAD_REGISTER`] where the
     /// register is nowhere; the client's.
     pub fn set(&mut self, number: RegisterNumber, value: u64) -> Result<(), Error> {
+        self.go_by_rules();
         match number {
             abi::RSP | abi::CFA => return Err(Error::READ_ONLY_REGISTER),
             // Arguments of a landing pad: they go to the frame that is resumed, and the
@@ -519,8 +555,8 @@ impl<'s> Cursor<'s> {
     }
 
     /// `unw_get_save_loc`: where a register that calls preserve is.
-    #[must_use]
-    pub fn save_location(&self, number: RegisterNumber) -> SaveLocation {
+    pub fn save_location(&mut self, number: RegisterNumber) -> SaveLocation {
+        self.find_places();
         let is_shown = |register: &Register| {
             PRESERVED >> register.0 & 1 != 0 || matches!(*register, STACK_POINTER | RETURN_ADDRESS)
         };
@@ -632,5 +668,6 @@ impl Cycle {
     }
 }
 
+mod objects;
 #[cfg(test)]
 mod tests;

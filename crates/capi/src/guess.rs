@@ -77,6 +77,12 @@ fn is_trampoline(code: &[u8; 16]) -> bool {
     code.starts_with(&TRAMPOLINE)
 }
 
+/// Whether such a trampoline may begin with bytes, which are its first ones.
+#[must_use]
+pub fn begins_trampoline(bytes: &[u8]) -> bool {
+    TRAMPOLINE.iter().zip(bytes).all(|(a, b)| a == b)
+}
+
 /// `jmp *slot(%rip); push $index; jmp first`.
 fn is_plt_entry(code: &[u8; 16]) -> bool {
     matches!(code, [0xff, 0x25, _, _, _, _, 0x68, _, _, _, _, 0xe9, ..])

@@ -23,6 +23,11 @@ const PROGRAM_HEADER: usize = 56;
 const SECTION_HEADER: usize = 64;
 const SYMBOL: usize = 24;
 const PT_LOAD: u32 = 1;
+const PT_NOTE: u32 = 4;
+/// Of more notes, in bytes, those behind are not looked at.
+const MOST_NOTES: u64 = 4096;
+/// `NT_GNU_BUILD_ID`, and its owner.
+const BUILD_ID_NOTE: [u8; 8] = *b"\x03\0\0\0GNU\0";
 const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
 const SHT_SYMTAB: u32 = 2;
 const SHT_NOBITS: u32 = 8;
@@ -37,10 +42,6 @@ impl Image {
     ///
     /// [`Error::NO_INFO`] if there is none; the memory's.
     pub fn read<M: Memory>(memory: &M, base: u64) -> Result<Image, Error> {
-        let header = copy::<HEADER, M>(memory, base)?;
-        check(&header)?;
-        let at = base.wrapping_add(u64_at(&header, 32)?);
-        let count = u16_at(&header, 56)?;
         let mut image = Image {
             bias: 0,
             start: u64::MAX,
@@ -48,21 +49,21 @@ impl Image {
             eh_frame_hdr: None,
         };
         let mut bias = None;
-        for index in 0..u64::from(count) {
-            let segment = copy::<PROGRAM_HEADER, M>(memory, at.wrapping_add(index * 56))?;
-            let (offset, vaddr) = (u64_at(&segment, 8)?, u64_at(&segment, 16)?);
-            match u32_at(&segment, 0)? {
+        for_each_segment(memory, base, |segment| {
+            let (offset, vaddr) = (u64_at(segment, 8)?, u64_at(segment, 16)?);
+            match u32_at(segment, 0)? {
                 PT_LOAD => {
                     // The mapping with the file's first byte is that of the first segment.
                     bias = bias.or(Some(base.wrapping_add(offset).wrapping_sub(vaddr)));
                     image.start = image.start.min(vaddr);
-                    let end = vaddr.checked_add(u64_at(&segment, 40)?);
+                    let end = vaddr.checked_add(u64_at(segment, 40)?);
                     image.end = image.end.max(end.ok_or(Error::NO_INFO)?);
                 }
                 PT_GNU_EH_FRAME => image.eh_frame_hdr = Some(vaddr),
                 _ => {}
             }
-        }
+            Ok(())
+        })?;
         let bias = bias.ok_or(Error::NO_INFO)?;
         let moved = |vaddr: u64| vaddr.wrapping_add(bias);
         Ok(Image {
@@ -71,6 +72,31 @@ impl Image {
             end: moved(image.end),
             eh_frame_hdr: image.eh_frame_hdr.map(moved),
         })
+    }
+
+    /// The build ID of the file whose first byte is at `base`: where it is, and its length in bytes.
+    pub fn build_id<M: Memory>(&self, memory: &M, base: u64) -> Option<(u64, u64)> {
+        let mut found = None;
+        let read = for_each_segment(memory, base, |segment| {
+            if u32_at(segment, 0)? != PT_NOTE || found.is_some() {
+                return Ok(());
+            }
+            let start = self.bias.wrapping_add(u64_at(segment, 16)?);
+            let length = u64_at(segment, 40)?.min(MOST_NOTES);
+            let mut at = 0;
+            while at < length && found.is_none() {
+                let note = copy::<16, M>(memory, start.wrapping_add(at))?;
+                let name = u64::from(u32_at(&note, 0)?);
+                let content = u64::from(u32_at(&note, 4)?);
+                let content_at = at + 12 + name.next_multiple_of(4);
+                if name == 4 && note.get(8..) == Some(&BUILD_ID_NOTE) {
+                    found = Some((start.wrapping_add(content_at), content));
+                }
+                at = content_at + content.next_multiple_of(4);
+            }
+            Ok(())
+        });
+        read.ok().and(found)
     }
 
     /// Whether an address is in one of its segments, or between them.
@@ -109,6 +135,20 @@ impl Image {
             ..DynInfo::NONE
         })
     }
+}
+
+/// Shows `visit` the program headers of the file whose first byte is at `base`.
+fn for_each_segment<M: Memory>(
+    memory: &M,
+    base: u64,
+    mut visit: impl FnMut(&[u8; PROGRAM_HEADER]) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let header = copy::<HEADER, M>(memory, base)?;
+    check(&header)?;
+    let at = base.wrapping_add(u64_at(&header, 32)?);
+    let count = u16_at(&header, 56)?;
+    let mut headers = (0..u64::from(count)).map(|index| at.wrapping_add(index * 56));
+    headers.try_for_each(|at| visit(&copy(memory, at)?))
 }
 
 /// The function that begins last at or before a link-time address, and how far before, in bytes;

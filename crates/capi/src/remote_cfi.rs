@@ -90,7 +90,7 @@ pub fn rows<M: Memory>(
 }
 
 /// The address of the FDE that [`search`] found.
-fn fde_address(info: &ProcInfo) -> Result<u64, Error> {
+pub(crate) fn fde_address(info: &ProcInfo) -> Result<u64, Error> {
     match info.format {
         abi::FORMAT_TABLE | abi::FORMAT_REMOTE_TABLE if !info.unwind_info.is_null() => {
             u64::try_from(info.unwind_info.addr()).map_err(|_| Error::INVALID)

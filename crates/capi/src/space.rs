@@ -3,11 +3,14 @@
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicI32, Ordering};
 
+use unspool_ir::CodeAddr;
 use unspool_unwind::steps::{At, Cache, Hit, Simple};
 
 use crate::abi::{self, Accessors, Error};
+use crate::client::Client;
+use crate::objects::{Found, RemoteModules};
 use crate::rule::Rule;
-use crate::sys;
+use crate::sys::{self, objects};
 
 /// What an `unw_addr_space_t` points to. Any number of threads may step in one at a time.
 #[derive(Debug)]
@@ -19,6 +22,8 @@ pub struct AddressSpace {
     policy: AtomicI32,
     /// While the policy is to keep nothing, nothing is put there.
     cache: Memory,
+    /// Of another process, where machine code of tables is wanted.
+    modules: Option<Box<RemoteModules>>,
 }
 
 #[derive(Debug)]
@@ -34,11 +39,16 @@ impl AddressSpace {
     ///
     /// [`Error::NO_MEMORY`].
     pub fn new(accessors: Accessors) -> Result<Self, Error> {
+        let modules = match objects::are_wanted() {
+            true => Some(sys::heap::zeroed().ok_or(Error::NO_MEMORY)?),
+            false => None,
+        };
         Ok(AddressSpace {
             accessors,
             is_own: false,
             policy: AtomicI32::new(abi::CACHE_NONE),
             cache: Memory::Heap(sys::heap::zeroed().ok_or(Error::NO_MEMORY)?),
+            modules,
         })
     }
 
@@ -50,6 +60,7 @@ impl AddressSpace {
             is_own: true,
             policy: AtomicI32::new(abi::CACHE_GLOBAL),
             cache: Memory::Static(cache),
+            modules: None,
         }
     }
 
@@ -77,6 +88,19 @@ impl AddressSpace {
     /// Forgets all rules.
     pub fn flush(&self) {
         self.cache().flush();
+        if let Some(modules) = &self.modules {
+            modules.forget();
+        }
+    }
+
+    /// The machine code for an address, if it is wanted and there is some.
+    #[must_use]
+    pub fn object(&self, client: Client<'_>, code: CodeAddr) -> Option<Found> {
+        match &self.modules {
+            None if self.is_own && objects::are_wanted() => crate::objects::own(code),
+            None => None,
+            Some(modules) => modules.find(client, code),
+        }
     }
 
     #[inline(always)]
@@ -112,10 +136,15 @@ impl AddressSpace {
     ) -> Result<Option<Rule>, Error> {
         let now = self.cache().now();
         let resolved = resolve()?;
-        let is_kept = self.policy.load(Ordering::Relaxed) != abi::CACHE_NONE;
-        if let Some(rule) = resolved.as_ref().filter(|_| is_kept) {
+        if let Some(rule) = resolved.as_ref().filter(|_| self.keeps()) {
             self.cache().put(at, rule.as_kept(), now);
         }
         Ok(resolved)
+    }
+
+    /// Whether the client wants what was found out to be kept.
+    #[must_use]
+    pub fn keeps(&self) -> bool {
+        self.policy.load(Ordering::Relaxed) != abi::CACHE_NONE
     }
 }

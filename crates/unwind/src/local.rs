@@ -17,6 +17,8 @@
 //! | [`OwnMemory::here`], [`Known`] | yes | no | once for each page of the stack, and for memory outside of it | no |
 //! | [`rules::resize`], [`rules::begin`] | no | no | `mmap` | no |
 //! | [`rules::current`] | yes | no | no | no |
+//! | [`store::Folders::of_environment`], [`wants_native`] | no | no | no | no |
+//! | [`store::Folders::first`] | yes | `mmap`, for what is found | for files | no |
 //! | [`map_tables`] | no | yes | yes | the loader's |
 //!
 //! `docs/safety.md` has the argument that no walk follows a bad pointer, and what has to hold because
@@ -39,6 +41,7 @@ mod memory;
 mod modules;
 pub mod rules;
 pub mod stats;
+pub mod store;
 mod sys;
 #[cfg(feature = "std")]
 mod tables;
@@ -47,7 +50,7 @@ mod thread;
 pub use cursor::{OwnCursor, Place, Places, with_cursor};
 pub use memory::OwnMemory;
 pub use modules::{Embedded, Loaded, OwnModules};
-pub use sys::Known;
+pub use sys::{Known, SetOnce};
 #[cfg(feature = "std")]
 pub use tables::{Mapped, map_tables};
 pub use thread::{Interrupted, NoRoom, prepare_thread, walk, walk_from, with_memory};
@@ -57,6 +60,12 @@ pub const ABI: Abi = Abi {
     arch: Arch::X86_64,
     endian: Endian::Little,
 };
+
+/// Whether `UNSPOOL_TABLES` asks for tables as machine code. Not async-signal-safe.
+#[must_use]
+pub fn wants_native() -> bool {
+    sys::variable(c"UNSPOOL_TABLES") == Some(b"native")
+}
 
 /// The modules of the process.
 static MODULES: OwnModules = OwnModules::new();

@@ -5,34 +5,10 @@ use core::mem;
 use core::ptr;
 
 use unspool_compact::Compiled;
-
-use crate::store::Path;
+use unspool_unwind::local::store::Path;
 
 /// A file that is open for reading.
 pub(crate) struct File(c_int);
-
-/// What the kernel says of a file.
-pub(crate) struct About {
-    pub(crate) owner: u32,
-    pub(crate) mode: u32,
-    pub(crate) is_regular: bool,
-    /// In bytes.
-    pub(crate) size: usize,
-    /// When it was last written to, in seconds since 1970.
-    pub(crate) modified: i64,
-}
-
-impl From<&libc::stat> for About {
-    fn from(stat: &libc::stat) -> Self {
-        About {
-            owner: stat.st_uid,
-            mode: stat.st_mode & 0o777,
-            is_regular: stat.st_mode & libc::S_IFMT == libc::S_IFREG,
-            size: usize::try_from(stat.st_size).unwrap_or(0),
-            modified: stat.st_mtime,
-        }
-    }
-}
 
 /// What tells a file from all others, as long as somebody has it open or mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,15 +73,6 @@ pub(crate) fn is_for_messages(descriptor: c_int) -> bool {
     }
 }
 
-/// What the kernel says of the file of this name.
-pub(crate) fn about(path: &CStr) -> Option<About> {
-    // SAFETY: plain numbers.
-    let mut stat: libc::stat = unsafe { mem::zeroed() };
-    // SAFETY: the path ends with a zero byte; `stat` is this function's.
-    let failed = unsafe { libc::stat(path.as_ptr(), &raw mut stat) };
-    (failed == 0).then(|| About::from(&stat))
-}
-
 impl File {
     /// Async-signal-safe.
     pub(crate) fn open(path: &CStr) -> Option<File> {
@@ -149,70 +116,12 @@ impl File {
     pub(crate) fn id(&self) -> Option<FileId> {
         FileId::of(self.0)
     }
-
-    pub(crate) fn about(&self) -> Option<About> {
-        status(self.0).map(|stat| About::from(&stat))
-    }
-
-    /// Its first bytes, mapped.
-    pub(crate) fn map(&self, length: usize) -> Option<Mapping> {
-        let anywhere = ptr::null_mut();
-        // SAFETY: a new mapping, at no particular place.
-        let at = unsafe {
-            libc::mmap(
-                anywhere,
-                length,
-                libc::PROT_READ,
-                libc::MAP_PRIVATE,
-                self.0,
-                0,
-            )
-        };
-        (at != libc::MAP_FAILED).then_some(Mapping { at, length })
-    }
-
-    /// Gives it the time of now. Fails for a file of somebody else.
-    pub(crate) fn touch(&self) {
-        // SAFETY: the file is open; no times are those of now.
-        unsafe { libc::futimens(self.0, ptr::null()) };
-    }
 }
 
 impl Drop for File {
     fn drop(&mut self) {
         // SAFETY: it is open, and nobody else has it.
         unsafe { libc::close(self.0) };
-    }
-}
-
-/// Bytes of a file, mapped as long as this lives.
-///
-/// Whoever truncates the file in place ends the process (`SIGBUS`): of tables only their owner can, who
-/// is the user or root. They are replaced by renaming.
-pub(crate) struct Mapping {
-    at: *mut c_void,
-    length: usize,
-}
-
-impl Mapping {
-    pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: mapped with this length as long as `self` lives; what is made of the bytes treats them
-        // as untrusted at every access.
-        unsafe { core::slice::from_raw_parts(self.at.cast(), self.length) }
-    }
-
-    /// The bytes, which stay from now on.
-    pub(crate) fn keep(self) -> &'static [u8] {
-        let mapping = mem::ManuallyDrop::new(self);
-        // SAFETY: as in `bytes`, and never unmapped.
-        unsafe { core::slice::from_raw_parts(mapping.at.cast(), mapping.length) }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: mapped with this length, and nobody has a reference any more.
-        unsafe { libc::munmap(self.at, self.length) };
     }
 }
 
@@ -275,12 +184,6 @@ pub(crate) fn variable(name: &CStr) -> Option<&'static [u8]> {
     Some(unsafe { CStr::from_ptr(value) }.to_bytes())
 }
 
-/// The user that this process acts as.
-pub(crate) fn effective_user() -> u32 {
-    // SAFETY: takes nothing, cannot fail.
-    unsafe { libc::geteuid() }
-}
-
 /// The folder that relative paths begin at.
 pub(crate) fn working_directory() -> Option<Path> {
     let mut room = [0_u8; Path::MOST];
@@ -311,10 +214,4 @@ pub(crate) fn nanoseconds() -> u64 {
     // SAFETY: writes to this function's value.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
-}
-
-/// Seconds since 1970.
-pub(crate) fn now() -> i64 {
-    // SAFETY: null: the time is only returned.
-    unsafe { libc::time(ptr::null_mut()) }
 }

@@ -39,7 +39,8 @@ fn innermost(space: &'static AddressSpace, target: &Target) -> Cursor<'static> {
 type Frame = (u64, bool, Vec<(Result<u64, Error>, SaveLocation)>);
 
 fn frame(cursor: &Cursor<'_>) -> Frame {
-    let register = |n| (cursor.get(n), cursor.save_location(n));
+    let mut copy = *cursor;
+    let register = |n| (cursor.get(n), copy.save_location(n));
     (
         cursor.ip(),
         cursor.is_interrupted(),

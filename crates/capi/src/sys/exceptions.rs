@@ -147,7 +147,7 @@ impl Frames {
     fn new(context: *mut c_void) -> Frames {
         Frames(Context {
             mark: &raw const OURS,
-            cursor: own::cursor(context, false),
+            cursor: own::cursor(context, false).by_rules(),
             info: ProcInfo::EMPTY,
         })
     }

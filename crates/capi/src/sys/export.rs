@@ -184,7 +184,7 @@ pub extern "C" fn is_fpreg(_register: RegisterNumber) -> c_int {
     unsafe(export_name = "_Ux86_64_get_save_loc")
 )]
 pub extern "C" fn get_save_loc(
-    cursor: &Cursor<'static>,
+    cursor: &mut Cursor<'static>,
     register: RegisterNumber,
     location: &mut MaybeUninit<SaveLocation>,
 ) -> c_int {
@@ -195,6 +195,7 @@ pub extern "C" fn get_save_loc(
 /// `unw_resume`.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "_Ux86_64_resume"))]
 pub extern "C" fn resume(cursor: &mut Cursor<'static>) -> c_int {
+    cursor.go_by_rules();
     code(cursor.establish().and_then(|()| callbacks::resume(cursor)))
 }
 
@@ -314,6 +315,7 @@ pub unsafe extern "C" fn apply_reg_state(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let row = unsafe { blob::row(data) };
+    cursor.go_by_rules();
     cursor::answer(cursor.step_encoded(row))
 }
 

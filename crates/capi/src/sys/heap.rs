@@ -5,6 +5,8 @@ use alloc::boxed::Box;
 
 use unspool_unwind::steps::Cache;
 
+use crate::objects::RemoteModules;
+
 /// A type of which all-zero bytes are a value.
 ///
 /// # Safety
@@ -14,6 +16,9 @@ pub(crate) unsafe trait Zero {}
 
 // SAFETY: it consists of atomic integers.
 unsafe impl Zero for Cache {}
+
+// SAFETY: it consists of atomic integers, and of values that are not set yet, which are zero.
+unsafe impl Zero for RemoteModules {}
 
 /// A zero value on the heap.
 pub(crate) fn zeroed<T: Zero>() -> Option<Box<T>> {

@@ -15,6 +15,7 @@ pub(crate) mod heap;
 mod libgcc;
 mod memos;
 mod name;
+pub mod objects;
 pub mod os;
 pub mod own;
 pub mod ptrace;

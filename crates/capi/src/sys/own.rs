@@ -17,6 +17,7 @@ use crate::sys::context::{self, call_with_context};
 use crate::sys::dynamic;
 use crate::sys::memos::Memos;
 use crate::sys::name::put_name;
+use crate::sys::objects;
 use crate::sys::os;
 use crate::sys::ptrace::{access_fpreg, put_unwind_info};
 use crate::traced;
@@ -55,11 +56,13 @@ pub static LOCAL_ONLY_ADDR_SPACE: &AddressSpace = &OWN;
 
 /// What the loader calls when it has loaded a library that walks the own stack: learns which
 /// modules are there for good, so that no walk has to ask for them, and where the program registers
-/// code of its own; and what the environment says of memory for rules, and of counting backtraces.
+/// code of its own; and what the environment says of memory for rules, of counting backtraces, and of the form of
+/// tables.
 /// Takes the loader's lock, which the loader has then.
 #[cfg_attr(feature = "shared-object", unsafe(export_name = "unspool_loaded"))]
 pub extern "C" fn loaded() {
     local::modules().prepare();
+    objects::begin();
     dynamic::find_list();
     rules::begin();
     stats::begin();
@@ -72,7 +75,7 @@ pub extern "C" fn unloaded() {
 }
 
 /// A frame whose registers are in a context.
-pub(super) fn cursor(context: *mut c_void, is_interrupted: bool) -> Cursor<'static> {
+pub(crate) fn cursor(context: *mut c_void, is_interrupted: bool) -> Cursor<'static> {
     let client = Client {
         space: &OWN,
         argument: context,
@@ -247,7 +250,7 @@ unsafe extern "C" fn walk(buffer: *mut RuntimeAddr, size: c_int, context: *mut c
     }
     // SAFETY: the caller's promise; an address is a pointer's bytes.
     let addresses = unsafe { core::slice::from_raw_parts_mut(buffer, size) };
-    if dynamic::is_any_registered() {
+    if dynamic::is_any_registered() || objects::are_wanted() {
         return walk_by_steps(context, addresses);
     }
     let (top, memory) = (Stored(context), OwnMemory::here());
@@ -261,7 +264,7 @@ unsafe extern "C" fn walk(buffer: *mut RuntimeAddr, size: c_int, context: *mut c
     c_int::try_from(walk.frames).unwrap_or(c_int::MAX)
 }
 
-/// Where the walker does not know all code.
+/// Where the walker does not know all code, or is not to go by what it knows.
 #[cold]
 fn walk_by_steps(context: *mut c_void, addresses: &mut [RuntimeAddr]) -> c_int {
     let mut cursor = cursor(context, false);

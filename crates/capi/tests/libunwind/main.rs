@@ -12,6 +12,7 @@ mod bad_frames;
 mod clients;
 mod exceptions;
 mod local;
+mod objects;
 mod programs;
 mod remote;
 mod shared_objects;

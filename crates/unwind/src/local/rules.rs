@@ -57,7 +57,8 @@ pub fn resize(size: RulesSize) -> Result<(), NoMemory> {
 /// [`prepare`](super::prepare) does it; whoever walks with a [`Walker`](crate::Walker) of their own, and
 /// does not prepare, does it by this. Not async-signal-safe.
 pub fn begin() {
-    let size = sys::variable(c"UNSPOOL_RULES").and_then(|size| size.parse().ok());
+    let size =
+        sys::variable(c"UNSPOOL_RULES").and_then(|size| str::from_utf8(size).ok()?.parse().ok());
     if let Some(Ok(rules)) = size.map(of) {
         CHOSEN.set_first(rules);
     }

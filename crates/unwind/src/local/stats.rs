@@ -39,7 +39,7 @@ impl Counts {
 /// Counts from now on, if the environment asks for it; `true` if nobody has counted before, so that
 /// somebody has to see to it that the counts are [printed](print()). Not async-signal-safe.
 pub fn begin() -> bool {
-    sys::variable(c"UNSPOOL_STATS") == Some("1") && !COUNTS.is_on.swap(true, Ordering::Relaxed)
+    sys::variable(c"UNSPOOL_STATS") == Some(b"1") && !COUNTS.is_on.swap(true, Ordering::Relaxed)
 }
 
 /// Walks, and counts the walk if anybody counts. Async-signal-safe as far as `walk` is.

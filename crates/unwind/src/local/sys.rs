@@ -17,6 +17,7 @@ use unspool_ir::{Ascending, Register, Vaddr};
 use super::elf::{Image, Segment};
 use crate::walk::Rules;
 
+pub(super) mod files;
 mod known_stack;
 
 pub use known_stack::Known;
@@ -302,7 +303,7 @@ impl Pages {
 
 /// A variable of the environment; none in a program that runs with more rights than its caller. Not
 /// async-signal-safe.
-pub(super) fn variable(name: &CStr) -> Option<&'static str> {
+pub(super) fn variable(name: &CStr) -> Option<&'static [u8]> {
     // SAFETY: reads a value that the kernel gave the process at its start; cannot fail.
     let is_privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
     // SAFETY: a name that ends with a zero byte; whoever changes the environment meanwhile breaks
@@ -312,7 +313,7 @@ pub(super) fn variable(name: &CStr) -> Option<&'static str> {
         return None;
     }
     // SAFETY: what `getenv` yields ends with a zero byte, and stays as said above.
-    unsafe { CStr::from_ptr(value) }.to_str().ok()
+    Some(unsafe { CStr::from_ptr(value) }.to_bytes())
 }
 
 /// A place for rules that stay.
@@ -656,8 +657,9 @@ pub(super) fn for_each_object<V: FnMut(Listed<'_>) -> bool>(visit: V) {
     unsafe { libc::dl_iterate_phdr(Some(next::<V>), (&raw mut visitor).cast()) };
 }
 
-/// A value that is set once, by whoever comes first; nobody waits for it.
-pub(super) struct SetOnce<T> {
+/// A value that is set once, by whoever comes first; nobody waits for it. Async-signal-safe.
+#[derive(Debug)]
+pub struct SetOnce<T> {
     state: AtomicU8,
     value: UnsafeCell<MaybeUninit<T>>,
 }
@@ -666,26 +668,36 @@ pub(super) struct SetOnce<T> {
 // can see `SET`, and only shared from then on.
 unsafe impl<T: Send + Sync> Sync for SetOnce<T> {}
 
+impl<T> Default for SetOnce<T> {
+    fn default() -> Self {
+        SetOnce::new()
+    }
+}
+
 impl<T> SetOnce<T> {
     const EMPTY: u8 = 0;
     const BEING_SET: u8 = 1;
     const SET: u8 = 2;
 
-    pub(super) const fn new() -> Self {
+    /// Not set: all zero.
+    #[must_use]
+    pub const fn new() -> Self {
         SetOnce {
             state: AtomicU8::new(Self::EMPTY),
             value: UnsafeCell::new(MaybeUninit::uninit()),
         }
     }
 
-    pub(super) fn get(&self) -> Option<&T> {
+    /// The value, if it is set.
+    #[must_use]
+    pub fn get(&self) -> Option<&T> {
         let is_set = self.state.load(Ordering::Acquire) == Self::SET;
         // SAFETY: it was written before the state became `SET`, and is not written again.
         is_set.then(|| unsafe { &*self.value.get().cast::<T>() })
     }
 
     /// Sets the value if nobody else has begun to.
-    pub(super) fn set(&self, value: T) -> Option<&T> {
+    pub fn set(&self, value: T) -> Option<&T> {
         let (from, to) = (Self::EMPTY, Self::BEING_SET);
         self.state
             .compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed)

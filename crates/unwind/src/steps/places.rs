@@ -92,11 +92,20 @@ fn shift(register: u16) -> Option<u32> {
 #[derive(Debug, Clone, Copy)]
 pub struct Places {
     /// Where the registers were before the frames in `left` were left.
-    base: [Place; COUNT],
+    base: Before,
     /// The frames that were left, behind one that stands for the stack pointer before: it saved nothing.
     left: [Left; Places::ROOM + 1],
     /// How many were left: the number of the last.
     count: usize,
+}
+
+/// What is known of the registers of a frame.
+#[derive(Debug, Clone, Copy)]
+enum Before {
+    /// Where they are.
+    Places([Place; COUNT]),
+    /// What they are, and not where. Bit n: register n is known.
+    Values([u64; COUNT], u64),
 }
 
 /// A usual frame that was left: its return address was right below its CFA, which is the stack pointer of
@@ -129,9 +138,29 @@ impl Places {
             *to = place(register);
         }
         Places {
-            base,
+            base: Before::Places(base),
             left: [Left::none(stack_pointer); Places::ROOM + 1],
             count: 0,
+        }
+    }
+
+    /// Makes it that of a frame of which the values of registers are known, and not the places. Bit n of `known`: register
+    /// n is known.
+    pub fn set_values(&mut self, stack_pointer: u64, values: [u64; COUNT], known: u64) {
+        self.base = Before::Values(values, known);
+        self.count = 0;
+        if let Some(first) = self.left.first_mut() {
+            *first = Left::none(stack_pointer);
+        }
+    }
+
+    /// The values of registers, if these are all that is known.
+    #[inline]
+    #[must_use]
+    pub fn values(&self) -> Option<(&[u64; COUNT], u64)> {
+        match &self.base {
+            Before::Values(values, known) if self.count == 0 => Some((values, *known)),
+            _ => None,
         }
     }
 
@@ -224,7 +253,14 @@ impl Places {
     /// Where a register was before any noted frame was left; `None` as [`Places::get`].
     #[must_use]
     pub fn before(&self, register: u16) -> Option<Place> {
-        self.base.get(usize::from(register)).copied()
+        let at = usize::from(register);
+        match &self.base {
+            Before::Places(places) => places.get(at).copied(),
+            Before::Values(values, known) => values.get(at).map(|value| match known >> at & 1 {
+                0 => Place::Lost,
+                _ => Place::Value(*value),
+            }),
+        }
     }
 
     /// Moves the stack pointer.
@@ -235,10 +271,10 @@ impl Places {
 
     /// Moves a register; one that is not kept stays nowhere.
     pub fn set(&mut self, register: u16, place: Place) {
-        self.settle();
-        if let Some(to) = self.base.get_mut(usize::from(register)) {
-            *to = place;
-        }
+        *self = Places::new(self.stack_pointer(), |other| match other == register {
+            true => place,
+            false => self.get(other).unwrap_or(Place::Lost),
+        });
     }
 
     /// A usual frame is about to be left: makes a note, which counts from [`Places::leave`] on. `cfa`

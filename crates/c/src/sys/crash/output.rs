@@ -6,8 +6,9 @@
 use core::cell::Cell;
 use core::ffi::c_int;
 
+use unspool_unwind::local::store::Path;
+
 use crate::crash::text::{Sink, Text};
-use crate::store::Path;
 use crate::sys::files::{self, FileId};
 
 /// What is found out when the library is loaded.

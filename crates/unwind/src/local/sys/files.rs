@@ -1,0 +1,148 @@
+//! Files, through the C library. Async-signal-safe.
+
+use core::ffi::{CStr, c_int, c_void};
+use core::{mem, ptr};
+
+/// A file that is open for reading.
+pub(in crate::local) struct File(c_int);
+
+/// What the kernel says of a file.
+pub(in crate::local) struct About {
+    pub(in crate::local) owner: u32,
+    pub(in crate::local) mode: u32,
+    pub(in crate::local) is_regular: bool,
+    /// In bytes.
+    pub(in crate::local) size: usize,
+    /// When it was last written to, in seconds since 1970.
+    pub(in crate::local) modified: i64,
+}
+
+impl From<&libc::stat> for About {
+    fn from(stat: &libc::stat) -> Self {
+        About {
+            owner: stat.st_uid,
+            mode: stat.st_mode & 0o777,
+            is_regular: stat.st_mode & libc::S_IFMT == libc::S_IFREG,
+            size: usize::try_from(stat.st_size).unwrap_or(0),
+            modified: stat.st_mtime,
+        }
+    }
+}
+
+/// What the kernel says of the file of this name.
+pub(in crate::local) fn about(path: &CStr) -> Option<About> {
+    // SAFETY: plain numbers.
+    let mut stat: libc::stat = unsafe { mem::zeroed() };
+    // SAFETY: the path ends with a zero byte; `stat` is this function's.
+    let failed = unsafe { libc::stat(path.as_ptr(), &raw mut stat) };
+    (failed == 0).then(|| About::from(&stat))
+}
+
+impl File {
+    pub(in crate::local) fn open(path: &CStr) -> Option<File> {
+        // A pipe would have us wait for its writer.
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK;
+        // SAFETY: the path ends with a zero byte.
+        let file = unsafe { libc::open(path.as_ptr(), flags) };
+        (file >= 0).then_some(File(file))
+    }
+
+    pub(in crate::local) fn about(&self) -> Option<About> {
+        // SAFETY: plain numbers.
+        let mut stat: libc::stat = unsafe { mem::zeroed() };
+        // SAFETY: `stat` is this function's.
+        let failed = unsafe { libc::fstat(self.0, &raw mut stat) };
+        (failed == 0).then(|| About::from(&stat))
+    }
+
+    /// Its first bytes, mapped.
+    pub(in crate::local) fn map(&self, length: usize) -> Option<Mapping> {
+        Mapping::new(length, libc::PROT_READ, 0, self.0)
+    }
+
+    /// Its first bytes, in memory that is not the file's.
+    pub(in crate::local) fn copy(&self, length: usize) -> Option<Mapping> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let copy = Mapping::new(length, protection, libc::MAP_ANONYMOUS, -1)?;
+        let mut read = 0;
+        while read < length {
+            // SAFETY: inside of the mapping.
+            let into = unsafe { copy.at.byte_add(read) };
+            // SAFETY: so many bytes are there, and nobody else knows of them.
+            let more = unsafe { libc::read(self.0, into, length - read) };
+            match usize::try_from(more) {
+                Ok(more @ 1..) => read += more,
+                _ => return None,
+            }
+        }
+        Some(copy)
+    }
+
+    /// Gives it the time of now. Fails for a file of somebody else.
+    pub(in crate::local) fn touch(&self) {
+        // SAFETY: the file is open; no times are those of now.
+        unsafe { libc::futimens(self.0, ptr::null()) };
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // SAFETY: it is open, and nobody else has it.
+        unsafe { libc::close(self.0) };
+    }
+}
+
+/// Bytes of a file, mapped as long as this lives.
+///
+/// Whoever truncates a file in place that is mapped ends the process (`SIGBUS`): of tables only their owner can, who
+/// is the user or root. They are replaced by renaming.
+#[derive(Debug)]
+pub struct Mapping {
+    at: *mut c_void,
+    length: usize,
+}
+
+impl Mapping {
+    fn new(length: usize, protection: c_int, flags: c_int, file: c_int) -> Option<Mapping> {
+        let anywhere = ptr::null_mut();
+        let flags = flags | libc::MAP_PRIVATE;
+        // SAFETY: a new mapping, at no particular place.
+        let at = unsafe { libc::mmap(anywhere, length, protection, flags, file, 0) };
+        (at != libc::MAP_FAILED).then_some(Mapping { at, length })
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: mapped with this length as long as `self` lives; what is made of the bytes treats them
+        // as untrusted at every access.
+        unsafe { core::slice::from_raw_parts(self.at.cast(), self.length) }
+    }
+
+    /// The bytes, which stay from now on.
+    #[must_use]
+    pub fn keep(self) -> &'static [u8] {
+        let mapping = mem::ManuallyDrop::new(self);
+        // SAFETY: as in `bytes`, and never unmapped.
+        unsafe { core::slice::from_raw_parts(mapping.at.cast(), mapping.length) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped with this length, and nobody has a reference any more.
+        unsafe { libc::munmap(self.at, self.length) };
+    }
+}
+
+/// The user that this process acts as.
+pub(in crate::local) fn effective_user() -> u32 {
+    // SAFETY: takes nothing, cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// Seconds since 1970.
+pub(in crate::local) fn now() -> i64 {
+    // SAFETY: null: the time is only returned.
+    unsafe { libc::time(ptr::null_mut()) }
+}
