@@ -134,7 +134,7 @@ pub fn build(folder: &Path) -> Result<(), Error> {
     link_all(&LIBUNWIND, folder)
 }
 
-/// Builds the shared objects with unspool's own names into `folder`, and puts their header and what
+/// Builds the shared objects with unspool's own names into `folder`, and puts the headers and what
 /// `pkg-config` reads beside them.
 ///
 /// # Errors
@@ -147,10 +147,14 @@ pub fn build_own(folder: &Path) -> Result<(), Error> {
     let name = folder.join("libunspool.so");
     let _ = fs::remove_file(&name); // it may be there from before, or not
     symlink("libunspool.so.0", &name)?;
-    let include = crate_folder(&UNSPOOL).join("include");
+    let own = crate_folder(&UNSPOOL);
     make_folder(&folder.join("include"))?;
-    for header in ["unspool.h", "unspool_keep.h"] {
-        fs::copy(include.join(header), folder.join("include").join(header))?;
+    for (from, header) in [
+        (own.join("include"), "unspool.h"),
+        (own.join("include"), "unspool_keep.h"),
+        (own.with_file_name("native"), "unspool_native.h"),
+    ] {
+        fs::copy(from.join(header), folder.join("include").join(header))?;
     }
     make_folder(&folder.join("pkgconfig"))?;
     fs::write(folder.join("pkgconfig/unspool.pc"), pkg_config())?;

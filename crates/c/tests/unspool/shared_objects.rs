@@ -67,22 +67,28 @@ fn the_header_declares_what_is_exported() {
 }
 
 #[test]
-fn the_header_is_c99_and_cxx() {
-    let source = programs::scratch("header").with_extension("c");
-    fs::write(&source, "#include <unspool.h>\n#include <unspool.h>\n").unwrap();
+fn the_headers_are_c99_and_cxx() {
     let include = programs::include();
     let strict = ["-pedantic-errors", "-fsyntax-only", &include];
-    for standard in ["-std=c99", "-std=c11", "-std=gnu17"] {
-        let mut cc = programs::cc();
-        stdout(cc.arg(standard).args(strict).arg(&source));
-    }
-    for standard in ["-std=c++98", "-std=c++11", "-std=c++20"] {
-        let mut cxx = programs::cxx();
-        stdout(
-            cxx.arg(standard)
-                .args(strict)
-                .args(["-x", "c++"])
-                .arg(&source),
-        );
+    for header in ["unspool.h", "unspool_native.h"] {
+        let source = programs::scratch(header).with_extension("c");
+        fs::write(
+            &source,
+            format!("#include <{header}>\n#include <{header}>\n"),
+        )
+        .unwrap();
+        for standard in ["-std=c99", "-std=c11", "-std=gnu17"] {
+            let mut cc = programs::cc();
+            stdout(cc.arg(standard).args(strict).arg(&source));
+        }
+        for standard in ["-std=c++98", "-std=c++11", "-std=c++20"] {
+            let mut cxx = programs::cxx();
+            stdout(
+                cxx.arg(standard)
+                    .args(strict)
+                    .args(["-x", "c++"])
+                    .arg(&source),
+            );
+        }
     }
 }
