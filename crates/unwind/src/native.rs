@@ -5,8 +5,6 @@
 
 mod code;
 #[cfg(feature = "std")]
-mod fence;
-#[cfg(feature = "std")]
 mod run;
 mod sys;
 

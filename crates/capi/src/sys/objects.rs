@@ -1,7 +1,7 @@
 //! Tables as machine code, where `UNSPOOL_TABLES=native` asks for them: found, checked and mapped once for all address
 //! spaces, and never unmapped.
 //!
-//! Async-signal-safe, but for [`begin`]: memory is the system's, and nobody waits.
+//! Async-signal-safe, but for `begin`: memory is the system's, and nobody waits.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 

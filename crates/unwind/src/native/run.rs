@@ -8,7 +8,8 @@ use unspool_ir::memory::UnreadableReason;
 use unspool_ir::{LoadBias, Memory, Register, Registers, Row, RuntimeAddr, Unreadable, Vaddr};
 use unspool_native::{Object, Outline, Start, Status};
 
-use super::{NativeCode, NativeFrame, NativeMemory, fence};
+use super::sys::fence;
+use super::{NativeCode, NativeFrame, NativeMemory};
 
 /// What a run of code against the rows of its source found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,6 +1,9 @@
 //! Mapping code and calling it. Async-signal-safe.
 #![expect(unsafe_code, reason = "mapping and calling machine code")]
 
+#[cfg(feature = "std")]
+pub(super) mod fence;
+
 use core::ffi::{c_int, c_void};
 use core::mem;
 use core::ops::Range;

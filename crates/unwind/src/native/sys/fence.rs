@@ -1,5 +1,4 @@
 //! A process for code, and the fence around it.
-#![expect(unsafe_code, reason = "system calls")]
 
 use std::ffi::c_int;
 use std::io::{self, Read as _};
@@ -15,7 +14,7 @@ const LIMIT: libc::rlim_t = 60;
 /// The process is a copy of this one, of this thread alone, and its work must neither allocate nor make system calls.
 /// With nothing open but where its result goes, it can do nothing but compute (`seccomp`(2), strict mode), and is
 /// killed when its time is over.
-pub(super) fn apart<const N: usize>(
+pub(in crate::native) fn apart<const N: usize>(
     work: impl FnOnce() -> [u8; N],
 ) -> io::Result<(Vec<u8>, ExitStatus)> {
     let (output, input) = io::pipe()?;
