@@ -5,6 +5,7 @@
 
 use unspool_ir::row::{CfaRule, RegisterRule, Row};
 use unspool_ir::{Expression, Memory, Register, RuntimeAddr};
+use unspool_unwind::steps::TRAMPOLINE;
 
 const RBP: Register = Register(6);
 const RSP: Register = Register(7);
@@ -69,9 +70,6 @@ pub fn trampoline_at<M: Memory>(memory: &M, ip: u64) -> Option<Row<'static>> {
         .filter(is_trampoline)
         .map(|_| trampoline())
 }
-
-/// `mov $15, %rax; syscall`: `rt_sigreturn`, as every C library writes it.
-const TRAMPOLINE: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05];
 
 fn is_trampoline(code: &[u8; 16]) -> bool {
     code.starts_with(&TRAMPOLINE)

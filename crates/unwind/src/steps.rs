@@ -15,5 +15,6 @@ mod simple;
 pub use cache::{Arrival, At, Cache, Hit, Now, Rule, Short};
 pub use places::{
     IN_CONTEXT, PRESERVED, Place, Places, REGISTERS, RIP_IN_CONTEXT, RSP_IN_CONTEXT, Saved,
+    TRAMPOLINE,
 };
 pub use simple::{Base, Simple};

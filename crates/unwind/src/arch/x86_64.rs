@@ -21,7 +21,7 @@ pub(crate) const RSP: Register = Register(7);
 pub(crate) const RIP: Register = Register(16);
 
 /// `mov $15, %rax; syscall`: `rt_sigreturn`, as every C library and the kernel's own writes it.
-pub(super) const TRAMPOLINE: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05];
+pub const TRAMPOLINE: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05];
 
 /// Where the kernel's record of a signal, a `ucontext_t`, has the registers, by DWARF number, in bytes
 /// (asm/sigcontext.h). The stack pointer is at the record where a trampoline runs.

@@ -3,7 +3,7 @@
 use unspool_ir::Register;
 use unspool_ir::interpret::{self, Recovered};
 
-pub use crate::arch::x86_64::{IN_CONTEXT, RIP_IN_CONTEXT, RSP_IN_CONTEXT};
+pub use crate::arch::x86_64::{IN_CONTEXT, RIP_IN_CONTEXT, RSP_IN_CONTEXT, TRAMPOLINE};
 
 /// Registers with lower numbers are kept: rax to r15, and rip.
 pub const REGISTERS: u16 = 17;

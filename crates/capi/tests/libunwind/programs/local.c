@@ -10,9 +10,6 @@
 
 #include "library.h"
 
-static char **libraries;
-static volatile int sink;
-
 static int is_preserved(int reg) {
     return reg == UNW_X86_64_RBX || reg == UNW_X86_64_RBP || reg == UNW_X86_64_RSP ||
            reg >= UNW_X86_64_R12;
@@ -86,32 +83,9 @@ static __attribute__((noinline)) void backtraces(void *library) {
     }
 }
 
-static __attribute__((noinline)) void walk_all(const unw_context_t *context, int flags) {
-    for (int i = 0; libraries[i]; i++) {
-        void *library = load(libraries[i], RTLD_LOCAL);
-        printf("== library\n");
-        walk(library, context, flags);
-        backtraces(library);
-    }
+static __attribute__((noinline)) void walk_with(void *library, const unw_context_t *context, int flags) {
+    walk(library, context, flags);
+    backtraces(library);
 }
 
-static void handler(int signal, siginfo_t *info, void *context) {
-    walk_all(context, UNW_INIT_SIGNAL_FRAME);
-    unw_context_t here;
-    int (*my_getcontext)(unw_context_t *) = symbol(load(libraries[0], RTLD_LOCAL), "_Ux86_64_getcontext");
-    my_getcontext(&here);
-    walk_all(&here, 0);
-    sink = signal;
-}
-
-#define AT_THE_BOTTOM raise(SIGUSR1)
-#include "descent.h"
-
-int main(int argc, char **argv) {
-    libraries = argv + 1;
-    struct sigaction action = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO};
-    sigaction(SIGUSR1, &action, NULL);
-    int numbers[] = {3, 1, 2};
-    qsort(numbers, 3, sizeof *numbers, compare);
-    return 0;
-}
+#include "signalled.h"

@@ -15,9 +15,6 @@ static const int preserved[] = {UNW_X86_64_RBX, UNW_X86_64_RBP, UNW_X86_64_R12,
                                 UNW_X86_64_R13, UNW_X86_64_R14, UNW_X86_64_R15};
 enum { PRESERVED = sizeof preserved / sizeof *preserved };
 
-static char **libraries;
-static volatile int sink;
-
 static void walk(void *library, const unw_context_t *original, int flags, int asked) {
     LOAD(library, unw_init_local2);
     LOAD(library, unw_step);
@@ -70,34 +67,11 @@ static __attribute__((noinline)) void backtrace(void *library) {
     printf("\n");
 }
 
-static __attribute__((noinline)) void walk_all(const unw_context_t *context, int flags) {
-    for (int n = 0; libraries[n]; n++) {
-        void *library = load(libraries[n], RTLD_LOCAL);
-        printf("== library\n");
-        /* One call, so that all have the same address behind it. */
-        for (int asked = -1; asked < WALKS; asked++)
-            walk(library, context, flags, asked);
-        backtrace(library);
-    }
+static __attribute__((noinline)) void walk_with(void *library, const unw_context_t *context, int flags) {
+    /* One call, so that all have the same address behind it. */
+    for (int asked = -1; asked < WALKS; asked++)
+        walk(library, context, flags, asked);
+    backtrace(library);
 }
 
-static void handler(int signal, siginfo_t *info, void *context) {
-    walk_all(context, UNW_INIT_SIGNAL_FRAME);
-    unw_context_t here;
-    int (*get)(unw_context_t *) = symbol(load(libraries[0], RTLD_LOCAL), "_Ux86_64_getcontext");
-    get(&here);
-    walk_all(&here, 0);
-    sink = signal;
-}
-
-#define AT_THE_BOTTOM raise(SIGUSR1)
-#include "descent.h"
-
-int main(int argc, char **argv) {
-    libraries = argv + 1;
-    struct sigaction action = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO};
-    sigaction(SIGUSR1, &action, NULL);
-    int numbers[] = {3, 1, 2};
-    qsort(numbers, 3, sizeof *numbers, compare);
-    return 0;
-}
+#include "signalled.h"
