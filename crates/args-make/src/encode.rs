@@ -194,6 +194,7 @@ fn names_of_shape(shape: &Shape, names: &mut Vec<String>) {
                 names_of_shape(&member.shape, names);
             }
         }
+        Shape::Array(_, _, inner) | Shape::Bits(_, _, inner) => names_of_shape(inner, names),
         _ => {}
     }
 }
@@ -256,12 +257,15 @@ fn put_shape(own: &Shape, name: &dyn Fn(&str) -> u64, bytes: &mut Vec<u8>) {
         Shape::Unsigned => shape::UNSIGNED,
         Shape::Bool => shape::BOOL,
         Shape::Char => shape::CHAR,
+        Shape::UnsignedChar => shape::UNSIGNED_CHAR,
         Shape::Pointer => shape::POINTER,
         Shape::Text => shape::TEXT,
         Shape::Float => shape::FLOAT,
         Shape::Bytes => shape::BYTES,
         Shape::Enum(_) => shape::ENUM,
         Shape::Record(_) => shape::RECORD,
+        Shape::Array(..) => shape::ARRAY,
+        Shape::Bits(..) => shape::BITS,
     });
     match own {
         Shape::Enum(constants) => {
@@ -279,6 +283,15 @@ fn put_shape(own: &Shape, name: &dyn Fn(&str) -> u64, bytes: &mut Vec<u8>) {
                 put_unsigned(bytes, member.bytes.into());
                 put_shape(&member.shape, name, bytes);
             }
+        }
+        Shape::Array(count, size, element) => {
+            put_unsigned(bytes, *count);
+            put_unsigned(bytes, (*size).into());
+            put_shape(element, name, bytes);
+        }
+        Shape::Bits(first, count, number) => {
+            bytes.extend([*first, *count]);
+            put_shape(number, name, bytes);
         }
         _ => {}
     }

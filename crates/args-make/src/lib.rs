@@ -10,10 +10,12 @@ mod functions;
 mod kept;
 mod prototype;
 mod saved;
+mod shapes;
 mod sources;
 
 pub use encode::{TooLarge, encode};
 pub use file::{TableError, table_of};
 pub use functions::{CallSite, Function, Row, followed, functions};
 pub use prototype::{Member, Parameter, Prototype, Prototypes, Shape, convention};
+pub use shapes::Shapes;
 pub use sources::{prototypes, prototypes_of_ctf};

@@ -41,6 +41,8 @@ pub enum Shape {
     Bool,
     /// A character.
     Char,
+    /// A character that is no negative number.
+    UnsignedChar,
     /// An address.
     Pointer,
     /// The address of characters that end with a zero.
@@ -51,6 +53,10 @@ pub enum Shape {
     Enum(Vec<(i64, String)>),
     /// Members, each with its name, its offset and its size in bytes.
     Record(Vec<Member>),
+    /// So many elements, of so many bytes each.
+    Array(u64, u32, Box<Shape>),
+    /// A bit-field: its first bit, how many bits it has, and how the number is shown that it is.
+    Bits(u8, u8, Box<Shape>),
     /// Bytes.
     Bytes,
 }
@@ -72,7 +78,7 @@ pub struct Member {
 const DEEPEST: u32 = 4;
 
 /// The most members of a structure, or constants of an enumeration, that are kept.
-const MOST: usize = 64;
+const MOST: usize = 256;
 
 /// The calling convention of a machine.
 #[must_use]
@@ -93,17 +99,31 @@ impl Prototype {
             return None;
         };
         let parameters = parameters.iter().zip(signature.parameters);
-        let parameters = parameters.map(|(parameter, passing)| Parameter {
-            name: parameter.name.clone().into_owned(),
-            type_name: graph.declare(parameter.ty, "").trim_end().to_owned(),
-            shape: shape(graph, parameter.ty, DEEPEST),
-            bytes: size(graph, parameter.ty),
-            passing,
+        let parameters = parameters.map(|(parameter, passing)| {
+            Parameter::of(graph, &parameter.name, parameter.ty, passing)
         });
         Some(Prototype {
             parameters: parameters.collect(),
             takes_stack: signature.takes_stack,
         })
+    }
+}
+
+impl Parameter {
+    /// One with a name and a type, which is passed so.
+    pub(crate) fn of(
+        graph: &Graph<'_>,
+        name: &str,
+        ty: TypeId,
+        passing: Option<Passing>,
+    ) -> Parameter {
+        Parameter {
+            name: name.to_owned(),
+            type_name: graph.declare(ty, "").trim_end().to_owned(),
+            shape: shape(graph, ty, DEEPEST),
+            bytes: size(graph, ty),
+            passing,
+        }
     }
 }
 
@@ -132,7 +152,18 @@ fn shape(graph: &Graph<'_>, ty: TypeId, depth: u32) -> Shape {
                     .collect(),
             )
         }
+        Some(Kind::Slice { of, .. }) => match depth.checked_sub(1) {
+            Some(depth) => shape(graph, *of, depth),
+            None => Shape::Bytes,
+        },
         Some(Kind::Record { .. }) => record(graph, ty, depth),
+        Some(Kind::Array { element, count, .. }) => match depth.checked_sub(1) {
+            Some(depth) => {
+                let element = (size(graph, *element), shape(graph, *element, depth));
+                Shape::Array(*count, element.0, Box::new(element.1))
+            }
+            None => Shape::Bytes,
+        },
         _ => Shape::Bytes,
     }
 }
@@ -140,32 +171,45 @@ fn shape(graph: &Graph<'_>, ty: TypeId, depth: u32) -> Shape {
 fn number_shape(number: Number) -> Shape {
     match number.format {
         format if format & Number::BOOL != 0 => Shape::Bool,
-        format if format & Number::CHAR != 0 => Shape::Char,
+        format if format & Number::CHAR != 0 => match format & Number::SIGNED {
+            0 => Shape::UnsignedChar,
+            _ => Shape::Char,
+        },
         format if format & Number::SIGNED != 0 => Shape::Signed,
         _ => Shape::Unsigned,
     }
 }
 
-/// The shape of a structure; bytes if it has bit-fields, or is too deep inside others.
+/// The shape of a structure; bytes if it has too many members, or is too deep inside others.
 fn record(graph: &Graph<'_>, ty: TypeId, depth: u32) -> Shape {
-    let Some(depth) = depth.checked_sub(1) else {
+    let layout = graph.layout(ty);
+    let layout = layout.filter(|layout| layout.members.len() <= MOST);
+    let (Some(depth), Some(layout)) = (depth.checked_sub(1), layout) else {
         return Shape::Bytes;
     };
-    let Some(layout) = graph.layout(ty) else {
-        return Shape::Bytes;
-    };
-    let is_plain =
-        layout.members.len() <= MOST && layout.members.iter().all(|member| !member.is_bit_field);
-    if !is_plain {
-        return Shape::Bytes;
-    }
-    let members = layout.members.iter().map(|member| Member {
-        name: member.name.clone().into_owned(),
-        offset: u32::try_from(member.offset / 8).unwrap_or(u32::MAX),
-        bytes: size(graph, member.ty),
-        shape: shape(graph, member.ty, depth),
+    let members = layout.members.iter().map(|member| {
+        let shape = shape(graph, member.ty, depth);
+        let (bytes, shape) = match member.bits {
+            Some(bits) if member.is_bit_field => bit_field(member.offset % 8, bits, shape),
+            _ => (size(graph, member.ty), shape),
+        };
+        Member {
+            name: member.name.clone().into_owned(),
+            offset: u32::try_from(member.offset / 8).unwrap_or(u32::MAX),
+            bytes,
+            shape,
+        }
     });
     Shape::Record(members.collect())
+}
+
+/// The bytes that a bit-field has a part of, and its shape.
+fn bit_field(first: u64, bits: u64, of: Shape) -> (u32, Shape) {
+    let bytes = u32::try_from(first.saturating_add(bits).div_ceil(8)).unwrap_or(0);
+    match (u8::try_from(first), u8::try_from(bits)) {
+        (Ok(first), Ok(bits)) if bytes <= 8 => (bytes, Shape::Bits(first, bits, Box::new(of))),
+        _ => (bytes, Shape::Bytes),
+    }
 }
 
 /// What functions of a name take.

@@ -5,7 +5,7 @@
 //! | offset | bytes | |
 //! |---|---|---|
 //! | 0 | 8 | `unspargs` |
-//! | 8 | 2 | version, 3 |
+//! | 8 | 2 | version, 4 |
 //! | 10 | 1 | what the key is: 1 a build ID, 2 a hash of the file |
 //! | 11 | 1 | how many bytes of the key count |
 //! | 12 | 4 | the number of ranges of code |
@@ -36,7 +36,7 @@ use crate::place::Source;
 pub const MAGIC: [u8; 8] = *b"unspargs";
 
 /// The version that is written, and the only one that is read.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
 /// The bytes of the header.
 pub const HEADER: usize = 112;
@@ -104,6 +104,12 @@ pub mod shape {
     pub const ENUM: u8 = 8;
     /// [`crate::Shape::Record`]: a number of members, and of each its name's place, its offset, its size and its shape.
     pub const RECORD: u8 = 9;
+    /// [`crate::Shape::Array`]: a number of elements, the size of one, and its shape.
+    pub const ARRAY: u8 = 10;
+    /// [`crate::Shape::Bits`]: which bit is the first, and how many they are, a byte each; and the shape of the number that they are.
+    pub const BITS: u8 = 11;
+    /// [`crate::Shape::UnsignedChar`]
+    pub const UNSIGNED_CHAR: u8 = 12;
 }
 
 /// The kinds of what calls give.

@@ -18,8 +18,8 @@ pub use format::{MAGIC, VERSION};
 pub use place::{Found, Held, Passed, Place, Source};
 pub use shown::{ByteAt, Shown, Text, unsigned};
 pub use table::{
-    Call, Constants, Corrupt, Function, Member, Members, Parameter, Parameters, Piece, Pieces,
-    Shape, Table,
+    Array, Bits, Call, Constants, Corrupt, Function, Member, Members, Parameter, Parameters, Piece,
+    Pieces, Shape, Table,
 };
 pub use value::{Certainty, Frame, Stack, Value, argument, caller_side, own_side};
 pub use whole::{Lost, Whole, whole};

@@ -10,7 +10,7 @@ pub type ByteAt<'a> = &'a dyn Fn(u64) -> Option<u8>;
 /// A value, shown as C would have it.
 #[derive(Clone, Copy)]
 pub struct Shown<'a> {
-    bytes: &'a [u8],
+    bytes: Part<'a>,
     shape: Shape<'a>,
     is_by_reference: bool,
     memory: Option<ByteAt<'a>>,
@@ -21,11 +21,21 @@ impl<'a> Shown<'a> {
     #[must_use]
     pub fn new(parameter: &Parameter<'a>, bytes: &'a [u8]) -> Shown<'a> {
         Shown {
-            bytes,
+            bytes: Part { bytes, known: None },
             shape: parameter.shape,
             is_by_reference: parameter.is_by_reference,
             memory: None,
         }
+    }
+
+    /// The same if not all bytes are known: whether each is.
+    #[must_use]
+    pub fn with_known(self, known: &'a [bool]) -> Shown<'a> {
+        let bytes = Part {
+            known: Some(known),
+            ..self.bytes
+        };
+        Shown { bytes, ..self }
     }
 
     /// The same with the characters that a pointer to characters leads to.
@@ -41,7 +51,7 @@ impl<'a> Shown<'a> {
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.is_by_reference {
-            true => write!(f, "at {:#x}", unsigned(self.bytes)),
+            true => write!(f, "at {:#x}", unsigned(self.bytes.bytes)),
             false => show(f, self.bytes, self.shape, self.memory),
         }
     }
@@ -65,7 +75,113 @@ fn signed(bytes: &[u8]) -> i64 {
     unsigned(bytes).cast_signed() << unused >> unused
 }
 
+/// Some bytes of a value, and which of them are known.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    bytes: &'a [u8],
+    /// All if it is not said.
+    known: Option<&'a [bool]>,
+}
+
+impl<'a> Part<'a> {
+    /// A part of it; `None` if it has not so many bytes.
+    fn get(&self, start: u64, size: u32) -> Option<Part<'a>> {
+        let start = usize::try_from(start).ok()?;
+        let end = start.checked_add(usize::try_from(size).ok()?)?;
+        Some(Part {
+            bytes: self.bytes.get(start..end)?,
+            known: match self.known {
+                Some(known) => Some(known.get(start..end)?),
+                None => None,
+            },
+        })
+    }
+
+    fn is_known(&self) -> bool {
+        self.known
+            .is_none_or(|known| known.iter().all(|known| *known))
+    }
+}
+
+/// The most elements of an array that are shown.
+const MOST_ELEMENTS: u64 = 32;
+
 fn show(
+    f: &mut fmt::Formatter<'_>,
+    part: Part<'_>,
+    shape: Shape<'_>,
+    memory: Option<ByteAt<'_>>,
+) -> fmt::Result {
+    let bytes = part.bytes;
+    match shape {
+        _ if bytes.is_empty() => f.write_str("{}"),
+        Shape::Record(members) => {
+            f.write_str("{")?;
+            for (index, member) in members.enumerate() {
+                let separator = if index == 0 { "" } else { ", " };
+                f.write_str(separator)?;
+                // What is in a member without a name is the structure's own.
+                if !member.name.is_empty() {
+                    write!(f, ".{} = ", member.name)?;
+                }
+                match part.get(member.offset.into(), member.bytes) {
+                    Some(own) => show(f, own, member.shape, memory)?,
+                    None => f.write_str("...")?,
+                }
+            }
+            f.write_str("}")
+        }
+        Shape::Array(array) => match array.element() {
+            Some(Shape::Char) if array.bytes == 1 && part.is_known() => {
+                let text = Text::of(bytes, array.count);
+                write!(f, "{text}")
+            }
+            Some(element) => {
+                f.write_str("{")?;
+                for index in 0..array.count {
+                    let separator = if index == 0 { "" } else { ", " };
+                    f.write_str(separator)?;
+                    let own = part.get(index.saturating_mul(array.bytes.into()), array.bytes);
+                    match own.filter(|_| index < MOST_ELEMENTS) {
+                        Some(own) => show(f, own, element, memory)?,
+                        None => {
+                            f.write_str("...")?;
+                            break;
+                        }
+                    }
+                }
+                f.write_str("}")
+            }
+            None => Ok(()),
+        },
+        _ if !part.is_known() => f.write_str("<lost>"),
+        Shape::Bits(field) => {
+            let number = unsigned(bytes) >> field.first.min(63);
+            let unused = 64 - u32::from(field.count.clamp(1, 64));
+            let number = number << unused >> unused;
+            let inner = field.number().unwrap_or(Shape::Unsigned);
+            let can_be_negative = match inner {
+                Shape::Signed | Shape::Char => true,
+                Shape::Enum(mut constants) => constants.any(|(value, _)| value < 0),
+                _ => false,
+            };
+            let number = match can_be_negative {
+                true => (number.cast_signed() << unused >> unused).cast_unsigned(),
+                false => number,
+            };
+            show_number(f, &number.to_le_bytes(), inner, memory)
+        }
+        _ => show_number(f, bytes, shape, memory),
+    }
+}
+
+/// Whether a number is written without an exponent.
+fn is_short(number: f64) -> bool {
+    number == 0.0 || !number.is_finite() || (1e-5..1e16).contains(&number.abs())
+}
+
+/// Shows what has no parts.
+fn show_number(
     f: &mut fmt::Formatter<'_>,
     bytes: &[u8],
     shape: Shape<'_>,
@@ -73,7 +189,6 @@ fn show(
 ) -> fmt::Result {
     let number = unsigned(bytes);
     match shape {
-        _ if bytes.is_empty() => f.write_str("{}"),
         Shape::Signed if bytes.len() <= 8 => write!(f, "{}", signed(bytes)),
         Shape::Unsigned if bytes.len() <= 8 => write!(f, "{number}"),
         Shape::Bool => match number {
@@ -81,12 +196,18 @@ fn show(
             1 => f.write_str("true"),
             other => write!(f, "{other}"),
         },
-        Shape::Char => match u8::try_from(number) {
-            Ok(byte) if byte.is_ascii_graphic() || byte == b' ' => {
-                write!(f, "{} '{}'", signed(bytes), char::from(byte))
+        Shape::Char | Shape::UnsignedChar => {
+            match shape {
+                Shape::Char => write!(f, "{}", signed(bytes))?,
+                _ => write!(f, "{number}")?,
             }
-            _ => write!(f, "{}", signed(bytes)),
-        },
+            match u8::try_from(number) {
+                Ok(byte) if byte.is_ascii_graphic() || byte == b' ' => {
+                    write!(f, " '{}'", char::from(byte))
+                }
+                _ => Ok(()),
+            }
+        }
         Shape::Pointer => write!(f, "{number:#x}"),
         Shape::Text => {
             write!(f, "{number:#x}")?;
@@ -97,29 +218,25 @@ fn show(
         }
         Shape::Float if bytes.len() == 4 => {
             let bits = u32::try_from(number).unwrap_or_default();
-            write!(f, "{}", f32::from_bits(bits))
+            let number = f32::from_bits(bits);
+            match is_short(number.into()) {
+                true => write!(f, "{number}"),
+                false => write!(f, "{number:e}"),
+            }
         }
-        Shape::Float if bytes.len() == 8 => write!(f, "{}", f64::from_bits(number)),
+        Shape::Float if bytes.len() == 8 => {
+            let number = f64::from_bits(number);
+            match is_short(number) {
+                true => write!(f, "{number}"),
+                false => write!(f, "{number:e}"),
+            }
+        }
         Shape::Enum(mut constants) => {
             let value = signed(bytes);
             match constants.find(|(constant, _)| *constant == value) {
                 Some((_, name)) => f.write_str(name),
                 None => write!(f, "{value}"),
             }
-        }
-        Shape::Record(members) => {
-            f.write_str("{")?;
-            for (index, member) in members.enumerate() {
-                let separator = if index == 0 { "" } else { ", " };
-                write!(f, "{separator}.{} = ", member.name)?;
-                let start = usize::try_from(member.offset).unwrap_or(usize::MAX);
-                let size = usize::try_from(member.bytes).unwrap_or(usize::MAX);
-                match bytes.get(start..start.saturating_add(size)) {
-                    Some(own) => show(f, own, member.shape, memory)?,
-                    None => f.write_str("...")?,
-                }
-            }
-            f.write_str("}")
         }
         _ => {
             f.write_str("bytes")?;
@@ -158,6 +275,21 @@ impl Text {
             text.length += 1;
         }
         Some(text)
+    }
+
+    /// The characters of an array of so many, the first of which are there.
+    fn of(bytes: &[u8], count: u64) -> Text {
+        let end = bytes.iter().position(|byte| *byte == 0);
+        let length = end.unwrap_or(bytes.len());
+        let mut text = Text {
+            bytes: [0; Text::LONGEST],
+            length: length.min(Text::LONGEST),
+            is_whole: length <= Text::LONGEST && (end.is_some() || length as u64 == count),
+        };
+        for (place, byte) in text.bytes.iter_mut().zip(bytes.iter().take(length)) {
+            *place = *byte;
+        }
+        text
     }
 
     /// The characters.

@@ -352,6 +352,8 @@ pub enum Shape<'t> {
     Bool,
     /// A character.
     Char,
+    /// A character that is no negative number.
+    UnsignedChar,
     /// An address.
     Pointer,
     /// The address of characters that end with a zero.
@@ -364,6 +366,60 @@ pub enum Shape<'t> {
     Enum(Constants<'t>),
     /// Members.
     Record(Members<'t>),
+    /// Elements.
+    Array(Array<'t>),
+    /// A bit-field.
+    Bits(Bits<'t>),
+}
+
+/// The elements of an array, each behind the one before it.
+#[derive(Debug, Clone, Copy)]
+pub struct Array<'t> {
+    /// How many they are.
+    pub count: u64,
+    /// The size in bytes of one.
+    pub bytes: u32,
+    inner: Inner<'t>,
+}
+
+/// Where in some bytes a bit-field is. The lowest bit of the first byte is the first of all.
+#[derive(Debug, Clone, Copy)]
+pub struct Bits<'t> {
+    /// Its first bit.
+    pub first: u8,
+    /// How many bits it has.
+    pub count: u8,
+    inner: Inner<'t>,
+}
+
+/// A shape within another.
+#[derive(Debug, Clone, Copy)]
+struct Inner<'t> {
+    table: Table<'t>,
+    bytes: &'t [u8],
+    depth: u32,
+}
+
+impl<'t> Inner<'t> {
+    fn shape(mut self) -> Option<Shape<'t>> {
+        Shape::read(self.table, &mut self.bytes, self.depth)
+    }
+}
+
+impl<'t> Array<'t> {
+    /// How an element is shown.
+    #[must_use]
+    pub fn element(&self) -> Option<Shape<'t>> {
+        self.inner.shape()
+    }
+}
+
+impl<'t> Bits<'t> {
+    /// How the number is shown that it is.
+    #[must_use]
+    pub fn number(&self) -> Option<Shape<'t>> {
+        self.inner.shape()
+    }
 }
 
 /// The constants of an enumeration: their values and names.
@@ -432,6 +488,7 @@ impl<'t> Shape<'t> {
             shape::UNSIGNED => Shape::Unsigned,
             shape::BOOL => Shape::Bool,
             shape::CHAR => Shape::Char,
+            shape::UNSIGNED_CHAR => Shape::UnsignedChar,
             shape::POINTER => Shape::Pointer,
             shape::TEXT => Shape::Text,
             shape::FLOAT => Shape::Float,
@@ -460,8 +517,38 @@ impl<'t> Shape<'t> {
                 *bytes = members.bytes;
                 Shape::Record(whole)
             }
+            shape::ARRAY => {
+                let count = unsigned(bytes)?;
+                let size = u32::try_from(unsigned(bytes)?).ok()?;
+                Shape::Array(Array {
+                    count,
+                    bytes: size,
+                    inner: Shape::pass(table, bytes, depth)?,
+                })
+            }
+            shape::BITS => {
+                let (first, count) = (byte(bytes)?, byte(bytes)?);
+                Shape::Bits(Bits {
+                    first,
+                    count,
+                    inner: Shape::pass(table, bytes, depth)?,
+                })
+            }
             _ => return None,
         })
+    }
+}
+
+impl<'t> Shape<'t> {
+    /// Passes over a shape within another, which is read when it is asked for.
+    fn pass(table: Table<'t>, bytes: &mut &'t [u8], depth: u32) -> Option<Inner<'t>> {
+        let inner = Inner {
+            table,
+            bytes,
+            depth,
+        };
+        Shape::read(table, bytes, depth)?;
+        Some(inner)
     }
 }
 

@@ -89,13 +89,14 @@ pub fn certainty(certainty: Option<Certainty>) -> c_int {
 pub fn shape(shape: Shape<'_>) -> c_int {
     match shape {
         Shape::Signed => 0,
-        Shape::Unsigned => 1,
+        Shape::Unsigned | Shape::UnsignedChar => 1,
         Shape::Bool => 2,
         Shape::Char => 3,
         Shape::Pointer => 4,
         Shape::Text => 5,
         Shape::Float => 6,
-        Shape::Bytes => 7,
+        // No argument is an array, or a bit-field.
+        Shape::Bytes | Shape::Array(_) | Shape::Bits(_) => 7,
         Shape::Enum(_) => 8,
         Shape::Record(_) => 9,
     }

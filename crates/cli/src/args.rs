@@ -376,6 +376,7 @@ Examples:
   unspool stack -- ./app --flag           run, and show the stacks if it crashes
   unspool stack -o crash.txt -- ./app     write them to a file then
   unspool stack --registers --format json 1234")]
+#[command(group = clap::ArgGroup::new("values").multiple(true))]
 pub(crate) struct StackArgs {
     /// Processes to look at, by their numbers.
     #[arg(value_name = "PID", required_unless_present_any = ["core", "cmd"], value_parser = parse_pid)]
@@ -395,11 +396,16 @@ pub(crate) struct StackArgs {
     /// Show what each function was called with, as far as it can still be found.
     ///
     /// Where functions have types: in `.ctf` (gcc -gctf, `unspool ctf link --into`), which needs no debugging information, or in DWARF.
-    /// Each value is exact, likely, or lost.
-    #[arg(long)]
+    /// Each value is exact, described by debugging information, likely, or lost. What a parameter is now is shown where debugging
+    /// information says it and it is something else.
+    #[arg(long, group = "values")]
     pub(crate) args: bool,
-    /// Show the characters that arguments of the type char * lead to. A process stands still until the report is made.
-    #[arg(long, requires = "args")]
+    /// Show the variables of each function, and of functions inlined there, where debugging information says what they are. A process
+    /// stands still until the report is made.
+    #[arg(long, group = "values")]
+    pub(crate) locals: bool,
+    /// Show the characters that values of the type char * lead to. A process stands still until the report is made.
+    #[arg(long, requires = "values")]
     pub(crate) strings: bool,
     /// Exit with status 1 unless every stack reaches its root without a guess.
     #[arg(long)]

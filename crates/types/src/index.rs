@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, OnceCell};
 use std::collections::HashMap;
+use std::ops::Range;
 
 use gimli::{
     AbbreviationsCacheStrategy, AttributeValue, EndianSlice, RunTimeEndian, Section as _,
@@ -11,6 +12,7 @@ use unspool_ir::Endian;
 use unspool_module::ElfFile;
 
 use crate::abbreviations;
+use crate::entry::number;
 use crate::error::TypesError;
 
 pub(crate) type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
@@ -23,6 +25,9 @@ pub(crate) type Entry<'a> = gimli::DebuggingInformationEntry<Slice<'a>>;
 const MOST_READ: u64 = 64;
 /// What small files may have read anyhow, in bytes.
 const ALWAYS_READ: u64 = 1 << 20;
+
+/// What an entry of a function or variable stands for can be said by another, and by one behind that.
+const DEEPEST_ORIGIN: usize = 4;
 
 /// Which section an entry is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -80,6 +85,7 @@ struct Slot<'a> {
 /// All units of a file and of its supplementary one.
 pub(crate) struct Index<'a> {
     dwarf: Dwarf<'a>,
+    stack_pointer: u16,
     info: Vec<Slot<'a>>,
     types: Vec<Slot<'a>>,
     supplementary: Vec<Slot<'a>>,
@@ -110,6 +116,8 @@ fn section(file: &ElfFile, id: SectionId) -> Result<Slice<'_>, TypesError> {
             | SectionId::DebugAddr
             | SectionId::DebugRanges
             | SectionId::DebugRngLists
+            | SectionId::DebugLoc
+            | SectionId::DebugLocLists
     );
     let data = match needed {
         true => file
@@ -143,6 +151,7 @@ impl<'a> Index<'a> {
             problems: Vec::new(),
             left: Cell::new(0),
             limit: 0,
+            stack_pointer: file.abi().arch.spec().stack_pointer.0,
             dwarf,
         };
         let (mut info, mut types) = (index.dwarf.units(), index.dwarf.type_units());
@@ -217,6 +226,11 @@ impl<'a> Index<'a> {
         })
     }
 
+    /// The DWARF number of the machine's stack pointer.
+    pub(crate) fn stack_pointer(&self) -> u16 {
+        self.stack_pointer
+    }
+
     /// Whether the highest byte of a number comes first.
     pub(crate) fn is_big(&self) -> bool {
         gimli::Reader::endian(self.dwarf.debug_info.reader()) == RunTimeEndian::Big
@@ -255,6 +269,24 @@ impl<'a> Index<'a> {
         unit.entry(offset).map_err(|error| place.failed(error))
     }
 
+    /// The entry that says what a function or variable is: itself, or the one that it is made from or specifies.
+    pub(crate) fn origin(
+        &self,
+        place: Place,
+        entry: &Entry<'a>,
+    ) -> Result<(Place, Entry<'a>), TypesError> {
+        let (mut place, mut entry) = (place, entry.clone());
+        for _ in 0..DEEPEST_ORIGIN {
+            let origin = [gimli::DW_AT_abstract_origin, gimli::DW_AT_specification]
+                .into_iter()
+                .find_map(|name| entry.attr_value(name));
+            let Some(value) = origin else { break };
+            place = self.referred(place, &value)?;
+            entry = self.entry(place)?;
+        }
+        Ok((place, entry))
+    }
+
     /// Has a function look at each of the entries below one, which are not those below these.
     pub(crate) fn children(
         &self,
@@ -275,6 +307,74 @@ impl<'a> Index<'a> {
             visit(Place { offset, ..place }, child.entry())?;
         }
         Ok(())
+    }
+
+    /// Has a function look at all entries below one, in their order, with how deep they are below it. It says whether those below an entry
+    /// are looked at, too.
+    pub(crate) fn below(
+        &self,
+        place: Place,
+        mut visit: impl FnMut(Place, usize, &Entry<'a>) -> Result<bool, TypesError>,
+    ) -> Result<(), TypesError> {
+        let (unit, offset) = self.unit(place)?;
+        let failed = |error| place.failed(error);
+        let mut entries = unit.entries_at_offset(offset).map_err(failed)?;
+        entries.next_dfs().map_err(failed)?;
+        entries.next_dfs().map_err(failed)?;
+        let start = unit.header.offset().0;
+        let mut before = place.offset;
+        while let Some(entry) = entries.current() {
+            let Some(depth) = usize::try_from(entry.depth())
+                .ok()
+                .filter(|depth| *depth > 0)
+            else {
+                break;
+            };
+            let offset = start + entry.offset().0;
+            self.spend(place, offset.saturating_sub(before) as u64)?;
+            before = offset;
+            if !visit(Place { offset, ..place }, depth, entry)? {
+                entries.next_sibling().map_err(failed)?;
+                if entries.current().is_some() {
+                    continue;
+                }
+            }
+            entries.next_dfs().map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// The code of an entry: a unit, a function, a block.
+    pub(crate) fn ranges(
+        &self,
+        place: Place,
+        entry: &Entry<'a>,
+    ) -> Result<Vec<Range<u64>>, TypesError> {
+        let (unit, _) = self.unit(place)?;
+        let dwarf = self.dwarf(place.part);
+        let failed = |error| place.failed(error);
+        if let Some(value) = entry.attr_value(gimli::DW_AT_ranges)
+            && let Some(mut list) = dwarf.attr_ranges(unit, value).map_err(failed)?
+        {
+            let mut ranges = Vec::new();
+            while let Some(range) = list.next().map_err(failed)? {
+                self.spend(place, 1)?;
+                ranges.push(range.begin..range.end);
+            }
+            return Ok(ranges);
+        }
+        let address = |name| match entry.attr_value(name) {
+            Some(value) => dwarf.attr_address(unit, value).map_err(failed),
+            None => Ok(None),
+        };
+        let Some(low) = address(gimli::DW_AT_low_pc)? else {
+            return Ok(Vec::new());
+        };
+        let high = match number(entry, gimli::DW_AT_high_pc) {
+            Some(size) => low.checked_add(size),
+            None => address(gimli::DW_AT_high_pc)?,
+        };
+        Ok(high.into_iter().map(|high| low..high).collect())
     }
 
     fn spend(&self, place: Place, bytes: u64) -> Result<(), TypesError> {

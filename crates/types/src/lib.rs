@@ -12,6 +12,7 @@ mod index;
 mod program;
 mod prototypes;
 mod unit;
+pub mod variables;
 
 pub use elf::{elf_context, endian};
 pub use error::TypesError;

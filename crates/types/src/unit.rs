@@ -13,9 +13,6 @@ use crate::entry::{flag, location, number, signed, text};
 use crate::error::TypesError;
 use crate::index::{Entry, Index, Place};
 
-/// What an entry of a function or variable stands for can be said by another, and by one behind that.
-const DEEPEST_ORIGIN: usize = 4;
-
 /// Units that are imported by units that are imported, at most.
 const DEEPEST_IMPORT: usize = 16;
 
@@ -54,6 +51,11 @@ impl<'d, 'a> UnitReader<'d, 'a> {
     /// Reads a unit: all its types, functions and variables, and those that it imports.
     pub(crate) fn unit(&mut self, root: Place) {
         self.below(root, 0);
+        self.finish();
+    }
+
+    /// Reads the types that something refers to.
+    pub(crate) fn finish(&mut self) {
         while let Some((place, id)) = self.open.pop() {
             match self.ty(place) {
                 Ok(ty) => self.graph.set(id, ty),
@@ -130,7 +132,7 @@ impl<'d, 'a> UnitReader<'d, 'a> {
     }
 
     /// The type that an entry is of; `void` if it says none.
-    fn type_of(&mut self, place: Place, entry: &Entry<'a>) -> TypeId {
+    pub(crate) fn type_of(&mut self, place: Place, entry: &Entry<'a>) -> TypeId {
         let Some(value) = entry.attr_value(gimli::DW_AT_type) else {
             return self.void();
         };
@@ -148,22 +150,8 @@ impl<'d, 'a> UnitReader<'d, 'a> {
         *self.void.get_or_insert_with(|| self.graph.add(void()))
     }
 
-    /// The entry that says what a function or variable is: itself, or the one that it is made from or specifies.
-    fn origin(&self, place: Place, entry: &Entry<'a>) -> Result<(Place, Entry<'a>), TypesError> {
-        let (mut place, mut entry) = (place, entry.clone());
-        for _ in 0..DEEPEST_ORIGIN {
-            let origin = [gimli::DW_AT_abstract_origin, gimli::DW_AT_specification]
-                .into_iter()
-                .find_map(|name| entry.attr_value(name));
-            let Some(value) = origin else { break };
-            place = self.index.referred(place, &value)?;
-            entry = self.index.entry(place)?;
-        }
-        Ok((place, entry))
-    }
-
     fn function(&mut self, place: Place, entry: &Entry<'a>) -> Result<(), TypesError> {
-        let (origin, said) = self.origin(place, entry)?;
+        let (origin, said) = self.index.origin(place, entry)?;
         let Some(name) = self.text(origin, &said, gimli::DW_AT_name) else {
             return Ok(());
         };
@@ -176,7 +164,7 @@ impl<'d, 'a> UnitReader<'d, 'a> {
     }
 
     fn variable(&mut self, place: Place, entry: &Entry<'a>) -> Result<(), TypesError> {
-        let (origin, said) = self.origin(place, entry)?;
+        let (origin, said) = self.index.origin(place, entry)?;
         let Some(name) = self.text(origin, &said, gimli::DW_AT_name) else {
             return Ok(());
         };
@@ -236,7 +224,9 @@ impl<'d, 'a> UnitReader<'d, 'a> {
         };
         let kind = match tag {
             gimli::DW_TAG_base_type => basic(place, entry)?,
-            gimli::DW_TAG_pointer_type => Kind::Pointer(self.type_of(place, entry)),
+            gimli::DW_TAG_pointer_type
+            | gimli::DW_TAG_reference_type
+            | gimli::DW_TAG_rvalue_reference_type => Kind::Pointer(self.type_of(place, entry)),
             gimli::DW_TAG_typedef => Kind::Typedef(self.type_of(place, entry)),
             gimli::DW_TAG_const_type => self.qualified(Qualifier::Const, place, entry),
             gimli::DW_TAG_volatile_type => self.qualified(Qualifier::Volatile, place, entry),

@@ -1,6 +1,6 @@
 //! All that can be asked of a table of arguments.
 
-use unspool_args::{Frame, Shape, Source, Stack, Table, argument};
+use unspool_args::{Frame, Shape, Shown, Source, Stack, Table, argument};
 
 /// A shape as the shapes of prototypes are written.
 pub(crate) fn shape(own: Shape<'_>) -> String {
@@ -16,6 +16,15 @@ pub(crate) fn shape(own: Shape<'_>) -> String {
             });
             format!("Record([{}])", members.collect::<Vec<_>>().join(", "))
         }
+        Shape::Array(array) => {
+            let element = array.element().map(shape).unwrap_or_default();
+            format!("Array({}, {}, {element})", array.count, array.bytes)
+        }
+        Shape::Bits(bits) => {
+            let number = bits.number().map(shape).unwrap_or_default();
+            format!("Bits({}, {}, {number})", bits.first, bits.count)
+        }
+        Shape::UnsignedChar => "UnsignedChar".into(),
         Shape::Signed => "Signed".into(),
         Shape::Unsigned => "Unsigned".into(),
         Shape::Bool => "Bool".into(),
@@ -64,6 +73,7 @@ pub(crate) fn use_all(bytes: &[u8], address: u64) {
         };
         for parameter in function.parameters().into_iter().flatten().take(64) {
             let _ = (parameter.pieces().take(64).count(), shape(parameter.shape));
+            let _ = Shown::new(&parameter, &[0x5a; 64]).to_string();
         }
         for pc in [function.start, function.end.wrapping_sub(1), address] {
             let _ = function.row(pc).map(|pieces| pieces.take(64).count());

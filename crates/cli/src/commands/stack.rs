@@ -1,6 +1,7 @@
 //! `unspool stack`.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
@@ -25,12 +26,16 @@ mod signals;
 mod sink;
 mod sys;
 mod text;
+mod values;
+mod variables;
 
+use arguments::Tables;
 pub(in crate::commands) use arguments::table as table_of_arguments;
-use arguments::{Argument, Tables};
 use names::FileNames;
 use signals::Held;
 use sink::Sink;
+use values::Asked;
+use variables::{Described, Files};
 
 /// What was looked at.
 enum Subject<'a> {
@@ -45,42 +50,37 @@ struct ThreadStack<'a> {
     stack: Option<Stack>,
 }
 
-/// All that is reported of one process.
-struct Report<'a> {
+/// What was seen of one process.
+struct Seen<'a> {
     subject: Subject<'a>,
     snapshot: &'a dyn Snapshot,
     space: &'a Space<'a>,
     threads: Vec<ThreadStack<'a>>,
     stopped: Option<Duration>,
+}
+
+/// All that is reported of one process.
+struct Report<'a> {
+    seen: &'a Seen<'a>,
     names: FileNames,
-    /// What functions were called with, if that is shown.
-    arguments: Option<Tables>,
-    /// Whether the texts that arguments lead to are shown, too.
-    with_strings: bool,
+    /// What is shown of arguments and variables.
+    asked: Asked<'a, 'a>,
     /// Whether registers are shown.
     with_registers: bool,
 }
 
-impl Report<'_> {
-    /// Where a frame stands and what that is called.
-    fn locate(&self, frame: &WalkedFrame) -> Option<(Located, Name<'_>)> {
-        let at = self.space.locate(frame.code)?;
-        let name = self.names.get(&at.module.file, at.lookup)?;
-        Some((at, name))
+impl Seen<'_> {
+    fn stacks(&self) -> impl Iterator<Item = &Stack> {
+        let threads = self.threads.iter();
+        threads.filter_map(|thread| thread.stack.as_ref())
     }
 
-    /// What the functions of a stack's frames were called with, frame by frame; `None` of those that nothing is known of.
-    fn arguments_of(&self, stack: &Stack) -> Vec<Option<Vec<Argument>>> {
-        let Some(tables) = &self.arguments else {
-            return Vec::new();
-        };
-        let memory = self.snapshot.memory();
-        let arguments = tables.arguments(self.space, stack, memory);
-        let text_of = self.with_strings.then_some(memory);
-        let numbers = 0..stack.frames.len();
-        numbers
-            .map(|number| arguments::of_frame(&arguments, number, text_of))
-            .collect()
+    /// The root of the file system that the process sees, if it is another one.
+    fn root(&self) -> Option<PathBuf> {
+        match self.subject {
+            Subject::Process(pid) | Subject::Command(_, pid) => root_of(pid),
+            Subject::Core(_) => None,
+        }
     }
 
     /// Whether every stack reaches its root without a guess.
@@ -88,6 +88,15 @@ impl Report<'_> {
         let reliable =
             |thread: &ThreadStack<'_>| thread.stack.as_ref().is_some_and(Stack::is_reliable);
         !self.threads.is_empty() && self.threads.iter().all(reliable)
+    }
+}
+
+impl Report<'_> {
+    /// Where a frame stands and what that is called.
+    fn locate(&self, frame: &WalkedFrame) -> Option<(Located, Name<'_>)> {
+        let at = self.seen.space.locate(frame.code)?;
+        let name = self.names.get(&at.module.file, at.lookup)?;
+        Some((at, name))
     }
 }
 
@@ -154,8 +163,8 @@ impl Stacks<'_> {
         mut copying: Copying,
     ) -> anyhow::Result<bool> {
         let copied = process.prefetch_stacks_and(copying.bytes, &copying.others);
-        // What arguments lead to is not among what was copied.
-        if !self.args.strings {
+        // What values lead to is not among what was copied.
+        if !self.args.strings && !self.args.locals {
             copying.stopped += process.resume();
         }
         let space = Space::new(process, process, self.store);
@@ -173,16 +182,12 @@ impl Stacks<'_> {
             copying.others.extend(missing);
             return self.copied(pid, &process, copying);
         }
-        self.finish(Report {
+        self.finish(&Seen {
             subject: Subject::Process(pid),
             snapshot: process,
             space: &space,
             threads,
             stopped: Some(copying.stopped),
-            names: FileNames::default(),
-            arguments: None,
-            with_strings: self.args.strings,
-            with_registers: self.args.registers,
         })
     }
 
@@ -194,19 +199,15 @@ impl Stacks<'_> {
         let files = CoreFiles::new(&core, self.args.exe.clone());
         files.check_executable()?;
         let space = Space::new(&core, &files, self.store);
-        let report = Report {
+        let seen = Seen {
             subject: Subject::Core(path),
             snapshot: &core,
             space: &space,
             threads: self.walk(&core, &space),
             stopped: None,
-            names: FileNames::default(),
-            arguments: None,
-            with_strings: self.args.strings,
-            with_registers: self.args.registers,
         };
         let is_whole = core.problems().is_empty();
-        Ok(status(self.finish(report)? && is_whole))
+        Ok(status(self.finish(&seen)? && is_whole))
     }
 
     /// Runs the command; shows its stacks if a signal is about to kill it.
@@ -242,19 +243,15 @@ impl Stacks<'_> {
                     is_told = true;
                     passed_on.are_ours(process.signal().map_or(0, |signal| signal.number));
                     let space = Space::new(&*process, &*process, self.store);
-                    let report = Report {
+                    let seen = Seen {
                         subject: Subject::Command(words, pid),
                         snapshot: &*process,
                         space: &space,
                         threads: self.walk(&*process, &space),
                         stopped: None,
-                        names: FileNames::default(),
-                        arguments: None,
-                        with_strings: self.args.strings,
-                        with_registers: self.args.registers,
                     };
                     // Whatever becomes of the report, the command goes on to its end.
-                    if let Err(error) = self.finish(report)
+                    if let Err(error) = self.finish(&seen)
                         && !output::is_closed(&error)
                     {
                         output::error(&format_args!("{error:#}"));
@@ -265,7 +262,7 @@ impl Stacks<'_> {
     }
 
     fn walk<'s>(&self, snapshot: &'s dyn Snapshot, space: &Space<'_>) -> Vec<ThreadStack<'s>> {
-        let keep = if self.args.registers || self.args.args {
+        let keep = if self.args.registers || self.shows_values() {
             Keep::Registers
         } else {
             Keep::Frames
@@ -281,29 +278,46 @@ impl Stacks<'_> {
             .collect()
     }
 
+    /// Whether arguments or variables are shown.
+    fn shows_values(&self) -> bool {
+        self.args.args || self.args.locals
+    }
+
     /// Prints a report and makes the tables that were missing; yields whether the stacks are
     /// what was asked for.
-    fn finish(&mut self, mut report: Report<'_>) -> anyhow::Result<bool> {
-        report.names = self.names(&report);
-        report.arguments = self.args.args.then(|| {
-            let stacks = report
-                .threads
-                .iter()
-                .filter_map(|thread| thread.stack.as_ref());
-            Tables::of(report.space, stacks, self.store)
+    fn finish(&mut self, seen: &Seen<'_>) -> anyhow::Result<bool> {
+        let tables = self.args.args;
+        let tables = tables.then(|| Tables::of(seen.space, seen.stacks(), self.store));
+        let files = self.shows_values().then(|| {
+            let root = seen.root();
+            Files::of(seen.space, seen.stacks(), root.as_ref())
         });
+        let described = files.as_ref().map(Described::of);
+        let report = Report {
+            seen,
+            names: self.names(seen),
+            asked: Asked {
+                space: seen.space,
+                memory: seen.snapshot.memory(),
+                tables: tables.as_ref(),
+                described: described.as_ref(),
+                with_locals: self.args.locals,
+                with_strings: self.args.strings,
+            },
+            with_registers: self.args.registers,
+        };
         let layout = self.layout();
         self.sink.take(|out| match self.args.format {
             Format::Text => text::print(out, &report),
             Format::Json => json::print(out, &report, layout),
         })?;
-        for notice in report.space.take_notices() {
+        for notice in seen.space.take_notices() {
             output::notice(&notice);
         }
         if !self.args.no_cache {
-            missing::compile_missing(report.space, self.store);
+            missing::compile_missing(seen.space, self.store);
         }
-        Ok(!self.args.reliable || report.is_reliable())
+        Ok(!self.args.reliable || seen.is_reliable())
     }
 
     /// One document can be read at leisure; of several each is a line.
@@ -315,11 +329,10 @@ impl Stacks<'_> {
     }
 
     /// The names of all frames.
-    fn names(&self, report: &Report<'_>) -> FileNames {
-        let stacks = report.threads.iter().filter_map(|t| t.stack.as_ref());
-        let frames = stacks.flat_map(|stack| &stack.frames);
+    fn names(&self, seen: &Seen<'_>) -> FileNames {
+        let frames = seen.stacks().flat_map(|stack| &stack.frames);
         let located: Vec<Located> = frames
-            .filter_map(|frame| report.space.locate(frame.code))
+            .filter_map(|frame| seen.space.locate(frame.code))
             .collect();
         let addresses = located.iter().map(|at| (&at.module.file, at.lookup));
         let detail = if self.args.no_lines {
@@ -327,11 +340,7 @@ impl Stacks<'_> {
         } else {
             Detail::Lines
         };
-        let root = match report.subject {
-            Subject::Process(pid) | Subject::Command(_, pid) => root_of(pid),
-            Subject::Core(_) => None,
-        };
-        FileNames::look_up(addresses, detail, root.as_ref())
+        FileNames::look_up(addresses, detail, seen.root().as_ref())
     }
 }
 

@@ -5,38 +5,19 @@ use std::path::PathBuf;
 
 use unspool_args::{Certainty, Lost, Parameter, whole};
 use unspool_args_make::{TableError, table_of};
-use unspool_ir::{Memory, RuntimeAddr};
+use unspool_ir::Memory;
 use unspool_module::{DebugFiles, ElfFile, SearchRoots};
 use unspool_unwind::arguments::Arguments;
 use unspool_unwind::space::{Space, Stack};
 use unspool_unwind::tables::{ArgumentTable, Store};
 
+use super::values::{Argument, Found, Label, MOST_BYTES, as_text};
 use crate::output;
 
 /// The tables of arguments of the modules of a report.
 #[derive(Default)]
 pub(super) struct Tables {
     by_module: HashMap<PathBuf, Option<ArgumentTable>>,
-}
-
-/// An argument of a frame's function.
-pub(super) struct Argument {
-    /// The parameter's name, or its number.
-    pub(super) name: String,
-    /// Its type.
-    pub(super) type_name: String,
-    /// Its value, if it was found.
-    pub(super) value: Result<Shown, Lost>,
-}
-
-/// A value that was found.
-pub(super) struct Shown {
-    /// As C would have it.
-    pub(super) text: String,
-    /// How certain it is.
-    pub(super) certainty: Certainty,
-    /// How many frames further out it was found.
-    pub(super) by_caller: usize,
 }
 
 impl Tables {
@@ -122,31 +103,27 @@ pub(super) fn of_frame(
         },
         type_name: parameter.type_name.to_owned(),
         value: value(arguments, number, &parameter, text_of),
+        now: None,
     });
     Some(shown.collect())
 }
-
-/// The bytes that are shown of a value at most.
-const MOST_BYTES: usize = 256;
 
 fn value(
     arguments: &Arguments<'_>,
     number: usize,
     parameter: &Parameter<'_>,
     text_of: Option<&dyn Memory>,
-) -> Result<Shown, Lost> {
+) -> Result<Found, Lost> {
     let size = usize::try_from(parameter.bytes).unwrap_or(MOST_BYTES);
     let mut bytes = vec![0; size.min(MOST_BYTES)];
     let found = whole(arguments, number, parameter, &mut bytes)?;
-    let byte = |address| {
-        let mut byte = [0];
-        let read = text_of?.read(RuntimeAddr(address), &mut byte);
-        read.ok().map(|()| u8::from_le_bytes(byte))
-    };
-    let shown = unspool_args::Shown::new(parameter, &bytes).with_text(&byte);
-    Ok(Shown {
-        text: shown.to_string(),
-        certainty: found.certainty,
+    let shown = unspool_args::Shown::new(parameter, &bytes);
+    Ok(Found {
+        text: as_text(shown, text_of),
+        label: match found.certainty {
+            Certainty::Exact => Label::Exact,
+            Certainty::Likely => Label::Likely,
+        },
         by_caller: found.by_caller,
     })
 }

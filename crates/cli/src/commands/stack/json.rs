@@ -4,13 +4,13 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 
 use serde::{Serialize, Serializer};
-use unspool_args::Certainty;
-use unspool_ir::CodeAddr;
+use unspool_ir::{Arch, CodeAddr};
 use unspool_symbols::{Frame, Name};
 use unspool_unwind::process::{Signal, ThreadState};
 use unspool_unwind::space::{KnownRegisters, Located, Stack, WalkedFrame};
 
-use super::arguments::Argument;
+use super::values::{Argument, Values};
+use super::variables::{Level, Variable};
 use super::{Report, Subject, ThreadStack};
 use crate::output::{self, Layout, Streamed, address};
 
@@ -20,11 +20,14 @@ pub(super) fn print(out: &mut dyn Write, report: &Report<'_>, layout: Layout) ->
         layout,
         "stack",
         &Document {
-            subject: subject(&report.subject),
-            stopped_ms: report.stopped.map(|stopped| stopped.as_secs_f64() * 1e3),
-            signal: report.snapshot.signal().map(SignalObject::new),
-            reliable: report.is_reliable(),
-            threads: Streamed(|| report.threads.iter().map(|one| thread(report, one))),
+            subject: subject(&report.seen.subject),
+            stopped_ms: report
+                .seen
+                .stopped
+                .map(|stopped| stopped.as_secs_f64() * 1e3),
+            signal: report.seen.snapshot.signal().map(SignalObject::new),
+            reliable: report.seen.is_reliable(),
+            threads: Streamed(|| report.seen.threads.iter().map(|one| thread(report, one))),
         },
     )
 }
@@ -110,10 +113,10 @@ struct EndObject {
     root: bool,
 }
 
-fn thread<'a>(
-    report: &'a Report<'_>,
+fn thread<'a, 'r>(
+    report: &'a Report<'r>,
     ThreadStack { thread, stack }: &'a ThreadStack<'_>,
-) -> impl Serialize + use<'a> {
+) -> impl Serialize + use<'a, 'r> {
     let state = match thread.state {
         ThreadState::JobStopped => "job-stopped",
         ThreadState::Signalled(_) => "signalled",
@@ -137,12 +140,9 @@ fn thread<'a>(
         }),
         frames: stack.map(|stack| {
             Streamed(move || {
-                let mut arguments = report.arguments_of(stack).into_iter();
                 let numbered = stack.frames.iter().enumerate();
-                numbered.map(move |(index, one)| {
-                    let arguments = arguments.next().flatten();
-                    frame(report, index, one, arguments)
-                })
+                let with_values = numbered.zip(report.asked.frames(stack));
+                with_values.map(move |((index, one), values)| frame(report, index, one, values))
             })
         }),
     }
@@ -169,6 +169,8 @@ struct FrameObject<'a> {
     registers: Option<RegistersObject<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     arguments: Option<Vec<ArgumentObject>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    variables: Vec<VariableObject>,
 }
 
 /// What a function was called with.
@@ -183,17 +185,64 @@ struct ArgumentObject {
     from_caller: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    now: Option<String>,
+}
+
+/// What a variable is, or a parameter of a function that is inlined.
+#[derive(Serialize)]
+struct VariableObject {
+    /// Of which of the functions that are inlined at the frame, the innermost is 0; null for the frame's own.
+    inlined: Option<usize>,
+    function: Option<String>,
+    parameter: bool,
+    name: String,
+    #[serde(rename = "type")]
+    type_name: String,
+    value: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+impl VariableObject {
+    fn new(variable: Variable, inlined: Option<(usize, &str)>, parameter: bool) -> Self {
+        let (value, reason) = match variable.now {
+            Ok(now) => (Some(now), None),
+            Err(absent) => (None, Some(absent.to_string())),
+        };
+        VariableObject {
+            inlined: inlined.map(|(nth, _)| nth),
+            function: inlined.map(|(_, function)| function.to_owned()),
+            parameter,
+            name: variable.name,
+            type_name: variable.type_name,
+            value,
+            reason,
+        }
+    }
+
+    /// Those of a frame, with the parameters of inlined functions.
+    fn of(inlined: Vec<Level>, locals: Vec<Variable>) -> Vec<VariableObject> {
+        let mut all = Vec::new();
+        for (nth, level) in inlined.into_iter().enumerate() {
+            let of = Some((nth, level.function.as_str()));
+            let parameters = level.parameters.into_iter();
+            all.extend(parameters.map(|own| VariableObject::new(own, of, true)));
+            let locals = level.locals.into_iter();
+            all.extend(locals.map(|own| VariableObject::new(own, of, false)));
+        }
+        let locals = locals.into_iter();
+        all.extend(locals.map(|own| VariableObject::new(own, None, false)));
+        all
+    }
 }
 
 impl ArgumentObject {
     fn new(argument: Argument) -> Self {
         let (value, certainty, from_caller, reason) = match argument.value {
-            Ok(shown) => {
-                let certainty = match shown.certainty {
-                    Certainty::Exact => "exact",
-                    Certainty::Likely => "likely",
-                };
-                (Some(shown.text), certainty, Some(shown.by_caller), None)
+            Ok(found) => {
+                let label = found.label.name();
+                (Some(found.text), label, Some(found.by_caller), None)
             }
             Err(lost) => (None, "lost", None, Some(lost.to_string())),
         };
@@ -204,6 +253,7 @@ impl ArgumentObject {
             certainty,
             from_caller,
             reason,
+            now: argument.now,
         }
     }
 }
@@ -212,12 +262,12 @@ fn frame<'a>(
     report: &'a Report<'_>,
     index: usize,
     frame: &'a WalkedFrame,
-    arguments: Option<Vec<Argument>>,
+    values: Values,
 ) -> FrameObject<'a> {
     let place = report.locate(frame);
     let unusable = match place {
         Some(_) => None,
-        None => report.space.unusable(frame.code.lookup()),
+        None => report.seen.space.unusable(frame.code.lookup()),
     };
     FrameObject {
         index,
@@ -242,8 +292,14 @@ fn frame<'a>(
             .registers
             .as_ref()
             .filter(|_| report.with_registers)
-            .map(|registers| RegistersObject { report, registers }),
-        arguments: arguments.map(|all| all.into_iter().map(ArgumentObject::new).collect()),
+            .map(|registers| RegistersObject {
+                arch: report.seen.snapshot.abi().arch,
+                registers,
+            }),
+        arguments: values
+            .arguments
+            .map(|all| all.into_iter().map(ArgumentObject::new).collect()),
+        variables: VariableObject::of(values.inlined, values.locals),
     }
 }
 
@@ -313,13 +369,13 @@ impl<'a> FunctionObject<'a> {
 
 /// The registers that are shown, by name; null for an unknown one.
 struct RegistersObject<'a> {
-    report: &'a Report<'a>,
+    arch: Arch,
     registers: &'a KnownRegisters,
 }
 
 impl Serialize for RegistersObject<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let arch = self.report.snapshot.abi().arch;
+        let arch = self.arch;
         serializer.collect_map(super::shown_registers(arch).map(|register| {
             let value = self.registers.get(register).map(address);
             (super::shown_name(register, arch), value)

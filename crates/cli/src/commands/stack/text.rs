@@ -2,22 +2,22 @@
 
 use std::io::{self, Write};
 
-use unspool_args::Certainty;
 use unspool_symbols::Frame;
 use unspool_unwind::process::{Signal, Thread, ThreadState, signal_name};
 use unspool_unwind::space::{KnownRegisters, Stack, WalkedFrame};
 
-use super::arguments::Argument;
+use super::values::{Argument, Label, Values};
+use super::variables::{Level, Variable};
 use super::{Report, Subject, ThreadStack, display};
 use crate::output::{self, Plain, short_name};
 
 pub(super) fn print(out: &mut dyn Write, report: &Report<'_>) -> io::Result<()> {
     header(out, report)?;
-    for thread in &report.threads {
+    for thread in &report.seen.threads {
         writeln!(out)?;
         print_thread(out, report, thread)?;
     }
-    let problems = report.space.problems();
+    let problems = report.seen.space.problems();
     if !problems.is_empty() {
         writeln!(out, "\nfiles that cannot be used:")?;
     }
@@ -28,13 +28,13 @@ pub(super) fn print(out: &mut dyn Write, report: &Report<'_>) -> io::Result<()> 
 }
 
 fn header(out: &mut dyn Write, report: &Report<'_>) -> io::Result<()> {
-    let count = report.threads.len();
+    let count = report.seen.threads.len();
     let threads = if count == 1 {
         "1 thread".into()
     } else {
         format!("{count} threads")
     };
-    match &report.subject {
+    match &report.seen.subject {
         Subject::Process(pid) => write!(out, "process {pid}: {threads}")?,
         Subject::Command(command, pid) => {
             write!(
@@ -48,11 +48,11 @@ fn header(out: &mut dyn Write, report: &Report<'_>) -> io::Result<()> {
             write!(out, "core {}: {threads}", Plain(&path))?;
         }
     }
-    if let Some(stopped) = report.stopped {
+    if let Some(stopped) = report.seen.stopped {
         write!(out, ", stopped for {:.2} ms", stopped.as_secs_f64() * 1e3)?;
     }
     writeln!(out)?;
-    match report.snapshot.signal() {
+    match report.seen.snapshot.signal() {
         Some(signal) => writeln!(out, "{}", signal_text(signal)),
         None => Ok(()),
     }
@@ -94,12 +94,9 @@ fn print_thread(
             Ok(_) => writeln!(out, "  no stack: the registers have no code address"),
         };
     };
-    let mut arguments = report.arguments_of(stack).into_iter();
-    for (number, frame) in stack.frames.iter().enumerate() {
-        print_frame(out, report, number, frame)?;
-        for argument in arguments.next().flatten().into_iter().flatten() {
-            print_argument(out, &argument)?;
-        }
+    let values = report.asked.frames(stack);
+    for ((number, frame), values) in stack.frames.iter().enumerate().zip(values) {
+        print_frame(out, report, number, frame, &values)?;
     }
     writeln!(out, "  {}", end_text(stack))
 }
@@ -131,15 +128,24 @@ fn print_frame(
     report: &Report<'_>,
     number: usize,
     frame: &WalkedFrame,
+    values: &Values,
 ) -> io::Result<()> {
     let located = report.locate(frame);
     let name = located.as_ref().map(|(_, name)| *name);
-    let mut inlined = name.into_iter().flat_map(|name| name.debug_frames());
-    let outer = inlined.next_back();
-    for inline in inlined {
+    let mut inlined: Vec<_> = name
+        .into_iter()
+        .flat_map(|name| name.debug_frames())
+        .collect();
+    let outer = inlined.pop();
+    // Without lines, or if symbols say otherwise, they are shown below the frame.
+    let has_lines = inlined.len() == values.inlined.len();
+    for (nth, inline) in inlined.iter().enumerate() {
         let function = Plain(inline.function.unwrap_or("??"));
-        let place = place(inline);
+        let place = place(*inline);
         writeln!(out, "  {number:>3}  {:18}  {function} (inlined){place}", "")?;
+        if let Some(level) = values.inlined.get(nth).filter(|_| has_lines) {
+            print_level(out, level, "")?;
+        }
     }
     write!(out, "  {number:>3}  {:#018x}  ", frame.code.address().0)?;
     let symbol = name.and_then(|name| name.function);
@@ -163,16 +169,53 @@ fn print_frame(
         )?;
     }
     if located.is_none()
-        && let Some(file) = report.space.unusable(frame.code.lookup())
+        && let Some(file) = report.seen.space.unusable(frame.code.lookup())
     {
         let name = short_name(file.name);
         write!(out, "  [{}, offset {:#x}]", Plain(&name), file.offset)?;
     }
     write!(out, "{}", how(frame))?;
     writeln!(out)?;
-    match frame.registers.as_ref().filter(|_| report.with_registers) {
-        Some(registers) => print_registers(out, report, frame, registers),
-        None => Ok(()),
+    if let Some(registers) = frame.registers.as_ref().filter(|_| report.with_registers) {
+        print_registers(out, report, frame, registers)?;
+    }
+    for argument in values.arguments.iter().flatten() {
+        print_argument(out, argument)?;
+    }
+    for variable in &values.locals {
+        print_variable(out, variable, "local ", "")?;
+    }
+    for level in values.inlined.iter().filter(|_| !has_lines) {
+        print_level(out, level, &level.function)?;
+    }
+    Ok(())
+}
+
+/// Shows what is known of a function that is inlined.
+fn print_level(out: &mut dyn Write, level: &Level, function: &str) -> io::Result<()> {
+    for parameter in &level.parameters {
+        print_variable(out, parameter, "", function)?;
+    }
+    for local in &level.locals {
+        print_variable(out, local, "local ", function)?;
+    }
+    Ok(())
+}
+
+fn print_variable(
+    out: &mut dyn Write,
+    variable: &Variable,
+    kind: &str,
+    function: &str,
+) -> io::Result<()> {
+    let (name, type_name) = (Plain(&variable.name), Plain(&variable.type_name));
+    write!(out, "{INDENT}")?;
+    if !function.is_empty() {
+        write!(out, "{}, inlined: ", Plain(function))?;
+    }
+    match &variable.now {
+        Ok(now) => writeln!(out, "{kind}{name}: {type_name} = {}", Plain(now)),
+        Err(absent) => writeln!(out, "{kind}{name}: {type_name} <lost: {absent}>"),
     }
 }
 
@@ -210,16 +253,29 @@ fn print_argument(out: &mut dyn Write, argument: &Argument) -> io::Result<()> {
     let (name, type_name) = (Plain(&argument.name), Plain(&argument.type_name));
     write!(out, "{INDENT}{name}: {type_name}")?;
     match &argument.value {
-        Ok(shown) => {
-            write!(out, " = {}", Plain(&shown.text))?;
-            match (shown.certainty, shown.by_caller) {
-                (Certainty::Exact, 0) => {}
-                (Certainty::Exact, _) => write!(out, "  <from the caller>")?,
-                (Certainty::Likely, 0) => write!(out, "  <likely>")?,
-                (Certainty::Likely, _) => write!(out, "  <likely, from the caller>")?,
+        Ok(found) => {
+            write!(out, " = {}", Plain(&found.text))?;
+            match (found.label, found.by_caller) {
+                (Label::Exact, 0) => {}
+                (Label::Exact, _) => write!(out, "  <from the caller>")?,
+                (Label::Described, _) => {
+                    write!(out, "  <from the caller, by debug information>")?;
+                }
+                (Label::Likely, 0) => write!(out, "  <likely>")?,
+                (Label::Likely, _) => write!(out, "  <likely, from the caller>")?,
             }
         }
         Err(lost) => write!(out, "  <lost: {lost}>")?,
+    }
+    let at_entry = argument.value.as_ref().ok();
+    match &argument.now {
+        Some(now) if at_entry.is_none_or(|found| found.text != *now) => {
+            write!(out, "  <now {}, by debug information>", Plain(now))?;
+        }
+        Some(_) if at_entry.is_some_and(|found| found.label == Label::Likely) => {
+            write!(out, "  <now, too, by debug information>")?;
+        }
+        _ => {}
     }
     writeln!(out)
 }
@@ -230,7 +286,7 @@ fn print_registers(
     frame: &WalkedFrame,
     registers: &KnownRegisters,
 ) -> io::Result<()> {
-    let arch = report.snapshot.abi().arch;
+    let arch = report.seen.snapshot.abi().arch;
     match frame.cfa {
         Some(cfa) if frame.cfa_is_guess => {
             writeln!(out, "{INDENT}cfa    {:#018x} <guess>", cfa.0)?;

@@ -1,0 +1,52 @@
+//! Values of types that no table of arguments has, shown as arguments are.
+
+use std::rc::Rc;
+
+use unspool_args::Table;
+use unspool_ctf::{Graph, TypeId};
+use unspool_module::ContentKey;
+
+use crate::encode::encode;
+use crate::functions::Function;
+use crate::prototype::{Parameter, Prototype};
+
+/// How some variables are shown.
+#[derive(Debug, Clone)]
+pub struct Shapes {
+    /// A table of a function that takes them.
+    bytes: Vec<u8>,
+}
+
+impl Shapes {
+    /// Of variables with these names and types.
+    #[must_use]
+    pub fn of<'v>(graph: &Graph<'_>, variables: impl Iterator<Item = (&'v str, TypeId)>) -> Shapes {
+        let parameters = variables.map(|(name, ty)| Parameter::of(graph, name, ty, None));
+        let prototype = Prototype {
+            parameters: parameters.collect(),
+            takes_stack: None,
+        };
+        let function = Function {
+            start: 0,
+            end: 1,
+            entry: 0,
+            prototype: Some(Rc::new(prototype)),
+            is_certain: false,
+            is_reentered: false,
+            is_jumped_to: false,
+            rows: Vec::new(),
+            calls: Vec::new(),
+        };
+        // One function is never too large.
+        let bytes = encode(&[function], &ContentKey::Hash([0; 20])).unwrap_or_default();
+        Shapes { bytes }
+    }
+
+    /// The variables, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = unspool_args::Parameter<'_>> {
+        let table = Table::open(&self.bytes).ok();
+        let function = table.and_then(|table| table.get(0));
+        let parameters = function.and_then(|function| function.parameters());
+        parameters.into_iter().flatten()
+    }
+}

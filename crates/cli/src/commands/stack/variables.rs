@@ -1,0 +1,220 @@
+//! The variables of the functions of a report, as debugging information has them.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use unspool_args::Source;
+use unspool_args_make::Shapes;
+use unspool_ir::{CodeAddr, Memory, Register, RuntimeAddr};
+use unspool_module::{DebugFiles, ElfFile};
+use unspool_symbols::Finder;
+use unspool_types::variables::{self, Absent, Function, Variables};
+use unspool_unwind::arguments::Arguments;
+use unspool_unwind::space::{Space, Stack};
+
+use super::values::{MOST_BYTES, as_text};
+use crate::output;
+
+/// The files with the debugging information of the modules of a report.
+pub(super) struct Files {
+    by_module: HashMap<PathBuf, (Arc<ElfFile>, DebugFiles)>,
+}
+
+impl Files {
+    /// Finds those of the modules that frames stand in, of a process with debug files under its `root` first.
+    pub(super) fn of<'s>(
+        space: &Space<'_>,
+        stacks: impl Iterator<Item = &'s Stack>,
+        root: Option<&PathBuf>,
+    ) -> Files {
+        let finder = Finder::from_environment();
+        let mut by_module = HashMap::new();
+        for frame in stacks.flat_map(|stack| &stack.frames) {
+            if let Some(at) = space.locate(frame.code)
+                && !by_module.contains_key(&at.module.name)
+            {
+                let file = Arc::clone(&at.module.file);
+                let (debug, _) = finder.debug_files(&file, root.map(PathBuf::as_path), &|_| {});
+                by_module.insert(at.module.name.clone(), (file, debug));
+            }
+        }
+        Files { by_module }
+    }
+}
+
+/// What debugging information says of the variables of a report's modules.
+pub(super) struct Described<'f> {
+    by_module: HashMap<PathBuf, Variables<'f>>,
+    /// How the variables of functions are shown.
+    shapes: RefCell<HashMap<*const Function<'f>, Rc<Shapes>>>,
+}
+
+/// A function that a frame is of, or one that is inlined there.
+pub(super) struct Level {
+    /// Its name.
+    pub(super) function: String,
+    /// Its parameters.
+    pub(super) parameters: Vec<Variable>,
+    /// Its variables, those of the innermost block first.
+    pub(super) locals: Vec<Variable>,
+}
+
+/// A variable.
+pub(super) struct Variable {
+    /// Its name.
+    pub(super) name: String,
+    /// Its type.
+    pub(super) type_name: String,
+    /// What it is now, as C would have it.
+    pub(super) now: Result<String, Absent>,
+    /// What a parameter of the frame's function was when that was called, as the caller's call site says.
+    pub(super) at_entry: Option<String>,
+}
+
+impl<'f> Described<'f> {
+    /// Reads what files have; what cannot be read is told.
+    pub(super) fn of(files: &'f Files) -> Described<'f> {
+        let mut by_module = HashMap::new();
+        for (name, (file, debug)) in &files.by_module {
+            match Variables::of_module(file, debug) {
+                Ok(variables) => {
+                    by_module.insert(name.clone(), variables);
+                }
+                Err(error) => output::notice(&format_args!("{}: {error}", name.display())),
+            }
+        }
+        if by_module.values().all(Variables::is_empty) {
+            output::notice(
+                &"no module here has debugging information, which says where variables are (-g, or the distribution's package of debug symbols)",
+            );
+        }
+        Described {
+            by_module,
+            shapes: RefCell::default(),
+        }
+    }
+
+    /// The functions of a frame and what is known of their variables: those inlined there first. Empty without debugging information.
+    pub(super) fn levels(
+        &self,
+        walked: &Walked<'_, 'f>,
+        number: usize,
+        text: Option<&dyn Memory>,
+    ) -> Vec<Level> {
+        let found = self.function(walked, number);
+        // The registers of what is behind a guess are guessed as well.
+        let Some((function, lookup)) = found.filter(|_| walked.is_certain(number)) else {
+            return Vec::new();
+        };
+        let shapes = self.shapes(&function);
+        let parameters: Vec<_> = shapes.iter().collect();
+        let levels = function.levels(lookup);
+        let outermost = levels.len().saturating_sub(1);
+        let levels = levels.iter().enumerate().map(|(nth, level)| {
+            let shown = |variable: &&variables::Variable<'f>| {
+                let shape = parameters.get(variable.number);
+                let value = |found: variables::Value| match shape {
+                    Some(shape) => {
+                        let shown = unspool_args::Shown::new(shape, &found.bytes);
+                        as_text(shown.with_known(&found.known), text)
+                    }
+                    None => String::new(),
+                };
+                let is_own = nth == outermost && variable.is_parameter;
+                let at_entry =
+                    || variables::at_entry(walked, number, &function, variable, MOST_BYTES).ok();
+                Variable {
+                    name: variable.name.clone().into_owned(),
+                    type_name: shape.map_or("", |shape| shape.type_name).to_owned(),
+                    now: variables::now(walked, number, &function, variable, MOST_BYTES).map(value),
+                    at_entry: is_own.then(at_entry).flatten().map(value),
+                }
+            };
+            Level {
+                function: level.function.to_owned(),
+                parameters: level.parameters.iter().map(shown).collect(),
+                locals: level.locals.iter().map(shown).collect(),
+            }
+        });
+        levels.collect()
+    }
+
+    fn function(
+        &self,
+        walked: &Walked<'_, 'f>,
+        number: usize,
+    ) -> Option<(Rc<Function<'f>>, unspool_ir::Vaddr)> {
+        let frame = variables::Stack::frame(walked, number)?;
+        match frame.variables.function(frame.lookup) {
+            Ok(function) => Some((function?, frame.lookup)),
+            Err(error) => {
+                output::notice(&error);
+                None
+            }
+        }
+    }
+
+    fn shapes(&self, function: &Rc<Function<'f>>) -> Rc<Shapes> {
+        // The functions are kept by `Variables`, so that none has the address of another.
+        let mut shapes = self.shapes.borrow_mut();
+        let shapes = shapes.entry(Rc::as_ptr(function)).or_insert_with(|| {
+            let all = function.variables().iter();
+            let named = all.map(|variable| (&*variable.name, variable.ty));
+            Rc::new(Shapes::of(function.graph(), named))
+        });
+        Rc::clone(shapes)
+    }
+}
+
+/// A walked stack that is asked for variables.
+pub(super) struct Walked<'r, 'f> {
+    pub(super) described: &'r Described<'f>,
+    pub(super) space: &'r Space<'r>,
+    pub(super) stack: &'r Stack,
+    pub(super) memory: &'r dyn Memory,
+    /// What the code tells of arguments, if that was asked.
+    pub(super) arguments: Option<&'r Arguments<'r>>,
+}
+
+impl Walked<'_, '_> {
+    /// Whether a frame was found without a guess.
+    fn is_certain(&self, number: usize) -> bool {
+        let mut frames = self.stack.frames.iter().take(number.saturating_add(1));
+        frames.all(|frame| frame.found.is_none_or(|found| !found.evidence.is_guess()))
+    }
+}
+
+impl<'f> variables::Stack<'f> for Walked<'_, 'f> {
+    fn frame(&self, number: usize) -> Option<variables::Frame<'_, 'f>> {
+        let frame = self.stack.frames.get(number)?;
+        let at = self.space.locate(frame.code)?;
+        Some(variables::Frame {
+            variables: self.described.by_module.get(&at.module.name)?,
+            lookup: at.lookup,
+            returns_to: matches!(frame.code, CodeAddr::Return(_)).then_some(at.address),
+            bias: frame.code.address().0.wrapping_sub(at.address.0),
+        })
+    }
+
+    fn register(&self, number: usize, register: u16) -> Option<u64> {
+        let registers = self.stack.frames.get(number)?.registers.as_ref()?;
+        registers.get(Register(register))
+    }
+
+    fn cfa(&self, number: usize) -> Option<u64> {
+        Some(self.stack.frames.get(number)?.cfa?.0)
+    }
+
+    fn read(&self, address: u64, into: &mut [u8]) -> bool {
+        self.memory.read(RuntimeAddr(address), into).is_ok()
+    }
+
+    fn at_entry(&self, number: usize, register: u16) -> Option<u64> {
+        let source = Source::Register(u8::try_from(register).ok()?);
+        let value = self.arguments?.value(number, source, 64)?;
+        (value.certainty == unspool_args::Certainty::Exact).then_some(value.number)
+    }
+}

@@ -1,0 +1,175 @@
+//! `unspool stack --locals` and `--args` by debugging information: never fewer values than gdb has of the same core, and the same.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use xtask::packages;
+
+fn test_file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests")
+        .join(name)
+}
+
+/// A program that was killed under gdb, with what gdb knew then, and what we tell of the core.
+struct Killed {
+    gdb: Value,
+    ours: Value,
+}
+
+/// What is named in a function at an address of the process.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Named {
+    pc: u64,
+    function: String,
+    name: String,
+    is_parameter: bool,
+}
+
+fn killed(compiler: &str, source: &str, options: &[&str], cache: &Path) -> Killed {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let mut compile = Command::new(packages::path(compiler).unwrap());
+    let source = test_file(&format!("programs/{source}"));
+    compile
+        .args(options)
+        .arg("-o")
+        .arg(path("program"))
+        .arg(source);
+    let output = compile.output().unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+
+    let mut gdb = Command::new(packages::path("/usr/bin/gdb").unwrap());
+    gdb.args(["-nx", "-batch", "-x"]);
+    gdb.arg(test_file("locals/variables.py"))
+        .arg(path("program"));
+    gdb.env("CORE", path("core")).env("OUT", path("gdb"));
+    let output = gdb.output().unwrap();
+    let known = fs::read(path("gdb"));
+    let known = known.unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
+
+    let mut unspool = Command::new(env!("CARGO_BIN_EXE_unspool"));
+    unspool.env("XDG_CACHE_HOME", cache);
+    unspool.args(["stack", "--args", "--locals", "--format", "json", "--core"]);
+    unspool.arg(path("core")).arg("--exe").arg(path("program"));
+    let output = unspool.output().unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Killed {
+        gdb: serde_json::from_slice(&known).unwrap(),
+        ours: serde_json::from_slice(&output.stdout).unwrap(),
+    }
+}
+
+fn text(value: &Value) -> Option<String> {
+    value.as_str().map(str::to_owned)
+}
+
+/// What we tell: of each name what is known now, the innermost first, and at entry.
+fn told(report: &Value) -> HashMap<Named, (Vec<String>, Option<String>)> {
+    let mut told: HashMap<Named, (Vec<String>, Option<String>)> = HashMap::new();
+    for frame in report["threads"][0]["frames"].as_array().unwrap() {
+        let pc = frame["pc"].as_str().unwrap().trim_start_matches("0x");
+        let pc = u64::from_str_radix(pc, 16).unwrap();
+        let functions = frame["functions"].as_array().cloned().unwrap_or_default();
+        let own = functions.last().and_then(|own| text(&own["function"]));
+        let named = |value: &Value, function: Option<String>, is_parameter| Named {
+            pc,
+            function: function.unwrap_or_default(),
+            name: text(&value["name"]).unwrap(),
+            is_parameter,
+        };
+        for argument in frame["arguments"].as_array().into_iter().flatten() {
+            let known = told.entry(named(argument, own.clone(), true)).or_default();
+            known.0.extend(text(&argument["now"]));
+            known.1 = text(&argument["value"]);
+        }
+        for variable in frame["variables"].as_array().into_iter().flatten() {
+            let function = text(&variable["function"]).or_else(|| own.clone());
+            let is_parameter = variable["parameter"] == true;
+            let known = told.entry(named(variable, function, is_parameter));
+            known.or_default().0.extend(text(&variable["value"]));
+        }
+    }
+    told
+}
+
+/// Holds what we tell against what gdb does; yields how many values gdb had.
+fn compare(killed: &Killed, what: &str) -> usize {
+    let told = told(&killed.ours);
+    let mut compared = 0;
+    let mut by_gdb: HashMap<Named, (Vec<String>, Option<String>)> = HashMap::new();
+    for frame in killed.gdb.as_array().unwrap() {
+        for variable in frame["variables"].as_array().unwrap() {
+            let named = Named {
+                pc: frame["pc"].as_u64().unwrap(),
+                function: text(&frame["function"]).unwrap(),
+                name: text(&variable["name"]).unwrap(),
+                is_parameter: variable["parameter"] == true,
+            };
+            let known = by_gdb.entry(named).or_default();
+            known.0.extend(text(&variable["value"]));
+            known.1 = text(&variable["entry"]);
+        }
+    }
+    let nothing = (Vec::new(), None);
+    for (named, (now, entry)) in &by_gdb {
+        let ours = told.get(named).unwrap_or(&nothing);
+        compared += now.len() + usize::from(entry.is_some());
+        // The code tells what a call was given, where no call site does: such a parameter is still what it was.
+        let is_from_code = now.is_empty() && ours.1.as_ref() == ours.0.first();
+        assert!(
+            &ours.0 == now || is_from_code,
+            "{what}: {named:?}: {ours:?}, gdb: {now:?}"
+        );
+        if entry.is_some() {
+            assert_eq!(
+                &ours.1, entry,
+                "{what}: {named:?} at entry, gdb on the right"
+            );
+        }
+    }
+    compared
+}
+
+#[test]
+fn of_clangs_programs_all_that_gdb_knows_is_told() {
+    let cache = tempfile::tempdir().unwrap();
+    for optimization in ["-O0", "-O1", "-O2", "-Os"] {
+        for format in ["-gdwarf-5", "-gdwarf-4"] {
+            let options = [optimization, format];
+            let killed = killed("/usr/bin/clang", "variables.c", &options, cache.path());
+            let compared = compare(&killed, &format!("clang {options:?}"));
+            assert!(compared >= 40, "{options:?}: {compared}");
+        }
+    }
+}
+
+#[test]
+fn all_that_gdb_knows_is_told() {
+    let cache = tempfile::tempdir().unwrap();
+    for optimization in ["-O0", "-Og", "-O1", "-O2", "-O3", "-Os"] {
+        for format in ["-g", "-gdwarf-4"] {
+            let options = [optimization, format];
+            let killed = killed("/usr/bin/gcc", "variables.c", &options, cache.path());
+            let compared = compare(&killed, &format!("{options:?}"));
+            assert!(compared >= 60, "{options:?}: {compared}");
+        }
+    }
+}

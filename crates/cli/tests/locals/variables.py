@@ -1,0 +1,155 @@
+"""What gdb knows of the variables of a process that is about to die, written as `unspool stack --locals` writes values.
+
+Run by gdb, with CORE and OUT in the environment: where to leave a core file, and what is known, as JSON.
+"""
+
+import decimal
+import json
+import os
+import re
+import struct
+
+import gdb
+
+
+def number(value, size):
+    """The shortest digits that are this number, with an exponent if it is very small or large."""
+    value, form = float(value), {4: "f", 8: "d"}[size]
+    digits = next(text for text in (f"{value:.{count}e}" for count in range(18))
+                  if struct.pack(form, float(text)) == struct.pack(form, value))
+    if value == 0 or 1e-5 <= abs(value) < 1e16:
+        return f"{decimal.Decimal(digits):f}"
+    mantissa, exponent = digits.split("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def text(value):
+    """As C would have a value; what is optimized out is lost."""
+    kind = value.type.strip_typedefs()
+    if kind.code in (gdb.TYPE_CODE_STRUCT, gdb.TYPE_CODE_UNION):
+        members = []
+        for field in kind.fields():
+            if hasattr(field, "bitpos"):
+                name = f".{field.name} = " if field.name and not field.is_base_class else ""
+                members.append(name + text(value[field]))
+        return "{" + ", ".join(members) + "}"
+    if kind.code == gdb.TYPE_CODE_ARRAY:
+        low, high = kind.range()
+        element = kind.target().strip_typedefs()
+        if element.name == "char" and not value.is_optimized_out:
+            characters = bytes(int(value[index]) & 255 for index in range(low, high + 1))
+            return '"' + characters.split(b"\0")[0].decode("ascii", "backslashreplace") + '"'
+        shown = [text(value[index]) for index in range(low, min(high + 1, low + 32))]
+        return "{" + ", ".join(shown + ["..."] * (high - low + 1 > 32)) + "}"
+    if value.is_optimized_out:
+        return "<lost>"
+    if kind.code in (gdb.TYPE_CODE_PTR, gdb.TYPE_CODE_REF):
+        return hex(int(value) & (1 << 64) - 1)
+    if kind.code == gdb.TYPE_CODE_BOOL:
+        return "true" if value else "false"
+    if kind.code == gdb.TYPE_CODE_ENUM:
+        names = [field.name for field in kind.fields() if field.enumval == int(value)]
+        return names[0] if names else str(int(value))
+    if kind.code == gdb.TYPE_CODE_FLT and kind.sizeof <= 8:
+        return number(value, kind.sizeof)
+    if kind.code == gdb.TYPE_CODE_INT:
+        plain = int(value)
+        is_character = kind.sizeof == 1 and "char" in kind.name
+        return f"{plain} '{chr(plain)}'" if is_character and 32 <= plain < 127 else str(plain)
+    return None
+
+
+def if_any(known):
+    """A value, or None if no part of it is known."""
+    is_nothing = known == "<lost>" or "<lost>" in known and not re.search(r"= [^{<]|[{ ][-0-9\"]", known)
+    return None if is_nothing else known
+
+
+def told(read):
+    """What a function tells, or None."""
+    try:
+        value = read()
+        value.fetch_lazy()
+        # What it points to is in no memory, and so has no address.
+        return None if "synthetic" in value.format_string() else if_any(text(value))
+    except (gdb.error, gdb.MemoryError):
+        return None
+
+
+def variables(frame):
+    """The variables of a frame's function, the innermost block first, and its parameters."""
+    found = []
+    block = frame.block()
+    while block is not None:
+        for symbol in block:
+            if symbol.is_argument or symbol.is_variable:
+                entry = None
+                if symbol.is_argument and frame.type() == gdb.NORMAL_FRAME:
+                    frame.select()
+                    entry = told(lambda: gdb.parse_and_eval(symbol.name + "@entry"))
+                found.append({
+                    "name": symbol.name,
+                    "parameter": symbol.is_argument,
+                    "value": told(lambda: symbol.value(frame)),
+                    "entry": entry,
+                })
+        if block.function is not None:
+            break
+        block = block.superblock
+    return found
+
+
+def stack():
+    """What is known of all frames."""
+    frames = []
+    frame = gdb.newest_frame()
+    while frame is not None and frame.is_valid():
+        name = frame.name()
+        is_real = frame.type() in (gdb.NORMAL_FRAME, gdb.INLINE_FRAME)
+        if is_real and name is not None and frame.find_sal().symtab is not None:
+            frames.append({
+                "pc": frame.pc(),
+                "function": name,
+                "variables": variables(frame),
+            })
+        frame = frame.older()
+    return frames
+
+
+def change_what_calls_change():
+    """Gives all registers that calls need not preserve other values."""
+    gdb.newest_frame().select()
+    for register in ("rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11"):
+        gdb.execute(f"set ${register} = ~${register}")
+    for number in range(16):
+        gdb.execute(f"set $xmm{number}.v2_int64[0] = ~$xmm{number}.v2_int64[0]")
+
+
+def common(one, other):
+    """What is the same in two texts of a value: the other parts are lost."""
+    if one is None or other is None:
+        return None
+    parts = [re.split(r"([{},])", text) for text in (one, other)]
+    return None if len(parts[0]) != len(parts[1]) else if_any("".join(
+        left if left == right else re.sub(r"(^ ?|= )[^=]*$", r"\1<lost>", left) for left, right in zip(*parts)))
+
+
+def main():
+    gdb.execute("set debuginfod enabled off")
+    gdb.execute("set backtrace past-main on")
+    gdb.execute("set confirm off")
+    gdb.execute("set style enabled off")
+    gdb.execute("run")
+    gdb.execute("generate-core-file " + os.environ["CORE"])
+    frames = stack()
+    # gdb takes a caller's registers for those of its callee where no rule says what they were, preserved or not. What it has from such is not known.
+    change_what_calls_change()
+    for frame, again in zip(frames[1:], stack()[1:]):
+        for variable, other in zip(frame["variables"], again["variables"]):
+            for what in ("value", "entry"):
+                variable[what] = common(variable[what], other[what])
+    with open(os.environ["OUT"], "w", encoding="utf-8") as out:
+        json.dump(frames, out, indent=1)
+
+
+main()

@@ -1,0 +1,204 @@
+//! Variables and parameters: which of them there are at an address, and what they are in a frame of a stack.
+//!
+//! [`Variables`] finds the function that an address is in, [`Function::levels`] what can be named there, [`now`] what a variable is in a frame
+//! (DWARF 5 §2.6: location descriptions), and [`at_entry`] what a parameter was when the function was called, as the call site
+//! in the caller tells (§3.4).
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+use gimli::UnitType;
+use unspool_ir::Vaddr;
+use unspool_module::{Binding, DebugFiles, ElfFile, Symbol, Symbols};
+
+use crate::error::TypesError;
+use crate::index::{Index, Place};
+
+mod evaluate;
+mod function;
+mod value;
+
+pub use evaluate::{Absent, at_entry, now};
+pub use function::{Function, Level, Variable};
+pub use value::Value;
+
+/// Where a frame of a stack is.
+#[derive(Clone, Copy)]
+pub struct Frame<'s, 'a> {
+    /// The variables of the module that it is in.
+    pub variables: &'s Variables<'a>,
+    /// The address that describes it, as linked: of the call, for a return address.
+    pub lookup: Vaddr,
+    /// The address that it is returned to, as linked; `None` if it was not left by a call.
+    pub returns_to: Option<Vaddr>,
+    /// What to add to addresses as linked, for those of the process.
+    pub bias: u64,
+}
+
+/// A stack of frames, the innermost first, in a process that stands still.
+pub trait Stack<'a> {
+    /// A frame; `None` if there is none of that number, or its module has no debug information.
+    fn frame(&self, number: usize) -> Option<Frame<'_, 'a>>;
+
+    /// A general-purpose register of a frame, by its DWARF number; `None` if it is not known there any more.
+    fn register(&self, number: usize, register: u16) -> Option<u64>;
+
+    /// The CFA of a frame.
+    fn cfa(&self, number: usize) -> Option<u64>;
+
+    /// Fills in bytes of memory; whether that could be done.
+    fn read(&self, address: u64, into: &mut [u8]) -> bool;
+
+    /// What a general-purpose register of a frame was when its function was called, if the code tells for certain. Asked where no call site does.
+    fn at_entry(&self, number: usize, register: u16) -> Option<u64>;
+}
+
+/// The functions of a unit, by their addresses.
+type Functions = Rc<[(Range<u64>, Place)]>;
+
+/// The variables of a module's functions, as its debug information has them.
+pub struct Variables<'a> {
+    index: Index<'a>,
+    /// The code of the units, by its addresses.
+    units: Vec<(Range<u64>, Place)>,
+    /// What was looked into so far.
+    functions: RefCell<HashMap<Place, Functions>>,
+    described: RefCell<HashMap<Place, Rc<Function<'a>>>>,
+    module: &'a ElfFile,
+    files: &'a DebugFiles,
+    symbols: OnceCell<Symbols>,
+    named: RefCell<HashMap<String, Option<Vaddr>>>,
+}
+
+impl<'a> Variables<'a> {
+    /// Those of a module that DWARF describes, in the module or in its debug files. Reads the header of each unit; no function is found
+    /// without DWARF.
+    ///
+    /// # Errors
+    ///
+    /// A section cannot be read, or its abbreviations overlap. Units with errors are passed over.
+    pub fn of_module(
+        module: &'a ElfFile,
+        files: &'a DebugFiles,
+    ) -> Result<Variables<'a>, TypesError> {
+        let source = files.debug.as_deref().unwrap_or(module);
+        let index = Index::of(source, files.supplementary.as_deref())?;
+        let mut units = Vec::new();
+        for (kind, root) in index.roots() {
+            if matches!(kind, UnitType::Compilation | UnitType::Skeleton(_))
+                && let Ok(entry) = index.entry(root)
+                && let Ok(ranges) = index.ranges(root, &entry)
+            {
+                units.extend(ranges.into_iter().map(|range| (range, root)));
+            }
+        }
+        units.sort_unstable_by_key(|(range, root)| (range.start, root.offset));
+        Ok(Variables {
+            index,
+            units,
+            functions: RefCell::default(),
+            described: RefCell::default(),
+            module,
+            files,
+            symbols: OnceCell::new(),
+            named: RefCell::default(),
+        })
+    }
+
+    /// Whether there is no code that debug information describes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.units.is_empty()
+    }
+
+    /// The function that an address is in; `None` if none is described.
+    ///
+    /// # Errors
+    ///
+    /// The entries of the unit or of the function cannot be read.
+    pub fn function(&self, address: Vaddr) -> Result<Option<Rc<Function<'a>>>, TypesError> {
+        let Some(root) = at(&self.units, address) else {
+            return Ok(None);
+        };
+        let functions = self.functions_of(root)?;
+        let Some(place) = at(&functions, address) else {
+            return Ok(None);
+        };
+        if let Some(known) = self.described.borrow().get(&place) {
+            return Ok(Some(Rc::clone(known)));
+        }
+        let function = Rc::new(Function::read(&self.index, root, place)?);
+        let kept = Rc::clone(&function);
+        self.described.borrow_mut().insert(place, kept);
+        Ok(Some(function))
+    }
+
+    /// Where the function begins that other units and modules know by a name.
+    fn address_of(&self, name: &str) -> Option<Vaddr> {
+        if let Some(known) = self.named.borrow().get(name) {
+            return *known;
+        }
+        let debug = self.files.debug.as_deref();
+        let symbols = self
+            .symbols
+            .get_or_init(|| Symbols::new(self.module, debug));
+        let functions = symbols.named(name).filter(|own| own.is_function);
+        // What is hidden in a shared object is local in its symbol table.
+        let mut best: Vec<Symbol<'_>> = functions.collect();
+        let binding = best.iter().map(|own| own.binding != Binding::Local).max();
+        best.retain(|own| Some(own.binding != Binding::Local) == binding);
+        let first = best.first().map(|own| own.address);
+        let address = first.filter(|first| best.iter().all(|own| own.address == *first));
+        let mut known = self.named.borrow_mut();
+        known.insert(name.to_owned(), address);
+        address
+    }
+
+    fn functions_of(&self, root: Place) -> Result<Functions, TypesError> {
+        if let Some(known) = self.functions.borrow().get(&root) {
+            return Ok(Rc::clone(known));
+        }
+        let mut functions = Vec::new();
+        self.index.below(root, |place, _, entry| {
+            if entry.tag() == gimli::DW_TAG_subprogram {
+                let ranges = self.index.ranges(place, entry)?.into_iter();
+                functions.extend(ranges.map(|range| (range, place)));
+            }
+            Ok(has_functions(entry.tag()))
+        })?;
+        functions.sort_unstable_by_key(|(range, place)| (range.start, place.offset));
+        let functions: Functions = functions.into();
+        let kept = Rc::clone(&functions);
+        self.functions.borrow_mut().insert(root, kept);
+        Ok(functions)
+    }
+}
+
+/// What is at an address: of ranges that overlap, that which begins last.
+fn at(sorted: &[(Range<u64>, Place)], address: Vaddr) -> Option<Place> {
+    let behind = sorted.partition_point(|(range, _)| range.start <= address.0);
+    let before = sorted.get(..behind)?.iter().rev();
+    let mut near = before.take(MOST_OVERLAPPING);
+    let (_, place) = near.find(|(range, _)| address.0 < range.end)?;
+    Some(*place)
+}
+
+/// So many ranges that begin before an address and end before it, too, are looked at, one of which may be around it.
+const MOST_OVERLAPPING: usize = 64;
+
+/// Whether functions that have code can be among the entries below one with this tag.
+fn has_functions(tag: gimli::DwTag) -> bool {
+    matches!(
+        tag,
+        gimli::DW_TAG_namespace
+            | gimli::DW_TAG_module
+            | gimli::DW_TAG_structure_type
+            | gimli::DW_TAG_class_type
+            | gimli::DW_TAG_union_type
+            | gimli::DW_TAG_enumeration_type
+            | gimli::DW_TAG_subprogram
+            | gimli::DW_TAG_lexical_block
+    )
+}

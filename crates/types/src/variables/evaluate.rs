@@ -1,0 +1,711 @@
+//! What a variable is in a frame: location descriptions and expressions evaluated (DWARF 5 §2.5, §2.6).
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use gimli::{AttributeValue, EvaluationResult, Location, Operation, Piece, UnitOffset, ValueType};
+use unspool_ir::Vaddr;
+
+use super::function::{Call, Expression, Function, Said, To, Variable, only, outer_name};
+use super::value::Value;
+use super::{Frame, Stack};
+use crate::error::TypesError;
+use crate::index::{Index, Place, Slice};
+
+/// Why a variable is not known in a frame.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Absent {
+    /// It is nowhere at this address.
+    #[error("it is nowhere at this address any more")]
+    Nowhere,
+    /// It was in a register that nobody tells the value of.
+    #[error("it was in register {0}, which nobody has saved")]
+    Register(u16),
+    /// It is in memory that cannot be read.
+    #[error("it is at {0:#x}, which cannot be read")]
+    Memory(u64),
+    /// The frame's CFA is not known.
+    #[error("the frame's CFA is not known")]
+    Cfa,
+    /// It is what it was when the function was called, which the caller does not tell.
+    #[error("it is what the function was called with, and the caller does not tell that")]
+    Entry,
+    /// It is a pointer to something that is in no memory.
+    #[error("it points to what is in no memory")]
+    Pointer,
+    /// Each thread has its own, and where is not known.
+    #[error("it is of the thread's own storage, which is not looked for")]
+    ThreadLocal,
+    /// Its type has no size, or none that is known.
+    #[error("its size is not known")]
+    Size,
+    /// It needs more steps than an expression has.
+    #[error("where it is takes more than {limit} steps to compute")]
+    TooLong {
+        /// How many are taken at most.
+        limit: u32,
+    },
+    /// The expression has something that is not evaluated here.
+    #[error("where it is is said in a way that is not known here: {0}")]
+    Unsupported(&'static str),
+    /// The expression is broken.
+    #[error("where it is cannot be computed: {0}")]
+    Expression(gimli::Error),
+    /// The debug information is broken.
+    #[error(transparent)]
+    Broken(Rc<TypesError>),
+}
+
+impl From<gimli::Error> for Absent {
+    fn from(error: gimli::Error) -> Absent {
+        Absent::Expression(error)
+    }
+}
+
+impl From<TypesError> for Absent {
+    fn from(error: TypesError) -> Absent {
+        Absent::Broken(Rc::new(error))
+    }
+}
+
+/// So many times an expression is begun or given something that it asks for, for one variable.
+const MOST_STEPS: u32 = 1000;
+
+/// So many operations are done from one of these to the next, about.
+const MOST_OPERATIONS: u32 = 1000;
+
+/// Expressions that need others, and callers that need theirs, are followed so deep.
+const DEEPEST: u32 = 32;
+
+/// What a variable of a frame's function, or of one inlined in it, is now: its bytes, `most` at most.
+///
+/// # Errors
+///
+/// [`Absent`], if no byte is known.
+pub fn now<'a>(
+    stack: &dyn Stack<'a>,
+    number: usize,
+    function: &Function<'a>,
+    variable: &Variable<'a>,
+    most: usize,
+) -> Result<Value, Absent> {
+    let size = size(function, variable, most)?;
+    if let Some(constant) = &variable.constant {
+        return constant_value(constant, size);
+    }
+    let location = variable.location.as_ref().ok_or(Absent::Nowhere)?;
+    let steps = Cell::new(MOST_STEPS);
+    Evaluator::of(stack, number, function, &steps)?.value(location, size)
+}
+
+/// What a parameter of a frame's function was when it was called, as the caller tells: its bytes, `most` at most.
+///
+/// # Errors
+///
+/// [`Absent`].
+pub fn at_entry<'a>(
+    stack: &dyn Stack<'a>,
+    number: usize,
+    function: &Function<'a>,
+    parameter: &Variable<'a>,
+    most: usize,
+) -> Result<Value, Absent> {
+    let size = size(function, parameter, most)?;
+    let steps = Cell::new(MOST_STEPS);
+    let frame = Evaluator::of(stack, number, function, &steps)?;
+    let bytes = frame.given(frame.passed(parameter)?)?.to_le_bytes();
+    if size > bytes.len() {
+        return Err(Absent::Entry);
+    }
+    let mut value = Value::unknown(size);
+    value.put(0, &bytes);
+    Ok(value)
+}
+
+fn size(function: &Function<'_>, variable: &Variable<'_>, most: usize) -> Result<usize, Absent> {
+    let size = function.graph().size(variable.ty).ok_or(Absent::Size)?;
+    match usize::try_from(size).unwrap_or(most).min(most) {
+        0 => Err(Absent::Size),
+        size => Ok(size),
+    }
+}
+
+/// The value of what is constant.
+fn constant_value(constant: &AttributeValue<Slice<'_>>, size: usize) -> Result<Value, Absent> {
+    let mut value = Value::unknown(size);
+    match constant {
+        AttributeValue::Block(bytes) => value.put(0, bytes.slice()),
+        AttributeValue::Sdata(number) => value.put(0, &i128::from(*number).to_le_bytes()),
+        other => match other.udata_value() {
+            Some(number) => value.put(0, &u128::from(number).to_le_bytes()),
+            None => return Err(Absent::Unsupported("a constant that is no number")),
+        },
+    }
+    Ok(value)
+}
+
+/// Evaluates the expressions of a frame.
+struct Evaluator<'s, 'a> {
+    stack: &'s dyn Stack<'a>,
+    number: usize,
+    frame: Frame<'s, 'a>,
+    function: &'s Function<'a>,
+    /// How the function was come into, if it is one that has ended with a call: its callee has the frame now.
+    ended: Option<Way<'a>>,
+    /// How many steps may still be taken.
+    steps: &'s Cell<u32>,
+    /// How deep it may still be gone.
+    depth: u32,
+}
+
+type Pieces<'a> = Vec<Piece<Slice<'a>>>;
+
+/// The way into a function: a call, and functions each of which has ended with a call of the next.
+#[derive(Clone)]
+struct Way<'a> {
+    caller: Rc<Function<'a>>,
+    call: usize,
+    /// These functions, with which of their calls it was. Of them, the first `count` count.
+    ended: Rc<[(Rc<Function<'a>>, usize)]>,
+    count: usize,
+}
+
+impl<'s, 'a> Evaluator<'s, 'a> {
+    fn of(
+        stack: &'s dyn Stack<'a>,
+        number: usize,
+        function: &'s Function<'a>,
+        steps: &'s Cell<u32>,
+    ) -> Result<Evaluator<'s, 'a>, Absent> {
+        Ok(Evaluator {
+            stack,
+            number,
+            frame: stack.frame(number).ok_or(Absent::Nowhere)?,
+            function,
+            ended: None,
+            steps,
+            depth: DEEPEST,
+        })
+    }
+
+    fn index(&self) -> &'s Index<'a> {
+        &self.frame.variables.index
+    }
+
+    fn step(&self) -> Result<(), Absent> {
+        let left = self.steps.get().checked_sub(1);
+        self.steps.set(left.unwrap_or(0));
+        left.map(|_| ())
+            .ok_or(Absent::TooLong { limit: MOST_STEPS })
+    }
+
+    /// The same, one deeper.
+    fn deeper(&self) -> Result<Evaluator<'s, 'a>, Absent> {
+        let depth = self.depth.checked_sub(1);
+        let depth = depth.ok_or(Absent::TooLong { limit: DEEPEST })?;
+        Ok(Evaluator {
+            depth,
+            ended: self.ended.clone(),
+            ..*self
+        })
+    }
+
+    /// What is at a location: so many bytes.
+    fn value(&self, location: &Said<'a>, size: usize) -> Result<Value, Absent> {
+        let expression = self.at(location, self.frame.lookup)?;
+        let pieces = self.pieces(location.place, expression)?;
+        let mut value = Value::unknown(size);
+        let mut absent = Absent::Nowhere;
+        let mut at = 0;
+        for piece in &pieces {
+            let bytes = match piece.size_in_bits {
+                None => size,
+                Some(bits) if bits % 8 == 0 => usize::try_from(bits / 8).unwrap_or(size),
+                Some(_) => return Err(Absent::Unsupported("pieces of single bits")),
+            };
+            let wanted = bytes.min(size.saturating_sub(at));
+            match self.piece(piece, wanted) {
+                Ok(found) => value.put(at, found.get(..wanted).unwrap_or(&found)),
+                Err(why) => absent = why,
+            }
+            at = at.saturating_add(bytes);
+        }
+        match value.known.contains(&true) {
+            true => Ok(value),
+            false => Err(absent),
+        }
+    }
+
+    /// The first bytes of a piece; fewer if it has fewer.
+    fn piece(&self, piece: &Piece<Slice<'a>>, size: usize) -> Result<Vec<u8>, Absent> {
+        let skipped = match piece.bit_offset {
+            None => 0,
+            Some(bits) if bits % 8 == 0 => bits / 8,
+            Some(_) => return Err(Absent::Unsupported("pieces of single bits")),
+        };
+        let skip = |bytes: &[u8]| {
+            let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
+            bytes.get(skipped..).unwrap_or_default().to_vec()
+        };
+        Ok(match piece.location {
+            Location::Empty => return Err(Absent::Nowhere),
+            Location::Register { register } => skip(&self.register(register)?.to_le_bytes()),
+            Location::Address { address } => {
+                let address = address.wrapping_add(skipped);
+                let mut bytes = vec![0; size];
+                match self.stack.read(address, &mut bytes) {
+                    true => bytes,
+                    false => return Err(Absent::Memory(address)),
+                }
+            }
+            Location::Value { value } => skip(&bits(value)?.to_le_bytes()),
+            Location::Bytes { value } => skip(value.slice()),
+            Location::ImplicitPointer { .. } => return Err(Absent::Pointer),
+        })
+    }
+
+    fn register(&self, register: gimli::Register) -> Result<u64, Absent> {
+        let value = match self.ended {
+            None => self.stack.register(self.number, register.0),
+            // What calls preserve was as the caller has it again.
+            Some(_) if register.0 == self.index().stack_pointer() => None,
+            Some(_) => self
+                .stack
+                .register(self.number.saturating_add(1), register.0),
+        };
+        value.ok_or(Absent::Register(register.0))
+    }
+
+    /// The expression of a location, or of that part of a list of locations which counts at an address.
+    fn at(&self, location: &Said<'a>, address: Vaddr) -> Result<Expression<'a>, Absent> {
+        if let AttributeValue::Exprloc(expression) = location.value {
+            return Ok(expression);
+        }
+        let index = self.index();
+        let (unit, _) = index.unit(location.place)?;
+        let dwarf = index.dwarf(location.place.part);
+        let mut list = dwarf
+            .attr_locations(unit, location.value)?
+            .ok_or(Absent::Unsupported("a location that is no list"))?;
+        for _ in 0..MOST_LOCATIONS {
+            let Some(entry) = list.next()? else { break };
+            if (entry.range.begin..entry.range.end).contains(&address.0) {
+                return Ok(entry.data);
+            }
+        }
+        Err(Absent::Nowhere)
+    }
+
+    /// The number that an expression computes.
+    fn number(&self, place: Place, expression: Expression<'a>) -> Result<u64, Absent> {
+        let pieces = self.deeper()?.pieces(place, expression)?;
+        match pieces.as_slice() {
+            [one] => match one.location {
+                Location::Address { address } => Ok(address),
+                Location::Value { value } => bits(value),
+                Location::Register { register } => self.register(register),
+                _ => Err(Absent::Unsupported("an expression that computes no number")),
+            },
+            _ => Err(Absent::Unsupported("a number in pieces")),
+        }
+    }
+
+    /// Evaluates an expression of an entry at a place, or in its unit.
+    fn pieces(&self, place: Place, expression: Expression<'a>) -> Result<Pieces<'a>, Absent> {
+        let index = self.index();
+        let (unit, _) = index.unit(place)?;
+        let mut evaluation = expression.evaluation(unit.encoding());
+        evaluation.set_max_iterations(MOST_OPERATIONS);
+        let mut state = evaluation.evaluate()?;
+        loop {
+            self.step()?;
+            state = match state {
+                EvaluationResult::Complete => return Ok(evaluation.result()),
+                EvaluationResult::RequiresMemory {
+                    address,
+                    size,
+                    space: None,
+                    base_type,
+                } => {
+                    let value = self.memory(address, size)?;
+                    let value = typed(value, self.value_type(place, base_type)?)?;
+                    evaluation.resume_with_memory(value)?
+                }
+                EvaluationResult::RequiresRegister {
+                    register,
+                    base_type,
+                } => {
+                    let value = self.register(register)?;
+                    let value = typed(value, self.value_type(place, base_type)?)?;
+                    evaluation.resume_with_register(value)?
+                }
+                EvaluationResult::RequiresFrameBase => {
+                    evaluation.resume_with_frame_base(self.frame_base()?)?
+                }
+                EvaluationResult::RequiresCallFrameCfa => {
+                    let cfa = self.stack.cfa(self.number).ok_or(Absent::Cfa)?;
+                    evaluation.resume_with_call_frame_cfa(cfa)?
+                }
+                EvaluationResult::RequiresTls(_) => return Err(Absent::ThreadLocal),
+                EvaluationResult::RequiresAtLocation(reference) => {
+                    evaluation.resume_with_at_location(self.called(place, reference)?)?
+                }
+                EvaluationResult::RequiresEntryValue(expression) => {
+                    let (register, base_type) = match only(expression, unit.encoding()) {
+                        Some(Operation::Register { register }) => (register, UnitOffset(0)),
+                        Some(Operation::RegisterOffset {
+                            register,
+                            offset: 0,
+                            base_type,
+                        }) => (register, base_type),
+                        _ => return Err(Absent::Entry),
+                    };
+                    let value = self.given(To::Register(register.0))?;
+                    let value = typed(value, self.value_type(place, base_type)?)?;
+                    evaluation.resume_with_entry_value(value)?
+                }
+                EvaluationResult::RequiresParameterRef(offset) => {
+                    let place = self.place_in_unit(place, offset)?;
+                    let (origin, _) = index.origin(place, &index.entry(place)?)?;
+                    let value = self.given(To::Parameter(origin))?;
+                    evaluation.resume_with_parameter_ref(value)?
+                }
+                EvaluationResult::RequiresRelocatedAddress(address) => {
+                    let address = address.wrapping_add(self.frame.bias);
+                    evaluation.resume_with_relocated_address(address)?
+                }
+                EvaluationResult::RequiresIndexedAddress {
+                    index: nth,
+                    relocate,
+                } => {
+                    let address = index.dwarf(place.part).address(unit, nth)?;
+                    let bias = if relocate { self.frame.bias } else { 0 };
+                    evaluation.resume_with_indexed_address(address.wrapping_add(bias))?
+                }
+                EvaluationResult::RequiresBaseType(offset) => {
+                    evaluation.resume_with_base_type(self.value_type(place, offset)?)?
+                }
+                _ => return Err(Absent::Unsupported("an operation of another machine")),
+            };
+        }
+    }
+
+    /// A number of at most 8 bytes in memory.
+    fn memory(&self, address: u64, size: u8) -> Result<u64, Absent> {
+        let mut bytes = [0; 8];
+        let read = bytes
+            .get_mut(..usize::from(size))
+            .is_some_and(|wanted| self.stack.read(address, wanted));
+        match read {
+            true => Ok(u64::from_le_bytes(bytes)),
+            false => Err(Absent::Memory(address)),
+        }
+    }
+
+    fn frame_base(&self) -> Result<u64, Absent> {
+        let unknown = Absent::Unsupported("a function without a frame base");
+        let base = self.function.frame_base.as_ref().ok_or(unknown)?;
+        self.number(base.place, self.at(base, self.frame.lookup)?)
+    }
+
+    fn place_in_unit(&self, place: Place, offset: UnitOffset) -> Result<Place, Absent> {
+        let value = AttributeValue::UnitRef(offset);
+        Ok(self.index().referred(place, &value)?)
+    }
+
+    /// The expression that another entry's location is (`DW_OP_call2` and its like): empty if it has none.
+    fn called(
+        &self,
+        place: Place,
+        reference: gimli::DieReference<usize>,
+    ) -> Result<Slice<'a>, Absent> {
+        let index = self.index();
+        let place = match reference {
+            gimli::DieReference::UnitRef(offset) => self.place_in_unit(place, offset)?,
+            gimli::DieReference::DebugInfoRef(offset) => {
+                index.referred(place, &AttributeValue::DebugInfoRef(offset))?
+            }
+        };
+        let entry = index.entry(place)?;
+        let Some(value) = entry.attr_value(gimli::DW_AT_location) else {
+            return Ok(Slice::default());
+        };
+        let expression = self.at(&Said { place, value }, self.frame.lookup)?;
+        Ok(expression.0)
+    }
+
+    /// The type of a value in an expression (DWARF 5 §2.5.1).
+    fn value_type(&self, place: Place, offset: UnitOffset) -> Result<ValueType, Absent> {
+        if offset.0 == 0 {
+            return Ok(ValueType::Generic);
+        }
+        let place = self.place_in_unit(place, offset)?;
+        let ty = ValueType::from_entry(&self.index().entry(place)?)?;
+        ty.ok_or(Absent::Unsupported(
+            "a type that expressions do not compute with",
+        ))
+    }
+
+    /// Where a parameter was when the function was called.
+    fn passed(&self, parameter: &Variable<'a>) -> Result<To, Absent> {
+        let entry = self.function.entry.ok_or(Absent::Entry)?;
+        let location = parameter.location.as_ref();
+        let Some(location) = location else {
+            return Ok(To::Parameter(parameter.origin));
+        };
+        let expression = self.at(location, Vaddr(entry))?;
+        let (unit, _) = self.index().unit(location.place)?;
+        match only(expression, unit.encoding()) {
+            Some(Operation::Register { register }) => Ok(To::Register(register.0)),
+            Some(Operation::FrameOffset { offset }) if self.is_based_on_cfa() => {
+                Ok(To::Stack(offset))
+            }
+            _ => Ok(To::Parameter(parameter.origin)),
+        }
+    }
+
+    /// Whether the frame base is the CFA.
+    fn is_based_on_cfa(&self) -> bool {
+        let base = self.function.frame_base.as_ref();
+        base.is_some_and(|base| {
+            let AttributeValue::Exprloc(expression) = base.value else {
+                return false;
+            };
+            let unit = self.index().unit(base.place);
+            unit.is_ok_and(|(unit, _)| {
+                matches!(
+                    only(expression, unit.encoding()),
+                    Some(Operation::CallFrameCFA)
+                )
+            })
+        })
+    }
+
+    /// What the function was called with there.
+    fn given(&self, to: To) -> Result<u64, Absent> {
+        self.step()?;
+        match (self.by_call_site(to), to) {
+            (Err(absent), To::Register(register)) if self.ended.is_none() => {
+                let known = self.stack.at_entry(self.number, register);
+                known.ok_or(absent)
+            }
+            (found, _) => found,
+        }
+    }
+
+    /// What the entry of the call that the function was come into by says of it.
+    fn by_call_site(&self, to: To) -> Result<u64, Absent> {
+        let way = match &self.ended {
+            Some(way) => way.clone(),
+            None => self.way()?,
+        };
+        let deeper = self.deeper()?;
+        let last = way.count.checked_sub(1);
+        let (function, call, outer) = match last.and_then(|last| way.ended.get(last)) {
+            Some((function, call)) => {
+                let call = function.calls.get(*call).ok_or(Absent::Entry)?;
+                let lookup = Vaddr(call.at.unwrap_or_default());
+                let outer = Evaluator {
+                    frame: Frame {
+                        lookup,
+                        ..self.frame
+                    },
+                    function,
+                    ended: Some(Way {
+                        count: way.count - 1,
+                        ..way.clone()
+                    }),
+                    ..deeper
+                };
+                (function, call, outer)
+            }
+            None => {
+                let number = self.number.checked_add(1).ok_or(Absent::Entry)?;
+                let function = &way.caller;
+                let call = function.calls.get(way.call).ok_or(Absent::Entry)?;
+                let outer = Evaluator {
+                    number,
+                    frame: self.stack.frame(number).ok_or(Absent::Entry)?,
+                    function,
+                    ended: None,
+                    ..deeper
+                };
+                (function, call, outer)
+            }
+        };
+        let same_file = std::ptr::eq(outer.index(), self.index());
+        let mut given = call.given.iter();
+        let given =
+            given.find(|given| given.to == to && (same_file || !matches!(to, To::Parameter(_))));
+        outer.number(function.root, given.ok_or(Absent::Entry)?.value)
+    }
+
+    /// How the function of a frame was come into, if there is one way only.
+    fn way(&self) -> Result<Way<'a>, Absent> {
+        let number = self.number.checked_add(1).ok_or(Absent::Entry)?;
+        let frame = self.stack.frame(number).ok_or(Absent::Entry)?;
+        let returns_to = frame.returns_to.ok_or(Absent::Entry)?;
+        let function = frame.variables.function(frame.lookup)?;
+        let function = function.ok_or(Absent::Entry)?;
+        let mut calls = function.calls.iter();
+        let call = calls.position(|call| !call.is_tail && call.at == Some(returns_to.0));
+        let call = call.ok_or(Absent::Entry)?;
+        let caller = Evaluator {
+            number,
+            frame,
+            function: &function,
+            ended: None,
+            ..self.deeper()?
+        };
+        let site = function.calls.get(call).ok_or(Absent::Entry)?;
+        let ended = match self.is_called_by(&caller, site)? {
+            true => Vec::new(),
+            false => self.ended_before(&caller, site)?,
+        };
+        if self.may_call_itself_last()? {
+            return Err(Absent::Entry);
+        }
+        Ok(Way {
+            caller: function,
+            call,
+            count: ended.len(),
+            ended: ended.into(),
+        })
+    }
+
+    /// The functions that a call of the caller leads to this one by, each of which has ended with a call of the next.
+    fn ended_before(
+        &self,
+        caller: &Evaluator<'_, 'a>,
+        call: &Call<'a>,
+    ) -> Result<Vec<(Rc<Function<'a>>, usize)>, Absent> {
+        let callee = call.callee.ok_or(Absent::Entry)?;
+        let first = self.function_at(caller.index(), callee)?;
+        let mut found: Option<Vec<(Rc<Function<'a>>, usize)>> = None;
+        // Ways so far, each with the function that it has led to.
+        let mut open = vec![(Vec::new(), first.ok_or(Absent::Entry)?)];
+        while let Some((way, function)) = open.pop() {
+            for (nth, callee) in self.tails(&function)? {
+                self.step()?;
+                let Some(next) = self.function_at(self.index(), callee)? else {
+                    continue;
+                };
+                let mut way: Vec<(Rc<Function<'a>>, usize)> = way.clone();
+                way.push((Rc::clone(&function), nth));
+                if next.entry == self.function.entry {
+                    // If there are two ways, nobody knows which it was.
+                    if found.replace(way).is_some() {
+                        return Err(Absent::Entry);
+                    }
+                } else if !way.iter().any(|(seen, _)| seen.entry == next.entry) {
+                    open.push((way, next));
+                }
+            }
+        }
+        found.ok_or(Absent::Entry)
+    }
+
+    /// The calls that a function ends with: their numbers, and the entries of the functions called.
+    fn tails(&self, function: &Function<'a>) -> Result<Vec<(usize, Place)>, Absent> {
+        let calls = function.calls.iter().enumerate();
+        let tails = calls.filter(|(_, call)| call.is_tail);
+        // If one leads nobody knows where, nobody knows where it all leads.
+        tails
+            .map(|(nth, call)| Ok((nth, call.callee.ok_or(Absent::Entry)?)))
+            .collect()
+    }
+
+    /// The function of this module that an entry stands for: its own, or a declaration of what is elsewhere.
+    fn function_at(
+        &self,
+        index: &Index<'a>,
+        place: Place,
+    ) -> Result<Option<Rc<Function<'a>>>, Absent> {
+        let variables = self.frame.variables;
+        let entry = index.entry(place)?;
+        let ranges = match std::ptr::eq(index, self.index()) {
+            true => index.ranges(place, &entry)?,
+            false => Vec::new(),
+        };
+        let own = ranges.first().map(|range| Vaddr(range.start));
+        let address = match own {
+            Some(own) => Some(own),
+            None => {
+                let (origin, said) = index.origin(place, &entry)?;
+                let name = outer_name(index, origin, &said);
+                name.and_then(|name| variables.address_of(&name))
+            }
+        };
+        Ok(match address {
+            Some(address) => variables.function(address)?,
+            None => None,
+        })
+    }
+
+    /// Whether the function may have been come into by a jump from itself, or from one that it has ended with a call of.
+    fn may_call_itself_last(&self) -> Result<bool, Absent> {
+        let mut seen = Vec::new();
+        let mut open = self.tails(self.function)?;
+        while let Some((_, callee)) = open.pop() {
+            self.step()?;
+            let Some(function) = self.function_at(self.index(), callee)? else {
+                continue;
+            };
+            if function.entry == self.function.entry {
+                return Ok(true);
+            }
+            if !seen.contains(&function.entry) {
+                seen.push(function.entry);
+                open.extend(self.tails(&function)?);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether it is this frame's function that a call of its caller calls, and not one that jumped to it.
+    fn is_called_by(&self, caller: &Evaluator<'_, 'a>, call: &Call<'a>) -> Result<bool, Absent> {
+        if let Some(callee) = call.callee {
+            let index = caller.index();
+            let (origin, said) = index.origin(callee, &index.entry(callee)?)?;
+            if std::ptr::eq(index, self.index()) && origin == self.function.origin {
+                return Ok(true);
+            }
+            let Some(name) = outer_name(index, origin, &said) else {
+                return Ok(false);
+            };
+            let address = self.frame.variables.address_of(&name);
+            return Ok(address.is_some() && address.map(|at| at.0) == self.function.entry);
+        }
+        let (Some(target), Some(entry)) = (call.target, self.function.entry) else {
+            return Ok(false);
+        };
+        let target = caller.number(caller.function.root, target)?;
+        Ok(target == entry.wrapping_add(self.frame.bias))
+    }
+}
+
+/// So many entries of a list of locations are looked at.
+const MOST_LOCATIONS: usize = 100_000;
+
+/// The bits of a value of an expression.
+fn bits(value: gimli::Value) -> Result<u64, Absent> {
+    Ok(match value {
+        gimli::Value::F32(value) => u64::from(value.to_bits()),
+        gimli::Value::F64(value) => value.to_bits(),
+        other => other.to_u64(u64::MAX)?,
+    })
+}
+
+/// A number as a value of a type, whose bits it has.
+fn typed(number: u64, ty: ValueType) -> Result<gimli::Value, Absent> {
+    Ok(match ty {
+        ValueType::Generic => gimli::Value::Generic(number),
+        ValueType::F32 => {
+            let low = u32::try_from(number & u64::from(u32::MAX)).unwrap_or_default();
+            gimli::Value::F32(f32::from_bits(low))
+        }
+        ValueType::F64 => gimli::Value::F64(f64::from_bits(number)),
+        other => gimli::Value::from_u64(other, number)?,
+    })
+}

@@ -1,0 +1,422 @@
+//! A function as its entry describes it: what can be named where in its code, and what its calls give.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use gimli::{AttributeValue, Operation};
+use unspool_ctf::{Graph, TypeId};
+use unspool_ir::Vaddr;
+
+use crate::entry::{flag, text};
+use crate::error::TypesError;
+use crate::index::{Entry, Index, Place, Slice};
+use crate::unit::UnitReader;
+
+pub(super) type Expression<'a> = gimli::Expression<Slice<'a>>;
+
+/// A function with code: its parameters and variables, those of functions that are inlined there, and its calls.
+pub struct Function<'a> {
+    /// The unit that it is in.
+    pub(super) root: Place,
+    /// Where it begins, as linked.
+    pub(super) entry: Option<u64>,
+    /// What it is made from, or its entry.
+    pub(super) origin: Place,
+    /// What it refers to with `DW_OP_fbreg`.
+    pub(super) frame_base: Option<Said<'a>>,
+    /// Its body, and the blocks and inlined functions in it: each behind the one that it is in.
+    scopes: Vec<Scope<'a>>,
+    variables: Vec<Variable<'a>>,
+    pub(super) calls: Vec<Call<'a>>,
+    graph: Graph<'a>,
+}
+
+/// What an attribute says, and of which entry it is.
+#[derive(Clone, Copy)]
+pub(super) struct Said<'a> {
+    pub(super) place: Place,
+    pub(super) value: AttributeValue<Slice<'a>>,
+}
+
+/// A part of a function in which names are known.
+struct Scope<'a> {
+    /// The one that it is in; its own number for the body.
+    parent: usize,
+    /// Its code, if that is not all that its parent has.
+    ranges: Vec<Range<u64>>,
+    /// The name of the function, if it is the body of one.
+    function: Option<Cow<'a, str>>,
+}
+
+/// A variable or a parameter.
+pub struct Variable<'a> {
+    /// Its name; empty if it has none.
+    pub name: Cow<'a, str>,
+    /// Its type, in the function's [graph](Function::graph).
+    pub ty: TypeId,
+    /// Whether it is a parameter.
+    pub is_parameter: bool,
+    /// Its number among the function's [variables](Function::variables).
+    pub number: usize,
+    scope: usize,
+    /// What it is made from, or its entry.
+    pub(super) origin: Place,
+    pub(super) location: Option<Said<'a>>,
+    pub(super) constant: Option<AttributeValue<Slice<'a>>>,
+}
+
+/// A function that an address is in, or one that is inlined there, and what can be named there.
+pub struct Level<'f, 'a> {
+    /// Its name; empty if it has none.
+    pub function: &'f str,
+    /// Its parameters, in their order.
+    pub parameters: Vec<&'f Variable<'a>>,
+    /// Its variables, those of the innermost block first.
+    pub locals: Vec<&'f Variable<'a>>,
+}
+
+/// A call, and what it gives (DWARF 5 §3.4, and what compilers wrote before there was that).
+pub(super) struct Call<'a> {
+    /// The address that it returns to; of a tail call, where it is, about.
+    pub(super) at: Option<u64>,
+    /// The entry of the function called, if it is known.
+    pub(super) callee: Option<Place>,
+    /// What computes the address of the function called.
+    pub(super) target: Option<Expression<'a>>,
+    pub(super) is_tail: bool,
+    pub(super) given: Vec<Given<'a>>,
+}
+
+/// What a call gives, and where to.
+pub(super) struct Given<'a> {
+    pub(super) to: To,
+    pub(super) value: Expression<'a>,
+}
+
+/// Where a parameter is when its function is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum To {
+    Register(u16),
+    /// So far from the CFA of the function called, in bytes.
+    Stack(i64),
+    /// The parameter with this entry, which is passed nowhere.
+    Parameter(Place),
+}
+
+impl<'a> Function<'a> {
+    /// The function and the inlined ones that an address is in, innermost first.
+    #[must_use]
+    pub fn levels(&self, address: Vaddr) -> Vec<Level<'_, 'a>> {
+        let is_in = |scope: &Scope<'_>| scope.ranges.iter().any(|range| range.contains(&address.0));
+        let mut is_open = vec![false; self.scopes.len()];
+        // The level of each scope that the address is in.
+        let mut level_of = vec![0; self.scopes.len()];
+        let mut levels: Vec<Level<'_, 'a>> = Vec::new();
+        for (number, scope) in self.scopes.iter().enumerate() {
+            let is_body = number == 0;
+            let is_reached = is_body || is_open.get(scope.parent) == Some(&true) && is_in(scope);
+            if !is_reached {
+                continue;
+            }
+            if let Some(function) = &scope.function {
+                levels.push(Level {
+                    function,
+                    parameters: Vec::new(),
+                    locals: Vec::new(),
+                });
+            }
+            let level = match &scope.function {
+                Some(_) => levels.len() - 1,
+                None => level_of.get(scope.parent).copied().unwrap_or(0),
+            };
+            if let (Some(open), Some(own)) = (is_open.get_mut(number), level_of.get_mut(number)) {
+                (*open, *own) = (true, level);
+            }
+        }
+        for scope in (0..self.scopes.len()).rev() {
+            let level = level_of.get(scope).and_then(|level| levels.get_mut(*level));
+            let (Some(level), Some(true)) = (level, is_open.get(scope)) else {
+                continue;
+            };
+            let first = self.variables.partition_point(|own| own.scope < scope);
+            let own = self.variables.get(first..).unwrap_or_default();
+            let own = own.iter().take_while(|own| own.scope == scope);
+            let (parameters, locals): (Vec<_>, Vec<_>) = own.partition(|own| own.is_parameter);
+            level.parameters.extend(parameters);
+            level.locals.extend(locals);
+        }
+        for level in &mut levels {
+            // Compilers write those of inlined functions in another order.
+            let order = |own: &&Variable<'a>| own.origin.offset;
+            level.parameters.sort_by_key(order);
+        }
+        levels.reverse();
+        levels
+    }
+
+    /// All of its variables, and of those of functions that are inlined there.
+    #[must_use]
+    pub fn variables(&self) -> &[Variable<'a>] {
+        &self.variables
+    }
+
+    /// The types of its variables.
+    #[must_use]
+    pub fn graph(&self) -> &Graph<'a> {
+        &self.graph
+    }
+
+    /// Reads the entry of a function in a unit, and all below it.
+    pub(super) fn read(
+        index: &Index<'a>,
+        root: Place,
+        place: Place,
+    ) -> Result<Function<'a>, TypesError> {
+        let entry = index.entry(place)?;
+        let (origin, said) = index.origin(place, &entry)?;
+        let (unit, _) = index.unit(root)?;
+        let mut reader = FunctionReader {
+            index,
+            types: UnitReader::new(index, u64::from(unit.header.address_size())),
+            scopes: vec![Scope {
+                parent: 0,
+                ranges: index.ranges(place, &entry)?,
+                function: Some(text(index, origin, &said, gimli::DW_AT_name).unwrap_or_default()),
+            }],
+            open: vec![(0, 0)],
+            variables: Vec::new(),
+            calls: Vec::new(),
+        };
+        index.below(place, |place, depth, entry| {
+            reader.entry(place, depth, entry)
+        })?;
+        reader.types.finish();
+        let mut variables = reader.variables;
+        variables.sort_by_key(|variable| variable.scope);
+        for (number, variable) in variables.iter_mut().enumerate() {
+            variable.number = number;
+        }
+        let frame_base = entry.attr_value(gimli::DW_AT_frame_base);
+        let first = reader.scopes.first().and_then(|body| body.ranges.first());
+        Ok(Function {
+            root,
+            entry: first.map(|range| range.start),
+            origin,
+            frame_base: frame_base.map(|value| Said { place, value }),
+            scopes: reader.scopes,
+            variables,
+            calls: reader.calls,
+            graph: reader.types.graph(),
+        })
+    }
+}
+
+/// The name that other units know a function by.
+pub(super) fn outer_name<'a>(
+    index: &Index<'a>,
+    place: Place,
+    entry: &Entry<'a>,
+) -> Option<Cow<'a, str>> {
+    let named = [
+        gimli::DW_AT_linkage_name,
+        gimli::DW_AT_MIPS_linkage_name,
+        gimli::DW_AT_name,
+    ];
+    flag(entry, gimli::DW_AT_external)
+        .then(|| {
+            let mut names = named.into_iter();
+            names.find_map(|name| text(index, place, entry, name))
+        })
+        .flatten()
+}
+
+struct FunctionReader<'d, 'a> {
+    index: &'d Index<'a>,
+    types: UnitReader<'d, 'a>,
+    scopes: Vec<Scope<'a>>,
+    /// The scopes around an entry, with how deep they are.
+    open: Vec<(usize, usize)>,
+    variables: Vec<Variable<'a>>,
+    calls: Vec<Call<'a>>,
+}
+
+impl<'a> FunctionReader<'_, 'a> {
+    /// Looks at an entry; whether those below it are to be looked at as well.
+    fn entry(&mut self, place: Place, depth: usize, entry: &Entry<'a>) -> Result<bool, TypesError> {
+        while self.open.len() > 1 && self.open.last().is_some_and(|(_, at)| *at >= depth) {
+            self.open.pop();
+        }
+        match entry.tag() {
+            gimli::DW_TAG_lexical_block
+            | gimli::DW_TAG_inlined_subroutine
+            | gimli::DW_TAG_try_block
+            | gimli::DW_TAG_catch_block => self.scope(place, depth, entry)?,
+            gimli::DW_TAG_formal_parameter | gimli::DW_TAG_variable => {
+                // What cannot be read of one is no reason to lose the others.
+                if let Ok(Some(variable)) = self.variable(place, entry) {
+                    self.variables.push(variable);
+                }
+            }
+            gimli::DW_TAG_call_site | gimli::DW_TAG_GNU_call_site => {
+                let call = self.call(place, entry)?;
+                self.calls.push(call);
+            }
+            gimli::DW_TAG_call_site_parameter | gimli::DW_TAG_GNU_call_site_parameter => {
+                let given = self.given(place, entry);
+                if let (Some(call), Some(given)) = (self.calls.last_mut(), given) {
+                    call.given.push(given);
+                }
+            }
+            gimli::DW_TAG_GNU_formal_parameter_pack => {}
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn around(&self) -> usize {
+        self.open.last().map_or(0, |(scope, _)| *scope)
+    }
+
+    fn scope(&mut self, place: Place, depth: usize, entry: &Entry<'a>) -> Result<(), TypesError> {
+        let index = self.index;
+        let parent = self.around();
+        let mut ranges = index.ranges(place, entry)?;
+        let function = match entry.tag() {
+            gimli::DW_TAG_inlined_subroutine => {
+                let (origin, said) = index.origin(place, entry)?;
+                Some(text(index, origin, &said, gimli::DW_AT_name).unwrap_or_default())
+            }
+            _ => {
+                // A block that has no addresses is only there for its names.
+                if ranges.is_empty()
+                    && let Some(around) = self.scopes.get(parent)
+                {
+                    ranges.clone_from(&around.ranges);
+                }
+                None
+            }
+        };
+        self.open.push((self.scopes.len(), depth));
+        self.scopes.push(Scope {
+            parent,
+            ranges,
+            function,
+        });
+        Ok(())
+    }
+
+    fn variable(
+        &mut self,
+        place: Place,
+        entry: &Entry<'a>,
+    ) -> Result<Option<Variable<'a>>, TypesError> {
+        let index = self.index;
+        let (origin, said) = index.origin(place, entry)?;
+        if flag(entry, gimli::DW_AT_declaration) {
+            return Ok(None);
+        }
+        let ty = match entry.has_attr(gimli::DW_AT_type) {
+            true => self.types.type_of(place, entry),
+            false => self.types.type_of(origin, &said),
+        };
+        let location = |place, entry: &Entry<'a>| {
+            let value = entry.attr_value(gimli::DW_AT_location)?;
+            Some(Said { place, value })
+        };
+        let constant = |entry: &Entry<'a>| entry.attr_value(gimli::DW_AT_const_value);
+        Ok(Some(Variable {
+            name: text(index, origin, &said, gimli::DW_AT_name).unwrap_or_default(),
+            ty,
+            is_parameter: entry.tag() == gimli::DW_TAG_formal_parameter,
+            number: 0,
+            scope: self.around(),
+            origin,
+            location: location(place, entry).or_else(|| location(origin, &said)),
+            constant: constant(entry).or_else(|| constant(&said)),
+        }))
+    }
+
+    fn call(&self, place: Place, entry: &Entry<'a>) -> Result<Call<'a>, TypesError> {
+        let index = self.index;
+        let (unit, _) = index.unit(place)?;
+        let is_tail =
+            flag(entry, gimli::DW_AT_call_tail_call) || flag(entry, gimli::DW_AT_GNU_tail_call);
+        let address = |name| {
+            let value = entry.attr_value(name)?;
+            index.dwarf(place.part).attr_address(unit, value).ok()?
+        };
+        let at = [
+            gimli::DW_AT_call_return_pc,
+            gimli::DW_AT_call_pc,
+            gimli::DW_AT_low_pc,
+        ]
+        .into_iter()
+        .find_map(address);
+        let callee = [gimli::DW_AT_call_origin, gimli::DW_AT_abstract_origin]
+            .into_iter()
+            .find_map(|name| entry.attr_value(name))
+            .and_then(|value| index.referred(place, &value).ok());
+        Ok(Call {
+            at,
+            callee,
+            target: expression(
+                entry,
+                [gimli::DW_AT_call_target, gimli::DW_AT_GNU_call_site_target],
+            ),
+            is_tail,
+            given: Vec::new(),
+        })
+    }
+
+    fn given(&self, place: Place, entry: &Entry<'a>) -> Option<Given<'a>> {
+        let index = self.index;
+        let value = expression(
+            entry,
+            [gimli::DW_AT_call_value, gimli::DW_AT_GNU_call_site_value],
+        )?;
+        let to = match expression(entry, [gimli::DW_AT_location]) {
+            Some(location) => {
+                let (unit, _) = index.unit(place).ok()?;
+                match only(location, unit.encoding())? {
+                    Operation::Register { register } => To::Register(register.0),
+                    // The stack pointer at the call, which is the CFA of the function called.
+                    Operation::RegisterOffset {
+                        register, offset, ..
+                    } if register.0 == index.stack_pointer() => To::Stack(offset),
+                    _ => return None,
+                }
+            }
+            None => {
+                let parameter = [gimli::DW_AT_call_parameter, gimli::DW_AT_abstract_origin]
+                    .into_iter()
+                    .find_map(|name| entry.attr_value(name))?;
+                let parameter = index.referred(place, &parameter).ok()?;
+                let (origin, _) = index
+                    .origin(parameter, &index.entry(parameter).ok()?)
+                    .ok()?;
+                To::Parameter(origin)
+            }
+        };
+        Some(Given { to, value })
+    }
+}
+
+/// The expression that the first of some attributes has.
+fn expression<'a, const N: usize>(
+    entry: &Entry<'a>,
+    names: [gimli::DwAt; N],
+) -> Option<Expression<'a>> {
+    names
+        .into_iter()
+        .find_map(|name| entry.attr(name)?.exprloc_value())
+}
+
+/// The operation that an expression consists of, if it is one.
+pub(super) fn only<'a>(
+    expression: Expression<'a>,
+    encoding: gimli::Encoding,
+) -> Option<Operation<Slice<'a>>> {
+    let mut operations = expression.operations(encoding);
+    let first = operations.next().ok()??;
+    matches!(operations.next(), Ok(None)).then_some(first)
+}
