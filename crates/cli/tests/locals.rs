@@ -165,11 +165,17 @@ fn of_clangs_programs_all_that_gdb_knows_is_told() {
 fn all_that_gdb_knows_is_told() {
     let cache = tempfile::tempdir().unwrap();
     for optimization in ["-O0", "-Og", "-O1", "-O2", "-O3", "-Os"] {
-        for format in ["-g", "-gdwarf-4"] {
-            let options = [optimization, format];
+        // With the last, the innermost function has values in vector registers. A caller must not count on registers there that calls may change:
+        // gdb believes that they are always what they were, which is seldom so.
+        for others in [
+            &["-g"][..],
+            &["-gdwarf-4"],
+            &["-g", "-DTOUCHES_NULL", "-fno-ipa-ra"],
+        ] {
+            let options = [&[optimization][..], others].concat();
             let killed = killed("/usr/bin/gcc", "variables.c", &options, cache.path());
             let compared = compare(&killed, &format!("{options:?}"));
-            assert!(compared >= 60, "{options:?}: {compared}");
+            assert!(compared >= 50, "{options:?}: {compared}");
         }
     }
 }

@@ -45,7 +45,11 @@ KEPT void end(int why, double real, float single)
 	volatile int local = why + 1;
 	sink = local;
 	if (real > 0 && single > 0)
+#ifdef TOUCHES_NULL
+		*(volatile float *)0 = single + (float)real;
+#else
 		abort();
+#endif
 }
 
 /* Parts of a structure that need not be in memory. */

@@ -9,6 +9,7 @@ use crate::process::registers::{self, Layout};
 use crate::process::{AuxVector, NoRegisters, Signal, Thread, ThreadState};
 
 const NT_PRSTATUS: u32 = 1;
+const NT_PRFPREG: u32 = 2;
 const NT_PRPSINFO: u32 = 3;
 const NT_AUXV: u32 = 6;
 const NT_FILE: u32 = 0x4649_4c45;
@@ -87,6 +88,14 @@ impl Facts {
                 let expected = PRSTATUS_REGISTERS + layout.size + PRSTATUS_TAIL;
                 let complete = self.take_thread(layout, expected, note.desc);
                 complete.ok_or(bad("NT_PRSTATUS", expected))
+            }
+            (b"CORE", NT_PRFPREG) => {
+                // It follows that of its thread.
+                let last = self.threads.last_mut();
+                if let Some(Ok(registers)) = last.map(|thread| thread.registers.as_mut()) {
+                    layout.decode_vectors(note.desc, registers);
+                }
+                Ok(())
             }
             (b"CORE", NT_PRPSINFO) => {
                 self.process = process_info(note.desc).or(self.process.take());

@@ -1,6 +1,7 @@
 //! The general registers as the kernel lays them out in `NT_PRSTATUS`, for ptrace
 //! (`PTRACE_GETREGSET`) and core files alike: `struct user_regs_struct` of x86-64 and
-//! `struct user_pt_regs` of AArch64. Each is an array of 8-byte words.
+//! `struct user_pt_regs` of AArch64. Each is an array of 8-byte words. And the vector registers in `NT_PRFPREG`:
+//! `struct user_i387_struct`, and `struct user_fpsimd_state`.
 
 use unspool_ir::{Arch, Register, Registers};
 
@@ -18,8 +19,21 @@ pub(crate) struct Layout {
     words: &'static [(usize, u16)],
     /// The word that holds the number of the system call a thread is in, or -1.
     syscall_word: Option<usize>,
+    /// Where `NT_PRFPREG` has the vector registers.
+    vectors: Vectors,
     /// Code addresses may carry a signature; `NT_ARM_PAC_MASK` tells in which bits.
     pub(crate) has_pac_mask: bool,
+}
+
+/// Vector registers of 16 bytes, one behind another, with DWARF numbers that are so, too.
+#[derive(Debug)]
+struct Vectors {
+    /// Where in the block they begin, in bytes.
+    offset: usize,
+    /// The DWARF number of the first.
+    first: u16,
+    /// How many they are.
+    count: u16,
 }
 
 /// What the register block of one thread says.
@@ -55,6 +69,22 @@ impl Layout {
             None => None,
         };
         Some(Decoded { registers, syscall })
+    }
+}
+
+impl Layout {
+    /// Adds the low 8 bytes of the vector registers that a block of `NT_PRFPREG` has, as far as it has them.
+    pub(crate) fn decode_vectors(&self, block: &[u8], registers: &mut Registers) {
+        let Vectors {
+            offset,
+            first,
+            count,
+        } = self.vectors;
+        for nth in 0..count {
+            if let Some(low) = u64_at(block, offset + 16 * usize::from(nth)) {
+                registers.set(Register(first + nth), low);
+            }
+        }
     }
 }
 
@@ -130,6 +160,29 @@ mod tests {
         for size in [0, 68, 215, 217, 1000] {
             assert!(x86_64::LAYOUT.decode(&vec![0; size]).is_none());
         }
+    }
+
+    #[test]
+    fn vector_registers_are_where_the_kernel_headers_say() {
+        for (layout, name, offset) in [
+            (&x86_64::LAYOUT, "xmm0", 160),
+            (&x86_64::LAYOUT, "xmm15", 400),
+            (&aarch64::LAYOUT, "v0", 0),
+            (&aarch64::LAYOUT, "v31", 496),
+        ] {
+            let arch = [Arch::X86_64, Arch::Aarch64]
+                .into_iter()
+                .find_map(|arch| arch.register_named(name));
+            let mut block = [0; 512];
+            block[offset] = 7;
+            let mut registers = Registers::new();
+            layout.decode_vectors(&block, &mut registers);
+            let set: Vec<_> = registers.iter().filter(|(_, value)| *value != 0).collect();
+            assert_eq!(set, [(arch.unwrap(), 7)], "{name}");
+        }
+        let mut registers = Registers::new();
+        x86_64::LAYOUT.decode_vectors(&[1; 176], &mut registers);
+        assert_eq!(registers.iter().count(), 1, "of a block that is cut");
     }
 
     #[test]

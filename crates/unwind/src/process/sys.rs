@@ -23,6 +23,8 @@ use libc::{c_int, c_uint, c_void, pid_t};
 pub(crate) const EVENT_STOP: c_int = 128;
 /// `NT_PRSTATUS`: the general registers.
 pub(crate) const NT_PRSTATUS: c_int = 1;
+/// `NT_PRFPREG`: the floating-point and vector registers.
+pub(crate) const NT_PRFPREG: c_int = 2;
 /// `NT_ARM_PAC_MASK`: which bits of a pointer hold a signature, for data and for code.
 pub(crate) const NT_ARM_PAC_MASK: c_int = 0x406;
 

@@ -423,7 +423,7 @@ pub(super) fn pause(looks: u32) {
 }
 
 fn read_registers(tid: i32, layout: &registers::Layout) -> Result<registers::Decoded, NoRegisters> {
-    let mut block = [0_u8; 512];
+    let mut block = [0_u8; 1024];
     let size = sys::register_set(tid, sys::NT_PRSTATUS, &mut block).map_err(|error| {
         NoRegisters::Refused {
             errno: error.raw_os_error().unwrap_or(0),
@@ -433,6 +433,12 @@ fn read_registers(tid: i32, layout: &registers::Layout) -> Result<registers::Dec
         found: size,
         expected: layout.size,
     };
-    let block = block.get(..size).ok_or(wrong_size)?;
-    layout.decode(block).ok_or(wrong_size)
+    let general = block.get(..size).ok_or(wrong_size)?;
+    let mut decoded = layout.decode(general).ok_or(wrong_size)?;
+    // No walk needs them: what there is not is unknown.
+    if let Ok(size) = sys::register_set(tid, sys::NT_PRFPREG, &mut block) {
+        let vectors = block.get(..size).unwrap_or_default();
+        layout.decode_vectors(vectors, &mut decoded.registers);
+    }
+    Ok(decoded)
 }

@@ -5,7 +5,7 @@
 //! Return addresses may be signed (PAuth); `NT_ARM_PAC_MASK` tells which bits are signature.
 //! The number of the current system call is not in this block.
 
-use super::Layout;
+use super::{Layout, Vectors};
 
 pub(super) static LAYOUT: Layout = Layout {
     size: 34 * 8,
@@ -45,5 +45,10 @@ pub(super) static LAYOUT: Layout = Layout {
         (32, 32),
     ],
     syscall_word: None,
+    vectors: Vectors {
+        offset: 0,
+        first: 64,
+        count: 32,
+    },
     has_pac_mask: true,
 };

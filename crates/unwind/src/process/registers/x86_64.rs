@@ -4,7 +4,7 @@
 //! it is in none. Segment registers are left out: they take no part in unwinding, but the
 //! bases of `fs` and `gs` do appear in expressions of thread-local storage.
 
-use super::Layout;
+use super::{Layout, Vectors};
 
 pub(super) static LAYOUT: Layout = Layout {
     size: 27 * 8,
@@ -31,5 +31,10 @@ pub(super) static LAYOUT: Layout = Layout {
         (22, 59),
     ],
     syscall_word: Some(15),
+    vectors: Vectors {
+        offset: 160,
+        first: 17,
+        count: 16,
+    },
     has_pac_mask: false,
 };

@@ -1,0 +1,133 @@
+//! Broken debug information costs variables, and nothing else.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use unspool_ir::Vaddr;
+use unspool_module::{DebugFiles, ElfFile};
+use unspool_types::variables::{Frame, Stack, Variables, at_entry, now};
+use xtask::packages;
+
+/// A stack of which every frame is in a module, some of them at a call.
+struct Same<'s, 'a> {
+    variables: &'s Variables<'a>,
+    address: u64,
+}
+
+impl<'a> Stack<'a> for Same<'_, 'a> {
+    fn frame(&self, number: usize) -> Option<Frame<'_, 'a>> {
+        (number < 100).then_some(Frame {
+            variables: self.variables,
+            lookup: Vaddr(self.address),
+            returns_to: Some(Vaddr(self.address + 1)),
+            bias: 0x1000,
+        })
+    }
+    fn register(&self, _: usize, register: u16) -> Option<u64> {
+        (register < 16).then_some(u64::from(register) << 8)
+    }
+    fn cfa(&self, number: usize) -> Option<u64> {
+        Some(number as u64)
+    }
+    fn read(&self, address: u64, into: &mut [u8]) -> bool {
+        into.fill(0x5a);
+        address < 1 << 20
+    }
+    fn at_entry(&self, _: usize, _: u16) -> Option<u64> {
+        None
+    }
+}
+
+/// Asks for everything at some addresses; yields how many values there were.
+fn ask(file: &ElfFile, addresses: &[u64]) -> usize {
+    let files = DebugFiles::default();
+    let Ok(variables) = Variables::of_module(file, &files) else {
+        return 0;
+    };
+    let mut found = 0;
+    for address in addresses {
+        let stack = Same {
+            variables: &variables,
+            address: *address,
+        };
+        let Ok(Some(function)) = variables.function(Vaddr(*address)) else {
+            continue;
+        };
+        for level in function.levels(Vaddr(*address)) {
+            for variable in level.parameters.iter().chain(&level.locals) {
+                let value = now(&stack, 0, &function, variable, 64);
+                assert!(
+                    value.as_ref().is_ok_and(|own| own.known.contains(&true)) || value.is_err()
+                );
+                found += usize::from(value.is_ok());
+                found += usize::from(at_entry(&stack, 0, &function, variable, 64).is_ok());
+            }
+        }
+    }
+    found
+}
+
+fn run(folder: &Path, program: &str, words: &[&str]) -> String {
+    let mut command = Command::new(packages::path(program).unwrap());
+    let output = command.args(words).current_dir(folder).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {words:?}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn wrong_bytes_cost_values() {
+    let source = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../cli/tests/programs/variables.c"
+    );
+    for (format, lists) in [
+        ("-gdwarf-5", [".debug_loclists", ".debug_rnglists"]),
+        ("-gdwarf-4", [".debug_loc", ".debug_ranges"]),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        run(
+            folder,
+            "/usr/bin/gcc",
+            &["-O2", format, source, "-o", "program"],
+        );
+        let listed = run(folder, "/usr/bin/nm", &["-S", "--defined-only", "program"]);
+        let mut addresses = Vec::new();
+        for function in ["scattered", "changes", "many", "recursive", "main"] {
+            let line = listed
+                .lines()
+                .find(|line| line.ends_with(&format!(" {function}")));
+            let words: Vec<_> = line.unwrap().split_whitespace().collect();
+            let number = |text| u64::from_str_radix(text, 16).unwrap();
+            let (start, size) = (number(words[0]), number(words[1]));
+            addresses.extend([start, start + size / 2, start + size - 1]);
+        }
+        let bytes = fs::read(folder.join("program")).unwrap();
+        let whole = ElfFile::from_bytes("whole", bytes.clone()).unwrap();
+        let all = ask(&whole, &addresses);
+        assert!(all > 50, "{all}");
+        let mut worse = 0;
+        for section in [".debug_info", ".debug_abbrev"].into_iter().chain(lists) {
+            let data = whole.section_named(section).unwrap().unwrap().data;
+            let start = bytes.windows(data.len()).position(|part| part == data);
+            let start = start.unwrap();
+            for at in start..start + data.len() {
+                for value in [0, 0x7f, 0x96, 0xff] {
+                    let mut broken = bytes.clone();
+                    broken[at] = value;
+                    let file = ElfFile::from_bytes("broken", broken).unwrap();
+                    worse += usize::from(ask(&file, &addresses) < all);
+                }
+            }
+        }
+        assert!(worse > 1000, "{worse}");
+    }
+}
