@@ -75,7 +75,7 @@ pub struct Member {
 }
 
 /// Members of members are shown so deep.
-const DEEPEST: u32 = 4;
+const DEEPEST: u32 = 7;
 
 /// The most members of a structure, or constants of an enumeration, that are kept.
 const MOST: usize = 256;
@@ -180,10 +180,10 @@ fn number_shape(number: Number) -> Shape {
     }
 }
 
-/// The shape of a structure; bytes if it has too many members, or is too deep inside others.
+/// The shape of a structure; bytes if it has too many members or none that are known, or is too deep inside others.
 fn record(graph: &Graph<'_>, ty: TypeId, depth: u32) -> Shape {
     let layout = graph.layout(ty);
-    let layout = layout.filter(|layout| layout.members.len() <= MOST);
+    let layout = layout.filter(|layout| (1..=MOST).contains(&layout.members.len()));
     let (Some(depth), Some(layout)) = (depth.checked_sub(1), layout) else {
         return Shape::Bytes;
     };

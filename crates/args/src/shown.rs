@@ -28,9 +28,9 @@ impl<'a> Shown<'a> {
         }
     }
 
-    /// The same if not all bytes are known: whether each is.
+    /// The same if not all is known: which bits of each byte are.
     #[must_use]
-    pub fn with_known(self, known: &'a [bool]) -> Shown<'a> {
+    pub fn with_known(self, known: &'a [u8]) -> Shown<'a> {
         let bytes = Part {
             known: Some(known),
             ..self.bytes
@@ -80,7 +80,7 @@ fn signed(bytes: &[u8]) -> i64 {
 struct Part<'a> {
     bytes: &'a [u8],
     /// All if it is not said.
-    known: Option<&'a [bool]>,
+    known: Option<&'a [u8]>,
 }
 
 impl<'a> Part<'a> {
@@ -99,7 +99,7 @@ impl<'a> Part<'a> {
 
     fn is_known(&self) -> bool {
         self.known
-            .is_none_or(|known| known.iter().all(|known| *known))
+            .is_none_or(|known| known.iter().all(|known| *known == 0xff))
     }
 }
 
@@ -154,11 +154,14 @@ fn show(
             }
             None => Ok(()),
         },
-        _ if !part.is_known() => f.write_str("<lost>"),
         Shape::Bits(field) => {
-            let number = unsigned(bytes) >> field.first.min(63);
             let unused = 64 - u32::from(field.count.clamp(1, 64));
-            let number = number << unused >> unused;
+            let own = |bytes| unsigned(bytes) >> field.first.min(63) << unused >> unused;
+            let all = u64::MAX << unused >> unused;
+            if part.known.is_some_and(|known| own(known) != all) {
+                return f.write_str("<lost>");
+            }
+            let number = own(bytes);
             let inner = field.number().unwrap_or(Shape::Unsigned);
             let can_be_negative = match inner {
                 Shape::Signed | Shape::Char => true,
@@ -171,6 +174,7 @@ fn show(
             };
             show_number(f, &number.to_le_bytes(), inner, memory)
         }
+        _ if !part.is_known() => f.write_str("<lost>"),
         _ => show_number(f, bytes, shape, memory),
     }
 }

@@ -9,7 +9,7 @@ use crate::format::{
 use crate::place::{Found, Held, Passed, Place, Source};
 
 /// Members of members are read so deep.
-const DEEPEST: u32 = 8;
+const DEEPEST: u32 = 10;
 
 /// Why bytes are no table of arguments, or none of this module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

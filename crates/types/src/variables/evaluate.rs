@@ -119,7 +119,7 @@ pub fn at_entry<'a>(
         return Err(Absent::Entry);
     }
     let mut value = Value::unknown(size);
-    value.put(0, &bytes);
+    value.put(&bytes);
     Ok(value)
 }
 
@@ -135,10 +135,10 @@ fn size(function: &Function<'_>, variable: &Variable<'_>, most: usize) -> Result
 fn constant_value(constant: &AttributeValue<Slice<'_>>, size: usize) -> Result<Value, Absent> {
     let mut value = Value::unknown(size);
     match constant {
-        AttributeValue::Block(bytes) => value.put(0, bytes.slice()),
-        AttributeValue::Sdata(number) => value.put(0, &i128::from(*number).to_le_bytes()),
+        AttributeValue::Block(bytes) => value.put(bytes.slice()),
+        AttributeValue::Sdata(number) => value.put(&i128::from(*number).to_le_bytes()),
         other => match other.udata_value() {
-            Some(number) => value.put(0, &u128::from(number).to_le_bytes()),
+            Some(number) => value.put(&u128::from(number).to_le_bytes()),
             None => return Err(Absent::Unsupported("a constant that is no number")),
         },
     }
@@ -219,48 +219,42 @@ impl<'s, 'a> Evaluator<'s, 'a> {
         let mut absent = Absent::Nowhere;
         let mut at = 0;
         for piece in &pieces {
-            let bytes = match piece.size_in_bits {
-                None => size,
-                Some(bits) if bits % 8 == 0 => usize::try_from(bits / 8).unwrap_or(size),
-                Some(_) => return Err(Absent::Unsupported("pieces of single bits")),
+            let room = (size as u64).saturating_mul(8).saturating_sub(at);
+            let count = piece.size_in_bits.unwrap_or(room);
+            let first = piece.bit_offset.unwrap_or(0);
+            let bits = count.min(room);
+            // Of what is in memory, nothing is read before that.
+            let (skipped, first) = match piece.location {
+                Location::Address { .. } => (first / 8, first % 8),
+                _ => (0, first),
             };
-            let wanted = bytes.min(size.saturating_sub(at));
-            match self.piece(piece, wanted) {
-                Ok(found) => value.put(at, found.get(..wanted).unwrap_or(&found)),
+            match self.piece(piece, skipped, first.saturating_add(bits).div_ceil(8)) {
+                Ok(found) => value.put_bits(at, &found, first, bits),
                 Err(why) => absent = why,
             }
-            at = at.saturating_add(bytes);
+            at = at.saturating_add(count);
         }
-        match value.known.contains(&true) {
+        match value.is_anywhere() {
             true => Ok(value),
             false => Err(absent),
         }
     }
 
-    /// The first bytes of a piece; fewer if it has fewer.
-    fn piece(&self, piece: &Piece<Slice<'a>>, size: usize) -> Result<Vec<u8>, Absent> {
-        let skipped = match piece.bit_offset {
-            None => 0,
-            Some(bits) if bits % 8 == 0 => bits / 8,
-            Some(_) => return Err(Absent::Unsupported("pieces of single bits")),
-        };
-        let skip = |bytes: &[u8]| {
-            let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
-            bytes.get(skipped..).unwrap_or_default().to_vec()
-        };
+    /// The bytes of a piece: of one in memory so many, but for some that are skipped.
+    fn piece(&self, piece: &Piece<Slice<'a>>, skipped: u64, size: u64) -> Result<Vec<u8>, Absent> {
         Ok(match piece.location {
             Location::Empty => return Err(Absent::Nowhere),
-            Location::Register { register } => skip(&self.register(register)?.to_le_bytes()),
+            Location::Register { register } => self.register(register)?.to_le_bytes().to_vec(),
             Location::Address { address } => {
                 let address = address.wrapping_add(skipped);
-                let mut bytes = vec![0; size];
+                let mut bytes = vec![0; usize::try_from(size).unwrap_or(0)];
                 match self.stack.read(address, &mut bytes) {
                     true => bytes,
                     false => return Err(Absent::Memory(address)),
                 }
             }
-            Location::Value { value } => skip(&bits(value)?.to_le_bytes()),
-            Location::Bytes { value } => skip(value.slice()),
+            Location::Value { value } => bits(value)?.to_le_bytes().to_vec(),
+            Location::Bytes { value } => value.slice().to_vec(),
             Location::ImplicitPointer { .. } => return Err(Absent::Pointer),
         })
     }

@@ -5,8 +5,8 @@
 pub struct Value {
     /// The bytes, in the order of memory.
     pub bytes: Vec<u8>,
-    /// Whether each of them is known: parts of a structure can be nowhere. At least one is.
-    pub known: Vec<bool>,
+    /// Which bits of each of them are known: parts of a structure can be nowhere. At least one is.
+    pub known: Vec<u8>,
 }
 
 impl Value {
@@ -14,22 +14,69 @@ impl Value {
     pub(super) fn unknown(size: usize) -> Value {
         Value {
             bytes: vec![0; size],
-            known: vec![false; size],
+            known: vec![0; size],
         }
     }
 
-    /// Fills in bytes at an offset, as far as there is room.
-    pub(super) fn put(&mut self, offset: usize, bytes: &[u8]) {
-        let places = self.bytes.iter_mut().zip(&mut self.known).skip(offset);
-        for ((place, known), byte) in places.zip(bytes) {
+    /// Fills in bytes from the first on, as far as there is room.
+    pub(super) fn put(&mut self, bytes: &[u8]) {
+        for ((place, known), byte) in self.bytes.iter_mut().zip(&mut self.known).zip(bytes) {
             *place = *byte;
-            *known = true;
+            *known = 0xff;
         }
     }
 
-    /// Whether all bytes are known.
+    /// Fills in `count` bits from one on with those of some bytes from `first` on, as far as there are and there is room. The lowest bit of the first byte is
+    /// the first of all.
+    pub(super) fn put_bits(&mut self, at: u64, bytes: &[u8], first: u64, count: u64) {
+        for nth in 0..count {
+            let bit = |index: u64| {
+                let byte = usize::try_from(index / 8).ok()?;
+                Some((byte, 1_u8 << (index % 8)))
+            };
+            let from = first.checked_add(nth).and_then(bit);
+            let to = at.checked_add(nth).and_then(bit);
+            let (Some((from, mask)), Some((to, place))) = (from, to) else {
+                return;
+            };
+            let byte = (
+                bytes.get(from),
+                self.bytes.get_mut(to),
+                self.known.get_mut(to),
+            );
+            let (Some(byte), Some(into), Some(known)) = byte else {
+                return;
+            };
+            *into = match byte & mask {
+                0 => *into & !place,
+                _ => *into | place,
+            };
+            *known |= place;
+        }
+    }
+
+    /// Whether any part is known.
     #[must_use]
-    pub fn is_whole(&self) -> bool {
-        self.known.iter().all(|known| *known)
+    pub fn is_anywhere(&self) -> bool {
+        self.known.iter().any(|known| *known != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_are_put_where_they_belong() {
+        let mut value = Value::unknown(3);
+        value.put_bits(6, &[0b1010_1100, 0b11], 2, 8);
+        // Bits 2 to 9 of the source are 1101_0101, the lowest first.
+        assert_eq!(value.bytes, [0b1100_0000, 0b0011_1010, 0]);
+        assert_eq!(value.known, [0b1100_0000, 0b0011_1111, 0]);
+        value.put_bits(22, &[0xff], 0, 100);
+        assert_eq!(value.known, [0b1100_0000, 0b0011_1111, 0b1100_0000]);
+        value.put_bits(u64::MAX, &[0xff], u64::MAX, 2);
+        value.put(&[1]);
+        assert_eq!((value.bytes[0], value.known[0]), (1, 0xff));
     }
 }

@@ -252,30 +252,28 @@ const INDENT: &str = "                           ";
 fn print_argument(out: &mut dyn Write, argument: &Argument) -> io::Result<()> {
     let (name, type_name) = (Plain(&argument.name), Plain(&argument.type_name));
     write!(out, "{INDENT}{name}: {type_name}")?;
-    match &argument.value {
-        Ok(found) => {
+    match (&argument.value, &argument.now) {
+        (Ok(found), now) => {
             write!(out, " = {}", Plain(&found.text))?;
             match (found.label, found.by_caller) {
                 (Label::Exact, 0) => {}
                 (Label::Exact, _) => write!(out, "  <from the caller>")?,
-                (Label::Described, _) => {
-                    write!(out, "  <from the caller, by debug information>")?;
-                }
+                (Label::Described, _) => write!(out, "  <from the caller, by debug information>")?,
                 (Label::Likely, 0) => write!(out, "  <likely>")?,
                 (Label::Likely, _) => write!(out, "  <likely, from the caller>")?,
             }
+            match now {
+                Some(now) if *now != found.text => {
+                    write!(out, "  <now {}, by debug information>", Plain(now))?;
+                }
+                Some(_) if found.label == Label::Likely => {
+                    write!(out, "  <now, too, by debug information>")?;
+                }
+                _ => {}
+            }
         }
-        Err(lost) => write!(out, "  <lost: {lost}>")?,
-    }
-    let at_entry = argument.value.as_ref().ok();
-    match &argument.now {
-        Some(now) if at_entry.is_none_or(|found| found.text != *now) => {
-            write!(out, "  <now {}, by debug information>", Plain(now))?;
-        }
-        Some(_) if at_entry.is_some_and(|found| found.label == Label::Likely) => {
-            write!(out, "  <now, too, by debug information>")?;
-        }
-        _ => {}
+        (Err(_), Some(now)) => write!(out, " = {}  <now, by debug information>", Plain(now))?,
+        (Err(lost), None) => write!(out, "  <lost: {lost}>")?,
     }
     writeln!(out)
 }

@@ -8,7 +8,7 @@ use super::arguments::{self, Tables};
 use super::variables::{Described, Level, Variable, Walked};
 
 /// The bytes that are shown of a value at most.
-pub(super) const MOST_BYTES: usize = 256;
+pub(super) const MOST_BYTES: usize = 1024;
 
 /// What is known of a frame.
 #[derive(Default)]

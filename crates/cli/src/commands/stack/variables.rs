@@ -127,7 +127,10 @@ impl<'f> Described<'f> {
                 let at_entry =
                     || variables::at_entry(walked, number, &function, variable, MOST_BYTES).ok();
                 Variable {
-                    name: variable.name.clone().into_owned(),
+                    name: match &*variable.name {
+                        "" => "(unnamed)".to_owned(),
+                        name => name.to_owned(),
+                    },
                     type_name: shape.map_or("", |shape| shape.type_name).to_owned(),
                     now: variables::now(walked, number, &function, variable, MOST_BYTES).map(value),
                     at_entry: is_own.then(at_entry).flatten().map(value),
