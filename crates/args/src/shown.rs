@@ -97,6 +97,12 @@ impl<'a> Part<'a> {
         })
     }
 
+    /// Whether nothing of it is known.
+    fn is_lost(&self) -> bool {
+        self.known
+            .is_some_and(|known| known.iter().all(|known| *known == 0))
+    }
+
     fn is_known(&self) -> bool {
         self.known
             .is_none_or(|known| known.iter().all(|known| *known == 0xff))
@@ -115,6 +121,7 @@ fn show(
     let bytes = part.bytes;
     match shape {
         _ if bytes.is_empty() => f.write_str("{}"),
+        _ if part.is_lost() => f.write_str("<lost>"),
         Shape::Record(members) => {
             f.write_str("{")?;
             for (index, member) in members.enumerate() {

@@ -81,6 +81,12 @@ fn text(value: &Value) -> Option<String> {
     value.as_str().map(str::to_owned)
 }
 
+/// The name of a function without what it takes, and what an instance of a template returns.
+fn plain(name: &str) -> String {
+    let name = name.split('(').next().unwrap();
+    name.rsplit(' ').next().unwrap().to_owned()
+}
+
 /// What we tell: of each name what is known now, the innermost first, and at entry.
 fn told(report: &Value) -> HashMap<Named, (Vec<String>, Option<String>)> {
     let mut told: HashMap<Named, (Vec<String>, Option<String>)> = HashMap::new();
@@ -91,7 +97,7 @@ fn told(report: &Value) -> HashMap<Named, (Vec<String>, Option<String>)> {
         let own = functions.last().and_then(|own| text(&own["function"]));
         let named = |value: &Value, function: Option<String>, is_parameter| Named {
             pc,
-            function: function.unwrap_or_default(),
+            function: plain(&function.unwrap_or_default()),
             name: text(&value["name"]).unwrap(),
             is_parameter,
         };
@@ -119,7 +125,7 @@ fn compare(killed: &Killed, what: &str) -> usize {
         for variable in frame["variables"].as_array().unwrap() {
             let named = Named {
                 pc: frame["pc"].as_u64().unwrap(),
-                function: text(&frame["function"]).unwrap(),
+                function: plain(&text(&frame["function"]).unwrap()),
                 name: text(&variable["name"]).unwrap(),
                 is_parameter: variable["parameter"] == true,
             };
@@ -158,6 +164,16 @@ fn of_clangs_programs_all_that_gdb_knows_is_told() {
             let compared = compare(&killed, &format!("clang {options:?}"));
             assert!(compared >= 40, "{options:?}: {compared}");
         }
+    }
+}
+
+#[test]
+fn of_programs_in_cpp_all_that_gdb_knows_is_told() {
+    let cache = tempfile::tempdir().unwrap();
+    for options in [["-O0", "-g"], ["-O1", "-g"], ["-O2", "-gdwarf-4"]] {
+        let killed = killed("/usr/bin/g++", "variables.cc", &options, cache.path());
+        let compared = compare(&killed, &format!("{options:?}"));
+        assert!(compared >= 30, "{options:?}: {compared}");
     }
 }
 

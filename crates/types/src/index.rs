@@ -8,7 +8,7 @@ use gimli::{
     AbbreviationsCacheStrategy, AttributeValue, EndianSlice, RunTimeEndian, Section as _,
     SectionId, UnitHeader, UnitOffset, UnitType,
 };
-use unspool_ir::Endian;
+use unspool_ir::{Arch, Endian};
 use unspool_module::ElfFile;
 
 use crate::abbreviations;
@@ -85,7 +85,7 @@ struct Slot<'a> {
 /// All units of a file and of its supplementary one.
 pub(crate) struct Index<'a> {
     dwarf: Dwarf<'a>,
-    stack_pointer: u16,
+    arch: Arch,
     info: Vec<Slot<'a>>,
     types: Vec<Slot<'a>>,
     supplementary: Vec<Slot<'a>>,
@@ -151,7 +151,7 @@ impl<'a> Index<'a> {
             problems: Vec::new(),
             left: Cell::new(0),
             limit: 0,
-            stack_pointer: file.abi().arch.spec().stack_pointer.0,
+            arch: file.abi().arch,
             dwarf,
         };
         let (mut info, mut types) = (index.dwarf.units(), index.dwarf.type_units());
@@ -226,9 +226,9 @@ impl<'a> Index<'a> {
         })
     }
 
-    /// The DWARF number of the machine's stack pointer.
-    pub(crate) fn stack_pointer(&self) -> u16 {
-        self.stack_pointer
+    /// The machine.
+    pub(crate) fn arch(&self) -> Arch {
+        self.arch
     }
 
     /// Whether the highest byte of a number comes first.

@@ -1,7 +1,7 @@
-//! The C types of a program, from its debug information: DWARF as type graphs.
+//! The C types and the variables of a program, from its debug information: DWARF as type graphs.
 //!
 //! [`read`] makes a graph of each compilation unit, which the linker of `unspool-ctf` can make one of. [`Prototypes`] tells what
-//! a function is called with, by its name or its address. [`elf_context`] is what types in other forms need of the file that they are in.
+//! a function is called with, by its name or its address. [`variables`] says what variables are in the frames of a stack. [`elf_context`] is what types in other forms need of the file that they are in.
 #![forbid(unsafe_code)]
 
 mod abbreviations;

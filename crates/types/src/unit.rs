@@ -351,7 +351,12 @@ impl<'d, 'a> UnitReader<'d, 'a> {
         let mut members = Vec::new();
         let index = self.index;
         index.children(place, |place, child| {
-            if child.tag() == gimli::DW_TAG_member && !flag(child, gimli::DW_AT_declaration) {
+            // What a class inherits is a part of it that has no name.
+            let is_part = matches!(
+                child.tag(),
+                gimli::DW_TAG_member | gimli::DW_TAG_inheritance
+            );
+            if is_part && !flag(child, gimli::DW_AT_declaration) {
                 match self.member(place, child) {
                     Ok(member) => members.push(member),
                     Err(problem) => self.problems.push(problem),

@@ -23,6 +23,12 @@ def number(value, size):
     return f"{mantissa}e{int(exponent)}"
 
 
+def if_any(known):
+    """A value, or None if no part of it is known."""
+    is_nothing = known == "<lost>" or "<lost>" in known and not re.search(r"= [^{<]|[{ ][-0-9\"]", known)
+    return None if is_nothing else known
+
+
 def text(value):
     """As C would have a value; what is optimized out is lost."""
     kind = value.type.strip_typedefs()
@@ -32,7 +38,7 @@ def text(value):
             if hasattr(field, "bitpos"):
                 name = f".{field.name} = " if field.name and not field.is_base_class else ""
                 members.append(name + text(value[field]))
-        return "{" + ", ".join(members) + "}"
+        return if_any("{" + ", ".join(members) + "}") or "<lost>"
     if kind.code == gdb.TYPE_CODE_ARRAY:
         low, high = kind.range()
         element = kind.target().strip_typedefs()
@@ -40,10 +46,12 @@ def text(value):
             characters = bytes(int(value[index]) & 255 for index in range(low, high + 1))
             return '"' + characters.split(b"\0")[0].decode("ascii", "backslashreplace") + '"'
         shown = [text(value[index]) for index in range(low, min(high + 1, low + 32))]
-        return "{" + ", ".join(shown + ["..."] * (high - low + 1 > 32)) + "}"
+        return if_any("{" + ", ".join(shown + ["..."] * (high - low + 1 > 32)) + "}") or "<lost>"
     if value.is_optimized_out:
         return "<lost>"
-    if kind.code in (gdb.TYPE_CODE_PTR, gdb.TYPE_CODE_REF):
+    if kind.code in (gdb.TYPE_CODE_REF, gdb.TYPE_CODE_RVALUE_REF):
+        return hex(int(value.referenced_value().address))
+    if kind.code == gdb.TYPE_CODE_PTR:
         return hex(int(value) & (1 << 64) - 1)
     if kind.code == gdb.TYPE_CODE_BOOL:
         return "true" if value else "false"
@@ -57,12 +65,6 @@ def text(value):
         is_character = kind.sizeof == 1 and "char" in kind.name
         return f"{plain} '{chr(plain)}'" if is_character and 32 <= plain < 127 else str(plain)
     return None
-
-
-def if_any(known):
-    """A value, or None if no part of it is known."""
-    is_nothing = known == "<lost>" or "<lost>" in known and not re.search(r"= [^{<]|[{ ][-0-9\"]", known)
-    return None if is_nothing else known
 
 
 def told(read):
@@ -130,8 +132,14 @@ def common(one, other):
     if one is None or other is None:
         return None
     parts = [re.split(r"([{},])", text) for text in (one, other)]
-    return None if len(parts[0]) != len(parts[1]) else if_any("".join(
-        left if left == right else re.sub(r"(^ ?|= )[^=]*$", r"\1<lost>", left) for left, right in zip(*parts)))
+    if len(parts[0]) != len(parts[1]):
+        return None
+    same = "".join(left if left == right else re.sub(r"(^ ?|= )[^=]*$", r"\1<lost>", left) for left, right in zip(*parts))
+    # Where nothing of a structure is left, it is lost as a whole.
+    inner = r"\{(?:(?:\.\w+ = )?<lost>(?:, )?)+\}"
+    while re.search(inner, same):
+        same = re.sub(inner, "<lost>", same)
+    return if_any(same)
 
 
 def main():

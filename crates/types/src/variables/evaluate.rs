@@ -4,7 +4,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use gimli::{AttributeValue, EvaluationResult, Location, Operation, Piece, UnitOffset, ValueType};
-use unspool_ir::Vaddr;
+use unspool_ir::arch::RegisterName;
+use unspool_ir::{Register, Vaddr};
 
 use super::function::{Call, Expression, Function, Said, To, Variable, only, outer_name};
 use super::value::Value;
@@ -17,11 +18,11 @@ use crate::index::{Index, Place, Slice};
 #[non_exhaustive]
 pub enum Absent {
     /// It is nowhere at this address.
-    #[error("it is nowhere at this address any more")]
+    #[error("optimized out here")]
     Nowhere,
     /// It was in a register that nobody tells the value of.
-    #[error("it was in register {0}, which nobody has saved")]
-    Register(u16),
+    #[error("it was in {0}, which nobody has saved")]
+    Register(RegisterName),
     /// It is in memory that cannot be read.
     #[error("it is at {0:#x}, which cannot be read")]
     Memory(u64),
@@ -29,7 +30,7 @@ pub enum Absent {
     #[error("the frame's CFA is not known")]
     Cfa,
     /// It is what it was when the function was called, which the caller does not tell.
-    #[error("it is what the function was called with, and the caller does not tell that")]
+    #[error("it is what the function was called with, which the caller does not tell")]
     Entry,
     /// It is a pointer to something that is in no memory.
     #[error("it points to what is in no memory")]
@@ -263,12 +264,15 @@ impl<'s, 'a> Evaluator<'s, 'a> {
         let value = match self.ended {
             None => self.stack.register(self.number, register.0),
             // What calls preserve was as the caller has it again.
-            Some(_) if register.0 == self.index().stack_pointer() => None,
+            Some(_) if register.0 == self.index().arch().spec().stack_pointer.0 => None,
             Some(_) => self
                 .stack
                 .register(self.number.saturating_add(1), register.0),
         };
-        value.ok_or(Absent::Register(register.0))
+        value.ok_or_else(|| {
+            let arch = self.index().arch();
+            Absent::Register(RegisterName(Register(register.0), arch))
+        })
     }
 
     /// The expression of a location, or of that part of a list of locations which counts at an address.

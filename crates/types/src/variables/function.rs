@@ -382,7 +382,7 @@ impl<'a> FunctionReader<'_, 'a> {
                     // The stack pointer at the call, which is the CFA of the function called.
                     Operation::RegisterOffset {
                         register, offset, ..
-                    } if register.0 == index.stack_pointer() => To::Stack(offset),
+                    } if register.0 == index.arch().spec().stack_pointer.0 => To::Stack(offset),
                     _ => return None,
                 }
             }
