@@ -13,6 +13,7 @@ mod partition;
 mod stubs;
 mod synthesis;
 mod text;
+mod unchanged;
 mod ways_out;
 
 pub use areas::landings;
@@ -21,3 +22,4 @@ pub use noreturn::{never_returning, never_returns};
 pub use stubs::stubs;
 pub use synthesis::{Missing, Recovered, Synthesis, SynthesisError, synthesize};
 pub use text::Text;
+pub use unchanged::unchanged;

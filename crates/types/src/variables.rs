@@ -63,6 +63,7 @@ pub struct Variables<'a> {
     index: Index<'a>,
     /// The code of the units, by its addresses.
     units: Vec<(Range<u64>, Place)>,
+    split: usize,
     /// What was looked into so far.
     functions: RefCell<HashMap<Place, Functions>>,
     described: RefCell<HashMap<Place, Rc<Function<'a>>>>,
@@ -85,10 +86,14 @@ impl<'a> Variables<'a> {
     ) -> Result<Variables<'a>, TypesError> {
         let source = files.debug.as_deref().unwrap_or(module);
         let index = Index::of(source, files.supplementary.as_deref())?;
-        let mut units = Vec::new();
+        let (mut units, mut split) = (Vec::new(), 0);
         for (kind, root) in index.roots() {
-            if matches!(kind, UnitType::Compilation | UnitType::Skeleton(_))
-                && let Ok(entry) = index.entry(root)
+            let is_skeleton = matches!(kind, UnitType::Skeleton(_));
+            let Ok(entry) = index.entry(root) else {
+                continue;
+            };
+            split += usize::from(is_skeleton || entry.has_attr(gimli::DW_AT_GNU_dwo_name));
+            if matches!(kind, UnitType::Compilation)
                 && let Ok(ranges) = index.ranges(root, &entry)
             {
                 units.extend(ranges.into_iter().map(|range| (range, root)));
@@ -98,6 +103,7 @@ impl<'a> Variables<'a> {
         Ok(Variables {
             index,
             units,
+            split,
             functions: RefCell::default(),
             described: RefCell::default(),
             module,
@@ -133,6 +139,12 @@ impl<'a> Variables<'a> {
         let kept = Rc::clone(&function);
         self.described.borrow_mut().insert(place, kept);
         Ok(Some(function))
+    }
+
+    /// How many units have their variables in files of their own (`-gsplit-dwarf`), which are not read.
+    #[must_use]
+    pub fn split_units(&self) -> usize {
+        self.split
     }
 
     /// Where the function begins that other units and modules know by a name.

@@ -150,7 +150,10 @@ def main():
     gdb.execute("run")
     gdb.execute("generate-core-file " + os.environ["CORE"])
     frames = stack()
-    # gdb takes a caller's registers for those of its callee where no rule says what they were, preserved or not. What it has from such is not known.
+    # gdb takes a caller's registers for those of its callee where no rule says what they were, preserved or not. What it has from such it only believes.
+    for frame in frames:
+        for variable in frame["variables"]:
+            variable["believed"] = variable["value"]
     change_what_calls_change()
     for frame, again in zip(frames[1:], stack()[1:]):
         for variable, other in zip(frame["variables"], again["variables"]):

@@ -215,30 +215,52 @@ impl<'s, 'a> Evaluator<'s, 'a> {
     /// What is at a location: so many bytes.
     fn value(&self, location: &Said<'a>, size: usize) -> Result<Value, Absent> {
         let expression = self.at(location, self.frame.lookup)?;
-        let pieces = self.pieces(location.place, expression)?;
+        let (unit, _) = self.index().unit(location.place)?;
+        let room = (size as u64).saturating_mul(8);
         let mut value = Value::unknown(size);
         let mut absent = Absent::Nowhere;
         let mut at = 0;
-        for piece in &pieces {
-            let room = (size as u64).saturating_mul(8).saturating_sub(at);
-            let count = piece.size_in_bits.unwrap_or(room);
-            let first = piece.bit_offset.unwrap_or(0);
-            let bits = count.min(room);
-            // Of what is in memory, nothing is read before that.
-            let (skipped, first) = match piece.location {
-                Location::Address { .. } => (first / 8, first % 8),
-                _ => (0, first),
-            };
-            match self.piece(piece, skipped, first.saturating_add(bits).div_ceil(8)) {
-                Ok(found) => value.put_bits(at, &found, first, bits),
-                Err(why) => absent = why,
+        for (part, bits) in parts(expression, unit.encoding())? {
+            // That one part is not known is no reason to lose the others.
+            match self.pieces(location.place, part) {
+                Ok(pieces) => {
+                    for piece in &pieces {
+                        let count = piece.size_in_bits.unwrap_or(room).min(room - at);
+                        if let Err(why) = self.put(&mut value, at, piece, count) {
+                            absent = why;
+                        }
+                        at += count;
+                    }
+                }
+                Err(why) => {
+                    absent = why;
+                    at += bits.unwrap_or(room).min(room - at);
+                }
             }
-            at = at.saturating_add(count);
         }
         match value.is_anywhere() {
             true => Ok(value),
             false => Err(absent),
         }
+    }
+
+    /// Puts so many bits of a piece into a value.
+    fn put(
+        &self,
+        value: &mut Value,
+        at: u64,
+        piece: &Piece<Slice<'a>>,
+        count: u64,
+    ) -> Result<(), Absent> {
+        let first = piece.bit_offset.unwrap_or(0);
+        // Of what is in memory, nothing is read before that.
+        let (skipped, first) = match piece.location {
+            Location::Address { .. } => (first / 8, first % 8),
+            _ => (0, first),
+        };
+        let found = self.piece(piece, skipped, first.saturating_add(count).div_ceil(8))?;
+        value.put_bits(at, &found, first, count);
+        Ok(())
     }
 
     /// The bytes of a piece: of one in memory so many, but for some that are skipped.
@@ -680,6 +702,30 @@ impl<'s, 'a> Evaluator<'s, 'a> {
         };
         let target = caller.number(caller.function.root, target)?;
         Ok(target == entry.wrapping_add(self.frame.bias))
+    }
+}
+
+/// The parts of an expression that describe pieces, each with how many bits its piece has; all of it if it is not of pieces, or jumps about.
+fn parts(
+    expression: Expression<'_>,
+    encoding: gimli::Encoding,
+) -> Result<Vec<(Expression<'_>, Option<u64>)>, Absent> {
+    let mut operations = expression.operations(encoding);
+    let (mut parts, mut start) = (Vec::new(), 0);
+    while let Some(operation) = operations.next()? {
+        let bits = match operation {
+            Operation::Piece { size_in_bits, .. } => size_in_bits,
+            Operation::Bra { .. } | Operation::Skip { .. } => return Ok(vec![(expression, None)]),
+            _ => continue,
+        };
+        let end = operations.offset_from(&expression);
+        let bytes = expression.0.range(start..end);
+        parts.push((gimli::Expression(bytes), Some(bits)));
+        start = end;
+    }
+    match parts.is_empty() {
+        true => Ok(vec![(expression, None)]),
+        false => Ok(parts),
     }
 }
 

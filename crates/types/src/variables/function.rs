@@ -154,6 +154,12 @@ impl<'a> Function<'a> {
         levels
     }
 
+    /// Its code, as linked: its parts, that with its entry first.
+    #[must_use]
+    pub fn code(&self) -> &[Range<u64>] {
+        self.scopes.first().map_or(&[], |body| &body.ranges)
+    }
+
     /// All of its variables, and of those of functions that are inlined there.
     #[must_use]
     pub fn variables(&self) -> &[Variable<'a>] {

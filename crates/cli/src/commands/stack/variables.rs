@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use unspool_args::Source;
 use unspool_args_make::Shapes;
-use unspool_ir::{CodeAddr, Memory, Register, RuntimeAddr};
+use unspool_ir::{CodeAddr, Memory, Register, RuntimeAddr, Vaddr};
 use unspool_module::{DebugFiles, ElfFile};
+use unspool_recover::unchanged;
 use unspool_symbols::Finder;
 use unspool_types::variables::{self, Absent, Function, Variables};
 use unspool_unwind::arguments::Arguments;
@@ -50,6 +51,8 @@ pub(super) struct Described<'f> {
     by_module: HashMap<PathBuf, Variables<'f>>,
     /// How the variables of functions are shown.
     shapes: RefCell<HashMap<*const Function<'f>, Rc<Shapes>>>,
+    /// By addresses of the process, the registers that functions have left alone up to there.
+    unchanged: RefCell<HashMap<u64, Rc<[Register]>>>,
 }
 
 /// A function that a frame is of, or one that is inlined there.
@@ -79,14 +82,27 @@ impl<'f> Described<'f> {
     pub(super) fn of(files: &'f Files) -> Described<'f> {
         let mut by_module = HashMap::new();
         for (name, (file, debug)) in &files.by_module {
+            for problem in &debug.rejected {
+                output::notice(problem);
+            }
             match Variables::of_module(file, debug) {
                 Ok(variables) => {
+                    if variables.split_units() > 0 {
+                        output::notice(&format_args!(
+                            "{}: the variables of {} of its units are in .dwo files (-gsplit-dwarf), which are not read",
+                            name.display(),
+                            variables.split_units()
+                        ));
+                    }
                     by_module.insert(name.clone(), variables);
                 }
                 Err(error) => output::notice(&format_args!("{}: {error}", name.display())),
             }
         }
-        if by_module.values().all(Variables::is_empty) {
+        if by_module
+            .values()
+            .all(|own| own.is_empty() && own.split_units() == 0)
+        {
             output::notice(
                 &"no module here has debugging information, which says where variables are (-g, or the distribution's package of debug symbols)",
             );
@@ -94,6 +110,7 @@ impl<'f> Described<'f> {
         Described {
             by_module,
             shapes: RefCell::default(),
+            unchanged: RefCell::default(),
         }
     }
 
@@ -149,7 +166,7 @@ impl<'f> Described<'f> {
         &self,
         walked: &Walked<'_, 'f>,
         number: usize,
-    ) -> Option<(Rc<Function<'f>>, unspool_ir::Vaddr)> {
+    ) -> Option<(Rc<Function<'f>>, Vaddr)> {
         let frame = variables::Stack::frame(walked, number)?;
         match frame.variables.function(frame.lookup) {
             Ok(function) => Some((function?, frame.lookup)),
@@ -190,6 +207,70 @@ impl Walked<'_, '_> {
     }
 }
 
+/// So many callees are asked one after another.
+const FARTHEST: usize = 16;
+
+impl<'f> Walked<'_, 'f> {
+    /// A register that calls may change, but the functions that a frame has called have not: compilers count on that where they see
+    /// them all (`-fipa-ra`).
+    fn left_alone(&self, number: usize, register: Register) -> Option<u64> {
+        for callee in (0..number).rev().take(FARTHEST) {
+            if !self.unchanged(callee)?.contains(&register) {
+                return None;
+            }
+            let registers = self.stack.frames.get(callee)?.registers.as_ref()?;
+            if let Some(value) = registers.get(register) {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    /// The registers that a frame's function has left alone since its caller called it.
+    fn unchanged(&self, number: usize) -> Option<Rc<[Register]>> {
+        let frame = self.stack.frames.get(number)?;
+        let CodeAddr::Return(returns_to) = self.stack.frames.get(number.checked_add(1)?)?.code
+        else {
+            return None;
+        };
+        let at = variables::Stack::frame(self, number)?;
+        let function = at.variables.function(at.lookup).ok()??;
+        let entry = function.code().first()?.start.wrapping_add(at.bias);
+        if called(returns_to, self.memory) != Some(entry) {
+            return None;
+        }
+        let mut known = self.described.unchanged.borrow_mut();
+        let unchanged = known.entry(frame.code.address().0).or_insert_with(|| {
+            let parts = function.code().iter();
+            let parts: Vec<_> = parts
+                .map(|part| Vaddr(part.start)..Vaddr(part.end))
+                .collect();
+            match self.space.locate(frame.code) {
+                Some(at) => unchanged(&at.module.file, &parts, at.lookup).into(),
+                None => Rc::default(),
+            }
+        });
+        Some(Rc::clone(unchanged))
+    }
+}
+
+/// The function that the call before an address calls, if the call says which.
+fn called(returns_to: RuntimeAddr, memory: &dyn Memory) -> Option<u64> {
+    /// `call rel32` of x86-64.
+    const CALL: u8 = 0xe8;
+    let mut call = [0; 5];
+    let start = returns_to.0.checked_sub(call.len() as u64)?;
+    memory.read(RuntimeAddr(start), &mut call).ok()?;
+    let [CALL, distance @ ..] = call else {
+        return None;
+    };
+    Some(
+        returns_to
+            .0
+            .wrapping_add_signed(i32::from_le_bytes(distance).into()),
+    )
+}
+
 impl<'f> variables::Stack<'f> for Walked<'_, 'f> {
     fn frame(&self, number: usize) -> Option<variables::Frame<'_, 'f>> {
         let frame = self.stack.frames.get(number)?;
@@ -203,8 +284,10 @@ impl<'f> variables::Stack<'f> for Walked<'_, 'f> {
     }
 
     fn register(&self, number: usize, register: u16) -> Option<u64> {
+        let register = Register(register);
         let registers = self.stack.frames.get(number)?.registers.as_ref()?;
-        registers.get(Register(register))
+        let known = registers.get(register);
+        known.or_else(|| self.left_alone(number, register))
     }
 
     fn cfa(&self, number: usize) -> Option<u64> {
