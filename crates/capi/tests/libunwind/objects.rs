@@ -240,3 +240,15 @@ fn exceptions_are_thrown_as_ever() {
     let cache = Cache::of(&[&program, LIBC.as_ref()]);
     assert_eq!(run(cache.command(&program)), expected);
 }
+
+/// The first step in a module opens its object. That changes nothing for who walks, in a signal handler perhaps.
+#[test]
+fn looking_for_objects_leaves_errno_alone_and_cancels_no_thread() {
+    let program = compile("cancelled.c");
+    let library = programs::shared_objects().join("libunwind.so.8");
+    let walk = |cache: &Cache| programs::stdout(cache.command(&program).arg(&library));
+    let end = "errno as before\nat its end\n";
+    assert_eq!(walk(&Cache::new()), format!("step 1, {end}"));
+    // An object was found.
+    assert_eq!(walk(&Cache::lying(&program)), format!("step 0, {end}"));
+}

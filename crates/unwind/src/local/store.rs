@@ -14,15 +14,15 @@ use super::sys::variable;
 pub use super::sys::files::Mapping;
 
 /// The folder of packaged tables.
-const SYSTEM: &[u8] = b"/usr/lib/unspool/tables";
+const SYSTEM: &CStr = c"/usr/lib/unspool/tables";
 
 /// How exactly it is noted when a table was used last, in seconds.
 const USE_NOTED: i64 = 24 * 60 * 60;
 
-/// The folders, as the environment names them.
+/// The folders, as the environment names them, each with a zero byte behind it.
 #[derive(Debug)]
 pub struct Folders {
-    /// Those of `UNSPOOL_TABLE_PATH`, as it has them.
+    /// Those of `UNSPOOL_TABLE_PATH`.
     path: Path,
     /// The cache, or nothing.
     cache: Path,
@@ -45,49 +45,70 @@ impl Folders {
     #[must_use]
     pub fn of_environment() -> Folders {
         let variable = |name| variable(name).unwrap_or_default();
-        let mut path = Path::new();
-        // More than that counts for nothing.
-        let _ = path.push(variable(c"UNSPOOL_TABLE_PATH"));
         let cache = cache(variable(c"XDG_CACHE_HOME"), variable(c"HOME"));
         Folders {
-            path,
+            // More than that counts for nothing.
+            path: each_ended(variable(c"UNSPOOL_TABLE_PATH")).unwrap_or_default(),
             cache: cache.unwrap_or_default(),
         }
     }
 
     /// The first of a module's files, by the ending of their name, that can be trusted and of which `found` makes
-    /// something. Async-signal-safe as far as that is.
+    /// something. Async-signal-safe as far as that is; leaves `errno` as it is.
     pub fn first<T>(
         &self,
         build_id: &[u8],
         ending: &[u8],
+        found: impl FnMut(&TrustedFile) -> Option<T>,
+    ) -> Option<T> {
+        let name = name(build_id, ending)?;
+        files::keeping_errno(|| self.first_named(name.terminated()?, found))
+    }
+
+    fn first_named<T>(
+        &self,
+        name: &CStr,
         mut found: impl FnMut(&TrustedFile) -> Option<T>,
     ) -> Option<T> {
-        if build_id.is_empty() {
-            return None;
-        }
-        let mut in_folder = |folder: &[u8]| {
-            let file = TrustedFile::open(folder, build_id, ending)?;
+        let mut in_folder = |folder: &CStr| {
+            let file = TrustedFile::open(folder, name)?;
             Some((found(&file)?, file))
         };
-        let path = self.path.bytes().split(|byte| *byte == b':');
-        let mut path = path.filter(|folder| !folder.is_empty());
-        let in_path = path.find_map(&mut in_folder);
+        let in_path = self.path.ended().find_map(&mut in_folder);
         in_path
             .or_else(|| {
-                let cache = Some(self.cache.bytes()).filter(|cache| !cache.is_empty())?;
-                in_folder(cache).inspect(|(_, file)| file.note_use())
+                let in_cache = self.cache.ended().find_map(&mut in_folder);
+                in_cache.inspect(|(_, file)| file.note_use())
             })
             .or_else(|| in_folder(SYSTEM))
             .map(|(found, _)| found)
     }
 }
 
+/// The name of a module's file; `None` without a build ID.
+fn name(build_id: &[u8], ending: &[u8]) -> Option<Name> {
+    let mut name = Name::new();
+    name.push_hex(build_id)?;
+    name.push(ending)?;
+    (!build_id.is_empty()).then_some(name)
+}
+
+/// The parts between colons, each with a zero byte behind it.
+fn each_ended(path: &[u8]) -> Option<Path> {
+    let mut ended = Path::new();
+    let folders = path.split(|byte| *byte == b':');
+    for folder in folders.filter(|folder| !folder.is_empty()) {
+        ended.push(folder)?;
+        ended.push(b"\0")?;
+    }
+    Some(ended)
+}
+
 /// The path of the cache.
 fn cache(cache_home: &[u8], home: &[u8]) -> Option<Path> {
     let [folder, below] = match (cache_home, home) {
-        ([b'/', ..], _) => [cache_home, b"/unspool"],
-        (_, [b'/', ..]) => [home, b"/.cache/unspool"],
+        ([b'/', ..], _) => [cache_home, b"/unspool\0"],
+        (_, [b'/', ..]) => [home, b"/.cache/unspool\0"],
         _ => return None,
     };
     let mut cache = Path::new();
@@ -97,19 +118,12 @@ fn cache(cache_home: &[u8], home: &[u8]) -> Option<Path> {
 }
 
 impl TrustedFile {
-    fn open(folder: &[u8], build_id: &[u8], ending: &[u8]) -> Option<TrustedFile> {
-        let mut path = Path::new();
-        path.push(folder)?;
-        // What is in a folder, its own `.` too, is out of reach for those who may not look into it.
-        path.push(b"/.")?;
-        files::about(path.terminated()?).filter(is_trusted)?;
-        let mut path = Path::new();
-        path.push(folder)?;
-        path.push(b"/")?;
-        path.push_hex(build_id)?;
-        path.push(ending)?;
-        let file = File::open(path.terminated()?)?;
-        // Of the file that is open, so that it is the one that is read.
+    fn open(folder: &CStr, name: &CStr) -> Option<TrustedFile> {
+        // Both are asked about when they are open, so that it is this folder that the file is in, and this file that is
+        // read, whatever becomes of their names.
+        let folder = File::open_folder(folder)?;
+        folder.about().filter(is_trusted)?;
+        let file = folder.open_in(name)?;
         let about = file.about()?;
         let size = about.size;
         (about.is_regular && is_trusted(&about)).then_some(TrustedFile { file, size })
@@ -145,22 +159,28 @@ fn is_trusted(about: &About) -> bool {
     (about.owner == 0 || about.owner == files::effective_user()) && about.mode & 0o022 == 0
 }
 
-/// A path in memory of fixed size.
+/// Text in memory of fixed size.
 #[derive(Debug, Clone, Copy)]
-pub struct Path {
-    bytes: [u8; Path::MOST],
+pub struct Text<const ROOM: usize> {
+    bytes: [u8; ROOM],
     length: usize,
 }
 
-impl Path {
-    /// The kernel takes no longer one (`PATH_MAX`), the zero byte included.
-    pub const MOST: usize = 4096;
+/// A path. The kernel takes no longer one (`PATH_MAX`), the zero byte included.
+pub type Path = Text<4096>;
+
+/// The name of a module's file: up to 32 bytes of its build ID, and an ending.
+type Name = Text<96>;
+
+impl<const ROOM: usize> Text<ROOM> {
+    /// The most bytes.
+    pub const MOST: usize = ROOM;
 
     /// None.
     #[must_use]
-    pub const fn new() -> Path {
-        Path {
-            bytes: [0; Path::MOST],
+    pub const fn new() -> Self {
+        Text {
+            bytes: [0; ROOM],
             length: 0,
         }
     }
@@ -180,8 +200,11 @@ impl Path {
             .try_for_each(|byte| self.push(&[digit(byte >> 4)?, digit(byte & 15)?]))
     }
 
-    fn bytes(&self) -> &[u8] {
-        self.bytes.get(..self.length).unwrap_or_default()
+    /// What was pushed with a zero byte behind it.
+    fn ended(&self) -> impl Iterator<Item = &CStr> {
+        let bytes = self.bytes.get(..self.length).unwrap_or_default();
+        let ended = bytes.split_inclusive(|byte| *byte == 0);
+        ended.filter_map(|text| CStr::from_bytes_with_nul(text).ok())
     }
 
     /// With a zero byte at its end, as the kernel takes it.
@@ -191,8 +214,8 @@ impl Path {
     }
 }
 
-impl Default for Path {
+impl<const ROOM: usize> Default for Text<ROOM> {
     fn default() -> Self {
-        Path::new()
+        Text::new()
     }
 }

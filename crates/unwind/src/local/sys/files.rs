@@ -1,9 +1,10 @@
-//! Files, through the C library. Async-signal-safe.
+//! Files. Async-signal-safe, and no place to cancel a thread at: the C library's own `open`, `read` and `close` are
+//! (pthreads(7)), its `syscall` is not.
 
-use core::ffi::{CStr, c_int, c_void};
+use core::ffi::{CStr, c_int, c_long, c_void};
 use core::{mem, ptr};
 
-/// A file that is open for reading.
+/// A file or folder that is open.
 pub(in crate::local) struct File(c_int);
 
 /// What the kernel says of a file.
@@ -29,21 +30,23 @@ impl From<&libc::stat> for About {
     }
 }
 
-/// What the kernel says of the file of this name.
-pub(in crate::local) fn about(path: &CStr) -> Option<About> {
-    // SAFETY: plain numbers.
-    let mut stat: libc::stat = unsafe { mem::zeroed() };
-    // SAFETY: the path ends with a zero byte; `stat` is this function's.
-    let failed = unsafe { libc::stat(path.as_ptr(), &raw mut stat) };
-    (failed == 0).then(|| About::from(&stat))
-}
-
 impl File {
-    pub(in crate::local) fn open(path: &CStr) -> Option<File> {
+    /// A folder, to ask about it and to open what is in it.
+    pub(in crate::local) fn open_folder(path: &CStr) -> Option<File> {
+        File::open(libc::AT_FDCWD, path, libc::O_PATH | libc::O_DIRECTORY)
+    }
+
+    /// What has this name in this folder, for reading.
+    pub(in crate::local) fn open_in(&self, name: &CStr) -> Option<File> {
         // A pipe would have us wait for its writer.
-        let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK;
+        File::open(self.0, name, libc::O_RDONLY | libc::O_NONBLOCK)
+    }
+
+    fn open(folder: c_int, path: &CStr, flags: c_int) -> Option<File> {
+        let (folder, flags) = (c_long::from(folder), c_long::from(flags | libc::O_CLOEXEC));
         // SAFETY: the path ends with a zero byte.
-        let file = unsafe { libc::open(path.as_ptr(), flags) };
+        let file = unsafe { libc::syscall(libc::SYS_openat, folder, path.as_ptr(), flags) };
+        let file = c_int::try_from(file).ok()?;
         (file >= 0).then_some(File(file))
     }
 
@@ -68,8 +71,9 @@ impl File {
         while read < length {
             // SAFETY: inside of the mapping.
             let into = unsafe { copy.at.byte_add(read) };
+            let file = c_long::from(self.0);
             // SAFETY: so many bytes are there, and nobody else knows of them.
-            let more = unsafe { libc::read(self.0, into, length - read) };
+            let more = unsafe { libc::syscall(libc::SYS_read, file, into, length - read) };
             match usize::try_from(more) {
                 Ok(more @ 1..) => read += more,
                 _ => return None,
@@ -88,7 +92,7 @@ impl File {
 impl Drop for File {
     fn drop(&mut self) {
         // SAFETY: it is open, and nobody else has it.
-        unsafe { libc::close(self.0) };
+        unsafe { libc::syscall(libc::SYS_close, c_long::from(self.0)) };
     }
 }
 
@@ -133,6 +137,18 @@ impl Drop for Mapping {
         // SAFETY: mapped with this length, and nobody has a reference any more.
         unsafe { libc::munmap(self.at, self.length) };
     }
+}
+
+/// Does some work, after which `errno` is what it was before.
+pub(in crate::local) fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
+    // SAFETY: takes nothing, cannot fail.
+    let number = unsafe { libc::__errno_location() };
+    // SAFETY: the thread's own variable.
+    let before = unsafe { number.read() };
+    let done = work();
+    // SAFETY: as above.
+    unsafe { number.write(before) };
+    done
 }
 
 /// The user that this process acts as.
