@@ -11,7 +11,7 @@ use unspool_unwind::Modules;
 use unspool_unwind::local::{self, OwnModules, SetOnce};
 use unspool_unwind::native::NativeCode;
 
-use crate::abi;
+use crate::abi::{self, Error};
 use crate::client::Client;
 use crate::guess;
 use crate::image::Image;
@@ -68,6 +68,9 @@ pub struct RemoteModules {
     /// Those of which there are objects.
     modules: [SetOnce<Known>; RemoteModules::MOST],
     count: AtomicUsize,
+    /// Where modules began that were found, whether there are objects of them or not; 0 for none.
+    bases: [AtomicU64; RemoteModules::MOST],
+    next_base: AtomicUsize,
 }
 
 /// A module of which there is an object.
@@ -105,7 +108,7 @@ impl RemoteModules {
         }
     }
 
-    /// Forgets where modules are.
+    /// Forgets where modules are. Where they began is only where they are looked for first.
     pub fn forget(&self) {
         self.pages
             .iter()
@@ -134,7 +137,8 @@ impl RemoteModules {
 
     /// The number of the module of an address, counted from 1; `None` if there is no object of it.
     fn look_for(&self, client: Client<'_>, pc: u64) -> Option<u64> {
-        let (base, image) = module(client, pc)?;
+        let (base, image) = module(client, pc, self.base_below(pc))?;
+        self.note_base(base);
         let memory = client.memory();
         let (build_id_at, length) = image.build_id(&memory, base)?;
         let mut build_id = [0; BuildId::MOST];
@@ -162,6 +166,23 @@ impl RemoteModules {
         })?;
         u64::try_from(place + 1).ok()
     }
+
+    /// Where the last module that was found before begins that does so at or below an address.
+    fn base_below(&self, pc: u64) -> Option<u64> {
+        let bases = self.bases.iter().map(|base| base.load(Ordering::Relaxed));
+        bases.filter(|base| (1..=pc).contains(base)).max()
+    }
+
+    /// Keeps where a module begins, in the place of the one that was found first.
+    fn note_base(&self, new: u64) {
+        let mut bases = self.bases.iter();
+        if bases.all(|base| base.load(Ordering::Relaxed) != new) {
+            let place = self.next_base.fetch_add(1, Ordering::Relaxed) % RemoteModules::MOST;
+            if let Some(base) = self.bases.get(place) {
+                base.store(new, Ordering::Relaxed);
+            }
+        }
+    }
 }
 
 impl Known {
@@ -177,31 +198,48 @@ impl Known {
     }
 }
 
-/// The module of an address: where it begins, and what its headers say.
-fn module(client: Client<'_>, pc: u64) -> Option<(u64, Image)> {
+/// The module of an address: where it begins, and what its headers say. It is looked for at `first`, and then from the
+/// address downwards.
+fn module(client: Client<'_>, pc: u64, first: Option<u64>) -> Option<(u64, Image)> {
     let info = client.find_proc_info(pc).ok()?;
     if info.has(abi::FLAG_DEBUG_FRAME) {
         return None;
     }
     let entry = remote_cfi::fde_address(&info).ok()?;
-    let memory = client.memory();
-    let first = pc / RemoteModules::PAGE;
-    let pages = (first.saturating_sub(RemoteModules::FARTHEST)..=first).rev();
+    if let Some(base) = first
+        && let Ok(Some(image)) = module_at(client, base, pc, entry)
+    {
+        return Some((base, image));
+    }
+    let page = pc / RemoteModules::PAGE;
+    let pages = (page.saturating_sub(RemoteModules::FARTHEST)..=page).rev();
     for base in pages.map(|page| page * RemoteModules::PAGE) {
-        let begin = client.read_word(base).ok()?;
-        if !begin.to_le_bytes().starts_with(b"\x7fELF") {
-            continue;
-        }
-        // What looks like a file and lies in code leads elsewhere.
-        if let Ok(image) = Image::read(&memory, base)
-            && image.covers(pc)
-            && let Ok(table) = image.table(&memory)
-            && remote_cfi::search_table(&memory, &table, pc) == Ok(entry)
-        {
+        if let Some(image) = module_at(client, base, pc, entry).ok()? {
             return Some((base, image));
         }
     }
     None
+}
+
+/// The headers of the module that begins at an address, if one does whose search table leads from `pc` to this entry. What
+/// looks like a file and lies in code leads elsewhere.
+///
+/// # Errors
+///
+/// There is no memory.
+fn module_at(client: Client<'_>, base: u64, pc: u64, entry: u64) -> Result<Option<Image>, Error> {
+    if !client
+        .read_word(base)?
+        .to_le_bytes()
+        .starts_with(b"\x7fELF")
+    {
+        return Ok(None);
+    }
+    let memory = client.memory();
+    let search = |table| remote_cfi::search_table(&memory, &table, pc);
+    let leads_there =
+        |image: &Image| image.covers(pc) && image.table(&memory).and_then(search) == Ok(entry);
+    Ok(Image::read(&memory, base).ok().filter(leads_there))
 }
 
 /// Whether a signal handler may return to an address. Mostly the first word shows that none does.

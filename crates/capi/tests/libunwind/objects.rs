@@ -252,3 +252,29 @@ fn looking_for_objects_leaves_errno_alone_and_cancels_no_thread() {
     // An object was found.
     assert_eq!(walk(&Cache::lying(&program)), format!("step 0, {end}"));
 }
+
+/// A module of another address space is looked for page by page, but once.
+#[test]
+fn a_remote_module_is_not_looked_for_at_each_page() {
+    let program = compile("far.c");
+    let library = programs::shared_objects().join("libunwind-x86_64.so.8");
+    let steps = |cache: &Cache| {
+        let text = programs::stdout(cache.command(&program).arg(&library));
+        let steps = text.lines().map(|line| {
+            let (step, reads) = line.split_once(' ').unwrap();
+            (step.parse::<i32>().unwrap(), reads.parse::<u64>().unwrap())
+        });
+        steps.collect::<Vec<_>>()
+    };
+    let found = steps(&Cache::of(&[&program]));
+    assert_eq!(found.len(), 64);
+    // The last is 4,000 pages from the begin of the module.
+    for step in [found, steps(&Cache::new())].concat() {
+        assert!(step.0 == 1 && step.1 < 500, "{step:?}");
+    }
+    assert!(
+        steps(&Cache::lying(&program))
+            .iter()
+            .all(|step| step.0 == 0)
+    );
+}
