@@ -97,6 +97,7 @@ pub const NEEDED: &[Needed] = &[
     needed("/usr/bin/timeout", "coreutils"),
     needed("/usr/sbin/sysctl", "procps"),
     needed("/usr/bin/setpriv", "util-linux"),
+    needed("/usr/bin/prlimit", "util-linux"),
     needed("/usr/bin/groff", "groff-base"),
     needed("/lib64/ld-linux-x86-64.so.2", "libc6"),
     needed("/lib/x86_64-linux-gnu/libc.so.6", "libc6"),

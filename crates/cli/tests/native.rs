@@ -7,6 +7,7 @@
     reason = "a test"
 )]
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -199,6 +200,38 @@ fn objects_are_proven_or_refused() {
         text.contains("not proven") && text.contains("it was not run"),
         "{text}"
     );
+}
+
+/// A user who has less time than a run may take has objects proven, too; and a run that cannot be had says why.
+#[test]
+fn a_run_is_fenced_or_there_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let file = xtask::packages::path(LOADER).unwrap();
+    compile(folder, file.to_str().unwrap());
+    let verify = |before: &[&str]| {
+        let mut command = Command::new(xtask::packages::path(before[0]).unwrap());
+        command.args(&before[1..]);
+        command.arg(env!("CARGO_BIN_EXE_unspool"));
+        command.arg("verify").arg(&file).arg("o.so");
+        let output = command.current_dir(folder).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(text).unwrap())
+    };
+    // Root could have more again.
+    let humble = ["/usr/bin/setpriv", "--bounding-set=-sys_resource"];
+    let limited = ["/usr/bin/prlimit", "--cpu=30:30"];
+    let (status, text) = match std::fs::metadata("/proc/self").unwrap().uid() {
+        0 => verify(&[humble, limited].concat()),
+        _ => verify(&limited),
+    };
+    assert!(status == Some(0) && text.contains(" steps run "), "{text}");
+    // Linux before 5.9.
+    let inject = ["-e", "inject=close_range:error=ENOSYS"];
+    let strace = ["/usr/bin/strace", "-fqq", "-o", "/dev/null"];
+    let (status, text) = verify(&[&strace[..], &inject].concat());
+    let why = ": no process to run code in: Function not implemented (os error 38)\n";
+    assert!(status == Some(2) && text.ends_with(why), "{text}");
 }
 
 /// What running the code of an object finds, whatever reading it would; `None` if it is stopped.

@@ -6,14 +6,14 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
-/// A process gets no more of the processor's time than so many seconds.
+/// A process gets no more of the processor's time than so many seconds, or what it may have at all.
 const LIMIT: libc::rlim_t = 60;
 
 /// Has a process of its own do some work, behind a fence, and returns what came of it, and how the process ended.
 ///
 /// The process is a copy of this one, of this thread alone, and its work must neither allocate nor make system calls.
 /// With nothing open but where its result goes, it can do nothing but compute (`seccomp`(2), strict mode), and is
-/// killed when its time is over.
+/// killed when its time is over. Without a fence there is no work.
 pub(in crate::native) fn apart<const N: usize>(
     work: impl FnOnce() -> [u8; N],
 ) -> io::Result<(Vec<u8>, ExitStatus)> {
@@ -21,8 +21,11 @@ pub(in crate::native) fn apart<const N: usize>(
     // SAFETY: the new process calls nothing but `work`, which is as is said above, and system calls.
     let process = match unsafe { libc::fork() } {
         0 => match fence(input.as_raw_fd()) {
-            Ok(()) => end(&work()),
-            Err(_) => end(&[]),
+            Ok(()) => {
+                write(&work());
+                end(0)
+            }
+            Err(error) => end(error.raw_os_error().unwrap_or(libc::EPERM)),
         },
         -1 => return Err(io::Error::last_os_error()),
         process => process,
@@ -39,7 +42,11 @@ pub(in crate::native) fn apart<const N: usize>(
         }
     }
     read?;
-    Ok((bytes, ExitStatus::from_raw(status)))
+    let ended = ExitStatus::from_raw(status);
+    match ended.code() {
+        Some(error @ 1..) if bytes.is_empty() => Err(io::Error::from_raw_os_error(error)),
+        _ => Ok((bytes, ended)),
+    }
 }
 
 /// Where the result goes.
@@ -51,10 +58,14 @@ fn fence(output: c_int) -> io::Result<()> {
         0.. => Ok(()),
         _ => Err(io::Error::last_os_error()),
     };
-    let limit = libc::rlimit {
-        rlim_cur: LIMIT,
-        rlim_max: LIMIT,
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
     };
+    // SAFETY: writes to this function's value.
+    done(unsafe { libc::getrlimit(libc::RLIMIT_CPU, &raw mut limit) })?;
+    limit.rlim_max = limit.rlim_max.min(LIMIT);
+    limit.rlim_cur = limit.rlim_max;
     // SAFETY: reads what it is given.
     done(unsafe { libc::setrlimit(libc::RLIMIT_CPU, &raw const limit) })?;
     // SAFETY: takes numbers only.
@@ -65,9 +76,8 @@ fn fence(output: c_int) -> io::Result<()> {
     done(unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_STRICT) })
 }
 
-/// Ends a process behind the fence; with an error if there is no result.
-fn end(mut bytes: &[u8]) -> ! {
-    let failed = bytes.is_empty();
+/// Writes a result, as much of it as is wanted.
+fn write(mut bytes: &[u8]) {
     while !bytes.is_empty() {
         // SAFETY: so many bytes are there.
         let written = unsafe { libc::write(OUTPUT, bytes.as_ptr().cast(), bytes.len()) };
@@ -76,8 +86,12 @@ fn end(mut bytes: &[u8]) -> ! {
             _ => break,
         }
     }
+}
+
+/// Ends a process: with 0 behind the fence, else with the reason why there is none.
+fn end(status: c_int) -> ! {
     loop {
         // SAFETY: ends this thread, which is the only one; `exit_group` is not allowed behind the fence.
-        unsafe { libc::syscall(libc::SYS_exit, i64::from(failed || !bytes.is_empty())) };
+        unsafe { libc::syscall(libc::SYS_exit, i64::from(status)) };
     }
 }
