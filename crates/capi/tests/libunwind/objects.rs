@@ -40,9 +40,14 @@ impl Cache {
 
     /// With an object for one file that says of all its code that nothing calls it.
     fn lying(path: &Path) -> Cache {
+        Cache::saying(path, "cfa=rsp+8  ra=undefined")
+    }
+
+    /// With an object for one file that has this row for all its code.
+    fn saying(path: &Path, row: &str) -> Cache {
         let cache = Cache::new();
         let key = ElfFile::open(path).unwrap().content_key();
-        cache.keep(path, &NativeObject::of(&nothing_calls(), &key).unwrap());
+        cache.keep(path, &NativeObject::of(&everywhere(row), &key).unwrap());
         cache
     }
 
@@ -80,9 +85,9 @@ impl Drop for Cache {
     }
 }
 
-fn nothing_calls() -> Table {
-    let text = "arch x86-64 little\nfn 0x1000..0x8000000\n  0x1000  cfa=rsp+8  ra=undefined\n";
-    text::parse(text).unwrap()
+fn everywhere(row: &str) -> Table {
+    let text = format!("arch x86-64 little\nfn 0x1000..0x8000000\n  0x1000  {row}\n");
+    text::parse(&text).unwrap()
 }
 
 fn compile(source: &str) -> PathBuf {
@@ -169,7 +174,7 @@ fn objects_that_somebody_else_could_have_written_are_not_run() {
     // The object of another module under this one's name.
     assert!(!lies(&|cache| {
         let other = ElfFile::open(LIBC).unwrap().content_key();
-        let object = NativeObject::of(&nothing_calls(), &other).unwrap();
+        let object = NativeObject::of(&everywhere("cfa=rsp+8  ra=undefined"), &other).unwrap();
         cache.keep(&program, &object);
     }));
 }
@@ -277,4 +282,83 @@ fn a_remote_module_is_not_looked_for_at_each_page() {
             .iter()
             .all(|step| step.0 == 0)
     );
+}
+
+/// A library takes the place of another, in the own process and in another: each has its own object.
+#[test]
+fn a_library_in_the_place_of_another_is_not_taken_for_it() {
+    let options = ["-shared", "-fPIC", "-Wl,--build-id=sha1"];
+    let library = |frame| programs::compile_with("reloaded.c", &[&options[..], &[frame]].concat());
+    let [one, other] = ["-DFRAME=64", "-DFRAME=96"].map(library);
+    let ours = programs::shared_objects();
+    let options = ["-Wl,--build-id=sha1", "-Wl,--no-as-needed", "-lunwind"];
+    let own = programs::compile_with("reload.c", &options);
+    let remote = compile("turns.c");
+    let cache = Cache::of(&[&one, &other, &own, &remote, LIBC.as_ref()]);
+    let mut command = cache.command(&own);
+    command.env("LD_LIBRARY_PATH", ours);
+    let text = programs::stdout(command.args([&one, &other]));
+    assert_eq!(text, "5 steps\n".repeat(4));
+    let walk = |mut command: Command, library: &Path| {
+        programs::stdout(command.arg(library).args([&one, &other]))
+    };
+    let name = "libunwind-x86_64.so.8";
+    let text = walk(cache.command(&remote), &ours.join(name));
+    assert_eq!(text, walk(Command::new(&remote), &theirs(name)));
+    assert_eq!(text, "5 steps\n".repeat(8));
+}
+
+/// Each step leads on without reading memory: nothing but a limit ends this.
+#[test]
+fn a_walk_that_leads_nowhere_ends() {
+    let program = compile("endless.c");
+    let library = programs::shared_objects().join("libunwind-x86_64.so.8");
+    let most = unspool_unwind::Cursor::MOST_STACK_CHANGES;
+    for (row, interrupted) in [
+        ("cfa=rsp+8  ra=rbx", 0),
+        ("cfa=rsp+8  ra=rbx  signal", most),
+    ] {
+        let cache = Cache::saying(&program, row);
+        let text = programs::stdout(cache.command(&program).arg(&library));
+        // UNW_EBADFRAME
+        let end = format!("{most} steps to {interrupted} interrupted frames, then -7\n");
+        assert_eq!(text, end);
+    }
+}
+
+/// The row before a signal handler's trampoline is not the trampoline's.
+#[test]
+fn a_trampoline_without_a_table_is_known() {
+    let program = compile("restorer.c");
+    let cache = Cache::of(&[&program, LIBC.as_ref()]);
+    let library = programs::shared_objects().join("libunwind.so.8");
+    let text = programs::stdout(cache.command(&program).arg(library));
+    // The trampoline, the interrupted `main`, the C library's two and `_start`.
+    assert_eq!(text, "1\n1 interrupted\n1\n1\n1\n0\n");
+}
+
+/// What is mapped of an object can be run or read, and not be written to.
+#[test]
+fn code_cannot_be_written_to() {
+    let program = compile("mapped.c");
+    let cache = Cache::of(&[&program, LIBC.as_ref()]);
+    let library = programs::shared_objects().join("libunwind.so.8");
+    let text = programs::stdout(cache.command(&program).arg(library));
+    let fields = |line: &str| {
+        let mut fields = line.split_whitespace();
+        let range = fields.next().unwrap().to_owned();
+        (range, fields.next().unwrap().to_owned())
+    };
+    let maps: Vec<_> = text.lines().map(fields).collect();
+    assert_eq!(maps.len(), 4, "{text}");
+    for pair in maps.chunks(2) {
+        let [(index, read_only), (code, executable)] = pair else {
+            unreachable!()
+        };
+        assert_eq!((&read_only[..], &executable[..]), ("r--p", "r-xp"));
+        assert_eq!(
+            index.split_once('-').unwrap().1,
+            code.split_once('-').unwrap().0
+        );
+    }
 }
