@@ -663,7 +663,7 @@ pub(crate) struct CompileArgs {
     /// The section to read.
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) from: FromSection,
-    /// Do not compare the result with its source.
+    /// Do not compare the result with its source. C source never is, code in the cache always.
     #[arg(long)]
     pub(crate) no_verify: bool,
     /// How the report is written.

@@ -91,6 +91,8 @@ fn what_cannot_be_says_so() {
             "one file",
         ),
         (&["compile", "--as", "c", LIBC, "--into", "o"], "--into"),
+        // From there it is run.
+        (&["compile", "--as", "native", LIBC, "--no-verify"], "cache"),
         (&["compile", "--as", "native", "text", "-o", "o"], "text"),
         (&["compile", "--as", "native", "none", "-o", "o"], "none"),
     ] {
@@ -100,6 +102,48 @@ fn what_cannot_be_says_so() {
         assert!(stderr.contains(message), "{arguments:?}: {stderr}");
         assert!(!folder.join("o").exists());
     }
+}
+
+/// What is proven is said to be, and nothing else, in the fields that `docs/json.md` has.
+#[test]
+fn code_is_proven_when_it_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    xtask::packages::path(LOADER).unwrap();
+    let rows = |form: &str, more: &[&str]| {
+        let compile = ["compile", "--as", form, LOADER, "-o", "o"];
+        let output = unspool(&[&compile[..], more].concat(), folder);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success());
+        let output = unspool(
+            &[&compile[..], &["--format", "json"], more].concat(),
+            folder,
+        );
+        let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let file = &document["files"][0];
+        assert_eq!(
+            (&file["file"], &file["table"]),
+            (&LOADER.into(), &"o".into())
+        );
+        assert_eq!(
+            file["bytes"],
+            std::fs::metadata(folder.join("o")).unwrap().len()
+        );
+        assert!(file["rows"].is_u64() && file["distinct_rows"].is_u64());
+        assert!(file["bad_entries"] == 0 && file["seconds"].is_f64());
+        assert_eq!(
+            file["rows_verified"].is_null(),
+            text.contains(", not verified;")
+        );
+        assert_eq!(
+            file["rows_verified"] == file["rows"],
+            text.contains(", verified;")
+        );
+        file["rows_verified"].as_u64()
+    };
+    assert!(rows("native", &[]).is_some());
+    assert!(rows("native", &["--no-verify"]).is_none());
+    assert!(rows("c", &[]).is_none());
 }
 
 /// Where the digest of an object is: the last note's owner and header are in front of it.

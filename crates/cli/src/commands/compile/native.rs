@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
@@ -20,34 +21,49 @@ pub(crate) fn run(args: &CompileArgs) -> anyhow::Result<ExitCode> {
     if args.into.is_some() {
         bail!("--into takes a table: leave out --as, or write the code to a file with --output");
     }
+    let started = Instant::now();
     let file = super::super::open(path)?;
     let reading = tables::read(&file, args.from.lower())?;
     super::super::report_problems(&file, &reading);
-    let outline = Outline::of(&reading.table).with_context(|| path.display().to_string())?;
-    let source: u64 = reading.origins.iter().map(|origin| origin.size).sum();
-    let say = |output: &Path, bytes: &[u8]| {
-        report(path, output, &outline, bytes.len(), source, args.format)
+    let name = || path.display().to_string();
+    let outline = Outline::of(&reading.table).with_context(name)?;
+    let say = |output: &Path, bytes: &[u8], is_verified| {
+        let report = Report {
+            path,
+            output,
+            bytes: bytes.len(),
+            is_verified,
+            outline: &outline,
+            reading: &reading,
+            started,
+        };
+        report.print(args.format)
     };
+    let key = file.content_key();
     match (args.form, &args.output) {
         (CompiledForm::C, output) => {
             let text = c(&file, &outline)?;
-            put(output.as_deref(), &text, say)?;
+            put(output.as_deref(), &text, |output| say(output, &text, false))?;
         }
-        (_, Some(output)) => {
-            let object = unspool_native::object(&outline, native_key(&file.content_key()));
-            let object = object.with_context(|| path.display().to_string())?;
-            put(Some(output), &object, say)?;
+        (_, Some(output)) if args.no_verify => {
+            let object = unspool_native::object(&outline, native_key(&key)).with_context(name)?;
+            put(Some(output), &object, |output| say(output, &object, false))?;
         }
-        (_, None) => {
-            // It is run from there, and so it is proven.
-            let key = file.content_key();
-            let object = NativeObject::of(&reading.table, &key);
-            let object = object.with_context(|| path.display().to_string())?;
-            let kept = Store::from_environment().keep_native(&key, &object);
-            say(
-                &kept.with_context(|| super::no_cache(path))?,
-                object.bytes(),
-            )?;
+        (_, None) if args.no_verify => bail!(
+            "code is run from the cache, and so it is proven: leave out --no-verify, or write it to a file with --output"
+        ),
+        (_, output) => {
+            let object = NativeObject::of(&reading.table, &key).with_context(name)?;
+            match output {
+                Some(output) => put(Some(output), object.bytes(), |output| {
+                    say(output, object.bytes(), true)
+                })?,
+                None => {
+                    let kept = Store::from_environment().keep_native(&key, &object);
+                    let kept = kept.with_context(|| super::no_cache(path))?;
+                    say(&kept, object.bytes(), true)?;
+                }
+            }
         }
     }
     Ok(match reading.problems.is_empty() {
@@ -60,12 +76,12 @@ pub(crate) fn run(args: &CompileArgs) -> anyhow::Result<ExitCode> {
 fn put(
     output: Option<&Path>,
     bytes: &[u8],
-    say: impl FnOnce(&Path, &[u8]) -> anyhow::Result<()>,
+    say: impl FnOnce(&Path) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     match output.filter(|output| output.as_os_str() != "-") {
         Some(output) => {
             super::super::write(output, bytes, None)?;
-            say(output, bytes)
+            say(output)
         }
         None => {
             let mut out = output::results();
@@ -85,38 +101,64 @@ fn c(file: &ElfFile, outline: &Outline<'_>) -> anyhow::Result<Vec<u8>> {
     Ok(text.into_bytes())
 }
 
-fn report(
-    path: &Path,
-    output: &Path,
-    outline: &Outline<'_>,
+/// What was made.
+struct Report<'r> {
+    path: &'r Path,
+    output: &'r Path,
     bytes: usize,
-    source: u64,
-    format: Format,
-) -> anyhow::Result<()> {
-    let bodies = outline.rows().len();
-    match format {
-        Format::Text => {
-            let mut out = output::results();
-            writeln!(
-                out,
-                "{}: {} rows, {bodies} different; {bytes} bytes, of {source} bytes of source\n  {}",
-                path.display(),
-                outline.source_rows(),
-                output.display(),
-            )?;
-            out.flush()?;
-        }
-        Format::Json => {
-            let file: Value = json!({
-                "file": path.to_string_lossy(),
-                "output": output.to_string_lossy(),
-                "bytes": bytes,
-                "source_bytes": source,
-                "rows": outline.source_rows(),
-                "distinct_rows": bodies,
-            });
-            output::document("compile", &json!({ "files": [file] }))?;
+    is_verified: bool,
+    outline: &'r Outline<'r>,
+    reading: &'r tables::Reading,
+    started: Instant,
+}
+
+impl Report<'_> {
+    fn print(&self, format: Format) -> anyhow::Result<()> {
+        match format {
+            Format::Text => self.print_text(),
+            Format::Json => Ok(output::document(
+                "compile",
+                &json!({ "files": [self.as_json()] }),
+            )?),
         }
     }
-    Ok(())
+
+    fn source(&self) -> u64 {
+        self.reading.origins.iter().map(|origin| origin.size).sum()
+    }
+
+    fn print_text(&self) -> anyhow::Result<()> {
+        let mut out = output::results();
+        writeln!(
+            out,
+            "{}: {} rows, {} different{}; {} bytes, of {} bytes of source\n  {}",
+            self.path.display(),
+            self.outline.source_rows(),
+            self.outline.rows().len(),
+            if self.is_verified {
+                ", verified"
+            } else {
+                ", not verified"
+            },
+            self.bytes,
+            self.source(),
+            self.output.display(),
+        )?;
+        Ok(out.flush()?)
+    }
+
+    fn as_json(&self) -> Value {
+        let rows = self.outline.source_rows();
+        json!({
+            "file": self.path.to_string_lossy(),
+            "table": self.output.to_string_lossy(),
+            "bytes": self.bytes,
+            "source_bytes": self.source() + self.reading.hdr_size,
+            "rows": rows,
+            "rows_verified": self.is_verified.then_some(rows),
+            "distinct_rows": self.outline.rows().len(),
+            "bad_entries": self.reading.problems.len(),
+            "seconds": self.started.elapsed().as_secs_f64(),
+        })
+    }
 }
