@@ -112,8 +112,8 @@ impl Execution<'_, '_> {
             }
             Shl | Shr | Sar => self.shift(instruction.mnemonic())?,
             Bt | Bts | Btr => self.bit(instruction.mnemonic())?,
-            Clc => self.state.flags.carry = Terms::NO,
-            Stc => self.state.flags.carry = Terms::YES,
+            Clc => self.state.flags = Flags::of_carry(Terms::NO),
+            Stc => self.state.flags = Flags::of_carry(Terms::YES),
             Movsq if instruction.has_rep_prefix() => self.copy()?,
             Jmp => return self.branch().map(Next::At),
             Call => return self.call(),
@@ -191,6 +191,10 @@ impl Execution<'_, '_> {
                 }
                 self.state.load(self.context, address, u64::from(bits / 8))
             }
+            OpKind::Immediate8to32 => {
+                let number = self.instruction.immediate8to32().cast_unsigned();
+                Ok(Word::Is(self.context.terms.number(u64::from(number))))
+            }
             kind if is_immediate(kind) => {
                 let number = self.instruction.immediate(operand);
                 Ok(Word::Is(self.context.terms.number(number)))
@@ -259,11 +263,13 @@ impl Execution<'_, '_> {
             Operator::Sub => Flags {
                 carry: terms.apply(Operator::Below, a, b),
                 compared: Some((a, b)).filter(|_| bits == 64),
+                has_sign: bits == 64,
             },
             Operator::Add => Flags::UNKNOWN,
             _ => Flags {
                 carry: Terms::NO,
                 compared: Some((result, Terms::NO)),
+                has_sign: bits == 64,
             },
         };
         match mnemonic {
@@ -318,10 +324,7 @@ impl Execution<'_, '_> {
         let mut all = self.context.bits.get(word).ok_or(Fault::Instruction)?;
         let above = all.last().copied();
         let bit = all.get_mut(number).ok_or(Fault::Instruction)?;
-        self.state.flags = Flags {
-            carry: *bit,
-            compared: None,
-        };
+        self.state.flags = Flags::of_carry(*bit);
         match mnemonic {
             Mnemonic::Bt => return Ok(()),
             Mnemonic::Bts => *bit = Terms::YES,
@@ -486,9 +489,14 @@ impl Execution<'_, '_> {
 
     /// The condition of an instruction that has one.
     fn condition(&mut self) -> Result<Node, Fault> {
-        let Flags { carry, compared } = self.state.flags;
+        let Flags {
+            carry,
+            compared,
+            has_sign,
+        } = self.state.flags;
         let terms = &mut *self.context.terms;
         let mut compare = |operation, is_swapped| {
+            let compared = compared.filter(|_| has_sign || operation != Operator::Less);
             let Some((a, b)) = compared else {
                 return Terms::UNKNOWN;
             };

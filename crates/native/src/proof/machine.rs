@@ -89,13 +89,21 @@ pub(super) struct Flags {
     pub(super) carry: Node,
     /// What was compared, if anything.
     pub(super) compared: Option<(Node, Node)>,
+    /// Whether the signs of both are their highest bits: numbers of 32 bits have others.
+    pub(super) has_sign: bool,
 }
 
 impl Flags {
-    pub(super) const UNKNOWN: Flags = Flags {
-        carry: Terms::UNKNOWN,
-        compared: None,
-    };
+    pub(super) const UNKNOWN: Flags = Flags::of_carry(Terms::UNKNOWN);
+
+    /// Of nothing else is anything known.
+    pub(super) const fn of_carry(carry: Node) -> Flags {
+        Flags {
+            carry,
+            compared: None,
+            has_sign: false,
+        }
+    }
 }
 
 /// Where memory is that an instruction reads or writes.
@@ -573,6 +581,7 @@ impl State {
                 .flags
                 .compared
                 .filter(|compared| other.flags.compared == Some(*compared)),
+            has_sign: self.flags.has_sign && other.flags.has_sign,
         };
     }
 

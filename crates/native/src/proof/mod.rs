@@ -412,9 +412,26 @@ fn decode(
     let offset = usize::try_from(at.checked_sub(start)?).ok()?;
     let bytes = code.get(offset..).filter(|bytes| !bytes.is_empty())?;
     let mut decoder = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE);
-    let instruction = decoder.decode();
+    let instruction = match has_size_prefix(bytes) {
+        false => decoder.decode(),
+        // No instruction.
+        true => Instruction::default(),
+    };
     decoded.insert(at, instruction);
     Some(instruction)
+}
+
+/// Whether an instruction begins with a prefix that changes the size of operands or addresses (Intel SDM, volume 2,
+/// 2.1.1). Code has none, and processors of AMD and Intel differ in what they mean for branches.
+fn has_size_prefix(bytes: &[u8]) -> bool {
+    let is_prefix = |byte: &u8| {
+        matches!(
+            byte,
+            0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3
+        )
+    };
+    let mut prefixes = bytes.iter().copied().take_while(is_prefix);
+    prefixes.any(|byte| matches!(byte, 0x66 | 0x67))
 }
 
 /// The place of the state that goes on first.
@@ -451,3 +468,6 @@ fn add(outcome: &mut Outcome, state: &State, context: &mut Context<'_>) {
         add(slot, node);
     }
 }
+
+#[cfg(test)]
+mod tests;
