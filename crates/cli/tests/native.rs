@@ -13,7 +13,7 @@ use std::process::{Command, Output};
 
 use sha2::{Digest as _, Sha256};
 use unspool_module::ElfFile;
-use unspool_native::{Object, Outline};
+use unspool_native::{Key, Object, Outline};
 use unspool_unwind::native::{Checked, RunError, run_apart};
 use unspool_unwind::tables::{self, From};
 
@@ -289,6 +289,18 @@ fn run_alone(folder: &Path, file: &str, object: &str) -> Option<Checked> {
         Err(RunError::Stopped(_)) => None,
         Err(error) => panic!("{error}"),
     }
+}
+
+/// As libitm's rows do where a register is 0.
+#[test]
+fn a_rule_may_lead_to_the_last_addresses() {
+    let row = "cfa={lit1; neg; deref}  ra=[cfa-8]";
+    let text = format!("arch x86-64 little\nfn 0x1000..0x1001\n  0x1000  {row}\n");
+    let table = unspool_ir::text::parse(&text).unwrap();
+    let outline = Outline::of(&table).unwrap();
+    let bytes = unspool_native::object(&outline, Key::BuildId(&[1])).unwrap();
+    let checked = run_apart(&Object::parse(&bytes).unwrap(), &outline).unwrap();
+    assert!(checked.steps > 0 && checked.differences == 0);
 }
 
 #[test]

@@ -254,7 +254,8 @@ impl Memory for Made<'_> {
             why: UnreadableReason::Unmapped,
         };
         let start = self.stack.as_ptr().addr() as u64;
-        for (byte, at) in into.iter_mut().zip(addr.0..) {
+        for (byte, distance) in into.iter_mut().zip(0..) {
+            let at = addr.0.checked_add(distance).ok_or(unreadable)?;
             let word = at.checked_sub(start).and_then(|distance| {
                 let place = usize::try_from(distance / 8).ok()?;
                 Some(self.stack.get(place)? >> (8 * (distance % 8)))
