@@ -64,3 +64,10 @@ fn addresses_are_those_of_the_machine() {
         assert!(prove_hole(code).is_err(), "{code:x?}");
     }
 }
+
+#[test]
+fn registers_are_given_back() {
+    // mov %rcx,-8(%rbp): there the caller's rbx is.
+    let unproven = prove_hole(&[0x48, 0x89, 0x4d, 0xf8]).unwrap_err();
+    assert_eq!(unproven.fault, Fault::Preserved);
+}
