@@ -266,11 +266,17 @@ impl<'s> Cursor<'s> {
     }
 
     fn step_resolving(&mut self) -> Result<bool, Error> {
+        match self.client.space.is_own() {
+            true => self.step_own(),
+            false => self.step_remote(),
+        }
+    }
+
+    // Rows are large: those of ways that are not taken must not be on a small stack, such as a signal handler's.
+    #[inline(never)]
+    fn step_remote(&mut self) -> Result<bool, Error> {
         let code = self.code();
         let client = self.client;
-        if client.space.is_own() {
-            return self.step_own();
-        }
         let of_address = client.space.keep(self.at, || resolve::rule(client, code))?;
         let rule = match of_address {
             Some(rule) => Some(rule),
@@ -286,6 +292,7 @@ impl<'s> Cursor<'s> {
     }
 
     /// A step in the own process: by the rule that is kept from now on, or by the row where it was found.
+    #[inline(never)]
     fn step_own(&mut self) -> Result<bool, Error> {
         let (code, space) = (self.code(), self.client.space);
         let mut row = Row::new(RETURN_ADDRESS);
@@ -366,12 +373,14 @@ impl<'s> Cursor<'s> {
     /// # Errors
     ///
     /// As [`Cursor::step`]; [`Error::INVALID`] if the bytes are no row.
+    #[inline(never)]
     pub fn step_encoded(&mut self, bytes: &[u8]) -> Result<bool, Error> {
         let row = encoding::decode(bytes).ok_or(Error::INVALID)?;
         self.step_row(&row, LoadBias(0))
     }
 
     /// Steps by a row: what `interpret::step` does, for registers that are kept by their places.
+    #[inline(never)]
     fn step_row(&mut self, row: &Row<'_>, bias: LoadBias) -> Result<bool, Error> {
         let column = row.return_address;
         if row.rule(column) == Some(RegisterRule::Undefined) {
@@ -454,6 +463,7 @@ impl<'s> Cursor<'s> {
     }
 
     /// The size of the arguments that a frame of the own process has pushed, in bytes.
+    #[inline(never)]
     fn own_arguments(&self) -> u64 {
         let mut row = Row::new(RETURN_ADDRESS);
         match own::row(self.code().lookup(), &mut row) {

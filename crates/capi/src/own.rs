@@ -14,7 +14,7 @@ use unspool_unwind::{Modules, Place, local};
 use crate::abi::{self, DynInfo, Error, ProcInfo};
 use crate::entries::{self, Entries, Headers};
 use crate::space::AddressSpace;
-use crate::sys::dynamic;
+use crate::sys::{dynamic, lent::with_evaluator};
 use crate::{registered, remote_cfi};
 
 /// What a walk of the own stack has found out, so that nothing is asked twice. Other walks find
@@ -106,7 +106,14 @@ pub struct FoundRow {
 /// [`Error::NO_INFO`] where no entry covers it, [`Error::BAD_FRAME`] if its entry is bad.
 pub fn row(pc: RuntimeAddr, row: &mut Row<'static>) -> Result<FoundRow, Error> {
     let found = Table::of(pc).and_then(|table| table.row(pc, row));
-    or_registered(found, || Registered::find(pc)?.row(pc, row))
+    or_registered(found, || registered_row(pc, row))
+}
+
+// What it needs of the stack is not for those who do not come here.
+#[cold]
+#[inline(never)]
+fn registered_row(pc: RuntimeAddr, row: &mut Row<'static>) -> Result<FoundRow, Error> {
+    Registered::find(pc)?.row(pc, row)
 }
 
 /// Where the table of an address's module has nothing, looks in what is registered.
@@ -138,7 +145,8 @@ impl Table {
     }
 
     fn row(&self, pc: RuntimeAddr, row: &mut Row<'static>) -> Result<FoundRow, Error> {
-        let found = self.lookup.row(self.bias.to_vaddr(pc), row);
+        let pc = self.bias.to_vaddr(pc);
+        let found = with_evaluator(|evaluator| self.lookup.row_with(evaluator, pc, row));
         let found = found.map_err(|_| Error::BAD_FRAME)?.ok_or(Error::NO_INFO)?;
         Ok(FoundRow {
             bias: self.bias,

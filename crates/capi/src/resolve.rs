@@ -88,27 +88,40 @@ pub fn own_row(
     known: impl FnOnce() -> Known,
     row: &mut Row<'static>,
 ) -> Result<Option<Owner>, Error> {
-    let memory = client.memory();
-    let guessed = match own::row(code.lookup(), row) {
+    match own::row(code.lookup(), row) {
         Ok(found) => {
             let address = code.address();
             let is_behind = matches!(code, CodeAddr::Return(_)) && address == found.end;
-            let trampoline = is_behind.then(|| guess::trampoline_at(&memory, address.0));
-            let Some(trampoline) = trampoline.flatten() else {
-                return Ok(Some(Owner {
-                    bias: found.bias,
-                    place: found.place,
-                }));
-            };
-            Some(trampoline)
+            if is_behind && own_trampoline(client, address.0, row) {
+                return Ok(Some(Owner::NOBODY));
+            }
+            Ok(Some(Owner {
+                bias: found.bias,
+                place: found.place,
+            }))
         }
-        Err(Error::NO_INFO) => guess::row(&memory, &known()),
-        Err(error) => return Err(error),
-    };
-    Ok(guessed.map(|guessed| {
-        *row = guessed;
-        Owner::NOBODY
-    }))
+        Err(Error::NO_INFO) => {
+            let is_known = own_guess(client, &known(), row);
+            Ok(is_known.then_some(Owner::NOBODY))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes `row` that of a signal handler's trampoline; whether one begins at an address.
+#[cold]
+#[inline(never)]
+fn own_trampoline(client: Client<'_>, address: u64, row: &mut Row<'static>) -> bool {
+    let trampoline = guess::trampoline_at(&client.memory(), address);
+    trampoline.map(|found| *row = found).is_some()
+}
+
+/// Makes `row` that of a frame that no entry covers; false if it is taken for the outermost.
+#[cold]
+#[inline(never)]
+fn own_guess(client: Client<'_>, known: &Known, row: &mut Row<'static>) -> bool {
+    let guessed = guess::row(&client.memory(), known);
+    guessed.map(|found| *row = found).is_some()
 }
 
 #[cfg(test)]

@@ -107,14 +107,30 @@ impl<'a> Lookup<'a> {
     /// # Errors
     ///
     /// The entry that covers `pc` is bad, or [`MAX_BAD`] of them are.
+    #[inline(never)]
     pub fn row(&self, pc: Vaddr, row: &mut Row<'a>) -> Result<Option<Found>, CfiError> {
+        // Copied as a whole, not made of parts that lie on the stack as well. Not part of callers: it is given back before anybody uses the row.
+        self.row_with(&mut const { Evaluator::new() }, pc, row)
+    }
+
+    /// The same in storage of the caller's: [`Lookup::row`] takes 8 KB of the stack for that.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Lookup::row`].
+    pub fn row_with(
+        &self,
+        evaluator: &mut Evaluator<'a>,
+        pc: Vaddr,
+        row: &mut Row<'a>,
+    ) -> Result<Option<Found>, CfiError> {
         match (&self.hdr, self.trust) {
-            (Some(hdr), HdrTrust::Complete) => self.search(hdr, pc, row),
-            (Some(hdr), HdrTrust::Unchecked) => match self.search(hdr, pc, row) {
+            (Some(hdr), HdrTrust::Complete) => self.search(hdr, evaluator, pc, row),
+            (Some(hdr), HdrTrust::Unchecked) => match self.search(hdr, evaluator, pc, row) {
                 Ok(Some(found)) => Ok(Some(found)),
-                _ => self.scan(pc, row),
+                _ => self.scan(evaluator, pc, row),
             },
-            _ => self.scan(pc, row),
+            _ => self.scan(evaluator, pc, row),
         }
     }
 
@@ -125,6 +141,7 @@ impl<'a> Lookup<'a> {
     /// # Errors
     ///
     /// The entry is bad, or none begins there.
+    #[inline(never)]
     pub fn row_in(
         &self,
         origin: u64,
@@ -132,7 +149,7 @@ impl<'a> Lookup<'a> {
         row: &mut Row<'a>,
     ) -> Result<Option<Found>, CfiError> {
         let entry = self.covering(origin, pc)?;
-        self.row_of(entry, pc, row)
+        self.row_of(&mut const { Evaluator::new() }, entry, pc, row)
     }
 
     /// What the row at `pc` says of the return address and of two more registers, many times faster
@@ -192,28 +209,35 @@ impl<'a> Lookup<'a> {
     fn search(
         &self,
         hdr: &Hdr<'a>,
+        evaluator: &mut Evaluator<'a>,
         pc: Vaddr,
         row: &mut Row<'a>,
     ) -> Result<Option<Found>, CfiError> {
         let entry = self.listed(hdr, pc)?;
-        self.row_of(entry, pc, row)
+        self.row_of(evaluator, entry, pc, row)
     }
 
     /// The row of an entry, if there is one.
     fn row_of(
         &self,
+        evaluator: &mut Evaluator<'a>,
         entry: Option<(Cie<'a>, FdeEntry<'a>)>,
         pc: Vaddr,
         row: &mut Row<'a>,
     ) -> Result<Option<Found>, CfiError> {
         match entry {
-            Some((cie, fde)) => self.evaluate(&cie, &fde, pc, row),
+            Some((cie, fde)) => self.evaluate(evaluator, &cie, &fde, pc, row),
             None => Ok(None),
         }
     }
 
     /// Looks through every entry.
-    fn scan(&self, pc: Vaddr, row: &mut Row<'a>) -> Result<Option<Found>, CfiError> {
+    fn scan(
+        &self,
+        evaluator: &mut Evaluator<'a>,
+        pc: Vaddr,
+        row: &mut Row<'a>,
+    ) -> Result<Option<Found>, CfiError> {
         let mut before = None;
         let mut bad = Ok(None);
         for _ in 0..MAX_BAD {
@@ -221,7 +245,7 @@ impl<'a> Lookup<'a> {
                 // The bulk reader has no bad entries: an address that only they cover is a hole.
                 return Ok(None);
             };
-            bad = self.evaluate(&cie, &fde, pc, row);
+            bad = self.evaluate(evaluator, &cie, &fde, pc, row);
             if let Ok(Some(_)) = bad {
                 return bad;
             }
@@ -246,17 +270,14 @@ impl<'a> Lookup<'a> {
         Ok((cie, fde))
     }
 
-    /// Not part of its callers: what it takes of the stack is given back before anybody uses the row.
-    #[inline(never)]
     fn evaluate(
         &self,
+        evaluator: &mut Evaluator<'a>,
         cie: &Cie<'a>,
         fde: &FdeEntry<'a>,
         pc: Vaddr,
         row: &mut Row<'a>,
     ) -> Result<Option<Found>, CfiError> {
-        // Copied as a whole, not made of parts that lie on the stack as well.
-        let mut evaluator = const { Evaluator::new() };
         let mut rows = evaluator.rows_of(&self.section, cie, fde)?;
         let mut found = None;
         // To the end, or nobody knows whether the entry is bad.

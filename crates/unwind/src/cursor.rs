@@ -269,6 +269,7 @@ impl Cursor {
     /// before it may belong to another function, whose row would be the wrong one. That
     /// function ends where the trampoline begins, and so do those that end in a call that never
     /// returns: the bytes of the trampoline tell.
+    #[inline(never)]
     fn by_trampoline<M: Memory + ?Sized>(
         &self,
         found: &FoundRow<'_, '_>,
@@ -286,6 +287,8 @@ impl Cursor {
     }
 
     /// Steps by the machine code of the module's table, if that is enough: what [`Cursor::by_row`] does, faster.
+    // Registers are large: those of ways that are not taken must not be on a small stack, such as a signal handler's.
+    #[inline(never)]
     fn by_native<M: Memory + ?Sized>(
         &mut self,
         native: &dyn Native,
@@ -377,6 +380,8 @@ impl Cursor {
         ))
     }
 
+    #[cold]
+    #[inline(never)]
     fn by_guess<S, M>(
         &self,
         missing: NoRow,

@@ -14,6 +14,7 @@ use crate::sys::own;
 impl<'s> Cursor<'s> {
     /// Steps by the machine code for the frame's address, if there is some and it finds a caller, or that there is none.
     /// `None` leaves the frame to its rule.
+    #[inline(never)]
     pub(super) fn step_by_object(&mut self) -> Option<Result<bool, Error>> {
         let (Objects::Usable(start) | Objects::Used(start)) = self.objects else {
             return None;

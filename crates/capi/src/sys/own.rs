@@ -15,7 +15,7 @@ use crate::own;
 use crate::space::AddressSpace;
 use crate::sys::context::{self, call_with_context};
 use crate::sys::dynamic;
-use crate::sys::memos::Memos;
+use crate::sys::lent::Memos;
 use crate::sys::name::put_name;
 use crate::sys::objects;
 use crate::sys::os;

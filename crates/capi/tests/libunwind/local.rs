@@ -145,6 +145,31 @@ fn a_hot_step_takes_a_sixth_of_the_instructions() {
 }
 
 /// The first backtrace of a process waits for its memory less than half as often as with libunwind.
+/// The stacks of signal handlers are small: `SIGSTKSZ` is 8 KiB, of which the kernel takes up to 3 for a frame.
+#[test]
+fn walks_fit_on_the_stack_of_a_signal_handler() {
+    let program = programs::compile("small.c");
+    let walks = |library: &Path| {
+        let text = programs::stdout(Command::new(&program).arg(library));
+        let walks = text.lines().map(|line| {
+            let (frames, bytes) = line.split_once(' ').unwrap();
+            (
+                frames.parse::<u32>().unwrap(),
+                bytes.parse::<u32>().unwrap(),
+            )
+        });
+        walks.collect::<Vec<_>>()
+    };
+    let theirs = walks(&packages::path(THEIRS).unwrap());
+    let ours = walks(&programs::shared_objects().join("libunwind.so.8"));
+    // The first walk looks rows up.
+    for ((theirs, ours), most) in theirs.iter().zip(&ours).zip([5 << 10, 3 << 10]) {
+        assert!(ours.0 > 10 && ours.0 == theirs.0, "{ours:?} {theirs:?}");
+        assert!(ours.1 <= most, "{ours:?}, of {most}; {theirs:?}");
+    }
+    assert_eq!(ours.len(), 2);
+}
+
 #[test]
 fn a_first_backtrace_takes_half_of_the_page_faults() {
     let program = programs::compile_with("faults.c", &["-Wl,--no-as-needed", "-lunwind"]);
