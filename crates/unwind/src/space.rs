@@ -312,8 +312,39 @@ impl<'p> Space<'p> {
         self.snapshot.auxv().page_size().unwrap_or(4096)
     }
 
-    fn open(&self, mapping: &Mapping) -> Slot {
-        let key = FileId {
+    /// Fills in bytes that the process cannot have changed, from the file of a module that is mapped there: cores leave them out. Whether they are there.
+    #[must_use]
+    pub fn read_unchanging(&self, addr: RuntimeAddr, into: &mut [u8]) -> bool {
+        let mut fill = || {
+            let (_, mapping) = self.mapping(addr)?;
+            let length = into.len() as u64;
+            let end = addr.0.checked_add(length)?;
+            let is_whole = end <= mapping.start.0.checked_add(mapping.size())?;
+            if mapping.permissions.write || !is_whole {
+                return None;
+            }
+            let opened = self.opened.borrow();
+            let file = &opened.get(&self.file_id(mapping))?.file;
+            let offset = mapping.offset.checked_add(addr.0 - mapping.start.0)?;
+            // What was writable once is not what the file has.
+            let is_fixed = file.segments().any(|segment| {
+                let held =
+                    segment.file_offset..segment.file_offset.saturating_add(segment.file_size);
+                !segment.writable
+                    && held.contains(&offset)
+                    && offset.saturating_add(length) <= held.end
+            });
+            let start = usize::try_from(offset).ok().filter(|_| is_fixed)?;
+            let held = start..start.checked_add(into.len())?;
+            into.copy_from_slice(file.bytes().get(held)?);
+            Some(())
+        };
+        fill().is_some()
+    }
+
+    /// What the file of a mapping is known by.
+    fn file_id(&self, mapping: &Mapping) -> FileId {
+        FileId {
             name: mapping.name.clone(),
             device: mapping.device,
             inode: mapping.inode,
@@ -322,7 +353,11 @@ impl<'p> Space<'p> {
             } else {
                 None
             },
-        };
+        }
+    }
+
+    fn open(&self, mapping: &Mapping) -> Slot {
+        let key = self.file_id(mapping);
         let known = self.opened.borrow().get(&key).map(Rc::clone);
         let module = match known {
             Some(module) => module,

@@ -34,7 +34,7 @@ pub(in crate::commands) use arguments::table as table_of_arguments;
 use names::FileNames;
 use signals::Held;
 use sink::Sink;
-use values::Asked;
+use values::{Asked, WithFiles};
 use variables::{Described, Files};
 
 /// What was looked at.
@@ -293,12 +293,16 @@ impl Stacks<'_> {
             Files::of(seen.space, seen.stacks(), root.as_ref())
         });
         let described = files.as_ref().map(Described::of);
+        let memory = WithFiles {
+            memory: seen.snapshot.memory(),
+            space: seen.space,
+        };
         let report = Report {
             seen,
             names: self.names(seen),
             asked: Asked {
                 space: seen.space,
-                memory: seen.snapshot.memory(),
+                memory: &memory,
                 tables: tables.as_ref(),
                 described: described.as_ref(),
                 with_locals: self.args.locals,

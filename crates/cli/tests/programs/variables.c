@@ -99,8 +99,10 @@ KEPT int many(int a, int b, int c, int d, int e, int f, int on_stack, struct nes
 {
 	operation none = 0;
 	const int constant = 12;
+	/* No core has it. */
+	static const long table[] = { 10, 20, 30 };
 	int result = changes(a + b + constant, c, (struct pair){ d, e }, GREEN, 'x');
-	sink = f + on_stack + by_value.number + last + (none != 0);
+	sink = f + on_stack + by_value.number + last + (none != 0) + (int)table[sink & 1];
 	return result + by_value.pairs[1].first;
 }
 

@@ -1,7 +1,7 @@
 //! The values that a report shows: what functions were called with, and what their variables are.
 
 use unspool_args::Lost;
-use unspool_ir::{Memory, RuntimeAddr};
+use unspool_ir::{Memory, RuntimeAddr, Unreadable};
 use unspool_unwind::space::{Space, Stack};
 
 use super::arguments::{self, Tables};
@@ -61,6 +61,23 @@ impl Label {
             Label::Described => "described",
             Label::Likely => "likely",
         }
+    }
+}
+
+/// A process's memory, with what its files have of it: cores leave that out.
+pub(super) struct WithFiles<'r> {
+    pub(super) memory: &'r dyn Memory,
+    pub(super) space: &'r Space<'r>,
+}
+
+impl Memory for WithFiles<'_> {
+    fn read(&self, addr: RuntimeAddr, into: &mut [u8]) -> Result<(), Unreadable> {
+        self.memory.read(addr, into).or_else(|unreadable| {
+            match self.space.read_unchanging(addr, into) {
+                true => Ok(()),
+                false => Err(unreadable),
+            }
+        })
     }
 }
 
