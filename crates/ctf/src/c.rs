@@ -61,7 +61,11 @@ fn declare(graph: &Graph<'_>, mut id: TypeId, mut text: String, limits: &mut Lim
         };
         match &ty.kind {
             Kind::Qualified(qualifier, to) => {
-                qualifiers.push(qualifier.word());
+                // An array and its elements can both have it, and once is enough (C17 §6.7.3).
+                let word = qualifier.word();
+                if !qualifiers.contains(&word) {
+                    qualifiers.push(word);
+                }
                 id = *to;
             }
             Kind::Pointer(to) => {
