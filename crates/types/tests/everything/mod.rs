@@ -1,0 +1,62 @@
+//! All that can be asked of a file's variables.
+
+use unspool_ir::Vaddr;
+use unspool_module::{DebugFiles, ElfFile};
+use unspool_types::variables::{Frame, Stack, Value, Variables, at_entry, now};
+
+/// A stack of which every frame is in a module, some of them at a call.
+struct Same<'s, 'a> {
+    variables: &'s Variables<'a>,
+    address: u64,
+}
+
+impl<'a> Stack<'a> for Same<'_, 'a> {
+    fn frame(&self, number: usize) -> Option<Frame<'_, 'a>> {
+        (number < 100).then_some(Frame {
+            variables: self.variables,
+            lookup: Vaddr(self.address),
+            returns_to: Some(Vaddr(self.address + 1)),
+            bias: 0x1000,
+        })
+    }
+    fn register(&self, _: usize, register: u16) -> Option<u64> {
+        (register < 16).then_some(u64::from(register) << 8)
+    }
+    fn cfa(&self, number: usize) -> Option<u64> {
+        Some(number as u64)
+    }
+    fn read(&self, address: u64, into: &mut [u8]) -> bool {
+        into.fill(0x5a);
+        address < 1 << 20
+    }
+    fn at_entry(&self, _: usize, _: u16) -> Option<u64> {
+        None
+    }
+}
+
+/// Asks for everything at some addresses; yields how many values there were.
+pub(crate) fn ask(file: &ElfFile, addresses: &[u64]) -> usize {
+    let files = DebugFiles::default();
+    let Ok(variables) = Variables::of_module(file, &files) else {
+        return 0;
+    };
+    let mut found = 0;
+    for address in addresses {
+        let stack = Same {
+            variables: &variables,
+            address: *address,
+        };
+        let Ok(Some(function)) = variables.function(Vaddr(*address)) else {
+            continue;
+        };
+        for level in function.levels(Vaddr(*address)) {
+            for variable in level.parameters.iter().chain(&level.locals) {
+                let value = now(&stack, 0, &function, variable, 64);
+                assert!(value.as_ref().map_or(true, Value::is_anywhere));
+                found += usize::from(value.is_ok());
+                found += usize::from(at_entry(&stack, 0, &function, variable, 64).is_ok());
+            }
+        }
+    }
+    found
+}
