@@ -16,11 +16,13 @@ use unspool_module::{Binding, DebugFiles, ElfFile, Symbol, Symbols};
 use crate::error::TypesError;
 use crate::index::{Index, Place};
 
+mod entry;
 mod evaluate;
 mod function;
 mod value;
 
-pub use evaluate::{Absent, at_entry, now};
+pub use entry::at_entry;
+pub use evaluate::{Absent, now};
 pub use function::{Function, Level, Variable};
 pub use value::Value;
 

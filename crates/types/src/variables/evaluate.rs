@@ -7,7 +7,8 @@ use gimli::{AttributeValue, EvaluationResult, Location, Operation, Piece, UnitOf
 use unspool_ir::arch::RegisterName;
 use unspool_ir::{Register, Vaddr};
 
-use super::function::{Call, Expression, Function, Said, To, Variable, only, outer_name};
+use super::entry::Way;
+use super::function::{Expression, Function, Said, To, Variable, only};
 use super::value::Value;
 use super::{Frame, Stack};
 use crate::error::TypesError;
@@ -71,7 +72,7 @@ impl From<TypesError> for Absent {
 }
 
 /// So many times an expression is begun or given something that it asks for, for one variable.
-const MOST_STEPS: u32 = 1000;
+pub(super) const MOST_STEPS: u32 = 1000;
 
 /// So many operations are done from one of these to the next, about.
 const MOST_OPERATIONS: u32 = 1000;
@@ -100,31 +101,11 @@ pub fn now<'a>(
     Evaluator::of(stack, number, function, &steps)?.value(location, size)
 }
 
-/// What a parameter of a frame's function was when it was called, as the caller tells: its bytes, `most` at most.
-///
-/// # Errors
-///
-/// [`Absent`].
-pub fn at_entry<'a>(
-    stack: &dyn Stack<'a>,
-    number: usize,
-    function: &Function<'a>,
-    parameter: &Variable<'a>,
+pub(super) fn size(
+    function: &Function<'_>,
+    variable: &Variable<'_>,
     most: usize,
-) -> Result<Value, Absent> {
-    let size = size(function, parameter, most)?;
-    let steps = Cell::new(MOST_STEPS);
-    let frame = Evaluator::of(stack, number, function, &steps)?;
-    let bytes = frame.given(frame.passed(parameter)?)?.to_le_bytes();
-    if size > bytes.len() {
-        return Err(Absent::Entry);
-    }
-    let mut value = Value::unknown(size);
-    value.put(&bytes);
-    Ok(value)
-}
-
-fn size(function: &Function<'_>, variable: &Variable<'_>, most: usize) -> Result<usize, Absent> {
+) -> Result<usize, Absent> {
     let size = function.graph().size(variable.ty).ok_or(Absent::Size)?;
     match usize::try_from(size).unwrap_or(most).min(most) {
         0 => Err(Absent::Size),
@@ -147,33 +128,23 @@ fn constant_value(constant: &AttributeValue<Slice<'_>>, size: usize) -> Result<V
 }
 
 /// Evaluates the expressions of a frame.
-struct Evaluator<'s, 'a> {
-    stack: &'s dyn Stack<'a>,
-    number: usize,
-    frame: Frame<'s, 'a>,
-    function: &'s Function<'a>,
+pub(super) struct Evaluator<'s, 'a> {
+    pub(super) stack: &'s dyn Stack<'a>,
+    pub(super) number: usize,
+    pub(super) frame: Frame<'s, 'a>,
+    pub(super) function: &'s Function<'a>,
     /// How the function was come into, if it is one that has ended with a call: its callee has the frame now.
-    ended: Option<Way<'a>>,
+    pub(super) ended: Option<Way<'a>>,
     /// How many steps may still be taken.
-    steps: &'s Cell<u32>,
+    pub(super) steps: &'s Cell<u32>,
     /// How deep it may still be gone.
-    depth: u32,
+    pub(super) depth: u32,
 }
 
 type Pieces<'a> = Vec<Piece<Slice<'a>>>;
 
-/// The way into a function: a call, and functions each of which has ended with a call of the next.
-#[derive(Clone)]
-struct Way<'a> {
-    caller: Rc<Function<'a>>,
-    call: usize,
-    /// These functions, with which of their calls it was. Of them, the first `count` count.
-    ended: Rc<[(Rc<Function<'a>>, usize)]>,
-    count: usize,
-}
-
 impl<'s, 'a> Evaluator<'s, 'a> {
-    fn of(
+    pub(super) fn of(
         stack: &'s dyn Stack<'a>,
         number: usize,
         function: &'s Function<'a>,
@@ -190,11 +161,11 @@ impl<'s, 'a> Evaluator<'s, 'a> {
         })
     }
 
-    fn index(&self) -> &'s Index<'a> {
+    pub(super) fn index(&self) -> &'s Index<'a> {
         &self.frame.variables.index
     }
 
-    fn step(&self) -> Result<(), Absent> {
+    pub(super) fn step(&self) -> Result<(), Absent> {
         let left = self.steps.get().checked_sub(1);
         self.steps.set(left.unwrap_or(0));
         left.map(|_| ())
@@ -202,7 +173,7 @@ impl<'s, 'a> Evaluator<'s, 'a> {
     }
 
     /// The same, one deeper.
-    fn deeper(&self) -> Result<Evaluator<'s, 'a>, Absent> {
+    pub(super) fn deeper(&self) -> Result<Evaluator<'s, 'a>, Absent> {
         let depth = self.depth.checked_sub(1);
         let depth = depth.ok_or(Absent::TooLong { limit: DEEPEST })?;
         Ok(Evaluator {
@@ -298,7 +269,7 @@ impl<'s, 'a> Evaluator<'s, 'a> {
     }
 
     /// The expression of a location, or of that part of a list of locations which counts at an address.
-    fn at(&self, location: &Said<'a>, address: Vaddr) -> Result<Expression<'a>, Absent> {
+    pub(super) fn at(&self, location: &Said<'a>, address: Vaddr) -> Result<Expression<'a>, Absent> {
         if let AttributeValue::Exprloc(expression) = location.value {
             return Ok(expression);
         }
@@ -318,7 +289,7 @@ impl<'s, 'a> Evaluator<'s, 'a> {
     }
 
     /// The number that an expression computes.
-    fn number(&self, place: Place, expression: Expression<'a>) -> Result<u64, Absent> {
+    pub(super) fn number(&self, place: Place, expression: Expression<'a>) -> Result<u64, Absent> {
         let pieces = self.deeper()?.pieces(place, expression)?;
         match pieces.as_slice() {
             [one] => match one.location {
@@ -465,243 +436,6 @@ impl<'s, 'a> Evaluator<'s, 'a> {
         ty.ok_or(Absent::Unsupported(
             "a type that expressions do not compute with",
         ))
-    }
-
-    /// Where a parameter was when the function was called.
-    fn passed(&self, parameter: &Variable<'a>) -> Result<To, Absent> {
-        let entry = self.function.entry.ok_or(Absent::Entry)?;
-        let location = parameter.location.as_ref();
-        let Some(location) = location else {
-            return Ok(To::Parameter(parameter.origin));
-        };
-        let expression = self.at(location, Vaddr(entry))?;
-        let (unit, _) = self.index().unit(location.place)?;
-        match only(expression, unit.encoding()) {
-            Some(Operation::Register { register }) => Ok(To::Register(register.0)),
-            Some(Operation::FrameOffset { offset }) if self.is_based_on_cfa() => {
-                Ok(To::Stack(offset))
-            }
-            _ => Ok(To::Parameter(parameter.origin)),
-        }
-    }
-
-    /// Whether the frame base is the CFA.
-    fn is_based_on_cfa(&self) -> bool {
-        let base = self.function.frame_base.as_ref();
-        base.is_some_and(|base| {
-            let AttributeValue::Exprloc(expression) = base.value else {
-                return false;
-            };
-            let unit = self.index().unit(base.place);
-            unit.is_ok_and(|(unit, _)| {
-                matches!(
-                    only(expression, unit.encoding()),
-                    Some(Operation::CallFrameCFA)
-                )
-            })
-        })
-    }
-
-    /// What the function was called with there.
-    fn given(&self, to: To) -> Result<u64, Absent> {
-        self.step()?;
-        match (self.by_call_site(to), to) {
-            (Err(absent), To::Register(register)) if self.ended.is_none() => {
-                let known = self.stack.at_entry(self.number, register);
-                known.ok_or(absent)
-            }
-            (found, _) => found,
-        }
-    }
-
-    /// What the entry of the call that the function was come into by says of it.
-    fn by_call_site(&self, to: To) -> Result<u64, Absent> {
-        let way = match &self.ended {
-            Some(way) => way.clone(),
-            None => self.way()?,
-        };
-        let deeper = self.deeper()?;
-        let last = way.count.checked_sub(1);
-        let (function, call, outer) = match last.and_then(|last| way.ended.get(last)) {
-            Some((function, call)) => {
-                let call = function.calls.get(*call).ok_or(Absent::Entry)?;
-                let lookup = Vaddr(call.at.unwrap_or_default());
-                let outer = Evaluator {
-                    frame: Frame {
-                        lookup,
-                        ..self.frame
-                    },
-                    function,
-                    ended: Some(Way {
-                        count: way.count - 1,
-                        ..way.clone()
-                    }),
-                    ..deeper
-                };
-                (function, call, outer)
-            }
-            None => {
-                let number = self.number.checked_add(1).ok_or(Absent::Entry)?;
-                let function = &way.caller;
-                let call = function.calls.get(way.call).ok_or(Absent::Entry)?;
-                let outer = Evaluator {
-                    number,
-                    frame: self.stack.frame(number).ok_or(Absent::Entry)?,
-                    function,
-                    ended: None,
-                    ..deeper
-                };
-                (function, call, outer)
-            }
-        };
-        let same_file = std::ptr::eq(outer.index(), self.index());
-        let mut given = call.given.iter();
-        let given =
-            given.find(|given| given.to == to && (same_file || !matches!(to, To::Parameter(_))));
-        outer.number(function.root, given.ok_or(Absent::Entry)?.value)
-    }
-
-    /// How the function of a frame was come into, if there is one way only.
-    fn way(&self) -> Result<Way<'a>, Absent> {
-        let number = self.number.checked_add(1).ok_or(Absent::Entry)?;
-        let frame = self.stack.frame(number).ok_or(Absent::Entry)?;
-        let returns_to = frame.returns_to.ok_or(Absent::Entry)?;
-        let function = frame.variables.function(frame.lookup)?;
-        let function = function.ok_or(Absent::Entry)?;
-        let mut calls = function.calls.iter();
-        let call = calls.position(|call| !call.is_tail && call.at == Some(returns_to.0));
-        let call = call.ok_or(Absent::Entry)?;
-        let caller = Evaluator {
-            number,
-            frame,
-            function: &function,
-            ended: None,
-            ..self.deeper()?
-        };
-        let site = function.calls.get(call).ok_or(Absent::Entry)?;
-        let ended = match self.is_called_by(&caller, site)? {
-            true => Vec::new(),
-            false => self.ended_before(&caller, site)?,
-        };
-        if self.may_call_itself_last()? {
-            return Err(Absent::Entry);
-        }
-        Ok(Way {
-            caller: function,
-            call,
-            count: ended.len(),
-            ended: ended.into(),
-        })
-    }
-
-    /// The functions that a call of the caller leads to this one by, each of which has ended with a call of the next.
-    fn ended_before(
-        &self,
-        caller: &Evaluator<'_, 'a>,
-        call: &Call<'a>,
-    ) -> Result<Vec<(Rc<Function<'a>>, usize)>, Absent> {
-        let callee = call.callee.ok_or(Absent::Entry)?;
-        let first = self.function_at(caller.index(), callee)?;
-        let mut found: Option<Vec<(Rc<Function<'a>>, usize)>> = None;
-        // Ways so far, each with the function that it has led to.
-        let mut open = vec![(Vec::new(), first.ok_or(Absent::Entry)?)];
-        while let Some((way, function)) = open.pop() {
-            for (nth, callee) in self.tails(&function)? {
-                self.step()?;
-                let Some(next) = self.function_at(self.index(), callee)? else {
-                    continue;
-                };
-                let mut way: Vec<(Rc<Function<'a>>, usize)> = way.clone();
-                way.push((Rc::clone(&function), nth));
-                if next.entry == self.function.entry {
-                    // If there are two ways, nobody knows which it was.
-                    if found.replace(way).is_some() {
-                        return Err(Absent::Entry);
-                    }
-                } else if !way.iter().any(|(seen, _)| seen.entry == next.entry) {
-                    open.push((way, next));
-                }
-            }
-        }
-        found.ok_or(Absent::Entry)
-    }
-
-    /// The calls that a function ends with: their numbers, and the entries of the functions called.
-    fn tails(&self, function: &Function<'a>) -> Result<Vec<(usize, Place)>, Absent> {
-        let calls = function.calls.iter().enumerate();
-        let tails = calls.filter(|(_, call)| call.is_tail);
-        // If one leads nobody knows where, nobody knows where it all leads.
-        tails
-            .map(|(nth, call)| Ok((nth, call.callee.ok_or(Absent::Entry)?)))
-            .collect()
-    }
-
-    /// The function of this module that an entry stands for: its own, or a declaration of what is elsewhere.
-    fn function_at(
-        &self,
-        index: &Index<'a>,
-        place: Place,
-    ) -> Result<Option<Rc<Function<'a>>>, Absent> {
-        let variables = self.frame.variables;
-        let entry = index.entry(place)?;
-        let ranges = match std::ptr::eq(index, self.index()) {
-            true => index.ranges(place, &entry)?,
-            false => Vec::new(),
-        };
-        let own = ranges.first().map(|range| Vaddr(range.start));
-        let address = match own {
-            Some(own) => Some(own),
-            None => {
-                let (origin, said) = index.origin(place, &entry)?;
-                let name = outer_name(index, origin, &said);
-                name.and_then(|name| variables.address_of(&name))
-            }
-        };
-        Ok(match address {
-            Some(address) => variables.function(address)?,
-            None => None,
-        })
-    }
-
-    /// Whether the function may have been come into by a jump from itself, or from one that it has ended with a call of.
-    fn may_call_itself_last(&self) -> Result<bool, Absent> {
-        let mut seen = Vec::new();
-        let mut open = self.tails(self.function)?;
-        while let Some((_, callee)) = open.pop() {
-            self.step()?;
-            let Some(function) = self.function_at(self.index(), callee)? else {
-                continue;
-            };
-            if function.entry == self.function.entry {
-                return Ok(true);
-            }
-            if !seen.contains(&function.entry) {
-                seen.push(function.entry);
-                open.extend(self.tails(&function)?);
-            }
-        }
-        Ok(false)
-    }
-
-    /// Whether it is this frame's function that a call of its caller calls, and not one that jumped to it.
-    fn is_called_by(&self, caller: &Evaluator<'_, 'a>, call: &Call<'a>) -> Result<bool, Absent> {
-        if let Some(callee) = call.callee {
-            let index = caller.index();
-            let (origin, said) = index.origin(callee, &index.entry(callee)?)?;
-            if std::ptr::eq(index, self.index()) && origin == self.function.origin {
-                return Ok(true);
-            }
-            let Some(name) = outer_name(index, origin, &said) else {
-                return Ok(false);
-            };
-            let address = self.frame.variables.address_of(&name);
-            return Ok(address.is_some() && address.map(|at| at.0) == self.function.entry);
-        }
-        let (Some(target), Some(entry)) = (call.target, self.function.entry) else {
-            return Ok(false);
-        };
-        let target = caller.number(caller.function.root, target)?;
-        Ok(target == entry.wrapping_add(self.frame.bias))
     }
 }
 

@@ -1,0 +1,286 @@
+//! What a function was called with, as the entries of calls in its callers say (DWARF 5 §3.4).
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use gimli::{AttributeValue, Operation};
+use unspool_ir::Vaddr;
+
+use super::evaluate::{Absent, Evaluator, MOST_STEPS, size};
+use super::function::{Call, Function, To, Variable, only, outer_name};
+use super::value::Value;
+use super::{Frame, Stack};
+use crate::index::{Index, Place};
+
+/// The way into a function: a call, and functions each of which has ended with a call of the next.
+#[derive(Clone)]
+pub(super) struct Way<'a> {
+    caller: Rc<Function<'a>>,
+    call: usize,
+    /// These functions, with which of their calls it was. Of them, the first `count` count.
+    ended: Rc<[(Rc<Function<'a>>, usize)]>,
+    count: usize,
+}
+
+/// What a parameter of a frame's function was when it was called, as the caller tells: its bytes, `most` at most.
+///
+/// # Errors
+///
+/// [`Absent`].
+pub fn at_entry<'a>(
+    stack: &dyn Stack<'a>,
+    number: usize,
+    function: &Function<'a>,
+    parameter: &Variable<'a>,
+    most: usize,
+) -> Result<Value, Absent> {
+    let size = size(function, parameter, most)?;
+    let steps = Cell::new(MOST_STEPS);
+    let frame = Evaluator::of(stack, number, function, &steps)?;
+    let bytes = frame.given(frame.passed(parameter)?)?.to_le_bytes();
+    if size > bytes.len() {
+        return Err(Absent::Entry);
+    }
+    let mut value = Value::unknown(size);
+    value.put(&bytes);
+    Ok(value)
+}
+
+impl<'a> Evaluator<'_, 'a> {
+    /// Where a parameter was when the function was called.
+    fn passed(&self, parameter: &Variable<'a>) -> Result<To, Absent> {
+        let entry = self.function.entry.ok_or(Absent::Entry)?;
+        let location = parameter.location.as_ref();
+        let Some(location) = location else {
+            return Ok(To::Parameter(parameter.origin));
+        };
+        let expression = self.at(location, Vaddr(entry))?;
+        let (unit, _) = self.index().unit(location.place)?;
+        match only(expression, unit.encoding()) {
+            Some(Operation::Register { register }) => Ok(To::Register(register.0)),
+            Some(Operation::FrameOffset { offset }) if self.is_based_on_cfa() => {
+                Ok(To::Stack(offset))
+            }
+            _ => Ok(To::Parameter(parameter.origin)),
+        }
+    }
+
+    /// Whether the frame base is the CFA.
+    fn is_based_on_cfa(&self) -> bool {
+        let base = self.function.frame_base.as_ref();
+        base.is_some_and(|base| {
+            let AttributeValue::Exprloc(expression) = base.value else {
+                return false;
+            };
+            let unit = self.index().unit(base.place);
+            unit.is_ok_and(|(unit, _)| {
+                matches!(
+                    only(expression, unit.encoding()),
+                    Some(Operation::CallFrameCFA)
+                )
+            })
+        })
+    }
+
+    /// What the function was called with there.
+    pub(super) fn given(&self, to: To) -> Result<u64, Absent> {
+        self.step()?;
+        match (self.by_call_site(to), to) {
+            (Err(absent), To::Register(register)) if self.ended.is_none() => {
+                let known = self.stack.at_entry(self.number, register);
+                known.ok_or(absent)
+            }
+            (found, _) => found,
+        }
+    }
+
+    /// What the entry of the call that the function was come into by says of it.
+    fn by_call_site(&self, to: To) -> Result<u64, Absent> {
+        let way = match &self.ended {
+            Some(way) => way.clone(),
+            None => self.way()?,
+        };
+        let deeper = self.deeper()?;
+        let last = way.count.checked_sub(1);
+        let (function, call, outer) = match last.and_then(|last| way.ended.get(last)) {
+            Some((function, call)) => {
+                let call = function.calls.get(*call).ok_or(Absent::Entry)?;
+                let lookup = Vaddr(call.at.unwrap_or_default());
+                let outer = Evaluator {
+                    frame: Frame {
+                        lookup,
+                        ..self.frame
+                    },
+                    function,
+                    ended: Some(Way {
+                        count: way.count - 1,
+                        ..way.clone()
+                    }),
+                    ..deeper
+                };
+                (function, call, outer)
+            }
+            None => {
+                let number = self.number.checked_add(1).ok_or(Absent::Entry)?;
+                let function = &way.caller;
+                let call = function.calls.get(way.call).ok_or(Absent::Entry)?;
+                let outer = Evaluator {
+                    number,
+                    frame: self.stack.frame(number).ok_or(Absent::Entry)?,
+                    function,
+                    ended: None,
+                    ..deeper
+                };
+                (function, call, outer)
+            }
+        };
+        let same_file = std::ptr::eq(outer.index(), self.index());
+        let mut given = call.given.iter();
+        let given =
+            given.find(|given| given.to == to && (same_file || !matches!(to, To::Parameter(_))));
+        outer.number(function.root, given.ok_or(Absent::Entry)?.value)
+    }
+
+    /// How the function of a frame was come into, if there is one way only.
+    fn way(&self) -> Result<Way<'a>, Absent> {
+        let number = self.number.checked_add(1).ok_or(Absent::Entry)?;
+        let frame = self.stack.frame(number).ok_or(Absent::Entry)?;
+        let returns_to = frame.returns_to.ok_or(Absent::Entry)?;
+        let function = frame.variables.function(frame.lookup)?;
+        let function = function.ok_or(Absent::Entry)?;
+        let mut calls = function.calls.iter();
+        let call = calls.position(|call| !call.is_tail && call.at == Some(returns_to.0));
+        let call = call.ok_or(Absent::Entry)?;
+        let caller = Evaluator {
+            number,
+            frame,
+            function: &function,
+            ended: None,
+            ..self.deeper()?
+        };
+        let site = function.calls.get(call).ok_or(Absent::Entry)?;
+        let ended = match self.is_called_by(&caller, site)? {
+            true => Vec::new(),
+            false => self.ended_before(&caller, site)?,
+        };
+        if self.may_call_itself_last()? {
+            return Err(Absent::Entry);
+        }
+        Ok(Way {
+            caller: function,
+            call,
+            count: ended.len(),
+            ended: ended.into(),
+        })
+    }
+
+    /// The functions that a call of the caller leads to this one by, each of which has ended with a call of the next.
+    fn ended_before(
+        &self,
+        caller: &Evaluator<'_, 'a>,
+        call: &Call<'a>,
+    ) -> Result<Vec<(Rc<Function<'a>>, usize)>, Absent> {
+        let callee = call.callee.ok_or(Absent::Entry)?;
+        let first = self.function_at(caller.index(), callee)?;
+        let mut found: Option<Vec<(Rc<Function<'a>>, usize)>> = None;
+        // Ways so far, each with the function that it has led to.
+        let mut open = vec![(Vec::new(), first.ok_or(Absent::Entry)?)];
+        while let Some((way, function)) = open.pop() {
+            for (nth, callee) in self.tails(&function)? {
+                self.step()?;
+                let Some(next) = self.function_at(self.index(), callee)? else {
+                    continue;
+                };
+                let mut way: Vec<(Rc<Function<'a>>, usize)> = way.clone();
+                way.push((Rc::clone(&function), nth));
+                if next.entry == self.function.entry {
+                    // If there are two ways, nobody knows which it was.
+                    if found.replace(way).is_some() {
+                        return Err(Absent::Entry);
+                    }
+                } else if !way.iter().any(|(seen, _)| seen.entry == next.entry) {
+                    open.push((way, next));
+                }
+            }
+        }
+        found.ok_or(Absent::Entry)
+    }
+
+    /// The calls that a function ends with: their numbers, and the entries of the functions called.
+    fn tails(&self, function: &Function<'a>) -> Result<Vec<(usize, Place)>, Absent> {
+        let calls = function.calls.iter().enumerate();
+        let tails = calls.filter(|(_, call)| call.is_tail);
+        // If one leads nobody knows where, nobody knows where it all leads.
+        tails
+            .map(|(nth, call)| Ok((nth, call.callee.ok_or(Absent::Entry)?)))
+            .collect()
+    }
+
+    /// The function of this module that an entry stands for: its own, or a declaration of what is elsewhere.
+    fn function_at(
+        &self,
+        index: &Index<'a>,
+        place: Place,
+    ) -> Result<Option<Rc<Function<'a>>>, Absent> {
+        let variables = self.frame.variables;
+        let entry = index.entry(place)?;
+        let ranges = match std::ptr::eq(index, self.index()) {
+            true => index.ranges(place, &entry)?,
+            false => Vec::new(),
+        };
+        let own = ranges.first().map(|range| Vaddr(range.start));
+        let address = match own {
+            Some(own) => Some(own),
+            None => {
+                let (origin, said) = index.origin(place, &entry)?;
+                let name = outer_name(index, origin, &said);
+                name.and_then(|name| variables.address_of(&name))
+            }
+        };
+        Ok(match address {
+            Some(address) => variables.function(address)?,
+            None => None,
+        })
+    }
+
+    /// Whether the function may have been come into by a jump from itself, or from one that it has ended with a call of.
+    fn may_call_itself_last(&self) -> Result<bool, Absent> {
+        let mut seen = Vec::new();
+        let mut open = self.tails(self.function)?;
+        while let Some((_, callee)) = open.pop() {
+            self.step()?;
+            let Some(function) = self.function_at(self.index(), callee)? else {
+                continue;
+            };
+            if function.entry == self.function.entry {
+                return Ok(true);
+            }
+            if !seen.contains(&function.entry) {
+                seen.push(function.entry);
+                open.extend(self.tails(&function)?);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether it is this frame's function that a call of its caller calls, and not one that jumped to it.
+    fn is_called_by(&self, caller: &Evaluator<'_, 'a>, call: &Call<'a>) -> Result<bool, Absent> {
+        if let Some(callee) = call.callee {
+            let index = caller.index();
+            let (origin, said) = index.origin(callee, &index.entry(callee)?)?;
+            if std::ptr::eq(index, self.index()) && origin == self.function.origin {
+                return Ok(true);
+            }
+            let Some(name) = outer_name(index, origin, &said) else {
+                return Ok(false);
+            };
+            let address = self.frame.variables.address_of(&name);
+            return Ok(address.is_some() && address.map(|at| at.0) == self.function.entry);
+        }
+        let (Some(target), Some(entry)) = (call.target, self.function.entry) else {
+            return Ok(false);
+        };
+        let target = caller.number(caller.function.root, target)?;
+        Ok(target == entry.wrapping_add(self.frame.bias))
+    }
+}
