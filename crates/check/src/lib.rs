@@ -13,6 +13,7 @@ mod listing;
 mod mend;
 mod others;
 mod path;
+mod prover;
 mod report;
 mod sframe;
 mod signal;

@@ -64,6 +64,9 @@ impl Subject<'_> {
     #[must_use]
     pub fn judge_unit(&self, analyzer: &mut Analyzer, unit: usize) -> UnitReport {
         let rows = self.rows_of(unit);
+        if let Some(report) = self.prove_unit(analyzer, unit, &rows) {
+            return report;
+        }
         let analysis = self.analyze(analyzer, unit, &ByTable::new(self, &rows));
         let address = |id| Vaddr(analysis.code().range(id).start);
         let meeting = |conflict: &Conflict| {
@@ -110,26 +113,14 @@ impl Subject<'_> {
 
     /// Judges the row of each instruction, where it or what it speaks of has changed.
     fn judge_all(&self, unit: usize, analysis: &Analysis<'_>, report: &mut UnitReport) {
-        let mut walk = Walk {
-            subject: self,
-            analysis,
-            ends: self.program().unit(unit).map(|extent| extent.end).collect(),
-            report,
-            row: 0,
-            until: 0,
-            declared: None,
-            reads: 0,
-            pending: 0,
-            last: 0..0,
-        };
-        walk.read_row();
-        analysis.watch(|insn, state, written| walk.look(insn, state, written));
+        let mut walk = Walk::new(self, unit, report);
+        analysis.watch(|insn, state, written| walk.look(analysis, insn, state, written));
         self.note_unreached(analysis, report);
     }
 
     /// Notes the first instruction of each extent that nothing leads to, though it is no padding and something is
     /// claimed of it.
-    fn note_unreached(&self, analysis: &Analysis<'_>, report: &mut UnitReport) {
+    pub(crate) fn note_unreached(&self, analysis: &Analysis<'_>, report: &mut UnitReport) {
         let code = analysis.code();
         for insn in analysis.unreached().filter(|insn| !code.is_padding(*insn)) {
             let at = code.range(insn).start;
@@ -226,9 +217,8 @@ impl Subject<'_> {
 }
 
 /// A way through the instructions of a unit and its rows at once.
-struct Walk<'w, 's> {
+pub(crate) struct Walk<'w, 's> {
     subject: &'w Subject<'s>,
-    analysis: &'w Analysis<'w>,
     report: &'w mut UnitReport,
     /// Where the extents of the unit end, ascending.
     ends: Vec<u64>,
@@ -246,10 +236,37 @@ struct Walk<'w, 's> {
     last: Range<u64>,
 }
 
-impl Walk<'_, '_> {
+impl<'w, 's> Walk<'w, 's> {
+    pub(crate) fn new(
+        subject: &'w Subject<'s>,
+        unit: usize,
+        report: &'w mut UnitReport,
+    ) -> Walk<'w, 's> {
+        let extents = subject.program().unit(unit);
+        let mut walk = Walk {
+            subject,
+            ends: extents.map(|extent| extent.end).collect(),
+            report,
+            row: 0,
+            until: 0,
+            declared: None,
+            reads: 0,
+            pending: 0,
+            last: 0..0,
+        };
+        walk.read_row();
+        walk
+    }
+
     /// Looks at an instruction of which there is something to tell, perhaps; says which is the next.
-    fn look(&mut self, insn: InsnId, state: &State, written: u64) -> Watch {
-        let code = self.analysis.code();
+    pub(crate) fn look(
+        &mut self,
+        analysis: &Analysis<'_>,
+        insn: InsnId,
+        state: &State,
+        written: u64,
+    ) -> Watch {
+        let code = analysis.code();
         let (range, flow) = (code.range(insn), code.flow(insn));
         self.pending |= written;
         self.find_row(range.start);
@@ -264,7 +281,7 @@ impl Walk<'_, '_> {
         let is_call = matches!(flow, Some(Flow::Call(_) | Flow::IndirectCall));
         let across = (self.declared)
             .filter(|row| is_call && self.subject.speaks_of_callee(row, state))
-            .map(|_| self.analysis.while_called(state));
+            .map(|_| analysis.while_called(state));
         if self.pending & self.reads != 0 || across.is_some() {
             self.pending = 0;
             for state in [Some(state), across.as_ref()].into_iter().flatten() {
@@ -288,6 +305,23 @@ impl Walk<'_, '_> {
                 self.report.inside.push(next.start);
             }
             self.row += 1;
+            self.read_row();
+        }
+    }
+
+    /// Whether nothing is to be told of the instruction looked at last, or before.
+    pub(crate) fn is_clear(&self) -> bool {
+        let next = self.report.rows.get(self.row + 1);
+        let is_cut = next.is_some_and(|next| next.start.0 < self.last.end);
+        !is_cut && self.report.doubts.is_empty() && self.report.runs_out.is_empty()
+    }
+
+    /// Finds the row of the instruction at an address that is perhaps before the one looked at last.
+    pub(crate) fn go_back(&mut self, at: u64) {
+        let row = self.report.rows.get(self.row);
+        if row.is_some_and(|row| at < row.start.0) {
+            let behind = self.report.rows.partition_point(|row| row.start.0 <= at);
+            self.row = behind.saturating_sub(1);
             self.read_row();
         }
     }

@@ -61,6 +61,42 @@ pub struct CodeAlone;
 
 impl Guide for CodeAlone {}
 
+/// Is told what holds before instructions while a unit is followed, as it is known then: perhaps better than it turns out
+/// to be, in which case it is told again.
+pub trait Observer {
+    /// Whether it wants to be told at all.
+    const LOOKS: bool;
+
+    /// What must be known of a state at `address` if control comes there by a jump, beside addresses of the stack; the rest
+    /// may be forgotten. Bit n stands for register n.
+    fn needs(&self, address: u64) -> u64;
+
+    /// What holds before an instruction, as [`Analysis::watch`] has it; `None` gives the unit up.
+    fn see(
+        &mut self,
+        so_far: &Analysis<'_>,
+        insn: InsnId,
+        state: &State,
+        written: u64,
+    ) -> Option<Watch>;
+}
+
+/// Waits for the end.
+#[derive(Debug, Clone, Copy)]
+struct Patient;
+
+impl Observer for Patient {
+    const LOOKS: bool = false;
+
+    fn needs(&self, _: u64) -> u64 {
+        u64::MAX
+    }
+
+    fn see(&mut self, _: &Analysis<'_>, _: InsnId, _: &State, _: u64) -> Option<Watch> {
+        Some(Watch::ALL)
+    }
+}
+
 /// A range of code out of which exceptions land somewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Landing {
@@ -275,6 +311,24 @@ impl Analyzer {
         landings: &[Landing],
         guide: &impl Guide,
     ) -> Analysis<'a> {
+        self.observe(program, image, unit, landings, guide, &mut Patient);
+        Analysis {
+            analyzer: self,
+            program,
+        }
+    }
+
+    /// Follows a unit as [`Analyzer::analyze`] does, and tells an observer of it meanwhile. `None` if it gave the unit up, or
+    /// the unit is too large.
+    pub fn observe<'a>(
+        &'a mut self,
+        program: &'a Program,
+        image: &(impl Image + ?Sized),
+        unit: usize,
+        landings: &[Landing],
+        guide: &impl Guide,
+        observer: &mut impl Observer,
+    ) -> Option<Analysis<'a>> {
         self.read(program, image, unit);
         self.cut(program);
         let entry = self.semantics.entry();
@@ -296,6 +350,7 @@ impl Analyzer {
             image,
             landings,
             guide,
+            observer,
             next_range: 0,
         };
         run.drain();
@@ -309,11 +364,12 @@ impl Analyzer {
                 segment.state = 0;
                 segment.is_chained = false;
             }
+            return None;
         }
-        Analysis {
+        Some(Analysis {
             analyzer: self,
             program,
-        }
+        })
     }
 
     /// Decodes the ranges of a unit.
@@ -429,7 +485,7 @@ impl Analyzer {
 
     fn enter(&mut self, address: u64, entry: &State) {
         if let Some(insn) = self.insn_at(address) {
-            self.flow_into(insn, entry, insn);
+            self.flow_into(insn, entry, insn, |_| u64::MAX);
         }
     }
 
@@ -475,8 +531,14 @@ impl Analyzer {
         Some(self.segments.len() - 1)
     }
 
-    /// Lets a state arrive at an instruction by a jump.
-    fn flow_into(&mut self, to: InsnId, state: &State, from: InsnId) {
+    /// Lets a state arrive at an instruction by a jump. `needs` says what must be known there, as [`Observer::needs`] has it.
+    fn flow_into(
+        &mut self,
+        to: InsnId,
+        state: &State,
+        from: InsnId,
+        needs: impl FnOnce(u64) -> u64,
+    ) {
         let Some(place) = self.segment_from(to) else {
             return;
         };
@@ -496,9 +558,15 @@ impl Analyzer {
             state = &renamed;
         }
         let Some(known) = segment.state.checked_sub(1) else {
-            match self.states.get_mut(self.used_states) {
-                Some(room) => room.assign(state),
-                None => self.states.push(state.clone()),
+            if self.used_states == self.states.len() {
+                self.states.push(State::new());
+            }
+            if let Some(room) = self.states.get_mut(self.used_states) {
+                room.assign(state);
+                let needed = needs(self.code.range(to).start);
+                if needed != u64::MAX {
+                    self.semantics.keep(room, needed);
+                }
             }
             self.used_states += 1;
             segment.state = as_u32(self.used_states);
@@ -533,6 +601,14 @@ impl Analyzer {
         self.enqueue(to);
     }
 
+    /// Does the operations of a segment.
+    fn apply(&self, segment: &Segment, state: &mut State) {
+        let ops = segment.ops_start..segment.ops_end;
+        for (at, op) in (ops.start..).zip(self.code.ops_at(ops)) {
+            self.semantics.apply(state, *op, at);
+        }
+    }
+
     fn enqueue(&mut self, insn: InsnId) {
         let place = self.segment_at(insn);
         let segment = place.and_then(|place| self.segments.get_mut(place));
@@ -546,17 +622,18 @@ impl Analyzer {
 }
 
 /// The work on one unit.
-struct Run<'a, I: ?Sized, G> {
+struct Run<'a, I: ?Sized, G, O> {
     analyzer: &'a mut Analyzer,
     program: &'a Program,
     image: &'a I,
     landings: &'a [Landing],
     guide: &'a G,
+    observer: &'a mut O,
     /// The ranges before this one are come into.
     next_range: usize,
 }
 
-impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
+impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
     fn drain(&mut self) {
         let mut state = State::new();
         loop {
@@ -576,7 +653,7 @@ impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
             let place = self.analyzer.segment_from(weak.to);
             let segment = place.and_then(|place| self.analyzer.segments.get(place));
             if segment.is_some_and(|segment| segment.state == 0 && !segment.is_chained) {
-                self.analyzer.flow_into(weak.to, &weak.state, weak.from);
+                self.flow_into(weak.to, &weak.state, weak.from);
             }
         }
     }
@@ -603,6 +680,12 @@ impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
         false
     }
 
+    /// Lets a state arrive at an instruction by a jump.
+    fn flow_into(&mut self, to: InsnId, state: &State, from: InsnId) {
+        let needs = |address| self.observer.needs(address);
+        self.analyzer.flow_into(to, state, from, needs);
+    }
+
     /// Does a segment that is jumped to, and those that are chained to it.
     fn chain(&mut self, head: InsnId, state: &mut State) {
         let Some(mut place) = self.analyzer.segment_at(head) else {
@@ -617,15 +700,25 @@ impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
             Some(known) => state.assign(known),
             None => return,
         }
+        state.touch();
+        let mut watch = Some(Watch::ALL);
         while let Some(segment) = self.analyzer.segments.get(place).copied() {
-            let Analyzer {
-                code, semantics, ..
-            } = &*self.analyzer;
-            let ops = segment.ops_start..segment.ops_end;
-            let cost = ops.len() + 1;
-            for (at, op) in (ops.start..).zip(code.ops_at(ops)) {
-                semantics.apply(state, *op, at);
+            if O::LOOKS {
+                let so_far = Analysis {
+                    analyzer: &*self.analyzer,
+                    program: self.program,
+                };
+                so_far.follow(&segment, state, &mut watch, |insn, state, written| {
+                    self.observer.see(&so_far, insn, state, written)
+                });
+                if watch.is_none() {
+                    self.analyzer.budget = 0;
+                    return;
+                }
+            } else {
+                self.analyzer.apply(&segment, state);
             }
+            let cost = (segment.ops_end - segment.ops_start + 1) as usize;
             self.analyzer.budget = self.analyzer.budget.saturating_sub(cost);
             let goes_on = match segment.flow() {
                 Some(flow) => self.leave(flow, state),
@@ -645,7 +738,7 @@ impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
                 return;
             };
             if behind.is_target || behind.state != 0 {
-                self.analyzer.flow_into(segment.end, state, segment.last());
+                self.flow_into(segment.end, state, segment.last());
                 return;
             }
             behind.is_chained = true;
@@ -709,7 +802,7 @@ impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
             return;
         };
         if insns.contains(&from.0) {
-            return self.analyzer.flow_into(target, state, from);
+            return self.flow_into(target, state, from);
         }
         let is_function = insns.start == target.0 && *part == Part::Function;
         let to = self.analyzer.code.range(target).start;
@@ -717,7 +810,7 @@ impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
             return;
         }
         if self.guide.comes(By::Jump, to, state) {
-            self.analyzer.flow_into(target, state, from);
+            self.flow_into(target, state, from);
         } else {
             self.perhaps(from, target, state);
         }
@@ -738,12 +831,12 @@ impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
         let start = self.analyzer.code.range(to).start;
         // A call of what comes next asks for an address.
         if insn.next() != to && self.guide.is_function(start) {
-            self.analyzer.flow_into(to, &semantics.entry(), insn);
+            self.flow_into(to, &semantics.entry(), insn);
             return self.call(insn, None, state);
         }
         let mut inside = state.clone();
         semantics.push_return(&mut inside, self.analyzer.code.range(insn).end);
-        self.analyzer.flow_into(to, &inside, insn);
+        self.flow_into(to, &inside, insn);
         semantics.call(state, None);
         if self.analyzer.code.is_followed(insn) && insn.next() != to {
             self.perhaps(insn, insn.next(), state);
@@ -761,7 +854,7 @@ impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
             let mut landed = state.clone();
             let popped = i64::try_from(self.guide.args_size(end - 1, sp)).unwrap_or(0);
             landed.set(semantics.facts.stack_pointer, sp.plus(popped));
-            self.analyzer.flow_into(pad, &landed, insn);
+            self.flow_into(pad, &landed, insn);
         }
         if returns == Some(Returns::Never) {
             return false;
@@ -791,7 +884,7 @@ impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
             && let Some(target) = self.analyzer.insn_at(address)
         {
             state.set(facts.stack_pointer, sp.plus(facts.call_pushes.into()));
-            self.analyzer.flow_into(target, state, insn);
+            self.flow_into(target, state, insn);
         }
     }
 
@@ -799,7 +892,7 @@ impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
         match target.known() {
             Known::Target(table) => {
                 for to in self.targets(table) {
-                    self.analyzer.flow_into(to, state, insn);
+                    self.flow_into(to, state, insn);
                 }
             }
             Known::Constant(to) => {
@@ -935,9 +1028,11 @@ impl Analysis<'_> {
             };
             state.assign(known);
             state.touch();
-            let mut watch = Watch::ALL;
+            let mut watch = Some(Watch::ALL);
             for segment in self.chain(head) {
-                self.follow(segment, &mut state, &mut watch, &mut see);
+                let see = |insn, state: &State, written| Some(see(insn, state, written));
+                self.follow(segment, &mut state, &mut watch, see);
+                self.go_on(segment, &mut state);
             }
         }
     }
@@ -1026,18 +1121,22 @@ impl Analysis<'_> {
         })
     }
 
-    /// Tells of the instructions of a segment, and does it.
+    /// Tells of the instructions of a segment, and does their operations, until the answer is `None`.
+    #[inline]
     fn follow(
         &self,
         segment: &Segment,
         state: &mut State,
-        watch: &mut Watch,
-        see: &mut impl FnMut(InsnId, &State, u64) -> Watch,
+        watch: &mut Option<Watch>,
+        mut see: impl FnMut(InsnId, &State, u64) -> Option<Watch>,
     ) {
         let (code, semantics) = (&self.analyzer.code, self.analyzer.semantics);
         for step in code.steps(segment.first, segment.end) {
+            let Some(Watch { written, until }) = *watch else {
+                return;
+            };
             let leaves = || step.is_flow && code.flow(step.id).is_some_and(Flow::leaves);
-            if state.is_written(watch.written) || step.end >= watch.until || leaves() {
+            if state.is_written(written) || step.end >= until || leaves() {
                 let written = state.settle();
                 *watch = see(step.id, state, written);
             }
@@ -1045,7 +1144,6 @@ impl Analysis<'_> {
                 semantics.apply(state, *op, at);
             }
         }
-        self.go_on(segment, state);
     }
 
     /// Does what the last instruction of a segment does if control goes on behind it.

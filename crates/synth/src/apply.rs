@@ -248,6 +248,12 @@ impl Semantics {
         }
     }
 
+    /// Forgets what rows do not speak of: all but the registers of a set, what is saved, and addresses of the stack,
+    /// by which slots may be written. Bit n stands for register n.
+    pub(crate) fn keep(self, state: &mut State, registers: u64) {
+        state.keep(registers, self.entry_sp(), |value| self.is_saved(value));
+    }
+
     /// Does to registers and to what is below the stack pointer what the callee of a call may do.
     pub(crate) fn callee(self, state: &mut State) {
         state.forget_below(state.get(self.facts.stack_pointer));

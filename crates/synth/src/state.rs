@@ -189,6 +189,19 @@ impl State {
         }
     }
 
+    /// Forgets what registers and slots hold, but for the registers of a set, addresses of the same origin as `origin` or only
+    /// known at run time, and slots whose contents pass. Bit n stands for register n.
+    pub(crate) fn keep(&mut self, registers: u64, origin: Value, is_kept: impl Fn(Value) -> bool) {
+        let is_place = |value: Value| value.is_base() | value.has_origin_of(origin);
+        for (number, value) in (0..).zip(&mut self.registers) {
+            let is_kept = (registers >> number & 1 != 0) | is_place(*value);
+            *value = if is_kept { *value } else { Value::UNKNOWN };
+        }
+        self.retain(|slot| is_place(slot.holds) || is_kept(slot.holds));
+        // Some of these were perhaps forgotten.
+        self.hides = true;
+    }
+
     /// Forgets all slots below an address: the callee of a call may overwrite them.
     pub fn forget_below(&mut self, at: Value) {
         if self.has_below(at) {
@@ -347,7 +360,9 @@ impl State {
             }
             changed |= slot.holds.meet(theirs);
         }
-        changed | (met != others.len() && self.join_others(same, others))
+        // What is not among these is unknown already if it may be hidden.
+        let has_more = met != others.len() && !self.hides;
+        changed | (has_more && self.join_others(same, others))
     }
 
     /// Whether all slots are those of another state, in the same order. They mostly are, and looking at all of both is faster

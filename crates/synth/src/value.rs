@@ -238,14 +238,26 @@ impl Value {
     /// Whether an address is so many bytes above another one.
     #[inline]
     pub(crate) fn is_within(self, other: Value, bytes: Range<i64>) -> bool {
-        let is_same = self.0 >> 32 == other.0 >> 32;
-        is_same && bytes.contains(&(i64::from(self.low()) - i64::from(other.low())))
+        self.has_origin_of(other)
+            && bytes.contains(&(i64::from(self.low()) - i64::from(other.low())))
     }
 
     /// Whether it is below an address.
     #[inline]
     pub(crate) fn is_below(self, other: Value) -> bool {
-        self.0 >> 32 == other.0 >> 32 && self.low() < other.low()
+        self.has_origin_of(other) && self.low() < other.low()
+    }
+
+    /// Whether it is an address that is only known at run time.
+    #[inline]
+    pub(crate) fn is_base(self) -> bool {
+        self.tag() == BASE
+    }
+
+    /// Whether it is relative to the same entry value, or address of run time, as an address.
+    #[inline]
+    pub(crate) fn has_origin_of(self, address: Value) -> bool {
+        self.0 >> 32 == address.0 >> 32
     }
 
     /// The offset of an address.
