@@ -195,6 +195,18 @@ impl Segment {
     }
 }
 
+/// A range of a unit's code.
+#[derive(Debug, Clone)]
+struct Lifted {
+    range: Range<u64>,
+    /// Its instructions.
+    insns: Range<u32>,
+    /// Where its bytes are in [`Analyzer::starts`], if they are there.
+    starts: Range<usize>,
+    /// How it is come into.
+    part: Part,
+}
+
 /// Where a direct jump or call goes.
 #[derive(Debug, Clone, Copy)]
 enum Target {
@@ -218,8 +230,9 @@ pub struct Analyzer {
     machine: Machine,
     semantics: Semantics,
     code: Code,
-    /// Each range, its instructions, and how it is come into.
-    ranges: Vec<(Range<u64>, Range<u32>, Part)>,
+    ranges: Vec<Lifted>,
+    /// For each byte of the ranges, one range after another, the instruction that starts there, plus 1.
+    starts: Vec<u32>,
     /// The states of segments that are jumped to are the first ones.
     states: Vec<State>,
     /// How many those are. The others are room.
@@ -268,6 +281,7 @@ impl Analyzer {
             machine,
             code: Code::default(),
             ranges: Vec::new(),
+            starts: Vec::new(),
             states: Vec::new(),
             used_states: 0,
             segments: Vec::new(),
@@ -333,7 +347,7 @@ impl Analyzer {
         self.cut(program);
         let entry = self.semantics.entry();
         for place in 0..self.ranges.len() {
-            let Some((range, _, part)) = self.ranges.get(place).cloned() else {
+            let Some(Lifted { range, part, .. }) = self.ranges.get(place).cloned() else {
                 break;
             };
             if part == Part::Function {
@@ -376,14 +390,28 @@ impl Analyzer {
     fn read(&mut self, program: &Program, image: &(impl Image + ?Sized), unit: usize) {
         self.code.clear();
         self.ranges.clear();
+        self.starts.clear();
         for extent in program.unit(unit) {
             let range = extent.start..extent.end;
-            let first = as_u32(self.code.len());
+            let (first, begin) = (as_u32(self.code.len()), self.starts.len());
             if let Some(bytes) = image.bytes(range.clone()) {
                 self.machine.lift(bytes, extent.start, &mut self.code);
+                self.starts.resize(begin + bytes.len(), 0);
             }
             let insns = first..as_u32(self.code.len());
-            self.ranges.push((range, insns, extent.part));
+            let starts = self.starts.get_mut(begin..).unwrap_or_default();
+            for (number, address) in (first + 1..).zip(self.code.starts(insns.clone())) {
+                let at = usize::try_from(address - range.start).ok();
+                if let Some(start) = at.and_then(|at| starts.get_mut(at)) {
+                    *start = number;
+                }
+            }
+            self.ranges.push(Lifted {
+                range,
+                insns,
+                starts: begin..self.starts.len(),
+                part: extent.part,
+            });
         }
     }
 
@@ -409,7 +437,7 @@ impl Analyzer {
                 *at |= what;
             }
         };
-        for (_, insns, part) in &self.ranges {
+        for Lifted { insns, part, .. } in &self.ranges {
             let is_function = *part == Part::Function;
             let what = if is_function { IS_FUNCTION } else { 0 };
             note(InsnId(insns.start), BEGINS | what);
@@ -449,12 +477,11 @@ impl Analyzer {
     fn insn_at(&self, address: u64) -> Option<InsnId> {
         let behind = self
             .ranges
-            .partition_point(|(range, ..)| range.start <= address);
-        let (range, insns, _) = self.ranges.get(behind.checked_sub(1)?)?;
-        match address < range.end {
-            true => self.code.at(address, insns.clone()),
-            false => None,
-        }
+            .partition_point(|lifted| lifted.range.start <= address);
+        let lifted = self.ranges.get(behind.checked_sub(1)?)?;
+        let at = usize::try_from(address - lifted.range.start).ok()?;
+        let number = self.starts.get(lifted.starts.clone())?.get(at)?;
+        Some(InsnId(number.checked_sub(1)?))
     }
 
     fn target(&self, program: &Program, flow: Flow) -> Target {
@@ -476,10 +503,10 @@ impl Analyzer {
     }
 
     /// The range that an instruction is of.
-    fn range_of(&self, insn: InsnId) -> Option<&(Range<u64>, Range<u32>, Part)> {
+    fn range_of(&self, insn: InsnId) -> Option<&Lifted> {
         let behind = self
             .ranges
-            .partition_point(|(_, insns, _)| insns.start <= insn.0);
+            .partition_point(|lifted| lifted.insns.start <= insn.0);
         self.ranges.get(behind.checked_sub(1)?)
     }
 
@@ -660,8 +687,8 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
 
     /// Comes into a fragment that nothing leads to, as its row says; whether there is one.
     fn enter_fragment(&mut self) -> bool {
-        while let Some((range, ..)) = self.analyzer.ranges.get(self.next_range) {
-            let start = range.start;
+        while let Some(lifted) = self.analyzer.ranges.get(self.next_range) {
+            let start = lifted.range.start;
             self.next_range += 1;
             let first = self.analyzer.insn_at(start);
             let segment = first
@@ -798,7 +825,7 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
         let Target::Inside(target) = target else {
             return;
         };
-        let Some((_, insns, part)) = self.analyzer.range_of(target) else {
+        let Some(Lifted { insns, part, .. }) = self.analyzer.range_of(target) else {
             return;
         };
         if insns.contains(&from.0) {
@@ -945,9 +972,9 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
     /// Whether a range of the unit ends at an address.
     fn is_end(&self, address: u64) -> bool {
         let ranges = &self.analyzer.ranges;
-        let place = ranges.partition_point(|(range, ..)| range.end < address);
+        let place = ranges.partition_point(|lifted| lifted.range.end < address);
         let range = ranges.get(place);
-        range.is_some_and(|(range, ..)| range.end == address)
+        range.is_some_and(|lifted| lifted.range.end == address)
     }
 }
 
@@ -1049,9 +1076,8 @@ impl Analysis<'_> {
     pub fn is_entry(&self, insn: InsnId) -> bool {
         let address = self.code().range(insn).start;
         let range = self.analyzer.range_of(insn);
-        let is_start = |(range, _, part): &(Range<u64>, Range<u32>, Part)| {
-            range.start == address && *part == Part::Function
-        };
+        let is_start =
+            |lifted: &Lifted| lifted.range.start == address && lifted.part == Part::Function;
         range.is_some_and(is_start) || self.program.is_entry(address)
     }
 

@@ -140,6 +140,12 @@ impl Code {
         (0..u32::try_from(self.insns.len()).unwrap_or(u32::MAX)).map(InsnId)
     }
 
+    /// Where instructions of these places start.
+    pub(crate) fn starts(&self, among: Range<u32>) -> impl Iterator<Item = u64> {
+        let insns = self.insns.get(among.start as usize..among.end as usize);
+        insns.unwrap_or_default().iter().map(|insn| insn.address)
+    }
+
     /// Where the operations of an instruction are among all.
     pub(crate) fn ops_range(&self, id: InsnId) -> Range<u32> {
         let end_of = |index: usize| self.insns.get(index).map_or(0, |insn| insn.ops_end);
