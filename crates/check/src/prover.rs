@@ -66,3 +66,48 @@ impl Observer for Prover<'_, '_> {
         self.walk.is_clear().then_some(watch)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use unspool_module::ElfFile;
+    use unspool_synth::Machine;
+
+    use super::*;
+    use crate::subject::Declarations;
+
+    /// The full analysis is asked about each unit that is proven without it.
+    #[test]
+    fn what_is_proven_at_one_look_is_proven_by_all_that_is_known() {
+        for path in [
+            "/lib/x86_64-linux-gnu/libc.so.6",
+            "/usr/lib/x86_64-linux-gnu/libstdc++.so.6",
+        ] {
+            let file = ElfFile::open(Path::new(path)).expect("it is installed");
+            let declarations = Declarations::read(&file).expect("it has a table");
+            let subject = Subject::new(&file, &declarations, Maker::of(&file)).expect("x86-64");
+            let machine = || Machine::of(declarations.table.abi()).expect("x86-64");
+            let (mut short, mut long) = (Analyzer::new(machine()), Analyzer::new(machine()));
+            let units = subject.program().units();
+            let mut proven = 0;
+            for unit in 0..units {
+                let rows = subject.rows_of(unit);
+                let Some(mut own) = subject.prove_unit(&mut short, unit, &rows) else {
+                    continue;
+                };
+                let mut full = subject.judge_fully(&mut long, unit, rows);
+                assert_eq!(own.rows, full.rows);
+                assert!(full.doubts.is_empty() && full.inside.is_empty());
+                assert!(full.runs_out.is_empty());
+                for report in [&mut own, &mut full] {
+                    report.exits.sort_unstable();
+                    report.exits.dedup();
+                }
+                assert_eq!(own.exits, full.exits);
+                proven += 1;
+            }
+            assert!(proven > units * 9 / 10, "{path}: {proven} of {units}");
+        }
+    }
+}

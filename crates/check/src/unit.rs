@@ -64,9 +64,17 @@ impl Subject<'_> {
     #[must_use]
     pub fn judge_unit(&self, analyzer: &mut Analyzer, unit: usize) -> UnitReport {
         let rows = self.rows_of(unit);
-        if let Some(report) = self.prove_unit(analyzer, unit, &rows) {
-            return report;
-        }
+        let proven = self.prove_unit(analyzer, unit, &rows);
+        proven.unwrap_or_else(|| self.judge_fully(analyzer, unit, rows))
+    }
+
+    /// The same with all that is known of each path.
+    pub(crate) fn judge_fully(
+        &self,
+        analyzer: &mut Analyzer,
+        unit: usize,
+        rows: Vec<RowVerdict>,
+    ) -> UnitReport {
         let analysis = self.analyze(analyzer, unit, &ByTable::new(self, &rows));
         let address = |id| Vaddr(analysis.code().range(id).start);
         let meeting = |conflict: &Conflict| {
