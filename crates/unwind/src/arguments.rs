@@ -33,10 +33,6 @@ impl<'a> Arguments<'a> {
                 bias: code.address().0.wrapping_sub(located.address.0),
             })
         };
-        let guessed = stack
-            .frames
-            .iter()
-            .position(|frame| frame.found.is_some_and(|found| found.evidence.is_guess()));
         Arguments {
             stack,
             memory,
@@ -45,7 +41,7 @@ impl<'a> Arguments<'a> {
                 .iter()
                 .map(|walked| frame(walked.code))
                 .collect(),
-            certain: guessed.unwrap_or(stack.frames.len()),
+            certain: stack.certain(),
         }
     }
 

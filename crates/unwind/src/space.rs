@@ -118,11 +118,18 @@ pub struct Stack {
 }
 
 impl Stack {
+    /// How many frames there are before the first that is a guess.
+    #[must_use]
+    pub fn certain(&self) -> usize {
+        let guessed = |frame: &WalkedFrame| frame.found.is_some_and(|f| f.evidence.is_guess());
+        let first = self.frames.iter().position(guessed);
+        first.unwrap_or(self.frames.len())
+    }
+
     /// Whether the stack can be relied on: no frame is a guess, and the root was reached.
     #[must_use]
     pub fn is_reliable(&self) -> bool {
-        let guessed = |frame: &WalkedFrame| frame.found.is_some_and(|f| f.evidence.is_guess());
-        self.end.is_root() && !self.frames.iter().any(guessed)
+        self.end.is_root() && self.certain() == self.frames.len()
     }
 }
 

@@ -288,10 +288,9 @@ impl Stacks<'_> {
     fn finish(&mut self, seen: &Seen<'_>) -> anyhow::Result<bool> {
         let tables = self.args.args;
         let tables = tables.then(|| Tables::of(seen.space, seen.stacks(), self.store));
-        let files = self.shows_values().then(|| {
-            let root = seen.root();
-            Files::of(seen.space, seen.stacks(), root.as_ref())
-        });
+        let root = seen.root();
+        let files = self.shows_values();
+        let files = files.then(|| Files::of(seen.space, seen.stacks(), root.as_ref()));
         let described = files.as_ref().map(Described::of);
         let memory = WithFiles {
             memory: seen.snapshot.memory(),
@@ -299,7 +298,7 @@ impl Stacks<'_> {
         };
         let report = Report {
             seen,
-            names: self.names(seen),
+            names: self.names(seen, root.as_ref()),
             asked: Asked {
                 space: seen.space,
                 memory: &memory,
@@ -333,7 +332,7 @@ impl Stacks<'_> {
     }
 
     /// The names of all frames.
-    fn names(&self, seen: &Seen<'_>) -> FileNames {
+    fn names(&self, seen: &Seen<'_>, root: Option<&PathBuf>) -> FileNames {
         let frames = seen.stacks().flat_map(|stack| &stack.frames);
         let located: Vec<Located> = frames
             .filter_map(|frame| seen.space.locate(frame.code))
@@ -344,7 +343,7 @@ impl Stacks<'_> {
         } else {
             Detail::Lines
         };
-        FileNames::look_up(addresses, detail, seen.root().as_ref())
+        FileNames::look_up(addresses, detail, root)
     }
 }
 

@@ -49,7 +49,7 @@ pub fn at_entry<'a>(
 impl<'a> Evaluator<'_, 'a> {
     /// Where a parameter was when the function was called.
     fn passed(&self, parameter: &Variable<'a>) -> Result<To, Absent> {
-        let entry = self.function.entry.ok_or(Absent::Entry)?;
+        let entry = self.function.entry().ok_or(Absent::Entry)?;
         let location = parameter.location.as_ref();
         let Some(location) = location else {
             return Ok(To::Parameter(parameter.origin));
@@ -193,12 +193,12 @@ impl<'a> Evaluator<'_, 'a> {
                 };
                 let mut way: Vec<(Rc<Function<'a>>, usize)> = way.clone();
                 way.push((Rc::clone(&function), nth));
-                if next.entry == self.function.entry {
+                if next.entry() == self.function.entry() {
                     // If there are two ways, nobody knows which it was.
                     if found.replace(way).is_some() {
                         return Err(Absent::Entry);
                     }
-                } else if !way.iter().any(|(seen, _)| seen.entry == next.entry) {
+                } else if !way.iter().any(|(seen, _)| seen.entry() == next.entry()) {
                     open.push((way, next));
                 }
             }
@@ -252,11 +252,11 @@ impl<'a> Evaluator<'_, 'a> {
             let Some(function) = self.function_at(self.index(), callee)? else {
                 continue;
             };
-            if function.entry == self.function.entry {
+            if function.entry() == self.function.entry() {
                 return Ok(true);
             }
-            if !seen.contains(&function.entry) {
-                seen.push(function.entry);
+            if !seen.contains(&function.entry()) {
+                seen.push(function.entry());
                 open.extend(self.tails(&function)?);
             }
         }
@@ -275,9 +275,9 @@ impl<'a> Evaluator<'_, 'a> {
                 return Ok(false);
             };
             let address = self.frame.variables.address_of(&name);
-            return Ok(address.is_some() && address.map(|at| at.0) == self.function.entry);
+            return Ok(address.is_some() && address.map(|at| at.0) == self.function.entry());
         }
-        let (Some(target), Some(entry)) = (call.target, self.function.entry) else {
+        let (Some(target), Some(entry)) = (call.target, self.function.entry()) else {
             return Ok(false);
         };
         let target = caller.number(caller.function.root, target)?;

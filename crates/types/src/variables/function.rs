@@ -18,8 +18,6 @@ pub(super) type Expression<'a> = gimli::Expression<Slice<'a>>;
 pub struct Function<'a> {
     /// The unit that it is in.
     pub(super) root: Place,
-    /// Where it begins, as linked.
-    pub(super) entry: Option<u64>,
     /// What it is made from, or its entry.
     pub(super) origin: Place,
     /// What it refers to with `DW_OP_fbreg`.
@@ -108,34 +106,29 @@ impl<'a> Function<'a> {
     #[must_use]
     pub fn levels(&self, address: Vaddr) -> Vec<Level<'_, 'a>> {
         let is_in = |scope: &Scope<'_>| scope.ranges.iter().any(|range| range.contains(&address.0));
-        let mut is_open = vec![false; self.scopes.len()];
         // The level of each scope that the address is in.
-        let mut level_of = vec![0; self.scopes.len()];
+        let mut level_of: Vec<Option<usize>> = Vec::with_capacity(self.scopes.len());
         let mut levels: Vec<Level<'_, 'a>> = Vec::new();
         for (number, scope) in self.scopes.iter().enumerate() {
-            let is_body = number == 0;
-            let is_reached = is_body || is_open.get(scope.parent) == Some(&true) && is_in(scope);
-            if !is_reached {
-                continue;
-            }
-            if let Some(function) = &scope.function {
-                levels.push(Level {
-                    function,
-                    parameters: Vec::new(),
-                    locals: Vec::new(),
-                });
-            }
-            let level = match &scope.function {
-                Some(_) => levels.len() - 1,
-                None => level_of.get(scope.parent).copied().unwrap_or(0),
+            let around = match number {
+                0 => Some(0),
+                _ => level_of.get(scope.parent).copied().flatten(),
             };
-            if let (Some(open), Some(own)) = (is_open.get_mut(number), level_of.get_mut(number)) {
-                (*open, *own) = (true, level);
-            }
+            let around = around.filter(|_| number == 0 || is_in(scope));
+            level_of.push(around.map(|around| match &scope.function {
+                Some(function) => {
+                    levels.push(Level {
+                        function,
+                        parameters: Vec::new(),
+                        locals: Vec::new(),
+                    });
+                    levels.len() - 1
+                }
+                None => around,
+            }));
         }
-        for scope in (0..self.scopes.len()).rev() {
-            let level = level_of.get(scope).and_then(|level| levels.get_mut(*level));
-            let (Some(level), Some(true)) = (level, is_open.get(scope)) else {
+        for (scope, level) in level_of.into_iter().enumerate().rev() {
+            let Some(level) = level.and_then(|level| levels.get_mut(level)) else {
                 continue;
             };
             let first = self.variables.partition_point(|own| own.scope < scope);
@@ -158,6 +151,11 @@ impl<'a> Function<'a> {
     #[must_use]
     pub fn code(&self) -> &[Range<u64>] {
         self.scopes.first().map_or(&[], |body| &body.ranges)
+    }
+
+    /// Where it begins, as linked.
+    pub(super) fn entry(&self) -> Option<u64> {
+        self.code().first().map(|part| part.start)
     }
 
     /// All of its variables, and of those of functions that are inlined there.
@@ -203,10 +201,8 @@ impl<'a> Function<'a> {
             variable.number = number;
         }
         let frame_base = entry.attr_value(gimli::DW_AT_frame_base);
-        let first = reader.scopes.first().and_then(|body| body.ranges.first());
         Ok(Function {
             root,
-            entry: first.map(|range| range.start),
             origin,
             frame_base: frame_base.map(|value| Said { place, value }),
             scopes: reader.scopes,

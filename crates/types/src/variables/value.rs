@@ -20,10 +20,7 @@ impl Value {
 
     /// Fills in bytes from the first on, as far as there is room.
     pub(super) fn put(&mut self, bytes: &[u8]) {
-        for ((place, known), byte) in self.bytes.iter_mut().zip(&mut self.known).zip(bytes) {
-            *place = *byte;
-            *known = 0xff;
-        }
+        self.put_bits(0, bytes, 0, bytes.len() as u64 * 8);
     }
 
     /// Fills in `count` bits from one on with those of some bytes from `first` on, as far as there are and there is room. The lowest bit of the first byte is

@@ -103,6 +103,7 @@ impl<'f> Asked<'_, 'f> {
     ) -> impl Iterator<Item = Values> + use<'s, 'f> {
         let tables = self.tables;
         let arguments = tables.map(|tables| tables.arguments(self.space, stack, self.memory));
+        let certain = stack.certain();
         (0..stack.frames.len()).map(move |number| {
             let mut values = Values::default();
             if let Some(arguments) = &arguments {
@@ -114,6 +115,7 @@ impl<'f> Asked<'_, 'f> {
                     space: self.space,
                     stack,
                     memory: self.memory,
+                    certain,
                     arguments: arguments.as_ref(),
                 };
                 self.describe(&mut values, described.levels(&walked, number, self.text()));

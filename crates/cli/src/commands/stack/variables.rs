@@ -123,7 +123,7 @@ impl<'f> Described<'f> {
     ) -> Vec<Level> {
         let found = self.function(walked, number);
         // The registers of what is behind a guess are guessed as well.
-        let Some((function, lookup)) = found.filter(|_| walked.is_certain(number)) else {
+        let Some((function, lookup)) = found.filter(|_| number < walked.certain) else {
             return Vec::new();
         };
         let shapes = self.shapes(&function);
@@ -195,16 +195,10 @@ pub(super) struct Walked<'r, 'f> {
     pub(super) space: &'r Space<'r>,
     pub(super) stack: &'r Stack,
     pub(super) memory: &'r dyn Memory,
+    /// The frames before this one were found without a guess.
+    pub(super) certain: usize,
     /// What the code tells of arguments, if that was asked.
     pub(super) arguments: Option<&'r Arguments<'r>>,
-}
-
-impl Walked<'_, '_> {
-    /// Whether a frame was found without a guess.
-    fn is_certain(&self, number: usize) -> bool {
-        let mut frames = self.stack.frames.iter().take(number.saturating_add(1));
-        frames.all(|frame| frame.found.is_none_or(|found| !found.evidence.is_guess()))
-    }
 }
 
 /// So many callees are asked one after another.
