@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 use unspool_args::{Certainty, Piece, Source, Table};
-use unspool_args_make::{encode, functions, prototypes_of_ctf};
+use unspool_args_make::{encode, follow, prototypes_of_ctf};
 use unspool_bench::{Stop, Tracee};
 use unspool_check::{Declarations, Maker, Subject};
 use unspool_ir::{Abi, Memory, Register, Registers, RuntimeAddr, Unreadable};
@@ -55,7 +55,7 @@ fn main() -> anyhow::Result<()> {
     let prototypes = prototypes_of_ctf(objects.iter().chain([&file]));
     let declarations = Declarations::read(&file)?;
     let subject = Subject::new(&file, &declarations, Maker::Compiler)?;
-    let made = functions(&subject, file.symbols(), &prototypes);
+    let made = follow(&subject, file.symbols(), &prototypes);
     let bytes = encode(&made, &file.content_key())?;
     let table = Table::open(&bytes)?;
     let eh_frame = file

@@ -8,7 +8,7 @@ use unspool_ctf::{Location, Passing};
 use unspool_ir::leb128::{put_signed, put_unsigned};
 use unspool_module::ContentKey;
 
-use crate::functions::{CallSite, Function, Row};
+use crate::functions::{CallSite, Followed, Function, Row};
 use crate::prototype::{Parameter, Prototype, Shape};
 use unspool_args::format::{
     BUILD_ID, CONTENT, HAS_PROTOTYPE, HEADER, IS_CERTAIN, IS_JUMPED_TO, IS_REENTERED, LONGEST_KEY,
@@ -53,14 +53,17 @@ impl Pool {
     }
 }
 
-/// Writes a table of the functions, ascending by their starts, of the module with this key.
+/// Writes a table of what was found in the module with this key.
 ///
 /// # Errors
 ///
 /// They are too far from each other.
-pub fn encode(functions: &[Function], key: &ContentKey) -> Result<Vec<u8>, TooLarge> {
-    let kept: Vec<&Function> = functions.iter().filter(|own| !own.is_silent()).collect();
-    let base = kept.first().map_or(0, |function| function.start);
+pub fn encode(followed: &Followed, key: &ContentKey) -> Result<Vec<u8>, TooLarge> {
+    let functions = followed.functions.iter();
+    let kept: Vec<&Function> = functions.filter(|own| !own.is_silent()).collect();
+    let first = kept.first().map(|function| function.start);
+    let first_doubt = followed.doubts.first().map(|doubt| doubt.start);
+    let base = first.into_iter().chain(first_doubt).min().unwrap_or(0);
     let index: HashMap<u64, usize> = (0..).zip(&kept).map(|(at, own)| (own.start, at)).collect();
     let texts = kept.iter().filter_map(|own| own.prototype.as_deref());
     let names = Pool::of(texts.flat_map(names_of).map(|name| name_bytes(&name)));
@@ -115,6 +118,14 @@ pub fn encode(functions: &[Function], key: &ContentKey) -> Result<Vec<u8>, TooLa
             put_unsigned(&mut bytes, given.place(&given_bytes(call)));
         }
     }
+    let mut doubts = Vec::new();
+    for doubt in &followed.doubts {
+        for number in [doubt.start - base, doubt.end - doubt.start] {
+            let number = u32::try_from(number).map_err(|_| TooLarge)?;
+            doubts.extend_from_slice(&number.to_le_bytes());
+        }
+        doubts.extend_from_slice(&doubt.doubts.bits().to_le_bytes());
+    }
     let sections: [&[u8]; SECTIONS] = [
         &starts,
         &records,
@@ -123,6 +134,7 @@ pub fn encode(functions: &[Function], key: &ContentKey) -> Result<Vec<u8>, TooLa
         &given.bytes,
         &prototypes.bytes,
         &names.bytes,
+        &doubts,
     ];
     put_together(key, base, &sections)
 }

@@ -4,7 +4,7 @@ use unspool_check::{Declarations, Maker, Subject, SubjectError};
 use unspool_module::{DebugFiles, ElfFile, Symbols};
 
 use crate::encode::{TooLarge, encode};
-use crate::functions::functions;
+use crate::functions::follow;
 use crate::sources::prototypes;
 
 /// Why there is no table of a file's arguments.
@@ -42,6 +42,6 @@ pub fn table_of(file: &ElfFile, debug: &DebugFiles) -> Result<Vec<u8>, TableErro
     let declarations = Declarations::read(file)?;
     let subject = Subject::new(file, &declarations, Maker::of(file))?;
     let symbols = Symbols::new(file, debug.debug.as_deref());
-    let functions = functions(&subject, &symbols, &prototypes);
-    Ok(encode(&functions, &file.content_key())?)
+    let followed = follow(&subject, &symbols, &prototypes);
+    Ok(encode(&followed, &file.content_key())?)
 }

@@ -13,6 +13,7 @@ use unspool_synth::arch::Facts;
 use unspool_synth::op::Flow;
 use unspool_synth::{Analysis, Analyzer, Extent, InsnId, Machine, VectorOp, Vectors};
 
+use crate::doubts::{self, Doubt};
 use crate::encode::eightbytes;
 use crate::kept::{Arguments, Beside, Call, Kept, OnPurpose};
 use crate::prototype::{Prototype, Prototypes};
@@ -73,25 +74,33 @@ pub fn followed(prototype: &Prototype) -> impl Iterator<Item = (Source, u8)> {
     pieces.filter_map(|(_, bytes, source)| Some((source?, bytes.saturating_mul(8))))
 }
 
+/// What was found in the code of a file.
+#[derive(Debug, Clone, Default)]
+pub struct Followed {
+    /// Its functions, ascending by their starts.
+    pub functions: Vec<Function>,
+    /// Where its unwind table is not to be relied on, ascending.
+    pub doubts: Vec<Doubt>,
+}
+
 /// Follows the arguments of all functions of a file. `symbols` are its own and those of its debug file.
 #[must_use]
-pub fn functions(
-    subject: &Subject<'_>,
-    symbols: &Symbols,
-    prototypes: &Prototypes,
-) -> Vec<Function> {
+pub fn follow(subject: &Subject<'_>, symbols: &Symbols, prototypes: &Prototypes) -> Followed {
     let file = subject.file();
-    let Some(machine) = Machine::of(file.abi()) else {
-        return Vec::new();
+    let (Some(machine), Some(other)) = (Machine::of(file.abi()), Machine::of(file.abi())) else {
+        return Followed::default();
     };
     let known = Known::of(subject, symbols, prototypes);
     let mut analyzer = Analyzer::new(machine).with_edges();
-    let mut found = Vec::new();
+    let mut judging = Analyzer::new(other);
+    let (mut found, mut doubts) = (Vec::new(), Vec::new());
     let mut tails: HashMap<u64, Tails> = HashMap::new();
     for unit in 0..subject.program().units() {
         let analysis = subject.analyze_unit(&mut analyzer, unit);
         known.follow(unit, &analysis, &mut found, &mut tails);
+        doubts.extend(doubts::of_unit(subject, &mut judging, unit));
     }
+    doubts.sort_by_key(|doubt| doubt.start);
     found.sort_by_key(|function| function.start);
     let jumped_to: HashSet<u64> = tails
         .values()
@@ -102,7 +111,10 @@ pub fn functions(
         function.is_jumped_to = jumped_to.contains(&function.entry);
         function.is_reentered = comes_back(function.entry, &tails);
     }
-    found
+    Followed {
+        functions: found,
+        doubts,
+    }
 }
 
 /// Where a function's jumps to others lead.
@@ -330,7 +342,7 @@ impl<'k, 's> Known<'k, 's> {
             match code.flow(insn) {
                 Some(Flow::Jump(to) | Flow::Branch { to, .. }) if !is_inside(to) => own.to.push(to),
                 Some(Flow::IndirectJump(_)) => {
-                    own.unknown |= !analysis.edges().iter().any(|edge| edge.from == insn);
+                    own.unknown |= !analysis.edges().iter().any(|edge| edge.from == Some(insn));
                 }
                 _ => {}
             }

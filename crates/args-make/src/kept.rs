@@ -162,14 +162,8 @@ impl<'a> Arguments<'a> {
         let mut targets: BTreeMap<InsnId, Vec<InsnId>> = BTreeMap::new();
         let mut open = BTreeSet::new();
         for edge in edges {
-            let is_jump = matches!(
-                self.analysis.code().flow(edge.from),
-                Some(Flow::Jump(_) | Flow::Branch { .. })
-            );
-            if edge.from != edge.to || is_jump {
-                targets.entry(edge.from).or_default().push(edge.to);
-            }
-            if edge.from != edge.to {
+            if let Some(from) = edge.from {
+                targets.entry(from).or_default().push(edge.to);
                 continue;
             }
             let known = match self.analysis.is_entry(edge.to) {

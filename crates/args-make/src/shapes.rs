@@ -7,7 +7,7 @@ use unspool_ctf::{Graph, TypeId};
 use unspool_module::ContentKey;
 
 use crate::encode::encode;
-use crate::functions::Function;
+use crate::functions::{Followed, Function};
 use crate::prototype::{Parameter, Prototype};
 
 /// How some variables are shown.
@@ -38,7 +38,11 @@ impl Shapes {
             calls: Vec::new(),
         };
         // One function is never too large.
-        let bytes = encode(&[function], &ContentKey::Hash([0; 20])).unwrap_or_default();
+        let one = Followed {
+            functions: vec![function],
+            doubts: Vec::new(),
+        };
+        let bytes = encode(&one, &ContentKey::Hash([0; 20])).unwrap_or_default();
         Shapes { bytes }
     }
 

@@ -14,13 +14,13 @@ use std::process::Command;
 use everything::{shape, use_all};
 use proptest::prelude::*;
 use unspool_args::Table;
-use unspool_args_make::{Function, encode, functions, prototypes_of_ctf};
+use unspool_args_make::{Followed, encode, follow, prototypes_of_ctf};
 use unspool_check::{Declarations, Maker, Subject};
 use unspool_module::ElfFile;
 use xtask::packages;
 
 /// The functions of a program that gcc made, and their table.
-fn made(program: &str) -> (Vec<Function>, Vec<u8>) {
+fn made(program: &str) -> (Followed, Vec<u8>) {
     let folder = tempfile::tempdir().unwrap();
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/programs");
     let source = programs.join(format!("{program}.c"));
@@ -36,7 +36,7 @@ fn made(program: &str) -> (Vec<Function>, Vec<u8>) {
     let object = ElfFile::open(&object).unwrap();
     let declarations = Declarations::read(&program).unwrap();
     let subject = Subject::new(&program, &declarations, Maker::Compiler).unwrap();
-    let found = functions(&subject, program.symbols(), &prototypes_of_ctf([&object]));
+    let found = follow(&subject, program.symbols(), &prototypes_of_ctf([&object]));
     let bytes = encode(&found, &program.content_key()).unwrap();
     assert!(
         Table::open(&bytes)
@@ -53,10 +53,21 @@ fn what_was_written_is_read() {
 }
 
 fn compare(program: &str) {
-    let (functions, bytes) = made(program);
+    let (found, bytes) = made(program);
     let table = Table::open(&bytes).unwrap();
+    for doubt in &found.doubts {
+        let last = doubt.end - 1;
+        assert_eq!(
+            (table.doubts(doubt.start), table.doubts(last)),
+            (doubt.doubts, doubt.doubts)
+        );
+    }
+    let is_doubted = |pc: u64| {
+        let mut doubts = found.doubts.iter();
+        doubts.any(|doubt| (doubt.start..doubt.end).contains(&pc))
+    };
     let (mut rows, mut calls, mut parameters) = (0, 0, 0);
-    for function in &functions {
+    for function in &found.functions {
         let Some(read) = table.function(function.start) else {
             assert!(function.prototype.is_none() && function.calls.is_empty());
             continue;
@@ -84,6 +95,7 @@ fn compare(program: &str) {
             }
         }
         for pc in function.start..function.end {
+            assert_eq!(table.doubts(pc).is_none(), !is_doubted(pc), "{pc:#x}");
             let row = function.rows.iter().rev().find(|row| row.start <= pc);
             let pieces = read.row(pc);
             assert_eq!(pieces.is_some(), row.is_some());
@@ -117,8 +129,9 @@ fn compare(program: &str) {
 
 #[test]
 fn bad_tables_cost_an_answer_only() {
-    let (functions, bytes) = made("arguments");
-    let addresses: Vec<u64> = functions
+    let (found, bytes) = made("arguments");
+    let addresses: Vec<u64> = found
+        .functions
         .iter()
         .map(|function| function.start + 9)
         .collect();

@@ -5,13 +5,13 @@
 //! | offset | bytes | |
 //! |---|---|---|
 //! | 0 | 8 | `unspargs` |
-//! | 8 | 2 | version, 4 |
+//! | 8 | 2 | version, 5 |
 //! | 10 | 1 | what the key is: 1 a build ID, 2 a hash of the file |
 //! | 11 | 1 | how many bytes of the key count |
 //! | 12 | 4 | the number of ranges of code |
 //! | 16 | 32 | the key |
 //! | 48 | 8 | the base: an address that ranges are relative to |
-//! | 56 | 56 | seven sections, each as offset and length of 4 bytes |
+//! | 56 | 64 | eight sections, each as offset and length of 4 bytes |
 //!
 //! and the sections are
 //!
@@ -26,7 +26,9 @@
 //!    register, which is below 32; then what the kind says;
 //! 6. prototypes: a number of parameters, and for each where its name and its type are in section 7, its size, its shape, and 0 if nobody
 //!    knows where it is passed, else 1, or 2 if its address is passed, then the number of its pieces and those;
-//! 7. names: each its length and its bytes.
+//! 7. names: each its length and its bytes;
+//! 8. doubts: where the unwind table's rows cannot be relied on, ascending: the range's start relative to the base, its length, and
+//!    [`crate::Doubts`], 4 bytes each.
 //!
 //! Nothing in it is trusted: what is wrong costs an answer, or a wrong one, never more.
 
@@ -36,12 +38,14 @@ use crate::place::Source;
 pub const MAGIC: [u8; 8] = *b"unspargs";
 
 /// The version that is written, and the only one that is read.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 
 /// The bytes of the header.
-pub const HEADER: usize = 112;
+pub const HEADER: usize = 120;
 /// The number of sections.
-pub const SECTIONS: usize = 7;
+pub const SECTIONS: usize = 8;
+/// The bytes of a doubt.
+pub const DOUBT: usize = 12;
 /// The key is a build ID.
 pub const BUILD_ID: u8 = 1;
 /// The key is a hash of the file.

@@ -15,7 +15,7 @@ mod value;
 mod whole;
 
 pub use format::{MAGIC, VERSION};
-pub use place::{Found, Held, Passed, Place, Source};
+pub use place::{Doubts, Found, Held, Passed, Place, Source};
 pub use shown::{ByteAt, Shown, Text, unsigned};
 pub use table::{
     Array, Bits, Call, Constants, Corrupt, Function, Member, Members, Parameter, Parameters, Piece,

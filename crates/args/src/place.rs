@@ -72,3 +72,58 @@ pub enum Passed {
     /// What the caller was called with itself.
     Own(Held),
 }
+
+/// What unwind rows say that the code does not bear out: what they restore is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Doubts(u32);
+
+impl Doubts {
+    /// All is borne out.
+    pub const NONE: Doubts = Doubts(0);
+    /// The CFA is not, so nothing else is.
+    pub const ALL: Doubts = Doubts(u32::MAX);
+
+    const CFA: u32 = 1 << 31;
+
+    /// The register of this DWARF number.
+    #[must_use]
+    pub fn of_register(register: u8) -> Doubts {
+        Doubts(1_u32.checked_shl(register.into()).unwrap_or(Self::CFA))
+    }
+
+    /// Those of both.
+    #[must_use]
+    pub fn and(self, other: Doubts) -> Doubts {
+        Doubts(self.0 | other.0)
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether the CFA is doubted, and so the caller's frame.
+    #[must_use]
+    pub fn has_cfa(self) -> bool {
+        self.0 & Self::CFA != 0
+    }
+
+    /// Whether the caller's value of a register is doubted.
+    #[must_use]
+    pub fn has_register(self, register: u8) -> bool {
+        self.0 & (Self::of_register(register).0 | Self::CFA) != 0
+    }
+
+    /// As it is stored: bit n stands for the register of DWARF number n, bit 31 for the CFA.
+    #[must_use]
+    pub fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// As it was stored.
+    #[must_use]
+    pub fn from_bits(bits: u32) -> Doubts {
+        Doubts(bits)
+    }
+}

@@ -3,10 +3,10 @@
 use unspool_ir::leb128::{byte, signed, take, unsigned};
 
 use crate::format::{
-    BUILD_ID, CONTENT, HAS_PROTOTYPE, HEADER, IS_CERTAIN, IS_JUMPED_TO, IS_REENTERED, LONGEST_KEY,
-    MAGIC, SECTIONS, VERSION, passed, shape, source,
+    BUILD_ID, CONTENT, DOUBT, HAS_PROTOTYPE, HEADER, IS_CERTAIN, IS_JUMPED_TO, IS_REENTERED,
+    LONGEST_KEY, MAGIC, SECTIONS, VERSION, passed, shape, source,
 };
-use crate::place::{Found, Held, Passed, Place, Source};
+use crate::place::{Doubts, Found, Held, Passed, Place, Source};
 
 /// Members of members are read so deep.
 const DEEPEST: u32 = 10;
@@ -39,6 +39,7 @@ pub struct Table<'t> {
     passed: &'t [u8],
     prototypes: &'t [u8],
     names: &'t [u8],
+    doubts: &'t [u8],
 }
 
 fn u32_at(bytes: &[u8], index: usize) -> Option<u32> {
@@ -76,7 +77,16 @@ impl<'t> Table<'t> {
             let data = end.and_then(|end| bytes.get(start..end));
             *section = data.ok_or(short(index + 1))?;
         }
-        let [starts, records, code, places, passed, prototypes, names] = sections;
+        let [
+            starts,
+            records,
+            code,
+            places,
+            passed,
+            prototypes,
+            names,
+            doubts,
+        ] = sections;
         let length = usize::from(head[11]).min(LONGEST_KEY);
         let key = bytes.get(16..16 + length).unwrap_or_default();
         let base = bytes.get(48..56).and_then(|base| base.try_into().ok());
@@ -90,6 +100,7 @@ impl<'t> Table<'t> {
             passed,
             prototypes,
             names,
+            doubts,
         })
     }
 
@@ -160,6 +171,27 @@ impl<'t> Table<'t> {
         }
         self.get(low.checked_sub(1)?)
             .filter(|function| pc < function.end)
+    }
+
+    /// What the unwind row of an address, as linked, says that the code does not bear out.
+    #[must_use]
+    pub fn doubts(&self, pc: u64) -> Doubts {
+        let doubt = |index: usize| {
+            let word = |word| u32_at(self.doubts, index * (DOUBT / 4) + word);
+            let start = self.base.wrapping_add(word(0)?.into());
+            Some((start, start.wrapping_add(word(1)?.into()), word(2)?))
+        };
+        let (mut low, mut high) = (0, self.doubts.len() / DOUBT);
+        while low < high {
+            let middle = low.midpoint(high);
+            match doubt(middle).is_some_and(|(start, ..)| start <= pc) {
+                true => low = middle + 1,
+                false => high = middle,
+            }
+        }
+        let found = low.checked_sub(1).and_then(doubt);
+        let found = found.filter(|(_, end, _)| pc < *end);
+        found.map_or(Doubts::NONE, |(.., bits)| Doubts::from_bits(bits))
     }
 
     fn name(&self, at: u64) -> Option<&'t str> {

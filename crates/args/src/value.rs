@@ -1,6 +1,6 @@
 //! The value of an argument, in a frame of a stack.
 
-use crate::place::{Held, Passed, Place, Source};
+use crate::place::{Doubts, Held, Passed, Place, Source};
 use crate::table::{Call, Function, Table};
 
 /// How certain a value is.
@@ -44,6 +44,12 @@ impl<'t> Frame<'t> {
         self.table.function(self.pc())
     }
 
+    /// What the frame's unwind row says that the code does not bear out.
+    #[must_use]
+    pub fn doubts(&self) -> Doubts {
+        self.table.doubts(self.pc())
+    }
+
     /// The address that describes the frame.
     fn pc(&self) -> u64 {
         self.address.wrapping_sub(u64::from(self.is_return))
@@ -63,6 +69,9 @@ pub trait Stack {
 
     /// Whether a frame was found without a guess.
     fn is_certain(&self, number: usize) -> bool;
+
+    /// What led to a frame and is doubted: the [`Frame::doubts`] of those further in.
+    fn doubts(&self, number: usize) -> Doubts;
 
     /// The number that some bytes of memory, at most 8, hold.
     fn read(&self, address: u64, bytes: u8) -> Option<u64>;
@@ -96,6 +105,26 @@ fn find(
     }
 }
 
+/// A register of a frame, if the rows that led there are right.
+fn register(stack: &dyn Stack, number: usize, register: u8) -> Option<u64> {
+    let value = stack.register(number, register)?;
+    (!stack.doubts(number).has_register(register)).then_some(value)
+}
+
+/// The CFA of a frame, if its row and those that led there are right.
+fn cfa(stack: &dyn Stack, number: usize) -> Option<u64> {
+    let own = stack
+        .frame(number)
+        .map_or(Doubts::NONE, |frame| frame.doubts());
+    let cfa = stack.cfa(number)?;
+    (!stack.doubts(number).and(own).has_cfa()).then_some(cfa)
+}
+
+/// Whether a frame is there for certain.
+fn is_certain(stack: &dyn Stack, number: usize) -> bool {
+    stack.is_certain(number) && !stack.doubts(number).has_cfa()
+}
+
 /// What the frame of a function itself has of what it was called with.
 #[must_use]
 pub fn own_side(stack: &dyn Stack, number: usize, source: Source, bits: u8) -> Option<Value> {
@@ -109,13 +138,13 @@ pub fn own_side(stack: &dyn Stack, number: usize, source: Source, bits: u8) -> O
     let (piece, found) = found.find(|(piece, _)| piece.source == Some(source))?;
     let found = found.filter(|_| piece.bytes.saturating_mul(8) >= bits)?;
     let kept = match found.place {
-        Place::Register(register) => stack.register(number, register)?,
+        Place::Register(kept) => register(stack, number, kept)?,
         Place::Slot(at) => {
-            let address = stack.cfa(number)?.wrapping_add_signed(at.into());
+            let address = cfa(stack, number)?.wrapping_add_signed(at.into());
             stack.read(address, bits.div_ceil(8).min(8))?
         }
     };
-    let is_exact = found.is_certain && stack.is_certain(number);
+    let is_exact = found.is_certain && is_certain(stack, number);
     Some(Value {
         number: low(kept.wrapping_add_signed(-i64::from(found.add)), bits),
         certainty: certainty(is_exact),
@@ -155,8 +184,8 @@ fn from_caller(
     let (_, given) = given.find(|(register, _)| *register == wanted)?;
     let value = evaluate(stack, outer, &caller, given, bits, farthest)?;
     let is_exact = is_this_call(stack, number, &caller, &call, callee)
-        && stack.is_certain(number)
-        && stack.is_certain(outer);
+        && is_certain(stack, number)
+        && is_certain(stack, outer);
     Some(Value {
         number: low(value.number, bits),
         certainty: value.certainty.min(certainty(is_exact)),
@@ -191,13 +220,13 @@ fn evaluate(
     let (value, is_exact) = match given {
         Passed::Number(value) => (value, true),
         Passed::Address(value) => (value.wrapping_add(frame.bias), true),
-        Passed::Cfa(at) => (stack.cfa(number)?.wrapping_add_signed(at.into()), true),
+        Passed::Cfa(at) => (cfa(stack, number)?.wrapping_add_signed(at.into()), true),
         Passed::Register {
-            register,
+            register: given,
             add,
             bits: known,
         } if known >= bits => {
-            let value = stack.register(number, register)?;
+            let value = register(stack, number, given)?;
             (value.wrapping_add_signed(add.into()), true)
         }
         Passed::Slot {
@@ -205,7 +234,7 @@ fn evaluate(
             bytes,
             is_certain,
         } if bytes.saturating_mul(8) >= bits => {
-            let address = stack.cfa(number)?.wrapping_add_signed(at.into());
+            let address = cfa(stack, number)?.wrapping_add_signed(at.into());
             (stack.read(address, bytes)?, is_certain)
         }
         Passed::Own(Held {

@@ -4,7 +4,7 @@
 
 use core::cell::Cell;
 
-use unspool_args::{Certainty, Frame, Parameter, Stack, Table, argument};
+use unspool_args::{Certainty, Doubts, Frame, Parameter, Stack, Table, argument};
 use unspool_ir::{CodeAddr, Memory, RuntimeAddr};
 use unspool_unwind::local::{self, OwnCursor};
 use unspool_unwind::{Cursor, Modules, Step};
@@ -93,43 +93,58 @@ impl<S: Modules, M: Memory> Steps for Walking<'_, S, M> {
 /// A frame and its callers.
 struct Callers<C> {
     first: C,
-    /// The frame that was asked for last, and its number.
-    last: Cell<(usize, C)>,
+    /// What led to it and is doubted.
+    doubts: Doubts,
+    /// The frame that was asked for last, its number, and what led there and is doubted.
+    last: Cell<(usize, C, Doubts)>,
 }
 
 impl<C: Steps> Callers<C> {
-    fn at(&self, number: usize) -> Option<C> {
-        let (mut at, mut cursor) = self.last.get();
+    fn new(first: C, doubts: Doubts) -> Callers<C> {
+        Callers {
+            first,
+            doubts,
+            last: Cell::new((0, first, doubts)),
+        }
+    }
+
+    fn at(&self, number: usize) -> Option<(C, Doubts)> {
+        let (mut at, mut cursor, mut doubts) = self.last.get();
         if number < at {
-            (at, cursor) = (0, self.first);
+            (at, cursor, doubts) = (0, self.first, self.doubts);
         }
         while at < number {
+            doubts = doubts.and(doubts_at(cursor.code()));
             if !cursor.step() {
                 return None;
             }
             at += 1;
         }
-        self.last.set((at, cursor));
-        Some(cursor)
+        self.last.set((at, cursor, doubts));
+        Some((cursor, doubts))
     }
 }
 
 impl<C: Steps> Stack for Callers<C> {
     fn frame(&self, number: usize) -> Option<Frame<'_>> {
-        frame(&self.at(number)?)
+        frame(self.at(number)?.0.code())
     }
 
     fn register(&self, number: usize, register: u8) -> Option<u64> {
-        self.at(number)?.register(register)
+        self.at(number)?.0.register(register)
     }
 
     fn cfa(&self, number: usize) -> Option<u64> {
-        self.at(number)?.cfa()
+        self.at(number)?.0.cfa()
     }
 
     /// Guesses are not come to.
     fn is_certain(&self, _: usize) -> bool {
         true
+    }
+
+    fn doubts(&self, number: usize) -> Doubts {
+        self.at(number).map_or(Doubts::ALL, |(_, doubts)| doubts)
     }
 
     fn read(&self, address: u64, bytes: u8) -> Option<u64> {
@@ -141,8 +156,7 @@ impl<C: Steps> Stack for Callers<C> {
 }
 
 /// What a frame is in, if its module has a table of arguments.
-fn frame(cursor: &impl Steps) -> Option<Frame<'static>> {
-    let code = cursor.code();
+fn frame(code: CodeAddr) -> Option<Frame<'static>> {
     let module = local::modules().loaded(code.lookup())?;
     Some(Frame {
         table: Table::open(module.arguments?).ok()?,
@@ -150,6 +164,17 @@ fn frame(cursor: &impl Steps) -> Option<Frame<'static>> {
         is_return: matches!(code, CodeAddr::Return(_)),
         bias: module.bias.0,
     })
+}
+
+/// What the unwind row of a frame says that the code does not bear out, as far as that is known.
+pub fn doubts_at(code: CodeAddr) -> Doubts {
+    frame(code).map_or(Doubts::NONE, |frame| frame.doubts())
+}
+
+/// What led to the frame of a cursor and is doubted: rows of interrupted instructions. At calls those of compilers hold.
+pub fn doubts_behind(cursor: &OwnCursor) -> Doubts {
+    let interrupted = cursor.interrupted().map(CodeAddr::Instruction);
+    interrupted.map_or(Doubts::NONE, doubts_at)
 }
 
 /// An argument, as far as it was found.
@@ -166,13 +191,11 @@ pub struct Found {
 }
 
 /// An argument of a frame's function, by its place; `None` if there are no more, or nothing is known of the function.
-pub fn nth(cursor: &impl Steps, index: usize) -> Option<Found> {
-    let parameter = frame(cursor)?.function()?.parameters()?.nth(index)?;
-    let stack = Callers {
-        first: *cursor,
-        last: Cell::new((0, *cursor)),
-    };
-    Some(find(&stack, parameter))
+/// `doubts` led to the frame.
+pub fn nth(cursor: &impl Steps, doubts: Doubts, index: usize) -> Option<Found> {
+    let function = frame(cursor.code())?.function()?;
+    let parameter = function.parameters()?.nth(index)?;
+    Some(find(&Callers::new(*cursor, doubts), parameter))
 }
 
 fn find(stack: &dyn Stack, parameter: Parameter<'static>) -> Found {

@@ -8,7 +8,7 @@ use unspool_ir::{Register, Registers, RuntimeAddr};
 use unspool_unwind::local::{self, ABI, OwnMemory};
 use unspool_unwind::{Cursor, End, Evidence, Module, Modules, NoRow, Step};
 
-use unspool_args::{Certainty, Shape};
+use unspool_args::{Certainty, Doubts, Shape};
 
 use crate::arguments::{self, Found, Walking};
 use crate::codes;
@@ -114,6 +114,7 @@ fn stack(fault: &Fault, seen: &mut Seen, text: &mut Text<'_>) {
     let memory = OwnMemory::unknown();
     let mut evidence = None;
     let mut guesses = 0;
+    let mut doubts = Doubts::NONE;
     let mut last = [None; OUTER];
     let mut count = 0;
     let end = loop {
@@ -124,11 +125,13 @@ fn stack(fault: &Fault, seen: &mut Seen, text: &mut Text<'_>) {
         };
         if count < INNER {
             print(count, shown, &memory, seen, text);
-            print_arguments(cursor, &memory, text);
+            print_arguments(cursor, doubts, &memory, text);
         } else if let Some(slot) = last.get_mut(count % OUTER) {
             *slot = Some((count, shown));
         }
         count += 1;
+        let here = cursor.code();
+        doubts = doubts.and(guarded(|| arguments::doubts_at(here)).unwrap_or_default());
         match step(&mut cursor, &memory) {
             Some(Step::Caller(found)) => {
                 evidence = Some(found.evidence);
@@ -225,7 +228,7 @@ fn print(number: usize, shown: Shown, memory: &OwnMemory, seen: &mut Seen, text:
 }
 
 /// What the function was called with, if its module has a table of arguments.
-fn print_arguments(cursor: Cursor, memory: &OwnMemory, text: &mut Text<'_>) {
+fn print_arguments(cursor: Cursor, doubts: Doubts, memory: &OwnMemory, text: &mut Text<'_>) {
     let modules = Readable { but: None };
     let walking = Walking {
         cursor,
@@ -233,7 +236,7 @@ fn print_arguments(cursor: Cursor, memory: &OwnMemory, text: &mut Text<'_>) {
         memory,
     };
     for index in 0.. {
-        let Some(Some(found)) = guarded(|| arguments::nth(&walking, index)) else {
+        let Some(Some(found)) = guarded(|| arguments::nth(&walking, doubts, index)) else {
             break;
         };
         text.put(b"         ");

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use unspool_args::{Certainty, Frame, Function, Parameter, Shape, Shown, Text, whole};
+use unspool_args::{Certainty, Doubts, Frame, Function, Parameter, Shape, Shown, Text, whole};
 use unspool_ir::{CodeAddr, Register, RuntimeAddr, Vaddr};
 use unspool_module::{DebugFiles, ElfFile, SearchRoots, Signature, Symbols};
 use unspool_perf::Sample;
@@ -264,7 +264,7 @@ pub(crate) struct Arguments {
     /// What makes a list: the function, and of each argument how well it is known, and its bytes or characters.
     key: Vec<u8>,
     values: Vec<Value>,
-    cursors: Vec<Cursor>,
+    reached: Vec<Reached>,
     frames: Vec<RawFrame>,
 }
 
@@ -301,13 +301,16 @@ impl Arguments {
         };
         self.frames.clear();
         self.frames.extend_from_slice(taken.frames);
-        self.cursors.clear();
-        self.cursors.push(top.cursor());
+        self.reached.clear();
+        self.reached.push(Reached {
+            cursor: top.cursor(),
+            doubts: Doubts::NONE,
+        });
         let walked = Walked {
             space: taken.space,
             tid: taken.tid,
             memory: StackCopy::new(taken.space, &top, taken.sample.stack.bytes),
-            cursors: RefCell::new(std::mem::take(&mut self.cursors)),
+            reached: RefCell::new(std::mem::take(&mut self.reached)),
             frames: user,
             certain: user
                 .iter()
@@ -320,7 +323,7 @@ impl Arguments {
                 frame.arguments = Some(arguments);
             }
         }
-        self.cursors = walked.cursors.into_inner();
+        self.reached = walked.reached.into_inner();
         &self.frames
     }
 
@@ -407,26 +410,37 @@ struct Walked<'s> {
     space: &'s Space,
     tid: u32,
     memory: StackCopy<'s>,
-    cursors: RefCell<Vec<Cursor>>,
+    reached: RefCell<Vec<Reached>>,
     /// The frames, as they were found before.
     frames: &'s [RawFrame],
     /// How many of them were found without a guess.
     certain: usize,
 }
 
+/// A frame that was stepped to.
+#[derive(Clone, Copy)]
+struct Reached {
+    cursor: Cursor,
+    /// What led there and is doubted.
+    doubts: Doubts,
+}
+
 impl Walked<'_> {
-    /// A cursor at a frame; `None` if the frame was found in another way than by stepping there.
-    fn cursor(&self, number: usize) -> Option<Cursor> {
-        let mut cursors = self.cursors.borrow_mut();
-        while cursors.len() <= number {
-            let mut next = *cursors.last()?;
-            let expected = self.frames.get(cursors.len())?;
-            match next.step(self.space, &self.memory) {
-                Step::Caller(_) if next.code() == expected.code => cursors.push(next),
+    /// A cursor at a frame, and what led there; `None` if the frame was found in another way than by stepping there.
+    fn reached(&self, number: usize) -> Option<Reached> {
+        let mut reached = self.reached.borrow_mut();
+        while reached.len() <= number {
+            let Reached { mut cursor, doubts } = *reached.last()?;
+            let expected = self.frames.get(reached.len())?;
+            match cursor.step(self.space, &self.memory) {
+                Step::Caller(_) if cursor.code() == expected.code => {}
                 _ => return None,
             }
+            let left = unspool_args::Stack::frame(self, reached.len() - 1);
+            let doubts = doubts.and(left.map_or(Doubts::NONE, |frame| frame.doubts()));
+            reached.push(Reached { cursor, doubts });
         }
-        cursors.get(number).copied()
+        reached.get(number).copied()
     }
 
     /// The characters at an address, and whether nothing can have changed them: elsewhere than in the copied stack and in
@@ -467,17 +481,22 @@ impl unspool_args::Stack for Walked<'_> {
     }
 
     fn register(&self, number: usize, register: u8) -> Option<u64> {
-        let cursor = self.cursor(number)?;
+        let cursor = self.reached(number)?.cursor;
         cursor.registers().get(Register(register.into()))
     }
 
     fn cfa(&self, number: usize) -> Option<u64> {
-        let cursor = self.cursor(number)?;
+        let cursor = self.reached(number)?.cursor;
         Some(cursor.cfa(self.space, &self.memory)?.0)
     }
 
     fn is_certain(&self, number: usize) -> bool {
         number < self.certain
+    }
+
+    fn doubts(&self, number: usize) -> Doubts {
+        self.reached(number)
+            .map_or(Doubts::ALL, |frame| frame.doubts)
     }
 
     /// Of the copied stack only: what is below the stack pointer was not copied.

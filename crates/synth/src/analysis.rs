@@ -128,8 +128,8 @@ pub struct Conflict {
 pub struct Edge {
     /// Where it leads.
     pub to: InsnId,
-    /// The instruction that it comes from; `to` itself if it is come into from outside the unit.
-    pub from: InsnId,
+    /// The instruction that it comes from; `None` if that is outside the unit.
+    pub from: Option<InsnId>,
 }
 
 /// Instructions that are done one after another.
@@ -512,7 +512,7 @@ impl Analyzer {
 
     fn enter(&mut self, address: u64, entry: &State) {
         if let Some(insn) = self.insn_at(address) {
-            self.flow_into(insn, entry, insn, |_| u64::MAX);
+            self.flow_into(insn, entry, None, |_| u64::MAX);
         }
     }
 
@@ -563,7 +563,7 @@ impl Analyzer {
         &mut self,
         to: InsnId,
         state: &State,
-        from: InsnId,
+        from: Option<InsnId>,
         needs: impl FnOnce(u64) -> u64,
     ) {
         let Some(place) = self.segment_from(to) else {
@@ -575,6 +575,7 @@ impl Analyzer {
         if let Some(edges) = &mut self.edges {
             edges.push(Edge { to, from });
         }
+        let from = from.unwrap_or(to);
         let sp = self.semantics.facts.stack_pointer;
         // Wherever the stack was moved to, on whichever path: it is where it is here.
         let mut renamed;
@@ -710,7 +711,7 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
     /// Lets a state arrive at an instruction by a jump.
     fn flow_into(&mut self, to: InsnId, state: &State, from: InsnId) {
         let needs = |address| self.observer.needs(address);
-        self.analyzer.flow_into(to, state, from, needs);
+        self.analyzer.flow_into(to, state, Some(from), needs);
     }
 
     /// Does a segment that is jumped to, and those that are chained to it.

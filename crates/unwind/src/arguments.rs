@@ -1,6 +1,6 @@
 //! The arguments of the functions on a walked stack.
 
-use unspool_args::{Frame, Source, Table, Value};
+use unspool_args::{Doubts, Frame, Source, Table, Value};
 use unspool_ir::{CodeAddr, Memory, Register, RuntimeAddr};
 
 use crate::space::{Located, Stack};
@@ -12,6 +12,8 @@ pub struct Arguments<'a> {
     memory: &'a dyn Memory,
     /// What each frame is in, as far as there is a table of arguments.
     frames: Vec<Option<Frame<'a>>>,
+    /// What led to each frame and is doubted.
+    doubts: Vec<Doubts>,
     /// The frames before this one were found without a guess.
     certain: usize,
 }
@@ -33,14 +35,18 @@ impl<'a> Arguments<'a> {
                 bias: code.address().0.wrapping_sub(located.address.0),
             })
         };
+        let frames = stack.frames.iter().map(|walked| frame(walked.code));
+        let frames: Vec<Option<Frame<'a>>> = frames.collect();
+        let doubts = frames.iter().scan(Doubts::NONE, |all, frame| {
+            let before = *all;
+            *all = all.and(frame.as_ref().map_or(Doubts::NONE, Frame::doubts));
+            Some(before)
+        });
         Arguments {
             stack,
             memory,
-            frames: stack
-                .frames
-                .iter()
-                .map(|walked| frame(walked.code))
-                .collect(),
+            doubts: doubts.collect(),
+            frames,
             certain: stack.certain(),
         }
     }
@@ -74,6 +80,10 @@ impl unspool_args::Stack for Arguments<'_> {
 
     fn is_certain(&self, number: usize) -> bool {
         number < self.certain
+    }
+
+    fn doubts(&self, number: usize) -> Doubts {
+        self.doubts.get(number).copied().unwrap_or_default()
     }
 
     fn read(&self, address: u64, bytes: u8) -> Option<u64> {

@@ -1,6 +1,6 @@
 //! All that can be asked of a table of arguments.
 
-use unspool_args::{Frame, Shape, Shown, Source, Stack, Table, argument};
+use unspool_args::{Doubts, Frame, Shape, Shown, Source, Stack, Table, argument};
 
 /// A shape as the shapes of prototypes are written.
 pub(crate) fn shape(own: Shape<'_>) -> String {
@@ -56,6 +56,9 @@ impl Stack for Same<'_> {
     }
     fn is_certain(&self, _: usize) -> bool {
         true
+    }
+    fn doubts(&self, number: usize) -> Doubts {
+        self.0.doubts(number as u64)
     }
     fn read(&self, address: u64, _: u8) -> Option<u64> {
         Some(address)

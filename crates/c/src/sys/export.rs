@@ -472,7 +472,8 @@ pub unsafe extern "C" fn unspool_arguments(
     // SAFETY: the caller's promise.
     let shown = unsafe { shown(cursor) };
     let room = if into.is_null() { 0 } else { count };
-    let mut all = (0..).map_while(|index| Some((index, arguments::nth(shown, index)?)));
+    let doubts = arguments::doubts_behind(shown);
+    let mut all = (0..).map_while(|index| Some((index, arguments::nth(shown, doubts, index)?)));
     let mut known = 0;
     for (index, found) in &mut all {
         known = index + 1;

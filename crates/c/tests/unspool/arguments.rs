@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use unspool_args_make::{encode, functions, prototypes_of_ctf};
+use unspool_args_make::{encode, follow, prototypes_of_ctf};
 use unspool_check::{Declarations, Maker, Subject};
 use unspool_module::ElfFile;
 use unspool_unwind::tables::Store;
@@ -29,7 +29,7 @@ fn with_table() -> (PathBuf, PathBuf) {
     let subject = Subject::new(&file, &declarations, Maker::of(&file)).unwrap();
     let prototypes = prototypes_of_ctf([&ElfFile::open(&object).unwrap()]);
     let table = encode(
-        &functions(&subject, file.symbols(), &prototypes),
+        &follow(&subject, file.symbols(), &prototypes),
         &file.content_key(),
     )
     .unwrap();

@@ -49,6 +49,8 @@ pub struct OwnCursor {
     /// What the registers of the innermost frame hold.
     innermost: [u64; REGISTERS as usize],
     trail: Trail,
+    /// Where the last frame on the way here stood that was left at an instruction, not by a call.
+    interrupted: Option<RuntimeAddr>,
     evidence: Option<Evidence>,
     end: Option<End>,
 }
@@ -76,6 +78,7 @@ impl OwnCursor {
             places: steps::Places::new(value(RSP.0).unwrap_or(UNKNOWN), place),
             innermost,
             trail: cursor.trail,
+            interrupted: None,
             evidence: None,
             end: None,
         }
@@ -85,6 +88,12 @@ impl OwnCursor {
     #[must_use]
     pub fn code(&self) -> CodeAddr {
         self.code
+    }
+
+    /// The instruction whose row led out of the last frame on the way here that no call has left; `None` if calls have left all.
+    #[must_use]
+    pub fn interrupted(&self) -> Option<RuntimeAddr> {
+        self.interrupted
     }
 
     /// How it was found from the frame further in; the first was not.
@@ -101,10 +110,15 @@ impl OwnCursor {
 
     /// Steps to the caller, if there is one.
     pub fn step(&mut self) -> bool {
-        with_memory(|memory| match self.step_kept(memory) {
+        let left = self.code;
+        let has_caller = with_memory(|memory| match self.step_kept(memory) {
             Some(is_running) => is_running,
             None => self.step_by_cursor(memory),
-        })
+        });
+        if let (true, CodeAddr::Instruction(address)) = (has_caller, left) {
+            self.interrupted = Some(address);
+        }
+        has_caller
     }
 
     fn stack_pointer(&self) -> Option<u64> {
