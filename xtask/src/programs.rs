@@ -1,5 +1,6 @@
 //! Programs that tests build and run.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -33,6 +34,19 @@ pub fn build(
         true => Ok(program),
         false => Err(format!("it does not compile: {compiler:?}").into()),
     }
+}
+
+/// A script that has GNU ld leave out `.eh_frame`, in `folder`: what gcc takes behind `-Wl,-T,`. With `-Wa,--gsframe` it makes
+/// a program that has `.sframe` only.
+///
+/// # Errors
+///
+/// It cannot be written.
+pub fn without_eh_frame(folder: &Path) -> Result<String, Error> {
+    let script = scratch(folder, "without-eh-frame");
+    let text = "SECTIONS { /DISCARD/ : { *(.eh_frame) } } INSERT BEFORE .text;\n";
+    fs::write(&script, text)?;
+    Ok(format!("-Wl,-T,{}", script.display()))
 }
 
 /// What a command prints.

@@ -37,7 +37,7 @@ pub fn end(of: Option<End>) -> c_int {
         Some(End::ZeroReturnAddress) => 4,
         Some(End::Loop | End::TooManyStacks) => 5,
         Some(End::NoRow(NoRow::NoModule)) => 6,
-        Some(End::NoRow(NoRow::BadEntry(_) | NoRow::CorruptTable(_))) => 8,
+        Some(End::NoRow(NoRow::BadEntry(_) | NoRow::BadSframe(_) | NoRow::CorruptTable(_))) => 8,
         Some(End::NoRow(_)) => 7,
         Some(end) if end.unreadable().is_some() => 9,
         Some(_) => 10,

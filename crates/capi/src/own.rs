@@ -6,8 +6,8 @@
 use core::ops::ControlFlow;
 use core::ptr;
 
-use unspool_cfi::Lookup;
-use unspool_ir::{LoadBias, Memory, Row, RuntimeAddr};
+use unspool_cfi::{Lookup, sframe};
+use unspool_ir::{LoadBias, Memory, Row, RuntimeAddr, Vaddr};
 use unspool_unwind::local::{Known, OwnMemory};
 use unspool_unwind::{Modules, Place, local};
 
@@ -127,9 +127,11 @@ fn or_registered<T>(
     }
 }
 
-/// The table of a module.
+/// The tables of a module.
 struct Table {
-    lookup: Lookup<'static>,
+    lookup: Option<Lookup<'static>>,
+    /// Asked where the other has nothing.
+    sframe: Option<sframe::Lookup<'static>>,
     bias: LoadBias,
     place: Option<Place>,
 }
@@ -138,7 +140,8 @@ impl Table {
     fn of(pc: RuntimeAddr) -> Result<Table, Error> {
         let module = local::modules().module(pc).ok_or(Error::NO_INFO)?;
         Ok(Table {
-            lookup: *module.cfi.ok_or(Error::NO_INFO)?,
+            lookup: module.cfi.copied(),
+            sframe: module.sframe.copied(),
             bias: module.bias,
             place: module.place,
         })
@@ -146,21 +149,60 @@ impl Table {
 
     fn row(&self, pc: RuntimeAddr, row: &mut Row<'static>) -> Result<FoundRow, Error> {
         let pc = self.bias.to_vaddr(pc);
-        let found = with_evaluator(|evaluator| self.lookup.row_with(evaluator, pc, row));
-        let found = found.map_err(|_| Error::BAD_FRAME)?.ok_or(Error::NO_INFO)?;
+        let found = match &self.lookup {
+            Some(lookup) => with_evaluator(|evaluator| lookup.row_with(evaluator, pc, row)),
+            None => Ok(None),
+        };
+        let end = match found.map_err(|_| Error::BAD_FRAME)? {
+            Some(found) => found.end,
+            None => self.sframe_end(pc, row)?,
+        };
         Ok(FoundRow {
             bias: self.bias,
             place: self.place,
-            end: self.bias.to_runtime(found.end),
+            end: self.bias.to_runtime(end),
         })
     }
 
+    /// Makes `row` the one that SFrame has; yields where its entry ends.
+    // What it needs of the stack is not for those who do not come here.
+    #[cold]
+    #[inline(never)]
+    fn sframe_end(&self, pc: Vaddr, row: &mut Row<'static>) -> Result<Vaddr, Error> {
+        let sframe = self.sframe.ok_or(Error::NO_INFO)?;
+        let entry = sframe.row(pc, row).map_err(|_| Error::BAD_FRAME)?;
+        entry.map(|entry| entry.end).ok_or(Error::NO_INFO)
+    }
+
     fn procedure(&self, pc: RuntimeAddr) -> Result<ProcInfo, Error> {
-        let found = self.lookup.entry(self.bias.to_vaddr(pc));
+        let by_lookup = match &self.lookup {
+            Some(lookup) => self.procedure_by(lookup, pc),
+            None => Err(Error::NO_INFO),
+        };
+        match by_lookup {
+            Err(Error::NO_INFO) => self.procedure_by_sframe(pc),
+            known => known,
+        }
+    }
+
+    /// SFrame knows of no handlers.
+    fn procedure_by_sframe(&self, pc: RuntimeAddr) -> Result<ProcInfo, Error> {
+        let sframe = self.sframe.ok_or(Error::NO_INFO)?;
+        let entry = sframe.entry(self.bias.to_vaddr(pc));
+        let entry = entry.map_err(|_| Error::BAD_FRAME)?.ok_or(Error::NO_INFO)?;
+        Ok(ProcInfo {
+            start_ip: self.bias.to_runtime(entry.start).0,
+            end_ip: self.bias.to_runtime(entry.end()).0,
+            ..ProcInfo::EMPTY
+        })
+    }
+
+    fn procedure_by(&self, lookup: &Lookup<'_>, pc: RuntimeAddr) -> Result<ProcInfo, Error> {
+        let found = lookup.entry(self.bias.to_vaddr(pc));
         let (cie, fde) = found.map_err(|_| Error::BAD_FRAME)?.ok_or(Error::NO_INFO)?;
         let memory = OwnMemory::here();
         let resolved = |pointer| entries::resolved(&memory, self.bias, pointer);
-        let section = self.bias.to_runtime(self.lookup.section().address);
+        let section = self.bias.to_runtime(lookup.section().address);
         let address = usize::try_from(section.0.wrapping_add(fde.offset));
         Ok(ProcInfo {
             start_ip: self.bias.to_runtime(fde.start).0,

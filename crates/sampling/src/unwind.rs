@@ -411,7 +411,7 @@ fn ended(end: evidence::End) -> End {
             NoRow::NoFile => End::NoFile,
             NoRow::NoTable => End::NoTable,
             NoRow::Hole => End::Hole,
-            NoRow::BadEntry(_) => End::BadEntry,
+            NoRow::BadEntry(_) | NoRow::BadSframe(_) => End::BadEntry,
             NoRow::CorruptTable(_) => End::CorruptTable,
             _ => End::StepFailed,
         },

@@ -1,6 +1,7 @@
 //! How a frame was found, and why a walk ended.
 
 use unspool_cfi::CfiError;
+use unspool_cfi::sframe::SframeError;
 use unspool_compact::Corrupt;
 use unspool_ir::expression::ExpressionError;
 use unspool_ir::interpret::{RegisterError, StepError};
@@ -62,6 +63,9 @@ pub enum NoRow {
     /// The entry that covers the address is bad.
     #[error("the unwind table entry is bad: {0}")]
     BadEntry(CfiError),
+    /// The SFrame entry that covers the address is bad, or cannot be used without an allocator.
+    #[error("the SFrame entry cannot be used: {0}")]
+    BadSframe(SframeError),
     /// The compiled table has bytes that no table has.
     #[error(transparent)]
     CorruptTable(#[from] Corrupt),
@@ -145,7 +149,7 @@ impl End {
             End::NoRow(NoRow::NoFile) => "no-file",
             End::NoRow(NoRow::NoTable) => "no-table",
             End::NoRow(NoRow::Hole) => "hole",
-            End::NoRow(NoRow::BadEntry(_)) => "bad-entry",
+            End::NoRow(NoRow::BadEntry(_) | NoRow::BadSframe(_)) => "bad-entry",
             End::NoRow(NoRow::CorruptTable(_)) => "corrupt-table",
             End::Guess { .. } | End::Step(_) => "step-failed",
             End::ZeroReturnAddress => "zero-return-address",

@@ -5,7 +5,7 @@ use core::fmt;
 use core::ops::Range;
 
 use unspool_cfi::lookup::Found;
-use unspool_cfi::{CfiError, Glance, Lookup};
+use unspool_cfi::{CfiError, Glance, Lookup, sframe};
 use unspool_compact::{Compiled, Corrupt, RowRef, call};
 use unspool_ir::{CodeAddr, LoadBias, Register, Registers, Row, RuntimeAddr, Vaddr};
 
@@ -78,6 +78,8 @@ pub struct Module<'m> {
     pub code: Option<(Vaddr, &'m [u8])>,
     /// Its unwind table as the file has it: asked where there is no compiled table.
     pub cfi: Option<&'m Lookup<'m>>,
+    /// Its SFrame as the file has it: asked where the table has nothing.
+    pub sframe: Option<&'m sframe::Lookup<'m>>,
     /// Which entries of `cfi` were found before.
     pub found: Option<&'m FoundEntries>,
     /// Rows made of the code: asked where no table speaks.
@@ -247,12 +249,22 @@ impl<'m> Module<'m> {
         })
     }
 
-    /// Makes `row` the one that the unwind table has for an address; yields the addresses of its entry.
+    /// Makes `row` the one that the unwind tables have for an address; yields the addresses of its entry.
     pub(crate) fn entry_by_table(
         &self,
         pc: Vaddr,
         row: &mut Row<'m>,
     ) -> Result<Range<Vaddr>, NoRow> {
+        let missing = match self.entry_by_cfi(pc, row) {
+            Err(missing @ (NoRow::Hole | NoRow::NoTable)) => missing,
+            entry => return entry,
+        };
+        let sframe = self.sframe.ok_or(missing)?;
+        let entry = sframe.row(pc, row).map_err(NoRow::BadSframe)?;
+        entry.ok_or(NoRow::Hole)
+    }
+
+    fn entry_by_cfi(&self, pc: Vaddr, row: &mut Row<'m>) -> Result<Range<Vaddr>, NoRow> {
         match (self.compiled, self.cfi) {
             (Some(compiled), _) => compiled_row(compiled, pc, row),
             (None, Some(cfi)) => {

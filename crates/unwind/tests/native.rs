@@ -24,6 +24,7 @@ impl Modules for CodeOnly<'_> {
         Some(Module {
             compiled: None,
             cfi: None,
+            sframe: None,
             found: None,
             synthesized: None,
             ..self.0.module(addr)?

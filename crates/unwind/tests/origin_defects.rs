@@ -88,6 +88,7 @@ impl Modules for World {
             rules: RowRules::default(),
             code: None,
             cfi: None,
+            sframe: None,
             found: None,
             synthesized: None,
             native: None,

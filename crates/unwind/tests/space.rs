@@ -139,6 +139,7 @@ fn entries_that_were_found_before() {
         rules: RowRules::default(),
         code: None,
         cfi: Some(&lookup),
+        sframe: None,
         found,
         synthesized: None,
         native: None,

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use xtask::programs::without_eh_frame;
+
 use crate::programs::{self, stdout, with_library};
 
 /// `api.c` compares with the C library's `backtrace`, with its own registers, and with what the
@@ -93,4 +95,22 @@ fn the_library_may_be_loaded_at_run_time_and_closed() {
     let mut command = Command::new(program);
     command.arg(programs::shared_objects().join("libunspool.so.0"));
     assert_eq!(stdout(&mut command), "all is well\n");
+}
+
+/// A program that has `.sframe` and no `.eh_frame`, against what the C library finds in it with `.eh_frame`.
+#[test]
+fn a_program_that_has_sframe_only() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/unspool/programs");
+    let script = without_eh_frame(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
+    let [with, only] = [&[][..], &["-Wa,--gsframe", &script]].map(|options| {
+        let mut cc = programs::cc();
+        cc.args(["-O1", "-std=gnu99", "-rdynamic"]).args(options);
+        programs::build(cc, &folder.join("sframe.c"), &programs::pkg_config())
+    });
+    let theirs = stdout(with_library(&with).arg("glibc"));
+    for program in [with, only] {
+        assert_eq!(stdout(&mut with_library(&program)), theirs);
+    }
+    assert!(theirs.matches("recurse+").count() == 21, "{theirs}");
+    assert!(theirs.contains("_start+"), "{theirs}");
 }

@@ -168,6 +168,18 @@ impl Frames {
         Error::check(self.0.cursor.step()).map(|code| code > 0)
     }
 
+    /// Steps to the caller, as far as landing pads can be entered: `false` also where a register is lost that functions
+    /// preserve, as in callers of code that has SFrame only.
+    fn step_to_land(&mut self) -> Result<bool, Error> {
+        /// `rbx`, `rbp`, `r12` to `r15`.
+        const PRESERVED: [c_int; 6] = [3, 6, 12, 13, 14, 15];
+        let has_caller = self.step()?;
+        let mut known = PRESERVED
+            .map(|register| self.0.cursor.get(register).is_ok())
+            .into_iter();
+        Ok(has_caller && known.all(|is_known| is_known))
+    }
+
     /// Asks the frame's language, if it has one.
     ///
     /// # Safety
@@ -352,7 +364,7 @@ unsafe fn search(exception: *mut Exception, context: *mut c_void) -> Result<Word
             HANDLER_FOUND => return Ok(frames.0.stack_pointer()),
             _ => return Err(FATAL_PHASE1_ERROR),
         }
-        match frames.step() {
+        match frames.step_to_land() {
             Ok(true) => {}
             Ok(false) => return Err(END_OF_STACK),
             Err(_) => return Err(FATAL_PHASE1_ERROR),
@@ -381,7 +393,7 @@ unsafe fn clean_up(exception: *mut Exception, context: *mut c_void) -> Reason {
             CONTINUE_UNWIND if !is_handler => {}
             _ => return FATAL_PHASE2_ERROR,
         }
-        if !matches!(frames.step(), Ok(true)) {
+        if !matches!(frames.step_to_land(), Ok(true)) {
             return FATAL_PHASE2_ERROR;
         }
     }
@@ -429,7 +441,7 @@ unsafe fn clean_up_until(
             CONTINUE_UNWIND => {}
             _ => return FATAL_PHASE2_ERROR,
         }
-        match frames.step() {
+        match frames.step_to_land() {
             Ok(true) => {}
             Ok(false) => action |= TO_END_OF_STACK,
             Err(_) => return FATAL_PHASE2_ERROR,

@@ -15,4 +15,5 @@ mod local;
 mod objects;
 mod programs;
 mod remote;
+mod sframe;
 mod shared_objects;

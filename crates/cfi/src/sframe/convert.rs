@@ -8,7 +8,7 @@ use unspool_ir::expression::operation::{
 };
 use unspool_ir::formula::{Formula, Initial};
 use unspool_ir::leb128::{put_signed, put_unsigned};
-use unspool_ir::table::{Extent, FdeHeader, RowStart, Span, TableError};
+use unspool_ir::table::{Extent, FdeHeader, RowStart, Span};
 use unspool_ir::{CfaRule, Expression, RaState, Register, RegisterRule, Row, RowId, Table, Vaddr};
 
 use super::error::{SframeError, SframeProblem};
@@ -491,7 +491,7 @@ fn push(
     let mut told = Vec::new();
     for row in &function.rows {
         let id = intern(table, row.frame, machine, function.is_signal_frame);
-        told.push((row.offset, id.map_err(|_| SframeError::TooLarge)?));
+        told.push((row.offset, id?));
     }
     let step = usize::try_from(block.max(1)).unwrap_or(usize::MAX);
     for base in (0..function.size.max(1)).step_by(step) {
@@ -525,80 +525,18 @@ fn intern(
     frame: Frame,
     machine: Machine,
     is_signal_frame: bool,
-) -> Result<RowId, TableError> {
+) -> Result<RowId, SframeError> {
+    // One for each place.
+    let mut rooms = [const { Vec::new() }; 3];
+    let mut free = rooms.iter_mut();
+    let mut express = |place| {
+        let bytes = free.next().ok_or(SframeError::TooLarge)?;
+        put_place(place, bytes);
+        Ok(Expression(bytes))
+    };
     let mut row = Row::new(machine.return_address());
-    row.signal_frame = is_signal_frame;
-    let (mut cfa, mut ra, mut fp) = (Vec::new(), Vec::new(), Vec::new());
-    let mut rules = Vec::new();
-    match frame {
-        Frame::Outermost => {
-            // There is no CFA; a row must have one, for its other rules to be asked.
-            row.cfa = CfaRule::RegisterOffset {
-                register: machine.stack_pointer(),
-                offset: 0,
-            };
-            rules.push((machine.return_address(), RegisterRule::Undefined));
-            rules.push((machine.frame_pointer(), RegisterRule::Undefined));
-        }
-        Frame::Called(places) => {
-            row.cfa = cfa_rule(places.cfa, &mut cfa);
-            if places.is_signed {
-                row.ra_state = RaState::Signed;
-            }
-            if let Some(place) = places.return_address {
-                rules.push((machine.return_address(), rule(place, &mut ra)));
-            }
-            if let Some(place) = places.frame_pointer {
-                rules.push((machine.frame_pointer(), rule(place, &mut fp)));
-            }
-            if machine.caller_stack_pointer() != 0 {
-                let offset = machine.caller_stack_pointer();
-                rules.push((machine.stack_pointer(), RegisterRule::ValOffset(offset)));
-            }
-        }
-    }
-    let untold = machine.untold().iter();
-    rules.extend(untold.map(|number| (Register(*number), RegisterRule::Undefined)));
-    for (register, rule) in rules {
-        row.set_rule(register, Some(rule))
-            .map_err(|_| TableError::TooLarge)?;
-    }
-    table.intern(&row)
-}
-
-fn cfa_rule(place: Place, bytes: &mut Vec<u8>) -> CfaRule<'_> {
-    match place {
-        Place {
-            base: Base::Register(register),
-            offset,
-            is_loaded: false,
-        } => CfaRule::RegisterOffset { register, offset },
-        _ => {
-            put_place(place, bytes);
-            CfaRule::Expression(Expression(bytes))
-        }
-    }
-}
-
-fn rule(place: Place, bytes: &mut Vec<u8>) -> RegisterRule<'_> {
-    match (place.base, place.is_loaded) {
-        (Base::Cfa, true) => RegisterRule::Offset(place.offset),
-        (Base::Cfa, false) => RegisterRule::ValOffset(place.offset),
-        (Base::Register(register), false) if place.offset == 0 => RegisterRule::Register(register),
-        (Base::Register(_), is_loaded) => {
-            put_place(
-                Place {
-                    is_loaded: false,
-                    ..place
-                },
-                bytes,
-            );
-            match is_loaded {
-                true => RegisterRule::Expression(Expression(bytes)),
-                false => RegisterRule::ValExpression(Expression(bytes)),
-            }
-        }
-    }
+    frame.write(machine, is_signal_frame, &mut row, &mut express)?;
+    table.intern(&row).map_err(|_| SframeError::TooLarge)
 }
 
 /// Writes the operations that yield a register plus an offset, or what is loaded from there.

@@ -1,6 +1,6 @@
 //! What can be wrong with an SFrame section.
 
-use unspool_ir::Vaddr;
+use unspool_ir::{Register, Vaddr};
 
 use crate::error::CfiError;
 
@@ -106,6 +106,14 @@ pub enum SframeError {
     /// A register number above 65535.
     #[error("register number {0} is too large")]
     Register(u32),
+    /// A flexible row for which a look-up that allocates nothing has no expression ([`super::Lookup::row`]).
+    #[error("no expression is kept ready for register {} plus {offset} bytes", .register.0)]
+    NotReady {
+        /// The register.
+        register: Register,
+        /// What is added to it, in bytes.
+        offset: i64,
+    },
     /// Entries share so many rows, or repeat so many, that what is made of the section is no longer linear in its size.
     #[error("the entry's rows are too many for the size of the section")]
     TooLarge,

@@ -23,7 +23,8 @@
 //! # In this module
 //!
 //! [`Parts`] reads a section in place, without allocating: its parts ([`Part`]; one, unless a linker has put sections
-//! one behind the other), their entries ([`FdeEntry`]), their rows ([`FrameRow`]). With the feature `alloc`, [`read`]
+//! one behind the other), their entries ([`FdeEntry`]), their rows ([`FrameRow`]). [`Lookup`] makes the project's row of one
+//! address, without allocating either. With the feature `alloc`, [`read`]
 //! makes them [`Function`]s, [`table`] makes the project's rows of these, [`functions`] makes functions of rows and says
 //! what it cannot, and [`Written`] writes functions as version 2 or 3.
 
@@ -31,7 +32,9 @@
 mod convert;
 mod error;
 mod frame;
+mod lookup;
 mod reader;
+mod row;
 #[cfg(feature = "alloc")]
 mod section;
 #[cfg(feature = "alloc")]
@@ -41,6 +44,7 @@ mod writer;
 pub use convert::{Converted, Unrepresentable, Why, functions, table};
 pub use error::{SframeError, SframeProblem};
 pub use frame::{Base, Frame, FrameRow, Machine, Place, Places, Version};
+pub use lookup::Lookup;
 pub use reader::{FdeEntry, Header, Kind, Part, Parts, Rows};
 #[cfg(feature = "alloc")]
 pub use section::{Disorder, Function, PartFacts, Reading, read, repair};

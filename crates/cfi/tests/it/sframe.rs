@@ -4,11 +4,11 @@
 
 use proptest::prelude::*;
 use unspool_cfi::sframe::{
-    Base, Converted, Disorder, Frame, FrameRow, Function, Machine, Parts, Place, Places, Reading,
-    SframeError, Version, Why, Written, fit, functions, read, repair, table,
+    Base, Converted, Disorder, Frame, FrameRow, Function, Lookup, Machine, Parts, Place, Places,
+    Reading, SframeError, Version, Why, Written, fit, functions, read, repair, table,
 };
 use unspool_ir::text::RowText;
-use unspool_ir::{Register, Table, Vaddr};
+use unspool_ir::{CfaRule, Register, RegisterRule, Row, Table, Vaddr};
 
 const SECTION: Vaddr = Vaddr(0x2000);
 
@@ -72,7 +72,52 @@ fn check_read(machine: Machine, hexadecimal: &str, expected: &str) -> Reading {
     let reading = read(&bytes(hexadecimal), SECTION, machine);
     assert_eq!(reading.problems, []);
     assert_eq!(text(&reading.functions, machine), expected);
+    check_lookups(&bytes(hexadecimal), SECTION, machine, &reading);
     reading
+}
+
+/// Looks up both ends of all that a table made of the section has a row for, and the addresses next to it: in place, without
+/// an allocator, the rows are the same.
+fn check_lookups(section: &[u8], address: Vaddr, machine: Machine, reading: &Reading) {
+    let lookup = Lookup::new(section, address, machine);
+    let (table, problems) = table(&reading.functions, machine);
+    assert_eq!(problems, []);
+    let spans: Vec<_> = table.spans().collect();
+    let ends = spans
+        .iter()
+        .flat_map(|span| [span.start.0 - 1, span.start.0, span.end.0 - 1, span.end.0]);
+    for pc in ends.map(Vaddr) {
+        let span = spans.iter().find(|span| span.start <= pc && pc < span.end);
+        let expected = span.map(|span| table.row(span.row).unwrap());
+        let mut row = Row::new(Register(0));
+        let found = match lookup.row(pc, &mut row) {
+            Ok(found) => found,
+            Err(SframeError::NotReady { register, offset }) => {
+                let is_ready =
+                    register.0 < 32 && (-1024..1024).contains(&offset) && offset % 8 == 0;
+                assert!(!is_ready && has_expression(&expected.unwrap()), "{pc}");
+                continue;
+            }
+            Err(error) => panic!("{pc}: {error}"),
+        };
+        let rows = (found.as_ref().map(|_| row), expected);
+        let [is, should_be] = [&rows.0, &rows.1].map(|row| {
+            let row = row.as_ref();
+            row.map(|row| RowText(row, table.abi()).to_string())
+        });
+        assert_eq!(is, should_be, "{pc}");
+        assert!(found.is_none_or(|entry| entry.contains(&pc)), "{pc}");
+    }
+}
+
+fn has_expression(row: &Row<'_>) -> bool {
+    let is_expression = |rule| {
+        matches!(
+            rule,
+            RegisterRule::Expression(_) | RegisterRule::ValExpression(_)
+        )
+    };
+    matches!(row.cfa, CfaRule::Expression(_)) || row.rules().any(|(_, rule)| is_expression(rule))
 }
 
 /// A function that pushes its frame pointer, as the specification has its bytes in each version.
@@ -360,6 +405,9 @@ fn concatenated_unsorted_and_overlapping_entries_are_told_and_mended() {
     let reading = read(&section, Vaddr(0x2000), Machine::Amd64);
     assert_eq!(reading.problems, []);
     assert_eq!(reading.parts.len(), 2);
+    // That the entries of the second part do not ascend: once it does not say they do, nobody relies on it.
+    section[second + 3] = 0;
+    check_lookups(&section, Vaddr(0x2000), Machine::Amd64, &reading);
     let at = |index: usize| reading.functions[index].start.0;
     let base = 0x2000 + second as u64;
     assert_eq!(
@@ -546,6 +594,7 @@ proptest! {
                     without_origins(&reading.functions),
                     without_origins(&fitting.functions)
                 );
+                check_lookups(&bytes, section, Machine::Amd64, &reading);
                 let (_, part) = Parts::new(&bytes, section).next().unwrap();
                 for function in &fitting.functions {
                     for pc in [function.start, Vaddr(function.end().0 - 1)] {
@@ -604,6 +653,10 @@ proptest! {
             if let Ok(part) = part {
                 let _ = part.find(Vaddr(0x1004)).map(|entry| entry.map(|entry| entry.frame(Vaddr(0x1004))));
             }
+        }
+        let lookup = Lookup::new(&section, SECTION, Machine::Amd64);
+        for pc in 0xff0..0x1030 {
+            let _ = lookup.row(Vaddr(pc), &mut Row::new(Register(0)));
         }
         let (rows, _) = table(&reading.functions, Machine::Amd64);
         let mended = repair(&reading.functions);

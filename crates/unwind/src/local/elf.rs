@@ -11,6 +11,8 @@ pub(super) struct Image {
     pub(super) code: Segment,
     /// `.eh_frame_hdr`.
     pub(super) hdr: Segment,
+    /// `.sframe`.
+    pub(super) sframe: Segment,
     /// What can be read.
     readable: [Segment; Image::SEGMENTS],
     /// The GNU build ID: its offset in the first page, and its length.
@@ -47,6 +49,7 @@ impl Segment {
 const PT_LOAD: u32 = 1;
 const PT_NOTE: u32 = 4;
 const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
+const PT_GNU_SFRAME: u32 = 0x6474_e554;
 const PF_X: u32 = 1;
 const PF_W: u32 = 2;
 const PF_R: u32 = 4;
@@ -108,6 +111,7 @@ impl Image {
             let segment = Segment::of(header)?;
             match kind {
                 PT_GNU_EH_FRAME => image.hdr = segment,
+                PT_GNU_SFRAME => image.sframe = segment,
                 PT_NOTE if image.build_id.1 == 0 => {
                     let at = usize::try_from(segment.start.wrapping_sub(first)).ok()?;
                     let notes = usize::try_from(segment.length)

@@ -10,7 +10,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering, fence};
 
 use unspool_cfi::lookup::HdrTrust;
-use unspool_cfi::{Hdr, Lookup, Section, SectionKind};
+use unspool_cfi::{Hdr, Lookup, Section, SectionKind, sframe};
 use unspool_compact::layout::MAGIC;
 use unspool_compact::{Compiled, Key};
 use unspool_ir::{LoadBias, RuntimeAddr, Vaddr};
@@ -52,6 +52,8 @@ struct Known {
     /// What was read to find its unwind table, and that.
     head: [u8; HEAD],
     cfi: Option<Lookup<'static>>,
+    /// Of its SFrame nothing but the place is kept.
+    sframe: Option<sframe::Lookup<'static>>,
     table: SetOnce<Table>,
     arguments: SetOnce<&'static [u8]>,
     /// Whether it stays as long as the process does.
@@ -287,6 +289,7 @@ impl OwnModules {
             code: code(&object, &image),
             head: head(&object, &image),
             cfi: lookup(&object, &image),
+            sframe: sframe_lookup(&object, &image),
             image,
             table: SetOnce::new(),
             arguments: SetOnce::new(),
@@ -318,6 +321,15 @@ fn lookup(object: &Object, image: &Image) -> Option<Lookup<'static>> {
         abi: ABI,
     };
     Some(Lookup::new(section, Some(hdr), HdrTrust::Complete).stop_at_row())
+}
+
+/// The SFrame that it was linked with.
+fn sframe_lookup(object: &Object, image: &Image) -> Option<sframe::Lookup<'static>> {
+    let is_there = image.sframe.length > 0;
+    let bytes = object.bytes(image, image.sframe).filter(|_| is_there)?;
+    let machine = sframe::Machine::of(ABI)?;
+    let address = Vaddr(image.sframe.start);
+    Some(sframe::Lookup::new(bytes, address, machine))
 }
 
 /// What [`lookup`] reads: version, encodings, pointer and count in the header of the search table.
@@ -384,6 +396,7 @@ impl Known {
             rules: table.map(|table| table.rules).unwrap_or_default(),
             code: self.code,
             cfi: self.cfi.as_ref(),
+            sframe: self.sframe.as_ref(),
             found: None,
             synthesized: None,
             native: None,

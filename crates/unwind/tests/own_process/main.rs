@@ -22,6 +22,7 @@ mod handlers;
 mod memory;
 mod places;
 mod plugins;
+mod sframe;
 mod statistics;
 
 /// Walks allocate nothing: meanwhile nobody on their thread may.

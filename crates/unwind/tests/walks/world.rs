@@ -223,6 +223,7 @@ impl Set<'_> {
             rules: RowRules::default(),
             code: None,
             cfi: None,
+            sframe: None,
             found: None,
             synthesized: None,
             native: None,

@@ -1,0 +1,166 @@
+//! One address → one entry → one row, straight from section bytes.
+//!
+//! Async-signal-safe: fixed storage, no allocation, no lock. The answer is that of [`super::read`] and [`super::table`]: of
+//! the entries that cover the address the one that begins last, among equals the first.
+
+use core::ops::Range;
+
+use unspool_ir::expression::operation::{DW_OP_BREG0, DW_OP_DEREF};
+use unspool_ir::{Expression, Register, Row, Vaddr};
+
+use super::error::SframeError;
+use super::frame::{Base, Machine, Place};
+use super::reader::{FdeEntry, Part, Parts};
+
+/// Looks single addresses up in a section.
+#[derive(Debug, Clone, Copy)]
+pub struct Lookup<'a> {
+    data: &'a [u8],
+    address: Vaddr,
+    machine: Machine,
+}
+
+impl<'a> Lookup<'a> {
+    /// Looks up in a section whose first byte is at that address, as linked, of a file for that machine. Reads nothing yet.
+    #[must_use]
+    pub fn new(data: &'a [u8], address: Vaddr, machine: Machine) -> Self {
+        Lookup {
+            data,
+            address,
+            machine,
+        }
+    }
+
+    /// The entry that covers `pc`.
+    ///
+    /// Takes time logarithmic in the number of entries where the section is sorted, as all are that a linker has merged or unspool
+    /// has written; linear in it where it is not.
+    ///
+    /// # Errors
+    ///
+    /// No entry that can be read covers `pc`, and something that was looked at is bad.
+    pub fn entry(&self, pc: Vaddr) -> Result<Option<FdeEntry<'a>>, SframeError> {
+        let mut last: Option<FdeEntry<'a>> = None;
+        let mut bad = None;
+        for (_, part) in Parts::new(self.data, self.address) {
+            match part.and_then(|part| self.entry_of(&part, pc)) {
+                Ok(Some(found)) if last.as_ref().is_none_or(|last| last.start < found.start) => {
+                    last = Some(found);
+                }
+                Ok(_) => {}
+                Err(error) => bad = Some(error),
+            }
+        }
+        match (last, bad) {
+            (None, Some(error)) => Err(error),
+            (last, _) => Ok(last),
+        }
+    }
+
+    fn entry_of(&self, part: &Part<'a>, pc: Vaddr) -> Result<Option<FdeEntry<'a>>, SframeError> {
+        if part.header.machine != self.machine {
+            return Err(SframeError::OtherMachine(part.header.machine.number()));
+        }
+        if part.header.is_sorted() {
+            return part.find(pc);
+        }
+        let entries = part.entries().filter_map(|(_, entry)| entry.ok());
+        let covering = entries.filter(|entry| entry.start <= pc && pc < entry.end());
+        let later = |last: FdeEntry<'a>, next: FdeEntry<'a>| match next.start > last.start {
+            true => next,
+            false => last,
+        };
+        Ok(covering.reduce(later))
+    }
+
+    /// Makes `row` the one that holds at `pc`, and yields the addresses of its entry; `None` where no row does. What `row` is
+    /// then, or after an error, means nothing.
+    ///
+    /// A flexible row (version 3) may need an expression, and here is no room to write one: the row has
+    /// one of those that are kept ready, for registers 0 to 31 and offsets that are multiples of 8 from -1024 to 1016 bytes.
+    ///
+    /// # Errors
+    ///
+    /// The entry is bad, or [`SframeError::NotReady`].
+    pub fn row<'e>(
+        &self,
+        pc: Vaddr,
+        row: &mut Row<'e>,
+    ) -> Result<Option<Range<Vaddr>>, SframeError> {
+        let Some(entry) = self.entry(pc)? else {
+            return Ok(None);
+        };
+        let Some(frame) = entry.frame(pc)? else {
+            return Ok(None);
+        };
+        frame.write(self.machine, entry.is_signal_frame, row, &mut |place| {
+            ready(place)
+        })?;
+        Ok(Some(entry.start..entry.end()))
+    }
+}
+
+const REGISTERS: usize = 32;
+const OFFSETS: usize = 256;
+/// The least offset, and from one to the next, in bytes.
+const LEAST: i16 = -1024;
+const STEP: i16 = 8;
+
+/// Loads from each register plus each offset, as operations (`DW_OP_breg`N, `DW_OP_deref`), with a zero behind the shorter ones.
+static READY: [[[u8; 4]; OFFSETS]; REGISTERS] = loads();
+
+const fn loads() -> [[[u8; 4]; OFFSETS]; REGISTERS] {
+    let mut all = [[[0; 4]; OFFSETS]; REGISTERS];
+    let mut registers = all.as_mut_slice();
+    let mut opcode = DW_OP_BREG0;
+    while let Some((of_register, rest)) = registers.split_first_mut() {
+        let mut offsets = of_register.as_mut_slice();
+        let mut offset = LEAST;
+        while let Some((slot, rest)) = offsets.split_first_mut() {
+            *slot = load(opcode, offset);
+            offset += STEP;
+            offsets = rest;
+        }
+        opcode += 1;
+        registers = rest;
+    }
+    all
+}
+
+/// The offset is a signed LEB128 number.
+const fn load(opcode: u8, offset: i16) -> [u8; 4] {
+    let [low, _] = (offset & 0x7f).to_le_bytes();
+    let [high, _] = (offset >> 7 & 0x7f).to_le_bytes();
+    match has_one_byte(offset) {
+        true => [opcode, low, DW_OP_DEREF, 0],
+        false => [opcode, low | 0x80, high, DW_OP_DEREF],
+    }
+}
+
+const fn has_one_byte(offset: i16) -> bool {
+    -64 <= offset && offset < 64
+}
+
+/// The expression of a place, if it is kept ready.
+fn ready(place: Place) -> Result<Expression<'static>, SframeError> {
+    let Base::Register(register) = place.base else {
+        return Err(SframeError::TooLarge);
+    };
+    let missing = SframeError::NotReady {
+        register,
+        offset: place.offset,
+    };
+    expression(register, place).ok_or(missing)
+}
+
+fn expression(register: Register, place: Place) -> Option<Expression<'static>> {
+    let offset = i16::try_from(place.offset).ok()?;
+    let above = offset
+        .checked_sub(LEAST)
+        .filter(|above| above % STEP == 0)?;
+    let at = usize::try_from(above / STEP).ok()?;
+    let bytes = READY.get(usize::from(register.0))?.get(at)?;
+    let length = if has_one_byte(offset) { 2 } else { 3 };
+    let length = length + usize::from(place.is_loaded);
+    bytes.get(..length).map(Expression)
+}

@@ -1,0 +1,97 @@
+//! What a frame of SFrame says, as a row of call frame information.
+
+use unspool_ir::{CfaRule, Expression, RaState, Register, RegisterRule, Row};
+
+use super::error::SframeError;
+use super::frame::{Base, Frame, Machine, Place, Places};
+
+impl Frame {
+    /// Makes `row` the one that says the same. Of registers that SFrame does not tell of, it says that they have no
+    /// recoverable value. `express` yields the expression of a place that no other rule can name: a register plus an
+    /// offset, or what is loaded from there.
+    pub(super) fn write<'e>(
+        self,
+        machine: Machine,
+        is_signal_frame: bool,
+        row: &mut Row<'e>,
+        express: &mut impl FnMut(Place) -> Result<Expression<'e>, SframeError>,
+    ) -> Result<(), SframeError> {
+        row.clear(machine.return_address());
+        row.signal_frame = is_signal_frame;
+        match self {
+            Frame::Outermost => {
+                // There is no CFA; a row must have one, for its other rules to be asked.
+                row.cfa = CfaRule::RegisterOffset {
+                    register: machine.stack_pointer(),
+                    offset: 0,
+                };
+                set(row, machine.return_address(), RegisterRule::Undefined)?;
+                set(row, machine.frame_pointer(), RegisterRule::Undefined)?;
+            }
+            Frame::Called(places) => write_places(places, machine, row, express)?,
+        }
+        for number in machine.untold() {
+            set(row, Register(*number), RegisterRule::Undefined)?;
+        }
+        Ok(())
+    }
+}
+
+fn write_places<'e>(
+    places: Places,
+    machine: Machine,
+    row: &mut Row<'e>,
+    express: &mut impl FnMut(Place) -> Result<Expression<'e>, SframeError>,
+) -> Result<(), SframeError> {
+    row.cfa = match places.cfa {
+        Place {
+            base: Base::Register(register),
+            offset,
+            is_loaded: false,
+        } => CfaRule::RegisterOffset { register, offset },
+        place => CfaRule::Expression(express(place)?),
+    };
+    if places.is_signed {
+        row.ra_state = RaState::Signed;
+    }
+    if let Some(place) = places.return_address {
+        set(row, machine.return_address(), rule(place, express)?)?;
+    }
+    if let Some(place) = places.frame_pointer {
+        set(row, machine.frame_pointer(), rule(place, express)?)?;
+    }
+    match machine.caller_stack_pointer() {
+        0 => Ok(()),
+        offset => set(
+            row,
+            machine.stack_pointer(),
+            RegisterRule::ValOffset(offset),
+        ),
+    }
+}
+
+fn set<'e>(
+    row: &mut Row<'e>,
+    register: Register,
+    rule: RegisterRule<'e>,
+) -> Result<(), SframeError> {
+    let set = row.set_rule(register, Some(rule));
+    set.map(drop).map_err(|_| SframeError::TooLarge)
+}
+
+fn rule<'e>(
+    place: Place,
+    express: &mut impl FnMut(Place) -> Result<Expression<'e>, SframeError>,
+) -> Result<RegisterRule<'e>, SframeError> {
+    let address = Place {
+        is_loaded: false,
+        ..place
+    };
+    Ok(match (place.base, place.is_loaded) {
+        (Base::Cfa, true) => RegisterRule::Offset(place.offset),
+        (Base::Cfa, false) => RegisterRule::ValOffset(place.offset),
+        (Base::Register(register), false) if place.offset == 0 => RegisterRule::Register(register),
+        (Base::Register(_), true) => RegisterRule::Expression(express(address)?),
+        (Base::Register(_), false) => RegisterRule::ValExpression(express(address)?),
+    })
+}
