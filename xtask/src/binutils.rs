@@ -1,4 +1,4 @@
-//! GNU binutils 2.47, built from Debian's source below the target folder, and the files that its tests consist of.
+//! GNU binutils, built from Debian's source below the target folder, and the files that its tests consist of.
 //!
 //! Neither its sources nor what is made of them is kept in the repository.
 
@@ -12,10 +12,28 @@ use std::process::Command;
 
 use crate::{Error, debian};
 
-/// The release of Debian that has the version, and what of its source is taken.
-const RELEASE: &str = "sid";
-const VERSION: &str = "2.47";
-const PACKAGE: &str = "binutils=2.47-6";
+/// A version, and where its source is.
+#[derive(Debug)]
+pub(crate) struct Release {
+    pub(crate) version: &'static str,
+    /// The release of Debian that has it, and what of its source is taken.
+    debian: &'static str,
+    package: &'static str,
+}
+
+/// The last but one that writes version 2 of SFrame.
+pub(crate) const V2_44: Release = Release {
+    version: "2.44",
+    debian: "trixie",
+    package: "binutils=2.44-3",
+};
+
+/// It writes version 3 of SFrame.
+pub(crate) const V2_47: Release = Release {
+    version: "2.47",
+    debian: "sid",
+    package: "binutils=2.47-6",
+};
 
 /// The machines whose assemblers can be built, and how their names are part of those of tests. The first is the one whose readelf and objcopy serve for all.
 pub(crate) const TARGETS: [(&str, &str); 3] = [
@@ -33,16 +51,21 @@ pub(crate) struct Binutils {
 
 impl Binutils {
     /// Fetches and builds what is not built yet.
-    pub(crate) fn built(targets: &[(&str, &str)], out: &mut impl Write) -> Result<Binutils, Error> {
+    pub(crate) fn built(
+        release: &Release,
+        targets: &[(&str, &str)],
+        out: &mut impl Write,
+    ) -> Result<Binutils, Error> {
+        let name = format!("binutils-{}", release.version);
         let root = Path::new(env!("CARGO_MANIFEST_DIR"))
             .parent()
             .ok_or("no workspace")?;
         let target = env::var_os("CARGO_TARGET_DIR");
         let target = target.map_or_else(|| root.join("target"), PathBuf::from);
-        let folder = std::path::absolute(target)?.join(format!("binutils-{VERSION}"));
-        let source = folder.join(format!("binutils-{VERSION}"));
+        let folder = std::path::absolute(target)?.join(&name);
+        let source = folder.join(&name);
         if !source.exists() {
-            debian::source(&folder, RELEASE, PACKAGE)?;
+            debian::source(&folder, release.debian, release.package)?;
         }
         for tool in ["bison", "flex", "make", "gcc"] {
             let found = Command::new(tool).arg("--version").output();
@@ -53,7 +76,7 @@ impl Binutils {
         let tools = Binutils { folder, source };
         for (target, _) in targets {
             if !tools.folder.join(format!("{target}.done")).exists() {
-                writeln!(out, "building binutils {VERSION} for {target}")?;
+                writeln!(out, "building binutils {} for {target}", release.version)?;
                 out.flush()?;
                 tools.build(target)?;
             }

@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use object::{Object, ObjectSection};
 use unspool_ctf::{ElfContext, ElfStrings, Section};
 
-use crate::binutils::{Binutils, TARGETS, Test, files, stem};
+use crate::binutils::{Binutils, TARGETS, Test, V2_47, files, stem};
 use crate::ctf_compare::{compare_unit, release_binary};
 use crate::expected::difference;
 use crate::{Error, debian};
@@ -58,7 +58,7 @@ pub fn run(mut args: impl Iterator<Item = OsString>, out: &mut impl Write) -> Re
         (Some(option), Some(path)) if option == "--unspool" => std::path::absolute(path)?,
         _ => return Err(HELP.into()),
     };
-    let tools = Binutils::built(&TARGETS[..1], out)?;
+    let tools = Binutils::built(&V2_47, &TARGETS[..1], out)?;
     let mut suite = Suite {
         work: tools.work("ctf-suite")?,
         tools,

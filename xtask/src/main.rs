@@ -32,8 +32,9 @@ usage: cargo xtask TASK
   script-compare [--only TEXT]
                               `unspool script` beside `perf script` on recordings of some programs: every
                               difference, decided by elfutils' libdw (docs/script.md); --help says more
-  sframe-suite                build binutils 2.47 from Debian's source, and hold its tests of SFrame and its
-                              readelf against our reading and writing (docs/sframe.md)
+  sframe-suite [--binutils VERSION]
+                              build binutils 2.44 and 2.47 from Debian's source, and hold their tests of SFrame and
+                              their readelf against our reading and writing (docs/sframe.md); --help says more
   corpus [--only TEXT] [--write | --peers]
                               prove by single steps that the right tables of crates/check/corpus are right
                               and the wrong ones wrong; --help says more
@@ -106,7 +107,15 @@ fn run() -> Result<ExitCode, Error> {
             let options = script_compare::Options::parse(args.into_iter())?;
             script_compare::run(&options, &mut io::stdout().lock())?
         }
-        Some("sframe-suite") => sframe_suite::run(&mut io::stdout().lock())?,
+        Some("sframe-suite") => {
+            let args: Vec<OsString> = args.collect();
+            if args.iter().any(|arg| arg == "--help") {
+                io::stdout().write_all(sframe_suite::HELP.as_bytes())?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            let options = sframe_suite::Options::parse(args.into_iter())?;
+            sframe_suite::run(&options, &mut io::stdout().lock())?
+        }
         Some("corpus") => {
             let args: Vec<OsString> = args.collect();
             if args.iter().any(|arg| arg == "--help") {
