@@ -76,6 +76,7 @@ pub const NEEDED: &[Needed] = &[
         "/usr/lib/x86_64-linux-gnu/libunwind-setjmp.so.0",
         "libunwind-setjmp0",
     ),
+    needed("/usr/bin/llvm-ar", "llvm"),
     needed("/usr/bin/llvm-mc", "llvm"),
     needed("/usr/bin/llvm-readelf", "llvm"),
     needed("/usr/bin/llvm-dwarfdump", "llvm"),

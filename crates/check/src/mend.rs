@@ -9,7 +9,7 @@ use unspool_synth::op::Flow;
 use unspool_synth::rows::Saved;
 use unspool_synth::{Analysis, Analyzer, Extent, InsnId, Machine, NoRow, Rules, State, Value};
 
-use crate::finding::Severity;
+use crate::finding::{Finding, Severity};
 use crate::judge::{Aspect, Judgement, Verdict};
 use crate::report::Report;
 use crate::subject::Subject;
@@ -29,6 +29,9 @@ pub enum Unmended {
         "the function returns without the return address on top of the stack: it is not come into as functions are"
     )]
     NoFunction,
+    /// What is found in it is as its author wants it.
+    #[error("a comment in the source that allows what is found there")]
+    Allowed,
 }
 
 /// What became of the entries in which rows are refuted.
@@ -42,12 +45,17 @@ pub struct Mended {
 }
 
 impl Subject<'_> {
-    /// Mends the rows that a report of this file says are refuted. An entry is mended as a whole or not at all.
+    /// Mends the rows that a report of this file says are refuted. An entry is mended as a whole or not at all: not, if something
+    /// that is found in it is allowed.
     ///
     /// # Errors
     ///
     /// There are too many rows.
-    pub fn mend(&self, report: &Report) -> Result<Mended, TableError> {
+    pub fn mend(
+        &self,
+        report: &Report,
+        is_allowed: impl Fn(&Finding) -> bool,
+    ) -> Result<Mended, TableError> {
         let mut mended = Mended {
             table: Table::new(self.table().abi()),
             unmended: Vec::new(),
@@ -58,7 +66,10 @@ impl Subject<'_> {
         let mut analyzer = Analyzer::new(machine);
         let refuted = report.findings.iter();
         let refuted = refuted.filter(|finding| finding.severity == Severity::Refuted);
-        let units: BTreeSet<usize> = refuted
+        let (allowed, wrong): (Vec<_>, Vec<_>) = refuted.partition(|finding| is_allowed(finding));
+        let allowed: BTreeSet<u64> = allowed.iter().map(|finding| finding.at.0).collect();
+        let units: BTreeSet<usize> = wrong
+            .iter()
             .filter_map(|finding| self.program().unit_of(finding.at.0))
             .collect();
         for unit in units {
@@ -77,17 +88,19 @@ impl Subject<'_> {
             }
             let all = repairs.all;
             for extent in self.program().unit(unit) {
-                self.mend_extent(&extent, &all, &mut mended)?;
+                self.mend_extent(&extent, &all, &allowed, &mut mended)?;
             }
         }
         Ok(mended)
     }
 
-    /// Puts the repairs of an extent, which are among these, into its entry.
+    /// Puts the repairs of an extent, which are among these, into its entry, if none of it is at an address where something is
+    /// allowed.
     fn mend_extent(
         &self,
         extent: &Extent,
         repairs: &[Repair],
+        allowed: &BTreeSet<u64>,
         into: &mut Mended,
     ) -> Result<(), TableError> {
         let place = |at| repairs.partition_point(|repair| repair.at.start < at);
@@ -96,6 +109,10 @@ impl Subject<'_> {
         let Some((_, fde)) = self.fde_of(extent).filter(|_| !own.is_empty()) else {
             return Ok(());
         };
+        if let Some(at) = allowed.range(extent.start..extent.end).next() {
+            into.unmended.push((Vaddr(*at), Unmended::Allowed));
+            return Ok(());
+        }
         let failed = own
             .iter()
             .find_map(|repair| Some((repair, repair.row.err()?)));

@@ -770,9 +770,9 @@ pub(crate) struct CheckArgs {
     /// Mend what is wrong, then check it: directives in assembly source, rows in other files.
     ///
     /// Each edit of source is tried on a copy: it stays if the finding is gone then, and nothing else is found. Lines in
-    /// macros and of included files are let be. Of object files, programs and libraries the rows that are refuted are
-    /// written anew, in place, for functions of which then nothing is refuted any more: what inline assembly needs, of which
-    /// compilers know nothing.
+    /// macros and of included files are let be. Of object files, archives of them, programs and libraries the rows that are
+    /// refuted are written anew, in place, for functions of which then nothing is refuted any more: what inline assembly
+    /// needs, of which compilers know nothing. What a comment in the source allows stays, if line numbers lead to it.
     #[arg(long)]
     pub(crate) fix: bool,
     /// Print what --fix would change, as `diff -u` does, and change nothing. Ends with 1 if it would.

@@ -381,6 +381,102 @@ fn what_is_said_of_exceptions_stays() {
     }
 }
 
+/// An archive of `ar` and a library of Rust's, one of whose members is wrong: that one is another afterwards, the others and the symbol index are as before.
+#[test]
+fn members_of_archives_are_mended() {
+    let c = source("inline_through.c");
+    let rust = source("inline_through.rs");
+    for (library, made) in [("libthrough.a", "gcc"), ("libthrough.rlib", "rustc")] {
+        let folder = Folder::new();
+        folder.tool(
+            "g++",
+            &format!("-O2 -c {} -o main.o", source("object_main.cc")),
+        );
+        match made {
+            "gcc" => {
+                fs::write(folder.path().join("odd.txt"), "odd").unwrap();
+                folder.tool("gcc", &format!("-O2 -mno-red-zone -c {c} -o through.o"));
+                folder.tool("gcc", &format!("-O2 -c {} -o other.o", source("sorts.c")));
+                folder.tool("ar", &format!("rcs {library} odd.txt through.o other.o"));
+            }
+            _ => drop(folder.tool(
+                "rustc",
+                &format!(
+                    "--edition 2024 --crate-type rlib -C opt-level=2 -C panic=abort {rust} -o {library}"
+                ),
+            )),
+        }
+        folder.tool("g++", &format!("-o before main.o {library}"));
+        assert!(!folder.run("./before", "").status.success(), "{library}");
+        let names = folder.tool("ar", &format!("t {library}"));
+        let index = folder.tool("nm", &format!("-s {library}"));
+        let contents = || -> Vec<(String, Vec<u8>)> {
+            let members = names.lines().map(|name| {
+                let words = format!("p {library} {name}");
+                let program = packages::path("/usr/bin/ar").unwrap();
+                let output = folder.run(&program.display().to_string(), &words);
+                (name.to_owned(), output.stdout)
+            });
+            members.collect()
+        };
+        let before = contents();
+
+        let found = folder.unspool(&format!("check {library}"));
+        assert_eq!(found.status.code(), Some(1), "{library}");
+        let fixed = folder.done(&format!("check --fix {library}"));
+        assert!(fixed.contains("): rows mended of through"), "{fixed}");
+
+        assert_eq!(folder.tool("ar", &format!("t {library}")), names);
+        // Symbols and their members; and what nm finds in these.
+        assert_eq!(folder.tool("nm", &format!("-s {library}")), index);
+        assert!(index.contains("through in "), "{index}");
+        let after = contents();
+        let changed = before.iter().zip(&after).filter(|(a, b)| a != b);
+        let changed: Vec<&String> = changed.map(|((name, _), _)| name).collect();
+        assert_eq!(changed.len(), 1, "{changed:?}");
+        assert!(changed[0].contains("through"), "{changed:?}");
+        links_and_catches(&folder, &format!("main.o {library}"));
+        let frames = folder.backtrace("./bfd", "break callee");
+        assert_eq!(frames, ["callee", "through", "main"], "{library}");
+        // There is nothing left to do.
+        let once = fs::read(folder.path().join(library)).unwrap();
+        folder.done(&format!("check --fix {library}"));
+        assert_eq!(once, fs::read(folder.path().join(library)).unwrap());
+    }
+}
+
+/// What a comment in the source allows stays in the object file, if that has line numbers to find it.
+#[test]
+fn what_a_comment_allows_is_not_mended() {
+    let body = |name: &str, comment: &str| {
+        format!(
+            "long {name}(int n)\n{{\n\tlong kept = n;\n\t__asm__ volatile(\"push %%r12; mov %[n], %%edi; call callee; pop %%r12\" \
+             :: [n] \"r\"(n) : \"rax\", \"rcx\", \"rdx\", \"rsi\", \"rdi\", \"r8\", \"r9\", \"r10\", \"r11\", \"memory\"); {comment}\n\
+             \treturn kept;\n}}\n"
+        )
+    };
+    let allowed = "/* unspool: allow CFI001 nobody unwinds here */";
+    let main = "void callee(int n) { (void)n; }\nlong CALLED(int n);\nint main(void) { return (int)CALLED(0); }\n";
+    for (options, of_meant) in [("-g", false), ("-g0", true)] {
+        let folder = Folder::new();
+        let both =
+            "void callee(int n);\n".to_owned() + &body("wrong", "") + &body("meant", allowed);
+        fs::write(folder.path().join("both.c"), both).unwrap();
+        fs::write(folder.path().join("main.c"), main).unwrap();
+        // Equal functions would be made one, and one loses its lines.
+        let words = format!("-O2 -mno-red-zone -fno-ipa-icf {options} -c both.c");
+        folder.tool("gcc", &words);
+        folder.unspool("check --fix both.o");
+        for (function, is_mended) in [("wrong", true), ("meant", of_meant)] {
+            let words = format!("-O1 -DCALLED={function} main.c both.o -o {function}");
+            folder.tool("gcc", &words);
+            let frames = folder.backtrace(&format!("./{function}"), "break callee");
+            let is_whole = frames == ["callee", function, "main"];
+            assert_eq!(is_whole, is_mended, "{options} {function}: {frames:?}");
+        }
+    }
+}
+
 #[test]
 fn programs_are_mended_too() {
     let folder = Folder::new();
@@ -467,11 +563,13 @@ fn what_cannot_be_written_is_said() {
         &format!("-O2 -g -fno-asynchronous-unwind-tables -c {source} -o debug.o"),
     );
     folder.tool("ar", "rc lib.a whole.o");
+    folder.tool("ar", "rcT thin.a whole.o");
     let whole = fs::read(folder.path().join("whole.o")).unwrap();
     let write = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).unwrap();
     write("empty.o", &[]);
     write("cut.o", &whole[..whole.len() - 100]);
     write("text.o", b"no object file");
+    folder.tool("ar", "rc broken.a whole.o cut.o");
     write(
         "signed.o",
         &[&whole[..], b"~Module signature appended~\n"].concat(),
@@ -496,9 +594,14 @@ fn what_cannot_be_written_is_said() {
             "cut.o: the section header table at offset",
         ),
         ("check --fix whole.o", "whole.o: no unwind table"),
+        ("check --fix lib.a", "lib.a: no member has an unwind table"),
         (
-            "check --fix lib.a",
-            "lib.a is an archive: take its members out",
+            "check --fix thin.a",
+            "thin.a: it cannot be unpacked: it is a thin archive",
+        ),
+        (
+            "check --fix broken.a",
+            "broken.a: nothing is written, since 1 of its members could not be mended",
         ),
         ("check --diff whole.o", "--fix a copy"),
     ] {

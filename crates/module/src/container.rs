@@ -1,10 +1,9 @@
 //! Files that hold ELF files: archives of object files, and what is compressed as a whole, as kernel modules are.
 
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use object::read::archive::ArchiveFile;
-
+use crate::archive::Archive;
 use crate::elf::ElfFile;
 use crate::error::ModuleError;
 use crate::image::Image;
@@ -61,36 +60,18 @@ impl Container {
             let file = ElfFile::from_image(path.to_path_buf(), Image::Read(bytes))?;
             return Ok(Container::File(Box::new(file)));
         }
-        if bytes.starts_with(&object::archive::THIN_MAGIC) {
-            return Err(failed(
-                "it is a thin archive, which has no files in it: name those".to_owned(),
-            ));
-        }
-        match bytes.starts_with(&object::archive::MAGIC) {
-            true => members(path, bytes)
-                .map(Container::Archive)
-                .map_err(|error| failed(error.to_string())),
+        match Archive::is_one(path, bytes)? {
+            true => {
+                let members = Archive::from_image(path, opened.0).members()?.into_iter();
+                Ok(Container::Archive(
+                    members.map(|member| member.file).collect(),
+                ))
+            }
             false => Ok(Container::File(Box::new(ElfFile::from_opened(
                 path, opened,
             )?))),
         }
     }
-}
-
-/// The ELF files of an archive.
-fn members(path: &Path, bytes: &[u8]) -> Result<Vec<Result<ElfFile, ModuleError>>, object::Error> {
-    let archive = ArchiveFile::parse(bytes)?;
-    let mut files = Vec::new();
-    for member in archive.members() {
-        let member = member?;
-        let data = member.data(bytes)?;
-        if data.starts_with(b"\x7fELF") {
-            let mut name = path.as_os_str().to_owned();
-            name.push(format!("({})", String::from_utf8_lossy(member.name())));
-            files.push(ElfFile::from_bytes(PathBuf::from(name), data));
-        }
-    }
-    Ok(files)
 }
 
 fn decompressed(compression: Compression, bytes: &[u8]) -> Result<Vec<u8>, String> {

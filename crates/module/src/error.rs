@@ -103,6 +103,16 @@ pub enum ModuleError {
         /// The decoder's reason.
         why: String,
     },
+    /// An archive cannot be written with another member.
+    #[error("{}: archive member at offset {offset:#x}: {why}", file.display())]
+    Member {
+        /// The archive.
+        file: PathBuf,
+        /// Where the member's header is, in bytes.
+        offset: u64,
+        /// The reason, and what helps.
+        why: &'static str,
+    },
     /// A compressed section or embedded file could not be decompressed.
     #[error("{}: section {section} at offset {offset:#x} cannot be decompressed: {why}", file.display())]
     Compressed {

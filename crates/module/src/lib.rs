@@ -3,6 +3,7 @@
 //! [`ElfFile`] is the file. It is opened by reading its headers, and answers everything else
 //! when asked, so that one broken part costs nothing but itself.
 
+mod archive;
 mod build_id;
 mod container;
 mod contents;
@@ -27,6 +28,7 @@ mod symtab;
 mod sys;
 mod unwind_sections;
 
+pub use archive::{Archive, ElfMember};
 pub use build_id::{BuildId, ContentKey};
 pub use container::Container;
 pub use debug_file::{DebugFiles, SearchRoots};

@@ -3,17 +3,21 @@
 //! That is what helps inline assembly, of which compilers know nothing and for which no directive can be written that knew the
 //! compiler's rows. Who wrote the code does not matter: what is refuted is mended, and only that.
 
-use std::collections::BTreeSet;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::bail;
-use unspool_check::{Code, Declarations, Maker, Report, Severity, Subject, SubjectError};
+use unspool_check::{Code, Declarations, Finding, Maker, Report, Severity, Subject, SubjectError};
 use unspool_ir::{Table, Vaddr};
-use unspool_module::{ElfFile, ElfKind, demangle};
+use unspool_module::{Archive, ElfFile, ElfKind, demangle};
 use unspool_unwind::tables::{self, From, SourceError};
 
+use super::allow::Sources;
+use super::told::Surroundings;
 use crate::commands::{self, MOST_SAID, eh_frame};
 use crate::output::{self, Plain};
 
@@ -21,31 +25,71 @@ use crate::output::{self, Plain};
 /// believed before; two rounds are usual, of which the second only finds that all is well.
 const MOST_ROUNDS: usize = 5;
 
-/// Mends the refuted rows of a file, in place, and says what became of them.
+/// Mends the refuted rows of a file, or of the members of an archive, in place, and says what became of them.
 pub(crate) fn mend(path: &Path) -> anyhow::Result<()> {
-    let file = commands::open(path)?;
-    let first = Round::of(&file, &file)?;
+    let written = match Archive::open(path)? {
+        Some(archive) => with_mended_members(path, &archive)?,
+        None => mended(&Arc::new(commands::open(path)?))?,
+    };
+    match written {
+        Some(bytes) => {
+            let permissions = fs::metadata(path)?.permissions();
+            commands::write(path, &bytes, Some(permissions))
+        }
+        None => Ok(()),
+    }
+}
+
+/// An archive with its members mended, if any is. If one cannot be, nothing is written.
+fn with_mended_members(path: &Path, archive: &Archive) -> anyhow::Result<Option<Vec<u8>>> {
+    let mut others = BTreeMap::new();
+    let mut failed = 0;
+    for member in archive.members()? {
+        let file = member.file.map_err(anyhow::Error::from);
+        match file.and_then(|file| mended(&Arc::new(file))) {
+            Ok(Some(elf)) => drop(others.insert(member.start, elf)),
+            Ok(None) => {}
+            Err(error) if is_foreign(&error) => {}
+            Err(error) => {
+                output::error(&format_args!("{error:#}"));
+                failed += 1;
+            }
+        }
+    }
+    if failed > 0 {
+        bail!(
+            "{}: nothing is written, since {failed} of its members could not be mended",
+            path.display()
+        );
+    }
+    match others.is_empty() {
+        true => Ok(None),
+        false => Ok(Some(archive.with(&others)?)),
+    }
+}
+
+/// A file with its refuted rows mended, if any is.
+fn mended(file: &Arc<ElfFile>) -> anyhow::Result<Option<Vec<u8>>> {
+    let path = file.path();
+    let first = Round::of(file, file)?;
     let (before, mut last) = (first.refuted.clone(), first);
     let mut mended = BTreeSet::new();
     let mut written = None;
     for _ in 0..MOST_ROUNDS {
         let Some(elf) = last.elf.take() else { break };
         mended.append(&mut last.mended);
-        last = Round::of(&file, &ElfFile::from_bytes(path, elf.as_slice())?)?;
+        let now = Arc::new(ElfFile::from_bytes(path, elf.as_slice())?);
+        last = Round::of(file, &now)?;
         written = Some(elf);
     }
-    if let Some(elf) = written {
-        if !last.refuted.is_subset(&before) || last.refuted == before {
-            bail!(
-                "{}: nothing is written, since other rows would be refuted then; this is a bug in unspool, please report it",
-                path.display()
-            );
-        }
-        let permissions = fs::metadata(path)?.permissions();
-        commands::write(path, &elf, Some(permissions))?;
+    if written.is_some() && (!last.refuted.is_subset(&before) || last.refuted == before) {
+        bail!(
+            "{}: nothing is written, since other rows would be refuted then; this is a bug in unspool, please report it",
+            path.display()
+        );
     }
     tell(path, &mended, &last.unmended);
-    Ok(())
+    Ok(written)
 }
 
 /// Says which functions were mended, and why others were not.
@@ -97,12 +141,24 @@ struct Round {
 
 impl Round {
     /// Looks at a file, which has been made of another one, or is it.
-    fn of(first: &ElfFile, file: &ElfFile) -> anyhow::Result<Round> {
+    fn of(first: &ElfFile, file: &Arc<ElfFile>) -> anyhow::Result<Round> {
         let declarations = Declarations::read(file)?;
         let mut subject = Subject::new(file, &declarations, Maker::of(file))?;
         let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         let report = Report::of(&mut subject, threads, |_, _| {});
-        let mended = subject.mend(&report)?;
+        let surroundings = Surroundings::of(file, &subject, &report.findings);
+        let sources = RefCell::new(Sources::default());
+        // As `check` itself says that it does not count.
+        let is_allowed = |finding: &Finding| {
+            let source = surroundings.as_ref().and_then(|it| it.source(finding.at));
+            source.is_some_and(|(path, line)| {
+                let reason = sources
+                    .borrow_mut()
+                    .reason(Path::new(&path), line, finding.code);
+                reason.is_some()
+            })
+        };
+        let mended = subject.mend(&report, is_allowed)?;
         let entries = mended.table.fdes();
         let function = |at: Vaddr| match file.symbols().lookup(at) {
             Some(symbol) => demangle(&symbol.name).into_owned(),
