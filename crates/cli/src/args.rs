@@ -724,7 +724,8 @@ pub(crate) struct VerifyArgs {
 ///
 /// Each row says where the canonical frame address (CFA), the return address and the saved registers are.
 /// What the code does to the stack is followed along all its paths, and each row is proven, refuted, or
-/// left unproven at each instruction. Assembly source (`.s`, `.S`) is assembled by `$CC`, or cc, first.
+/// left unproven at each instruction. Assembly source (`.s`, `.S`) is assembled first: by `$CC`, or cc, with the
+/// options in `$CPPFLAGS` and `$CFLAGS`, such as -I, -D and -m.
 ///
 /// Ends with 1 if something is refuted; of assembly source also if something is left unproven.
 ///
@@ -745,6 +746,7 @@ unspool check [OPTIONS] FILES...
 #[command(after_help = "\
 Examples:
   unspool check memcpy.S                           before you ship what you wrote
+  CPPFLAGS='-Iinclude -DAVX2' unspool check sum.S  as your build assembles it
   unspool check libfoo.so                          what compilers and people wrote
   unspool check --diff memcpy.S                    what --fix would write
   unspool check --fix foo.o                        the rows of its inline assembly
@@ -947,8 +949,8 @@ impl CheckFormat {
 
 /// Write the .cfi directives of assembly that has none.
 ///
-/// The file is assembled by `$CC`, or cc, and each function is followed along all its paths: where the CFA, the
-/// return address and the registers are that a call preserves. Before it is written, the new text is assembled, too,
+/// The file is assembled by `$CC`, or cc, with the options in `$CPPFLAGS` and `$CFLAGS`, and each function is followed
+/// along all its paths: where the CFA, the return address and the registers are that a call preserves. Before it is written, the new text is assembled, too,
 /// and must have the rows that were found, before every instruction. Text is only added. A function that has
 /// directives keeps them, so that a second run changes nothing.
 ///

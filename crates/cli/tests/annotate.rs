@@ -16,7 +16,10 @@ use xtask::readelf::{Form, Header, Item, Readelf};
 
 fn annotate(arguments: &[&Path]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_unspool"));
-    command.arg("annotate").args(arguments).env_remove("CC");
+    command.arg("annotate").args(arguments);
+    for name in ["CC", "CPPFLAGS", "CFLAGS"] {
+        command.env_remove(name);
+    }
     command.stdin(Stdio::null()).output().unwrap()
 }
 

@@ -27,11 +27,26 @@ f:
 ";
 
 fn run(folder: &Path, arguments: &[&str], status: i32) -> (String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_unspool"))
+    run_with(folder, &[], arguments, status)
+}
+
+/// With these variables in the environment.
+fn run_with(
+    folder: &Path,
+    variables: &[(&str, &str)],
+    arguments: &[&str],
+    status: i32,
+) -> (String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_unspool"));
+    for name in ["CC", "CPPFLAGS", "CFLAGS"] {
+        command.env_remove(name);
+    }
+    let output = command
         .arg("check")
         .args(arguments)
         .stdin(Stdio::null())
         .current_dir(folder)
+        .envs(variables.iter().copied())
         .output()
         .unwrap();
     let out = String::from_utf8(output.stdout).unwrap();
@@ -42,6 +57,53 @@ fn run(folder: &Path, arguments: &[&str], status: i32) -> (String, String) {
         "{arguments:?}: {out}{err}"
     );
     (out, err)
+}
+
+/// Folders of headers, names and machines: where compilers' users write them.
+#[test]
+fn source_is_assembled_with_the_options_of_the_environment() {
+    let folder = tempfile::tempdir().unwrap();
+    let headers = folder.path().join("the headers");
+    fs::create_dir(&headers).unwrap();
+    fs::write(headers.join("callee.h"), "#define CALLEE g\n").unwrap();
+    let text = WRONG.replace("g\n", "CALLEE\n");
+    let text = format!("#include <callee.h>\n#ifdef WRONG\n{text}#endif\n");
+    fs::write(folder.path().join("push.S"), text).unwrap();
+    let (_, said) = run(folder.path(), &["push.S"], 2);
+    assert!(said.contains("callee.h: No such file"), "{said}");
+    assert!(said.contains("taken from CPPFLAGS and CFLAGS"), "{said}");
+    let include = "-I 'the headers'";
+    let defined = "-DWRONG -I'the headers'";
+    let wrong = "push.S:8: refuted CFI001";
+    for (variables, status, found) in [
+        (&[("CPPFLAGS", include)][..], 0, "push.S: 0 rows"),
+        (
+            &[("CPPFLAGS", include), ("CFLAGS", "-O2 -DWRONG")],
+            1,
+            wrong,
+        ),
+        (&[("CFLAGS", defined)], 1, wrong),
+        (&[("CC", &format!("gcc {defined}"))], 1, wrong),
+        (
+            &[("CFLAGS", &format!("-m32 {defined}"))],
+            2,
+            "bad register name `%rdi'",
+        ),
+    ] {
+        let (out, err) = run_with(folder.path(), variables, &["push.S"], status);
+        assert!((out.clone() + &err).contains(found), "{out}{err}");
+    }
+    run_with(
+        folder.path(),
+        &[("CFLAGS", defined)],
+        &["--fix", "push.S"],
+        0,
+    );
+    let fixed = fs::read_to_string(folder.path().join("push.S")).unwrap();
+    assert!(
+        fixed.contains("\tpush\t%rdi\n\t.cfi_adjust_cfa_offset 8\n"),
+        "{fixed}"
+    );
 }
 
 #[test]

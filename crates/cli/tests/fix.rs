@@ -28,6 +28,8 @@ fn check(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
         .stdin(Stdio::null())
         .current_dir(folder)
         .env_remove("CC")
+        .env_remove("CPPFLAGS")
+        .env_remove("CFLAGS")
         .output()
         .unwrap();
     (

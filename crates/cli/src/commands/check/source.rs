@@ -1,16 +1,19 @@
 //! Assembly source: assembled before it is checked.
 
 use std::env;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, bail};
 
+use crate::commands::words::words;
+
 /// The object file that a file of assembly source makes; `None` of anything else.
 ///
-/// It is assembled by `$CC`, or by cc, with line numbers.
+/// It is assembled by `$CC`, or by cc, with the options of `$CPPFLAGS` and `$CFLAGS` and line numbers.
 pub(crate) fn assemble(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
     match is_assembly(path) {
         true => assemble_as(path, path).map(Some),
@@ -53,10 +56,15 @@ fn assemble_as(path: &Path, in_place_of: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Has `$CC`, or cc, do something with a file.
+/// Has `$CC`, or cc, do something with a file, with the options of `$CPPFLAGS` and `$CFLAGS` before others.
 pub(super) fn compile(file: &Path, what: &str, options: &[&OsStr]) -> anyhow::Result<()> {
-    let compiler = env::var_os("CC").unwrap_or_else(|| "cc".into());
-    let output = Command::new(&compiler).args(options).output();
+    let mut command = of_variable("CC").into_iter();
+    let compiler = command.next().unwrap_or_else(|| "cc".into());
+    let flags = ["CPPFLAGS", "CFLAGS"].into_iter().flat_map(of_variable);
+    let output = Command::new(&compiler)
+        .args(command.chain(flags))
+        .args(options)
+        .output();
     let output = output.with_context(|| {
         let compiler = compiler.to_string_lossy();
         format!(
@@ -66,7 +74,7 @@ pub(super) fn compile(file: &Path, what: &str, options: &[&OsStr]) -> anyhow::Re
     })?;
     if !output.status.success() {
         bail!(
-            "{}: it does not {what}: {}",
+            "{}: it does not {what} (options are taken from CPPFLAGS and CFLAGS): {}",
             file.display(),
             String::from_utf8_lossy(&output.stderr)
                 .lines()
@@ -75,4 +83,10 @@ pub(super) fn compile(file: &Path, what: &str, options: &[&OsStr]) -> anyhow::Re
         );
     }
     Ok(())
+}
+
+/// The words of a variable of the environment.
+fn of_variable(name: &str) -> Vec<OsString> {
+    let value = env::var_os(name).unwrap_or_default();
+    words(value.as_bytes())
 }
