@@ -1,12 +1,14 @@
 //! Any bytes as a `.sframe`: nothing panics, what is read is bounded by the size, the in-place search says what the functions
-//! say, and what is written of them is read back.
+//! say, and what is written of them is read back, as a whole and a row at a time.
 //!
 //! The first byte chooses the machine.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use unspool_cfi::sframe::{self, Function, Machine, Parts, SframeWriteError, Version, Written};
-use unspool_ir::Vaddr;
+use unspool_cfi::sframe::{
+    self, Function, Lookup, Machine, Parts, SframeError, SframeWriteError, Version, Written,
+};
+use unspool_ir::{Register, Row, Vaddr};
 
 const SECTION: Vaddr = Vaddr(0x10_0000);
 
@@ -33,6 +35,10 @@ fuzz_target!(|data: &[u8]| {
     }
     let (table, _) = sframe::table(&reading.functions, machine);
     let _ = sframe::functions(&table, machine, Version::V3);
+    let lookup = Lookup::new(section, SECTION, machine);
+    for function in reading.functions.iter().take(SEARCHED) {
+        let _ = lookup.row(function.start, &mut Row::new(Register(0)));
+    }
 
     // Where one part is in order, the search in place finds what the functions say.
     if let (Some((_, Ok(part))), None) = (Parts::new(section, SECTION).next(), reading.parts.get(1))
@@ -66,12 +72,30 @@ fuzz_target!(|data: &[u8]| {
                 let back = sframe::read(&bytes, SECTION, machine);
                 assert_eq!(back.problems, []);
                 assert_eq!(plain(&back.functions), plain(&fitting));
+                look_up(&bytes, &fitting, machine);
             }
             Err(SframeWriteError::Far { .. } | SframeWriteError::TooLarge) => {}
             Err(error) => panic!("{error}"),
         }
     }
 });
+
+/// The rows of addresses in a section that was written, one by one, are those of the table of its functions.
+fn look_up(section: &[u8], functions: &[Function], machine: Machine) {
+    let (table, problems) = sframe::table(functions, machine);
+    if !problems.is_empty() {
+        return; // too many repeated blocks
+    }
+    let lookup = Lookup::new(section, SECTION, machine);
+    for span in table.spans().take(SEARCHED) {
+        let mut row = Row::new(Register(0));
+        match lookup.row(span.start, &mut row) {
+            Ok(Some(_)) => assert_eq!(Some(row), table.row(span.row)),
+            Err(SframeError::NotReady { .. }) => {}
+            other => panic!("{}: {other:?}", span.start),
+        }
+    }
+}
 
 /// Functions without where they are from.
 fn plain(functions: &[Function]) -> Vec<Function> {

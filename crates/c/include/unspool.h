@@ -4,9 +4,10 @@
  * Linux on x86-64, with glibc 2.35 or later. C99 and C++. Link with -lunspool (pkg-config unspool).
  *
  * A stack is walked by the unwind tables that compilers leave in every program and library
- * (.eh_frame), so neither frame pointers nor debug information are needed. Every frame says how it
- * was found, and every walk why it ended. Memory that a damaged stack or table leads to is not read
- * before the kernel was asked whether it is there: a walk does not crash.
+ * (.eh_frame, or .sframe where that says nothing), so neither frame pointers nor debug information
+ * are needed. Every frame says how it was found, and every walk why it ended. Memory that a damaged
+ * stack or table leads to is not read before the kernel was asked whether it is there: a walk does
+ * not crash.
  *
  *                              async-    allocates  system calls           locks
  *                              signal-
