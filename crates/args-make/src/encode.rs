@@ -93,7 +93,7 @@ pub fn encode(followed: &Followed, key: &ContentKey) -> Result<Vec<u8>, TooLarge
         put_signed(&mut bytes, own.entry.wrapping_sub(own.start).cast_signed());
         let prototype = prototype_of(own);
         let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
-        let flags = flag(own.is_certain, IS_CERTAIN)
+        let flags = flag(own.is_certain && own.is_given_all, IS_CERTAIN)
             | flag(own.is_reentered, IS_REENTERED)
             | flag(own.is_jumped_to, IS_JUMPED_TO)
             | flag(prototype.is_some(), HAS_PROTOTYPE);

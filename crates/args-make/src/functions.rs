@@ -8,17 +8,17 @@ use std::rc::Rc;
 use unspool_check::Subject;
 use unspool_ir::Vaddr;
 use unspool_module::{Binding, ElfFile, Segment, Symbols};
-use unspool_recover::whole_of;
+use unspool_recover::{returning_twice, whole_of};
 use unspool_synth::arch::Facts;
 use unspool_synth::op::Flow;
-use unspool_synth::{Analysis, Analyzer, Extent, InsnId, Machine, VectorOp, Vectors};
+use unspool_synth::{Analysis, Analyzer, Detail, Details, Extent, InsnId, Machine};
 
 use crate::doubts::{self, Doubt};
 use crate::encode::eightbytes;
 use crate::kept::{Arguments, Beside, Call, Kept, OnPurpose};
 use crate::prototype::{Prototype, Prototypes};
 use crate::saved::{Saved, saved};
-use unspool_args::{Found, Held, Passed, Source};
+use unspool_args::{Found, Held, Passed, Place, Source};
 
 /// What is known of a range of code: a function, or a part of one.
 #[derive(Debug, Clone)]
@@ -33,6 +33,9 @@ pub struct Function {
     pub prototype: Option<Rc<Prototype>>,
     /// Whether it takes that for certain: a compiler may have made something else of a function that others cannot call.
     pub is_certain: bool,
+    /// Whether callers give it all of that. LLVM leaves out what a function does not look at (DeadArgumentElimination), and leaves
+    /// its name.
+    pub is_given_all: bool,
     /// Whether jumps may lead from it back to its begin, so that it need not have been called with what its caller
     /// called it with.
     pub is_reentered: bool,
@@ -151,8 +154,10 @@ struct Known<'k, 's> {
     prototypes: &'k Prototypes,
     /// What the program keeps on purpose.
     saved: BTreeMap<u64, Vec<Saved>>,
-    /// What tells of vector registers.
-    vectors: RefCell<Option<Vectors>>,
+    /// What tells of vector registers, and of all else that the analysis leaves out.
+    details: RefCell<Option<Details>>,
+    /// Functions that may return again: `setjmp` and its like.
+    returning_twice: HashSet<u64>,
     /// Whether the compiler keeps the parameters of functions, or gives them other names if it changes them.
     keeps_parameters: bool,
 }
@@ -160,6 +165,10 @@ struct Known<'k, 's> {
 impl Beside for Known<'_, '_> {
     fn takes_stack(&self, entry: u64) -> Option<bool> {
         self.prototype(entry)?.takes_stack
+    }
+
+    fn returns_twice(&self, entry: u64) -> bool {
+        self.returning_twice.contains(&entry)
     }
 
     fn on_purpose(&self, address: u64) -> Vec<OnPurpose> {
@@ -188,14 +197,14 @@ impl Beside for Known<'_, '_> {
         kept.collect()
     }
 
-    fn vector_ops(&self, insn: Range<u64>) -> Vec<VectorOp> {
+    fn details(&self, insn: Range<u64>) -> Vec<Detail> {
         let length = insn.end.saturating_sub(insn.start);
         let bytes = self.subject.file().bytes_at(Vaddr(insn.start), length);
-        let mut ops = Vec::new();
-        if let (Some(vectors), Some(bytes)) = (&mut *self.vectors.borrow_mut(), bytes) {
-            vectors.note(bytes, insn.start, &mut ops);
+        let mut found = Vec::new();
+        if let (Some(details), Some(bytes)) = (&mut *self.details.borrow_mut(), bytes) {
+            details.note(bytes, insn.start, &mut found);
         }
-        ops
+        found
     }
 
     fn constant(&self, address: u64, bytes: u8) -> Option<u64> {
@@ -237,7 +246,8 @@ impl<'k, 's> Known<'k, 's> {
             counts,
             prototypes,
             saved: saved(file),
-            vectors: RefCell::new(Vectors::of(file.abi())),
+            details: RefCell::new(Details::of(file.abi())),
+            returning_twice: returning_twice(file, symbols),
             keeps_parameters: is_by_gcc(file),
         }
     }
@@ -268,12 +278,13 @@ impl<'k, 's> Known<'k, 's> {
         tails: &mut HashMap<u64, Tails>,
     ) {
         let arguments = Arguments::of(analysis, self);
+        let is_whole = arguments.is_whole();
         let facts = analysis.facts();
         let mut functions: Vec<Function> = self
             .subject
             .program()
             .unit(unit)
-            .map(|extent| self.function(&extent, arguments.is_whole()))
+            .map(|extent| self.function(&extent))
             .collect();
         functions.sort_by_key(|function| function.start);
         let code = analysis.code();
@@ -290,7 +301,7 @@ impl<'k, 's> Known<'k, 's> {
                     return;
                 };
                 if let (Some(function), Some(rows)) = (functions.get(index), rows.get_mut(index)) {
-                    rows.extend(row(function, at, kept, facts));
+                    rows.extend(row(function, at, kept, facts, is_whole));
                 }
             },
             |call, kept| {
@@ -300,7 +311,7 @@ impl<'k, 's> Known<'k, 's> {
                 };
                 if let Some(function) = functions.get(index) {
                     // An address to return to is looked up by the last byte of the call.
-                    let row = row(function, range.start + 1, kept, facts);
+                    let row = row(function, range.start + 1, kept, facts, is_whole);
                     during.push((index, row, self.site(call, range.end, kept, facts)));
                 }
             },
@@ -378,14 +389,15 @@ impl<'k, 's> Known<'k, 's> {
         }
     }
 
-    fn function(&self, extent: &Extent, is_whole: bool) -> Function {
+    fn function(&self, extent: &Extent) -> Function {
         let entry = self.entry_of(extent);
         Function {
             start: extent.start,
             end: extent.end,
             entry,
             prototype: self.prototype(entry).cloned(),
-            is_certain: is_whole && self.is_certain(entry),
+            is_certain: self.is_certain(entry),
+            is_given_all: self.keeps_parameters,
             is_reentered: true,
             is_jumped_to: true,
             rows: Vec::new(),
@@ -426,15 +438,22 @@ fn is_by_gcc(file: &ElfFile) -> bool {
     makers.clone().next().is_some() && makers.all(is_gcc)
 }
 
-/// Where the arguments of a function are.
-fn row(function: &Function, start: u64, kept: &Kept, facts: &Facts) -> Option<Row> {
+/// Where the arguments of a function are. If not all ways to there are known, none is certain.
+fn row(function: &Function, start: u64, kept: &Kept, facts: &Facts, is_whole: bool) -> Option<Row> {
     let prototype = function.prototype.as_deref()?;
     let pieces = followed(prototype).map(|(source, bits)| {
         let (place, held) = kept.place_of(source, bits, facts)?;
+        // What was moved elsewhere is looked at.
+        let is_moved = match (place, source) {
+            (Place::Register(at), Source::Register(from)) => at != from,
+            (Place::Slot(at), Source::Stack(word)) => at != i32::from(word) * 8,
+            _ => true,
+        };
+        let is_certain = is_whole && function.is_certain && (function.is_given_all || is_moved);
         Some(Found {
             place,
             add: held.add,
-            is_certain: held.is_certain && function.is_certain,
+            is_certain: held.is_certain && is_certain,
         })
     });
     Some(Row {

@@ -16,7 +16,7 @@ use std::ops::Range;
 
 use unspool_args::{Passed, Source};
 use unspool_synth::op::Flow;
-use unspool_synth::{Analysis, InsnId, VectorOp};
+use unspool_synth::{Analysis, Detail, InsnId};
 
 pub(crate) use state::Kept;
 use step::{Frame, Step, number_of};
@@ -51,8 +51,11 @@ pub(crate) trait Beside {
     /// What is kept on purpose from the instruction at an address on.
     fn on_purpose(&self, address: u64) -> Vec<OnPurpose>;
 
-    /// What the instruction at some addresses does to vector registers.
-    fn vector_ops(&self, insn: Range<u64>) -> Vec<VectorOp>;
+    /// Whether a function may return again, when what it returned to has gone on: `setjmp`.
+    fn returns_twice(&self, entry: u64) -> bool;
+
+    /// What the instruction at some addresses does beside its operations.
+    fn details(&self, insn: Range<u64>) -> Vec<Detail>;
 
     /// The number in so many bytes of memory that nobody writes.
     fn constant(&self, address: u64, bytes: u8) -> Option<u64>;
@@ -68,6 +71,8 @@ pub(crate) struct Arguments<'a> {
     /// Whether all ways are known.
     is_whole: bool,
     at_begin: BTreeMap<InsnId, Kept>,
+    /// Those that may be stopped when they have done a part of what they do.
+    stopping_midway: BTreeSet<InsnId>,
 }
 
 /// Blocks are done so many times on average before a unit is given up.
@@ -84,6 +89,7 @@ impl<'a> Arguments<'a> {
             ends: BTreeMap::new(),
             is_whole: analysis.unresolved().is_empty(),
             at_begin: BTreeMap::new(),
+            stopping_midway: BTreeSet::new(),
         };
         arguments.note_steps();
         arguments.follow();
@@ -96,16 +102,20 @@ impl<'a> Arguments<'a> {
         let code = self.analysis.code();
         let mut ends: BTreeMap<InsnId, (usize, usize)> = BTreeMap::new();
         let mut steps = Vec::new();
-        // What the last instruction does to vector registers comes behind what it does beside.
+        let mut stopping_midway = BTreeSet::new();
+        // The details of the last instruction come behind its operations.
         let mut last: Option<(InsnId, Vec<Step>)> = None;
         self.analysis.trace(|insn, op, state| {
             let frame = Frame { facts, state };
             if last.as_ref().is_none_or(|(last, _)| *last != insn) {
                 finish(last.take(), &mut steps, &mut ends);
                 let mut own = Vec::new();
-                for op in self.beside.vector_ops(code.range(insn)) {
+                for detail in self.beside.details(code.range(insn)) {
                     let constant = |address, bytes| self.beside.constant(address, bytes);
-                    frame.note_vector(op, constant, &mut own);
+                    frame.note_detail(detail, constant, &mut own);
+                    if detail == Detail::StopsMidway {
+                        stopping_midway.insert(insn);
+                    }
                 }
                 last = Some((insn, own));
             }
@@ -133,6 +143,7 @@ impl<'a> Arguments<'a> {
         });
         finish(last, &mut steps, &mut ends);
         (self.steps, self.ends) = (steps, ends);
+        self.stopping_midway = stopping_midway;
     }
 
     /// Does what an instruction does.
@@ -141,6 +152,20 @@ impl<'a> Arguments<'a> {
         let (start, end) = self.ends.get(&insn).copied().unwrap_or_default();
         for step in self.steps.get(start..end).unwrap_or_default() {
             kept.step(*step, self.takes_none(*step), facts);
+            if self.returns_twice(*step) {
+                kept.forget_written(&self.steps);
+            }
+        }
+    }
+
+    /// Whether a step calls a function that may return again.
+    fn returns_twice(&self, step: Step) -> bool {
+        match step {
+            Step::Call {
+                target: Some(target),
+                ..
+            } => self.beside.returns_twice(target),
+            _ => false,
         }
     }
 
@@ -229,7 +254,14 @@ impl<'a> Arguments<'a> {
                 continue;
             };
             for insn in block.map(InsnId) {
-                before(insn, &kept);
+                if self.stopping_midway.contains(&insn) {
+                    let mut midway = kept.clone();
+                    self.apply(insn, &mut midway);
+                    midway.join(&kept);
+                    before(insn, &midway);
+                } else {
+                    before(insn, &kept);
+                }
                 let call = self.call(insn, &kept);
                 self.apply(insn, &mut kept);
                 if let Some(mut call) = call {
@@ -280,7 +312,7 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// Notes what an instruction does to vector registers behind its other steps.
+/// Notes the details of an instruction behind its other steps.
 fn finish(
     last: Option<(InsnId, Vec<Step>)>,
     steps: &mut Vec<Step>,

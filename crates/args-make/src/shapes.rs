@@ -32,6 +32,7 @@ impl Shapes {
             entry: 0,
             prototype: Some(Rc::new(prototype)),
             is_certain: false,
+            is_given_all: false,
             is_reentered: false,
             is_jumped_to: false,
             rows: Vec::new(),

@@ -79,7 +79,7 @@ fn compare(program: &str) {
         assert_eq!(
             (read.is_certain, read.is_reentered, read.is_jumped_to),
             (
-                function.is_certain,
+                function.is_certain && function.is_given_all,
                 function.is_reentered,
                 function.is_jumped_to
             )

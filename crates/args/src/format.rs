@@ -17,7 +17,7 @@
 //!
 //! 1. the starts of the ranges, ascending, 4 bytes each, relative to the base;
 //! 2. where the record of each range is in section 3, 4 bytes each;
-//! 3. records: the range's length; how far the function's entry is above the range's start (signed); flags (1: the prototype is certain, 2: jumps may
+//! 3. records: the range's length; how far the function's entry is above the range's start (signed); flags (1: callers give for certain what the prototype says, 2: jumps may
 //!    lead back to the entry, 4: there is a prototype, 8: jumps of other functions lead to the entry); if so, where it is in section 6; the number of rows, and for each how far it is
 //!    behind the one before and where its places are in section 4; the number of calls, and for each how far its return address is behind the one
 //!    before, the place of the called range plus 1 or 0, and where in section 5 it is said what the call gives;
@@ -53,7 +53,7 @@ pub const CONTENT: u8 = 2;
 /// The most bytes of a key.
 pub const LONGEST_KEY: usize = 32;
 
-/// Flag of a range: its function takes for certain what its prototype says.
+/// Flag of a range: its function is given for certain what its prototype says.
 pub const IS_CERTAIN: u64 = 1;
 /// Flag of a range: jumps may lead back to its function's entry.
 pub const IS_REENTERED: u64 = 2;

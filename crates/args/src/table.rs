@@ -211,7 +211,7 @@ pub struct Function<'t> {
     pub end: u64,
     /// The first address of the function, which of a part out of the way is in another range.
     pub entry: u64,
-    /// Whether it takes for certain what its prototype says.
+    /// Whether its callers give it for certain what its prototype says.
     pub is_certain: bool,
     /// Whether jumps may lead from it back to its entry.
     pub is_reentered: bool,

@@ -206,7 +206,7 @@ fn is_this_call(
         return false;
     };
     // The call is of the caller's own module.
-    target == callee.entry && frame.bias == caller.bias && !callee.is_reentered
+    target == callee.entry && frame.bias == caller.bias && !callee.is_reentered && callee.is_certain
 }
 
 fn evaluate(

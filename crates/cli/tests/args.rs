@@ -162,6 +162,7 @@ fn what_is_told_as_certain_is_right() {
             compare("arguments", &options, cache.path());
             compare("arguments_float", &options, cache.path());
             compare("arguments_doubted", &options, cache.path());
+            compare("arguments_written", &options, cache.path());
         }
     }
 }

@@ -109,8 +109,6 @@ fn outlines_are_those_of_what_is_lifted() {
                         to == other
                     }
                     (Some(Flow::IndirectJump(_)), Some(Flow::IndirectJump(_))) => true,
-                    // What may stop midway comes to itself.
-                    (None, Some(Flow::Branch { to, .. })) => to == range.start,
                     (flow, other) => flow == other,
                 };
                 assert!(same, "{:#x}", range.start);

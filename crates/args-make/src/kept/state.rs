@@ -37,6 +37,8 @@ pub(crate) struct Kept {
     /// The words of the frame written since the last call, by their distances from the CFA: a callee may have
     /// been given them.
     written: BTreeSet<i32>,
+    /// They are more than these.
+    wrote_more: bool,
     /// Of what is below the CFA.
     frame: Sharing,
     /// Of what the caller put above it.
@@ -87,6 +89,7 @@ impl Kept {
             slots: Vec::new(),
             lost,
             written: BTreeSet::new(),
+            wrote_more: false,
             frame: Sharing::Private,
             passed: Sharing::Private,
         }
@@ -210,15 +213,22 @@ impl Kept {
         }
         let words = i64::from(at).div_euclid(8)
             ..(i64::from(at) + i64::from(bytes.max(1)) + 7).div_euclid(8);
-        for word in words.take(MOST_WORDS) {
-            match u32::try_from(word) {
-                Ok(word) if word < 64 => self.lost |= 1 << word,
+        for word in (0..64).filter(|word| words.contains(&i64::from(*word))) {
+            self.lost |= 1 << word;
+        }
+        let room = MOST_WORDS.saturating_sub(self.written.len());
+        self.wrote_more |= words.clone().nth(room).is_some();
+        let places = words.map_while(|word| i32::try_from(word * 8).ok());
+        self.written.extend(places.take(room));
+    }
+
+    /// Forgets what is in memory that any step of the unit writes: control comes back when others of them were done.
+    pub(super) fn forget_written(&mut self, steps: &[Step]) {
+        for step in steps {
+            match *step {
+                Step::Store { at, bytes, .. } => self.overwrite(at, bytes.into()),
+                Step::Overwrite { at, bytes } => self.overwrite(at, bytes),
                 _ => {}
-            }
-            if let Ok(at) = i32::try_from(word * 8)
-                && self.written.len() < MOST_WORDS
-            {
-                self.written.insert(at);
             }
         }
     }
@@ -276,14 +286,22 @@ impl Kept {
             }
         }
         self.written.clear();
+        self.wrote_more = false;
         self.let_others();
     }
 
-    /// Where what may be given to a callee ends: what was written last, from the stack pointer upwards, may be the callee's.
+    /// Where what may be given to a callee ends: what was written last, from the stack pointer upwards, may be the callee's. One word that
+    /// was not may align the next (psABI, §3.2.3).
     fn outgoing_end(&self, sp: i32) -> i32 {
+        if self.wrote_more {
+            return i32::MAX;
+        }
         let mut end = sp;
-        while self.written.contains(&end) {
-            end = end.saturating_add(8);
+        for at in self.written.range(sp..) {
+            if at.saturating_sub(end) > 8 {
+                break;
+            }
+            end = at.saturating_add(8);
         }
         end
     }
@@ -321,6 +339,7 @@ impl Kept {
         self.frame = self.frame.max(other.frame);
         self.passed = self.passed.max(other.passed);
         self.written.extend(&other.written);
+        self.wrote_more |= other.wrote_more;
         *self != before
     }
 

@@ -4,7 +4,7 @@ use unspool_args::Source;
 use unspool_synth::arch::Facts;
 use unspool_synth::op::Op;
 use unspool_synth::state::REGISTERS;
-use unspool_synth::{Known, State, Value, VectorOp};
+use unspool_synth::{Detail, Known, State, Value};
 
 use super::OnPurpose;
 
@@ -202,11 +202,11 @@ impl Frame<'_> {
         }
     }
 
-    /// Notes what an instruction does to vector registers, behind what it does beside. `constant` tells what is in memory that nobody
+    /// Notes a detail of what an instruction does, behind its operations. `constant` tells what is in memory that nobody
     /// writes.
-    pub(super) fn note_vector(
+    pub(super) fn note_detail(
         &self,
-        op: VectorOp,
+        detail: Detail,
         constant: impl Fn(u64, u8) -> Option<u64>,
         steps: &mut Vec<Step>,
     ) {
@@ -214,29 +214,29 @@ impl Frame<'_> {
         let kill = |to: u8| Step::Kill {
             registers: 1 << (number(to) & 63),
         };
-        steps.extend(match op {
-            VectorOp::Copy { to, from, bits: 64 } => Some(Step::Copy {
+        let step = match detail {
+            Detail::Copy { to, from, bits: 64 } => Some(Step::Copy {
                 to: number(to),
                 from: number(from),
                 add: 0,
             }),
-            VectorOp::Copy { to, from, bits } => Some(Step::Low {
+            Detail::Copy { to, from, bits } => Some(Step::Low {
                 to: number(to),
                 from: number(from),
                 bits,
                 is_rest_zero: true,
             }),
-            VectorOp::Insert { to, from } => Some(Step::Low {
+            Detail::Insert { to, from } => Some(Step::Low {
                 to: number(to),
                 from: number(from),
                 bits: 32,
                 is_rest_zero: false,
             }),
-            VectorOp::Zero { to } => Some(Step::Number {
+            Detail::Zero { to } => Some(Step::Number {
                 to: number(to),
                 value: 0,
             }),
-            VectorOp::Load {
+            Detail::Load {
                 to,
                 base,
                 offset,
@@ -249,7 +249,7 @@ impl Frame<'_> {
                 },
                 None => kill(to),
             }),
-            VectorOp::LoadConstant { to, address, bytes } => Some(match constant(address, bytes) {
+            Detail::LoadConstant { to, address, bytes } => Some(match constant(address, bytes) {
                 Some(value) => Step::Number {
                     to: number(to),
                     value,
@@ -257,7 +257,7 @@ impl Frame<'_> {
                 None => kill(to),
             }),
             // That memory is something else was noted.
-            VectorOp::Store {
+            Detail::Store {
                 base,
                 offset,
                 from,
@@ -267,11 +267,45 @@ impl Frame<'_> {
                 from: number(from),
                 bytes,
             }),
-            VectorOp::Clobber { registers } => Some(Step::Kill {
+            Detail::Clobber { registers } => Some(Step::Kill {
                 registers: members(registers)
                     .fold(0, |all, register| all | 1 << (number(register) & 63)),
             }),
-        });
+            Detail::StoreString { base, bytes, count } => {
+                steps.push(Step::Elsewhere);
+                let bytes = self.product(bytes, count);
+                let at = self.place(base, 0);
+                at.map(|at| Step::Overwrite { at, bytes })
+            }
+            Detail::StoreAround { base } => {
+                steps.push(Step::Elsewhere);
+                self.place(base, 0).map(|_| Step::Overwrite {
+                    at: i32::MIN,
+                    bytes: u32::MAX,
+                })
+            }
+            Detail::StoreElsewhere => Some(Step::Elsewhere),
+            Detail::Take { registers } => {
+                if members(registers).any(|register| self.has_frame([register])) {
+                    let anywhere = ANYWHERE.into_iter().flatten();
+                    steps.extend(anywhere.map(|at| Step::Expose { at }));
+                }
+                None
+            }
+            Detail::StopsMidway => None,
+        };
+        steps.extend(step);
+    }
+
+    /// So many bytes so many times; all there are if nobody knows how often.
+    fn product(&self, bytes: u8, count: Option<u8>) -> u32 {
+        let times = match count.map(|count| self.state.get(count).known()) {
+            None => Some(1),
+            Some(Known::Constant(times)) => u32::try_from(times).ok(),
+            Some(_) => None,
+        };
+        let product = times.and_then(|times| times.checked_mul(bytes.into()));
+        product.unwrap_or(u32::MAX)
     }
 
     /// Notes what is kept on purpose.

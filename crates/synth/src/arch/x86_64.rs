@@ -17,9 +17,9 @@ use crate::code::Code;
 use crate::op::{Flow, Op, Seen, Test, Way};
 use crate::state::SCRATCH;
 
+pub(crate) mod details;
 mod effects;
 mod lengths;
-pub(crate) mod vectors;
 
 use effects::Effects;
 use lengths::Lengths;
@@ -147,8 +147,8 @@ impl Lifter {
     }
 
     /// Decodes all of `bytes`, which are at `address`, and tells of each instruction where it is, where control goes (of a
-    /// branch not what it tells, of an indirect jump not by which register, and nothing of what may stop midway), and whether it is
-    /// padding, as [`Code::is_padding`] has it.
+    /// branch not what it tells, of an indirect jump not by which register), and whether it is padding, as
+    /// [`Code::is_padding`] has it.
     pub fn outline(
         &mut self,
         bytes: &[u8],
@@ -198,10 +198,7 @@ impl Lifter {
                         pushes_something(insn, before, ops);
                     }
                 }
-                stops_midway(insn).then(|| Flow::Branch {
-                    to: insn.ip(),
-                    test: Test::None,
-                })
+                None
             }
             FlowControl::IndirectBranch => Some(Flow::IndirectJump(target(insn, ops))),
             control => {
@@ -222,13 +219,6 @@ impl Lifter {
             }
         }
     }
-}
-
-/// Whether an instruction may be interrupted when it has done a part of its work, as a loop of one instruction: a string instruction that
-/// is repeated (Intel SDM, volume 2, REP), and what gathers or scatters elements (VPGATHERDD).
-fn stops_midway(insn: &Instruction) -> bool {
-    let is_repeated = insn.has_rep_prefix() || insn.has_repne_prefix();
-    is_repeated && insn.is_string_instruction() || insn.is_vsib()
 }
 
 /// Instructions one after another; a byte that begins none is skipped.

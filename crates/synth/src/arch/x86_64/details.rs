@@ -1,23 +1,30 @@
-//! SSE and AVX: moves of the low four or eight bytes of `xmm` registers are told apart, of all else that writes one it is
+//! Of SSE and AVX, moves of the low four or eight bytes of `xmm` registers are told apart, of all else that writes one it is
 //! lost. What comes into a `ymm` or `zmm` register comes into the `xmm` register that is its low end.
 
 use iced_x86::{
-    Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
-    Register,
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
+    OpKind, Register,
 };
 
-use super::{Memory, bit, memory, number};
-use crate::vectors::VectorOp;
+use super::{Memory, bit, memory, number, told_apart};
+use crate::details::Detail;
+use crate::op::Op;
 
 /// DWARF's number of xmm0 (psABI, "DWARF Register Number Mapping"); those of the next fifteen follow.
 const XMM0: u8 = 17;
 
+/// DWARF's numbers of rcx and rdi.
+const RCX: u8 = 2;
+const RDI: u8 = 5;
+
 /// The vector registers that DWARF's numbers follow on one another for.
 const COUNT: usize = 16;
 
-/// Decodes vector instructions.
+/// Decodes instructions, and tells what else they do.
 pub(crate) struct Lifter {
     factory: InstructionInfoFactory,
+    /// What [`told_apart`] notes, which is told elsewhere.
+    told: Vec<Op>,
 }
 
 impl core::fmt::Debug for Lifter {
@@ -30,25 +37,102 @@ impl Default for Lifter {
     fn default() -> Self {
         Lifter {
             factory: InstructionInfoFactory::new(),
+            told: Vec::new(),
         }
     }
 }
 
 impl Lifter {
     /// Notes what the instruction at the beginning of some bytes does.
-    pub(crate) fn note(&mut self, bytes: &[u8], address: u64, ops: &mut Vec<VectorOp>) {
+    pub(crate) fn note(&mut self, bytes: &[u8], address: u64, ops: &mut Vec<Detail>) {
+        let insn = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE).decode();
+        if insn.is_invalid() || insn.flow_control() != FlowControl::Next {
+            return;
+        }
+        self.take(&insn, ops);
+        self.store(&insn, ops);
+        if stops_midway(&insn) {
+            ops.push(Detail::StopsMidway);
+        }
         if !may_be_vector(bytes) {
             return;
         }
-        let insn = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE).decode();
         let is_masked = insn.op_mask() != Register::None;
         if is_masked || !moves(&insn, ops) {
             self.clobber(&insn, ops);
         }
     }
 
+    /// Notes the registers that an instruction makes something of, unless it is told what.
+    fn take(&mut self, insn: &Instruction, ops: &mut Vec<Detail>) {
+        self.told.clear();
+        if told_apart(insn, &mut self.told) {
+            return;
+        }
+        let info = self.factory.info(insn);
+        let is_read = |operand: &u32| {
+            !matches!(
+                info.op_access(*operand),
+                OpAccess::None | OpAccess::Write | OpAccess::CondWrite | OpAccess::NoMemAccess
+            )
+        };
+        let operands = (0..insn.op_count()).filter(is_read);
+        let registers = operands.filter(|operand| insn.op_kind(*operand) == OpKind::Register);
+        let registers = registers.filter_map(|operand| number(insn.op_register(operand)));
+        let registers = registers.fold(0, |all, register| all | bit(register));
+        if registers != 0 {
+            ops.push(Detail::Take { registers });
+        }
+    }
+
+    /// Notes what an instruction writes to memory otherwise than at a register plus a number.
+    fn store(&mut self, insn: &Instruction, ops: &mut Vec<Detail>) {
+        let is_written = |access| {
+            matches!(
+                access,
+                OpAccess::Write
+                    | OpAccess::CondWrite
+                    | OpAccess::ReadWrite
+                    | OpAccess::ReadCondWrite
+            )
+        };
+        let is_implicit = matches!(
+            insn.op0_kind(),
+            OpKind::MemoryESRDI
+                | OpKind::MemoryESEDI
+                | OpKind::MemoryESDI
+                | OpKind::MemorySegRDI
+                | OpKind::MemorySegEDI
+                | OpKind::MemorySegDI
+        );
+        let access = self.factory.info(insn).op0_access();
+        if !is_written(access) {
+            return;
+        }
+        if is_implicit {
+            ops.push(Detail::StoreString {
+                base: RDI,
+                bytes: u8::try_from(insn.memory_size().size()).unwrap_or(u8::MAX),
+                count: is_repeated(insn).then_some(RCX),
+            });
+            return;
+        }
+        if insn.op0_kind() != OpKind::Memory {
+            return;
+        }
+        let is_bit = matches!(
+            insn.mnemonic(),
+            Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc
+        ) && insn.op1_kind() == OpKind::Register;
+        match memory(insn) {
+            Memory::Simple { base, .. } if is_bit => ops.push(Detail::StoreAround { base }),
+            Memory::Simple { .. } | Memory::Entry { base: Some(_), .. } => {}
+            Memory::Entry { base: None, .. } | Memory::Other => ops.push(Detail::StoreElsewhere),
+        }
+    }
+
     /// Notes the registers that an instruction writes, or may write.
-    fn clobber(&mut self, insn: &Instruction, ops: &mut Vec<VectorOp>) {
+    fn clobber(&mut self, insn: &Instruction, ops: &mut Vec<Detail>) {
         // It clears what is above the low 16 bytes.
         if insn.is_invalid() || insn.mnemonic() == Mnemonic::Vzeroupper {
             return;
@@ -63,9 +147,20 @@ impl Lifter {
         let registers = written.filter_map(|used| vector(used.register()));
         let registers = registers.fold(0, |all, register| all | bit(register));
         if registers != 0 {
-            ops.push(VectorOp::Clobber { registers });
+            ops.push(Detail::Clobber { registers });
         }
     }
+}
+
+/// Whether a string instruction is repeated.
+fn is_repeated(insn: &Instruction) -> bool {
+    insn.is_string_instruction() && (insn.has_rep_prefix() || insn.has_repne_prefix())
+}
+
+/// Whether an instruction may be interrupted when it has done a part of its work: a string instruction that is repeated (Intel SDM,
+/// volume 2, REP), and what gathers or scatters elements (VPGATHERDD).
+fn stops_midway(insn: &Instruction) -> bool {
+    is_repeated(insn) || insn.is_vsib()
 }
 
 /// Whether bytes begin an instruction that may have to do with vector registers: one of two opcode bytes, or with a VEX, EVEX or XOP prefix.
@@ -91,7 +186,7 @@ fn vector(register: Register) -> Option<u8> {
 }
 
 /// Notes what a move of the low bytes does; whether the instruction is one.
-fn moves(insn: &Instruction, ops: &mut Vec<VectorOp>) -> bool {
+fn moves(insn: &Instruction, ops: &mut Vec<Detail>) -> bool {
     use Mnemonic as M;
     let bits = match insn.mnemonic() {
         M::Movaps
@@ -125,7 +220,7 @@ fn moves(insn: &Instruction, ops: &mut Vec<VectorOp>) -> bool {
 }
 
 /// Notes that something exclusive-ored with itself is zero; whether it is.
-fn zeroes(insn: &Instruction, ops: &mut Vec<VectorOp>) -> bool {
+fn zeroes(insn: &Instruction, ops: &mut Vec<Detail>) -> bool {
     let last = insn.op_count().saturating_sub(1);
     let (a, b) = (
         insn.op_register(last.saturating_sub(1)),
@@ -134,14 +229,14 @@ fn zeroes(insn: &Instruction, ops: &mut Vec<VectorOp>) -> bool {
     let is_register = insn.op_kind(last) == OpKind::Register;
     match vector(insn.op0_register()) {
         Some(to) if is_register && a == b => {
-            ops.push(VectorOp::Zero { to });
+            ops.push(Detail::Zero { to });
             true
         }
         _ => false,
     }
 }
 
-fn moves_bits(insn: &Instruction, bits: u8, ops: &mut Vec<VectorOp>) -> bool {
+fn moves_bits(insn: &Instruction, bits: u8, ops: &mut Vec<Detail>) -> bool {
     let last = insn.op_count().saturating_sub(1);
     let bytes = bits / 8;
     match (insn.op0_kind(), insn.op_kind(last)) {
@@ -154,8 +249,8 @@ fn moves_bits(insn: &Instruction, bits: u8, ops: &mut Vec<VectorOp>) -> bool {
             };
             let is_single = matches!(insn.mnemonic(), Mnemonic::Movss | Mnemonic::Vmovss);
             ops.push(match is_single {
-                true => VectorOp::Insert { to, from },
-                false => VectorOp::Copy { to, from, bits },
+                true => Detail::Insert { to, from },
+                false => Detail::Copy { to, from, bits },
             });
         }
         (OpKind::Register, OpKind::Memory) => {
@@ -165,11 +260,11 @@ fn moves_bits(insn: &Instruction, bits: u8, ops: &mut Vec<VectorOp>) -> bool {
             };
             if insn.is_ip_rel_memory_operand() {
                 let address = insn.ip_rel_memory_address();
-                ops.push(VectorOp::LoadConstant { to, address, bytes });
+                ops.push(Detail::LoadConstant { to, address, bytes });
                 return true;
             }
             match memory(insn) {
-                Memory::Simple { base, offset } => ops.push(VectorOp::Load {
+                Memory::Simple { base, offset } => ops.push(Detail::Load {
                     to,
                     base,
                     offset,
@@ -182,7 +277,7 @@ fn moves_bits(insn: &Instruction, bits: u8, ops: &mut Vec<VectorOp>) -> bool {
             if let (Some(from), Memory::Simple { base, offset }) =
                 (vector(insn.op_register(last)), memory(insn))
             {
-                ops.push(VectorOp::Store {
+                ops.push(Detail::Store {
                     base,
                     offset,
                     from,
@@ -199,7 +294,7 @@ fn moves_bits(insn: &Instruction, bits: u8, ops: &mut Vec<VectorOp>) -> bool {
 mod tests {
     use super::*;
 
-    fn ops(bytes: &[u8]) -> Vec<VectorOp> {
+    fn ops(bytes: &[u8]) -> Vec<Detail> {
         let mut ops = Vec::new();
         Lifter::default().note(bytes, 0x1000, &mut ops);
         ops
@@ -209,12 +304,12 @@ mod tests {
     #[test]
     fn moves_are_told_apart() {
         let (xmm0, xmm1, xmm2, xmm9) = (17, 18, 19, 26);
-        let copy = |to, from, bits| VectorOp::Copy { to, from, bits };
-        let cases: [(&[u8], VectorOp); 11] = [
+        let copy = |to, from, bits| Detail::Copy { to, from, bits };
+        let cases: [(&[u8], Detail); 11] = [
             // movsd %xmm0,0x8(%rsp)
             (
                 &[0xf2, 0x0f, 0x11, 0x44, 0x24, 0x08],
-                VectorOp::Store {
+                Detail::Store {
                     base: 7,
                     offset: 8,
                     from: xmm0,
@@ -224,7 +319,7 @@ mod tests {
             // movss %xmm9,-0x14(%rbp)
             (
                 &[0xf3, 0x44, 0x0f, 0x11, 0x4d, 0xec],
-                VectorOp::Store {
+                Detail::Store {
                     base: 6,
                     offset: -0x14,
                     from: xmm9,
@@ -234,7 +329,7 @@ mod tests {
             // vmovapd 0x10(%rsp),%ymm2
             (
                 &[0xc5, 0xfd, 0x28, 0x54, 0x24, 0x10],
-                VectorOp::Load {
+                Detail::Load {
                     to: xmm2,
                     base: 7,
                     offset: 0x10,
@@ -244,7 +339,7 @@ mod tests {
             // movss 0x10(%rip),%xmm1
             (
                 &[0xf3, 0x0f, 0x10, 0x0d, 0x10, 0, 0, 0],
-                VectorOp::LoadConstant {
+                Detail::LoadConstant {
                     to: xmm1,
                     address: 0x1018,
                     bytes: 4,
@@ -261,21 +356,78 @@ mod tests {
             // movss %xmm1,%xmm0
             (
                 &[0xf3, 0x0f, 0x10, 0xc1],
-                VectorOp::Insert {
+                Detail::Insert {
                     to: xmm0,
                     from: xmm1,
                 },
             ),
             // vxorps %xmm1,%xmm1,%xmm1
-            (&[0xc5, 0xf0, 0x57, 0xc9], VectorOp::Zero { to: xmm1 }),
+            (&[0xc5, 0xf0, 0x57, 0xc9], Detail::Zero { to: xmm1 }),
             // addsd %xmm1,%xmm0
             (
                 &[0xf2, 0x0f, 0x58, 0xc1],
-                VectorOp::Clobber { registers: 1 << 17 },
+                Detail::Clobber { registers: 1 << 17 },
             ),
         ];
         for (bytes, expected) in cases {
-            assert_eq!(ops(bytes), [expected], "{bytes:02x?}");
+            let mut told = ops(bytes);
+            told.retain(|told| !matches!(told, Detail::Take { .. }));
+            assert_eq!(told, [expected], "{bytes:02x?}");
+        }
+    }
+
+    /// Bytes as binutils assembles the lines above them.
+    #[test]
+    fn what_is_written_where_no_operand_says_is_told() {
+        let string = |bytes, count| Detail::StoreString {
+            base: RDI,
+            bytes,
+            count,
+        };
+        let take = |registers| Detail::Take { registers };
+        let cases: [(&[u8], &[Detail]); 10] = [
+            // rep stos %rax,%es:(%rdi)
+            (
+                &[0xf3, 0x48, 0xab],
+                &[take(1), string(8, Some(RCX)), Detail::StopsMidway],
+            ),
+            // movsb %ds:(%rsi),%es:(%rdi)
+            (&[0xa4], &[string(1, None)]),
+            // repz cmpsb %es:(%rdi),%ds:(%rsi)
+            (&[0xf3, 0xa6], &[Detail::StopsMidway]),
+            // maskmovdqu %xmm1,%xmm0
+            (&[0x66, 0x0f, 0xf7, 0xc1], &[string(16, None)]),
+            // btc %eax,(%rsp)
+            (
+                &[0x0f, 0xbb, 0x04, 0x24],
+                &[take(1), Detail::StoreAround { base: 7 }],
+            ),
+            // mov %rax,%fs:0x10
+            (
+                &[0x64, 0x48, 0x89, 0x04, 0x25, 0x10, 0, 0, 0],
+                &[Detail::StoreElsewhere],
+            ),
+            // movq %rsp,%xmm0
+            (
+                &[0x66, 0x48, 0x0f, 0x6e, 0xc4],
+                &[
+                    take(1 << 7),
+                    Detail::Copy {
+                        to: 17,
+                        from: 7,
+                        bits: 64,
+                    },
+                ],
+            ),
+            // cmovne %rsp,%rax
+            (&[0x48, 0x0f, 0x45, 0xc4], &[take(1 << 7)]),
+            // mov %rsp,%rax: the analysis follows it
+            (&[0x48, 0x89, 0xe0], &[]),
+            // cmp %rsp,%rax
+            (&[0x48, 0x39, 0xe0], &[]),
+        ];
+        for (bytes, expected) in cases {
+            assert_eq!(ops(bytes), expected, "{bytes:02x?}");
         }
     }
 
@@ -287,7 +439,7 @@ mod tests {
             &[0x64, 0xf2, 0x0f, 0x10, 0x04, 0x25, 0, 0, 0, 0],
             &[0x66, 0x0f, 0xef, 0xc1],
         ] {
-            let lost = VectorOp::Clobber { registers: 1 << 17 };
+            let lost = Detail::Clobber { registers: 1 << 17 };
             assert_eq!(ops(bytes), [lost], "{bytes:02x?}");
         }
         // mov %rsp,%rbp; vzeroupper; pop %rbx; cut short
