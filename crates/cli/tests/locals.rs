@@ -195,6 +195,22 @@ fn of_programs_in_cpp_all_that_gdb_knows_is_told() {
 }
 
 #[test]
+fn arrays_that_the_program_computes_the_length_of_are_told() {
+    let cache = tempfile::tempdir().unwrap();
+    for compiler in ["/usr/bin/gcc", "/usr/bin/clang", "/usr/bin/g++"] {
+        for optimization in ["-O0", "-O1", "-O2"] {
+            for format in ["-gdwarf-5", "-gdwarf-4"] {
+                let options = [optimization, format];
+                let killed = killed(compiler, "dynamic.c", &options, cache.path());
+                let what = format!("{compiler} {options:?}");
+                let compared = compare(&killed, &what);
+                assert!(compared.known >= 40, "{what}: {}", compared.known);
+            }
+        }
+    }
+}
+
+#[test]
 fn all_that_gdb_knows_is_told() {
     let cache = tempfile::tempdir().unwrap();
     for optimization in ["-O0", "-Og", "-O1", "-O2", "-O3", "-Os"] {

@@ -62,6 +62,28 @@ pub(crate) fn location(entry: &Entry<'_>, encoding: gimli::Encoding) -> Option<u
     }
 }
 
+/// The size in bytes of the number that an entry is of, behind names and qualifiers.
+pub(crate) fn storage<'a>(index: &Index<'a>, place: Place, entry: &Entry<'a>) -> Option<u64> {
+    number(&sized(index, place, entry)?, gimli::DW_AT_byte_size)
+}
+
+/// The type that an entry is of, behind names and qualifiers: the first that says its size.
+pub(crate) fn sized<'a>(index: &Index<'a>, place: Place, entry: &Entry<'a>) -> Option<Entry<'a>> {
+    let (mut place, mut entry) = (place, entry.clone());
+    for _ in 0..MOST_NAMES {
+        let value = entry.attr_value(gimli::DW_AT_type)?;
+        place = index.referred(place, &value).ok()?;
+        entry = index.entry(place).ok()?;
+        if entry.has_attr(gimli::DW_AT_byte_size) {
+            return Some(entry);
+        }
+    }
+    None
+}
+
+/// So many names and qualifiers of a type are looked behind.
+const MOST_NAMES: usize = 16;
+
 fn first<'a>(
     expression: gimli::Expression<Slice<'a>>,
     encoding: gimli::Encoding,

@@ -5,13 +5,18 @@ use std::collections::HashMap;
 
 use gimli::{AttributeValue, DwAt, DwTag};
 use unspool_ctf::{
-    Enumerator, Graph, Kind, Member, Number, Parameter, Qualifier, Symbol, Tag, Type, TypeId,
+    Enumerator, Graph, Kind, Number, Parameter, Qualifier, Symbol, Tag, Type, TypeId,
 };
 use unspool_ir::Vaddr;
 
-use crate::entry::{flag, location, number, signed, text};
+use crate::entry::{flag, number, signed, storage, text};
 use crate::error::TypesError;
 use crate::index::{Entry, Index, Place};
+
+mod array;
+mod record;
+
+pub(crate) use array::Dimension;
 
 /// Units that are imported by units that are imported, at most.
 const DEEPEST_IMPORT: usize = 16;
@@ -28,6 +33,8 @@ pub(crate) struct UnitReader<'d, 'a> {
     void: Option<TypeId>,
     functions: HashMap<Cow<'a, str>, TypeId>,
     objects: HashMap<Cow<'a, str>, TypeId>,
+    /// The dimensions of arrays that have no constant size.
+    pub(crate) dimensions: Vec<Dimension<'a>>,
     /// Where the code of functions begins.
     pub(crate) entries: Vec<(Vaddr, Cow<'a, str>, TypeId)>,
     pub(crate) problems: Vec<TypesError>,
@@ -43,6 +50,7 @@ impl<'d, 'a> UnitReader<'d, 'a> {
             void: None,
             functions: HashMap::new(),
             objects: HashMap::new(),
+            dimensions: Vec::new(),
             entries: Vec::new(),
             problems: Vec::new(),
         }
@@ -57,7 +65,7 @@ impl<'d, 'a> UnitReader<'d, 'a> {
     /// Reads the types that something refers to.
     pub(crate) fn finish(&mut self) {
         while let Some((place, id)) = self.open.pop() {
-            match self.ty(place) {
+            match self.ty(id, place) {
                 Ok(ty) => self.graph.set(id, ty),
                 Err(problem) => self.problems.push(problem),
             }
@@ -199,7 +207,7 @@ impl<'d, 'a> UnitReader<'d, 'a> {
         text(self.index, place, entry, name).filter(|name| !name.is_empty())
     }
 
-    fn ty(&mut self, place: Place) -> Result<Type<'a>, TypesError> {
+    fn ty(&mut self, id: TypeId, place: Place) -> Result<Type<'a>, TypesError> {
         let entry = self.index.entry(place)?;
         let signature = entry.attr_value(gimli::DW_AT_signature);
         if let Some(value) = signature {
@@ -208,13 +216,18 @@ impl<'d, 'a> UnitReader<'d, 'a> {
             let entry = self.index.entry(place)?;
             return match entry.has_attr(gimli::DW_AT_signature) {
                 true => Err(place.lacks("a type unit that is another one")),
-                false => self.ty_of(place, &entry),
+                false => self.ty_of(id, place, &entry),
             };
         }
-        self.ty_of(place, &entry)
+        self.ty_of(id, place, &entry)
     }
 
-    fn ty_of(&mut self, place: Place, entry: &Entry<'a>) -> Result<Type<'a>, TypesError> {
+    fn ty_of(
+        &mut self,
+        id: TypeId,
+        place: Place,
+        entry: &Entry<'a>,
+    ) -> Result<Type<'a>, TypesError> {
         let tag = entry.tag();
         let name = match has_own_name(tag) {
             true => self
@@ -232,8 +245,8 @@ impl<'d, 'a> UnitReader<'d, 'a> {
             gimli::DW_TAG_volatile_type => self.qualified(Qualifier::Volatile, place, entry),
             gimli::DW_TAG_restrict_type => self.qualified(Qualifier::Restrict, place, entry),
             // CTF has no word for it, and gcc passes over it as well.
-            gimli::DW_TAG_atomic_type => return self.behind(place, entry),
-            gimli::DW_TAG_array_type => self.array(place, entry)?,
+            gimli::DW_TAG_atomic_type => return self.behind(id, place, entry),
+            gimli::DW_TAG_array_type => self.array(id, place, entry)?,
             gimli::DW_TAG_subroutine_type | gimli::DW_TAG_subprogram => {
                 self.prototype(place, entry)?
             }
@@ -255,7 +268,12 @@ impl<'d, 'a> UnitReader<'d, 'a> {
     }
 
     /// The type behind an entry that has no meaning here. A name would be one too many, so its type is read in its place.
-    fn behind(&mut self, place: Place, entry: &Entry<'a>) -> Result<Type<'a>, TypesError> {
+    fn behind(
+        &mut self,
+        id: TypeId,
+        place: Place,
+        entry: &Entry<'a>,
+    ) -> Result<Type<'a>, TypesError> {
         let Some(value) = entry.attr_value(gimli::DW_AT_type) else {
             return Ok(Type::named(
                 "void",
@@ -266,50 +284,7 @@ impl<'d, 'a> UnitReader<'d, 'a> {
         let entry = self.index.entry(behind)?;
         match entry.tag() {
             gimli::DW_TAG_atomic_type => Err(place.lacks("an atomic type of an atomic type")),
-            _ => self.ty_of(behind, &entry),
-        }
-    }
-
-    /// An array, with a type for each of its dimensions but the first.
-    fn array(&mut self, place: Place, entry: &Entry<'a>) -> Result<Kind<'a>, TypesError> {
-        if flag(entry, gimli::DW_AT_GNU_vector) {
-            return Ok(Kind::Unknown);
-        }
-        let mut element = self.type_of(place, entry);
-        let mut dimensions = Vec::new();
-        self.index.children(place, |place, child| {
-            if child.tag() == gimli::DW_TAG_subrange_type {
-                dimensions.push((place, child.clone(), count(child)));
-            }
-            Ok(())
-        })?;
-        let mut dimensions = dimensions.into_iter();
-        let first = dimensions.next();
-        for (place, entry, count) in dimensions.rev() {
-            let index = self.index_type(place, &entry);
-            let kind = Kind::Array {
-                element,
-                index,
-                count,
-            };
-            element = self.graph.add(Type::unnamed(kind));
-        }
-        let (index, count) = match first {
-            Some((place, entry, count)) => (self.index_type(place, &entry), count),
-            None => (TypeId::NONE, 0),
-        };
-        Ok(Kind::Array {
-            element,
-            index,
-            count,
-        })
-    }
-
-    /// The type of a dimension's indexes; no type if it is not said.
-    fn index_type(&mut self, place: Place, entry: &Entry<'a>) -> TypeId {
-        match entry.has_attr(gimli::DW_AT_type) {
-            true => self.type_of(place, entry),
-            false => TypeId::NONE,
+            _ => self.ty_of(id, behind, &entry),
         }
     }
 
@@ -337,96 +312,12 @@ impl<'d, 'a> UnitReader<'d, 'a> {
         })
     }
 
-    fn record(
-        &mut self,
-        tag: Tag,
-        place: Place,
-        entry: &Entry<'a>,
-    ) -> Result<Kind<'a>, TypesError> {
-        let size = number(entry, gimli::DW_AT_byte_size);
-        if flag(entry, gimli::DW_AT_declaration) {
-            return Ok(Kind::Forward(tag));
-        }
-        let size = size.ok_or_else(|| place.lacks("a structure without a size"))?;
-        let mut members = Vec::new();
-        let index = self.index;
-        index.children(place, |place, child| {
-            // What a class inherits is a part of it that has no name.
-            let is_part = matches!(
-                child.tag(),
-                gimli::DW_TAG_member | gimli::DW_TAG_inheritance
-            );
-            if is_part && !flag(child, gimli::DW_AT_declaration) {
-                match self.member(place, child) {
-                    Ok(member) => members.push(member),
-                    Err(problem) => self.problems.push(problem),
-                }
-            }
-            Ok(())
-        })?;
-        Ok(Kind::Record { tag, size, members })
-    }
-
-    fn member(&mut self, place: Place, entry: &Entry<'a>) -> Result<Member<'a>, TypesError> {
-        let (unit, _) = self.index.unit(place)?;
-        let start = location(entry, unit.encoding())
-            .ok_or_else(|| place.lacks("a member whose place is not a number"))?;
-        let start = start.saturating_mul(8);
-        let bits = number(entry, gimli::DW_AT_bit_size);
-        let bits = bits.map(|bits| u16::try_from(bits).unwrap_or(u16::MAX));
-        let offset = match (number(entry, gimli::DW_AT_data_bit_offset), bits) {
-            (Some(offset), _) => start.saturating_add(offset),
-            (None, Some(bits)) => start.saturating_add(self.old_offset(place, entry, bits)?),
-            (None, None) => start,
-        };
-        Ok(Member {
-            name: self
-                .text(place, entry, gimli::DW_AT_name)
-                .unwrap_or_default(),
-            ty: self.type_of(place, entry),
-            offset,
-            bits,
-        })
-    }
-
-    /// Where a bit-field begins, in bits behind its storage unit's start: before DWARF 4, and still by gcc for it, that is counted from the most
-    /// significant bit of the storage unit.
-    fn old_offset(&self, place: Place, entry: &Entry<'a>, bits: u16) -> Result<u64, TypesError> {
-        let Some(offset) = entry.attr(gimli::DW_AT_bit_offset) else {
-            return Ok(0);
-        };
-        let lacks = || place.lacks("a bit-field whose storage unit has no size");
-        let offset = offset.sdata_value().ok_or_else(lacks)?;
-        if self.index.is_big() {
-            return Ok(offset.cast_unsigned());
-        }
-        let size = number(entry, gimli::DW_AT_byte_size).or_else(|| self.storage(place, entry));
-        let size = size.ok_or_else(lacks)?.saturating_mul(8);
-        let behind = i64::try_from(size)
-            .ok()
-            .and_then(|size| size.checked_sub(offset)?.checked_sub(i64::from(bits)));
-        Ok(behind.ok_or_else(lacks)?.cast_unsigned())
-    }
-
-    /// The size in bytes of the integer that a bit-field is declared as, behind names and qualifiers.
-    fn storage(&self, place: Place, entry: &Entry<'a>) -> Option<u64> {
-        let (mut place, mut entry) = (place, entry.clone());
-        for _ in 0..DEEPEST_IMPORT {
-            let value = entry.attr_value(gimli::DW_AT_type)?;
-            place = self.index.referred(place, &value).ok()?;
-            entry = self.index.entry(place).ok()?;
-            if let Some(size) = number(&entry, gimli::DW_AT_byte_size) {
-                return Some(size);
-            }
-        }
-        None
-    }
-
     fn enumeration(&mut self, place: Place, entry: &Entry<'a>) -> Result<Kind<'a>, TypesError> {
         if flag(entry, gimli::DW_AT_declaration) {
             return Ok(Kind::Forward(Tag::Enum));
         }
-        let size = number(entry, gimli::DW_AT_byte_size).or_else(|| self.storage(place, entry));
+        let size =
+            number(entry, gimli::DW_AT_byte_size).or_else(|| storage(self.index, place, entry));
         let size = size.ok_or_else(|| place.lacks("an enumeration without a size"))?;
         let mut enumerators = Vec::new();
         let index = self.index;
@@ -477,19 +368,6 @@ fn has_own_name(tag: DwTag) -> bool {
         tag,
         gimli::DW_TAG_subprogram | gimli::DW_TAG_subroutine_type
     )
-}
-
-/// How many elements a dimension has; 0 if that is not known.
-fn count(entry: &Entry<'_>) -> u64 {
-    number(entry, gimli::DW_AT_count)
-        .or_else(|| {
-            Some(
-                signed(entry, gimli::DW_AT_upper_bound)?
-                    .wrapping_add(1)
-                    .cast_unsigned(),
-            )
-        })
-        .unwrap_or(0)
 }
 
 /// A basic type (DWARF 5 §5.1).

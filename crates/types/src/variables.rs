@@ -1,7 +1,7 @@
 //! Variables and parameters: which of them there are at an address, and what they are in a frame of a stack.
 //!
-//! [`Variables`] finds the function that an address is in, [`Function::levels`] what can be named there, [`now`] what a variable is in a frame
-//! (DWARF 5 §2.6: location descriptions), and [`at_entry`] what a parameter was when the function was called, as the call site
+//! [`Variables`] finds the function that an address is in, [`Function::levels`] what can be named there, [`Activation::now`] what a variable is in a frame
+//! (DWARF 5 §2.6: location descriptions), and [`Activation::at_entry`] what a parameter was when the function was called, as the call site
 //! in the caller tells (§3.4).
 
 use std::cell::{OnceCell, RefCell};
@@ -16,13 +16,14 @@ use unspool_module::{Binding, DebugFiles, ElfFile, Symbol, Symbols};
 use crate::error::TypesError;
 use crate::index::{Index, Place};
 
+mod activation;
 mod entry;
 mod evaluate;
 mod function;
 mod value;
 
-pub use entry::at_entry;
-pub use evaluate::{Absent, now};
+pub use activation::Activation;
+pub use evaluate::Absent;
 pub use function::{Function, Level, Variable};
 pub use value::Value;
 

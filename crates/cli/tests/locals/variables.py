@@ -44,7 +44,8 @@ def text(value):
         element = kind.target().strip_typedefs()
         if element.name == "char" and not value.is_optimized_out:
             characters = bytes(int(value[index]) & 255 for index in range(low, high + 1))
-            return '"' + characters.split(b"\0")[0].decode("ascii", "backslashreplace") + '"'
+            characters = characters.split(b"\0")[0].decode("ascii", "backslashreplace")
+            return f'"{characters[:80]}"' + "..." * (len(characters) > 80)
         shown = [text(value[index]) for index in range(low, min(high + 1, low + 32))]
         return if_any("{" + ", ".join(shown + ["..."] * (high - low + 1 > 32)) + "}") or "<lost>"
     if value.is_optimized_out:
@@ -78,21 +79,32 @@ def told(read):
         return None
 
 
+def counted(value):
+    """A value, but for an array that gdb takes for one of one element, as it does where it cannot count them: the programs have none such but a `va_list`."""
+    kind = value.type.strip_typedefs()
+    while kind.code == gdb.TYPE_CODE_ARRAY:
+        if kind.range() == (0, 0) and "va_list" not in str(kind.target()):
+            raise gdb.error("not counted")
+        kind = kind.target().strip_typedefs()
+    return value
+
+
 def variables(frame):
     """The variables of a frame's function, the innermost block first, and its parameters."""
     found = []
+    # gdb counts the elements of arrays in the frame that is selected.
+    frame.select()
     block = frame.block()
     while block is not None:
         for symbol in block:
             if symbol.is_argument or symbol.is_variable:
                 entry = None
                 if symbol.is_argument and frame.type() == gdb.NORMAL_FRAME:
-                    frame.select()
                     entry = told(lambda: gdb.parse_and_eval(symbol.name + "@entry"))
                 found.append({
                     "name": symbol.name,
                     "parameter": symbol.is_argument,
-                    "value": told(lambda: symbol.value(frame)),
+                    "value": told(lambda: counted(symbol.value(frame))),
                     "entry": entry,
                 })
         if block.function is not None:

@@ -1,15 +1,13 @@
 //! What a function was called with, as the entries of calls in its callers say (DWARF 5 §3.4).
 
-use std::cell::Cell;
 use std::rc::Rc;
 
 use gimli::{AttributeValue, Operation};
 use unspool_ir::Vaddr;
 
-use super::evaluate::{Absent, Evaluator, MOST_STEPS, size};
+use super::Frame;
+use super::evaluate::{Absent, Evaluator};
 use super::function::{Call, Function, To, Variable, only, outer_name};
-use super::value::Value;
-use super::{Frame, Stack};
 use crate::index::{Index, Place};
 
 /// The way into a function: a call, and functions each of which has ended with a call of the next.
@@ -22,33 +20,9 @@ pub(super) struct Way<'a> {
     count: usize,
 }
 
-/// What a parameter of a frame's function was when it was called, as the caller tells: its bytes, `most` at most.
-///
-/// # Errors
-///
-/// [`Absent`].
-pub fn at_entry<'a>(
-    stack: &dyn Stack<'a>,
-    number: usize,
-    function: &Function<'a>,
-    parameter: &Variable<'a>,
-    most: usize,
-) -> Result<Value, Absent> {
-    let size = size(function, parameter, most)?;
-    let steps = Cell::new(MOST_STEPS);
-    let frame = Evaluator::of(stack, number, function, &steps)?;
-    let bytes = frame.given(frame.passed(parameter)?)?.to_le_bytes();
-    if size > bytes.len() {
-        return Err(Absent::Entry);
-    }
-    let mut value = Value::unknown(size);
-    value.put(&bytes);
-    Ok(value)
-}
-
 impl<'a> Evaluator<'_, 'a> {
     /// Where a parameter was when the function was called.
-    fn passed(&self, parameter: &Variable<'a>) -> Result<To, Absent> {
+    pub(super) fn passed(&self, parameter: &Variable<'a>) -> Result<To, Absent> {
         let entry = self.function.entry().ok_or(Absent::Entry)?;
         let location = parameter.location.as_ref();
         let Some(location) = location else {

@@ -8,7 +8,7 @@ use unspool_ir::arch::RegisterName;
 use unspool_ir::{Register, Vaddr};
 
 use super::entry::Way;
-use super::function::{Expression, Function, Said, To, Variable, only};
+use super::function::{Expression, Function, Said, To, only};
 use super::value::Value;
 use super::{Frame, Stack};
 use crate::error::TypesError;
@@ -42,6 +42,9 @@ pub enum Absent {
     /// Its type has no size, or none that is known.
     #[error("its size is not known")]
     Size,
+    /// It is an array of so many elements as is not known.
+    #[error("how many elements it has is not known: {0}")]
+    Count(Rc<Absent>),
     /// It needs more steps than an expression has.
     #[error("where it is takes more than {limit} steps to compute")]
     TooLong {
@@ -79,53 +82,6 @@ const MOST_OPERATIONS: u32 = 1000;
 
 /// Expressions that need others, and callers that need theirs, are followed so deep.
 const DEEPEST: u32 = 32;
-
-/// What a variable of a frame's function, or of one inlined in it, is now: its bytes, `most` at most.
-///
-/// # Errors
-///
-/// [`Absent`], if no byte is known.
-pub fn now<'a>(
-    stack: &dyn Stack<'a>,
-    number: usize,
-    function: &Function<'a>,
-    variable: &Variable<'a>,
-    most: usize,
-) -> Result<Value, Absent> {
-    let size = size(function, variable, most)?;
-    if let Some(constant) = &variable.constant {
-        return constant_value(constant, size);
-    }
-    let location = variable.location.as_ref().ok_or(Absent::Nowhere)?;
-    let steps = Cell::new(MOST_STEPS);
-    Evaluator::of(stack, number, function, &steps)?.value(location, size)
-}
-
-pub(super) fn size(
-    function: &Function<'_>,
-    variable: &Variable<'_>,
-    most: usize,
-) -> Result<usize, Absent> {
-    let size = function.graph().size(variable.ty).ok_or(Absent::Size)?;
-    match usize::try_from(size).unwrap_or(most).min(most) {
-        0 => Err(Absent::Size),
-        size => Ok(size),
-    }
-}
-
-/// The value of what is constant.
-fn constant_value(constant: &AttributeValue<Slice<'_>>, size: usize) -> Result<Value, Absent> {
-    let mut value = Value::unknown(size);
-    match constant {
-        AttributeValue::Block(bytes) => value.put(bytes.slice()),
-        AttributeValue::Sdata(number) => value.put(&i128::from(*number).to_le_bytes()),
-        other => match other.udata_value() {
-            Some(number) => value.put(&u128::from(number).to_le_bytes()),
-            None => return Err(Absent::Unsupported("a constant that is no number")),
-        },
-    }
-    Ok(value)
-}
 
 /// Evaluates the expressions of a frame.
 pub(super) struct Evaluator<'s, 'a> {
@@ -165,6 +121,11 @@ impl<'s, 'a> Evaluator<'s, 'a> {
         &self.frame.variables.index
     }
 
+    /// The address that describes the frame, as linked.
+    pub(super) fn lookup(&self) -> Vaddr {
+        self.frame.lookup
+    }
+
     pub(super) fn step(&self) -> Result<(), Absent> {
         let left = self.steps.get().checked_sub(1);
         self.steps.set(left.unwrap_or(0));
@@ -184,8 +145,11 @@ impl<'s, 'a> Evaluator<'s, 'a> {
     }
 
     /// What is at a location: so many bytes.
-    fn value(&self, location: &Said<'a>, size: usize) -> Result<Value, Absent> {
+    pub(super) fn value(&self, location: &Said<'a>, size: usize) -> Result<Value, Absent> {
         let expression = self.at(location, self.frame.lookup)?;
+        if size == 0 && !expression.0.is_empty() {
+            return Ok(Value::unknown(0));
+        }
         let (unit, _) = self.index().unit(location.place)?;
         let room = (size as u64).saturating_mul(8);
         let mut value = Value::unknown(size);
@@ -209,7 +173,7 @@ impl<'s, 'a> Evaluator<'s, 'a> {
                 }
             }
         }
-        match value.is_anywhere() {
+        match size != 0 && value.is_anywhere() {
             true => Ok(value),
             false => Err(absent),
         }

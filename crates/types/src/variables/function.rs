@@ -10,7 +10,7 @@ use unspool_ir::Vaddr;
 use crate::entry::{flag, text};
 use crate::error::TypesError;
 use crate::index::{Entry, Index, Place, Slice};
-use crate::unit::UnitReader;
+use crate::unit::{Dimension, UnitReader};
 
 pub(super) type Expression<'a> = gimli::Expression<Slice<'a>>;
 
@@ -26,7 +26,10 @@ pub struct Function<'a> {
     scopes: Vec<Scope<'a>>,
     variables: Vec<Variable<'a>>,
     pub(super) calls: Vec<Call<'a>>,
-    graph: Graph<'a>,
+    /// The types of its variables. Those of `dimensions` have no elements there.
+    pub(super) graph: Graph<'a>,
+    /// The dimensions of arrays that have no constant size.
+    pub(super) dimensions: Vec<Dimension<'a>>,
 }
 
 /// What an attribute says, and of which entry it is.
@@ -50,7 +53,7 @@ struct Scope<'a> {
 pub struct Variable<'a> {
     /// Its name; empty if it has none.
     pub name: Cow<'a, str>,
-    /// Its type, in the function's [graph](Function::graph).
+    /// Its type, in the [graph](super::Activation::graph) of an activation of the function.
     pub ty: TypeId,
     /// Whether it is a parameter.
     pub is_parameter: bool,
@@ -164,12 +167,6 @@ impl<'a> Function<'a> {
         &self.variables
     }
 
-    /// The types of its variables.
-    #[must_use]
-    pub fn graph(&self) -> &Graph<'a> {
-        &self.graph
-    }
-
     /// Reads the entry of a function in a unit, and all below it.
     pub(super) fn read(
         index: &Index<'a>,
@@ -208,6 +205,7 @@ impl<'a> Function<'a> {
             scopes: reader.scopes,
             variables,
             calls: reader.calls,
+            dimensions: std::mem::take(&mut reader.types.dimensions),
             graph: reader.types.graph(),
         })
     }
@@ -321,11 +319,7 @@ impl<'a> FunctionReader<'_, 'a> {
             true => self.types.type_of(place, entry),
             false => self.types.type_of(origin, &said),
         };
-        let location = |place, entry: &Entry<'a>| {
-            let value = entry.attr_value(gimli::DW_AT_location)?;
-            Some(Said { place, value })
-        };
-        let constant = |entry: &Entry<'a>| entry.attr_value(gimli::DW_AT_const_value);
+        let (location, constant) = whereabouts((place, entry), (origin, &said));
         Ok(Some(Variable {
             name: text(index, origin, &said, gimli::DW_AT_name).unwrap_or_default(),
             ty,
@@ -333,8 +327,8 @@ impl<'a> FunctionReader<'_, 'a> {
             number: 0,
             scope: self.around(),
             origin,
-            location: location(place, entry).or_else(|| location(origin, &said)),
-            constant: constant(entry).or_else(|| constant(&said)),
+            location,
+            constant,
         }))
     }
 
@@ -401,6 +395,22 @@ impl<'a> FunctionReader<'_, 'a> {
         };
         Some(Given { to, value })
     }
+}
+
+/// Where a variable is and what constant it is, as its entry says it or that of its origin.
+pub(super) fn whereabouts<'a>(
+    own: (Place, &Entry<'a>),
+    origin: (Place, &Entry<'a>),
+) -> (Option<Said<'a>>, Option<AttributeValue<Slice<'a>>>) {
+    let location = |(place, entry): (Place, &Entry<'a>)| {
+        let value = entry.attr_value(gimli::DW_AT_location)?;
+        Some(Said { place, value })
+    };
+    let constant = |entry: &Entry<'a>| entry.attr_value(gimli::DW_AT_const_value);
+    (
+        location(own).or_else(|| location(origin)),
+        constant(own.1).or_else(|| constant(origin.1)),
+    )
 }
 
 /// The expression that the first of some attributes has.

@@ -5,7 +5,7 @@
 pub struct Value {
     /// The bytes, in the order of memory.
     pub bytes: Vec<u8>,
-    /// Which bits of each of them are known: parts of a structure can be nowhere. At least one is.
+    /// Which bits of each of them are known: parts of a structure can be nowhere. At least one is, if there are any.
     pub known: Vec<u8>,
 }
 
@@ -52,10 +52,15 @@ impl Value {
         }
     }
 
-    /// Whether any part is known.
+    /// Whether any part is known, if it has any.
     #[must_use]
     pub fn is_anywhere(&self) -> bool {
-        self.known.iter().any(|known| *known != 0)
+        self.known.is_empty() || self.known.iter().any(|known| *known != 0)
+    }
+
+    /// Whether all of it is known.
+    pub(super) fn is_whole(&self) -> bool {
+        self.known.iter().all(|known| *known == 0xff)
     }
 }
 

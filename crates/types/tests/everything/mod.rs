@@ -2,7 +2,7 @@
 
 use unspool_ir::Vaddr;
 use unspool_module::{DebugFiles, ElfFile};
-use unspool_types::variables::{Frame, Stack, Value, Variables, at_entry, now};
+use unspool_types::variables::{Activation, Frame, Stack, Value, Variables};
 
 /// A stack of which every frame is in a module, some of them at a call.
 struct Same<'s, 'a> {
@@ -23,7 +23,7 @@ impl<'a> Stack<'a> for Same<'_, 'a> {
         (register < 16).then_some(u64::from(register) << 8)
     }
     fn cfa(&self, number: usize) -> Option<u64> {
-        Some(number as u64)
+        Some(0x8000 + number as u64)
     }
     fn read(&self, address: u64, into: &mut [u8]) -> bool {
         into.fill(0x5a);
@@ -49,12 +49,13 @@ pub(crate) fn ask(file: &ElfFile, addresses: &[u64]) -> usize {
         let Ok(Some(function)) = variables.function(Vaddr(*address)) else {
             continue;
         };
+        let activation = Activation::of(&stack, 0, &function);
         for level in function.levels(Vaddr(*address)) {
             for variable in level.parameters.iter().chain(&level.locals) {
-                let value = now(&stack, 0, &function, variable, 64);
+                let value = activation.now(variable, 64);
                 assert!(value.as_ref().map_or(true, Value::is_anywhere));
                 found += usize::from(value.is_ok());
-                found += usize::from(at_entry(&stack, 0, &function, variable, 64).is_ok());
+                found += usize::from(activation.at_entry(variable, 64).is_ok());
             }
         }
     }

@@ -12,7 +12,7 @@ use unspool_ir::{CodeAddr, Memory, Register, RuntimeAddr, Vaddr};
 use unspool_module::{DebugFiles, ElfFile};
 use unspool_recover::unchanged;
 use unspool_symbols::Finder;
-use unspool_types::variables::{self, Absent, Function, Variables};
+use unspool_types::variables::{self, Absent, Activation, Function, Variables};
 use unspool_unwind::arguments::Arguments;
 use unspool_unwind::space::{Space, Stack};
 
@@ -126,7 +126,8 @@ impl<'f> Described<'f> {
         let Some((function, lookup)) = found.filter(|_| number < walked.certain) else {
             return Vec::new();
         };
-        let shapes = self.shapes(&function);
+        let activation = Activation::of(walked, number, &function);
+        let shapes = self.shapes(&function, &activation);
         let parameters: Vec<_> = shapes.iter().collect();
         let levels = function.levels(lookup);
         let outermost = levels.len().saturating_sub(1);
@@ -141,15 +142,14 @@ impl<'f> Described<'f> {
                     None => String::new(),
                 };
                 let is_own = nth == outermost && variable.is_parameter;
-                let at_entry =
-                    || variables::at_entry(walked, number, &function, variable, MOST_BYTES).ok();
+                let at_entry = || activation.at_entry(variable, MOST_BYTES).ok();
                 Variable {
                     name: match &*variable.name {
                         "" => "(unnamed)".to_owned(),
                         name => name.to_owned(),
                     },
                     type_name: shape.map_or("", |shape| shape.type_name).to_owned(),
-                    now: variables::now(walked, number, &function, variable, MOST_BYTES).map(value),
+                    now: activation.now(variable, MOST_BYTES).map(value),
                     at_entry: is_own.then(at_entry).flatten().map(value),
                 }
             };
@@ -177,15 +177,18 @@ impl<'f> Described<'f> {
         }
     }
 
-    fn shapes(&self, function: &Rc<Function<'f>>) -> Rc<Shapes> {
-        // The functions are kept by `Variables`, so that none has the address of another.
-        let mut shapes = self.shapes.borrow_mut();
-        let shapes = shapes.entry(Rc::as_ptr(function)).or_insert_with(|| {
+    fn shapes(&self, function: &Rc<Function<'f>>, activation: &Activation<'_, 'f>) -> Rc<Shapes> {
+        let shapes = || {
             let all = function.variables().iter();
             let named = all.map(|variable| (&*variable.name, variable.ty));
-            Rc::new(Shapes::of(function.graph(), named))
-        });
-        Rc::clone(shapes)
+            Rc::new(Shapes::of(activation.graph(), named))
+        };
+        if !activation.has_types_of_all() {
+            return shapes();
+        }
+        // The functions are kept by `Variables`, so that none has the address of another.
+        let mut known = self.shapes.borrow_mut();
+        Rc::clone(known.entry(Rc::as_ptr(function)).or_insert_with(shapes))
     }
 }
 

@@ -1,0 +1,236 @@
+//! A function that runs: its variables and types in a frame.
+
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::rc::Rc;
+
+use gimli::AttributeValue;
+use unspool_ctf::{Graph, Kind, TypeId};
+
+use super::Stack;
+use super::evaluate::{Absent, Evaluator, MOST_STEPS};
+use super::function::{Function, Said, Variable, whereabouts};
+use super::value::Value;
+use crate::entry::{number, sized};
+use crate::index::{Place, Slice};
+use crate::unit::Dimension;
+
+/// A function in a frame of a stack.
+pub struct Activation<'s, 'a> {
+    stack: &'s dyn Stack<'a>,
+    number: usize,
+    function: &'s Function<'a>,
+    graph: Cow<'s, Graph<'a>>,
+    /// The arrays of which it is not known how many elements they have, and why.
+    uncounted: Vec<(TypeId, Absent)>,
+}
+
+impl<'s, 'a> Activation<'s, 'a> {
+    /// That of a function in the frame of this number, which is its, or one that is inlined in its. Counts the elements of arrays of which the program
+    /// computes how many there are, and copies the function's types if it has any such.
+    #[must_use]
+    pub fn of(
+        stack: &'s dyn Stack<'a>,
+        number: usize,
+        function: &'s Function<'a>,
+    ) -> Activation<'s, 'a> {
+        let mut activation = Activation {
+            stack,
+            number,
+            function,
+            graph: Cow::Borrowed(&function.graph),
+            uncounted: Vec::new(),
+        };
+        for dimension in &function.dimensions {
+            match activation.count(dimension) {
+                Ok(counted) => activation.set_count(dimension.array, counted),
+                Err(absent) => activation.uncounted.push((dimension.array, absent)),
+            }
+        }
+        activation
+    }
+
+    /// The types of the function's variables, with the elements of arrays counted.
+    #[must_use]
+    pub fn graph(&self) -> &Graph<'a> {
+        &self.graph
+    }
+
+    /// Whether these types are those that the function has in all frames.
+    #[must_use]
+    pub fn has_types_of_all(&self) -> bool {
+        matches!(self.graph, Cow::Borrowed(_))
+    }
+
+    /// What a variable of the function, or of one inlined in it, is now: its bytes, `most` at most.
+    ///
+    /// # Errors
+    ///
+    /// [`Absent`], if no byte is known.
+    pub fn now(&self, variable: &Variable<'a>, most: usize) -> Result<Value, Absent> {
+        let size = self.size(variable, most)?;
+        self.value(variable.location.as_ref(), variable.constant.as_ref(), size)
+    }
+
+    fn value(
+        &self,
+        location: Option<&Said<'a>>,
+        constant: Option<&AttributeValue<Slice<'a>>>,
+        size: usize,
+    ) -> Result<Value, Absent> {
+        if let Some(constant) = constant {
+            return constant_value(constant, size);
+        }
+        let location = location.ok_or(Absent::Nowhere)?;
+        self.evaluator(&steps())?.value(location, size)
+    }
+
+    /// What a parameter of the frame's function was when it was called, as the caller tells: its bytes, `most` at most.
+    ///
+    /// # Errors
+    ///
+    /// [`Absent`].
+    pub fn at_entry(&self, parameter: &Variable<'a>, most: usize) -> Result<Value, Absent> {
+        let size = self.size(parameter, most)?;
+        let steps = steps();
+        let frame = self.evaluator(&steps)?;
+        let bytes = frame.given(frame.passed(parameter)?)?.to_le_bytes();
+        if size > bytes.len() {
+            return Err(Absent::Entry);
+        }
+        let mut value = Value::unknown(size);
+        value.put(&bytes);
+        Ok(value)
+    }
+
+    fn evaluator<'e>(&'e self, steps: &'e Cell<u32>) -> Result<Evaluator<'e, 'a>, Absent> {
+        Evaluator::of(self.stack, self.number, self.function, steps)
+    }
+
+    /// The size of a variable in bytes, `most` at most. It can be nothing if that is all the type has.
+    fn size(&self, variable: &Variable<'a>, most: usize) -> Result<usize, Absent> {
+        if let Some(why) = self.uncounted_in(variable.ty) {
+            return Err(why.clone());
+        }
+        let size = self.graph.size(variable.ty).ok_or(Absent::Size)?;
+        match usize::try_from(size).unwrap_or(most).min(most) {
+            0 if !self.is_aggregate(variable.ty) => Err(Absent::Size),
+            size => Ok(size),
+        }
+    }
+
+    fn is_aggregate(&self, ty: TypeId) -> bool {
+        let ty = self.graph.resolve(ty).and_then(|ty| self.graph.get(ty));
+        ty.is_some_and(|ty| matches!(ty.kind, Kind::Array { .. } | Kind::Record { .. }))
+    }
+
+    /// Why it is not known how many elements an array has, or its elements have.
+    fn uncounted_in(&self, ty: TypeId) -> Option<&Absent> {
+        if self.uncounted.is_empty() {
+            return None;
+        }
+        let mut ty = ty;
+        for _ in 0..MOST_DIMENSIONS {
+            ty = self.graph.resolve(ty)?;
+            if let Some((_, why)) = self.uncounted.iter().find(|(array, _)| *array == ty) {
+                return Some(why);
+            }
+            let Kind::Array { element, .. } = self.graph.get(ty)?.kind else {
+                return None;
+            };
+            ty = element;
+        }
+        None
+    }
+
+    fn set_count(&mut self, array: TypeId, counted: u64) {
+        let Some(mut ty) = self.graph.get(array).cloned() else {
+            return;
+        };
+        if let Kind::Array { count, .. } = &mut ty.kind {
+            *count = counted;
+            self.graph.to_mut().set(array, ty);
+        }
+    }
+
+    /// How many elements a dimension has: none if the program computes less than none.
+    fn count(&self, dimension: &Dimension<'a>) -> Result<u64, Absent> {
+        let bound = dimension.bound.ok_or(Absent::Size)?;
+        let number = self.bound(dimension.place, bound);
+        let number = number.map_err(|why| Absent::Count(Rc::new(why)))?;
+        let count = number.checked_add(dimension.plus).ok_or(Absent::Size)?;
+        Ok(u64::try_from(count).unwrap_or(0))
+    }
+
+    /// What the program has computed for a bound: by an expression, or in a variable (DWARF 5 §2.19).
+    fn bound(&self, place: Place, value: AttributeValue<Slice<'a>>) -> Result<i64, Absent> {
+        let steps = steps();
+        let evaluator = self.evaluator(&steps)?;
+        if let AttributeValue::UnitRef(_) | AttributeValue::DebugInfoRef(_) = value {
+            return self.integer(evaluator.index().referred(place, &value)?);
+        }
+        let expression = evaluator.at(&Said { place, value }, evaluator.lookup())?;
+        Ok(evaluator.number(place, expression)?.cast_signed())
+    }
+
+    /// The value of the variable with an entry, which is an integer.
+    fn integer(&self, place: Place) -> Result<i64, Absent> {
+        let steps = steps();
+        let evaluator = self.evaluator(&steps)?;
+        let index = evaluator.index();
+        let entry = index.entry(place)?;
+        let (origin, said) = index.origin(place, &entry)?;
+        let ty = sized(index, origin, &said).ok_or(Absent::Size)?;
+        let size = number(&ty, gimli::DW_AT_byte_size).and_then(|size| usize::try_from(size).ok());
+        let size = size.filter(|size| (1..=8).contains(size));
+        let size = size.ok_or(Absent::Size)?;
+        // The entry may be that of the function as it is written: what counts is that of its code here.
+        let levels = self.function.levels(evaluator.lookup());
+        let mut here = levels.iter().flat_map(|level| &level.locals);
+        let own = here.find(|own| own.origin == origin);
+        let is_one = !here.any(|own| own.origin == origin);
+        let (location, constant) = match own.filter(|_| is_one) {
+            Some(own) => (own.location, own.constant),
+            None => whereabouts((place, &entry), (origin, &said)),
+        };
+        let value = self.value(location.as_ref(), constant.as_ref(), size)?;
+        if !value.is_whole() {
+            return Err(Absent::Nowhere);
+        }
+        let mut bytes = [0; 8];
+        if let Some(low) = bytes.get_mut(..size) {
+            low.copy_from_slice(&value.bytes);
+        }
+        let unused = 64 - 8 * u32::try_from(size).unwrap_or(8);
+        let number = u64::from_le_bytes(bytes) << unused;
+        let is_signed = matches!(
+            ty.attr_value(gimli::DW_AT_encoding),
+            Some(AttributeValue::Encoding(gimli::DW_ATE_signed))
+        );
+        Ok(match is_signed {
+            true => number.cast_signed() >> unused,
+            false => (number >> unused).cast_signed(),
+        })
+    }
+}
+
+/// The value of what is constant.
+fn constant_value(constant: &AttributeValue<Slice<'_>>, size: usize) -> Result<Value, Absent> {
+    let mut value = Value::unknown(size);
+    match constant {
+        AttributeValue::Block(bytes) => value.put(bytes.slice()),
+        AttributeValue::Sdata(number) => value.put(&i128::from(*number).to_le_bytes()),
+        other => match other.udata_value() {
+            Some(number) => value.put(&u128::from(number).to_le_bytes()),
+            None => return Err(Absent::Unsupported("a constant that is no number")),
+        },
+    }
+    Ok(value)
+}
+
+fn steps() -> Cell<u32> {
+    Cell::new(MOST_STEPS)
+}
+
+/// So many dimensions of an array are looked at.
+const MOST_DIMENSIONS: usize = 64;
