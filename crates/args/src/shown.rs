@@ -28,6 +28,17 @@ impl<'a> Shown<'a> {
         }
     }
 
+    /// A number, a character, an address or a constant of this shape.
+    #[must_use]
+    pub fn of(shape: Shape<'a>, bytes: &'a [u8]) -> Shown<'a> {
+        Shown {
+            bytes: Part { bytes, known: None },
+            shape,
+            is_by_reference: false,
+            memory: None,
+        }
+    }
+
     /// The same if not all is known: which bits of each byte are.
     #[must_use]
     pub fn with_known(self, known: &'a [u8]) -> Shown<'a> {
@@ -68,6 +79,11 @@ impl fmt::Debug for Shown<'_> {
 pub fn unsigned(bytes: &[u8]) -> u64 {
     let bytes = bytes.iter().take(8).rev();
     bytes.fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+/// The number that sixteen bytes are.
+fn wide(bytes: &[u8]) -> Option<u128> {
+    bytes.try_into().ok().map(u128::from_le_bytes)
 }
 
 fn signed(bytes: &[u8]) -> i64 {
@@ -199,6 +215,11 @@ fn show_number(
     memory: Option<ByteAt<'_>>,
 ) -> fmt::Result {
     let number = unsigned(bytes);
+    match (shape, wide(bytes)) {
+        (Shape::Signed, Some(wide)) => return write!(f, "{}", wide.cast_signed()),
+        (Shape::Unsigned, Some(wide)) => return write!(f, "{wide}"),
+        _ => {}
+    }
     match shape {
         Shape::Signed if bytes.len() <= 8 => write!(f, "{}", signed(bytes)),
         Shape::Unsigned if bytes.len() <= 8 => write!(f, "{number}"),

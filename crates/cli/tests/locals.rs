@@ -38,13 +38,17 @@ struct Named {
 fn killed(compiler: &str, source: &str, options: &[&str], cache: &Path) -> Killed {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
-    let mut compile = Command::new(packages::path(compiler).unwrap());
+    let is_rust = source.ends_with(".rs");
+    let mut compile = match is_rust {
+        true => Command::new(compiler),
+        false => Command::new(packages::path(compiler).unwrap()),
+    };
     let source = test_file(&format!("programs/{source}"));
     compile
         .args(options)
         .arg("-o")
         .arg(path("program"))
-        .arg(source);
+        .arg(&source);
     let output = compile.output().unwrap();
     assert!(
         output.status.success(),
@@ -57,6 +61,9 @@ fn killed(compiler: &str, source: &str, options: &[&str], cache: &Path) -> Kille
     gdb.arg(test_file("locals/variables.py"))
         .arg(path("program"));
     gdb.env("CORE", path("core")).env("OUT", path("gdb"));
+    if is_rust {
+        gdb.env("RUST", &source);
+    }
     let output = gdb.output().unwrap();
     let known = fs::read(path("gdb"));
     let known = known.unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
@@ -65,6 +72,8 @@ fn killed(compiler: &str, source: &str, options: &[&str], cache: &Path) -> Kille
     unspool.env("XDG_CACHE_HOME", cache);
     unspool.args(["stack", "--args", "--locals", "--format", "json", "--core"]);
     unspool.arg(path("core")).arg("--exe").arg(path("program"));
+    // gdb shows what slices lead to, but not what pointers do.
+    unspool.args(is_rust.then_some("--strings"));
     let output = unspool.output().unwrap();
     assert!(
         output.status.success(),
@@ -81,10 +90,12 @@ fn text(value: &Value) -> Option<String> {
     value.as_str().map(str::to_owned)
 }
 
-/// The name of a function without what it takes, and what an instance of a template returns.
+/// The name of a function without its namespaces, what it takes, and what an instance of a template returns.
 fn plain(name: &str) -> String {
     let name = name.split('(').next().unwrap();
-    name.rsplit(' ').next().unwrap().to_owned()
+    let name = name.rsplit(' ').next().unwrap();
+    // We say the namespaces of inlined functions in C++ and Rust only where the linker's name has them.
+    name.rsplit("::").next().unwrap().to_owned()
 }
 
 /// What we tell: of each name what is known now, the innermost first, and at entry.
@@ -206,6 +217,49 @@ fn arrays_that_the_program_computes_the_length_of_are_told() {
                 let compared = compare(&killed, &what);
                 assert!(compared.known >= 40, "{what}: {}", compared.known);
             }
+        }
+    }
+}
+
+#[test]
+fn of_programs_in_rust_all_that_gdb_knows_is_told() {
+    let cache = tempfile::tempdir().unwrap();
+    for version in ["-Cdwarf-version=4", "-Cdwarf-version=5"] {
+        let options = ["--edition=2024", "-g", version];
+        let killed = killed("rustc", "enumerations.rs", &options, cache.path());
+        let compared = compare(&killed, version);
+        assert!(compared.known >= 45, "{version}: {}", compared.known);
+    }
+}
+
+/// gdb 13 ends with an internal error at an enumeration that is optimized out: what is asked for here is as the source has it.
+#[test]
+fn enumerations_of_rust_are_told_where_all_is_optimized() {
+    let expected = [
+        ("negative", "enumerations::Signed::Less(1)"),
+        (
+            "card",
+            "enumerations::Kind::Card{number: 4, name: \"visa\"}",
+        ),
+        ("none", "core::option::Option<i32>::None"),
+    ];
+    let source = test_file("programs/enumerations.rs");
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    for level in ["-Copt-level=0", "-Copt-level=1", "-Copt-level=2"] {
+        let mut compile = Command::new("rustc");
+        compile.args(["--edition=2024", "-g", level, "-o"]);
+        compile.arg(path("program")).arg(&source);
+        assert!(compile.status().unwrap().success());
+        let mut unspool = Command::new(env!("CARGO_BIN_EXE_unspool"));
+        unspool.env("XDG_CACHE_HOME", path("cache"));
+        unspool.args(["stack", "--locals", "--strings", "--format", "json", "--"]);
+        let output = unspool.arg(path("program")).output().unwrap();
+        let told = told(&serde_json::from_slice(&output.stderr).unwrap());
+        for (name, value) in expected {
+            let of_name = told.iter().filter(|(named, _)| named.name == name);
+            let values: Vec<_> = of_name.flat_map(|(_, (now, _))| now).collect();
+            assert_eq!(values, [value], "{level}: {name}");
         }
     }
 }

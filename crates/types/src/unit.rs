@@ -15,8 +15,10 @@ use crate::index::{Entry, Index, Place};
 
 mod array;
 mod record;
+mod variant;
 
 pub(crate) use array::Dimension;
+pub use variant::{Variant, Variants};
 
 /// Units that are imported by units that are imported, at most.
 const DEEPEST_IMPORT: usize = 16;
@@ -35,6 +37,8 @@ pub(crate) struct UnitReader<'d, 'a> {
     objects: HashMap<Cow<'a, str>, TypeId>,
     /// The dimensions of arrays that have no constant size.
     pub(crate) dimensions: Vec<Dimension<'a>>,
+    /// Of structures that are one of several variants, these.
+    pub(crate) variants: HashMap<TypeId, Variants<'a>>,
     /// Where the code of functions begins.
     pub(crate) entries: Vec<(Vaddr, Cow<'a, str>, TypeId)>,
     pub(crate) problems: Vec<TypesError>,
@@ -51,6 +55,7 @@ impl<'d, 'a> UnitReader<'d, 'a> {
             functions: HashMap::new(),
             objects: HashMap::new(),
             dimensions: Vec::new(),
+            variants: HashMap::new(),
             entries: Vec::new(),
             problems: Vec::new(),
         }
@@ -70,6 +75,11 @@ impl<'d, 'a> UnitReader<'d, 'a> {
                 Err(problem) => self.problems.push(problem),
             }
         }
+    }
+
+    /// Where the types are that were read.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (TypeId, Place)> {
+        self.ids.iter().map(|(place, id)| (*id, *place))
     }
 
     /// The graph, when all is read.
@@ -251,9 +261,9 @@ impl<'d, 'a> UnitReader<'d, 'a> {
                 self.prototype(place, entry)?
             }
             gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type => {
-                self.record(Tag::Struct, place, entry)?
+                self.record(Tag::Struct, id, place, entry)?
             }
-            gimli::DW_TAG_union_type => self.record(Tag::Union, place, entry)?,
+            gimli::DW_TAG_union_type => self.record(Tag::Union, id, place, entry)?,
             gimli::DW_TAG_enumeration_type => self.enumeration(place, entry)?,
             _ => Kind::Unknown,
         };

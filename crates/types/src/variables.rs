@@ -20,12 +20,17 @@ mod activation;
 mod entry;
 mod evaluate;
 mod function;
+mod paths;
 mod value;
 
 pub use activation::Activation;
 pub use evaluate::Absent;
-pub use function::{Function, Level, Variable};
+use paths::Paths;
+
+pub use function::{Function, Level, Rust, Variable};
 pub use value::Value;
+
+pub use crate::unit::{Variant, Variants};
 
 /// Where a frame of a stack is.
 #[derive(Clone, Copy)]
@@ -70,6 +75,7 @@ pub struct Variables<'a> {
     /// What was looked into so far.
     functions: RefCell<HashMap<Place, Functions>>,
     described: RefCell<HashMap<Place, Rc<Function<'a>>>>,
+    paths: Paths,
     module: &'a ElfFile,
     files: &'a DebugFiles,
     symbols: OnceCell<Symbols>,
@@ -109,6 +115,7 @@ impl<'a> Variables<'a> {
             split,
             functions: RefCell::default(),
             described: RefCell::default(),
+            paths: Paths::default(),
             module,
             files,
             symbols: OnceCell::new(),

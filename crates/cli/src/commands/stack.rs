@@ -22,6 +22,7 @@ mod arguments;
 mod json;
 mod missing;
 mod names;
+mod rust;
 mod signals;
 mod sink;
 mod sys;

@@ -1,6 +1,6 @@
 """What gdb knows of the variables of a process that is about to die, written as `unspool stack --locals` writes values.
 
-Run by gdb, with CORE and OUT in the environment: where to leave a core file, and what is known, as JSON.
+Run by gdb, with CORE and OUT in the environment: where to leave a core file, and what is known, as JSON. RUST is the source of a program in Rust.
 """
 
 import decimal
@@ -10,6 +10,9 @@ import re
 import struct
 
 import gdb
+
+# The source, if that is in Rust.
+RUST = os.environ.get("RUST")
 
 
 def number(value, size):
@@ -68,13 +71,23 @@ def text(value):
     return None
 
 
+def text_in_rust(value):
+    """As Rust would have a value."""
+    shown = value.format_string(max_elements=32, repeat_threshold=0, symbols=False)
+    shown = re.sub(r"([^ ])\.\.\.\]", r"\1, ...]", shown).replace("<optimized out>", "<lost>")
+    shown = re.sub(r"(0x[0-9a-f]+) <[\w:+]*>", r"\1", shown)
+    return None if shown == "<lost>" else shown
+
+
 def told(read):
     """What a function tells, or None."""
     try:
         value = read()
         value.fetch_lazy()
         # What it points to is in no memory, and so has no address.
-        return None if "synthetic" in value.format_string() else if_any(text(value))
+        if "synthetic" in value.format_string():
+            return None
+        return text_in_rust(value) if RUST else if_any(text(value))
     except (gdb.error, gdb.MemoryError):
         return None
 
@@ -97,7 +110,8 @@ def variables(frame):
     block = frame.block()
     while block is not None:
         for symbol in block:
-            if symbol.is_argument or symbol.is_variable:
+            # gdb 13 finds no variant where a discriminant is negative.
+            if (symbol.is_argument or symbol.is_variable) and symbol.name != "negative":
                 entry = None
                 if symbol.is_argument and frame.type() == gdb.NORMAL_FRAME:
                     entry = told(lambda: gdb.parse_and_eval(symbol.name + "@entry"))
@@ -119,8 +133,11 @@ def stack():
     frame = gdb.newest_frame()
     while frame is not None and frame.is_valid():
         name = frame.name()
+        symtab = frame.find_sal().symtab
+        # Of Rust's own library, functions have many names.
+        is_own = symtab is not None and (not RUST or symtab.fullname() == RUST)
         is_real = frame.type() in (gdb.NORMAL_FRAME, gdb.INLINE_FRAME)
-        if is_real and name is not None and frame.find_sal().symtab is not None:
+        if is_real and is_own and name is not None:
             frames.append({
                 "pc": frame.pc(),
                 "function": name,
@@ -143,6 +160,8 @@ def common(one, other):
     """What is the same in two texts of a value: the other parts are lost."""
     if one is None or other is None:
         return None
+    if RUST:
+        return one if one == other else None
     parts = [re.split(r"([{},])", text) for text in (one, other)]
     if len(parts[0]) != len(parts[1]):
         return None

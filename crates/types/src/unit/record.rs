@@ -1,6 +1,6 @@
 //! Structures, unions and their members.
 
-use unspool_ctf::{Kind, Member, Tag};
+use unspool_ctf::{Kind, Member, Tag, TypeId};
 
 use super::UnitReader;
 use crate::entry::{flag, location, number, storage};
@@ -11,6 +11,7 @@ impl<'a> UnitReader<'_, 'a> {
     pub(super) fn record(
         &mut self,
         tag: Tag,
+        id: TypeId,
         place: Place,
         entry: &Entry<'a>,
     ) -> Result<Kind<'a>, TypesError> {
@@ -22,6 +23,10 @@ impl<'a> UnitReader<'_, 'a> {
         let mut members = Vec::new();
         let index = self.index;
         index.children(place, |place, child| {
+            if child.tag() == gimli::DW_TAG_variant_part {
+                let variants = self.variants_of(place, child)?;
+                self.variants.insert(id, variants);
+            }
             // What a class inherits is a part of it that has no name.
             let is_part = matches!(
                 child.tag(),
@@ -38,7 +43,11 @@ impl<'a> UnitReader<'_, 'a> {
         Ok(Kind::Record { tag, size, members })
     }
 
-    fn member(&mut self, place: Place, entry: &Entry<'a>) -> Result<Member<'a>, TypesError> {
+    pub(super) fn member(
+        &mut self,
+        place: Place,
+        entry: &Entry<'a>,
+    ) -> Result<Member<'a>, TypesError> {
         let (unit, _) = self.index.unit(place)?;
         let start = location(entry, unit.encoding())
             .ok_or_else(|| place.lacks("a member whose place is not a number"))?;

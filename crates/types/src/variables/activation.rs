@@ -62,6 +62,17 @@ impl<'s, 'a> Activation<'s, 'a> {
         matches!(self.graph, Cow::Borrowed(_))
     }
 
+    /// The name of a structure, union or enumeration of Rust, with those of the namespaces that it is in; `None` of other types.
+    #[must_use]
+    pub fn path(&self, ty: TypeId) -> Option<String> {
+        let (Kind::Record { .. } | Kind::Enum { .. }) = self.graph.get(ty)?.kind else {
+            return None;
+        };
+        let place = *self.function.rust()?.places.get(&ty)?;
+        let variables = self.stack.frame(self.number)?.variables;
+        variables.paths.of(&variables.index, place).ok()
+    }
+
     /// What a variable of the function, or of one inlined in it, is now: its bytes, `most` at most.
     ///
     /// # Errors
@@ -121,7 +132,11 @@ impl<'s, 'a> Activation<'s, 'a> {
 
     fn is_aggregate(&self, ty: TypeId) -> bool {
         let ty = self.graph.resolve(ty).and_then(|ty| self.graph.get(ty));
-        ty.is_some_and(|ty| matches!(ty.kind, Kind::Array { .. } | Kind::Record { .. }))
+        ty.is_some_and(|ty| match ty.kind {
+            Kind::Array { .. } | Kind::Record { .. } => true,
+            // That of Rust; `void` is another.
+            _ => ty.name == "()",
+        })
     }
 
     /// Why it is not known how many elements an array has, or its elements have.

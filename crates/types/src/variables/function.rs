@@ -1,6 +1,7 @@
 //! A function as its entry describes it: what can be named where in its code, and what its calls give.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::ops::Range;
 
 use gimli::{AttributeValue, Operation};
@@ -10,7 +11,9 @@ use unspool_ir::Vaddr;
 use crate::entry::{flag, text};
 use crate::error::TypesError;
 use crate::index::{Entry, Index, Place, Slice};
-use crate::unit::{Dimension, UnitReader};
+use crate::unit::{Dimension, UnitReader, Variants};
+
+use super::paths::is_rust;
 
 pub(super) type Expression<'a> = gimli::Expression<Slice<'a>>;
 
@@ -30,6 +33,15 @@ pub struct Function<'a> {
     pub(super) graph: Graph<'a>,
     /// The dimensions of arrays that have no constant size.
     pub(super) dimensions: Vec<Dimension<'a>>,
+    rust: Option<Rust<'a>>,
+}
+
+/// What types of Rust have that those of C have not.
+pub struct Rust<'a> {
+    /// Of structures that are one of several variants, these.
+    pub variants: HashMap<TypeId, Variants<'a>>,
+    /// Where the types are.
+    pub(super) places: HashMap<TypeId, Place>,
 }
 
 /// What an attribute says, and of which entry it is.
@@ -167,6 +179,12 @@ impl<'a> Function<'a> {
         &self.variables
     }
 
+    /// What its types have that those of C have not, if it is in Rust.
+    #[must_use]
+    pub fn rust(&self) -> Option<&Rust<'a>> {
+        self.rust.as_ref()
+    }
+
     /// Reads the entry of a function in a unit, and all below it.
     pub(super) fn read(
         index: &Index<'a>,
@@ -197,6 +215,10 @@ impl<'a> Function<'a> {
         for (number, variable) in variables.iter_mut().enumerate() {
             variable.number = number;
         }
+        let rust = is_rust(index, root).then(|| Rust {
+            places: reader.types.places().collect(),
+            variants: std::mem::take(&mut reader.types.variants),
+        });
         let frame_base = entry.attr_value(gimli::DW_AT_frame_base);
         Ok(Function {
             root,
@@ -205,6 +227,7 @@ impl<'a> Function<'a> {
             scopes: reader.scopes,
             variables,
             calls: reader.calls,
+            rust,
             dimensions: std::mem::take(&mut reader.types.dimensions),
             graph: reader.types.graph(),
         })

@@ -16,6 +16,7 @@ use unspool_types::variables::{self, Absent, Activation, Function, Variables};
 use unspool_unwind::arguments::Arguments;
 use unspool_unwind::space::{Space, Stack};
 
+use super::rust;
 use super::values::{MOST_BYTES, as_text};
 use crate::output;
 
@@ -128,19 +129,15 @@ impl<'f> Described<'f> {
         };
         let activation = Activation::of(walked, number, &function);
         let shapes = self.shapes(&function, &activation);
-        let parameters: Vec<_> = shapes.iter().collect();
+        let show = match function.rust() {
+            Some(rust) => Syntax::Rust(rust::Values::of(&activation, rust, text)),
+            None => Syntax::C(shapes.iter().collect(), text),
+        };
         let levels = function.levels(lookup);
         let outermost = levels.len().saturating_sub(1);
         let levels = levels.iter().enumerate().map(|(nth, level)| {
             let shown = |variable: &&variables::Variable<'f>| {
-                let shape = parameters.get(variable.number);
-                let value = |found: variables::Value| match shape {
-                    Some(shape) => {
-                        let shown = unspool_args::Shown::new(shape, &found.bytes);
-                        as_text(shown.with_known(&found.known), text)
-                    }
-                    None => String::new(),
-                };
+                let value = |found: variables::Value| show.value(variable, &found);
                 let is_own = nth == outermost && variable.is_parameter;
                 let at_entry = || activation.at_entry(variable, MOST_BYTES).ok();
                 Variable {
@@ -148,7 +145,7 @@ impl<'f> Described<'f> {
                         "" => "(unnamed)".to_owned(),
                         name => name.to_owned(),
                     },
-                    type_name: shape.map_or("", |shape| shape.type_name).to_owned(),
+                    type_name: show.type_name(variable),
                     now: activation.now(variable, MOST_BYTES).map(value),
                     at_entry: is_own.then(at_entry).flatten().map(value),
                 }
@@ -189,6 +186,38 @@ impl<'f> Described<'f> {
         // The functions are kept by `Variables`, so that none has the address of another.
         let mut known = self.shapes.borrow_mut();
         Rc::clone(known.entry(Rc::as_ptr(function)).or_insert_with(shapes))
+    }
+}
+
+/// How the variables of a function are written.
+enum Syntax<'s, 'f> {
+    /// With how each of them is shown, and what the texts are read from that they lead to.
+    C(Vec<unspool_args::Parameter<'s>>, Option<&'s dyn Memory>),
+    Rust(rust::Values<'s, 'f>),
+}
+
+impl<'f> Syntax<'_, 'f> {
+    fn type_name(&self, variable: &variables::Variable<'f>) -> String {
+        match self {
+            Syntax::C(shapes, _) => {
+                let shape = shapes.get(variable.number);
+                shape.map_or("", |shape| shape.type_name).to_owned()
+            }
+            Syntax::Rust(values) => values.type_name(variable.ty),
+        }
+    }
+
+    fn value(&self, variable: &variables::Variable<'f>, value: &variables::Value) -> String {
+        match self {
+            Syntax::C(shapes, text) => {
+                let shown = shapes.get(variable.number).map(|shape| {
+                    let shown = unspool_args::Shown::new(shape, &value.bytes);
+                    as_text(shown.with_known(&value.known), *text)
+                });
+                shown.unwrap_or_default()
+            }
+            Syntax::Rust(values) => values.show(variable.ty, value),
+        }
     }
 }
 

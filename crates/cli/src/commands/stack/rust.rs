@@ -1,0 +1,297 @@
+//! Values of Rust's types, as Rust and gdb write them.
+
+use std::cell::Cell;
+use std::fmt::{self, Write};
+
+use unspool_args::{Shape, Shown, Text, unsigned};
+use unspool_ctf::{Graph, Kind, Member, Number, TypeId};
+use unspool_ir::{Memory, RuntimeAddr};
+use unspool_types::variables::{Activation, Rust, Value, Variants};
+
+use super::values::MOST_BYTES;
+
+/// So many elements of an array or a slice are shown at most.
+const MOST_ELEMENTS: usize = 32;
+
+/// So many parts of a value are shown at most, with those that slices lead to.
+const MOST_PARTS: u32 = 2000;
+
+/// Parts of parts are shown so deep.
+const DEEPEST: u32 = 32;
+
+/// Shows values of a function in Rust.
+pub(super) struct Values<'v, 'a> {
+    activation: &'v Activation<'v, 'a>,
+    graph: &'v Graph<'a>,
+    rust: &'v Rust<'a>,
+    /// Where slices lead to, if their elements are to be shown.
+    memory: Option<&'v dyn Memory>,
+    /// How many parts may still be shown.
+    left: Cell<u32>,
+}
+
+/// Some bytes of a value.
+#[derive(Clone, Copy)]
+struct Part<'b> {
+    bytes: &'b [u8],
+    /// Which of their bits are known.
+    known: &'b [u8],
+    /// How many parts may be in each other there.
+    depth: u32,
+}
+
+impl<'b> Part<'b> {
+    /// A part of it; `None` if it has not so many bytes, or is too deep inside others.
+    fn get(self, start: u64, size: u64) -> Option<Part<'b>> {
+        let start = usize::try_from(start).ok()?;
+        let end = start.checked_add(usize::try_from(size).ok()?)?;
+        Some(Part {
+            bytes: self.bytes.get(start..end)?,
+            known: self.known.get(start..end)?,
+            depth: self.depth.checked_sub(1)?,
+        })
+    }
+
+    fn is_known(self) -> bool {
+        self.known.iter().all(|known| *known == 0xff)
+    }
+
+    fn is_lost(self) -> bool {
+        !self.known.is_empty() && self.known.iter().all(|known| *known == 0)
+    }
+}
+
+impl<'v, 'a> Values<'v, 'a> {
+    /// Those of a function's activation. With memory, what slices lead to is shown, too.
+    pub(super) fn of(
+        activation: &'v Activation<'v, 'a>,
+        rust: &'v Rust<'a>,
+        memory: Option<&'v dyn Memory>,
+    ) -> Values<'v, 'a> {
+        Values {
+            activation,
+            graph: activation.graph(),
+            rust,
+            memory,
+            left: Cell::new(MOST_PARTS),
+        }
+    }
+
+    /// The name of a type.
+    pub(super) fn type_name(&self, ty: TypeId) -> String {
+        let in_c = |ty| self.graph.declare(ty, "").trim_end().to_owned();
+        let name = |ty| match self.activation.path(ty) {
+            Some(path) => path,
+            None => match self.graph.get(ty) {
+                Some(own) if !own.name.is_empty() => own.name.clone().into_owned(),
+                _ => in_c(ty),
+            },
+        };
+        match self.graph.get(ty).map(|own| &own.kind) {
+            Some(Kind::Array { element, count, .. }) => format!("[{}; {count}]", name(*element)),
+            _ => name(ty),
+        }
+    }
+
+    /// A value.
+    pub(super) fn show(&self, ty: TypeId, value: &Value) -> String {
+        self.left.set(MOST_PARTS);
+        let part = Part {
+            bytes: &value.bytes,
+            known: &value.known,
+            depth: DEEPEST,
+        };
+        let mut text = String::new();
+        // Writing to a string never fails.
+        let _ = self.put(&mut text, ty, part);
+        text
+    }
+
+    fn put(&self, f: &mut String, ty: TypeId, part: Part<'_>) -> fmt::Result {
+        self.left.set(self.left.get().saturating_sub(1));
+        if part.is_lost() {
+            return f.write_str("<lost>");
+        }
+        let Some(own) = self.graph.resolve(ty).and_then(|ty| self.graph.get(ty)) else {
+            return scalar(f, Shape::Bytes, part);
+        };
+        match &own.kind {
+            Kind::Record { members, .. } => match self.rust.variants.get(&ty) {
+                Some(variants) => self.variant(f, variants, part),
+                None => match self.slice(f, ty, members, part) {
+                    Some(shown) => shown,
+                    None => self.record(f, ty, part, " "),
+                },
+            },
+            Kind::Array { element, count, .. } => {
+                let size = self.graph.size(*element).unwrap_or(0);
+                let elements = (0..*count).map(|nth| part.get(nth.checked_mul(size)?, size));
+                f.write_str("[")?;
+                self.list(f, MOST_ELEMENTS, elements, |f, own| {
+                    self.put(f, *element, own)
+                })?;
+                f.write_str("]")
+            }
+            _ if !part.is_known() => f.write_str("<lost>"),
+            Kind::Integer(_) if own.name == "()" => f.write_str("()"),
+            // A `char` of Rust is four bytes.
+            Kind::Integer(_) if own.name == "char" => scalar(f, Shape::UnsignedChar, part),
+            Kind::Integer(number) if number.format & Number::BOOL != 0 => {
+                scalar(f, Shape::Bool, part)
+            }
+            Kind::Integer(number) if number.format & Number::SIGNED != 0 => {
+                scalar(f, Shape::Signed, part)
+            }
+            Kind::Integer(_) => scalar(f, Shape::Unsigned, part),
+            Kind::Float(_) => scalar(f, Shape::Float, part),
+            Kind::Pointer(_) => scalar(f, Shape::Pointer, part),
+            Kind::Enum { enumerators, .. } => {
+                let unused = 64 - bits_of(part);
+                let value = unsigned(part.bytes) << unused;
+                let is_it = |constant: i64| constant.cast_unsigned() << unused == value;
+                match enumerators.iter().find(|own| is_it(own.value)) {
+                    Some(own) => write!(f, "{}::{}", self.type_name(ty), own.name),
+                    None => scalar(f, Shape::Unsigned, part),
+                }
+            }
+            _ => scalar(f, Shape::Bytes, part),
+        }
+    }
+
+    /// Shows parts, so many at most, and up to one that is not there.
+    fn list<P>(
+        &self,
+        f: &mut String,
+        most: usize,
+        parts: impl Iterator<Item = Option<P>>,
+        mut show: impl FnMut(&mut String, P) -> fmt::Result,
+    ) -> fmt::Result {
+        for (nth, part) in parts.enumerate() {
+            f.write_str(if nth == 0 { "" } else { ", " })?;
+            match part.filter(|_| nth < most && self.left.get() > 0) {
+                Some(part) => show(f, part)?,
+                None => return f.write_str("..."),
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows a structure with its members, what tells which variant it is left out.
+    fn record(&self, f: &mut String, ty: TypeId, part: Part<'_>, space: &str) -> fmt::Result {
+        let resolved = self.graph.resolve(ty).and_then(|ty| self.graph.get(ty));
+        let Some(Kind::Record { members, .. }) = resolved.map(|ty| &ty.kind) else {
+            return self.put(f, ty, part);
+        };
+        let name = self.type_name(ty);
+        let is_tuple = name.starts_with('(');
+        if !is_tuple {
+            f.write_str(&name)?;
+            if members.is_empty() {
+                return Ok(());
+            }
+            f.write_str(space)?;
+        }
+        let has_names = !is_tuple && !members.iter().all(|member| member.name.starts_with("__"));
+        f.write_str(if has_names { "{" } else { "(" })?;
+        let parts = members
+            .iter()
+            .map(|member| Some((member, self.member(member, part)?)));
+        self.list(f, usize::MAX, parts, |f, (member, part)| {
+            if has_names {
+                write!(f, "{}: ", member.name)?;
+            }
+            self.put(f, member.ty, part)
+        })?;
+        f.write_str(if has_names { "}" } else { ")" })
+    }
+
+    /// The part of a value that a member is.
+    fn member<'b>(&self, member: &Member<'a>, part: Part<'b>) -> Option<Part<'b>> {
+        part.get(member.offset / 8, self.graph.size(member.ty)?)
+    }
+
+    /// Shows the variant that a value is of.
+    fn variant(&self, f: &mut String, variants: &Variants<'a>, part: Part<'_>) -> fmt::Result {
+        let variant = match &variants.discriminant {
+            None => variants.variants.first(),
+            Some(discriminant) => match self.member(discriminant, part) {
+                Some(own) if !own.is_known() => return f.write_str("<lost>"),
+                Some(own) if own.bytes.len() <= 8 => variants.of(unsigned(own.bytes), bits_of(own)),
+                _ => None,
+            },
+        };
+        let own = variant.and_then(|own| Some((own.member.ty, self.member(&own.member, part)?)));
+        match own {
+            Some((ty, part)) => self.record(f, ty, part, ""),
+            None => scalar(f, Shape::Bytes, part),
+        }
+    }
+
+    /// Shows a slice with what it leads to; `None` if it is none, or that is not to be shown or cannot be read.
+    fn slice(
+        &self,
+        f: &mut String,
+        ty: TypeId,
+        members: &[Member<'a>],
+        part: Part<'_>,
+    ) -> Option<fmt::Result> {
+        let memory = self.memory?;
+        let member = |name| {
+            let mut all = members.iter();
+            all.find(|member| members.len() == 2 && member.name == name)
+        };
+        let number = |member| {
+            let part = self.member(member, part)?;
+            part.is_known().then(|| unsigned(part.bytes))
+        };
+        let data = member("data_ptr")?;
+        let (start, count) = (number(data)?, number(member("length")?)?);
+        let Kind::Pointer(element) = self.graph.get(self.graph.resolve(data.ty)?)?.kind else {
+            return None;
+        };
+        let name = self.type_name(ty);
+        if matches!(&*name, "&str" | "&mut str") {
+            let shown = count.min(Text::LONGEST as u64);
+            let mut bytes = vec![0; usize::try_from(shown).ok()?];
+            memory.read(RuntimeAddr(start), &mut bytes).ok()?;
+            let rest = if shown < count { "..." } else { "" };
+            let text = String::from_utf8_lossy(&bytes);
+            return Some(write!(f, "{text:?}{rest}"));
+        }
+        let size = self.graph.size(element)?;
+        let length = usize::try_from(size).ok()?;
+        let depth = part.depth.checked_sub(1)?;
+        let read = |nth: u64| {
+            let mut bytes = vec![0; Some(length).filter(|length| *length <= MOST_BYTES)?];
+            let at = start.checked_add(nth.checked_mul(size)?)?;
+            memory.read(RuntimeAddr(at), &mut bytes).ok()?;
+            Some(bytes)
+        };
+        let elements = (0..count).map(read);
+        let shown = write!(f, "{name} [").and_then(|()| {
+            self.list(f, MOST_ELEMENTS, elements, |f, bytes| {
+                let known = vec![0xff; bytes.len()];
+                let part = Part {
+                    bytes: &bytes,
+                    known: &known,
+                    depth,
+                };
+                self.put(f, element, part)
+            })
+        });
+        Some(shown.and_then(|()| f.write_str("]")))
+    }
+}
+
+/// Shows what has no parts.
+fn scalar(f: &mut String, shape: Shape<'_>, part: Part<'_>) -> fmt::Result {
+    match part.is_known() {
+        true => write!(f, "{}", Shown::of(shape, part.bytes)),
+        false => f.write_str("<lost>"),
+    }
+}
+
+/// How many bits a number has, up to 64.
+fn bits_of(part: Part<'_>) -> u32 {
+    8 * u32::try_from(part.bytes.len().clamp(1, 8)).unwrap_or(8)
+}

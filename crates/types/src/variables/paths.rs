@@ -1,0 +1,83 @@
+//! The names of types with those of the namespaces that they are in, as Rust writes them.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use gimli::AttributeValue;
+
+use crate::entry::text;
+use crate::error::TypesError;
+use crate::index::{Index, Place};
+
+/// Paths are so long at most, in names.
+const LONGEST: usize = 64;
+
+/// The entries of a unit that types and namespaces are in, by their offsets.
+type Parents = HashMap<usize, usize>;
+
+/// The paths of types.
+#[derive(Default)]
+pub(super) struct Paths {
+    /// By where the root entries of units are.
+    units: RefCell<HashMap<Place, Rc<Parents>>>,
+}
+
+impl Paths {
+    /// The path of a type.
+    pub(super) fn of(&self, index: &Index<'_>, place: Place) -> Result<String, TypesError> {
+        let (unit, _) = index.unit(place)?;
+        let offset = unit.header.offset().0 + unit.header.root_offset().0;
+        let parents = self.parents(index, Place { offset, ..place })?;
+        let mut names = Vec::new();
+        let mut next = Some(place.offset);
+        while let Some(offset) = next.filter(|_| names.len() < LONGEST) {
+            let place = Place { offset, ..place };
+            let name = text(index, place, &index.entry(place)?, gimli::DW_AT_name);
+            names.extend(name);
+            next = parents.get(&offset).copied();
+        }
+        names.reverse();
+        Ok(names.join("::"))
+    }
+
+    fn parents(&self, index: &Index<'_>, root: Place) -> Result<Rc<Parents>, TypesError> {
+        if let Some(known) = self.units.borrow().get(&root) {
+            return Ok(Rc::clone(known));
+        }
+        let mut parents = Parents::new();
+        let mut open: Vec<(usize, usize)> = Vec::new();
+        index.below(root, |place, depth, entry| {
+            let is_around = matches!(
+                entry.tag(),
+                gimli::DW_TAG_namespace
+                    | gimli::DW_TAG_structure_type
+                    | gimli::DW_TAG_union_type
+                    | gimli::DW_TAG_enumeration_type
+            );
+            if is_around {
+                while open.pop_if(|(around, _)| *around >= depth).is_some() {}
+                if let Some((_, parent)) = open.last() {
+                    parents.insert(place.offset, *parent);
+                }
+                open.push((depth, place.offset));
+            }
+            Ok(is_around)
+        })?;
+        let parents = Rc::new(parents);
+        let kept = Rc::clone(&parents);
+        self.units.borrow_mut().insert(root, kept);
+        Ok(parents)
+    }
+}
+
+/// Whether a unit is in Rust.
+pub(super) fn is_rust(index: &Index<'_>, root: Place) -> bool {
+    index.entry(root).is_ok_and(|entry| {
+        let language = entry.attr_value(gimli::DW_AT_language);
+        matches!(
+            language,
+            Some(AttributeValue::Language(gimli::DW_LANG_Rust))
+        )
+    })
+}
