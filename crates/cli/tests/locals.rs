@@ -222,6 +222,53 @@ fn arrays_that_the_program_computes_the_length_of_are_told() {
 }
 
 #[test]
+fn variables_that_each_thread_has_are_told() {
+    let cache = tempfile::tempdir().unwrap();
+    for compiler in ["/usr/bin/gcc", "/usr/bin/clang"] {
+        for optimization in ["-O0", "-O2"] {
+            for format in ["-gdwarf-5", "-gdwarf-4"] {
+                let options = [optimization, format, "-pthread"];
+                let killed = killed(compiler, "thread_local.c", &options, cache.path());
+                let what = format!("{compiler} {options:?}");
+                let compared = compare(&killed, &what);
+                assert!(compared.known >= 3, "{what}: {}", compared.known);
+            }
+        }
+    }
+}
+
+/// gdb finds them by glibc's dynamic loader: what is asked for here is as the source has it.
+#[test]
+fn variables_that_each_thread_has_are_told_without_a_dynamic_loader() {
+    let source = test_file("programs/thread_local.c");
+    let folder = tempfile::tempdir().unwrap();
+    for (compiler, option) in [
+        ("/usr/bin/gcc", "-static"),
+        ("/usr/bin/gcc", "-static-pie"),
+        ("/usr/bin/musl-gcc", "-static"),
+        ("/usr/bin/musl-gcc", "-pie"),
+    ] {
+        let program = folder.path().join("program");
+        let mut compile = Command::new(packages::path(compiler).unwrap());
+        compile.args(["-g", "-pthread", option, "-o"]);
+        compile.arg(&program).arg(&source);
+        assert!(compile.status().unwrap().success());
+        let told = told_of(&program, folder.path());
+        let values = |name: &str| {
+            let of_name = told.iter().filter(|(named, _)| named.name == name);
+            of_name.flat_map(|(_, (now, _))| now.clone()).collect()
+        };
+        let known: [Vec<_>; 3] = ["calls", "pair", "zeroes"].map(values);
+        let expected = ["45", "{.first = 7, .second = -95}", "{0, -190}"];
+        assert_eq!(
+            known,
+            expected.map(|value| vec![value.to_owned()]),
+            "{compiler} {option}"
+        );
+    }
+}
+
+#[test]
 fn of_programs_in_rust_all_that_gdb_knows_is_told() {
     let cache = tempfile::tempdir().unwrap();
     for version in ["-Cdwarf-version=4", "-Cdwarf-version=5"] {
@@ -230,6 +277,15 @@ fn of_programs_in_rust_all_that_gdb_knows_is_told() {
         let compared = compare(&killed, version);
         assert!(compared.known >= 45, "{version}: {}", compared.known);
     }
+}
+
+/// What we tell of a program that runs until it is killed.
+fn told_of(program: &Path, cache: &Path) -> HashMap<Named, (Vec<String>, Option<String>)> {
+    let mut unspool = Command::new(env!("CARGO_BIN_EXE_unspool"));
+    unspool.env("XDG_CACHE_HOME", cache);
+    unspool.args(["stack", "--locals", "--strings", "--format", "json", "--"]);
+    let output = unspool.arg(program).output().unwrap();
+    told(&serde_json::from_slice(&output.stderr).unwrap())
 }
 
 /// gdb 13 ends with an internal error at an enumeration that is optimized out: what is asked for here is as the source has it.
@@ -251,11 +307,7 @@ fn enumerations_of_rust_are_told_where_all_is_optimized() {
         compile.args(["--edition=2024", "-g", level, "-o"]);
         compile.arg(path("program")).arg(&source);
         assert!(compile.status().unwrap().success());
-        let mut unspool = Command::new(env!("CARGO_BIN_EXE_unspool"));
-        unspool.env("XDG_CACHE_HOME", path("cache"));
-        unspool.args(["stack", "--locals", "--strings", "--format", "json", "--"]);
-        let output = unspool.arg(path("program")).output().unwrap();
-        let told = told(&serde_json::from_slice(&output.stderr).unwrap());
+        let told = told_of(&path("program"), folder.path());
         for (name, value) in expected {
             let of_name = told.iter().filter(|(named, _)| named.name == name);
             let values: Vec<_> = of_name.flat_map(|(_, (now, _))| now).collect();

@@ -132,6 +132,12 @@ impl ElfFile {
             .map(Segment::new)
     }
 
+    /// What each thread gets a copy of (`PT_TLS`), if there is such.
+    #[must_use]
+    pub fn thread_local_segment(&self) -> Option<Segment> {
+        self.segment_of_kind(elf::PT_TLS).map(Segment::new)
+    }
+
     /// From the first to behind the last link-time address of the loadable segments.
     #[must_use]
     pub fn address_range(&self) -> Option<Range<Vaddr>> {

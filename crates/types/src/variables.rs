@@ -59,6 +59,13 @@ pub trait Stack<'a> {
     /// Fills in bytes of memory; whether that could be done.
     fn read(&self, address: u64, into: &mut [u8]) -> bool;
 
+    /// Where the thread has its own copy of what is at an offset, in bytes, from the begin of the thread-local storage of a frame's module.
+    ///
+    /// # Errors
+    ///
+    /// [`Absent::ThreadLocal`].
+    fn thread_local(&self, number: usize, offset: u64) -> Result<u64, Absent>;
+
     /// What a general-purpose register of a frame was when its function was called, if the code tells for certain. Asked where no call site does.
     fn at_entry(&self, number: usize, register: u16) -> Option<u64>;
 }

@@ -27,6 +27,7 @@ mod signals;
 mod sink;
 mod sys;
 mod text;
+mod thread_local;
 mod values;
 mod variables;
 
@@ -301,6 +302,7 @@ impl Stacks<'_> {
             seen,
             names: self.names(seen, root.as_ref()),
             asked: Asked {
+                snapshot: seen.snapshot,
                 space: seen.space,
                 memory: &memory,
                 tables: tables.as_ref(),

@@ -37,8 +37,8 @@ pub enum Absent {
     #[error("it points to what is in no memory")]
     Pointer,
     /// Each thread has its own, and where is not known.
-    #[error("it is of the thread's own storage, which is not looked for")]
-    ThreadLocal,
+    #[error("it is in the thread's own storage: {0}")]
+    ThreadLocal(&'static str),
     /// Its type has no size, or none that is known.
     #[error("its size is not known")]
     Size,
@@ -302,7 +302,9 @@ impl<'s, 'a> Evaluator<'s, 'a> {
                     let cfa = self.stack.cfa(self.number).ok_or(Absent::Cfa)?;
                     evaluation.resume_with_call_frame_cfa(cfa)?
                 }
-                EvaluationResult::RequiresTls(_) => return Err(Absent::ThreadLocal),
+                EvaluationResult::RequiresTls(offset) => {
+                    evaluation.resume_with_tls(self.stack.thread_local(self.number, offset)?)?
+                }
                 EvaluationResult::RequiresAtLocation(reference) => {
                     evaluation.resume_with_at_location(self.called(place, reference)?)?
                 }

@@ -2,7 +2,7 @@
 
 use unspool_ir::Vaddr;
 use unspool_module::{DebugFiles, ElfFile};
-use unspool_types::variables::{Activation, Frame, Stack, Value, Variables};
+use unspool_types::variables::{Absent, Activation, Frame, Stack, Value, Variables};
 
 /// A stack of which every frame is in a module, some of them at a call.
 struct Same<'s, 'a> {
@@ -28,6 +28,12 @@ impl<'a> Stack<'a> for Same<'_, 'a> {
     fn read(&self, address: u64, into: &mut [u8]) -> bool {
         into.fill(0x5a);
         address < 1 << 20
+    }
+    fn thread_local(&self, _: usize, offset: u64) -> Result<u64, Absent> {
+        match offset % 2 {
+            0 => Ok(0x4000 + offset / 2),
+            _ => Err(Absent::ThreadLocal("odd")),
+        }
     }
     fn at_entry(&self, _: usize, _: u16) -> Option<u64> {
         None

@@ -2,6 +2,7 @@
 
 use unspool_args::Lost;
 use unspool_ir::{Memory, RuntimeAddr, Unreadable};
+use unspool_unwind::process::Snapshot;
 use unspool_unwind::space::{Space, Stack};
 
 use super::arguments::{self, Tables};
@@ -83,6 +84,7 @@ impl Memory for WithFiles<'_> {
 
 /// What is asked of frames.
 pub(super) struct Asked<'r, 'f> {
+    pub(super) snapshot: &'r dyn Snapshot,
     pub(super) space: &'r Space<'r>,
     pub(super) memory: &'r dyn Memory,
     /// What functions were called with.
@@ -112,6 +114,7 @@ impl<'f> Asked<'_, 'f> {
             if let Some(described) = self.described {
                 let walked = Walked {
                     described,
+                    snapshot: self.snapshot,
                     space: self.space,
                     stack,
                     memory: self.memory,

@@ -14,6 +14,7 @@ use unspool_recover::unchanged;
 use unspool_symbols::Finder;
 use unspool_types::variables::{self, Absent, Activation, Function, Variables};
 use unspool_unwind::arguments::Arguments;
+use unspool_unwind::process::Snapshot;
 use unspool_unwind::space::{Space, Stack};
 
 use super::rust;
@@ -224,6 +225,7 @@ impl<'f> Syntax<'_, 'f> {
 /// A walked stack that is asked for variables.
 pub(super) struct Walked<'r, 'f> {
     pub(super) described: &'r Described<'f>,
+    pub(super) snapshot: &'r dyn Snapshot,
     pub(super) space: &'r Space<'r>,
     pub(super) stack: &'r Stack,
     pub(super) memory: &'r dyn Memory,
@@ -322,6 +324,11 @@ impl<'f> variables::Stack<'f> for Walked<'_, 'f> {
 
     fn read(&self, address: u64, into: &mut [u8]) -> bool {
         self.memory.read(RuntimeAddr(address), into).is_ok()
+    }
+
+    fn thread_local(&self, number: usize, offset: u64) -> Result<u64, Absent> {
+        let block = super::thread_local::block(self, number);
+        Ok(block.map_err(Absent::ThreadLocal)?.wrapping_add(offset))
     }
 
     fn at_entry(&self, number: usize, register: u16) -> Option<u64> {
