@@ -16,7 +16,6 @@ struct wide {
 volatile long sink;
 jmp_buf place;
 
-
 APART void dies(void)
 {
 	raise(SIGSEGV);
