@@ -136,6 +136,8 @@ fn shape(graph: &Graph<'_>, ty: TypeId, depth: u32) -> Shape {
     let resolved = graph.resolve(ty).and_then(|id| graph.get(id));
     match resolved.map(|ty| &ty.kind) {
         Some(Kind::Integer(number)) => number_shape(*number),
+        // A complex number is two.
+        Some(Kind::Float(number)) if matches!(number.format, 3..=5) => Shape::Bytes,
         Some(Kind::Float(_)) => Shape::Float,
         Some(Kind::Pointer(to)) => {
             let target = graph.resolve(*to).and_then(|id| graph.get(id));

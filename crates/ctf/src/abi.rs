@@ -114,42 +114,47 @@ impl Graph<'_> {
 
     fn add_leaves(&self, ty: TypeId, at: u64, depth: u32, leaves: &mut Vec<Leaf>) -> Option<()> {
         let depth = depth.checked_sub(1)?;
-        let mut leaf = |bytes: u64, class: Class| {
+        let mut leaf = |offset: u64, bytes: u64, class: Class| {
             (leaves.len() < MOST_LEAVES).then(|| {
                 leaves.push(Leaf {
-                    offset: at,
+                    offset,
                     bytes,
                     class,
                 });
             })
         };
-        match &self.get(self.resolve(ty)?)?.kind {
-            Kind::Integer(number) => leaf(number.size, Class::Integer),
-            Kind::Pointer(_) => leaf(self.pointer_size, Class::Integer),
-            Kind::Enum { size, .. } | Kind::Slice { size, .. } => leaf(*size, Class::Integer),
+        let ty = self.resolve(ty)?;
+        let of = self.get(ty)?;
+        match &of.kind {
+            Kind::Integer(number) => leaf(at, number.size, Class::Integer),
+            Kind::Pointer(_) => leaf(at, self.pointer_size, Class::Integer),
+            Kind::Enum { size, .. } | Kind::Slice { size, .. } => leaf(at, *size, Class::Integer),
             Kind::Float(number) => {
-                let (parts, class) = match number.format {
-                    1 | 2 => (1, Class::Float),
-                    6 => (1, Class::LongDouble),
-                    3 | 4 => (2, Class::Float),
-                    5 => (2, Class::LongDouble),
+                // That of 16 bytes may be IEEE's as well, which is passed in a vector register; its name is another.
+                let is_long = of.name.contains("long double");
+                let (parts, class) = match (number.format, number.size) {
+                    (1 | 2, _) | (6, 8) => (1, Class::Float),
+                    (6, _) if is_long => (1, Class::LongDouble),
+                    (3 | 4, _) | (5, 16) => (2, Class::Float),
+                    (5, _) if is_long => (2, Class::LongDouble),
                     _ => return None,
                 };
                 let bytes = number.size / parts;
                 for part in 0..parts {
-                    leaves.push(Leaf {
-                        offset: at.checked_add(part * bytes)?,
-                        bytes,
-                        class,
-                    });
+                    leaf(at.checked_add(part * bytes)?, bytes, class)?;
                 }
                 Some(())
             }
             Kind::Array { element, count, .. } => {
                 let size = self.size(*element)?;
+                let before = leaves.len();
                 for index in 0..*count {
                     let place = at.checked_add(index.checked_mul(size)?)?;
                     self.add_leaves(*element, place, depth, leaves)?;
+                    // Elements without a value, however many.
+                    if leaves.len() == before {
+                        break;
+                    }
                 }
                 Some(())
             }
@@ -162,6 +167,9 @@ impl Graph<'_> {
                         Some(bits) => {
                             let last = (member.offset + bits.saturating_sub(1)) / 8;
                             for offset in [place, at.checked_add(last)?] {
+                                if leaves.len() >= MOST_LEAVES {
+                                    return None;
+                                }
                                 leaves.push(Leaf {
                                     offset,
                                     bytes: 1,
