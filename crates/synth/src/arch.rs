@@ -29,7 +29,7 @@ pub struct Facts {
     pub clobbered: u64,
     /// Registers that integers and pointers are passed in, in their order.
     pub arguments: &'static [u8],
-    /// The vector registers that are followed ([`crate::vectors`]). A call may change all of them.
+    /// The vector registers that are followed ([`crate::details`]). A call may change all of them.
     pub vectors: Range<u8>,
     /// Those that floating-point numbers are passed in.
     pub vector_arguments: Range<u8>,
