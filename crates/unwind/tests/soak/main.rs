@@ -24,7 +24,7 @@ use std::thread;
 
 use unspool_ir::RuntimeAddr;
 use unspool_unwind::Walk;
-use unspool_unwind::local::OwnThread;
+use unspool_unwind::local::{OwnThread, modules};
 
 /// How many samples are taken, if the environment does not say.
 const SAMPLES: u64 = 20_000;
@@ -384,5 +384,12 @@ fn report(kind: Kind, sampled: &Sampled) {
             expected,
         } = failure;
         println!("{walk:?}\n  found {found:x?}\n  expected {expected:x?}");
+    }
+    if sampled.noted > 0 {
+        let own = RuntimeAddr(report as *const () as u64);
+        println!("this program: {:x?}", modules().loaded(own));
+        for module in modules().met() {
+            println!("met {module:x?}");
+        }
     }
 }
