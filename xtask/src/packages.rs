@@ -30,6 +30,8 @@ pub const NEEDED: &[Needed] = &[
     needed("/usr/bin/addr2line", "binutils"),
     needed("/usr/bin/ar", "binutils"),
     needed("/usr/bin/strip", "binutils"),
+    needed("/usr/bin/dwp", "binutils"),
+    needed("/usr/bin/llvm-dwp", "llvm"),
     needed("/usr/bin/gcc", "gcc"),
     needed("/usr/bin/g++", "g++"),
     needed("/usr/bin/clang", "clang"),

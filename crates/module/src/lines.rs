@@ -255,8 +255,9 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 fn package_of(file: &ElfFile) -> Result<DwarfPackage<Slice<'_>>, ModuleError> {
     let mut first = None;
     let package = DwarfPackage::load(
+        // The index of a package says where units are in all of its sections.
         |id| {
-            section(file, id, id.dwo_name()).map_err(|error| {
+            any_section(file, id.dwo_name()).map_err(|error| {
                 first = Some(error);
                 gimli::Error::Io
             })
@@ -289,7 +290,12 @@ fn section<'a>(
             | SectionId::DebugNames
             | SectionId::DebugTypes
     );
-    let data = match name.filter(|_| needed) {
+    any_section(file, name.filter(|_| needed))
+}
+
+/// The section of a name; an empty one if there is none.
+fn any_section<'a>(file: &'a ElfFile, name: Option<&str>) -> Result<Slice<'a>, ModuleError> {
+    let data = match name {
         Some(name) => file
             .section_named(name)?
             .map_or(&[][..], |section| section.data),

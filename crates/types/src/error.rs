@@ -51,10 +51,29 @@ pub enum TypesError {
         /// How many bytes of entries are read at most.
         limit: u64,
     },
+    /// The rest of a unit (`-gsplit-dwarf`) cannot be had.
+    #[error("what there is to say of a unit is in {file}: {why}")]
+    Split {
+        /// The name of the `.dwo` file, as the unit has it.
+        file: String,
+        /// Why it is not read.
+        why: String,
+    },
     /// The tables of abbreviations lie over each other.
     #[error("the tables of .debug_abbrev have more than {limit} bytes together, and so overlap")]
     Abbreviations {
         /// How many bytes of tables are read at most.
         limit: u64,
     },
+}
+
+/// Of the index of a package of `.dwo` files.
+impl From<gimli::Error> for TypesError {
+    fn from(source: gimli::Error) -> TypesError {
+        TypesError::Dwarf {
+            section: ".debug_cu_index",
+            offset: 0,
+            source,
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use std::cell::{Cell, OnceCell};
 use std::collections::HashMap;
 use std::ops::Range;
+use std::rc::Rc;
 
 use gimli::{
     AbbreviationsCacheStrategy, AttributeValue, EndianSlice, RunTimeEndian, Section as _,
@@ -93,17 +94,33 @@ pub(crate) struct Index<'a> {
     signatures: HashMap<u64, Place>,
     /// What is wrong with headers; units behind such a one cannot be found.
     pub(crate) problems: Vec<TypesError>,
+    /// Of a file with the rest of a unit, the file with its skeleton, and where that is.
+    skeleton: Option<(Rc<Index<'a>>, Place)>,
     /// How many bytes of entries may still be read.
     left: Cell<u64>,
     limit: u64,
 }
 
-/// The sections that types need.
-fn section(file: &ElfFile, id: SectionId) -> Result<Slice<'_>, TypesError> {
-    let endian = match file.abi().endian {
+/// The order of bytes in a file's numbers.
+fn endian(file: &ElfFile) -> RunTimeEndian {
+    match file.abi().endian {
         Endian::Little => RunTimeEndian::Little,
         Endian::Big => RunTimeEndian::Big,
+    }
+}
+
+/// A section of a `.dwo` file, or of a package of such (DWARF 5 §7.3.2, §7.3.5).
+pub(crate) fn split_section(file: &ElfFile, id: SectionId) -> Result<Slice<'_>, TypesError> {
+    let found = match id.dwo_name() {
+        Some(name) => file.section_named(name)?,
+        None => None,
     };
+    let data = found.map_or(&[][..], |section| section.data);
+    Ok(EndianSlice::new(data, endian(file)))
+}
+
+/// The sections that types need.
+fn section(file: &ElfFile, id: SectionId) -> Result<Slice<'_>, TypesError> {
     let needed = matches!(
         id,
         SectionId::DebugInfo
@@ -125,7 +142,7 @@ fn section(file: &ElfFile, id: SectionId) -> Result<Slice<'_>, TypesError> {
             .map_or(&[][..], |section| section.data),
         false => &[],
     };
-    Ok(EndianSlice::new(data, endian))
+    Ok(EndianSlice::new(data, endian(file)))
 }
 
 impl<'a> Index<'a> {
@@ -142,6 +159,26 @@ impl<'a> Index<'a> {
                 abbreviations::check(dwarf)?;
             }
         }
+        Ok(Index::new(dwarf, file.abi().arch, None))
+    }
+
+    /// Reads the headers of the units of a `.dwo` file, which have the rest of a unit that is elsewhere.
+    pub(crate) fn split(
+        mut dwarf: Dwarf<'a>,
+        of: &Rc<Index<'a>>,
+        skeleton: Place,
+    ) -> Result<Index<'a>, TypesError> {
+        dwarf.make_dwo(&of.dwarf);
+        abbreviations::check(&dwarf)?;
+        let skeleton = Some((Rc::clone(of), skeleton));
+        Ok(Index::new(dwarf, of.arch, skeleton))
+    }
+
+    fn new(
+        mut dwarf: Dwarf<'a>,
+        arch: Arch,
+        skeleton: Option<(Rc<Index<'a>>, Place)>,
+    ) -> Index<'a> {
         dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
         let mut index = Index {
             info: Vec::new(),
@@ -151,7 +188,8 @@ impl<'a> Index<'a> {
             problems: Vec::new(),
             left: Cell::new(0),
             limit: 0,
-            arch: file.abi().arch,
+            skeleton,
+            arch,
             dwarf,
         };
         let (mut info, mut types) = (index.dwarf.units(), index.dwarf.type_units());
@@ -170,7 +208,7 @@ impl<'a> Index<'a> {
         let size = size(&index.info) + size(&index.types) + size(&index.supplementary);
         index.limit = size.saturating_mul(MOST_READ).saturating_add(ALWAYS_READ);
         index.left.set(index.limit);
-        Ok(index)
+        index
     }
 
     /// The units of a part, up to the first whose header cannot be read.
@@ -253,13 +291,23 @@ impl<'a> Index<'a> {
             slot.ok_or_else(|| place.failed(gimli::Error::OffsetOutOfBounds(place.offset as u64)))?;
         let unit = slot
             .unit
-            .get_or_init(|| self.dwarf(place.part).unit(slot.header))
+            .get_or_init(|| self.read_unit(place.part, slot.header))
             .as_ref();
         let unit = unit.map_err(|error| {
             let offset = slot.header.offset().0;
             Place { offset, ..place }.failed(*error)
         })?;
         Ok((unit, UnitOffset(place.offset - slot.header.offset().0)))
+    }
+
+    fn read_unit(&self, part: Part, header: UnitHeader<Slice<'a>>) -> gimli::Result<Unit<'a>> {
+        let mut unit = self.dwarf(part).unit(header)?;
+        if let Some((of, place)) = &self.skeleton
+            && let Ok((skeleton, _)) = of.unit(*place)
+        {
+            unit.copy_relocated_attributes(skeleton);
+        }
+        Ok(unit)
     }
 
     /// The entry at a place.

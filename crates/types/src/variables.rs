@@ -21,13 +21,15 @@ mod entry;
 mod evaluate;
 mod function;
 mod paths;
+mod split;
 mod value;
 
 pub use activation::Activation;
 pub use evaluate::Absent;
-use paths::Paths;
+use split::Splits;
 
 pub use function::{Function, Level, Rust, Variable};
+pub use split::SplitFiles;
 pub use value::Value;
 
 pub use crate::unit::{Variant, Variants};
@@ -75,14 +77,14 @@ type Functions = Rc<[(Range<u64>, Place)]>;
 
 /// The variables of a module's functions, as its debug information has them.
 pub struct Variables<'a> {
-    index: Index<'a>,
+    index: Rc<Index<'a>>,
+    splits: Splits<'a>,
     /// The code of the units, by its addresses.
     units: Vec<(Range<u64>, Place)>,
-    split: usize,
     /// What was looked into so far.
     functions: RefCell<HashMap<Place, Functions>>,
-    described: RefCell<HashMap<Place, Rc<Function<'a>>>>,
-    paths: Paths,
+    /// By where the unit is, and where the function is in it or in the rest of it.
+    described: RefCell<HashMap<(Place, Place), Rc<Function<'a>>>>,
     module: &'a ElfFile,
     files: &'a DebugFiles,
     symbols: OnceCell<Symbols>,
@@ -91,7 +93,8 @@ pub struct Variables<'a> {
 
 impl<'a> Variables<'a> {
     /// Those of a module that DWARF describes, in the module or in its debug files. Reads the header of each unit; no function is found
-    /// without DWARF.
+    /// without DWARF. The files that have the rest of units (`-gsplit-dwarf`) are opened when they are needed: packages beside the files, then `.dwo`
+    /// files where units say that they are, and beside the files.
     ///
     /// # Errors
     ///
@@ -99,17 +102,18 @@ impl<'a> Variables<'a> {
     pub fn of_module(
         module: &'a ElfFile,
         files: &'a DebugFiles,
+        splits: &'a SplitFiles,
     ) -> Result<Variables<'a>, TypesError> {
         let source = files.debug.as_deref().unwrap_or(module);
-        let index = Index::of(source, files.supplementary.as_deref())?;
-        let (mut units, mut split) = (Vec::new(), 0);
+        let index = Rc::new(Index::of(source, files.supplementary.as_deref())?);
+        let mut beside = vec![module.path().to_owned()];
+        beside.extend(files.debug.as_ref().map(|file| file.path().to_owned()));
+        let mut units = Vec::new();
         for (kind, root) in index.roots() {
-            let is_skeleton = matches!(kind, UnitType::Skeleton(_));
             let Ok(entry) = index.entry(root) else {
                 continue;
             };
-            split += usize::from(is_skeleton || entry.has_attr(gimli::DW_AT_GNU_dwo_name));
-            if matches!(kind, UnitType::Compilation)
+            if matches!(kind, UnitType::Compilation | UnitType::Skeleton(_))
                 && let Ok(ranges) = index.ranges(root, &entry)
             {
                 units.extend(ranges.into_iter().map(|range| (range, root)));
@@ -118,11 +122,10 @@ impl<'a> Variables<'a> {
         units.sort_unstable_by_key(|(range, root)| (range.start, root.offset));
         Ok(Variables {
             index,
+            splits: Splits::beside(beside, splits),
             units,
-            split,
             functions: RefCell::default(),
             described: RefCell::default(),
-            paths: Paths::default(),
             module,
             files,
             symbols: OnceCell::new(),
@@ -145,23 +148,26 @@ impl<'a> Variables<'a> {
         let Some(root) = at(&self.units, address) else {
             return Ok(None);
         };
-        let functions = self.functions_of(root)?;
+        let Some((index, rest)) = self.splits.rest(&self.index, root) else {
+            return Ok(None);
+        };
+        let functions = self.functions_of(root, &index, rest)?;
         let Some(place) = at(&functions, address) else {
             return Ok(None);
         };
-        if let Some(known) = self.described.borrow().get(&place) {
+        if let Some(known) = self.described.borrow().get(&(root, place)) {
             return Ok(Some(Rc::clone(known)));
         }
-        let function = Rc::new(Function::read(&self.index, root, place)?);
+        let function = Rc::new(Function::read(&index, rest, place)?);
         let kept = Rc::clone(&function);
-        self.described.borrow_mut().insert(place, kept);
+        self.described.borrow_mut().insert((root, place), kept);
         Ok(Some(function))
     }
 
-    /// How many units have their variables in files of their own (`-gsplit-dwarf`), which are not read.
+    /// Why the rest of units is not there that was looked for since this was last asked (`-gsplit-dwarf`).
     #[must_use]
-    pub fn split_units(&self) -> usize {
-        self.split
+    pub fn take_problems(&self) -> Vec<TypesError> {
+        self.splits.take_problems()
     }
 
     /// Where the function begins that other units and modules know by a name.
@@ -185,14 +191,20 @@ impl<'a> Variables<'a> {
         address
     }
 
-    fn functions_of(&self, root: Place) -> Result<Functions, TypesError> {
+    /// The functions of a unit, the rest of which is there.
+    fn functions_of(
+        &self,
+        root: Place,
+        index: &Index<'a>,
+        rest: Place,
+    ) -> Result<Functions, TypesError> {
         if let Some(known) = self.functions.borrow().get(&root) {
             return Ok(Rc::clone(known));
         }
         let mut functions = Vec::new();
-        self.index.below(root, |place, _, entry| {
+        index.below(rest, |place, _, entry| {
             if entry.tag() == gimli::DW_TAG_subprogram {
-                let ranges = self.index.ranges(place, entry)?.into_iter();
+                let ranges = index.ranges(place, entry)?.into_iter();
                 functions.extend(ranges.map(|range| (range, place)));
             }
             Ok(has_functions(entry.tag()))

@@ -68,9 +68,9 @@ impl<'s, 'a> Activation<'s, 'a> {
         let (Kind::Record { .. } | Kind::Enum { .. }) = self.graph.get(ty)?.kind else {
             return None;
         };
-        let place = *self.function.rust()?.places.get(&ty)?;
-        let variables = self.stack.frame(self.number)?.variables;
-        variables.paths.of(&variables.index, place).ok()
+        let rust = self.function.rust()?;
+        let place = *rust.places.get(&ty)?;
+        rust.paths.of(&self.function.index, place).ok()
     }
 
     /// What a variable of the function, or of one inlined in it, is now: its bytes, `most` at most.

@@ -5,9 +5,9 @@ use std::rc::Rc;
 use gimli::{AttributeValue, Operation};
 use unspool_ir::Vaddr;
 
-use super::Frame;
 use super::evaluate::{Absent, Evaluator};
 use super::function::{Call, Function, To, Variable, only, outer_name};
+use super::{Frame, Variables};
 use crate::index::{Index, Place};
 
 /// The way into a function: a call, and functions each of which has ended with a call of the next.
@@ -155,14 +155,15 @@ impl<'a> Evaluator<'_, 'a> {
         call: &Call<'a>,
     ) -> Result<Vec<(Rc<Function<'a>>, usize)>, Absent> {
         let callee = call.callee.ok_or(Absent::Entry)?;
-        let first = self.function_at(caller.index(), callee)?;
+        let first = self.function_at(caller.frame.variables, caller.index(), callee)?;
         let mut found: Option<Vec<(Rc<Function<'a>>, usize)>> = None;
         // Ways so far, each with the function that it has led to.
         let mut open = vec![(Vec::new(), first.ok_or(Absent::Entry)?)];
         while let Some((way, function)) = open.pop() {
             for (nth, callee) in self.tails(&function)? {
                 self.step()?;
-                let Some(next) = self.function_at(self.index(), callee)? else {
+                let own = self.frame.variables;
+                let Some(next) = self.function_at(own, &function.index, callee)? else {
                     continue;
                 };
                 let mut way: Vec<(Rc<Function<'a>>, usize)> = way.clone();
@@ -190,15 +191,16 @@ impl<'a> Evaluator<'_, 'a> {
             .collect()
     }
 
-    /// The function of this module that an entry stands for: its own, or a declaration of what is elsewhere.
+    /// The function of this module that an entry of a module stands for: its own, or a declaration of what is elsewhere.
     fn function_at(
         &self,
+        of: &Variables<'a>,
         index: &Index<'a>,
         place: Place,
     ) -> Result<Option<Rc<Function<'a>>>, Absent> {
         let variables = self.frame.variables;
         let entry = index.entry(place)?;
-        let ranges = match std::ptr::eq(index, self.index()) {
+        let ranges = match std::ptr::eq(of, variables) {
             true => index.ranges(place, &entry)?,
             false => Vec::new(),
         };
@@ -220,10 +222,16 @@ impl<'a> Evaluator<'_, 'a> {
     /// Whether the function may have been come into by a jump from itself, or from one that it has ended with a call of.
     fn may_call_itself_last(&self) -> Result<bool, Absent> {
         let mut seen = Vec::new();
-        let mut open = self.tails(self.function)?;
-        while let Some((_, callee)) = open.pop() {
+        let tails = |function: &Function<'a>| {
+            let tails = self.tails(function)?.into_iter();
+            let with_index = tails.map(|(_, callee)| (Rc::clone(&function.index), callee));
+            Ok::<Vec<_>, Absent>(with_index.collect())
+        };
+        let mut open = tails(self.function)?;
+        while let Some((index, callee)) = open.pop() {
             self.step()?;
-            let Some(function) = self.function_at(self.index(), callee)? else {
+            let own = self.frame.variables;
+            let Some(function) = self.function_at(own, &index, callee)? else {
                 continue;
             };
             if function.entry() == self.function.entry() {
@@ -231,7 +239,7 @@ impl<'a> Evaluator<'_, 'a> {
             }
             if !seen.contains(&function.entry()) {
                 seen.push(function.entry());
-                open.extend(self.tails(&function)?);
+                open.extend(tails(&function)?);
             }
         }
         Ok(false)

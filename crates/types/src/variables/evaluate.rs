@@ -118,7 +118,7 @@ impl<'s, 'a> Evaluator<'s, 'a> {
     }
 
     pub(super) fn index(&self) -> &'s Index<'a> {
-        &self.frame.variables.index
+        &self.function.index
     }
 
     /// The address that describes the frame, as linked.
@@ -254,6 +254,14 @@ impl<'s, 'a> Evaluator<'s, 'a> {
 
     /// The number that an expression computes.
     pub(super) fn number(&self, place: Place, expression: Expression<'a>) -> Result<u64, Absent> {
+        let (unit, _) = self.index().unit(place)?;
+        // What is left on the stack at the end is taken for an address, which a floating-point number is not.
+        if let Some(Operation::TypedLiteral { value, .. }) = only(expression, unit.encoding())
+            && value.len() <= 8
+        {
+            let bytes = value.slice().iter().rev();
+            return Ok(bytes.fold(0, |number, byte| number << 8 | u64::from(*byte)));
+        }
         let pieces = self.deeper()?.pieces(place, expression)?;
         match pieces.as_slice() {
             [one] => match one.location {

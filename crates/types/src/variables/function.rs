@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
+use std::rc::Rc;
 
 use gimli::{AttributeValue, Operation};
 use unspool_ctf::{Graph, TypeId};
@@ -13,12 +14,14 @@ use crate::error::TypesError;
 use crate::index::{Entry, Index, Place, Slice};
 use crate::unit::{Dimension, UnitReader, Variants};
 
-use super::paths::is_rust;
+use super::paths::{Paths, is_rust};
 
 pub(super) type Expression<'a> = gimli::Expression<Slice<'a>>;
 
 /// A function with code: its parameters and variables, those of functions that are inlined there, and its calls.
 pub struct Function<'a> {
+    /// What has its unit.
+    pub(super) index: Rc<Index<'a>>,
     /// The unit that it is in.
     pub(super) root: Place,
     /// What it is made from, or its entry.
@@ -42,6 +45,7 @@ pub struct Rust<'a> {
     pub variants: HashMap<TypeId, Variants<'a>>,
     /// Where the types are.
     pub(super) places: HashMap<TypeId, Place>,
+    pub(super) paths: Paths,
 }
 
 /// What an attribute says, and of which entry it is.
@@ -187,7 +191,7 @@ impl<'a> Function<'a> {
 
     /// Reads the entry of a function in a unit, and all below it.
     pub(super) fn read(
-        index: &Index<'a>,
+        index: &Rc<Index<'a>>,
         root: Place,
         place: Place,
     ) -> Result<Function<'a>, TypesError> {
@@ -216,11 +220,13 @@ impl<'a> Function<'a> {
             variable.number = number;
         }
         let rust = is_rust(index, root).then(|| Rust {
+            paths: Paths::default(),
             places: reader.types.places().collect(),
             variants: std::mem::take(&mut reader.types.variants),
         });
         let frame_base = entry.attr_value(gimli::DW_AT_frame_base);
         Ok(Function {
+            index: Rc::clone(index),
             root,
             origin,
             frame_base: frame_base.map(|value| Said { place, value }),

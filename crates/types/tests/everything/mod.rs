@@ -2,7 +2,7 @@
 
 use unspool_ir::Vaddr;
 use unspool_module::{DebugFiles, ElfFile};
-use unspool_types::variables::{Absent, Activation, Frame, Stack, Value, Variables};
+use unspool_types::variables::{Absent, Activation, Frame, SplitFiles, Stack, Value, Variables};
 
 /// A stack of which every frame is in a module, some of them at a call.
 struct Same<'s, 'a> {
@@ -42,8 +42,8 @@ impl<'a> Stack<'a> for Same<'_, 'a> {
 
 /// Asks for everything at some addresses; yields how many values there were.
 pub(crate) fn ask(file: &ElfFile, addresses: &[u64]) -> usize {
-    let files = DebugFiles::default();
-    let Ok(variables) = Variables::of_module(file, &files) else {
+    let (files, splits) = (DebugFiles::default(), SplitFiles::default());
+    let Ok(variables) = Variables::of_module(file, &files, &splits) else {
         return 0;
     };
     let mut found = 0;

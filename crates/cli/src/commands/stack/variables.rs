@@ -12,7 +12,7 @@ use unspool_ir::{CodeAddr, Memory, Register, RuntimeAddr, Vaddr};
 use unspool_module::{DebugFiles, ElfFile};
 use unspool_recover::unchanged;
 use unspool_symbols::Finder;
-use unspool_types::variables::{self, Absent, Activation, Function, Variables};
+use unspool_types::variables::{self, Absent, Activation, Function, SplitFiles, Variables};
 use unspool_unwind::arguments::Arguments;
 use unspool_unwind::process::Snapshot;
 use unspool_unwind::space::{Space, Stack};
@@ -23,7 +23,7 @@ use crate::output;
 
 /// The files with the debugging information of the modules of a report.
 pub(super) struct Files {
-    by_module: HashMap<PathBuf, (Arc<ElfFile>, DebugFiles)>,
+    by_module: HashMap<PathBuf, (Arc<ElfFile>, DebugFiles, SplitFiles)>,
 }
 
 impl Files {
@@ -41,7 +41,7 @@ impl Files {
             {
                 let file = Arc::clone(&at.module.file);
                 let (debug, _) = finder.debug_files(&file, root.map(PathBuf::as_path), &|_| {});
-                by_module.insert(at.module.name.clone(), (file, debug));
+                by_module.insert(at.module.name.clone(), (file, debug, SplitFiles::default()));
             }
         }
         Files { by_module }
@@ -83,28 +83,18 @@ impl<'f> Described<'f> {
     /// Reads what files have; what cannot be read is told.
     pub(super) fn of(files: &'f Files) -> Described<'f> {
         let mut by_module = HashMap::new();
-        for (name, (file, debug)) in &files.by_module {
+        for (name, (file, debug, splits)) in &files.by_module {
             for problem in &debug.rejected {
                 output::notice(problem);
             }
-            match Variables::of_module(file, debug) {
+            match Variables::of_module(file, debug, splits) {
                 Ok(variables) => {
-                    if variables.split_units() > 0 {
-                        output::notice(&format_args!(
-                            "{}: the variables of {} of its units are in .dwo files (-gsplit-dwarf), which are not read",
-                            name.display(),
-                            variables.split_units()
-                        ));
-                    }
                     by_module.insert(name.clone(), variables);
                 }
                 Err(error) => output::notice(&format_args!("{}: {error}", name.display())),
             }
         }
-        if by_module
-            .values()
-            .all(|own| own.is_empty() && own.split_units() == 0)
-        {
+        if by_module.values().all(Variables::is_empty) {
             output::notice(
                 &"no module here has debugging information, which says where variables are (-g, or the distribution's package of debug symbols)",
             );
@@ -166,7 +156,11 @@ impl<'f> Described<'f> {
         number: usize,
     ) -> Option<(Rc<Function<'f>>, Vaddr)> {
         let frame = variables::Stack::frame(walked, number)?;
-        match frame.variables.function(frame.lookup) {
+        let found = frame.variables.function(frame.lookup);
+        for problem in frame.variables.take_problems() {
+            output::notice(&problem);
+        }
+        match found {
             Ok(function) => Some((function?, frame.lookup)),
             Err(error) => {
                 output::notice(&error);
