@@ -191,6 +191,27 @@ impl Graph<'_> {
         kind.is_some_and(|ty| matches!(ty.kind, Kind::Record { .. } | Kind::Array { .. }))
     }
 
+    /// Whether a structure ends with an array without a size, by itself or in a structure at its end.
+    fn ends_without_size(&self, ty: TypeId) -> bool {
+        let ends = |ty: TypeId| {
+            let ty = self.resolve(ty)?;
+            match &self.get(ty)?.kind {
+                Kind::Array { count: 0, .. } => Some(Err(true)),
+                Kind::Record { members, .. } => Some(Ok(members.last()?.ty)),
+                _ => None,
+            }
+        };
+        let mut ty = ty;
+        for _ in 0..DEEPEST {
+            match ends(ty) {
+                Some(Ok(last)) => ty = last,
+                Some(Err(_)) => return true,
+                None => return false,
+            }
+        }
+        true
+    }
+
     /// Whether some part of a value is not at a multiple of its size, as in packed structures.
     fn is_packed(leaves: &[Leaf]) -> bool {
         leaves
@@ -202,7 +223,7 @@ impl Graph<'_> {
 /// A value in memory, behind what is there: its place, and where the next may be.
 fn on_stack(next: u32, bytes: u64, align: u64) -> Option<(Passing, u32)> {
     let bytes = u32::try_from(bytes).ok()?;
-    let align = u32::try_from(align.clamp(8, 16)).ok()?;
+    let align = u32::try_from(align.max(8)).ok()?;
     let at = next.checked_next_multiple_of(align)?;
     let end = at.checked_add(bytes)?.checked_next_multiple_of(8)?;
     let piece = Piece {

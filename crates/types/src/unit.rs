@@ -299,6 +299,13 @@ impl<'d, 'a> UnitReader<'d, 'a> {
     }
 
     fn prototype(&mut self, place: Place, entry: &Entry<'a>) -> Result<Kind<'a>, TypesError> {
+        // Who calls by another convention than the platform's passes something else than the parameters' types say.
+        // That of a Fortran program's main function is the platform's.
+        let convention = number(entry, gimli::DW_AT_calling_convention);
+        let platform = [gimli::DW_CC_normal, gimli::DW_CC_program].map(|known| u64::from(known.0));
+        if convention.is_some_and(|convention| !platform.contains(&convention)) {
+            return Ok(Kind::Unknown);
+        }
         let returns = self.type_of(place, entry);
         let (mut parameters, mut is_variadic) = (Vec::new(), false);
         let index = self.index;

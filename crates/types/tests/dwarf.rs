@@ -83,6 +83,28 @@ fn prototypes_are_found_by_name_and_address() {
     assert_eq!(sizes, [Some(8), Some(8), Some(4)]);
 }
 
+/// What a function takes is not known of its parameters' types alone.
+#[test]
+fn other_calling_conventions_have_no_prototypes() {
+    let folder = tempfile::tempdir().unwrap();
+    let functions = ["ms_abi", "regcall", "preserve_most", "unused"]
+        .map(|one| format!("__attribute__(({one})) int {one}_(int a) {{ return a; }}\n"));
+    fs::write(folder.path().join("a.c"), functions.concat()).unwrap();
+    tool(folder.path(), "clang", "-O1 -g -shared -fPIC a.c -o a");
+    let file = ElfFile::open(folder.path().join("a")).unwrap();
+    let program = read(&file, None).unwrap();
+    let unit = &program.units[0];
+    let kind = |name: &str| {
+        let mut functions = unit.graph.functions.iter();
+        let function = functions.find(|function| function.name == name).unwrap();
+        &unit.graph.get(function.ty).unwrap().kind
+    };
+    assert!(matches!(kind("unused_"), Kind::Function { .. }));
+    for name in ["ms_abi_", "regcall_", "preserve_most_"] {
+        assert_eq!(kind(name), &Kind::Unknown, "{name}");
+    }
+}
+
 #[test]
 fn split_units_are_reported() {
     let folder = built("-g -gsplit-dwarf");

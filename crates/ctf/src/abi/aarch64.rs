@@ -65,7 +65,7 @@ fn in_vectors(
 ) -> Option<Passing> {
     if taken.vectors + elements > REGISTERS {
         taken.vectors = REGISTERS;
-        let (passing, end) = on_stack(taken.stack, bytes, graph.align(ty)?)?;
+        let (passing, end) = on_stack(taken.stack, bytes, graph.align(ty)?.min(16))?;
         taken.stack = end;
         return Some(passing);
     }
@@ -88,7 +88,7 @@ fn in_registers(bytes: u64, align: u64, taken: &mut Taken) -> Option<Passing> {
     }
     if taken.registers + needed > REGISTERS {
         taken.registers = REGISTERS;
-        let (passing, end) = on_stack(taken.stack, bytes, align)?;
+        let (passing, end) = on_stack(taken.stack, bytes, align.min(16))?;
         taken.stack = end;
         return Some(passing);
     }

@@ -60,13 +60,29 @@ fn pass_one(
         return Some(Passing::of(Vec::new()));
     }
     let classes = classes(graph, ty, bytes)?;
+    let is_aggregate = graph.is_aggregate(ty);
+    // Of a structure with an array at its end that has no size, compilers differ in whether it is passed in registers.
+    if is_aggregate && graph.ends_without_size(ty) {
+        return None;
+    }
     let count = |class| classes.iter().filter(|own| **own == class).count();
     let vectors_needed = u8::try_from(count(Eightbyte::Sse)).ok()?;
     let is_in_registers = !classes.is_empty()
         && count(Eightbyte::Integer) <= integers.len()
         && vectors_needed <= VECTORS - *vectors;
     if !is_in_registers {
-        let (passing, end) = on_stack(*next, bytes, graph.align(ty)?)?;
+        let align = graph.align(ty)?;
+        let place = |align| on_stack(*next, bytes, align);
+        // An alignment that the source asks for is not known of types; the size is a multiple of it.
+        let asked = 1 << bytes.trailing_zeros();
+        // LLVM before version 20 passes a number of two registers half in the one that is left, and aligns it as one half.
+        let is_number = count(Eightbyte::Integer) == 2 && !is_aggregate;
+        let is_known = match (is_aggregate, is_number) {
+            (true, _) => place(align.max(asked)) == place(align),
+            (_, true) => place(8) == place(align) && integers.len() != 1,
+            _ => true,
+        };
+        let (passing, end) = place(align).filter(|_| is_known)?;
         *next = end;
         return Some(passing);
     }
@@ -128,6 +144,9 @@ fn returned_in_memory(graph: &Graph<'_>, returns: TypeId) -> Option<bool> {
     let bytes = graph.size(returns)?;
     if bytes == 0 {
         return Some(false);
+    }
+    if graph.ends_without_size(returns) {
+        return None;
     }
     // `struct { long double x; }` comes back in a register of the x87, and is passed in memory.
     let leaves = graph.leaves(returns);
