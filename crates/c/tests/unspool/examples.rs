@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use unspool_module::ElfFile;
+
 use crate::programs::{self, stdout, with_library};
 use xtask::packages;
 
@@ -23,10 +25,8 @@ fn words<'w>(text: &str, words: &[&'w str]) -> Vec<&'w str> {
     text.lines().filter_map(word).collect()
 }
 
-#[test]
-fn backtrace() {
-    let program = build_c("backtrace.c", &["-rdynamic"]);
-    let text = stdout(&mut with_library(&program));
+fn backtrace_of(program: &Path) {
+    let text = stdout(&mut with_library(program));
     let names = words(&text, &[" recurse", " main", " _start"]);
     assert_eq!(
         names,
@@ -35,6 +35,28 @@ fn backtrace() {
         ]
     );
     assert!(text.ends_with("outermost frame, 0 guessed\n"), "{text}");
+}
+
+#[test]
+fn backtrace() {
+    backtrace_of(&build_c("backtrace.c", &["-rdynamic"]));
+}
+
+/// The C library knows only the segments of such a program.
+#[test]
+fn backtrace_of_a_program_with_holes_between_its_segments() {
+    packages::path("/usr/bin/ld.lld").unwrap();
+    let large_pages = ["-rdynamic", "-fuse-ld=lld", "-Wl,-z,max-page-size=0x200000"];
+    let program = build_c("backtrace.c", &large_pages);
+
+    let file = ElfFile::open(&program).unwrap();
+    let segments: Vec<_> = file.segments().map(|segment| segment.range()).collect();
+    let holes = segments.iter().zip(segments.iter().skip(1));
+    assert!(
+        holes.clone().any(|(a, b)| b.start.0 - a.end.0 > 0x1000),
+        "{segments:x?}"
+    );
+    backtrace_of(&program);
 }
 
 /// The function at an address of a program that is linked to its addresses, by addr2line.

@@ -423,7 +423,9 @@ impl Modules for OwnModules {
     fn module_at(&self, place: Place, addr: RuntimeAddr) -> Option<Module<'_>> {
         let known = self.known(place)?;
         let is_inside = (known.object.start..known.object.end).contains(&addr.0);
-        is_inside.then(|| known.module())
+        // Between the segments of a program may be code that is not its own.
+        let vaddr = known.image.bias.to_vaddr(addr);
+        (is_inside && known.image.readable_from(vaddr).is_some()).then(|| known.module())
     }
 
     fn staying(&self) -> u64 {

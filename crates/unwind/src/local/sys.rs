@@ -487,8 +487,12 @@ fn find_object_function() -> Option<FindObject> {
 
 /// The loaded object at an address. Async-signal-safe: glibc promises that of its function.
 pub(super) fn find_object(addr: u64) -> Option<Object> {
-    let program = static_program();
-    if (program.start..program.end).contains(&addr) {
+    let Program {
+        object: program,
+        is_static,
+    } = program();
+    let in_program = |start, end| program.start <= start && end <= program.end && start < end;
+    if is_static && in_program(addr, addr.saturating_add(1)) {
         return Some(program);
     }
     let find = find_object_function()?;
@@ -497,32 +501,48 @@ pub(super) fn find_object(addr: u64) -> Option<Object> {
     let address = ptr::without_provenance(addr_of(addr));
     // SAFETY: any address may be asked for; the result is written to this function's object.
     let failed = unsafe { find(address, &raw mut found) };
+    let (start, end) = (found.map_start.addr() as u64, found.map_end.addr() as u64);
+    let (start, end) = match in_program(start, end) {
+        true => (program.start, program.end),
+        false => (start, end),
+    };
     (failed == 0).then(|| Object {
-        start: found.map_start.addr() as u64,
-        end: found.map_end.addr() as u64,
+        start,
+        end,
         link_map: found.link_map.addr() as u64,
         hdr: found.eh_frame.addr() as u64,
     })
 }
 
-/// A program that is linked statically: glibc's function knows where its code is, and not where its
-/// headers and tables are. Empty where a loader has loaded the program.
-fn static_program() -> Object {
-    static PROGRAM: SetOnce<Object> = SetOnce::new();
+/// The program, as the kernel has mapped it; an empty object if its headers are not at its beginning.
+///
+/// glibc's function knows where the code of a statically linked program is, and not where its headers and tables
+/// are. Of a program with pages between its segments, which linkers leave between a segment that ends within
+/// a few bytes of a page's end and another of greater alignment, it says of each segment that it is
+/// the object (`_dlfo_process_initial`, elf/dl-find_object.c).
+#[derive(Debug, Clone, Copy, Default)]
+struct Program {
+    object: Object,
+    /// Whether no loader has loaded it.
+    is_static: bool,
+}
+
+fn program() -> Program {
+    static PROGRAM: SetOnce<Program> = SetOnce::new();
     if let Some(known) = PROGRAM.get() {
         return *known;
     }
-    let program = find_static_program().unwrap_or_default();
+    let program = find_program().unwrap_or_default();
     PROGRAM.set(program);
     program
 }
 
-fn find_static_program() -> Option<Object> {
+fn find_program() -> Option<Program> {
     // SAFETY: reads a value that the kernel gave the process at its start; cannot fail.
     let loader = unsafe { libc::getauxval(libc::AT_BASE) };
     // SAFETY: as above.
     let headers = unsafe { libc::getauxval(libc::AT_PHDR) };
-    if loader != 0 || headers == 0 {
+    if headers == 0 {
         return None;
     }
     let start = headers & !(Pages::SIZE - 1);
@@ -530,10 +550,13 @@ fn find_static_program() -> Option<Object> {
     let page = unsafe { bytes(start, Pages::SIZE) };
     // The page begins with the header only if that is not further away.
     let image = Image::parse(page, start)?;
-    Some(Object {
-        start,
-        end: image.end(),
-        ..Object::default()
+    Some(Program {
+        object: Object {
+            start,
+            end: image.end(),
+            ..Object::default()
+        },
+        is_static: loader == 0,
     })
 }
 
