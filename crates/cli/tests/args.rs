@@ -37,13 +37,18 @@ fn truth(program: &str) -> HashMap<String, Vec<Vec<String>>> {
     calls
 }
 
-/// The frames of the program, compiled with these options, in which it is killed: each with its function's name and arguments.
-fn frames(program: &str, options: &[&str], cache: &Path) -> Vec<(String, Vec<Value>)> {
-    let folder = tempfile::tempdir().unwrap();
+/// Runs a command in a folder; yields what it wrote to its standard error.
+fn run_in(folder: &Path, command: &mut Command) -> (bool, String) {
+    let output = command.current_dir(folder).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    (output.status.success(), stderr.into_owned())
+}
+
+/// Makes `program` in a folder of a source, compiled with these options.
+fn build(program: &str, options: &[&str], folder: &Path) {
     let run = |command: &mut Command| {
-        let output = command.current_dir(folder.path()).output().unwrap();
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        (output.status, stderr.into_owned())
+        let (is_done, stderr) = run_in(folder, command);
+        assert!(is_done, "{stderr}");
     };
     let mut gcc = Command::new(packages::path("/usr/bin/gcc").unwrap());
     let has_dwarf = options.contains(&"-g");
@@ -56,33 +61,46 @@ fn frames(program: &str, options: &[&str], cache: &Path) -> Vec<(String, Vec<Val
         .arg(include)
         .args(options)
         .arg(source(program));
-    let (status, stderr) = run(&mut gcc);
-    assert!(status.success(), "{stderr}");
+    run(&mut gcc);
     let mut link = Command::new(packages::path("/usr/bin/gcc").unwrap());
     link.args(["-o", "program", "program.o"]);
     link.args(options.iter().filter(|option| option.contains("pie")));
-    let (status, stderr) = run(&mut link);
-    assert!(status.success(), "{stderr}");
+    run(&mut link);
     if !has_dwarf {
         let mut types = Command::new(env!("CARGO_BIN_EXE_unspool"));
         types.args(["ctf", "link", "program.o", "--into", "program"]);
-        let (status, stderr) = run(&mut types);
-        assert!(status.success(), "{stderr}");
+        run(&mut types);
     }
+}
+
+/// The report of `program` in a folder, in which it is killed, and what was said meanwhile.
+fn report(folder: &Path, cache: &Path) -> (Value, String) {
     let mut stack = Command::new(env!("CARGO_BIN_EXE_unspool"));
     // The C library's table takes longer to make than the program's.
     stack.env("XDG_CACHE_HOME", cache);
     stack.args(["stack", "--args", "--format", "json"]);
     stack.args(["-o", "report", "--", "./program"]);
-    run(&mut stack);
-    let report = fs::read(folder.path().join("report")).unwrap();
-    let report: Value = serde_json::from_slice(&report).unwrap();
-    let frames = report["threads"][0]["frames"].as_array().unwrap().clone();
-    let known = frames.into_iter().filter_map(|frame| {
+    let (_, stderr) = run_in(folder, &mut stack);
+    let report = fs::read(folder.join("report")).unwrap();
+    (serde_json::from_slice(&report).unwrap(), stderr)
+}
+
+/// The first thread's frames of a report: each with its function's name and arguments, if those are known.
+fn with_arguments(report: &Value) -> Vec<(String, Vec<Value>)> {
+    let frames = report["threads"][0]["frames"].as_array().unwrap();
+    let known = frames.iter().filter_map(|frame| {
         let arguments = frame["arguments"].as_array()?.clone();
         Some((frame["symbol"].as_str()?.to_owned(), arguments))
     });
     known.collect()
+}
+
+/// The frames of the program, compiled with these options, in which it is killed.
+fn frames(program: &str, options: &[&str], cache: &Path) -> Vec<(String, Vec<Value>)> {
+    let folder = tempfile::tempdir().unwrap();
+    build(program, options, folder.path());
+    let (report, _) = report(folder.path(), cache);
+    with_arguments(&report)
 }
 
 /// Whether a value that was told is the one that the program says, or one of them.
@@ -256,4 +274,45 @@ fn what_functions_keep_on_purpose_is_told() {
         !without.iter().any(|own| kept.contains(&own.as_str())),
         "{without:?}"
     );
+}
+
+/// A cache outlives the unspool that filled it.
+#[test]
+fn tables_of_another_version_in_the_cache_are_made_anew_without_a_word() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = tempfile::tempdir().unwrap();
+    build("arguments", &["-O2"], folder.path());
+    // Addresses are others in each run.
+    let certainties = |report: &Value| -> Vec<(String, Vec<Value>)> {
+        let frames = with_arguments(report).into_iter();
+        let certainty = |argument: &Value| argument["certainty"].clone();
+        frames
+            .map(|(function, arguments)| (function, arguments.iter().map(certainty).collect()))
+            .collect()
+    };
+    let (first, said) = report(folder.path(), cache.path());
+    assert!(!said.contains("version"), "{said}");
+    let tables = || -> Vec<PathBuf> {
+        let files = fs::read_dir(cache.path().join("unspool")).unwrap();
+        let files = files.map(|file| file.unwrap().path());
+        let name = |path: &PathBuf| path.to_str().unwrap().ends_with(".args.unspool");
+        files.filter(name).collect()
+    };
+    let made: Vec<_> = tables().iter().map(|at| fs::read(at).unwrap()).collect();
+    assert!(!made.is_empty());
+    // The version is after eight letters of magic.
+    for (flawed, words) in [(8, ""), (0, "; another is made")] {
+        for (path, bytes) in tables().iter().zip(&made) {
+            let mut other = bytes.clone();
+            other[flawed] ^= 0x7f;
+            fs::write(path, other).unwrap();
+        }
+        let (again, said) = report(folder.path(), cache.path());
+        assert_eq!(certainties(&again), certainties(&first));
+        let about: Vec<_> = said.lines().filter(|l| l.contains(".args.")).collect();
+        assert_eq!(about.is_empty(), words.is_empty(), "{said}");
+        assert!(about.iter().all(|line| line.ends_with(words)), "{said}");
+        let now: Vec<_> = tables().iter().map(|at| fs::read(at).unwrap()).collect();
+        assert!(now == made, "byte {flawed}: not as they were");
+    }
 }

@@ -184,7 +184,7 @@ pub enum StoreError {
         corrupt: Corrupt,
     },
     /// It is no machine code of a table, or was changed.
-    #[error("{}: {error}; remove it, and another is made", path.display())]
+    #[error("{}: {error}; another is made", path.display())]
     Object {
         /// The file.
         path: PathBuf,
@@ -192,7 +192,7 @@ pub enum StoreError {
         error: ObjectError,
     },
     /// It is no table of arguments, or one of another version.
-    #[error("{}: {error}; remove it, and another is made", path.display())]
+    #[error("{}: {error}; another is made", path.display())]
     Arguments {
         /// The file.
         path: PathBuf,
@@ -392,6 +392,11 @@ impl Store {
                     return Some(found);
                 }
                 Ok(None) => {}
+                // An older or a newer unspool's; whoever finds none makes one, in its place.
+                Err(StoreError::Arguments {
+                    error: unspool_args::Corrupt::Version(_),
+                    ..
+                }) if cache == Some(folder) => {}
                 Err(notice) => say(notices, notice),
             }
         }
