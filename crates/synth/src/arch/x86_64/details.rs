@@ -6,7 +6,9 @@ use iced_x86::{
     OpKind, Register,
 };
 
-use super::{Memory, bit, memory, number, told_apart};
+use super::operands::{Memory, memory};
+use super::told_apart::told_apart;
+use super::{bit, number};
 use crate::details::Detail;
 use crate::op::Op;
 

@@ -6,7 +6,8 @@
 
 use iced_x86::{Instruction, InstructionInfoFactory, OpAccess, OpKind, Register};
 
-use super::{bit, number, overwrite};
+use super::operands::overwrite;
+use super::{bit, number};
 use crate::op::Op;
 
 /// What an opcode writes.

@@ -208,7 +208,7 @@ fn jump(opcode: u8, insn: &[u8], address: u64) -> Flow {
 mod tests {
     use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, Register};
 
-    use super::super::value;
+    use super::super::control::value;
     use super::*;
 
     const ADDRESS: u64 = 0x40_0000;

@@ -1,0 +1,82 @@
+//! Where control goes after an instruction, and which addresses it takes.
+
+use iced_x86::{Code as Opcode, FlowControl, Instruction, Mnemonic, OpKind, Register};
+
+use super::flags::{Compared, test};
+use crate::op::{Flow, Seen, Test};
+
+/// The number of 4 or 8 bytes that an instruction puts into a register or into memory.
+pub(super) fn value(insn: &Instruction) -> Option<u64> {
+    let last = insn.op_count().checked_sub(1)?;
+    let is_wide = matches!(
+        insn.op_kind(last),
+        OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64
+    );
+    let is_moved = matches!(insn.mnemonic(), Mnemonic::Mov | Mnemonic::Push);
+    insn.try_immediate(last)
+        .ok()
+        .filter(|_| is_wide && is_moved)
+}
+
+/// Tells which address an instruction takes, if it does.
+pub(super) fn taken(insn: &Instruction, see: &mut impl FnMut(Seen)) {
+    if let Some(value) = value(insn) {
+        see(Seen::Value(value));
+        return;
+    }
+    if insn.mnemonic() == Mnemonic::Lea && insn.is_ip_rel_memory_operand() {
+        see(Seen::Taken(insn.ip_rel_memory_address()));
+        return;
+    }
+    let is_table = insn.memory_base() == Register::None && insn.memory_index_scale() >= 4;
+    if is_table && insn.memory_index() != Register::None {
+        see(Seen::Taken(insn.memory_displacement64()));
+    }
+}
+
+/// Where the processor goes after an instruction that is no indirect jump.
+pub(super) fn flow(
+    insn: &Instruction,
+    control: FlowControl,
+    compared: Option<Compared>,
+) -> Option<Flow> {
+    match control {
+        FlowControl::Next | FlowControl::IndirectBranch => None,
+        FlowControl::UnconditionalBranch => match insn.op0_kind() {
+            OpKind::NearBranch64 => Some(Flow::Jump(insn.near_branch_target())),
+            _ => Some(Flow::Trap),
+        },
+        FlowControl::ConditionalBranch => Some(Flow::Branch {
+            to: insn.near_branch_target(),
+            test: test(insn, compared),
+        }),
+        FlowControl::Call => match insn.op0_kind() {
+            OpKind::NearBranch64 => Some(Flow::Call(insn.near_branch_target())),
+            // `syscall` and `vmcall`: the kernel returns here.
+            _ => None,
+        },
+        FlowControl::IndirectCall => Some(Flow::IndirectCall),
+        FlowControl::Return => Some(returns(insn)),
+        FlowControl::Interrupt => (insn.code() == Opcode::Int3).then_some(Flow::Trap),
+        FlowControl::XbeginXabortXend => {
+            (insn.mnemonic() == Mnemonic::Xbegin).then(|| Flow::Branch {
+                to: insn.near_branch_target(),
+                test: Test::None,
+            })
+        }
+        FlowControl::Exception => Some(Flow::Trap),
+    }
+}
+
+pub(super) fn returns(insn: &Instruction) -> Flow {
+    match insn.mnemonic() {
+        Mnemonic::Ret => Flow::Return {
+            pops: match insn.op_count() {
+                0 => 0,
+                _ => insn.immediate16(),
+            },
+        },
+        // From an interrupt, or to another privilege.
+        _ => Flow::Return { pops: 0 },
+    }
+}

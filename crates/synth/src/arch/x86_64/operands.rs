@@ -1,0 +1,175 @@
+//! What operands are, and how memory is read and written by way of them.
+
+use iced_x86::{Instruction, OpKind, Register};
+
+use super::{bit, number};
+use crate::op::Op;
+use crate::state::SCRATCH;
+
+/// The register that an indirect jump's target is in.
+pub(super) fn target(insn: &Instruction, ops: &mut Vec<Op>) -> u8 {
+    if insn.op0_kind() == OpKind::Register {
+        return number(insn.op0_register()).unwrap_or(SCRATCH);
+    }
+    load(insn, SCRATCH, ops);
+    SCRATCH
+}
+
+/// What a memory operand addresses.
+pub(super) enum Memory {
+    /// A register plus a number.
+    Simple { base: u8, offset: i32 },
+    /// A table, with an index.
+    Entry {
+        base: Option<u8>,
+        index: u8,
+        scale: u32,
+        offset: i32,
+    },
+    /// Something else.
+    Other,
+}
+
+pub(super) fn memory(insn: &Instruction) -> Memory {
+    let displacement = insn.memory_displacement64().cast_signed();
+    let (base, index) = (insn.memory_base(), insn.memory_index());
+    if insn.segment_prefix() == Register::FS || insn.segment_prefix() == Register::GS {
+        return Memory::Other;
+    }
+    let Ok(offset) = i32::try_from(displacement) else {
+        return Memory::Other;
+    };
+    let is_64 = |register: Register| register.is_gpr64();
+    match (base, index) {
+        (base, Register::None) if is_64(base) => {
+            number(base).map_or(Memory::Other, |base| Memory::Simple { base, offset })
+        }
+        (base, index) if is_64(index) && (is_64(base) || base == Register::None) => {
+            let Some(index) = number(index) else {
+                return Memory::Other;
+            };
+            Memory::Entry {
+                base: number(base),
+                index,
+                scale: insn.memory_index_scale(),
+                offset,
+            }
+        }
+        _ => Memory::Other,
+    }
+}
+
+/// `to` is what the 8 bytes of the memory operand hold.
+pub(super) fn load(insn: &Instruction, to: u8, ops: &mut Vec<Op>) {
+    if insn.is_ip_rel_memory_operand() {
+        let value = insn.ip_rel_memory_address();
+        ops.extend([
+            Op::Address { to, value },
+            Op::Load {
+                to,
+                base: to,
+                offset: 0,
+            },
+        ]);
+        return;
+    }
+    ops.push(match memory(insn) {
+        Memory::Simple { base, offset } => Op::Load { to, base, offset },
+        Memory::Entry {
+            base,
+            index,
+            scale: 8,
+            offset,
+        } => Op::LoadEntry {
+            to,
+            base,
+            index,
+            size: 8,
+            offset,
+        },
+        _ => Op::Clobber { registers: bit(to) },
+    });
+}
+
+/// `to` is what the 4 bytes of the memory operand hold, with their sign.
+pub(super) fn load_distance(insn: &Instruction, to: u8, ops: &mut Vec<Op>) {
+    ops.push(match memory(insn) {
+        Memory::Entry {
+            base,
+            index,
+            scale: 4,
+            offset,
+        } => Op::LoadEntry {
+            to,
+            base,
+            index,
+            size: 4,
+            offset,
+        },
+        Memory::Simple { base, offset } => Op::LoadLow {
+            to,
+            base,
+            offset,
+            size: 4,
+        },
+        _ => Op::Clobber { registers: bit(to) },
+    });
+}
+
+/// The memory operand's bytes are something else.
+pub(super) fn overwrite(insn: &Instruction, ops: &mut Vec<Op>) {
+    let size = u16::try_from(insn.memory_size().size()).unwrap_or(u16::MAX);
+    match memory(insn) {
+        Memory::Simple { base, offset } => ops.push(Op::Overwrite { base, offset, size }),
+        Memory::Entry {
+            base: Some(base), ..
+        } => ops.push(Op::OverwriteNear { base }),
+        Memory::Entry { .. } | Memory::Other => {}
+    }
+}
+
+/// The memory operand's bytes are those of a register, or its low ones.
+pub(super) fn store(insn: &Instruction, ops: &mut Vec<Op>) {
+    let register = insn.op1_register();
+    match (number(register), memory(insn)) {
+        (Some(from), Memory::Simple { base, offset }) if register.is_gpr64() => {
+            ops.push(Op::Store { base, offset, from });
+        }
+        (Some(from), Memory::Simple { base, offset }) if is_low(register) => {
+            let size = u8::try_from(register.size()).unwrap_or(u8::MAX);
+            ops.push(Op::StoreLow {
+                base,
+                offset,
+                from,
+                size,
+            });
+        }
+        _ => overwrite(insn, ops),
+    }
+}
+
+/// Whether a register is the low end of one of 64 bits. The second byte is not.
+pub(super) fn is_low(register: Register) -> bool {
+    let is_second = matches!(
+        register,
+        Register::AH | Register::BH | Register::CH | Register::DH
+    );
+    number(register).is_some() && !is_second
+}
+
+/// Whether the first operand is a register of 64 bits: its number.
+pub(super) fn whole_destination(insn: &Instruction) -> Option<u8> {
+    let is_whole = insn.op0_kind() == OpKind::Register && insn.op0_register().is_gpr64();
+    is_whole.then(|| number(insn.op0_register())).flatten()
+}
+
+/// The 64-bit register that operand 1 is.
+pub(super) fn whole_source(insn: &Instruction) -> Option<u8> {
+    let is_whole = insn.op1_kind() == OpKind::Register && insn.op1_register().is_gpr64();
+    is_whole.then(|| number(insn.op1_register())).flatten()
+}
+
+/// The number that an operand is, with its sign.
+pub(super) fn immediate(insn: &Instruction, operand: u32) -> Option<i64> {
+    insn.try_immediate(operand).ok().map(u64::cast_signed)
+}

@@ -1,0 +1,448 @@
+//! What those mnemonics do that move addresses of the stack, saved registers or addresses of jump tables about.
+
+use iced_x86::{Code as Opcode, Instruction, Mnemonic, OpKind, Register};
+
+use super::operands::{
+    Memory, immediate, is_low, load, load_distance, memory, overwrite, store, whole_destination,
+    whole_source,
+};
+use super::{RAX, RBP, RSP, bit, number};
+use crate::op::Op;
+use crate::state::SCRATCH;
+
+/// Notes what an instruction does, if its mnemonic is one of those that matter; whether it is.
+pub(super) fn told_apart(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    match insn.mnemonic() {
+        Mnemonic::Mov => moves(insn, ops),
+        Mnemonic::Push => pushes(insn, ops),
+        Mnemonic::Pop => pops(insn, ops),
+        Mnemonic::Lea => addresses(insn, ops),
+        Mnemonic::Add | Mnemonic::Sub | Mnemonic::Inc | Mnemonic::Dec => adds(insn, ops),
+        Mnemonic::And => cuts(insn, ops),
+        Mnemonic::Xor => clears(insn, ops),
+        Mnemonic::Xchg => exchanges(insn, ops),
+        Mnemonic::Movzx | Mnemonic::Movsxd | Mnemonic::Cdqe => widens(insn, ops),
+        Mnemonic::Movsx => extends(insn, ops),
+        Mnemonic::Movq
+        | Mnemonic::Vmovq
+        | Mnemonic::Pextrq
+        | Mnemonic::Vpextrq
+        | Mnemonic::Kmovq => from_vector(insn, ops),
+        Mnemonic::Leave => leaves(insn, ops),
+        Mnemonic::Enter => enters(insn, ops),
+        Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Nop | Mnemonic::Endbr64 => true,
+        _ => false,
+    }
+}
+
+pub(super) fn moves(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    use OpKind::{Memory as Mem, Register as Reg};
+    match (insn.op0_kind(), insn.op1_kind()) {
+        (Reg, Reg) => {
+            let (Some(to), Some(from)) = (number(insn.op0_register()), number(insn.op1_register()))
+            else {
+                return false;
+            };
+            match insn.op0_register() {
+                register if register.is_gpr64() => ops.push(Op::Add { to, from, bytes: 0 }),
+                register if register.is_gpr32() => ops.push(Op::Narrow {
+                    to,
+                    from,
+                    limit: u32::MAX,
+                }),
+                _ => return false,
+            }
+        }
+        (Reg, Mem) if insn.op0_register().is_gpr64() => {
+            let Some(to) = number(insn.op0_register()) else {
+                return false;
+            };
+            load(insn, to, ops);
+        }
+        (Reg, Mem) if insn.op0_register().is_gpr32() => {
+            let Some(to) = number(insn.op0_register()) else {
+                return false;
+            };
+            load_distance(insn, to, ops);
+        }
+        (Mem, Reg) => store(insn, ops),
+        (Mem, _) => overwrite(insn, ops),
+        (Reg, _) => {
+            let register = insn.op0_register();
+            let is_whole = register.is_gpr64() || register.is_gpr32();
+            let (Some(to), Some(value), true) = (number(register), immediate(insn, 1), is_whole)
+            else {
+                return false;
+            };
+            let mask = if register.is_gpr32() {
+                0xffff_ffff
+            } else {
+                u64::MAX
+            };
+            let value = value.cast_unsigned() & mask;
+            ops.push(Op::Constant { to, value });
+        }
+        _ => return false,
+    }
+    true
+}
+
+/// Moves the stack pointer.
+pub(super) fn step(bytes: i32) -> Op {
+    Op::Add {
+        to: RSP,
+        from: RSP,
+        bytes,
+    }
+}
+
+/// Pushes or pops what is not told apart: the flags, a segment register, two bytes.
+pub(super) fn pushes_something(insn: &Instruction, before: usize, ops: &mut Vec<Op>) {
+    // The stack pointer was noted as written.
+    for op in ops.iter_mut().skip(before) {
+        if let Op::Clobber { registers } = op {
+            *registers &= !bit(RSP);
+        }
+    }
+    let size = insn.stack_pointer_increment();
+    ops.push(step(size));
+    if let Ok(size @ 1..) = u16::try_from(-size) {
+        ops.push(Op::Overwrite {
+            base: RSP,
+            offset: 0,
+            size,
+        });
+    }
+}
+
+pub(super) fn pushes(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    if insn.stack_pointer_increment() != -8 {
+        return false;
+    }
+    let is_register = insn.op_count() > 0 && insn.op0_kind() == OpKind::Register;
+    let is_memory = insn.op_count() > 0 && insn.op0_kind() == OpKind::Memory;
+    let register = is_register.then(|| number(insn.op0_register())).flatten();
+    let from = match register {
+        // The value from before the push.
+        Some(RSP) => {
+            ops.push(Op::Add {
+                to: SCRATCH,
+                from: RSP,
+                bytes: 0,
+            });
+            Some(SCRATCH)
+        }
+        None if is_memory => {
+            load(insn, SCRATCH, ops);
+            Some(SCRATCH)
+        }
+        register => register,
+    };
+    ops.push(step(-8));
+    ops.push(match from {
+        Some(from) => Op::Store {
+            base: RSP,
+            offset: 0,
+            from,
+        },
+        None => Op::Overwrite {
+            base: RSP,
+            offset: 0,
+            size: 8,
+        },
+    });
+    true
+}
+
+pub(super) fn pops(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    if insn.stack_pointer_increment() != 8 {
+        return false;
+    }
+    let register = match insn.op0_kind() {
+        OpKind::Register => number(insn.op0_register()),
+        _ => None,
+    };
+    match register {
+        Some(to) => {
+            ops.push(Op::Load {
+                to,
+                base: RSP,
+                offset: 0,
+            });
+            if to != RSP {
+                ops.push(step(8));
+            }
+        }
+        None => {
+            ops.push(step(8));
+            if insn.op0_kind() == OpKind::Memory {
+                overwrite(insn, ops);
+            }
+        }
+    }
+    true
+}
+
+pub(super) fn addresses(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    let Some(to) = whole_destination(insn) else {
+        return false;
+    };
+    if insn.is_ip_rel_memory_operand() {
+        ops.push(Op::Address {
+            to,
+            value: insn.ip_rel_memory_address(),
+        });
+        return true;
+    }
+    // Segments do not count here.
+    match memory(insn) {
+        Memory::Simple { base, offset } => ops.push(Op::Add {
+            to,
+            from: base,
+            bytes: offset,
+        }),
+        Memory::Entry {
+            base: Some(base),
+            index,
+            scale: 1,
+            offset,
+        } => {
+            ops.push(Op::Sum {
+                to,
+                a: base,
+                b: index,
+            });
+            if offset != 0 {
+                ops.push(Op::Add {
+                    to,
+                    from: to,
+                    bytes: offset,
+                });
+            }
+        }
+        Memory::Entry {
+            base: Some(base), ..
+        } => ops.push(Op::Near { to, base }),
+        _ if insn.memory_base() == Register::None && insn.memory_index() == Register::None => {
+            ops.push(Op::Constant {
+                to,
+                value: insn.memory_displacement64(),
+            });
+        }
+        _ => return false,
+    }
+    true
+}
+
+pub(super) fn adds(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    let Some(to) = whole_destination(insn) else {
+        return false;
+    };
+    let bytes = match insn.mnemonic() {
+        Mnemonic::Inc => Some(1),
+        Mnemonic::Dec => Some(-1),
+        Mnemonic::Add => immediate(insn, 1),
+        _ => immediate(insn, 1).and_then(i64::checked_neg),
+    };
+    if let Some(bytes) = bytes {
+        let Ok(bytes) = i32::try_from(bytes) else {
+            return false;
+        };
+        ops.push(Op::Add {
+            to,
+            from: to,
+            bytes,
+        });
+        return true;
+    }
+    let Some(from) = whole_source(insn) else {
+        return false;
+    };
+    ops.push(match insn.mnemonic() {
+        Mnemonic::Add => Op::Sum { to, a: to, b: from },
+        _ if from == to => Op::Constant { to, value: 0 },
+        _ => Op::Difference { to, a: to, b: from },
+    });
+    true
+}
+
+pub(super) fn cuts(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    let Some(mask) = immediate(insn, 1) else {
+        return false;
+    };
+    let register = match insn.op0_kind() {
+        OpKind::Register => insn.op0_register(),
+        _ => return false,
+    };
+    let Some(to) = number(register) else {
+        return false;
+    };
+    let limit = match register {
+        register if register.is_gpr64() && to == RSP => {
+            ops.push(Op::Align);
+            return true;
+        }
+        register if register.is_gpr64() => u32::try_from(mask),
+        register if register.is_gpr32() => u32::try_from(mask & 0xffff_ffff),
+        _ => return false,
+    };
+    let Ok(limit) = limit else {
+        return false;
+    };
+    ops.push(Op::Clobber { registers: bit(to) });
+    ops.push(Op::Narrow {
+        to,
+        from: to,
+        limit,
+    });
+    true
+}
+
+pub(super) fn clears(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    let is_same = insn.op0_kind() == OpKind::Register
+        && insn.op1_kind() == OpKind::Register
+        && insn.op0_register() == insn.op1_register();
+    let register = insn.op0_register();
+    let is_whole = register.is_gpr64() || register.is_gpr32();
+    match number(register) {
+        Some(to) if is_same && is_whole => {
+            ops.push(Op::Constant { to, value: 0 });
+            true
+        }
+        _ => false,
+    }
+}
+
+pub(super) fn exchanges(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    let copy = |to, from| Op::Add { to, from, bytes: 0 };
+    match (whole_destination(insn), whole_source(insn), memory(insn)) {
+        (Some(a), Some(b), _) => ops.extend([copy(SCRATCH, a), copy(a, b), copy(b, SCRATCH)]),
+        (None, Some(register), Memory::Simple { base, offset }) if base != register => {
+            ops.extend([
+                Op::Load {
+                    to: SCRATCH,
+                    base,
+                    offset,
+                },
+                Op::Store {
+                    base,
+                    offset,
+                    from: register,
+                },
+                copy(register, SCRATCH),
+            ]);
+        }
+        _ => return false,
+    }
+    true
+}
+
+pub(super) fn widens(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    if insn.mnemonic() == Mnemonic::Cdqe {
+        ops.push(Op::Narrow {
+            to: RAX,
+            from: RAX,
+            limit: 0x7fff_ffff,
+        });
+        return true;
+    }
+    let register = insn.op0_register();
+    let Some(to) = number(register) else {
+        return false;
+    };
+    if register.is_gpr16() {
+        return false;
+    }
+    let is_signed = insn.mnemonic() == Mnemonic::Movsxd;
+    if insn.op1_kind() == OpKind::Memory && is_signed {
+        load_distance(insn, to, ops);
+        return true;
+    }
+    let source = match insn.op1_kind() {
+        OpKind::Register => insn.op1_register(),
+        _ => Register::None,
+    };
+    let size = match source {
+        Register::None => insn.memory_size().size(),
+        source => source.size(),
+    };
+    let limit = match size {
+        1 => 0xff,
+        2 => 0xffff,
+        _ => 0x7fff_ffff,
+    };
+    let from = match number(source) {
+        Some(from) if is_low(source) => from,
+        _ => {
+            ops.push(Op::Clobber { registers: bit(to) });
+            to
+        }
+    };
+    ops.push(Op::Narrow { to, from, limit });
+    true
+}
+
+pub(super) fn extends(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    let (register, source) = (insn.op0_register(), insn.op1_register());
+    let is_whole = register.is_gpr32() || register.is_gpr64();
+    match (number(register), number(source)) {
+        (Some(to), Some(from)) if is_whole && is_low(source) => {
+            let bits = u8::try_from(source.size() * 8).unwrap_or(u8::MAX);
+            ops.push(Op::Extend { to, from, bits });
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Vector registers are not followed: what comes back from them may have been kept there.
+pub(super) fn from_vector(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    let Some(to) = whole_destination(insn) else {
+        return false;
+    };
+    ops.push(Op::Unknown { to });
+    true
+}
+
+pub(super) fn leaves(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    if insn.code() != Opcode::Leaveq {
+        return false;
+    }
+    ops.extend([
+        Op::Add {
+            to: RSP,
+            from: RBP,
+            bytes: 0,
+        },
+        Op::Load {
+            to: RBP,
+            base: RSP,
+            offset: 0,
+        },
+        step(8),
+    ]);
+    true
+}
+
+pub(super) fn enters(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    if insn.code() != Opcode::Enterq_imm16_imm8 {
+        return false;
+    }
+    // The frame pointers of so many functions around this one are pushed, too.
+    let level = i32::from(insn.immediate8_2nd() & 31);
+    ops.extend([
+        step(-8),
+        Op::Store {
+            base: RSP,
+            offset: 0,
+            from: RBP,
+        },
+        Op::Add {
+            to: RBP,
+            from: RSP,
+            bytes: 0,
+        },
+        step(-8 * level - i32::from(insn.immediate16())),
+    ]);
+    true
+}
