@@ -58,9 +58,7 @@ fn is_symbol_of(path: &Path, name: &str) -> anyhow::Result<bool> {
     for input in Input::open(path)? {
         let Input::Elf(file) = &input else { continue };
         let context = elf_context(file)?;
-        let mut symbols = context
-            .typed_symbols(false)
-            .chain(context.typed_symbols(true));
+        let mut symbols = context.symbols(false).chain(context.symbols(true));
         if symbols.any(|symbol| symbol.name == name) {
             return Ok(true);
         }

@@ -140,7 +140,7 @@ pub(super) fn symbol_names(
     is_dynamic: bool,
 ) -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut functions, mut objects) = (BTreeSet::new(), BTreeSet::new());
-    for symbol in elf.typed_symbols(is_dynamic) {
+    for symbol in elf.symbols(is_dynamic) {
         match symbol.kind {
             SymbolKind::Function => functions.insert(symbol.name.into_owned()),
             SymbolKind::Object => objects.insert(symbol.name.into_owned()),
