@@ -1,7 +1,6 @@
 //! `unspool ctf type` and `unspool ctf symbol`.
 
 use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
@@ -53,10 +52,10 @@ pub(crate) fn about_symbol(args: &CtfSymbolArgs) -> anyhow::Result<ExitCode> {
     )
 }
 
-/// Whether a file has a function or data of that name.
-fn is_symbol_of(path: &Path, name: &str) -> anyhow::Result<bool> {
-    for input in Input::open(path)? {
-        let Input::Elf(file) = &input else { continue };
+/// Whether files have a function or data of that name.
+fn is_symbol_of(inputs: &[Input], name: &str) -> anyhow::Result<bool> {
+    for input in inputs {
+        let Input::Elf(file) = input else { continue };
         let context = elf_context(file)?;
         let mut symbols = context.symbols(false).chain(context.symbols(true));
         if symbols.any(|symbol| symbol.name == name) {
@@ -79,7 +78,8 @@ fn answer(
 ) -> anyhow::Result<ExitCode> {
     let mut out = output::results();
     let mut all = Vec::new();
-    let is_clean = each_file(source, Arrays::AsMeant, |input, shown| {
+    let inputs = Input::open(&source.file)?;
+    let is_clean = each_file(&inputs, source, Arrays::AsMeant, |input, shown| {
         for dictionary in &shown.dictionaries {
             for (text, mut value) in find(&dictionary.graph) {
                 if format == Format::Text {
@@ -109,7 +109,7 @@ fn answer(
     out.flush()?;
     if !is_found {
         let path = source.file.display();
-        match schema == SYMBOL && is_symbol_of(&source.file, name)? {
+        match schema == SYMBOL && is_symbol_of(&inputs, name)? {
             true => output::error(&format_args!(
                 "{path}: the symbol {name:?} has no type there. GNU ld keeps the types of exported symbols only; `unspool ctf link *.o --into {path}` \
                  puts those of all into it, and `unspool ctf from-dwarf {path} --into {path}` does, if it was built with -g"

@@ -7,6 +7,7 @@ use anyhow::bail;
 use serde_json::json;
 use unspool_ctf::{Dump, Graph, Kind, SHARED, Symbol};
 
+use super::input::Input;
 use super::{Arrays, each_file, json};
 use crate::args::ctf::{CtfDumpArgs, DumpForm};
 use crate::output::{self, Failure, Layout};
@@ -18,7 +19,8 @@ pub(crate) fn run(args: &CtfDumpArgs) -> anyhow::Result<ExitCode> {
         DumpForm::C | DumpForm::Json => Arrays::AsMeant,
     };
     let mut files = Vec::new();
-    let is_clean = each_file(&args.source, arrays, |input, shown| {
+    let inputs = Input::open(&args.source.file)?;
+    let is_clean = each_file(&inputs, &args.source, arrays, |input, shown| {
         if args.form == DumpForm::Json {
             let all: Vec<_> = shown.dictionaries.iter().map(json::dictionary).collect();
             files.push(json!({ "file": input.path().to_string_lossy(), "dictionaries": all }));
