@@ -351,6 +351,38 @@ fn as_many_types_are_left_as_libbpf_leaves() {
     assert_eq!(counts(&Graph::merged(&[&whole])), counts(&whole));
 }
 
+/// What the help shows can be typed.
+#[test]
+fn the_examples_of_to_btf_do_what_they_say() {
+    let folder = Folder::new();
+    let source = source("kinds");
+    folder.tool("/usr/bin/gcc", &format!("-gctf -O1 {source} -o app"));
+    folder.done("link app -o app.ctf");
+    packages::path("/usr/sbin/bpftool").unwrap();
+    let help = folder.done("to-btf --help");
+    let (_, examples) = help.split_once("Examples:\n").unwrap();
+    let examples: Vec<&str> = examples
+        .lines()
+        .map_while(|line| line.strip_prefix("  "))
+        .collect();
+    assert_eq!(examples.len(), 2, "{help}");
+    let unspool = Path::new(env!("CARGO_BIN_EXE_unspool")).parent().unwrap();
+    for example in examples {
+        let mut command = Command::new("sh");
+        command.args(["-ec", example]).current_dir(&folder.0);
+        command.env(
+            "PATH",
+            format!("{}:/usr/sbin:/usr/bin:/bin", unspool.display()),
+        );
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{example}: {output:?}");
+        let printed = String::from_utf8(output.stdout).unwrap();
+        let has_types = printed.contains("STRUCT 'node'");
+        assert_eq!(has_types, example.contains("bpftool"), "{printed}");
+        assert!(kinds(&folder, "app.btf").0["STRUCT"] > 2);
+    }
+}
+
 /// What BTF cannot say is told, and is a finding.
 #[test]
 fn what_btf_cannot_say_is_told() {
