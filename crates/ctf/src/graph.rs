@@ -512,6 +512,17 @@ impl<'a> Graph<'a> {
         }
     }
 
+    /// Changes its parent, if it has one: to one with as many types.
+    pub(crate) fn change_parent(&mut self, change: impl FnOnce(Graph<'a>) -> Graph<'a>) {
+        let parent = self.parent.take().map(Arc::unwrap_or_clone);
+        self.parent = parent.map(|parent| Arc::new(change(parent)));
+    }
+
+    /// Its own types, to be changed.
+    pub(crate) fn types_mut(&mut self) -> impl Iterator<Item = &mut Type<'a>> {
+        self.types.iter_mut()
+    }
+
     /// Replaces a type of its own; nothing happens if it has none with that id.
     pub fn set(&mut self, id: TypeId, ty: Type<'a>) {
         let index = id.0.checked_sub(self.base() + 1);

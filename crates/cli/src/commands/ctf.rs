@@ -202,7 +202,7 @@ fn turn_arrays(input: &Input, dictionaries: &mut [Dictionary<'_>]) {
 /// The type of a graph that a person names: `struct node`, `node`, `size_t`.
 fn named(graph: &Graph<'_>, name: &str) -> Vec<unspool_ctf::TypeId> {
     use unspool_ctf::{NameSpace, Tag};
-    let words: Vec<&str> = name.split_whitespace().collect();
+    let words: Vec<&str> = name.split(' ').filter(|word| !word.is_empty()).collect();
     let tag = [Tag::Struct, Tag::Union, Tag::Enum]
         .into_iter()
         .find(|tag| words.len() > 1 && words.first() == Some(&tag.word()));

@@ -11,7 +11,7 @@ use super::input::Input;
 use super::{Arrays, each_file, json, named};
 use crate::args::Format;
 use crate::args::ctf::{CtfSource, CtfSymbolArgs, CtfTypeArgs};
-use crate::output::{self, Failure};
+use crate::output::{self, Failure, Plain};
 
 /// The kind of JSON that tells of functions and data.
 const SYMBOL: &str = "ctf-symbol";
@@ -20,7 +20,8 @@ pub(crate) fn about_type(args: &CtfTypeArgs) -> anyhow::Result<ExitCode> {
     let find = |graph: &Graph<'_>| {
         let found = named(graph, &args.name).into_iter();
         let own = found.filter(|id| id.0 > graph.base());
-        own.map(|id| (graph.define(id).to_string(), json::definition(graph, id)))
+        let plain = graph.with_plain_names();
+        own.map(|id| (plain.define(id).to_string(), json::definition(graph, id)))
             .collect()
     };
     answer(
@@ -33,13 +34,14 @@ pub(crate) fn about_type(args: &CtfTypeArgs) -> anyhow::Result<ExitCode> {
 
 pub(crate) fn about_symbol(args: &CtfSymbolArgs) -> anyhow::Result<ExitCode> {
     let find = |graph: &Graph<'_>| {
+        let plain = graph.with_plain_names();
         let lists = [&graph.functions, &graph.objects, &graph.variables];
         let found = lists
             .into_iter()
             .flatten()
             .filter(|symbol| symbol.name == args.name);
         let mut told: Vec<_> = found
-            .map(|symbol| (line(graph, symbol), json::symbol(graph, symbol)))
+            .map(|symbol| (line(&plain, symbol), json::symbol(graph, symbol)))
             .collect();
         told.dedup();
         told
@@ -66,7 +68,8 @@ fn is_symbol_of(inputs: &[Input], name: &str) -> anyhow::Result<bool> {
 }
 
 fn line(graph: &Graph<'_>, symbol: &Symbol<'_>) -> String {
-    format!("{};\n", graph.declare(symbol.ty, &symbol.name))
+    let name = Plain(&symbol.name).to_string();
+    format!("{};\n", graph.declare(symbol.ty, &name))
 }
 
 /// Prints what a function finds in each dictionary, as text or as JSON.
@@ -84,7 +87,7 @@ fn answer(
             for (text, mut value) in find(&dictionary.graph) {
                 if format == Format::Text {
                     if shown.is_archive {
-                        writeln!(out, "/* {} */", dictionary.name)?;
+                        writeln!(out, "/* {} */", Plain(dictionary.name))?;
                     }
                     write!(out, "{text}")?;
                 }
