@@ -355,6 +355,23 @@ fn as_many_types_are_left_as_libbpf_leaves() {
     assert_eq!(counts(&Graph::merged(&[&whole])), counts(&whole));
 }
 
+/// A name may be one for a name, as often as the source wants.
+#[test]
+fn long_chains_of_names_are_said() {
+    let folder = Folder::new();
+    let mut text = "typedef int t0;\n".to_owned();
+    for nth in 1..=400 {
+        text += &format!("typedef t{} t{nth};\n", nth - 1);
+    }
+    text += "t400 last; t400 same(t400 x) { return x; }\n";
+    fs::write(folder.0.path().join("a.c"), text).unwrap();
+    folder.tool("/usr/bin/gcc", "-g -c a.c -o a.o");
+    folder.done("to-btf a.o -o a.btf");
+    let (kinds, functions) = kinds(&folder, "a.btf");
+    assert_eq!((kinds["TYPEDEF"], kinds["VAR"]), (401, 1));
+    assert_eq!(functions, ["'same'"]);
+}
+
 /// What the help shows can be typed.
 #[test]
 fn the_examples_of_to_btf_do_what_they_say() {

@@ -116,27 +116,29 @@ fn resolve<'g, 'a>(graph: &'g Graph<'a>, id: TypeId) -> Resolved<'g, 'a> {
         name: None,
         qualifiers: BTreeSet::new(),
     };
+    let Some(behind) = graph.behind(id) else {
+        return resolved;
+    };
     let mut at = id;
-    for _ in 0..=graph.last() {
-        let Some(ty) = graph.get(at) else { break };
-        match &ty.kind {
-            Kind::Typedef(to) => {
-                resolved.name.get_or_insert(&ty.name);
-                at = *to;
-            }
-            // Which pointers do not overlap is the callee's business alone.
-            Kind::Qualified(Qualifier::Restrict, to) => at = *to,
-            Kind::Qualified(qualifier, to) => {
-                resolved.qualifiers.insert(qualifier.word());
-                at = *to;
-            }
-            _ => {
-                resolved.id = at;
-                resolved.ty = Some(ty);
+    // The outermost name is behind each qualifier once at most.
+    for _ in 0..4 {
+        match graph.get(at).map(|ty| (&ty.kind, &ty.name)) {
+            Some((Kind::Qualified(_, to), _)) => at = *to,
+            Some((Kind::Typedef(_), name)) => {
+                resolved.name = Some(name);
                 break;
             }
+            _ => break,
         }
     }
+    if let Some(ty) = graph.get(behind.id) {
+        (resolved.id, resolved.ty) = (behind.id, Some(ty));
+    }
+    // Which pointers do not overlap is the callee's business alone.
+    let counted = behind
+        .qualifiers()
+        .filter(|one| *one != Qualifier::Restrict);
+    resolved.qualifiers = counted.map(Qualifier::word).collect();
     resolved
 }
 
