@@ -334,6 +334,52 @@ fn units_with_a_common_prefix_get_one_dictionary() {
     assert_eq!(names, ["CTF archive member: together:"]);
 }
 
+/// What comes through a pipe is read once, and all of it: `<(…)` of a shell, a FIFO, standard input.
+#[test]
+fn types_are_read_through_pipes() {
+    let folder = Folder::new();
+    folder.tool("ar", "rc lib.a kinds.o one.o");
+    folder.done("link kinds.o -o kinds.ctf");
+    folder.done("to-btf kinds.o -o kinds.btf");
+    let unspool = env!("CARGO_BIN_EXE_unspool");
+    let shell = |line: &str| {
+        // Every Debian has it.
+        let mut command = Command::new("/bin/bash");
+        command.arg("-c").arg(line.replace("unspool", unspool));
+        command.current_dir(folder.0.path()).stdin(Stdio::null());
+        let output = command.output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        let printed = String::from_utf8(output.stdout).unwrap();
+        (output.status.code().unwrap(), printed, errors)
+    };
+    for file in ["kinds.ctf", "kinds.btf", "kinds.o", "lib.a"] {
+        let expected = (0, folder.done(&format!("type node {file}")));
+        for line in [
+            format!("unspool ctf type node <(cat {file})"),
+            format!("cat {file} | unspool ctf type node /dev/stdin"),
+            format!(
+                "mkfifo {file}.pipe && (cat {file} > {file}.pipe & unspool ctf type node {file}.pipe)"
+            ),
+            format!("unspool ctf type node /dev/stdin < {file}"),
+        ] {
+            let (status, printed, errors) = shell(&line);
+            assert_eq!((status, printed), expected, "{line}: {errors}");
+        }
+    }
+    let (status, printed, errors) = shell("unspool ctf diff <(cat kinds.o) <(cat kinds.o)");
+    assert_eq!(status, 0, "{printed}{errors}");
+    // What a symbol is without a type is asked of the same bytes.
+    let (status, _, errors) = shell("unspool ctf symbol nobody <(cat kinds.o)");
+    assert!(
+        status == 1 && errors.contains("nothing there is called"),
+        "{errors}"
+    );
+    let (status, _, errors) = shell("unspool ctf from-dwarf <(cat one.o)");
+    assert!(status == 2 && errors.contains("is a pipe"), "{errors}");
+    let (status, _, errors) = shell("unspool ctf dump .");
+    assert!(status == 2 && errors.contains("is a directory"), "{errors}");
+}
+
 #[test]
 fn what_cannot_be_done_is_said() {
     let folder = Folder::new();

@@ -68,7 +68,8 @@ fn run(folder: &Path, program: impl AsRef<Path>, words: &str) -> Output {
 fn build(folder: &Path, name: &str, source: &str) {
     fs::write(folder.join(format!("{name}.c")), source).unwrap();
     let gcc = packages::path("/usr/bin/gcc").unwrap();
-    for (flag, form) in [("-g", "dwarf"), ("-gctf", "ctf")] {
+    // Without that, ld has no types of variables of which each thread has its own.
+    for (flag, form) in [("-g", "dwarf"), ("-gctf -Wl,--ctf-variables", "ctf")] {
         let words = format!("-w {flag} -O1 -fPIC -shared -o {name}.{form}.so {name}.c");
         let output = run(folder, &gcc, &words);
         let errors = String::from_utf8_lossy(&output.stderr);

@@ -10,9 +10,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::Arc;
 
 use tempfile::TempDir;
-use unspool_ctf::{Agreement, BtfReading, ElfContext, Graph, Kind, Quirk, Section, Type};
+use unspool_ctf::{
+    Agreement, BtfReading, BtfWriter, ElfContext, Endian, Enumerator, Graph, Kind, LinkOptions,
+    LinkUnit, Member, Number, Parameter, Quirk, Section, Share, Symbol, Tag, Type, Writer, link,
+};
 use xtask::packages;
 
 struct Folder(TempDir);
@@ -351,6 +355,55 @@ fn as_many_types_are_left_as_libbpf_leaves() {
     assert_eq!(counts(&Graph::merged(&[&whole])), counts(&whole));
 }
 
+/// A name may be one for a name, as often as the source wants.
+#[test]
+fn long_chains_of_names_are_said() {
+    let folder = Folder::new();
+    let mut text = "typedef int t0;\n".to_owned();
+    for nth in 1..=400 {
+        text += &format!("typedef t{} t{nth};\n", nth - 1);
+    }
+    text += "t400 last; t400 same(t400 x) { return x; }\n";
+    fs::write(folder.0.path().join("a.c"), text).unwrap();
+    folder.tool("/usr/bin/gcc", "-g -c a.c -o a.o");
+    folder.done("to-btf a.o -o a.btf");
+    let (kinds, functions) = kinds(&folder, "a.btf");
+    assert_eq!((kinds["TYPEDEF"], kinds["VAR"]), (401, 1));
+    assert_eq!(functions, ["'same'"]);
+}
+
+/// What the help shows can be typed.
+#[test]
+fn the_examples_of_to_btf_do_what_they_say() {
+    let folder = Folder::new();
+    let source = source("kinds");
+    folder.tool("/usr/bin/gcc", &format!("-gctf -O1 {source} -o app"));
+    folder.done("link app -o app.ctf");
+    packages::path("/usr/sbin/bpftool").unwrap();
+    let help = folder.done("to-btf --help");
+    let (_, examples) = help.split_once("Examples:\n").unwrap();
+    let examples: Vec<&str> = examples
+        .lines()
+        .map_while(|line| line.strip_prefix("  "))
+        .collect();
+    assert_eq!(examples.len(), 2, "{help}");
+    let unspool = Path::new(env!("CARGO_BIN_EXE_unspool")).parent().unwrap();
+    for example in examples {
+        let mut command = Command::new("sh");
+        command.args(["-ec", example]).current_dir(&folder.0);
+        command.env(
+            "PATH",
+            format!("{}:/usr/sbin:/usr/bin:/bin", unspool.display()),
+        );
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{example}: {output:?}");
+        let printed = String::from_utf8(output.stdout).unwrap();
+        let has_types = printed.contains("STRUCT 'node'");
+        assert_eq!(has_types, example.contains("bpftool"), "{printed}");
+        assert!(kinds(&folder, "app.btf").0["STRUCT"] > 2);
+    }
+}
+
 /// What BTF cannot say is told, and is a finding.
 #[test]
 fn what_btf_cannot_say_is_told() {
@@ -376,6 +429,121 @@ fn what_btf_cannot_say_is_told() {
         body.is_some_and(|body| body.contains("int a;") && !body.contains(" b;")),
         "{dump}"
     );
+}
+
+/// Files of CTF and of BTF with two units that disagree, in all of whose names there is something.
+fn named(folder: &Folder, file: &str, sign: &str) {
+    let unit = |count: i64| {
+        let mut graph = Graph::new(8);
+        let int = Kind::Integer(Number::of_bytes(4, Number::SIGNED));
+        let int = graph.add(Type::named(format!("int{sign}"), int));
+        let member = Member {
+            name: format!("member{sign}").into(),
+            ty: int,
+            offset: 0,
+            bits: None,
+        };
+        let record = graph.add(Type::named(
+            format!("record{sign}"),
+            Kind::Record {
+                tag: Tag::Struct,
+                size: 4,
+                members: vec![member],
+            },
+        ));
+        let one = Enumerator {
+            name: format!("ONE{sign}").into(),
+            value: count,
+        };
+        graph.add(Type::named(
+            format!("list{sign}"),
+            Kind::Enum {
+                size: 4,
+                enumerators: vec![one],
+            },
+        ));
+        graph.add(Type::named(format!("name{sign}"), Kind::Typedef(record)));
+        let function = graph.add(Type::unnamed(Kind::Function {
+            returns: record,
+            parameters: vec![Parameter {
+                name: format!("from{sign}").into(),
+                ty: int,
+            }],
+            is_variadic: false,
+        }));
+        let symbol = |name: &str, ty| Symbol {
+            name: format!("{name}{sign}").into(),
+            ty,
+        };
+        graph.functions = vec![symbol("call", function)];
+        graph.objects = vec![symbol("data", record)];
+        graph.unit = Some(format!("unit{count}{sign}").into());
+        Arc::new(graph)
+    };
+    let units = [LinkUnit::of(unit(1)), LinkUnit::of(unit(2))];
+    let options = LinkOptions {
+        share: Share::Unconflicted,
+        threads: 1,
+    };
+    let writer = Writer {
+        label: &format!("label{sign}"),
+        ..Writer::default()
+    };
+    let path = folder.0.path().join(file);
+    fs::write(
+        path.with_extension("ctf"),
+        writer.write(&link(&units, options)),
+    )
+    .unwrap();
+    let endian = Endian::Little;
+    let (btf, unsaid) = BtfWriter { endian }.write(&unit(1));
+    assert!(unsaid.is_empty());
+    fs::write(path.with_extension("btf"), btf).unwrap();
+}
+
+/// Names that would steer a terminal, or begin a line, are shown as if the file had their escapes as names. JSON has them as they are.
+#[test]
+fn names_are_no_commands_to_a_terminal() {
+    let folder = Folder::new();
+    let sign = "\u{1b}[2J\n\r\u{9b}";
+    named(&folder, "wild", sign);
+    named(&folder, "tame", &sign.escape_default().to_string());
+    let names = |text: &str| text.matches("\\u{1b}[2J\\n\\r\\u{9b}").count();
+    let questions = [
+        ("dump FILE.ctf", 8),
+        ("dump FILE.btf", 8),
+        ("dump --as objdump FILE.ctf", 20),
+        ("type nameSIGN FILE.ctf", 1),
+        ("type recordSIGN FILE.btf", 3),
+        ("symbol callSIGN FILE.ctf", 3),
+        ("symbol callSIGN FILE.btf", 3),
+        ("symbol dataSIGN FILE.ctf", 2),
+    ];
+    for (question, least) in questions {
+        let ask = |file: &str, sign: &str| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_unspool"));
+            let words = question.split(' ');
+            command.arg("ctf").current_dir(&folder.0);
+            command.args(words.map(|word| word.replace("FILE", file).replace("SIGN", sign)));
+            String::from_utf8(command.output().unwrap().stdout).unwrap()
+        };
+        let (wild, tame) = (
+            ask("wild", sign),
+            ask("tame", &sign.escape_default().to_string()),
+        );
+        // Places of strings are others.
+        match question.contains("objdump") {
+            true => assert_eq!(wild.lines().count(), tame.lines().count(), "{wild}{tame}"),
+            false => assert_eq!(wild, tame, "{question}"),
+        }
+        assert!(names(&wild) >= least, "{question}: {wild}");
+        let is_odd = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t');
+        assert!(!wild.contains(is_odd), "{question}: {wild:?}");
+    }
+    let json: serde_json::Value =
+        serde_json::from_str(&folder.done("dump --as json wild.btf")).unwrap();
+    let functions = &json["files"][0]["dictionaries"][0]["functions"];
+    assert_eq!(functions[0]["name"], format!("call{sign}"));
 }
 
 /// A function without a type is told from a name that nothing has.

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use hashbrown::{HashMap, HashSet};
 
-use crate::graph::{Enumerator, Graph, Kind, Member, Qualifier, Type, TypeId};
+use crate::graph::{Enumerator, Graph, Kind, Member, Qualifier, Symbol, Type, TypeId};
 
 /// What a change means for programs that were built with the old version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,13 +56,20 @@ pub fn diff(old: Interface<'_, '_>, new: Interface<'_, '_>) -> Vec<Change> {
     };
     comparison.names("function", old.functions, new.functions);
     comparison.names("data", old.objects, new.objects);
+    let (before, after) = (old.graph, new.graph);
     let lists = [
-        (old.functions, &old.graph.functions, &new.graph.functions),
-        (old.objects, &old.graph.objects, &new.graph.objects),
+        (
+            old.functions,
+            by_name(&before.functions, &[]),
+            by_name(&after.functions, &[]),
+        ),
+        (
+            old.objects,
+            by_name(&before.objects, &before.variables),
+            by_name(&after.objects, &after.variables),
+        ),
     ];
     for (exported, old, new) in lists {
-        let new: HashMap<&str, TypeId> = new.iter().rev().map(|one| (&*one.name, one.ty)).collect();
-        let old: HashMap<&str, TypeId> = old.iter().rev().map(|one| (&*one.name, one.ty)).collect();
         for name in exported {
             if let (Some(one), Some(two)) = (old.get(name.as_str()), new.get(name.as_str())) {
                 comparison.later(None, name.clone(), *one, *two);
@@ -75,6 +82,12 @@ pub fn diff(old: Interface<'_, '_>, new: Interface<'_, '_>) -> Vec<Change> {
     let mut changes = comparison.changes;
     changes.sort_by_key(|change| std::cmp::Reverse(change.effect));
     changes
+}
+
+/// The types of names: of the first that has one, in these lists one behind the other.
+fn by_name<'s>(first: &'s [Symbol<'_>], then: &'s [Symbol<'_>]) -> HashMap<&'s str, TypeId> {
+    let all = first.iter().chain(then).rev();
+    all.map(|one| (&*one.name, one.ty)).collect()
 }
 
 struct Comparison<'g, 'a, 'b> {
@@ -103,27 +116,29 @@ fn resolve<'g, 'a>(graph: &'g Graph<'a>, id: TypeId) -> Resolved<'g, 'a> {
         name: None,
         qualifiers: BTreeSet::new(),
     };
+    let Some(behind) = graph.behind(id) else {
+        return resolved;
+    };
     let mut at = id;
-    for _ in 0..=graph.last() {
-        let Some(ty) = graph.get(at) else { break };
-        match &ty.kind {
-            Kind::Typedef(to) => {
-                resolved.name.get_or_insert(&ty.name);
-                at = *to;
-            }
-            // Which pointers do not overlap is the callee's business alone.
-            Kind::Qualified(Qualifier::Restrict, to) => at = *to,
-            Kind::Qualified(qualifier, to) => {
-                resolved.qualifiers.insert(qualifier.word());
-                at = *to;
-            }
-            _ => {
-                resolved.id = at;
-                resolved.ty = Some(ty);
+    // The outermost name is behind each qualifier once at most.
+    for _ in 0..4 {
+        match graph.get(at).map(|ty| (&ty.kind, &ty.name)) {
+            Some((Kind::Qualified(_, to), _)) => at = *to,
+            Some((Kind::Typedef(_), name)) => {
+                resolved.name = Some(name);
                 break;
             }
+            _ => break,
         }
     }
+    if let Some(ty) = graph.get(behind.id) {
+        (resolved.id, resolved.ty) = (behind.id, Some(ty));
+    }
+    // Which pointers do not overlap is the callee's business alone.
+    let counted = behind
+        .qualifiers()
+        .filter(|one| *one != Qualifier::Restrict);
+    resolved.qualifiers = counted.map(Qualifier::word).collect();
     resolved
 }
 

@@ -6,13 +6,16 @@
 mod facts;
 mod name;
 
+use std::borrow::Cow;
 use std::fmt::{self, Display, Formatter};
+use std::sync::Arc;
 
 use hashbrown::HashSet;
 
 use crate::dict::Dict;
 use crate::graph::{Graph, Kind, Symbol, Type, TypeId};
 use crate::header::{Flags, Version};
+use crate::plain::plain;
 use crate::read::Reading;
 use name::name;
 
@@ -30,8 +33,30 @@ pub struct Dump<'d> {
     pub reading: &'d Reading<'d>,
 }
 
+/// Control characters in names are escapes.
 impl Display for Dump<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.reading.graph.with_plain_names() {
+            Cow::Borrowed(_) => self.all(f),
+            Cow::Owned(graph) => {
+                let (graph, problems) = (Arc::new(graph), Vec::new());
+                let reading = &Reading { graph, problems };
+                Dump { reading, ..*self }.all(f)
+            }
+        }
+    }
+}
+
+/// Whether the types that a type refers to stand behind it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum References {
+    Shown,
+    /// Not shown: the type is that of a member.
+    Hidden,
+}
+
+impl<'d> Dump<'d> {
+    fn all(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "\n  Header:")?;
         self.header(f)?;
         writeln!(f, "\n  Labels:")?;
@@ -40,7 +65,7 @@ impl Display for Dump<'_> {
             writeln!(
                 f,
                 "    {} -> {}",
-                label.name,
+                plain(&label.name),
                 self.line(id, References::Shown)
             )?;
         }
@@ -54,21 +79,11 @@ impl Display for Dump<'_> {
         }
         writeln!(f, "\n  Strings:")?;
         for (offset, string) in self.dict.strings() {
-            writeln!(f, "    {offset:#x}: {string}")?;
+            writeln!(f, "    {offset:#x}: {}", plain(&string))?;
         }
         Ok(())
     }
-}
 
-/// Whether the types that a type refers to stand behind it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum References {
-    Shown,
-    /// Not shown: the type is that of a member.
-    Hidden,
-}
-
-impl<'d> Dump<'d> {
     fn header(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let header = self.dict.header();
         writeln!(f, "    Magic number: {:#x}", crate::header::MAGIC)?;
@@ -96,7 +111,7 @@ impl<'d> Dump<'d> {
         ];
         for (what, name) in names {
             if let Some(name) = name {
-                writeln!(f, "    {what}: {name}")?;
+                writeln!(f, "    {what}: {}", plain(&name))?;
             }
         }
         for (part, range, _) in header.parts() {

@@ -46,9 +46,26 @@ pub struct ElfSymbol<'a> {
     pub name: Cow<'a, str>,
 }
 
+const STT_OBJECT: u8 = 1;
+const STT_FUNC: u8 = 2;
+const STT_TLS: u8 = 6;
+const STT_GNU_IFUNC: u8 = 10;
+
 impl<'a> ElfContext<'a> {
-    /// The symbols that symbol types without an index are of, in their order.
+    /// The symbols that symbol types without an index are of, in their order: not those of data of which each thread has its own, and not
+    /// those of functions that are chosen when the program starts.
     pub fn typed_symbols(self, is_dynamic: bool) -> impl Iterator<Item = ElfSymbol<'a>> {
+        let symbols = self.entries(is_dynamic);
+        symbols.filter_map(|(kind, symbol)| matches!(kind, STT_OBJECT | STT_FUNC).then_some(symbol))
+    }
+
+    /// The symbols of all functions and data that are defined, in their order.
+    pub fn symbols(self, is_dynamic: bool) -> impl Iterator<Item = ElfSymbol<'a>> {
+        self.entries(is_dynamic).map(|(_, symbol)| symbol)
+    }
+
+    /// The symbols of functions and data, each with its ELF type.
+    fn entries(self, is_dynamic: bool) -> impl Iterator<Item = (u8, ElfSymbol<'a>)> {
         let (table, strings) = match is_dynamic {
             true => (self.dynsym, self.strings.dynstr),
             false => (self.symtab, self.strings.strtab),
@@ -59,10 +76,8 @@ impl<'a> ElfContext<'a> {
             .filter_map(move |bytes| self.symbol(bytes, strings))
     }
 
-    /// The symbol of an entry, unless symbol types leave it out.
-    fn symbol(self, bytes: &[u8], strings: &'a [u8]) -> Option<ElfSymbol<'a>> {
-        const STT_OBJECT: u8 = 1;
-        const STT_FUNC: u8 = 2;
+    /// The symbol of an entry, if it is a definition of a function or of data, and its ELF type.
+    fn symbol(self, bytes: &[u8], strings: &'a [u8]) -> Option<(u8, ElfSymbol<'a>)> {
         const SHN_UNDEF: u16 = 0;
         const SHN_ABS: u16 = 0xfff1;
         let (info, section, value) = match self.is_64 {
@@ -73,9 +88,10 @@ impl<'a> ElfContext<'a> {
             ),
             false => (12, 14, self.endian.u32(bytes, 4)?),
         };
-        let kind = match bytes.get(info)? & 0xf {
-            STT_OBJECT => SymbolKind::Object,
-            STT_FUNC => SymbolKind::Function,
+        let elf_kind = bytes.get(info)? & 0xf;
+        let kind = match elf_kind {
+            STT_OBJECT | STT_TLS => SymbolKind::Object,
+            STT_FUNC | STT_GNU_IFUNC => SymbolKind::Function,
             _ => return None,
         };
         let section = self.endian.u16(bytes, section)?;
@@ -86,10 +102,8 @@ impl<'a> ElfContext<'a> {
             || name == b"_START_"
             || name == b"_END_"
             || (kind == SymbolKind::Object && section == SHN_ABS && value == 0);
-        (!is_left_out).then(|| ElfSymbol {
-            kind,
-            name: String::from_utf8_lossy(name),
-        })
+        let name = String::from_utf8_lossy(name);
+        (!is_left_out).then_some((elf_kind, ElfSymbol { kind, name }))
     }
 
     /// The size of a pointer in bytes.

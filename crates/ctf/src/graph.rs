@@ -7,7 +7,7 @@
 //! broken file makes contain itself has no size.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A type of a graph. 0 is no type: what the producer could not represent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -162,6 +162,10 @@ pub enum Qualifier {
 }
 
 impl Qualifier {
+    fn bit(self) -> u8 {
+        1 << self as u8
+    }
+
     /// C's word for it.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -417,6 +421,28 @@ impl Type<'_> {
     }
 }
 
+/// What is behind names and qualifiers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Behind {
+    /// The type, if there is one with that id.
+    pub(crate) id: TypeId,
+    /// The bits of the qualifiers on the way to it.
+    pub(crate) qualifiers: u8,
+}
+
+impl Behind {
+    fn of(id: TypeId) -> Behind {
+        Behind { id, qualifiers: 0 }
+    }
+
+    /// The qualifiers.
+    pub(crate) fn qualifiers(self) -> impl Iterator<Item = Qualifier> {
+        let all = [Qualifier::Const, Qualifier::Volatile, Qualifier::Restrict];
+        all.into_iter()
+            .filter(move |one| self.qualifiers & one.bit() != 0)
+    }
+}
+
 /// The types of a unit, of a program, or of what is left of it when its shared types are in a parent.
 ///
 /// The ids of a child begin behind those of its parent, whose types it sees.
@@ -424,6 +450,8 @@ impl Type<'_> {
 pub struct Graph<'a> {
     parent: Option<Arc<Graph<'a>>>,
     types: Vec<Type<'a>>,
+    /// What is behind each type, where ways are long; found out when it is asked for.
+    behind: OnceLock<Vec<Option<Behind>>>,
     /// The source file that it is of.
     pub unit: Option<Cow<'a, str>>,
     /// The size of a pointer in bytes.
@@ -482,6 +510,7 @@ impl<'a> Graph<'a> {
 
     /// Adds a type, which may refer to types that come later.
     pub fn add(&mut self, ty: Type<'a>) -> TypeId {
+        self.behind.take();
         self.types.push(ty);
         TypeId(self.last())
     }
@@ -504,6 +533,7 @@ impl<'a> Graph<'a> {
                 .parent
                 .map(|parent| Arc::new(Arc::unwrap_or_clone(parent).into_owned())),
             types: self.types.into_iter().map(Type::into_owned).collect(),
+            behind: self.behind,
             unit: self.unit.map(owned),
             pointer_size: self.pointer_size,
             functions: self.functions.into_iter().map(Symbol::into_owned).collect(),
@@ -512,12 +542,24 @@ impl<'a> Graph<'a> {
         }
     }
 
+    /// Changes its parent, if it has one: to one with as many types.
+    pub(crate) fn change_parent(&mut self, change: impl FnOnce(Graph<'a>) -> Graph<'a>) {
+        let parent = self.parent.take().map(Arc::unwrap_or_clone);
+        self.parent = parent.map(|parent| Arc::new(change(parent)));
+    }
+
+    /// Its own types, whose names are to be changed.
+    pub(crate) fn types_mut(&mut self) -> impl Iterator<Item = &mut Type<'a>> {
+        self.types.iter_mut()
+    }
+
     /// Replaces a type of its own; nothing happens if it has none with that id.
     pub fn set(&mut self, id: TypeId, ty: Type<'a>) {
         let index = id.0.checked_sub(self.base() + 1);
         let place = index.and_then(|index| self.types.get_mut(usize::try_from(index).ok()?));
         if let Some(place) = place {
             *place = ty;
+            self.behind.take();
         }
     }
 
@@ -551,15 +593,90 @@ impl<'a> Graph<'a> {
     /// The type behind names and qualifiers; `None` if there is none, or if they lead in a circle.
     #[must_use]
     pub fn resolve(&self, id: TypeId) -> Option<TypeId> {
-        let mut at = id;
-        for _ in 0..=self.last() {
-            match self.get(at)?.kind {
-                Kind::Typedef(to) | Kind::Qualified(_, to) => at = to,
-                Kind::Unknown => return None,
-                _ => return Some(at),
+        let behind = self.behind(id)?.id;
+        let is_known = |ty: &Type<'_>| !matches!(ty.kind, Kind::Unknown);
+        self.get(behind).is_some_and(is_known).then_some(behind)
+    }
+
+    /// What is behind names and qualifiers, also if that is nothing; `None` if they lead in a circle.
+    pub(crate) fn behind(&self, id: TypeId) -> Option<Behind> {
+        /// So many are simply followed. Of longer ways, all are found out together.
+        const FEW: usize = 32;
+        let mut at = Behind::of(id);
+        for _ in 0..FEW {
+            let Some((next, qualifier)) = self.named_by(at.id) else {
+                return Some(at);
+            };
+            at = Behind {
+                id: next,
+                qualifiers: at.qualifiers | qualifier,
+            };
+        }
+        let rest = match self.place(at.id) {
+            Some(place) => *self.behind.get_or_init(|| self.all_behind()).get(place)?,
+            None => self.parent.as_deref()?.behind(at.id),
+        };
+        rest.map(|rest| Behind {
+            qualifiers: at.qualifiers | rest.qualifiers,
+            ..rest
+        })
+    }
+
+    /// What a name or a qualifier is of, and the qualifier's bit.
+    fn named_by(&self, id: TypeId) -> Option<(TypeId, u8)> {
+        match self.get(id)?.kind {
+            Kind::Typedef(to) => Some((to, 0)),
+            Kind::Qualified(qualifier, to) => Some((to, qualifier.bit())),
+            _ => None,
+        }
+    }
+
+    /// The place of a type of its own among these.
+    fn place(&self, id: TypeId) -> Option<usize> {
+        let place = id.0.checked_sub(self.base().saturating_add(1))?;
+        let place = usize::try_from(place).ok()?;
+        (place < self.types.len()).then_some(place)
+    }
+
+    /// What is behind each of its own types, in their order.
+    fn all_behind(&self) -> Vec<Option<Behind>> {
+        // On the way from a type, it is nothing: that is what those have that lead to themselves.
+        let mut found: Vec<Option<Option<Behind>>> = vec![None; self.types.len()];
+        let mut way = Vec::new();
+        for (id, _) in self.types() {
+            let mut at = id;
+            let mut behind = loop {
+                let Some(own) = self.place(at).and_then(|place| found.get_mut(place)) else {
+                    break match self.parent.as_deref() {
+                        Some(parent) if at.0 <= self.base() => parent.behind(at),
+                        _ => Some(Behind::of(at)),
+                    };
+                };
+                if let Some(known) = *own {
+                    break known;
+                }
+                *own = Some(None);
+                match self.named_by(at) {
+                    Some((next, qualifier)) => {
+                        way.push((at, qualifier));
+                        at = next;
+                    }
+                    None => {
+                        way.push((at, 0));
+                        break Some(Behind::of(at));
+                    }
+                }
+            };
+            for (at, qualifier) in way.drain(..).rev() {
+                if let Some(behind) = &mut behind {
+                    behind.qualifiers |= qualifier;
+                }
+                if let Some(own) = self.place(at).and_then(|place| found.get_mut(place)) {
+                    *own = Some(behind);
+                }
             }
         }
-        None
+        found.into_iter().map(Option::flatten).collect()
     }
 
     /// Calls a function once with each type that can be come to from some, these included.

@@ -20,6 +20,7 @@ mod layout;
 mod link;
 mod merge;
 mod parallel;
+mod plain;
 mod quirks;
 mod read;
 mod record;

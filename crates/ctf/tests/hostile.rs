@@ -9,14 +9,102 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use common::{Ctf, Folder};
 use proptest::prelude::*;
 use unspool_ctf::{
-    ARCHIVE_MAGIC, Agreement, CtfError, Dump, ElfContext, Graph, Kind, LinkOptions, LinkUnit,
-    Section, TypeId, Writer, link,
+    ARCHIVE_MAGIC, Agreement, BtfReading, BtfWriter, CtfError, Dump, ElfContext, Graph, Interface,
+    Kind, LinkOptions, LinkUnit, Number, Qualifier, Section, Symbol, Type, TypeId, Writer, diff,
+    link,
 };
+
+/// What is behind names and qualifiers, found step by step.
+fn behind(graph: &Graph<'_>, id: TypeId) -> Option<TypeId> {
+    let mut at = id;
+    for _ in 0..=graph.last() {
+        match graph.get(at)?.kind {
+            Kind::Typedef(to) | Kind::Qualified(_, to) => at = to,
+            Kind::Unknown => return None,
+            _ => return Some(at),
+        }
+    }
+    None
+}
+
+/// Types of which most are names for the one before them, some for any other.
+fn chains(graph: &mut Graph<'_>, steps: &[(u8, u32)], last: u32) {
+    for (kind, to) in steps {
+        let before = TypeId(graph.last());
+        let any = TypeId(to % (last + 1));
+        let kind = match kind {
+            0 => Kind::Integer(Number::of_bytes(4, Number::SIGNED)),
+            1 => Kind::Unknown,
+            2..=8 => Kind::Typedef(any),
+            9..=80 => Kind::Qualified(Qualifier::Const, before),
+            _ => Kind::Typedef(before),
+        };
+        graph.add(Type::named("name", kind));
+    }
+}
+
+proptest! {
+    /// Long ways through names are found out together: as step by step, in circles and in children, too.
+    #[test]
+    fn long_chains_lead_where_their_steps_lead(
+        shared in prop::collection::vec((any::<u8>(), any::<u32>()), 0..200),
+        own in prop::collection::vec((any::<u8>(), any::<u32>()), 1..200),
+    ) {
+        let mut parent = Graph::new(8);
+        let last = u32::try_from(shared.len()).unwrap();
+        chains(&mut parent, &shared, last);
+        let mut graph = Graph::child_of(Arc::new(parent));
+        chains(&mut graph, &own, last + 250);
+        for round in 0..2 {
+            for id in (0..graph.last() + 4).map(TypeId) {
+                prop_assert_eq!(graph.resolve(id), behind(&graph, id), "{} in round {}", id.0, round);
+            }
+            // What changes leads elsewhere.
+            let number = Kind::Integer(Number::of_bytes(2, Number::SIGNED));
+            graph.set(TypeId(graph.base() + 1), Type::named("other", number));
+        }
+    }
+}
+
+/// A chain of names takes no time that grows with the square of its length: this one would take minutes.
+#[test]
+fn chains_of_names_are_followed_once() {
+    let mut graph = Graph::new(8);
+    graph.add(Type::named(
+        "int",
+        Kind::Integer(Number::of_bytes(4, Number::SIGNED)),
+    ));
+    for _ in 0..200_000 {
+        let before = TypeId(graph.last());
+        graph.add(Type::named("name", Kind::Typedef(before)));
+    }
+    let sizes = (1..=graph.last()).map(|id| graph.size(TypeId(id)).zip(graph.align(TypeId(id))));
+    assert!(sizes.into_iter().all(|size| size == Some((4, 4))));
+    let (bytes, unsaid) = BtfWriter::default().write(&graph);
+    assert!(unsaid.is_empty());
+    let read = BtfReading::of(&bytes, 8).unwrap().graph;
+    let names = read
+        .types()
+        .filter(|(_, ty)| matches!(ty.kind, Kind::Typedef(_)));
+    assert_eq!(names.count(), 200_000);
+    let functions = &BTreeSet::new();
+    graph.objects = vec![Symbol {
+        name: "last".into(),
+        ty: TypeId(graph.last()),
+    }];
+    let interface = Interface {
+        graph: &graph,
+        functions,
+        objects: &BTreeSet::from(["last".to_owned()]),
+    };
+    assert_eq!(diff(interface, interface), []);
+}
 
 /// Does with CTF whatever can be done with it.
 fn use_all(bytes: &[u8]) {

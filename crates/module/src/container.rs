@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::archive::Archive;
 use crate::elf::ElfFile;
 use crate::error::ModuleError;
-use crate::image::Image;
+use crate::image::{FileState, Image};
 
 /// No compressed file is larger than this when it is decompressed, in bytes.
 const MAX_SIZE: u64 = 1 << 30;
@@ -49,8 +49,21 @@ impl Container {
     /// It cannot be read, is no ELF file, or is broken; or it is a thin archive, which holds only names.
     pub fn open(path: impl AsRef<Path>) -> Result<Container, ModuleError> {
         let path = path.as_ref();
-        let opened = Image::open(path)?;
-        let bytes = opened.0.bytes();
+        let (image, state) = Image::open(path)?;
+        Container::of(path, image, Some(state))
+    }
+
+    /// The same of bytes that are in memory already, as what came through a pipe is; `name` stands for the path in errors.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Container::open`].
+    pub fn from_bytes(name: impl AsRef<Path>, bytes: Vec<u8>) -> Result<Container, ModuleError> {
+        Container::of(name.as_ref(), Image::Read(bytes), None)
+    }
+
+    fn of(path: &Path, image: Image, state: Option<FileState>) -> Result<Container, ModuleError> {
+        let bytes = image.bytes();
         let failed = |why: String| ModuleError::Unpack {
             file: path.to_path_buf(),
             why,
@@ -62,14 +75,18 @@ impl Container {
         }
         match Archive::is_one(path, bytes)? {
             true => {
-                let members = Archive::from_image(path, opened.0).members()?.into_iter();
+                let members = Archive::from_image(path, image).members()?.into_iter();
                 Ok(Container::Archive(
                     members.map(|member| member.file).collect(),
                 ))
             }
-            false => Ok(Container::File(Box::new(ElfFile::from_opened(
-                path, opened,
-            )?))),
+            false => {
+                let file = match state {
+                    Some(state) => ElfFile::from_opened(path, (image, state)),
+                    None => ElfFile::from_image(path.to_path_buf(), image),
+                };
+                Ok(Container::File(Box::new(file?)))
+            }
         }
     }
 }

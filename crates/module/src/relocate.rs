@@ -94,6 +94,7 @@ fn kind(arch: Arch, value: u32) -> Option<Kind> {
         Arch::I386 => i386(value),
         Arch::Arm => arm(value),
         Arch::Aarch64 => aarch64(value),
+        Arch::Other { machine, .. } if machine == elf::EM_BPF.0 => bpf(value),
         _ => None,
     }
 }
@@ -144,6 +145,17 @@ fn arm(value: u32) -> Option<Kind> {
             bits: 31,
             shift: 0,
         }),
+        _ => None,
+    }
+}
+
+/// Those of debug information. Programs for the Linux kernel are never linked before it loads them.
+fn bpf(value: u32) -> Option<Kind> {
+    const R_BPF_64_ABS64: u32 = 2;
+    const R_BPF_64_ABS32: u32 = 3;
+    match value {
+        R_BPF_64_ABS64 => Kind::absolute(8),
+        R_BPF_64_ABS32 => Kind::absolute(4),
         _ => None,
     }
 }

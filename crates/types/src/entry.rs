@@ -82,7 +82,7 @@ pub(crate) fn sized<'a>(index: &Index<'a>, place: Place, entry: &Entry<'a>) -> O
 }
 
 /// So many names and qualifiers of a type are looked behind.
-const MOST_NAMES: usize = 16;
+const MOST_NAMES: usize = 256;
 
 fn first<'a>(
     expression: gimli::Expression<Slice<'a>>,

@@ -1,5 +1,8 @@
 //! What can be wrong with types in DWARF.
 
+use std::fmt;
+use std::path::PathBuf;
+
 use unspool_module::ModuleError;
 
 /// Why types, or one of them, could not be read. Offsets count from the start of the section, in bytes.
@@ -9,6 +12,19 @@ pub enum TypesError {
     /// A section could not be read.
     #[error(transparent)]
     Module(#[from] ModuleError),
+    /// The sections of an object file refer to each other by relocations of a machine whose relocations are not known. A linked file has none.
+    #[error(
+        "{}: the relocations of {section} are those of {machine}, which are not known: object files are read of x86-64, i386, ARM, AArch64 and BPF, \
+         linked files of every machine", file.display()
+    )]
+    Relocations {
+        /// The file.
+        file: PathBuf,
+        /// The section.
+        section: &'static str,
+        /// The machine.
+        machine: Machine,
+    },
     /// An entry, or a unit's header, is not as DWARF has it.
     #[error("{section} at {offset:#x}: {source}")]
     Dwarf {
@@ -75,5 +91,30 @@ impl From<gimli::Error> for TypesError {
             offset: 0,
             source,
         }
+    }
+}
+
+/// A machine, by the number that ELF has for it (`e_machine`). It is printed with its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Machine(pub u16);
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.0 {
+            2 | 43 => "SPARC",
+            4 => "m68k",
+            8 => "MIPS",
+            15 => "PA-RISC",
+            20 => "PowerPC",
+            21 => "64-bit PowerPC",
+            22 => "s390",
+            42 => "SuperH",
+            62 => "x86-64 with addresses of 32 bits",
+            183 => "AArch64 with addresses of 32 bits",
+            243 => "RISC-V",
+            258 => "LoongArch",
+            other => return write!(f, "machine {other}"),
+        };
+        f.write_str(name)
     }
 }

@@ -14,7 +14,7 @@ use unspool_module::ElfFile;
 
 use crate::abbreviations;
 use crate::entry::number;
-use crate::error::TypesError;
+use crate::error::{Machine, TypesError};
 
 pub(crate) type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
 pub(crate) type Dwarf<'a> = gimli::Dwarf<Slice<'a>>;
@@ -136,13 +136,22 @@ fn section(file: &ElfFile, id: SectionId) -> Result<Slice<'_>, TypesError> {
             | SectionId::DebugLoc
             | SectionId::DebugLocLists
     );
-    let data = match needed {
-        true => file
-            .section_named(id.name())?
-            .map_or(&[][..], |section| section.data),
-        false => &[],
+    let found = match needed {
+        true => file.section_named(id.name())?,
+        false => None,
     };
-    Ok(EndianSlice::new(data, endian(file)))
+    let Some(found) = found else {
+        return Ok(EndianSlice::new(&[], endian(file)));
+    };
+    // Of the machines that are known, what is left out is of places that types do not need.
+    if let (Arch::Other { machine, .. }, false) = (file.abi().arch, found.problems.is_empty()) {
+        return Err(TypesError::Relocations {
+            file: file.path().to_path_buf(),
+            section: id.name(),
+            machine: Machine(machine),
+        });
+    }
+    Ok(EndianSlice::new(found.data, endian(file)))
 }
 
 impl<'a> Index<'a> {

@@ -15,6 +15,6 @@ mod unit;
 pub mod variables;
 
 pub use elf::{elf_context, endian};
-pub use error::TypesError;
+pub use error::{Machine, TypesError};
 pub use program::{LeftOut, Program, Reason, UnitTypes, read};
 pub use prototypes::{Prototype, Prototypes};

@@ -182,7 +182,7 @@ pub(crate) struct CtfFromDwarfArgs {
 #[command(after_help = "\
 Examples:
   unspool ctf to-btf ./app -o app.btf
-  unspool ctf to-btf app.ctf | bpftool btf dump file /dev/stdin")]
+  unspool ctf to-btf app.ctf >app.btf && bpftool btf dump file app.btf")]
 pub(crate) struct CtfToBtfArgs {
     /// An ELF file with CTF, BTF or DWARF, an archive of object files, or a file that is nothing but CTF or BTF.
     pub(crate) file: PathBuf,

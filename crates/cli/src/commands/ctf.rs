@@ -85,13 +85,14 @@ impl Dictionary<'_> {
 
 /// Has a function look at each of the files of a path, with its dictionaries.
 fn each_file(
+    inputs: &[Input],
     source: &CtfSource,
     arrays: Arrays,
     mut show: impl FnMut(&Input, &Shown<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<bool> {
     let mut is_clean = true;
     let mut found = false;
-    for input in Input::open(&source.file)? {
+    for input in inputs {
         let path = || input.path().display().to_string();
         let Some(stored) = input.types().with_context(path)? else {
             continue;
@@ -100,7 +101,7 @@ fn each_file(
         let mut shown = match stored {
             Stored::Ctf(bytes, elf) => {
                 section = Section::open(bytes, elf).with_context(path)?;
-                read(&input, &section)
+                read(input, &section)
             }
             Stored::Btf(bytes, pointer_size) => {
                 let reading = BtfReading::of(bytes, pointer_size).with_context(path)?;
@@ -117,7 +118,7 @@ fn each_file(
             }
         };
         if arrays == Arrays::AsMeant && !source.arrays_as_stored {
-            turn_arrays(&input, &mut shown.dictionaries);
+            turn_arrays(input, &mut shown.dictionaries);
         }
         if let Some(wanted) = &source.member {
             let names: Vec<_> = shown.dictionaries.iter().map(|one| one.name).collect();
@@ -129,7 +130,7 @@ fn each_file(
         }
         found = true;
         is_clean &= shown.is_clean;
-        show(&input, &shown)?;
+        show(input, &shown)?;
     }
     if !found {
         bail!(
@@ -201,7 +202,7 @@ fn turn_arrays(input: &Input, dictionaries: &mut [Dictionary<'_>]) {
 /// The type of a graph that a person names: `struct node`, `node`, `size_t`.
 fn named(graph: &Graph<'_>, name: &str) -> Vec<unspool_ctf::TypeId> {
     use unspool_ctf::{NameSpace, Tag};
-    let words: Vec<&str> = name.split_whitespace().collect();
+    let words: Vec<&str> = name.split(' ').filter(|word| !word.is_empty()).collect();
     let tag = [Tag::Struct, Tag::Union, Tag::Enum]
         .into_iter()
         .find(|tag| words.len() > 1 && words.first() == Some(&tag.word()));

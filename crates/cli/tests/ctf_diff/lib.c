@@ -50,6 +50,7 @@ int counter = 1;
 long table[4];
 struct pair origin;
 const char *const version = "1";
+__thread int depth;
 
 node_t *node_new(const char *name, number_t size) { return (node_t *)(name + size); }
 void node_free(node_t *node) { node->next = 0; }

@@ -307,9 +307,10 @@ fn is_void(ty: &Type<'_>) -> bool {
 fn why_not(graph: &Graph<'_>, id: TypeId) -> Option<&'static str> {
     let mut at = id;
     for _ in 0..DEEPEST {
-        let ty = graph.get(at)?;
-        match &ty.kind {
-            Kind::Typedef(to) | Kind::Qualified(_, to) => at = *to,
+        let Some(behind) = graph.behind(at) else {
+            return Some("it is a name for itself");
+        };
+        match &graph.get(behind.id)?.kind {
             Kind::Array { count, .. } if *count > u64::from(u32::MAX) => {
                 return Some("an array of more than 2^32-1 elements");
             }
@@ -337,7 +338,7 @@ fn why_not(graph: &Graph<'_>, id: TypeId) -> Option<&'static str> {
             kind => return why_not_itself(kind),
         }
     }
-    Some("it is a name for itself")
+    Some("an array within more than 256 others, or within itself")
 }
 
 /// Why a parameter cannot be said: those that are functions do not exist in C, so nothing is looked at twice.

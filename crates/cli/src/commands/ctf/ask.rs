@@ -1,7 +1,6 @@
 //! `unspool ctf type` and `unspool ctf symbol`.
 
 use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
@@ -12,7 +11,7 @@ use super::input::Input;
 use super::{Arrays, each_file, json, named};
 use crate::args::Format;
 use crate::args::ctf::{CtfSource, CtfSymbolArgs, CtfTypeArgs};
-use crate::output::{self, Failure};
+use crate::output::{self, Failure, Plain};
 
 /// The kind of JSON that tells of functions and data.
 const SYMBOL: &str = "ctf-symbol";
@@ -21,7 +20,8 @@ pub(crate) fn about_type(args: &CtfTypeArgs) -> anyhow::Result<ExitCode> {
     let find = |graph: &Graph<'_>| {
         let found = named(graph, &args.name).into_iter();
         let own = found.filter(|id| id.0 > graph.base());
-        own.map(|id| (graph.define(id).to_string(), json::definition(graph, id)))
+        let plain = graph.with_plain_names();
+        own.map(|id| (plain.define(id).to_string(), json::definition(graph, id)))
             .collect()
     };
     answer(
@@ -34,13 +34,14 @@ pub(crate) fn about_type(args: &CtfTypeArgs) -> anyhow::Result<ExitCode> {
 
 pub(crate) fn about_symbol(args: &CtfSymbolArgs) -> anyhow::Result<ExitCode> {
     let find = |graph: &Graph<'_>| {
+        let plain = graph.with_plain_names();
         let lists = [&graph.functions, &graph.objects, &graph.variables];
         let found = lists
             .into_iter()
             .flatten()
             .filter(|symbol| symbol.name == args.name);
         let mut told: Vec<_> = found
-            .map(|symbol| (line(graph, symbol), json::symbol(graph, symbol)))
+            .map(|symbol| (line(&plain, symbol), json::symbol(graph, symbol)))
             .collect();
         told.dedup();
         told
@@ -53,14 +54,12 @@ pub(crate) fn about_symbol(args: &CtfSymbolArgs) -> anyhow::Result<ExitCode> {
     )
 }
 
-/// Whether a file has a function or data of that name.
-fn is_symbol_of(path: &Path, name: &str) -> anyhow::Result<bool> {
-    for input in Input::open(path)? {
-        let Input::Elf(file) = &input else { continue };
+/// Whether files have a function or data of that name.
+fn is_symbol_of(inputs: &[Input], name: &str) -> anyhow::Result<bool> {
+    for input in inputs {
+        let Input::Elf(file) = input else { continue };
         let context = elf_context(file)?;
-        let mut symbols = context
-            .typed_symbols(false)
-            .chain(context.typed_symbols(true));
+        let mut symbols = context.symbols(false).chain(context.symbols(true));
         if symbols.any(|symbol| symbol.name == name) {
             return Ok(true);
         }
@@ -69,7 +68,8 @@ fn is_symbol_of(path: &Path, name: &str) -> anyhow::Result<bool> {
 }
 
 fn line(graph: &Graph<'_>, symbol: &Symbol<'_>) -> String {
-    format!("{};\n", graph.declare(symbol.ty, &symbol.name))
+    let name = Plain(&symbol.name).to_string();
+    format!("{};\n", graph.declare(symbol.ty, &name))
 }
 
 /// Prints what a function finds in each dictionary, as text or as JSON.
@@ -81,12 +81,13 @@ fn answer(
 ) -> anyhow::Result<ExitCode> {
     let mut out = output::results();
     let mut all = Vec::new();
-    let is_clean = each_file(source, Arrays::AsMeant, |input, shown| {
+    let inputs = Input::open(&source.file)?;
+    let is_clean = each_file(&inputs, source, Arrays::AsMeant, |input, shown| {
         for dictionary in &shown.dictionaries {
             for (text, mut value) in find(&dictionary.graph) {
                 if format == Format::Text {
                     if shown.is_archive {
-                        writeln!(out, "/* {} */", dictionary.name)?;
+                        writeln!(out, "/* {} */", Plain(dictionary.name))?;
                     }
                     write!(out, "{text}")?;
                 }
@@ -111,7 +112,7 @@ fn answer(
     out.flush()?;
     if !is_found {
         let path = source.file.display();
-        match schema == SYMBOL && is_symbol_of(&source.file, name)? {
+        match schema == SYMBOL && is_symbol_of(&inputs, name)? {
             true => output::error(&format_args!(
                 "{path}: the symbol {name:?} has no type there. GNU ld keeps the types of exported symbols only; `unspool ctf link *.o --into {path}` \
                  puts those of all into it, and `unspool ctf from-dwarf {path} --into {path}` does, if it was built with -g"

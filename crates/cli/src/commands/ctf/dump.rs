@@ -7,9 +7,10 @@ use anyhow::bail;
 use serde_json::json;
 use unspool_ctf::{Dump, Graph, Kind, SHARED, Symbol};
 
+use super::input::Input;
 use super::{Arrays, each_file, json};
 use crate::args::ctf::{CtfDumpArgs, DumpForm};
-use crate::output::{self, Failure, Layout};
+use crate::output::{self, Failure, Layout, Plain};
 
 pub(crate) fn run(args: &CtfDumpArgs) -> anyhow::Result<ExitCode> {
     let mut out = output::results();
@@ -18,7 +19,8 @@ pub(crate) fn run(args: &CtfDumpArgs) -> anyhow::Result<ExitCode> {
         DumpForm::C | DumpForm::Json => Arrays::AsMeant,
     };
     let mut files = Vec::new();
-    let is_clean = each_file(&args.source, arrays, |input, shown| {
+    let inputs = Input::open(&args.source.file)?;
+    let is_clean = each_file(&inputs, &args.source, arrays, |input, shown| {
         if args.form == DumpForm::Json {
             let all: Vec<_> = shown.dictionaries.iter().map(json::dictionary).collect();
             files.push(json!({ "file": input.path().to_string_lossy(), "dictionaries": all }));
@@ -28,7 +30,7 @@ pub(crate) fn run(args: &CtfDumpArgs) -> anyhow::Result<ExitCode> {
             match (args.form, &dictionary.ctf) {
                 (DumpForm::Objdump, Some(unit)) => {
                     if unit.name != SHARED || nth != 0 {
-                        writeln!(out, "\nCTF archive member: {}:", unit.name)?;
+                        writeln!(out, "\nCTF archive member: {}:", Plain(unit.name))?;
                     }
                     let (dict, reading) = (unit.dict, &unit.reading);
                     write!(out, "{}", Dump { dict, reading })?;
@@ -39,7 +41,7 @@ pub(crate) fn run(args: &CtfDumpArgs) -> anyhow::Result<ExitCode> {
                 ),
                 _ => {
                     if shown.is_archive {
-                        writeln!(out, "/* {} */\n", dictionary.name)?;
+                        writeln!(out, "/* {} */\n", Plain(dictionary.name))?;
                     }
                     print_c(&mut out, &dictionary.graph)?;
                 }
@@ -60,6 +62,7 @@ pub(crate) fn run(args: &CtfDumpArgs) -> anyhow::Result<ExitCode> {
 
 /// The types with names, then what has types.
 pub(super) fn print_c(out: &mut dyn Write, graph: &Graph<'_>) -> std::io::Result<()> {
+    let graph = graph.with_plain_names();
     for (id, ty) in graph.types() {
         let is_defined = matches!(
             ty.kind,

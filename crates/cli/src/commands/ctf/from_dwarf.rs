@@ -14,7 +14,7 @@ use unspool_types::{Program, Reason};
 use super::{FROM_DWARF, dump, target};
 use crate::args::ctf::CtfFromDwarfArgs;
 use crate::commands;
-use crate::output::{self, Failure};
+use crate::output::{self, Failure, Plain};
 
 pub(crate) fn run(args: &CtfFromDwarfArgs) -> anyhow::Result<ExitCode> {
     let file = commands::open(&args.file)?;
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &CtfFromDwarfArgs) -> anyhow::Result<ExitCode> {
         let mut out = output::results();
         for (name, graph) in dictionaries(&linked) {
             if !linked.children.is_empty() {
-                writeln!(out, "/* {name} */\n")?;
+                writeln!(out, "/* {} */\n", Plain(name))?;
             }
             dump::print_c(&mut out, graph)?;
         }

@@ -3,9 +3,11 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Read as _;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use unspool_ctf::{ARCHIVE_MAGIC, BTF_MAGIC, ElfContext, MAGIC, Quirk, SymbolKind};
 use unspool_ir::arch::Word;
 use unspool_module::{Container, ElfFile};
@@ -38,11 +40,15 @@ pub(super) enum Input {
 impl Input {
     /// The files of a path: of an archive all members that have CTF, otherwise the one.
     pub(super) fn open(path: &Path) -> anyhow::Result<Vec<Input>> {
-        if let Some(bytes) = bare(path)? {
-            let path = path.to_owned();
-            return Ok(vec![Input::Bare { path, bytes }]);
-        }
-        match Container::open(path)? {
+        let container = match bytes_of(path)? {
+            Some(bytes) if is_bare(&bytes) => {
+                let path = path.to_owned();
+                return Ok(vec![Input::Bare { path, bytes }]);
+            }
+            Some(bytes) => Container::from_bytes(path, bytes),
+            None => Container::open(path),
+        };
+        match container? {
             Container::File(file) => Ok(vec![Input::Elf(file)]),
             Container::Archive(files) => {
                 let mut inputs = Vec::new();
@@ -114,25 +120,44 @@ fn is_btf(bytes: &[u8]) -> bool {
     })
 }
 
-/// The bytes of a file that begins as CTF or BTF does.
-fn bare(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
-    use std::io::Read as _;
-    let mut start = [0; 8];
-    let mut file = fs::File::open(path).with_context(|| path.display().to_string())?;
-    let read = file
-        .read(&mut start)
-        .with_context(|| path.display().to_string())?;
-    let is_dict = start.first_chunk().is_some_and(|magic| {
+/// Whether bytes begin as CTF or BTF does.
+fn is_bare(bytes: &[u8]) -> bool {
+    let is_dict = bytes.first_chunk().is_some_and(|magic| {
         u16::from_le_bytes(*magic) == MAGIC || u16::from_be_bytes(*magic) == MAGIC
     });
-    let is_archive = u64::from_le_bytes(start) == ARCHIVE_MAGIC;
-    match read >= 2 && (is_dict || is_archive || is_btf(&start)) {
-        true => Ok(Some(
-            fs::read(path).with_context(|| path.display().to_string())?,
-        )),
-        false => Ok(None),
-    }
+    let archive = bytes.first_chunk().map(|magic| u64::from_le_bytes(*magic));
+    is_dict || archive == Some(ARCHIVE_MAGIC) || is_btf(bytes)
 }
+
+/// The bytes of a file that begins as CTF or BTF does, and of all that comes through a pipe, which can be read but once.
+fn bytes_of(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
+    let said = || path.display().to_string();
+    let kind = fs::metadata(path).with_context(said)?.file_type();
+    if !kind.is_file() && !kind.is_fifo() {
+        return Ok(None);
+    }
+    let mut file = fs::File::open(path).with_context(said)?;
+    let mut bytes = Vec::new();
+    if kind.is_file() {
+        let start = file.by_ref().take(8).read_to_end(&mut bytes);
+        start.with_context(said)?;
+        if !is_bare(&bytes) {
+            return Ok(None);
+        }
+    }
+    let most = if kind.is_fifo() { MOST_PIPED } else { u64::MAX };
+    let rest = file.take(most.saturating_add(1)).read_to_end(&mut bytes);
+    if rest.with_context(said)? as u64 > most {
+        bail!(
+            "{} yields more than {MOST_PIPED} bytes: put them into a file first",
+            said()
+        );
+    }
+    Ok(Some(bytes))
+}
+
+/// No more is read from a pipe, in bytes.
+const MOST_PIPED: u64 = 1 << 30;
 
 /// The names of the functions and of the data in `.dynsym`, or in `.symtab`.
 pub(super) fn symbol_names(
@@ -140,7 +165,7 @@ pub(super) fn symbol_names(
     is_dynamic: bool,
 ) -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut functions, mut objects) = (BTreeSet::new(), BTreeSet::new());
-    for symbol in elf.typed_symbols(is_dynamic) {
+    for symbol in elf.symbols(is_dynamic) {
         match symbol.kind {
             SymbolKind::Function => functions.insert(symbol.name.into_owned()),
             SymbolKind::Object => objects.insert(symbol.name.into_owned()),
