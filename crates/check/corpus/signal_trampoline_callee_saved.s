@@ -21,7 +21,7 @@
 	nop		# return addresses are looked up at the byte before
 	.type	restore, @function
 restore:
-	mov	$15, %rax		# rt_sigreturn
+	mov	$15, %eax		# rt_sigreturn, not in glibc's words
 	syscall
 	.cfi_endproc
 	.size	restore, . - restore

@@ -282,7 +282,7 @@ impl<'w, 's> Walk<'w, 's> {
             self.subject.note_flow(&range, flow, state, self.report);
         }
         let goes_on = matches!(flow, None | Some(Flow::Branch { .. }));
-        if goes_on && self.is_outside(range.end) {
+        if goes_on && self.is_outside(range.end) && !analysis.is_last_call(insn, state) {
             self.report.runs_out.push(Vaddr(range.start));
         }
         // While the callee runs, the row of the call is this function's, too.

@@ -1030,6 +1030,15 @@ impl Analysis<'_> {
         state
     }
 
+    /// Whether an instruction is a system call that no thread comes back from, as exits and the return from a
+    /// signal's handler are, by what holds before it.
+    #[must_use]
+    pub fn is_last_call(&self, insn: InsnId, state: &State) -> bool {
+        let ops = self.code().ops_of(insn);
+        ops.iter()
+            .any(|op| self.analyzer.semantics.never_comes_back(op, state))
+    }
+
     /// Indirect jumps of which it is not known where they go.
     #[must_use]
     pub fn unresolved(&self) -> &[InsnId] {

@@ -139,8 +139,7 @@ impl Semantics {
                 self.set(state, to, narrow(state.get(from), limit), at);
             }
             Op::SystemCall { number } => {
-                let number = state.get(number).as_constant();
-                if number.is_some_and(|number| self.facts.new_stack.contains(&number)) {
+                if is_one_of(self.facts.new_stack, state.get(number)) {
                     state.set(self.facts.stack_pointer, Value::UNKNOWN);
                 }
             }
@@ -254,6 +253,11 @@ impl Semantics {
         state.keep(registers, self.entry_sp(), |value| self.is_saved(value));
     }
 
+    /// Whether a thread never comes back from an operation, by what holds before its instruction.
+    pub(crate) fn never_comes_back(self, op: &Op, state: &State) -> bool {
+        matches!(*op, Op::SystemCall { number } if is_one_of(self.facts.no_return, state.get(number)))
+    }
+
     /// Does to registers and to what is below the stack pointer what the callee of a call may do.
     pub(crate) fn callee(self, state: &mut State) {
         state.forget_below(state.get(self.facts.stack_pointer));
@@ -328,6 +332,11 @@ pub(crate) enum Told {
     Holds(u8, Value),
     /// It cannot go that way.
     Never,
+}
+
+/// Whether a system call's number is known to be one of these.
+fn is_one_of(numbers: &[u64], number: Value) -> bool {
+    (number.as_constant()).is_some_and(|number| numbers.contains(&number))
 }
 
 /// Has `size` bytes at a register plus `offset` hold something else.

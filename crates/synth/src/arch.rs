@@ -39,6 +39,8 @@ pub struct Facts {
     pub call_pushes: i32,
     /// The numbers of system calls that a thread may come back from on another stack.
     pub new_stack: &'static [u64],
+    /// The numbers of system calls that a thread never comes back from.
+    pub no_return: &'static [u64],
     /// How far below the stack pointer memory keeps its value, in bytes.
     pub red_zone: i32,
     /// The code that handlers of signals return to: what is on the stack there is the kernel's.
