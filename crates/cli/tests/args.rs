@@ -37,7 +37,7 @@ fn truth(program: &str) -> HashMap<String, Vec<Vec<String>>> {
     calls
 }
 
-/// Runs a command in a folder; yields what it wrote to its standard error.
+/// Runs a command in a folder; yields whether it succeeded, and what it wrote to its standard error.
 fn run_in(folder: &Path, command: &mut Command) -> (bool, String) {
     let output = command.current_dir(folder).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
