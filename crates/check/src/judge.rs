@@ -73,6 +73,16 @@ impl Judgement {
         self
     }
 
+    /// The same, with nothing worse than a verdict.
+    #[must_use]
+    fn at_worst(mut self, worst: Verdict) -> Judgement {
+        let own = [&mut self.cfa, &mut self.return_address];
+        for verdict in own.into_iter().chain(&mut self.preserved) {
+            *verdict = worst.min(*verdict);
+        }
+        self
+    }
+
     /// The aspects and what was found of each.
     pub fn aspects(&self, facts: &Facts) -> impl Iterator<Item = (Aspect, Verdict)> + use<'_> {
         let registers = facts.preserved.iter().copied().map(Aspect::Register);
@@ -140,10 +150,7 @@ impl<'t> Judge<'t> {
             return Judgement::PROVEN;
         }
         let plainly = self.plainly(declared, state);
-        if !declared.has_expression {
-            return plainly;
-        }
-        match self.table.row(id) {
+        let judgement = match self.table.row(id).filter(|_| declared.has_expression) {
             Some(row) => Witness {
                 facts: self.facts,
                 abi: self.abi(),
@@ -154,7 +161,26 @@ impl<'t> Judge<'t> {
             }
             .judge(plainly),
             None => plainly,
+        };
+        match self.describes_context(declared, state) {
+            true => judgement.at_worst(Verdict::Unproven),
+            false => judgement,
         }
+    }
+
+    /// Whether a row describes a context that control is about to go to, as those of `longjmp` do: it has a rule of its own
+    /// for the stack pointer, and its CFA is no address of this stack. What is in such a context is an agreement.
+    fn describes_context(&self, declared: &Declared, state: &State) -> bool {
+        let has_rule = !matches!(declared.stack_pointer, None | Some(Place::Cfa(_)));
+        let is_elsewhere = match declared.cfa {
+            Place::Register(register, _) => match state.get(register).known() {
+                Known::Entry(origin, _) => origin.0 != self.facts.stack_pointer.into(),
+                Known::Base(..) => false,
+                _ => true,
+            },
+            _ => false,
+        };
+        has_rule && is_elsewhere
     }
 
     /// Judges the CFA alone; what is an expression is unproven.

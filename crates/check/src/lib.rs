@@ -5,6 +5,7 @@
 //! [`Report`], whose [`Finding`]s say what is wrong, why, and what to write.
 #![forbid(unsafe_code)]
 
+mod called;
 mod coverage;
 mod declared;
 mod finding;

@@ -1,12 +1,13 @@
 //! A file with its table and its code.
 
 use unspool_ir::{Arch, Fde, FdeId, Table, Vaddr};
-use unspool_module::{Binding, ElfFile, ElfKind, Symbols};
+use unspool_module::{Binding, ElfFile, ElfKind, Lines, Symbols};
 use unspool_recover::{self as recover, Text};
 use unspool_synth::arch::Facts;
 use unspool_synth::{Extent, Landing, Machine, Part, Program};
 use unspool_unwind::tables::{self, From, SourceError};
 
+use crate::called;
 use crate::declared::Place;
 use crate::judge::Judge;
 
@@ -94,6 +95,7 @@ pub struct Subject<'f> {
     file: &'f ElfFile,
     maker: Maker,
     pub(crate) symbols: &'f Symbols,
+    pub(crate) lines: Option<&'f Lines>,
     /// What it declares.
     declarations: &'f Declarations,
     /// Its code.
@@ -127,14 +129,27 @@ impl<'f> Subject<'f> {
         let mut entries = recover::stubs(file);
         entries.extend(functions(symbols, maker));
         let program = Program::survey(&mut machine, &Text(file), extents, entries, never_returns);
-        Ok(Subject {
+        let mut subject = Subject {
             file,
             maker,
             declarations,
             program,
             judge,
             symbols,
-        })
+            lines: None,
+        };
+        for start in called::although_declared_otherwise(&subject, machine) {
+            subject.program.learn_called(start);
+        }
+        Ok(subject)
+    }
+
+    /// Knows the lines of the source, too: data between instructions has none of its own, by which it is known where nothing
+    /// leads to.
+    #[must_use]
+    pub fn with_lines(mut self, lines: &'f Lines) -> Subject<'f> {
+        self.lines = Some(lines);
+        self
     }
 
     /// The file.

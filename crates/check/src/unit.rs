@@ -47,7 +47,7 @@ pub struct UnitReport {
     pub doubts: Vec<Doubt>,
     /// Where paths meet on different heights of the stack: there, and the two places that they come from.
     pub conflicts: Vec<[Vaddr; 3]>,
-    /// The first instruction of each entry that nothing leads to, though it is no padding.
+    /// The first instruction of each entry that nothing leads to, though it is no padding and no data.
     pub unreached: Vec<Vaddr>,
     /// Where functions jump back to their callers, and what they pop beside the return address.
     pub exits: Vec<(Vaddr, u16)>,
@@ -126,19 +126,40 @@ impl Subject<'_> {
         self.note_unreached(analysis, report);
     }
 
-    /// Notes the first instruction of each extent that nothing leads to, though it is no padding and something is
-    /// claimed of it.
+    /// Notes the first instruction of each extent that nothing leads to, though it is no padding and no data, and something
+    /// is claimed of it.
     pub(crate) fn note_unreached(&self, analysis: &Analysis<'_>, report: &mut UnitReport) {
         let code = analysis.code();
-        for insn in analysis.unreached().filter(|insn| !code.is_padding(*insn)) {
-            let at = code.range(insn).start;
+        let mut before = 0..0;
+        for insn in analysis.unreached() {
+            let range = code.range(insn);
+            let before = core::mem::replace(&mut before, range.clone());
             let extent = |at| self.program().containing(at);
             let last = report.unreached.last();
-            let is_told = last.is_some_and(|last| extent(last.0) == extent(at));
-            if !is_told && !self.claims_nothing(at) {
-                report.unreached.push(Vaddr(at));
+            let is_told = last.is_some_and(|last| extent(last.0) == extent(range.start));
+            if is_told || code.is_padding(insn) || self.claims_nothing(range.start) {
+                continue;
+            }
+            let last = match before.end == range.start {
+                true => before.start,
+                false => range.start.saturating_sub(1),
+            };
+            if !self.is_data(Vaddr(last), Vaddr(range.start)) {
+                report.unreached.push(Vaddr(range.start));
             }
         }
+    }
+
+    /// Whether what is at an address is data, behind something `last`. Assemblers give lines to instructions only: data has that
+    /// of the instruction before.
+    fn is_data(&self, last: Vaddr, at: Vaddr) -> bool {
+        let line = |at| {
+            let frames = self.lines?.frames(at).ok()?;
+            let innermost = frames.into_iter().next()?;
+            innermost.file.zip(innermost.line)
+        };
+        self.program().containing(last.0) == self.program().containing(at.0)
+            && line(at).is_some_and(|here| line(last) == Some(here))
     }
 
     /// Judges a row in the state before the instruction at `pc`.
@@ -169,7 +190,7 @@ impl Subject<'_> {
     }
 
     /// Whether the entry at an address is of an outermost frame, or of a signal's.
-    fn claims_nothing(&self, at: u64) -> bool {
+    pub(crate) fn claims_nothing(&self, at: u64) -> bool {
         let extent = self.program().extent_at(at);
         let row = extent
             .and_then(|extent| self.fde_of(&extent))

@@ -164,6 +164,37 @@ fn what_cannot_be_proven_is_told_of_assembly_and_on_request() {
 }
 
 #[test]
+fn data_between_instructions_is_no_code_that_nothing_leads_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "\
+\t.globl\tf
+\t.type\tf, @function
+f:
+\t.cfi_startproc
+\tmovdqu\t1f(%rip), %xmm0
+\tret
+\t.balign\t8
+1:\t.quad\t0x1234567890, 4
+2:\tmov\t$1, %eax
+\tret
+\t.cfi_endproc
+\t.size\tf, . - f
+";
+    fs::write(folder.path().join("data.s"), text).unwrap();
+    let (out, _) = run(folder.path(), &["data.s"], 1);
+    // Not line 8.
+    assert!(
+        out.starts_with("data.s:9: unproven CFI014 ")
+            || out.contains("/data.s:9: unproven CFI014 "),
+        "{out}"
+    );
+    assert_eq!(out.matches("CFI014").count(), 1, "{out}");
+    let text = text.replace("2:\tmov\t$1, %eax\n\tret\n", "");
+    fs::write(folder.path().join("data.s"), text).unwrap();
+    run(folder.path(), &["data.s"], 0);
+}
+
+#[test]
 fn what_is_no_code_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("text"), "no code\n").unwrap();

@@ -50,7 +50,7 @@ impl Instruction {
         let stack_pointer = machine.facts().stack_pointer;
         let loads = |op: &Op| match *op {
             Op::Add { to, from, .. } => to == stack_pointer && from != stack_pointer,
-            Op::Align | Op::SystemCall { .. } => false,
+            Op::Align { .. } | Op::SystemCall { .. } => false,
             other => other.written(stack_pointer) & (1 << stack_pointer) != 0,
         };
         let takes = |op: &Op| match *op {

@@ -18,6 +18,11 @@ use crate::program::{Image, Part, Program, Returns};
 use crate::state::State;
 use crate::value::{Entries, JumpTable, Known, Value};
 
+use data::Data;
+
+mod data;
+mod switch;
+
 /// Says what the code alone does not: nothing, for who must not believe a table.
 pub trait Guide {
     /// Whether control comes to `address` in this state.
@@ -246,6 +251,7 @@ pub struct Analyzer {
     weak: Vec<Weak>,
     conflicts: Vec<Conflict>,
     unresolved: Vec<InsnId>,
+    data: Data,
     /// Where control was found to go by jumps, if that is kept.
     edges: Option<Vec<Edge>>,
     /// How many more operations and segments are done before the unit is given up.
@@ -291,6 +297,7 @@ impl Analyzer {
             weak: Vec::new(),
             conflicts: Vec::new(),
             unresolved: Vec::new(),
+            data: Data::default(),
             edges: None,
             budget: 0,
         }
@@ -326,6 +333,18 @@ impl Analyzer {
         guide: &impl Guide,
     ) -> Analysis<'a> {
         self.observe(program, image, unit, landings, guide, &mut Patient);
+        while self.finds_anchors(program) {
+            self.read(program, image, unit);
+            self.follow(program, image, landings, guide, &mut Patient);
+        }
+        let switches = Analysis {
+            analyzer: self,
+            program,
+        }
+        .switches();
+        if self.resume(&switches) {
+            self.follow(program, image, landings, guide, &mut Patient);
+        }
         Analysis {
             analyzer: self,
             program,
@@ -343,7 +362,20 @@ impl Analyzer {
         guide: &impl Guide,
         observer: &mut impl Observer,
     ) -> Option<Analysis<'a>> {
+        self.data.anchors.clear();
         self.read(program, image, unit);
+        self.follow(program, image, landings, guide, observer)
+    }
+
+    /// Follows what was read.
+    fn follow<'a>(
+        &'a mut self,
+        program: &'a Program,
+        image: &(impl Image + ?Sized),
+        landings: &[Landing],
+        guide: &impl Guide,
+        observer: &mut impl Observer,
+    ) -> Option<Analysis<'a>> {
         self.cut(program);
         let entry = self.semantics.entry();
         for place in 0..self.ranges.len() {
@@ -395,7 +427,13 @@ impl Analyzer {
             let range = extent.start..extent.end;
             let (first, begin) = (as_u32(self.code.len()), self.starts.len());
             if let Some(bytes) = image.bytes(range.clone()) {
-                self.machine.lift(bytes, extent.start, &mut self.code);
+                for piece in self.data.pieces(&range) {
+                    let at = |address: u64| usize::try_from(address - range.start).ok();
+                    let place = at(piece.start).zip(at(piece.end));
+                    let part = place.and_then(|(start, end)| bytes.get(start..end));
+                    let part = part.unwrap_or_default();
+                    self.machine.lift(part, piece.start, &mut self.code);
+                }
                 self.starts.resize(begin + bytes.len(), 0);
             }
             let insns = first..as_u32(self.code.len());
@@ -423,6 +461,7 @@ impl Analyzer {
         self.weak.clear();
         self.conflicts.clear();
         self.unresolved.clear();
+        self.data.forget();
         if let Some(edges) = &mut self.edges {
             edges.clear();
         }
@@ -482,6 +521,18 @@ impl Analyzer {
         let at = usize::try_from(address - lifted.range.start).ok()?;
         let number = self.starts.get(lifted.starts.clone())?.get(at)?;
         Some(InsnId(number.checked_sub(1)?))
+    }
+
+    /// The instruction that has an address of the unit in its middle.
+    fn straddler(&self, address: u64) -> Option<InsnId> {
+        let behind = (self.ranges).partition_point(|lifted| lifted.range.start <= address);
+        let lifted = self.ranges.get(behind.checked_sub(1)?)?;
+        let at = usize::try_from(address - lifted.range.start).ok()?;
+        let starts = self.starts.get(lifted.starts.clone())?.get(..=at)?;
+        let number = starts.iter().rev().find(|number| **number != 0)?;
+        let insn = InsnId(number.checked_sub(1)?);
+        let range = self.code.range(insn);
+        (range.start < address && address < range.end).then_some(insn)
     }
 
     fn target(&self, program: &Program, flow: Flow) -> Target {
@@ -939,7 +990,7 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
     }
 
     /// The instructions that a jump table leads to.
-    fn targets(&self, table: JumpTable) -> Vec<InsnId> {
+    fn targets(&mut self, table: JumpTable) -> Vec<InsnId> {
         let size = match table.entries {
             Entries::Distances => 4,
             Entries::Addresses => 8,
@@ -957,14 +1008,22 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
             .map_or(room, |last| room.min(usize::from(last) + 1));
         let entries = bytes.chunks_exact(size);
         let mut found = Vec::new();
+        let mut end = table.address;
         for address in entries.take(count).map(|entry| table.target(entry)) {
             match self.analyzer.insn_at(address) {
                 Some(to) => found.push(to),
                 // What cannot be leads to the end of the function; what is no entry leads anywhere.
-                None if !self.is_end(address) => break,
+                None if !self.is_end(address) => {
+                    if table.last.is_some() {
+                        self.analyzer.data.missed.push(address);
+                    }
+                    break;
+                }
                 None => {}
             }
+            end += size as u64;
         }
+        self.analyzer.data.tables.push(table.address..end);
         found.sort_unstable();
         found.dedup();
         found
@@ -1126,8 +1185,16 @@ impl Analysis<'_> {
         }
     }
 
-    /// The instructions that nothing leads to.
+    /// The instructions that nothing leads to, and that are not in jump tables.
     pub fn unreached(&self) -> impl Iterator<Item = InsnId> {
+        self.not_followed().filter(|insn| {
+            let range = self.code().range(*insn);
+            !self.analyzer.data.is_in_table(&range)
+        })
+    }
+
+    /// What is no code, or nothing leads to, in its order.
+    fn not_followed(&self) -> impl Iterator<Item = InsnId> {
         let stretches = self.stretches();
         let unreached = stretches.filter(|(head, _)| head.state == 0);
         unreached.flat_map(|(head, end)| (head.first.0..end.0).map(InsnId))

@@ -41,7 +41,7 @@ impl Semantics {
     }
 
     /// Whether an address is one of the stack, as far as it is known at all.
-    fn is_on_stack(self, at: Value) -> bool {
+    pub(crate) fn is_on_stack(self, at: Value) -> bool {
         match at.known() {
             Known::Entry(register, _) => register.0 == self.facts.stack_pointer.into(),
             Known::Base(..) => true,
@@ -77,6 +77,13 @@ impl Semantics {
             Some((register, offset)) => offset == 0 && self.saved >> (register & 63) & 1 != 0,
             None => false,
         }
+    }
+
+    /// Whether a slot that holds a value is none that others change: it [is saved](Semantics::is_saved), or is a frame
+    /// pointer, the address of where the caller's is.
+    fn is_kept(self, state: &State, value: Value) -> bool {
+        let callers = Value::at_entry(self.facts.frame_pointer);
+        self.is_saved(value) || state.load(value) == Some(callers)
     }
 
     /// What a computation of values yields that nothing more is known of.
@@ -143,7 +150,8 @@ impl Semantics {
                     state.set(self.facts.stack_pointer, Value::UNKNOWN);
                 }
             }
-            Op::Align => self.set(state, self.facts.stack_pointer, Value::FRESH, at),
+            Op::Resume => self.resume(state),
+            Op::Align { multiple } => self.align(state, multiple, at),
             Op::Sum { to, a, b } => {
                 let value = self.sum(to, state.get(a), state.get(b));
                 self.set(state, to, value, at);
@@ -253,6 +261,38 @@ impl Semantics {
         state.keep(registers, self.entry_sp(), |value| self.is_saved(value));
     }
 
+    /// Does what [`Op::Align`] does. What is saved in so many slots above the stack pointer that one of them is a slot above
+    /// the new one, however far that is below, is in that, too.
+    #[inline(never)]
+    fn align(self, state: &mut State, multiple: u32, at: u32) {
+        /// Who saves something so saves it twice, or four times.
+        const MOST: u32 = 64;
+        const WORD: i64 = 8;
+        let sp = self.facts.stack_pointer;
+        let old = state.get(sp);
+        state.rebase(sp, at);
+        let ways = i64::from(multiple) / WORD;
+        if multiple > MOST || !self.is_on_stack(old) {
+            return;
+        }
+        for above in ways - 1..2 * ways {
+            let slots = (0..ways).map(|way| state.load(old.plus((above - way) * WORD)));
+            let Some(Some(saved)) = same(slots) else {
+                continue;
+            };
+            if self.is_saved(saved) {
+                state.store(Value::base(at, 0).plus(above * WORD), saved);
+            }
+        }
+    }
+
+    /// Does what [`Op::Resume`] does.
+    #[inline(never)]
+    fn resume(self, state: &mut State) {
+        state.forget(self.facts.clobbered);
+        state.lose_all(|state, holds| !self.is_kept(state, holds));
+    }
+
     /// Whether a thread never comes back from an operation, by what holds before its instruction.
     pub(crate) fn never_comes_back(self, op: &Op, state: &State) -> bool {
         matches!(*op, Op::SystemCall { number } if is_one_of(self.facts.no_return, state.get(number)))
@@ -270,7 +310,7 @@ impl Semantics {
         self.callee(state);
         // Whoever has the address of something on the stack may change it; nobody has that of a saved
         // register.
-        state.lose_taken(|holds| holds.is_address() && !self.is_saved(holds));
+        state.lose_taken(|state, holds| holds.is_address() && !self.is_kept(state, holds));
         if let Some(Returns::Pops(pops @ 1..)) = returns {
             let sp = state.get(self.facts.stack_pointer);
             state.set(self.facts.stack_pointer, sp.plus(pops.into()));
@@ -332,6 +372,12 @@ pub(crate) enum Told {
     Holds(u8, Value),
     /// It cannot go that way.
     Never,
+}
+
+/// What all are, if they are all the same.
+fn same<T: PartialEq>(mut all: impl Iterator<Item = T>) -> Option<T> {
+    let first = all.next()?;
+    all.all(|other| other == first).then_some(first)
 }
 
 /// Whether a system call's number is known to be one of these.

@@ -177,6 +177,18 @@ impl Code {
         self.ops.get(range).unwrap_or_default()
     }
 
+    /// All operations.
+    pub(crate) fn all_ops(&self) -> &[Op] {
+        &self.ops
+    }
+
+    /// Has an operation, by its place, be another one.
+    pub(crate) fn replace(&mut self, place: u32, op: Op) {
+        if let Some(old) = self.ops.get_mut(place as usize) {
+            *old = op;
+        }
+    }
+
     /// Whether an instruction does nothing, or traps: what is between functions.
     #[must_use]
     pub fn is_padding(&self, id: InsnId) -> bool {

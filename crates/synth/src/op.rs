@@ -78,8 +78,11 @@ pub enum Op {
         /// How many bits.
         bits: u8,
     },
-    /// The stack pointer is a multiple of something, below what it was.
-    Align,
+    /// The stack pointer is the next lower multiple of a number, or what it was if it is one.
+    Align {
+        /// The number: a power of 2.
+        multiple: u32,
+    },
     /// `to` is what 8 bytes of memory hold, at `base` plus `offset`.
     Load {
         /// The register written.
@@ -154,6 +157,9 @@ pub enum Op {
         /// The register that has its number.
         number: u8,
     },
+    /// The stack is another one, which the same code left at the same place: what it saved there is what it saved here,
+    /// and the stack pointer is as far from it. Of what is not saved nothing is known.
+    Resume,
     /// The registers of this set are something else: bit n stands for register n.
     Clobber {
         /// The registers.
@@ -184,7 +190,8 @@ impl Op {
             | Op::Near { to, .. }
             | Op::LoadEntry { to, .. } => bit(to),
             Op::Clobber { registers } => registers,
-            Op::Align | Op::SystemCall { .. } => bit(stack_pointer),
+            Op::Resume => u64::MAX,
+            Op::Align { .. } | Op::SystemCall { .. } => bit(stack_pointer),
             Op::Store { .. }
             | Op::StoreLow { .. }
             | Op::Overwrite { .. }

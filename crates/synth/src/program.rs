@@ -228,10 +228,7 @@ impl Program {
     /// What is called is a function, whatever is declared of it.
     fn gather_functions(&mut self, surveys: &[&Survey]) {
         for to in surveys.iter().flat_map(|survey| &survey.calls) {
-            let place = self.start_at(*to);
-            if let Some(extent) = place.and_then(|place| self.extents.get_mut(place)) {
-                extent.part = Part::Function;
-            }
+            self.learn_called(*to);
         }
     }
 
@@ -334,6 +331,14 @@ impl Program {
         };
         let old = core::mem::replace(returns, Returns::Pops(pops));
         old != *returns
+    }
+
+    /// Takes in that the extent that starts at an address is come into as after a call.
+    pub fn learn_called(&mut self, start: u64) {
+        let place = self.start_at(start);
+        if let Some(extent) = place.and_then(|place| self.extents.get_mut(place)) {
+            extent.part = Part::Function;
+        }
     }
 
     /// The extents.

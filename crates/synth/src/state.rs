@@ -158,21 +158,29 @@ impl State {
         }
     }
 
-    /// Has slots whose contents pass `is_taken` hold nobody knows what, as calls do: what passes must be an address, and
-    /// the same each time.
+    /// Has slots whose contents pass `is_taken` hold nobody knows what, as calls do: what passes must be an address. It is
+    /// asked once of each.
     #[inline]
-    pub(crate) fn lose_taken(&mut self, is_taken: impl Fn(Value) -> bool) {
+    pub(crate) fn lose_taken(&mut self, is_taken: impl Fn(&State, Value) -> bool) {
         if self.kept < self.len {
             self.lose(self.kept, is_taken);
             self.kept = self.len;
         }
     }
 
+    /// Has slots whose contents pass `is_lost` hold nobody knows what.
+    pub(crate) fn lose_all(&mut self, is_lost: impl Fn(&State, Value) -> bool) {
+        self.lose(0, is_lost);
+    }
+
     /// Has slots from the one at place `first` on whose contents pass `is_lost` hold nobody knows what.
-    fn lose(&mut self, first: u8, is_lost: impl Fn(Value) -> bool) {
-        let (first, end) = (usize::from(first), usize::from(self.len));
-        for slot in self.slots.get_mut(first..end).unwrap_or_default() {
-            if slot.holds != Value::UNKNOWN && is_lost(slot.holds) {
+    fn lose(&mut self, first: u8, is_lost: impl Fn(&State, Value) -> bool) {
+        for index in usize::from(first)..usize::from(self.len) {
+            let holds = (self.slots.get(index)).map_or(Value::UNKNOWN, |slot| slot.holds);
+            if holds != Value::UNKNOWN
+                && is_lost(self, holds)
+                && let Some(slot) = self.slots.get_mut(index)
+            {
                 slot.holds = Value::UNKNOWN;
                 self.written |= MEMORY;
             }
@@ -230,7 +238,7 @@ impl State {
             .any(|slot| slot.at.base_of() == Some(at) && slot.holds.is_address());
         self.hides |= hidden;
         self.retain(|slot| slot.at.base_of() != Some(at));
-        self.lose(0, |holds| holds.base_of() == Some(at));
+        self.lose(0, |_, holds| holds.base_of() == Some(at));
     }
 
     /// Has what is relative to the run-time address that a register holds be relative to another one, `base`,
@@ -454,7 +462,7 @@ mod tests {
     #[test]
     fn slots_are_taken_away_whenever_they_came() {
         let sp = Value::at_entry(7);
-        let is_taken = |holds: Value| holds == sp;
+        let is_taken = |_: &State, holds: Value| holds == sp;
         let mut state = State::new();
         for (at, gone) in [(-8, -16), (-24, -8), (-32, -24)] {
             state.store(sp.plus(at), sp);

@@ -147,7 +147,13 @@ impl Frame<'_> {
                     is_rest_zero: limit != 0x7fff_ffff,
                 })
             }
-            Op::Align => kill(self.facts.stack_pointer),
+            Op::Resume => {
+                steps.push(Step::Astray);
+                Step::Kill {
+                    registers: u64::MAX,
+                }
+            }
+            Op::Align { .. } => kill(self.facts.stack_pointer),
             Op::SystemCall { number } => {
                 steps.push(Step::Elsewhere);
                 kill(number)

@@ -233,7 +233,11 @@ fn check_file(
     dismissals: &mut Dismissals,
 ) -> Result<Checked, SubjectError> {
     let least = least(args, maker);
+    let lines = (maker == Maker::People).then(|| source::lines(file));
     let mut subject = Subject::new(file, declarations, maker)?;
+    if let Some(lines) = &lines {
+        subject = subject.with_lines(lines);
+    }
     let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let report = Report::of(&mut subject, threads, |_, _| {});
     let mut checked = Checked {

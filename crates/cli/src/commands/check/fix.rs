@@ -15,7 +15,7 @@ use anyhow::{Context as _, bail};
 use unspool_annotate::{Plan, Source, Syntax};
 use unspool_check::{Code, Finding, Maker, Report, Severity, Subject};
 use unspool_ir::Vaddr;
-use unspool_module::{DebugFiles, ElfFile, Lines, SearchRoots};
+use unspool_module::ElfFile;
 use unspool_synth::{Analyzer, Machine};
 
 use super::allow::Allows;
@@ -234,9 +234,10 @@ impl Fixer<'_> {
         let object = source::assemble_text(&source.to_string(), self.path)?;
         let file = Arc::new(ElfFile::from_bytes(self.path, object)?);
         let declarations = super::declarations_of_source(&file)?;
-        let mut subject = Subject::new(&file, &declarations, Maker::People)?;
+        let lines = source::lines(&file);
+        let subject = Subject::new(&file, &declarations, Maker::People)?;
+        let mut subject = subject.with_lines(&lines);
         let findings = Report::of(&mut subject, NonZeroUsize::MIN, |_, _| {}).findings;
-        let lines = lines(&file);
         let machine = Machine::of(file.abi()).context("no machine")?;
         let mut analyzer = Analyzer::new(machine);
         let line = |at| line_of(&lines, self.path, at);
@@ -478,7 +479,7 @@ impl Fixer<'_> {
             Ok(Arc::new(ElfFile::from_bytes(self.path, object)?))
         };
         let file = assemble(&bare)?;
-        let lines = lines(&file);
+        let lines = source::lines(&file);
         let line = |at: Vaddr| line_of(&lines, self.path, at);
         let mut plan = Plan::of(&file, &tables::read_if_any(&file)?, self.syntax, line);
         plan.retain_around(section, offset);
@@ -518,12 +519,6 @@ fn strips(source: &Source, problem: &Problem) -> Vec<Vec<Range<u32>>> {
             .is_none_or(|entry| source.begins_as_called(entry))
     };
     whole.filter(begins).collect()
-}
-
-/// The lines of a file that was assembled here.
-fn lines(file: &Arc<ElfFile>) -> Lines {
-    let debug = DebugFiles::locate(file, &SearchRoots::default());
-    Lines::new(Arc::clone(file), &debug, &[])
 }
 
 /// A directive changed to what another one would mend, if both are about the same.

@@ -6,8 +6,10 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
+use unspool_module::{DebugFiles, ElfFile, Lines, SearchRoots};
 
 use crate::commands::words::words;
 
@@ -19,6 +21,12 @@ pub(crate) fn assemble(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
         true => assemble_as(path, path).map(Some),
         false => Ok(None),
     }
+}
+
+/// The lines of the source that a file was made of.
+pub(super) fn lines(file: &Arc<ElfFile>) -> Lines {
+    let debug = DebugFiles::locate(file, &SearchRoots::default());
+    Lines::new(Arc::clone(file), &debug, &[])
 }
 
 /// Whether a file is assembly source, by its name.

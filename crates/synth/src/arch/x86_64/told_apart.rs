@@ -279,7 +279,10 @@ pub(super) fn cuts(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     };
     let limit = match register {
         register if register.is_gpr64() && to == RSP => {
-            ops.push(Op::Align);
+            let multiple = 1_u32.checked_shl(mask.trailing_zeros());
+            ops.push(Op::Align {
+                multiple: multiple.unwrap_or(0),
+            });
             return true;
         }
         register if register.is_gpr64() => u32::try_from(mask),

@@ -1,0 +1,57 @@
+//! Functions whose first row says that they are none.
+//!
+//! An entry whose first row is not what a call leaves may be a part of a function, which other parts jump into, or code
+//! that comes with something on the stack, as a resolver behind a PLT does. Of such code nothing is known but its first
+//! row, so that is believed. If the row is wrong, all that is held against it is, too.
+//! But who returns properly if it is come into as after a call is called.
+
+use unspool_recover::Text;
+use unspool_synth::op::Flow;
+use unspool_synth::{Analyzer, Guide, Machine, Part, State, Value};
+
+use crate::subject::Subject;
+
+/// The starts of entries that are functions although their first rows say something else.
+pub(crate) fn although_declared_otherwise(subject: &Subject<'_>, machine: Machine) -> Vec<u64> {
+    let mut analyzer = Analyzer::new(machine);
+    let program = subject.program();
+    let alone = |unit: usize| {
+        let mut extents = program.unit(unit);
+        let extent = extents.next()?;
+        let is_alone = extents.next().is_none() && extent.part == Part::Fragment;
+        is_alone.then_some((unit, extent.start))
+    };
+    let alone = (0..program.units()).filter_map(alone);
+    alone
+        .filter(|(unit, start)| {
+            !subject.claims_nothing(*start) && returns_properly(subject, &mut analyzer, *unit)
+        })
+        .map(|(_, start)| start)
+        .collect()
+}
+
+/// Whether a unit that is come into as after a call returns, and each time as after a call.
+fn returns_properly(subject: &Subject<'_>, analyzer: &mut Analyzer, unit: usize) -> bool {
+    let called = Called(analyzer.entry());
+    let analysis = analyzer.analyze(subject.program(), &Text(subject.file()), unit, &[], &called);
+    let facts = analysis.facts();
+    let back = Value::at_entry(facts.return_address);
+    let (mut returns, mut are_proper) = (0_usize, true);
+    analysis.visit(|insn, state| {
+        if let Some(Flow::Return { .. }) = analysis.code().flow(insn) {
+            returns += 1;
+            let target = state.load(state.get(facts.stack_pointer));
+            are_proper &= analysis.is_as_called(state) && target == Some(back);
+        }
+    });
+    returns != 0 && are_proper
+}
+
+/// Has all be come into as after a call.
+struct Called(State);
+
+impl Guide for Called {
+    fn entry(&self, _: u64) -> Option<State> {
+        Some(self.0.clone())
+    }
+}

@@ -1,0 +1,108 @@
+//! Data between instructions: what is behind it is judged, and it is no code that nothing leads to.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
+use std::num::NonZeroUsize;
+use std::process::Command;
+
+use unspool_check::{Code, Declarations, Finding, Maker, Report, Subject};
+use unspool_module::{ElfFile, Symbols};
+
+/// A function that jumps over a table into the middle of what its bytes decode as: the table ends with a prefix and an opcode
+/// that has eight bytes behind it.
+fn source(jump: &str, adjust: &str) -> String {
+    format!(
+        "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        cmp $1, %edi
+        ja others
+        lea table(%rip), %rdx
+        mov %edi, %eax
+        movslq (%rdx,%rax,4), %rax
+        add %rdx, %rax
+        {jump}
+table:  .long first - table, others - table
+        .byte 0x48, 0xb8
+first:  sub $24, %rsp
+        {adjust} 24
+subtracted:
+        mov %edi, (%rsp)
+        add $24, %rsp
+        {adjust} -24
+        ret
+others: ret
+        .cfi_endproc
+        .size f, . - f
+"
+    )
+}
+
+/// The findings of a source, and the address of a label.
+fn check(source: &str, label: &str) -> (Vec<Finding>, u64) {
+    let folder = tempfile::tempdir().unwrap();
+    let [input, object] = ["f.s", "f.o"].map(|name| folder.path().join(name));
+    std::fs::write(&input, source).unwrap();
+    let mut assembler = Command::new("as");
+    assembler.arg(&input).arg("-o").arg(&object);
+    let status = assembler.status().expect("install binutils");
+    assert!(status.success());
+    let file = ElfFile::from_bytes(&object, std::fs::read(&object).unwrap()).unwrap();
+    let declarations = Declarations::read(&file).unwrap();
+    let mut subject = Subject::new(&file, &declarations, Maker::of(&file)).unwrap();
+    let findings = Report::of(&mut subject, NonZeroUsize::MIN, |_, _| {}).findings;
+    let symbols = Symbols::new(&file, None);
+    let label = symbols.named(label).next().unwrap();
+    (findings, label.address.0)
+}
+
+#[test]
+fn code_behind_a_jump_table_is_judged() {
+    let (found, _) = check(&source("jmp *%rax", ".cfi_adjust_cfa_offset"), "subtracted");
+    assert!(found.is_empty(), "{found:#?}");
+    let (found, subtracted) = check(&source("jmp *%rax", "#"), "subtracted");
+    assert!(
+        found
+            .iter()
+            .any(|it| it.code == Code::CfaOffset && it.at.0 == subtracted),
+        "{found:#?}"
+    );
+}
+
+#[test]
+fn code_behind_data_that_is_jumped_over_is_judged() {
+    let (found, subtracted) = check(&source("jmp first", "#"), "subtracted");
+    assert!(
+        found
+            .iter()
+            .any(|it| it.code == Code::CfaOffset && it.at.0 == subtracted),
+        "{found:#?}"
+    );
+}
+
+/// The jump into the middle of an instruction leaves the way through all of it alone: glibc jumps over `lock`.
+#[test]
+fn a_jump_over_a_prefix_is_no_data() {
+    let source = "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        test %esi, %esi
+        je 1f
+        lock
+1:      incl (%rdi)
+        push %rbx
+wrong:  pop %rbx
+        ret
+        .cfi_endproc
+        .size f, . - f
+";
+    let (found, wrong) = check(source, "wrong");
+    let found: Vec<_> = found.iter().map(|it| (it.code, it.at.0)).collect();
+    assert_eq!(found, [(Code::CfaOffset, wrong)]);
+}

@@ -1,0 +1,98 @@
+//! Data between instructions: jump tables, constants.
+//!
+//! A range is decoded from its start on, whatever lies there. Data decodes as instructions, too, and the last of these may
+//! reach into the code behind. So code that is jumped to in the middle of an instruction to which nothing leads begins
+//! where the jump says, and is decoded from there on: it is an anchor. (What does lead to an instruction may lead into
+//! it as well: a jump over a prefix.)
+
+use core::ops::Range;
+
+use super::{Analysis, Analyzer, Target};
+use crate::op::Flow;
+use crate::program::Program;
+
+/// What is known of data in a unit's ranges.
+#[derive(Debug, Default)]
+pub(super) struct Data {
+    /// Where decoding begins anew, ascending.
+    pub(super) anchors: Vec<u64>,
+    /// Jump tables, wherever they are.
+    pub(super) tables: Vec<Range<u64>>,
+    /// Where jump tables lead though no instruction begins there.
+    pub(super) missed: Vec<u64>,
+}
+
+impl Data {
+    /// Forgets all but where to decode.
+    pub(super) fn forget(&mut self) {
+        self.tables.clear();
+        self.missed.clear();
+    }
+
+    /// A range, cut at the anchors.
+    pub(super) fn pieces(&self, range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let inside = |anchor: &&u64| range.start < **anchor && **anchor < range.end;
+        let cuts = self.anchors.iter().filter(inside).copied();
+        let mut start = range.start;
+        cuts.chain([range.end]).map(move |cut| {
+            let piece = start..cut;
+            start = cut;
+            piece
+        })
+    }
+
+    /// Whether a range reaches into a jump table.
+    pub(super) fn is_in_table(&self, range: &Range<u64>) -> bool {
+        let overlaps = |table: &Range<u64>| range.start < table.end && table.start < range.end;
+        self.tables.iter().any(overlaps)
+    }
+}
+
+impl Analyzer {
+    /// Finds where the unit is to be decoded anew; whether there is such a place that was not known.
+    pub(super) fn finds_anchors(&mut self, program: &Program) -> bool {
+        /// Who hides code behind data behind code need not be followed for ever.
+        const MOST: usize = 256;
+        if self.data.anchors.len() > MOST {
+            return false;
+        }
+        let found = Analysis {
+            analyzer: self,
+            program,
+        }
+        .missed();
+        let before = self.data.anchors.len();
+        self.data.anchors.extend(found);
+        self.data.anchors.sort_unstable();
+        self.data.anchors.dedup();
+        self.data.anchors.len() > before
+    }
+}
+
+impl Analysis<'_> {
+    /// Where code jumps to in the middle of instructions that nothing leads to.
+    fn missed(&self) -> Vec<u64> {
+        let analyzer = self.analyzer;
+        let jumps = analyzer.code.flows().iter().zip(&analyzer.targets);
+        let jumps = jumps.filter_map(|((insn, flow), target)| match (flow, target) {
+            (Flow::Jump(to) | Flow::Branch { to, .. }, Target::Outside(_)) => Some((*insn, *to)),
+            _ => None,
+        });
+        let mut jumps: Vec<_> = jumps
+            .filter(|(_, to)| analyzer.straddler(*to).is_some())
+            .collect();
+        let mut missed: Vec<u64> = analyzer.data.missed.clone();
+        missed.retain(|to| analyzer.straddler(*to).is_some());
+        if jumps.is_empty() && missed.is_empty() {
+            return missed;
+        }
+        let unreached: Vec<_> = self.not_followed().collect();
+        jumps.retain(|(insn, _)| unreached.binary_search(insn).is_err());
+        missed.extend(jumps.into_iter().map(|(_, to)| to));
+        missed.retain(|to| {
+            let straddler = analyzer.straddler(*to);
+            straddler.is_some_and(|insn| unreached.binary_search(&insn).is_ok())
+        });
+        missed
+    }
+}
