@@ -52,6 +52,31 @@ fn what_was_written_is_read() {
     compare("arguments_float");
 }
 
+/// Of more constants than a table keeps, those that are negative are kept: they tell that other values can be.
+#[test]
+fn of_many_constants_the_negative_ones_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let constants: Vec<_> = (0..300).map(|nth| format!("C{nth}, ")).collect();
+    let constants = constants.concat();
+    let text = format!(
+        "enum many {{ {constants} LAST = -1 }}; int takes(enum many many) {{ return many; }}"
+    );
+    std::fs::write(path("many.c"), text).unwrap();
+    let mut gcc = Command::new(packages::path("/usr/bin/gcc").unwrap());
+    gcc.args(["-gctf", "-c", "-o"]).arg(path("many.o"));
+    assert!(gcc.arg(path("many.c")).status().unwrap().success());
+    let object = ElfFile::open(path("many.o")).unwrap();
+    let prototypes = prototypes_of_ctf([&object]);
+    let takes = prototypes.get(0, "takes").unwrap();
+    let many = format!("{:?}", takes.parameters[0].shape);
+    assert!(
+        many.contains("(-1, \"LAST\")") && many.contains("(0, \"C0\")"),
+        "{many}"
+    );
+    assert!(!many.contains("\"C299\""), "{many}");
+}
+
 /// gcc 12 stores their dimensions in CTF the wrong way round, and says in `.comment` who it is.
 #[test]
 fn arrays_of_arrays_are_as_the_source_has_them() {
