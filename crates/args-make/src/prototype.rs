@@ -147,7 +147,12 @@ fn shape(graph: &Graph<'_>, ty: TypeId, depth: u32) -> Shape {
             }
         }
         Some(Kind::Enum { enumerators, .. }) => {
-            let constants = enumerators.iter().take(MOST);
+            // The negative ones first: where there are more than are kept, they tell that values have a sign.
+            let of_sign = |is_negative| {
+                let all = enumerators.iter();
+                all.filter(move |constant| (constant.value < 0) == is_negative)
+            };
+            let constants = of_sign(true).chain(of_sign(false)).take(MOST);
             Shape::Enum(
                 constants
                     .map(|constant| (constant.value, constant.name.clone().into_owned()))

@@ -1,8 +1,8 @@
 //! What files say of the types of functions: their DWARF, and their CTF.
 
-use unspool_ctf::Section;
+use unspool_ctf::{Section, Unit, graphs_with_arrays_turned};
 use unspool_module::{DebugFiles, ElfFile};
-use unspool_types::elf_context;
+use unspool_types::{Order, Producers, elf_context};
 
 use crate::prototype::{Prototype, Prototypes, convention};
 
@@ -10,7 +10,10 @@ use crate::prototype::{Prototype, Prototypes, convention};
 /// read says nothing.
 #[must_use]
 pub fn prototypes(file: &ElfFile, debug: &DebugFiles) -> Prototypes {
-    let mut prototypes = prototypes_of_ctf([file].into_iter().chain(debug.debug.as_deref()));
+    let mut prototypes = Prototypes::default();
+    for one in [file].into_iter().chain(debug.debug.as_deref()) {
+        add_ctf(one, debug, &mut prototypes);
+    }
     let dwarf = unspool_types::Prototypes::of_module(file, debug).unwrap_or_default();
     if let Some(convention) = convention(file.abi()) {
         for (address, found) in dwarf.iter() {
@@ -26,12 +29,12 @@ pub fn prototypes(file: &ElfFile, debug: &DebugFiles) -> Prototypes {
 pub fn prototypes_of_ctf<'f>(files: impl IntoIterator<Item = &'f ElfFile>) -> Prototypes {
     let mut prototypes = Prototypes::default();
     for file in files {
-        add_ctf(file, &mut prototypes);
+        add_ctf(file, &DebugFiles::default(), &mut prototypes);
     }
     prototypes
 }
 
-fn add_ctf(file: &ElfFile, prototypes: &mut Prototypes) {
+fn add_ctf(file: &ElfFile, debug: &DebugFiles, prototypes: &mut Prototypes) {
     let (Some(convention), Ok(elf), Ok(Some(section))) = (
         convention(file.abi()),
         elf_context(file),
@@ -42,11 +45,13 @@ fn add_ctf(file: &ElfFile, prototypes: &mut Prototypes) {
     let Ok(section) = Section::open(section.data, elf) else {
         return;
     };
-    let parents = section.parents();
-    for unit in &parents {
-        prototypes.add(&unit.reading.graph, convention);
-    }
-    for unit in section.children(&parents).flatten() {
-        prototypes.add(&unit.reading.graph, convention);
+    let mut units = section.parents();
+    let children: Vec<_> = section.children(&units).flatten().collect();
+    units.extend(children);
+    let producers = Producers::of_comment(file);
+    let producers = producers.unwrap_or_else(|| Producers::of_dwarf(file, debug));
+    let is_wrong = |unit: &Unit<'_>| matches!(producers.order(unit), Order::Reversed(_));
+    for graph in graphs_with_arrays_turned(&units, is_wrong) {
+        prototypes.add(&graph, convention);
     }
 }

@@ -52,6 +52,53 @@ fn what_was_written_is_read() {
     compare("arguments_float");
 }
 
+/// Of more constants than a table keeps, those that are negative are kept: they tell that other values can be.
+#[test]
+fn of_many_constants_the_negative_ones_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let constants: Vec<_> = (0..300).map(|nth| format!("C{nth}, ")).collect();
+    let constants = constants.concat();
+    let text = format!(
+        "enum many {{ {constants} LAST = -1 }}; int takes(enum many many) {{ return many; }}"
+    );
+    std::fs::write(path("many.c"), text).unwrap();
+    let mut gcc = Command::new(packages::path("/usr/bin/gcc").unwrap());
+    gcc.args(["-gctf", "-c", "-o"]).arg(path("many.o"));
+    assert!(gcc.arg(path("many.c")).status().unwrap().success());
+    let object = ElfFile::open(path("many.o")).unwrap();
+    let prototypes = prototypes_of_ctf([&object]);
+    let takes = prototypes.get(0, "takes").unwrap();
+    let many = format!("{:?}", takes.parameters[0].shape);
+    assert!(
+        many.contains("(-1, \"LAST\")") && many.contains("(0, \"C0\")"),
+        "{many}"
+    );
+    assert!(!many.contains("\"C299\""), "{many}");
+}
+
+/// gcc 12 stores their dimensions in CTF the wrong way round, and says in `.comment` who it is.
+#[test]
+fn arrays_of_arrays_are_as_the_source_has_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let text = "struct board { char cells[2][3]; short more[4][5][6]; }; int plays(struct board board) { return board.cells[1][2]; }";
+    std::fs::write(path("board.c"), text).unwrap();
+    let mut gcc = Command::new(packages::path("/usr/bin/gcc").unwrap());
+    gcc.args(["-gctf", "-c", "-o"]).arg(path("board.o"));
+    assert!(gcc.arg(path("board.c")).status().unwrap().success());
+    let object = ElfFile::open(path("board.o")).unwrap();
+    let prototypes = prototypes_of_ctf([&object]);
+    let plays = prototypes.get(0, "plays").unwrap();
+    let board = format!("{:?}", plays.parameters[0].shape);
+    for array in [
+        "Array(2, 3, Array(3, 1, ",
+        "Array(4, 60, Array(5, 12, Array(6, 2, ",
+    ] {
+        assert!(board.contains(array), "{array}: {board}");
+    }
+}
+
 fn compare(program: &str) {
     let (found, bytes) = made(program);
     let table = Table::open(&bytes).unwrap();

@@ -7,6 +7,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod constants;
 pub mod format;
 mod place;
 mod shown;
@@ -14,9 +15,10 @@ mod table;
 mod value;
 mod whole;
 
+pub use constants::{Word, spell, write_spelled};
 pub use format::{MAGIC, VERSION};
 pub use place::{Doubts, Found, Held, Passed, Place, Source};
-pub use shown::{ByteAt, Shown, Text, unsigned};
+pub use shown::{ByteAt, Shown, Text, bits_of, unsigned};
 pub use table::{
     Array, Bits, Call, Constants, Corrupt, Function, Member, Members, Parameter, Parameters, Piece,
     Pieces, Shape, Table,

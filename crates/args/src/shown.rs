@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use crate::constants::write_spelled;
 use crate::table::{Parameter, Shape};
 
 /// Reads a byte of memory; `None` if it is not there.
@@ -86,8 +87,14 @@ fn wide(bytes: &[u8]) -> Option<u128> {
     bytes.try_into().ok().map(u128::from_le_bytes)
 }
 
+/// How many bits a number of these bytes has, up to 64.
+#[must_use]
+pub fn bits_of(bytes: &[u8]) -> u32 {
+    8 * u32::try_from(bytes.len().clamp(1, 8)).unwrap_or(8)
+}
+
 fn signed(bytes: &[u8]) -> i64 {
-    let unused = 64 - 8 * bytes.len().clamp(1, 8);
+    let unused = 64 - bits_of(bytes);
     unsigned(bytes).cast_signed() << unused >> unused
 }
 
@@ -186,14 +193,14 @@ fn show(
             }
             let number = own(bytes);
             let inner = field.number().unwrap_or(Shape::Unsigned);
-            let can_be_negative = match inner {
-                Shape::Signed | Shape::Char => true,
-                Shape::Enum(mut constants) => constants.any(|(value, _)| value < 0),
-                _ => false,
-            };
-            let number = match can_be_negative {
-                true => (number.cast_signed() << unused >> unused).cast_unsigned(),
-                false => number,
+            let number = match inner {
+                Shape::Enum(constants) => {
+                    return write_spelled(f, constants, number, 64 - unused);
+                }
+                Shape::Signed | Shape::Char => {
+                    (number.cast_signed() << unused >> unused).cast_unsigned()
+                }
+                _ => number,
             };
             show_number(f, &number.to_le_bytes(), inner, memory)
         }
@@ -263,13 +270,7 @@ fn show_number(
                 false => write!(f, "{number:e}"),
             }
         }
-        Shape::Enum(mut constants) => {
-            let value = signed(bytes);
-            match constants.find(|(constant, _)| *constant == value) {
-                Some((_, name)) => f.write_str(name),
-                None => write!(f, "{value}"),
-            }
-        }
+        Shape::Enum(constants) => write_spelled(f, constants, number, bits_of(bytes)),
         _ => {
             f.write_str("bytes")?;
             bytes.iter().try_for_each(|byte| write!(f, " {byte:02x}"))

@@ -19,6 +19,9 @@ pub struct Whole {
 /// Why the value of an argument was not found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Lost {
+    /// No table says what its function takes, so that it was looked for nowhere; only who knows of the argument from elsewhere says so.
+    #[error("where the function takes it is not known")]
+    Function,
     /// Its type is not known well enough.
     #[error("its type is not known well enough to say where it is passed")]
     Type,

@@ -294,7 +294,7 @@ enum {
 
 /* How certain the value of an argument is. */
 enum {
-	UNSPOOL_ARGUMENT_LOST = 0,    /* nobody has it any more: `value` is 0 */
+	UNSPOOL_ARGUMENT_LOST = 0,    /* nobody has it any more, or nobody knows where it was passed: `value` is 0 */
 	UNSPOOL_ARGUMENT_LIKELY = 1,  /* it may have been written over */
 	UNSPOOL_ARGUMENT_EXACT = 2    /* it is what the function was called with */
 };

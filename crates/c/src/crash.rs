@@ -8,7 +8,7 @@ use unspool_ir::{Register, Registers, RuntimeAddr};
 use unspool_unwind::local::{self, ABI, OwnMemory};
 use unspool_unwind::{Cursor, End, Evidence, Module, Modules, NoRow, Step};
 
-use unspool_args::{Certainty, Doubts, Shape};
+use unspool_args::{Certainty, Doubts, Shape, Word, spell};
 
 use crate::arguments::{self, Found, Walking};
 use crate::codes;
@@ -270,10 +270,19 @@ fn print_value(found: &Found, text: &mut Text<'_>) {
     let unused = 64 - bytes.clamp(1, 8) * 8;
     let signed = value.cast_signed() << unused >> unused;
     match found.parameter.shape {
-        Shape::Enum(mut constants) => match constants.find(|(constant, _)| *constant == signed) {
-            Some((_, name)) => text.quote(name.as_bytes()),
-            None => text.signed(signed),
-        },
+        Shape::Enum(constants) => {
+            let mut put = |word: Word<'_>| {
+                match word {
+                    Word::Name(name) => text.quote(name.as_bytes()),
+                    Word::Between(between) => text.put(between.as_bytes()),
+                    Word::Number(number) => text.signed(number),
+                    Word::Bits(bits) => text.hex(bits),
+                }
+                Ok(())
+            };
+            // Putting never fails.
+            let _ = spell(constants, value, 64 - unused, &mut put);
+        }
         Shape::Signed | Shape::Char => text.signed(signed),
         Shape::Unsigned | Shape::Bool => text.decimal(value),
         _ => text.hex(value),

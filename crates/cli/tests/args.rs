@@ -316,3 +316,47 @@ fn tables_of_another_version_in_the_cache_are_made_anew_without_a_word() {
         assert!(now == made, "byte {flawed}: not as they were");
     }
 }
+
+/// What gdb has no value of either: in a function of which no table has what it takes, it was looked for nowhere.
+#[test]
+fn what_is_lost_of_functions_without_a_prototype_is_not_said_to_be_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = tempfile::tempdir().unwrap();
+    let unknown = "where the function takes it is not known";
+    let gone = "nobody has it any more";
+    // What GCC changes has a clone's name, and functions in C++ have no prototypes here.
+    for (compiler, of_whole) in [("/usr/bin/gcc", gone), ("/usr/bin/g++", unknown)] {
+        let mut compile = Command::new(packages::path(compiler).unwrap());
+        compile.args(["-O2", "-g", "-o", "program"]);
+        let (is_done, stderr) = run_in(folder.path(), compile.arg(source("cloned")));
+        assert!(is_done, "{stderr}");
+        let mut nm = Command::new(packages::path("/usr/bin/nm").unwrap());
+        let symbols = nm.arg(folder.path().join("program")).output().unwrap();
+        let symbols = String::from_utf8(symbols.stdout).unwrap();
+        assert!(symbols.contains(".constprop."), "{symbols}");
+        let mut gdb = Command::new(packages::path("/usr/bin/gdb").unwrap());
+        gdb.args(["-nx", "-batch", "-ex", "run", "-ex", "backtrace"]);
+        let by_gdb = gdb.arg(folder.path().join("program")).output().unwrap();
+        let by_gdb = String::from_utf8(by_gdb.stdout).unwrap();
+
+        let (report, _) = report(folder.path(), cache.path());
+        let frames = with_arguments(&report);
+        for (function, reason) in [("cloned", unknown), ("whole", of_whole)] {
+            let lost = format!("{function} (first=<optimized out>");
+            assert!(by_gdb.contains(&lost), "{compiler}: {by_gdb}");
+            let frame = frames.iter().find(|(name, _)| name.contains(function));
+            let first = &frame.unwrap().1[0];
+            assert_eq!(first["name"], "first", "{compiler}: {frames:#?}");
+            assert_eq!(first["certainty"], "lost", "{compiler}: {frames:#?}");
+            assert_eq!(first["reason"], reason, "{compiler}: {frames:#?}");
+        }
+        let mut stack = Command::new(env!("CARGO_BIN_EXE_unspool"));
+        stack.env("XDG_CACHE_HOME", cache.path());
+        stack.args(["stack", "--args", "-o", "text", "--", "./program"]);
+        run_in(folder.path(), &mut stack);
+        let text = fs::read_to_string(folder.path().join("text")).unwrap();
+        let lost = format!("first: int  <lost: {unknown}>");
+        let expected = 1 + usize::from(of_whole == unknown);
+        assert_eq!(text.matches(&lost).count(), expected, "{text}");
+    }
+}

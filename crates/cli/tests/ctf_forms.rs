@@ -6,7 +6,7 @@
     reason = "a test"
 )]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -14,8 +14,9 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use unspool_ctf::{
-    Agreement, BtfReading, BtfWriter, ElfContext, Endian, Enumerator, Graph, Kind, LinkOptions,
-    LinkUnit, Member, Number, Parameter, Quirk, Section, Share, Symbol, Tag, Type, Writer, link,
+    Agreement, BtfReading, BtfWriter, ElfContext, Endian, Enumerator, Gcc, Graph, Kind,
+    LinkOptions, LinkUnit, Member, Number, Parameter, Section, Share, Symbol, Tag, Type, Writer,
+    link,
 };
 use xtask::packages;
 
@@ -137,7 +138,8 @@ fn dwarf_says_what_gcc_says_in_ctf() {
                 .find_map(|line| line.split_once("GCC: "))
                 .unwrap()
                 .1;
-            let theirs = match Quirk::of_producer(&format!("GCC: {}", gcc.trim())) {
+            let gcc = Gcc::of_comment(&format!("GCC: {}", gcc.trim())).unwrap();
+            let theirs = match gcc.quirk() {
                 Some(_) => theirs[0].reading.graph.with_arrays_turned(),
                 None => Graph::clone(&theirs[0].reading.graph),
             };
@@ -246,6 +248,230 @@ fn arrays_are_the_right_way_round() {
     fs::write(folder.0.path().join("ask"), "ptype m\n").unwrap();
     let shown = folder.tool("/usr/bin/gdb", "-batch -nx -x ask a");
     assert!(shown.contains("[2][3][4]"), "{shown}");
+}
+
+/// The dimensions of the arrays of arrays that lines of C or of gdb have.
+fn dimensions(text: &str) -> Vec<String> {
+    let arrays = text.lines().filter_map(|line| {
+        let (start, end) = (line.find('[')?, line.rfind(']')?);
+        Some(line[start..=end].to_owned())
+    });
+    arrays.filter(|array| array.contains("][")).collect()
+}
+
+/// Two units that share types and disagree on one.
+const UNITS: [(&str, &str); 2] = [
+    (
+        "one",
+        "struct both { char n[5][6]; int k; }; typedef long grid[7][8];
+         struct s { struct both b; short q[2][3][4]; } s; grid g;",
+    ),
+    (
+        "two",
+        "struct both { char n[5][6]; int k; }; typedef long grid[7][8];
+         struct s { struct both b; short q[2][3][4]; grid gs[3]; int other[9][10]; } t; grid h;",
+    ),
+];
+
+impl Folder {
+    fn write(&self, name: &str, text: impl AsRef<[u8]>) {
+        fs::write(self.0.path().join(name), text).unwrap();
+    }
+
+    /// The object of a unit as a release of gcc makes it, whichever made it.
+    fn object(&self, name: &str, text: &str, release: &str, flags: &str) {
+        self.write(&format!("{name}.c"), text);
+        self.tool("/usr/bin/gcc", &format!("{flags} -S {name}.c"));
+        let code = String::from_utf8(self.bytes(&format!("{name}.s"))).unwrap();
+        let own = code.split("\"GCC: ").nth(1).unwrap();
+        let own = format!("GCC: {}", own.split('"').next().unwrap());
+        let version = own.rsplit(' ').next().unwrap();
+        let other = format!("GCC: ({release}-1) {release}");
+        let code = code.replace(&own, &other);
+        // `DW_AT_producer`, behind the standard.
+        let code = code.replace(&format!(" {version} -"), &format!(" {release} -"));
+        self.write(&format!("{name}.s"), code);
+        self.tool("/usr/bin/gcc", &format!("-c {name}.s -o {name}.o"));
+        let quirk = |line: &str| Gcc::of_comment(line).unwrap().quirk();
+        if flags.contains("-gctf") && quirk(&own) != quirk(&other) {
+            self.tool(
+                "/usr/bin/objcopy",
+                &format!("--dump-section .ctf=ctf {name}.o"),
+            );
+            let ctf = self.bytes("ctf");
+            let ctf = open(&ctf);
+            let graph = ctf.parents()[0].reading.graph.with_arrays_turned();
+            self.write("ctf", Writer::default().dict(&graph));
+            self.tool(
+                "/usr/bin/objcopy",
+                &format!("--update-section .ctf=ctf {name}.o"),
+            );
+        }
+    }
+
+    /// The dimensions that gdb finds of [`UNITS`].
+    fn by_gdb(&self, program: &str, types: &[&str]) -> BTreeSet<String> {
+        let asks: Vec<_> = types.iter().map(|ty| format!("ptype {ty}\n")).collect();
+        self.write("ask", asks.concat());
+        let shown = self.tool("/usr/bin/gdb", &format!("-batch -nx -x ask {program}"));
+        dimensions(&shown).into_iter().collect()
+    }
+
+    /// Those that unspool finds, and what it says of the last.
+    fn by_unspool(&self, program: &str, options: &str) -> (BTreeSet<String>, String) {
+        let mut found = BTreeSet::new();
+        let mut said = String::new();
+        for ty in ["both", "grid", "s"] {
+            let words = format!("type {ty} {program} {options}");
+            let output = self.unspool(&words);
+            said = String::from_utf8(output.stderr).unwrap();
+            assert!(output.status.success(), "{words}: {said}");
+            found.extend(dimensions(&String::from_utf8(output.stdout).unwrap()));
+        }
+        (found, said)
+    }
+}
+
+const UNKNOWN: &str = "which gcc stored the arrays of arrays of .ctf";
+const TURNED: &str = "stored arrays of arrays the wrong way round";
+
+/// Whether gcc stored arrays of arrays the wrong way round, all gccs in `.comment` say if they agree, else each unit's `DW_AT_producer`. In a child of what GNU ld links, most arrays
+/// are the parent's.
+#[test]
+fn whether_arrays_are_turned_is_decided_by_the_gcc_that_wrote_them() {
+    for release in ["12.2.0", "14.2.0"] {
+        let folder = Folder::new();
+        for (name, text) in UNITS {
+            folder.object(name, text, release, "-g -gctf -fPIC");
+        }
+        folder.tool("/usr/bin/gcc", "-shared -nostdlib one.o two.o -o alike");
+        let truth = folder.by_gdb("alike", &["struct both", "grid", "s", "t"]);
+        let source = ["[2][3][4]", "[3][7][8]", "[5][6]", "[7][8]", "[9][10]"];
+        assert_eq!(truth, BTreeSet::from(source.map(str::to_owned)));
+        let is_wrong = release == "12.2.0";
+        let (found, said) = folder.by_unspool("alike", "");
+        assert_eq!(found, truth, "{release}");
+        assert_eq!(said.contains(TURNED), is_wrong, "{release}: {said}");
+        let (stored, _) = folder.by_unspool("alike", "--arrays-as-stored");
+        assert_eq!(stored == truth, !is_wrong, "{release}: {stored:?}");
+
+        // Such lines are others', and count for nothing.
+        folder.tool("/usr/bin/objcopy", "--dump-section .comment=comment alike");
+        let mut comment = folder.bytes("comment");
+        comment.extend(b"Linker: LLD 14.0.6\0Debian clang version 14.0.6\0GNU C17 9.1.0\0");
+        folder.write("comment", comment);
+        folder.tool(
+            "/usr/bin/objcopy",
+            "--strip-debug --update-section .comment=comment alike others",
+        );
+        let (found, said) = folder.by_unspool("others", "");
+        assert_eq!(
+            (found, said.contains(UNKNOWN)),
+            (truth.clone(), false),
+            "{said}"
+        );
+
+        // As of a C library's object that another gcc has made.
+        let another = if is_wrong { "14.2.0" } else { "12.2.0" };
+        folder.object("other", "int other;", another, "");
+        folder.tool(
+            "/usr/bin/gcc",
+            "-shared -nostdlib other.o one.o two.o -o mixed",
+        );
+        let comment = folder.tool("/usr/bin/readelf", "-p .comment mixed");
+        assert_eq!(comment.matches("GCC: ").count(), 2, "{comment}");
+        let (found, said) = folder.by_unspool("mixed", "");
+        assert_eq!(
+            (found, said.contains(UNKNOWN)),
+            (truth.clone(), false),
+            "{said}"
+        );
+
+        folder.tool("/usr/bin/strip", "-g mixed -o stripped");
+        let (found, said) = folder.by_unspool("stripped", "");
+        assert_eq!((&found, said.contains(UNKNOWN)), (&stored, true), "{said}");
+        let (found, said) = folder.by_unspool("stripped", "--arrays-as-stored");
+        assert_eq!((&found, said.contains(UNKNOWN)), (&stored, false), "{said}");
+    }
+}
+
+/// Two gccs have written what GNU ld has put together: what they share is in no order that anybody knows, what is a unit's own is in its gcc's.
+#[test]
+fn of_two_gccs_each_unit_has_its_own_order() {
+    let folder = Folder::new();
+    for ((name, text), release) in UNITS.into_iter().zip(["12.2.0", "14.2.0"]) {
+        folder.object(name, text, release, "-g -gctf -fPIC");
+    }
+    folder.tool("/usr/bin/gcc", "-shared -nostdlib one.o two.o -o two_gccs");
+    let place = folder.0.path().canonicalize().unwrap();
+    for (unit, variable) in [("one", "s"), ("two", "t")] {
+        let member = place.join(unit).display().to_string();
+        let words = format!("dump two_gccs --member {member}.c");
+        let said = String::from_utf8(folder.unspool(&words).stderr).unwrap();
+        assert!(said.contains(UNKNOWN) && said.contains(TURNED), "{said}");
+        let mut found = BTreeSet::from_iter(dimensions(&folder.done(&words)));
+        // GNU ld shares one of the two that `grid` is, but no structure that conflicts.
+        found.remove("[7][8]");
+        let truth = folder.by_gdb("two_gccs", &["struct both", variable]);
+        assert_eq!(found, truth, "{unit}");
+    }
+}
+
+/// What is linked here has arrays as the source has them, for other readers, too, and says so: where it is put there may be no word of who wrote it, or of another gcc.
+#[test]
+fn linked_arrays_are_the_right_way_round() {
+    for releases in [["12.2.0"; 2], ["14.2.0"; 2], ["12.2.0", "14.2.0"]] {
+        let folder = Folder::new();
+        for ((name, text), release) in UNITS.into_iter().zip(releases) {
+            folder.object(name, text, release, "-g -gctf -fPIC");
+        }
+        folder.tool("/usr/bin/gcc", "-shared -nostdlib one.o two.o -o program");
+        let truth = folder.by_gdb("program", &["struct both", "grid", "s", "t"]);
+        assert_eq!(truth.len(), 5, "{truth:?}");
+        folder.done("link one.o two.o -o types.ctf");
+        // Once more, of what is linked.
+        folder.done("link types.ctf -o again.ctf");
+        folder.tool("/usr/bin/strip", "-g program -o stripped");
+        folder.done("link again.ctf --into stripped");
+        for file in ["types.ctf", "again.ctf", "stripped"] {
+            let (found, said) = folder.by_unspool(file, "");
+            assert_eq!((&found, &*said), (&truth, ""), "{releases:?} {file}");
+        }
+        let by_gdb = folder.by_gdb("stripped", &["struct both", "grid"]);
+        let source = ["[5][6]", "[7][8]"].map(str::to_owned);
+        assert_eq!(by_gdb, BTreeSet::from(source), "{releases:?}");
+    }
+}
+
+/// Where nothing says which gcc it was, arrays stay, with a word, and the program that they are put into decides.
+#[test]
+fn arrays_of_an_unknown_gcc_stay_as_they_are_stored() {
+    let folder = Folder::new();
+    let (name, text) = UNITS[0];
+    folder.object(name, text, "12.2.0", "-g -gctf -fPIC");
+    folder.tool("/usr/bin/gcc", "-shared -nostdlib one.o -o program");
+    let truth = folder.by_gdb("program", &["struct both"]);
+    folder.tool("/usr/bin/strip", "-g program");
+    folder.tool("/usr/bin/objcopy", "--dump-section .ctf=bare one.o");
+    let both = |file: &str| {
+        let output = folder.unspool(&format!("type both {file}"));
+        let said = String::from_utf8(output.stderr).unwrap();
+        (dimensions(&String::from_utf8(output.stdout).unwrap()), said)
+    };
+    let (stored, said) = both("bare");
+    assert_eq!(stored, ["[6][5]"]);
+    assert!(said.contains(UNKNOWN), "{said}");
+    let output = folder.unspool("link bare --into program");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(said.matches(UNKNOWN).count(), 1, "{said}");
+    let (found, said) = both("program");
+    assert_eq!(BTreeSet::from_iter(found), truth);
+    assert!(said.contains(TURNED), "{said}");
+    // `diff` and `to-btf` read types in the same way, and have no option for it.
+    for words in ["diff bare bare", "to-btf bare -o btf"] {
+        let said = String::from_utf8(folder.unspool(words).stderr).unwrap();
+        assert!(said.contains(UNKNOWN), "{words}: {said}");
+    }
 }
 
 /// How many types of each kind bpftool finds, and the names of functions.

@@ -234,6 +234,27 @@ fn arrays_that_the_program_computes_the_length_of_are_told() {
     }
 }
 
+/// Of 18 enumerations 32 values, and some as bit-fields and as parameters.
+#[test]
+fn values_of_enumerations_are_those_of_gdb() {
+    let cache = tempfile::tempdir().unwrap();
+    for compiler in ["/usr/bin/gcc", "/usr/bin/clang", "/usr/bin/g++"] {
+        for format in ["-gdwarf-5", "-gdwarf-4"] {
+            let killed = killed(compiler, "flags.c", &["-O0", format], cache.path());
+            let what = format!("{compiler} {format}");
+            let compared = compare(&killed, &what);
+            assert!(compared.known >= 23, "{what}: {}", compared.known);
+            let text = killed.ours.to_string();
+            for flags in [
+                "\"(HOLES_A | HOLES_G | unknown: 0x8)\"",
+                "NOTHING, (unknown: 0x1)",
+            ] {
+                assert!(text.contains(flags), "{what}: {text}");
+            }
+        }
+    }
+}
+
 #[test]
 fn variables_that_each_thread_has_are_told() {
     let cache = tempfile::tempdir().unwrap();

@@ -61,7 +61,17 @@ impl<'d> Dump<'d> {
         self.header(f)?;
         writeln!(f, "\n  Labels:")?;
         for label in self.dict.labels().flatten() {
-            let id = TypeId(label.last);
+            let header = self.dict.header();
+            let child_bit = header.version.child_bit();
+            let id = match header.is_child() && label.last & child_bit != 0 {
+                true => self
+                    .reading
+                    .graph
+                    .base()
+                    .saturating_add(label.last & !child_bit),
+                false => label.last,
+            };
+            let id = TypeId(id);
             writeln!(
                 f,
                 "    {} -> {}",

@@ -45,7 +45,7 @@ pub use graph::{
 pub use header::{Flags, Header, MAGIC, Version};
 pub use layout::{Hole, Placed, RecordLayout};
 pub use link::{LinkOptions, LinkUnit, Linked, Share, link};
-pub use quirks::Quirk;
+pub use quirks::{ARRAYS_IN_ORDER, Gcc, Quirk, graphs_with_arrays_turned};
 pub use read::Reading;
 pub use record::{Record, Records};
 pub use section::{Section, Unit};

@@ -1,8 +1,15 @@
 //! What producers are known to write wrongly.
 
+use std::sync::Arc;
+
 use hashbrown::HashMap;
 
-use crate::graph::{Graph, Kind, Type, TypeId};
+use crate::graph::{Graph, Kind, Symbol, Type, TypeId};
+use crate::section::Unit;
+
+/// The label of dictionaries of which it is known that they have arrays of arrays as the source has them, whatever `.comment` says: those that were made of DWARF,
+/// and those that were turned when they were linked.
+pub const ARRAYS_IN_ORDER: &str = "arrays-in-order";
 
 /// A known fault of a producer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,15 +20,55 @@ pub enum Quirk {
     ReversedArrays,
 }
 
-impl Quirk {
-    /// The fault that a producer's CTF has, by what the producer writes into `.comment`: `GCC: (Debian 12.2.0-14) 12.2.0`. Later releases of gcc 12 and 13 have the correction, and
-    /// nobody else is known to have had the fault.
+/// A release of gcc: the first two numbers of its version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gcc {
+    /// `12` of 12.2.0.
+    pub major: u32,
+    /// `2` of 12.2.0.
+    pub minor: u32,
+}
+
+impl Gcc {
+    /// The one that a line of `.comment` names: `GCC: (Debian 12.2.0-14) 12.2.0`. Lines of others, such as of linkers, name none.
     #[must_use]
-    pub fn of_producer(comment: &str) -> Option<Quirk> {
-        let version = comment.strip_prefix("GCC: ")?.rsplit(' ').next()?;
-        let mut numbers = version.split('.').map(|number| number.parse::<u32>().ok());
-        let version = (numbers.next()??, numbers.next()??);
-        let is_wrong = match version {
+    pub fn of_comment(line: &str) -> Option<Gcc> {
+        let text = line.strip_prefix("GCC: ")?;
+        let mut depth = 0_u32;
+        // Distributors write what they like between the brackets.
+        let version = text.trim_start_matches(|letter| {
+            match letter {
+                '(' => depth += 1,
+                ')' => depth = depth.saturating_sub(1),
+                _ => return depth > 0,
+            }
+            true
+        });
+        Gcc::of_version(version)
+    }
+
+    /// The one that compiled a unit in C, by DWARF's `DW_AT_producer`: `GNU C17 12.2.0 -mtune=generic -g`.
+    #[must_use]
+    pub fn of_producer(text: &str) -> Option<Gcc> {
+        let text = text.strip_prefix("GNU C")?;
+        let (standard, rest) = text.split_once(' ')?;
+        let is_c = standard.chars().all(|letter| letter.is_ascii_digit());
+        is_c.then(|| Gcc::of_version(rest)).flatten()
+    }
+
+    fn of_version(text: &str) -> Option<Gcc> {
+        let version = text.split_whitespace().next()?;
+        let mut numbers = version.split('.').map(|number| number.parse().ok());
+        Some(Gcc {
+            major: numbers.next()??,
+            minor: numbers.next()??,
+        })
+    }
+
+    /// The fault that its CTF has. Later releases of gcc 12 and 13 have the correction, and nobody else is known to have had the fault.
+    #[must_use]
+    pub fn quirk(self) -> Option<Quirk> {
+        let is_wrong = match (self.major, self.minor) {
             (12, minor) => minor < 4,
             (13, minor) => minor < 3,
             (major, _) => major < 12,
@@ -30,41 +77,94 @@ impl Quirk {
     }
 }
 
+impl Unit<'_> {
+    /// Whether its dictionary has the label [`ARRAYS_IN_ORDER`].
+    #[must_use]
+    pub fn has_arrays_in_order(&self) -> bool {
+        let mut labels = self.dict.labels().flatten();
+        labels.any(|label| label.name == ARRAYS_IN_ORDER)
+    }
+}
+
+/// The graphs of the units of a section, with the arrays of those turned that are wrong. Children see the turned types of their parent, which has to be among the
+/// units.
+#[must_use]
+pub fn graphs_with_arrays_turned<'d>(
+    units: &[Unit<'d>],
+    is_wrong: impl Fn(&Unit<'d>) -> bool,
+) -> Vec<Arc<Graph<'d>>> {
+    let has_arrays = |unit: &Unit<'_>| unit.reading.graph.has_arrays_of_arrays();
+    let has_arrays: Vec<bool> = units.iter().map(has_arrays).collect();
+    let has_arrays = |number: usize| has_arrays.get(number).copied().unwrap_or_default();
+    let is_wrong: Vec<bool> = units.iter().map(is_wrong).collect();
+    let parent_of = |graph: &Graph<'d>| {
+        let parent = graph.parent()?;
+        let mut all = units.iter();
+        all.position(|unit| std::ptr::eq(Arc::as_ptr(&unit.reading.graph), parent))
+    };
+    let is_wrong = |number: usize| is_wrong.get(number).copied().unwrap_or_default();
+    let own = |(number, unit): (usize, &Unit<'d>)| {
+        let graph = &unit.reading.graph;
+        let parent = parent_of(graph);
+        let sees_arrays = has_arrays(number) || parent.is_some_and(has_arrays);
+        if !is_wrong(number) || !sees_arrays {
+            return Arc::clone(graph);
+        }
+        let is_parent_turned = parent.is_some_and(is_wrong);
+        let base = if is_parent_turned { 0 } else { graph.base() };
+        Arc::new(Turner::new(graph, base).turn())
+    };
+    let turned: Vec<_> = units.iter().enumerate().map(own).collect();
+    let with_parent = |graph: &Arc<Graph<'d>>| {
+        let own = graph.parent().map(std::ptr::from_ref);
+        let parent = parent_of(graph).and_then(|number| turned.get(number));
+        match parent.filter(|parent| Some(Arc::as_ptr(parent)) != own) {
+            Some(parent) => Arc::new(graph.on_parent(Arc::clone(parent))),
+            None => Arc::clone(graph),
+        }
+    };
+    turned.iter().map(with_parent).collect()
+}
+
 impl<'a> Graph<'a> {
-    /// The graph with arrays of arrays turned round, as [`Quirk::ReversedArrays`] needs it. Ids stay as they are; types are added behind. Of a
-    /// child, its own types are turned only: turn its parent, too.
+    /// The graph with arrays of arrays turned round, as [`Quirk::ReversedArrays`] needs it. Ids stay as they are; types are added behind. The parent of a
+    /// child stays as it is: what leads from the child to its arrays without a name is copied. Where the parent is wrong, too, [`graphs_with_arrays_turned`] copies nothing.
     #[must_use]
     pub fn with_arrays_turned(&self) -> Graph<'a> {
-        let mut turned = self.clone();
-        let mut made: HashMap<(TypeId, TypeId, u64), TypeId> = HashMap::new();
-        for (id, ty) in self.types() {
-            let dimensions = self.dimensions(id);
-            let Some((last, others)) = dimensions
-                .split_last()
-                .filter(|(_, others)| !others.is_empty())
-            else {
-                continue;
-            };
-            // From the innermost outwards: what stands first is the innermost.
-            let mut element = last.element;
-            for dimension in others {
-                let key = (element, dimension.index, dimension.count);
-                element = *made.entry(key).or_insert_with(|| {
-                    turned.add(Type::unnamed(Kind::Array {
-                        element: key.0,
-                        index: key.1,
-                        count: key.2,
-                    }))
-                });
-            }
-            let kind = Kind::Array {
-                element,
-                index: last.index,
-                count: last.count,
-            };
-            turned.set(id, Type { kind, ..ty.clone() });
+        Turner::new(self, self.base()).turn()
+    }
+
+    /// Whether it has arrays of arrays of its own.
+    #[must_use]
+    pub fn has_arrays_of_arrays(&self) -> bool {
+        self.types().any(|(id, _)| self.dimensions(id).len() > 1)
+    }
+
+    /// The same child of another parent, which has the types of its own under the same ids, and more behind them.
+    fn on_parent(&self, parent: Arc<Graph<'a>>) -> Graph<'a> {
+        let base = self.base();
+        let more = parent.last().saturating_sub(base);
+        let moved = |id: TypeId| match id.0 > base {
+            true => TypeId(id.0.saturating_add(more)),
+            false => id,
+        };
+        let symbols = |symbols: &[Symbol<'a>]| {
+            let symbols = symbols.iter().map(|symbol| Symbol {
+                name: symbol.name.clone(),
+                ty: moved(symbol.ty),
+            });
+            symbols.collect()
+        };
+        let mut graph = Graph::child_of(parent);
+        graph.unit.clone_from(&self.unit);
+        graph.pointer_size = self.pointer_size;
+        graph.functions = symbols(&self.functions);
+        graph.objects = symbols(&self.objects);
+        graph.variables = symbols(&self.variables);
+        for (_, ty) in self.types() {
+            graph.add(ty.clone().with_references(moved));
         }
-        turned
+        graph
     }
 
     /// The arrays that an array consists of, from the outermost.
@@ -95,4 +195,154 @@ struct Dimension {
     element: TypeId,
     index: TypeId,
     count: u64,
+}
+
+/// Copies of what is in a parent lead so deep.
+const DEEPEST: u32 = 64;
+
+/// Turns the arrays of arrays of a graph.
+struct Turner<'g, 'a> {
+    graph: &'g Graph<'a>,
+    turned: Graph<'a>,
+    /// What is cited up to this id is copied if it is to be turned.
+    base: u32,
+    made: HashMap<(TypeId, TypeId, u64), TypeId>,
+    copies: HashMap<TypeId, TypeId>,
+}
+
+impl<'g, 'a> Turner<'g, 'a> {
+    fn new(graph: &'g Graph<'a>, base: u32) -> Turner<'g, 'a> {
+        Turner {
+            graph,
+            turned: graph.clone(),
+            base,
+            made: HashMap::new(),
+            copies: HashMap::new(),
+        }
+    }
+
+    fn turn(mut self) -> Graph<'a> {
+        for (id, ty) in self.graph.types() {
+            if let Some(kind) = self.array(id, DEEPEST) {
+                self.turned.set(id, Type { kind, ..ty.clone() });
+            } else if self.base > 0 {
+                let own = ty.clone().with_references(|to| self.copied(to, DEEPEST));
+                self.turned.set(id, own);
+            }
+        }
+        let graph = self.graph;
+        let mut symbols = |symbols: &[Symbol<'a>]| -> Vec<Symbol<'a>> {
+            let turned = symbols.iter().map(|symbol| Symbol {
+                name: symbol.name.clone(),
+                ty: self.copied(symbol.ty, DEEPEST),
+            });
+            turned.collect()
+        };
+        let functions = symbols(&graph.functions);
+        let objects = symbols(&graph.objects);
+        let variables = symbols(&graph.variables);
+        let mut turned = self.turned;
+        turned.functions = functions;
+        turned.objects = objects;
+        turned.variables = variables;
+        turned
+    }
+
+    /// What an array of arrays is when it is turned; `None` of anything else.
+    fn array(&mut self, id: TypeId, depth: u32) -> Option<Kind<'a>> {
+        let dimensions = self.graph.dimensions(id);
+        let (last, others) = dimensions.split_last()?;
+        if others.is_empty() {
+            return None;
+        }
+        // From the innermost outwards: what stands first is the innermost.
+        let mut element = self.copied(last.element, depth);
+        for dimension in others {
+            let key = (element, dimension.index, dimension.count);
+            let turned = &mut self.turned;
+            element = *self.made.entry(key).or_insert_with(|| {
+                turned.add(Type::unnamed(Kind::Array {
+                    element: key.0,
+                    index: key.1,
+                    count: key.2,
+                }))
+            });
+        }
+        Some(Kind::Array {
+            element,
+            index: last.index,
+            count: last.count,
+        })
+    }
+
+    /// What stands for a type that is cited: itself, or a copy of a parent's type without a name that leads to arrays of arrays.
+    fn copied(&mut self, id: TypeId, depth: u32) -> TypeId {
+        let is_parents = id != TypeId::NONE && id.0 <= self.base;
+        let ty = self.graph.get(id).filter(|_| is_parents);
+        let (Some(ty), Some(depth)) = (ty, depth.checked_sub(1)) else {
+            return id;
+        };
+        if let Some(copy) = self.copies.get(&id) {
+            return *copy;
+        }
+        self.copies.insert(id, id);
+        let ty = ty.clone();
+        let copy = match self.array(id, depth) {
+            Some(kind) => Type { kind, ..ty.clone() },
+            None if ty.own_name().is_empty() => {
+                let own = ty.clone();
+                own.with_references(|to| self.copied(to, depth))
+            }
+            None => return id,
+        };
+        let copy = if copy == ty {
+            id
+        } else {
+            self.turned.add(copy)
+        };
+        self.copies.insert(id, copy);
+        copy
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_found_in_what_gccs_write() {
+        let gcc = |major, minor| Some(Gcc { major, minor });
+        for (line, expected) in [
+            ("GCC: (Debian 12.2.0-14+deb12u1) 12.2.0", gcc(12, 2)),
+            ("GCC: (GNU) 8.5.0 20210514 (Red Hat 8.5.0-20)", gcc(8, 5)),
+            (
+                "GCC: (Alpine 12.2.1_git20220924-r10) 12.2.1 20220924",
+                gcc(12, 2),
+            ),
+            (
+                "GCC: (SUSE Linux) 13.2.1 20230912 [revision b96e66fd]",
+                gcc(13, 2),
+            ),
+            ("GCC: (crosstool-NG 1.25.0 (own)) 11.2.0", gcc(11, 2)),
+            ("GCC: 14.2.0", gcc(14, 2)),
+            ("GCC: (GNU", None),
+            ("Debian clang version 14.0.6", None),
+            ("Linker: LLD 14.0.6", None),
+        ] {
+            assert_eq!(Gcc::of_comment(line), expected, "{line}");
+        }
+        for (text, expected) in [
+            ("GNU C17 12.2.0 -mtune=generic -g -gctf", gcc(12, 2)),
+            ("GNU C89 8.5.0 20210514 (Red Hat 8.5.0-20) -g", gcc(8, 5)),
+            ("GNU C 4.9.2", gcc(4, 9)),
+            ("GNU C++17 12.2.0 -g", None),
+            ("GNU AS 2.40", None),
+            ("Debian clang version 14.0.6", None),
+        ] {
+            assert_eq!(Gcc::of_producer(text), expected, "{text}");
+        }
+        let is_wrong = |major, minor| Gcc { major, minor }.quirk().is_some();
+        assert!(is_wrong(11, 5) && is_wrong(12, 3) && is_wrong(13, 2));
+        assert!(!is_wrong(12, 4) && !is_wrong(13, 3) && !is_wrong(14, 1) && !is_wrong(15, 0));
+    }
 }

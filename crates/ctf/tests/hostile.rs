@@ -17,7 +17,7 @@ use proptest::prelude::*;
 use unspool_ctf::{
     ARCHIVE_MAGIC, Agreement, BtfReading, BtfWriter, CtfError, Dump, ElfContext, Graph, Interface,
     Kind, LinkOptions, LinkUnit, Number, Qualifier, Section, Symbol, Type, TypeId, Writer, diff,
-    link,
+    graphs_with_arrays_turned, link,
 };
 
 /// What is behind names and qualifiers, found step by step.
@@ -120,6 +120,16 @@ fn use_all(bytes: &[u8]) {
     let parents = section.parents();
     let children: Vec<_> = section.children(&parents).flatten().collect();
     let mut units = Vec::new();
+    let all: Vec<_> = section.units().unwrap_or_default();
+    // Ids of children are others, if there are more in their parent.
+    for (unit, turned) in all.iter().zip(graphs_with_arrays_turned(&all, |_| true)) {
+        let graph = &unit.reading.graph;
+        let pairs = graph.types().zip(turned.types());
+        for ((id, ty), (other, _)) in pairs {
+            assert_eq!(turned.size(other), graph.size(id));
+            let _ = turned.declare(other, &ty.name);
+        }
+    }
     for unit in parents.iter().chain(&children) {
         let graph = &unit.reading.graph;
         for (id, ty) in graph.types() {

@@ -1,7 +1,8 @@
 //! The C types and the variables of a program, from its debug information: DWARF as type graphs.
 //!
 //! [`read`] makes a graph of each compilation unit, which the linker of `unspool-ctf` can make one of. [`Prototypes`] tells what
-//! a function is called with, by its name or its address. [`variables`] says what variables are in the frames of a stack. [`elf_context`] is what types in other forms need of the file that they are in.
+//! a function is called with, by its name or its address. [`variables`] says what variables are in the frames of a stack. [`elf_context`] is what types in other forms need of the file that they are in,
+//! and [`Producers`] what is wrong with CTF of some gccs.
 #![forbid(unsafe_code)]
 
 mod abbreviations;
@@ -9,6 +10,7 @@ mod elf;
 mod entry;
 mod error;
 mod index;
+mod producers;
 mod program;
 mod prototypes;
 mod unit;
@@ -16,5 +18,6 @@ pub mod variables;
 
 pub use elf::{elf_context, endian};
 pub use error::{Machine, TypesError};
+pub use producers::{Order, Producers};
 pub use program::{LeftOut, Program, Reason, UnitTypes, read};
 pub use prototypes::{Prototype, Prototypes};

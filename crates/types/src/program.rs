@@ -124,7 +124,7 @@ impl<'a> Program<'a> {
 }
 
 /// The name of a unit's source file, with the directory.
-fn name<'a>(index: &Index<'a>, root: Place, entry: &Entry<'a>) -> Option<Cow<'a, str>> {
+pub(crate) fn name<'a>(index: &Index<'a>, root: Place, entry: &Entry<'a>) -> Option<Cow<'a, str>> {
     let name = text(index, root, entry, gimli::DW_AT_name)?;
     match text(index, root, entry, gimli::DW_AT_comp_dir) {
         Some(folder) if !name.starts_with('/') => Some(format!("{folder}/{name}").into()),

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use unspool_ctf::{
-    Agreement, ElfContext, Graph, Kind, NameSpace, Quirk, Section, Symbol, Type, TypeId,
+    Agreement, ElfContext, Gcc, Graph, Kind, NameSpace, Quirk, Section, Symbol, Type, TypeId,
 };
 
 use super::shell;
@@ -44,7 +44,7 @@ pub(super) fn compare(
         let comment = String::from_utf8_lossy(&fs::read(place.join("ctf-comment"))?).into_owned();
         let is_turned = comment
             .split('\0')
-            .any(|text| Quirk::of_producer(text) == Some(Quirk::ReversedArrays));
+            .any(|text| Gcc::of_comment(text).and_then(Gcc::quirk) == Some(Quirk::ReversedArrays));
         let (theirs, ours) = (
             fs::read(place.join("ctf-part"))?,
             fs::read(place.join("ctf-dwarf"))?,

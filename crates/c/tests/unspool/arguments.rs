@@ -46,8 +46,9 @@ fn a_program_reads_its_own_arguments() {
     let mut command: Command = with_library(&program);
     command.env("XDG_CACHE_HOME", &home);
     let expected = "\
-2 enum colour kind 8 bytes 4 certainty 2 value 5
-2 signed char kind 3 bytes 1 certainty 2 value 249
+3 enum colour kind 8 bytes 4 certainty 2 value 5
+3 signed char kind 3 bytes 1 certainty 2 value 249
+3 enum access kind 8 bytes 4 certainty 2 value 13
 2 struct pair kind 9 bytes 16 certainty 2 value 4294967293
 2 long int kind 0 bytes 8 certainty 2 value 4000000000
 2 long int kind 0 bytes 8 certainty 2 value 11
@@ -76,6 +77,8 @@ fn a_crash_shows_them() {
     for line in [
         "         #1: enum colour = GREEN\n",
         "         #2: signed char = -7\n",
+        // As gdb prints it.
+        "         #3: enum access = (READ | EXECUTE | unknown: 0x8)\n",
         "         #2: long int = 4000000000\n",
         "         #1: long int = 11\n",
         "         #2: _Bool = 1\n",

@@ -53,8 +53,8 @@ pub(crate) struct CtfSource {
     /// Only this dictionary: `.ctf`, which all units share, or the name of a source file.
     #[arg(long, value_name = "NAME")]
     pub(crate) member: Option<String>,
-    /// Show the dimensions of arrays as they are stored, even if .comment names a gcc that stored them
-    /// the wrong way round (before 14: its PR114186).
+    /// Show the dimensions of arrays as they are stored, even if .comment or DWARF names a gcc that
+    /// stored them the wrong way round (before 14: its PR114186).
     #[arg(long)]
     pub(crate) arrays_as_stored: bool,
 }

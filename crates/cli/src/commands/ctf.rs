@@ -22,10 +22,7 @@ use unspool_ctf::{BtfReading, Graph, SHARED, Section, Unit};
 use crate::args::ctf::{CtfAction, CtfArgs, CtfSource};
 use crate::commands::MOST_SAID;
 use crate::output;
-use input::{Input, Stored};
-
-/// The label of CTF that was made of DWARF, which has arrays of arrays the right way round, whatever gcc made the file.
-const FROM_DWARF: &str = "DWARF";
+use input::{Input, Meant, Stored};
 
 pub(crate) fn run(args: &CtfArgs) -> anyhow::Result<ExitCode> {
     match &args.action {
@@ -66,6 +63,8 @@ struct Shown<'d> {
     is_archive: bool,
     /// Whether all could be read wholly.
     is_clean: bool,
+    /// The gcc that stored arrays of arrays the wrong way round, if some are turned.
+    reversed_by: Option<String>,
 }
 
 /// Whether arrays of arrays are shown as the source has them.
@@ -73,14 +72,6 @@ struct Shown<'d> {
 enum Arrays {
     AsStored,
     AsMeant,
-}
-
-impl Dictionary<'_> {
-    /// Whether the types are those that gcc wrote: not BTF, and not what was made of DWARF, which says so.
-    fn is_of_gcc(&self) -> bool {
-        let labels = self.ctf.iter().flat_map(|unit| unit.dict.labels());
-        self.ctf.is_some() && !labels.flatten().any(|label| label.name == FROM_DWARF)
-    }
 }
 
 /// Has a function look at each of the files of a path, with its dictionaries.
@@ -101,13 +92,25 @@ fn each_file(
         let mut shown = match stored {
             Stored::Ctf(bytes, elf) => {
                 section = Section::open(bytes, elf).with_context(path)?;
-                read(input, &section)
+                let arrays = match source.arrays_as_stored {
+                    true => Arrays::AsStored,
+                    false => arrays,
+                };
+                let shown = read(input, &section, arrays);
+                if let Some(wrong) = &shown.reversed_by {
+                    output::notice(&format_args!(
+                        "{}: {wrong} stored arrays of arrays the wrong way round (PR114186), which is put right here; --arrays-as-stored leaves it",
+                        input.path().display()
+                    ));
+                }
+                shown
             }
             Stored::Btf(bytes, pointer_size) => {
                 let reading = BtfReading::of(bytes, pointer_size).with_context(path)?;
                 report(input.path(), reading.problems.iter());
                 Shown {
                     is_archive: false,
+                    reversed_by: None,
                     is_clean: reading.problems.is_empty(),
                     dictionaries: vec![Dictionary {
                         name: SHARED,
@@ -117,9 +120,6 @@ fn each_file(
                 }
             }
         };
-        if arrays == Arrays::AsMeant && !source.arrays_as_stored {
-            turn_arrays(input, &mut shown.dictionaries);
-        }
         if let Some(wanted) = &source.member {
             let names: Vec<_> = shown.dictionaries.iter().map(|one| one.name).collect();
             let names = names.get(..MOST_SAID).unwrap_or(&names).join(", ");
@@ -145,7 +145,7 @@ fn each_file(
 }
 
 /// Reads all dictionaries of a section, in its order.
-fn read<'d>(input: &Input, section: &'d Section<'d>) -> Shown<'d> {
+fn read<'d>(input: &Input, section: &'d Section<'d>, arrays: Arrays) -> Shown<'d> {
     let mut units = section.parents();
     let mut problems = section.problems.clone();
     for child in section.children(&units).collect::<Vec<_>>() {
@@ -166,36 +166,24 @@ fn read<'d>(input: &Input, section: &'d Section<'d>) -> Shown<'d> {
             .flat_map(|unit| unit.reading.problems.iter().cloned()),
     );
     report(input.path(), problems.iter());
-    let dictionaries = units.into_iter().map(|unit| Dictionary {
-        name: unit.name,
-        graph: Arc::clone(&unit.reading.graph),
-        ctf: Some(unit),
-    });
+    let meant = match arrays {
+        Arrays::AsStored => Meant::as_stored(&units),
+        Arrays::AsMeant => input.as_meant(&units),
+    };
+    meant.tell_unknown(input.path());
+    let dictionaries = units
+        .into_iter()
+        .zip(meant.graphs)
+        .map(|(unit, graph)| Dictionary {
+            name: unit.name,
+            graph,
+            ctf: Some(unit),
+        });
     Shown {
         dictionaries: dictionaries.collect(),
         is_archive: section.is_archive(),
         is_clean: problems.is_empty(),
-    }
-}
-
-/// Shows arrays as the source has them, if they were stored the wrong way round.
-fn turn_arrays(input: &Input, dictionaries: &mut [Dictionary<'_>]) {
-    let Some(wrong) = input.reversed_arrays() else {
-        return;
-    };
-    let mut turned = false;
-    let written = dictionaries.iter_mut().filter(|one| one.is_of_gcc());
-    for dictionary in written {
-        // Of a child its own are turned; what it cites of the parent is found by the parent's own name.
-        let graph = dictionary.graph.with_arrays_turned();
-        turned |= graph.last() != dictionary.graph.last();
-        dictionary.graph = Arc::new(graph);
-    }
-    if turned {
-        output::notice(&format_args!(
-            "{}: {wrong} stored arrays of arrays the wrong way round (PR114186), which is put right here; --arrays-as-stored leaves it",
-            input.path().display()
-        ));
+        reversed_by: meant.reversed_by,
     }
 }
 

@@ -60,8 +60,7 @@ def text(value):
     if kind.code == gdb.TYPE_CODE_BOOL:
         return "true" if value else "false"
     if kind.code == gdb.TYPE_CODE_ENUM:
-        names = [field.name for field in kind.fields() if field.enumval == int(value)]
-        return names[0] if names else str(int(value))
+        return re.sub(r"\w+::", "", value.format_string())
     if kind.code == gdb.TYPE_CODE_FLT and kind.sizeof <= 8:
         return number(value, kind.sizeof)
     if kind.code == gdb.TYPE_CODE_INT:

@@ -5,6 +5,7 @@
 #include <unspool.h>
 
 enum colour { RED = 1, GREEN = 5 };
+enum access { READ = 1, WRITE = 2, EXECUTE = 4 };
 struct pair { int first; long second; };
 
 volatile long sink;
@@ -24,7 +25,7 @@ static void print(const unspool_cursor *cursor)
 	}
 }
 
-APART int inner(enum colour colour, signed char small)
+APART int inner(enum colour colour, signed char small, enum access access)
 {
 	if (getenv("CRASH"))
 		raise(SIGSEGV);
@@ -34,13 +35,13 @@ APART int inner(enum colour colour, signed char small)
 		print(&cursor);
 		unspool_step(&cursor);
 	}
-	return colour + small;
+	return colour + small + access;
 }
 
 APART long middle(struct pair pair, long forgotten)
 {
 	sink = forgotten;
-	int got = inner(GREEN, -7);
+	int got = inner(GREEN, -7, READ | EXECUTE | 8);
 	return got + pair.first + pair.second;
 }
 

@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::bail;
-use unspool_ctf::{Enumerator, Kind, LinkUnit, Linked, link};
+use unspool_ctf::{ARRAYS_IN_ORDER, Enumerator, Kind, LinkUnit, Linked, link};
 use unspool_ir::arch::Word;
 use unspool_module::{DebugFiles, ElfFile, SearchRoots};
 use unspool_types::{Program, Reason};
 
-use super::{FROM_DWARF, dump, target};
+use super::{dump, target};
 use crate::args::ctf::CtfFromDwarfArgs;
 use crate::commands;
 use crate::output::{self, Failure, Plain};
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &CtfFromDwarfArgs) -> anyhow::Result<ExitCode> {
         out.flush()?;
     }
     let is_64 = file.word() == Word::W64;
-    target::write(&args.target, &linked, is_64, FROM_DWARF)?;
+    target::write(&args.target, &linked, is_64, ARRAYS_IN_ORDER)?;
     Ok(match is_read && lost.is_empty() {
         true => ExitCode::SUCCESS,
         false => ExitCode::from(Failure::FINDINGS),

@@ -1,18 +1,22 @@
 //! Where types are read from: ELF files, archives of them, files that are nothing but CTF or BTF.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read as _;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use unspool_ctf::{ARCHIVE_MAGIC, BTF_MAGIC, ElfContext, MAGIC, Quirk, SymbolKind};
+use unspool_ctf::{
+    ARCHIVE_MAGIC, BTF_MAGIC, ElfContext, Graph, MAGIC, SymbolKind, Unit, graphs_with_arrays_turned,
+};
 use unspool_ir::arch::Word;
 use unspool_module::{Container, ElfFile};
-use unspool_types::elf_context;
+use unspool_types::{Order, Producers, elf_context};
 
+use super::from_dwarf;
+use crate::commands::MOST_SAID;
 use crate::output;
 
 /// The section that has CTF.
@@ -27,6 +31,49 @@ pub(super) enum Stored<'i> {
     Ctf(&'i [u8], ElfContext<'i>),
     /// BTF, of a machine with pointers of so many bytes.
     Btf(&'i [u8], u64),
+}
+
+/// The types of a file's dictionaries, with arrays of arrays as the source has them.
+pub(super) struct Meant<'d> {
+    /// One for each dictionary.
+    pub(super) graphs: Vec<Arc<Graph<'d>>>,
+    /// The gcc that stored some the wrong way round, which are turned.
+    pub(super) reversed_by: Option<String>,
+    /// The dictionaries of which it is not known, whose arrays are as they are stored.
+    unknown: Vec<String>,
+    /// Whether it is known of any, or there are no such arrays.
+    pub(super) is_known: bool,
+}
+
+impl<'d> Meant<'d> {
+    /// If nothing is to be changed.
+    pub(super) fn as_stored(units: &[Unit<'d>]) -> Meant<'d> {
+        let graphs = units.iter().map(|unit| Arc::clone(&unit.reading.graph));
+        Meant {
+            graphs: graphs.collect(),
+            reversed_by: None,
+            unknown: Vec::new(),
+            is_known: true,
+        }
+    }
+
+    /// Says of a file what is not known.
+    pub(super) fn tell_unknown(&self, path: &Path) {
+        if self.unknown.is_empty() {
+            return;
+        }
+        let shown = self.unknown.get(..MOST_SAID).unwrap_or(&self.unknown);
+        let rest = if shown.len() < self.unknown.len() {
+            " and others"
+        } else {
+            ""
+        };
+        output::notice(&format_args!(
+            "{}: which gcc stored the arrays of arrays of {}{rest} is not known, and some did so the wrong way round (PR114186): they are as they are stored",
+            path.display(),
+            shown.join(", ")
+        ));
+    }
 }
 
 /// A file with types in it.
@@ -101,14 +148,39 @@ impl Input {
         }
     }
 
-    /// What made the file, by its `.comment`, if that is known to store arrays of arrays the wrong way round.
-    pub(super) fn reversed_arrays(&self) -> Option<Cow<'_, str>> {
-        let Input::Elf(file) = self else {
-            return None;
-        };
-        file.comments()
-            .map(String::from_utf8_lossy)
-            .find(|text| Quirk::of_producer(text) == Some(Quirk::ReversedArrays))
+    /// The gccs that made the file: by its `.comment`, else by its DWARF.
+    fn producers(&self) -> Producers {
+        match self {
+            Input::Elf(file) => Producers::of_comment(file)
+                .unwrap_or_else(|| Producers::of_dwarf(file, &from_dwarf::debug_files(file))),
+            Input::Bare { .. } => Producers::Alike(Order::Unknown),
+        }
+    }
+
+    /// The types of its dictionaries, with arrays of arrays as the source has them, as far as that is known.
+    pub(super) fn as_meant<'d>(&self, units: &[Unit<'d>]) -> Meant<'d> {
+        let mut meant = Meant::as_stored(units);
+        let has_arrays = |unit: &Unit<'_>| unit.reading.graph.has_arrays_of_arrays();
+        if !units.iter().any(has_arrays) {
+            return meant;
+        }
+        let producers = self.producers();
+        let is_wrong = |unit: &Unit<'d>| matches!(producers.order(unit), Order::Reversed(_));
+        meant.graphs = graphs_with_arrays_turned(units, is_wrong);
+        meant.is_known = false;
+        // Those without may cite their parent's.
+        for unit in units {
+            match producers.order(unit) {
+                Order::Source => meant.is_known = true,
+                Order::Reversed(by) => {
+                    meant.is_known = true;
+                    meant.reversed_by = Some(by);
+                }
+                Order::Unknown if has_arrays(unit) => meant.unknown.push(unit.name.to_owned()),
+                Order::Unknown => {}
+            }
+        }
+        meant
     }
 }
 

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use rayon::prelude::*;
-use unspool_ctf::{LinkUnit, Section, link};
+use unspool_ctf::{ARRAYS_IN_ORDER, CtfError, LinkUnit, Section, link};
 
 use super::input::{self, Input};
 use super::target;
@@ -40,14 +40,16 @@ pub(crate) fn run(args: &CtfLinkArgs) -> anyhow::Result<ExitCode> {
             input::SECTION
         );
     }
-    let units = units(args, &sections, &mut is_clean)?;
+    let (units, is_order_known) = units(args, &sections, &mut is_clean)?;
     let linked = link(&units, target::options(args.share));
+    // Where nothing is known, the file that they are put into may tell.
+    let label = if is_order_known { ARRAYS_IN_ORDER } else { "" };
     let first = sections
         .first()
         .map(|(input, _)| input.section())
         .transpose()?;
     let is_64 = first.flatten().is_none_or(|(_, elf)| elf.is_64);
-    target::write(&args.target, &linked, is_64, "")?;
+    target::write(&args.target, &linked, is_64, label)?;
     Ok(if is_clean {
         ExitCode::SUCCESS
     } else {
@@ -62,22 +64,30 @@ fn open(input: &Input) -> anyhow::Result<Option<Section<'_>>> {
     Ok(section.map(open).transpose()?)
 }
 
-/// The units of all inputs, under the names that they are to have.
+/// The units of all inputs, under the names that they are to have, with arrays as the source has them; and whether it is known of any how they were stored.
 fn units<'d>(
     args: &CtfLinkArgs,
     sections: &'d [(&Input, Section<'d>)],
     is_clean: &mut bool,
-) -> anyhow::Result<Vec<LinkUnit<'d>>> {
+) -> anyhow::Result<(Vec<LinkUnit<'d>>, bool)> {
     let read: Vec<_> = sections
         .par_iter()
-        .map(|(_, section)| section.units())
+        .map(|(input, section)| {
+            let units = section.units()?;
+            let meant = input.as_meant(&units);
+            Ok((units, meant))
+        })
         .collect();
     let mut units = Vec::new();
+    let mut is_order_known = false;
     for ((input, _), read) in sections.iter().zip(read) {
-        for unit in read.with_context(|| input.path().display().to_string())? {
+        let read: Result<_, CtfError> = read;
+        let (read, meant) = read.with_context(|| input.path().display().to_string())?;
+        meant.tell_unknown(input.path());
+        is_order_known |= meant.is_known;
+        for (unit, graph) in read.into_iter().zip(meant.graphs) {
             *is_clean &= unit.reading.problems.is_empty();
             super::report(input.path(), unit.reading.problems.iter());
-            let graph = unit.reading.graph;
             let name = graph.unit.clone().unwrap_or(unit.name.into());
             let mut mappings = args.units.iter();
             let mapped = mappings.find(|(prefix, _)| name.starts_with(prefix));
@@ -88,5 +98,5 @@ fn units<'d>(
             });
         }
     }
-    Ok(units)
+    Ok((units, is_order_known))
 }

@@ -10,7 +10,7 @@ use unspool_module::ElfFile;
 use unspool_types::UnitTypes;
 
 use super::input::{Input, Stored};
-use super::{from_dwarf, read, report, target};
+use super::{Arrays, from_dwarf, read, report, target};
 use crate::args::ctf::ShareTypes;
 
 /// The types of a file.
@@ -21,8 +21,6 @@ pub(super) struct Loaded<'d> {
     pub(super) elf: Option<&'d ElfFile>,
     /// Whether all could be read wholly.
     pub(super) is_clean: bool,
-    /// Whether a gcc wrote them that stored arrays of arrays the wrong way round.
-    pub(super) are_arrays_reversed: bool,
 }
 
 impl<'d> Loaded<'d> {
@@ -33,11 +31,7 @@ impl<'d> Loaded<'d> {
         let linked = link(&units.collect::<Vec<_>>(), options);
         let children = linked.children.iter().map(|(_, graph)| graph);
         let all: Vec<_> = std::iter::once(&*linked.shared).chain(children).collect();
-        let graph = Graph::merged(&all);
-        match self.are_arrays_reversed {
-            true => graph.with_arrays_turned(),
-            false => graph,
-        }
+        Graph::merged(&all)
     }
 
     fn handed_to<R>(
@@ -82,14 +76,12 @@ pub(super) fn with_types<R>(
     }
     let shown: Vec<_> = sections
         .iter()
-        .map(|(input, section)| read(input, section))
+        .map(|(input, section)| read(input, section, Arrays::AsMeant))
         .collect();
     is_clean &= shown.iter().all(|shown| shown.is_clean);
     let dictionaries = || shown.iter().flat_map(|shown| &shown.dictionaries);
     let mut graphs: Vec<Arc<Graph<'_>>> =
         dictionaries().map(|one| Arc::clone(&one.graph)).collect();
-    let are_arrays_reversed = dictionaries().any(super::Dictionary::is_of_gcc)
-        && inputs.iter().any(|input| input.reversed_arrays().is_some());
     graphs.extend(btf);
     let elf = match &*inputs {
         [Input::Elf(file)] => Some(&**file),
@@ -102,14 +94,12 @@ pub(super) fn with_types<R>(
             graphs: program.units.iter().map(defined).collect(),
             elf: Some(elf),
             is_clean: program.problems.is_empty(),
-            are_arrays_reversed: false,
         }
         .handed_to(path, work);
     }
     Loaded {
         elf,
         is_clean,
-        are_arrays_reversed,
         graphs,
     }
     .handed_to(path, work)

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::fmt::{self, Write};
 
-use unspool_args::{Shape, Shown, Text, unsigned};
+use unspool_args::{Shape, Shown, Text, bits_of, unsigned, write_spelled};
 use unspool_ctf::{Graph, Kind, Member, Number, TypeId};
 use unspool_ir::{Memory, RuntimeAddr};
 use unspool_types::variables::{Activation, Rust, Value, Variants};
@@ -146,13 +146,12 @@ impl<'v, 'a> Values<'v, 'a> {
             Kind::Float(_) => scalar(f, Shape::Float, part),
             Kind::Pointer(_) => scalar(f, Shape::Pointer, part),
             Kind::Enum { enumerators, .. } => {
-                let unused = 64 - bits_of(part);
-                let value = unsigned(part.bytes) << unused;
-                let is_it = |constant: i64| constant.cast_unsigned() << unused == value;
-                match enumerators.iter().find(|own| is_it(own.value)) {
-                    Some(own) => write!(f, "{}::{}", self.type_name(ty), own.name),
-                    None => scalar(f, Shape::Unsigned, part),
-                }
+                let path = self.type_name(ty);
+                let path = |name: &str| format!("{path}::{name}");
+                let names: Vec<_> = enumerators.iter().map(|own| path(&own.name)).collect();
+                let constants = enumerators.iter().zip(&names);
+                let constants = constants.map(|(own, name)| (own.value, name.as_str()));
+                write_spelled(f, constants, unsigned(part.bytes), bits_of(part.bytes))
             }
             _ => scalar(f, Shape::Bytes, part),
         }
@@ -216,7 +215,9 @@ impl<'v, 'a> Values<'v, 'a> {
             None => variants.variants.first(),
             Some(discriminant) => match self.member(discriminant, part) {
                 Some(own) if !own.is_known() => return f.write_str("<lost>"),
-                Some(own) if own.bytes.len() <= 8 => variants.of(unsigned(own.bytes), bits_of(own)),
+                Some(own) if own.bytes.len() <= 8 => {
+                    variants.of(unsigned(own.bytes), bits_of(own.bytes))
+                }
                 _ => None,
             },
         };
@@ -289,9 +290,4 @@ fn scalar(f: &mut String, shape: Shape<'_>, part: Part<'_>) -> fmt::Result {
         true => write!(f, "{}", Shown::of(shape, part.bytes)),
         false => f.write_str("<lost>"),
     }
-}
-
-/// How many bits a number has, up to 64.
-fn bits_of(part: Part<'_>) -> u32 {
-    8 * u32::try_from(part.bytes.len().clamp(1, 8)).unwrap_or(8)
 }

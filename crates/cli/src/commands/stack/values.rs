@@ -156,7 +156,7 @@ fn merge(known: Option<Vec<Argument>>, described: Vec<Variable>) -> Vec<Argument
             let mut argument = Argument {
                 name: variable.name.clone(),
                 type_name: variable.type_name.clone(),
-                value: Err(Lost::Gone),
+                value: Err(Lost::Function),
                 now: None,
             };
             argument.describe(variable);

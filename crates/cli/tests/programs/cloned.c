@@ -1,0 +1,28 @@
+/* A program, in C and in C++, that is killed in functions that nobody has the arguments of any more. */
+#include <stdlib.h>
+
+volatile int sink = 7;
+
+/* Compilers make a clone of it that takes less: all calls give it the same `fixed`. */
+static __attribute__((noinline)) void cloned(int first, int fixed)
+{
+	sink = first + fixed;
+	sink = 0;
+	if (sink == 0)
+		abort();
+}
+
+/* It takes what its prototype says. */
+__attribute__((noinline, noclone, noipa)) void whole(int first)
+{
+	sink = first;
+	cloned(sink, 3);
+	sink = 1;
+}
+
+int main(void)
+{
+	whole(sink);
+	cloned(sink, 3);
+	return 0;
+}
