@@ -10,7 +10,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use unspool_ctf::{Agreement, ElfContext, Graph, Kind, Section};
+use object::{Object as _, ObjectSection as _};
+use unspool_ctf::{Agreement, ElfContext, Gcc, Graph, Kind, Quirk, Section};
 
 use crate::{Error, debian};
 
@@ -328,13 +329,30 @@ fn meaning(place: &Path, objects: &[String]) -> Result<(usize, usize), Error> {
                 .iter()
                 .filter(|child| child.reading.graph.unit == graph.unit);
             let views = own.chain(&parents);
-            let compared = views.map(|view| compare_unit(graph, &view.reading.graph));
+            let graph = as_meant(&place.join(object), graph)?;
+            let compared = views.map(|view| compare_unit(&graph, &view.reading.graph));
             let best = compared.min_by_key(|(_, changed)| *changed);
             let (all, other) = best.ok_or("nothing was linked")?;
             (named, changed) = (named + all, changed + other);
         }
     }
     Ok((named, changed))
+}
+
+/// What the types of an object file mean: arrays of arrays are the wrong way round in what some gccs store.
+pub(crate) fn as_meant<'g>(object: &Path, graph: &Graph<'g>) -> Result<Graph<'g>, Error> {
+    let bytes = fs::read(object)?;
+    let file = object::File::parse(&*bytes)?;
+    let comment = file.section_by_name(".comment");
+    let comment = comment.map_or(Ok(&[][..]), |section| section.data())?;
+    let comment = String::from_utf8_lossy(comment);
+    let mut gccs = comment.split('\0').filter_map(Gcc::of_comment);
+    Ok(
+        match gccs.any(|gcc| gcc.quirk() == Some(Quirk::ReversedArrays)) {
+            true => graph.with_arrays_turned(),
+            false => graph.clone(),
+        },
+    )
 }
 
 /// How many types a unit names, and how many of them its view has not, or another.

@@ -10,7 +10,7 @@ use object::{Object, ObjectSection};
 use unspool_ctf::{ElfContext, ElfStrings, Section};
 
 use crate::binutils::{Binutils, TARGETS, Test, V2_47, files, stem};
-use crate::ctf_compare::{compare_unit, release_binary};
+use crate::ctf_compare::{as_meant, compare_unit, release_binary};
 use crate::expected::difference;
 use crate::{Error, debian};
 
@@ -157,11 +157,11 @@ impl Suite {
         for object in objects {
             let unit = Types::of(&self.work.join(object))?;
             for unit in unit.section()?.units()? {
-                let graph = &unit.reading.graph;
+                let graph = as_meant(&self.work.join(object), &unit.reading.graph)?;
                 let own = |name: &Option<_>| *name == graph.unit || name.is_none();
                 let views = views.iter().map(|view| &view.reading.graph);
                 let views = views.filter(|view| own(&view.unit) || view.parent().is_none());
-                let changed = views.map(|view| compare_unit(graph, view).1).min();
+                let changed = views.map(|view| compare_unit(&graph, view).1).min();
                 if changed != Some(0) {
                     return Ok(Some(format!("{object}: {changed:?} types are others")));
                 }

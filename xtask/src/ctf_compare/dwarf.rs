@@ -4,11 +4,9 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-use unspool_ctf::{
-    Agreement, ElfContext, Gcc, Graph, Kind, NameSpace, Quirk, Section, Symbol, Type, TypeId,
-};
+use unspool_ctf::{Agreement, ElfContext, Graph, Kind, NameSpace, Section, Symbol, Type, TypeId};
 
-use super::shell;
+use super::{as_meant, shell};
 use crate::Error;
 
 /// How two accounts of the same types compare.
@@ -36,15 +34,10 @@ pub(super) fn compare(
             place,
             &format!(
                 "rm -f ctf-part; objcopy --dump-section .ctf=ctf-part {object} /dev/null; \
-                 objcopy -O binary --only-section=.comment --set-section-flags .comment=alloc {object} ctf-comment; \
                  {unspool} from-dwarf {object} -o ctf-dwarf --symbols names; \
                  nm --defined-only {object} > ctf-symbols"
             ),
         )?;
-        let comment = String::from_utf8_lossy(&fs::read(place.join("ctf-comment"))?).into_owned();
-        let is_turned = comment
-            .split('\0')
-            .any(|text| Gcc::of_comment(text).and_then(Gcc::quirk) == Some(Quirk::ReversedArrays));
         let (theirs, ours) = (
             fs::read(place.join("ctf-part"))?,
             fs::read(place.join("ctf-dwarf"))?,
@@ -53,10 +46,7 @@ pub(super) fn compare(
         let (theirs, ours) = (theirs.parents(), ours.parents());
         let one = theirs.first().zip(ours.first());
         let (theirs, ours) = one.ok_or_else(|| format!("{object}: no types"))?;
-        let theirs = match is_turned {
-            true => theirs.reading.graph.with_arrays_turned(),
-            false => Graph::clone(&theirs.reading.graph),
-        };
+        let theirs = as_meant(&place.join(object), &theirs.reading.graph)?;
         let symbols = fs::read_to_string(place.join("ctf-symbols"))?;
         let defined = symbols.lines().filter_map(|line| line.rsplit(' ').next());
         all.add(object, &theirs, &ours.reading.graph, defined);
