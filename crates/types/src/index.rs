@@ -102,21 +102,11 @@ pub(crate) struct Index<'a> {
 }
 
 /// The order of bytes in a file's numbers.
-fn endian(file: &ElfFile) -> RunTimeEndian {
+pub(crate) fn endian(file: &ElfFile) -> RunTimeEndian {
     match file.abi().endian {
         Endian::Little => RunTimeEndian::Little,
         Endian::Big => RunTimeEndian::Big,
     }
-}
-
-/// A section of a `.dwo` file, or of a package of such (DWARF 5 §7.3.2, §7.3.5).
-pub(crate) fn split_section(file: &ElfFile, id: SectionId) -> Result<Slice<'_>, TypesError> {
-    let found = match id.dwo_name() {
-        Some(name) => file.section_named(name)?,
-        None => None,
-    };
-    let data = found.map_or(&[][..], |section| section.data);
-    Ok(EndianSlice::new(data, endian(file)))
 }
 
 /// The sections that types need.
@@ -235,6 +225,10 @@ impl<'a> Index<'a> {
                 Ok(header) => {
                     let offset = header.offset().0;
                     if let UnitType::Type {
+                        type_signature,
+                        type_offset,
+                    }
+                    | UnitType::SplitType {
                         type_signature,
                         type_offset,
                     } = header.type_()

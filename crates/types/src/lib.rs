@@ -11,10 +11,12 @@ mod error;
 mod index;
 mod program;
 mod prototypes;
+mod split;
 mod unit;
 pub mod variables;
 
 pub use elf::{elf_context, endian};
 pub use error::{Machine, TypesError};
-pub use program::{LeftOut, Program, Reason, UnitTypes, read};
+pub use program::{LeftOut, Program, UnitTypes, read};
 pub use prototypes::{Prototype, Prototypes};
+pub use split::SplitFiles;
