@@ -3,7 +3,7 @@
 //! `cargo bench -p unspool-bench --bench args -- PROGRAM OBJECTS… -- ARGUMENTS…`: runs a program whose types are in the
 //! `.ctf` of its object files (`gcc -gctf`) with a breakpoint at the entry of each function whose type is known. There the registers that
 //! arguments are passed in, general-purpose and vector ones, are written down, with the place of the return address. Every so often the stack is walked, some
-//! instructions later, and each value that is told of a frame is compared with what was written down. What is wrong is
+//! instructions later, while all threads stand still, and each value that is told of a frame is compared with what was written down. What is wrong is
 //! printed.
 #![expect(clippy::print_stdout, reason = "a measurement prints")]
 
@@ -18,7 +18,7 @@ use std::time::Instant;
 use anyhow::{Context as _, bail};
 use unspool_args::{Certainty, Piece, Source, Table};
 use unspool_args_make::{encode, follow, prototypes_of_ctf};
-use unspool_bench::{Stop, Tracee};
+use unspool_bench::{Stop, Tid, Tracee};
 use unspool_check::{Declarations, Maker, Subject};
 use unspool_ir::{Abi, Memory, Register, Registers, RuntimeAddr, Unreadable};
 use unspool_module::ElfFile;
@@ -219,17 +219,20 @@ struct Run<'t> {
     bias: u64,
     /// The bytes that breakpoints replace.
     breakpoints: HashMap<u64, u8>,
-    /// What functions were called with, by the place of their return address.
-    entries: BTreeMap<u64, Entry>,
+    /// What functions were called with, by the place of their return address, of each thread.
+    entries: HashMap<Tid, BTreeMap<u64, Entry>>,
     counts: Counts,
     told: Cell<u32>,
 }
 
 const TRAP: u8 = 0xcc;
 
+/// The instruction that calls the system.
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
+
 impl<'t> Run<'t> {
     fn start(file: &ElfFile, table: Table<'t>, mut command: Command) -> anyhow::Result<Run<'t>> {
-        let tracee = Tracee::start(&mut command)?;
+        let mut tracee = Tracee::start(&mut command)?;
         let pid = tracee.pid();
         let auxv = AuxVector::parse(&fs::read(format!("/proc/{pid}/auxv"))?);
         let entry = auxv.entry().context("no AT_ENTRY")?;
@@ -240,11 +243,11 @@ impl<'t> Run<'t> {
             .open(format!("/proc/{pid}/mem"))?;
         // Until the program begins: the dynamic linker maps what it needs.
         let begin = plant(&mem, entry.0)?;
-        tracee.go_on(0)?;
+        tracee.go_on()?;
         mem.write_all_at(&[begin], entry.0)?;
-        let mut registers = tracee.registers()?;
+        let mut registers = tracee.registers(tracee.first())?;
         registers.rip = entry.0;
-        tracee.set_registers(&registers)?;
+        tracee.set_registers(tracee.first(), &registers)?;
         let mut breakpoints = HashMap::new();
         for index in 0..table.len() {
             let Some(function) = table.get(index) else {
@@ -268,7 +271,7 @@ impl<'t> Run<'t> {
             table,
             bias,
             breakpoints,
-            entries: BTreeMap::new(),
+            entries: HashMap::new(),
             counts: Counts::default(),
             told: Cell::new(0),
         })
@@ -277,57 +280,66 @@ impl<'t> Run<'t> {
     fn run(mut self) -> anyhow::Result<Counts> {
         let store = Store::new(None, None, None);
         let mut hits = 0_u64;
-        let mut signal = 0;
         while self.counts.frames < FRAMES {
-            match self.tracee.go_on(signal)? {
-                Stop::Ended => break,
-                Stop::Signal(libc::SIGTRAP) => signal = 0,
-                Stop::Signal(other) => {
-                    signal = other;
-                    continue;
-                }
+            let Some((thread, signal)) = self.tracee.go_on()? else {
+                break;
+            };
+            if signal != libc::SIGTRAP {
+                self.tracee.give(thread, signal);
+                continue;
             }
-            let mut registers = self.tracee.registers()?;
+            let mut registers = self.tracee.registers(thread)?;
             registers.rip -= 1;
             if !self.breakpoints.contains_key(&registers.rip) {
                 continue;
             }
-            self.tracee.set_registers(&registers)?;
-            let mut is_alive = self.step()?;
+            self.tracee.set_registers(thread, &registers)?;
+            let mut is_going = self.step(thread)?;
             hits += 1;
             if hits.is_multiple_of(EVERY) {
                 // Anywhere behind.
                 let steps = hits.wrapping_mul(0x9e37_79b9) % FARTHEST;
                 for _ in 0..steps {
-                    is_alive = is_alive && self.step()?;
+                    is_going = is_going && !self.is_at_syscall(thread)? && self.step(thread)?;
                 }
-                if is_alive {
-                    self.look(&store)?;
-                }
-            }
-            if !is_alive {
-                break;
+                self.look(thread, &store)?;
             }
         }
         Ok(self.counts)
     }
 
-    /// Executes one instruction, and notes the call if it is the first of a function; whether the program is still there.
-    fn step(&mut self) -> anyhow::Result<bool> {
-        let registers = self.tracee.registers()?;
-        let Some(byte) = self.breakpoints.get(&registers.rip).copied() else {
-            return Ok(self.tracee.step()? == Stop::Signal(libc::SIGTRAP));
-        };
-        self.note(&registers)?;
-        let mem = &self.process.mem;
-        mem.write_all_at(&[byte], registers.rip)?;
-        let stop = self.tracee.step()?;
-        mem.write_all_at(&[TRAP], registers.rip)?;
-        Ok(stop == Stop::Signal(libc::SIGTRAP))
+    /// Whether a thread is about to call the system, which may wait for threads that stand still.
+    fn is_at_syscall(&self, thread: Tid) -> anyhow::Result<bool> {
+        let mut code = [0; 2];
+        let at = RuntimeAddr(self.tracee.registers(thread)?.rip);
+        let is_read = self.process.read(at, &mut code).is_ok();
+        Ok(is_read && code == SYSCALL)
+    }
+
+    /// Executes one instruction, and notes the call if it is the first of a function; whether that was all that happened.
+    fn step(&mut self, thread: Tid) -> anyhow::Result<bool> {
+        let registers = self.tracee.registers(thread)?;
+        let replaced = self.breakpoints.get(&registers.rip).copied();
+        if let Some(byte) = replaced {
+            self.note(thread, &registers)?;
+            self.process.mem.write_all_at(&[byte], registers.rip)?;
+        }
+        let stop = self.tracee.step(thread)?;
+        if replaced.is_some() && stop != Stop::Ended {
+            self.process.mem.write_all_at(&[TRAP], registers.rip)?;
+        }
+        match stop {
+            Stop::Signal(libc::SIGTRAP) => Ok(true),
+            Stop::Signal(other) => {
+                self.tracee.give(thread, other);
+                Ok(false)
+            }
+            Stop::Ended => bail!("the program was killed"),
+        }
     }
 
     /// Notes what a function is called with, before its first instruction.
-    fn note(&mut self, now: &libc::user_regs_struct) -> anyhow::Result<()> {
+    fn note(&mut self, thread: Tid, now: &libc::user_regs_struct) -> anyhow::Result<()> {
         let mut words = [0; 8];
         for (at, word) in (1_u64..).zip(&mut words) {
             let mut bytes = [0; 8];
@@ -337,29 +349,28 @@ impl<'t> Run<'t> {
             }
         }
         // Whoever was called deeper than this has returned.
-        self.entries = self.entries.split_off(&now.rsp);
-        self.entries.insert(
-            now.rsp,
-            Entry {
-                function: now.rip.wrapping_sub(self.bias),
-                registers: *now,
-                vectors: self.tracee.vectors()?,
-                words,
-            },
-        );
+        let entries = self.entries.entry(thread).or_default();
+        *entries = entries.split_off(&now.rsp);
+        let entry = Entry {
+            function: now.rip.wrapping_sub(self.bias),
+            registers: *now,
+            vectors: self.tracee.vectors(thread)?,
+            words,
+        };
+        entries.insert(now.rsp, entry);
         Ok(())
     }
 
     /// Walks the stack and compares what it tells.
-    fn look(&mut self, store: &Store) -> anyhow::Result<()> {
-        let now = self.tracee.registers()?;
+    fn look(&mut self, own: Tid, store: &Store) -> anyhow::Result<()> {
+        let now = self.tracee.registers(own)?;
         if self.breakpoints.contains_key(&now.rip) {
-            self.note(&now)?;
+            self.note(own, &now)?;
         }
         let pid = self.tracee.pid();
         self.process.mappings = Mappings::parse(&fs::read(format!("/proc/{pid}/maps"))?);
         let thread = Thread {
-            tid: pid,
+            tid: own.number(),
             name: None,
             state: ThreadState::Stopped,
             syscall: None,
@@ -386,7 +397,8 @@ impl<'t> Run<'t> {
             let Some(parameters) = function.parameters() else {
                 continue;
             };
-            let entry = self.entries.get(&(cfa.0.wrapping_sub(8)));
+            let entries = self.entries.get(&own);
+            let entry = entries.and_then(|entries| entries.get(&(cfa.0.wrapping_sub(8))));
             let Some(entry) = entry.filter(|entry| entry.function == function.entry) else {
                 counts.unknown += 1;
                 continue;
