@@ -11,7 +11,7 @@ use unspool_module::{DebugFiles, ElfFile};
 
 use crate::entry::text;
 use crate::error::TypesError;
-use crate::index::{Dwarf, Index, Place, Slice, endian};
+use crate::index::{Dwarf, Index, Package, Place, Skeleton, Slice, endian};
 
 /// The files that were opened for a module's units. They are open as long as this lives.
 #[derive(Default)]
@@ -81,15 +81,12 @@ pub(crate) fn units<'a>(
 /// The rest of a unit: the file that it is in, and where its root entry is there.
 pub(crate) type Rest<'a> = (Rc<Index<'a>>, Place);
 
-/// A package of `.dwo` files, and where it is.
-type Package<'a> = (PathBuf, DwarfPackage<Slice<'a>>);
-
 /// The units of a module that are elsewhere.
 pub(crate) struct Splits<'a> {
     /// The module, or the file with its debug information.
     beside: Vec<PathBuf>,
     files: &'a SplitFiles,
-    package: OnceCell<Option<Package<'a>>>,
+    package: OnceCell<Option<Rc<Package<'a>>>>,
     /// By where their skeletons are.
     read: RefCell<HashMap<Place, Option<Rest<'a>>>>,
     /// Why some are not there, as long as nobody has asked.
@@ -144,8 +141,8 @@ impl<'a> Splits<'a> {
             return Ok(found);
         }
         let mut why = Vec::new();
-        if let Some(Some((path, _))) = self.package.get() {
-            why.push(format!("{} does not have it", path.display()));
+        if let Some(Some(package)) = self.package.get() {
+            why.push(format!("{} does not have it", package.path.display()));
         }
         let folder = own(gimli::DW_AT_comp_dir);
         let mut tried = vec![Path::new(&*folder).join(name)];
@@ -182,7 +179,12 @@ impl<'a> Splits<'a> {
     ) -> Result<Option<Rest<'a>>, TypesError> {
         let file = &*self.files.opened.alloc(ElfFile::open(path)?);
         let dwarf = Dwarf::load(|id| self.files.section(file, id))?;
-        self.unit_of(dwarf, index, id, root)
+        let of = Skeleton {
+            index: Rc::clone(index),
+            place: root,
+            package: None,
+        };
+        unit_of(dwarf, of, id)
     }
 
     /// That of the package beside the module, if there is one that has it.
@@ -205,38 +207,41 @@ impl<'a> Splits<'a> {
             };
             let read: Result<_, TypesError> = read();
             match read {
-                Ok(package) => Some((path, package)),
+                Ok(package) => Some(Rc::new(Package::new(path, package))),
                 Err(problem) => {
                     self.problems.borrow_mut().push(problem);
                     None
                 }
             }
         });
-        let Some((_, package)) = package else {
+        let Some(package) = package else {
             return Ok(None);
         };
-        let found = package.find_cu(id, index.dwarf(root.part));
-        match found.map_err(|error| root.failed(error))? {
-            Some(dwarf) => self.unit_of(dwarf, index, id, root),
-            None => Ok(None),
-        }
+        let found = package.dwarf.find_cu(id, index.dwarf(root.part));
+        let Some(dwarf) = found.map_err(|error| root.failed(error))? else {
+            return Ok(None);
+        };
+        let of = Skeleton {
+            index: Rc::clone(index),
+            place: root,
+            package: Some(Rc::clone(package)),
+        };
+        unit_of(dwarf, of, id)
     }
+}
 
-    /// The unit with an id in a file.
-    fn unit_of(
-        &self,
-        dwarf: Dwarf<'a>,
-        index: &Rc<Index<'a>>,
-        id: DwoId,
-        skeleton: Place,
-    ) -> Result<Option<Rest<'a>>, TypesError> {
-        let rest = Rc::new(Index::split(dwarf, index, skeleton)?);
-        let mut roots = rest.roots().map(|(_, root)| root);
-        let root = roots.find(|root| {
-            let unit = rest.unit(*root);
-            unit.is_ok_and(|(unit, _)| unit.dwo_id == Some(id))
-        });
-        drop(roots);
-        Ok(root.map(|root| (rest, root)))
-    }
+/// The unit with an id in a file.
+fn unit_of<'a>(
+    dwarf: Dwarf<'a>,
+    of: Skeleton<'a>,
+    id: DwoId,
+) -> Result<Option<Rest<'a>>, TypesError> {
+    let rest = Rc::new(Index::split(dwarf, of)?);
+    let mut roots = rest.roots().map(|(_, root)| root);
+    let root = roots.find(|root| {
+        let unit = rest.unit(*root);
+        unit.is_ok_and(|(unit, _)| unit.dwo_id == Some(id))
+    });
+    drop(roots);
+    Ok(root.map(|root| (rest, root)))
 }
