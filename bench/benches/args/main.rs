@@ -4,21 +4,26 @@
 //! `.ctf` of its object files (`gcc -gctf`) with a breakpoint at the entry of each function whose type is known. There the registers that
 //! arguments are passed in, general-purpose and vector ones, are written down, with the place of the return address. Every so often the stack is walked, some
 //! instructions later, while all threads stand still, and each value that is told of a frame is compared with what was written down. What is wrong is
-//! printed.
+//! printed, of likely values where the variable `LIKELY` is set. The stack is walked at each seventh entry, or as the variable `EVERY` says: of programs
+//! that come to their work late, less often is better.
+//!
+//! `everything.lua` is a script for Lua. `… --bench args -- --made N` does the same with N programs made at random, each compiled in several ways.
 #![expect(clippy::print_stdout, reason = "a measurement prints")]
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
+use std::num::NonZeroU64;
+use std::ops::AddAssign;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use unspool_args::{Certainty, Piece, Source, Table};
 use unspool_args_make::{encode, follow, prototypes_of_ctf};
-use unspool_bench::{Stop, Tid, Tracee};
+use unspool_bench::{Scratch, Stop, Tid, Tracee};
 use unspool_check::{Declarations, Maker, Subject};
 use unspool_ir::{Abi, Memory, Register, Registers, RuntimeAddr, Unreadable};
 use unspool_module::ElfFile;
@@ -29,8 +34,10 @@ use unspool_unwind::process::{AuxVector, Signal, Snapshot, Thread, ThreadState};
 use unspool_unwind::space::{Keep, Space};
 use unspool_unwind::tables::Store;
 
-/// A stack is walked at one of so many entries, first; at more and more of them while there are few frames.
-const EVERY: u64 = 7;
+mod made;
+
+/// A stack is walked at one of so many entries, where the variable `EVERY` does not say otherwise.
+const EVERY: NonZeroU64 = NonZeroU64::new(7).unwrap();
 
 /// So many instructions at most are executed between the entry and the walk.
 const FARTHEST: u64 = 97;
@@ -43,14 +50,53 @@ fn main() -> anyhow::Result<()> {
         .skip(1)
         .filter(|word| word != "--bench")
         .collect();
+    if let [option, number] = &*words
+        && option == "--made"
+    {
+        return made_at_random(number.parse()?);
+    }
     let mut parts = words.split(|word| word == "--");
     let (Some([program, objects @ ..]), arguments) = (parts.next(), parts.next()) else {
-        bail!("PROGRAM OBJECTS... -- ARGUMENTS...");
+        bail!("PROGRAM OBJECTS... -- ARGUMENTS..., or --made N");
     };
-    let program = &fs::canonicalize(program).with_context(|| program.clone())?;
+    let objects: Vec<_> = objects.iter().map(PathBuf::from).collect();
+    let arguments = arguments.unwrap_or_default();
+    measure(Path::new(program), &objects, arguments)?.print();
+    Ok(())
+}
+
+/// How programs made at random are compiled.
+const OPTIONS: [&str; 5] = ["-O0", "-O1", "-O2", "-Os", "-O2 -mavx2"];
+
+fn made_at_random(programs: u64) -> anyhow::Result<()> {
+    let folder = Scratch::new()?;
+    let mut counts = Counts::default();
+    for seed in 1..=programs {
+        for options in OPTIONS {
+            let options: Vec<_> = ["-c", "-gctf"]
+                .into_iter()
+                .chain(options.split(' '))
+                .collect();
+            let object =
+                folder.compile("program.o", "program.c", &made::program(seed), &options)?;
+            let program = folder.join("program");
+            let mut link = Command::new("cc");
+            let linked = link.arg(&object).arg("-o").arg(&program).status()?;
+            ensure!(linked.success(), "cannot link program {seed}");
+            println!("program {seed}, {}:", options.join(" "));
+            counts += measure(&program, &[object], &[])?;
+        }
+    }
+    counts.print();
+    Ok(())
+}
+
+fn measure(program: &Path, objects: &[PathBuf], arguments: &[String]) -> anyhow::Result<Counts> {
+    let path = || program.display().to_string();
+    let program = &fs::canonicalize(program).with_context(path)?;
     let file = ElfFile::open(program)?;
     let started = Instant::now();
-    let objects = objects.iter().map(|path| ElfFile::open(Path::new(path)));
+    let objects = objects.iter().map(ElfFile::open);
     let objects = objects.collect::<Result<Vec<_>, _>>()?;
     let prototypes = prototypes_of_ctf(objects.iter().chain([&file]));
     let declarations = Declarations::read(&file)?;
@@ -68,12 +114,8 @@ fn main() -> anyhow::Result<()> {
         started.elapsed().as_secs_f64()
     );
     let mut command = Command::new(program);
-    command
-        .args(arguments.unwrap_or_default())
-        .stdout(Stdio::null());
-    let counts = Run::start(&file, table, command)?.run()?;
-    counts.print();
-    Ok(())
+    command.args(arguments).stdout(Stdio::null());
+    Run::start(&file, table, command)?.run()
 }
 
 /// What a function was called with.
@@ -119,6 +161,16 @@ struct Count {
     wrong_likely: u64,
 }
 
+impl AddAssign for Count {
+    fn add_assign(&mut self, other: Count) {
+        self.all += other.all;
+        self.exact += other.exact;
+        self.likely += other.likely;
+        self.wrong_exact += other.wrong_exact;
+        self.wrong_likely += other.wrong_likely;
+    }
+}
+
 #[derive(Debug, Default)]
 struct Counts {
     frames: u64,
@@ -133,6 +185,18 @@ struct Counts {
     vectors_innermost: Count,
     /// Of what is passed in memory, in all frames.
     memory: Count,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Counts) {
+        self.frames += other.frames;
+        self.unknown += other.unknown;
+        self.returns += other.returns;
+        self.innermost += other.innermost;
+        self.vectors += other.vectors;
+        self.vectors_innermost += other.vectors_innermost;
+        self.memory += other.memory;
+    }
 }
 
 impl Counts {
@@ -279,6 +343,10 @@ impl<'t> Run<'t> {
 
     fn run(mut self) -> anyhow::Result<Counts> {
         let store = Store::new(None, None, None);
+        let every = match std::env::var("EVERY") {
+            Ok(every) => every.parse().context("EVERY is no number above 0")?,
+            Err(_) => EVERY,
+        };
         let mut hits = 0_u64;
         while self.counts.frames < FRAMES {
             let Some((thread, signal)) = self.tracee.go_on()? else {
@@ -296,9 +364,9 @@ impl<'t> Run<'t> {
             self.tracee.set_registers(thread, &registers)?;
             let mut is_going = self.step(thread)?;
             hits += 1;
-            if hits.is_multiple_of(EVERY) {
+            if hits.is_multiple_of(every.get()) {
                 // Anywhere behind.
-                let steps = hits.wrapping_mul(0x9e37_79b9) % FARTHEST;
+                let steps = (hits / every).wrapping_mul(0x9e37_79b9) % FARTHEST;
                 for _ in 0..steps {
                     is_going = is_going && !self.is_at_syscall(thread)? && self.step(thread)?;
                 }
