@@ -14,9 +14,11 @@ mod framehop;
 pub mod made;
 pub mod recording;
 mod sys;
+mod tracee;
 
 pub use framehop::framehop_module;
-pub use sys::{Stop, Tracee, Usage, interrupt, map, prefetch, single_step, wait};
+pub use sys::{Usage, interrupt, map, prefetch, wait};
+pub use tracee::{Stop, Tid, Tracee, single_step};
 
 /// The files that the command line names; else the big ELF files of this machine.
 #[must_use]

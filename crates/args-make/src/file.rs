@@ -2,6 +2,7 @@
 
 use unspool_check::{Declarations, Maker, Subject, SubjectError};
 use unspool_module::{DebugFiles, ElfFile, Symbols};
+use unspool_types::TypesError;
 
 use crate::encode::{TooLarge, encode};
 use crate::functions::follow;
@@ -18,6 +19,8 @@ pub enum TableError {
     NoTypes {
         /// The file.
         file: String,
+        /// The units that may say it and are missing.
+        missing: Vec<TypesError>,
     },
     /// Its code cannot be followed.
     #[error(transparent)]
@@ -27,21 +30,33 @@ pub enum TableError {
     TooLarge(#[from] TooLarge),
 }
 
+/// The table of a file's arguments.
+#[derive(Debug, Clone)]
+pub struct MadeTable {
+    /// The table.
+    pub bytes: Vec<u8>,
+    /// The units of whose functions it says nothing because the rest of them is missing (`-gsplit-dwarf`), and why: who finds that later has
+    /// another table.
+    pub missing: Vec<TypesError>,
+}
+
 /// Makes the table of a file's arguments. `debug` are its separate debug files.
 ///
 /// # Errors
 ///
 /// Nothing says what its functions take, or its code cannot be followed.
-pub fn table_of(file: &ElfFile, debug: &DebugFiles) -> Result<Vec<u8>, TableError> {
-    let prototypes = prototypes(file, debug);
+pub fn table_of(file: &ElfFile, debug: &DebugFiles) -> Result<MadeTable, TableError> {
+    let (prototypes, missing) = prototypes(file, debug);
     if prototypes.is_empty() {
         return Err(TableError::NoTypes {
             file: file.path().to_string_lossy().into_owned(),
+            missing,
         });
     }
     let declarations = Declarations::read(file)?;
     let subject = Subject::new(file, &declarations, Maker::of(file))?;
     let symbols = Symbols::new(file, debug.debug.as_deref());
     let followed = follow(&subject, &symbols, &prototypes);
-    Ok(encode(&followed, &file.content_key())?)
+    let bytes = encode(&followed, &file.content_key())?;
+    Ok(MadeTable { bytes, missing })
 }

@@ -16,7 +16,7 @@ mod sources;
 
 pub use doubts::Doubt;
 pub use encode::{TooLarge, encode};
-pub use file::{TableError, table_of};
+pub use file::{MadeTable, TableError, table_of};
 pub use functions::{CallSite, Followed, Function, Row, follow, followed};
 pub use prototype::{Member, Parameter, Prototype, Prototypes, Shape, convention};
 pub use shapes::Shapes;

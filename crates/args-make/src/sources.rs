@@ -2,14 +2,14 @@
 
 use unspool_ctf::{Section, Unit, graphs_with_arrays_turned};
 use unspool_module::{DebugFiles, ElfFile};
-use unspool_types::{Order, Producers, elf_context};
+use unspool_types::{Order, Producers, TypesError, elf_context};
 
 use crate::prototype::{Prototype, Prototypes, convention};
 
 /// The prototypes of a file's functions: by its DWARF, or that of its debug files, and by what `.ctf` any of these has. What cannot be
-/// read says nothing.
+/// read says nothing; the second are the units of which that is so because the rest of them is missing (`-gsplit-dwarf`).
 #[must_use]
-pub fn prototypes(file: &ElfFile, debug: &DebugFiles) -> Prototypes {
+pub fn prototypes(file: &ElfFile, debug: &DebugFiles) -> (Prototypes, Vec<TypesError>) {
     let mut prototypes = Prototypes::default();
     for one in [file].into_iter().chain(debug.debug.as_deref()) {
         add_ctf(one, debug, &mut prototypes);
@@ -22,7 +22,7 @@ pub fn prototypes(file: &ElfFile, debug: &DebugFiles) -> Prototypes {
             }
         }
     }
-    prototypes
+    (prototypes, dwarf.missing().to_vec())
 }
 
 /// The prototypes that the `.ctf` of some files has, such as of the object files of a program.

@@ -26,6 +26,7 @@ mod words;
 
 use std::env;
 use std::ffi::OsStr;
+use std::fmt::Display;
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -75,6 +76,18 @@ impl RowsFrom {
 
 /// Of a list of things that are wrong with what is read, so many are said.
 const MOST_SAID: usize = 20;
+
+/// Says what is wrong with a file, up to a point.
+fn report(path: &Path, problems: impl ExactSizeIterator<Item = impl Display>) {
+    let path = path.display();
+    let hidden = problems.len().saturating_sub(MOST_SAID);
+    for problem in problems.take(MOST_SAID) {
+        output::notice(&format_args!("{path}: {problem}"));
+    }
+    if hidden > 0 {
+        output::notice(&format_args!("{path}: {hidden} more problems"));
+    }
+}
 
 /// Where tables are, and in which form stacks are walked by them; the cache is left alone if the user wants that.
 fn store(no_cache: bool, tables: Option<Tables>) -> anyhow::Result<Store> {
@@ -148,16 +161,7 @@ fn report_problems(file: &ElfFile, reading: &Reading) {
             file.path().display()
         ));
     }
-    for problem in reading.problems.iter().take(MOST_SAID) {
-        output::notice(&format_args!("{}: {problem}", file.path().display()));
-    }
-    let hidden = reading.problems.len().saturating_sub(MOST_SAID);
-    if hidden > 0 {
-        output::notice(&format_args!(
-            "{}: {hidden} more problems",
-            file.path().display()
-        ));
-    }
+    report(file.path(), reading.problems.iter());
 }
 
 /// Whether a file simply has no unwind table.

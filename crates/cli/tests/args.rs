@@ -256,6 +256,35 @@ fn what_functions_still_have_is_told() {
     }
 }
 
+/// The prototypes of units whose rest is in files of their own are read, and what is missing is told: it may be there the next time.
+#[test]
+fn what_functions_of_split_units_take_is_told() {
+    let cache = tempfile::tempdir().unwrap();
+    let whole = compare("arguments", &["-O2", "-g"], cache.path());
+    assert!(whole.len() > 25, "{whole:?}");
+    for version in ["-gdwarf-4", "-gdwarf-5"] {
+        let options = ["-O2", "-g", version, "-gsplit-dwarf"];
+        assert_eq!(compare("arguments", &options, cache.path()), whole);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    build("arguments", &["-O2", "-g", "-gsplit-dwarf"], folder);
+    let [file, elsewhere] = ["program.dwo", "elsewhere"].map(|name| folder.join(name));
+    fs::rename(&file, &elsewhere).unwrap();
+    let is_of_program = |(function, _): &(String, Vec<Value>)| function == "forgets";
+    let (without, said) = report(folder, cache.path());
+    assert!(!with_arguments(&without).iter().any(is_of_program));
+    let told = format!("{} is not there", file.display());
+    let lines: Vec<_> = said.lines().filter(|line| line.contains(&told)).collect();
+    assert!(
+        matches!(&*lines, [line] if line.contains("the unit at 0x0 is in program.dwo")),
+        "{said}"
+    );
+    fs::rename(&elsewhere, &file).unwrap();
+    let (with, said) = report(folder, cache.path());
+    assert!(with_arguments(&with).iter().any(is_of_program), "{said}");
+}
+
 #[test]
 fn what_functions_keep_on_purpose_is_told() {
     let cache = tempfile::tempdir().unwrap();

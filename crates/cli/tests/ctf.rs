@@ -152,6 +152,57 @@ fn each_subject_has_the_lines_of_objdump() {
     assert!(seen >= 12);
 }
 
+/// Types that lead to each other over longer ways than any source has.
+#[test]
+fn long_ways_have_the_lines_of_objdump() {
+    let folder = Folder::new();
+    let chain = |first: &str, link: &dyn Fn(usize) -> String, last: &str| {
+        let links: String = (0..200).map(link).collect();
+        format!("{first}{links}{last} x;")
+    };
+    let nested = |begin: &str, end: &str| {
+        (0..100).fold(String::new(), |inner, _| format!("{begin}{inner}{end}"))
+    };
+    let typedefs = |of: &str| {
+        chain(
+            "typedef int t0;",
+            &|at| format!("typedef {of}t{};", at + 1).replace("@", &at.to_string()),
+            "t200",
+        )
+    };
+    let parameters = vec!["const unsigned long *"; 1000].join(", ");
+    let sources = [
+        ("names", typedefs("t@ ")),
+        ("qualified", typedefs("volatile t@ *const ")),
+        ("pointers", format!("int {}x;", "*".repeat(200))),
+        ("arrays", format!("char x{};", "[1]".repeat(200))),
+        (
+            "members",
+            chain(
+                "struct s0 { int a; };",
+                &|at| format!("struct s{} {{ struct s{at} m; int b; }};", at + 1),
+                "struct s200",
+            ),
+        ),
+        (
+            "named",
+            typedefs("t@ ").replace("int t0", "struct own { char c; } t0")
+                + "struct of { char c; t200 m; } y;",
+        ),
+        (
+            "functions",
+            format!("int {}x{};", "(*".repeat(100), ")(void)".repeat(100)),
+        ),
+        ("takers", format!("int (*x)({});", nested("int (*)(", ")"))),
+        ("parameters", format!("int (*x)({parameters});")),
+    ];
+    for (name, text) in sources {
+        fs::write(folder.0.path().join(format!("{name}.c")), text).unwrap();
+        folder.tool("gcc", &format!("-gctf -c {name}.c -o {name}.o"));
+        check_lines(&folder, &format!("{name}.o"));
+    }
+}
+
 #[test]
 fn what_is_put_into_a_program_has_the_same_lines_in_objdump_and_here() {
     let folder = Folder::new();

@@ -113,6 +113,10 @@ fn dwarf_says_what_gcc_says_in_ctf() {
         "-gdwarf-2",
         "-gdwarf-4 -fdebug-types-section",
         "-gdwarf-5 -fdebug-types-section",
+        "-gdwarf-5 -gsplit-dwarf",
+        "-gdwarf-4 -gsplit-dwarf",
+        "-gdwarf-5 -gsplit-dwarf -fdebug-types-section",
+        "-gdwarf-4 -gsplit-dwarf -fdebug-types-section",
     ] {
         // DWARF 2 does not have `restrict`, of which `kinds` makes use.
         let names = ["one", "two", "three", "kinds"];
@@ -184,6 +188,66 @@ fn separate_files_are_found() {
         lines
     };
     assert_eq!(sorted(folder.done("from-dwarf first.so")), sorted(whole));
+}
+
+/// What is in `.dwo` files and packages is read as if it were in the file itself, and what of it is missing is told.
+#[test]
+fn types_in_files_of_their_own_are_read() {
+    let folder = Folder::new();
+    let (one, two) = (source("one"), source("two"));
+    let linked = |compiler: &str, flags: &str, output: &str| {
+        let words = format!("{flags} -O1 -shared -fPIC {one} {two} -o {output}");
+        folder.tool(compiler, &words);
+    };
+    let names = |output: &str| match output {
+        "gcc.so" => ["gcc.so-one.dwo", "gcc.so-two.dwo"],
+        _ => ["one.dwo", "two.dwo"],
+    };
+    for (compiler, output, packer) in [
+        ("/usr/bin/gcc", "gcc.so", "/usr/bin/dwp"),
+        ("/usr/bin/clang", "clang.so", "/usr/bin/llvm-dwp"),
+    ] {
+        for version in ["-gdwarf-4", "-gdwarf-5"] {
+            linked(compiler, version, "whole.so");
+            linked(compiler, &format!("{version} -gsplit-dwarf"), output);
+            let whole = folder.done("from-dwarf whole.so");
+            assert!(whole.contains("struct "), "{whole}");
+            assert_eq!(folder.done(&format!("from-dwarf {output}")), whole);
+            let same = "changes that break: 0, compatible: 0\n";
+            let diff = format!("diff whole.so {output}");
+            assert_eq!(folder.done(&diff), same, "{compiler} {version}");
+            // binutils' dwp 2.40 makes no package of DWARF 5.
+            if packer != "/usr/bin/dwp" || version == "-gdwarf-4" {
+                folder.tool(packer, &format!("-e {output} -o {output}.dwp"));
+                for name in names(output) {
+                    fs::remove_file(folder.0.path().join(name)).unwrap();
+                }
+                assert_eq!(folder.done(&format!("from-dwarf {output}")), whole);
+                assert_eq!(folder.done(&diff), same, "{compiler} {version}, packed");
+                fs::remove_file(folder.0.path().join(format!("{output}.dwp"))).unwrap();
+            }
+        }
+    }
+    linked("/usr/bin/gcc", "-g -gsplit-dwarf", "gcc.so");
+    let mut missing = Vec::new();
+    for (name, status) in names("gcc.so").into_iter().zip([1, 2]) {
+        let path = folder.0.path().join(name);
+        fs::remove_file(&path).unwrap();
+        missing.push(path);
+        let output = folder.unspool("from-dwarf gcc.so");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(status), "{said}");
+        let lines: Vec<_> = said
+            .lines()
+            .filter(|line| line.contains("the unit at 0x"))
+            .collect();
+        assert_eq!(lines.len(), missing.len(), "{said}");
+        for (line, path) in lines.iter().zip(&missing) {
+            assert!(line.starts_with("unspool: gcc.so: "), "{said}");
+            let told = format!("{} is not there", path.display());
+            assert!(line.contains(&told), "{said}");
+        }
+    }
 }
 
 /// Units in other languages are left out with a word.

@@ -7,20 +7,20 @@ mod facts;
 mod name;
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt::{self, Display, Formatter};
-use std::sync::Arc;
-
-use hashbrown::HashSet;
 
 use crate::dict::Dict;
-use crate::graph::{Graph, Kind, Symbol, Type, TypeId};
+use crate::graph::{Graph, Kind, Member, Symbol, Type, TypeId};
 use crate::header::{Flags, Version};
 use crate::plain::plain;
 use crate::read::Reading;
-use name::name;
 
-/// Nothing is nested deeper than this, unless it contains itself.
+/// Types that lead to each other are followed so far in any case.
 const DEEPEST: usize = 64;
+/// What is behind [`DEEPEST`] of all types together takes no more than this, in steps and bytes: objdump writes all of it, which takes the cube
+/// of the length of a chain.
+const MOST_BEHIND: usize = 1 << 26;
 /// The members of no type take more than this, in bytes: structures within structures can multiply.
 const MOST: usize = 1 << 20;
 
@@ -37,14 +37,18 @@ pub struct Dump<'d> {
 impl Display for Dump<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self.reading.graph.with_plain_names() {
-            Cow::Borrowed(_) => self.all(f),
-            Cow::Owned(graph) => {
-                let (graph, problems) = (Arc::new(graph), Vec::new());
-                let reading = &Reading { graph, problems };
-                Dump { reading, ..*self }.all(f)
-            }
+            Cow::Borrowed(graph) => Lines::of(self.dict, graph).all(f),
+            Cow::Owned(graph) => Lines::of(self.dict, &graph).all(f),
         }
     }
+}
+
+/// The lines of a dictionary.
+struct Lines<'l, 'd> {
+    dict: &'l Dict<'l>,
+    graph: &'l Graph<'d>,
+    /// What may still be taken of [`MOST_BEHIND`].
+    left: Cell<usize>,
 }
 
 /// Whether the types that a type refers to stand behind it.
@@ -55,7 +59,38 @@ enum References {
     Hidden,
 }
 
-impl<'d> Dump<'d> {
+impl<'l, 'd> Lines<'l, 'd> {
+    fn of(dict: &'l Dict<'l>, graph: &'l Graph<'d>) -> Lines<'l, 'd> {
+        let left = Cell::new(MOST_BEHIND);
+        Lines { dict, graph, left }
+    }
+
+    /// Takes so much for what is behind [`DEEPEST`]; whether there was as much.
+    fn spend(&self, much: usize) -> bool {
+        let left = self.left.get().checked_sub(much);
+        self.left.set(left.unwrap_or(0));
+        left.is_some()
+    }
+
+    /// Whether a way has no end, or one so far away that nothing is left to find it.
+    fn is_endless(&self, start: TypeId, next: impl Fn(TypeId) -> Option<TypeId>) -> bool {
+        // Whoever is waited for at distances that double is come to again (Brent).
+        let (mut at, mut waiting, mut until) = (start, start, 1);
+        for step in 0.. {
+            let Some(to) = next(at) else {
+                return false;
+            };
+            if to == waiting || step >= DEEPEST && !self.spend(1) {
+                return true;
+            }
+            at = to;
+            if step == until {
+                (waiting, until) = (at, until * 2);
+            }
+        }
+        true
+    }
+
     fn all(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "\n  Header:")?;
         self.header(f)?;
@@ -64,11 +99,7 @@ impl<'d> Dump<'d> {
             let header = self.dict.header();
             let child_bit = header.version.child_bit();
             let id = match header.is_child() && label.last & child_bit != 0 {
-                true => self
-                    .reading
-                    .graph
-                    .base()
-                    .saturating_add(label.last & !child_bit),
+                true => self.graph.base().saturating_add(label.last & !child_bit),
                 false => label.last,
             };
             let id = TypeId(id);
@@ -79,7 +110,7 @@ impl<'d> Dump<'d> {
                 self.line(id, References::Shown)
             )?;
         }
-        let graph = &self.reading.graph;
+        let graph = self.graph;
         self.symbols(f, "Data objects", &graph.objects)?;
         self.symbols(f, "Function objects", &graph.functions)?;
         self.symbols(f, "Variables", &graph.variables)?;
@@ -166,11 +197,11 @@ impl<'d> Dump<'d> {
         writeln!(f, "    {}", self.line(id, References::Shown))?;
         // A slice of an enumeration is shown with its constants.
         let shown = match ty.kind {
-            Kind::Slice { of, .. } => self.graph().get(of).unwrap_or(ty),
+            Kind::Slice { of, .. } => self.graph.get(of).unwrap_or(ty),
             _ => ty,
         };
         match &shown.kind {
-            Kind::Record { .. } => self.members(f, ty, &mut Nesting::new(format!("    {indent}"))),
+            Kind::Record { .. } => self.members(f, id, &format!("    {indent}")),
             Kind::Enum { enumerators, .. } => {
                 let count = enumerators.len();
                 // Of a long list it shows the first five and the last five, but all of that of a slice.
@@ -191,42 +222,55 @@ impl<'d> Dump<'d> {
     }
 
     /// The members, and those of members that are structures.
-    fn members(&self, f: &mut Formatter<'_>, ty: &Type<'_>, nesting: &mut Nesting) -> fmt::Result {
-        let Kind::Record { members, .. } = &ty.kind else {
-            return Ok(());
-        };
-        let graph = self.graph();
-        for member in members {
-            let offset = nesting.base.saturating_add(member.offset);
-            if nesting.left == 0 || nesting.depth == DEEPEST {
+    fn members(&self, f: &mut Formatter<'_>, id: TypeId, indent: &str) -> fmt::Result {
+        let mut left = MOST;
+        let mut open = Vec::from_iter(self.nested(id, 0));
+        while let Some(level) = open.last_mut() {
+            let base = level.base;
+            let Some(member) = level.members.next() else {
+                open.pop();
+                continue;
+            };
+            if left == 0 {
                 return Ok(());
             }
+            let offset = base.saturating_add(member.offset);
             let line = self.line(member.ty, References::Hidden);
-            nesting.left = nesting.left.saturating_sub(line.len());
-            let (indent, depth) = (&nesting.indent, nesting.depth * 4);
-            writeln!(
-                f,
-                "{indent}{:depth$}[{offset:#x}] {}: {line}",
+            left = left.saturating_sub(line.len());
+            let depth = (open.len() - 1) * 4;
+            let line = format!(
+                "{indent}{:depth$}[{offset:#x}] {}: {line}\n",
                 "", member.name
-            )?;
-            if let Some(inner) = graph.resolve(member.ty).and_then(|id| graph.get(id)) {
-                let base = std::mem::replace(&mut nesting.base, offset);
-                nesting.depth += 1;
-                self.members(f, inner, nesting)?;
-                nesting.depth -= 1;
-                nesting.base = base;
+            );
+            f.write_str(&line)?;
+            let Some(inner) = self.nested(member.ty, offset) else {
+                continue;
+            };
+            // What contains itself goes on for ever.
+            let contains_itself = || open.iter().any(|outer| outer.id == inner.id);
+            if open.len() < DEEPEST || !contains_itself() && self.spend(line.len()) {
+                open.push(inner);
             }
         }
         Ok(())
     }
 
-    fn graph(&self) -> &Graph<'d> {
-        &self.reading.graph
+    /// The members of a type, if it has any.
+    fn nested(&self, id: TypeId, base: u64) -> Option<Nested<'l, 'd>> {
+        let id = self.graph.resolve(id)?;
+        match &self.graph.get(id)?.kind {
+            Kind::Record { members, .. } => Some(Nested {
+                id,
+                members: members.iter(),
+                base,
+            }),
+            _ => None,
+        }
     }
 
     /// The id as the file has it.
     fn shown_id(&self, id: TypeId) -> u32 {
-        let base = self.graph().base();
+        let base = self.graph.base();
         match self.dict.header().is_child() && id.0 > base {
             true => (id.0 - base) | self.dict.header().version.child_bit(),
             false => id.0,
@@ -236,10 +280,13 @@ impl<'d> Dump<'d> {
     /// A type and, if wanted, those that it refers to.
     fn line(&self, id: TypeId, references: References) -> String {
         const NONE: &str = "(type not represented in CTF)";
+        let next = |id| self.graph.get(id).and_then(refers_to);
+        let is_endless = references == References::Shown && self.is_endless(id, next);
         let mut line = String::new();
         let mut at = id;
-        for _ in 0..DEEPEST {
-            let Some(ty) = self.graph().get(at) else {
+        for step in 0.. {
+            let before = line.len();
+            let Some(ty) = self.graph.get(at) else {
                 return if line.is_empty() {
                     format!(" {NONE}")
                 } else {
@@ -247,18 +294,13 @@ impl<'d> Dump<'d> {
                 };
             };
             self.one(&mut line, at, ty, references);
-            let next = match &ty.kind {
-                Kind::Array { element, .. } => *element,
-                Kind::Pointer(to)
-                | Kind::Typedef(to)
-                | Kind::Qualified(_, to)
-                | Kind::Slice { of: to, .. } => *to,
-                _ => break,
+            let (Some(next), References::Shown) = (refers_to(ty), references) else {
+                break;
             };
-            if references == References::Hidden {
+            line.push_str(" -> ");
+            if step + 1 >= DEEPEST && (is_endless || !self.spend(line.len() - before)) {
                 break;
             }
-            line.push_str(" -> ");
             at = next;
         }
         line
@@ -271,7 +313,7 @@ impl<'d> Dump<'d> {
         };
         let id_text = self.shown_id(id);
         let kind = self.kind_number(ty);
-        let name = name(self.graph(), id);
+        let name = self.name(id);
         line.push_str(&format!("{word}{id_text:#x}: (kind {kind}) {name}"));
         let size = self.size(id);
         if let Some((number, is_slice)) = self.encoding(ty) {
@@ -289,30 +331,30 @@ impl<'d> Dump<'d> {
         if let Some(size) = size.filter(|_| kind != 5) {
             line.push_str(&format!(" (size {size:#x})"));
         }
-        if let Some(align) = self.align(id, &mut HashSet::new()) {
+        if let Some(align) = self.align(id) {
             line.push_str(&format!(" (aligned at {align:#x})"));
         }
     }
 }
 
-/// Where in a type members are shown.
-struct Nesting {
-    indent: String,
+/// A structure whose members are shown.
+struct Nested<'l, 'd> {
+    id: TypeId,
+    /// Those that are not shown yet.
+    members: std::slice::Iter<'l, Member<'d>>,
     /// The offset of the structure in the outermost one, in bits.
     base: u64,
-    depth: usize,
-    /// How many bytes may still be shown.
-    left: usize,
 }
 
-impl Nesting {
-    fn new(indent: String) -> Nesting {
-        Nesting {
-            indent,
-            base: 0,
-            depth: 0,
-            left: MOST,
-        }
+/// The type that stands behind one in a line.
+fn refers_to(ty: &Type<'_>) -> Option<TypeId> {
+    match ty.kind {
+        Kind::Array { element: to, .. }
+        | Kind::Pointer(to)
+        | Kind::Typedef(to)
+        | Kind::Qualified(_, to)
+        | Kind::Slice { of: to, .. } => Some(to),
+        _ => None,
     }
 }
 

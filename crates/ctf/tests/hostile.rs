@@ -16,8 +16,8 @@ use common::{Ctf, Folder};
 use proptest::prelude::*;
 use unspool_ctf::{
     ARCHIVE_MAGIC, Agreement, BtfReading, BtfWriter, CtfError, Dump, ElfContext, Graph, Interface,
-    Kind, LinkOptions, LinkUnit, Number, Qualifier, Section, Symbol, Type, TypeId, Writer, diff,
-    graphs_with_arrays_turned, link,
+    Kind, LinkOptions, LinkUnit, Member, Number, Parameter, Qualifier, Section, Symbol, Tag, Type,
+    TypeId, Writer, diff, graphs_with_arrays_turned, link,
 };
 
 /// What is behind names and qualifiers, found step by step.
@@ -104,6 +104,86 @@ fn chains_of_names_are_followed_once() {
         objects: &BTreeSet::from(["last".to_owned()]),
     };
     assert_eq!(diff(interface, interface), []);
+}
+
+/// objdump writes all that each type of a chain leads to, which takes the square of its length, of arrays the cube: of long ones, less is shown. What
+/// leads in a circle, it never comes to the end of.
+#[test]
+fn dumps_of_long_ways_have_a_bounded_size() {
+    let before = |kind: &dyn Fn(TypeId) -> Kind<'static>, graph: &mut Graph<'_>| {
+        for _ in 0..2_500 {
+            let before = TypeId(graph.last());
+            let name = format!("name{}", before.0);
+            graph.add(Type::named(name, kind(before)));
+        }
+    };
+    let array = |of| Kind::Array {
+        element: of,
+        index: TypeId(1),
+        count: 1,
+    };
+    let record = |of| Kind::Record {
+        tag: Tag::Struct,
+        size: 4,
+        members: vec![Member {
+            name: "member".into(),
+            offset: 0,
+            bits: None,
+            ty: of,
+        }],
+    };
+    let parameter = |ty| Parameter {
+        name: "".into(),
+        ty,
+    };
+    let taker = |of| Kind::Function {
+        returns: TypeId(1),
+        parameters: vec![parameter(of), parameter(of)],
+        is_variadic: false,
+    };
+    let circle = |graph: &mut Graph<'_>| {
+        let to = TypeId(graph.last() + 2_500);
+        graph.add(Type::unnamed(Kind::Pointer(to)));
+        before(&Kind::Pointer, graph);
+    };
+    let itself = |graph: &mut Graph<'_>| {
+        let own = TypeId(graph.last() + 1);
+        let takes = Kind::Function {
+            returns: TypeId(1),
+            parameters: vec![parameter(own), parameter(own)],
+            is_variadic: false,
+        };
+        graph.add(Type::unnamed(takes));
+    };
+    type Fill<'f> = &'f dyn Fn(&mut Graph<'_>);
+    let fill: [(&str, Fill<'_>); 7] = [
+        ("names", &(|graph| before(&Kind::Typedef, graph))),
+        ("pointers", &(|graph| before(&Kind::Pointer, graph))),
+        ("arrays", &(|graph| before(&array, graph))),
+        ("structures", &(|graph| before(&record, graph))),
+        ("takers", &(|graph| before(&taker, graph))),
+        ("circle", &circle),
+        ("itself", &itself),
+    ];
+    for (what, fill) in fill {
+        let mut graph = Graph::new(8);
+        let number = Number::of_bytes(4, Number::SIGNED);
+        graph.add(Type::named("int", Kind::Integer(number)));
+        fill(&mut graph);
+        let linked = link(&[LinkUnit::of(Arc::new(graph))], LinkOptions::default());
+        let bytes = Writer::default().write(&linked);
+        let section = Section::open(&bytes, ElfContext::default()).unwrap();
+        let [unit] = &*section.parents() else {
+            panic!("{what}");
+        };
+        let dump = Dump {
+            dict: unit.dict,
+            reading: &unit.reading,
+        };
+        let length = dump.to_string().len();
+        // 64 steps of each type, and what is behind those.
+        assert!(length < 2_500 * 64 * 200 + (1 << 26), "{what}: {length}");
+    }
 }
 
 /// Does with CTF whatever can be done with it.

@@ -68,12 +68,30 @@ pub enum TypesError {
         limit: u64,
     },
     /// The rest of a unit (`-gsplit-dwarf`) cannot be had.
-    #[error("what there is to say of a unit is in {file}: {why}")]
+    #[error("what there is to say of {unit} is in {file}: {why}")]
     Split {
+        /// The unit: the name of its source file if that is known without the rest, else where it is in `.debug_info`.
+        unit: String,
         /// The name of the `.dwo` file, as the unit has it.
         file: String,
         /// Why it is not read.
         why: String,
+    },
+    /// Something is wrong with the rest of a unit.
+    #[error("in {file}: {source}")]
+    InSplit {
+        /// The name of the `.dwo` file, as the unit has it.
+        file: String,
+        /// What is wrong.
+        source: Box<TypesError>,
+    },
+    /// Sections of one name lie over each other.
+    #[error("{}: sections {section} lie over each other", file.display())]
+    Overlapping {
+        /// The file.
+        file: PathBuf,
+        /// The name of the sections.
+        section: &'static str,
     },
     /// The tables of abbreviations lie over each other.
     #[error("the tables of .debug_abbrev have more than {limit} bytes together, and so overlap")]

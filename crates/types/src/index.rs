@@ -3,11 +3,12 @@
 use std::cell::{Cell, OnceCell};
 use std::collections::HashMap;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use gimli::{
-    AbbreviationsCacheStrategy, AttributeValue, EndianSlice, RunTimeEndian, Section as _,
-    SectionId, UnitHeader, UnitOffset, UnitType,
+    AbbreviationsCacheStrategy, AttributeValue, DebugTypeSignature, DwarfPackage, EndianSlice,
+    RunTimeEndian, Section as _, SectionId, UnitHeader, UnitOffset, UnitType,
 };
 use unspool_ir::{Arch, Endian};
 use unspool_module::ElfFile;
@@ -39,6 +40,8 @@ pub(crate) enum Part {
     Types,
     /// `.debug_info` of the file that several share.
     Supplementary,
+    /// The type unit with this number in a package.
+    Packaged(usize),
 }
 
 impl Part {
@@ -47,6 +50,7 @@ impl Part {
             Part::Info => ".debug_info",
             Part::Types => ".debug_types",
             Part::Supplementary => "supplementary .debug_info",
+            Part::Packaged(_) => "a type unit of a package",
         }
     }
 }
@@ -83,6 +87,76 @@ struct Slot<'a> {
     unit: OnceCell<gimli::Result<Unit<'a>>>,
 }
 
+/// A package of `.dwo` files.
+pub(crate) struct Package<'a> {
+    pub(crate) path: PathBuf,
+    pub(crate) dwarf: DwarfPackage<Slice<'a>>,
+    /// Its type units that were asked for, by their rows in its index.
+    types: Vec<OnceCell<Option<PackagedType<'a>>>>,
+}
+
+/// A type unit, and the sections that it has for itself.
+struct PackagedType<'a> {
+    dwarf: Box<Dwarf<'a>>,
+    slot: Slot<'a>,
+}
+
+impl<'a> Package<'a> {
+    pub(crate) fn new(path: PathBuf, dwarf: DwarfPackage<Slice<'a>>) -> Package<'a> {
+        let rows = dwarf.tu_index.unit_count();
+        Package {
+            types: (0..rows).map(|_| OnceCell::new()).collect(),
+            path,
+            dwarf,
+        }
+    }
+
+    /// Where the type with a signature is, if it is there.
+    fn place(&self, signature: DebugTypeSignature, parent: &Dwarf<'a>) -> Option<Place> {
+        let row = self.dwarf.tu_index.find(signature.0)?;
+        let nth = usize::try_from(row).ok()?.checked_sub(1)?;
+        let unit = self.types.get(nth)?;
+        let unit = unit.get_or_init(|| {
+            let mut dwarf = self.dwarf.find_tu(signature, parent).ok()??;
+            abbreviations::check(&dwarf).ok()?;
+            dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
+            let in_info = dwarf.units().next().ok()?;
+            let header = in_info.or(dwarf.type_units().next().ok()?)?;
+            let slot = Slot {
+                header,
+                unit: OnceCell::new(),
+            };
+            let dwarf = Box::new(dwarf);
+            Some(PackagedType { dwarf, slot })
+        });
+        let (found, offset) = type_of(&unit.as_ref()?.slot.header)?;
+        let part = Part::Packaged(nth);
+        (found == signature).then_some(Place { part, offset })
+    }
+
+    fn unit(&self, nth: usize) -> Option<&PackagedType<'a>> {
+        self.types.get(nth)?.get()?.as_ref()
+    }
+}
+
+/// The signature of a type unit, and where its type is in the section.
+fn type_of(header: &UnitHeader<Slice<'_>>) -> Option<(DebugTypeSignature, usize)> {
+    match header.type_() {
+        UnitType::Type {
+            type_signature,
+            type_offset,
+        }
+        | UnitType::SplitType {
+            type_signature,
+            type_offset,
+        } => Some((
+            type_signature,
+            header.offset().0.checked_add(type_offset.0)?,
+        )),
+        _ => None,
+    }
+}
+
 /// All units of a file and of its supplementary one.
 pub(crate) struct Index<'a> {
     dwarf: Dwarf<'a>,
@@ -95,28 +169,28 @@ pub(crate) struct Index<'a> {
     /// What is wrong with headers; units behind such a one cannot be found.
     pub(crate) problems: Vec<TypesError>,
     /// Of a file with the rest of a unit, the file with its skeleton, and where that is.
-    skeleton: Option<(Rc<Index<'a>>, Place)>,
+    skeleton: Option<Skeleton<'a>>,
     /// How many bytes of entries may still be read.
     left: Cell<u64>,
     limit: u64,
 }
 
+/// What a file with the rest of a unit belongs to.
+pub(crate) struct Skeleton<'a> {
+    /// The file with the skeleton.
+    pub(crate) index: Rc<Index<'a>>,
+    /// Where that is.
+    pub(crate) place: Place,
+    /// The package that the rest is from.
+    pub(crate) package: Option<Rc<Package<'a>>>,
+}
+
 /// The order of bytes in a file's numbers.
-fn endian(file: &ElfFile) -> RunTimeEndian {
+pub(crate) fn endian(file: &ElfFile) -> RunTimeEndian {
     match file.abi().endian {
         Endian::Little => RunTimeEndian::Little,
         Endian::Big => RunTimeEndian::Big,
     }
-}
-
-/// A section of a `.dwo` file, or of a package of such (DWARF 5 §7.3.2, §7.3.5).
-pub(crate) fn split_section(file: &ElfFile, id: SectionId) -> Result<Slice<'_>, TypesError> {
-    let found = match id.dwo_name() {
-        Some(name) => file.section_named(name)?,
-        None => None,
-    };
-    let data = found.map_or(&[][..], |section| section.data);
-    Ok(EndianSlice::new(data, endian(file)))
 }
 
 /// The sections that types need.
@@ -172,22 +246,14 @@ impl<'a> Index<'a> {
     }
 
     /// Reads the headers of the units of a `.dwo` file, which have the rest of a unit that is elsewhere.
-    pub(crate) fn split(
-        mut dwarf: Dwarf<'a>,
-        of: &Rc<Index<'a>>,
-        skeleton: Place,
-    ) -> Result<Index<'a>, TypesError> {
-        dwarf.make_dwo(&of.dwarf);
+    pub(crate) fn split(mut dwarf: Dwarf<'a>, of: Skeleton<'a>) -> Result<Index<'a>, TypesError> {
+        dwarf.make_dwo(&of.index.dwarf);
         abbreviations::check(&dwarf)?;
-        let skeleton = Some((Rc::clone(of), skeleton));
-        Ok(Index::new(dwarf, of.arch, skeleton))
+        let arch = of.index.arch;
+        Ok(Index::new(dwarf, arch, Some(of)))
     }
 
-    fn new(
-        mut dwarf: Dwarf<'a>,
-        arch: Arch,
-        skeleton: Option<(Rc<Index<'a>>, Place)>,
-    ) -> Index<'a> {
+    fn new(mut dwarf: Dwarf<'a>, arch: Arch, skeleton: Option<Skeleton<'a>>) -> Index<'a> {
         dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
         let mut index = Index {
             info: Vec::new(),
@@ -233,15 +299,9 @@ impl<'a> Index<'a> {
             });
             match header {
                 Ok(header) => {
-                    let offset = header.offset().0;
-                    if let UnitType::Type {
-                        type_signature,
-                        type_offset,
-                    } = header.type_()
-                    {
-                        let offset = offset.saturating_add(type_offset.0);
+                    if let Some((signature, offset)) = type_of(&header) {
                         let place = Place { part, offset };
-                        self.signatures.entry(type_signature.0).or_insert(place);
+                        self.signatures.entry(signature.0).or_insert(place);
                     }
                     let unit = OnceCell::new();
                     slots.push(Slot { header, unit });
@@ -261,7 +321,16 @@ impl<'a> Index<'a> {
             Part::Info => &self.info,
             Part::Types => &self.types,
             Part::Supplementary => &self.supplementary,
+            Part::Packaged(nth) => {
+                let unit = self.package().and_then(|package| package.unit(nth));
+                unit.map_or(&[], |unit| std::slice::from_ref(&unit.slot))
+            }
         }
+    }
+
+    /// The package that this is a part of.
+    fn package(&self) -> Option<&Package<'a>> {
+        self.skeleton.as_ref()?.package.as_deref()
     }
 
     /// Where the root entries of the units of `.debug_info` are.
@@ -287,6 +356,10 @@ impl<'a> Index<'a> {
     pub(crate) fn dwarf(&self, part: Part) -> &Dwarf<'a> {
         match part {
             Part::Supplementary => self.dwarf.sup().unwrap_or(&self.dwarf),
+            Part::Packaged(nth) => {
+                let unit = self.package().and_then(|package| package.unit(nth));
+                unit.map_or(&self.dwarf, |unit| &*unit.dwarf)
+            }
             _ => &self.dwarf,
         }
     }
@@ -311,8 +384,8 @@ impl<'a> Index<'a> {
 
     fn read_unit(&self, part: Part, header: UnitHeader<Slice<'a>>) -> gimli::Result<Unit<'a>> {
         let mut unit = self.dwarf(part).unit(header)?;
-        if let Some((of, place)) = &self.skeleton
-            && let Ok((skeleton, _)) = of.unit(*place)
+        if let Some(of) = &self.skeleton
+            && let Ok((skeleton, _)) = of.index.unit(of.place)
         {
             unit.copy_relocated_attributes(skeleton);
         }
@@ -482,7 +555,8 @@ impl<'a> Index<'a> {
             ))),
             AttributeValue::DebugTypesRef(signature) => {
                 let place = self.signatures.get(&signature.0).copied();
-                place.ok_or_else(|| {
+                let packaged = || self.package()?.place(signature, &self.dwarf);
+                place.or_else(packaged).ok_or_else(|| {
                     wrong(format!(
                         "the type unit with the signature {:#x}, which is not there (those of object files are read once they are linked)",
                         signature.0

@@ -13,11 +13,13 @@ mod index;
 mod producers;
 mod program;
 mod prototypes;
+mod split;
 mod unit;
 pub mod variables;
 
 pub use elf::{elf_context, endian};
 pub use error::{Machine, TypesError};
 pub use producers::{Order, Producers};
-pub use program::{LeftOut, Program, Reason, UnitTypes, read};
+pub use program::{LeftOut, Program, UnitTypes, read};
 pub use prototypes::{Prototype, Prototypes};
+pub use split::SplitFiles;

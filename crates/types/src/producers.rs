@@ -6,7 +6,8 @@ use unspool_module::{DebugFiles, ElfFile};
 
 use crate::entry::text;
 use crate::index::{Index, Place};
-use crate::program::name;
+use crate::program::in_folder;
+use crate::split::{self, SplitFiles};
 
 /// How arrays of arrays are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,14 +71,15 @@ impl Producers {
     /// Of a file with DWARF, in it or in its debug files: each unit says which gcc made it. What cannot be read says nothing.
     #[must_use]
     pub fn of_dwarf(file: &ElfFile, debug: &DebugFiles) -> Producers {
-        let source = debug.debug.as_deref().unwrap_or(file);
-        let Ok(index) = Index::of(source, debug.supplementary.as_deref()) else {
+        let opened = SplitFiles::default();
+        let Ok((index, splits)) = split::units(file, debug, &opened) else {
             return Producers::Alike(Order::Unknown);
         };
-        let units = index
-            .roots()
-            .filter(|(kind, _)| *kind == UnitType::Compilation);
-        Producers::Units(units.filter_map(|(_, root)| made(&index, root)).collect())
+        let is_unit = |kind| matches!(kind, UnitType::Compilation | UnitType::Skeleton(_));
+        let units = index.roots().filter(|(kind, _)| is_unit(*kind));
+        let units = units.filter_map(|(_, root)| splits.rest(&index, root));
+        let units = units.filter_map(|(rest, root)| made(&rest, root));
+        Producers::Units(units.collect())
     }
 
     /// How a dictionary of the file stores arrays of arrays: if it says so itself, else as the unit's gcc does whose name it has, or, of what many units share, all do.
@@ -103,7 +105,9 @@ fn made(index: &Index<'_>, root: Place) -> Option<(String, Order)> {
     let entry = index.entry(root).ok()?;
     let producer = text(index, root, &entry, gimli::DW_AT_producer)?;
     let order = Order::of(Some(Gcc::of_producer(&producer)?), said(&producer));
-    Some((name(index, root, &entry)?.into_owned(), order))
+    let name = text(index, root, &entry, gimli::DW_AT_name)?;
+    let folder = text(index, root, &entry, gimli::DW_AT_comp_dir);
+    Some((in_folder(name, folder).into_owned(), order))
 }
 
 /// A producer's name and version, without the options.

@@ -1,16 +1,18 @@
 //! The types of all units of a program.
 
 use std::borrow::Cow;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use gimli::{AttributeValue, DwLang, UnitType};
 use unspool_ctf::{Graph, TypeId};
 use unspool_ir::Vaddr;
-use unspool_module::ElfFile;
+use unspool_module::{DebugFiles, ElfFile};
 
 use crate::entry::text;
 use crate::error::TypesError;
 use crate::index::{Entry, Index, Place};
+use crate::split::{self, SplitFiles, Splits};
 use crate::unit::UnitReader;
 
 /// What a program's debug information says of its types.
@@ -18,9 +20,10 @@ use crate::unit::UnitReader;
 pub struct Program<'a> {
     /// The units in C, in their order.
     pub units: Vec<UnitTypes<'a>>,
-    /// The units whose types are not here.
+    /// The units in other languages.
     pub left_out: Vec<LeftOut>,
-    /// What is wrong with single entries: what they would be is [`unspool_ctf::Kind::Unknown`], or is not there.
+    /// What is wrong with single entries: what they would be is [`unspool_ctf::Kind::Unknown`], or is not there. [`TypesError::Split`] is of units the rest of
+    /// which cannot be had, and which are not there.
     pub problems: Vec<TypesError>,
 }
 
@@ -42,76 +45,81 @@ pub struct LeftOut {
     pub offset: u64,
     /// The name of its source file.
     pub name: String,
-    /// Why its types are not there.
-    pub reason: Reason,
+    /// Its language, whose types CTF and BTF cannot say.
+    pub language: String,
 }
 
-/// Why a unit is left out.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reason {
-    /// It is in a language whose types CTF and BTF cannot say.
-    Language(String),
-    /// Its types are in a file of their own (`-gsplit-dwarf`), which is not read.
-    Split(String),
-}
-
-impl std::fmt::Display for Reason {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Reason::Language(language) => write!(f, "it is in {language}, and not in C"),
-            Reason::Split(file) => write!(f, "its types are in {file}, which is not read"),
-        }
-    }
-}
-
-/// Reads the types of a file that has debug information, and of the file that it shares some with (`.gnu_debugaltlink`). Takes memory in proportion to
-/// the debug information. There are no units if the file has none.
+/// Reads the types that DWARF says of a module, in the module or in its debug files. Takes memory in proportion to the debug information. There are no
+/// units if there is none. The files that have the rest of units (`-gsplit-dwarf`) are found as for
+/// [`Variables`](crate::variables::Variables::of_module).
 ///
 /// # Errors
 ///
 /// A section cannot be read, or its abbreviations overlap. What is wrong with single units and entries is in [`Program::problems`].
 pub fn read<'a>(
-    file: &'a ElfFile,
-    supplementary: Option<&'a ElfFile>,
+    module: &'a ElfFile,
+    files: &'a DebugFiles,
+    splits: &'a SplitFiles,
 ) -> Result<Program<'a>, TypesError> {
-    let mut index = Index::of(file, supplementary)?;
+    let (index, splits) = split::units(module, files, splits)?;
     let mut program = Program {
-        problems: std::mem::take(&mut index.problems),
+        problems: index.problems.clone(),
         ..Program::default()
     };
     for (kind, root) in index.roots() {
-        let is_whole = match kind {
-            UnitType::Compilation => true,
-            UnitType::Skeleton(_) => false,
-            // What others are made of is read with these.
-            _ => continue,
-        };
-        if let Err(problem) = program.add(&index, root, is_whole) {
+        // What others are made of is read with these.
+        if !matches!(kind, UnitType::Compilation | UnitType::Skeleton(_)) {
+            continue;
+        }
+        if let Err(problem) = program.add(&index, &splits, root) {
             program.problems.push(problem);
         }
+        program.problems.append(&mut splits.take_problems());
     }
     Ok(program)
 }
 
 impl<'a> Program<'a> {
-    fn add(&mut self, index: &Index<'a>, root: Place, is_whole: bool) -> Result<(), TypesError> {
-        let entry = index.entry(root)?;
-        if entry.tag() == gimli::DW_TAG_partial_unit {
+    fn add(
+        &mut self,
+        index: &Rc<Index<'a>>,
+        splits: &Splits<'a>,
+        root: Place,
+    ) -> Result<(), TypesError> {
+        let skeleton = index.entry(root)?;
+        if skeleton.tag() == gimli::DW_TAG_partial_unit {
             return Ok(()); // before DWARF 5, the header does not tell
         }
-        let name = name(index, root, &entry);
-        if let Some(reason) = left_out(index, root, &entry, is_whole) {
+        let Some((rest, place)) = splits.rest(index, root) else {
+            return Ok(());
+        };
+        let file = split::name(index, root);
+        let in_rest = |source| match &file {
+            Some(file) => TypesError::InSplit {
+                file: file.clone(),
+                source: Box::new(source),
+            },
+            None => source,
+        };
+        let entry = rest.entry(place).map_err(in_rest)?;
+        // Of a unit with a rest, either has the directory, or both.
+        let folder = text(&rest, place, &entry, gimli::DW_AT_comp_dir)
+            .or_else(|| text(index, root, &skeleton, gimli::DW_AT_comp_dir));
+        let name =
+            text(&rest, place, &entry, gimli::DW_AT_name).map(|name| in_folder(name, folder));
+        if let Some(language) = other_language(&entry) {
             self.left_out.push(LeftOut {
                 offset: root.offset as u64,
                 name: name.unwrap_or_default().into_owned(),
-                reason,
+                language,
             });
             return Ok(());
         }
-        let (unit, _) = index.unit(root)?;
-        let mut reader = UnitReader::new(index, u64::from(unit.header.address_size()));
-        reader.unit(root);
-        self.problems.append(&mut reader.problems);
+        let (unit, _) = rest.unit(place).map_err(in_rest)?;
+        let mut reader = UnitReader::new(&rest, u64::from(unit.header.address_size()));
+        reader.unit(place);
+        let problems = std::mem::take(&mut reader.problems);
+        self.problems.extend(problems.into_iter().map(in_rest));
         let entries = std::mem::take(&mut reader.entries);
         let mut graph = reader.graph();
         graph.unit = name;
@@ -123,29 +131,16 @@ impl<'a> Program<'a> {
     }
 }
 
-/// The name of a unit's source file, with the directory.
-pub(crate) fn name<'a>(index: &Index<'a>, root: Place, entry: &Entry<'a>) -> Option<Cow<'a, str>> {
-    let name = text(index, root, entry, gimli::DW_AT_name)?;
-    match text(index, root, entry, gimli::DW_AT_comp_dir) {
-        Some(folder) if !name.starts_with('/') => Some(format!("{folder}/{name}").into()),
-        _ => Some(name),
+/// The name of a unit's source file, with the directory that the compiler ran in.
+pub(crate) fn in_folder<'a>(name: Cow<'a, str>, folder: Option<Cow<'a, str>>) -> Cow<'a, str> {
+    match folder {
+        Some(folder) if !name.starts_with('/') => format!("{folder}/{name}").into(),
+        _ => name,
     }
 }
 
-/// Why a unit is left out, if it is.
-fn left_out<'a>(
-    index: &Index<'a>,
-    root: Place,
-    entry: &Entry<'a>,
-    is_whole: bool,
-) -> Option<Reason> {
-    let split = [gimli::DW_AT_dwo_name, gimli::DW_AT_GNU_dwo_name]
-        .into_iter()
-        .find_map(|name| text(index, root, entry, name));
-    if split.is_some() || !is_whole {
-        let file = split.map_or("a .dwo file".to_owned(), Cow::into_owned);
-        return Some(Reason::Split(file));
-    }
+/// The language of a unit, if that is not C.
+fn other_language(entry: &Entry<'_>) -> Option<String> {
     let language = match entry.attr_value(gimli::DW_AT_language) {
         Some(AttributeValue::Language(language)) => language,
         _ => DwLang(0),
@@ -154,7 +149,7 @@ fn left_out<'a>(
         let name = language
             .static_string()
             .map(|name| name.trim_start_matches("DW_LANG_"));
-        Reason::Language(name.unwrap_or("an unknown language").to_owned())
+        name.unwrap_or("an unknown language").to_owned()
     })
 }
 

@@ -9,6 +9,7 @@ use unspool_module::{DebugFiles, ElfFile};
 
 use crate::error::TypesError;
 use crate::program::{Program, read};
+use crate::split::SplitFiles;
 
 /// The prototypes of a program's functions.
 #[derive(Debug, Default)]
@@ -16,6 +17,8 @@ pub struct Prototypes {
     graphs: Vec<Arc<Graph<'static>>>,
     by_address: Vec<(Vaddr, usize, TypeId)>,
     by_name: HashMap<Box<str>, Vec<(usize, TypeId)>>,
+    /// Of which units there are none, and why.
+    missing: Vec<TypesError>,
 }
 
 /// A function's prototype: a type of the kind [`unspool_ctf::Kind::Function`] in the graph of its unit.
@@ -32,19 +35,20 @@ impl Prototypes {
     ///
     /// # Errors
     ///
-    /// As for [`read`]. What is wrong with single entries is passed over.
+    /// As for [`read`]. What is wrong with single entries is passed over; which units are missing tells [`Prototypes::missing`].
     pub fn of_module(module: &ElfFile, files: &DebugFiles) -> Result<Prototypes, TypesError> {
-        let source = files.debug.as_deref().unwrap_or(module);
-        Ok(Prototypes::of(read(
-            source,
-            files.supplementary.as_deref(),
-        )?))
+        let splits = SplitFiles::default();
+        let program = read(module, files, &splits)?;
+        Ok(Prototypes::of(program))
     }
 
     /// Those of all functions of a program.
     #[must_use]
     pub fn of(program: Program<'_>) -> Prototypes {
         let mut prototypes = Prototypes::default();
+        let problems = program.problems.into_iter();
+        let is_missing = |problem: &TypesError| matches!(problem, TypesError::Split { .. });
+        prototypes.missing = problems.filter(is_missing).collect();
         for (nth, unit) in program.units.into_iter().enumerate() {
             let entries = unit.entries.into_iter();
             let addresses = entries.map(|(address, _, ty)| (address, nth, ty));
@@ -58,6 +62,12 @@ impl Prototypes {
         }
         prototypes.by_address.sort_unstable();
         prototypes
+    }
+
+    /// Why there are none of some units: each a [`TypesError::Split`], of a unit the rest of which cannot be had (`-gsplit-dwarf`).
+    #[must_use]
+    pub fn missing(&self) -> &[TypesError] {
+        &self.missing
     }
 
     /// Those of the functions with an address, ascending.

@@ -7,6 +7,7 @@
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::ops::Range;
+use std::path::Path;
 use std::rc::Rc;
 
 use gimli::UnitType;
@@ -15,21 +16,19 @@ use unspool_module::{Binding, DebugFiles, ElfFile, Symbol, Symbols};
 
 use crate::error::TypesError;
 use crate::index::{Index, Place};
+use crate::split::{SplitFiles, Splits, units};
 
 mod activation;
 mod entry;
 mod evaluate;
 mod function;
 mod paths;
-mod split;
 mod value;
 
 pub use activation::Activation;
 pub use evaluate::Absent;
-use split::Splits;
 
 pub use function::{Function, Level, Rust, Variable};
-pub use split::SplitFiles;
 pub use value::Value;
 
 pub use crate::unit::{Variant, Variants};
@@ -104,10 +103,7 @@ impl<'a> Variables<'a> {
         files: &'a DebugFiles,
         splits: &'a SplitFiles,
     ) -> Result<Variables<'a>, TypesError> {
-        let source = files.debug.as_deref().unwrap_or(module);
-        let index = Rc::new(Index::of(source, files.supplementary.as_deref())?);
-        let mut beside = vec![module.path().to_owned()];
-        beside.extend(files.debug.as_ref().map(|file| file.path().to_owned()));
+        let (index, splits) = units(module, files, splits)?;
         let mut units = Vec::new();
         for (kind, root) in index.roots() {
             let Ok(entry) = index.entry(root) else {
@@ -122,7 +118,7 @@ impl<'a> Variables<'a> {
         units.sort_unstable_by_key(|(range, root)| (range.start, root.offset));
         Ok(Variables {
             index,
-            splits: Splits::beside(beside, splits),
+            splits,
             units,
             functions: RefCell::default(),
             described: RefCell::default(),
@@ -131,6 +127,12 @@ impl<'a> Variables<'a> {
             symbols: OnceCell::new(),
             named: RefCell::default(),
         })
+    }
+
+    /// Where the module is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.module.path()
     }
 
     /// Whether there is no code that debug information describes.

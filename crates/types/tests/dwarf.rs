@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use unspool_ctf::{Kind, TypeId};
 use unspool_ir::Vaddr;
 use unspool_module::{DebugFiles, ElfFile};
-use unspool_types::{Prototypes, Reason, TypesError, read};
+use unspool_types::{Program, Prototypes, SplitFiles, TypesError, read};
 use xtask::packages;
 
 const SOURCE: &str = "
@@ -48,8 +48,13 @@ fn built(flags: &str) -> TempDir {
 
 /// All that a file's units say, as text.
 fn text(file: &ElfFile) -> String {
-    let program = read(file, None).unwrap();
+    let (files, splits) = (DebugFiles::default(), SplitFiles::default());
+    let program = read(file, &files, &splits).unwrap();
     assert!(program.problems.is_empty(), "{:?}", program.problems);
+    text_of(&program)
+}
+
+fn text_of(program: &Program<'_>) -> String {
     let mut text = String::new();
     for unit in &program.units {
         let graph = &unit.graph;
@@ -104,7 +109,8 @@ fn object_files_of_unknown_machines_are_an_error_and_linked_files_are_read() {
         ("mips64el", "-gdwarf-4", "MIPS"),
     ] {
         let file = ElfFile::open(made(target, flags)).unwrap();
-        let error = read(&file, None).unwrap_err();
+        let (files, splits) = Default::default();
+        let error = read(&file, &files, &splits).unwrap_err();
         let TypesError::Relocations { machine, .. } = &error else {
             panic!("{target}: {error}");
         };
@@ -122,7 +128,8 @@ fn object_files_of_unknown_machines_are_an_error_and_linked_files_are_read() {
 fn prototypes_are_found_by_name_and_address() {
     let folder = built("-g");
     let file = ElfFile::open(folder.path().join("a")).unwrap();
-    let program = read(&file, None).unwrap();
+    let (files, splits) = Default::default();
+    let program = read(&file, &files, &splits).unwrap();
     assert!(program.problems.is_empty(), "{:?}", program.problems);
     drop(program);
     let prototypes = Prototypes::of_module(&file, &DebugFiles::default()).unwrap();
@@ -164,7 +171,8 @@ fn other_calling_conventions_have_no_prototypes() {
     fs::write(folder.path().join("a.c"), functions.concat()).unwrap();
     tool(folder.path(), "clang", "-O1 -g -shared -fPIC a.c -o a");
     let file = ElfFile::open(folder.path().join("a")).unwrap();
-    let program = read(&file, None).unwrap();
+    let (files, splits) = Default::default();
+    let program = read(&file, &files, &splits).unwrap();
     let unit = &program.units[0];
     let kind = |name: &str| {
         let mut functions = unit.graph.functions.iter();
@@ -177,17 +185,110 @@ fn other_calling_conventions_have_no_prototypes() {
     }
 }
 
-#[test]
-fn split_units_are_reported() {
-    let folder = built("-g -gsplit-dwarf");
-    let file = ElfFile::open(folder.path().join("a")).unwrap();
-    let program = read(&file, None).unwrap();
-    assert!(program.units.is_empty());
-    let reasons: Vec<_> = program.left_out.iter().map(|unit| &unit.reason).collect();
+/// What the units of a program in a folder say, its prototypes by their addresses, and what is missing.
+fn said(folder: &Path) -> (String, Vec<String>, Vec<TypesError>) {
+    let file = ElfFile::open(folder.join("a")).unwrap();
+    let (files, splits) = (DebugFiles::default(), SplitFiles::default());
+    let program = read(&file, &files, &splits).unwrap();
+    let of_split = |problem: &TypesError| matches!(problem, TypesError::Split { .. });
     assert!(
-        matches!(&*reasons, [Reason::Split(name)] if name.ends_with("a.dwo")),
-        "{reasons:?}"
+        program.problems.iter().all(of_split),
+        "{:?}",
+        program.problems
     );
+    let names = program.units.iter().map(|unit| unit.graph.unit.as_deref());
+    let text = names.fold(text_of(&program), |text, name| text + name.unwrap() + "\n");
+    let prototypes = Prototypes::of_module(&file, &files).unwrap();
+    assert_eq!(prototypes.missing().len(), program.problems.len());
+    let declared = prototypes.iter().map(|(address, found)| {
+        let declared = found.graph.declare(found.ty, "function");
+        format!("{:#x} {declared}", address.0)
+    });
+    (text, declared.collect(), program.problems)
+}
+
+/// Compiles two units in a folder, links them, and packs what they have left in files of their own.
+fn build_two(compiler: &str, flags: &str, packer: Option<&str>) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    fs::write(path.join("a.c"), SOURCE).unwrap();
+    let other = "struct own { long double l; union { int i; float f; } u; }; typedef int (*callback)(struct own *, _Bool);
+                 int call(callback which, struct own *with) { return which(with, 1); } const volatile struct own *shared[3][4];";
+    fs::write(path.join("b.c"), other).unwrap();
+    for unit in ["a", "b"] {
+        let words = format!("-O1 {flags} -c {unit}.c -o {unit}.o");
+        tool(path, compiler, &words);
+    }
+    tool(path, "gcc", "a.o b.o -Wl,--build-id=none -o a");
+    if let Some(packer) = packer {
+        tool(path, packer, "-e a -o a.dwp");
+        for unit in ["a", "b"] {
+            fs::remove_file(path.join(format!("{unit}.dwo"))).unwrap();
+        }
+    }
+    folder
+}
+
+/// Whether the rest of units is in files of their own, or packed, their types and prototypes are those of whole units.
+#[test]
+fn split_units_say_what_whole_ones_say() {
+    // Of DWARF 5, binutils' dwp 2.40 makes no package, and llvm-dwp 14 none of gcc's files.
+    for (compiler, version, packer) in [
+        ("gcc", 4, Some("dwp")),
+        ("gcc", 5, None),
+        ("clang", 4, Some("llvm-dwp")),
+        ("clang", 5, Some("llvm-dwp")),
+    ] {
+        for types in ["", "-fdebug-types-section"] {
+            let flags = format!("-gdwarf-{version} {types}");
+            let what = format!("{compiler} {flags}");
+            let expected = said(build_two(compiler, &flags, None).path());
+            assert!(expected.0.contains("callback") && expected.1.len() == 4);
+            let flags = format!("{flags} -gsplit-dwarf");
+            let folder = build_two(compiler, &flags, None);
+            assert_same(&expected, &said(folder.path()), &what);
+            let file = folder.path().join("a.dwo");
+            fs::rename(&file, folder.path().join("elsewhere")).unwrap();
+            let (_, declared, missing) = said(folder.path());
+            assert_eq!(declared.len(), 1, "{what}");
+            let [
+                TypesError::Split {
+                    unit, file: name, ..
+                },
+            ] = &*missing
+            else {
+                panic!("{missing:?}");
+            };
+            assert!(name.ends_with("a.dwo") && unit.starts_with("the unit at 0x"));
+            let told = missing[0].to_string();
+            assert!(told.contains(file.to_str().unwrap()), "{told}");
+            if packer.is_some() {
+                let folder = build_two(compiler, &flags, packer);
+                assert_same(&expected, &said(folder.path()), &format!("{what}, packed"));
+            }
+        }
+    }
+}
+
+type Said = (String, Vec<String>, Vec<TypesError>);
+
+/// Compares what is said, but for the folders that the compilers ran in, and the order of entries: linked, type units stand behind each other.
+fn assert_same(expected: &Said, found: &Said, what: &str) {
+    let sorted = |said: &Said| {
+        let lines = said.0.lines().filter(|line| !line.ends_with(".c"));
+        let mut lines: Vec<_> = lines.map(str::to_owned).collect();
+        lines.sort_unstable();
+        lines
+    };
+    assert_eq!(sorted(found), sorted(expected), "{what}");
+    assert_eq!(found.1, expected.1, "{what}");
+    let names = |said: &Said| {
+        let names = said.0.lines().filter(|line| line.ends_with(".c"));
+        let ends = names.map(|name| name.rsplit('/').next().unwrap().to_owned());
+        ends.collect::<Vec<_>>()
+    };
+    assert_eq!(names(found), ["a.c", "b.c"], "{what}");
+    assert!(found.2.is_empty(), "{what}: {:?}", found.2);
 }
 
 /// Where a section is in a file: its first byte and its size.
@@ -217,7 +318,8 @@ fn wrong_bytes_are_errors() {
                     let mut broken = bytes.clone();
                     broken[at] = value;
                     let file = ElfFile::from_bytes("broken", broken).unwrap();
-                    let Ok(program) = read(&file, None) else {
+                    let (files, splits) = Default::default();
+                    let Ok(program) = read(&file, &files, &splits) else {
                         failed += 1;
                         continue;
                     };
@@ -269,7 +371,8 @@ end:
     fs::write(folder.path().join("a.s"), source).unwrap();
     tool(folder.path(), "as", "a.s -o a");
     let file = ElfFile::open(folder.path().join("a")).unwrap();
-    let program = read(&file, None).unwrap();
+    let (files, splits) = Default::default();
+    let program = read(&file, &files, &splits).unwrap();
     let [
         TypesError::Dwarf {
             section: ".debug_info",

@@ -272,11 +272,10 @@ impl Kept {
             if !takes_none {
                 let end = self.outgoing_end(sp);
                 self.slots.retain(|slot| slot.is_kept || slot.at >= end);
-                for word in (sp..end)
-                    .step_by(8)
-                    .filter_map(|at| u32::try_from(at / 8).ok())
-                {
-                    self.lost |= 1_u64.checked_shl(word).unwrap_or(0);
+                // The end may be that of all memory.
+                let given = |word: &i32| word * 8 < end && sp < word * 8 + 8;
+                for word in (0..64).filter(given) {
+                    self.lost |= 1 << word;
                 }
             }
         }

@@ -11,8 +11,6 @@ mod loaded;
 mod target;
 mod to_btf;
 
-use std::fmt::Display;
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -20,7 +18,7 @@ use anyhow::{Context as _, bail};
 use unspool_ctf::{BtfReading, Graph, SHARED, Section, Unit};
 
 use crate::args::ctf::{CtfAction, CtfArgs, CtfSource};
-use crate::commands::MOST_SAID;
+use crate::commands::{MOST_SAID, report};
 use crate::output;
 use input::{Input, Meant, Stored};
 
@@ -33,18 +31,6 @@ pub(crate) fn run(args: &CtfArgs) -> anyhow::Result<ExitCode> {
         CtfAction::FromDwarf(args) => from_dwarf::run(args),
         CtfAction::ToBtf(args) => to_btf::run(args),
         CtfAction::Diff(args) => diff::run(args),
-    }
-}
-
-/// Says what is wrong with a file, up to a point.
-fn report(path: &Path, problems: impl ExactSizeIterator<Item = impl Display>) {
-    let path = path.display();
-    let hidden = problems.len().saturating_sub(MOST_SAID);
-    for problem in problems.take(MOST_SAID) {
-        output::notice(&format_args!("{path}: {problem}"));
-    }
-    if hidden > 0 {
-        output::notice(&format_args!("{path}: {hidden} more problems"));
     }
 }
 

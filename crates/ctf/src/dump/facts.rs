@@ -2,15 +2,15 @@
 
 use hashbrown::HashSet;
 
-use super::{DEEPEST, Dump};
+use super::{DEEPEST, Lines};
 use crate::graph::{Kind, Number, Tag, Type, TypeId};
 use crate::record::kind;
 
-impl Dump<'_> {
+impl Lines<'_, '_> {
     /// The number of a type's kind. A slice counts as what it is a part of.
     pub(super) fn kind_number(&self, ty: &Type<'_>) -> u8 {
         let sliced = match &ty.kind {
-            Kind::Slice { of, .. } => self.graph().get(*of),
+            Kind::Slice { of, .. } => self.graph.get(*of),
             _ => None,
         };
         match sliced {
@@ -29,7 +29,7 @@ impl Dump<'_> {
                 bits,
                 size,
             } => {
-                let inner = self.graph().get(self.graph().resolve(of)?)?;
+                let inner = self.graph.get(self.graph.resolve(of)?)?;
                 let format = match inner.kind {
                     Kind::Integer(number) | Kind::Float(number) => number.format,
                     Kind::Enum { .. } => Number::SIGNED,
@@ -51,7 +51,7 @@ impl Dump<'_> {
     }
 
     pub(super) fn size(&self, id: TypeId) -> Option<u64> {
-        let graph = self.graph();
+        let graph = self.graph;
         match graph.get(graph.resolve(id)?)?.kind {
             Kind::Enum { .. } => Some(4),
             Kind::Function { .. } => Some(0),
@@ -61,8 +61,11 @@ impl Dump<'_> {
     }
 
     fn size_of_array(&self, mut element: TypeId, mut count: u64) -> Option<u64> {
-        let graph = self.graph();
-        for _ in 0..DEEPEST {
+        let graph = self.graph;
+        for step in 0.. {
+            if step >= DEEPEST && !self.spend(1) {
+                break;
+            }
             match graph.get(graph.resolve(element)?)?.kind {
                 Kind::Enum { .. } => return count.checked_mul(4),
                 Kind::Function { .. } => return Some(0),
@@ -80,32 +83,39 @@ impl Dump<'_> {
         None
     }
 
-    pub(super) fn align(&self, id: TypeId, seen: &mut HashSet<TypeId>) -> Option<u64> {
-        let graph = self.graph();
-        let id = graph.resolve(id)?;
-        if !seen.insert(id) {
-            return Some(0); // it counts already
-        }
-        match &graph.get(id)?.kind {
-            Kind::Pointer(_) | Kind::Function { .. } => Some(graph.pointer_size),
-            Kind::Array { element, .. } => self.align(*element, seen),
-            Kind::Enum { .. } => Some(4),
-            Kind::Record { tag, members, .. } => {
-                let counted = if *tag == Tag::Struct {
-                    1
-                } else {
-                    members.len()
-                };
-                let mut most = 0;
-                for member in members.iter().take(counted) {
-                    if seen.len() > DEEPEST {
-                        return None;
-                    }
-                    most = most.max(self.align(member.ty, seen)?);
-                }
-                Some(most)
+    pub(super) fn align(&self, id: TypeId) -> Option<u64> {
+        let graph = self.graph;
+        let mut most = 0;
+        // What has been come to counts already.
+        let mut seen = HashSet::new();
+        let mut open = vec![id];
+        while let Some(id) = open.pop() {
+            let id = graph.resolve(id)?;
+            if !seen.insert(id) {
+                continue;
             }
-            _ => graph.size(id),
+            if seen.len() > DEEPEST && !self.spend(1) {
+                return None;
+            }
+            let own = match &graph.get(id)?.kind {
+                Kind::Pointer(_) | Kind::Function { .. } => graph.pointer_size,
+                Kind::Array { element, .. } => {
+                    open.push(*element);
+                    continue;
+                }
+                Kind::Enum { .. } => 4,
+                Kind::Record { tag, members, .. } => {
+                    let counted = match tag {
+                        Tag::Struct => 1,
+                        _ => members.len(),
+                    };
+                    open.extend(members.iter().take(counted).map(|member| member.ty));
+                    continue;
+                }
+                _ => graph.size(id)?,
+            };
+            most = most.max(own);
         }
+        Some(most)
     }
 }

@@ -1,10 +1,14 @@
 //! Names of types, put together by libctf's rules.
 
-use super::DEEPEST;
-use crate::graph::{Graph, Kind, Type, TypeId};
+use super::{DEEPEST, Lines};
+use crate::graph::{Kind, Type, TypeId};
 
-/// No name of a type gets much longer than this, in bytes: functions that take functions can multiply.
+/// Parameters take so many bytes of a name in any case. Functions that take functions can multiply: each parameter more costs [`PARAMETER`] of
+/// what may be behind.
 const LONGEST: usize = 1 << 12;
+const PARAMETER: usize = 64;
+/// No parameters are nested deeper than this.
+const DEEPEST_PARAMETER: usize = 1 << 9;
 
 /// The places that parts of a declaration have in a name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,31 +37,32 @@ impl Parts {
     }
 
     /// The parts of a type: the chain from it to its innermost type, taken from that end.
-    fn of(graph: &Graph<'_>, id: TypeId) -> Option<Parts> {
+    fn of(lines: &Lines<'_, '_>, id: TypeId) -> Option<Parts> {
+        let graph = lines.graph;
+        let inner = |id| graph.get(id).and_then(part_of);
+        if lines.is_endless(id, inner) {
+            return None;
+        }
         let mut chain = Vec::new();
         let mut next = Some(id);
-        for _ in 0..DEEPEST {
-            let Some(id) = next else { break };
-            let ty = graph.get(id)?;
-            let (is_shown, inner) = match &ty.kind {
-                Kind::Slice { of, .. } => (false, Some(*of)),
-                Kind::Typedef(to) if ty.name.is_empty() => (false, Some(*to)),
-                Kind::Array { element: to, .. }
-                | Kind::Function { returns: to, .. }
-                | Kind::Pointer(to)
-                | Kind::Qualified(_, to) => (true, Some(*to)),
-                _ => (true, None),
-            };
-            if is_shown {
-                chain.push((id, ty));
+        while let Some(id) = next {
+            if chain.len() >= DEEPEST && !lines.spend(1) {
+                return None;
             }
-            next = inner;
+            let ty = graph.get(id)?;
+            chain.push((id, ty));
+            next = part_of(ty);
         }
-        if next.is_some() {
-            return None; // it leads in a circle
-        }
+        let is_shown = |ty: &Type<'_>| match ty.kind {
+            Kind::Slice { .. } => false,
+            Kind::Typedef(_) => !ty.name.is_empty(),
+            _ => true,
+        };
+        chain.retain(|(_, ty)| is_shown(ty));
         let mut parts = Parts::default();
         let mut qualified = Place::Base;
+        // Qualifiers of the innermost type, from the innermost on.
+        let mut first = Vec::new();
         for (id, ty) in chain.into_iter().rev() {
             let place = match ty.kind {
                 Kind::Array { .. } => Place::Array,
@@ -72,12 +77,29 @@ impl Parts {
             if place == Place::Pointer {
                 qualified = Place::Pointer;
             }
-            let is_first = matches!(ty.kind, Kind::Qualified(..)) && place == Place::Base;
-            let list = parts.list(place)?;
-            let at = if is_first { 0 } else { list.len() };
-            list.insert(at, id);
+            match (&ty.kind, place) {
+                (Kind::Qualified(..), Place::Base) => first.push(id),
+                _ => parts.list(place)?.push(id),
+            }
         }
+        first.reverse();
+        let base = parts.list(Place::Base)?;
+        first.append(base);
+        *base = first;
         Some(parts)
+    }
+}
+
+/// The type that a name is built around.
+fn part_of(ty: &Type<'_>) -> Option<TypeId> {
+    match ty.kind {
+        Kind::Typedef(to) if ty.name.is_empty() => Some(to),
+        Kind::Slice { of: to, .. }
+        | Kind::Array { element: to, .. }
+        | Kind::Function { returns: to, .. }
+        | Kind::Pointer(to)
+        | Kind::Qualified(_, to) => Some(to),
+        _ => None,
     }
 }
 
@@ -85,21 +107,23 @@ impl Parts {
 struct Limits {
     /// Bytes of parameters.
     left: usize,
-    /// Parameters within parameters.
-    depth: usize,
+    /// The functions whose parameters are named, each in those of the one before.
+    open: Vec<TypeId>,
 }
 
-/// A type's name.
-pub(super) fn name(graph: &Graph<'_>, id: TypeId) -> String {
-    let mut limits = Limits {
-        left: LONGEST,
-        depth: DEEPEST,
-    };
-    name_within(graph, id, &mut limits)
+impl Lines<'_, '_> {
+    /// A type's name.
+    pub(super) fn name(&self, id: TypeId) -> String {
+        let mut limits = Limits {
+            left: LONGEST,
+            open: Vec::new(),
+        };
+        name_within(self, id, &mut limits)
+    }
 }
 
-fn name_within(graph: &Graph<'_>, id: TypeId, limits: &mut Limits) -> String {
-    let Some(parts) = Parts::of(graph, id) else {
+fn name_within(lines: &Lines<'_, '_>, id: TypeId, limits: &mut Limits) -> String {
+    let Some(parts) = Parts::of(lines, id) else {
         return String::new();
     };
     let is_late = |place: Place| parts.rank(place).is_some_and(|rank| rank > place as usize);
@@ -115,14 +139,16 @@ fn name_within(graph: &Graph<'_>, id: TypeId, limits: &mut Limits) -> String {
     let places = [Place::Base, Place::Pointer, Place::Array, Place::Function];
     for (place, list) in places.into_iter().zip(&parts.lists) {
         for (nth, id) in list.iter().enumerate() {
-            let Some(ty) = graph.get(*id) else { continue };
+            let Some(ty) = lines.graph.get(*id) else {
+                continue;
+            };
             if needs_space {
                 text.push(' ');
             }
             if open == Some(place) && nth == 0 {
                 text.push('(');
             }
-            one_part(graph, ty, &mut text, limits);
+            one_part(lines, (*id, ty), &mut text, limits);
             needs_space = !matches!(ty.kind, Kind::Pointer(_) | Kind::Array { .. });
         }
         if close == Some(place) {
@@ -132,7 +158,12 @@ fn name_within(graph: &Graph<'_>, id: TypeId, limits: &mut Limits) -> String {
     text
 }
 
-fn one_part(graph: &Graph<'_>, ty: &Type<'_>, text: &mut String, limits: &mut Limits) {
+fn one_part(
+    lines: &Lines<'_, '_>,
+    (id, ty): (TypeId, &Type<'_>),
+    text: &mut String,
+    limits: &mut Limits,
+) {
     let name_of = &ty.name;
     match &ty.kind {
         Kind::Pointer(_) => text.push('*'),
@@ -143,15 +174,21 @@ fn one_part(graph: &Graph<'_>, ty: &Type<'_>, text: &mut String, limits: &mut Li
             is_variadic,
             ..
         } => {
+            let takes_itself = limits.open.contains(&id);
             let mut arguments: Vec<String> = Vec::new();
             for parameter in parameters {
+                let depth = limits.open.len();
+                let is_near = limits.left > 0 && depth < DEEPEST;
+                let may = || depth < DEEPEST_PARAMETER && lines.spend(PARAMETER);
+                if !is_near && (takes_itself || !may()) {
+                    break;
+                }
                 // A parameter takes a byte at least, also one that is a function with such parameters.
-                let next = limits.left.checked_sub(1).zip(limits.depth.checked_sub(1));
-                let Some((left, depth)) = next else { break };
-                *limits = Limits { left, depth };
-                let argument = name_within(graph, parameter.ty, limits);
+                limits.left = limits.left.saturating_sub(1);
+                limits.open.push(id);
+                let argument = name_within(lines, parameter.ty, limits);
                 limits.left = limits.left.saturating_sub(argument.len());
-                limits.depth += 1;
+                limits.open.pop();
                 arguments.push(argument);
             }
             if *is_variadic {

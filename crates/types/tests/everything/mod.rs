@@ -2,7 +2,8 @@
 
 use unspool_ir::Vaddr;
 use unspool_module::{DebugFiles, ElfFile};
-use unspool_types::variables::{Absent, Activation, Frame, SplitFiles, Stack, Value, Variables};
+use unspool_types::SplitFiles;
+use unspool_types::variables::{Absent, Activation, Frame, Stack, Value, Variables};
 
 /// A stack of which every frame is in a module, some of them at a call.
 struct Same<'s, 'a> {

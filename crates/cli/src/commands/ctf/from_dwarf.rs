@@ -9,7 +9,7 @@ use anyhow::bail;
 use unspool_ctf::{ARRAYS_IN_ORDER, Enumerator, Kind, LinkUnit, Linked, link};
 use unspool_ir::arch::Word;
 use unspool_module::{DebugFiles, ElfFile, SearchRoots};
-use unspool_types::{Program, Reason};
+use unspool_types::{Program, SplitFiles, TypesError};
 
 use super::{dump, target};
 use crate::args::ctf::CtfFromDwarfArgs;
@@ -19,7 +19,8 @@ use crate::output::{self, Failure, Plain};
 pub(crate) fn run(args: &CtfFromDwarfArgs) -> anyhow::Result<ExitCode> {
     let file = commands::open(&args.file)?;
     let debug = debug_files(&file);
-    let program = read(&file, &debug)?;
+    let splits = SplitFiles::default();
+    let program = read(&file, &debug, &splits)?;
     if program.units.is_empty() {
         bail!(
             "{} has no DWARF of units in C: build it with `gcc -g`, or install its debug symbols",
@@ -98,27 +99,42 @@ pub(super) fn debug_files(file: &ElfFile) -> DebugFiles {
 }
 
 /// The types in a file's DWARF, or in that of its debug files. Says what is wrong with it.
-pub(super) fn read<'f>(file: &'f ElfFile, debug: &'f DebugFiles) -> anyhow::Result<Program<'f>> {
+pub(super) fn read<'f>(
+    file: &'f ElfFile,
+    debug: &'f DebugFiles,
+    splits: &'f SplitFiles,
+) -> anyhow::Result<Program<'f>> {
+    let program = unspool_types::read(file, debug, splits)?;
     let source = debug.debug.as_deref().unwrap_or(file);
-    let program = unspool_types::read(source, debug.supplementary.as_deref())?;
     report(source, &program);
+    let mut problems = program.problems.iter();
+    let is_split = problems.any(|problem| matches!(problem, TypesError::Split { .. }));
+    if program.units.is_empty() && is_split {
+        bail!(
+            "what there is to say of the types of {0} is in files of their own (-gsplit-dwarf), which are looked for where the compiler has left them, beside it, \
+             and packed in {0}.dwp",
+            file.path().display()
+        );
+    }
     Ok(program)
 }
 
 /// Says what is wrong with the debug information, and what of it is left out.
 fn report(file: &ElfFile, program: &Program<'_>) {
     let path = file.path().display();
-    let mut reasons: BTreeMap<&Reason, usize> = BTreeMap::new();
+    let mut languages: BTreeMap<&str, usize> = BTreeMap::new();
     for unit in &program.left_out {
-        *reasons.entry(&unit.reason).or_default() += 1;
+        *languages.entry(&unit.language).or_default() += 1;
     }
-    for (reason, count) in reasons {
+    for (language, count) in languages {
         let units = if count == 1 {
             "1 unit is"
         } else {
             &format!("{count} units are")
         };
-        output::notice(&format_args!("{path}: {units} left out: {reason}"));
+        output::notice(&format_args!(
+            "{path}: {units} left out: it is in {language}, and not in C"
+        ));
     }
     super::report(file.path(), program.problems.iter());
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use unspool_ctf::{BtfReading, Graph, LinkUnit, Section, link};
 use unspool_module::ElfFile;
-use unspool_types::UnitTypes;
+use unspool_types::{SplitFiles, UnitTypes};
 
 use super::input::{Input, Stored};
 use super::{Arrays, from_dwarf, read, report, target};
@@ -89,7 +89,8 @@ pub(super) fn with_types<R>(
     };
     if let (true, Some(elf)) = (graphs.is_empty(), elf) {
         let debug = from_dwarf::debug_files(elf);
-        let program = from_dwarf::read(elf, &debug)?;
+        let splits = SplitFiles::default();
+        let program = from_dwarf::read(elf, &debug, &splits)?;
         return Loaded {
             graphs: program.units.iter().map(defined).collect(),
             elf: Some(elf),

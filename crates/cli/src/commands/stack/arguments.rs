@@ -12,6 +12,7 @@ use unspool_unwind::space::{Space, Stack};
 use unspool_unwind::tables::{ArgumentTable, Store};
 
 use super::values::{Argument, Found, Label, MOST_BYTES, as_text};
+use crate::commands::report;
 use crate::output;
 
 /// The tables of arguments of the modules of a report.
@@ -70,22 +71,23 @@ pub(in crate::commands) fn table(file: &ElfFile, store: &Store) -> Option<Argume
         return found;
     }
     let debug = DebugFiles::locate(file, &SearchRoots::default());
-    match table_of(file, &debug) {
-        Ok(bytes) => {
-            if store.cache_folder().is_some()
-                && let Err(error) = store.keep_arguments(&file.content_key(), &bytes)
-            {
-                output::notice(&error);
-            }
-            Some(ArgumentTable::made(bytes))
-        }
+    let (made, missing) = match table_of(file, &debug) {
+        Ok(made) => (Some(made.bytes), made.missing),
         // As its frames say.
-        Err(TableError::NoTypes { .. }) => None,
+        Err(TableError::NoTypes { missing, .. }) => (None, missing),
         Err(error) => {
             output::notice(&error);
-            None
+            (None, Vec::new())
         }
+    };
+    report(file.path(), missing.iter());
+    // What is missing may be there the next time.
+    if let (Some(bytes), true, true) = (&made, missing.is_empty(), store.cache_folder().is_some())
+        && let Err(error) = store.keep_arguments(&file.content_key(), bytes)
+    {
+        output::notice(&error);
     }
+    made.map(ArgumentTable::made)
 }
 
 /// The arguments of one frame; `None` if nothing says what its function takes.

@@ -12,13 +12,15 @@ use unspool_ir::{CodeAddr, Memory, Register, RuntimeAddr, Vaddr};
 use unspool_module::{DebugFiles, ElfFile};
 use unspool_recover::unchanged;
 use unspool_symbols::Finder;
-use unspool_types::variables::{self, Absent, Activation, Function, SplitFiles, Variables};
+use unspool_types::SplitFiles;
+use unspool_types::variables::{self, Absent, Activation, Function, Variables};
 use unspool_unwind::arguments::Arguments;
 use unspool_unwind::process::Snapshot;
 use unspool_unwind::space::{Space, Stack};
 
 use super::rust;
 use super::values::{MOST_BYTES, as_text};
+use crate::commands::report;
 use crate::output;
 
 /// The files with the debugging information of the modules of a report.
@@ -157,9 +159,10 @@ impl<'f> Described<'f> {
     ) -> Option<(Rc<Function<'f>>, Vaddr)> {
         let frame = variables::Stack::frame(walked, number)?;
         let found = frame.variables.function(frame.lookup);
-        for problem in frame.variables.take_problems() {
-            output::notice(&problem);
-        }
+        report(
+            frame.variables.path(),
+            frame.variables.take_problems().iter(),
+        );
         match found {
             Ok(function) => Some((function?, frame.lookup)),
             Err(error) => {

@@ -3,22 +3,27 @@
 //! `cargo bench -p unspool-bench --bench args -- PROGRAM OBJECTS… -- ARGUMENTS…`: runs a program whose types are in the
 //! `.ctf` of its object files (`gcc -gctf`) with a breakpoint at the entry of each function whose type is known. There the registers that
 //! arguments are passed in, general-purpose and vector ones, are written down, with the place of the return address. Every so often the stack is walked, some
-//! instructions later, and each value that is told of a frame is compared with what was written down. What is wrong is
-//! printed.
+//! instructions later, while all threads stand still, and each value that is told of a frame is compared with what was written down. What is wrong is
+//! printed, of likely values where the variable `LIKELY` is set. The stack is walked at each seventh entry, or as the variable `EVERY` says: of programs
+//! that come to their work late, less often is better.
+//!
+//! `everything.lua` is a script for Lua. `… --bench args -- --made N` does the same with N programs made at random, each compiled in several ways.
 #![expect(clippy::print_stdout, reason = "a measurement prints")]
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
+use std::num::NonZeroU64;
+use std::ops::AddAssign;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use unspool_args::{Certainty, Piece, Source, Table};
 use unspool_args_make::{encode, follow, prototypes_of_ctf};
-use unspool_bench::{Stop, Tracee};
+use unspool_bench::{Scratch, Stop, Tid, Tracee};
 use unspool_check::{Declarations, Maker, Subject};
 use unspool_ir::{Abi, Memory, Register, Registers, RuntimeAddr, Unreadable};
 use unspool_module::ElfFile;
@@ -29,8 +34,10 @@ use unspool_unwind::process::{AuxVector, Signal, Snapshot, Thread, ThreadState};
 use unspool_unwind::space::{Keep, Space};
 use unspool_unwind::tables::Store;
 
-/// A stack is walked at one of so many entries, first; at more and more of them while there are few frames.
-const EVERY: u64 = 7;
+mod made;
+
+/// A stack is walked at one of so many entries, where the variable `EVERY` does not say otherwise.
+const EVERY: NonZeroU64 = NonZeroU64::new(7).unwrap();
 
 /// So many instructions at most are executed between the entry and the walk.
 const FARTHEST: u64 = 97;
@@ -43,14 +50,53 @@ fn main() -> anyhow::Result<()> {
         .skip(1)
         .filter(|word| word != "--bench")
         .collect();
+    if let [option, number] = &*words
+        && option == "--made"
+    {
+        return made_at_random(number.parse()?);
+    }
     let mut parts = words.split(|word| word == "--");
     let (Some([program, objects @ ..]), arguments) = (parts.next(), parts.next()) else {
-        bail!("PROGRAM OBJECTS... -- ARGUMENTS...");
+        bail!("PROGRAM OBJECTS... -- ARGUMENTS..., or --made N");
     };
-    let program = &fs::canonicalize(program).with_context(|| program.clone())?;
+    let objects: Vec<_> = objects.iter().map(PathBuf::from).collect();
+    let arguments = arguments.unwrap_or_default();
+    measure(Path::new(program), &objects, arguments)?.print();
+    Ok(())
+}
+
+/// How programs made at random are compiled.
+const OPTIONS: [&str; 5] = ["-O0", "-O1", "-O2", "-Os", "-O2 -mavx2"];
+
+fn made_at_random(programs: u64) -> anyhow::Result<()> {
+    let folder = Scratch::new()?;
+    let mut counts = Counts::default();
+    for seed in 1..=programs {
+        for options in OPTIONS {
+            let options: Vec<_> = ["-c", "-gctf"]
+                .into_iter()
+                .chain(options.split(' '))
+                .collect();
+            let object =
+                folder.compile("program.o", "program.c", &made::program(seed), &options)?;
+            let program = folder.join("program");
+            let mut link = Command::new("cc");
+            let linked = link.arg(&object).arg("-o").arg(&program).status()?;
+            ensure!(linked.success(), "cannot link program {seed}");
+            println!("program {seed}, {}:", options.join(" "));
+            counts += measure(&program, &[object], &[])?;
+        }
+    }
+    counts.print();
+    Ok(())
+}
+
+fn measure(program: &Path, objects: &[PathBuf], arguments: &[String]) -> anyhow::Result<Counts> {
+    let path = || program.display().to_string();
+    let program = &fs::canonicalize(program).with_context(path)?;
     let file = ElfFile::open(program)?;
     let started = Instant::now();
-    let objects = objects.iter().map(|path| ElfFile::open(Path::new(path)));
+    let objects = objects.iter().map(ElfFile::open);
     let objects = objects.collect::<Result<Vec<_>, _>>()?;
     let prototypes = prototypes_of_ctf(objects.iter().chain([&file]));
     let declarations = Declarations::read(&file)?;
@@ -68,12 +114,8 @@ fn main() -> anyhow::Result<()> {
         started.elapsed().as_secs_f64()
     );
     let mut command = Command::new(program);
-    command
-        .args(arguments.unwrap_or_default())
-        .stdout(Stdio::null());
-    let counts = Run::start(&file, table, command)?.run()?;
-    counts.print();
-    Ok(())
+    command.args(arguments).stdout(Stdio::null());
+    Run::start(&file, table, command)?.run()
 }
 
 /// What a function was called with.
@@ -119,6 +161,16 @@ struct Count {
     wrong_likely: u64,
 }
 
+impl AddAssign for Count {
+    fn add_assign(&mut self, other: Count) {
+        self.all += other.all;
+        self.exact += other.exact;
+        self.likely += other.likely;
+        self.wrong_exact += other.wrong_exact;
+        self.wrong_likely += other.wrong_likely;
+    }
+}
+
 #[derive(Debug, Default)]
 struct Counts {
     frames: u64,
@@ -133,6 +185,18 @@ struct Counts {
     vectors_innermost: Count,
     /// Of what is passed in memory, in all frames.
     memory: Count,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Counts) {
+        self.frames += other.frames;
+        self.unknown += other.unknown;
+        self.returns += other.returns;
+        self.innermost += other.innermost;
+        self.vectors += other.vectors;
+        self.vectors_innermost += other.vectors_innermost;
+        self.memory += other.memory;
+    }
 }
 
 impl Counts {
@@ -219,17 +283,20 @@ struct Run<'t> {
     bias: u64,
     /// The bytes that breakpoints replace.
     breakpoints: HashMap<u64, u8>,
-    /// What functions were called with, by the place of their return address.
-    entries: BTreeMap<u64, Entry>,
+    /// What functions were called with, by the place of their return address, of each thread.
+    entries: HashMap<Tid, BTreeMap<u64, Entry>>,
     counts: Counts,
     told: Cell<u32>,
 }
 
 const TRAP: u8 = 0xcc;
 
+/// The instruction that calls the system.
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
+
 impl<'t> Run<'t> {
     fn start(file: &ElfFile, table: Table<'t>, mut command: Command) -> anyhow::Result<Run<'t>> {
-        let tracee = Tracee::start(&mut command)?;
+        let mut tracee = Tracee::start(&mut command)?;
         let pid = tracee.pid();
         let auxv = AuxVector::parse(&fs::read(format!("/proc/{pid}/auxv"))?);
         let entry = auxv.entry().context("no AT_ENTRY")?;
@@ -240,11 +307,11 @@ impl<'t> Run<'t> {
             .open(format!("/proc/{pid}/mem"))?;
         // Until the program begins: the dynamic linker maps what it needs.
         let begin = plant(&mem, entry.0)?;
-        tracee.go_on(0)?;
+        tracee.go_on()?;
         mem.write_all_at(&[begin], entry.0)?;
-        let mut registers = tracee.registers()?;
+        let mut registers = tracee.registers(tracee.first())?;
         registers.rip = entry.0;
-        tracee.set_registers(&registers)?;
+        tracee.set_registers(tracee.first(), &registers)?;
         let mut breakpoints = HashMap::new();
         for index in 0..table.len() {
             let Some(function) = table.get(index) else {
@@ -268,7 +335,7 @@ impl<'t> Run<'t> {
             table,
             bias,
             breakpoints,
-            entries: BTreeMap::new(),
+            entries: HashMap::new(),
             counts: Counts::default(),
             told: Cell::new(0),
         })
@@ -276,58 +343,71 @@ impl<'t> Run<'t> {
 
     fn run(mut self) -> anyhow::Result<Counts> {
         let store = Store::new(None, None, None);
+        let every = match std::env::var("EVERY") {
+            Ok(every) => every.parse().context("EVERY is no number above 0")?,
+            Err(_) => EVERY,
+        };
         let mut hits = 0_u64;
-        let mut signal = 0;
         while self.counts.frames < FRAMES {
-            match self.tracee.go_on(signal)? {
-                Stop::Ended => break,
-                Stop::Signal(libc::SIGTRAP) => signal = 0,
-                Stop::Signal(other) => {
-                    signal = other;
-                    continue;
-                }
+            let Some((thread, signal)) = self.tracee.go_on()? else {
+                break;
+            };
+            if signal != libc::SIGTRAP {
+                self.tracee.give(thread, signal);
+                continue;
             }
-            let mut registers = self.tracee.registers()?;
+            let mut registers = self.tracee.registers(thread)?;
             registers.rip -= 1;
             if !self.breakpoints.contains_key(&registers.rip) {
                 continue;
             }
-            self.tracee.set_registers(&registers)?;
-            let mut is_alive = self.step()?;
+            self.tracee.set_registers(thread, &registers)?;
+            let mut is_going = self.step(thread)?;
             hits += 1;
-            if hits.is_multiple_of(EVERY) {
+            if hits.is_multiple_of(every.get()) {
                 // Anywhere behind.
-                let steps = hits.wrapping_mul(0x9e37_79b9) % FARTHEST;
+                let steps = (hits / every).wrapping_mul(0x9e37_79b9) % FARTHEST;
                 for _ in 0..steps {
-                    is_alive = is_alive && self.step()?;
+                    is_going = is_going && !self.is_at_syscall(thread)? && self.step(thread)?;
                 }
-                if is_alive {
-                    self.look(&store)?;
-                }
-            }
-            if !is_alive {
-                break;
+                self.look(thread, &store)?;
             }
         }
         Ok(self.counts)
     }
 
-    /// Executes one instruction, and notes the call if it is the first of a function; whether the program is still there.
-    fn step(&mut self) -> anyhow::Result<bool> {
-        let registers = self.tracee.registers()?;
-        let Some(byte) = self.breakpoints.get(&registers.rip).copied() else {
-            return Ok(self.tracee.step()? == Stop::Signal(libc::SIGTRAP));
-        };
-        self.note(&registers)?;
-        let mem = &self.process.mem;
-        mem.write_all_at(&[byte], registers.rip)?;
-        let stop = self.tracee.step()?;
-        mem.write_all_at(&[TRAP], registers.rip)?;
-        Ok(stop == Stop::Signal(libc::SIGTRAP))
+    /// Whether a thread is about to call the system, which may wait for threads that stand still.
+    fn is_at_syscall(&self, thread: Tid) -> anyhow::Result<bool> {
+        let mut code = [0; 2];
+        let at = RuntimeAddr(self.tracee.registers(thread)?.rip);
+        let is_read = self.process.read(at, &mut code).is_ok();
+        Ok(is_read && code == SYSCALL)
+    }
+
+    /// Executes one instruction, and notes the call if it is the first of a function; whether that was all that happened.
+    fn step(&mut self, thread: Tid) -> anyhow::Result<bool> {
+        let registers = self.tracee.registers(thread)?;
+        let replaced = self.breakpoints.get(&registers.rip).copied();
+        if let Some(byte) = replaced {
+            self.note(thread, &registers)?;
+            self.process.mem.write_all_at(&[byte], registers.rip)?;
+        }
+        let stop = self.tracee.step(thread)?;
+        if replaced.is_some() && stop != Stop::Ended {
+            self.process.mem.write_all_at(&[TRAP], registers.rip)?;
+        }
+        match stop {
+            Stop::Signal(libc::SIGTRAP) => Ok(true),
+            Stop::Signal(other) => {
+                self.tracee.give(thread, other);
+                Ok(false)
+            }
+            Stop::Ended => bail!("the program was killed"),
+        }
     }
 
     /// Notes what a function is called with, before its first instruction.
-    fn note(&mut self, now: &libc::user_regs_struct) -> anyhow::Result<()> {
+    fn note(&mut self, thread: Tid, now: &libc::user_regs_struct) -> anyhow::Result<()> {
         let mut words = [0; 8];
         for (at, word) in (1_u64..).zip(&mut words) {
             let mut bytes = [0; 8];
@@ -337,29 +417,28 @@ impl<'t> Run<'t> {
             }
         }
         // Whoever was called deeper than this has returned.
-        self.entries = self.entries.split_off(&now.rsp);
-        self.entries.insert(
-            now.rsp,
-            Entry {
-                function: now.rip.wrapping_sub(self.bias),
-                registers: *now,
-                vectors: self.tracee.vectors()?,
-                words,
-            },
-        );
+        let entries = self.entries.entry(thread).or_default();
+        *entries = entries.split_off(&now.rsp);
+        let entry = Entry {
+            function: now.rip.wrapping_sub(self.bias),
+            registers: *now,
+            vectors: self.tracee.vectors(thread)?,
+            words,
+        };
+        entries.insert(now.rsp, entry);
         Ok(())
     }
 
     /// Walks the stack and compares what it tells.
-    fn look(&mut self, store: &Store) -> anyhow::Result<()> {
-        let now = self.tracee.registers()?;
+    fn look(&mut self, own: Tid, store: &Store) -> anyhow::Result<()> {
+        let now = self.tracee.registers(own)?;
         if self.breakpoints.contains_key(&now.rip) {
-            self.note(&now)?;
+            self.note(own, &now)?;
         }
         let pid = self.tracee.pid();
         self.process.mappings = Mappings::parse(&fs::read(format!("/proc/{pid}/maps"))?);
         let thread = Thread {
-            tid: pid,
+            tid: own.number(),
             name: None,
             state: ThreadState::Stopped,
             syscall: None,
@@ -386,7 +465,8 @@ impl<'t> Run<'t> {
             let Some(parameters) = function.parameters() else {
                 continue;
             };
-            let entry = self.entries.get(&(cfa.0.wrapping_sub(8)));
+            let entries = self.entries.get(&own);
+            let entry = entries.and_then(|entries| entries.get(&(cfa.0.wrapping_sub(8))));
             let Some(entry) = entry.filter(|entry| entry.function == function.entry) else {
                 counts.unknown += 1;
                 continue;

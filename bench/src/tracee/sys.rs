@@ -1,0 +1,113 @@
+//! The system calls of a tracer, each as one safe function. Addresses of the other process are plain numbers here, which the kernel checks.
+#![allow(unsafe_code, reason = "ptrace and waitpid are system calls")]
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use libc::{c_int, c_long, c_uint, pid_t};
+
+/// What waiting for a thread told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Status {
+    /// It stopped with a signal; `event` is the `PTRACE_EVENT_…` or 0.
+    Stopped { signal: c_int, event: c_int },
+    /// It has ended.
+    Gone,
+}
+
+fn checked(result: c_long) -> io::Result<()> {
+    match result {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// Has the child that `command` starts be traced by the thread that starts it, from `execve` on.
+pub(super) fn trace(command: &mut Command) {
+    let traceme = || {
+        // SAFETY: TRACEME takes no arguments and touches no memory.
+        checked(unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0_usize, 0_usize) })
+    };
+    // SAFETY: the closure makes one system call, and allocates nothing.
+    unsafe { command.pre_exec(traceme) };
+}
+
+/// A request whose data is a number.
+fn number(request: c_uint, tid: pid_t, data: usize) -> io::Result<()> {
+    // SAFETY: the requests that callers pass (SETOPTIONS, CONT, SINGLESTEP) take their data by value.
+    checked(unsafe { libc::ptrace(request, tid, 0_usize, data) })
+}
+
+/// A request that fills a value, which is of the type that the request writes.
+fn get<T>(request: c_uint, tid: pid_t) -> io::Result<T> {
+    let mut value = MaybeUninit::<T>::zeroed();
+    // SAFETY: callers pair each request with the type that the kernel writes for it.
+    checked(unsafe { libc::ptrace(request, tid, 0_usize, value.as_mut_ptr()) })?;
+    // SAFETY: the types are structures of numbers, for which all bytes are values.
+    Ok(unsafe { value.assume_init() })
+}
+
+/// Says what is told of a thread (`PTRACE_O_…`).
+pub(super) fn follow(tid: pid_t, options: c_int) -> io::Result<()> {
+    let options = usize::try_from(options).map_err(io::Error::other)?;
+    number(libc::PTRACE_SETOPTIONS, tid, options)
+}
+
+/// Lets a thread go on, with a signal if it is not 0.
+pub(super) fn go_on(tid: pid_t, signal: c_int) -> io::Result<()> {
+    let signal = usize::try_from(signal).unwrap_or(0);
+    number(libc::PTRACE_CONT, tid, signal)
+}
+
+/// Has a thread execute one instruction.
+pub(super) fn step(tid: pid_t) -> io::Result<()> {
+    number(libc::PTRACE_SINGLESTEP, tid, 0)
+}
+
+/// The thread that the stop of another one announces.
+pub(super) fn announced(tid: pid_t) -> io::Result<pid_t> {
+    let message: libc::c_ulong = get(libc::PTRACE_GETEVENTMSG, tid)?;
+    pid_t::try_from(message).map_err(io::Error::other)
+}
+
+/// The registers of a thread.
+pub(super) fn registers(tid: pid_t) -> io::Result<libc::user_regs_struct> {
+    get(libc::PTRACE_GETREGS, tid)
+}
+
+/// Its floating-point and vector registers.
+pub(super) fn vectors(tid: pid_t) -> io::Result<libc::user_fpregs_struct> {
+    get(libc::PTRACE_GETFPREGS, tid)
+}
+
+/// Changes the registers of a thread.
+pub(super) fn set_registers(tid: pid_t, registers: &libc::user_regs_struct) -> io::Result<()> {
+    let from: *const libc::user_regs_struct = registers;
+    // SAFETY: SETREGS reads one `user_regs_struct` from where its data points.
+    checked(unsafe { libc::ptrace(libc::PTRACE_SETREGS, tid, 0_usize, from) })
+}
+
+/// Waits for a thread, or for any if it is -1.
+pub(super) fn wait(tid: pid_t) -> io::Result<(pid_t, Status)> {
+    let mut status = 0;
+    let into: *mut c_int = &raw mut status;
+    // SAFETY: `into` points to one `int` of this function.
+    let of = unsafe { libc::waitpid(tid, into, libc::__WALL) };
+    checked(of.into())?;
+    let told = match libc::WIFSTOPPED(status) {
+        true => Status::Stopped {
+            signal: libc::WSTOPSIG(status),
+            event: status >> 16,
+        },
+        false => Status::Gone,
+    };
+    Ok((of, told))
+}
+
+/// Sends a thread `SIGSTOP`.
+pub(super) fn stop(process: pid_t, tid: pid_t) -> io::Result<()> {
+    // SAFETY: takes numbers.
+    checked(unsafe { libc::syscall(libc::SYS_tgkill, process, tid, libc::SIGSTOP) })
+}
