@@ -73,7 +73,9 @@ impl Declared {
         for (register, place) in facts.preserved.iter().zip(&mut preserved) {
             *place = place_of(row, *register);
         }
-        let return_address = place_of(row, facts.return_address);
+        // An entry may say that another register stands for the return address.
+        let column = u8::try_from(row.return_address.0);
+        let return_address = column.map_or(Place::Expression, |column| place_of(row, column));
         let sp = Register(facts.stack_pointer.into());
         let stack_pointer = row.rule(sp).map(|_| place_of(row, facts.stack_pointer));
         let places = preserved.iter().take(facts.preserved.len());

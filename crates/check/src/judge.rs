@@ -162,10 +162,20 @@ impl<'t> Judge<'t> {
             .judge(plainly),
             None => plainly,
         };
-        match self.describes_context(declared, state) {
+        let is_elsewhere =
+            self.is_on_other_stack(declared, state) || self.describes_context(declared, state);
+        match is_elsewhere {
             true => judgement.at_worst(Verdict::Unproven),
             false => judgement,
         }
+    }
+
+    /// Whether a row counts from the stack pointer of which nothing is known, as where another stack was taken: whose frame it
+    /// describes is not known either.
+    fn is_on_other_stack(&self, declared: &Declared, state: &State) -> bool {
+        let sp = self.facts.stack_pointer;
+        matches!(declared.cfa, Place::Register(register, _) if register == sp)
+            && state.get(sp) == Value::UNKNOWN
     }
 
     /// Whether a row describes a context that control is about to go to, as those of `longjmp` do: it has a rule of its own
@@ -186,10 +196,24 @@ impl<'t> Judge<'t> {
     /// Judges the CFA alone; what is an expression is unproven.
     pub(crate) fn cfa(&self, declared: &Declared, state: &State) -> Verdict {
         match declared.cfa {
-            Place::Register(register, offset) => {
-                is_value(state.get(register).plus(offset), self.cfa)
-            }
+            Place::Register(register, offset) => is_value(
+                state.get(register).plus(offset),
+                self.cfa_of(declared, state),
+            ),
             _ => Verdict::Unproven,
+        }
+    }
+
+    /// What a row calls the CFA, from which it counts: where the caller's stack pointer is, or, if it has a rule for that which adds
+    /// something, what it takes for it, if that is as much less.
+    fn cfa_of(&self, declared: &Declared, state: &State) -> Value {
+        match (declared.cfa, declared.stack_pointer) {
+            (Place::Register(register, offset), Some(Place::Cfa(added)))
+                if state.get(register).plus(offset).plus(added) == self.cfa =>
+            {
+                self.cfa.plus(added.saturating_neg())
+            }
+            _ => self.cfa,
         }
     }
 
@@ -197,37 +221,46 @@ impl<'t> Judge<'t> {
     fn plainly(&self, declared: &Declared, state: &State) -> Judgement {
         let mut judgement = Judgement::PROVEN;
         judgement.cfa = self.cfa(declared, state);
+        let cfa = self.cfa_of(declared, state);
         let column = self.facts.return_address;
         judgement.return_address =
-            self.place(declared.return_address, Value::at_entry(column), state);
+            self.place(declared.return_address, cfa, Value::at_entry(column), state);
         let claims = self.facts.preserved.iter().zip(&declared.preserved);
         for ((register, place), verdict) in claims.zip(&mut judgement.preserved) {
-            *verdict = self.place(*place, Value::at_entry(*register), state);
+            *verdict = self.place(*place, cfa, Value::at_entry(*register), state);
         }
         if let Some(place) = declared.stack_pointer {
-            // A rule for the stack pointer says where the caller's is: at the CFA.
-            judgement.cfa = judgement.cfa.max(self.place(place, self.cfa, state));
+            let found = self.place(place, cfa, self.cfa, state);
+            judgement.cfa = judgement.cfa.max(found);
         }
         judgement
     }
 
-    /// Whether the value that is wanted is where a row says. Offsets from the CFA are taken from what the CFA
-    /// really is: a wrong one is told once.
-    fn place(&self, place: Place, wanted: Value, state: &State) -> Verdict {
+    /// Whether the value that is wanted is where a row says. Offsets are taken from what `cfa` really is: a wrong one is told
+    /// once.
+    fn place(&self, place: Place, cfa: Value, wanted: Value, state: &State) -> Verdict {
         match place {
             Place::Undefined => Verdict::Proven,
+            // Where a call pushes it, no register has it.
+            Place::Register(register, _)
+                if register == self.facts.return_address && self.facts.call_pushes != 0 =>
+            {
+                Verdict::Refuted
+            }
             Place::Register(register, offset) => is_value(state.get(register).plus(offset), wanted),
             Place::AtCfa(offset) => {
-                let slot = state.load(self.cfa.plus(offset));
+                let at = cfa.plus(offset);
+                let slot = state.load(at);
                 // What is above the return address is the caller's.
-                let unknown = match offset < 0 {
+                let is_own = at.distance_from(self.cfa).is_some_and(|above| above < 0);
+                let unknown = match is_own {
                     true => Value::FRESH,
                     false => Value::UNKNOWN,
                 };
                 is_value(slot.unwrap_or(unknown), wanted)
             }
             // By agreement with the callers it may be.
-            Place::Cfa(offset) => match self.cfa.plus(offset) == wanted {
+            Place::Cfa(offset) => match cfa.plus(offset) == wanted {
                 true => Verdict::Proven,
                 false => Verdict::Unproven,
             },
@@ -313,6 +346,12 @@ impl Proof {
         let own = [declared.cfa].into_iter().chain(declared.stack_pointer);
         for (holds, place) in registers.chain(own.map(|place| (cfa, place))) {
             match place {
+                // Where a call pushes it, no register has it.
+                Place::Register(register, _)
+                    if register == facts.return_address && facts.call_pushes != 0 =>
+                {
+                    return None;
+                }
                 Place::Register(register, offset) => {
                     let base = holds.plus(offset.checked_neg()?);
                     if !base.is_address() {

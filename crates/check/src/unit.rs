@@ -302,6 +302,9 @@ impl<'w, 's> Walk<'w, 's> {
         if let Some(flow) = flow {
             self.subject.note_flow(&range, flow, state, self.report);
         }
+        if let Some(Flow::Return { .. }) = flow {
+            self.look_at_return(range.start, analysis, state);
+        }
         let goes_on = matches!(flow, None | Some(Flow::Branch { .. }));
         if goes_on && self.is_outside(range.end) && !analysis.is_last_call(insn, state) {
             self.report.runs_out.push(Vaddr(range.start));
@@ -322,6 +325,33 @@ impl<'w, 's> Walk<'w, 's> {
         Watch {
             written: self.reads,
             until: self.until,
+        }
+    }
+
+    /// A row that says that nobody called is wrong where control returns to who did.
+    fn look_at_return(&mut self, at: u64, analysis: &Analysis<'_>, state: &State) {
+        let facts = analysis.facts();
+        let is_outermost = self
+            .declared
+            .is_some_and(|row| row.return_address == Place::Undefined && !row.signal_frame);
+        let target = state.load(state.get(facts.stack_pointer));
+        let returns = target == Some(Value::at_entry(facts.return_address));
+        if !is_outermost || !returns || !analysis.is_as_called(state) {
+            return;
+        }
+        if let Some(row) = self.report.rows.get_mut(self.row) {
+            let verdict = Verdict::Refuted;
+            row.judgement = Some(Judgement {
+                return_address: verdict,
+                ..row.judgement.unwrap_or(Judgement::PROVEN)
+            });
+            self.report.doubts.push(Doubt {
+                at: Vaddr(at),
+                row: row.row,
+                aspect: Aspect::ReturnAddress,
+                verdict,
+                truth: Some(Place::AtCfa(-i64::from(facts.call_pushes))),
+            });
         }
     }
 

@@ -56,7 +56,8 @@ impl Instruction {
         let takes = |op: &Op| match *op {
             Op::Load { base, offset, .. }
             | Op::Store { base, offset, .. }
-            | Op::Overwrite { base, offset, .. } => base == stack_pointer && offset == 0,
+            | Op::Overwrite { base, offset, .. }
+            | Op::Mix { base, offset } => base == stack_pointer && offset == 0,
             _ => false,
         };
         Instruction {

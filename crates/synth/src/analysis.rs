@@ -20,8 +20,8 @@ use crate::value::{Entries, JumpTable, Known, Value};
 
 use data::Data;
 
+mod back;
 mod data;
-mod switch;
 
 /// Says what the code alone does not: nothing, for who must not believe a table.
 pub trait Guide {
@@ -337,12 +337,12 @@ impl Analyzer {
             self.read(program, image, unit);
             self.follow(program, image, landings, guide, &mut Patient);
         }
-        let switches = Analysis {
+        let found = Analysis {
             analyzer: self,
             program,
         }
-        .switches();
-        if self.resume(&switches) {
+        .found_back();
+        if self.find_back(&found) {
             self.follow(program, image, landings, guide, &mut Patient);
         }
         Analysis {
@@ -875,7 +875,7 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
 
     fn jump(&mut self, from: InsnId, target: Target, state: &State) {
         let Target::Inside(target) = target else {
-            return;
+            return self.come_back(from, state);
         };
         let Some(Lifted { insns, part, .. }) = self.analyzer.range_of(target) else {
             return;
@@ -886,12 +886,26 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
         let is_function = insns.start == target.0 && *part == Part::Function;
         let to = self.analyzer.code.range(target).start;
         if is_function || self.program.is_entry(to) {
-            return;
+            return self.come_back(from, state);
         }
         if self.guide.comes(By::Jump, to, state) {
             self.flow_into(target, state, from);
         } else {
             self.perhaps(from, target, state);
+        }
+    }
+
+    /// Follows the return from another function that was jumped to, if the address of code of this one was pushed for that.
+    fn come_back(&mut self, from: InsnId, state: &State) {
+        let semantics = self.analyzer.semantics;
+        let sp = state.get(semantics.facts.stack_pointer);
+        let address = state.load(sp).and_then(Value::as_constant);
+        if let Some(to) = address.and_then(|address| self.analyzer.insn_at(address)) {
+            let mut back = state.clone();
+            let popped = sp.plus(semantics.facts.call_pushes.into());
+            back.set(semantics.facts.stack_pointer, popped);
+            semantics.call(&mut back, None);
+            self.flow_into(to, &back, from);
         }
     }
 
@@ -981,6 +995,7 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
             _ => {
                 let semantics = self.analyzer.semantics;
                 let sp = state.get(semantics.facts.stack_pointer);
+                self.come_back(insn, state);
                 let is_tail_call = sp == semantics.entry_sp();
                 if !is_tail_call && !self.analyzer.unresolved.contains(&insn) {
                     self.analyzer.unresolved.push(insn);

@@ -135,8 +135,18 @@ impl Semantics {
             } => overwrite(state, base, offset, size.into()),
             // What is saved is not among a program's arrays.
             Op::OverwriteNear { .. } => {}
-            Op::LoadLow { to, .. } | Op::Near { to, .. } | Op::Extend { to, .. } => {
+            Op::LoadLow { to, .. } | Op::Extend { to, .. } => {
                 self.set(state, to, Value::FRESH, at);
+            }
+            Op::Near { to, .. } => {
+                let value = self.moved_up(to);
+                self.set(state, to, value, at);
+            }
+            Op::Mix { base, offset } => {
+                let place = state.get(base).plus(offset.into());
+                if place.is_address() && state.load(place).is_some() {
+                    state.store(place, Value::UNKNOWN);
+                }
             }
             Op::Constant { to, value } | Op::Address { to, value } => {
                 self.set(state, to, Value::constant(value), at);
@@ -150,7 +160,7 @@ impl Semantics {
                     state.set(self.facts.stack_pointer, Value::UNKNOWN);
                 }
             }
-            Op::Resume => self.resume(state),
+            Op::FindBack { offset } => self.find_back(state, offset),
             Op::Align { multiple } => self.align(state, multiple, at),
             Op::Sum { to, a, b } => {
                 let value = self.sum(to, state.get(a), state.get(b));
@@ -251,7 +261,16 @@ impl Semantics {
         match (a.as_constant(), b.as_constant()) {
             (_, Some(bytes)) => a.plus(bytes.cast_signed()),
             (Some(bytes), _) => b.plus(bytes.cast_signed()),
+            _ if to == self.facts.stack_pointer => self.moved_up(to),
             _ => self.computed(to, [a, b]),
+        }
+    }
+
+    /// What a register is to which something was added that nothing is known of. The stack pointer may be back where it was.
+    fn moved_up(self, to: u8) -> Value {
+        match to == self.facts.stack_pointer {
+            true => Value::UNKNOWN,
+            false => Value::FRESH,
         }
     }
 
@@ -286,9 +305,13 @@ impl Semantics {
         }
     }
 
-    /// Does what [`Op::Resume`] does.
+    /// Does what [`Op::FindBack`] does.
     #[inline(never)]
-    fn resume(self, state: &mut State) {
+    pub(crate) fn find_back(self, state: &mut State, offset: i32) {
+        state.set(
+            self.facts.stack_pointer,
+            self.entry_sp().plus(offset.into()),
+        );
         state.forget(self.facts.clobbered);
         state.lose_all(|state, holds| !self.is_kept(state, holds));
     }

@@ -152,14 +152,24 @@ pub enum Op {
         /// How many bytes.
         size: u16,
     },
+    /// 8 bytes of memory, at `base` plus `offset`, are computed from what they were, in a way that can be undone.
+    Mix {
+        /// The register that has the address.
+        base: u8,
+        /// What is added to it.
+        offset: i32,
+    },
     /// A system call. Some come back with the stack pointer of another stack.
     SystemCall {
         /// The register that has its number.
         number: u8,
     },
-    /// The stack is another one, which the same code left at the same place: what it saved there is what it saved here,
-    /// and the stack pointer is as far from it. Of what is not saved nothing is known.
-    Resume,
+    /// The stack pointer is so far from where it was at entry, on this stack or on another one that was left at the same place:
+    /// what is saved there is what is saved here. Of what is not saved nothing is known.
+    FindBack {
+        /// How far: less if it is below.
+        offset: i32,
+    },
     /// The registers of this set are something else: bit n stands for register n.
     Clobber {
         /// The registers.
@@ -190,11 +200,12 @@ impl Op {
             | Op::Near { to, .. }
             | Op::LoadEntry { to, .. } => bit(to),
             Op::Clobber { registers } => registers,
-            Op::Resume => u64::MAX,
+            Op::FindBack { .. } => u64::MAX,
             Op::Align { .. } | Op::SystemCall { .. } => bit(stack_pointer),
             Op::Store { .. }
             | Op::StoreLow { .. }
             | Op::Overwrite { .. }
+            | Op::Mix { .. }
             | Op::OverwriteNear { .. } => MEMORY,
         }
     }

@@ -147,7 +147,7 @@ impl Frame<'_> {
                     is_rest_zero: limit != 0x7fff_ffff,
                 })
             }
-            Op::Resume => {
+            Op::FindBack { .. } => {
                 steps.push(Step::Astray);
                 Step::Kill {
                     registers: u64::MAX,
@@ -179,6 +179,9 @@ impl Frame<'_> {
                 let bytes = size.into();
                 Step::Overwrite { at, bytes }
             }),
+            Op::Mix { base, offset } => {
+                self.write(base, offset, steps, |at| Step::Overwrite { at, bytes: 8 })
+            }
             Op::OverwriteNear { .. } => Step::Elsewhere,
         };
         steps.push(step);

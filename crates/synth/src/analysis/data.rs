@@ -75,7 +75,9 @@ impl Analysis<'_> {
         let analyzer = self.analyzer;
         let jumps = analyzer.code.flows().iter().zip(&analyzer.targets);
         let jumps = jumps.filter_map(|((insn, flow), target)| match (flow, target) {
-            (Flow::Jump(to) | Flow::Branch { to, .. }, Target::Outside(_)) => Some((*insn, *to)),
+            (Flow::Jump(to) | Flow::Branch { to, .. } | Flow::Call(to), Target::Outside(_)) => {
+                Some((*insn, *to))
+            }
             _ => None,
         });
         let mut jumps: Vec<_> = jumps

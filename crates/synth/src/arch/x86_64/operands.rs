@@ -1,6 +1,6 @@
 //! What operands are, and how memory is read and written by way of them.
 
-use iced_x86::{Instruction, OpKind, Register};
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 use super::{bit, number};
 use crate::op::Op;
@@ -120,6 +120,10 @@ pub(super) fn load_distance(insn: &Instruction, to: u8, ops: &mut Vec<Op>) {
 pub(super) fn overwrite(insn: &Instruction, ops: &mut Vec<Op>) {
     let size = u16::try_from(insn.memory_size().size()).unwrap_or(u16::MAX);
     match memory(insn) {
+        // The return address, mixed with a number against attackers, and mixed back again.
+        Memory::Simple { base, offset } if insn.mnemonic() == Mnemonic::Xor && size == 8 => {
+            ops.push(Op::Mix { base, offset });
+        }
         Memory::Simple { base, offset } => ops.push(Op::Overwrite { base, offset, size }),
         Memory::Entry {
             base: Some(base), ..

@@ -1,4 +1,4 @@
-//! Data between instructions: what is behind it is judged, and it is no code that nothing leads to.
+//! Code that is come to on odd ways, and data between instructions: what is there is judged, and data is no code that nothing leads to.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -105,4 +105,58 @@ wrong:  pop %rbx
     let (found, wrong) = check(source, "wrong");
     let found: Vec<_> = found.iter().map(|it| (it.code, it.at.0)).collect();
     assert_eq!(found, [(Code::CfaOffset, wrong)]);
+}
+
+/// A call over the string whose address it asks for.
+#[test]
+fn code_behind_a_string_that_is_called_over_is_judged() {
+    let source = "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        call 1f
+        .string \"/bin/sh\"
+        .byte 0x48, 0xb8
+        .cfi_adjust_cfa_offset 8
+1:      pop %rcx
+popped: push %rcx
+        pop %rcx
+        add $1, %rcx
+        mov %rcx, %rax
+        ret
+        .cfi_endproc
+        .size f, . - f
+";
+    let (found, popped) = check(source, "popped");
+    let found: Vec<_> = found.iter().map(|it| (it.code, it.at.0)).collect();
+    assert!(found.contains(&(Code::CfaOffset, popped)), "{found:x?}");
+}
+
+/// A jump behind the push of an address is a call that comes back there.
+#[test]
+fn code_behind_a_call_by_hand_is_judged() {
+    let source = "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        sub $8, %rsp
+        .cfi_adjust_cfa_offset 8
+        lea 1f(%rip), %rax
+        push %rax
+        .cfi_adjust_cfa_offset 8
+        jmp g
+1:      nop
+        add $8, %rsp
+        .cfi_adjust_cfa_offset -8
+        ret
+        .cfi_endproc
+        .size f, . - f
+back = 1b
+";
+    let (found, back) = check(source, "back");
+    let found: Vec<_> = found.iter().map(|it| (it.code, it.at.0)).collect();
+    assert!(found.contains(&(Code::CfaOffset, back)), "{found:x?}");
+    let right = source.replace("1:", ".cfi_adjust_cfa_offset -8\n1:");
+    let (found, _) = check(&right, "back");
+    assert!(found.is_empty(), "{found:#?}");
 }
