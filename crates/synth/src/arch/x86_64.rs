@@ -118,12 +118,8 @@ impl Lifter {
         let mut goes_on = false;
         loop {
             // Never the last one, which decides whether control goes on behind.
-            while let Some((length, seen)) = self.lengths.of(insns.rest(), insns.ip()) {
-                insns.skip(length);
-                if let Some(seen) = seen {
-                    see(seen);
-                }
-            }
+            let skipped = self.lengths.skip(insns.rest(), insns.ip(), &mut see);
+            insns.skip(skipped);
             let Some(insn) = insns.next() else { break };
             let Some(insn) = insn else {
                 goes_on = false;
