@@ -59,6 +59,14 @@ pub struct UnitReport {
     pub returns: Vec<(Vaddr, u64)>,
 }
 
+impl UnitReport {
+    /// Whether nothing is to be told, as it mostly is.
+    pub(crate) fn is_clear(&self) -> bool {
+        let places = [&self.unreached, &self.inside, &self.runs_out];
+        self.doubts.is_empty() && places.iter().all(|places| places.is_empty())
+    }
+}
+
 impl Subject<'_> {
     /// Judges the rows of a unit of the program.
     #[must_use]
@@ -109,14 +117,15 @@ impl Subject<'_> {
     /// The rows of a unit, none of them judged.
     pub(crate) fn rows_of(&self, unit: usize) -> Vec<RowVerdict> {
         let extents = self.program().unit(unit);
-        let fdes = extents.filter_map(|extent| self.fde_of(&extent));
-        let rows = fdes.flat_map(|(_, fde)| self.table().rows(fde));
-        rows.map(|row| RowVerdict {
-            start: row.start,
-            row: row.row,
-            judgement: None,
-        })
-        .collect()
+        let mut rows = Vec::new();
+        for (_, fde) in extents.filter_map(|extent| self.fde_of(&extent)) {
+            rows.extend(self.table().rows(fde).map(|row| RowVerdict {
+                start: row.start,
+                row: row.row,
+                judgement: None,
+            }));
+        }
+        rows
     }
 
     /// Judges the row of each instruction, where it or what it speaks of has changed.

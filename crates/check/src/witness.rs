@@ -7,8 +7,7 @@
 use unspool_ir::interpret::{self, Frame};
 use unspool_ir::memory::UnreadableReason;
 use unspool_ir::{
-    Abi, CfaRule, LoadBias, Memory, Register, RegisterRule, Registers, Row, RuntimeAddr,
-    Unreadable,
+    Abi, CfaRule, LoadBias, Memory, Register, RegisterRule, Registers, Row, RuntimeAddr, Unreadable,
 };
 use unspool_synth::arch::Facts;
 use unspool_synth::{Known, State, Value};

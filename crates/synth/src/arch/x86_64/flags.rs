@@ -16,10 +16,16 @@ pub(super) enum Compared {
 }
 
 /// What an instruction compares.
+#[inline]
 pub(super) fn comparison(insn: &Instruction) -> Option<Compared> {
-    if insn.mnemonic() != Mnemonic::Cmp || insn.op0_kind() != OpKind::Register {
-        return None;
+    match insn.mnemonic() {
+        Mnemonic::Cmp if insn.op0_kind() == OpKind::Register => compared(insn),
+        _ => None,
     }
+}
+
+/// What a comparison of a register compares.
+fn compared(insn: &Instruction) -> Option<Compared> {
     let register = insn.op0_register();
     let a = number(register)?;
     if let Some(b) = whole_source(insn) {
