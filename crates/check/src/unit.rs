@@ -241,6 +241,8 @@ pub(crate) struct Walk<'w, 's> {
     ends: Vec<u64>,
     /// The place of the row of the instruction.
     row: usize,
+    /// Where the extent of the row ends.
+    end: u64,
     /// Where the next row begins, or the extent ends.
     until: u64,
     /// What the row says.
@@ -265,6 +267,7 @@ impl<'w, 's> Walk<'w, 's> {
             ends: extents.map(|extent| extent.end).collect(),
             report,
             row: 0,
+            end: 0,
             until: 0,
             declared: None,
             reads: 0,
@@ -310,6 +313,7 @@ impl<'w, 's> Walk<'w, 's> {
         Watch {
             written: self.reads,
             until: self.until,
+            calls: self.reads & self.subject.facts().clobbered != 0,
         }
     }
 
@@ -352,13 +356,13 @@ impl<'w, 's> Walk<'w, 's> {
         let next = rows.get(self.row + 1).map_or(u64::MAX, |next| next.start.0);
         let start = row.map_or(0, |row| row.start.0);
         let end = self.ends.partition_point(|end| *end <= start);
-        let end = self.ends.get(end).map_or(0, |end| *end);
-        self.until = next.min(end);
+        self.end = self.ends.get(end).map_or(0, |end| *end);
+        self.until = next.min(self.end);
     }
 
-    /// Whether an address is the end of an extent of the unit, and in no other.
+    /// Whether an instruction that ends at an address is the last of its extent, and no other extent follows.
     fn is_outside(&self, at: u64) -> bool {
-        self.ends.binary_search(&at).is_ok() && self.subject.program().containing(at).is_none()
+        at >= self.end && self.subject.program().containing(at).is_none()
     }
 }
 

@@ -1055,8 +1055,8 @@ impl Analysis<'_> {
 
     /// Tells of instructions that something leads to, in the order of the unit's ranges, what holds before them,
     /// and what may have changed since the one told before, as [`State::settle`] has it. The answer says which of
-    /// those that follow are told; each that [leaves the code](Flow::leaves) is, and each that does not come directly
-    /// from one before.
+    /// those that follow are told; each that [leaves the code](Flow::leaves) is, but for some calls, and each that does not come
+    /// directly from one before.
     pub fn watch(&self, mut see: impl FnMut(InsnId, &State, u64) -> Watch) {
         let mut state = State::new();
         for (head, _) in self.stretches() {
@@ -1168,11 +1168,17 @@ impl Analysis<'_> {
     ) {
         let (code, semantics) = (&self.analyzer.code, self.analyzer.semantics);
         for step in code.steps(segment.first, segment.end) {
-            let Some(Watch { written, until }) = *watch else {
+            let Some(watched) = *watch else {
                 return;
             };
-            let leaves = || step.is_flow && code.flow(step.id).is_some_and(Flow::leaves);
-            if state.is_written(written) || step.end >= until || leaves() {
+            let leaves = || match code.flow(step.id) {
+                Some(Flow::Call(_) | Flow::IndirectCall) => {
+                    watched.calls || semantics.keeps_below(state)
+                }
+                flow => flow.is_some_and(Flow::leaves),
+            };
+            let is_watched = state.is_written(watched.written) || step.end >= watched.until;
+            if is_watched || step.is_flow && leaves() {
                 let written = state.settle();
                 *watch = see(step.id, state, written);
             }
@@ -1211,6 +1217,8 @@ pub struct Watch {
     pub written: u64,
     /// Those that end at this address, or behind.
     pub until: u64,
+    /// All calls, not only those before which something is known of what is below the stack pointer, and is the callee's.
+    pub calls: bool,
 }
 
 impl Watch {
@@ -1218,5 +1226,6 @@ impl Watch {
     pub const ALL: Watch = Watch {
         written: 0,
         until: 0,
+        calls: true,
     };
 }
