@@ -15,17 +15,11 @@ pub(super) enum Compared {
     Number(u8, u16),
 }
 
-/// What an instruction compares.
-#[inline]
+/// What a comparison compares.
 pub(super) fn comparison(insn: &Instruction) -> Option<Compared> {
-    match insn.mnemonic() {
-        Mnemonic::Cmp if insn.op0_kind() == OpKind::Register => compared(insn),
-        _ => None,
+    if insn.op0_kind() != OpKind::Register {
+        return None;
     }
-}
-
-/// What a comparison of a register compares.
-fn compared(insn: &Instruction) -> Option<Compared> {
     let register = insn.op0_register();
     let a = number(register)?;
     if let Some(b) = whole_source(insn) {
