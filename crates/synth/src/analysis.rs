@@ -185,6 +185,11 @@ impl Segment {
         self.has_next = code.is_followed(last);
     }
 
+    /// Where its operations are in [`Code`].
+    fn ops(&self) -> Range<u32> {
+        self.ops_start..self.ops_end
+    }
+
     fn last(&self) -> InsnId {
         InsnId(self.end.0.saturating_sub(1))
     }
@@ -631,8 +636,7 @@ impl Analyzer {
 
     /// Does the operations of a segment.
     fn apply(&self, segment: &Segment, state: &mut State) {
-        let ops = segment.ops_start..segment.ops_end;
-        for (at, op) in (ops.start..).zip(self.code.ops_at(ops)) {
+        for (at, op) in (segment.ops_start..).zip(self.code.ops_at(segment.ops())) {
             self.semantics.apply(state, *op, at);
         }
     }
@@ -1111,9 +1115,13 @@ impl Analysis<'_> {
             };
             state.assign(known);
             for segment in self.chain(head) {
+                let mut ops = (segment.ops_start..)
+                    .zip(code.ops_at(segment.ops()))
+                    .peekable();
                 for step in code.steps(segment.first, segment.end) {
-                    let is_idle = step.ops.is_empty();
-                    for (at, op) in (step.ops.start..).zip(code.ops_at(step.ops)) {
+                    let mut is_idle = true;
+                    while let Some((at, op)) = ops.next_if(|(at, _)| *at < step.ops_end) {
+                        is_idle = false;
                         see(step.id, Some(*op), &state);
                         semantics.apply(&mut state, *op, at);
                     }
@@ -1167,6 +1175,8 @@ impl Analysis<'_> {
         mut see: impl FnMut(InsnId, &State, u64) -> Option<Watch>,
     ) {
         let (code, semantics) = (&self.analyzer.code, self.analyzer.semantics);
+        let mut ops = code.ops_at(segment.ops()).iter();
+        let mut at = segment.ops_start;
         for step in code.steps(segment.first, segment.end) {
             let Some(watched) = *watch else {
                 return;
@@ -1182,8 +1192,11 @@ impl Analysis<'_> {
                 let written = state.settle();
                 *watch = see(step.id, state, written);
             }
-            for (at, op) in (step.ops.start..).zip(code.ops_at(step.ops)) {
+            while at < step.ops_end
+                && let Some(op) = ops.next()
+            {
                 semantics.apply(state, *op, at);
+                at += 1;
             }
         }
     }
