@@ -130,7 +130,7 @@ impl Subject<'_> {
 
     /// Judges the row of each instruction, where it or what it speaks of has changed.
     fn judge_all(&self, unit: usize, analysis: &Analysis<'_>, report: &mut UnitReport) {
-        let mut walk = Walk::new(self, unit, report);
+        let mut walk = Walk::new(self, unit, report, 0);
         analysis.watch(|insn, state, written| walk.look(analysis, insn, state, written));
         self.note_unreached(analysis, report);
     }
@@ -249,6 +249,8 @@ pub(crate) struct Walk<'w, 's> {
     declared: Option<&'w Declared>,
     /// What of a state it speaks of.
     reads: u64,
+    /// What may be written meanwhile, as [`State::settle`] has it, and no row but those with expressions is judged anew.
+    ignored: u64,
     /// What was written since the row was judged.
     pending: u64,
     /// The addresses of the instruction looked at last.
@@ -260,6 +262,7 @@ impl<'w, 's> Walk<'w, 's> {
         subject: &'w Subject<'s>,
         unit: usize,
         report: &'w mut UnitReport,
+        ignored: u64,
     ) -> Walk<'w, 's> {
         let extents = subject.program().unit(unit);
         let mut walk = Walk {
@@ -271,6 +274,7 @@ impl<'w, 's> Walk<'w, 's> {
             until: 0,
             declared: None,
             reads: 0,
+            ignored,
             pending: 0,
             last: 0..0,
         };
@@ -351,7 +355,11 @@ impl<'w, 's> Walk<'w, 's> {
         let rows = &self.report.rows;
         let row = rows.get(self.row);
         self.declared = row.and_then(|row| self.subject.judge.declared(row.row));
-        self.reads = self.declared.map_or(0, |declared| declared.reads);
+        self.reads = match self.declared {
+            Some(row) if row.has_expression => row.reads,
+            Some(row) => row.reads & !self.ignored,
+            None => 0,
+        };
         self.pending = u64::MAX;
         let next = rows.get(self.row + 1).map_or(u64::MAX, |next| next.start.0);
         let start = row.map_or(0, |row| row.start.0);

@@ -1,6 +1,6 @@
 //! What registers and stack slots hold at one place of the code.
 
-use crate::op::{MEMORY, bits};
+use crate::op::{MEMORY, STORED, bits};
 use crate::value::{self, Value};
 
 /// The most registers that an architecture can have here.
@@ -126,7 +126,7 @@ impl State {
                 *place = slot;
                 self.len += 1;
                 self.words |= words_of(slot.at, 8);
-                self.written |= MEMORY;
+                self.written |= STORED;
             }
             None => self.hides = true,
         }
@@ -295,7 +295,7 @@ impl State {
     }
 
     /// What was written since the last time that this was asked, as [`crate::op::Op::written`] has it; memory
-    /// only if a slot of which something was known is another.
+    /// only if a slot of which something was known is another, and [`STORED`] if something is known of one of which nothing was.
     #[inline]
     pub fn settle(&mut self) -> u64 {
         core::mem::take(&mut self.written)
