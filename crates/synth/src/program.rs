@@ -217,7 +217,6 @@ impl Program {
             pieces.map(|(extent, survey)| (*extent, survey)).unzip();
         let mut program = Program::new(extents);
         program.entries = entries;
-        program.gather_functions(&surveys);
         program.gather_addresses(&surveys);
         let outside = program.outside.iter().copied();
         program.lost = outside.filter(|to| never_returns(*to)).collect();
@@ -225,28 +224,28 @@ impl Program {
         program
     }
 
-    /// What is called is a function, whatever is declared of it.
-    fn gather_functions(&mut self, surveys: &[&Survey]) {
-        for to in surveys.iter().flat_map(|survey| &survey.calls) {
-            let place = self.start_at(*to);
-            if let Some(extent) = place.and_then(|place| self.extents.get_mut(place)) {
-                extent.part = Part::Function;
-            }
-        }
-    }
-
+    /// Takes in which addresses were called, jumped to and taken.
     fn gather_addresses(&mut self, surveys: &[&Survey]) {
         let (mut entries, mut tables) = (core::mem::take(&mut self.entries), Vec::new());
         let mut outside = Vec::new();
-        for survey in surveys {
-            let calls = survey.calls.iter().copied();
-            entries.extend(calls.filter(|to| self.start_at(*to).is_none()));
-            let jumps = survey.jumps.iter().chain(&survey.calls).copied();
-            outside.extend(jumps.filter(|to| self.containing(*to).is_none()));
-            let taken = survey.taken.iter().copied();
-            tables.extend(taken);
-        }
         entries.retain(|entry| self.start_at(*entry).is_none());
+        for survey in surveys {
+            for to in &survey.calls {
+                let near = self.last_before(*to);
+                match near.and_then(|(place, _)| self.extents.get_mut(place)) {
+                    // What is called is a function, whatever is declared of it.
+                    Some(extent) if extent.start == *to => extent.part = Part::Function,
+                    Some(extent) if *to < extent.end => entries.push(*to),
+                    _ => {
+                        entries.push(*to);
+                        outside.push(*to);
+                    }
+                }
+            }
+            let jumps = survey.jumps.iter().copied();
+            outside.extend(jumps.filter(|to| self.containing(*to).is_none()));
+            tables.extend(&survey.taken);
+        }
         for list in [&mut entries, &mut tables, &mut outside] {
             list.sort_unstable();
             list.dedup();
