@@ -340,14 +340,6 @@ impl Value {
     }
 }
 
-/// Whether two lists of the same length are equal. They mostly are, and are long enough that looking at all of
-/// both is faster than stopping early.
-#[inline]
-pub(crate) fn are_equal<const LEN: usize>(a: &[Value; LEN], b: &[Value; LEN]) -> bool {
-    let differences = a.iter().zip(b).map(|(a, b)| a.0 ^ b.0);
-    differences.fold(0, |all, difference| all | difference) == 0
-}
-
 fn with_table(tag: u64, address: u64, last: Option<u16>) -> Value {
     if address >> TABLE_BITS != 0 {
         return Value::FRESH;
