@@ -275,7 +275,7 @@ impl Value {
     /// The register and the offset of [`Known::Entry`].
     #[inline]
     pub(crate) fn as_entry(self) -> Option<(u8, i32)> {
-        let register = u8::try_from(self.payload() >> 32).unwrap_or_default();
+        let [.., register, _, _, _] = self.0.to_le_bytes();
         (self.tag() == ENTRY).then_some((register, self.low()))
     }
 
