@@ -92,12 +92,12 @@ fn is_known(opcode: u8, modrm: u8) -> bool {
     let is_memory = modrm < 0xc0;
     let digit = modrm >> 3 & 7;
     match opcode {
-        0x8d => is_memory,
         0xc0 | 0xc1 | 0xd0..=0xd3 => digit != 6,
         0xc6 | 0xc7 | 0x1f => digit == 0,
         0xf6 | 0xf7 => digit > 1,
         0xfe => digit < 2,
         0xff => matches!(digit, 0 | 1 | 2 | 4 | 6),
+        // `lea`, and moves of halves of vectors.
         _ => is_memory,
     }
 }
