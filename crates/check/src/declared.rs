@@ -2,7 +2,7 @@
 
 use unspool_ir::{CfaRule, Register, RegisterRule, Row};
 use unspool_synth::arch::Facts;
-use unspool_synth::op::MEMORY;
+use unspool_synth::op::{MEMORY, STORED};
 
 use crate::judge::Aspect;
 
@@ -22,12 +22,12 @@ pub enum Place {
 }
 
 impl Place {
-    /// What of a state is read to find the value, as [`unspool_synth::op::Op::written`] has it.
+    /// What of a state is read to find the value, as [`unspool_synth::State::settle`] has it.
     fn reads(self) -> u64 {
         match self {
             Place::Undefined | Place::Cfa(_) => 0,
             Place::Register(register, _) => 1 << (register & 63),
-            Place::AtCfa(_) => MEMORY,
+            Place::AtCfa(_) => MEMORY | STORED,
             Place::Expression => u64::MAX,
         }
     }
@@ -44,7 +44,7 @@ pub struct Declared {
     pub preserved: [Place; Declared::MOST],
     /// The caller's stack pointer, if the row has a rule for it.
     pub stack_pointer: Option<Place>,
-    /// What of a state it speaks of, as [`unspool_synth::op::Op::written`] has it.
+    /// What of a state it speaks of, as [`unspool_synth::State::settle`] has it.
     pub reads: u64,
     /// Whether a rule is an expression.
     pub has_expression: bool,

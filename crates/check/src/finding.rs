@@ -348,6 +348,9 @@ type Cause = (Code, Aspect, Verdict, String);
 
 /// The findings of a unit.
 pub(crate) fn of_unit(subject: &Subject<'_>, report: &UnitReport) -> Vec<Finding> {
+    if report.is_clear() {
+        return Vec::new();
+    }
     let mut causes: BTreeMap<(usize, Cause), Finding> = BTreeMap::new();
     let of_cfa = report.doubts.iter();
     let without_cfa: HashSet<Vaddr> = of_cfa

@@ -1,12 +1,14 @@
 //! Is what a row says true in a state?
 
+use std::collections::HashMap;
+
 use unspool_ir::{Abi, RowId, Table};
 use unspool_synth::arch::Facts;
 use unspool_synth::state::Slot;
 use unspool_synth::{Known, State, Value};
 
 use crate::declared::{Declared, Place};
-use crate::witness::Witness;
+use crate::witness::{WithExpressions, Witness};
 
 /// Whether something that a row says is true, whichever way control came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -102,6 +104,8 @@ pub(crate) struct Judge<'t> {
     table: &'t Table,
     declared: Vec<Option<Declared>>,
     proofs: Vec<Option<Proof>>,
+    /// The rows that have expressions.
+    expressions: HashMap<RowId, WithExpressions<'t>>,
     /// The CFA, as the states have it.
     cfa: Value,
 }
@@ -114,9 +118,15 @@ impl<'t> Judge<'t> {
             .collect();
         let cfa = Value::at_entry(facts.stack_pointer).plus(facts.call_pushes.into());
         let proof = |declared: &Option<Declared>| Proof::of(declared.as_ref()?, facts, cfa);
+        let expressions = (0..).map(RowId).zip(&declared);
+        let expressions = expressions.filter_map(|(id, declared)| {
+            declared.as_ref().filter(|row| row.has_expression)?;
+            Some((id, WithExpressions::new(table.row(id)?, table.abi())))
+        });
         Judge {
             facts,
             table,
+            expressions: expressions.collect(),
             proofs: declared.iter().map(proof).collect(),
             declared,
             cfa,
@@ -150,11 +160,11 @@ impl<'t> Judge<'t> {
             return Judgement::PROVEN;
         }
         let plainly = self.plainly(declared, state);
-        let judgement = match self.table.row(id).filter(|_| declared.has_expression) {
+        let judgement = match self.expressions.get(&id) {
             Some(row) => Witness {
                 facts: self.facts,
                 abi: self.abi(),
-                row: &row,
+                row,
                 declared,
                 state,
                 pc,

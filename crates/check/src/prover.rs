@@ -6,6 +6,7 @@
 
 use unspool_recover::Text;
 use unspool_synth::analysis::{Observer, Watch};
+use unspool_synth::op::STORED;
 use unspool_synth::{Analysis, Analyzer, InsnId, State};
 
 use crate::subject::{Maker, Subject};
@@ -26,7 +27,8 @@ impl Subject<'_> {
         };
         let mut prover = Prover {
             guide: &guide,
-            walk: Walk::new(self, unit, &mut report),
+            // A row that is proven stays so, whatever else is stored where nothing was known.
+            walk: Walk::new(self, unit, &mut report, STORED),
         };
         let (landings, image) = (self.landings(unit), Text(self.file()));
         let analysis =

@@ -59,6 +59,14 @@ pub struct UnitReport {
     pub returns: Vec<(Vaddr, u64)>,
 }
 
+impl UnitReport {
+    /// Whether nothing is to be told, as it mostly is.
+    pub(crate) fn is_clear(&self) -> bool {
+        let places = [&self.unreached, &self.inside, &self.runs_out];
+        self.doubts.is_empty() && places.iter().all(|places| places.is_empty())
+    }
+}
+
 impl Subject<'_> {
     /// Judges the rows of a unit of the program.
     #[must_use]
@@ -109,19 +117,20 @@ impl Subject<'_> {
     /// The rows of a unit, none of them judged.
     pub(crate) fn rows_of(&self, unit: usize) -> Vec<RowVerdict> {
         let extents = self.program().unit(unit);
-        let fdes = extents.filter_map(|extent| self.fde_of(&extent));
-        let rows = fdes.flat_map(|(_, fde)| self.table().rows(fde));
-        rows.map(|row| RowVerdict {
-            start: row.start,
-            row: row.row,
-            judgement: None,
-        })
-        .collect()
+        let mut rows = Vec::new();
+        for (_, fde) in extents.filter_map(|extent| self.fde_of(&extent)) {
+            rows.extend(self.table().rows(fde).map(|row| RowVerdict {
+                start: row.start,
+                row: row.row,
+                judgement: None,
+            }));
+        }
+        rows
     }
 
     /// Judges the row of each instruction, where it or what it speaks of has changed.
     fn judge_all(&self, unit: usize, analysis: &Analysis<'_>, report: &mut UnitReport) {
-        let mut walk = Walk::new(self, unit, report);
+        let mut walk = Walk::new(self, unit, report, 0);
         analysis.watch(|insn, state, written| walk.look(analysis, insn, state, written));
         self.note_unreached(analysis, report);
     }
@@ -253,12 +262,16 @@ pub(crate) struct Walk<'w, 's> {
     ends: Vec<u64>,
     /// The place of the row of the instruction.
     row: usize,
+    /// Where the extent of the row ends.
+    end: u64,
     /// Where the next row begins, or the extent ends.
     until: u64,
     /// What the row says.
     declared: Option<&'w Declared>,
     /// What of a state it speaks of.
     reads: u64,
+    /// What may be written meanwhile, as [`State::settle`] has it, and no row but those with expressions is judged anew.
+    ignored: u64,
     /// What was written since the row was judged.
     pending: u64,
     /// The addresses of the instruction looked at last.
@@ -270,6 +283,7 @@ impl<'w, 's> Walk<'w, 's> {
         subject: &'w Subject<'s>,
         unit: usize,
         report: &'w mut UnitReport,
+        ignored: u64,
     ) -> Walk<'w, 's> {
         let extents = subject.program().unit(unit);
         let mut walk = Walk {
@@ -277,9 +291,11 @@ impl<'w, 's> Walk<'w, 's> {
             ends: extents.map(|extent| extent.end).collect(),
             report,
             row: 0,
+            end: 0,
             until: 0,
             declared: None,
             reads: 0,
+            ignored,
             pending: 0,
             last: 0..0,
         };
@@ -325,6 +341,7 @@ impl<'w, 's> Walk<'w, 's> {
         Watch {
             written: self.reads,
             until: self.until,
+            calls: self.reads & self.subject.facts().clobbered != 0,
         }
     }
 
@@ -389,18 +406,22 @@ impl<'w, 's> Walk<'w, 's> {
         let rows = &self.report.rows;
         let row = rows.get(self.row);
         self.declared = row.and_then(|row| self.subject.judge.declared(row.row));
-        self.reads = self.declared.map_or(0, |declared| declared.reads);
+        self.reads = match self.declared {
+            Some(row) if row.has_expression => row.reads,
+            Some(row) => row.reads & !self.ignored,
+            None => 0,
+        };
         self.pending = u64::MAX;
         let next = rows.get(self.row + 1).map_or(u64::MAX, |next| next.start.0);
         let start = row.map_or(0, |row| row.start.0);
         let end = self.ends.partition_point(|end| *end <= start);
-        let end = self.ends.get(end).map_or(0, |end| *end);
-        self.until = next.min(end);
+        self.end = self.ends.get(end).map_or(0, |end| *end);
+        self.until = next.min(self.end);
     }
 
-    /// Whether an address is the end of an extent of the unit, and in no other.
+    /// Whether an instruction that ends at an address is the last of its extent, and no other extent follows.
     fn is_outside(&self, at: u64) -> bool {
-        self.ends.binary_search(&at).is_ok() && self.subject.program().containing(at).is_none()
+        at >= self.end && self.subject.program().containing(at).is_none()
     }
 }
 

@@ -6,18 +6,57 @@
 
 use unspool_ir::interpret::{self, Frame};
 use unspool_ir::memory::UnreadableReason;
-use unspool_ir::{Abi, LoadBias, Memory, Register, Registers, Row, RuntimeAddr, Unreadable};
+use unspool_ir::{
+    Abi, CfaRule, LoadBias, Memory, Register, RegisterRule, Registers, Row, RuntimeAddr, Unreadable,
+};
 use unspool_synth::arch::Facts;
 use unspool_synth::{Known, State, Value};
 
 use crate::declared::{Declared, Place};
 use crate::judge::{Judgement, Verdict};
 
+/// A row that has expressions.
+#[derive(Debug)]
+pub(crate) struct WithExpressions<'t> {
+    row: Row<'t>,
+    /// The registers that they read: bit n stands for register n.
+    reads: u64,
+}
+
+impl<'t> WithExpressions<'t> {
+    pub(crate) fn new(row: Row<'t>, abi: Abi) -> WithExpressions<'t> {
+        let cfa = match row.cfa {
+            CfaRule::Expression(expression) => Some(expression),
+            CfaRule::Undefined | CfaRule::RegisterOffset { .. } => None,
+        };
+        let rules = row.rules().filter_map(|(_, rule)| match rule {
+            RegisterRule::Expression(expression) | RegisterRule::ValExpression(expression) => {
+                Some(expression)
+            }
+            _ => None,
+        });
+        let operations = rules.chain(cfa).flat_map(|it| it.operations(abi));
+        let reads = operations.fold(0, |all, operation| match operation {
+            // There may be others where it leads.
+            Ok(operation) if operation.branches() => u64::MAX,
+            Ok(operation) => all | operation.register().map_or(0, bit),
+            // What follows is not evaluated either.
+            Err(_) => all,
+        });
+        WithExpressions { row, reads }
+    }
+}
+
+/// Stands for a register in a set.
+fn bit(register: Register) -> u64 {
+    1_u64.checked_shl(register.0.into()).unwrap_or(0)
+}
+
 /// A row with expressions, before one instruction.
 pub(crate) struct Witness<'a> {
     pub(crate) facts: &'static Facts,
     pub(crate) abi: Abi,
-    pub(crate) row: &'a Row<'a>,
+    pub(crate) row: &'a WithExpressions<'a>,
     pub(crate) declared: &'a Declared,
     pub(crate) state: &'a State,
     /// The address of the instruction.
@@ -38,7 +77,8 @@ impl Witness<'_> {
             state: self.state,
             facts: self.facts,
         };
-        let registers = self.registers(&example);
+        let mut registers = Registers::new();
+        self.put_registers(&example, &mut registers);
         let frame = Frame {
             abi: self.abi,
             registers: &registers,
@@ -46,17 +86,18 @@ impl Witness<'_> {
             bias: LoadBias(0),
             pac_mask: 0,
         };
+        let row = &self.row.row;
         let mut judgement = plainly;
         let Some(cfa) = example.cfa() else {
             return judgement;
         };
         if self.declared.cfa == Place::Expression {
-            let found = interpret::cfa(self.row, &frame).ok();
+            let found = interpret::cfa(row, &frame).ok();
             judgement.cfa = verdict(found.map(|cfa| cfa.0), Some(cfa));
         }
         let judge = |register: u8| {
             let at = Register(register.into());
-            let found = interpret::recover(self.row, &frame, RuntimeAddr(cfa), at);
+            let found = interpret::recover(row, &frame, RuntimeAddr(cfa), at);
             verdict(found.value, example.entry(register))
         };
         if self.declared.return_address == Place::Expression {
@@ -71,15 +112,17 @@ impl Witness<'_> {
         judgement
     }
 
-    fn registers(&self, example: &Example<'_>) -> Registers {
-        let mut registers = Registers::new();
+    /// The registers that expressions read, and where the instruction is.
+    fn put_registers(&self, example: &Example<'_>, registers: &mut Registers) {
         for number in 0..self.facts.return_address {
-            if let Some(value) = example.number(self.state.get(number)) {
-                registers.set(Register(number.into()), value);
+            let register = Register(number.into());
+            if self.row.reads & bit(register) != 0
+                && let Some(value) = example.number(self.state.get(number))
+            {
+                registers.set(register, value);
             }
         }
         registers.set(self.abi.arch.spec().pc, self.pc);
-        registers
     }
 }
 

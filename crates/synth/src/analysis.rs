@@ -190,6 +190,11 @@ impl Segment {
         self.has_next = code.is_followed(last);
     }
 
+    /// Where its operations are in [`Code`].
+    fn ops(&self) -> Range<u32> {
+        self.ops_start..self.ops_end
+    }
+
     fn last(&self) -> InsnId {
         InsnId(self.end.0.saturating_sub(1))
     }
@@ -682,8 +687,7 @@ impl Analyzer {
 
     /// Does the operations of a segment.
     fn apply(&self, segment: &Segment, state: &mut State) {
-        let ops = segment.ops_start..segment.ops_end;
-        for (at, op) in (ops.start..).zip(self.code.ops_at(ops)) {
+        for (at, op) in (segment.ops_start..).zip(self.code.ops_at(segment.ops())) {
             self.semantics.apply(state, *op, at);
         }
     }
@@ -1129,8 +1133,8 @@ impl Analysis<'_> {
 
     /// Tells of instructions that something leads to, in the order of the unit's ranges, what holds before them,
     /// and what may have changed since the one told before, as [`State::settle`] has it. The answer says which of
-    /// those that follow are told; each that [leaves the code](Flow::leaves) is, and each that does not come directly
-    /// from one before.
+    /// those that follow are told; each that [leaves the code](Flow::leaves) is, but for some calls, and each that does not come
+    /// directly from one before.
     pub fn watch(&self, mut see: impl FnMut(InsnId, &State, u64) -> Watch) {
         let mut state = State::new();
         for (head, _) in self.stretches() {
@@ -1185,9 +1189,13 @@ impl Analysis<'_> {
             };
             state.assign(known);
             for segment in self.chain(head) {
+                let mut ops = (segment.ops_start..)
+                    .zip(code.ops_at(segment.ops()))
+                    .peekable();
                 for step in code.steps(segment.first, segment.end) {
-                    let is_idle = step.ops.is_empty();
-                    for (at, op) in (step.ops.start..).zip(code.ops_at(step.ops)) {
+                    let mut is_idle = true;
+                    while let Some((at, op)) = ops.next_if(|(at, _)| *at < step.ops_end) {
+                        is_idle = false;
                         see(step.id, Some(*op), &state);
                         semantics.apply(&mut state, *op, at);
                     }
@@ -1249,17 +1257,28 @@ impl Analysis<'_> {
         mut see: impl FnMut(InsnId, &State, u64) -> Option<Watch>,
     ) {
         let (code, semantics) = (&self.analyzer.code, self.analyzer.semantics);
+        let mut ops = code.ops_at(segment.ops()).iter();
+        let mut at = segment.ops_start;
         for step in code.steps(segment.first, segment.end) {
-            let Some(Watch { written, until }) = *watch else {
+            let Some(watched) = *watch else {
                 return;
             };
-            let leaves = || step.is_flow && code.flow(step.id).is_some_and(Flow::leaves);
-            if state.is_written(written) || step.end >= until || leaves() {
+            let leaves = || match code.flow(step.id) {
+                Some(Flow::Call(_) | Flow::IndirectCall) => {
+                    watched.calls || semantics.keeps_below(state)
+                }
+                flow => flow.is_some_and(Flow::leaves),
+            };
+            let is_watched = state.is_written(watched.written) || step.end >= watched.until;
+            if is_watched || step.is_flow && leaves() {
                 let written = state.settle();
                 *watch = see(step.id, state, written);
             }
-            for (at, op) in (step.ops.start..).zip(code.ops_at(step.ops)) {
+            while at < step.ops_end
+                && let Some(op) = ops.next()
+            {
                 semantics.apply(state, *op, at);
+                at += 1;
             }
         }
     }
@@ -1293,6 +1312,8 @@ pub struct Watch {
     pub written: u64,
     /// Those that end at this address, or behind.
     pub until: u64,
+    /// All calls, not only those before which something is known of what is below the stack pointer, and is the callee's.
+    pub calls: bool,
 }
 
 impl Watch {
@@ -1300,5 +1321,6 @@ impl Watch {
     pub const ALL: Watch = Watch {
         written: 0,
         until: 0,
+        calls: true,
     };
 }

@@ -321,6 +321,11 @@ impl Semantics {
         matches!(*op, Op::SystemCall { number } if is_one_of(self.facts.no_return, state.get(number)))
     }
 
+    /// Whether something is known of what is below the stack pointer.
+    pub(crate) fn keeps_below(self, state: &State) -> bool {
+        state.has_below(state.get(self.facts.stack_pointer))
+    }
+
     /// Does to registers and to what is below the stack pointer what the callee of a call may do.
     pub(crate) fn callee(self, state: &mut State) {
         state.forget_below(state.get(self.facts.stack_pointer));

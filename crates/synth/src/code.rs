@@ -38,8 +38,8 @@ pub(crate) struct Step {
     pub(crate) end: u64,
     /// Whether control does not just go on from it.
     pub(crate) is_flow: bool,
-    /// Where its operations are in [`Code::ops`].
-    pub(crate) ops: Range<u32>,
+    /// Where its operations end in [`Code::ops`]; they begin where those of the one before end.
+    pub(crate) ops_end: u32,
 }
 
 /// Instructions of some ranges of code, decoded one after another from the start of each.
@@ -156,17 +156,12 @@ impl Code {
     /// Instructions one after another.
     pub(crate) fn steps(&self, first: InsnId, end: InsnId) -> impl Iterator<Item = Step> {
         let insns = self.insns.get(first.index()..end.index());
-        let mut start = self.ops_range(first).start;
         let ids = (first.0..).map(InsnId);
-        ids.zip(insns.unwrap_or_default()).map(move |(id, insn)| {
-            let ops = start..insn.ops_end;
-            start = insn.ops_end;
-            Step {
-                id,
-                end: insn.address + u64::from(insn.length),
-                is_flow: insn.flow != 0,
-                ops,
-            }
+        ids.zip(insns.unwrap_or_default()).map(|(id, insn)| Step {
+            id,
+            end: insn.address + u64::from(insn.length),
+            is_flow: insn.flow != 0,
+            ops_end: insn.ops_end,
         })
     }
 

@@ -180,6 +180,9 @@ pub enum Op {
 /// Stands for memory in [`Op::written`].
 pub const MEMORY: u64 = 1 << 63;
 
+/// Stands for memory of which nothing was known before, in [`crate::State::settle`].
+pub const STORED: u64 = 1 << 62;
+
 impl Op {
     /// What is written: bit n stands for register n, [`MEMORY`] for memory.
     #[must_use]

@@ -133,8 +133,48 @@ pub struct Survey {
 impl Survey {
     /// Looks at an extent.
     pub fn of(machine: &mut Machine, image: &(impl Image + ?Sized), extent: &Extent) -> Survey {
+        let mut survey = Survey::default();
+        survey.look(machine, image, extent);
+        survey
+    }
+
+    /// Forgets all, and keeps the room.
+    fn clear(&mut self) {
+        for list in [&mut self.jumps, &mut self.calls, &mut self.taken] {
+            list.clear();
+        }
+    }
+
+    /// Looks at an extent, with the lists empty.
+    fn look(&mut self, machine: &mut Machine, image: &(impl Image + ?Sized), extent: &Extent) {
         let bytes = image.bytes(extent.start..extent.end).unwrap_or_default();
-        survey_one(machine, bytes, extent)
+        let is_inside = |to: u64| extent.start <= to && to < extent.end;
+        let mut leaves = false;
+        let mut pops: Option<Option<u16>> = None;
+        machine.scan(bytes, extent.start, |seen| match seen {
+            Seen::Taken(address) if !is_inside(address) => self.taken.push(address),
+            Seen::Flow(Flow::Jump(to) | Flow::Branch { to, .. }) if !is_inside(to) => {
+                self.jumps.push(to);
+            }
+            Seen::Flow(Flow::Call(to)) if !is_inside(to) => self.calls.push(to),
+            Seen::Flow(Flow::IndirectJump(_)) => leaves = true,
+            // On into whatever is there.
+            Seen::End => {
+                leaves = true;
+                self.jumps.push(extent.end);
+            }
+            Seen::Flow(Flow::Return { pops: popped }) => {
+                leaves = true;
+                pops = match pops {
+                    None => Some(Some(popped)),
+                    Some(Some(known)) if known == popped => pops,
+                    Some(_) => Some(None),
+                };
+            }
+            _ => {}
+        });
+        self.leaves = leaves;
+        self.pops = pops.flatten();
     }
 
     /// Where it calls outside itself.
@@ -157,7 +197,13 @@ impl Program {
         entries: Vec<u64>,
         never_returns: impl Fn(u64) -> bool,
     ) -> Program {
-        let look = |extent| (extent, Survey::of(machine, image, &extent));
+        let mut room = Survey::default();
+        let look = |extent: Extent| {
+            room.clear();
+            room.look(machine, image, &extent);
+            // As large as they are: there are many, and all are kept for a while.
+            (extent, room.clone())
+        };
         let pieces: Vec<(Extent, Survey)> = extents.into_iter().map(look).collect();
         let mut program = Program::gather(&pieces, entries, never_returns);
         let jumps = pieces.iter().enumerate();
@@ -217,7 +263,6 @@ impl Program {
             pieces.map(|(extent, survey)| (*extent, survey)).unzip();
         let mut program = Program::new(extents);
         program.entries = entries;
-        program.gather_functions(&surveys);
         program.gather_addresses(&surveys);
         let outside = program.outside.iter().copied();
         program.lost = outside.filter(|to| never_returns(*to)).collect();
@@ -225,25 +270,28 @@ impl Program {
         program
     }
 
-    /// What is called is a function, whatever is declared of it.
-    fn gather_functions(&mut self, surveys: &[&Survey]) {
-        for to in surveys.iter().flat_map(|survey| &survey.calls) {
-            self.learn_called(*to);
-        }
-    }
-
+    /// Takes in which addresses were called, jumped to and taken.
     fn gather_addresses(&mut self, surveys: &[&Survey]) {
         let (mut entries, mut tables) = (core::mem::take(&mut self.entries), Vec::new());
         let mut outside = Vec::new();
-        for survey in surveys {
-            let calls = survey.calls.iter().copied();
-            entries.extend(calls.filter(|to| self.start_at(*to).is_none()));
-            let jumps = survey.jumps.iter().chain(&survey.calls).copied();
-            outside.extend(jumps.filter(|to| self.containing(*to).is_none()));
-            let taken = survey.taken.iter().copied();
-            tables.extend(taken);
-        }
         entries.retain(|entry| self.start_at(*entry).is_none());
+        for survey in surveys {
+            for to in &survey.calls {
+                let near = self.last_before(*to);
+                match near.and_then(|(place, _)| self.extents.get_mut(place)) {
+                    // What is called is a function, whatever is declared of it.
+                    Some(extent) if extent.start == *to => extent.part = Part::Function,
+                    Some(extent) if *to < extent.end => entries.push(*to),
+                    _ => {
+                        entries.push(*to);
+                        outside.push(*to);
+                    }
+                }
+            }
+            let jumps = survey.jumps.iter().copied();
+            outside.extend(jumps.filter(|to| self.containing(*to).is_none()));
+            tables.extend(&survey.taken);
+        }
         for list in [&mut entries, &mut tables, &mut outside] {
             list.sort_unstable();
             list.dedup();
@@ -448,36 +496,6 @@ impl Program {
         let next = self.tables.partition_point(|table| *table <= address);
         self.tables.get(next).copied()
     }
-}
-
-fn survey_one(machine: &mut Machine, bytes: &[u8], extent: &Extent) -> Survey {
-    let mut survey = Survey::default();
-    let is_inside = |to: u64| extent.start <= to && to < extent.end;
-    let mut pops: Option<Option<u16>> = None;
-    machine.scan(bytes, extent.start, |seen| match seen {
-        Seen::Taken(address) if !is_inside(address) => survey.taken.push(address),
-        Seen::Flow(Flow::Jump(to) | Flow::Branch { to, .. }) if !is_inside(to) => {
-            survey.jumps.push(to);
-        }
-        Seen::Flow(Flow::Call(to)) if !is_inside(to) => survey.calls.push(to),
-        Seen::Flow(Flow::IndirectJump(_)) => survey.leaves = true,
-        // On into whatever is there.
-        Seen::End => {
-            survey.leaves = true;
-            survey.jumps.push(extent.end);
-        }
-        Seen::Flow(Flow::Return { pops: popped }) => {
-            survey.leaves = true;
-            pops = match pops {
-                None => Some(Some(popped)),
-                Some(Some(known)) if known == popped => pops,
-                Some(_) => Some(None),
-            };
-        }
-        _ => {}
-    });
-    survey.pops = pops.flatten();
-    survey
 }
 
 /// Disjoint sets.

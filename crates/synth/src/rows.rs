@@ -12,7 +12,7 @@ use unspool_ir::{CfaRule, Expression, Register, RegisterRule, Row, RowId, Table}
 use crate::analysis::{Analysis, Watch};
 use crate::arch::Facts;
 use crate::code::InsnId;
-use crate::op::{Flow, MEMORY};
+use crate::op::{Flow, MEMORY, STORED};
 use crate::state::State;
 use crate::value::{Known, Value};
 
@@ -366,7 +366,7 @@ impl Analysis<'_> {
     pub fn visit_rules(&self, mut visit: impl FnMut(InsnId, &State, Result<Rules, NoRow>, bool)) {
         let (facts, code) = (self.facts(), self.code());
         let preserved = facts.preserved.iter().chain([&facts.stack_pointer]);
-        let telling = preserved.fold(MEMORY, |all, register| all | 1 << (register & 63));
+        let telling = preserved.fold(MEMORY | STORED, |all, register| all | 1 << (register & 63));
         let mut last: Option<Told> = None;
         self.watch(|insn, state, written| {
             let is_call = matches!(code.flow(insn), Some(Flow::Call(_) | Flow::IndirectCall));

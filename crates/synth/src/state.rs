@@ -1,10 +1,13 @@
 //! What registers and stack slots hold at one place of the code.
 
-use crate::op::{MEMORY, bits};
-use crate::value::{self, Value};
+use crate::op::{MEMORY, STORED, bits};
+use crate::value::Value;
 
 /// The most registers that an architecture can have here.
 pub const REGISTERS: usize = 18;
+
+/// The set of them: bit n stands for register n.
+const ALL_REGISTERS: u64 = (1 << REGISTERS) - 1;
 
 /// A register that no machine has: where operations keep what they still need.
 pub const SCRATCH: u8 = 17;
@@ -30,6 +33,8 @@ const EMPTY: Slot = Slot {
 #[derive(Debug, Clone)]
 pub struct State {
     registers: [Value; REGISTERS],
+    /// The registers of which something may be known: bit n stands for register n. Of the others nothing is.
+    known: u64,
     slots: [Slot; SLOTS],
     len: u8,
     /// The first so many slots hold nothing that a call takes away, as [`State::lose_taken`] found.
@@ -53,6 +58,7 @@ impl State {
         }
         State {
             registers,
+            known: ALL_REGISTERS,
             slots: [EMPTY; SLOTS],
             len: 0,
             kept: 0,
@@ -77,6 +83,7 @@ impl State {
             // Two that are unknown need not be the same.
             let is_other = *old != value || value == Value::UNKNOWN;
             self.written |= u64::from(is_other) << (register & 63);
+            self.known |= 1 << (register & 63);
             *old = value;
         }
     }
@@ -126,7 +133,7 @@ impl State {
                 *place = slot;
                 self.len += 1;
                 self.words |= words_of(slot.at, 8);
-                self.written |= MEMORY;
+                self.written |= STORED;
             }
             None => self.hides = true,
         }
@@ -190,6 +197,7 @@ impl State {
     /// Forgets what registers hold: bit n stands for register n.
     pub(crate) fn forget(&mut self, registers: u64) {
         self.written |= registers;
+        self.known &= !registers;
         for register in bits(registers) {
             if let Some(value) = self.registers.get_mut(usize::from(register)) {
                 *value = Value::UNKNOWN;
@@ -201,9 +209,13 @@ impl State {
     /// known at run time, and slots whose contents pass. Bit n stands for register n.
     pub(crate) fn keep(&mut self, registers: u64, origin: Value, is_kept: impl Fn(Value) -> bool) {
         let is_place = |value: Value| value.is_base() | value.has_origin_of(origin);
-        for (number, value) in (0..).zip(&mut self.registers) {
-            let is_kept = (registers >> number & 1 != 0) | is_place(*value);
-            *value = if is_kept { *value } else { Value::UNKNOWN };
+        for register in bits(self.known & !registers) {
+            if let Some(value) = self.registers.get_mut(usize::from(register))
+                && !is_place(*value)
+            {
+                *value = Value::UNKNOWN;
+                self.known &= !(1 << register);
+            }
         }
         self.retain(|slot| is_place(slot.holds) || is_kept(slot.holds));
         // Some of these were perhaps forgotten.
@@ -303,7 +315,7 @@ impl State {
     }
 
     /// What was written since the last time that this was asked, as [`crate::op::Op::written`] has it; memory
-    /// only if a slot of which something was known is another.
+    /// only if a slot of which something was known is another, and [`STORED`] if something is known of one of which nothing was.
     #[inline]
     pub fn settle(&mut self) -> u64 {
         core::mem::take(&mut self.written)
@@ -323,9 +335,10 @@ impl State {
     /// Takes in a state that holds at the same place on another path; whether that changed anything.
     pub fn join(&mut self, other: &State) -> bool {
         let mut changed = false;
-        if !value::are_equal(&self.registers, &other.registers) {
-            for (mine, theirs) in self.registers.iter_mut().zip(&other.registers) {
-                changed |= mine.meet(*theirs);
+        for register in bits(self.known) {
+            let theirs = other.get(register);
+            if let Some(mine) = self.registers.get_mut(usize::from(register)) {
+                changed |= mine.meet(theirs);
             }
         }
         if self.hides != other.hides {
@@ -402,6 +415,7 @@ impl State {
     #[inline]
     pub fn assign(&mut self, other: &State) {
         self.registers = other.registers;
+        self.known = other.known;
         let used = usize::from(other.len);
         if let (Some(mine), Some(theirs)) = (self.slots.get_mut(..used), other.slots.get(..used)) {
             mine.copy_from_slice(theirs);

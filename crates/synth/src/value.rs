@@ -275,7 +275,7 @@ impl Value {
     /// The register and the offset of [`Known::Entry`].
     #[inline]
     pub(crate) fn as_entry(self) -> Option<(u8, i32)> {
-        let register = u8::try_from(self.payload() >> 32).unwrap_or_default();
+        let [.., register, _, _, _] = self.0.to_le_bytes();
         (self.tag() == ENTRY).then_some((register, self.low()))
     }
 
@@ -338,14 +338,6 @@ impl Value {
     fn may_be_entry(self) -> bool {
         matches!(self.tag(), 0 | ENTRY | BASE)
     }
-}
-
-/// Whether two lists of the same length are equal. They mostly are, and are long enough that looking at all of
-/// both is faster than stopping early.
-#[inline]
-pub(crate) fn are_equal<const LEN: usize>(a: &[Value; LEN], b: &[Value; LEN]) -> bool {
-    let differences = a.iter().zip(b).map(|(a, b)| a.0 ^ b.0);
-    differences.fold(0, |all, difference| all | difference) == 0
 }
 
 fn with_table(tag: u64, address: u64, last: Option<u16>) -> Value {

@@ -3,6 +3,7 @@
 use super::ExpressionError;
 use crate::arch::{Abi, Endian, Word};
 use crate::leb128;
+use crate::register::Register;
 
 /// How an operand is encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +33,17 @@ macro_rules! opcodes {
         /// Every operation that is legal in call frame information and is not one of a family
         /// of 32: opcode, name without `DW_OP_`, operand.
         pub static SINGLE: &[(u8, &str, Operand)] = &[$(($value, $name, $operand)),*];
+
+        /// How the operand of `opcode` is encoded; `None` for an opcode that is not legal in CFI.
+        #[must_use]
+        pub fn operand_of(opcode: u8) -> Option<Operand> {
+            match opcode {
+                DW_OP_LIT0..=DW_OP_LIT31 => Some(Operand::None),
+                DW_OP_BREG0..=DW_OP_BREG31 => Some(Operand::Sleb),
+                $($value => Some($operand),)*
+                _ => None,
+            }
+        }
     };
 }
 
@@ -91,21 +103,6 @@ pub const DW_OP_BREG0: u8 = 0x70;
 /// `DW_OP_breg31`
 pub const DW_OP_BREG31: u8 = 0x8f;
 
-/// How the operand of `opcode` is encoded; `None` for an opcode that is not legal in CFI.
-#[must_use]
-pub fn operand_of(opcode: u8) -> Option<Operand> {
-    match opcode {
-        DW_OP_LIT0..=DW_OP_LIT31 => Some(Operand::None),
-        DW_OP_BREG0..=DW_OP_BREG31 => Some(Operand::Sleb),
-        _ => {
-            let at = SINGLE
-                .binary_search_by_key(&opcode, |(code, ..)| *code)
-                .ok()?;
-            SINGLE.get(at).map(|(_, _, operand)| *operand)
-        }
-    }
-}
-
 /// One decoded operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
@@ -136,6 +133,22 @@ impl Operation {
     #[must_use]
     pub fn second_signed(&self) -> i64 {
         self.second
+    }
+
+    /// The register that the operation reads, if it reads one; `None`, too, if its number is none.
+    #[must_use]
+    pub fn register(&self) -> Option<Register> {
+        match self.opcode {
+            DW_OP_BREG0..=DW_OP_BREG31 => Some(Register((self.opcode - DW_OP_BREG0).into())),
+            DW_OP_BREGX => u16::try_from(self.unsigned()).ok().map(Register),
+            _ => None,
+        }
+    }
+
+    /// Whether another operation than the one behind it may be the next.
+    #[must_use]
+    pub fn branches(&self) -> bool {
+        matches!(self.opcode, DW_OP_SKIP | DW_OP_BRA)
     }
 
     /// The distance of a branch, in bytes from the end of the operation.

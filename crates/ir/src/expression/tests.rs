@@ -509,6 +509,33 @@ fn an_opcode_is_legal_or_forbidden_or_unassigned() {
 }
 
 #[test]
+fn an_operation_reads_a_register_or_branches_as_gimli_says() {
+    let encoding = gimli::Encoding {
+        address_size: 8,
+        format: gimli::Format::Dwarf32,
+        version: 5,
+    };
+    for opcode in (0..=u8::MAX).filter(|opcode| operand_of(*opcode).is_some()) {
+        // An operand of whichever kind: 5, or register 5.
+        let bytes = [opcode, 5, 0, 0, 0, 0, 0, 0, 0];
+        let ours = Expression(&bytes).operations(ABIS[0]).next();
+        let ours = ours.and_then(Result::ok).expect("it is legal");
+        let mut input = EndianSlice::new(&bytes, RunTimeEndian::Little);
+        let theirs = gimli::Operation::parse(&mut input, encoding).expect("it is legal");
+        let register = match theirs {
+            gimli::Operation::RegisterOffset { register, .. } => Some(Register(register.0)),
+            _ => None,
+        };
+        assert_eq!(ours.register(), register, "{opcode:#04x}");
+        let branches = matches!(
+            theirs,
+            gimli::Operation::Bra { .. } | gimli::Operation::Skip { .. }
+        );
+        assert_eq!(ours.branches(), branches, "{opcode:#04x}");
+    }
+}
+
+#[test]
 fn the_fixed_cases_use_every_legal_operation() {
     let mut used = BTreeSet::new();
     for text in [LITERALS, STACK, ARITHMETIC, CONTROL, FAULTS] {

@@ -29,7 +29,7 @@ use flags::{Compared, comparison, keeps};
 use insns::Insns;
 use lengths::Lengths;
 use operands::target;
-use told_apart::{pushes_something, told_apart};
+use told_apart::{Kind, Kinds, pushes_something, told_apart};
 
 const RAX: u8 = 0;
 const RBP: u8 = 6;
@@ -79,6 +79,7 @@ fn bit(register: u8) -> u64 {
 /// Decodes, and keeps what instructions do that are not told apart.
 #[derive(Debug, Default)]
 pub struct Lifter {
+    kinds: Kinds,
     effects: Effects,
     lengths: Lengths,
 }
@@ -96,15 +97,24 @@ impl Lifter {
                 Some(Some(insn)) => {
                     let ops = code.ops();
                     let before = ops.len();
-                    let flow = self.lift_one(insn, compared, ops);
-                    if let Some(now) = comparison(insn) {
+                    let kind = self.kinds.of(insn);
+                    let flow = match kind {
+                        Kind::Flow => self.lift_flow(insn, compared, ops),
+                        _ => {
+                            self.lift_one(kind, insn, ops);
+                            None
+                        }
+                    };
+                    if kind == Kind::Compares
+                        && let Some(now) = comparison(insn)
+                    {
                         compared = Some(now);
                     } else if let Some(known) = compared {
                         let written = ops.get(before..).unwrap_or_default();
                         compared = keeps(insn, written, known).then_some(known);
                     }
                     let length = u8::try_from(insn.len()).unwrap_or(u8::MAX);
-                    let is_padding = insn.mnemonic() == Mnemonic::Nop || flow == Some(Flow::Trap);
+                    let is_padding = kind == Kind::Pads || flow == Some(Flow::Trap);
                     code.push(at, length, flow, is_padding);
                 }
             }
@@ -118,12 +128,8 @@ impl Lifter {
         let mut goes_on = false;
         loop {
             // Never the last one, which decides whether control goes on behind.
-            while let Some((length, seen)) = self.lengths.of(insns.rest(), insns.ip()) {
-                insns.skip(length);
-                if let Some(seen) = seen {
-                    see(seen);
-                }
-            }
+            let skipped = self.lengths.skip(insns.rest(), insns.ip(), &mut see);
+            insns.skip(skipped);
             let Some(insn) = insns.next() else { break };
             let Some(insn) = insn else {
                 goes_on = false;
@@ -188,41 +194,42 @@ impl Lifter {
         }
     }
 
-    fn lift_one(
+    /// Notes what an instruction of a kind does from which control goes on.
+    fn lift_one(&mut self, kind: Kind, insn: &Instruction, ops: &mut Vec<Op>) {
+        if !told_apart(kind, insn, ops) {
+            let before = ops.len();
+            self.effects.note(insn, ops);
+            if insn.is_stack_instruction() {
+                pushes_something(insn, before, ops);
+            }
+        }
+    }
+
+    /// Notes what an instruction does from which control does not just go on, but for some; where it goes.
+    fn lift_flow(
         &mut self,
         insn: &Instruction,
         compared: Option<Compared>,
         ops: &mut Vec<Op>,
     ) -> Option<Flow> {
-        match insn.flow_control() {
-            FlowControl::Next => {
-                if !told_apart(insn, ops) {
-                    let before = ops.len();
-                    self.effects.note(insn, ops);
-                    if insn.is_stack_instruction() {
-                        pushes_something(insn, before, ops);
-                    }
-                }
-                None
-            }
-            FlowControl::IndirectBranch => Some(Flow::IndirectJump(target(insn, ops))),
-            control => {
-                let flow = flow(insn, control, compared);
-                let writes = !matches!(
-                    flow,
-                    Some(Flow::Jump(_) | Flow::Call(_) | Flow::IndirectCall | Flow::Return { .. })
-                );
-                if insn.mnemonic() == Mnemonic::Syscall {
-                    // What the kernel returns is in the register that had the number.
-                    let registers = bit(RAX);
-                    ops.extend([Op::SystemCall { number: RAX }, Op::Clobber { registers }]);
-                }
-                if writes {
-                    self.effects.note(insn, ops);
-                }
-                flow
-            }
+        let control = insn.flow_control();
+        if control == FlowControl::IndirectBranch {
+            return Some(Flow::IndirectJump(target(insn, ops)));
         }
+        let flow = flow(insn, control, compared);
+        let writes = !matches!(
+            flow,
+            Some(Flow::Jump(_) | Flow::Call(_) | Flow::IndirectCall | Flow::Return { .. })
+        );
+        if insn.mnemonic() == Mnemonic::Syscall {
+            // What the kernel returns is in the register that had the number.
+            let registers = bit(RAX);
+            ops.extend([Op::SystemCall { number: RAX }, Op::Clobber { registers }]);
+        }
+        if writes {
+            self.effects.note(insn, ops);
+        }
+        flow
     }
 }
 

@@ -7,7 +7,7 @@ use iced_x86::{
 };
 
 use super::operands::{Memory, memory};
-use super::told_apart::told_apart;
+use super::told_apart::{Kind, told_apart};
 use super::{bit, number};
 use crate::details::Detail;
 use crate::op::Op;
@@ -68,7 +68,7 @@ impl Lifter {
     /// Notes the registers that an instruction makes something of, unless it is told what.
     fn take(&mut self, insn: &Instruction, ops: &mut Vec<Detail>) {
         self.told.clear();
-        if told_apart(insn, &mut self.told) {
+        if told_apart(Kind::of(insn.code()), insn, &mut self.told) {
             return;
         }
         let info = self.factory.info(insn);

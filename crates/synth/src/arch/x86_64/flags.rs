@@ -15,9 +15,9 @@ pub(super) enum Compared {
     Number(u8, u16),
 }
 
-/// What an instruction compares.
+/// What a comparison compares.
 pub(super) fn comparison(insn: &Instruction) -> Option<Compared> {
-    if insn.mnemonic() != Mnemonic::Cmp || insn.op0_kind() != OpKind::Register {
+    if insn.op0_kind() != OpKind::Register {
         return None;
     }
     let register = insn.op0_register();

@@ -13,6 +13,7 @@ pub(super) struct Insns<'b> {
 }
 
 impl<'b> Insns<'b> {
+    #[inline]
     pub(super) fn new(bytes: &'b [u8], address: u64) -> Insns<'b> {
         Insns {
             bytes,

@@ -1,32 +1,36 @@
 //! The lengths of the instructions that code mostly consists of. A first look at code needs no more of them, and
-//! decoding takes four times as long.
+//! decoding takes several times as long.
 //!
 //! What is told here is valid whatever its operands are. All else is left to the decoder's library: other opcodes,
-//! more than one prefix before REX, and whatever takes an address.
+//! more than one prefix before REX, and memory that may be a table without a base register.
 
 use crate::op::{Flow, Seen, Test};
+use crate::state::SCRATCH;
 
 /// What follows an opcode, what may come before it, and what it does.
 mod form {
     /// The bytes of a number behind it: none, 1 or 4.
     pub(super) const NUMBER: u16 = 7;
+    /// It is one of these. Whatever else is said of an opcode, this is.
     pub(super) const KNOWN: u16 = 8;
-    pub(super) const MODRM: u16 = 16 | KNOWN;
+    pub(super) const MODRM: u16 = 16;
     /// 0x66 may come before: operands have two bytes, or are other vectors.
-    pub(super) const P66: u16 = 32 | KNOWN;
-    pub(super) const PF2: u16 = 64 | KNOWN;
-    pub(super) const PF3: u16 = 128 | KNOWN;
-    /// It is one of these with some operands only.
-    pub(super) const GROUP: u16 = 256 | MODRM;
+    pub(super) const P66: u16 = 32;
+    pub(super) const PF2: u16 = 64;
+    pub(super) const PF3: u16 = 128;
+    /// It has ModRM, and is one of these with some operands only.
+    pub(super) const GROUP: u16 = 256;
     /// The number is the distance to where it jumps.
-    pub(super) const JUMP: u16 = 512 | KNOWN;
+    pub(super) const JUMP: u16 = 512;
     /// The number may be an address.
-    pub(super) const VALUE: u16 = 1024 | KNOWN;
+    pub(super) const VALUE: u16 = 1024;
+    /// It takes an address, or goes where no number says.
+    pub(super) const SEEN: u16 = 2048;
 }
 
 /// Of one byte.
 fn one_byte(opcode: u8) -> u16 {
-    use form::{GROUP, JUMP, KNOWN, MODRM, P66, VALUE};
+    use form::{GROUP, JUMP, KNOWN, MODRM, P66, PF2, PF3, SEEN, VALUE};
     match opcode {
         0x00..=0x3f => match opcode & 7 {
             0..=3 => MODRM | P66,
@@ -34,7 +38,7 @@ fn one_byte(opcode: u8) -> u16 {
             5 => KNOWN | 4,
             _ => 0,
         },
-        0x50..=0x5f => KNOWN,
+        0x50..=0x5f | 0xc9 => KNOWN,
         0x63 | 0x84 | 0x86 | 0x88 | 0x8a => MODRM,
         0x68 | 0xb8..=0xbf => VALUE | 4,
         0xa9 => KNOWN | 4,
@@ -44,11 +48,13 @@ fn one_byte(opcode: u8) -> u16 {
         0x70..=0x7f | 0xeb => JUMP | 1,
         0x80 => MODRM | 1,
         0x85 | 0x87 | 0x89 | 0x8b => MODRM | P66,
-        0x8d => GROUP | P66,
+        0x8d => GROUP | SEEN | P66,
         0x90 | 0x98 | 0x99 => P66,
         0xc0 | 0xc1 | 0xc6 => GROUP | 1,
         0xc7 => GROUP | VALUE | 4,
-        0xd0..=0xd3 | 0xf6 | 0xf7 | 0xfe | 0xff => GROUP,
+        0xc3 => SEEN | PF2 | PF3,
+        0xd0..=0xd3 | 0xf6 | 0xf7 | 0xfe => GROUP,
+        0xff => GROUP | SEEN,
         0xe8 | 0xe9 => JUMP | 4,
         _ => 0,
     }
@@ -73,25 +79,37 @@ fn two_bytes(opcode: u8) -> u16 {
     }
 }
 
+/// A form with what follows from it.
+fn complete(form: u16) -> u16 {
+    let is_group = form & form::GROUP != 0;
+    let modrm = if is_group { form::MODRM } else { 0 };
+    let known = if form != 0 { form::KNOWN } else { 0 };
+    form | modrm | known
+}
+
 /// Whether an opcode of [`form::GROUP`] is one with these operands.
 fn is_known(opcode: u8, modrm: u8) -> bool {
     let is_memory = modrm < 0xc0;
     let digit = modrm >> 3 & 7;
     match opcode {
-        // `lea` of an address takes it.
-        0x8d => is_memory && modrm & 0xc7 != 5,
         0xc0 | 0xc1 | 0xd0..=0xd3 => digit != 6,
         0xc6 | 0xc7 | 0x1f => digit == 0,
         0xf6 | 0xf7 => digit > 1,
-        0xfe | 0xff => digit < 2,
+        0xfe => digit < 2,
+        0xff => matches!(digit, 0 | 1 | 2 | 4 | 6),
+        // `lea`, and moves of halves of vectors.
         _ => is_memory,
     }
 }
+
+/// Stands beside the length of an operand that has no base register if SIB says so.
+const MAY_BE_TABLE: u8 = 0x80;
 
 /// The bytes of ModRM and of what belongs to it; SIB may say that there are more.
 fn operand_length(modrm: u8) -> u8 {
     let sib = u8::from(modrm & 7 == 4);
     match (modrm >> 6, modrm & 7) {
+        (0, 4) => 2 | MAY_BE_TABLE,
         (0, 5) => 5,
         (0, _) => 1 + sib,
         (1, _) => 2 + sib,
@@ -112,8 +130,8 @@ impl Default for Lengths {
     fn default() -> Self {
         let byte = |place: usize| u8::try_from(place).unwrap_or_default();
         Lengths {
-            one_byte: core::array::from_fn(|place| one_byte(byte(place))),
-            two_bytes: core::array::from_fn(|place| two_bytes(byte(place))),
+            one_byte: core::array::from_fn(|place| complete(one_byte(byte(place)))),
+            two_bytes: core::array::from_fn(|place| complete(two_bytes(byte(place)))),
             operands: core::array::from_fn(|place| operand_length(byte(place))),
         }
     }
@@ -123,77 +141,150 @@ impl Default for Lengths {
 const WINDOW: usize = 16;
 
 impl Lengths {
-    /// How long the first instruction of `bytes` is, which are at `address`, and where it jumps to, or which number it
-    /// has; `None` if it is none of these, or fewer bytes than [`WINDOW`] are left.
+    /// Tells what the instructions tell that are at the beginning of `bytes`, which are at `address`, until one that is none
+    /// of these, or the last; how many bytes they have.
+    #[inline]
+    pub(super) fn skip(&self, bytes: &[u8], address: u64, mut see: impl FnMut(Seen)) -> usize {
+        let mut rest = bytes;
+        let mut at = address;
+        while let Some((length, seen)) = self.of(rest, at) {
+            rest = rest.get(length..).unwrap_or_default();
+            at = at.wrapping_add(length as u64);
+            if let Some(seen) = seen {
+                see(seen);
+            }
+        }
+        bytes.len() - rest.len()
+    }
+
+    /// How long the first instruction of `bytes` is, which are at `address`, and what it tells; `None` if it is none of these,
+    /// or the last.
     #[inline]
     pub(super) fn of(&self, bytes: &[u8], address: u64) -> Option<(usize, Option<Seen>)> {
-        let window: &[u8; WINDOW] = bytes.first_chunk()?;
-        let mut bytes = window.iter().copied();
-        let mut byte = bytes.next()?;
+        let padded;
+        let window: &[u8; WINDOW] = match bytes.first_chunk() {
+            Some(window) => window,
+            None => {
+                padded = pad(bytes);
+                &padded
+            }
+        };
+        // All that can come before a number or a distance, but for what was looked at.
+        let mut head = u64::from_le_bytes(*window.first_chunk()?);
+        let mut length = 1;
         let mut allowed = form::KNOWN;
-        if matches!(byte, 0x66 | 0xf2 | 0xf3) {
+        if let byte @ (0x66 | 0xf2 | 0xf3) = first(head) {
             allowed = match byte {
                 0x66 => form::P66,
                 0xf2 => form::PF2,
                 _ => form::PF3,
             };
-            byte = bytes.next()?;
+            head >>= 8;
+            length += 1;
         }
-        let mut rex = 0;
-        if byte & 0xf0 == 0x40 {
-            rex = core::mem::replace(&mut byte, bytes.next()?);
+        let rex = first(head);
+        let has_rex = rex & 0xf0 == 0x40;
+        if has_rex {
+            head >>= 8;
+            length += 1;
         }
         let mut forms = &self.one_byte;
-        if byte == 0x0f {
+        if first(head) == 0x0f {
             forms = &self.two_bytes;
-            byte = bytes.next()?;
+            head >>= 8;
+            length += 1;
         }
-        let form = *forms.get(usize::from(byte))?;
-        // A number of 8 bytes.
-        let is_long = rex & 8 != 0 && matches!(byte, 0xb8..=0xbf);
-        if form & allowed != allowed || is_long && form & form::VALUE == form::VALUE {
+        let (opcode, modrm) = (first(head), first(head >> 8));
+        let form = *forms.get(usize::from(opcode))?;
+        if form & allowed == 0 {
             return None;
         }
-        let mut length = WINDOW - bytes.len();
-        if form & form::MODRM == form::MODRM {
-            let modrm = bytes.next()?;
-            let is_group = form & form::GROUP == form::GROUP;
+        if form & form::MODRM != 0 {
+            let operand = *self.operands.get(usize::from(modrm))?;
             // Memory without a base register may be a table.
-            let is_table = modrm & 0xc7 == 4 && bytes.next()? & 7 == 5;
-            if is_table || is_group && !is_known(byte, modrm) {
+            let is_table = operand & MAY_BE_TABLE != 0 && first(head >> 16) & 7 == 5;
+            if is_table || form & form::GROUP != 0 && !is_known(opcode, modrm) {
                 return None;
             }
-            length += usize::from(*self.operands.get(usize::from(modrm))?);
+            length += usize::from(operand & !MAY_BE_TABLE);
         }
         length += usize::from(form & form::NUMBER);
+        if length >= bytes.len() {
+            return None;
+        }
+        if form & (form::JUMP | form::VALUE | form::SEEN) == 0 {
+            return Some((length, None));
+        }
         let insn = window.get(..length)?;
-        let seen = if form & form::JUMP == form::JUMP {
-            Some(Seen::Flow(jump(byte, insn, address)))
-        } else if form & form::VALUE == form::VALUE {
-            let value = i32::from_le_bytes(*insn.last_chunk()?);
-            // Where 8 bytes are written, its sign counts: by `push`, and with REX.W.
-            let is_signed = byte == 0x68 || rex & 8 != 0;
-            Some(Seen::Value(match is_signed {
-                true => i64::from(value).cast_unsigned(),
-                false => value.cast_unsigned().into(),
-            }))
-        } else {
-            None
+        let seen = match form & (form::JUMP | form::VALUE | form::SEEN) {
+            form::JUMP => Some(Seen::Flow(jump(opcode, insn, address))),
+            form::VALUE => Some(Seen::Value(value(opcode, has_rex && rex & 8 != 0, insn)?)),
+            _ => seen(opcode, modrm, insn, address),
         };
         Some((length, seen))
     }
 }
 
+/// The first byte of what is left.
+#[inline]
+fn first(head: u64) -> u8 {
+    let [first, ..] = head.to_le_bytes();
+    first
+}
+
+/// The last bytes of code, and others behind them.
+fn pad(bytes: &[u8]) -> [u8; WINDOW] {
+    let mut window = [0; WINDOW];
+    for (place, byte) in window.iter_mut().zip(bytes) {
+        *place = *byte;
+    }
+    window
+}
+
+/// The number that an instruction has, which may be told to work on 8 bytes; `None` if that has 8, too.
+fn value(opcode: u8, is_wide: bool, insn: &[u8]) -> Option<u64> {
+    if is_wide && matches!(opcode, 0xb8..=0xbf) {
+        return None;
+    }
+    let value = i32::from_le_bytes(*insn.last_chunk()?);
+    // Where 8 bytes are written, its sign counts: by `push`, and with REX.W.
+    let is_signed = opcode == 0x68 || is_wide;
+    Some(match is_signed {
+        true => i64::from(value).cast_unsigned(),
+        false => value.cast_unsigned().into(),
+    })
+}
+
+/// What an instruction tells that takes an address, or goes where no number says.
+fn seen(opcode: u8, modrm: u8, insn: &[u8], address: u64) -> Option<Seen> {
+    match (opcode, modrm >> 3 & 7) {
+        (0xc3, _) => Some(Seen::Flow(Flow::Return { pops: 0 })),
+        (0x8d, _) if modrm & 0xc7 == 5 => Some(Seen::Taken(behind(insn, address))),
+        (0xff, 2) => Some(Seen::Flow(Flow::IndirectCall)),
+        (0xff, 4) => Some(Seen::Flow(Flow::IndirectJump(SCRATCH))),
+        _ => None,
+    }
+}
+
+/// What is so far behind an instruction as the 4 bytes at its end say.
+fn behind(insn: &[u8], address: u64) -> u64 {
+    let distance = insn
+        .last_chunk()
+        .map_or(0, |word| i32::from_le_bytes(*word));
+    let next = address.wrapping_add(insn.len() as u64);
+    next.wrapping_add_signed(distance.into())
+}
+
 /// Where an instruction goes that jumps.
 fn jump(opcode: u8, insn: &[u8], address: u64) -> Flow {
-    let distance = match opcode {
-        0x70..=0x7f | 0xeb => insn.last().map_or(0, |byte| byte.cast_signed().into()),
-        _ => insn
-            .last_chunk()
-            .map_or(0, |word| i32::from_le_bytes(*word)),
+    let to = match opcode {
+        0x70..=0x7f | 0xeb => {
+            let distance = insn.last().map_or(0, |byte| byte.cast_signed());
+            let next = address.wrapping_add(insn.len() as u64);
+            next.wrapping_add_signed(distance.into())
+        }
+        _ => behind(insn, address),
     };
-    let next = address.wrapping_add(insn.len() as u64);
-    let to = next.wrapping_add_signed(distance.into());
     match opcode {
         0xe8 => Flow::Call(to),
         0xe9 | 0xeb => Flow::Jump(to),
@@ -208,7 +299,7 @@ fn jump(opcode: u8, insn: &[u8], address: u64) -> Flow {
 mod tests {
     use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, Register};
 
-    use super::super::control::value;
+    use super::super::control;
     use super::*;
 
     const ADDRESS: u64 = 0x40_0000;
@@ -226,14 +317,20 @@ mod tests {
             }),
             FlowControl::UnconditionalBranch => Some(Flow::Jump(to)),
             FlowControl::Call => Some(Flow::Call(to)),
+            FlowControl::IndirectCall => Some(Flow::IndirectCall),
+            FlowControl::IndirectBranch => Some(Flow::IndirectJump(SCRATCH)),
+            FlowControl::Return => Some(Flow::Return { pops: 0 }),
             _ => return false,
         };
-        let takes_address = insn.mnemonic() == Mnemonic::Lea && insn.is_ip_rel_memory_operand()
-            || insn.memory_base() == Register::None && insn.memory_index() != Register::None;
+        let takes_address = insn.mnemonic() == Mnemonic::Lea && insn.is_ip_rel_memory_operand();
+        let is_table =
+            insn.memory_base() == Register::None && insn.memory_index() != Register::None;
+        let taken = takes_address.then(|| Seen::Taken(insn.ip_rel_memory_address()));
         let expected = expected
             .map(Seen::Flow)
-            .or_else(|| value(&insn).map(Seen::Value));
-        !insn.is_invalid() && insn.len() == length && seen == expected && !takes_address
+            .or_else(|| control::value(&insn).map(Seen::Value))
+            .or(taken);
+        !insn.is_invalid() && insn.len() == length && seen == expected && !is_table
     }
 
     #[test]
@@ -261,11 +358,13 @@ mod tests {
     }
 
     #[test]
-    fn the_last_bytes_are_left_to_the_decoder() {
-        assert_eq!(Lengths::default().of(&[0x50; WINDOW - 1], ADDRESS), None);
-        assert_eq!(
-            Lengths::default().of(&[0x50; WINDOW], ADDRESS),
-            Some((1, None))
-        );
+    fn the_last_instruction_is_left_to_the_decoder() {
+        let moves = [0xb8, 0x12, 0x34, 0x56, 0x78].repeat(WINDOW);
+        let told = Some((5, Some(Seen::Value(0x7856_3412))));
+        for bytes in 1..=moves.len() {
+            let bytes = moves.get(..bytes).expect("there are as many");
+            let expected = told.filter(|_| bytes.len() > 5);
+            assert_eq!(Lengths::default().of(bytes, ADDRESS), expected);
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! What those mnemonics do that move addresses of the stack, saved registers or addresses of jump tables about.
 
-use iced_x86::{Code as Opcode, Instruction, Mnemonic, OpKind, Register};
+use std::sync::LazyLock;
+
+use iced_x86::{Code as Opcode, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use super::operands::{
     Memory, immediate, is_low, load, load_distance, memory, overwrite, store, whole_destination,
@@ -10,28 +12,104 @@ use super::{RAX, RBP, RSP, bit, number};
 use crate::op::Op;
 use crate::state::SCRATCH;
 
-/// Notes what an instruction does, if its mnemonic is one of those that matter; whether it is.
-pub(super) fn told_apart(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
-    match insn.mnemonic() {
-        Mnemonic::Mov => moves(insn, ops),
-        Mnemonic::Push => pushes(insn, ops),
-        Mnemonic::Pop => pops(insn, ops),
-        Mnemonic::Lea => addresses(insn, ops),
-        Mnemonic::Add | Mnemonic::Sub | Mnemonic::Inc | Mnemonic::Dec => adds(insn, ops),
-        Mnemonic::And => cuts(insn, ops),
-        Mnemonic::Xor => clears(insn, ops),
-        Mnemonic::Xchg => exchanges(insn, ops),
-        Mnemonic::Movzx | Mnemonic::Movsxd | Mnemonic::Cdqe => widens(insn, ops),
-        Mnemonic::Movsx => extends(insn, ops),
-        Mnemonic::Movq
-        | Mnemonic::Vmovq
-        | Mnemonic::Pextrq
-        | Mnemonic::Vpextrq
-        | Mnemonic::Kmovq => from_vector(insn, ops),
-        Mnemonic::Leave => leaves(insn, ops),
-        Mnemonic::Enter => enters(insn, ops),
-        Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Nop | Mnemonic::Endbr64 => true,
-        _ => false,
+/// How what an opcode does is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// By what it writes.
+    Effects,
+    /// By where control goes, and what it writes.
+    Flow,
+    Moves,
+    Pushes,
+    Pops,
+    Addresses,
+    Adds,
+    Cuts,
+    Clears,
+    Exchanges,
+    Widens,
+    Extends,
+    FromVector,
+    Leaves,
+    Enters,
+    Compares,
+    /// It writes flags, or begins what is jumped to.
+    Idle,
+    /// It does nothing, between functions.
+    Pads,
+}
+
+impl Kind {
+    pub(super) fn of(opcode: Opcode) -> Kind {
+        if opcode.flow_control() != FlowControl::Next {
+            return Kind::Flow;
+        }
+        match opcode.mnemonic() {
+            Mnemonic::Mov => Kind::Moves,
+            Mnemonic::Push => Kind::Pushes,
+            Mnemonic::Pop => Kind::Pops,
+            Mnemonic::Lea => Kind::Addresses,
+            Mnemonic::Add | Mnemonic::Sub | Mnemonic::Inc | Mnemonic::Dec => Kind::Adds,
+            Mnemonic::And => Kind::Cuts,
+            Mnemonic::Xor => Kind::Clears,
+            Mnemonic::Xchg => Kind::Exchanges,
+            Mnemonic::Movzx | Mnemonic::Movsxd | Mnemonic::Cdqe => Kind::Widens,
+            Mnemonic::Movsx => Kind::Extends,
+            Mnemonic::Movq
+            | Mnemonic::Vmovq
+            | Mnemonic::Pextrq
+            | Mnemonic::Vpextrq
+            | Mnemonic::Kmovq => Kind::FromVector,
+            Mnemonic::Leave => Kind::Leaves,
+            Mnemonic::Enter => Kind::Enters,
+            Mnemonic::Cmp => Kind::Compares,
+            Mnemonic::Test | Mnemonic::Endbr64 => Kind::Idle,
+            Mnemonic::Nop => Kind::Pads,
+            _ => Kind::Effects,
+        }
+    }
+}
+
+/// The kinds of all opcodes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kinds(&'static [Kind]);
+
+impl Default for Kinds {
+    fn default() -> Self {
+        static ALL: LazyLock<Vec<Kind>> =
+            LazyLock::new(|| Opcode::values().map(Kind::of).collect());
+        Kinds(&ALL)
+    }
+}
+
+impl Kinds {
+    /// The kind of an instruction.
+    #[inline]
+    pub(super) fn of(self, insn: &Instruction) -> Kind {
+        let kind = self.0.get(insn.code() as usize);
+        kind.copied().unwrap_or(Kind::Effects)
+    }
+}
+
+/// Notes what an instruction of a kind does; whether that is all.
+#[inline]
+pub(super) fn told_apart(kind: Kind, insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    match kind {
+        Kind::Effects | Kind::Flow => false,
+        Kind::Moves => moves(insn, ops),
+        Kind::Pushes => pushes(insn, ops),
+        Kind::Pops => pops(insn, ops),
+        Kind::Addresses => addresses(insn, ops),
+        Kind::Adds => adds(insn, ops),
+        Kind::Cuts => cuts(insn, ops),
+        Kind::Clears => clears(insn, ops),
+        Kind::Exchanges => exchanges(insn, ops),
+        Kind::Widens => widens(insn, ops),
+        Kind::Extends => extends(insn, ops),
+        Kind::FromVector => from_vector(insn, ops),
+        Kind::Leaves => leaves(insn, ops),
+        Kind::Enters => enters(insn, ops),
+        Kind::Compares | Kind::Idle | Kind::Pads => true,
     }
 }
 
