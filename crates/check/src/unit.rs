@@ -200,14 +200,17 @@ impl Subject<'_> {
 
     /// Whether the entry at an address is of an outermost frame, or of a signal's.
     pub(crate) fn claims_nothing(&self, at: u64) -> bool {
-        let extent = self.program().extent_at(at);
-        let row = extent
-            .and_then(|extent| self.fde_of(&extent))
-            .and_then(|(_, fde)| self.table().rows(fde).next());
-        let declared = row.and_then(|row| self.judge.declared(row.row));
-        declared.is_some_and(|declared| {
+        self.first_row(at).is_some_and(|(_, declared)| {
             declared.signal_frame || declared.return_address == Place::Undefined
         })
+    }
+
+    /// The first row of the entry at an address, and what it says.
+    fn first_row(&self, at: u64) -> Option<(RowId, &Declared)> {
+        let extent = self.program().extent_at(at)?;
+        let (_, fde) = self.fde_of(&extent)?;
+        let row = self.table().rows(fde).next()?.row;
+        Some((row, self.judge.declared(row)?))
     }
 
     fn note_flow(&self, at: &Range<u64>, flow: Flow, state: &State, report: &mut UnitReport) {
@@ -325,6 +328,14 @@ impl<'w, 's> Walk<'w, 's> {
         if goes_on && self.is_outside(range.end) && !analysis.is_last_call(insn, state) {
             self.report.runs_out.push(Vaddr(range.start));
         }
+        match flow {
+            Some(Flow::Jump(to) | Flow::Branch { to, .. }) => self.look_ahead(&range, to, state),
+            _ => {}
+        }
+        let falls = goes_on && range.end >= self.end && !code.is_padding(insn);
+        if falls && self.subject.maker() == Maker::People {
+            self.look_ahead(&range, range.end, &analysis.behind(insn, state));
+        }
         // While the callee runs, the row of the call is this function's, too.
         let is_call = matches!(flow, Some(Flow::Call(_) | Flow::IndirectCall));
         let across = (self.declared)
@@ -342,6 +353,38 @@ impl<'w, 's> Walk<'w, 's> {
             written: self.reads,
             until: self.until,
             calls: self.reads & self.subject.facts().clobbered != 0,
+        }
+    }
+
+    /// Who goes on in another function than he was called as, with something on the stack, makes its first row false if that does
+    /// not count it.
+    fn look_ahead(&mut self, from: &Range<u64>, to: u64, state: &State) {
+        let (facts, program) = (self.subject.facts(), self.subject.program());
+        let sp = facts.stack_pointer;
+        let is_own = program.containing(to) == program.containing(from.start);
+        if self.subject.maker() != Maker::People || is_own || !program.starts_function(to) {
+            return;
+        }
+        // Where to come back to: a call by hand.
+        let top = state.load(state.get(sp)).and_then(Value::as_constant);
+        let is_call = top.is_some_and(|top| program.containing(top).is_some());
+        let pushed = Value::at_entry(sp).distance_from(state.get(sp));
+        let Some(pushed @ 1..) = pushed.filter(|_| !is_call) else {
+            return;
+        };
+        let Some((row, declared)) = self.subject.first_row(to) else {
+            return;
+        };
+        let real = pushed + i64::from(facts.call_pushes);
+        if matches!(declared.cfa, Place::Register(register, offset) if register == sp && offset != real)
+        {
+            self.report.doubts.push(Doubt {
+                at: Vaddr(to),
+                row,
+                aspect: Aspect::Cfa,
+                verdict: Verdict::Refuted,
+                truth: Some(Place::Register(sp, real)),
+            });
         }
     }
 

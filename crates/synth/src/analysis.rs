@@ -1108,6 +1108,17 @@ impl Analysis<'_> {
         state
     }
 
+    /// What holds behind an instruction from which control goes on, if `state` holds before it.
+    #[must_use]
+    pub fn behind(&self, insn: InsnId, state: &State) -> State {
+        let mut state = state.clone();
+        let ops = self.code().ops_range(insn);
+        for (at, op) in (ops.start..).zip(self.code().ops_at(ops)) {
+            self.analyzer.semantics.apply(&mut state, *op, at);
+        }
+        state
+    }
+
     /// Whether an instruction is a system call that no thread comes back from, as exits and the return from a
     /// signal's handler are, by what holds before it.
     #[must_use]

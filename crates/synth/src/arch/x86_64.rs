@@ -187,7 +187,8 @@ impl Lifter {
                         FlowControl::IndirectBranch => Some(Flow::IndirectJump(SCRATCH)),
                         control => flow(insn, control, None),
                     };
-                    let is_padding = insn.mnemonic() == Mnemonic::Nop || flow == Some(Flow::Trap);
+                    let is_padding = matches!(insn.mnemonic(), Mnemonic::Nop | Mnemonic::Hlt)
+                        || flow == Some(Flow::Trap);
                     see(at..insn.next_ip(), flow, is_padding);
                 }
             }

@@ -64,7 +64,8 @@ impl Kind {
             Mnemonic::Enter => Kind::Enters,
             Mnemonic::Cmp => Kind::Compares,
             Mnemonic::Test | Mnemonic::Endbr64 => Kind::Idle,
-            Mnemonic::Nop => Kind::Pads,
+            // Outside of kernels, `hlt` traps.
+            Mnemonic::Nop | Mnemonic::Hlt => Kind::Pads,
             _ => Kind::Effects,
         }
     }
