@@ -24,7 +24,9 @@ pub(crate) fn although_declared_otherwise(subject: &Subject<'_>, machine: Machin
     let alone = (0..program.units()).filter_map(alone);
     alone
         .filter(|(unit, start)| {
-            !subject.claims_nothing(*start) && returns_properly(subject, &mut analyzer, *unit)
+            let row = subject.first_row(*start);
+            let is_interrupted = row.is_some_and(|(_, declared)| declared.signal_frame);
+            !is_interrupted && returns_properly(subject, &mut analyzer, *unit)
         })
         .map(|(_, start)| start)
         .collect()

@@ -77,7 +77,7 @@ impl Judgement {
 
     /// The same, with nothing worse than a verdict.
     #[must_use]
-    fn at_worst(mut self, worst: Verdict) -> Judgement {
+    pub(crate) fn at_worst(mut self, worst: Verdict) -> Judgement {
         let own = [&mut self.cfa, &mut self.return_address];
         for verdict in own.into_iter().chain(&mut self.preserved) {
             *verdict = worst.min(*verdict);

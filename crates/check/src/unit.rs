@@ -5,8 +5,10 @@ use core::ops::Range;
 use unspool_ir::{RowId, Vaddr};
 use unspool_recover::Text;
 use unspool_synth::analysis::{By, Watch};
-use unspool_synth::op::Flow;
-use unspool_synth::{Analysis, Analyzer, Conflict, Guide, InsnId, State, Value};
+use unspool_synth::op::{Flow, Op};
+use unspool_synth::program::Image as _;
+use unspool_synth::value::{Entries, JumpTable};
+use unspool_synth::{Analysis, Analyzer, Conflict, Guide, InsnId, Known, State, Value};
 
 use crate::declared::{Declared, Place};
 use crate::judge::{Aspect, Judge, Judgement, Verdict};
@@ -83,7 +85,25 @@ impl Subject<'_> {
         unit: usize,
         rows: Vec<RowVerdict>,
     ) -> UnitReport {
-        let analysis = self.analyze(analyzer, unit, &ByTable::new(self, &rows));
+        let sure = self.judge_with(analyzer, unit, rows.clone(), &Guesses::default());
+        let guesses = match self.lines.filter(|_| !sure.unreached.is_empty()) {
+            Some(_) => self.guesses(analyzer, unit, &rows),
+            None => return sure,
+        };
+        self.judge_with(analyzer, unit, rows, &guesses)
+    }
+
+    /// Judges the rows of a unit with guesses where jumps lead.
+    fn judge_with(
+        &self,
+        analyzer: &mut Analyzer,
+        unit: usize,
+        rows: Vec<RowVerdict>,
+        guesses: &Guesses,
+    ) -> UnitReport {
+        let mut guide = ByTable::new(self, &rows);
+        guide.guesses = &guesses.starts;
+        let analysis = self.analyze(analyzer, unit, &guide);
         let address = |id| Vaddr(analysis.code().range(id).start);
         let meeting = |conflict: &Conflict| {
             [conflict.at, conflict.first_from, conflict.other_from].map(address)
@@ -93,8 +113,36 @@ impl Subject<'_> {
             rows,
             ..UnitReport::default()
         };
-        self.judge_all(unit, &analysis, &mut report);
+        self.judge_all(unit, &analysis, guesses, &mut report);
         report
+    }
+
+    /// Where code begins that nothing is known to lead to, and that is no data.
+    fn guesses(&self, analyzer: &mut Analyzer, unit: usize, rows: &[RowVerdict]) -> Guesses {
+        let analysis = self.analyze(analyzer, unit, &ByTable::new(self, rows));
+        let code = analysis.code();
+        let mut guesses = Guesses::default();
+        let mut last = (0..0, false);
+        for insn in analysis.unreached() {
+            let range = code.range(insn);
+            let is_code = !code.is_padding(insn) && !self.is_data(&last.0, &range);
+            let begins = !(last.1 && last.0.end == range.start);
+            if is_code && begins && !self.pushes_first(&analysis, insn) {
+                guesses.starts.push(range.start);
+            }
+            guesses.unreached.push(range.start);
+            last = (range, is_code);
+        }
+        guesses
+    }
+
+    /// Whether code puts something on the stack before it goes elsewhere: a jump may lead behind some of that.
+    fn pushes_first(&self, analysis: &Analysis<'_>, first: InsnId) -> bool {
+        let (code, sp) = (analysis.code(), self.facts().stack_pointer);
+        let pushes = |op: &Op| matches!(*op, Op::Add { to, bytes, .. } if to == sp && bytes < 0);
+        let line = code.ids().skip(first.0 as usize);
+        let mut line = line.take_while(|insn| code.flow(*insn).is_none());
+        line.any(|insn| code.ops_of(insn).iter().any(pushes))
     }
 
     /// Finds what holds in a unit of the program. Where the code alone does not say whether control comes somewhere, the
@@ -129,8 +177,15 @@ impl Subject<'_> {
     }
 
     /// Judges the row of each instruction, where it or what it speaks of has changed.
-    fn judge_all(&self, unit: usize, analysis: &Analysis<'_>, report: &mut UnitReport) {
+    fn judge_all(
+        &self,
+        unit: usize,
+        analysis: &Analysis<'_>,
+        guesses: &Guesses,
+        report: &mut UnitReport,
+    ) {
         let mut walk = Walk::new(self, unit, report, 0);
+        walk.guessed = &guesses.unreached;
         analysis.watch(|insn, state, written| walk.look(analysis, insn, state, written));
         self.note_unreached(analysis, report);
     }
@@ -149,30 +204,37 @@ impl Subject<'_> {
             if is_told || code.is_padding(insn) || self.claims_nothing(range.start) {
                 continue;
             }
-            let last = match before.end == range.start {
-                true => before.start,
-                false => range.start.saturating_sub(1),
-            };
-            if !self.is_data(Vaddr(last), Vaddr(range.start)) {
+            if !self.is_data(&before, &range) {
                 report.unreached.push(Vaddr(range.start));
             }
         }
     }
 
-    /// Whether what is at an address is data, behind something `last`. Assemblers give lines to instructions only: data has that
-    /// of the instruction before.
-    fn is_data(&self, last: Vaddr, at: Vaddr) -> bool {
+    /// Whether what nothing leads to is data; `before` is what else nothing leads to, perhaps directly before. Assemblers give lines to
+    /// instructions only: data has that of the instruction before.
+    fn is_data(&self, before: &Range<u64>, here: &Range<u64>) -> bool {
         let line = |at| {
-            let frames = self.lines?.frames(at).ok()?;
+            let frames = self.lines?.frames(Vaddr(at)).ok()?;
             let innermost = frames.into_iter().next()?;
             innermost.file.zip(innermost.line)
         };
-        self.program().containing(last.0) == self.program().containing(at.0)
-            && line(at).is_some_and(|here| line(last) == Some(here))
+        let last = match before.end == here.start {
+            true => before.start,
+            false => here.start.saturating_sub(1),
+        };
+        self.program().containing(last) == self.program().containing(here.start)
+            && line(here.start).is_some_and(|line_here| line(last) == Some(line_here))
     }
 
     /// Judges a row in the state before the instruction at `pc`.
-    fn judge_row(&self, place: usize, state: &State, pc: u64, report: &mut UnitReport) {
+    fn judge_row(
+        &self,
+        place: usize,
+        state: &State,
+        pc: u64,
+        worst: Verdict,
+        report: &mut UnitReport,
+    ) {
         let Some(row) = report.rows.get_mut(place) else {
             return;
         };
@@ -180,7 +242,7 @@ impl Subject<'_> {
             row.judgement.get_or_insert(Judgement::PROVEN);
             return;
         }
-        let found = self.judge.judge(row.row, state, pc);
+        let found = self.judge.judge(row.row, state, pc).at_worst(worst);
         row.judgement = Some(match &row.judgement {
             Some(known) => known.worse(&found),
             None => found,
@@ -199,14 +261,29 @@ impl Subject<'_> {
     }
 
     /// Whether the entry at an address is of an outermost frame, or of a signal's.
-    pub(crate) fn claims_nothing(&self, at: u64) -> bool {
+    fn claims_nothing(&self, at: u64) -> bool {
         self.first_row(at).is_some_and(|(_, declared)| {
             declared.signal_frame || declared.return_address == Place::Undefined
         })
     }
 
+    /// What a value is that is loaded from a known address: what the file has there.
+    fn pointed_to(&self, value: Value) -> Option<u64> {
+        let Known::Target(JumpTable {
+            address,
+            last: Some(0),
+            entries: Entries::Addresses,
+        }) = value.known()
+        else {
+            return None;
+        };
+        let text = Text(self.file());
+        let pointer = text.bytes_from(address)?.first_chunk()?;
+        Some(u64::from_le_bytes(*pointer))
+    }
+
     /// The first row of the entry at an address, and what it says.
-    fn first_row(&self, at: u64) -> Option<(RowId, &Declared)> {
+    pub(crate) fn first_row(&self, at: u64) -> Option<(RowId, &Declared)> {
         let extent = self.program().extent_at(at)?;
         let (_, fde) = self.fde_of(&extent)?;
         let row = self.table().rows(fde).next()?.row;
@@ -257,6 +334,15 @@ impl Subject<'_> {
     }
 }
 
+/// Where jumps may lead of which it is not known where they lead.
+#[derive(Debug, Default)]
+struct Guesses {
+    /// Where code begins that nothing else leads to.
+    starts: Vec<u64>,
+    /// All instructions that nothing else leads to, ascending.
+    unreached: Vec<u64>,
+}
+
 /// A way through the instructions of a unit and its rows at once.
 pub(crate) struct Walk<'w, 's> {
     subject: &'w Subject<'s>,
@@ -279,6 +365,8 @@ pub(crate) struct Walk<'w, 's> {
     pending: u64,
     /// The addresses of the instruction looked at last.
     last: Range<u64>,
+    /// The instructions, ascending, to which only guesses lead: nothing is refuted there.
+    guessed: &'w [u64],
 }
 
 impl<'w, 's> Walk<'w, 's> {
@@ -301,6 +389,7 @@ impl<'w, 's> Walk<'w, 's> {
             ignored,
             pending: 0,
             last: 0..0,
+            guessed: &[],
         };
         walk.read_row();
         walk
@@ -318,23 +407,9 @@ impl<'w, 's> Walk<'w, 's> {
         let (range, flow) = (code.range(insn), code.flow(insn));
         self.pending |= written;
         self.find_row(range.start);
-        if let Some(flow) = flow {
-            self.subject.note_flow(&range, flow, state, self.report);
-        }
-        if let Some(Flow::Return { .. }) = flow {
-            self.look_at_return(range.start, analysis, state);
-        }
-        let goes_on = matches!(flow, None | Some(Flow::Branch { .. }));
-        if goes_on && self.is_outside(range.end) && !analysis.is_last_call(insn, state) {
-            self.report.runs_out.push(Vaddr(range.start));
-        }
-        match flow {
-            Some(Flow::Jump(to) | Flow::Branch { to, .. }) => self.look_ahead(&range, to, state),
-            _ => {}
-        }
-        let falls = goes_on && range.end >= self.end && !code.is_padding(insn);
-        if falls && self.subject.maker() == Maker::People {
-            self.look_ahead(&range, range.end, &analysis.behind(insn, state));
+        let is_guess = self.guessed.binary_search(&range.start).is_ok();
+        if !is_guess {
+            self.look_at_flow(analysis, insn, state);
         }
         // While the callee runs, the row of the call is this function's, too.
         let is_call = matches!(flow, Some(Flow::Call(_) | Flow::IndirectCall));
@@ -344,8 +419,12 @@ impl<'w, 's> Walk<'w, 's> {
         if self.pending & self.reads != 0 || across.is_some() {
             self.pending = 0;
             for state in [Some(state), across.as_ref()].into_iter().flatten() {
+                let worst = match is_guess {
+                    true => Verdict::Unproven,
+                    false => Verdict::Refuted,
+                };
                 self.subject
-                    .judge_row(self.row, state, range.start, self.report);
+                    .judge_row(self.row, state, range.start, worst, self.report);
             }
         }
         self.last = range;
@@ -356,9 +435,40 @@ impl<'w, 's> Walk<'w, 's> {
         }
     }
 
+    /// Looks at where control goes from an instruction.
+    fn look_at_flow(&mut self, analysis: &Analysis<'_>, insn: InsnId, state: &State) {
+        let code = analysis.code();
+        let (range, flow) = (code.range(insn), code.flow(insn));
+        if let Some(flow) = flow {
+            self.subject.note_flow(&range, flow, state, self.report);
+        }
+        match flow {
+            Some(Flow::Return { .. }) => self.look_at_return(range.start, analysis, state),
+            Some(Flow::Jump(to) | Flow::Branch { to, .. }) => {
+                self.look_ahead(analysis, &range, to, state);
+            }
+            Some(Flow::IndirectJump(register)) => {
+                let target = analysis.behind(insn, state).get(register);
+                if let Some(to) = self.subject.pointed_to(target) {
+                    self.look_ahead(analysis, &range, to, state);
+                }
+            }
+            _ => {}
+        }
+        let goes_on = matches!(flow, None | Some(Flow::Branch { .. }));
+        if goes_on && self.is_outside(range.end) && !analysis.is_last_call(insn, state) {
+            self.report.runs_out.push(Vaddr(range.start));
+        }
+        let falls = goes_on && range.end >= self.end && !code.is_padding(insn);
+        if falls && self.subject.maker() == Maker::People {
+            let behind = analysis.behind(insn, state);
+            self.look_ahead(analysis, &range, range.end, &behind);
+        }
+    }
+
     /// Who goes on in another function than he was called as, with something on the stack, makes its first row false if that does
     /// not count it.
-    fn look_ahead(&mut self, from: &Range<u64>, to: u64, state: &State) {
+    fn look_ahead(&mut self, analysis: &Analysis<'_>, from: &Range<u64>, to: u64, state: &State) {
         let (facts, program) = (self.subject.facts(), self.subject.program());
         let sp = facts.stack_pointer;
         let is_own = program.containing(to) == program.containing(from.start);
@@ -367,7 +477,7 @@ impl<'w, 's> Walk<'w, 's> {
         }
         // Where to come back to: a call by hand.
         let top = state.load(state.get(sp)).and_then(Value::as_constant);
-        let is_call = top.is_some_and(|top| program.containing(top).is_some());
+        let is_call = top.is_some_and(|top| analysis.insn_at(top).is_some());
         let pushed = Value::at_entry(sp).distance_from(state.get(sp));
         let Some(pushed @ 1..) = pushed.filter(|_| !is_call) else {
             return;
@@ -503,6 +613,7 @@ pub(crate) struct ByTable<'s> {
     rows: &'s [RowVerdict],
     judge: &'s Judge<'s>,
     maker: Maker,
+    guesses: &'s [u64],
 }
 
 impl<'s> ByTable<'s> {
@@ -511,6 +622,7 @@ impl<'s> ByTable<'s> {
             rows,
             judge: &subject.judge,
             maker: subject.maker(),
+            guesses: &[],
         }
     }
 
@@ -531,6 +643,10 @@ impl Guide for ByTable<'_> {
 
     fn entry(&self, address: u64) -> Option<State> {
         self.judge.entry(self.declared_at(address)?)
+    }
+
+    fn guesses(&self) -> &[u64] {
+        self.guesses
     }
 
     fn is_function(&self, address: u64) -> bool {

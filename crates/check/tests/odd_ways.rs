@@ -160,3 +160,23 @@ back = 1b
     let (found, _) = check(&right, "back");
     assert!(found.is_empty(), "{found:#?}");
 }
+
+/// The mark of the outermost frame says that nobody called.
+#[test]
+fn the_outermost_frame_does_not_return() {
+    let source = "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        .cfi_undefined %rip
+        lea 1(%rdi), %eax
+back:   ret
+        .cfi_endproc
+        .size f, . - f
+";
+    let (found, back) = check(source, "back");
+    let found: Vec<_> = found.iter().map(|it| (it.code, it.at.0)).collect();
+    assert_eq!(found, [(Code::ReturnAddress, back)]);
+    let (found, _) = check(&source.replace("ret\n", "ud2\n"), "back");
+    assert!(found.is_empty(), "{found:#?}");
+}

@@ -154,7 +154,7 @@ fn what_cannot_be_proven_is_told_of_assembly_and_on_request() {
     // Nobody can know whether the stack comes back.
     let source = WRONG.replace(
         "push\t%rdi\n\tcall\tg\n\tpop\t%rdi",
-        "mov\t(%rdi), %rsp\n\tnop",
+        "mov\t(%rdi), %rsp\n\tcall\tg",
     );
     fs::write(folder.path().join("switch.s"), source).unwrap();
     let (out, _) = run(folder.path(), &["switch.s"], 1);
@@ -192,6 +192,48 @@ f:
     let text = text.replace("2:\tmov\t$1, %eax\n\tret\n", "");
     fs::write(folder.path().join("data.s"), text).unwrap();
     run(folder.path(), &["data.s"], 0);
+}
+
+#[test]
+fn jumps_whose_targets_are_computed_lead_to_code_that_nothing_else_leads_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "\
+\t.globl\tf
+\t.type\tf, @function
+f:
+\t.cfi_startproc
+\tsub\t$24, %rsp
+\t.cfi_def_cfa_offset\t32
+\tlea\t1f(%rip), %rcx
+\tshl\t$4, %rdi
+\tadd\t%rdi, %rcx
+\tjmp\t*%rcx
+\t.balign\t16
+1:\tlea\t1(%rsi), %rax
+\tadd\t$24, %rsp
+\t.cfi_remember_state
+\t.cfi_def_cfa_offset\t8
+\tret
+\t.cfi_restore_state
+\t.balign\t16
+\tlea\t2(%rsi), %rax
+\tadd\t$24, %rsp
+\t.cfi_def_cfa_offset\t8
+\tret
+\t.cfi_endproc
+\t.size\tf, . - f
+";
+    let check = |text: &str, status| {
+        fs::write(folder.path().join("f.s"), text).unwrap();
+        run(folder.path(), &["f.s"], status).0
+    };
+    check(text, 0);
+    // Never refuted: it is a guess.
+    let out = check(&text.replace("\t.cfi_restore_state\n", ""), 1);
+    assert!(out.contains("f.s:18: unproven CFI001"), "{out}");
+    // The jump may lead behind the push.
+    let out = check(&text.replace("1:\tlea", "1:\tpush\t%rax\n\tlea"), 1);
+    assert!(out.contains("f.s:12: unproven CFI014"), "{out}");
 }
 
 #[test]
@@ -665,7 +707,7 @@ fn kernel_modules_are_checked_as_they_are_installed() {
 #[test]
 fn what_people_wrote_is_judged_as_that_wherever_it_is_linked_in() {
     let folder = tempfile::tempdir().unwrap();
-    let text = "\t.globl f\n\t.type f, @function\nf:\n\t.cfi_startproc\n\tmov (%rdi), %rsp\n\tnop\n\tret\n\t.cfi_endproc\n\t.size f, . - f\n";
+    let text = "\t.globl f\n\t.type f, @function\nf:\n\t.cfi_startproc\n\tmov (%rdi), %rsp\n\tcall *%rsi\n\tret\n\t.cfi_endproc\n\t.size f, . - f\n";
     fs::write(folder.path().join("f.s"), text).unwrap();
     fs::write(
         folder.path().join("main.c"),

@@ -37,6 +37,11 @@ pub trait Guide {
         None
     }
 
+    /// Where indirect jumps may lead of which it is not known where they lead, if nothing else leads there.
+    fn guesses(&self) -> &[u64] {
+        &[]
+    }
+
     /// Whether a function of its own begins at `address`, in the middle of another, to which a call leads.
     fn is_function(&self, address: u64) -> bool {
         let _ = address;
@@ -254,6 +259,8 @@ pub struct Analyzer {
     segment_at: Vec<u32>,
     queue: BinaryHeap<Reverse<InsnId>>,
     weak: Vec<Weak>,
+    /// Indirect jumps of which it is not known where they lead, and what holds there, if guesses are made.
+    astray: Vec<(InsnId, State)>,
     conflicts: Vec<Conflict>,
     unresolved: Vec<InsnId>,
     data: Data,
@@ -300,6 +307,7 @@ impl Analyzer {
             segment_at: Vec::new(),
             queue: BinaryHeap::new(),
             weak: Vec::new(),
+            astray: Vec::new(),
             conflicts: Vec::new(),
             unresolved: Vec::new(),
             data: Data::default(),
@@ -403,6 +411,7 @@ impl Analyzer {
             guide,
             observer,
             next_range: 0,
+            next_guess: 0,
         };
         run.drain();
         if let Some(edges) = &mut self.edges {
@@ -464,6 +473,7 @@ impl Analyzer {
         self.segments.clear();
         self.queue.clear();
         self.weak.clear();
+        self.astray.clear();
         self.conflicts.clear();
         self.unresolved.clear();
         self.data.forget();
@@ -714,6 +724,8 @@ struct Run<'a, I: ?Sized, G, O> {
     observer: &'a mut O,
     /// The ranges before this one are come into.
     next_range: usize,
+    /// The guesses before this one are followed.
+    next_guess: usize,
 }
 
 impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
@@ -728,7 +740,7 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
             }
             // What nothing else leads to.
             let Some(weak) = self.analyzer.weak.pop() else {
-                if self.enter_fragment() {
+                if self.enter_fragment() || self.enter_guess() {
                     continue;
                 }
                 return;
@@ -757,6 +769,27 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
             });
             if !is_reached && let Some(state) = self.guide.entry(start) {
                 self.analyzer.enter(start, &state);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Comes into code that nothing leads to by a jump of which it is not known where it leads; whether there is such code.
+    fn enter_guess(&mut self) -> bool {
+        while let Some(address) = self.guide.guesses().get(self.next_guess) {
+            self.next_guess += 1;
+            let Some(to) = self.analyzer.insn_at(*address) else {
+                continue;
+            };
+            let place = self.analyzer.segment_from(to);
+            let segment = place.and_then(|place| self.analyzer.segments.get(place));
+            let is_reached = segment.is_none_or(|segment| segment.state != 0 || segment.is_chained);
+            let jumps = &self.analyzer.astray;
+            let before = jumps.iter().rev().find(|(from, _)| *from < to);
+            let jump = before.or(jumps.first()).filter(|_| !is_reached);
+            if let Some((from, state)) = jump.cloned() {
+                self.flow_into(to, &state, from);
                 return true;
             }
         }
@@ -988,23 +1021,33 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
     fn indirect(&mut self, insn: InsnId, target: Value, state: &State) {
         match target.known() {
             Known::Target(table) => {
-                for to in self.targets(table) {
-                    self.flow_into(to, state, insn);
+                let targets = self.targets(table);
+                for to in &targets {
+                    self.flow_into(*to, state, insn);
+                }
+                if targets.is_empty() {
+                    self.leave_for_anywhere(insn, state);
                 }
             }
             Known::Constant(to) => {
                 let target = self.analyzer.target(self.program, Flow::Jump(to));
                 self.jump(insn, target, state);
             }
-            _ => {
-                let semantics = self.analyzer.semantics;
-                let sp = state.get(semantics.facts.stack_pointer);
-                self.come_back(insn, state);
-                let is_tail_call = sp == semantics.entry_sp();
-                if !is_tail_call && !self.analyzer.unresolved.contains(&insn) {
-                    self.analyzer.unresolved.push(insn);
-                }
-            }
+            _ => self.leave_for_anywhere(insn, state),
+        }
+    }
+
+    /// Notes a jump that leads to no place of the unit that is known: it is a tail call if the stack is as at entry.
+    fn leave_for_anywhere(&mut self, insn: InsnId, state: &State) {
+        let semantics = self.analyzer.semantics;
+        let sp = state.get(semantics.facts.stack_pointer);
+        self.come_back(insn, state);
+        if !self.guide.guesses().is_empty() {
+            self.analyzer.astray.push((insn, state.clone()));
+        }
+        let is_tail_call = sp == semantics.entry_sp();
+        if !is_tail_call && !self.analyzer.unresolved.contains(&insn) {
+            self.analyzer.unresolved.push(insn);
         }
     }
 
@@ -1062,6 +1105,12 @@ impl Analysis<'_> {
     #[must_use]
     pub fn code(&self) -> &Code {
         &self.analyzer.code
+    }
+
+    /// The instruction of the unit that starts at an address.
+    #[must_use]
+    pub fn insn_at(&self, address: u64) -> Option<InsnId> {
+        self.analyzer.insn_at(address)
     }
 
     /// What must be known of the machine.

@@ -312,7 +312,14 @@ impl Semantics {
             self.facts.stack_pointer,
             self.entry_sp().plus(offset.into()),
         );
-        state.forget(self.facts.clobbered);
+        // What was saved is for another life: registers may hold the values of the one before.
+        let is_saved = |register: &&u8| {
+            let mut slots = state.slots().iter();
+            slots.any(|slot| slot.holds == Value::at_entry(**register))
+        };
+        let saved = self.facts.preserved.iter().filter(is_saved);
+        let saved = saved.fold(0, |all, register| all | 1 << (register & 63));
+        state.forget(self.facts.clobbered | saved);
         state.lose_all(|state, holds| !self.is_kept(state, holds));
     }
 
