@@ -164,7 +164,7 @@ def common(one, other):
     parts = [re.split(r"([{},])", text) for text in (one, other)]
     if len(parts[0]) != len(parts[1]):
         return None
-    same = "".join(left if left == right else re.sub(r"(^ ?|= )[^=]*$", r"\1<lost>", left) for left, right in zip(*parts))
+    same = "".join(left if left == right else re.sub(r"^( ?(?:\.\w+ = )?).*$", r"\1<lost>", left) for left, right in zip(*parts))
     # Where nothing of a structure is left, it is lost as a whole.
     inner = r"\{(?:(?:\.\w+ = )?<lost>(?:, )?)+\}"
     while re.search(inner, same):
