@@ -1,5 +1,7 @@
 //! What files say of the types of functions: their DWARF, and their CTF.
 
+use std::cell::LazyCell;
+
 use unspool_ctf::{Section, Unit, graphs_with_arrays_turned};
 use unspool_module::{DebugFiles, ElfFile};
 use unspool_types::{Order, Producers, TypesError, elf_context};
@@ -48,8 +50,10 @@ fn add_ctf(file: &ElfFile, debug: &DebugFiles, prototypes: &mut Prototypes) {
     let mut units = section.parents();
     let children: Vec<_> = section.children(&units).flatten().collect();
     units.extend(children);
-    let producers = Producers::of_comment(file);
-    let producers = producers.unwrap_or_else(|| Producers::of_dwarf(file, debug));
+    // Without arrays of arrays, nobody asks.
+    let producers = LazyCell::new(|| {
+        Producers::of_comment(file).unwrap_or_else(|| Producers::of_dwarf(file, debug))
+    });
     let is_wrong = |unit: &Unit<'_>| matches!(producers.order(unit), Order::Reversed(_));
     for graph in graphs_with_arrays_turned(&units, is_wrong) {
         prototypes.add(&graph, convention);

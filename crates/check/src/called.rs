@@ -7,7 +7,7 @@
 
 use unspool_recover::Text;
 use unspool_synth::op::Flow;
-use unspool_synth::{Analyzer, Guide, Machine, Part, State, Value};
+use unspool_synth::{Analyzer, Guide, Machine, Part, State};
 
 use crate::subject::Subject;
 
@@ -36,14 +36,11 @@ pub(crate) fn although_declared_otherwise(subject: &Subject<'_>, machine: Machin
 fn returns_properly(subject: &Subject<'_>, analyzer: &mut Analyzer, unit: usize) -> bool {
     let called = Called(analyzer.entry());
     let analysis = analyzer.analyze(subject.program(), &Text(subject.file()), unit, &[], &called);
-    let facts = analysis.facts();
-    let back = Value::at_entry(facts.return_address);
     let (mut returns, mut are_proper) = (0_usize, true);
     analysis.visit(|insn, state| {
         if let Some(Flow::Return { .. }) = analysis.code().flow(insn) {
             returns += 1;
-            let target = state.load(state.get(facts.stack_pointer));
-            are_proper &= analysis.is_as_called(state) && target == Some(back);
+            are_proper &= analysis.is_return(state);
         }
     });
     returns != 0 && are_proper

@@ -251,12 +251,7 @@ impl<'t> Judge<'t> {
     fn place(&self, place: Place, cfa: Value, wanted: Value, state: &State) -> Verdict {
         match place {
             Place::Undefined => Verdict::Proven,
-            // Where a call pushes it, no register has it.
-            Place::Register(register, _)
-                if register == self.facts.return_address && self.facts.call_pushes != 0 =>
-            {
-                Verdict::Refuted
-            }
+            Place::Register(register, _) if is_pushed(register, self.facts) => Verdict::Refuted,
             Place::Register(register, offset) => is_value(state.get(register).plus(offset), wanted),
             Place::AtCfa(offset) => {
                 let at = cfa.plus(offset);
@@ -356,12 +351,7 @@ impl Proof {
         let own = [declared.cfa].into_iter().chain(declared.stack_pointer);
         for (holds, place) in registers.chain(own.map(|place| (cfa, place))) {
             match place {
-                // Where a call pushes it, no register has it.
-                Place::Register(register, _)
-                    if register == facts.return_address && facts.call_pushes != 0 =>
-                {
-                    return None;
-                }
+                Place::Register(register, _) if is_pushed(register, facts) => return None,
                 Place::Register(register, offset) => {
                     let base = holds.plus(offset.checked_neg()?);
                     if !base.is_address() {
@@ -390,6 +380,11 @@ impl Proof {
                 .iter()
                 .all(|slot| slots.any(|known| known == slot))
     }
+}
+
+/// Whether a column stands for a return address that calls push: no register has it.
+fn is_pushed(register: u8, facts: &Facts) -> bool {
+    register == facts.return_address && facts.call_pushes != 0
 }
 
 fn is_value(value: Value, wanted: Value) -> Verdict {

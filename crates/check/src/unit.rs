@@ -85,22 +85,22 @@ impl Subject<'_> {
         unit: usize,
         rows: Vec<RowVerdict>,
     ) -> UnitReport {
-        let sure = self.judge_with(analyzer, unit, rows.clone(), &Guesses::default());
-        let guesses = match self.lines.filter(|_| !sure.unreached.is_empty()) {
-            Some(_) => self.guesses(analyzer, unit, &rows),
-            None => return sure,
-        };
-        self.judge_with(analyzer, unit, rows, &guesses)
+        let (sure, guesses) = self.judge_with(analyzer, unit, rows.clone(), &Guesses::default());
+        match guesses {
+            Some(guesses) => self.judge_with(analyzer, unit, rows, &guesses).0,
+            None => sure,
+        }
     }
 
-    /// Judges the rows of a unit with guesses where jumps lead.
+    /// Judges the rows of a unit with guesses where jumps lead; and where they may lead, if code is left that nothing leads to, and it
+    /// is known what is code.
     fn judge_with(
         &self,
         analyzer: &mut Analyzer,
         unit: usize,
         rows: Vec<RowVerdict>,
         guesses: &Guesses,
-    ) -> UnitReport {
+    ) -> (UnitReport, Option<Guesses>) {
         let mut guide = ByTable::new(self, &rows);
         guide.guesses = &guesses.starts;
         let analysis = self.analyze(analyzer, unit, &guide);
@@ -114,12 +114,13 @@ impl Subject<'_> {
             ..UnitReport::default()
         };
         self.judge_all(unit, &analysis, guesses, &mut report);
-        report
+        let is_known = self.lines.is_some() && !report.unreached.is_empty();
+        let next = is_known.then(|| self.guesses(&analysis));
+        (report, next)
     }
 
     /// Where code begins that nothing is known to lead to, and that is no data.
-    fn guesses(&self, analyzer: &mut Analyzer, unit: usize, rows: &[RowVerdict]) -> Guesses {
-        let analysis = self.analyze(analyzer, unit, &ByTable::new(self, rows));
+    fn guesses(&self, analysis: &Analysis<'_>) -> Guesses {
         let code = analysis.code();
         let mut guesses = Guesses::default();
         let mut last = (0..0, false);
@@ -127,7 +128,7 @@ impl Subject<'_> {
             let range = code.range(insn);
             let is_code = !code.is_padding(insn) && !self.is_data(&last.0, &range);
             let begins = !(last.1 && last.0.end == range.start);
-            if is_code && begins && !self.pushes_first(&analysis, insn) {
+            if is_code && begins && !self.pushes_first(analysis, insn) {
                 guesses.starts.push(range.start);
             }
             guesses.unreached.push(range.start);
@@ -213,11 +214,7 @@ impl Subject<'_> {
     /// Whether what nothing leads to is data; `before` is what else nothing leads to, perhaps directly before. Assemblers give lines to
     /// instructions only: data has that of the instruction before.
     fn is_data(&self, before: &Range<u64>, here: &Range<u64>) -> bool {
-        let line = |at| {
-            let frames = self.lines?.frames(Vaddr(at)).ok()?;
-            let innermost = frames.into_iter().next()?;
-            innermost.file.zip(innermost.line)
-        };
+        let line = |at| self.lines?.line(Vaddr(at));
         let last = match before.end == here.start {
             true => before.start,
             false => here.start.saturating_sub(1),
@@ -442,8 +439,23 @@ impl<'w, 's> Walk<'w, 's> {
         if let Some(flow) = flow {
             self.subject.note_flow(&range, flow, state, self.report);
         }
+        if let Some(Flow::Return { .. }) = flow {
+            self.look_at_return(range.start, analysis, state);
+        }
+        let goes_on = matches!(flow, None | Some(Flow::Branch { .. }));
+        if goes_on && self.is_outside(range.end) && !analysis.is_last_call(insn, state) {
+            self.report.runs_out.push(Vaddr(range.start));
+        }
+        if self.subject.maker() == Maker::People {
+            self.look_into_others(analysis, insn, state);
+        }
+    }
+
+    /// Looks at the functions in which control goes on from an instruction.
+    fn look_into_others(&mut self, analysis: &Analysis<'_>, insn: InsnId, state: &State) {
+        let code = analysis.code();
+        let (range, flow) = (code.range(insn), code.flow(insn));
         match flow {
-            Some(Flow::Return { .. }) => self.look_at_return(range.start, analysis, state),
             Some(Flow::Jump(to) | Flow::Branch { to, .. }) => {
                 self.look_ahead(analysis, &range, to, state);
             }
@@ -456,11 +468,7 @@ impl<'w, 's> Walk<'w, 's> {
             _ => {}
         }
         let goes_on = matches!(flow, None | Some(Flow::Branch { .. }));
-        if goes_on && self.is_outside(range.end) && !analysis.is_last_call(insn, state) {
-            self.report.runs_out.push(Vaddr(range.start));
-        }
-        let falls = goes_on && range.end >= self.end && !code.is_padding(insn);
-        if falls && self.subject.maker() == Maker::People {
+        if goes_on && range.end >= self.end && !code.is_padding(insn) {
             let behind = analysis.behind(insn, state);
             self.look_ahead(analysis, &range, range.end, &behind);
         }
@@ -472,12 +480,10 @@ impl<'w, 's> Walk<'w, 's> {
         let (facts, program) = (self.subject.facts(), self.subject.program());
         let sp = facts.stack_pointer;
         let is_own = program.containing(to) == program.containing(from.start);
-        if self.subject.maker() != Maker::People || is_own || !program.starts_function(to) {
+        if is_own || !program.starts_function(to) {
             return;
         }
-        // Where to come back to: a call by hand.
-        let top = state.load(state.get(sp)).and_then(Value::as_constant);
-        let is_call = top.is_some_and(|top| analysis.insn_at(top).is_some());
+        let is_call = analysis.pushed(state).is_some();
         let pushed = Value::at_entry(sp).distance_from(state.get(sp));
         let Some(pushed @ 1..) = pushed.filter(|_| !is_call) else {
             return;
@@ -500,13 +506,10 @@ impl<'w, 's> Walk<'w, 's> {
 
     /// A row that says that nobody called is wrong where control returns to who did.
     fn look_at_return(&mut self, at: u64, analysis: &Analysis<'_>, state: &State) {
-        let facts = analysis.facts();
         let is_outermost = self
             .declared
             .is_some_and(|row| row.return_address == Place::Undefined && !row.signal_frame);
-        let target = state.load(state.get(facts.stack_pointer));
-        let returns = target == Some(Value::at_entry(facts.return_address));
-        if !is_outermost || !returns || !analysis.is_as_called(state) {
+        if !is_outermost || !analysis.is_return(state) {
             return;
         }
         if let Some(row) = self.report.rows.get_mut(self.row) {
@@ -520,7 +523,7 @@ impl<'w, 's> Walk<'w, 's> {
                 row: row.row,
                 aspect: Aspect::ReturnAddress,
                 verdict,
-                truth: Some(Place::AtCfa(-i64::from(facts.call_pushes))),
+                truth: Some(Place::AtCfa(-i64::from(analysis.facts().call_pushes))),
             });
         }
     }

@@ -95,6 +95,12 @@ pub fn graphs_with_arrays_turned<'d>(
 ) -> Vec<Arc<Graph<'d>>> {
     let has_arrays = |unit: &Unit<'_>| unit.reading.graph.has_arrays_of_arrays();
     let has_arrays: Vec<bool> = units.iter().map(has_arrays).collect();
+    if !has_arrays.contains(&true) {
+        return units
+            .iter()
+            .map(|unit| Arc::clone(&unit.reading.graph))
+            .collect();
+    }
     let has_arrays = |number: usize| has_arrays.get(number).copied().unwrap_or_default();
     let is_wrong: Vec<bool> = units.iter().map(is_wrong).collect();
     let parent_of = |graph: &Graph<'d>| {

@@ -150,6 +150,14 @@ impl Lines {
         Ok(state.frames(addr)?.unwrap_or_default())
     }
 
+    /// The source file and the line of the instruction at an address, in the innermost function; `None` if the debug information does
+    /// not say them, or cannot be read.
+    #[must_use]
+    pub fn line(&self, addr: Vaddr) -> Option<(String, u32)> {
+        let innermost = self.frames(addr).ok()?.into_iter().next()?;
+        innermost.file.zip(innermost.line)
+    }
+
     /// The `.dwo` files that could not be read so far: what they describe has lines, but no
     /// functions.
     #[must_use]

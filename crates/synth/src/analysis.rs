@@ -195,6 +195,11 @@ impl Segment {
         self.has_next = code.is_followed(last);
     }
 
+    /// Whether something is known to lead there.
+    fn is_reached(&self) -> bool {
+        self.state != 0 || self.is_chained
+    }
+
     /// Where its operations are in [`Code`].
     fn ops(&self) -> Range<u32> {
         self.ops_start..self.ops_end
@@ -527,23 +532,33 @@ impl Analyzer {
         }
     }
 
-    /// The instruction that starts at an address.
-    fn insn_at(&self, address: u64) -> Option<InsnId> {
+    /// The part of [`Analyzer::starts`] of the last range that begins at an address or before, and the place of the address there,
+    /// if the range has it.
+    fn starts_near(&self, address: u64) -> Option<(&[u32], usize)> {
         let behind = self
             .ranges
             .partition_point(|lifted| lifted.range.start <= address);
         let lifted = self.ranges.get(behind.checked_sub(1)?)?;
         let at = usize::try_from(address - lifted.range.start).ok()?;
-        let number = self.starts.get(lifted.starts.clone())?.get(at)?;
-        Some(InsnId(number.checked_sub(1)?))
+        Some((self.starts.get(lifted.starts.clone())?, at))
+    }
+
+    /// The instruction that starts at an address.
+    fn insn_at(&self, address: u64) -> Option<InsnId> {
+        let (starts, at) = self.starts_near(address)?;
+        Some(InsnId(starts.get(at)?.checked_sub(1)?))
+    }
+
+    /// The instruction to which the address on top of the stack leads, if it is of the unit.
+    fn pushed(&self, state: &State) -> Option<InsnId> {
+        let sp = state.get(self.semantics.facts.stack_pointer);
+        self.insn_at(state.load(sp)?.as_constant()?)
     }
 
     /// The instruction that has an address of the unit in its middle.
     fn straddler(&self, address: u64) -> Option<InsnId> {
-        let behind = (self.ranges).partition_point(|lifted| lifted.range.start <= address);
-        let lifted = self.ranges.get(behind.checked_sub(1)?)?;
-        let at = usize::try_from(address - lifted.range.start).ok()?;
-        let starts = self.starts.get(lifted.starts.clone())?.get(..=at)?;
+        let (starts, at) = self.starts_near(address)?;
+        let starts = starts.get(..=at)?;
         let number = starts.iter().rev().find(|number| **number != 0)?;
         let insn = InsnId(number.checked_sub(1)?);
         let range = self.code.range(insn);
@@ -614,7 +629,7 @@ impl Analyzer {
             is_queued: false,
             is_target: false,
             // Whoever did the whole did this.
-            is_chained: segment.is_chained || segment.state != 0,
+            is_chained: segment.is_reached(),
             ..*segment
         };
         segment.close(insn, &self.code);
@@ -695,9 +710,9 @@ impl Analyzer {
         self.enqueue(to);
     }
 
-    /// Does the operations of a segment.
-    fn apply(&self, segment: &Segment, state: &mut State) {
-        for (at, op) in (segment.ops_start..).zip(self.code.ops_at(segment.ops())) {
+    /// Does operations, by their places.
+    fn apply(&self, ops: Range<u32>, state: &mut State) {
+        for (at, op) in (ops.start..).zip(self.code.ops_at(ops)) {
             self.semantics.apply(state, *op, at);
         }
     }
@@ -747,7 +762,7 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
             };
             let place = self.analyzer.segment_from(weak.to);
             let segment = place.and_then(|place| self.analyzer.segments.get(place));
-            if segment.is_some_and(|segment| segment.state == 0 && !segment.is_chained) {
+            if segment.is_some_and(|segment| !segment.is_reached()) {
                 self.flow_into(weak.to, &weak.state, weak.from);
             }
         }
@@ -765,7 +780,7 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
             let is_reached = segment.is_none_or(|segment| {
                 // What begins with padding begins elsewhere.
                 let is_padding = self.analyzer.code.is_padding(segment.first);
-                segment.state != 0 || segment.is_chained || is_padding
+                segment.is_reached() || is_padding
             });
             if !is_reached && let Some(state) = self.guide.entry(start) {
                 self.analyzer.enter(start, &state);
@@ -784,7 +799,7 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
             };
             let place = self.analyzer.segment_from(to);
             let segment = place.and_then(|place| self.analyzer.segments.get(place));
-            let is_reached = segment.is_none_or(|segment| segment.state != 0 || segment.is_chained);
+            let is_reached = segment.is_none_or(Segment::is_reached);
             let jumps = &self.analyzer.astray;
             let before = jumps.iter().rev().find(|(from, _)| *from < to);
             let jump = before.or(jumps.first()).filter(|_| !is_reached);
@@ -832,7 +847,7 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
                     return;
                 }
             } else {
-                self.analyzer.apply(&segment, state);
+                self.analyzer.apply(segment.ops(), state);
             }
             let cost = (segment.ops_end - segment.ops_start + 1) as usize;
             self.analyzer.budget = self.analyzer.budget.saturating_sub(cost);
@@ -934,13 +949,10 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
 
     /// Follows the return from another function that was jumped to, if the address of code of this one was pushed for that.
     fn come_back(&mut self, from: InsnId, state: &State) {
-        let semantics = self.analyzer.semantics;
-        let sp = state.get(semantics.facts.stack_pointer);
-        let address = state.load(sp).and_then(Value::as_constant);
-        if let Some(to) = address.and_then(|address| self.analyzer.insn_at(address)) {
+        if let Some(to) = self.analyzer.pushed(state) {
+            let semantics = self.analyzer.semantics;
             let mut back = state.clone();
-            let popped = sp.plus(semantics.facts.call_pushes.into());
-            back.set(semantics.facts.stack_pointer, popped);
+            semantics.pop_return(&mut back);
             semantics.call(&mut back, None);
             self.flow_into(to, &back, from);
         }
@@ -1007,13 +1019,9 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
     }
 
     fn returns(&mut self, insn: InsnId, state: &mut State) {
-        let facts = self.analyzer.semantics.facts;
-        let sp = state.get(facts.stack_pointer);
         // A return to what a call of this unit pushed.
-        if let Some(address) = state.load(sp).and_then(Value::as_constant)
-            && let Some(target) = self.analyzer.insn_at(address)
-        {
-            state.set(facts.stack_pointer, sp.plus(facts.call_pushes.into()));
+        if let Some(target) = self.analyzer.pushed(state) {
+            self.analyzer.semantics.pop_return(state);
             self.flow_into(target, state, insn);
         }
     }
@@ -1107,10 +1115,11 @@ impl Analysis<'_> {
         &self.analyzer.code
     }
 
-    /// The instruction of the unit that starts at an address.
+    /// The instruction to which the address on top of the stack leads, if it is of the unit: a call has pushed it, or somebody
+    /// who calls by hand.
     #[must_use]
-    pub fn insn_at(&self, address: u64) -> Option<InsnId> {
-        self.analyzer.insn_at(address)
+    pub fn pushed(&self, state: &State) -> Option<InsnId> {
+        self.analyzer.pushed(state)
     }
 
     /// What must be known of the machine.
@@ -1139,6 +1148,14 @@ impl Analysis<'_> {
         state.get(sp) == Value::at_entry(sp) && self.preserves(state)
     }
 
+    /// Whether a return goes to who called, with all as it was at entry.
+    #[must_use]
+    pub fn is_return(&self, state: &State) -> bool {
+        let facts = self.facts();
+        let target = state.load(state.get(facts.stack_pointer));
+        target == Some(Value::at_entry(facts.return_address)) && self.is_as_called(state)
+    }
+
     /// Whether a jump to the address in a register is a return: that is the return address, and the stack is as a
     /// return leaves it.
     #[must_use]
@@ -1161,10 +1178,7 @@ impl Analysis<'_> {
     #[must_use]
     pub fn behind(&self, insn: InsnId, state: &State) -> State {
         let mut state = state.clone();
-        let ops = self.code().ops_range(insn);
-        for (at, op) in (ops.start..).zip(self.code().ops_at(ops)) {
-            self.analyzer.semantics.apply(&mut state, *op, at);
-        }
+        self.analyzer.apply(self.code().ops_range(insn), &mut state);
         state
     }
 

@@ -362,6 +362,13 @@ impl Semantics {
         }
     }
 
+    /// Takes off the address that a return goes to.
+    pub(crate) fn pop_return(self, state: &mut State) {
+        let sp = state.get(self.facts.stack_pointer);
+        let popped = sp.plus(self.facts.call_pushes.into());
+        state.set(self.facts.stack_pointer, popped);
+    }
+
     /// Whether a register that calls preserve may still hold what it held at entry, which counts more than how
     /// great it is.
     fn holds_entry(self, state: &State, register: u8) -> bool {

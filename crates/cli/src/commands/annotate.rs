@@ -71,8 +71,7 @@ fn say(path: &Path, refusal: &Refusal) {
 
 /// The line of the file that made the instruction at an address; none if it is from another file.
 pub(super) fn line_of(lines: &Lines, path: &Path, address: Vaddr) -> Option<u32> {
-    let frames = lines.frames(address).ok()?;
-    let frame = frames.into_iter().next()?;
-    let is_own = Path::new(&frame.file?).file_name() == path.file_name();
-    frame.line.filter(|_| is_own)
+    let (file, line) = lines.line(address)?;
+    let is_own = Path::new(&file).file_name() == path.file_name();
+    is_own.then_some(line)
 }

@@ -78,11 +78,7 @@ impl Analysis<'_> {
             Flow::IndirectJump(target) => {
                 self.is_return_by(target, &behind) && self.preserves(&behind)
             }
-            _ => {
-                let target = behind.load(behind.get(sp));
-                let is_back = target == Some(Value::at_entry(semantics.facts.return_address));
-                is_back && self.is_as_called(&behind)
-            }
+            _ => self.is_return(&behind),
         };
         returns.then_some((at, offset))
     }

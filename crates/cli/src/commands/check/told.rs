@@ -96,9 +96,7 @@ impl<'s> Surroundings<'s> {
 
     /// The file and line of the source.
     pub(super) fn source(&self, at: Vaddr) -> Option<(String, u32)> {
-        let frames = self.lines.frames(at).unwrap_or_default();
-        let innermost = frames.into_iter().next()?;
-        Some((innermost.file?, innermost.line?))
+        self.lines.line(at)
     }
 
     /// A finding with what stands around it, when so many have been told.
