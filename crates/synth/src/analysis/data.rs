@@ -30,11 +30,11 @@ impl Data {
     }
 
     /// A range, cut at the anchors.
-    pub(super) fn pieces(&self, range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
-        let inside = |anchor: &&u64| range.start < **anchor && **anchor < range.end;
+    pub(super) fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let Range { mut start, end } = range;
+        let inside = move |anchor: &&u64| start < **anchor && **anchor < end;
         let cuts = self.anchors.iter().filter(inside).copied();
-        let mut start = range.start;
-        cuts.chain([range.end]).map(move |cut| {
+        cuts.chain([end]).map(move |cut| {
             let piece = start..cut;
             start = cut;
             piece
@@ -73,6 +73,7 @@ impl Analysis<'_> {
     /// Where code jumps to in the middle of instructions that nothing leads to.
     fn missed(&self) -> Vec<u64> {
         let analyzer = self.analyzer;
+        let straddler = |to| analyzer.ranges.straddler(to, &analyzer.code);
         let jumps = analyzer.code.flows().iter().zip(&analyzer.targets);
         let jumps = jumps.filter_map(|((insn, flow), target)| match (flow, target) {
             (Flow::Jump(to) | Flow::Branch { to, .. } | Flow::Call(to), Target::Outside(_)) => {
@@ -80,11 +81,9 @@ impl Analysis<'_> {
             }
             _ => None,
         });
-        let mut jumps: Vec<_> = jumps
-            .filter(|(_, to)| analyzer.straddler(*to).is_some())
-            .collect();
+        let mut jumps: Vec<_> = jumps.filter(|(_, to)| straddler(*to).is_some()).collect();
         let mut missed: Vec<u64> = analyzer.data.missed.clone();
-        missed.retain(|to| analyzer.straddler(*to).is_some());
+        missed.retain(|to| straddler(*to).is_some());
         if jumps.is_empty() && missed.is_empty() {
             return missed;
         }
@@ -92,8 +91,8 @@ impl Analysis<'_> {
         jumps.retain(|(insn, _)| unreached.binary_search(insn).is_err());
         missed.extend(jumps.into_iter().map(|(_, to)| to));
         missed.retain(|to| {
-            let straddler = analyzer.straddler(*to);
-            straddler.is_some_and(|insn| unreached.binary_search(&insn).is_ok())
+            let hidden = straddler(*to);
+            hidden.is_some_and(|insn| unreached.binary_search(&insn).is_ok())
         });
         missed
     }
