@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use unspool_ir::Vaddr;
-use unspool_synth::{Analyzer, Machine};
+use unspool_synth::{Analyzer, Machine, Returns};
 
 use crate::finding::{self, Finding};
 use crate::judge::Verdict;
@@ -68,8 +68,8 @@ pub struct Report {
     pub totals: Totals,
     /// What is wrong, in the order of addresses.
     pub findings: Vec<Finding>,
-    /// Where functions jump back to their callers, and what they pop beside the return address.
-    exits: Vec<(Vaddr, u16)>,
+    /// Where functions return to their callers, and how.
+    exits: Vec<(Vaddr, Returns)>,
 }
 
 impl Report {

@@ -4,7 +4,7 @@ use unspool_ir::{Arch, Fde, FdeId, Table, Vaddr};
 use unspool_module::{Binding, ElfFile, ElfKind, Lines, Symbols};
 use unspool_recover::{self as recover, Text};
 use unspool_synth::arch::Facts;
-use unspool_synth::{Extent, Landing, Machine, Part, Program};
+use unspool_synth::{Extent, Landing, Machine, Part, Program, Returns};
 use unspool_unwind::tables::{self, From, SourceError};
 
 use crate::called;
@@ -182,11 +182,11 @@ impl<'f> Subject<'f> {
         self.judge.facts
     }
 
-    /// Takes in where functions jump back to their callers, and what they pop; whether callers did not know.
-    pub(crate) fn learn(&mut self, exits: &[(Vaddr, u16)]) -> bool {
-        let learned = exits.iter().map(|(at, pops)| {
+    /// Takes in where functions return to their callers, and how; whether callers did not know.
+    pub(crate) fn learn(&mut self, exits: &[(Vaddr, Returns)]) -> bool {
+        let learned = exits.iter().map(|(at, returns)| {
             let place = self.program.containing(at.0);
-            place.is_some_and(|place| self.program.learn(place, *pops))
+            place.is_some_and(|place| self.program.learn(place, *returns))
         });
         learned.fold(false, |any, changed| any | changed)
     }

@@ -8,7 +8,9 @@ use unspool_synth::analysis::{By, Watch};
 use unspool_synth::op::{Flow, Op};
 use unspool_synth::program::Image as _;
 use unspool_synth::value::{Entries, JumpTable};
-use unspool_synth::{Analysis, Analyzer, Conflict, Guide, InsnId, Known, State, Value};
+use unspool_synth::{
+    Analysis, Analyzer, Conflict, Guide, InsnId, Known, Returns, State, Value, Words,
+};
 
 use crate::declared::{Declared, Place};
 use crate::judge::{Aspect, Judge, Judgement, Verdict};
@@ -51,8 +53,8 @@ pub struct UnitReport {
     pub conflicts: Vec<[Vaddr; 3]>,
     /// The first instruction of each entry that nothing leads to, though it is no padding and no data.
     pub unreached: Vec<Vaddr>,
-    /// Where functions jump back to their callers, and what they pop beside the return address.
-    pub exits: Vec<(Vaddr, u16)>,
+    /// Where functions return to their callers, and how.
+    pub exits: Vec<(Vaddr, Returns)>,
     /// Rows that start inside an instruction.
     pub inside: Vec<Vaddr>,
     /// Instructions from which control goes on behind the end of all entries.
@@ -293,18 +295,20 @@ impl Subject<'_> {
             Flow::Return { pops } => {
                 let lost = (Vaddr(at.start), self.lost_registers(state));
                 report.returns.push(lost);
-                let target = state.load(state.get(sp)).unwrap_or(Value::UNKNOWN);
+                let top = state.get(sp);
+                let target = state.load(top).unwrap_or(Value::UNKNOWN);
+                let left = top.plus(self.facts().call_pushes.into());
+                let exit = self.exit(target, state, left.plus(pops.into()));
                 report
                     .exits
-                    .extend(self.exit(at.start, target, state, pops));
+                    .extend(exit.map(|exit| (Vaddr(at.start), exit)));
             }
             Flow::IndirectJump(register) => {
                 // The return address was popped.
-                let target = state.get(register);
-                let exit = self.exit(at.start, target, state, 0);
-                let pushed = u16::try_from(self.facts().call_pushes).unwrap_or_default();
-                let popped = exit.and_then(|(at, all)| Some((at, all.checked_sub(pushed)?)));
-                report.exits.extend(popped);
+                let exit = self.exit(state.get(register), state, state.get(sp));
+                report
+                    .exits
+                    .extend(exit.map(|exit| (Vaddr(at.start), exit)));
             }
             _ => {}
         }
@@ -320,14 +324,24 @@ impl Subject<'_> {
         lost.fold(0, |all, register| all | 1 << (register & 63))
     }
 
-    /// If `target` is the return address: how far the stack pointer is above where it was at entry, and `pops`
-    /// more.
-    fn exit(&self, at: u64, target: Value, state: &State, pops: u16) -> Option<(Vaddr, u16)> {
+    /// If `target` is the return address: how it is returned with the stack pointer `left`.
+    fn exit(&self, target: Value, state: &State, left: Value) -> Option<Returns> {
         let facts = self.facts();
-        let sp = state.get(facts.stack_pointer);
-        let popped = sp.distance_from(Value::at_entry(facts.stack_pointer))?;
-        let popped = u16::try_from(popped + i64::from(pops)).ok()?;
-        (target == Value::at_entry(facts.return_address)).then_some((Vaddr(at), popped))
+        if target != Value::at_entry(facts.return_address) {
+            return None;
+        }
+        let cfa = Value::at_entry(facts.stack_pointer).plus(facts.call_pushes.into());
+        let popped = left.distance_from(cfa)?;
+        if let Ok(pops) = u16::try_from(popped) {
+            return Some(Returns::Pops(pops));
+        }
+        let saved = |at: i64| {
+            let holds = state.load(cfa.plus(at)).unwrap_or(Value::UNKNOWN);
+            let mut preserved = facts.preserved.iter().copied();
+            preserved.find(|register| holds == Value::at_entry(*register))
+        };
+        let words = (1..=-popped / 8).map(|word| saved(-8 * word));
+        (popped % 8 == 0).then(|| Words::new(words).map(Returns::Leaves))?
     }
 }
 

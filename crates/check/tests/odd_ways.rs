@@ -180,3 +180,167 @@ back:   ret
     let (found, _) = check(&source.replace("ret\n", "ud2\n"), "back");
     assert!(found.is_empty(), "{found:#?}");
 }
+
+#[test]
+fn an_entry_may_end_with_a_halt() {
+    let source = "
+        .globl start
+start:  .cfi_startproc
+        .cfi_undefined rip
+        xor %ebp, %ebp
+        pop %rsi
+        call *main@GOTPCREL(%rip)
+        hlt
+        .cfi_endproc
+";
+    let (found, _) = check(source, "start");
+    assert!(found.is_empty(), "{found:#?}");
+    let (found, _) = check(&source.replace("hlt", "nop"), "start");
+    assert_eq!(
+        found.iter().map(|finding| finding.code).collect::<Vec<_>>(),
+        [Code::EntryTooShort]
+    );
+}
+
+/// As OpenSSL's AES-CBC has it: the address of what was pushed is kept in a frame that begins elsewhere, across calls.
+#[test]
+fn the_address_of_saved_registers_is_kept_across_calls() {
+    let source = "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        cmp $3, %rdi
+        je out
+        push %rbx
+        .cfi_adjust_cfa_offset 8
+        .cfi_offset %rbx, -16
+        lea -88(%rsp), %r10
+        and $-64, %r10
+        xchg %rsp, %r10
+        .cfi_def_cfa_register %r10
+        mov %r10, 16(%rsp)
+        .cfi_escape 0x0f, 0x05, 0x77, 0x10, 0x06, 0x23, 0x10
+        call g
+        mov 16(%rsp), %rsi
+loaded: .cfi_def_cfa %rsi, 16
+        mov (%rsi), %rbx
+        .cfi_restore %rbx
+        lea 8(%rsi), %rsp
+        .cfi_def_cfa %rsp, 8
+out:    ret
+        .cfi_endproc
+        .size f, . - f
+";
+    let (found, _) = check(source, "loaded");
+    assert!(found.is_empty(), "{found:#?}");
+    let (found, loaded) = check(&source.replace("%rsi, 16", "%rsi, 24"), "loaded");
+    let found: Vec<_> = found
+        .iter()
+        .map(|finding| (finding.code, finding.at.0))
+        .collect();
+    assert_eq!(found, [(Code::CfaOffset, loaded)]);
+}
+
+/// Where one path brings a stack pointer of which nothing is known, nobody can say that it is another.
+#[test]
+fn heights_differ_only_where_both_are_known() {
+    let source = |other: &str| {
+        format!(
+            "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        test %edi, %edi
+        je meet
+        {other}
+meet:   mov %eax, %ecx
+        ret
+        .cfi_endproc
+        .size f, . - f
+"
+        )
+    };
+    let (found, meet) = check(&source("push %rcx"), "meet");
+    let is_there = |finding: &&Finding| finding.code == Code::HeightsDiffer;
+    let places: Vec<_> = found
+        .iter()
+        .filter(is_there)
+        .map(|found| found.at.0)
+        .collect();
+    assert_eq!(places, [meet]);
+    let (found, _) = check(
+        &source("mov (%rcx), %rsp\n mov (%rsp), %rdx\n call g"),
+        "meet",
+    );
+    assert!(!found.is_empty());
+    assert_eq!(found.iter().find(is_there), None);
+}
+
+/// As libgcc has them for machines that are not x86-64, and as outliners make them.
+#[test]
+fn an_outlined_prologue_leaves_what_it_pushes() {
+    let source = |back: &str| {
+        format!(
+            "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        call save
+behind: .cfi_def_cfa_offset 24
+        .cfi_offset %rbx, -16
+        .cfi_offset %r12, -24
+        mov %rdi, %rbx
+        mov %rsi, %r12
+        call g
+        add %r12, %rax
+        add %rbx, %rax
+        pop %r12
+        .cfi_def_cfa_offset 16
+        .cfi_restore %r12
+        pop %rbx
+        .cfi_def_cfa_offset 8
+        .cfi_restore %rbx
+        ret
+        .cfi_endproc
+        .size f, . - f
+        .type save, @function
+save:   .cfi_startproc
+        pop %r11
+        .cfi_def_cfa_offset 0
+        .cfi_register %rip, %r11
+        push %rbx
+        .cfi_def_cfa_offset 8
+        .cfi_offset %rbx, -8
+        push %r12
+        .cfi_def_cfa_offset 16
+        .cfi_offset %r12, -16
+        {back}
+        .cfi_endproc
+        .size save, . - save
+"
+        )
+    };
+    let by_return = "push %r11\n .cfi_def_cfa_offset 24\n .cfi_offset %rip, -24\n ret";
+    for back in ["jmp *%r11", by_return] {
+        let right = source(back);
+        let (found, behind) = check(&right, "behind");
+        assert!(found.is_empty(), "{found:#?}");
+        for (old, new, code) in [
+            ("behind: .cfi_def_cfa_offset 24", "behind:", Code::CfaOffset),
+            (
+                "behind: .cfi_def_cfa_offset 24\n        .cfi_offset %rbx, -16",
+                "behind: .cfi_def_cfa_offset 24\n        .cfi_offset %rbx, -24",
+                Code::SavedElsewhere,
+            ),
+        ] {
+            let wrong = right.replacen(old, new, 1);
+            let (found, _) = check(&wrong, "behind");
+            assert!(
+                found
+                    .iter()
+                    .any(|found| (found.code, found.at.0) == (code, behind)),
+                "{found:#?}"
+            );
+        }
+    }
+}

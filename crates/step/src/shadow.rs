@@ -213,6 +213,12 @@ impl Shadow {
         self.active.end(key)
     }
 
+    /// Ends the innermost frame.
+    pub(crate) fn end(&mut self) -> Option<Frame> {
+        let key = self.current()?.key;
+        self.active.end(key)
+    }
+
     /// What was interrupted goes on.
     pub(crate) fn resumed(&mut self, pc: u64, sp: u64) -> bool {
         self.land(|frame| frame.is_interrupted && frame.pc == pc && frame.sp == sp)

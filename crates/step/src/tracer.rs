@@ -919,11 +919,19 @@ impl<'r> Tracer<'r> {
                 }
             }
             Some(Flow::Return { .. }) => {
-                let ended = self.thread(tid)?.shadow.returned(old_sp, sp);
+                let ended = match self.has_given_up(tid, pc)? {
+                    true => self.thread(tid)?.shadow.end(),
+                    false => self.thread(tid)?.shadow.returned(old_sp, sp),
+                };
                 match ended {
                     Some(ended) => self.note_return(&ended, regs),
                     // A target was pushed: a jump.
                     None => drop(self.jumped(tid, function, sp)?),
+                }
+            }
+            Some(Flow::IndirectJump(_)) if self.has_given_up(tid, pc)? => {
+                if let Some(ended) = self.thread(tid)?.shadow.end() {
+                    self.note_return(&ended, regs);
                 }
             }
             Some(Flow::Jump(_) | Flow::IndirectJump(_)) => {
@@ -977,6 +985,17 @@ impl<'r> Tracer<'r> {
             function.entered += 1;
         }
         Ok(true)
+    }
+
+    /// Whether control goes to where the innermost frame returns to, and something else is where that was on the stack: what an
+    /// outlined prologue pushes stays there.
+    fn has_given_up(&mut self, tid: i32, pc: u64) -> io::Result<bool> {
+        let frame = self.thread(tid)?.shadow.current().copied();
+        let Some(frame) = frame.filter(|frame| frame.pc == pc && !frame.is_interrupted) else {
+            return Ok(false);
+        };
+        let word = self.space_of(tid)?.memory().word(frame.key);
+        Ok(word.is_some_and(|word| word != pc))
     }
 
     /// Notes which registers a function has not restored when it returned.

@@ -2,7 +2,7 @@
 
 use crate::arch::Facts;
 use crate::op::{Op, Test, Way, bits};
-use crate::program::Returns;
+use crate::program::{Returns, Words};
 use crate::state::State;
 use crate::value::{Entries, JumpTable, Known, Value};
 use unspool_ir::Register;
@@ -79,11 +79,11 @@ impl Semantics {
         }
     }
 
-    /// Whether a slot that holds a value is none that others change: it [is saved](Semantics::is_saved), or is a frame
-    /// pointer, the address of where the caller's is.
+    /// Whether a slot that holds a value is none that others change: it [is saved](Semantics::is_saved), or is the address of
+    /// where something saved is, as frame pointers are.
     fn is_kept(self, state: &State, value: Value) -> bool {
-        let callers = Value::at_entry(self.facts.frame_pointer);
-        self.is_saved(value) || state.load(value) == Some(callers)
+        let is_saved = |value| self.is_saved(value);
+        is_saved(value) || state.load(value).is_some_and(is_saved)
     }
 
     /// What a computation of values yields that nothing more is known of.
@@ -134,7 +134,7 @@ impl Semantics {
                 base, offset, size, ..
             } => overwrite(state, base, offset, size.into()),
             // What is saved is not among a program's arrays.
-            Op::OverwriteNear { .. } => {}
+            Op::OverwriteNear { .. } | Op::Halt => {}
             Op::LoadLow { to, .. } | Op::Extend { to, .. } => {
                 self.set(state, to, Value::FRESH, at);
             }
@@ -325,7 +325,11 @@ impl Semantics {
 
     /// Whether a thread never comes back from an operation, by what holds before its instruction.
     pub(crate) fn never_comes_back(self, op: &Op, state: &State) -> bool {
-        matches!(*op, Op::SystemCall { number } if is_one_of(self.facts.no_return, state.get(number)))
+        match *op {
+            Op::SystemCall { number } => is_one_of(self.facts.no_return, state.get(number)),
+            Op::Halt => true,
+            _ => false,
+        }
     }
 
     /// Whether something is known of what is below the stack pointer.
@@ -340,16 +344,33 @@ impl Semantics {
         state.forget(self.facts.clobbered);
     }
 
-    /// Does what the callee of a call may do, and the return from it, which may pop arguments.
+    /// Does what the callee of a call may do, and the return from it, which may pop arguments, or leave words.
     pub(crate) fn call(self, state: &mut State, returns: Option<Returns>) {
         self.callee(state);
         // Whoever has the address of something on the stack may change it; nobody has that of a saved
         // register.
         state.lose_taken(|state, holds| holds.is_address() && !self.is_kept(state, holds));
-        if let Some(Returns::Pops(pops @ 1..)) = returns {
-            let sp = state.get(self.facts.stack_pointer);
-            state.set(self.facts.stack_pointer, sp.plus(pops.into()));
+        let sp = state.get(self.facts.stack_pointer);
+        match returns {
+            Some(Returns::Pops(pops @ 1..)) => {
+                state.set(self.facts.stack_pointer, sp.plus(pops.into()));
+            }
+            Some(Returns::Leaves(words)) => self.leave(state, sp, words),
+            _ => {}
         }
+    }
+
+    /// Pushes what a callee leaves.
+    #[inline(never)]
+    fn leave(self, state: &mut State, mut sp: Value, words: Words) {
+        for word in words.iter() {
+            sp = sp.plus(-8);
+            if sp.is_address() {
+                let holds = word.map_or(Value::UNKNOWN, |register| state.get(register));
+                state.store(sp, holds);
+            }
+        }
+        state.set(self.facts.stack_pointer, sp);
     }
 
     /// Pushes the address behind a call of code of the same function.

@@ -23,7 +23,7 @@ pub use analysis::{Analysis, Analyzer, CodeAlone, Conflict, Edge, Guide, Landing
 pub use arch::Machine;
 pub use code::{Code, InsnId};
 pub use details::{Detail, Details};
-pub use program::{Extent, Image, Part, Program, Returns, Survey};
+pub use program::{Extent, Image, Part, Program, Returns, Survey, Words};
 pub use rows::{Cfa, NoRow, Rules, Saved};
 pub use state::State;
 pub use value::{Known, Value};

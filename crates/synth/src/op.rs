@@ -164,6 +164,8 @@ pub enum Op {
         /// The register that has its number.
         number: u8,
     },
+    /// The processor waits, or traps: only kernels may have it wait.
+    Halt,
     /// The stack pointer is so far from where it was at entry, on this stack or on another one that was left at the same place:
     /// what is saved there is what is saved here. Of what is not saved nothing is known.
     FindBack {
@@ -204,6 +206,7 @@ impl Op {
             | Op::LoadEntry { to, .. } => bit(to),
             Op::Clobber { registers } => registers,
             Op::FindBack { .. } => u64::MAX,
+            Op::Halt => 0,
             Op::Align { .. } | Op::SystemCall { .. } => bit(stack_pointer),
             Op::Store { .. }
             | Op::StoreLow { .. }

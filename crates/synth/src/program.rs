@@ -38,12 +38,39 @@ pub struct Extent {
 }
 
 /// What becomes of a call of a function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Returns {
     /// It comes back, having popped so many bytes of arguments.
     Pops(u16),
+    /// It comes back, and what it has pushed stays, as outlined prologues have it.
+    Leaves(Words),
     /// It never comes back.
     Never,
+}
+
+/// Words that a function leaves on its caller's stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Words {
+    /// From the highest on: the register that calls preserve, by its DWARF number, the value of which the word is, if it is one's.
+    words: [Option<u8>; 8],
+    count: u8,
+}
+
+impl Words {
+    /// These words, from the highest on; `None` if they are more than outlined prologues leave.
+    pub fn new(from: impl Iterator<Item = Option<u8>>) -> Option<Words> {
+        let mut words = Words::default();
+        for word in from {
+            *words.words.get_mut(usize::from(words.count))? = word;
+            words.count += 1;
+        }
+        Some(words)
+    }
+
+    /// The words, from the highest on.
+    pub fn iter(&self) -> impl Iterator<Item = Option<u8>> {
+        self.words.iter().take(self.count.into()).copied()
+    }
 }
 
 /// What one look at all code tells.
@@ -372,13 +399,10 @@ impl Program {
         place.is_err()
     }
 
-    /// Takes in that the function of an extent pops so many bytes of arguments; whether that is news.
-    pub fn learn(&mut self, place: usize, pops: u16) -> bool {
-        let Some(returns) = self.returns.get_mut(place) else {
-            return false;
-        };
-        let old = core::mem::replace(returns, Returns::Pops(pops));
-        old != *returns
+    /// Takes in what becomes of calls of the function of an extent; whether that is news.
+    pub fn learn(&mut self, place: usize, returns: Returns) -> bool {
+        let known = self.returns.get_mut(place);
+        known.is_some_and(|known| core::mem::replace(known, returns) != returns)
     }
 
     /// Takes in that the extent that starts at an address is come into as after a call.

@@ -158,6 +158,7 @@ impl Frame<'_> {
                 steps.push(Step::Elsewhere);
                 kill(number)
             }
+            Op::Halt => Step::Kill { registers: 0 },
             Op::Clobber { registers } => Step::Kill { registers },
             Op::Load { to, base, offset } => self.load(to, base, offset, 8),
             Op::LoadLow {

@@ -285,7 +285,8 @@ impl Analyzer {
         if !known.join(state) {
             return;
         }
-        if first != other && first.is_address() {
+        let is_other = |distance| distance != 0;
+        if first.distance_from(other).is_some_and(is_other) {
             self.conflicts.push(Conflict {
                 at: to,
                 first,

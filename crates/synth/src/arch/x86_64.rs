@@ -114,7 +114,8 @@ impl Lifter {
                         compared = keeps(insn, written, known).then_some(known);
                     }
                     let length = u8::try_from(insn.len()).unwrap_or(u8::MAX);
-                    let is_padding = kind == Kind::Pads || flow == Some(Flow::Trap);
+                    let is_padding =
+                        matches!(kind, Kind::Pads | Kind::Halts) || flow == Some(Flow::Trap);
                     code.push(at, length, flow, is_padding);
                 }
             }

@@ -37,6 +37,8 @@ pub(super) enum Kind {
     Idle,
     /// It does nothing, between functions.
     Pads,
+    /// It stands where nothing should come to, but in kernels.
+    Halts,
 }
 
 impl Kind {
@@ -64,8 +66,8 @@ impl Kind {
             Mnemonic::Enter => Kind::Enters,
             Mnemonic::Cmp => Kind::Compares,
             Mnemonic::Test | Mnemonic::Endbr64 => Kind::Idle,
-            // Outside of kernels, `hlt` traps.
-            Mnemonic::Nop | Mnemonic::Hlt => Kind::Pads,
+            Mnemonic::Nop => Kind::Pads,
+            Mnemonic::Hlt => Kind::Halts,
             _ => Kind::Effects,
         }
     }
@@ -110,6 +112,10 @@ pub(super) fn told_apart(kind: Kind, insn: &Instruction, ops: &mut Vec<Op>) -> b
         Kind::FromVector => from_vector(insn, ops),
         Kind::Leaves => leaves(insn, ops),
         Kind::Enters => enters(insn, ops),
+        Kind::Halts => {
+            ops.push(Op::Halt);
+            true
+        }
         Kind::Compares | Kind::Idle | Kind::Pads => true,
     }
 }
