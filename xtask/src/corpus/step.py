@@ -70,9 +70,14 @@ class Shadow:
         self.push(Frame(sp + 8, pc, before["rsp"], saved, self.current))
         self.called(sp)
 
-    def leave(self, sp):
-        """Control went elsewhere: frames below the stack pointer are gone."""
-        while self.current is not None and self.current.key < sp:
+    def leave(self, pc, sp):
+        """Control went elsewhere: frames below the stack pointer are gone, and the one that is returned from though something else lies
+        where its return address was, as outlined prologues have it."""
+        while self.current is not None:
+            frame = self.current
+            gave_up = frame.pc == pc and word(frame.key) != pc
+            if frame.key >= sp and not gave_up:
+                break
             self.current.live = False
             self.frames.remove(self.current)
             self.current = self.current.caller
@@ -89,7 +94,7 @@ class Shadow:
         elif abs(sp - before["rsp"]) > FAR:
             self.switched(sp)
         elif pc != following and mnemonic in ("ret", "jmp", "iretq", "syscall"):
-            self.leave(sp)
+            self.leave(pc, sp)
 
     def switched(self, sp):
         """Another stack: its innermost frame is the current one, if it has any."""
