@@ -1,4 +1,4 @@
-//! The shared objects of `crates/capi`, with libunwind's names, and of `crates/c`, with unspool's own.
+//! The shared objects of `crates/capi`, with libunwind's names, and of `crates/c` and `crates/c-variables`, with unspool's own.
 
 use std::ffi::OsString;
 use std::fs;
@@ -23,13 +23,19 @@ struct Source {
     folder: &'static str,
     /// What cargo makes of it.
     library: &'static str,
+    /// What the linker is told for all of its objects.
+    options: &'static [&'static str],
     /// In the order in which they can be linked.
     objects: &'static [SharedObject],
 }
 
+/// Without the compiler's own files and libraries: what has no standard library needs none.
+const BARE: &[&str] = &["-nostdlib"];
+
 const LIBUNWIND: Source = Source {
     folder: "capi",
     library: "libunspool_capi.a",
+    options: BARE,
     objects: LIBUNWIND_OBJECTS,
 };
 
@@ -38,6 +44,7 @@ const LIBUNWIND: Source = Source {
 const UNSPOOL: Source = Source {
     folder: "c",
     library: "libunspool_c.a",
+    options: BARE,
     objects: &[SharedObject {
         soname: "libunspool.so.0",
         needs: &[],
@@ -53,6 +60,18 @@ const CRASH: Source = Source {
         options: &["-Wl,-z,nodelete", "-Wl,-init,unspool_crash_load"],
     }],
     ..UNSPOOL
+};
+
+/// Rust's standard library has each thread call it when the thread ends: so it cannot be unloaded.
+const VARIABLES: Source = Source {
+    folder: "c-variables",
+    library: "libunspool_c_variables.a",
+    options: &[],
+    objects: &[SharedObject {
+        soname: "libunspool-variables.so.0",
+        needs: &["libunspool.so.0"],
+        options: &["-Wl,-z,nodelete"],
+    }],
 };
 
 /// Those that walk the own stack look around when they are loaded. The one that makes backtraces says what
@@ -121,6 +140,7 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<(), Error> {
     };
     build(&folder)?;
     build_own(&folder)?;
+    build_variables(&folder)?;
     writeln!(out, "{}", folder.display())?;
     Ok(())
 }
@@ -144,20 +164,54 @@ pub fn build_own(folder: &Path) -> Result<(), Error> {
     link_all(&UNSPOOL, folder)?;
     link_all(&CRASH, folder)?;
     archive(&UNSPOOL, folder)?;
-    let name = folder.join("libunspool.so");
-    let _ = fs::remove_file(&name); // it may be there from before, or not
-    symlink("libunspool.so.0", &name)?;
+    name_for_linking("unspool", folder)?;
     let own = crate_folder(&UNSPOOL);
-    make_folder(&folder.join("include"))?;
-    for (from, header) in [
-        (own.join("include"), "unspool.h"),
-        (own.join("include"), "unspool_keep.h"),
-        (own.with_file_name("native"), "unspool_native.h"),
-    ] {
-        fs::copy(from.join(header), folder.join("include").join(header))?;
-    }
-    make_folder(&folder.join("pkgconfig"))?;
-    fs::write(folder.join("pkgconfig/unspool.pc"), pkg_config())?;
+    copy_header(&own.join("include/unspool.h"), folder)?;
+    copy_header(&own.join("include/unspool_keep.h"), folder)?;
+    copy_header(
+        &own.with_file_name("native").join("unspool_native.h"),
+        folder,
+    )?;
+    write_pkg_config(
+        "unspool",
+        "the stack of the own thread, from its unwind tables",
+        // gcc has no search table made for programs that are linked statically.
+        "Libs.private: -Wl,--eh-frame-hdr",
+        folder,
+    )
+}
+
+/// Builds the shared object that has the standard library into a folder where [`build_own`] has built the others.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn build_variables(folder: &Path) -> Result<(), Error> {
+    link_all(&VARIABLES, folder)?;
+    name_for_linking("unspool-variables", folder)?;
+    let own = crate_folder(&VARIABLES);
+    copy_header(&own.join("include/unspool_variables.h"), folder)?;
+    write_pkg_config(
+        "unspool-variables",
+        "the variables on the stack of the own thread, from its debug information",
+        "Requires: unspool",
+        folder,
+    )
+}
+
+/// Makes the name that a library is linked by, of its first version.
+fn name_for_linking(library: &str, folder: &Path) -> Result<(), Error> {
+    let name = folder.join(format!("lib{library}.so"));
+    let _ = fs::remove_file(&name); // it may be there from before, or not
+    symlink(format!("lib{library}.so.0"), &name)?;
+    Ok(())
+}
+
+fn copy_header(header: &Path, folder: &Path) -> Result<(), Error> {
+    let folder = folder.join("include");
+    make_folder(&folder)?;
+    let name = header.file_name().ok_or("a header without a name")?;
+    fs::copy(header, folder.join(name))?;
     Ok(())
 }
 
@@ -197,27 +251,36 @@ fn run_command(mut command: Command) -> Result<(), Error> {
     }
 }
 
-/// Wherever the folder is. gcc has no search table made for programs that are linked statically.
-fn pkg_config() -> String {
-    format!(
+/// Writes what `pkg-config` reads of a library, with a field of its own. It holds wherever the folder is.
+fn write_pkg_config(
+    library: &str,
+    description: &str,
+    field: &str,
+    folder: &Path,
+) -> Result<(), Error> {
+    let text = format!(
         "prefix=${{pcfiledir}}/..\n\
          libdir=${{prefix}}\n\
          includedir=${{prefix}}/include\n\n\
-         Name: unspool\n\
-         Description: the stack of the own thread, from its unwind tables\n\
+         Name: {library}\n\
+         Description: {description}\n\
          Version: {}\n\
-         Libs: -L${{libdir}} -lunspool\n\
-         Libs.private: -Wl,--eh-frame-hdr\n\
+         Libs: -L${{libdir}} -l{library}\n\
+         {field}\n\
          Cflags: -I${{includedir}}\n",
         env!("CARGO_PKG_VERSION")
-    )
+    );
+    let folder = folder.join("pkgconfig");
+    make_folder(&folder)?;
+    fs::write(folder.join(format!("{library}.pc")), text)?;
+    Ok(())
 }
 
 fn link_all(source: &Source, folder: &Path) -> Result<(), Error> {
     let library = static_library(source)?;
     make_folder(folder)?;
     for object in source.objects {
-        link(object, &library, folder)?;
+        link(source, object, &library, folder)?;
     }
     Ok(())
 }
@@ -240,7 +303,7 @@ fn crate_folder(source: &Source) -> PathBuf {
 /// There is no such list.
 pub fn exports(soname: &str) -> Result<Vec<String>, Error> {
     let has = |source: &&Source| source.objects.iter().any(|object| object.soname == soname);
-    let source = [LIBUNWIND, UNSPOOL, CRASH];
+    let source = [LIBUNWIND, UNSPOOL, CRASH, VARIABLES];
     let source = source.iter().find(has).ok_or("no such shared object")?;
     let path = crate_folder(source).join("exports").join(soname);
     let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -269,13 +332,19 @@ fn static_library(source: &Source) -> Result<PathBuf, Error> {
     Ok(path.ok_or("cargo names no static library")?.into())
 }
 
-fn link(object: &SharedObject, library: &Path, folder: &Path) -> Result<(), Error> {
+fn link(
+    source: &Source,
+    object: &SharedObject,
+    library: &Path,
+    folder: &Path,
+) -> Result<(), Error> {
     let names = exports(object.soname)?;
     let script = library.with_file_name(format!("{}.map", object.soname));
     fs::write(&script, version_script(&names))?;
     let mut command = Command::new("cc");
     command
-        .args(["-shared", "-nostdlib", "-Wl,--gc-sections", "-Wl,-z,defs"])
+        .args(["-shared", "-Wl,--gc-sections", "-Wl,-z,defs"])
+        .args(source.options)
         .args(["-Wl,-z,relro", "-Wl,-z,now", "-Wl,--as-needed"])
         .args(object.options)
         .arg(format!("-Wl,-soname,{}", object.soname))

@@ -6,6 +6,7 @@
 pub mod bad_frames;
 pub mod bench_peers;
 mod binutils;
+pub mod by_gdb;
 pub mod capi;
 pub mod clients;
 pub mod compare;

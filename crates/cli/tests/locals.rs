@@ -6,12 +6,12 @@
     reason = "a test"
 )]
 
-use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
+use xtask::by_gdb::{self, Compared, Named, Told, plain};
 use xtask::packages;
 
 fn test_file(name: &str) -> PathBuf {
@@ -24,15 +24,6 @@ fn test_file(name: &str) -> PathBuf {
 struct Killed {
     gdb: Value,
     ours: Value,
-}
-
-/// What is named in a function at an address of the process.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Named {
-    pc: u64,
-    function: String,
-    name: String,
-    is_parameter: bool,
 }
 
 fn killed(compiler: &str, source: &str, options: &[&str], cache: &Path) -> Killed {
@@ -103,17 +94,9 @@ fn text(value: &Value) -> Option<String> {
     value.as_str().map(str::to_owned)
 }
 
-/// The name of a function without its namespaces, what it takes, and what an instance of a template returns.
-fn plain(name: &str) -> String {
-    let name = name.split('(').next().unwrap();
-    let name = name.rsplit(' ').next().unwrap();
-    // We say the namespaces of inlined functions in C++ and Rust only where the linker's name has them.
-    name.rsplit("::").next().unwrap().to_owned()
-}
-
 /// What we tell: of each name what is known now, the innermost first, and at entry.
-fn told(report: &Value) -> HashMap<Named, (Vec<String>, Option<String>)> {
-    let mut told: HashMap<Named, (Vec<String>, Option<String>)> = HashMap::new();
+fn told(report: &Value) -> Told {
+    let mut told = Told::new();
     for frame in report["threads"][0]["frames"].as_array().unwrap() {
         let pc = frame["pc"].as_str().unwrap().trim_start_matches("0x");
         let pc = u64::from_str_radix(pc, 16).unwrap();
@@ -140,59 +123,10 @@ fn told(report: &Value) -> HashMap<Named, (Vec<String>, Option<String>)> {
     told
 }
 
-/// What gdb tells of a variable: what it knows now, at entry, and what it believes now of registers that calls may change.
-type ByGdb = (Vec<String>, Option<String>, Vec<String>);
-
-/// How many values were compared.
-struct Compared {
-    /// Those that gdb has.
-    known: usize,
-    /// Those that it takes from registers that calls may change, where we know that the callee has not.
-    left_alone: usize,
-}
-
 /// Holds what we tell against what gdb does.
 fn compare(killed: &Killed, what: &str) -> Compared {
-    let told = told(&killed.ours);
-    let mut compared = Compared {
-        known: 0,
-        left_alone: 0,
-    };
-    let mut by_gdb: HashMap<Named, ByGdb> = HashMap::new();
-    for frame in killed.gdb.as_array().unwrap() {
-        for variable in frame["variables"].as_array().unwrap() {
-            let named = Named {
-                pc: frame["pc"].as_u64().unwrap(),
-                function: plain(&text(&frame["function"]).unwrap()),
-                name: text(&variable["name"]).unwrap(),
-                is_parameter: variable["parameter"] == true,
-            };
-            let known = by_gdb.entry(named).or_default();
-            known.0.extend(text(&variable["value"]));
-            known.1 = text(&variable["entry"]);
-            known.2.extend(text(&variable["believed"]));
-        }
-    }
-    let nothing = (Vec::new(), None);
-    for (named, (now, entry, believed)) in &by_gdb {
-        let ours = told.get(named).unwrap_or(&nothing);
-        compared.known += now.len() + usize::from(entry.is_some());
-        // The code tells what a call was given, where no call site does: such a parameter is still what it was.
-        let is_from_code = now.is_empty() && ours.1.as_ref() == ours.0.first();
-        let is_left_alone = &ours.0 != now && !is_from_code && &ours.0 == believed;
-        compared.left_alone += usize::from(is_left_alone);
-        assert!(
-            &ours.0 == now || is_from_code || is_left_alone,
-            "{what}: {named:?}: {ours:?}, gdb: {now:?}"
-        );
-        if entry.is_some() {
-            assert_eq!(
-                &ours.1, entry,
-                "{what}: {named:?} at entry, gdb on the right"
-            );
-        }
-    }
-    compared
+    let compared = by_gdb::compare(&told(&killed.ours), &killed.gdb);
+    compared.unwrap_or_else(|error| panic!("{what}: {error}"))
 }
 
 #[test]
@@ -406,7 +340,7 @@ fn units_whose_files_are_missing_or_of_another_build_are_named() {
 }
 
 /// What we tell of a program that runs until it is killed.
-fn told_of(program: &Path, cache: &Path) -> HashMap<Named, (Vec<String>, Option<String>)> {
+fn told_of(program: &Path, cache: &Path) -> Told {
     let mut unspool = Command::new(env!("CARGO_BIN_EXE_unspool"));
     unspool.env("XDG_CACHE_HOME", cache);
     unspool.args(["stack", "--locals", "--strings", "--format", "json", "--"]);

@@ -8,7 +8,9 @@ use unspool_module::{BuildId, ElfFile, ModuleError};
 
 use crate::core_file::Core;
 use crate::maps::Mapping;
-use crate::process::{Identity, Process, Snapshot};
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+use crate::process::OwnProcess;
+use crate::process::{Identity, MappedFile, Process, Snapshot};
 
 /// Finds the file behind a mapping.
 pub trait Files {
@@ -83,20 +85,34 @@ fn build_ids(mapped: Option<&BuildId>, on_disk: Option<&BuildId>) -> String {
 
 impl Files for Process {
     fn file(&self, mapping: &Mapping) -> Result<ElfFile, FileProblem> {
-        let path = || PathBuf::from(mapping.name.clone().unwrap_or_default());
-        let opened = self
-            .open_mapped_file(mapping)
-            .map_err(|error| FileProblem::Open {
-                path: path(),
-                error,
-            })?;
-        // What the path leads to can be another file by now than the one that was identified.
-        let file = ElfFile::from_file(&opened.path, &opened.file)?;
-        match opened.identity {
-            Identity::Same => Ok(file),
-            // Another inode, or file systems that do not say: the build ID decides.
-            Identity::Unverified | Identity::Replaced => same_build(self, mapping, file, path()),
-        }
+        mapped(self, mapping, self.open_mapped_file(mapping))
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+impl Files for OwnProcess {
+    fn file(&self, mapping: &Mapping) -> Result<ElfFile, FileProblem> {
+        mapped(self, mapping, self.open_mapped_file(mapping))
+    }
+}
+
+/// The file that a live process has mapped, if it is certain to be that.
+fn mapped(
+    snapshot: &dyn Snapshot,
+    mapping: &Mapping,
+    opened: io::Result<MappedFile>,
+) -> Result<ElfFile, FileProblem> {
+    let path = || PathBuf::from(mapping.name.clone().unwrap_or_default());
+    let opened = opened.map_err(|error| FileProblem::Open {
+        path: path(),
+        error,
+    })?;
+    // What the path leads to can be another file by now than the one that was identified.
+    let file = ElfFile::from_file(&opened.path, &opened.file)?;
+    match opened.identity {
+        Identity::Same => Ok(file),
+        // Another inode, or file systems that do not say: the build ID decides.
+        Identity::Unverified | Identity::Replaced => same_build(snapshot, mapping, file, path()),
     }
 }
 

@@ -175,8 +175,14 @@ impl<'p> Space<'p> {
     #[must_use]
     pub fn walk(&self, thread: &Thread, limit: usize, keep: Keep) -> Option<Stack> {
         let registers = *thread.registers.as_ref().ok()?;
-        let mut cursor =
-            Cursor::new(self.snapshot.abi(), registers)?.with_pac_mask(self.snapshot.pac_mask());
+        let cursor = Cursor::new(self.snapshot.abi(), registers)?;
+        Some(self.walk_from(cursor, limit, keep))
+    }
+
+    /// Walks from a frame on, at most `limit` frames, itself included.
+    #[must_use]
+    pub fn walk_from(&self, cursor: Cursor, limit: usize, keep: Keep) -> Stack {
+        let mut cursor = cursor.with_pac_mask(self.snapshot.pac_mask());
         let mut frames: Vec<WalkedFrame> = Vec::new();
         let mut found = None;
         let memory = Seen {
@@ -217,11 +223,11 @@ impl<'p> Space<'p> {
         frames.shrink_to_fit();
         let is_all = end.is_root() && keep == Keep::Frames;
         let missing = memory.missing.get().filter(|_| !is_all);
-        Some(Stack {
+        Stack {
             frames,
             end,
             missing,
-        })
+        }
     }
 
     /// Steps to the caller: by the module's own table where the compiled one turns out to be

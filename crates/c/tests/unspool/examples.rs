@@ -128,3 +128,27 @@ fn own_stack() {
     assert!(repeated.filter(|(a, b)| a == b).count() >= 2, "{text}");
     assert!(text.ends_with("outermost frame, 0 guessed\n"), "{text}");
 }
+
+#[test]
+fn variables() {
+    let mut cc = programs::cc();
+    cc.args(["-O2", "-g"]);
+    programs::with_variables();
+    let libraries = programs::pkg_config_of("unspool-variables");
+    let program = programs::build(cc, &source("variables.c"), &libraries);
+    let text = stdout(&mut with_library(&program));
+    // As the source has it.
+    for line in [
+        "1 discounted (inlined): percent: int = 90\n",
+        "1 pay: kind: enum kind = CARD <called with CARD>\n",
+        "1 pay: times: int = 1 <called with 1>\n",
+        "1 pay: local round: int = 0\n",
+        "2 main: local pot: struct item = {.price = 50, .name = 0x",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    assert!(
+        text.contains(" \"teapot\"}\n") && text.ends_with("paid\n"),
+        "{text}"
+    );
+}

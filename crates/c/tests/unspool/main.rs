@@ -15,3 +15,4 @@ mod examples;
 mod programs;
 mod shared_objects;
 mod tables;
+mod variables;

@@ -18,12 +18,27 @@ pub(crate) fn shared_objects() -> &'static Path {
 
 /// What `pkg-config` says of the library.
 pub(crate) fn pkg_config() -> Vec<String> {
+    pkg_config_of("unspool")
+}
+
+/// What it says of a library.
+pub(crate) fn pkg_config_of(library: &str) -> Vec<String> {
     let mut command = Command::new(packages::path("/usr/bin/pkg-config").unwrap());
     command
         .env("PKG_CONFIG_PATH", shared_objects().join("pkgconfig"))
-        .args(["--cflags", "--libs", "unspool"]);
+        .args(["--cflags", "--libs", library]);
     let text = stdout(&mut command);
     text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// The folder of our shared objects, with that for variables, which is built once, too.
+pub(crate) fn with_variables() -> &'static Path {
+    static FOLDER: OnceLock<&Path> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = shared_objects();
+        capi::build_variables(folder).unwrap();
+        folder
+    })
 }
 
 /// The option that leads a compiler to our header.

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 
-use crate::programs::{self, shared_objects, stdout};
+use crate::programs::{self, shared_objects, stdout, with_variables};
 use xtask::{capi, packages};
 
 const SONAMES: [&str; 2] = ["libunspool.so.0", "libunspool-crash.so"];
@@ -42,9 +41,31 @@ fn they_export_what_is_listed_and_need_libc_alone() {
     }
 }
 
-/// The functions that the header declares.
-fn declared() -> BTreeSet<String> {
-    let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/unspool.h");
+/// That for variables has Rust's standard library, and so needs more.
+#[test]
+fn the_one_for_variables_exports_what_is_listed_and_needs_ours() {
+    let soname = "libunspool-variables.so.0";
+    let path = with_variables().join(soname);
+    let nm = packages::path("/usr/bin/nm").unwrap();
+    let mut nm = Command::new(nm);
+    let text = stdout(nm.args(["-D", "--defined-only", "-P"]).arg(&path));
+    let names = text.lines().filter_map(|line| line.split(' ').next());
+    let exported = capi::exports(soname).unwrap();
+    assert_eq!(names.collect::<Vec<_>>(), exported);
+    assert_eq!(declared("unspool_variables.h"), exported);
+    let readelf = packages::path("/usr/bin/readelf").unwrap();
+    let text = stdout(
+        Command::new(readelf)
+            .args(["--wide", "--dynamic"])
+            .arg(&path),
+    );
+    assert!(text.contains(&format!("Library soname: [{soname}]")));
+    assert!(text.contains("Shared library: [libunspool.so.0]"));
+}
+
+/// The functions that a header declares.
+fn declared(header: &str) -> Vec<String> {
+    let header = with_variables().join("include").join(header);
     let text = fs::read_to_string(header).unwrap();
     let code = text.split("/*").map(|part| match part.split_once("*/") {
         Some((_, code)) => code,
@@ -57,20 +78,22 @@ fn declared() -> BTreeSet<String> {
             .next()?;
         name.starts_with("unspool_").then(|| name.to_owned())
     });
-    before_parentheses.collect()
+    let names: BTreeSet<String> = before_parentheses.collect();
+    names.into_iter().collect()
 }
 
 #[test]
 fn the_header_declares_what_is_exported() {
     let exported = capi::exports("libunspool.so.0").unwrap();
-    assert_eq!(declared().into_iter().collect::<Vec<_>>(), exported);
+    assert_eq!(declared("unspool.h"), exported);
 }
 
 #[test]
 fn the_headers_are_c99_and_cxx() {
+    with_variables();
     let include = programs::include();
     let strict = ["-pedantic-errors", "-fsyntax-only", &include];
-    for header in ["unspool.h", "unspool_native.h"] {
+    for header in ["unspool.h", "unspool_native.h", "unspool_variables.h"] {
         let source = programs::scratch(header).with_extension("c");
         fs::write(
             &source,

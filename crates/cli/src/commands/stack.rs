@@ -1,5 +1,6 @@
 //! `unspool stack`.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -8,12 +9,15 @@ use std::time::Duration;
 use anyhow::Context as _;
 use unspool_ir::arch::RegisterName;
 use unspool_ir::{Arch, Register, RuntimeAddr};
+use unspool_module::ElfFile;
 use unspool_symbols::{Detail, Name, root_of};
+use unspool_types::TypesError;
 use unspool_unwind::core_file::Core;
 use unspool_unwind::files::CoreFiles;
 use unspool_unwind::process::{Event, Process, Snapshot, Thread, Traced};
 use unspool_unwind::space::{Keep, Located, Space, Stack, WalkedFrame};
 use unspool_unwind::tables::Store;
+use unspool_values::{Asked, Described, Files, Problem, Tables, WithFiles};
 
 use crate::args::{Format, StackArgs};
 use crate::output::{self, Failure, Layout};
@@ -22,22 +26,15 @@ mod arguments;
 mod json;
 mod missing;
 mod names;
-mod rust;
 mod signals;
 mod sink;
 mod sys;
 mod text;
-mod thread_local;
-mod values;
-mod variables;
 
-use arguments::Tables;
 pub(in crate::commands) use arguments::table as table_of_arguments;
 use names::FileNames;
 use signals::Held;
 use sink::Sink;
-use values::{Asked, WithFiles};
-use variables::{Described, Files};
 
 /// What was looked at.
 enum Subject<'a> {
@@ -288,12 +285,12 @@ impl Stacks<'_> {
     /// Prints a report and makes the tables that were missing; yields whether the stacks are
     /// what was asked for.
     fn finish(&mut self, seen: &Seen<'_>) -> anyhow::Result<bool> {
-        let tables = self.args.args;
-        let tables = tables.then(|| Tables::of(seen.space, seen.stacks(), self.store));
+        let tables = self.args.args.then(|| self.tables(seen));
         let root = seen.root();
         let files = self.shows_values();
-        let files = files.then(|| Files::of(seen.space, seen.stacks(), root.as_ref()));
+        let files = files.then(|| Files::of(seen.space, seen.stacks(), root.as_deref()));
         let described = files.as_ref().map(Described::of);
+        tell_problems(described.as_ref());
         let memory = WithFiles {
             memory: seen.snapshot.memory(),
             space: seen.space,
@@ -317,6 +314,7 @@ impl Stacks<'_> {
             Format::Text => text::print(out, &report),
             Format::Json => json::print(out, &report, layout),
         })?;
+        tell_problems(described.as_ref());
         for notice in seen.space.take_notices() {
             output::notice(&notice);
         }
@@ -324,6 +322,19 @@ impl Stacks<'_> {
             missing::compile_missing(seen.space, self.store);
         }
         Ok(!self.args.reliable || seen.is_reliable())
+    }
+
+    /// The tables of arguments of the modules that frames stand in; those that are missing are made.
+    fn tables(&self, seen: &Seen<'_>) -> Tables {
+        let table = |file: &ElfFile| table_of_arguments(file, self.store);
+        let tables = Tables::of(seen.space, seen.stacks(), table);
+        if tables.is_empty() {
+            output::notice(
+                &"no module here says what its functions take: debugging information does (-g), and what gcc -gctf leaves in object \
+                  files, which `unspool ctf link --into` puts into a program",
+            );
+        }
+        tables
     }
 
     /// One document can be read at leisure; of several each is a line.
@@ -347,6 +358,20 @@ impl Stacks<'_> {
             Detail::Lines
         };
         FileNames::look_up(addresses, detail, root)
+    }
+}
+
+/// Says why less is told of variables than could be, of each module up to a point.
+fn tell_problems(described: Option<&Described<'_>>) {
+    let mut by_module: BTreeMap<PathBuf, Vec<TypesError>> = BTreeMap::new();
+    for problem in described.into_iter().flat_map(Described::take_problems) {
+        match problem {
+            Problem::Types { module, error } => by_module.entry(module).or_default().push(error),
+            problem => output::notice(&problem),
+        }
+    }
+    for (module, errors) in by_module {
+        super::report(&module, errors.iter());
     }
 }
 

@@ -1,6 +1,7 @@
 """What gdb knows of the variables of a process that is about to die, written as `unspool stack --locals` writes values.
 
-Run by gdb, with CORE and OUT in the environment: where to leave a core file, and what is known, as JSON. RUST is the source of a program in Rust.
+Run by gdb, with OUT in the environment: where to leave what is known, as JSON. CORE: where to leave a core file. STOP, in place of that: a function that
+the process is looked at from when it is first called; it goes on then. RUST is the source of a program in Rust.
 """
 
 import decimal
@@ -14,10 +15,15 @@ import gdb
 # The source, if that is in Rust.
 RUST = os.environ.get("RUST")
 
+# The function that the process is looked at from.
+STOP = os.environ.get("STOP")
+
 
 def number(value, size):
     """The shortest digits that are this number, with an exponent if it is very small or large."""
     value, form = float(value), {4: "f", 8: "d"}[size]
+    if value != value:
+        return "NaN"
     digits = next(text for text in (f"{value:.{count}e}" for count in range(18))
                   if struct.pack(form, float(text)) == struct.pack(form, value))
     if value == 0 or 1e-5 <= abs(value) < 1e16:
@@ -130,6 +136,8 @@ def stack():
     """What is known of all frames."""
     frames = []
     frame = gdb.newest_frame()
+    if STOP:
+        frame = frame.older()
     while frame is not None and frame.is_valid():
         name = frame.name()
         symtab = frame.find_sal().symtab
@@ -147,7 +155,7 @@ def stack():
 
 
 def change_what_calls_change():
-    """Gives all registers that calls need not preserve other values."""
+    """Gives all registers that calls need not preserve other values; done again, those that they had."""
     gdb.newest_frame().select()
     for register in ("rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11"):
         gdb.execute(f"set ${register} = ~${register}")
@@ -177,20 +185,33 @@ def main():
     gdb.execute("set backtrace past-main on")
     gdb.execute("set confirm off")
     gdb.execute("set style enabled off")
+    if STOP:
+        # The function may be in Rust.
+        gdb.execute("set language c")
+        gdb.execute("handle SIGSEGV nostop noprint pass")
+        gdb.execute("set breakpoint pending on")
+        gdb.execute("break " + STOP)
     gdb.execute("run")
-    gdb.execute("generate-core-file " + os.environ["CORE"])
+    if not STOP:
+        gdb.execute("generate-core-file " + os.environ["CORE"])
     frames = stack()
     # gdb takes a caller's registers for those of its callee where no rule says what they were, preserved or not. What it has from such it only believes.
     for frame in frames:
         for variable in frame["variables"]:
             variable["believed"] = variable["value"]
     change_what_calls_change()
-    for frame, again in zip(frames[1:], stack()[1:]):
+    # Those of the innermost frame are its own.
+    first = 0 if STOP else 1
+    for frame, again in zip(frames[first:], stack()[first:]):
         for variable, other in zip(frame["variables"], again["variables"]):
             for what in ("value", "entry"):
                 variable[what] = common(variable[what], other[what])
     with open(os.environ["OUT"], "w", encoding="utf-8") as out:
         json.dump(frames, out, indent=1)
+    if STOP:
+        change_what_calls_change()
+        gdb.execute("delete")
+        gdb.execute("continue")
 
 
 main()

@@ -63,6 +63,8 @@ struct Scope<'a> {
     ranges: Vec<Range<u64>>,
     /// The name of the function, if it is the body of one.
     function: Option<Cow<'a, str>>,
+    /// How many blocks of its function it is in, itself included; 0 for a body.
+    block: usize,
 }
 
 /// A variable or a parameter.
@@ -73,6 +75,8 @@ pub struct Variable<'a> {
     pub ty: TypeId,
     /// Whether it is a parameter.
     pub is_parameter: bool,
+    /// How many blocks of its function it is in, beside the body.
+    pub block: usize,
     /// Its number among the function's [variables](Function::variables).
     pub number: usize,
     scope: usize,
@@ -205,6 +209,7 @@ impl<'a> Function<'a> {
                 parent: 0,
                 ranges: index.ranges(place, &entry)?,
                 function: Some(text(index, origin, &said, gimli::DW_AT_name).unwrap_or_default()),
+                block: 0,
             }],
             open: vec![(0, 0)],
             variables: Vec::new(),
@@ -306,6 +311,10 @@ impl<'a> FunctionReader<'_, 'a> {
         self.open.last().map_or(0, |(scope, _)| *scope)
     }
 
+    fn block(&self, scope: usize) -> usize {
+        self.scopes.get(scope).map_or(0, |scope| scope.block)
+    }
+
     fn scope(&mut self, place: Place, depth: usize, entry: &Entry<'a>) -> Result<(), TypesError> {
         let index = self.index;
         let parent = self.around();
@@ -325,11 +334,16 @@ impl<'a> FunctionReader<'_, 'a> {
                 None
             }
         };
+        let block = match &function {
+            Some(_) => 0,
+            None => self.block(parent) + 1,
+        };
         self.open.push((self.scopes.len(), depth));
         self.scopes.push(Scope {
             parent,
             ranges,
             function,
+            block,
         });
         Ok(())
     }
@@ -353,6 +367,7 @@ impl<'a> FunctionReader<'_, 'a> {
             name: text(index, origin, &said, gimli::DW_AT_name).unwrap_or_default(),
             ty,
             is_parameter: entry.tag() == gimli::DW_TAG_formal_parameter,
+            block: self.block(self.around()),
             number: 0,
             scope: self.around(),
             origin,

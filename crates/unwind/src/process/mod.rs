@@ -2,7 +2,8 @@
 //!
 //! [`Process::attach`] stops a running process for as long as the value lives.
 //! [`Traced::spawn`] runs a command and stops it when a signal is about to kill it.
-//! Both give a [`Snapshot`], as a core file does.
+//! [`OwnProcess`] is the process itself, for a thread that looks at its own stack.
+//! All give a [`Snapshot`], as a core file does.
 
 use std::cell::RefCell;
 use std::io;
@@ -21,6 +22,8 @@ pub(crate) mod little;
 mod mapped_file;
 mod memory;
 pub(crate) mod note;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod own;
 mod pages;
 mod procfs;
 pub(crate) mod registers;
@@ -35,6 +38,8 @@ pub use build_id::NoBuildId;
 pub use error::{ProcessError, Refusal};
 pub use mapped_file::{Identity, MappedFile, Route, mapped_files, open_mapped};
 pub use memory::{ProcessMemory, STACK_WINDOW, read_memory};
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+pub use own::OwnProcess;
 pub use signal::{Sender, Signal, signal_name};
 pub use snapshot::{AuxVector, NoRegisters, Snapshot, Thread, ThreadState};
 pub use traced::{Event, Traced};

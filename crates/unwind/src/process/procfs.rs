@@ -1,5 +1,7 @@
 //! What `/proc` says about a process (proc(5)).
 
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -29,6 +31,15 @@ fn read_path(path: &Path) -> io::Result<Vec<u8>> {
         .take(MAX_FILE)
         .read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// The id of the calling thread, as `/proc` has it: the first thread of its process may have ended.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+pub(super) fn own_thread() -> io::Result<i32> {
+    let link = fs::read_link("/proc/thread-self")?;
+    let name = link.file_name().and_then(OsStr::to_str);
+    let id = name.and_then(|name| name.parse().ok());
+    id.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// The ids of the threads.

@@ -155,6 +155,7 @@ impl AuxVector {
     const AT_PAGESZ: u64 = 6;
     const AT_BASE: u64 = 7;
     const AT_ENTRY: u64 = 9;
+    const AT_SECURE: u64 = 23;
     const AT_RANDOM: u64 = 25;
     const AT_SYSINFO_EHDR: u64 = 33;
 
@@ -225,6 +226,12 @@ impl AuxVector {
     #[must_use]
     pub fn base(&self) -> Option<RuntimeAddr> {
         self.address(Self::AT_BASE)
+    }
+
+    /// `AT_SECURE`: whether the program runs with more rights than its caller (setuid, setgid, capabilities).
+    #[must_use]
+    pub fn is_privileged(&self) -> bool {
+        self.get(Self::AT_SECURE).is_some_and(|value| value != 0)
     }
 
     /// `AT_RANDOM`: 16 random bytes, which lie in the stack of the first thread.

@@ -8,9 +8,8 @@ use unspool_ir::{Arch, CodeAddr};
 use unspool_symbols::{Frame, Name};
 use unspool_unwind::process::{Signal, ThreadState};
 use unspool_unwind::space::{KnownRegisters, Located, Stack, WalkedFrame};
+use unspool_values::{Argument, Level, Values, Variable};
 
-use super::values::{Argument, Values};
-use super::variables::{Level, Variable};
 use super::{Report, Subject, ThreadStack};
 use crate::output::{self, Layout, Streamed, address};
 
@@ -141,7 +140,8 @@ fn thread<'a, 'r>(
         frames: stack.map(|stack| {
             Streamed(move || {
                 let numbered = stack.frames.iter().enumerate();
-                let with_values = numbered.zip(report.asked.frames(stack));
+                let values = report.asked.frames(stack, 0..stack.frames.len());
+                let with_values = numbered.zip(values);
                 with_values.map(move |((index, one), values)| frame(report, index, one, values))
             })
         }),
@@ -207,7 +207,7 @@ struct VariableObject {
 impl VariableObject {
     fn new(variable: Variable, inlined: Option<(usize, &str)>, parameter: bool) -> Self {
         let (value, reason) = match variable.now {
-            Ok(now) => (Some(now), None),
+            Ok(now) => (Some(now.text), None),
             Err(absent) => (None, Some(absent.to_string())),
         };
         VariableObject {
@@ -253,7 +253,7 @@ impl ArgumentObject {
             certainty,
             from_caller,
             reason,
-            now: argument.now,
+            now: argument.now.and_then(Result::ok).map(|now| now.text),
         }
     }
 }

@@ -5,9 +5,8 @@ use std::io::{self, Write};
 use unspool_symbols::Frame;
 use unspool_unwind::process::{Signal, Thread, ThreadState, signal_name};
 use unspool_unwind::space::{KnownRegisters, Stack, WalkedFrame};
+use unspool_values::{Argument, Label, Level, Values, Variable};
 
-use super::values::{Argument, Label, Values};
-use super::variables::{Level, Variable};
 use super::{Report, Subject, ThreadStack, display};
 use crate::output::{self, Plain, short_name};
 
@@ -94,7 +93,7 @@ fn print_thread(
             Ok(_) => writeln!(out, "  no stack: the registers have no code address"),
         };
     };
-    let values = report.asked.frames(stack);
+    let values = report.asked.frames(stack, 0..stack.frames.len());
     for ((number, frame), values) in stack.frames.iter().enumerate().zip(values) {
         print_frame(out, report, number, frame, &values)?;
     }
@@ -214,7 +213,7 @@ fn print_variable(
         write!(out, "{}, inlined: ", Plain(function))?;
     }
     match &variable.now {
-        Ok(now) => writeln!(out, "{kind}{name}: {type_name} = {}", Plain(now)),
+        Ok(now) => writeln!(out, "{kind}{name}: {type_name} = {}", Plain(&now.text)),
         Err(absent) => writeln!(out, "{kind}{name}: {type_name} <lost: {absent}>"),
     }
 }
@@ -252,7 +251,8 @@ const INDENT: &str = "                           ";
 fn print_argument(out: &mut dyn Write, argument: &Argument) -> io::Result<()> {
     let (name, type_name) = (Plain(&argument.name), Plain(&argument.type_name));
     write!(out, "{INDENT}{name}: {type_name}")?;
-    match (&argument.value, &argument.now) {
+    let now = argument.now.as_ref().and_then(|now| now.as_ref().ok());
+    match (&argument.value, now.map(|now| now.text.as_str())) {
         (Ok(found), now) => {
             write!(out, " = {}", Plain(&found.text))?;
             match (found.label, found.by_caller) {
@@ -263,7 +263,7 @@ fn print_argument(out: &mut dyn Write, argument: &Argument) -> io::Result<()> {
                 (Label::Likely, _) => write!(out, "  <likely, from the caller>")?,
             }
             match now {
-                Some(now) if *now != found.text => {
+                Some(now) if now != found.text => {
                     write!(out, "  <now {}, by debug information>", Plain(now))?;
                 }
                 Some(_) if found.label == Label::Likely => {

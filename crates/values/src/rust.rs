@@ -8,7 +8,7 @@ use unspool_ctf::{Graph, Kind, Member, Number, TypeId};
 use unspool_ir::{Memory, RuntimeAddr};
 use unspool_types::variables::{Activation, Rust, Value, Variants};
 
-use super::values::MOST_BYTES;
+use crate::MOST_BYTES;
 
 /// So many elements of an array or a slice are shown at most.
 const MOST_ELEMENTS: usize = 32;
@@ -20,7 +20,7 @@ const MOST_PARTS: u32 = 2000;
 const DEEPEST: u32 = 32;
 
 /// Shows values of a function in Rust.
-pub(super) struct Values<'v, 'a> {
+pub(crate) struct Values<'v, 'a> {
     activation: &'v Activation<'v, 'a>,
     graph: &'v Graph<'a>,
     rust: &'v Rust<'a>,
@@ -63,7 +63,7 @@ impl<'b> Part<'b> {
 
 impl<'v, 'a> Values<'v, 'a> {
     /// Those of a function's activation. With memory, what slices lead to is shown, too.
-    pub(super) fn of(
+    pub(crate) fn of(
         activation: &'v Activation<'v, 'a>,
         rust: &'v Rust<'a>,
         memory: Option<&'v dyn Memory>,
@@ -78,7 +78,7 @@ impl<'v, 'a> Values<'v, 'a> {
     }
 
     /// The name of a type.
-    pub(super) fn type_name(&self, ty: TypeId) -> String {
+    pub(crate) fn type_name(&self, ty: TypeId) -> String {
         let in_c = |ty| self.graph.declare(ty, "").trim_end().to_owned();
         let name = |ty| match self.activation.path(ty) {
             Some(path) => path,
@@ -94,7 +94,7 @@ impl<'v, 'a> Values<'v, 'a> {
     }
 
     /// A value.
-    pub(super) fn show(&self, ty: TypeId, value: &Value) -> String {
+    pub(crate) fn show(&self, ty: TypeId, value: &Value) -> String {
         self.left.set(MOST_PARTS);
         let part = Part {
             bytes: &value.bytes,

@@ -3,7 +3,7 @@
 use unspool_ir::Arch;
 use unspool_types::variables::Stack as _;
 
-use super::variables::Walked;
+use crate::variables::Walked;
 
 /// `fs.base` of x86-64, the thread pointer.
 const FS_BASE: u16 = 58;
@@ -12,7 +12,7 @@ const FS_BASE: u16 = 58;
 ///
 /// That of the executable lies directly below the thread pointer on x86-64, whatever the C library (ELF Handling For Thread-Local Storage, §3.4.6:
 /// variant II). Those of shared objects are where the dynamic loader has put them.
-pub(super) fn block(walked: &Walked<'_, '_>, number: usize) -> Result<u64, &'static str> {
+pub(crate) fn block(walked: &Walked<'_, '_>, number: usize) -> Result<u64, &'static str> {
     if walked.snapshot.abi().arch != Arch::X86_64 {
         return Err("where that is is known on x86-64 only");
     }

@@ -2,38 +2,36 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use unspool_args::Source;
 use unspool_args_make::Shapes;
 use unspool_ir::{CodeAddr, Memory, Register, RuntimeAddr, Vaddr};
-use unspool_module::{DebugFiles, ElfFile};
+use unspool_module::{DebugFiles, ElfFile, ModuleError};
 use unspool_recover::unchanged;
 use unspool_symbols::Finder;
-use unspool_types::SplitFiles;
 use unspool_types::variables::{self, Absent, Activation, Function, Variables};
+use unspool_types::{SplitFiles, TypesError};
 use unspool_unwind::arguments::Arguments;
 use unspool_unwind::process::Snapshot;
 use unspool_unwind::space::{Space, Stack};
 
-use super::rust;
-use super::values::{MOST_BYTES, as_text};
-use crate::commands::report;
-use crate::output;
+use crate::values::as_text;
+use crate::{MOST_BYTES, rust};
 
-/// The files with the debugging information of the modules of a report.
-pub(super) struct Files {
+/// The files with the debug information of the modules that some stacks stand in.
+pub struct Files {
     by_module: HashMap<PathBuf, (Arc<ElfFile>, DebugFiles, SplitFiles)>,
 }
 
 impl Files {
     /// Finds those of the modules that frames stand in, of a process with debug files under its `root` first.
-    pub(super) fn of<'s>(
+    pub fn of<'s>(
         space: &Space<'_>,
         stacks: impl Iterator<Item = &'s Stack>,
-        root: Option<&PathBuf>,
+        root: Option<&Path>,
     ) -> Files {
         let finder = Finder::from_environment();
         let mut by_module = HashMap::new();
@@ -42,7 +40,7 @@ impl Files {
                 && !by_module.contains_key(&at.module.name)
             {
                 let file = Arc::clone(&at.module.file);
-                let (debug, _) = finder.debug_files(&file, root.map(PathBuf::as_path), &|_| {});
+                let (debug, _) = finder.debug_files(&file, root, &|_| {});
                 by_module.insert(at.module.name.clone(), (file, debug, SplitFiles::default()));
             }
         }
@@ -50,66 +48,120 @@ impl Files {
     }
 }
 
-/// What debugging information says of the variables of a report's modules.
-pub(super) struct Described<'f> {
+/// What debug information says of the variables of some modules.
+pub struct Described<'f> {
     by_module: HashMap<PathBuf, Variables<'f>>,
     /// How the variables of functions are shown.
     shapes: RefCell<HashMap<*const Function<'f>, Rc<Shapes>>>,
     /// By addresses of the process, the registers that functions have left alone up to there.
     unchanged: RefCell<HashMap<u64, Rc<[Register]>>>,
+    problems: RefCell<Vec<Problem>>,
+}
+
+/// Why less is told than could be.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Problem {
+    /// A debug file was there and is not used.
+    #[error(transparent)]
+    DebugFile(ModuleError),
+    /// Debug information of a module cannot be read, or is not there.
+    #[error("{}: {error}", module.display())]
+    Types {
+        /// The module.
+        module: PathBuf,
+        /// What is wrong.
+        error: TypesError,
+    },
+    /// No module has any.
+    #[error(
+        "no module here has debugging information, which says where variables are (-g, or the distribution's package of debug symbols)"
+    )]
+    Nothing,
 }
 
 /// A function that a frame is of, or one that is inlined there.
-pub(super) struct Level {
+pub struct Level {
     /// Its name.
-    pub(super) function: String,
+    pub function: String,
     /// Its parameters.
-    pub(super) parameters: Vec<Variable>,
+    pub parameters: Vec<Variable>,
     /// Its variables, those of the innermost block first.
-    pub(super) locals: Vec<Variable>,
+    pub locals: Vec<Variable>,
 }
 
 /// A variable.
-pub(super) struct Variable {
+pub struct Variable {
     /// Its name.
-    pub(super) name: String,
+    pub name: String,
     /// Its type.
-    pub(super) type_name: String,
-    /// What it is now, as C would have it.
-    pub(super) now: Result<String, Absent>,
+    pub type_name: String,
+    /// How many blocks of its function it is in, beside the body.
+    pub block: usize,
+    /// What it is now.
+    pub now: Result<Known, Absent>,
     /// What a parameter of the frame's function was when that was called, as the caller's call site says.
-    pub(super) at_entry: Option<String>,
+    pub at_entry: Option<String>,
+}
+
+/// A value that is known, or parts of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    /// As the language of its function would have it.
+    pub text: String,
+    /// Its bytes, [`MOST_BYTES`] of them at most, and which of their bits are known.
+    pub value: variables::Value,
 }
 
 impl<'f> Described<'f> {
-    /// Reads what files have; what cannot be read is told.
-    pub(super) fn of(files: &'f Files) -> Described<'f> {
+    /// Reads what files have.
+    #[must_use]
+    pub fn of(files: &'f Files) -> Described<'f> {
         let mut by_module = HashMap::new();
+        let mut problems = Vec::new();
         for (name, (file, debug, splits)) in &files.by_module {
-            for problem in &debug.rejected {
-                output::notice(problem);
-            }
+            problems.extend(debug.rejected.iter().cloned().map(Problem::DebugFile));
             match Variables::of_module(file, debug, splits) {
                 Ok(variables) => {
                     by_module.insert(name.clone(), variables);
                 }
-                Err(error) => output::notice(&format_args!("{}: {error}", name.display())),
+                Err(error) => problems.push(Problem::Types {
+                    module: name.clone(),
+                    error,
+                }),
             }
         }
         if by_module.values().all(Variables::is_empty) {
-            output::notice(
-                &"no module here has debugging information, which says where variables are (-g, or the distribution's package of debug symbols)",
-            );
+            problems.push(Problem::Nothing);
         }
         Described {
             by_module,
             shapes: RefCell::default(),
             unchanged: RefCell::default(),
+            problems: RefCell::new(problems),
+        }
+    }
+
+    /// Why less was told than could be, since this was last asked.
+    #[must_use]
+    pub fn take_problems(&self) -> Vec<Problem> {
+        self.problems.take()
+    }
+
+    fn note(&self, module: &Path, error: TypesError) {
+        let problem = Problem::Types {
+            module: module.to_path_buf(),
+            error,
+        };
+        let text = problem.to_string();
+        let mut problems = self.problems.borrow_mut();
+        if !problems.iter().any(|known| known.to_string() == text) {
+            problems.push(problem);
         }
     }
 
     /// The functions of a frame and what is known of their variables: those inlined there first. Empty without debugging information.
-    pub(super) fn levels(
+    pub(crate) fn levels(
         &self,
         walked: &Walked<'_, 'f>,
         number: usize,
@@ -130,7 +182,10 @@ impl<'f> Described<'f> {
         let outermost = levels.len().saturating_sub(1);
         let levels = levels.iter().enumerate().map(|(nth, level)| {
             let shown = |variable: &&variables::Variable<'f>| {
-                let value = |found: variables::Value| show.value(variable, &found);
+                let known = |value: variables::Value| Known {
+                    text: show.value(variable, &value),
+                    value,
+                };
                 let is_own = nth == outermost && variable.is_parameter;
                 let at_entry = || activation.at_entry(variable, MOST_BYTES).ok();
                 Variable {
@@ -139,8 +194,12 @@ impl<'f> Described<'f> {
                         name => name.to_owned(),
                     },
                     type_name: show.type_name(variable),
-                    now: activation.now(variable, MOST_BYTES).map(value),
-                    at_entry: is_own.then(at_entry).flatten().map(value),
+                    block: variable.block,
+                    now: activation.now(variable, MOST_BYTES).map(known),
+                    at_entry: is_own
+                        .then(at_entry)
+                        .flatten()
+                        .map(|value| show.value(variable, &value)),
                 }
             };
             Level {
@@ -159,14 +218,14 @@ impl<'f> Described<'f> {
     ) -> Option<(Rc<Function<'f>>, Vaddr)> {
         let frame = variables::Stack::frame(walked, number)?;
         let found = frame.variables.function(frame.lookup);
-        report(
-            frame.variables.path(),
-            frame.variables.take_problems().iter(),
-        );
+        let module = frame.variables.path();
+        for problem in frame.variables.take_problems() {
+            self.note(module, problem);
+        }
         match found {
             Ok(function) => Some((function?, frame.lookup)),
             Err(error) => {
-                output::notice(&error);
+                self.note(module, error);
                 None
             }
         }
@@ -220,16 +279,16 @@ impl<'f> Syntax<'_, 'f> {
 }
 
 /// A walked stack that is asked for variables.
-pub(super) struct Walked<'r, 'f> {
-    pub(super) described: &'r Described<'f>,
-    pub(super) snapshot: &'r dyn Snapshot,
-    pub(super) space: &'r Space<'r>,
-    pub(super) stack: &'r Stack,
-    pub(super) memory: &'r dyn Memory,
+pub(crate) struct Walked<'r, 'f> {
+    pub(crate) described: &'r Described<'f>,
+    pub(crate) snapshot: &'r dyn Snapshot,
+    pub(crate) space: &'r Space<'r>,
+    pub(crate) stack: &'r Stack,
+    pub(crate) memory: &'r dyn Memory,
     /// The frames before this one were found without a guess.
-    pub(super) certain: usize,
+    pub(crate) certain: usize,
     /// What the code tells of arguments, if that was asked.
-    pub(super) arguments: Option<&'r Arguments<'r>>,
+    pub(crate) arguments: Option<&'r Arguments<'r>>,
 }
 
 /// So many callees are asked one after another.
@@ -324,7 +383,7 @@ impl<'f> variables::Stack<'f> for Walked<'_, 'f> {
     }
 
     fn thread_local(&self, number: usize, offset: u64) -> Result<u64, Absent> {
-        let block = super::thread_local::block(self, number);
+        let block = crate::thread_local::block(self, number);
         Ok(block.map_err(Absent::ThreadLocal)?.wrapping_add(offset))
     }
 
