@@ -94,7 +94,7 @@ impl<'s> Surroundings<'s> {
         if addresses.is_empty() {
             return None;
         }
-        let debug = DebugFiles::locate(file, &SearchRoots::default());
+        let debug = DebugFiles::locate(file, &SearchRoots::from_environment());
         Some(Surroundings {
             subject,
             symbols: Symbols::near(file, debug.debug.as_deref(), &addresses),
