@@ -212,6 +212,21 @@ impl Source {
         self.line(number).map_or("", statement)
     }
 
+    /// The number that a line had in the text that was read; `None` if it was put in.
+    #[must_use]
+    pub fn original(&self, number: u32) -> Option<u32> {
+        let place = usize::try_from(number).ok()?.checked_sub(1)?;
+        let old = self.lines.get(place)?.old?;
+        u32::try_from(old + 1).ok()
+    }
+
+    /// The number that the last line above a line had in the text that was read, of those that were there; 0 if there is none.
+    #[must_use]
+    pub fn original_above(&self, number: u32) -> u32 {
+        let mut above = (1..number).rev();
+        above.find_map(|line| self.original(line)).unwrap_or(0)
+    }
+
     /// What is between a line and the one before it that makes code.
     #[must_use]
     pub fn gap_before(&self, number: u32) -> Gap {

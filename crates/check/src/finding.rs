@@ -1,16 +1,18 @@
 //! What is wrong with a table, told once for each cause.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use unspool_ir::Vaddr;
 use unspool_ir::arch::RegisterName;
+use unspool_ir::{Register, RowId, Vaddr};
 use unspool_module::ElfKind;
 
 use crate::declared::{Declared, Place};
+use crate::hint::Hint;
 use crate::judge::{Aspect, Verdict};
 use crate::subject::{Maker, Subject};
 use crate::unit::{Doubt, UnitReport};
-use crate::{coverage, signal};
+use crate::{coverage, words};
 
 /// What kind of finding: `docs/diagnostics.md` has each with cause and remedy. The numbers stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -245,6 +247,8 @@ pub struct Finding {
     pub computed: String,
     /// The directive to write before the instruction, if one mends it.
     pub fix: Option<String>,
+    /// What may have led to it.
+    pub hint: Option<Hint>,
     /// Other places that matter: where the paths come from that meet.
     pub related: Vec<Vaddr>,
 }
@@ -274,6 +278,19 @@ impl Subject<'_> {
             Place::Expression => "an expression".to_owned(),
         }
     }
+
+    /// What a row says, in words.
+    pub(crate) fn said(&self, row: RowId, of: Aspect) -> String {
+        let Some(row) = self.table().row(row) else {
+            return String::new();
+        };
+        let abi = self.table().abi();
+        match of {
+            Aspect::Cfa => words::cfa(&row, abi),
+            Aspect::ReturnAddress => words::register(&row, row.return_address, abi),
+            Aspect::Register(register) => words::register(&row, Register(register.into()), abi),
+        }
+    }
 }
 
 impl Subject<'_> {
@@ -298,6 +315,7 @@ impl Finding {
             declared: String::new(),
             computed: String::new(),
             fix: None,
+            hint: None,
             related: Vec::new(),
         }
     }
@@ -306,11 +324,16 @@ impl Finding {
     #[must_use]
     pub fn message(&self) -> String {
         let Finding {
-            subject,
-            declared,
-            computed,
-            ..
+            subject, computed, ..
         } = self;
+        let is_own = match subject.strip_prefix("the caller's ") {
+            Some(register) => self.declared == register,
+            None => subject == RETURN_ADDRESS && self.declared == "ra",
+        };
+        let declared = match is_own {
+            true => "unchanged",
+            false => self.declared.as_str(),
+        };
         match (self.code, computed.as_str()) {
             (Code::NoEntry, _) => "this function has no entry in the unwind table".to_owned(),
             (Code::EntryTooShort, _) => "control goes on where the entry ends".to_owned(),
@@ -325,7 +348,7 @@ impl Finding {
             (Code::PrivateConvention, _) => {
                 format!("{subject} is not preserved, though declared {declared}")
             }
-            (Code::RegisterLost, "") => {
+            (Code::RegisterLost, "") if is_own && self.severity == Severity::Refuted => {
                 format!("{subject} is declared unchanged, and was overwritten")
             }
             (Code::Unreached, _) => "nothing is known to lead here: no row can be judged".to_owned(),
@@ -343,23 +366,27 @@ impl Finding {
     }
 }
 
+/// What the finding is about whose subject is where the function returns to.
+const RETURN_ADDRESS: &str = "the return address";
+
 /// What doubts of one cause have in common.
-type Cause = (Code, Aspect, Verdict, String);
+type Cause = (Code, Aspect, String);
 
 /// The findings of a unit.
 pub(crate) fn of_unit(subject: &Subject<'_>, report: &UnitReport) -> Vec<Finding> {
     if report.is_clear() {
         return Vec::new();
     }
+    let doubts = merged(&report.doubts);
     let mut causes: BTreeMap<(usize, Cause), Finding> = BTreeMap::new();
-    let of_cfa = report.doubts.iter();
+    let of_cfa = doubts.iter();
     let without_cfa: HashSet<Vaddr> = of_cfa
         .filter(|doubt| doubt.aspect == Aspect::Cfa)
         .map(|doubt| doubt.at)
         .collect();
     let never_restored = never_restored(subject, report);
     let mut last_place = None;
-    for doubt in &report.doubts {
+    for doubt in &doubts {
         // Without a CFA nothing else is known.
         let is_consequence = doubt.aspect != Aspect::Cfa
             && doubt.verdict == Verdict::Unproven
@@ -384,11 +411,19 @@ pub(crate) fn of_unit(subject: &Subject<'_>, report: &UnitReport) -> Vec<Finding
             last_place = Some(place);
         }
         let difference = teller.difference();
-        let cause = (finding.code, doubt.aspect, doubt.verdict, difference);
-        causes
-            .entry((place, cause))
-            .and_modify(|known| known.places += 1)
-            .or_insert(finding);
+        let cause = (finding.code, doubt.aspect, difference);
+        match causes.entry((place, cause)) {
+            Entry::Vacant(free) => drop(free.insert(finding)),
+            Entry::Occupied(mut known) => {
+                let known = known.get_mut();
+                let places = known.places + 1;
+                // Where it is certain is where to look.
+                if finding.severity > known.severity {
+                    *known = finding;
+                }
+                known.places = places;
+            }
+        }
     }
     let mut findings: Vec<Finding> = causes.into_values().collect();
     let all = |code, severity, places: &[Vaddr]| -> Vec<Finding> {
@@ -408,7 +443,35 @@ pub(crate) fn of_unit(subject: &Subject<'_>, report: &UnitReport) -> Vec<Finding
     findings
 }
 
-/// The findings that are not of one unit: functions of which not all is covered, frames of signals.
+/// Doubts, where those that are of the same thing at the same instruction are one: at a call, what is wrong before it may be wrong while
+/// the callee runs, too. What is true then is what counts.
+fn merged(doubts: &[Doubt]) -> Vec<Doubt> {
+    let mut merged: Vec<Doubt> = Vec::with_capacity(doubts.len());
+    let mut last: HashMap<(Vaddr, Aspect), usize> = HashMap::new();
+    for doubt in doubts {
+        let known = last.get(&(doubt.at, doubt.aspect));
+        let known = known.and_then(|place| merged.get_mut(*place));
+        let is_same = |known: &&mut Doubt| {
+            let truths = known.truth.zip(doubt.truth);
+            known.row == doubt.row && truths.is_none_or(|(known, other)| known == other)
+        };
+        match known.filter(is_same) {
+            Some(known) => {
+                let is_refuted = known.verdict == Verdict::Refuted;
+                known.verdict = known.verdict.max(doubt.verdict);
+                known.truth = doubt.truth.or(known.truth);
+                known.hint = known.hint.or(doubt.hint.filter(|_| !is_refuted));
+            }
+            None => {
+                last.insert((doubt.at, doubt.aspect), merged.len());
+                merged.push(doubt.clone());
+            }
+        }
+    }
+    merged
+}
+
+/// The findings that are not of one unit: functions of which not all is covered, and the outermost frame.
 pub(crate) fn of_whole(subject: &Subject<'_>) -> Vec<Finding> {
     let serious = subject.if_written_by_people();
     let uncovered = coverage::uncovered(subject);
@@ -416,11 +479,10 @@ pub(crate) fn of_whole(subject: &Subject<'_>) -> Vec<Finding> {
         .into_iter()
         .map(|(at, code)| Finding::at(at, code, serious))
         .collect();
-    findings.extend(signal::findings(subject));
     findings.extend(outermost(subject).map(|at| Finding {
         fix: Some(format!(
             ".cfi_undefined {}",
-            subject.name(subject.facts().return_address)
+            subject.operand(subject.facts().return_address)
         )),
         ..Finding::at(at, Code::Outermost, serious)
     }));
@@ -478,17 +540,18 @@ impl Teller<'_> {
             places: 1,
             subject: match self.doubt.aspect {
                 Aspect::Cfa => "the CFA".to_owned(),
-                Aspect::ReturnAddress => "the return address".to_owned(),
+                Aspect::ReturnAddress => RETURN_ADDRESS.to_owned(),
                 Aspect::Register(register) => {
                     format!("the caller's {}", self.subject.name(register))
                 }
             },
-            declared: self.subject.text(self.claim()),
+            declared: self.subject.said(self.doubt.row, self.doubt.aspect),
             computed: self
                 .doubt
                 .truth
                 .map_or_else(String::new, |truth| self.subject.text(truth)),
             fix: self.fix(code),
+            hint: self.doubt.hint,
             related: self.paths(code),
         }
     }
@@ -564,10 +627,18 @@ impl Teller<'_> {
                     false => format!(".cfi_def_cfa_offset {real}"),
                 })
             }
-            (Code::CfaRegister, _, _, Place::Register(register, offset)) => Some(format!(
-                ".cfi_def_cfa {}, {offset}",
-                self.subject.operand(register)
-            )),
+            (Code::CfaRegister, _, declared, Place::Register(register, offset)) => {
+                let (register, offset) = match (self.doubt.hint, declared) {
+                    (Some(Hint::Numbering { meant, .. }), Place::Register(_, offset)) => {
+                        (u8::try_from(meant.0).unwrap_or(register), offset)
+                    }
+                    _ => (register, offset),
+                };
+                Some(format!(
+                    ".cfi_def_cfa {}, {offset}",
+                    self.subject.operand(register)
+                ))
+            }
             (_, Aspect::ReturnAddress, _, Place::AtCfa(offset)) => Some(format!(
                 ".cfi_offset {}, {offset}",
                 self.subject.operand(column)

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use unspool_ir::{Abi, RowId, Table};
+use unspool_ir::{Abi, Row, RowId, Table};
 use unspool_synth::arch::Facts;
 use unspool_synth::state::Slot;
 use unspool_synth::{Known, State, Value};
@@ -135,6 +135,21 @@ impl<'t> Judge<'t> {
 
     pub(crate) fn abi(&self) -> Abi {
         self.table.abi()
+    }
+
+    /// A row of the table.
+    pub(crate) fn row(&self, id: RowId) -> Option<Row<'t>> {
+        self.table.row(id)
+    }
+
+    /// The CFA, as the states have it.
+    pub(crate) fn cfa_at_entry(&self) -> Value {
+        self.cfa
+    }
+
+    /// The registers that the expressions of a row read: bit n stands for register n.
+    pub(crate) fn expressions_read(&self, id: RowId) -> u64 {
+        self.expressions.get(&id).map_or(0, WithExpressions::reads)
     }
 
     /// What a row says.

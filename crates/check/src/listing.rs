@@ -5,6 +5,7 @@ use unspool_ir::Vaddr;
 use unspool_synth::Analyzer;
 
 use crate::declared::Place;
+use crate::judge::Aspect;
 use crate::subject::Subject;
 use crate::unit::ByTable;
 
@@ -55,11 +56,12 @@ impl Subject<'_> {
             .iter()
             .map(|id| {
                 let address = code.range(*id).start;
-                let declared = guide.declared_at(address);
+                let behind = rows.partition_point(|row| row.start.0 <= address);
+                let row = behind.checked_sub(1).and_then(|place| rows.get(place));
                 Line {
                     at: Vaddr(address),
                     text: self.disassembled(code.range(*id)),
-                    declared: declared.map_or_else(String::new, |row| self.text(row.cfa)),
+                    declared: row.map_or_else(String::new, |row| self.said(row.row, Aspect::Cfa)),
                     computed: String::new(),
                 }
             })

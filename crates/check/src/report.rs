@@ -1,5 +1,6 @@
 //! What was found of a whole file.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -9,9 +10,9 @@ use unspool_synth::{Analyzer, Machine, Returns};
 
 use crate::finding::{self, Finding};
 use crate::judge::Verdict;
-use crate::sframe;
 use crate::subject::Subject;
 use crate::unit::UnitReport;
+use crate::{sframe, signal};
 
 /// How many rows there are of each verdict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -44,9 +45,14 @@ impl Totals {
         self.bytes += other.bytes;
     }
 
-    fn count(&mut self, report: &UnitReport) {
+    /// Counts the rows of a unit; those of signals' frames that are wrong are these.
+    fn count(&mut self, report: &UnitReport, wrong: &BTreeSet<Vaddr>) {
         for row in &report.rows {
             self.rows += 1;
+            if wrong.contains(&row.start) {
+                self.refuted += 1;
+                continue;
+            }
             let Some(judgement) = row.judgement else {
                 self.unreached += 1;
                 continue;
@@ -80,11 +86,17 @@ impl Report {
         threads: NonZeroUsize,
         progress: impl Fn(usize, usize) + Sync,
     ) -> Report {
-        let mut report = Report::once(subject, threads, &progress);
+        let signals = signal::findings(subject);
+        let rows = signals.iter();
+        let wrong = rows
+            .filter_map(|finding| subject.row_at(finding.at))
+            .collect();
+        let mut report = Report::once(subject, threads, &wrong, &progress);
         // What callers may expect of a function is known for certain when it was judged.
         if subject.learn(&report.exits) {
-            report = Report::once(subject, threads, &progress);
+            report = Report::once(subject, threads, &wrong, &progress);
         }
+        report.findings.extend(signals);
         report.findings.extend(finding::of_whole(subject));
         report.findings.extend(sframe::findings(subject));
         let key = |finding: &Finding| (finding.at, finding.code);
@@ -95,6 +107,7 @@ impl Report {
     fn once(
         subject: &Subject<'_>,
         threads: NonZeroUsize,
+        wrong: &BTreeSet<Vaddr>,
         progress: &(impl Fn(usize, usize) + Sync),
     ) -> Report {
         let units = subject.program().units();
@@ -113,7 +126,7 @@ impl Report {
                 }
                 for unit in first..units.min(first + BATCH) {
                     let report = subject.judge_unit(&mut analyzer, unit);
-                    part.totals.count(&report);
+                    part.totals.count(&report, wrong);
                     part.findings.extend(finding::of_unit(subject, &report));
                     part.exits.extend(report.exits);
                 }

@@ -42,6 +42,16 @@ impl Memory for Echo {
     }
 }
 
+impl Subject<'_> {
+    /// Where the row of an instruction begins.
+    pub(crate) fn row_at(&self, at: Vaddr) -> Option<Vaddr> {
+        let mut fdes = self.table().fdes().iter();
+        let fde = fdes.find(|fde| fde.start <= at && at < fde.end)?;
+        let rows = self.table().rows(fde).take_while(|row| row.start <= at);
+        rows.last().map(|row| row.start)
+    }
+}
+
 /// What is wrong with the rows of trampolines.
 pub(crate) fn findings(subject: &Subject<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();

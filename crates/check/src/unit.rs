@@ -13,6 +13,7 @@ use unspool_synth::{
 };
 
 use crate::declared::{Declared, Place};
+use crate::hint::{self, Hint};
 use crate::judge::{Aspect, Judge, Judgement, Verdict};
 use crate::subject::{Maker, Subject};
 
@@ -40,6 +41,8 @@ pub struct Doubt {
     pub verdict: Verdict,
     /// Where it is instead, if that is known.
     pub truth: Option<Place>,
+    /// What may have led to it.
+    pub hint: Option<Hint>,
 }
 
 /// What was found of the extents of a unit.
@@ -429,13 +432,19 @@ impl<'w, 's> Walk<'w, 's> {
             .map(|_| analysis.while_called(state));
         if self.pending & self.reads != 0 || across.is_some() {
             self.pending = 0;
-            for state in [Some(state), across.as_ref()].into_iter().flatten() {
-                let worst = match is_guess {
-                    true => Verdict::Unproven,
-                    false => Verdict::Refuted,
-                };
+            let worst = match is_guess {
+                true => Verdict::Unproven,
+                false => Verdict::Refuted,
+            };
+            let mut judge = |state: &State| {
                 self.subject
                     .judge_row(self.row, state, range.start, worst, self.report);
+                self.report.doubts.len()
+            };
+            let before = judge(state);
+            if let Some(state) = &across {
+                judge(state);
+                self.note_call(before);
             }
         }
         self.last = range;
@@ -443,6 +452,14 @@ impl<'w, 's> Walk<'w, 's> {
             written: self.reads,
             until: self.until,
             calls: self.reads & self.subject.facts().clobbered != 0,
+        }
+    }
+
+    /// Says what led to doubts, from a place on, that are about the time while a callee runs.
+    fn note_call(&mut self, from: usize) {
+        let doubts = self.report.doubts.get_mut(from..).unwrap_or_default();
+        if let Some(declared) = self.declared {
+            hint::across_call(&self.subject.judge, declared, doubts);
         }
     }
 
@@ -514,6 +531,7 @@ impl<'w, 's> Walk<'w, 's> {
                 aspect: Aspect::Cfa,
                 verdict: Verdict::Refuted,
                 truth: Some(Place::Register(sp, real)),
+                hint: None,
             });
         }
     }
@@ -538,6 +556,7 @@ impl<'w, 's> Walk<'w, 's> {
                 aspect: Aspect::ReturnAddress,
                 verdict,
                 truth: Some(Place::AtCfa(-i64::from(analysis.facts().call_pushes))),
+                hint: None,
             });
         }
     }
@@ -608,18 +627,22 @@ fn doubts_of(
         |aspect| declared.map_or(Place::Undefined, |declared| declared.claim(aspect, facts));
     let doubted = found.aspects(facts);
     let doubted = doubted.filter(|(_, verdict)| *verdict != Verdict::Proven);
-    let doubts = doubted.map(|(aspect, verdict)| Doubt {
-        at: Vaddr(pc),
-        row,
-        aspect,
-        verdict,
-        truth: match aspect {
+    let doubts = doubted.map(|(aspect, verdict)| {
+        let truth = match aspect {
             Aspect::Cfa => judge
                 .true_cfa(state)
                 .map(|(register, offset)| Place::Register(register, offset)),
             Aspect::ReturnAddress => judge.true_place(facts.return_address, claim(aspect), state),
             Aspect::Register(register) => judge.true_place(register, claim(aspect), state),
-        },
+        };
+        Doubt {
+            at: Vaddr(pc),
+            row,
+            aspect,
+            verdict,
+            truth,
+            hint: hint::numbering(judge, row, aspect, truth, state),
+        }
     });
     doubts.collect()
 }

@@ -45,6 +45,11 @@ impl<'t> WithExpressions<'t> {
         });
         WithExpressions { row, reads }
     }
+
+    /// The registers that its expressions read: bit n stands for register n.
+    pub(crate) fn reads(&self) -> u64 {
+        self.reads
+    }
 }
 
 /// Stands for a register in a set.

@@ -115,7 +115,7 @@ fn a_finding_says_where_what_and_what_to_write() {
         "push.s:6: refuted CFI001 the CFA is rsp+16, and declared rsp+8: in f+0x1",
         "declared rsp+8      is rsp+16",
         "write after line 5: .cfi_adjust_cfa_offset 8",
-        "push.s: 1 rows: 0 proven, 1 refuted, 0 unproven, 0 never reached",
+        "push.s: 1 rows: 0 proven, 1 refuted, 0 unproven, 0 never reached; findings: 1 refuted",
     ] {
         let squeezed = out.split_whitespace().collect::<Vec<_>>().join(" ");
         let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -608,7 +608,9 @@ fn archives_are_checked_member_by_member() {
     );
     assert_eq!(out.matches("CFI").count(), 1, "{out}");
     assert!(
-        out.ends_with("lib.a: 4 rows: 3 proven, 1 refuted, 0 unproven, 0 never reached\n"),
+        out.ends_with(
+            "lib.a: 4 rows: 3 proven, 1 refuted, 0 unproven, 0 never reached; findings: 1 refuted\n"
+        ),
         "{out}"
     );
     assert!(
@@ -755,7 +757,7 @@ f:
     let (out, _) = run(folder.path(), &["way.s"], 1);
     assert!(
         out.contains(
-            "    by way of line 8 -> line 14\n    write after line 11: .cfi_adjust_cfa_offset 24\n"
+            "    by way of line 8 -> line 14\n    write after line 8: .cfi_remember_state; write after line 11: .cfi_restore_state\n"
         ),
         "{out}"
     );
@@ -784,6 +786,125 @@ f:
     let (out, _) = run(folder.path(), &["way.s"], 1);
     assert!(
         out.contains("write before 4: .cfi_adjust_cfa_offset 24"),
+        "{out}"
+    );
+}
+
+/// A function that is wrong, and all that is said of it.
+fn said(body: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!(
+        "\t.globl\tf\n\t.type\tf, @function\nf:\n\t.cfi_startproc\n{body}\t.cfi_endproc\n\t.size\tf, . - f\n"
+    );
+    fs::write(folder.path().join("f.s"), text).unwrap();
+    run(folder.path(), &["f.s"], 1).0
+}
+
+#[test]
+fn expressions_are_told_as_formulas() {
+    // The CFA is [rsp+8]+16, and rbx at rsp+8.
+    let out = said(
+        "\tpush\t%rbx\n\t.cfi_escape 0x0f, 0x05, 0x77, 0x08, 0x06, 0x23, 0x10\n\t.cfi_escape 0x10, 0x03, 0x02, 0x77, 0x08\n\
+        \tmov\t%edi, %ebx\n\tcall\tg\n\tpop\t%rbx\n\t.cfi_def_cfa %rsp, 8\n\t.cfi_restore %rbx\n\tret\n",
+    );
+    for words in [
+        "the CFA is rsp+16, and declared *(rsp+8)+16: in f+0x1",
+        "declared *(rsp+8)+16  is rsp+16",
+        "the caller's rbx is rbx, and declared *(rsp+8): in f+0x1",
+    ] {
+        assert!(out.contains(words), "`{words}` is not in:\n{out}");
+    }
+    // What has no formula is told by its operations.
+    let out = said(
+        "\t.cfi_escape 0x0f, 0x03, 0x77, 0x08, 0x96\n\t.cfi_escape 0x0f, 0x03, 0x77, 0x08, 0xf0\n\tret\n",
+    );
+    assert!(!out.contains("an expression"), "{out}");
+}
+
+#[test]
+fn registers_by_the_numbers_of_i386_are_told() {
+    let framed = |number: &str, register: &str| {
+        format!(
+            "\tpush\t%rbp\n\t.cfi_def_cfa_offset 16\n\t.cfi_offset {number}, -16\n\tmov\t%rsp, %rbp\n\t.cfi_def_cfa_register {register}\n\
+            \tcall\tg\n\tpop\t%rbp\n\t.cfi_restore %rbp\n\t.cfi_def_cfa %rsp, 8\n\tret\n"
+        )
+    };
+    let hint = "    register number 5 is rdi on x86-64; ebp has it on i386: %rbp may be meant\n";
+    for (number, register) in [("5", "%rbp"), ("%rbp", "5"), ("5", "5")] {
+        let out = said(&framed(number, register));
+        let findings = out.matches("f.s:10: ").count();
+        assert!(
+            out.matches(hint).count() >= findings && findings > 0,
+            "{out}"
+        );
+        assert!(
+            out.contains(&format!(
+                "write in line {}: ",
+                if number == "5" { 7 } else { 9 }
+            )),
+            "{out}"
+        );
+    }
+    // Here 6 is rbp, and was to be rsi.
+    let out = said(
+        "\tpush\t%rsi\n\t.cfi_def_cfa_offset 16\n\t.cfi_offset 6, -16\n\tmov\t%rdi, %rsi\n\tpop\t%rsi\n\t.cfi_restore 6\n\t.cfi_def_cfa_offset 8\n\tret\n",
+    );
+    assert!(
+        out.contains("number 6 is rbp on x86-64; esi has it on i386: %rsi may be meant"),
+        "{out}"
+    );
+    // Another mistake is none of numbers.
+    let out = said(&framed("%rbx", "%rbp"));
+    assert!(!out.contains("i386"), "{out}");
+}
+
+#[test]
+fn what_calls_do_not_preserve_is_told() {
+    let saved_in_r10 = "\tmov\t%rbx, %r10\n\t.cfi_register %rbx, %r10\n\tmov\t%edi, %ebx\n\tcall\tg\n\tmov\t%r10, %rbx\n\t.cfi_restore %rbx\n\tret\n";
+    let counted_from_r10 = "\tlea\t8(%rsp), %r10\n\t.cfi_def_cfa %r10, 0\n\tsub\t$24, %rsp\n\tcall\tg\n\tadd\t$24, %rsp\n\t.cfi_def_cfa %rsp, 8\n\tret\n";
+    for (body, message) in [
+        (
+            saved_in_r10,
+            "it cannot be shown that the caller's rbx is r10, as declared",
+        ),
+        (counted_from_r10, "the CFA is rsp+32, and declared r10"),
+    ] {
+        let out = said(body);
+        assert!(out.contains(message), "{out}");
+        assert!(out.contains("    calls do not preserve r10\n"), "{out}");
+        // Nothing is wrong but for the call.
+        let without = said(&body.replace("call\tg", "push\t%rax"));
+        assert!(!without.contains("calls do not"), "{without}");
+    }
+}
+
+#[test]
+fn the_summary_counts_what_is_listed() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../check/corpus");
+    let text = fs::read_to_string(corpus.join("signal_trampoline.s")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("signal.s"), text).unwrap();
+    let wrong = [("CFLAGS", "-Wa,--defsym,WRONG=1")];
+    let (right, _) = run(folder.path(), &["signal.s"], 0);
+    let (out, _) = run_with(folder.path(), &wrong, &["signal.s"], 1);
+    let listed = out.matches(": refuted CFI013 ").count();
+    assert!(listed > 0, "{out}");
+    let summary = out.lines().last().unwrap();
+    // The trampoline's row is one of the refuted, not of the proven.
+    assert!(summary.contains(" 1 refuted, "), "{out}");
+    assert!(
+        summary.ends_with(&format!("; findings: {listed} refuted")),
+        "{out}"
+    );
+    assert!(right.lines().last().unwrap().contains(" 0 refuted, "));
+    assert!(!right.contains("findings"), "{right}");
+}
+
+#[test]
+fn a_return_address_that_is_declared_nowhere() {
+    let out = said("\t.cfi_same_value %rip\n\tret\n");
+    assert!(
+        out.contains("the return address is [cfa-8], and declared unchanged: "),
         "{out}"
     );
 }

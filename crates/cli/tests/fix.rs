@@ -336,3 +336,109 @@ fn only_assembly_source_and_elf_files_are_mended() {
         assert!(said.contains(why), "{said}");
     }
 }
+
+/// The text with what findings ask for.
+fn by_hand(text: &str, findings: &Value) -> String {
+    // What follows each line, what replaces it, and whether it stays.
+    let mut lines: Vec<(Vec<String>, Vec<String>)> = vec![(Vec::new(), Vec::new())];
+    lines.extend(text.lines().map(|line| (vec![line.to_owned()], Vec::new())));
+    let mut done = BTreeSet::new();
+    for finding in findings.as_array().unwrap() {
+        for edit in finding["edits"].as_array().unwrap() {
+            if !done.insert(edit.to_string()) {
+                continue;
+            }
+            let line = |name: &str| usize::try_from(edit[name].as_u64().unwrap()).unwrap();
+            let written = |name: &str| format!("\t{}", edit[name].as_str().unwrap());
+            match edit["do"].as_str().unwrap() {
+                "write" => lines[line("after_line")].1.push(written("directive")),
+                "remove" => lines[line("line")].0.clear(),
+                "replace" => lines[line("line")].0 = vec![written("by")],
+                "move" => {
+                    lines[line("line")].0.clear();
+                    lines[line("after_line")].1.push(written("directive"));
+                }
+                other => panic!("{other}"),
+            }
+        }
+    }
+    let lines = lines.into_iter().flat_map(|(own, behind)| [own, behind]);
+    lines.flatten().map(|line| line + "\n").collect()
+}
+
+/// Who does by hand what findings ask for has what `--fix` writes.
+#[test]
+fn what_findings_ask_for_is_what_is_written() {
+    let remember =
+        "write after line 10: .cfi_remember_state; write after line 14: .cfi_restore_state";
+    let early_return = |undone: &str| {
+        format!(
+            "\tpush\t%rbx\n\t.cfi_adjust_cfa_offset\t8\n\t.cfi_offset\t%rbx, -16\n\tmov\t%edi, %ebx\n\ttest\t%edi, %edi\n\tje\t1f\n\
+            \tpop\t%rbx\n{undone}\tret\n1:\tcall\tg\n\tpop\t%rbx\n{undone}\tret\n"
+        )
+    };
+    let frame = "\tpush\t%rbp\n\t.cfi_def_cfa_offset\t16\n\t.cfi_offset\t%rbp, -16\n";
+    let cases = [
+        (
+            early_return("\t.cfi_adjust_cfa_offset\t-8\n\t.cfi_restore\t%rbx\n"),
+            remember,
+        ),
+        // Not only what the last instruction undoes.
+        (
+            "\tpush\t%rbx\n\t.cfi_def_cfa_offset\t16\n\tsub\t$16, %rsp\n\t.cfi_def_cfa_offset\t32\n\ttest\t%edi, %edi\n\tje\t1f\n\
+            \tadd\t$16, %rsp\n\t.cfi_def_cfa_offset\t16\n\tpop\t%rbx\n\t.cfi_def_cfa_offset\t8\n\tret\n1:\tcall\tg\n\
+            \tadd\t$16, %rsp\n\t.cfi_def_cfa_offset\t16\n\tpop\t%rbx\n\t.cfi_def_cfa_offset\t8\n\tret\n"
+                .to_owned(),
+            "write after line 10: .cfi_remember_state; write after line 15: .cfi_restore_state",
+        ),
+        // Too late, and too early.
+        (
+            "\tpush\t%rbx\n\tmov\t%edi, %eax\n\t.cfi_adjust_cfa_offset 8\n\tcall\tg\n\tpop\t%rbx\n\t.cfi_adjust_cfa_offset -8\n\tret\n"
+                .to_owned(),
+            "move line 7 behind line 5: .cfi_adjust_cfa_offset 8",
+        ),
+        (
+            format!(
+                "{frame}\t.cfi_def_cfa_register %rbp\n\tmov\t%rsp, %rbp\n\tcall\tg\n\tpop\t%rbp\n\t.cfi_restore %rbp\n\t.cfi_def_cfa %rsp, 8\n\tret\n"
+            ),
+            "move line 8 behind line 9: .cfi_def_cfa_register %rbp",
+        ),
+        (
+            format!(
+                "{frame}\tmov\t%rdi, %rbp\n\tcall\tg\n\t.cfi_restore %rbp\n\tpop\t%rbp\n\t.cfi_def_cfa_offset 8\n\tret\n"
+            ),
+            "move line 10 behind line 11: .cfi_restore %rbp",
+        ),
+        // Of i386.
+        (
+            format!(
+                "{}\tmov\t%rsp, %rbp\n\t.cfi_def_cfa_register 5\n\tcall\tg\n\tpop\t%rbp\n\t.cfi_restore 5\n\t.cfi_def_cfa 4, 8\n\tret\n",
+                frame.replace("%rbp, -16", "5, -16")
+            ),
+            "write in line 9: .cfi_def_cfa_register %rbp, in place of .cfi_def_cfa_register 5",
+        ),
+        // A number that is wrong, a directive that is too much.
+        (
+            "\tsub\t$24, %rsp\n\t.cfi_adjust_cfa_offset 16\n\tcall\tg\n\tadd\t$24, %rsp\n\t.cfi_def_cfa_offset 8\n\tret\n".to_owned(),
+            "write in line 6: .cfi_adjust_cfa_offset 24, in place of .cfi_adjust_cfa_offset 16",
+        ),
+        (
+            "\tsub\t$24, %rsp\n\t.cfi_adjust_cfa_offset 24\n\t.cfi_adjust_cfa_offset 24\n\tcall\tg\n\tadd\t$24, %rsp\n\t.cfi_def_cfa_offset 8\n\tret\n"
+                .to_owned(),
+            "take out line 7: .cfi_adjust_cfa_offset 24",
+        ),
+    ];
+    for (body, asked) in cases {
+        let text = format!(
+            "\t.globl\tf\n\t.type\tf, @function\nf:\n\t.cfi_startproc\n{body}\t.cfi_endproc\n\t.size\tf, . - f\n"
+        );
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("f.S"), &text).unwrap();
+        let (_, out, _) = check(folder.path(), &["f.S"]);
+        assert!(out.contains(asked), "`{asked}` is not in:\n{out}");
+        let (_, out, _) = check(folder.path(), &["--format", "json", "f.S"]);
+        let report: Value = serde_json::from_str(&out).unwrap();
+        let mended = by_hand(&text, &report["files"][0]["findings"]);
+        assert_eq!(mended, fixed(&text, 0).0);
+    }
+}

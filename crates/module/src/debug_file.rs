@@ -1,6 +1,7 @@
 //! Separate debug files: where distributions put what they strip.
 
-use std::ffi::OsStr;
+use std::env;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -36,6 +37,27 @@ impl Default for SearchRoots {
 }
 
 impl SearchRoots {
+    /// This system, perf's build-ID cache (`PERF_BUILDID_DIR`, else `~/.debug`), and the cache of debuginfod's clients
+    /// (`DEBUGINFOD_CACHE_PATH`, else `debuginfod_client` in `XDG_CACHE_HOME` or `~/.cache`).
+    #[must_use]
+    pub fn from_environment() -> Self {
+        SearchRoots::from_variables(|name| env::var_os(name).filter(|value| !value.is_empty()))
+    }
+
+    /// The same with such variables; empty ones count for none.
+    #[must_use]
+    pub fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Self {
+        let folder = |name: &str| variable(name).map(PathBuf::from);
+        let in_home = |name: &str| Some(folder("HOME")?.join(name));
+        let caches = || folder("XDG_CACHE_HOME").or_else(|| in_home(".cache"));
+        let downloads = || Some(caches()?.join("debuginfod_client"));
+        SearchRoots {
+            debuginfod_cache: folder("DEBUGINFOD_CACHE_PATH").or_else(downloads),
+            perf_cache: folder("PERF_BUILDID_DIR").or_else(|| in_home(".debug")),
+            ..SearchRoots::default()
+        }
+    }
+
     /// Where the separate debug file of the build with that ID would be.
     #[must_use]
     pub fn debug_files(&self, id: BuildId) -> Vec<PathBuf> {
@@ -304,5 +326,35 @@ impl AltLink {
             paths.push(Directory::of(file, roots).path.join(&self.path));
         }
         paths
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The two caches for such variables.
+    fn caches(variables: &[(&str, &str)]) -> [Option<PathBuf>; 2] {
+        let roots = SearchRoots::from_variables(|name| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| OsString::from(value))
+        });
+        [roots.debuginfod_cache, roots.perf_cache]
+    }
+
+    #[test]
+    fn the_caches_that_the_environment_names() {
+        let path = |path: &str| Some(PathBuf::from(path));
+        assert_eq!(caches(&[]), [None, None]);
+        let home = ("HOME", "/h");
+        let (downloads, perf) = (path("/h/.cache/debuginfod_client"), path("/h/.debug"));
+        assert_eq!(caches(&[home]), [downloads, perf.clone()]);
+        let cache = ("XDG_CACHE_HOME", "/c");
+        assert_eq!(caches(&[home, cache]), [path("/c/debuginfod_client"), perf]);
+        let named = [("DEBUGINFOD_CACHE_PATH", "/d"), ("PERF_BUILDID_DIR", "/p")];
+        assert_eq!(
+            caches(&[home, named[0], named[1]]),
+            [path("/d"), path("/p")]
+        );
     }
 }

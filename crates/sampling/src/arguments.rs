@@ -153,7 +153,7 @@ impl Wanted {
         let Functions::Named(named) = &self.functions else {
             return Some(HashMap::new());
         };
-        let debug = DebugFiles::locate(file, &SearchRoots::default());
+        let debug = DebugFiles::locate(file, &SearchRoots::from_environment());
         let symbols = Symbols::new(file, debug.debug.as_deref());
         let mut entries = HashMap::new();
         for symbol in symbols.iter().filter(|symbol| symbol.is_function) {

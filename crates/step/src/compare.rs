@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
-use unspool_check::{Code, Declared, Place};
+use unspool_check::{Code, Declared, Place, words};
 use unspool_ir::arch::RegisterName;
 use unspool_ir::interpret::{self, Frame as View};
 use unspool_ir::{Abi, LoadBias, Memory, Register, RegisterRule, Registers, Row, RuntimeAddr};
@@ -118,7 +118,7 @@ impl Comparison<'_> {
         let sp = declared_cfa.and_then(|cfa| self.recover(cfa, stack_pointer));
         if sp != Some(self.truth.sp) {
             let difference = match is_counted || declared_cfa.is_none() {
-                true => self.of_cfa(declared.cfa, sp),
+                true => self.of_cfa(sp),
                 false => self.of_stack_pointer(sp),
             };
             found.push((difference, sp));
@@ -134,7 +134,7 @@ impl Comparison<'_> {
                 code: Code::ReturnAddress,
                 subject: "the return address".to_owned(),
                 preserved: None,
-                declared: self.text(declared.return_address),
+                declared: words::register(row, row.return_address, self.abi),
                 distance: None,
             };
             found.push((difference, pc));
@@ -153,7 +153,7 @@ impl Comparison<'_> {
                     },
                     subject: format!("the caller's {}", self.name(register)),
                     preserved: Some(place),
-                    declared: self.text(declared),
+                    declared: words::register(row, register, self.abi),
                     distance: None,
                 };
                 found.push((difference, value));
@@ -182,7 +182,7 @@ impl Comparison<'_> {
         interpret::recover(self.row, &self.view(), cfa, register).value
     }
 
-    fn of_cfa(&self, declared: Place, found: Option<u64>) -> Difference {
+    fn of_cfa(&self, found: Option<u64>) -> Difference {
         let distance = found.map(|found| self.truth.sp.wrapping_sub(found).cast_signed());
         let is_near = distance.is_some_and(|distance| distance.unsigned_abs() < NEAR);
         let code = match (self.row.cfa, is_near) {
@@ -194,25 +194,19 @@ impl Comparison<'_> {
             code,
             subject: "the CFA".to_owned(),
             preserved: None,
-            declared: self.text(declared),
+            declared: words::cfa(self.row, self.abi),
             distance: distance.filter(|_| is_near),
         }
     }
 
     fn of_stack_pointer(&self, found: Option<u64>) -> Difference {
         let stack_pointer = Register(self.facts.stack_pointer.into());
-        let rule = self.row.rule(stack_pointer);
-        let declared = match rule {
-            Some(RegisterRule::ValOffset(offset)) => Place::Cfa(offset),
-            Some(RegisterRule::Offset(offset)) => Place::AtCfa(offset),
-            _ => Place::Expression,
-        };
         let distance = found.map(|found| self.truth.sp.wrapping_sub(found).cast_signed());
         Difference {
             code: Code::SavedElsewhere,
             subject: format!("the caller's {}", self.name(stack_pointer)),
             preserved: None,
-            declared: self.text(declared),
+            declared: words::register(self.row, stack_pointer, self.abi),
             distance: distance.filter(|distance| distance.unsigned_abs() < NEAR),
         }
     }
@@ -280,18 +274,6 @@ impl Comparison<'_> {
 
     fn name(&self, register: Register) -> String {
         RegisterName(register, self.abi.arch).to_string()
-    }
-
-    fn text(&self, place: Place) -> String {
-        let name = |register: u8| self.name(Register(register.into()));
-        match place {
-            Place::Undefined => "undefined".to_owned(),
-            Place::Register(register, 0) => name(register),
-            Place::Register(register, offset) => format!("{}{offset:+}", name(register)),
-            Place::AtCfa(offset) => format!("[cfa{offset:+}]"),
-            Place::Cfa(offset) => format!("cfa{offset:+}"),
-            Place::Expression => "an expression".to_owned(),
-        }
     }
 }
 

@@ -145,6 +145,7 @@ fn observed(module: &Module, (_, function, difference): &Cause, seen: &Seen) -> 
         declared: String::new(),
         computed: seen.truth.clone(),
         fix: None,
+        hint: None,
         related: Vec::new(),
     };
     match difference {

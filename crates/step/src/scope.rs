@@ -170,7 +170,7 @@ impl Module {
 
     /// Chooses the functions in scope.
     fn choose(&mut self, request: &Request, machine: &Machine) {
-        let debug = DebugFiles::locate(&self.file, &SearchRoots::default());
+        let debug = DebugFiles::locate(&self.file, &SearchRoots::from_environment());
         let is_named = |name: &str| {
             let mut wanted = request.functions.iter();
             wanted.any(|wanted| is_part_of(name, wanted))

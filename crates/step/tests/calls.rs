@@ -113,7 +113,7 @@ fn what_a_table_says_is_held_against_the_call() {
         said,
         [
             "the CFA is rsp+16, and declared rsp+8",
-            "the caller's rbx is [cfa-16], and declared rbx",
+            "the caller's rbx is [cfa-16], and declared unchanged",
         ]
     );
 }

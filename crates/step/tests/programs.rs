@@ -297,7 +297,7 @@ fn what_is_wrong_is_said_with_distances() {
         said,
         [
             "the CFA is rsp+16, and declared rsp+8",
-            "the caller's rbx is [cfa-16], and declared rbx",
+            "the caller's rbx is [cfa-16], and declared unchanged",
         ]
     );
     let first = &report.findings[0];

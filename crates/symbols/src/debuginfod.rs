@@ -14,13 +14,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use unspool_module::{BuildId, ElfFile, ModuleError};
+use unspool_module::{BuildId, ElfFile, ModuleError, SearchRoots};
 use ureq::Agent;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
 use crate::cache::make_folder;
 use crate::fetch::{Artifact, DownloadError, Fetch};
-use crate::finder::cache_folder;
 use crate::symbolizer::Event;
 
 /// A server that sends less than this within [`DebuginfodOptions::timeout`] is given up, in bytes.
@@ -86,7 +85,7 @@ impl DebuginfodOptions {
         let headers = variable("DEBUGINFOD_HEADERS_FILE").map(fs::read_to_string);
         let headers = headers.and_then(Result::ok).unwrap_or_default();
         Some(DebuginfodOptions {
-            cache: cache_folder(&variable)?,
+            cache: SearchRoots::from_variables(&variable).debuginfod_cache?,
             timeout: seconds("DEBUGINFOD_TIMEOUT").unwrap_or(Duration::from_secs(90)),
             max_time: seconds("DEBUGINFOD_MAXTIME"),
             max_size: number("DEBUGINFOD_MAXSIZE").unwrap_or(16 << 30),

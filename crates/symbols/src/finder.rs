@@ -1,7 +1,6 @@
 //! Finding the file of a module, and the files that were stripped from it.
 
-use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
@@ -83,13 +82,10 @@ impl Finder {
         }
     }
 
-    /// Looks on this system, in perf's build-ID cache (`PERF_BUILDID_DIR`, else `~/.debug`), and in the
-    /// cache of debuginfod's clients (`DEBUGINFOD_CACHE_PATH`, else `debuginfod_client` in
-    /// `XDG_CACHE_HOME` or `~/.cache`). Nothing is downloaded ([`Finder::with_fetch`]).
+    /// Looks where the user has files ([`SearchRoots::from_environment`]). Nothing is downloaded ([`Finder::with_fetch`]).
     #[must_use]
     pub fn from_environment() -> Self {
-        let variable = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
-        Finder::new(roots_from(variable))
+        Finder::new(SearchRoots::from_environment())
     }
 
     /// Finds the file of a module: at its path; if its build ID is known, also in the caches; and where
@@ -202,24 +198,6 @@ impl Finder {
     }
 }
 
-/// The places that variables of the environment name.
-fn roots_from(variable: impl Fn(&str) -> Option<OsString>) -> SearchRoots {
-    let home = variable("HOME").map(PathBuf::from);
-    let perf = variable("PERF_BUILDID_DIR").map(PathBuf::from);
-    SearchRoots {
-        debuginfod_cache: cache_folder(&variable),
-        perf_cache: perf.or_else(|| Some(home?.join(".debug"))),
-        ..SearchRoots::default()
-    }
-}
-
-/// The folder that is the cache of debuginfod's clients.
-pub(crate) fn cache_folder(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    let folder = |name: &str| variable(name).map(PathBuf::from);
-    let caches = || folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")));
-    folder("DEBUGINFOD_CACHE_PATH").or_else(|| Some(caches()?.join("debuginfod_client")))
-}
-
 fn open(path: &Path) -> Result<ElfFile, ModuleError> {
     if path != Path::new("[vdso]") {
         return ElfFile::open(path);
@@ -280,31 +258,6 @@ fn without_deleted(path: &Path) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// The two caches for such variables.
-    fn caches(variables: &[(&str, &str)]) -> [Option<PathBuf>; 2] {
-        let roots = roots_from(|name| {
-            let found = variables.iter().find(|(known, _)| *known == name);
-            found.map(|(_, value)| OsString::from(value))
-        });
-        [roots.debuginfod_cache, roots.perf_cache]
-    }
-
-    #[test]
-    fn the_caches_that_the_environment_names() {
-        let path = |path: &str| Some(PathBuf::from(path));
-        assert_eq!(caches(&[]), [None, None]);
-        let home = ("HOME", "/h");
-        let (downloads, perf) = (path("/h/.cache/debuginfod_client"), path("/h/.debug"));
-        assert_eq!(caches(&[home]), [downloads, perf.clone()]);
-        let cache = ("XDG_CACHE_HOME", "/c");
-        assert_eq!(caches(&[home, cache]), [path("/c/debuginfod_client"), perf]);
-        let named = [("DEBUGINFOD_CACHE_PATH", "/d"), ("PERF_BUILDID_DIR", "/p")];
-        assert_eq!(
-            caches(&[home, named[0], named[1]]),
-            [path("/d"), path("/p")]
-        );
-    }
 
     #[test]
     fn paths_under_a_root() {

@@ -26,7 +26,7 @@ pub(crate) fn run(args: &AnnotateArgs) -> anyhow::Result<ExitCode> {
     let before = Arc::new(ElfFile::from_bytes(path, object)?);
     let lines = Lines::new(
         Arc::clone(&before),
-        &DebugFiles::locate(&before, &SearchRoots::default()),
+        &DebugFiles::locate(&before, &SearchRoots::from_environment()),
         &[],
     );
     let plan = Plan::of(

@@ -18,6 +18,7 @@ mod allow;
 #[cfg(target_arch = "x86_64")]
 mod call;
 mod dismiss;
+mod edit;
 mod fix;
 mod github;
 mod json;
@@ -154,6 +155,9 @@ fn check(
         let file = Arc::new(ElfFile::from_bytes(path, object)?);
         let declarations = declarations_of_source(&file)?;
         let mut checked = check_file(&file, &declarations, Maker::People, args, dismissals)?;
+        if !args.fix {
+            fix::advise(path, args, &file, &mut checked.findings)?;
+        }
         checked.remarks = dismissals.remarks(path);
         return Ok(vec![Ok(checked)]);
     }

@@ -195,7 +195,7 @@ fn symbols(file: &Path, report: &CallReport) -> Option<Symbols> {
         return None;
     }
     let file = ElfFile::open(file).ok()?;
-    let debug = DebugFiles::locate(&file, &SearchRoots::default());
+    let debug = DebugFiles::locate(&file, &SearchRoots::from_environment());
     Some(Symbols::near(&file, debug.debug.as_deref(), &addresses))
 }
 

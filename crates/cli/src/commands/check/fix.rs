@@ -3,7 +3,8 @@
 //! An edit is tried on a copy, which is assembled and checked. It stays if the finding is gone, and nothing is found
 //! that was not found before. Where that leads nowhere, the rows of the whole function are written anew.
 
-use std::collections::BTreeSet;
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -13,13 +14,15 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use unspool_annotate::{Plan, Source, Syntax};
-use unspool_check::{Code, Finding, Maker, Report, Severity, Subject};
-use unspool_ir::Vaddr;
+use unspool_check::{Code, Finding, Hint, Maker, Report, Severity, Subject, of_i386};
+use unspool_ir::{Arch, Register, Vaddr};
 use unspool_module::ElfFile;
 use unspool_synth::{Analyzer, Machine};
 
 use super::allow::Allows;
+use super::edit::{Advice, Change, Edit, corrected, with_names};
 use super::source;
+use super::told::Told;
 use unspool_unwind::tables;
 
 use crate::args::CheckArgs;
@@ -55,7 +58,7 @@ pub(super) fn edit(path: &Path, args: &CheckArgs) -> anyhow::Result<String> {
     }
     let text = super::super::read_text(path)?;
     let least = super::least(args, Maker::People).max(Severity::Unproven);
-    let fixed = fix(path, &text, least)?;
+    let fixed = fix(path, &text, least, usize::MAX)?;
     for (line, refusal) in &fixed.refused {
         let line = line.map_or_else(String::new, |line| format!(":{line}"));
         output::notice(&format_args!("{}{line}: {refusal}", path.display()));
@@ -74,9 +77,34 @@ pub(super) fn edit(path: &Path, args: &CheckArgs) -> anyhow::Result<String> {
     Ok(fixed.source.diff(&path.to_string_lossy()))
 }
 
+/// Has findings of a file of assembly source say what `--fix` would do about them.
+pub(super) fn advise(
+    path: &Path,
+    args: &CheckArgs,
+    file: &ElfFile,
+    findings: &mut [Told],
+) -> anyhow::Result<()> {
+    /// Each is a run of the assembler.
+    const TRIALS: usize = 100;
+    let mut standing = findings.iter().filter(|told| told.suppression.is_none());
+    if standing.next().is_none() {
+        return Ok(());
+    }
+    let text = super::super::read_text(path)?;
+    let least = super::least(args, Maker::People).max(Severity::Unproven);
+    let fixed = fix(path, &text, least, TRIALS)?;
+    for told in findings {
+        let key = Key::of(file, &told.finding);
+        told.advice = key.and_then(|key| fixed.advice.get(&key).cloned());
+    }
+    Ok(())
+}
+
 /// What became of a file.
 struct Fixed {
     source: Source,
+    /// What was done about findings of the text as it was, if it can be told.
+    advice: BTreeMap<Key, Advice>,
     /// How many findings are gone.
     gone: usize,
     /// The findings that stay: their lines, and why.
@@ -111,6 +139,18 @@ struct Key {
     subject: String,
 }
 
+impl Key {
+    fn of(file: &ElfFile, finding: &Finding) -> Option<Key> {
+        let (section, start) = file.section_of(finding.at)?;
+        Some(Key {
+            section: section.into_owned(),
+            offset: finding.at.0 - start.0,
+            code: finding.code,
+            subject: finding.subject.clone(),
+        })
+    }
+}
+
 /// A finding of a draft.
 #[derive(Debug, Clone)]
 struct Problem {
@@ -122,7 +162,10 @@ struct Problem {
     shares_line: bool,
     /// Whether it is of a return, and the CFA below where a return address would be.
     is_below_return: bool,
+    /// Whether control does not come from the instruction before.
+    is_behind_exit: bool,
     fix: Option<String>,
+    hint: Option<Hint>,
 }
 
 impl Problem {
@@ -157,11 +200,21 @@ impl Problem {
 struct Draft {
     source: Source,
     problems: Vec<Problem>,
+    /// What was done on the way to it about which findings.
+    done: Vec<(Key, Advice)>,
 }
 
 impl Draft {
     fn keys(&self) -> BTreeSet<&Key> {
         self.problems.iter().map(|problem| &problem.key).collect()
+    }
+
+    /// Notes what has led here from another draft, about what is gone.
+    fn follow(&mut self, before: &Draft, advice: Option<&Advice>) {
+        let keys = self.keys();
+        let gone = before.keys().into_iter().filter(|key| !keys.contains(key));
+        let gone = gone.filter_map(|key| Some((key.clone(), advice?.clone())));
+        self.done = before.done.iter().cloned().chain(gone).collect();
     }
 
     /// Whether less is wrong than before, and nothing else.
@@ -185,12 +238,13 @@ impl Draft {
     }
 }
 
-/// Writes into the text of a file what mends its findings of a severity and worse.
-fn fix(path: &Path, text: &str, least: Severity) -> anyhow::Result<Fixed> {
+/// Writes into the text of a file what mends its findings of a severity and worse, by so many trials at most.
+fn fix(path: &Path, text: &str, least: Severity, trials: usize) -> anyhow::Result<Fixed> {
     let fixer = Fixer {
         path,
         syntax: Syntax::of(text),
         least,
+        trials: Cell::new(trials),
     };
     let mut draft = fixer.examine(Source::new(text))?;
     let found = draft.problems.len();
@@ -208,6 +262,7 @@ fn fix(path: &Path, text: &str, least: Severity) -> anyhow::Result<Fixed> {
     Ok(Fixed {
         gone: found - draft.problems.len(),
         refused: draft.problems.iter().map(refusal).collect(),
+        advice: draft.done.into_iter().rev().collect(),
         source: draft.source,
     })
 }
@@ -226,11 +281,15 @@ struct Fixer<'p> {
     path: &'p Path,
     syntax: Syntax,
     least: Severity,
+    /// How many drafts may still be examined.
+    trials: Cell<usize>,
 }
 
 impl Fixer<'_> {
     /// Assembles and checks a draft.
     fn examine(&self, source: Source) -> anyhow::Result<Draft> {
+        let left = self.trials.get().checked_sub(1);
+        self.trials.set(left.context("there were too many trials")?);
         let object = source::assemble_text(&source.to_string(), self.path)?;
         let file = Arc::new(ElfFile::from_bytes(self.path, object)?);
         let declarations = super::declarations_of_source(&file)?;
@@ -242,7 +301,7 @@ impl Fixer<'_> {
         let mut analyzer = Analyzer::new(machine);
         let line = |at| line_of(&lines, self.path, at);
         let problem = |finding: Finding| {
-            let (section, start) = file.section_of(finding.at)?;
+            let key = Key::of(&file, &finding)?;
             let extent = subject.program().extent_at(finding.at.0);
             let listing = subject.listing(&mut analyzer, finding.at, 1, 1);
             let (before, here): (Vec<_>, Vec<_>) =
@@ -251,21 +310,19 @@ impl Fixer<'_> {
                 .first()
                 .is_some_and(|insn| insn.text.starts_with("ret"));
             let own = line(finding.at);
+            let into_entry = extent.map_or(0, |extent| finding.at.0 - extent.start);
             Some(Problem {
-                entry: extent.map_or(finding.at.0, |extent| extent.start) - start.0,
+                entry: key.offset - into_entry,
                 line: own,
                 shares_line: own.is_some()
                     && before.first().is_some_and(|insn| line(insn.at) == own),
                 is_below_return: is_return
                     && finding.code == Code::CfaOffset
                     && finding.computed == "rsp",
+                is_behind_exit: before.first().is_some_and(|insn| is_exit(&insn.text)),
                 fix: finding.fix.map(|fix| self.written(&fix)),
-                key: Key {
-                    section: section.into_owned(),
-                    offset: finding.at.0 - start.0,
-                    code: finding.code,
-                    subject: finding.subject,
-                },
+                hint: finding.hint,
+                key,
             })
         };
         let allows = Allows::of(&source);
@@ -282,7 +339,11 @@ impl Fixer<'_> {
             .filter_map(problem)
             .filter(|problem| !is_allowed(problem))
             .collect();
-        Ok(Draft { source, problems })
+        Ok(Draft {
+            source,
+            problems,
+            done: Vec::new(),
+        })
     }
 
     /// A directive in the file's syntax.
@@ -330,7 +391,11 @@ impl Fixer<'_> {
         let edited = self.step_by_step(draft.clone(), section, entry, reach);
         match reach {
             _ if is_wanted(&edited) => Some(edited),
-            Reach::Whole => self.anew(draft, section, entry).find(is_wanted),
+            Reach::Whole => {
+                let mut anew = self.anew(draft, section, entry).find(is_wanted)?;
+                anew.follow(draft, Some(&Advice::Anew));
+                Some(anew)
+            }
             Reach::Part => None,
         }
     }
@@ -362,7 +427,7 @@ impl Fixer<'_> {
     fn step(&self, draft: &Draft, problem: &Problem, reach: Reach) -> Option<Draft> {
         let mut best: Option<Draft> = None;
         for edit in self.edits(&draft.source, problem, reach).ok()? {
-            let Ok(after) = self.examine(edit) else {
+            let Ok(mut after) = self.examine(edit.applied(&draft.source)) else {
                 continue; // it does not assemble: directives contradict each other
             };
             if !after.improves_up_to(draft, problem) {
@@ -374,6 +439,7 @@ impl Fixer<'_> {
                     .problems
                     .iter()
                     .any(|other| other.is_in(&problem.key.section, problem.entry));
+                after.follow(draft, edit.advice(&draft.source).as_ref());
                 best = Some(after);
                 if is_clean {
                     break;
@@ -390,7 +456,7 @@ impl Fixer<'_> {
         source: &Source,
         problem: &Problem,
         reach: Reach,
-    ) -> Result<Vec<Source>, Refused> {
+    ) -> Result<Vec<Edit>, Refused> {
         if let Some(refusal) = problem.refusal() {
             return Err(refusal);
         }
@@ -402,47 +468,56 @@ impl Fixer<'_> {
             return Err(Refused::Repeated);
         }
         let mut edits = Vec::new();
-        let mut edit = |change: &dyn Fn(&mut Source)| {
-            let mut copy = source.clone();
-            change(&mut copy);
-            edits.push(copy);
-        };
         let places = source.places_before(line);
         let above = source.gap_before(line).directives;
         let (removable, below) = match reach {
             Reach::Whole => (above.as_slice(), source.gap_behind(line).directives),
             Reach::Part => (&[][..], Vec::new()),
         };
-        for directive in removable.iter().rev() {
-            edit(&|copy| {
-                copy.insert(line + 1, [source.directive(*directive)]);
-                copy.remove(*directive);
-            });
+        if let (Some(Hint::Numbering { arch, .. }), Reach::Whole) = (problem.hint, reach) {
+            edits.extend(self.with_names_of_i386(source, line, arch));
         }
-        for directive in &below {
-            edit(&|copy| {
-                copy.remove(*directive);
-                copy.insert(
-                    places.first().copied().unwrap_or(line),
-                    [source.directive(*directive)],
-                );
-            });
+        edits.extend(removable.iter().rev().map(|directive| {
+            Edit(vec![Change::Move {
+                line: *directive,
+                before: line + 1,
+            }])
+        }));
+        edits.extend(below.iter().map(|directive| {
+            Edit(vec![Change::Move {
+                line: *directive,
+                before: places.first().copied().unwrap_or(line),
+            }])
+        }));
+        let take_out = |line: &u32| Edit(vec![Change::TakeOut { line: *line }]);
+        edits.extend(removable.iter().rev().map(take_out));
+        edits.extend(above.iter().rev().filter_map(|line| {
+            let by = corrected(source.directive(*line), problem.fix.as_ref()?)?;
+            Some(Edit(vec![Change::Replace { line: *line, by }]))
+        }));
+        if problem.is_behind_exit {
+            edits.extend(remembering(source, line));
         }
-        for directive in removable.iter().rev() {
-            edit(&|copy| copy.remove(*directive));
-        }
-        let Some(fix) = &problem.fix else {
-            return Ok(edits);
-        };
-        for directive in above.iter().rev() {
-            if let Some(corrected) = corrected(source.directive(*directive), fix) {
-                edit(&|copy| copy.replace(*directive, &corrected));
-            }
-        }
-        for place in places {
-            edit(&|copy| copy.insert(place, [fix.as_str()]));
-        }
+        edits.extend(places.into_iter().filter_map(|before| {
+            let directive = problem.fix.clone()?;
+            Some(Edit(vec![Change::Write { before, directive }]))
+        }));
         Ok(edits)
+    }
+
+    /// The entry around a line with the names that i386 has for the numbers of registers.
+    fn with_names_of_i386(&self, source: &Source, line: u32, arch: Arch) -> Option<Edit> {
+        let name = |number: u16| {
+            let number = Register(number);
+            let meant = of_i386(number, arch).unwrap_or(number);
+            let name = arch.assembler_name(meant)?;
+            Some(self.written(&format!("%{name}")))
+        };
+        let changes = source.entry_around(line)?.filter_map(|line| {
+            let by = with_names(source.directive(line), name)?;
+            Some(Change::Replace { line, by })
+        });
+        Some(Edit(changes.collect()))
     }
 
     /// Takes directives away, and has all be written that the code of an entry needs: with those of the entry itself, of
@@ -521,45 +596,39 @@ fn strips(source: &Source, problem: &Problem) -> Vec<Vec<Range<u32>>> {
     whole.filter(begins).collect()
 }
 
-/// A directive changed to what another one would mend, if both are about the same.
-fn corrected(directive: &str, fix: &str) -> Option<String> {
-    let (name, operands) = split(directive)?;
-    let (fix_name, fix_operands) = split(fix)?;
-    let number = operands.last().and_then(|number| parse(number));
-    let is_of_cfa =
-        |name: &str| name.starts_with(".cfi_def_cfa") || name == ".cfi_adjust_cfa_offset";
-    if let (Some(number), ".cfi_adjust_cfa_offset", true) = (number, fix_name, is_of_cfa(name)) {
-        let sum = number + parse(fix_operands.last()?)?;
-        let is_nothing = name == fix_name && sum == 0;
-        let mut operands: Vec<String> = operands
-            .iter()
-            .map(|operand| (*operand).to_owned())
-            .collect();
-        *operands.last_mut()? = sum.to_string();
-        return (!is_nothing).then(|| format!("{name} {}", operands.join(", ")));
-    }
-    let register = |operands: &[&str]| {
-        operands
-            .first()
-            .map(|name| name.trim_start_matches('%').to_owned())
-    };
-    let is_same = match (is_of_cfa(name), is_of_cfa(fix_name)) {
-        (true, true) => true,
-        (false, false) => register(&operands) == register(&fix_operands),
-        _ => false,
-    };
-    is_same.then(|| fix.to_owned())
+/// Whether control does not go on behind an instruction.
+fn is_exit(text: &str) -> bool {
+    let mut words = text.split_whitespace();
+    let mnemonic = words.find(|word| !matches!(*word, "rep" | "repz" | "bnd" | "notrack"));
+    mnemonic.is_some_and(|word| word.starts_with("ret") || matches!(word, "jmp" | "ud2" | "hlt"))
 }
 
-/// The name of a directive, and its operands.
-fn split(directive: &str) -> Option<(&str, Vec<&str>)> {
-    let (name, operands) = directive.split_once(char::is_whitespace)?;
-    Some((name, operands.split(',').map(str::trim).collect()))
-}
-
-fn parse(number: &str) -> Option<i64> {
-    match number.strip_prefix("0x") {
-        Some(digits) => i64::from_str_radix(digits, 16).ok(),
-        None => number.parse().ok(),
+/// Has the rows from before the end of a frame be remembered there, and be restored behind the exit before a line: for each instruction
+/// before which that end may begin, the last first.
+fn remembering(source: &Source, line: u32) -> Vec<Edit> {
+    /// The instructions with directives that the end of a frame has.
+    const MOST: usize = 10;
+    let mut edits = Vec::new();
+    let behind_exit = source.gap_before(line).lines.start;
+    let Some(entry) = source.entry_around(line) else {
+        return edits;
+    };
+    let mut here = behind_exit.saturating_sub(1);
+    while here > entry.start && edits.len() < MOST {
+        let gap = source.gap_before(here);
+        here = gap.lines.start.saturating_sub(1);
+        if gap.directives.is_empty() || here <= entry.start {
+            continue;
+        }
+        let before = source.places_before(here).last().copied();
+        let write = |before: u32, directive: &str| Change::Write {
+            before,
+            directive: directive.to_owned(),
+        };
+        edits.push(Edit(vec![
+            write(before.unwrap_or(here), ".cfi_remember_state"),
+            write(behind_exit, ".cfi_restore_state"),
+        ]));
     }
+    edits
 }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::dismiss::Remark;
+use super::edit::Advice;
 use super::{Checked, Told};
 use crate::output;
 
@@ -53,7 +54,9 @@ pub(super) fn finding_as_json(told: &Told) -> Value {
         "related": finding.related.iter().map(|at| output::address(at.0)).collect::<Vec<_>>(),
         "path": told.path.iter().map(|jump| jump.map(|(at, _)| output::address(at.0))).collect::<Vec<_>>(),
         "fix": finding.fix,
+        "hint": finding.hint.map(|hint| hint.to_string()),
         "fix_after_line": told.after_line,
+        "edits": told.advice.as_ref().map(Advice::as_json),
         "suppressed": told.suppression.as_ref().map(|suppression| json!({
             "by": suppression.by.name(),
             "reason": suppression.reason,

@@ -25,7 +25,7 @@ pub(crate) fn assemble(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
 
 /// The lines of the source that a file was made of.
 pub(super) fn lines(file: &Arc<ElfFile>) -> Lines {
-    let debug = DebugFiles::locate(file, &SearchRoots::default());
+    let debug = DebugFiles::locate(file, &SearchRoots::from_environment());
     Lines::new(Arc::clone(file), &debug, &[])
 }
 

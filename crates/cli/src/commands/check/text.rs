@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use unspool_check::Totals;
+use unspool_check::{Line, Severity, Totals};
 use unspool_ir::Vaddr;
 
 use super::{Checked, Told};
@@ -15,12 +15,19 @@ pub(super) fn print(checked: &[Checked]) -> anyhow::Result<()> {
     for files in checked.chunk_by(is_one) {
         let mut totals = Totals::default();
         let mut suppressed = 0;
+        let mut listed = [Severity::Refuted, Severity::Unproven, Severity::Note].map(|it| (it, 0));
         for file in files {
             for told in file.standing() {
                 tell(&mut out, &file.path, told)?;
             }
             for remark in &file.remarks {
                 writeln!(out, "{remark}")?;
+            }
+            let findings = file.standing().map(|told| told.finding.severity);
+            let remarks = file.remarks.iter().map(|remark| remark.severity);
+            for severity in findings.chain(remarks) {
+                let counts = listed.iter_mut().filter(|(it, _)| *it == severity);
+                counts.for_each(|(_, count)| *count += 1);
             }
             totals.add(&file.totals);
             suppressed += file.findings.len() - file.standing().count();
@@ -29,11 +36,19 @@ pub(super) fn print(checked: &[Checked]) -> anyhow::Result<()> {
             .first()
             .map(|file| file.archive.as_ref().unwrap_or(&file.path));
         let name = name.map_or_else(String::new, |name| name.display().to_string());
-        writeln!(
+        write!(
             out,
             "{name}: {} rows: {} proven, {} refuted, {} unproven, {} never reached",
             totals.rows, totals.proven, totals.refuted, totals.unproven, totals.unreached,
         )?;
+        // Not all findings are about rows, and one may be about several.
+        let listed = listed.iter().filter(|(_, count)| *count > 0);
+        let listed = listed.map(|(severity, count)| format!("{count} {}", severity.name()));
+        let listed: Vec<String> = listed.collect();
+        match listed.as_slice() {
+            [] => writeln!(out)?,
+            _ => writeln!(out, "; findings: {}", listed.join(", "))?,
+        }
         if suppressed > 0 {
             writeln!(out, "{name}: {suppressed} findings suppressed")?;
         }
@@ -60,13 +75,19 @@ pub(super) fn tell(out: &mut impl Write, file: &Path, told: &Told) -> io::Result
         Some((name, distance)) => writeln!(out, "in {name}+{distance:#x}")?,
         None => writeln!(out, "at {}", finding.at)?,
     }
-    let width = told.lines.iter().map(|line| line.text.len()).max();
-    let width = width.unwrap_or(0);
+    let width = |text: fn(&Line) -> &str| {
+        let widths = told.lines.iter().map(|line| text(line).len());
+        widths.max().unwrap_or(0)
+    };
+    let (width, column) = (
+        width(|line| &line.text),
+        width(|line| &line.declared).max(10),
+    );
     for line in &told.lines {
         let mark = if line.at == finding.at { '>' } else { ' ' };
         write!(
             out,
-            "  {mark} {:>8x}  {:width$}  declared {:<10}",
+            "  {mark} {:>8x}  {:width$}  declared {:<column$}",
             line.at.0, line.text, line.declared
         )?;
         match line.computed.as_str() {
@@ -86,6 +107,9 @@ pub(super) fn tell(out: &mut impl Write, file: &Path, told: &Told) -> io::Result
             "    by way of {}",
             jumps.collect::<Vec<_>>().join(", ")
         )?;
+    }
+    if let Some(hint) = finding.hint {
+        writeln!(out, "    {hint}")?;
     }
     if let Some(remedy) = told.remedy() {
         writeln!(out, "    {remedy}")?;

@@ -9,6 +9,7 @@ use unspool_module::{DebugFiles, ElfFile, Lines, SearchRoots, Symbols, demangle}
 use unspool_synth::{Analyzer, Machine};
 
 use super::Checked;
+use super::edit::Advice;
 use super::suppressions::Suppression;
 
 /// A finding with its surroundings.
@@ -24,6 +25,8 @@ pub(super) struct Told {
     pub(super) shares_line: bool,
     /// The line after which the directive is to be written.
     pub(super) after_line: Option<u32>,
+    /// What `--fix` would do about it, if that is known.
+    pub(super) advice: Option<Advice>,
     /// Why it does not count, if it does not.
     pub(super) suppression: Option<Suppression>,
 }
@@ -49,7 +52,10 @@ impl Told {
             Some((name, distance)) => format!("in {name}+{distance:#x}"),
             None => format!("at {at}"),
         };
-        let message = self.finding.message();
+        let mut message = self.finding.message();
+        if let Some(hint) = self.finding.hint {
+            message = format!("{message} ({hint})");
+        }
         match self.remedy() {
             Some(remedy) => format!("{message}, {place}; {remedy}"),
             None => format!("{message}, {place}"),
@@ -58,6 +64,9 @@ impl Told {
 
     /// What to write, and where.
     pub(super) fn remedy(&self) -> Option<String> {
+        if let Some(advice) = &self.advice {
+            return Some(advice.to_string());
+        }
         let fix = self.finding.fix.as_ref()?;
         Some(match self.after_line {
             Some(line) => format!("write after line {line}: {fix}"),
@@ -85,7 +94,7 @@ impl<'s> Surroundings<'s> {
         if addresses.is_empty() {
             return None;
         }
-        let debug = DebugFiles::locate(file, &SearchRoots::default());
+        let debug = DebugFiles::locate(file, &SearchRoots::from_environment());
         Some(Surroundings {
             subject,
             symbols: Symbols::near(file, debug.debug.as_deref(), &addresses),
@@ -140,6 +149,7 @@ impl<'s> Surroundings<'s> {
             lines,
             finding,
             after_line: None,
+            advice: None,
             suppression: None,
         }
     }

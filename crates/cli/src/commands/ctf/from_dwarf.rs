@@ -91,7 +91,7 @@ fn lost(linked: &Linked<'_>) -> Vec<String> {
 
 /// The separate debug files of a file; says which are not its own.
 pub(super) fn debug_files(file: &ElfFile) -> DebugFiles {
-    let debug = DebugFiles::locate(file, &SearchRoots::default());
+    let debug = DebugFiles::locate(file, &SearchRoots::from_environment());
     for rejected in &debug.rejected {
         output::notice(rejected);
     }

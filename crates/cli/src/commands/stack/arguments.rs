@@ -17,7 +17,7 @@ pub(in crate::commands) fn table(file: &ElfFile, store: &Store) -> Option<Argume
     if found.is_some() {
         return found;
     }
-    let debug = DebugFiles::locate(file, &SearchRoots::default());
+    let debug = DebugFiles::locate(file, &SearchRoots::from_environment());
     let (made, missing) = match table_of(file, &debug) {
         Ok(made) => (Some(made.bytes), made.missing),
         // As its frames say.

@@ -1,0 +1,131 @@
+//! What its author may have meant by a rule that is not true, or not have thought of.
+
+use std::fmt;
+
+use unspool_ir::arch::RegisterName;
+use unspool_ir::{Abi, Arch, Register, RegisterRule, RowId};
+use unspool_synth::{State, Value};
+
+use crate::declared::{Declared, Place};
+use crate::judge::{Aspect, Judge};
+use crate::unit::Doubt;
+
+/// What may have led to a rule that is not true.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hint {
+    /// A register is named by the number that another one has on i386.
+    Numbering {
+        /// The register that the number stands for.
+        declared: Register,
+        /// The one that it would stand for there.
+        meant: Register,
+        /// The machine.
+        arch: Arch,
+    },
+    /// The rule holds, but for what a callee may do to a register.
+    NotPreserved {
+        /// The register.
+        register: Register,
+        /// The machine.
+        arch: Arch,
+    },
+}
+
+impl fmt::Display for Hint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Hint::Numbering {
+                declared,
+                meant,
+                arch,
+            } => write!(
+                f,
+                "register number {} is {} on {}; {} has it on i386",
+                declared.0,
+                RegisterName(declared, arch),
+                arch.spec().name,
+                RegisterName(declared, Arch::I386),
+            )
+            .and_then(|()| match arch.assembler_name(meant) {
+                Some(name) => write!(f, ": %{name} may be meant"),
+                None => Ok(()),
+            }),
+            Hint::NotPreserved { register, arch } => {
+                write!(f, "calls do not preserve {}", RegisterName(register, arch))
+            }
+        }
+    }
+}
+
+/// The register that a number stands for if it is that of i386's register of the same name; `None` if that is the same number, or
+/// the machine has no such names.
+#[must_use]
+pub fn of_i386(number: Register, arch: Arch) -> Option<Register> {
+    let name = Arch::I386.assembler_name(number)?.strip_prefix('e')?;
+    let meant = arch.register_named(&format!("r{name}"))?;
+    (meant != number).then_some(meant)
+}
+
+/// Whether what is wrong would be right by the numbers of i386, and which number it is then.
+pub(crate) fn numbering(
+    judge: &Judge<'_>,
+    id: RowId,
+    aspect: Aspect,
+    truth: Option<Place>,
+    state: &State,
+) -> Option<Hint> {
+    let arch = judge.abi().arch;
+    let hint = |declared: u8, meant: u8| Hint::Numbering {
+        declared: Register(declared.into()),
+        meant: Register(meant.into()),
+        arch,
+    };
+    let of_i386 = |number: u8| u8::try_from(of_i386(Register(number.into()), arch)?.0).ok();
+    let cfa = judge.cfa_at_entry();
+    let holds =
+        |offset: i64, register: u8| state.load(cfa.plus(offset)) == Some(Value::at_entry(register));
+    match (
+        aspect,
+        judge.declared(id)?.claim(aspect, judge.facts),
+        truth,
+    ) {
+        (Aspect::Cfa, Place::Register(declared, offset), _) => {
+            let meant = of_i386(declared)?;
+            (state.get(meant).plus(offset) == cfa).then(|| hint(declared, meant))
+        }
+        (Aspect::Register(declared), Place::AtCfa(offset), _) => {
+            let meant = of_i386(declared)?;
+            holds(offset, meant).then(|| hint(declared, meant))
+        }
+        (Aspect::Register(wanted), _, Some(Place::AtCfa(offset))) => {
+            let row = judge.row(id)?;
+            let is_there = |number: &u8| {
+                row.rule(Register((*number).into())) == Some(RegisterRule::Offset(offset))
+            };
+            let mut others = (0..judge.facts.return_address).filter(is_there);
+            let declared = others.find(|other| of_i386(*other) == Some(wanted))?;
+            holds(offset, wanted).then(|| hint(declared, wanted))
+        }
+        _ => None,
+    }
+}
+
+/// Says of doubts that are about the time while a callee runs, and not before, what it may do to what the row reads.
+pub(crate) fn across_call(judge: &Judge<'_>, declared: &Declared, doubts: &mut [Doubt]) {
+    let Abi { arch, .. } = judge.abi();
+    for doubt in doubts {
+        let reads = match declared.claim(doubt.aspect, judge.facts) {
+            Place::Register(register, _) => 1 << (register & 63),
+            Place::Expression => judge.expressions_read(doubt.row),
+            _ => 0,
+        };
+        let changed = reads & judge.facts.clobbered;
+        if changed != 0 && doubt.hint.is_none() {
+            let register = u16::try_from(changed.trailing_zeros()).unwrap_or_default();
+            doubt.hint = Some(Hint::NotPreserved {
+                register: Register(register),
+                arch,
+            });
+        }
+    }
+}

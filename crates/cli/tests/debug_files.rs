@@ -1,0 +1,101 @@
+//! Separate debug files in the cache of debuginfod's clients, which all commands find that look for such files.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use xtask::packages;
+
+/// A function whose `push` no directive describes, and a program that calls it.
+const WRONG: &str = "\
+\t.globl\tf
+\t.type\tf, @function
+f:
+\t.cfi_startproc
+\tpush\t%rbx
+\tmov\t%edi, %eax
+\tpop\t%rbx
+\tret
+\t.cfi_endproc
+\t.size\tf, . - f
+\t.section .note.GNU-stack,\"\",@progbits
+";
+const PROGRAM: &str = "struct pair { int a; long b; };\nint f(int);\nint main(void) { struct pair pair = { 0, 1 }; return f(pair.a); }\n";
+
+fn tool(path: &str, arguments: &[&str], folder: &Path) -> String {
+    let output = Command::new(packages::path(path).unwrap())
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{path}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Builds `program`, and leaves its debugging information in the cache alone.
+fn build(folder: &Path) -> PathBuf {
+    fs::write(folder.join("f.s"), WRONG).unwrap();
+    fs::write(folder.join("main.c"), PROGRAM).unwrap();
+    let build_id = format!("{:040x}", 0x5eed);
+    let option = format!("-Wl,--build-id=0x{build_id}");
+    let arguments = ["-g", &option, "-o", "program", "main.c", "f.s"];
+    tool("/usr/bin/gcc", &arguments, folder);
+    let cache = folder.join("cache");
+    let own = cache.join(build_id);
+    fs::create_dir_all(&own).unwrap();
+    let debug = own.join("debuginfo");
+    let debug = ["--only-keep-debug", "program", debug.to_str().unwrap()];
+    tool("/usr/bin/objcopy", &debug, folder);
+    tool("/usr/bin/objcopy", &["--strip-all", "program"], folder);
+    cache
+}
+
+/// The results and messages of `unspool`, with a cache.
+fn unspool(folder: &Path, cache: &Path, arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_unspool"))
+        .args(arguments)
+        .env("DEBUGINFOD_CACHE_PATH", cache)
+        .env("HOME", folder)
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    text(output.stdout) + &text(output.stderr)
+}
+
+#[test]
+fn the_cache_of_debuginfod_is_looked_into() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let cache = build(folder);
+    let none = folder.join("none");
+    for (arguments, found) in [
+        // Lines say that people wrote it, and where.
+        (&["check", "program"][..], "f.s:6: refuted CFI001 "),
+        (&["check", "--strict", "program"], ": in f+0x1"),
+        (
+            &["check", "--run", "--", "./program"],
+            "f.s:6: refuted CFI001 ",
+        ),
+        (
+            &["check", "--run", "--function", "f", "--", "./program"],
+            "1 of 1 functions called",
+        ),
+    ] {
+        let said = unspool(folder, &cache, arguments);
+        assert!(
+            said.contains(found),
+            "{arguments:?}: `{found}` is not in:\n{said}"
+        );
+        let without = unspool(folder, &none, arguments);
+        assert!(!without.contains(found), "{arguments:?}:\n{without}");
+    }
+    let from_dwarf = ["ctf", "from-dwarf", "program", "-o", "types.ctf"];
+    unspool(folder, &none, &from_dwarf);
+    assert!(!folder.join("types.ctf").exists());
+    unspool(folder, &cache, &from_dwarf);
+    let pair = unspool(folder, &none, &["ctf", "type", "struct pair", "types.ctf"]);
+    assert!(pair.contains("int a;"), "{pair}");
+}
