@@ -104,10 +104,7 @@ fn the_cache_of_debuginfod_is_looked_into() {
     for (cache, is_known) in [(&none, false), (&cache, true)] {
         let said = unspool(folder, cache, &stack);
         assert!(said.contains("abort"), "{said}");
-        assert_eq!(
-            said.contains("number: volatile int = 4711"),
-            is_known,
-            "{said}"
-        );
+        // What it was called with, which the table of arguments tells; debug information alone tells what is there now.
+        assert_eq!(said.contains("count: int = 2\n"), is_known, "{said}");
     }
 }
