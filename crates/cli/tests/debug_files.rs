@@ -21,7 +21,9 @@ f:
 \t.size\tf, . - f
 \t.section .note.GNU-stack,\"\",@progbits
 ";
-const PROGRAM: &str = "struct pair { int a; long b; };\nint f(int);\nint main(void) { struct pair pair = { 0, 1 }; return f(pair.a); }\n";
+const PROGRAM: &str = "struct pair { int a; long b; };\nint f(int);\nvoid abort(void);\n\
+    static __attribute__((noinline)) void fails(volatile int number) { if (number) abort(); }\n\
+    int main(int count, char **words) { struct pair pair = { 0, 1 }; fails(count > 1 ? 4711 : 0); return f(pair.a); }\n";
 
 fn tool(path: &str, arguments: &[&str], folder: &Path) -> String {
     let output = Command::new(packages::path(path).unwrap())
@@ -98,4 +100,11 @@ fn the_cache_of_debuginfod_is_looked_into() {
     unspool(folder, &cache, &from_dwarf);
     let pair = unspool(folder, &none, &["ctf", "type", "struct pair", "types.ctf"]);
     assert!(pair.contains("int a;"), "{pair}");
+    let stack = ["stack", "--args", "--no-cache", "--", "./program", "x"];
+    for (cache, is_known) in [(&none, false), (&cache, true)] {
+        let said = unspool(folder, cache, &stack);
+        assert!(said.contains("abort"), "{said}");
+        // What it was called with, which the table of arguments tells; debug information alone tells what is there now.
+        assert_eq!(said.contains("count: int = 2\n"), is_known, "{said}");
+    }
 }
