@@ -344,3 +344,41 @@ save:   .cfi_startproc
         }
     }
 }
+
+/// A vector of LLVM's with room for no element points at its end, where what the function saved begins: that is no saved address.
+#[test]
+fn the_end_of_an_array_below_saved_registers_is_not_kept() {
+    let source = "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        push %rbx
+        .cfi_def_cfa_offset 16
+        .cfi_offset %rbx, -16
+        sub $16, %rsp
+        .cfi_def_cfa_offset 32
+        lea 16(%rsp), %rbx
+        mov %rbx, (%rsp)
+        mov %rsp, %rdi
+        call g
+        mov (%rsp), %rdi
+        cmp %rbx, %rdi
+        je done
+        .cfi_def_cfa_offset 40
+grown:  call free
+        .cfi_def_cfa_offset 32
+done:   add $16, %rsp
+        .cfi_def_cfa_offset 16
+        pop %rbx
+        .cfi_def_cfa_offset 8
+        ret
+        .cfi_endproc
+        .size f, . - f
+";
+    let (found, grown) = check(source, "grown");
+    let found: Vec<_> = found
+        .iter()
+        .map(|finding| (finding.code, finding.at.0))
+        .collect();
+    assert_eq!(found, [(Code::CfaOffset, grown)]);
+}

@@ -79,11 +79,19 @@ impl Semantics {
         }
     }
 
-    /// Whether a slot that holds a value is none that others change: it [is saved](Semantics::is_saved), or is the address of
-    /// where something saved is, as frame pointers are.
+    /// Whether a slot that holds a value is none that others change: it [is saved](Semantics::is_saved), or is a frame
+    /// pointer, the address of where the caller's is, or the address of where something is saved in a frame that the stack
+    /// pointer has left for elsewhere. In the frame it is in, that may be the end of an array below.
     fn is_kept(self, state: &State, value: Value) -> bool {
-        let is_saved = |value| self.is_saved(value);
-        is_saved(value) || state.load(value).is_some_and(is_saved)
+        let is_left = || {
+            let sp = state.get(self.facts.stack_pointer);
+            value.is_address() && sp.is_address() && value.distance_from(sp).is_none()
+        };
+        self.is_saved(value)
+            || state.load(value).is_some_and(|saved| {
+                let is_frame_pointer = saved == Value::at_entry(self.facts.frame_pointer);
+                is_frame_pointer || self.is_saved(saved) && is_left()
+            })
     }
 
     /// What a computation of values yields that nothing more is known of.
