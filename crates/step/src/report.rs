@@ -101,12 +101,17 @@ pub(crate) fn of(tracer: &Tracer<'_>, is_late: bool) -> Report {
 }
 
 fn functions(module: &Module) -> impl Iterator<Item = FunctionRun> {
-    module.functions.iter().map(|function| FunctionRun {
-        module: module.path.clone(),
-        name: function.name.clone(),
-        start: function.start,
-        entered: function.entered,
-        rows: rows(module, function),
+    module.functions.iter().map(|function| {
+        let rows = rows(module, function);
+        // Nobody calls a part: it was come into if it was executed.
+        let is_executed_part = function.is_part && rows.executed > 0;
+        FunctionRun {
+            module: module.path.clone(),
+            name: function.name.clone(),
+            start: function.start,
+            entered: function.entered.max(is_executed_part.into()),
+            rows,
+        }
     })
 }
 

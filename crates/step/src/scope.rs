@@ -1,6 +1,6 @@
 //! A module of which functions are stepped: its table, its functions in scope, and what was visited.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,6 +20,8 @@ pub(crate) struct Function {
     pub(crate) name: Option<String>,
     pub(crate) start: Vaddr,
     pub(crate) end: Vaddr,
+    /// It is part of others, which jump there: it is not called.
+    pub(crate) is_part: bool,
     /// Where exceptions land in it.
     pub(crate) pads: Vec<Vaddr>,
     /// How often it was entered under the eyes of the tracer.
@@ -209,8 +211,8 @@ impl Module {
         section.is_some_and(|(name, _)| matches!(&*name, ".plt" | ".plt.sec" | ".plt.got"))
     }
 
-    /// All functions: by symbols, and by entries of the table that begin as functions do. Of several names, one
-    /// that is asked for is taken.
+    /// All functions: by symbols, and by entries of the table that begin as functions do; of the other entries those that no symbol says
+    /// to be of a function, as parts. Of several names, one that is asked for is taken.
     fn all_functions(
         &self,
         debug: Option<&ElfFile>,
@@ -220,14 +222,19 @@ impl Module {
         let symbols = Symbols::new(&self.file, debug);
         let code = self.file.executable_ranges();
         let mut starts: BTreeMap<Vaddr, (Option<String>, Vaddr)> = BTreeMap::new();
+        let mut parts = BTreeSet::new();
         let facts = machine.facts();
         for fde in self.table.fdes() {
             let first = self.table.rows(fde).next();
             let row = first.and_then(|first| self.table.row(first.row));
             let declared = row.map(|row| Declared::of(&row, facts).cfa);
             let called = Place::Register(facts.stack_pointer, facts.call_pushes.into());
-            if declared == Some(called) && fde.start < fde.end {
+            let begins = declared == Some(called);
+            if fde.start < fde.end && (begins || !self.is_stub(fde.start)) {
                 starts.insert(fde.start, (None, fde.end));
+                if !begins {
+                    parts.insert(fde.start);
+                }
             }
         }
         for symbol in symbols.iter() {
@@ -240,6 +247,9 @@ impl Module {
                     known.0 = Some(symbol.name.clone().into_owned());
                 }
                 known.1 = known.1.max(end);
+                if symbol.is_function {
+                    parts.remove(&symbol.address);
+                }
             }
         }
         let mut functions: Vec<Function> = Vec::with_capacity(starts.len());
@@ -260,6 +270,7 @@ impl Module {
                 name,
                 start,
                 end: end.min(limit),
+                is_part: parts.contains(&start),
                 pads: Vec::new(),
                 entered: 0,
                 fruitless: 0,

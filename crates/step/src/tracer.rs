@@ -18,7 +18,7 @@ use unspool_unwind::process::mapped_files;
 use crate::aside::Aside;
 use crate::compare::{Comparison, Difference};
 use crate::instruction::{Instruction, Kind};
-use crate::scope::{Mapped, Module, Site};
+use crate::scope::{Function, Mapped, Module, Site};
 use crate::shadow::{Certainty, Frame, FunctionId, Landed, Running, Shadow};
 use crate::space::{Breakpoint, Reason, Space};
 use crate::sys::{self, Regs, Status, Trap};
@@ -474,7 +474,8 @@ impl<'r> Tracer<'r> {
         let Some(bias) = module.file.load_bias(&placed(mapping)) else {
             return Ok(());
         };
-        let functions = module.functions.iter().filter(|function| !function.is_done);
+        let is_awaited = |function: &&Function| !function.is_done && !function.is_part;
+        let functions = module.functions.iter().filter(is_awaited);
         let entries: Vec<u64> = functions
             .map(|function| bias.to_runtime(function.start).0)
             .collect();
@@ -632,7 +633,8 @@ impl<'r> Tracer<'r> {
                 .get(&site.at.0)
                 .is_some_and(|spot| spot.visits >= most);
             let function = module.functions.get_mut(place)?;
-            let is_wanted = function.is_done && !is_known && function.revived < REVIVALS;
+            let is_wanted =
+                function.is_done && !function.is_part && !is_known && function.revived < REVIVALS;
             is_wanted.then_some(function)
         });
         let Some(function) = function else {

@@ -137,6 +137,15 @@ fn tail_calls() {
 }
 
 #[test]
+fn an_exit_that_functions_share() {
+    let report = run("shares");
+    assert_eq!(accused(&report), ["wrong_exit"], "{:#?}", report.findings);
+    assert_eq!(report.status.and_then(|status| status.code()), Some(0));
+    let run = function(&report, "wrong_exit");
+    assert!(run.entered > 0 && run.rows.never.is_empty(), "{run:?}");
+}
+
+#[test]
 fn callbacks() {
     is_right(&run("callbacks"), &["right", "calls"]);
 }

@@ -275,6 +275,37 @@ switch_stack:
 	.cfi_endproc
 	.size	switch_stack, . - switch_stack
 
+# An exit that functions share has no type, and is called by nobody. Its first row says nothing of %r12.
+	.globl	wrong_exit
+wrong_exit:
+	.cfi_startproc
+	.cfi_def_cfa_offset	24
+	.cfi_offset	%rbx, -16
+	lea	(%rbx,%r12), %rax
+	pop	%r12
+	.cfi_def_cfa_offset	16
+	pop	%rbx
+	.cfi_def_cfa_offset	8
+	.cfi_restore	%rbx
+	ret
+	.cfi_endproc
+
+	.globl	shares
+	.type	shares, @function
+shares:
+	.cfi_startproc
+	push	%rbx
+	.cfi_def_cfa_offset	16
+	.cfi_offset	%rbx, -16
+	push	%r12
+	.cfi_def_cfa_offset	24
+	.cfi_offset	%r12, -24
+	mov	%rdi, %rbx
+	lea	1(%rdi), %r12
+	jmp	wrong_exit
+	.cfi_endproc
+	.size	shares, . - shares
+
 	.bss
 	.balign	4
 entries:

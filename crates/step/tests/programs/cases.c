@@ -21,6 +21,7 @@ int loops(int);
 void endless(void);
 int reads(void);
 int misleads(void);
+long shares(long);
 void recurses(int);
 void descends(unsigned depth, unsigned turns, unsigned way);
 void moves(uintptr_t);
@@ -290,6 +291,8 @@ int main(int count, char **arguments) {
             all[i].run();
     if (strcmp(which, "wrong") == 0)
         return wrong(1) != 2;
+    if (strcmp(which, "shares") == 0)
+        return shares(1) != 3;
     if (strcmp(which, "misleads") == 0)
         return misleads() != 1;
     if (strcmp(which, "moves") == 0)
