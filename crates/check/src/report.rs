@@ -76,6 +76,8 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// Where functions return to their callers, and how.
     exits: Vec<(Vaddr, Returns)>,
+    /// Where control leaves them otherwise.
+    others: Vec<Vaddr>,
 }
 
 impl Report {
@@ -93,7 +95,7 @@ impl Report {
             .collect();
         let mut report = Report::once(subject, threads, &wrong, &progress);
         // What callers may expect of a function is known for certain when it was judged.
-        if subject.learn(&report.exits) {
+        if subject.learn(&report.exits, &report.others) {
             report = Report::once(subject, threads, &wrong, &progress);
         }
         report.findings.extend(signals);
@@ -129,6 +131,7 @@ impl Report {
                     part.totals.count(&report, wrong);
                     part.findings.extend(finding::of_unit(subject, &report));
                     part.exits.extend(report.exits);
+                    part.others.extend(report.others);
                 }
                 progress(first, units);
             }
@@ -151,6 +154,7 @@ impl Report {
         self.totals.add(&part.totals);
         self.findings.extend(part.findings);
         self.exits.extend(part.exits);
+        self.others.extend(part.others);
     }
 }
 

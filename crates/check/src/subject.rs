@@ -1,5 +1,7 @@
 //! A file with its table and its code.
 
+use std::collections::BTreeMap;
+
 use unspool_ir::{Arch, Fde, FdeId, Table, Vaddr};
 use unspool_module::{Binding, ElfFile, ElfKind, Lines, Symbols};
 use unspool_recover::{self as recover, Text};
@@ -182,11 +184,25 @@ impl<'f> Subject<'f> {
         self.judge.facts
     }
 
-    /// Takes in where functions return to their callers, and how; whether callers did not know.
-    pub(crate) fn learn(&mut self, exits: &[(Vaddr, Returns)]) -> bool {
-        let learned = exits.iter().map(|(at, returns)| {
+    /// Takes in where functions return to their callers, and how, and where control leaves them otherwise; whether callers did not know.
+    pub(crate) fn learn(&mut self, exits: &[(Vaddr, Returns)], others: &[Vaddr]) -> bool {
+        let mut ways: BTreeMap<usize, Returns> = BTreeMap::new();
+        for (at, returns) in exits {
+            if let Some(place) = self.program.containing(at.0) {
+                let way = ways.entry(place).or_insert(*returns);
+                *way = way.or(*returns);
+            }
+        }
+        for at in others {
             let place = self.program.containing(at.0);
-            place.is_some_and(|place| self.program.learn(place, *returns))
+            if let Some(way) = place.and_then(|place| ways.get_mut(&place)) {
+                // What is kept elsewhere is not known.
+                *way = way.or(Returns::Keeps(0));
+            }
+        }
+        let learned = ways.into_iter().map(|(place, returns)| match returns {
+            Returns::Keeps(0) => self.program.learn(place, Returns::Pops(0)),
+            returns => self.program.learn(place, returns),
         });
         learned.fold(false, |any, changed| any | changed)
     }

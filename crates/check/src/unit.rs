@@ -9,7 +9,7 @@ use unspool_synth::op::{Flow, Op};
 use unspool_synth::program::Image as _;
 use unspool_synth::value::{Entries, JumpTable};
 use unspool_synth::{
-    Analysis, Analyzer, Conflict, Guide, InsnId, Known, Returns, State, Value, Words,
+    Analysis, Analyzer, Code, Conflict, Guide, InsnId, Known, Returns, State, Value, Words,
 };
 
 use crate::declared::{Declared, Place};
@@ -58,6 +58,8 @@ pub struct UnitReport {
     pub unreached: Vec<Vaddr>,
     /// Where functions return to their callers, and how.
     pub exits: Vec<(Vaddr, Returns)>,
+    /// Where control leaves an extent otherwise; of what compilers made not all.
+    pub others: Vec<Vaddr>,
     /// Rows that start inside an instruction.
     pub inside: Vec<Vaddr>,
     /// Instructions from which control goes on behind the end of all entries.
@@ -79,7 +81,11 @@ impl Subject<'_> {
     #[must_use]
     pub fn judge_unit(&self, analyzer: &mut Analyzer, unit: usize) -> UnitReport {
         let rows = self.rows_of(unit);
-        let proven = self.prove_unit(analyzer, unit, &rows);
+        // Callers may rely on what is left as it was: it must be known of what people wrote.
+        let proven = match self.maker() {
+            Maker::People => None,
+            Maker::Compiler => self.prove_unit(analyzer, unit, &rows),
+        };
         proven.unwrap_or_else(|| self.judge_fully(analyzer, unit, rows))
     }
 
@@ -119,6 +125,9 @@ impl Subject<'_> {
             ..UnitReport::default()
         };
         self.judge_all(unit, &analysis, guesses, &mut report);
+        if self.maker() == Maker::People {
+            report.others.extend(self.jumps_out(analysis.code()));
+        }
         let is_known = self.lines.is_some() && !report.unreached.is_empty();
         let next = is_known.then(|| self.guesses(&analysis));
         (report, next)
@@ -294,27 +303,37 @@ impl Subject<'_> {
 
     fn note_flow(&self, at: &Range<u64>, flow: Flow, state: &State, report: &mut UnitReport) {
         let sp = self.facts().stack_pointer;
-        match flow {
+        let exit = match flow {
             Flow::Return { pops } => {
                 let lost = (Vaddr(at.start), self.lost_registers(state));
                 report.returns.push(lost);
                 let top = state.get(sp);
                 let target = state.load(top).unwrap_or(Value::UNKNOWN);
                 let left = top.plus(self.facts().call_pushes.into());
-                let exit = self.exit(target, state, left.plus(pops.into()));
-                report
-                    .exits
-                    .extend(exit.map(|exit| (Vaddr(at.start), exit)));
+                self.exit(target, state, left.plus(pops.into()))
             }
-            Flow::IndirectJump(register) => {
-                // The return address was popped.
-                let exit = self.exit(state.get(register), state, state.get(sp));
-                report
-                    .exits
-                    .extend(exit.map(|exit| (Vaddr(at.start), exit)));
-            }
-            _ => {}
+            // The return address was popped.
+            Flow::IndirectJump(register) => self.exit(state.get(register), state, state.get(sp)),
+            _ => return,
+        };
+        match exit {
+            Some(exit) => report.exits.push((Vaddr(at.start), exit)),
+            None => report.others.push(Vaddr(at.start)),
         }
+    }
+
+    /// The jumps of a unit out of their extents.
+    fn jumps_out(&self, code: &Code) -> impl Iterator<Item = Vaddr> {
+        let leaves = |insn: &InsnId| {
+            let from = code.range(*insn).start;
+            let (Flow::Jump(to) | Flow::Branch { to, .. }) = code.flow(*insn)? else {
+                return None;
+            };
+            let extent = self.program().extent_at(from);
+            let is_within = extent.is_some_and(|extent| extent.start < to && to < extent.end);
+            (!is_within).then_some(Vaddr(from))
+        };
+        code.ids().filter_map(move |insn| leaves(&insn))
     }
 
     /// The preserved registers that are not what they were at entry: bit n stands for register n.
@@ -335,6 +354,14 @@ impl Subject<'_> {
         }
         let cfa = Value::at_entry(facts.stack_pointer).plus(facts.call_pushes.into());
         let popped = left.distance_from(cfa)?;
+        if popped == 0 && self.maker() == Maker::People {
+            let registers = (0..64).filter(|register| facts.clobbered >> register & 1 != 0);
+            let kept =
+                registers.filter(|register| state.get(*register) == Value::at_entry(*register));
+            return Some(Returns::Keeps(
+                kept.fold(0, |all, register| all | 1 << register),
+            ));
+        }
         if let Ok(pops) = u16::try_from(popped) {
             return Some(Returns::Pops(pops));
         }
@@ -499,7 +526,11 @@ impl<'w, 's> Walk<'w, 's> {
             _ => {}
         }
         let goes_on = matches!(flow, None | Some(Flow::Branch { .. }));
-        if goes_on && range.end >= self.end && !code.is_padding(insn) {
+        if !goes_on || range.end < self.end {
+            return;
+        }
+        self.report.others.push(Vaddr(range.start));
+        if !code.is_padding(insn) {
             let behind = analysis.behind(insn, state);
             self.look_ahead(analysis, &range, range.end, &behind);
         }

@@ -382,3 +382,54 @@ done:   add $16, %rsp
         .collect();
     assert_eq!(found, [(Code::CfaOffset, grown)]);
 }
+
+/// As the probes of stacks have it. The second way out does not keep it.
+#[test]
+fn what_a_function_of_the_file_keeps_is_known_to_its_callers() {
+    let source = |other: &str| {
+        format!(
+            "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        mov $0x2408, %eax
+        call probe
+behind: sub %rax, %rsp
+        .cfi_def_cfa_offset 0x2410
+        mov %rdi, (%rsp)
+        add $0x2408, %rsp
+        .cfi_def_cfa_offset 8
+        ret
+        .cfi_endproc
+        .size f, . - f
+        .type probe, @function
+probe:  .cfi_startproc
+        push %rax
+        .cfi_def_cfa_offset 16
+        mov %rsp, %r11
+more:   sub $0x1000, %rax
+        test %rsp, -8(%r11)
+        jbe done
+        lea -0x1000(%r11), %r11
+        jmp more
+done:   pop %rax
+        .cfi_def_cfa_offset 8
+        {other}
+        ret
+        .cfi_endproc
+        .size probe, . - probe
+"
+        )
+    };
+    let (found, _) = check(&source(""), "behind");
+    assert!(found.is_empty(), "{found:#?}");
+    for other in [
+        "xor %eax, %eax",
+        "test %edi, %edi\n je kept\n mov %edi, %eax\n ret\nkept:",
+        "test %edi, %edi\n je g",
+        "lea g(%rip), %r11\n test %edi, %edi\n je kept\n jmp *(%r11)\nkept:",
+    ] {
+        let (found, _) = check(&source(other), "behind");
+        assert!(!found.is_empty(), "{other}");
+    }
+}

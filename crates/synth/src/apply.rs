@@ -347,14 +347,23 @@ impl Semantics {
 
     /// Does to registers and to what is below the stack pointer what the callee of a call may do.
     pub(crate) fn callee(self, state: &mut State) {
+        self.callee_but(state, 0);
+    }
+
+    /// Does that, but for some registers.
+    fn callee_but(self, state: &mut State, kept: u64) {
         state.forget_below(state.get(self.facts.stack_pointer));
         // What a callee may change it need not: callers in the same file may rely on that.
-        state.forget(self.facts.clobbered);
+        state.forget(self.facts.clobbered & !kept);
     }
 
     /// Does what the callee of a call may do, and the return from it, which may pop arguments, or leave words.
     pub(crate) fn call(self, state: &mut State, returns: Option<Returns>) {
-        self.callee(state);
+        let kept = match returns {
+            Some(Returns::Keeps(registers)) => registers,
+            _ => 0,
+        };
+        self.callee_but(state, kept);
         // Whoever has the address of something on the stack may change it; nobody has that of a saved
         // register.
         state.lose_taken(|state, holds| holds.is_address() && !self.is_kept(state, holds));

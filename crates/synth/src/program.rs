@@ -44,8 +44,22 @@ pub enum Returns {
     Pops(u16),
     /// It comes back, and what it has pushed stays, as outlined prologues have it.
     Leaves(Words),
+    /// It comes back, and these registers are as they were, though a call may change them: bit n stands for register n.
+    Keeps(u64),
     /// It never comes back.
     Never,
+}
+
+impl Returns {
+    /// What becomes of a call of a function that returns in one way or in another.
+    #[must_use]
+    pub fn or(self, other: Returns) -> Returns {
+        match (self, other) {
+            (Returns::Keeps(one), Returns::Keeps(another)) => Returns::Keeps(one & another),
+            (_, Returns::Keeps(_)) => self,
+            _ => other,
+        }
+    }
 }
 
 /// Words that a function leaves on its caller's stack.
