@@ -312,10 +312,15 @@ impl<'t> Judge<'t> {
         Some(state)
     }
 
-    /// Where the CFA really is: a register and what must be added to it, the stack pointer first.
-    pub(crate) fn true_cfa(&self, state: &State) -> Option<(u8, i64)> {
-        let sp = self.facts.stack_pointer;
-        let registers = [sp].into_iter().chain(0..self.facts.return_address);
+    /// Where the CFA really is: a register and what must be added to it. If there are several, that of the claim is told, or else the
+    /// stack pointer.
+    pub(crate) fn true_cfa(&self, claim: Place, state: &State) -> Option<(u8, i64)> {
+        let claimed = match claim {
+            Place::Register(register, _) => Some(register),
+            _ => None,
+        };
+        let first = claimed.into_iter().chain([self.facts.stack_pointer]);
+        let registers = first.chain(0..self.facts.return_address);
         let mut found = registers.filter_map(|register| {
             let distance = self.cfa.distance_from(state.get(register))?;
             Some((register, distance))

@@ -52,12 +52,15 @@ impl Subject<'_> {
                 && self.program().containing(address) == extent
         };
         let near: Vec<_> = code.ids().filter(is_near).collect();
+        let mut claims = Vec::with_capacity(near.len());
         let mut lines: Vec<Line> = near
             .iter()
             .map(|id| {
                 let address = code.range(*id).start;
                 let behind = rows.partition_point(|row| row.start.0 <= address);
                 let row = behind.checked_sub(1).and_then(|place| rows.get(place));
+                let declared = row.and_then(|row| self.judge.declared(row.row));
+                claims.push(declared.map_or(Place::Undefined, |declared| declared.cfa));
                 Line {
                     at: Vaddr(address),
                     text: self.disassembled(code.range(*id)),
@@ -70,7 +73,8 @@ impl Subject<'_> {
             let Some(place) = near.iter().position(|near| *near == id) else {
                 return;
             };
-            let truth = self.judge.true_cfa(state);
+            let claim = claims.get(place).copied().unwrap_or(Place::Undefined);
+            let truth = self.judge.true_cfa(claim, state);
             if let (Some(line), Some((register, offset))) = (lines.get_mut(place), truth) {
                 line.computed = self.text(Place::Register(register, offset));
             }

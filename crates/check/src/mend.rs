@@ -9,6 +9,7 @@ use unspool_synth::op::Flow;
 use unspool_synth::rows::Saved;
 use unspool_synth::{Analysis, Analyzer, Extent, InsnId, Machine, NoRow, Rules, State, Value};
 
+use crate::declared::Place;
 use crate::finding::{Finding, Severity};
 use crate::judge::{Aspect, Judgement, Verdict};
 use crate::report::Report;
@@ -208,7 +209,7 @@ impl Repairs<'_> {
     fn is_below_return(&self, flow: Option<Flow>, state: &State) -> bool {
         let facts = self.subject.facts();
         let sp = state.get(facts.stack_pointer);
-        let cfa = self.subject.judge.true_cfa(state);
+        let cfa = self.subject.judge.true_cfa(Place::Undefined, state);
         let is_above = cfa.is_some_and(|(register, distance)| {
             register == facts.stack_pointer && distance < facts.call_pushes.into()
         });

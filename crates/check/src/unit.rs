@@ -661,7 +661,7 @@ fn doubts_of(
     let doubts = doubted.map(|(aspect, verdict)| {
         let truth = match aspect {
             Aspect::Cfa => judge
-                .true_cfa(state)
+                .true_cfa(claim(aspect), state)
                 .map(|(register, offset)| Place::Register(register, offset)),
             Aspect::ReturnAddress => judge.true_place(facts.return_address, claim(aspect), state),
             Aspect::Register(register) => judge.true_place(register, claim(aspect), state),

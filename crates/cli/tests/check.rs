@@ -821,6 +821,32 @@ fn expressions_are_told_as_formulas() {
     assert!(!out.contains("an expression"), "{out}");
 }
 
+/// Both the stack pointer and %rbp tell where the CFA is; on another stack only %rbp does.
+#[test]
+fn a_wrong_offset_is_told_of_the_register_that_is_declared() {
+    let told = said(
+        "push %rbp
+        .cfi_def_cfa %rsp, 16
+        .cfi_offset %rbp, -16
+        mov %rsp, %rbp
+        .cfi_def_cfa %rbp, -16
+        mov %rdi, %rsp
+        call *%rsi
+        mov %rbp, %rsp
+        pop %rbp
+        .cfi_def_cfa %rsp, 8
+        ret
+        ",
+    );
+    assert_eq!(told.matches("CFI").count(), 1, "{told}");
+    for words in [
+        "refuted CFI001 the CFA is rbp+16, and declared rbp-16",
+        ".cfi_def_cfa %rbp, 16, in place of .cfi_def_cfa %rbp, -16",
+    ] {
+        assert!(told.contains(words), "{told}");
+    }
+}
+
 #[test]
 fn registers_by_the_numbers_of_i386_are_told() {
     let framed = |number: &str, register: &str| {
