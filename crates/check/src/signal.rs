@@ -45,8 +45,8 @@ impl Memory for Echo {
 impl Subject<'_> {
     /// Where the row of an instruction begins.
     pub(crate) fn row_at(&self, at: Vaddr) -> Option<Vaddr> {
-        let mut fdes = self.table().fdes().iter();
-        let fde = fdes.find(|fde| fde.start <= at && at < fde.end)?;
+        let extent = self.program().extent_at(at.0)?;
+        let (_, fde) = self.fde_of(&extent)?;
         let rows = self.table().rows(fde).take_while(|row| row.start <= at);
         rows.last().map(|row| row.start)
     }

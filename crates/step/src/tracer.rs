@@ -921,9 +921,9 @@ impl<'r> Tracer<'r> {
                 }
             }
             Some(Flow::Return { .. }) => {
-                let ended = match self.has_given_up(tid, pc)? {
-                    true => self.thread(tid)?.shadow.end(),
-                    false => self.thread(tid)?.shadow.returned(old_sp, sp),
+                let ended = match self.thread(tid)?.shadow.returned(old_sp, sp) {
+                    None if self.has_given_up(tid, pc)? => self.thread(tid)?.shadow.end(),
+                    ended => ended,
                 };
                 match ended {
                     Some(ended) => self.note_return(&ended, regs),
