@@ -53,8 +53,8 @@ struct Program {
 const PROGRAMS: &[Program] = &[
     Program {
         package: "zlib",
-        release: "trixie",
-        build: "CFLAGS=\"$FLAGS -fPIC\" ./configure && make libz.so.1.3.1",
+        release: "bookworm",
+        build: "CFLAGS=\"$FLAGS -fPIC\" ./configure && make libz.so.1.2.13",
         folder: ".",
         link: "gcc -shared -Wl,-soname,libz.so.1,--version-script,zlib.map *.lo -lc",
     },

@@ -260,25 +260,6 @@ impl Subject<'_> {
         RegisterName(unspool_ir::Register(register.into()), arch).to_string()
     }
 
-    /// The name of a register in directives.
-    fn operand(&self, register: u8) -> String {
-        let arch = self.table().abi().arch;
-        let name = arch.assembler_name(unspool_ir::Register(register.into()));
-        name.map_or_else(|| register.to_string(), |name| format!("%{name}"))
-    }
-
-    /// A place in words.
-    pub(crate) fn text(&self, place: Place) -> String {
-        match place {
-            Place::Undefined => "undefined".to_owned(),
-            Place::Register(register, 0) => self.name(register),
-            Place::Register(register, offset) => format!("{}{offset:+}", self.name(register)),
-            Place::AtCfa(offset) => format!("[cfa{offset:+}]"),
-            Place::Cfa(offset) => format!("cfa{offset:+}"),
-            Place::Expression => "an expression".to_owned(),
-        }
-    }
-
     /// What a row says, in words.
     pub(crate) fn said(&self, row: RowId, of: Aspect) -> String {
         let Some(row) = self.table().row(row) else {
@@ -326,14 +307,7 @@ impl Finding {
         let Finding {
             subject, computed, ..
         } = self;
-        let is_own = match subject.strip_prefix("the caller's ") {
-            Some(register) => self.declared == register,
-            None => subject == RETURN_ADDRESS && self.declared == "ra",
-        };
-        let declared = match is_own {
-            true => "unchanged",
-            false => self.declared.as_str(),
-        };
+        let declared = self.declared.as_str();
         match (self.code, computed.as_str()) {
             (Code::NoEntry, _) => "this function has no entry in the unwind table".to_owned(),
             (Code::EntryTooShort, _) => "control goes on where the entry ends".to_owned(),
@@ -348,8 +322,10 @@ impl Finding {
             (Code::PrivateConvention, _) => {
                 format!("{subject} is not preserved, though declared {declared}")
             }
-            (Code::RegisterLost, "") if is_own && self.severity == Severity::Refuted => {
-                format!("{subject} is declared unchanged, and was overwritten")
+            (Code::RegisterLost, "")
+                if declared == words::UNCHANGED && self.severity == Severity::Refuted =>
+            {
+                format!("{subject} is declared {declared}, and was overwritten")
             }
             (Code::Unreached, _) => "nothing is known to lead here: no row can be judged".to_owned(),
             (Code::SignalFrame, "") => {
@@ -365,9 +341,6 @@ impl Finding {
         }
     }
 }
-
-/// What the finding is about whose subject is where the function returns to.
-const RETURN_ADDRESS: &str = "the return address";
 
 /// What doubts of one cause have in common.
 type Cause = (Code, Aspect, String);
@@ -482,7 +455,7 @@ pub(crate) fn of_whole(subject: &Subject<'_>) -> Vec<Finding> {
     findings.extend(outermost(subject).map(|at| Finding {
         fix: Some(format!(
             ".cfi_undefined {}",
-            subject.operand(subject.facts().return_address)
+            words::operand(subject.facts().return_address, subject.table().abi())
         )),
         ..Finding::at(at, Code::Outermost, serious)
     }));
@@ -526,7 +499,7 @@ struct Teller<'a> {
 
 impl Teller<'_> {
     fn finding(&self) -> Finding {
-        let code = self.code();
+        let (code, abi) = (self.code(), self.subject.table().abi());
         let severity = match (code, self.doubt.verdict) {
             (Code::PrivateConvention, Verdict::Refuted) => self.subject.if_written_by_people(),
             (Code::HeightsDiffer, _) if self.subject.maker() == Maker::People => Severity::Refuted,
@@ -538,18 +511,11 @@ impl Teller<'_> {
             severity,
             at: self.doubt.at,
             places: 1,
-            subject: match self.doubt.aspect {
-                Aspect::Cfa => "the CFA".to_owned(),
-                Aspect::ReturnAddress => RETURN_ADDRESS.to_owned(),
-                Aspect::Register(register) => {
-                    format!("the caller's {}", self.subject.name(register))
-                }
-            },
+            subject: words::aspect(self.doubt.aspect, abi),
             declared: self.subject.said(self.doubt.row, self.doubt.aspect),
-            computed: self
-                .doubt
-                .truth
-                .map_or_else(String::new, |truth| self.subject.text(truth)),
+            computed: self.doubt.truth.map_or_else(String::new, |truth| {
+                words::place(truth, self.doubt.aspect, abi)
+            }),
             fix: self.fix(code),
             hint: self.doubt.hint,
             related: self.paths(code),
@@ -612,10 +578,11 @@ impl Teller<'_> {
 
     /// The directive that would make the row true.
     fn fix(&self, code: Code) -> Option<String> {
+        let abi = self.subject.table().abi();
         if let (Code::PrivateConvention, Aspect::Register(register)) = (code, self.doubt.aspect) {
             // Who declares something else than that it is unchanged knows of an agreement.
             let is_silent = self.claim() == Place::Register(register, 0);
-            return is_silent.then(|| format!(".cfi_undefined {}", self.subject.operand(register)));
+            return is_silent.then(|| format!(".cfi_undefined {}", words::operand(register, abi)));
         }
         let column = self.subject.facts().return_address;
         let truth = self.doubt.truth?;
@@ -636,33 +603,11 @@ impl Teller<'_> {
                 };
                 Some(format!(
                     ".cfi_def_cfa {}, {offset}",
-                    self.subject.operand(register)
+                    words::operand(register, abi)
                 ))
             }
-            (_, Aspect::ReturnAddress, _, Place::AtCfa(offset)) => Some(format!(
-                ".cfi_offset {}, {offset}",
-                self.subject.operand(column)
-            )),
-            (_, Aspect::ReturnAddress, _, Place::Register(place, 0)) if place != column => {
-                Some(format!(
-                    ".cfi_register {}, {}",
-                    self.subject.operand(column),
-                    self.subject.operand(place)
-                ))
-            }
-            (_, Aspect::Register(register), _, Place::AtCfa(offset)) => Some(format!(
-                ".cfi_offset {}, {offset}",
-                self.subject.operand(register)
-            )),
-            (_, Aspect::Register(register), _, Place::Register(place, 0)) if place == register => {
-                Some(format!(".cfi_restore {}", self.subject.operand(register)))
-            }
-            (_, Aspect::Register(register), _, Place::Register(place, 0)) => Some(format!(
-                ".cfi_register {}, {}",
-                self.subject.operand(register),
-                self.subject.operand(place)
-            )),
-            _ => None,
+            (_, Aspect::Cfa, ..) => None,
+            (_, aspect, ..) => words::directive(aspect, truth, column, abi),
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::declared::Place;
 use crate::judge::Aspect;
 use crate::subject::Subject;
 use crate::unit::ByTable;
+use crate::words;
 
 /// An instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,7 +77,8 @@ impl Subject<'_> {
             let claim = claims.get(place).copied().unwrap_or(Place::Undefined);
             let truth = self.judge.true_cfa(claim, state);
             if let (Some(line), Some((register, offset))) = (lines.get_mut(place), truth) {
-                line.computed = self.text(Place::Register(register, offset));
+                let truth = Place::Register(register, offset);
+                line.computed = words::place(truth, Aspect::Cfa, self.table().abi());
             }
         });
         lines

@@ -1,9 +1,29 @@
-//! What rows say, in words: expressions as formulas, as `unspool expr` writes them.
+//! What rows say and what is true, in words, and the directives that say it: expressions as formulas, as `unspool expr` writes
+//! them.
 
 use unspool_ir::arch::RegisterName;
 use unspool_ir::formula::{Purpose, Statement};
 use unspool_ir::text::{ExpressionText, RuleText};
 use unspool_ir::{Abi, CfaRule, Expression, Register, RegisterRule, Row};
+
+use crate::declared::Place;
+use crate::judge::Aspect;
+
+/// Of a register that holds what the caller left in it.
+pub const UNCHANGED: &str = "unchanged";
+
+/// What a row speaks of: `the CFA`, `the caller's rbx`.
+#[must_use]
+pub fn aspect(of: Aspect, abi: Abi) -> String {
+    match of {
+        Aspect::Cfa => "the CFA".to_owned(),
+        Aspect::ReturnAddress => "the return address".to_owned(),
+        Aspect::Register(register) => {
+            let name = RegisterName(Register(register.into()), abi.arch);
+            format!("the caller's {name}")
+        }
+    }
+}
 
 /// Where a row says that the CFA is: `rsp+16`, `*(rsp+8)+16`.
 #[must_use]
@@ -24,13 +44,12 @@ pub fn cfa(row: &Row<'_>, abi: Abi) -> String {
     }
 }
 
-/// Where a row says that a register of the caller is: `[cfa-16]`, `*(rbp-8)`; its own name if it is unchanged.
+/// Where a row says that a register of the caller is: `[cfa-16]`, `*(rbp-8)`, [`UNCHANGED`].
 #[must_use]
 pub fn register(row: &Row<'_>, register: Register, abi: Abi) -> String {
     let rule = match row.rule(register) {
-        None | Some(RegisterRule::SameValue) => {
-            return RegisterName(register, abi.arch).to_string();
-        }
+        None | Some(RegisterRule::SameValue) => return UNCHANGED.to_owned(),
+        Some(RegisterRule::Register(own)) if own == register => return UNCHANGED.to_owned(),
         Some(rule) => rule,
     };
     let formula = match rule {
@@ -43,6 +62,47 @@ pub fn register(row: &Row<'_>, register: Register, abi: Abi) -> String {
         _ => None,
     };
     formula.unwrap_or_else(|| RuleText(rule, abi).to_string())
+}
+
+/// Where something is: `rsp+16`, `[cfa-16]`, [`UNCHANGED`].
+#[must_use]
+pub fn place(place: Place, of: Aspect, abi: Abi) -> String {
+    let name = |register: u8| RegisterName(Register(register.into()), abi.arch).to_string();
+    match place {
+        Place::Undefined => "undefined".to_owned(),
+        Place::Register(own, 0) if of == Aspect::Register(own) => UNCHANGED.to_owned(),
+        Place::Register(register, 0) => name(register),
+        Place::Register(register, offset) => format!("{}{offset:+}", name(register)),
+        Place::AtCfa(offset) => format!("[cfa{offset:+}]"),
+        Place::Cfa(offset) => format!("cfa{offset:+}"),
+        Place::Expression => "an expression".to_owned(),
+    }
+}
+
+/// The directive that says of a register, or of the return address, where it is; `None` if none does. `column` is the return
+/// address's number.
+#[must_use]
+pub fn directive(of: Aspect, place: Place, column: u8, abi: Abi) -> Option<String> {
+    let register = match of {
+        Aspect::Cfa => return None,
+        Aspect::ReturnAddress => column,
+        Aspect::Register(register) => register,
+    };
+    let name = operand(register, abi);
+    match place {
+        Place::AtCfa(offset) => Some(format!(".cfi_offset {name}, {offset}")),
+        Place::Register(own, 0) if own == register => {
+            (of != Aspect::ReturnAddress).then(|| format!(".cfi_restore {name}"))
+        }
+        Place::Register(other, 0) => Some(format!(".cfi_register {name}, {}", operand(other, abi))),
+        _ => None,
+    }
+}
+
+/// The name of a register in directives: `%rbx`.
+pub(crate) fn operand(register: u8, abi: Abi) -> String {
+    let name = abi.arch.assembler_name(Register(register.into()));
+    name.map_or_else(|| register.to_string(), |name| format!("%{name}"))
 }
 
 /// The right side of a statement; `None` if it has no formula.

@@ -810,7 +810,7 @@ fn expressions_are_told_as_formulas() {
     for words in [
         "the CFA is rsp+16, and declared *(rsp+8)+16: in f+0x1",
         "declared *(rsp+8)+16  is rsp+16",
-        "the caller's rbx is rbx, and declared *(rsp+8): in f+0x1",
+        "the caller's rbx is unchanged, and declared *(rsp+8): in f+0x1",
     ] {
         assert!(out.contains(words), "`{words}` is not in:\n{out}");
     }

@@ -4,8 +4,7 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
-use unspool_check::{Code, Declared, Place, words};
-use unspool_ir::arch::RegisterName;
+use unspool_check::{Aspect, Code, Declared, Place, words};
 use unspool_ir::interpret::{self, Frame as View};
 use unspool_ir::{Abi, LoadBias, Memory, Register, RegisterRule, Registers, Row, RuntimeAddr};
 use unspool_ir::{CfaRule, Unreadable};
@@ -82,10 +81,7 @@ impl Memory for Stopped<'_> {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Difference {
     pub(crate) code: Code,
-    /// Of what: `the CFA`, `the caller's rbx`.
-    pub(crate) subject: String,
-    /// The register's place among the preserved ones.
-    pub(crate) preserved: Option<usize>,
+    pub(crate) of: Aspect,
     pub(crate) declared: String,
     /// What findings of one cause have in common beside these.
     pub(crate) distance: Option<i64>,
@@ -132,15 +128,14 @@ impl Comparison<'_> {
         if pc != Some(self.truth.pc) {
             let difference = Difference {
                 code: Code::ReturnAddress,
-                subject: "the return address".to_owned(),
-                preserved: None,
+                of: Aspect::ReturnAddress,
                 declared: words::register(row, row.return_address, self.abi),
                 distance: None,
             };
             found.push((difference, pc));
         }
         let preserved = self.facts.preserved.iter().zip(declared.preserved);
-        for (place, ((number, declared), truth)) in preserved.zip(self.truth.saved).enumerate() {
+        for ((number, declared), truth) in preserved.zip(self.truth.saved) {
             let register = Register((*number).into());
             let is_lost = row.rule(register) == Some(RegisterRule::Undefined);
             let value = self.recover(cfa, register);
@@ -151,8 +146,7 @@ impl Comparison<'_> {
                         Place::Expression => Code::Expression,
                         _ => Code::SavedElsewhere,
                     },
-                    subject: format!("the caller's {}", self.name(register)),
-                    preserved: Some(place),
+                    of: Aspect::Register(*number),
                     declared: words::register(row, register, self.abi),
                     distance: None,
                 };
@@ -192,8 +186,7 @@ impl Comparison<'_> {
         };
         Difference {
             code,
-            subject: "the CFA".to_owned(),
-            preserved: None,
+            of: Aspect::Cfa,
             declared: words::cfa(self.row, self.abi),
             distance: distance.filter(|_| is_near),
         }
@@ -204,31 +197,30 @@ impl Comparison<'_> {
         let distance = found.map(|found| self.truth.sp.wrapping_sub(found).cast_signed());
         Difference {
             code: Code::SavedElsewhere,
-            subject: format!("the caller's {}", self.name(stack_pointer)),
-            preserved: None,
+            of: Aspect::Register(self.facts.stack_pointer),
             declared: words::register(self.row, stack_pointer, self.abi),
             distance: distance.filter(|distance| distance.unsigned_abs() < NEAR),
         }
     }
 
-    /// Where that is in truth of which a difference says that it is elsewhere; empty if it is nowhere to be
+    /// Where that is in truth of which a difference says that it is elsewhere; `None` if it is nowhere to be
     /// found.
-    pub(crate) fn truth_of(&self, difference: &Difference) -> String {
-        let wanted = match (difference.preserved, difference.code) {
-            (Some(place), _) => self.truth.saved.get(place).copied().unwrap_or(0),
-            (None, Code::ReturnAddress) => self.truth.pc,
-            (None, _) => return self.counted_from_a_register(),
+    pub(crate) fn truth_of(&self, difference: &Difference) -> Option<Place> {
+        let wanted = match difference.of {
+            Aspect::ReturnAddress => self.truth.pc,
+            of => match place_of(of, self.facts) {
+                Some(place) => *self.truth.saved.get(place)?,
+                None => return self.counted_from_a_register(),
+            },
         };
-        let own = difference
-            .preserved
-            .and_then(|place| self.facts.preserved.get(place));
-        let own = own.map(|number| Register((*number).into()));
-        if let Some(own) = own.filter(|own| self.registers.get(*own) == Some(wanted)) {
-            return self.name(own);
+        if let Aspect::Register(own) = difference.of
+            && self.registers.get(Register(own.into())) == Some(wanted)
+        {
+            return Some(Place::Register(own, 0));
         }
         // A number that may be anywhere by chance tells nothing.
         if wanted < 256 {
-            return String::new();
+            return None;
         }
         let lowest = self
             .registers
@@ -239,42 +231,49 @@ impl Comparison<'_> {
         let place = words
             .find(|below| self.memory.word(self.truth.sp.wrapping_sub(*below)) == Some(wanted));
         if let Some(below) = place {
-            return format!("[cfa-{below}]");
+            return Some(Place::AtCfa(-below.cast_signed()));
         }
-        let mut registers = self
-            .registers
-            .iter()
-            .filter(|(register, _)| register.0 < 16);
-        let other = registers.find(|(_, value)| *value == wanted);
-        other.map_or_else(String::new, |(register, _)| self.name(register))
+        let mut others = self.numbered();
+        let (other, _) = others.find(|(_, value)| *value == wanted)?;
+        Some(Place::Register(other, 0))
+    }
+
+    /// The registers that integers are in, and what they hold.
+    fn numbered(&self) -> impl Iterator<Item = (u8, u64)> {
+        let numbers = self.registers.iter();
+        let numbers = numbers.map(|(register, value)| (u8::try_from(register.0), value));
+        numbers.filter_map(|(number, value)| Some((number.ok().filter(|it| *it < 16)?, value)))
     }
 
     /// The true CFA as a register and an offset.
-    fn counted_from_a_register(&self) -> String {
+    fn counted_from_a_register(&self) -> Option<Place> {
         let declared = match self.row.cfa {
-            CfaRule::RegisterOffset { register, .. } => Some(register),
+            CfaRule::RegisterOffset { register, .. } => u8::try_from(register.0).ok(),
             _ => None,
         };
         // rsp and rbp are what tables count from.
-        let candidates = declared.into_iter().chain([7, 6].map(Register));
-        let rest = self.registers.iter().map(|(register, _)| register);
-        let rest = rest.filter(|register| register.0 < 16);
-        for register in candidates.chain(rest) {
-            let value = self.registers.get(register).unwrap_or(0);
+        let first = declared.into_iter().chain([7, 6]);
+        let first = first.map(|number| (number, self.registers.get(Register(number.into()))));
+        let first = first.map(|(number, value)| (number, value.unwrap_or(0)));
+        let mut places = first.chain(self.numbered()).map(|(number, value)| {
             let offset = self.truth.sp.wrapping_sub(value).cast_signed();
-            if offset.unsigned_abs() < NEAR {
-                return match offset {
-                    0 => self.name(register),
-                    offset => format!("{}{offset:+}", self.name(register)),
-                };
-            }
-        }
-        String::new()
+            Place::Register(number, offset)
+        });
+        places.find(
+            |place| matches!(place, Place::Register(_, offset) if offset.unsigned_abs() < NEAR),
+        )
     }
+}
 
-    fn name(&self, register: Register) -> String {
-        RegisterName(register, self.abi.arch).to_string()
-    }
+/// A register's place among those that calls preserve.
+pub(crate) fn place_of(of: Aspect, facts: &Facts) -> Option<usize> {
+    let Aspect::Register(register) = of else {
+        return None;
+    };
+    facts
+        .preserved
+        .iter()
+        .position(|number| *number == register)
 }
 
 /// A distance in a frame is less, in bytes.

@@ -5,12 +5,13 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
-use unspool_check::{Code, Finding, Maker, Severity};
+use unspool_check::{Code, Finding, Maker, Place, Severity, words};
 use unspool_ir::Vaddr;
+use unspool_synth::arch::Facts;
 
-use crate::compare::Difference;
+use crate::compare::{Difference, place_of};
 use crate::scope::{Function, Module};
-use crate::tracer::{Cause, Seen, Tracer};
+use crate::tracer::{ABI, Cause, Seen, Tracer};
 
 /// What was seen.
 #[derive(Debug)]
@@ -76,14 +77,17 @@ pub(crate) fn of(tracer: &Tracer<'_>, is_late: bool) -> Report {
     let modules = &tracer.modules;
     let mut causes: Vec<(&Cause, &Seen)> = tracer.seen.iter().collect();
     causes.sort_by_key(|((module, ..), seen)| (*module, seen.places.first().copied()));
+    let facts = tracer.machine.facts();
     let mut mended = BTreeSet::new();
     let findings = causes.into_iter().filter_map(|(cause, seen)| {
-        let mut observed = observed(modules.get(cause.0)?, cause, seen)?;
+        let mut observed = observed(modules.get(cause.0)?, cause, seen, facts)?;
         let finding = &mut observed.finding;
         if finding.code == Code::CfaOffset && !mended.insert((cause.0, cause.1)) {
             // What mends the first may change what is declared here.
-            let offset = finding.computed.split_once(['+', '-']);
-            finding.fix = offset.map(|(_, offset)| format!(".cfi_def_cfa_offset {offset}"));
+            finding.fix = match seen.truth {
+                Some(Place::Register(_, real)) => Some(format!(".cfi_def_cfa_offset {real}")),
+                _ => None,
+            };
         }
         Some(observed)
     });
@@ -138,7 +142,12 @@ fn rows(module: &Module, function: &Function) -> Rows {
     rows
 }
 
-fn observed(module: &Module, (_, function, difference): &Cause, seen: &Seen) -> Option<Observed> {
+fn observed(
+    module: &Module,
+    (_, function, difference): &Cause,
+    seen: &Seen,
+    facts: &Facts,
+) -> Option<Observed> {
     let at = *seen.places.first()?;
     let function = module.functions.get(*function);
     let mut finding = Finding {
@@ -148,7 +157,7 @@ fn observed(module: &Module, (_, function, difference): &Cause, seen: &Seen) -> 
         places: seen.places.len(),
         subject: String::new(),
         declared: String::new(),
-        computed: seen.truth.clone(),
+        computed: String::new(),
         fix: None,
         hint: None,
         related: Vec::new(),
@@ -162,10 +171,20 @@ fn observed(module: &Module, (_, function, difference): &Cause, seen: &Seen) -> 
         }
         Some(difference) => {
             finding.code = difference.code;
-            finding.subject.clone_from(&difference.subject);
+            finding.subject = words::aspect(difference.of, ABI);
             finding.declared.clone_from(&difference.declared);
-            finding.fix = fix(difference, &seen.truth);
-            if is_never_restored(function, difference) {
+            if let Some(truth) = seen.truth {
+                finding.computed = words::place(truth, difference.of, ABI);
+            }
+            finding.fix = match (difference.code, difference.distance) {
+                (Code::CfaOffset, Some(distance)) => {
+                    Some(format!(".cfi_adjust_cfa_offset {distance}"))
+                }
+                _ => seen.truth.and_then(|truth| {
+                    words::directive(difference.of, truth, facts.return_address, ABI)
+                }),
+            };
+            if is_never_restored(function, difference, facts) {
                 finding.code = Code::PrivateConvention;
             }
         }
@@ -187,31 +206,11 @@ fn observed(module: &Module, (_, function, difference): &Cause, seen: &Seen) -> 
 }
 
 /// Whether a function was seen to return, and never with what the register was at entry.
-fn is_never_restored(function: Option<&Function>, difference: &Difference) -> bool {
-    let lost = function
-        .zip(difference.preserved)
-        .and_then(|(function, place)| {
-            let lost = function.lost.get(place)?;
-            Some(function.returned > 0 && *lost == function.returned)
-        });
+fn is_never_restored(function: Option<&Function>, difference: &Difference, facts: &Facts) -> bool {
+    let place = place_of(difference.of, facts);
+    let lost = function.zip(place).and_then(|(function, place)| {
+        let lost = function.lost.get(place)?;
+        Some(function.returned > 0 && *lost == function.returned)
+    });
     difference.code == Code::RegisterLost && lost.unwrap_or(false)
-}
-
-/// The directive that would make the row true.
-fn fix(difference: &Difference, truth: &str) -> Option<String> {
-    let subject = difference.subject.rsplit(' ').next().unwrap_or_default();
-    match (difference.code, difference.distance) {
-        (Code::CfaOffset, Some(distance)) => Some(format!(".cfi_adjust_cfa_offset {distance}")),
-        _ if difference.preserved.is_none() || truth.is_empty() => None,
-        _ if truth == subject => Some(format!(".cfi_restore %{subject}")),
-        _ => Some(
-            match truth
-                .strip_prefix("[cfa")
-                .and_then(|rest| rest.strip_suffix(']'))
-            {
-                Some(offset) => format!(".cfi_offset %{subject}, {offset}"),
-                None => format!(".cfi_register %{subject}, %{truth}"),
-            },
-        ),
-    }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use libc::c_int;
-use unspool_check::{Code, Declared};
+use unspool_check::{Aspect, Code, Declared, Place};
 use unspool_compact::call::{CallTest, WINDOW};
 use unspool_ir::{Abi, Arch, Endian, Register, Registers, RuntimeAddr, Vaddr};
 use unspool_module::{ElfFile, Mapping as Placed};
@@ -98,8 +98,8 @@ struct Pending {
     at: Vaddr,
     /// What the row finds.
     found: Option<u64>,
-    /// Where it is in truth.
-    truth: String,
+    /// Where it is in truth, if it was found.
+    truth: Option<Place>,
     frame: Frame,
 }
 
@@ -108,8 +108,8 @@ struct Pending {
 pub(crate) struct Seen {
     pub(crate) places: BTreeSet<Vaddr>,
     pub(crate) times: u64,
-    /// Where it is in truth, at the first place that was seen.
-    pub(crate) truth: String,
+    /// Where it is in truth, at the first place that was seen, if it was found.
+    pub(crate) truth: Option<Place>,
 }
 
 /// What differences of one cause have in common: the module, the function, what differs.
@@ -120,7 +120,7 @@ pub(crate) type Cause = (usize, usize, Option<Difference>);
 /// Several can be followed one after another.
 pub(crate) struct Tracer<'r> {
     request: &'r Request,
-    machine: Machine,
+    pub(crate) machine: Machine,
     calls: Option<CallTest>,
     pub(crate) modules: Vec<Module>,
     by_path: HashMap<PathBuf, Option<usize>>,
@@ -1172,11 +1172,7 @@ impl<'r> Tracer<'r> {
     /// The registers by their numbers; of vectors only if the module has rules for them.
     fn registers(&self, tid: i32, regs: &Regs, site: Site) -> io::Result<Registers> {
         let mut registers = Registers::new();
-        let general = [
-            regs.rax, regs.rdx, regs.rcx, regs.rbx, regs.rsi, regs.rdi, regs.rbp, regs.rsp,
-            regs.r8, regs.r9, regs.r10, regs.r11, regs.r12, regs.r13, regs.r14, regs.r15, regs.rip,
-        ];
-        for (number, value) in (0..).zip(general) {
+        for (number, value) in (0..).zip(general(regs)) {
             registers.set(Register(number), value);
         }
         let module = self.modules.get(site.module);
@@ -1209,16 +1205,16 @@ impl<'r> Tracer<'r> {
         let function = module.and_then(|module| module.function(site.at));
         let function = function.unwrap_or(usize::MAX);
         let differences = differences.unwrap_or_else(|| match self.request.rows {
-            RowsFrom::Table(_) => vec![(None, None, String::new())],
+            RowsFrom::Table(_) => vec![(None, None, None)],
             RowsFrom::Code => Vec::new(),
         });
         let pending = differences
             .into_iter()
-            .map(|(difference, found, text)| Pending {
+            .map(|(difference, found, place)| Pending {
                 cause: (site.module, function, difference),
                 at: site.at,
                 found,
-                truth: text,
+                truth: place,
                 frame: *truth,
             });
         self.thread(tid)?.pending.extend(pending);
@@ -1415,14 +1411,24 @@ pub(crate) struct Prepared {
 
 /// What is, where control went, of what a difference is about.
 fn reached(pending: &Pending, regs: &Regs) -> u64 {
-    match &pending.cause.2 {
-        Some(difference) => match (difference.preserved, difference.code) {
-            (Some(place), _) => preserved(regs).get(place).copied().unwrap_or(0),
-            (None, Code::ReturnAddress) => regs.rip,
-            (None, _) => regs.rsp,
-        },
+    let of = pending.cause.2.as_ref().map(|difference| difference.of);
+    match of {
+        Some(Aspect::Cfa) => regs.rsp,
+        Some(Aspect::ReturnAddress) => regs.rip,
+        Some(Aspect::Register(number)) => {
+            let value = general(regs).get(usize::from(number)).copied();
+            value.unwrap_or(0)
+        }
         None => 0,
     }
+}
+
+/// What the general registers hold, by their numbers in tables; the last is the address of the code.
+fn general(regs: &Regs) -> [u64; 17] {
+    [
+        regs.rax, regs.rdx, regs.rcx, regs.rbx, regs.rsi, regs.rdi, regs.rbp, regs.rsp, regs.r8,
+        regs.r9, regs.r10, regs.r11, regs.r12, regs.r13, regs.r14, regs.r15, regs.rip,
+    ]
 }
 
 /// The bit of the flags that has the processor stop behind each instruction.
