@@ -3,7 +3,6 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use unspool_ir::arch::RegisterName;
 use unspool_ir::{Register, RowId, Vaddr};
 use unspool_module::ElfKind;
 
@@ -125,7 +124,7 @@ const CODES: [(Code, &str, &str); 19] = [
     (
         Code::SignalFrame,
         "signal-frame",
-        "a register of a signal's frame is not where the kernel puts it, or the entry begins too late",
+        "a register of a signal's frame is not where the kernel puts it, the entry begins too late, or does not say that the frame is a signal's",
     ),
     (
         Code::Unreached,
@@ -254,12 +253,6 @@ pub struct Finding {
 }
 
 impl Subject<'_> {
-    /// The name of a register.
-    pub(crate) fn name(&self, register: u8) -> String {
-        let arch = self.table().abi().arch;
-        RegisterName(unspool_ir::Register(register.into()), arch).to_string()
-    }
-
     /// What a row says, in words.
     pub(crate) fn said(&self, row: RowId, of: Aspect) -> String {
         let Some(row) = self.table().row(row) else {
@@ -298,6 +291,18 @@ impl Finding {
             fix: None,
             hint: None,
             related: Vec::new(),
+        }
+    }
+
+    /// Code that signals' handlers return into, whose entry does not say so.
+    #[must_use]
+    pub fn undeclared_signal(at: Vaddr) -> Finding {
+        Finding {
+            subject: "the frame".to_owned(),
+            declared: "a function's".to_owned(),
+            computed: "a signal's".to_owned(),
+            fix: Some(".cfi_signal_frame".to_owned()),
+            ..Finding::at(at, Code::SignalFrame, Severity::Refuted)
         }
     }
 

@@ -1,10 +1,11 @@
 //! Is what a row says true in a state?
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use unspool_ir::{Abi, Row, RowId, Table};
 use unspool_synth::arch::Facts;
 use unspool_synth::state::Slot;
+use unspool_synth::value::{Entries, JumpTable};
 use unspool_synth::{Known, State, Value};
 
 use crate::declared::{Declared, Place};
@@ -108,6 +109,8 @@ pub(crate) struct Judge<'t> {
     expressions: HashMap<RowId, WithExpressions<'t>>,
     /// The CFA, as the states have it.
     cfa: Value,
+    /// What rows say that registers are by agreement with callers: so much above the CFA.
+    agreed: HashSet<(u8, i64)>,
 }
 
 impl<'t> Judge<'t> {
@@ -123,7 +126,15 @@ impl<'t> Judge<'t> {
             declared.as_ref().filter(|row| row.has_expression)?;
             Some((id, WithExpressions::new(table.row(id)?, table.abi())))
         });
+        let agreed = declared.iter().flatten().flat_map(|row| {
+            let places = facts.preserved.iter().zip(row.preserved);
+            places.filter_map(|(register, place)| match place {
+                Place::Cfa(above) => Some((*register, above)),
+                _ => None,
+            })
+        });
         Judge {
+            agreed: agreed.collect(),
             facts,
             table,
             expressions: expressions.collect(),
@@ -199,8 +210,9 @@ impl<'t> Judge<'t> {
     /// describes is not known either.
     fn is_on_other_stack(&self, declared: &Declared, state: &State) -> bool {
         let sp = self.facts.stack_pointer;
+        let value = state.get(sp);
         matches!(declared.cfa, Place::Register(register, _) if register == sp)
-            && state.get(sp) == Value::UNKNOWN
+            && (value == Value::UNKNOWN || value.is_anywhere())
     }
 
     /// Whether a row describes a context that control is about to go to, as those of `longjmp` do: it has a rule of its own
@@ -221,10 +233,13 @@ impl<'t> Judge<'t> {
     /// Judges the CFA alone; what is an expression is unproven.
     pub(crate) fn cfa(&self, declared: &Declared, state: &State) -> Verdict {
         match declared.cfa {
-            Place::Register(register, offset) => is_value(
-                state.get(register).plus(offset),
-                self.cfa_of(declared, state),
-            ),
+            Place::Register(register, offset) => {
+                let value = state.get(register);
+                match is_kept_elsewhere(value) {
+                    true => Verdict::Unproven,
+                    false => is_value(value.plus(offset), self.cfa_of(declared, state)),
+                }
+            }
             _ => Verdict::Unproven,
         }
     }
@@ -253,12 +268,24 @@ impl<'t> Judge<'t> {
         let claims = self.facts.preserved.iter().zip(&declared.preserved);
         for ((register, place), verdict) in claims.zip(&mut judgement.preserved) {
             *verdict = self.place(*place, cfa, Value::at_entry(*register), state);
+            if *verdict == Verdict::Refuted && self.is_agreed(*register, *place, state) {
+                *verdict = Verdict::Unproven;
+            }
         }
         if let Some(place) = declared.stack_pointer {
             let found = self.place(place, cfa, self.cfa, state);
             judgement.cfa = judgement.cfa.max(found);
         }
         judgement
+    }
+
+    /// Whether a row finds for a register what another row says that it is by agreement.
+    fn is_agreed(&self, register: u8, place: Place, state: &State) -> bool {
+        let Place::Register(other, offset) = place else {
+            return false;
+        };
+        let above = state.get(other).plus(offset).distance_from(self.cfa);
+        above.is_some_and(|above| self.agreed.contains(&(register, above)))
     }
 
     /// Whether the value that is wanted is where a row says. Offsets are taken from what `cfa` really is: a wrong one is told
@@ -407,12 +434,24 @@ fn is_pushed(register: u8, facts: &Facts) -> bool {
     register == facts.return_address && facts.call_pushes != 0
 }
 
+/// Whether a value was read at a fixed address. Somebody may have kept an address of the stack there.
+fn is_kept_elsewhere(value: Value) -> bool {
+    matches!(
+        value.known(),
+        Known::Target(JumpTable {
+            entries: Entries::Addresses,
+            ..
+        })
+    )
+}
+
 fn is_value(value: Value, wanted: Value) -> Verdict {
     if value == wanted {
         return Verdict::Proven;
     }
     match value.known() {
         Known::Unknown => Verdict::Unproven,
+        Known::Base(..) if value.is_anywhere() => Verdict::Unproven,
         _ => Verdict::Refuted,
     }
 }

@@ -98,6 +98,12 @@ impl Report {
         if subject.learn(&report.exits, &report.others) {
             report = Report::once(subject, threads, &wrong, &progress);
         }
+        // What else is told of their entries is told for the same cause.
+        let place = |finding: &Finding| subject.program().containing(finding.at.0);
+        let told: Vec<_> = signals.iter().map(place).collect();
+        report
+            .findings
+            .retain(|finding| !told.contains(&place(finding)));
         report.findings.extend(signals);
         report.findings.extend(finding::of_whole(subject));
         report.findings.extend(sframe::findings(subject));

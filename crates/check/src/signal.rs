@@ -3,9 +3,9 @@
 //! A handler returns into a trampoline, which asks the kernel to go on where the thread was interrupted. The
 //! kernel has left all registers in a `ucontext_t` at the stack pointer then (Linux, `arch/x86/include/uapi/asm/sigcontext.h`).
 
+use unspool_ir::arch::RegisterName;
 use unspool_ir::interpret::{self, Frame, Place};
 use unspool_ir::memory::UnreadableReason;
-use unspool_ir::table::RowStart;
 use unspool_ir::{Fde, LoadBias, Memory, Register, Registers, Row, RuntimeAddr, Unreadable, Vaddr};
 
 use crate::finding::{Code, Finding, Severity};
@@ -56,26 +56,46 @@ impl Subject<'_> {
 pub(crate) fn findings(subject: &Subject<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for fde in subject.table().fdes() {
-        let is_signals = |row: &RowStart| {
-            let declared = subject.judge.declared(row.row);
-            declared.is_some_and(|declared| declared.signal_frame)
-        };
-        let Some(start) = subject.table().rows(fde).find(is_signals) else {
+        let rows = || subject.table().rows(fde);
+        let declared = rows()
+            .next()
+            .and_then(|row| subject.judge.declared(row.row));
+        let Some(declared) = declared else { continue };
+        if !declared.signal_frame {
+            if begins_as_trampoline(subject, fde) {
+                findings.push(Finding::undeclared_signal(fde.start));
+            }
             continue;
-        };
-        let Some(row) = subject.table().row(start.row) else {
-            continue;
-        };
+        }
         let Some(trampoline) = trampoline(subject, fde) else {
             continue;
         };
         if trampoline == fde.start {
             findings.push(Finding::at(fde.start, Code::SignalFrame, Severity::Refuted));
         }
-        let at = start.start.max(trampoline);
-        findings.extend(wrong_registers(subject, &row, at));
+        // Who comes from the handler looks up the byte before.
+        let looked_up = Vaddr(trampoline.0.saturating_sub(1)).max(fde.start);
+        let row_of = |at| rows().take_while(|row| row.start <= at).last();
+        let Some(found) = row_of(looked_up) else {
+            continue;
+        };
+        let is_own = row_of(trampoline).is_some_and(|own| own.row == found.row);
+        let at = if is_own { trampoline } else { looked_up };
+        if let Some(row) = subject.table().row(found.row) {
+            findings.extend(wrong_registers(subject, &row, at));
+        }
     }
     findings
+}
+
+/// Whether an entry begins with a trampoline, or with it behind one byte.
+fn begins_as_trampoline(subject: &Subject<'_>, fde: &Fde) -> bool {
+    const LONGEST: u64 = 10;
+    let size = (fde.end.0 - fde.start.0).min(LONGEST);
+    let bytes = subject.file().bytes_at(fde.start, size);
+    let is_trampoline = |bytes: &[u8]| TRAMPOLINES.iter().any(|code| bytes.starts_with(code));
+    let rest = bytes.and_then(|bytes| bytes.get(1..));
+    bytes.into_iter().chain(rest).any(is_trampoline)
 }
 
 /// Where a trampoline is in an entry.
@@ -126,12 +146,32 @@ fn wrong_registers(subject: &Subject<'_>, row: &Row<'_>, at: Vaddr) -> Vec<Findi
             },
             None => None,
         };
-        (found != Some(wanted)).then(|| Finding {
-            subject: subject.name(u8::try_from(register.0).unwrap_or(u8::MAX)),
-            declared: found.map_or_else(|| "elsewhere".to_owned(), text),
-            computed: text(wanted),
-            ..Finding::at(at, Code::SignalFrame, Severity::Refuted)
-        })
+        (found != Some(wanted)).then_some((register, found, wanted))
     };
-    (0..).zip(ORDER).filter_map(is_wrong).collect()
+    let mut wrong: Vec<Finding> = Vec::new();
+    let mut causes: Vec<Option<u64>> = Vec::new();
+    for (register, found, wanted) in (0..).zip(ORDER).filter_map(is_wrong) {
+        // Those that are as far from where they are declared are wrong for one cause.
+        let cause = found.map(|found| wanted.wrapping_sub(found));
+        let known = causes.iter().position(|known| *known == cause);
+        match known.and_then(|known| wrong.get_mut(known)) {
+            Some(finding) => finding.places += 1,
+            None => {
+                causes.push(cause);
+                wrong.push(Finding {
+                    subject: RegisterName(register, abi.arch).to_string(),
+                    declared: found.map_or_else(|| "elsewhere".to_owned(), text),
+                    computed: text(wanted),
+                    ..Finding::at(at, Code::SignalFrame, Severity::Refuted)
+                });
+            }
+        }
+    }
+    for finding in &mut wrong {
+        if let others @ 1.. = finding.places - 1 {
+            finding.subject = format!("{} (as {others} more)", finding.subject);
+        }
+        finding.places = 1;
+    }
+    wrong
 }

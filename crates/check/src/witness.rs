@@ -171,10 +171,22 @@ impl Example<'_> {
                 (self.address(0).wrapping_sub(pushed.into()), offset)
             }
             Known::Entry(register, offset) => (self.random(1 + u64::from(register.0)), offset),
-            Known::Base(at, offset) => (self.address(0x1000 + u64::from(at)), offset),
+            Known::Base(at, offset) => (self.base(at)?, offset),
             _ => return None,
         };
         Some(origin.wrapping_add_signed(offset.into()))
+    }
+
+    /// An address that is only known at run time.
+    fn base(&self, at: u32) -> Option<u64> {
+        let own = Value::base(at, 0);
+        match self.state.indexed().filter(|slot| slot.at == own) {
+            Some(slot) => {
+                let index = self.number(slot.index)?;
+                Some(self.number(slot.base)?.wrapping_add(index.wrapping_mul(8)))
+            }
+            None => Some(self.address(0x1000 + u64::from(at))),
+        }
     }
 
     /// What a register held at entry.

@@ -3,13 +3,14 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::indexing_slicing,
+    clippy::panic,
     reason = "a test"
 )]
 
 use std::num::NonZeroUsize;
 use std::process::Command;
 
-use unspool_check::{Code, Declarations, Finding, Maker, Report, Subject};
+use unspool_check::{Code, Declarations, Finding, Maker, Report, Severity, Subject};
 use unspool_module::{ElfFile, Symbols};
 
 /// A function that jumps over a table into the middle of what its bytes decode as: the table ends with a prefix and an opcode
@@ -432,4 +433,95 @@ done:   pop %rax
         let (found, _) = check(&source(other), "behind");
         assert!(!found.is_empty(), "{other}");
     }
+}
+
+/// A way back from signals' handlers, whose rows are `rows` and, from the label on, `own`.
+fn trampoline(rows: &str, own: &str) -> String {
+    format!(
+        "
+        .cfi_startproc
+        {rows}
+        nop
+        .globl restore
+        .type restore, @function
+restore:
+        {own}
+        mov $15, %rax
+        syscall
+        .cfi_endproc
+        .size restore, . - restore
+"
+    )
+}
+
+/// The CFA and the registers, where the kernel puts them: `Linux arch/x86/include/uapi/asm/sigcontext.h`.
+const CONTEXT: &str = "
+        .cfi_escape 0xf, 4, 0x77, 0xa0, 1, 6
+        .cfi_escape 0x10, 12, 3, 0x77, 0xc8, 0
+        .cfi_escape 0x10, 13, 3, 0x77, 0xd0, 0
+        .cfi_escape 0x10, 14, 3, 0x77, 0xd8, 0
+        .cfi_escape 0x10, 15, 3, 0x77, 0xe0, 0
+        .cfi_escape 0x10, 6, 3, 0x77, 0xf8, 0
+        .cfi_escape 0x10, 3, 3, 0x77, 0x80, 1
+        .cfi_escape 0x10, 16, 3, 0x77, 0xa8, 1
+";
+
+#[test]
+fn signals_frames_are_declared_as_such() {
+    let (found, _) = check(
+        &trampoline(&format!(".cfi_signal_frame\n{CONTEXT}"), ""),
+        "restore",
+    );
+    assert!(found.is_empty(), "{found:#?}");
+    let (found, restore) = check(&trampoline(CONTEXT, ""), "restore");
+    let [finding] = &found[..] else {
+        panic!("{found:#?}");
+    };
+    assert_eq!(finding.at.0, restore - 1);
+    assert_eq!(
+        finding.message(),
+        "the frame is a signal's, and declared a function's"
+    );
+    assert_eq!(finding.fix.as_deref(), Some(".cfi_signal_frame"));
+}
+
+#[test]
+fn the_row_of_a_signals_return_is_that_of_the_byte_before() {
+    let source = trampoline(".cfi_signal_frame\n.cfi_def_cfa %rsp, 0", CONTEXT);
+    let (found, restore) = check(&source, "restore");
+    assert!(!found.is_empty());
+    for finding in &found {
+        assert_eq!(finding.at.0, restore - 1, "{finding:#?}");
+        assert_eq!(finding.code, Code::SignalFrame);
+    }
+}
+
+#[test]
+fn what_is_read_at_a_fixed_address_may_be_a_stack_pointer_that_was_kept() {
+    let source = "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        push %rbx
+        .cfi_def_cfa_offset 16
+        .cfi_offset %rbx, -16
+        mov %rsp, kept(%rip)
+        mov kept(%rip), %rcx
+        .cfi_def_cfa %rcx, 16
+        mov %edi, %eax
+        mov %rcx, %rsp
+        .cfi_def_cfa_register %rsp
+        pop %rbx
+        .cfi_def_cfa_offset 8
+        .cfi_restore %rbx
+last:   ret
+        .cfi_endproc
+        .size f, . - f
+        .local kept
+        .comm kept, 8, 8
+";
+    let (found, _) = check(source, "last");
+    assert!(!found.is_empty());
+    let worst = found.iter().map(|finding| finding.severity).max();
+    assert_eq!(worst, Some(Severity::Unproven), "{found:#?}");
 }

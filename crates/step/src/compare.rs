@@ -77,6 +77,27 @@ impl Memory for Stopped<'_> {
     }
 }
 
+/// What is wrong about the row of an instruction.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fault {
+    /// There is none.
+    Missing,
+    /// It says something that is not so.
+    Says(Difference),
+    /// It does not say that the frame is a signal's.
+    UndeclaredSignal,
+}
+
+impl Fault {
+    /// What the row says that is not so.
+    pub(crate) fn difference(&self) -> Option<&Difference> {
+        match self {
+            Fault::Says(difference) => Some(difference),
+            Fault::Missing | Fault::UndeclaredSignal => None,
+        }
+    }
+}
+
 /// One thing that a row says, and that is not so.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Difference {

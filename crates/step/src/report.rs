@@ -9,7 +9,7 @@ use unspool_check::{Code, Finding, Maker, Place, Severity, words};
 use unspool_ir::Vaddr;
 use unspool_synth::arch::Facts;
 
-use crate::compare::{Difference, place_of};
+use crate::compare::{Difference, Fault, place_of};
 use crate::scope::{Function, Module};
 use crate::tracer::{ABI, Cause, Seen, Tracer};
 
@@ -144,7 +144,7 @@ fn rows(module: &Module, function: &Function) -> Rows {
 
 fn observed(
     module: &Module,
-    (_, function, difference): &Cause,
+    (_, function, fault): &Cause,
     seen: &Seen,
     facts: &Facts,
 ) -> Option<Observed> {
@@ -162,14 +162,15 @@ fn observed(
         hint: None,
         related: Vec::new(),
     };
-    match difference {
-        None => {
+    match fault {
+        Fault::UndeclaredSignal => finding = Finding::undeclared_signal(at),
+        Fault::Missing => {
             let begins = function.is_some_and(|function| module.row(function.start).is_some());
             if begins {
                 finding.code = Code::EntryTooShort;
             }
         }
-        Some(difference) => {
+        Fault::Says(difference) => {
             finding.code = difference.code;
             finding.subject = words::aspect(difference.of, ABI);
             finding.declared.clone_from(&difference.declared);

@@ -16,7 +16,7 @@ use unspool_unwind::maps::{Mapping, Mappings};
 use unspool_unwind::process::mapped_files;
 
 use crate::aside::Aside;
-use crate::compare::{Comparison, Difference};
+use crate::compare::{Comparison, Fault};
 use crate::instruction::{Instruction, Kind};
 use crate::scope::{Function, Mapped, Module, Site};
 use crate::shadow::{Certainty, Frame, FunctionId, Landed, Running, Shadow};
@@ -112,8 +112,8 @@ pub(crate) struct Seen {
     pub(crate) truth: Option<Place>,
 }
 
-/// What differences of one cause have in common: the module, the function, what differs.
-pub(crate) type Cause = (usize, usize, Option<Difference>);
+/// What faults of one cause have in common: the module, the function, what is wrong.
+pub(crate) type Cause = (usize, usize, Fault);
 
 /// Follows a command.
 ///
@@ -800,7 +800,30 @@ impl<'r> Tracer<'r> {
         if let Some(site) = self.space_of(tid)?.site(restorer) {
             let looked_up = Vaddr(site.at.0.wrapping_sub(1));
             self.compare(tid, site, looked_up, &registers, truth)?;
+            self.check_signal(tid, site, truth)?;
         }
+        Ok(())
+    }
+
+    /// Whoever comes to a frame by a signal's must look up where it was interrupted, and not the byte before.
+    fn check_signal(&mut self, tid: i32, site: Site, truth: &Frame) -> io::Result<()> {
+        let module = self.modules.get(site.module);
+        let row = module.and_then(|module| module.row(site.at));
+        if row.is_none_or(|row| row.signal_frame) {
+            return Ok(());
+        }
+        let function = module.and_then(|module| module.function(site.at));
+        self.thread(tid)?.pending.push(Pending {
+            cause: (
+                site.module,
+                function.unwrap_or(usize::MAX),
+                Fault::UndeclaredSignal,
+            ),
+            at: site.at,
+            found: None,
+            truth: None,
+            frame: *truth,
+        });
         Ok(())
     }
 
@@ -928,7 +951,7 @@ impl<'r> Tracer<'r> {
                 match ended {
                     Some(ended) => self.note_return(&ended, regs),
                     // A target was pushed: a jump.
-                    None => drop(self.jumped(tid, function, sp)?),
+                    None => drop(self.jumped(tid, before.function, function, regs)?),
                 }
             }
             Some(Flow::IndirectJump(_)) if self.has_given_up(tid, pc)? => {
@@ -943,7 +966,10 @@ impl<'r> Tracer<'r> {
                     .is_some_and(|frame| frame.pc == pc && frame.key < sp);
                 if is_return || id != Some(before.function) {
                     shadow.leave(sp);
-                    if !is_return && !self.jumped(tid, function, sp)? && id.is_some() {
+                    if !is_return
+                        && !self.jumped(tid, before.function, function, regs)?
+                        && id.is_some()
+                    {
                         self.thread(tid)?.shadow.becomes(id);
                     }
                 }
@@ -972,12 +998,21 @@ impl<'r> Tracer<'r> {
         Ok(())
     }
 
-    /// Control went to another function by a jump, with the stack as at a call: it has the frame of the one
-    /// before. Says whether that is so.
-    fn jumped(&mut self, tid: i32, to: Option<(Site, FunctionId)>, sp: u64) -> io::Result<bool> {
+    /// Control went to another function by a jump. With the stack as at a call, it has the frame of the one before; with an
+    /// address of that one's on top of the stack, it was called from there. Says whether one of these is so.
+    fn jumped(
+        &mut self,
+        tid: i32,
+        from: FunctionId,
+        to: Option<(Site, FunctionId)>,
+        regs: &Regs,
+    ) -> io::Result<bool> {
         let shadow = &mut self.thread(tid)?.shadow;
-        let is_call = shadow.current().is_some_and(|frame| frame.key == sp);
-        let Some((site, (module, place))) = to.filter(|_| is_call) else {
+        let is_call = shadow.current().is_some_and(|frame| frame.key == regs.rsp);
+        if !is_call {
+            return self.called_by_jump(tid, from, to.map(|(_, id)| id), regs);
+        }
+        let Some((site, (module, place))) = to else {
             return Ok(false);
         };
         shadow.becomes(Some((module, place)));
@@ -987,6 +1022,28 @@ impl<'r> Tracer<'r> {
             function.entered += 1;
         }
         Ok(true)
+    }
+
+    /// Control went to another function by a jump: if an address of the function it came from is on top of the stack, that was
+    /// pushed to be returned to. Says whether that is so.
+    fn called_by_jump(
+        &mut self,
+        tid: i32,
+        from: FunctionId,
+        to: Option<FunctionId>,
+        regs: &Regs,
+    ) -> io::Result<bool> {
+        if to == Some(from) {
+            return Ok(false);
+        }
+        let Some(back) = self.space_of(tid)?.memory().word(regs.rsp) else {
+            return Ok(false);
+        };
+        let is_own = (self.function_at(tid, back)?).is_some_and(|(_, id)| id == from);
+        if is_own {
+            self.called(tid, regs, back, to)?;
+        }
+        Ok(is_own)
     }
 
     /// Whether control goes to where the innermost frame returns to, and something else is where that was on the stack: what an
@@ -1193,30 +1250,28 @@ impl<'r> Tracer<'r> {
         registers: &Registers,
         truth: &Frame,
     ) -> io::Result<()> {
-        let differences = self.comparison(tid, site, looked_up, registers, truth, |comparison| {
+        let faults = self.comparison(tid, site, looked_up, registers, truth, |comparison| {
             let differences = comparison.differences().into_iter();
             let told = differences.map(|(difference, found)| {
                 let truth = comparison.truth_of(&difference);
-                (Some(difference), found, truth)
+                (Fault::Says(difference), found, truth)
             });
             told.collect()
         });
         let module = self.modules.get(site.module);
         let function = module.and_then(|module| module.function(site.at));
         let function = function.unwrap_or(usize::MAX);
-        let differences = differences.unwrap_or_else(|| match self.request.rows {
-            RowsFrom::Table(_) => vec![(None, None, None)],
+        let faults = faults.unwrap_or_else(|| match self.request.rows {
+            RowsFrom::Table(_) => vec![(Fault::Missing, None, None)],
             RowsFrom::Code => Vec::new(),
         });
-        let pending = differences
-            .into_iter()
-            .map(|(difference, found, place)| Pending {
-                cause: (site.module, function, difference),
-                at: site.at,
-                found,
-                truth: place,
-                frame: *truth,
-            });
+        let pending = faults.into_iter().map(|(fault, found, place)| Pending {
+            cause: (site.module, function, fault),
+            at: site.at,
+            found,
+            truth: place,
+            frame: *truth,
+        });
         self.thread(tid)?.pending.extend(pending);
         Ok(())
     }
@@ -1230,7 +1285,7 @@ impl<'r> Tracer<'r> {
         let shadow = &thread.shadow;
         let row = |pending: &Pending| (pending.frame.key, pending.at);
         let has_arrived = |pending: &&Pending| {
-            let difference = pending.cause.2.as_ref();
+            let difference = pending.cause.2.difference();
             let is_pc = difference.is_some_and(|told| told.code == Code::ReturnAddress);
             is_pc && pending.found == Some(regs.rip) && shadow.has_left(&pending.frame)
         };
@@ -1411,7 +1466,7 @@ pub(crate) struct Prepared {
 
 /// What is, where control went, of what a difference is about.
 fn reached(pending: &Pending, regs: &Regs) -> u64 {
-    let of = pending.cause.2.as_ref().map(|difference| difference.of);
+    let of = pending.cause.2.difference().map(|difference| difference.of);
     match of {
         Some(Aspect::Cfa) => regs.rsp,
         Some(Aspect::ReturnAddress) => regs.rip,

@@ -127,6 +127,24 @@ fn signals() {
 }
 
 #[test]
+fn a_signals_frame_that_is_not_declared() {
+    let source = "undeclared_signal";
+    let (c, assembly) = (format!("{source}.c"), format!("{source}.s"));
+    let program = build("/usr/bin/gcc", &c, &assembly, &[]);
+    let report = unspool_step::run(&request(&program, &[])).unwrap();
+    let findings: Vec<_> = report.findings.iter().map(|it| &it.finding).collect();
+    let [finding] = findings[..] else {
+        panic!("{findings:#?}");
+    };
+    assert_eq!(finding.code, Code::SignalFrame);
+    assert_eq!(
+        finding.message(),
+        "the frame is a signal's, and declared a function's"
+    );
+    assert_eq!(finding.fix.as_deref(), Some(".cfi_signal_frame"));
+}
+
+#[test]
 fn handlers_that_do_not_return() {
     is_right(&run("faults"), &["right"]);
 }

@@ -52,6 +52,9 @@ impl Semantics {
     /// Has register `to` hold something after instruction `at`.
     #[inline]
     fn set(self, state: &mut State, to: u8, value: Value, at: u32) {
+        if to == self.facts.stack_pointer && matches!(value.known(), Known::Target(_)) {
+            return self.set_loaded(state, to, value);
+        }
         let is_lost =
             to == self.facts.stack_pointer && !value.is_address() && value != Value::UNKNOWN;
         if is_lost {
@@ -141,6 +144,14 @@ impl Semantics {
             Op::StoreLow {
                 base, offset, size, ..
             } => overwrite(state, base, offset, size.into()),
+            Op::StoreEntry {
+                base,
+                index,
+                offset,
+                from,
+            } => {
+                self.store_entry(state, (base, index, offset), from, at);
+            }
             // What is saved is not among a program's arrays.
             Op::OverwriteNear { .. } | Op::Halt => {}
             Op::LoadLow { to, .. } | Op::Extend { to, .. } => {
@@ -186,9 +197,45 @@ impl Semantics {
                 offset,
             } => {
                 let base = base.map_or(Value::constant(0), |base| state.get(base));
-                let value = self.entry_of(base.plus(offset.into()), state.get(index), size);
+                let (place, index) = (base.plus(offset.into()), state.get(index));
+                let value = match state.indexed().and_then(|slot| slot.address(place, index)) {
+                    Some(place) if size == 8 => self.loaded(state, place),
+                    _ => self.entry_of(place, index, size),
+                };
                 self.set_loaded(state, to, value);
             }
+        }
+    }
+
+    /// Has the 8 bytes hold something that are 8 times an index above a place of the stack. What is saved there is found by the
+    /// same index; all else is an array's.
+    #[inline(never)]
+    fn store_entry(
+        self,
+        state: &mut State,
+        (base, index, offset): (u8, u8, i32),
+        from: u8,
+        at: u32,
+    ) {
+        let value = state.get(from);
+        let is_lost = base == self.facts.stack_pointer && state.get(base) == Value::UNKNOWN;
+        if is_lost && self.is_saved(value) {
+            // Wherever it is: the slot is found from there.
+            state.name(base, at);
+        }
+        let place = state.get(base).plus(offset.into());
+        let known = state.indexed();
+        let known = known.and_then(|slot| slot.address(place, state.get(index)));
+        match known {
+            Some(place) => state.store(place, value),
+            // Which number is in a register may only be known by its name if it is none from entry.
+            None if self.is_saved(value)
+                && self.is_on_stack(place)
+                && state.get(index) != Value::UNKNOWN =>
+            {
+                state.store_indexed(place, index, value, at);
+            }
+            None => {}
         }
     }
 
@@ -206,10 +253,9 @@ impl Semantics {
             },
             // Above where the stack was moved to may be what was there before.
             Known::Base(_, offset) => {
-                let unknown = if offset < 0 {
-                    Value::FRESH
-                } else {
-                    Value::UNKNOWN
+                let unknown = match offset < 0 && !place.is_anywhere() {
+                    true => Value::FRESH,
+                    false => Value::UNKNOWN,
                 };
                 state.load(place).unwrap_or(unknown)
             }
@@ -307,7 +353,7 @@ impl Semantics {
             let Some(Some(saved)) = same(slots) else {
                 continue;
             };
-            if self.is_saved(saved) {
+            if self.is_kept(state, saved) {
                 state.store(Value::base(at, 0).plus(above * WORD), saved);
             }
         }
@@ -352,6 +398,7 @@ impl Semantics {
 
     /// Does that, but for some registers.
     fn callee_but(self, state: &mut State, kept: u64) {
+        state.forget_indexed();
         state.forget_below(state.get(self.facts.stack_pointer));
         // What a callee may change it need not: callers in the same file may rely on that.
         state.forget(self.facts.clobbered & !kept);

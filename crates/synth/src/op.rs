@@ -106,6 +106,17 @@ pub enum Op {
         /// What is added to the address.
         offset: i32,
     },
+    /// 8 bytes of memory are `from`, at `base` plus 8 times `index` plus `offset`.
+    StoreEntry {
+        /// The register that has the address.
+        base: u8,
+        /// The register that has the index.
+        index: u8,
+        /// What is added to the address.
+        offset: i32,
+        /// The register read.
+        from: u8,
+    },
     /// 8 bytes of memory are `from`, at `base` plus `offset`.
     Store {
         /// The register that has the address.
@@ -208,6 +219,8 @@ impl Op {
             Op::FindBack { .. } => u64::MAX,
             Op::Halt => 0,
             Op::Align { .. } | Op::SystemCall { .. } => bit(stack_pointer),
+            // Both have names then.
+            Op::StoreEntry { base, index, .. } => bit(base) | bit(index) | MEMORY,
             Op::Store { .. }
             | Op::StoreLow { .. }
             | Op::Overwrite { .. }

@@ -1,7 +1,7 @@
 //! What registers and stack slots hold at one place of the code.
 
 use crate::op::{MEMORY, STORED, bits};
-use crate::value::Value;
+use crate::value::{ANYWHERE, INDEX, INDEXED, Value};
 
 /// The most registers that an architecture can have here.
 pub const REGISTERS: usize = 18;
@@ -22,6 +22,25 @@ pub struct Slot {
     pub at: Value,
     /// What it holds.
     pub holds: Value,
+}
+
+/// Where a slot is whose address is only known by what a register holds: so many bytes above a place of the stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Indexed {
+    /// The place.
+    pub base: Value,
+    /// What the register holds. The slot is 8 times as much above the place.
+    pub index: Value,
+    /// The slot's address: what it is called in [`Slot::at`].
+    pub at: Value,
+}
+
+impl Indexed {
+    /// The address 8 times an index above a place, if it can be told from the slot's.
+    pub(crate) fn address(self, base: Value, index: Value) -> Option<Value> {
+        let distance = base.distance_from(self.base)?;
+        (index == self.index).then(|| self.at.plus(distance))
+    }
 }
 
 const EMPTY: Slot = Slot {
@@ -46,6 +65,8 @@ pub struct State {
     /// Whether an entry value may be in a slot that is not among these: it was stored nobody knows where, or
     /// there was no room.
     hides: bool,
+    /// The slot that is found by an index.
+    indexed: Option<Indexed>,
 }
 
 impl State {
@@ -65,6 +86,7 @@ impl State {
             words: 0,
             written: 0,
             hides: false,
+            indexed: None,
         }
     }
 
@@ -143,6 +165,44 @@ impl State {
     #[must_use]
     pub fn hides(&self) -> bool {
         self.hides
+    }
+
+    /// The slot whose address is only known by what a register holds. One is kept.
+    #[must_use]
+    #[inline]
+    pub fn indexed(&self) -> Option<Indexed> {
+        self.indexed
+    }
+
+    /// Has a register hold an address of which nothing is known, which has a name from then on, given by instruction `at`.
+    pub(crate) fn name(&mut self, register: u8, at: u32) {
+        self.rebase(register, at | ANYWHERE);
+    }
+
+    /// Has the 8 bytes hold something that are 8 times what register `index` holds above `base`, by instruction `at`. A number
+    /// that was computed has a name from then on, by which the register is known to hold it still.
+    pub(crate) fn store_indexed(&mut self, base: Value, index: u8, holds: Value, at: u32) {
+        self.forget_indexed();
+        if !self.get(index).is_address() {
+            self.rebase(index, at | INDEX);
+        }
+        let slot = Indexed {
+            base,
+            index: self.get(index),
+            at: Value::base(at | INDEXED, 0),
+        };
+        self.store(slot.at, holds);
+        self.indexed = Some(slot);
+    }
+
+    /// Forgets the slot that is found by an index.
+    #[inline]
+    pub(crate) fn forget_indexed(&mut self) {
+        if let Some(slot) = self.indexed.take()
+            && let Some(at) = slot.at.base_of()
+        {
+            self.forget_base(at);
+        }
     }
 
     /// An entry value is stored, and nobody knows where.
@@ -238,6 +298,13 @@ impl State {
 
     /// Forgets what is relative to the stack pointer after instruction `at`: it has another one now.
     pub fn forget_base(&mut self, at: u32) {
+        let is_counted = |slot: Indexed| {
+            let counted = [slot.base, slot.index].map(Value::base_of);
+            counted.contains(&Some(at))
+        };
+        if self.indexed.is_some_and(is_counted) {
+            self.forget_indexed();
+        }
         for value in &mut self.registers {
             if value.base_of() == Some(at) {
                 *value = Value::UNKNOWN;
@@ -269,6 +336,9 @@ impl State {
         self.written = u64::MAX;
         for value in &mut self.registers {
             *value = renamed(*value);
+        }
+        if let Some(slot) = &mut self.indexed {
+            slot.base = renamed(slot.base);
         }
         let used = usize::from(self.len);
         for slot in self.slots.iter_mut().take(used) {
@@ -344,6 +414,10 @@ impl State {
         if self.hides != other.hides {
             changed |= !self.hides;
             self.hides = true;
+        }
+        if self.indexed != other.indexed {
+            changed |= self.indexed.is_some();
+            self.forget_indexed();
         }
         self.join_slots(other) || changed
     }
@@ -425,6 +499,7 @@ impl State {
         self.words = other.words;
         self.written = 0;
         self.hides = other.hides;
+        self.indexed = other.indexed;
     }
 }
 

@@ -91,6 +91,13 @@ const TARGET_BY_ADDRESS: u64 = 8;
 const TABLE_BITS: u32 = 47;
 const NO_LAST: u64 = (1 << (PAYLOAD_BITS - TABLE_BITS)) - 1;
 
+/// Numbers of bases are those of instructions. What else one names has one of these beside it: what an index holds,
+pub(crate) const INDEX: u32 = 1 << 25;
+/// the address of the slot that is found by one,
+pub(crate) const INDEXED: u32 = 2 << 25;
+/// an address of which nothing else is known: it may be one that has another name, too.
+pub(crate) const ANYWHERE: u32 = 3 << 25;
+
 const fn tagged(tag: u64, payload: u64) -> Value {
     Value(tag << PAYLOAD_BITS | payload)
 }
@@ -285,6 +292,13 @@ impl Value {
     pub(crate) fn base_of(self) -> Option<u32> {
         let at = u32::try_from(self.payload() >> 32).unwrap_or_default();
         (self.tag() == BASE).then_some(at)
+    }
+
+    /// Whether it is relative to an address of which nothing is known: it may be the same as one that has another origin.
+    #[must_use]
+    #[inline]
+    pub fn is_anywhere(self) -> bool {
+        self.base_of().is_some_and(|at| at & ANYWHERE == ANYWHERE)
     }
 
     /// It plus `bytes`.

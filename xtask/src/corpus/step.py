@@ -89,12 +89,19 @@ class Shadow:
             self.push(Frame(sp + STACK, None, None, {}, None))
         elif mnemonic == "call" and enters:
             self.called(sp)
+        elif mnemonic == "jmp" and enters and self.is_back(before["rip"], sp):
+            self.called(sp)
         elif enters and pc != following and not mnemonic.startswith(("j", "call", "ret", "iret")):
             self.interrupted(before, following if mnemonic == "syscall" else before["rip"])
         elif abs(sp - before["rsp"]) > FAR:
             self.switched(sp)
         elif pc != following and mnemonic in ("ret", "jmp", "iretq", "syscall"):
             self.leave(pc, sp)
+
+    def is_back(self, jump, sp):
+        """Whether a jump leaves an address of its own function on top of the stack, to be returned to."""
+        function = lambda pc: max((start for start in self.functions if start <= pc), default=None)
+        return self.current.key != sp and function(word(sp)) == function(jump)
 
     def switched(self, sp):
         """Another stack: its innermost frame is the current one, if it has any."""

@@ -183,7 +183,7 @@ impl Frame<'_> {
             Op::Mix { base, offset } => {
                 self.write(base, offset, steps, |at| Step::Overwrite { at, bytes: 8 })
             }
-            Op::OverwriteNear { .. } => Step::Elsewhere,
+            Op::OverwriteNear { .. } | Op::StoreEntry { .. } => Step::Elsewhere,
         };
         steps.push(step);
     }
@@ -204,7 +204,9 @@ impl Frame<'_> {
             // Anywhere, below or above the CFA.
             Op::Sum { to, a, b } if to != stack_pointer && self.has_frame([a, b]) => ANYWHERE,
             Op::Difference { to, a, .. } if to != stack_pointer && self.has_frame([a]) => ANYWHERE,
-            Op::Near { base, .. } | Op::OverwriteNear { base } if self.has_frame([base]) => {
+            Op::Near { base, .. } | Op::OverwriteNear { base } | Op::StoreEntry { base, .. }
+                if self.has_frame([base]) =>
+            {
                 ANYWHERE
             }
             Op::Store { from, .. } => [self.place(from, 0), None],

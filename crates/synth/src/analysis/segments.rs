@@ -9,6 +9,7 @@ use crate::code::{Code, InsnId};
 use crate::op::Flow;
 use crate::program::{Part, Program, Returns};
 use crate::state::State;
+use crate::value::ANYWHERE;
 
 /// Instructions that are done one after another.
 #[derive(Debug, Clone, Copy)]
@@ -248,9 +249,9 @@ impl Analyzer {
         // Wherever the stack was moved to, on whichever path: it is where it is here.
         let mut renamed;
         let mut state = state;
-        if state.get(sp).base_of().is_some() {
+        if let Some(base) = state.get(sp).base_of() {
             renamed = state.clone();
-            renamed.rename_base(sp, to.0 | JOINED);
+            renamed.rename_base(sp, to.0 | JOINED | base & ANYWHERE);
             state = &renamed;
         }
         let Some(known) = segment.state.checked_sub(1) else {

@@ -139,6 +139,20 @@ pub(super) fn store(insn: &Instruction, ops: &mut Vec<Op>) {
         (Some(from), Memory::Simple { base, offset }) if register.is_gpr64() => {
             ops.push(Op::Store { base, offset, from });
         }
+        (
+            Some(from),
+            Memory::Entry {
+                base: Some(base),
+                index,
+                scale: 8,
+                offset,
+            },
+        ) if register.is_gpr64() => ops.push(Op::StoreEntry {
+            base,
+            index,
+            offset,
+            from,
+        }),
         (Some(from), Memory::Simple { base, offset }) if is_low(register) => {
             let size = u8::try_from(register.size()).unwrap_or(u8::MAX);
             ops.push(Op::StoreLow {
