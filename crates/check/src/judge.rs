@@ -1,11 +1,10 @@
 //! Is what a row says true in a state?
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use unspool_ir::{Abi, Row, RowId, Table};
 use unspool_synth::arch::Facts;
 use unspool_synth::state::Slot;
-use unspool_synth::value::{Entries, JumpTable};
 use unspool_synth::{Known, State, Value};
 
 use crate::declared::{Declared, Place};
@@ -109,8 +108,6 @@ pub(crate) struct Judge<'t> {
     expressions: HashMap<RowId, WithExpressions<'t>>,
     /// The CFA, as the states have it.
     cfa: Value,
-    /// What rows say that registers are by agreement with callers: so much above the CFA.
-    agreed: HashSet<(u8, i64)>,
 }
 
 impl<'t> Judge<'t> {
@@ -126,15 +123,7 @@ impl<'t> Judge<'t> {
             declared.as_ref().filter(|row| row.has_expression)?;
             Some((id, WithExpressions::new(table.row(id)?, table.abi())))
         });
-        let agreed = declared.iter().flatten().flat_map(|row| {
-            let places = facts.preserved.iter().zip(row.preserved);
-            places.filter_map(|(register, place)| match place {
-                Place::Cfa(above) => Some((*register, above)),
-                _ => None,
-            })
-        });
         Judge {
-            agreed: agreed.collect(),
             facts,
             table,
             expressions: expressions.collect(),
@@ -235,7 +224,8 @@ impl<'t> Judge<'t> {
         match declared.cfa {
             Place::Register(register, offset) => {
                 let value = state.get(register);
-                match is_kept_elsewhere(value) {
+                let is_preserved = self.facts.preserved.contains(&register);
+                match value.is_read_at_fixed_address() && !is_preserved {
                     true => Verdict::Unproven,
                     false => is_value(value.plus(offset), self.cfa_of(declared, state)),
                 }
@@ -268,9 +258,6 @@ impl<'t> Judge<'t> {
         let claims = self.facts.preserved.iter().zip(&declared.preserved);
         for ((register, place), verdict) in claims.zip(&mut judgement.preserved) {
             *verdict = self.place(*place, cfa, Value::at_entry(*register), state);
-            if *verdict == Verdict::Refuted && self.is_agreed(*register, *place, state) {
-                *verdict = Verdict::Unproven;
-            }
         }
         if let Some(place) = declared.stack_pointer {
             let found = self.place(place, cfa, self.cfa, state);
@@ -279,13 +266,29 @@ impl<'t> Judge<'t> {
         judgement
     }
 
-    /// Whether a row finds for a register what another row says that it is by agreement.
-    fn is_agreed(&self, register: u8, place: Place, state: &State) -> bool {
-        let Place::Register(other, offset) = place else {
-            return false;
-        };
-        let above = state.get(other).plus(offset).distance_from(self.cfa);
-        above.is_some_and(|above| self.agreed.contains(&(register, above)))
+    /// Takes back what was refuted of registers for which a row finds what another one of its entry says that they are by
+    /// agreement with callers.
+    pub(crate) fn spare_agreed(
+        &self,
+        found: &mut Judgement,
+        row: &Declared,
+        state: &State,
+        of_entry: &[&Declared],
+    ) {
+        let claims = row.preserved.iter().zip(&mut found.preserved);
+        for (at, (place, verdict)) in claims.enumerate() {
+            let Place::Register(other, offset) = *place else {
+                continue;
+            };
+            let above = state.get(other).plus(offset).distance_from(self.cfa);
+            let is_agreed = |above| {
+                let says = |other: &Declared| other.preserved.get(at) == Some(&Place::Cfa(above));
+                of_entry.iter().copied().any(says)
+            };
+            if *verdict == Verdict::Refuted && above.is_some_and(is_agreed) {
+                *verdict = Verdict::Unproven;
+            }
+        }
     }
 
     /// Whether the value that is wanted is where a row says. Offsets are taken from what `cfa` really is: a wrong one is told
@@ -432,17 +435,6 @@ impl Proof {
 /// Whether a column stands for a return address that calls push: no register has it.
 fn is_pushed(register: u8, facts: &Facts) -> bool {
     register == facts.return_address && facts.call_pushes != 0
-}
-
-/// Whether a value was read at a fixed address. Somebody may have kept an address of the stack there.
-fn is_kept_elsewhere(value: Value) -> bool {
-    matches!(
-        value.known(),
-        Known::Target(JumpTable {
-            entries: Entries::Addresses,
-            ..
-        })
-    )
 }
 
 fn is_value(value: Value, wanted: Value) -> Verdict {

@@ -100,10 +100,10 @@ impl Report {
         }
         // What else is told of their entries is told for the same cause.
         let place = |finding: &Finding| subject.program().containing(finding.at.0);
-        let told: Vec<_> = signals.iter().map(place).collect();
+        let told: Vec<usize> = signals.iter().filter_map(place).collect();
         report
             .findings
-            .retain(|finding| !told.contains(&place(finding)));
+            .retain(|finding| place(finding).is_none_or(|place| !told.contains(&place)));
         report.findings.extend(signals);
         report.findings.extend(finding::of_whole(subject));
         report.findings.extend(sframe::findings(subject));

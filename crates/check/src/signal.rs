@@ -8,6 +8,7 @@ use unspool_ir::interpret::{self, Frame, Place};
 use unspool_ir::memory::UnreadableReason;
 use unspool_ir::{Fde, LoadBias, Memory, Register, Registers, Row, RuntimeAddr, Unreadable, Vaddr};
 
+use crate::declared::Place as Claim;
 use crate::finding::{Code, Finding, Severity};
 use crate::subject::Subject;
 
@@ -62,7 +63,8 @@ pub(crate) fn findings(subject: &Subject<'_>) -> Vec<Finding> {
             .and_then(|row| subject.judge.declared(row.row));
         let Some(declared) = declared else { continue };
         if !declared.signal_frame {
-            if begins_as_trampoline(subject, fde) {
+            let is_outermost = declared.return_address == Claim::Undefined;
+            if !is_outermost && begins_as_trampoline(subject, fde) {
                 findings.push(Finding::undeclared_signal(fde.start));
             }
             continue;
@@ -148,30 +150,29 @@ fn wrong_registers(subject: &Subject<'_>, row: &Row<'_>, at: Vaddr) -> Vec<Findi
         };
         (found != Some(wanted)).then_some((register, found, wanted))
     };
-    let mut wrong: Vec<Finding> = Vec::new();
-    let mut causes: Vec<Option<u64>> = Vec::new();
+    // Those that are as far from where they are declared are wrong for one cause.
+    let mut causes: Vec<(Option<u64>, Finding, Vec<String>)> = Vec::new();
     for (register, found, wanted) in (0..).zip(ORDER).filter_map(is_wrong) {
-        // Those that are as far from where they are declared are wrong for one cause.
-        let cause = found.map(|found| wanted.wrapping_sub(found));
-        let known = causes.iter().position(|known| *known == cause);
-        match known.and_then(|known| wrong.get_mut(known)) {
-            Some(finding) => finding.places += 1,
-            None => {
-                causes.push(cause);
-                wrong.push(Finding {
-                    subject: RegisterName(register, abi.arch).to_string(),
-                    declared: found.map_or_else(|| "elsewhere".to_owned(), text),
-                    computed: text(wanted),
-                    ..Finding::at(at, Code::SignalFrame, Severity::Refuted)
-                });
-            }
+        let name = RegisterName(register, abi.arch).to_string();
+        let distance = found.map(|found| wanted.wrapping_sub(found));
+        let mut known = causes.iter_mut();
+        if let Some((.., others)) = known.find(|(known, ..)| *known == distance) {
+            others.push(name);
+            continue;
         }
+        let finding = Finding {
+            subject: name,
+            declared: found.map_or_else(|| "elsewhere".to_owned(), text),
+            computed: text(wanted),
+            ..Finding::at(at, Code::SignalFrame, Severity::Refuted)
+        };
+        causes.push((distance, finding, Vec::new()));
     }
-    for finding in &mut wrong {
-        if let others @ 1.. = finding.places - 1 {
-            finding.subject = format!("{} (as {others} more)", finding.subject);
+    let told = causes.into_iter().map(|(_, mut finding, others)| {
+        if !others.is_empty() {
+            finding.subject = format!("{} (as {})", finding.subject, others.join(", "));
         }
-        finding.places = 1;
-    }
-    wrong
+        finding
+    });
+    told.collect()
 }

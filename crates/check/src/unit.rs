@@ -253,7 +253,19 @@ impl Subject<'_> {
             row.judgement.get_or_insert(Judgement::PROVEN);
             return;
         }
-        let found = self.judge.judge(row.row, state, pc).at_worst(worst);
+        let mut found = self.judge.judge(row.row, state, pc).at_worst(worst);
+        if found.preserved.contains(&Verdict::Refuted)
+            && let Some(declared) = self.judge.declared(row.row)
+            && let Some(extent) = self.program().extent_at(pc)
+            && let Some((_, fde)) = self.fde_of(&extent)
+        {
+            let rows = self.table().rows(fde);
+            let of_entry: Vec<_> = rows
+                .filter_map(|row| self.judge.declared(row.row))
+                .collect();
+            self.judge
+                .spare_agreed(&mut found, declared, state, &of_entry);
+        }
         row.judgement = Some(match &row.judgement {
             Some(known) => known.worse(&found),
             None => found,

@@ -525,3 +525,147 @@ last:   ret
     let worst = found.iter().map(|finding| finding.severity).max();
     assert_eq!(worst, Some(Severity::Unproven), "{found:#?}");
 }
+
+/// A function that keeps its old stack pointer, in `%rax` until then, at an index, and takes it from there again, with
+/// something between.
+fn kept_at_an_index(index: &str, between: &str) -> String {
+    format!(
+        "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        mov %rsp, %rax
+        .cfi_def_cfa_register %rax
+        sub $512, %rsp
+        {index}
+        mov %rax, 8(%rsp,%r9,8)
+        .cfi_escape 0x0f, 0x0a, 0x77, 0x08, 0x79, 0x00, 0x38, 0x1e, 0x22, 0x06, 0x23, 0x08
+        xor %eax, %eax
+        {between}
+last:   mov 8(%rsp,%r9,8), %rsp
+        .cfi_def_cfa %rsp, 8
+        ret
+        .cfi_endproc
+        .size f, . - f
+"
+    )
+}
+
+#[test]
+fn what_is_kept_at_an_index_is_there_until_it_may_be_overwritten() {
+    const COMPUTED: &str = "lea 2(%rdi), %r9d";
+    let worst = |index, between| {
+        let (found, _) = check(&kept_at_an_index(index, between), "last");
+        found.iter().map(|finding| finding.severity).max()
+    };
+    for (index, between) in [
+        (COMPUTED, ""),
+        (COMPUTED, "mov %rcx, (%rsp)"),
+        (COMPUTED, "mov %rcx, (%rsp,%r9,8)"),
+        (COMPUTED, "mov %rcx, 8(%rsp,%rbx,8)"),
+        (COMPUTED, "mov $4, %edx; mov %rcx, 8(%rsp,%rdx,8)"),
+        (COMPUTED, "1: mov %rcx, (%rsp,%rdx,8)\n dec %rdx\n jnz 1b"),
+        ("mov $3, %r9d", "mov %rcx, 24(%rsp)"),
+    ] {
+        assert_eq!(worst(index, between), None, "{index}; {between}");
+    }
+    for (index, between) in [
+        (COMPUTED, "movq $0, 8(%rsp,%r9,8)"),
+        (COMPUTED, "mov %ecx, 8(%rsp,%r9,8)"),
+        (COMPUTED, "movups %xmm0, (%rsp,%r9,8)"),
+        (COMPUTED, "lock xadd %rcx, 8(%rsp,%r9,8)"),
+        (COMPUTED, "mov %rcx, 24(%rsp)"),
+        (COMPUTED, "call g"),
+        (COMPUTED, "inc %r9"),
+        (COMPUTED, "test %edi, %edi\n je 1f\n mov %rcx, %r9\n 1:"),
+    ] {
+        let worst = worst(index, between);
+        assert_eq!(worst, Some(Severity::Unproven), "{index}; {between}");
+    }
+    let overwritten = worst("mov $3, %r9d", "mov %rcx, 32(%rsp)");
+    assert_eq!(overwritten, Some(Severity::Refuted));
+}
+
+#[test]
+fn what_is_below_a_slot_at_an_index_is_not_known() {
+    let source = "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        push %rbx
+        .cfi_def_cfa_offset 16
+        .cfi_offset %rbx, -16
+        mov %rcx, %rbx
+        mov %rbp, 8(%rsp,%rdi,8)
+        mov (%rsp,%rdi,8), %rbx
+        .cfi_restore %rbx
+last:   add $8, %rsp
+        .cfi_def_cfa_offset 8
+        ret
+        .cfi_endproc
+        .size f, . - f
+";
+    let (found, _) = check(source, "last");
+    let worst = found.iter().map(|finding| finding.severity).max();
+    assert_eq!(worst, Some(Severity::Unproven), "{found:#?}");
+}
+
+#[test]
+fn a_word_that_was_saved_twice_has_two_names() {
+    let source = |between: &str| {
+        format!(
+            "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        push %rbp
+        .cfi_def_cfa_offset 16
+        .cfi_offset %rbp, -16
+        mov %rsp, %rbp
+        .cfi_def_cfa_register %rbp
+        mov %rsp, %rcx
+        push %rcx
+        push %rcx
+        and $-16, %rsp
+        {between}
+        .cfi_escape 0x0f, 5, 0x77, 8, 6, 0x23, 0x10
+last:   nop
+        .cfi_def_cfa %rbp, 16
+        leave
+        .cfi_def_cfa %rsp, 8
+        .cfi_restore %rbp
+        ret
+        .cfi_endproc
+        .size f, . - f
+"
+        )
+    };
+    let (found, _) = check(&source(""), "last");
+    assert!(found.is_empty(), "{found:#?}");
+    let (found, last) = check(&source("movq $0, -16(%rbp)"), "last");
+    assert!(found.iter().any(|it| it.at.0 == last), "{found:#?}");
+}
+
+#[test]
+fn what_is_agreed_in_one_function_is_not_in_another() {
+    let source = "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        lea 16(%rsp), %rbp
+rebuilt:
+        ret
+        .cfi_endproc
+        .size f, . - f
+        .globl g
+        .type g, @function
+g:      .cfi_startproc
+        .cfi_val_offset %rbp, 8
+        ret
+        .cfi_endproc
+        .size g, . - g
+";
+    let (found, rebuilt) = check(source, "rebuilt");
+    let is_refuted = |it: &Finding| it.at.0 == rebuilt && it.severity == Severity::Refuted;
+    assert!(found.iter().any(is_refuted), "{found:#?}");
+}

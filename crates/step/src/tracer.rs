@@ -8,7 +8,7 @@ use std::sync::Arc;
 use libc::c_int;
 use unspool_check::{Aspect, Code, Declared, Place};
 use unspool_compact::call::{CallTest, WINDOW};
-use unspool_ir::{Abi, Arch, Endian, Register, Registers, RuntimeAddr, Vaddr};
+use unspool_ir::{Abi, Arch, Endian, Register, RegisterRule, Registers, Row, RuntimeAddr, Vaddr};
 use unspool_module::{ElfFile, Mapping as Placed};
 use unspool_synth::Machine;
 use unspool_synth::op::Flow;
@@ -809,7 +809,9 @@ impl<'r> Tracer<'r> {
     fn check_signal(&mut self, tid: i32, site: Site, truth: &Frame) -> io::Result<()> {
         let module = self.modules.get(site.module);
         let row = module.and_then(|module| module.row(site.at));
-        if row.is_none_or(|row| row.signal_frame) {
+        let is_outermost =
+            |row: &Row<'_>| row.rule(row.return_address) == Some(RegisterRule::Undefined);
+        if row.is_none_or(|row| row.signal_frame || is_outermost(&row)) {
             return Ok(());
         }
         let function = module.and_then(|module| module.function(site.at));
@@ -912,18 +914,23 @@ impl<'r> Tracer<'r> {
     /// Whether a call to a place begins a frame: at the entry of a function, and at a label inside of one where the row is that
     /// of a begin, unless the code there makes use of the word that the call pushed.
     fn is_begin(&mut self, site: Site) -> bool {
+        let module = self.modules.get(site.module);
+        module.is_some_and(|module| module.entry(site.at).is_some()) || self.has_row_of_begin(site)
+    }
+
+    /// Whether the row of a place is that of a function's begin, and the code there does not make use of the word on top.
+    fn has_row_of_begin(&mut self, site: Site) -> bool {
         let facts = self.machine.facts();
         let Some(module) = self.modules.get_mut(site.module) else {
             return false;
         };
         let row = module.row(site.at);
         let is_begin = row.is_some_and(|row| Declared::of(&row, facts).is_begin(facts));
-        module.entry(site.at).is_some()
-            || is_begin
-                && !module
-                    .spot(&mut self.machine, site.at)
-                    .instruction
-                    .takes_top
+        is_begin
+            && !module
+                .spot(&mut self.machine, site.at)
+                .instruction
+                .takes_top
     }
 
     /// Brings the shadow stack up to date with an instruction.
@@ -1010,7 +1017,7 @@ impl<'r> Tracer<'r> {
         let shadow = &mut self.thread(tid)?.shadow;
         let is_call = shadow.current().is_some_and(|frame| frame.key == regs.rsp);
         if !is_call {
-            return self.called_by_jump(tid, from, to.map(|(_, id)| id), regs);
+            return self.called_by_jump(tid, from, to, regs);
         }
         let Some((site, (module, place))) = to else {
             return Ok(false);
@@ -1030,10 +1037,10 @@ impl<'r> Tracer<'r> {
         &mut self,
         tid: i32,
         from: FunctionId,
-        to: Option<FunctionId>,
+        to: Option<(Site, FunctionId)>,
         regs: &Regs,
     ) -> io::Result<bool> {
-        if to == Some(from) {
+        if to.is_some_and(|(site, id)| id == from || !self.has_row_of_begin(site)) {
             return Ok(false);
         }
         let Some(back) = self.space_of(tid)?.memory().word(regs.rsp) else {
@@ -1041,7 +1048,7 @@ impl<'r> Tracer<'r> {
         };
         let is_own = (self.function_at(tid, back)?).is_some_and(|(_, id)| id == from);
         if is_own {
-            self.called(tid, regs, back, to)?;
+            self.called(tid, regs, back, to.map(|(_, id)| id))?;
         }
         Ok(is_own)
     }

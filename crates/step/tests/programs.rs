@@ -155,6 +155,11 @@ fn tail_calls() {
 }
 
 #[test]
+fn a_return_address_that_lies_about_calls_nothing() {
+    is_right(&run("stale_word"), &["stale_word"]);
+}
+
+#[test]
 fn an_exit_that_functions_share() {
     let report = run("shares");
     assert_eq!(accused(&report), ["wrong_exit"], "{:#?}", report.findings);

@@ -52,7 +52,7 @@ impl Semantics {
     /// Has register `to` hold something after instruction `at`.
     #[inline]
     fn set(self, state: &mut State, to: u8, value: Value, at: u32) {
-        if to == self.facts.stack_pointer && matches!(value.known(), Known::Target(_)) {
+        if to == self.facts.stack_pointer && value.is_read_at_fixed_address() {
             return self.set_loaded(state, to, value);
         }
         let is_lost =
@@ -88,7 +88,8 @@ impl Semantics {
     fn is_kept(self, state: &State, value: Value) -> bool {
         let is_left = || {
             let sp = state.get(self.facts.stack_pointer);
-            value.is_address() && sp.is_address() && value.distance_from(sp).is_none()
+            let is_elsewhere = sp.is_address() && !sp.is_anywhere();
+            value.is_address() && is_elsewhere && value.distance_from(sp).is_none()
         };
         self.is_saved(value)
             || state.load(value).is_some_and(|saved| {
@@ -117,7 +118,9 @@ impl Semantics {
     pub(crate) fn apply(self, state: &mut State, op: Op, at: u32) {
         match op {
             Op::Add { to, from, bytes } => {
-                let value = state.get(from).plus(bytes.into());
+                let old = state.get(from);
+                let is_kept = to == self.facts.stack_pointer && old.is_read_at_fixed_address();
+                let value = if is_kept { old } else { old.plus(bytes.into()) };
                 self.set(state, to, value, at);
             }
             Op::Clobber { registers } => {
@@ -153,7 +156,14 @@ impl Semantics {
                 self.store_entry(state, (base, index, offset), from, at);
             }
             // What is saved is not among a program's arrays.
-            Op::OverwriteNear { .. } | Op::Halt => {}
+            Op::OverwriteNear { base, index } => {
+                if let Some(slot) = state.indexed()
+                    && slot.is_found_by(state.get(base), state.get(index))
+                {
+                    state.forget_indexed();
+                }
+            }
+            Op::Halt => {}
             Op::LoadLow { to, .. } | Op::Extend { to, .. } => {
                 self.set(state, to, Value::FRESH, at);
             }
@@ -198,9 +208,10 @@ impl Semantics {
             } => {
                 let base = base.map_or(Value::constant(0), |base| state.get(base));
                 let (place, index) = (base.plus(offset.into()), state.get(index));
-                let value = match state.indexed().and_then(|slot| slot.address(place, index)) {
-                    Some(place) if size == 8 => self.loaded(state, place),
-                    _ => self.entry_of(place, index, size),
+                let known = state.indexed().filter(|_| size == 8);
+                let value = match known.and_then(|slot| slot.address(place, index)) {
+                    Some(place) => self.loaded(state, place),
+                    None => self.entry_of(place, index, size),
                 };
                 self.set_loaded(state, to, value);
             }
@@ -224,18 +235,20 @@ impl Semantics {
             state.name(base, at);
         }
         let place = state.get(base).plus(offset.into());
-        let known = state.indexed();
-        let known = known.and_then(|slot| slot.address(place, state.get(index)));
-        match known {
-            Some(place) => state.store(place, value),
+        let number = state.get(index);
+        let known = match (state.indexed(), number.as_constant()) {
+            (_, Some(number)) => Some(place.plus(number.cast_signed().saturating_mul(8))),
+            (Some(slot), None) => slot.address(place, number),
+            (None, None) => None,
+        };
+        if let Some(place) = known.filter(|place| place.is_address()) {
+            state.put(place, value);
+        } else if self.is_saved(value) {
             // Which number is in a register may only be known by its name if it is none from entry.
-            None if self.is_saved(value)
-                && self.is_on_stack(place)
-                && state.get(index) != Value::UNKNOWN =>
-            {
-                state.store_indexed(place, index, value, at);
+            match self.is_on_stack(place) && number != Value::UNKNOWN {
+                true => state.store_indexed(place, index, value, at),
+                false => state.hide(),
             }
-            None => {}
         }
     }
 
@@ -253,7 +266,7 @@ impl Semantics {
             },
             // Above where the stack was moved to may be what was there before.
             Known::Base(_, offset) => {
-                let unknown = match offset < 0 && !place.is_anywhere() {
+                let unknown = match offset < 0 && place.is_moved_stack() {
                     true => Value::FRESH,
                     false => Value::UNKNOWN,
                 };

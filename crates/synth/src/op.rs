@@ -153,6 +153,8 @@ pub enum Op {
     OverwriteNear {
         /// The register that has the address.
         base: u8,
+        /// The register that the number is a multiple of.
+        index: u8,
     },
     /// `size` bytes of memory are something else, at `base` plus `offset`.
     Overwrite {

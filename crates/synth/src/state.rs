@@ -41,6 +41,17 @@ impl Indexed {
         let distance = base.distance_from(self.base)?;
         (index == self.index).then(|| self.at.plus(distance))
     }
+
+    /// Whether an index is the slot's, from a place of the same stack.
+    pub(crate) fn is_found_by(self, base: Value, index: Value) -> bool {
+        base.distance_from(self.base).is_some() && index == self.index
+    }
+
+    /// Whether some of the bytes at an address may be the slot's. Indices are at least 0.
+    fn may_be_within(self, at: Value, size: i64) -> bool {
+        let above = at.distance_from(self.base);
+        above.is_some_and(|above| above + size > 0)
+    }
 }
 
 const EMPTY: Slot = Slot {
@@ -143,8 +154,16 @@ impl State {
     /// Has the 8 bytes at an address hold something.
     #[inline]
     pub fn store(&mut self, at: Value, holds: Value) {
-        self.overwrite(at, 8);
-        if holds != Value::FRESH {
+        self.lose_indexed(at, 8);
+        self.put(at, holds);
+    }
+
+    /// Has the 8 bytes at an address hold something that a program has stored into an array: what is saved is not there.
+    #[inline]
+    pub(crate) fn put(&mut self, at: Value, holds: Value) {
+        self.clear(at, 8);
+        // Wherever something is hidden, it is not here.
+        if holds != Value::FRESH || self.hides {
             self.push(Slot { at, holds });
         }
     }
@@ -176,13 +195,18 @@ impl State {
 
     /// Has a register hold an address of which nothing is known, which has a name from then on, given by instruction `at`.
     pub(crate) fn name(&mut self, register: u8, at: u32) {
-        self.rebase(register, at | ANYWHERE);
+        if at < INDEX {
+            self.rebase(register, at | ANYWHERE);
+        }
     }
 
     /// Has the 8 bytes hold something that are 8 times what register `index` holds above `base`, by instruction `at`. A number
     /// that was computed has a name from then on, by which the register is known to hold it still.
     pub(crate) fn store_indexed(&mut self, base: Value, index: u8, holds: Value, at: u32) {
         self.forget_indexed();
+        if at >= INDEX {
+            return self.hide();
+        }
         if !self.get(index).is_address() {
             self.rebase(index, at | INDEX);
         }
@@ -213,14 +237,34 @@ impl State {
     /// Has `size` bytes at an address hold something that is no entry value.
     #[inline]
     pub fn overwrite(&mut self, at: Value, size: i64) {
-        if self.words & words_of(at, size) != 0 {
-            self.retain(|slot| !slot.at.is_within(at, 1 - 8..size));
+        self.lose_indexed(at, size);
+        match size {
+            8 => self.put(at, Value::FRESH),
+            _ => self.clear(at, size),
         }
-        if self.hides && size == 8 {
-            // Wherever something is hidden, it is not here.
-            self.push(Slot {
-                at,
-                holds: Value::FRESH,
+    }
+
+    /// Forgets the slot that is found by an index, if it may be where `size` bytes at an address are.
+    #[inline]
+    fn lose_indexed(&mut self, at: Value, size: i64) {
+        if let Some(slot) = self.indexed
+            && slot.may_be_within(at, size)
+        {
+            self.forget_indexed();
+        }
+    }
+
+    /// Forgets what `size` bytes at an address held.
+    #[inline]
+    fn clear(&mut self, at: Value, size: i64) {
+        if self.words & words_of(at, size) != 0 {
+            let is_gone = |slot: &Slot| slot.at.is_within(at, 1 - 8..size);
+            // What was saved twice may have a name that counts from where the stack pointer was aligned, too.
+            let saved = (self.slots().iter()).find(|slot| is_gone(slot) && slot.holds.is_address());
+            let twin = saved.map(|slot| slot.holds);
+            self.retain(|slot| {
+                let is_twin = || Some(slot.holds) == twin && slot.at.is_base() && !at.is_base();
+                !is_gone(slot) && !is_twin()
             });
         }
     }
@@ -546,6 +590,19 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn what_is_stored_is_what_is_there() {
+        let at = Value::at_entry(7).plus(-16);
+        let mut state = State::new();
+        state.hide();
+        for holds in [Value::at_entry(3), Value::FRESH, Value::at_entry(6)] {
+            state.store(at, holds);
+            assert_eq!(state.load(at), Some(holds));
+        }
+        state.overwrite(at, 8);
+        assert_eq!(state.load(at), Some(Value::FRESH));
     }
 
     #[test]

@@ -26,8 +26,8 @@ pub enum Known {
     /// What a register held at entry, plus an offset. The CFA is the stack pointer at entry, plus what a
     /// call pushes; the return-address column stands for the address to return to.
     Entry(Register, i32),
-    /// An address on the stack that is only known at run time, plus an offset: what the stack pointer was
-    /// after the instruction of that number.
+    /// What is only known at run time, plus an offset: what the stack pointer was after the instruction of that number, or
+    /// what else was named there.
     Base(u32, i32),
     /// An entry of a table of 4-byte distances at this address, at an index that is at most `last`.
     Distance {
@@ -91,11 +91,13 @@ const TARGET_BY_ADDRESS: u64 = 8;
 const TABLE_BITS: u32 = 47;
 const NO_LAST: u64 = (1 << (PAYLOAD_BITS - TABLE_BITS)) - 1;
 
-/// Numbers of bases are those of instructions. What else one names has one of these beside it: what an index holds,
+/// Numbers of bases are those of instructions. Beside that of an instruction, this says that what an index held then is named.
 pub(crate) const INDEX: u32 = 1 << 25;
-/// the address of the slot that is found by one,
+
+/// The address of the slot that is found by such an index.
 pub(crate) const INDEXED: u32 = 2 << 25;
-/// an address of which nothing else is known: it may be one that has another name, too.
+
+/// An address of which nothing else is known: it may be one that has another name, too.
 pub(crate) const ANYWHERE: u32 = 3 << 25;
 
 const fn tagged(tag: u64, payload: u64) -> Value {
@@ -292,6 +294,19 @@ impl Value {
     pub(crate) fn base_of(self) -> Option<u32> {
         let at = u32::try_from(self.payload() >> 32).unwrap_or_default();
         (self.tag() == BASE).then_some(at)
+    }
+
+    /// Whether it was read at a fixed address, where somebody may have kept it.
+    #[must_use]
+    #[inline]
+    pub fn is_read_at_fixed_address(self) -> bool {
+        self.tag() == TARGET_BY_ADDRESS
+    }
+
+    /// Whether it is relative to what the stack pointer was: where it was moved to, nothing of the caller's is below.
+    #[inline]
+    pub(crate) fn is_moved_stack(self) -> bool {
+        self.base_of().is_some_and(|at| at & ANYWHERE == 0)
     }
 
     /// Whether it is relative to an address of which nothing is known: it may be the same as one that has another origin.

@@ -204,7 +204,9 @@ impl Frame<'_> {
             // Anywhere, below or above the CFA.
             Op::Sum { to, a, b } if to != stack_pointer && self.has_frame([a, b]) => ANYWHERE,
             Op::Difference { to, a, .. } if to != stack_pointer && self.has_frame([a]) => ANYWHERE,
-            Op::Near { base, .. } | Op::OverwriteNear { base } | Op::StoreEntry { base, .. }
+            Op::Near { base, .. }
+            | Op::OverwriteNear { base, .. }
+            | Op::StoreEntry { base, .. }
                 if self.has_frame([base]) =>
             {
                 ANYWHERE

@@ -275,6 +275,45 @@ switch_stack:
 	.cfi_endproc
 	.size	switch_stack, . - switch_stack
 
+# Goes on in a part of its own, with the address of its own on top of the stack that a call has left there.
+	.globl	stale_word
+	.type	stale_word, @function
+stale_word:
+	.cfi_startproc
+	push	%rbx
+	.cfi_def_cfa_offset	16
+	.cfi_offset	%rbx, -16
+	call	leaves_a_word
+	mov	$7, %ebx
+	sub	$8, %rsp
+	.cfi_def_cfa_offset	24
+	jmp	stale_word_part
+1:	call	leaves_a_word
+	add	$8, %rsp
+	.cfi_def_cfa_offset	16
+	lea	(%rdi, %rbx), %rax
+	pop	%rbx
+	.cfi_def_cfa_offset	8
+	.cfi_restore	%rbx
+	ret
+	.cfi_endproc
+	.size	stale_word, . - stale_word
+	.type	stale_word_part, @function
+stale_word_part:
+	.cfi_startproc
+	.cfi_def_cfa_offset	24
+	.cfi_offset	%rbx, -16
+	nop
+	jmp	1b
+	.cfi_endproc
+	.size	stale_word_part, . - stale_word_part
+	.type	leaves_a_word, @function
+leaves_a_word:
+	.cfi_startproc
+	ret
+	.cfi_endproc
+	.size	leaves_a_word, . - leaves_a_word
+
 # An exit that functions share has no type, and is called by nobody. Its first row says nothing of %r12.
 	.globl	wrong_exit
 wrong_exit:

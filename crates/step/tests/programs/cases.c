@@ -22,6 +22,7 @@ void endless(void);
 int reads(void);
 int misleads(void);
 long shares(long);
+long stale_word(long);
 void recurses(int);
 void descends(unsigned depth, unsigned turns, unsigned way);
 void moves(uintptr_t);
@@ -291,6 +292,8 @@ int main(int count, char **arguments) {
             all[i].run();
     if (strcmp(which, "wrong") == 0)
         return wrong(1) != 2;
+    if (strcmp(which, "stale_word") == 0)
+        return stale_word(1) != 8;
     if (strcmp(which, "shares") == 0)
         return shares(1) != 3;
     if (strcmp(which, "misleads") == 0)

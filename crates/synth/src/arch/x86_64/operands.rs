@@ -126,8 +126,10 @@ pub(super) fn overwrite(insn: &Instruction, ops: &mut Vec<Op>) {
         }
         Memory::Simple { base, offset } => ops.push(Op::Overwrite { base, offset, size }),
         Memory::Entry {
-            base: Some(base), ..
-        } => ops.push(Op::OverwriteNear { base }),
+            base: Some(base),
+            index,
+            ..
+        } => ops.push(Op::OverwriteNear { base, index }),
         Memory::Entry { .. } | Memory::Other => {}
     }
 }
