@@ -52,7 +52,7 @@ fn what_is_wrong_is_told_beside_the_code() {
         "refuted CFI001 the CFA is rsp+16, and declared rsp+8: in wrong+0x1",
         "mov %edi, %ebx declared rsp+8 is rsp+16",
         ".cfi_adjust_cfa_offset 8",
-        "1 of 16 functions called",
+        "1 of 19 functions called",
     ] {
         assert!(told.contains(words), "`{words}` is not in:\n{told}");
     }
@@ -140,7 +140,7 @@ fn what_makes_less_of_the_result_is_said() {
     assert!(text(&output.stderr).contains("the command failed: exit status: 7"));
     let output = run(&[], &[program, "nothing"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert!(text(&output.stderr).contains("none of the 16 functions in scope was called"));
+    assert!(text(&output.stderr).contains("none of the 19 functions in scope was called"));
     let output = run(&["--time-limit", "1"], &[program, "endless"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(text(&output.stderr).contains("had not ended after 1 seconds and was killed"));
