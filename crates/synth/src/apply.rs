@@ -52,12 +52,11 @@ impl Semantics {
     /// Has register `to` hold something after instruction `at`.
     #[inline]
     fn set(self, state: &mut State, to: u8, value: Value, at: u32) {
-        if to == self.facts.stack_pointer && value.is_read_at_fixed_address() {
-            return self.set_loaded(state, to, value);
-        }
         let is_lost =
             to == self.facts.stack_pointer && !value.is_address() && value != Value::UNKNOWN;
-        if is_lost {
+        if is_lost && value.is_read_at_fixed_address() {
+            self.set_loaded(state, to, value);
+        } else if is_lost {
             // Wherever it is: what lies at a distance from it can be told.
             state.rebase(to, at);
         } else {

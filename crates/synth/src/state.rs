@@ -459,7 +459,7 @@ impl State {
             changed |= !self.hides;
             self.hides = true;
         }
-        if self.indexed != other.indexed {
+        if (self.indexed.is_some() | other.indexed.is_some()) && self.indexed != other.indexed {
             changed |= self.indexed.is_some();
             self.forget_indexed();
         }
