@@ -5,7 +5,7 @@
 //! | offset | bytes | |
 //! |---|---|---|
 //! | 0 | 8 | `unspargs` |
-//! | 8 | 2 | version, 6 |
+//! | 8 | 2 | version, 7 |
 //! | 10 | 1 | what the key is: 1 a build ID, 2 a hash of the file |
 //! | 11 | 1 | how many bytes of the key count |
 //! | 12 | 4 | the number of ranges of code |
@@ -38,7 +38,7 @@ use crate::place::Source;
 pub const MAGIC: [u8; 8] = *b"unspargs";
 
 /// The version that is written, and the only one that is read.
-pub const VERSION: u16 = 6;
+pub const VERSION: u16 = 7;
 
 /// The bytes of the header.
 pub const HEADER: usize = 120;

@@ -7,6 +7,8 @@
 mod aarch64;
 mod amd64;
 
+use std::ops::Range;
+
 use crate::graph::{Graph, Kind, TypeId};
 
 /// A calling convention.
@@ -210,6 +212,29 @@ impl Graph<'_> {
             }
         }
         true
+    }
+
+    /// The bytes of a value that belong to none of its parts, and are not there for the alignment of the next part or of the whole: something of the
+    /// value is not known. Compilers write transparent unions without members, and no structure with its unnamed bit-fields.
+    fn unexplained(leaves: &[Leaf], bytes: u64) -> Vec<Range<u64>> {
+        let align = |leaf: &Leaf| leaf.bytes.clamp(1, 16);
+        let mut parts: Vec<&Leaf> = leaves.iter().collect();
+        parts.sort_by_key(|leaf| leaf.offset);
+        let starts = parts.iter().map(|leaf| (leaf.offset, align(leaf)));
+        let whole = leaves.iter().map(align).max().unwrap_or(1);
+        let mut end = 0_u64;
+        let mut ends = Vec::new();
+        for leaf in &parts {
+            ends.push(end);
+            end = end.max(leaf.offset.saturating_add(leaf.bytes));
+        }
+        ends.push(end);
+        let nexts = starts.chain([(bytes, whole)]);
+        let holes = ends.into_iter().zip(nexts).filter(|(end, (next, align))| {
+            let expected = end.checked_next_multiple_of(*align);
+            expected.is_some_and(|expected| expected < *next)
+        });
+        holes.map(|(end, (next, _))| end..next).collect()
     }
 
     /// Whether some part of a value is not at a multiple of its size, as in packed structures.

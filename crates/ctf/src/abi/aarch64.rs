@@ -41,10 +41,14 @@ fn pass_one(graph: &Graph<'_>, ty: TypeId, taken: &mut Taken) -> Option<Passing>
     if bytes == 0 {
         return Some(Passing::of(Vec::new()));
     }
+    let is_aggregate = graph.is_aggregate(ty);
+    if is_aggregate && !is_known(graph, ty, bytes) {
+        return None;
+    }
     if let Some(elements) = homogeneous(graph, ty) {
         return in_vectors(graph, ty, bytes, elements, taken);
     }
-    if graph.is_aggregate(ty) && bytes > 16 {
+    if is_aggregate && bytes > 16 {
         // Rule B.4: the caller makes a copy and passes its address.
         let passing = in_registers(8, 8, taken)?;
         return Some(Passing {
@@ -53,6 +57,16 @@ fn pass_one(graph: &Graph<'_>, ty: TypeId, taken: &mut Taken) -> Option<Passing>
         });
     }
     in_registers(bytes, graph.align(ty)?, taken)
+}
+
+/// Whether all of a structure, a union or an array is known that decides how it is passed. What fills holes between floating-point numbers
+/// does not: they are passed in general-purpose registers then, as what is there is. Of 16 bytes it may ask for their alignment.
+fn is_known(graph: &Graph<'_>, ty: TypeId, bytes: u64) -> bool {
+    match graph.leaves(ty) {
+        Some(leaves) if bytes == 16 => Graph::unexplained(&leaves, bytes).is_empty(),
+        Some(leaves) => !leaves.is_empty(),
+        None => bytes > 16,
+    }
 }
 
 /// Rules C.1 to C.6.

@@ -1,5 +1,7 @@
 //! System V, AMD64.
 
+use std::ops::Range;
+
 use super::{Class, Leaf, Location, Passing, Piece, on_stack};
 use crate::graph::{Graph, TypeId};
 
@@ -116,6 +118,7 @@ fn classes(graph: &Graph<'_>, ty: TypeId, bytes: u64) -> Option<Vec<Eightbyte>> 
     if is_x87 || Graph::is_packed(&leaves) {
         return Some(Vec::new());
     }
+    let unexplained = Graph::unexplained(&leaves, bytes);
     let count = usize::try_from(bytes.div_ceil(8)).ok()?;
     let mut classes = vec![Eightbyte::Empty; count];
     for Leaf {
@@ -133,7 +136,13 @@ fn classes(graph: &Graph<'_>, ty: TypeId, bytes: u64) -> Option<Vec<Eightbyte>> 
             };
         }
     }
-    Some(classes)
+    // What is not known of it may be a number, or nothing.
+    let is_known = |(class, start): (&Eightbyte, u64)| {
+        let is_in = |hole: &Range<u64>| hole.start < start + 8 && start < hole.end;
+        *class == Eightbyte::Integer || !unexplained.iter().any(is_in)
+    };
+    let mut placed = classes.iter().zip((0..).step_by(8));
+    placed.all(is_known).then_some(classes)
 }
 
 /// Whether a function that returns this is passed the address to put it at; `None` if that is not known.
