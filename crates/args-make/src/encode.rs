@@ -11,8 +11,9 @@ use unspool_module::ContentKey;
 use crate::functions::{CallSite, Followed, Function, Row};
 use crate::prototype::{Parameter, Prototype, Shape};
 use unspool_args::format::{
-    BUILD_ID, CONTENT, HAS_PROTOTYPE, HEADER, IS_CERTAIN, IS_JUMPED_TO, IS_REENTERED, LONGEST_KEY,
-    MAGIC, SECTIONS, VERSION, passed, shape, source_number,
+    AS_IT_IS, BUILD_ID, BY_REFERENCE, CONTENT, HAS_PROTOTYPE, HEADER, IS_CERTAIN, IS_JUMPED_TO,
+    IS_REENTERED, LONGEST_KEY, MAGIC, PERHAPS_DOUBLE, SECTIONS, VERSION, passed, shape,
+    source_number,
 };
 use unspool_args::{Found, Passed, Place, Source};
 
@@ -229,7 +230,12 @@ fn put_parameter(parameter: &Parameter, name: &dyn Fn(&str) -> u64, bytes: &mut 
         put_unsigned(bytes, 0);
         return;
     };
-    put_unsigned(bytes, if passing.is_by_reference { 2 } else { 1 });
+    let how = match (passing.is_by_reference, parameter.may_be_double) {
+        (true, _) => BY_REFERENCE,
+        (_, true) => PERHAPS_DOUBLE,
+        _ => AS_IT_IS,
+    };
+    put_unsigned(bytes, how);
     let pieces = eightbytes(passing);
     put_unsigned(bytes, pieces.len() as u64);
     for (offset, size, source) in pieces {

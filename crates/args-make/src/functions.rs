@@ -67,14 +67,29 @@ pub struct CallSite {
     pub passed: Vec<(u8, Passed)>,
 }
 
-/// The pieces of a prototype that are followed, in their order: where they are at entry, and their bits.
-pub fn followed(prototype: &Prototype) -> impl Iterator<Item = (Source, u8)> {
-    let passed = prototype
-        .parameters
-        .iter()
-        .filter_map(|parameter| parameter.passing.as_ref());
-    let pieces = passed.flat_map(eightbytes);
-    pieces.filter_map(|(_, bytes, source)| Some((source?, bytes.saturating_mul(8))))
+/// A piece of a prototype that is followed.
+#[derive(Debug, Clone, Copy)]
+pub struct Piece {
+    /// Where it is at entry.
+    pub source: Source,
+    /// How many bits it has.
+    pub bits: u8,
+    /// Whether it is a `float` for which a `double` may be passed.
+    pub may_be_double: bool,
+}
+
+/// The pieces of a prototype that are followed, in their order.
+pub fn followed(prototype: &Prototype) -> impl Iterator<Item = Piece> {
+    prototype.parameters.iter().flat_map(|parameter| {
+        let pieces = parameter.passing.iter().flat_map(eightbytes);
+        pieces.filter_map(|(_, bytes, source)| {
+            Some(Piece {
+                source: source?,
+                bits: bytes.saturating_mul(8),
+                may_be_double: parameter.may_be_double,
+            })
+        })
+    })
 }
 
 /// What was found in the code of a file.
@@ -369,7 +384,7 @@ impl<'k, 's> Known<'k, 's> {
         let is_taken = |register: u8| {
             callee.is_none_or(|callee| {
                 let mut taken = followed(callee);
-                taken.any(|(source, _)| source == Source::Register(register))
+                taken.any(|piece| piece.source == Source::Register(register))
             })
         };
         let is_kept = |passed: &Passed| match passed {
@@ -441,15 +456,19 @@ fn is_by_gcc(file: &ElfFile) -> bool {
 /// Where the arguments of a function are. If not all ways to there are known, none is certain.
 fn row(function: &Function, start: u64, kept: &Kept, facts: &Facts, is_whole: bool) -> Option<Row> {
     let prototype = function.prototype.as_deref()?;
-    let pieces = followed(prototype).map(|(source, bits)| {
-        let (place, held) = kept.place_of(source, bits, facts)?;
+    let pieces = followed(prototype).map(|piece| {
+        let source = piece.source;
+        let (place, held) = kept.place_of(source, piece.bits, facts)?;
         // What was moved elsewhere is looked at.
         let is_moved = match (place, source) {
             (Place::Register(at), Source::Register(from)) => at != from,
             (Place::Slot(at), Source::Stack(word)) => at != i32::from(word) * 8,
             _ => true,
         };
-        let is_certain = is_whole && function.is_certain && (function.is_given_all || is_moved);
+        // Nobody keeps the half of a double.
+        let is_this = !piece.may_be_double || held.bits <= piece.bits;
+        let is_taken = function.is_given_all || is_moved;
+        let is_certain = is_whole && function.is_certain && is_taken && is_this;
         Some(Found {
             place,
             add: held.add,

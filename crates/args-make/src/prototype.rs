@@ -28,6 +28,8 @@ pub struct Parameter {
     pub bytes: u32,
     /// Where its bytes are at entry; `None` if that is not known.
     pub passing: Option<Passing>,
+    /// Whether it is a `float` for which a `double` may be passed: CTF does not tell definitions without a prototype.
+    pub may_be_double: bool,
 }
 
 /// How a value is shown.
@@ -109,6 +111,18 @@ impl Prototype {
     }
 }
 
+impl Prototype {
+    /// Has those that are `float` be `double` perhaps.
+    fn doubt_floats(&mut self, graph: &Graph<'_>, function: TypeId) {
+        let function = graph.resolve(function).and_then(|ty| graph.get(ty));
+        if let Some(Kind::Function { parameters, .. }) = function.map(|ty| &ty.kind) {
+            for (own, parameter) in self.parameters.iter_mut().zip(parameters) {
+                own.may_be_double = graph.is_float(parameter.ty);
+            }
+        }
+    }
+}
+
 impl Parameter {
     /// One with a name and a type, which is passed so.
     pub(crate) fn of(
@@ -123,6 +137,7 @@ impl Parameter {
             shape: shape(graph, ty, DEEPEST),
             bytes: size(graph, ty),
             passing,
+            may_be_double: false,
         }
     }
 }
@@ -238,12 +253,13 @@ pub struct Prototypes {
 }
 
 impl Prototypes {
-    /// Takes in the functions of a graph.
+    /// Takes in the functions of a graph that does not tell which of them have no prototype.
     pub fn add(&mut self, graph: &Graph<'_>, convention: Convention) {
         for function in &graph.functions {
-            let Some(prototype) = Prototype::of(graph, function.ty, convention) else {
+            let Some(mut prototype) = Prototype::of(graph, function.ty, convention) else {
                 continue;
             };
+            prototype.doubt_floats(graph, function.ty);
             let known = self.by_name.entry(function.name.clone().into_owned());
             let known = known.or_insert_with(|| Named {
                 prototype: Some(Rc::new(prototype.clone())),

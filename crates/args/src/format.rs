@@ -25,7 +25,8 @@
 //! 5. what calls give: a number of registers, and for each a [`crate::Passed`]: a byte with its [kind](passed), and above that from bit 3 on the
 //!    register, which is below 32; then what the kind says;
 //! 6. prototypes: a number of parameters, and for each where its name and its type are in section 7, its size, its shape, and 0 if nobody
-//!    knows where it is passed, else 1, or 2 if its address is passed, then the number of its pieces and those;
+//!    knows where it is passed, else 1, or 2 if its address is passed, or 3 if it is a `float` for which
+//!    a `double` may be passed, then the number of its pieces and those;
 //! 7. names: each its length and its bytes;
 //! 8. doubts: where the unwind table's rows cannot be relied on, ascending: the range's start relative to the base, its length, and
 //!    [`crate::Doubts`], 4 bytes each.
@@ -61,6 +62,13 @@ pub const IS_REENTERED: u64 = 2;
 pub const HAS_PROTOTYPE: u64 = 4;
 /// Flag of a range: other functions jump to its function's entry.
 pub const IS_JUMPED_TO: u64 = 8;
+
+/// A parameter is passed as it is.
+pub const AS_IT_IS: u64 = 1;
+/// A parameter's address is passed.
+pub const BY_REFERENCE: u64 = 2;
+/// A parameter is a `float`, for which a `double` may be passed: the function may have no prototype (K&R).
+pub const PERHAPS_DOUBLE: u64 = 3;
 
 /// What stands for no source.
 pub const NO_SOURCE: u64 = 0;

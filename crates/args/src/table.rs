@@ -3,8 +3,8 @@
 use unspool_ir::leb128::{byte, signed, take, unsigned};
 
 use crate::format::{
-    BUILD_ID, CONTENT, DOUBT, HAS_PROTOTYPE, HEADER, IS_CERTAIN, IS_JUMPED_TO, IS_REENTERED,
-    LONGEST_KEY, MAGIC, SECTIONS, VERSION, passed, shape, source,
+    BUILD_ID, BY_REFERENCE, CONTENT, DOUBT, HAS_PROTOTYPE, HEADER, IS_CERTAIN, IS_JUMPED_TO,
+    IS_REENTERED, LONGEST_KEY, MAGIC, PERHAPS_DOUBLE, SECTIONS, VERSION, passed, shape, source,
 };
 use crate::place::{Doubts, Found, Held, Passed, Place, Source};
 
@@ -301,6 +301,8 @@ pub struct Parameter<'t> {
     pub is_known: bool,
     /// Whether its address is passed.
     pub is_by_reference: bool,
+    /// Whether it is a `float` for which a `double` may be passed.
+    pub may_be_double: bool,
     /// The number of its pieces.
     left: u64,
     pieces: &'t [u8],
@@ -331,7 +333,8 @@ impl<'t> Iterator for Parameters<'t> {
             bytes: size,
             shape,
             is_known: passing != 0,
-            is_by_reference: passing == 2,
+            is_by_reference: passing == BY_REFERENCE,
+            may_be_double: passing == PERHAPS_DOUBLE,
             left,
             pieces,
         })

@@ -183,7 +183,9 @@ fn from_caller(
     let mut given = call.passed();
     let (_, given) = given.find(|(register, _)| *register == wanted)?;
     let value = evaluate(stack, outer, &caller, given, bits, farthest)?;
-    let is_exact = is_this_call(stack, number, &caller, &call, callee)
+    let may_be_double = callee.is_some_and(|callee| may_be_double(&callee, source));
+    let is_exact = (!may_be_double || is_float(&caller, given))
+        && is_this_call(stack, number, &caller, &call, callee)
         && is_certain(stack, number)
         && is_certain(stack, outer);
     Some(Value {
@@ -191,6 +193,32 @@ fn from_caller(
         certainty: value.certainty.min(certainty(is_exact)),
         by_caller: value.by_caller + 1,
     })
+}
+
+/// Whether a function's parameter at a source is a `float` for which a `double` may be passed.
+fn may_be_double(function: &Function<'_>, source: Source) -> bool {
+    let mut parameters = function.parameters().into_iter().flatten();
+    parameters
+        .any(|own| own.may_be_double && own.pieces().any(|piece| piece.source == Some(source)))
+}
+
+/// Whether what a call gives is 4 bytes, and not a number of 8: those of a `double` that fits into 4 is less than 1e-313.
+fn is_float(caller: &Frame<'_>, given: Passed) -> bool {
+    match given {
+        Passed::Number(number) => u32::try_from(number).is_ok(),
+        Passed::Slot { bytes, .. } => bytes <= 4,
+        Passed::Register { bits, .. } => bits <= 32,
+        // A parameter that the caller has passed on as it was.
+        Passed::Own(Held { source, bits, .. }) => {
+            let parameters = caller.function().and_then(|own| own.parameters());
+            let mut pieces = parameters
+                .into_iter()
+                .flatten()
+                .flat_map(|own| own.pieces());
+            bits <= 32 || pieces.any(|own| own.source == Some(source) && own.bytes <= 4)
+        }
+        Passed::Address(_) | Passed::Cfa(_) => false,
+    }
 }
 
 /// Whether what runs was come into by this call, and nothing but it.

@@ -181,7 +181,30 @@ fn what_is_told_as_certain_is_right() {
             compare("arguments_float", &options, cache.path());
             compare("arguments_doubted", &options, cache.path());
             compare("arguments_written", &options, cache.path());
+            compare("arguments_types", &options, cache.path());
         }
+    }
+}
+
+/// What the types say nothing of makes nothing else wrong, and nothing unknown that need not be.
+#[test]
+fn what_types_leave_out_is_not_told_as_certain() {
+    let cache = tempfile::tempdir().unwrap();
+    for others in [&["-fcf-protection=none"][..], &["-g"]] {
+        let certain = compare(
+            "arguments_types",
+            &[&["-O2"], others].concat(),
+            cache.path(),
+        );
+        for wanted in ["old_kept 1", "old_kept 2", "transparent 0"] {
+            let is_told = certain.iter().any(|own| own == wanted);
+            assert!(is_told, "{others:?}: {wanted}: {certain:?}");
+        }
+        let is_right_by_luck = |own: &str| own.starts_with("is_apart") || own == "transparent 2";
+        assert!(
+            !certain.iter().any(|own| is_right_by_luck(own)),
+            "{certain:?}"
+        );
     }
 }
 

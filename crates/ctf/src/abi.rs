@@ -54,7 +54,8 @@ pub struct Passing {
 /// How the arguments of a function are passed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signature {
-    /// Each parameter; `None` from the first one on whose type is not known well enough.
+    /// Each parameter; `None` from the first one on whose type is not known well enough, and of `float` in a function
+    /// [without a prototype](Graph::unprototyped), which is passed `double` there.
     pub parameters: Vec<Option<Passing>>,
     /// Whether anything is passed in memory; `None` if that is not known, as of a variadic function.
     pub takes_stack: Option<bool>,
@@ -87,24 +88,39 @@ impl Graph<'_> {
     /// parameters.
     #[must_use]
     pub fn signature(&self, function: TypeId, convention: Convention) -> Option<Signature> {
+        let function = self.resolve(function)?;
         let Kind::Function {
             returns,
             parameters,
             is_variadic,
-        } = &self.get(self.resolve(function)?)?.kind
+        } = &self.get(function)?.kind
         else {
             return None;
         };
         let types = parameters.iter().map(|parameter| parameter.ty);
-        let (parameters, takes_stack) = match convention {
+        let (mut passed, takes_stack) = match convention {
             Convention::Amd64 => amd64::pass(self, *returns, types),
             Convention::Aarch64 => aarch64::pass(self, types),
         };
-        let is_known = parameters.iter().all(Option::is_some);
+        let is_known = passed.iter().all(Option::is_some);
+        if self.unprototyped.contains(&function) {
+            let floats = parameters.iter().zip(&mut passed);
+            let floats = floats.filter(|(parameter, _)| self.is_float(parameter.ty));
+            floats.for_each(|(_, passing)| *passing = None);
+        }
         Some(Signature {
+            parameters: passed,
             takes_stack: (takes_stack || is_known && !is_variadic).then_some(takes_stack),
-            parameters,
         })
+    }
+
+    /// Whether a type is `float`, for which who knows of no prototype passes `double`. Both take as much room.
+    #[must_use]
+    pub fn is_float(&self, ty: TypeId) -> bool {
+        let ty = self.resolve(ty).and_then(|ty| self.get(ty));
+        ty.is_some_and(
+            |ty| matches!(ty.kind, Kind::Float(number) if (number.format, number.size) == (1, 4)),
+        )
     }
 
     /// The numbers and pointers that a value consists of; `None` if something of it is not known, or there are too many.

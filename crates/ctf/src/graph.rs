@@ -7,6 +7,7 @@
 //! broken file makes contain itself has no size.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 /// A type of a graph. 0 is no type: what the producer could not represent.
@@ -452,6 +453,8 @@ pub struct Graph<'a> {
     types: Vec<Type<'a>>,
     /// What is behind each type, where ways are long; found out when it is asked for.
     behind: OnceLock<Vec<Option<Behind>>>,
+    /// The functions in C whose definitions have no prototype (K&R's), ascending: they are passed `double` for `float`. DWARF alone tells.
+    pub unprototyped: BTreeSet<TypeId>,
     /// The source file that it is of.
     pub unit: Option<Cow<'a, str>>,
     /// The size of a pointer in bytes.
@@ -534,6 +537,7 @@ impl<'a> Graph<'a> {
                 .map(|parent| Arc::new(Arc::unwrap_or_clone(parent).into_owned())),
             types: self.types.into_iter().map(Type::into_owned).collect(),
             behind: self.behind,
+            unprototyped: self.unprototyped,
             unit: self.unit.map(owned),
             pointer_size: self.pointer_size,
             functions: self.functions.into_iter().map(Symbol::into_owned).collect(),

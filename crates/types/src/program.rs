@@ -116,7 +116,7 @@ impl<'a> Program<'a> {
             return Ok(());
         }
         let (unit, _) = rest.unit(place).map_err(in_rest)?;
-        let mut reader = UnitReader::new(&rest, u64::from(unit.header.address_size()));
+        let mut reader = UnitReader::new(&rest, place, u64::from(unit.header.address_size()));
         reader.unit(place);
         let problems = std::mem::take(&mut reader.problems);
         self.problems.extend(problems.into_iter().map(in_rest));

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use gimli::{AttributeValue, DwAt, DwTag};
+use gimli::{AttributeValue, DwAt, DwLang, DwTag};
 use unspool_ctf::{
     Enumerator, Graph, Kind, Number, Parameter, Qualifier, Symbol, Tag, Type, TypeId,
 };
@@ -27,6 +27,8 @@ const DEEPEST_IMPORT: usize = 16;
 /// each other are no problem.
 pub(crate) struct UnitReader<'d, 'a> {
     index: &'d Index<'a>,
+    /// Whether functions without prototypes are those that C has.
+    is_c: bool,
     graph: Graph<'a>,
     ids: HashMap<Place, TypeId>,
     /// Types that have an id and are not read yet.
@@ -45,9 +47,11 @@ pub(crate) struct UnitReader<'d, 'a> {
 }
 
 impl<'d, 'a> UnitReader<'d, 'a> {
-    pub(crate) fn new(index: &'d Index<'a>, pointer_size: u64) -> UnitReader<'d, 'a> {
+    /// Reads types of the unit with this root.
+    pub(crate) fn new(index: &'d Index<'a>, root: Place, pointer_size: u64) -> UnitReader<'d, 'a> {
         UnitReader {
             index,
+            is_c: language(index, root).is_some_and(is_c),
             graph: Graph::new(pointer_size),
             ids: HashMap::new(),
             open: Vec::new(),
@@ -258,7 +262,7 @@ impl<'d, 'a> UnitReader<'d, 'a> {
             gimli::DW_TAG_atomic_type => return self.behind(id, place, entry),
             gimli::DW_TAG_array_type => self.array(id, place, entry)?,
             gimli::DW_TAG_subroutine_type | gimli::DW_TAG_subprogram => {
-                self.prototype(place, entry)?
+                self.prototype(id, place, entry)?
             }
             gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type => {
                 self.record(Tag::Struct, id, place, entry)?
@@ -298,7 +302,12 @@ impl<'d, 'a> UnitReader<'d, 'a> {
         }
     }
 
-    fn prototype(&mut self, place: Place, entry: &Entry<'a>) -> Result<Kind<'a>, TypesError> {
+    fn prototype(
+        &mut self,
+        id: TypeId,
+        place: Place,
+        entry: &Entry<'a>,
+    ) -> Result<Kind<'a>, TypesError> {
         // Who calls by another convention than the platform's passes something else than the parameters' types say.
         // That of a Fortran program's main function is the platform's.
         let convention = number(entry, gimli::DW_AT_calling_convention);
@@ -322,6 +331,9 @@ impl<'d, 'a> UnitReader<'d, 'a> {
             }
             Ok(())
         })?;
+        if self.is_c && !flag(entry, gimli::DW_AT_prototyped) && !parameters.is_empty() {
+            self.graph.unprototyped.insert(id);
+        }
         Ok(Kind::Function {
             returns,
             parameters,
@@ -358,6 +370,26 @@ impl<'d, 'a> UnitReader<'d, 'a> {
         })?;
         Ok(Kind::Enum { size, enumerators })
     }
+}
+
+/// The language of the unit with this root.
+pub(crate) fn language(index: &Index<'_>, root: Place) -> Option<DwLang> {
+    match index.entry(root).ok()?.attr_value(gimli::DW_AT_language)? {
+        AttributeValue::Language(language) => Some(language),
+        _ => None,
+    }
+}
+
+/// Whether a language is C.
+pub(crate) fn is_c(language: DwLang) -> bool {
+    matches!(
+        language,
+        gimli::DW_LANG_C
+            | gimli::DW_LANG_C89
+            | gimli::DW_LANG_C99
+            | gimli::DW_LANG_C11
+            | gimli::DW_LANG_C17
+    )
 }
 
 /// Whether an entry is a type of C.

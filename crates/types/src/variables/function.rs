@@ -204,7 +204,7 @@ impl<'a> Function<'a> {
         let (unit, _) = index.unit(root)?;
         let mut reader = FunctionReader {
             index,
-            types: UnitReader::new(index, u64::from(unit.header.address_size())),
+            types: UnitReader::new(index, root, u64::from(unit.header.address_size())),
             scopes: vec![Scope {
                 parent: 0,
                 ranges: index.ranges(place, &entry)?,

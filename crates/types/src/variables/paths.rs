@@ -4,11 +4,10 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use gimli::AttributeValue;
-
 use crate::entry::text;
 use crate::error::TypesError;
 use crate::index::{Index, Place};
+use crate::unit::language;
 
 /// Paths are so long at most, in names.
 const LONGEST: usize = 64;
@@ -73,11 +72,5 @@ impl Paths {
 
 /// Whether a unit is in Rust.
 pub(super) fn is_rust(index: &Index<'_>, root: Place) -> bool {
-    index.entry(root).is_ok_and(|entry| {
-        let language = entry.attr_value(gimli::DW_AT_language);
-        matches!(
-            language,
-            Some(AttributeValue::Language(gimli::DW_LANG_Rust))
-        )
-    })
+    language(index, root) == Some(gimli::DW_LANG_Rust)
 }
