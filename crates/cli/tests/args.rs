@@ -412,3 +412,30 @@ fn what_is_lost_of_functions_without_a_prototype_is_not_said_to_be_gone() {
         assert_eq!(text.matches(&lost).count(), expected, "{text}");
     }
 }
+
+/// What a parameter is at the first instruction it need not have been when the function was called.
+#[test]
+fn what_parameters_are_at_the_begin_is_not_taken_for_what_was_passed() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = tempfile::tempdir().unwrap();
+    let truth = truth("arguments_swapped");
+    for compiler in ["/usr/bin/gcc", "/usr/bin/clang"] {
+        for options in [&["-O2", "-g"][..], &["-O2", "-g", "-DCOMPUTED"]] {
+            let mut compile = Command::new(packages::path(compiler).unwrap());
+            compile.args(options).args(["-o", "program"]);
+            let compile = compile.arg(source("arguments_swapped"));
+            let (is_done, stderr) = run_in(folder.path(), compile);
+            assert!(is_done, "{stderr}");
+            let (report, _) = report(folder.path(), cache.path());
+            let frames = with_arguments(&report);
+            let (_, arguments) = frames.iter().find(|(name, _)| name == "swapped").unwrap();
+            for (argument, truth) in arguments.iter().zip(&truth["swapped"][0]) {
+                let told = argument["value"].as_str();
+                let what = format!("{compiler} {options:?}: {argument}");
+                assert!(told.is_none_or(|told| is_right(told, truth)), "{what}");
+                // Where clang has what callers compute, nobody tells.
+                assert!(told.is_some() || compiler.ends_with("clang"), "{what}");
+            }
+        }
+    }
+}

@@ -142,6 +142,11 @@ impl<'d, 'a> UnitReader<'d, 'a> {
         }
     }
 
+    /// The id of the type that a function has, by the entry that says what it is.
+    pub(crate) fn type_of_function(&mut self, origin: Place) -> TypeId {
+        self.id(origin)
+    }
+
     /// The id of the type at a place.
     fn id(&mut self, place: Place) -> TypeId {
         if let Some(id) = self.ids.get(&place) {
@@ -389,6 +394,19 @@ pub(crate) fn is_c(language: DwLang) -> bool {
             | gimli::DW_LANG_C99
             | gimli::DW_LANG_C11
             | gimli::DW_LANG_C17
+    )
+}
+
+/// Whether a language is C++.
+pub(crate) fn is_cpp(language: DwLang) -> bool {
+    matches!(
+        language,
+        gimli::DW_LANG_C_plus_plus
+            | gimli::DW_LANG_C_plus_plus_03
+            | gimli::DW_LANG_C_plus_plus_11
+            | gimli::DW_LANG_C_plus_plus_14
+            | gimli::DW_LANG_C_plus_plus_17
+            | gimli::DW_LANG_C_plus_plus_20
     )
 }
 

@@ -28,10 +28,16 @@ impl<'a> Evaluator<'_, 'a> {
         let Some(location) = location else {
             return Ok(To::Parameter(parameter.origin));
         };
-        let expression = self.at(location, Vaddr(entry))?;
+        let expression = self.when_called(location, Vaddr(entry))?;
         let (unit, _) = self.index().unit(location.place)?;
         match only(expression, unit.encoding()) {
-            Some(Operation::Register { register }) => Ok(To::Register(register.0)),
+            // It may be something else already, and be where another one is passed.
+            Some(Operation::Register { register }) => {
+                match self.function.may_be_passed_in(parameter, register.0) {
+                    true => Ok(To::Register(register.0)),
+                    false => Err(Absent::Entry),
+                }
+            }
             Some(Operation::FrameOffset { offset }) if self.is_based_on_cfa() => {
                 Ok(To::Stack(offset))
             }

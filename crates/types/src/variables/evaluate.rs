@@ -3,7 +3,10 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use gimli::{AttributeValue, EvaluationResult, Location, Operation, Piece, UnitOffset, ValueType};
+use gimli::{
+    AttributeValue, EvaluationResult, Location, Operation, Piece, RawLocListEntry, UnitOffset,
+    ValueType,
+};
 use unspool_ir::arch::RegisterName;
 use unspool_ir::{Register, Vaddr};
 
@@ -237,12 +240,7 @@ impl<'s, 'a> Evaluator<'s, 'a> {
         if let AttributeValue::Exprloc(expression) = location.value {
             return Ok(expression);
         }
-        let index = self.index();
-        let (unit, _) = index.unit(location.place)?;
-        let dwarf = index.dwarf(location.place.part);
-        let mut list = dwarf
-            .attr_locations(unit, location.value)?
-            .ok_or(Absent::Unsupported("a location that is no list"))?;
+        let mut list = self.list(location)?;
         for _ in 0..MOST_LOCATIONS {
             let Some(entry) = list.next()? else { break };
             if (entry.range.begin..entry.range.end).contains(&address.0) {
@@ -250,6 +248,36 @@ impl<'s, 'a> Evaluator<'s, 'a> {
             }
         }
         Err(Absent::Nowhere)
+    }
+
+    /// The expression of a location when the function with this entry is called. Of what is something else before the first instruction, gcc
+    /// has that in a part of the list which is of no address.
+    pub(super) fn when_called(
+        &self,
+        location: &Said<'a>,
+        entry: Vaddr,
+    ) -> Result<Expression<'a>, Absent> {
+        if let AttributeValue::Exprloc(expression) = location.value {
+            return Ok(expression);
+        }
+        let mut list = self.list(location)?;
+        for _ in 0..MOST_LOCATIONS {
+            let Some(raw) = list.next_raw()? else { break };
+            if let Some(part) = list.convert_raw(with_address(raw))?
+                && (part.range.begin..part.range.end).contains(&entry.0)
+            {
+                return Ok(part.data);
+            }
+        }
+        Err(Absent::Nowhere)
+    }
+
+    fn list(&self, location: &Said<'a>) -> Result<gimli::LocListIter<Slice<'a>>, Absent> {
+        let index = self.index();
+        let (unit, _) = index.unit(location.place)?;
+        let dwarf = index.dwarf(location.place.part);
+        let list = dwarf.attr_locations(unit, location.value)?;
+        list.ok_or(Absent::Unsupported("a location that is no list"))
     }
 
     /// The number that an expression computes.
@@ -435,6 +463,24 @@ fn parts(
         true => Ok(vec![(expression, None)]),
         false => Ok(parts),
     }
+}
+
+/// A part of a list of locations, which is of the address that it begins at if it is of none.
+fn with_address(raw: RawLocListEntry<Slice<'_>>) -> RawLocListEntry<Slice<'_>> {
+    let mut raw = raw;
+    match &mut raw {
+        RawLocListEntry::AddressOrOffsetPair { begin, end, .. }
+        | RawLocListEntry::OffsetPair { begin, end, .. }
+        | RawLocListEntry::StartEnd { begin, end, .. }
+            if begin == end =>
+        {
+            *end = begin.saturating_add(1);
+        }
+        RawLocListEntry::StartxLength { length, .. }
+        | RawLocListEntry::StartLength { length, .. } => *length = (*length).max(1),
+        _ => {}
+    }
+    raw
 }
 
 /// So many entries of a list of locations are looked at.

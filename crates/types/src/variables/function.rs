@@ -6,13 +6,13 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use gimli::{AttributeValue, Operation};
-use unspool_ctf::{Graph, TypeId};
-use unspool_ir::Vaddr;
+use unspool_ctf::{Convention, Graph, Kind, Signature, TypeId};
+use unspool_ir::{Arch, Vaddr};
 
 use crate::entry::{flag, text};
 use crate::error::TypesError;
 use crate::index::{Entry, Index, Place, Slice};
-use crate::unit::{Dimension, UnitReader, Variants};
+use crate::unit::{Dimension, UnitReader, Variants, is_c, is_cpp, language};
 
 use super::paths::{Paths, is_rust};
 
@@ -37,6 +37,8 @@ pub struct Function<'a> {
     /// The dimensions of arrays that have no constant size.
     pub(super) dimensions: Vec<Dimension<'a>>,
     rust: Option<Rust<'a>>,
+    /// How its parameters are passed, if nothing better tells where they are when it is called.
+    signature: Option<Signature>,
 }
 
 /// What types of Rust have that those of C have not.
@@ -181,6 +183,31 @@ impl<'a> Function<'a> {
         self.code().first().map(|part| part.start)
     }
 
+    /// Whether a parameter may be passed in a register, by the calling convention. Where gcc says that it is at the begin, it is passed, also in
+    /// functions that gcc has made others of, and in other languages than C and its like nobody knows.
+    pub(super) fn may_be_passed_in(&self, parameter: &Variable<'a>, register: u16) -> bool {
+        let Some(signature) = &self.signature else {
+            return true;
+        };
+        let own = self.variables.iter();
+        let own = own.filter(|own| own.is_parameter && own.scope == 0);
+        if own.clone().count() != signature.parameters.len() {
+            return true;
+        }
+        let position = own.filter(|own| own.origin.offset < parameter.origin.offset);
+        let passing = signature.parameters.get(position.count());
+        let Some(Some(passing)) = passing else {
+            return true;
+        };
+        let first = passing.pieces.first().map(|piece| piece.location);
+        match first {
+            Some(unspool_ctf::Location::Register(own) | unspool_ctf::Location::Vector(own)) => {
+                u16::from(own) == register
+            }
+            _ => false,
+        }
+    }
+
     /// All of its variables, and of those of functions that are inlined there.
     #[must_use]
     pub fn variables(&self) -> &[Variable<'a>] {
@@ -202,6 +229,12 @@ impl<'a> Function<'a> {
         let entry = index.entry(place)?;
         let (origin, said) = index.origin(place, &entry)?;
         let (unit, _) = index.unit(root)?;
+        let convention = match index.arch() {
+            Arch::X86_64 => Some(Convention::Amd64),
+            Arch::Aarch64 => Some(Convention::Aarch64),
+            _ => None,
+        };
+        let convention = convention.filter(|_| !is_by_gcc(index, root));
         let mut reader = FunctionReader {
             index,
             types: UnitReader::new(index, root, u64::from(unit.header.address_size())),
@@ -218,7 +251,9 @@ impl<'a> Function<'a> {
         index.below(place, |place, depth, entry| {
             reader.entry(place, depth, entry)
         })?;
-        reader.types.finish();
+        let types = &mut reader.types;
+        let own = convention.map(|convention| (convention, types.type_of_function(origin)));
+        types.finish();
         let mut variables = reader.variables;
         variables.sort_by_key(|variable| variable.scope);
         for (number, variable) in variables.iter_mut().enumerate() {
@@ -230,6 +265,9 @@ impl<'a> Function<'a> {
             variants: std::mem::take(&mut reader.types.variants),
         });
         let frame_base = entry.attr_value(gimli::DW_AT_frame_base);
+        let dimensions = std::mem::take(&mut reader.types.dimensions);
+        let graph = reader.types.graph();
+        let own = own.filter(|(_, ty)| is_as_in_c(index, root, &graph, *ty));
         Ok(Function {
             index: Rc::clone(index),
             root,
@@ -239,10 +277,39 @@ impl<'a> Function<'a> {
             variables,
             calls: reader.calls,
             rust,
-            dimensions: std::mem::take(&mut reader.types.dimensions),
-            graph: reader.types.graph(),
+            dimensions,
+            signature: own.and_then(|(convention, ty)| graph.signature(ty, convention)),
+            graph,
         })
     }
+}
+
+/// Whether gcc made a unit.
+fn is_by_gcc(index: &Index<'_>, root: Place) -> bool {
+    let entry = index.entry(root);
+    let producer = entry.map(|entry| text(index, root, &entry, gimli::DW_AT_producer));
+    producer.is_ok_and(|producer| producer.is_some_and(|name| name.starts_with("GNU ")))
+}
+
+/// Whether the functions of a type are passed their parameters as in C: in C++, if there are no structures.
+fn is_as_in_c(index: &Index<'_>, root: Place, graph: &Graph<'_>, function: TypeId) -> bool {
+    let Some(language) = language(index, root) else {
+        return false;
+    };
+    let Some(Kind::Function {
+        returns,
+        parameters,
+        ..
+    }) = graph.get(function).map(|ty| &ty.kind)
+    else {
+        return false;
+    };
+    let is_record = |ty: TypeId| {
+        let ty = graph.resolve(ty).and_then(|ty| graph.get(ty));
+        ty.is_none_or(|ty| matches!(ty.kind, Kind::Record { .. } | Kind::Unknown))
+    };
+    let mut all = parameters.iter().map(|own| own.ty).chain([*returns]);
+    is_c(language) || is_cpp(language) && !all.any(is_record)
 }
 
 /// The name that other units know a function by.
