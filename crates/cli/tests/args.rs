@@ -439,3 +439,46 @@ fn what_parameters_are_at_the_begin_is_not_taken_for_what_was_passed() {
         }
     }
 }
+
+/// Debugging information says of a call which name it calls. Which function that is, the dynamic linker decides.
+#[test]
+fn what_a_call_gave_another_function_is_not_described() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = tempfile::tempdir().unwrap();
+    let truth = truth("arguments_interposed");
+    let gcc = |words: &[&str]| {
+        let mut gcc = Command::new(packages::path("/usr/bin/gcc").unwrap());
+        let (is_done, stderr) = run_in(folder.path(), gcc.args(["-O2", "-g"]).args(words));
+        assert!(is_done, "{stderr}");
+    };
+    let source = source("arguments_interposed");
+    let source = source.to_str().unwrap();
+    for (object, define) in [("libasked.so", "-DLIBRARY"), ("libbetween.so", "-DBETWEEN")] {
+        gcc(&["-shared", "-fPIC", define, "-o", object, source]);
+    }
+    for options in [&["-Wl,-z,now"][..], &["-Wl,-z,lazy"], &["-fno-plt"]] {
+        for (is_between, called) in truth["asked"].iter().enumerate() {
+            let between = ["-Wl,--no-as-needed", "./libbetween.so"];
+            let between = &between[..2 * is_between];
+            let all = [
+                options,
+                &["-o", "program", source],
+                between,
+                &["./libasked.so"],
+            ];
+            gcc(&all.concat());
+            let (report, _) = report(folder.path(), cache.path());
+            let frames = with_arguments(&report);
+            let (_, arguments) = frames.iter().find(|(name, _)| name == "asked").unwrap();
+            for (argument, truth) in arguments.iter().zip(called) {
+                let what = format!("{options:?}, {is_between}: {argument}");
+                let told = argument["value"].as_str().unwrap_or_default();
+                let certainty = argument["certainty"].as_str().unwrap();
+                if ["exact", "described"].contains(&certainty) {
+                    assert!(is_right(told, truth), "{what}");
+                }
+                assert!(is_between == 1 || certainty == "described", "{what}");
+            }
+        }
+    }
+}

@@ -25,7 +25,7 @@ mod function;
 mod paths;
 mod value;
 
-pub use activation::Activation;
+pub use activation::{Activation, AtEntry};
 pub use evaluate::Absent;
 
 pub use function::{Function, Level, Rust, Variable};
@@ -66,6 +66,9 @@ pub trait Stack<'a> {
     ///
     /// [`Absent::ThreadLocal`].
     fn thread_local(&self, number: usize, offset: u64) -> Result<u64, Absent>;
+
+    /// Where the call leads that a frame stands at, as an address of the process; `None` if its code and what is left of its frame do not tell.
+    fn called(&self, number: usize) -> Option<u64>;
 
     /// What a general-purpose register of a frame was when its function was called, if the code tells for certain. Asked where no call site does.
     fn at_entry(&self, number: usize, register: u16) -> Option<u64>;

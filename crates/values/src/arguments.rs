@@ -171,15 +171,20 @@ pub(crate) fn merge(known: Option<Vec<Argument>>, described: Vec<Variable>) -> V
 
 impl Argument {
     fn describe(&mut self, variable: Variable) {
-        let is_exact = |found: &Found| found.label == Label::Exact;
-        if let Some(text) = variable.at_entry
-            && !self.value.as_ref().is_ok_and(is_exact)
-        {
-            self.value = Ok(Found {
-                text,
-                label: Label::Described,
-                by_caller: 1,
-            });
+        if let Some(at_entry) = variable.at_entry {
+            let label = match at_entry.is_likely {
+                true => Label::Likely,
+                false => Label::Described,
+            };
+            // What the code says is as good, if neither is more than likely.
+            let is_kept = |found: &Found| found.label == Label::Exact || found.label == label;
+            if !self.value.as_ref().is_ok_and(is_kept) {
+                self.value = Ok(Found {
+                    text: at_entry.text,
+                    label,
+                    by_caller: 1,
+                });
+            }
         }
         self.now = Some(variable.now);
     }

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod call;
 mod rust;
 mod thread_local;
 mod values;
@@ -12,7 +13,7 @@ mod variables;
 
 pub use arguments::{Argument, Found, Label, Tables};
 pub use values::{Asked, Values, WithFiles};
-pub use variables::{Described, Files, Known, Level, Problem, Variable};
+pub use variables::{AtEntry, Described, Files, Known, Level, Problem, Variable};
 
 /// The bytes that are shown of a value at most.
 pub const MOST_BYTES: usize = 1024;

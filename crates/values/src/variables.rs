@@ -19,7 +19,7 @@ use unspool_unwind::process::Snapshot;
 use unspool_unwind::space::{Space, Stack};
 
 use crate::values::as_text;
-use crate::{MOST_BYTES, rust};
+use crate::{MOST_BYTES, call, rust};
 
 /// The files with the debug information of the modules that some stacks stand in.
 pub struct Files {
@@ -101,7 +101,15 @@ pub struct Variable {
     /// What it is now.
     pub now: Result<Known, Absent>,
     /// What a parameter of the frame's function was when that was called, as the caller's call site says.
-    pub at_entry: Option<String>,
+    pub at_entry: Option<AtEntry>,
+}
+
+/// What a parameter was when its function was called.
+pub struct AtEntry {
+    /// As the language of its function would have it.
+    pub text: String,
+    /// Whether nothing tells that the call, which debugging information says it of, has called this function.
+    pub is_likely: bool,
 }
 
 /// A value that is known, or parts of it.
@@ -196,10 +204,10 @@ impl<'f> Described<'f> {
                     type_name: show.type_name(variable),
                     block: variable.block,
                     now: activation.now(variable, MOST_BYTES).map(known),
-                    at_entry: is_own
-                        .then(at_entry)
-                        .flatten()
-                        .map(|value| show.value(variable, &value)),
+                    at_entry: is_own.then(at_entry).flatten().map(|at_entry| AtEntry {
+                        text: show.value(variable, &at_entry.value),
+                        is_likely: at_entry.is_likely,
+                    }),
                 }
             };
             Level {
@@ -385,6 +393,15 @@ impl<'f> variables::Stack<'f> for Walked<'_, 'f> {
     fn thread_local(&self, number: usize, offset: u64) -> Result<u64, Absent> {
         let block = crate::thread_local::block(self, number);
         Ok(block.map_err(Absent::ThreadLocal)?.wrapping_add(offset))
+    }
+
+    fn called(&self, number: usize) -> Option<u64> {
+        let CodeAddr::Return(returns_to) = self.stack.frames.get(number)?.code else {
+            return None;
+        };
+        let register = |register| variables::Stack::register(self, number, register);
+        let arch = self.snapshot.abi().arch;
+        call::target(arch, returns_to, self.memory, register)
     }
 
     fn at_entry(&self, number: usize, register: u16) -> Option<u64> {

@@ -1,14 +1,13 @@
 //! A function that runs: its variables and types in a frame.
 
 use std::borrow::Cow;
-use std::cell::Cell;
 use std::rc::Rc;
 
 use gimli::AttributeValue;
 use unspool_ctf::{Graph, Kind, TypeId};
 
 use super::Stack;
-use super::evaluate::{Absent, Evaluator, MOST_STEPS};
+use super::evaluate::{Absent, Evaluator, Progress};
 use super::function::{Function, Said, Variable, whereabouts};
 use super::value::Value;
 use crate::entry::{number, sized};
@@ -23,6 +22,15 @@ pub struct Activation<'s, 'a> {
     graph: Cow<'s, Graph<'a>>,
     /// The arrays of which it is not known how many elements they have, and why.
     uncounted: Vec<(TypeId, Absent)>,
+}
+
+/// What a parameter was when its function was called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AtEntry {
+    /// It.
+    pub value: Value,
+    /// Whether it is what a call gave of which the debugging information says that it calls this function, and nothing tells that it did.
+    pub is_likely: bool,
 }
 
 impl<'s, 'a> Activation<'s, 'a> {
@@ -93,7 +101,7 @@ impl<'s, 'a> Activation<'s, 'a> {
             return constant_value(constant, size);
         }
         let location = location.ok_or(Absent::Nowhere)?;
-        self.evaluator(&steps())?.value(location, size)
+        self.evaluator(&Progress::default())?.value(location, size)
     }
 
     /// What a parameter of the frame's function was when it was called, as the caller tells: its bytes, `most` at most.
@@ -101,21 +109,22 @@ impl<'s, 'a> Activation<'s, 'a> {
     /// # Errors
     ///
     /// [`Absent`].
-    pub fn at_entry(&self, parameter: &Variable<'a>, most: usize) -> Result<Value, Absent> {
+    pub fn at_entry(&self, parameter: &Variable<'a>, most: usize) -> Result<AtEntry, Absent> {
         let size = self.size(parameter, most)?;
-        let steps = steps();
-        let frame = self.evaluator(&steps)?;
+        let progress = Progress::default();
+        let frame = self.evaluator(&progress)?;
         let bytes = frame.given(frame.passed(parameter)?)?.to_le_bytes();
         if size > bytes.len() {
             return Err(Absent::Entry);
         }
         let mut value = Value::unknown(size);
         value.put(&bytes);
-        Ok(value)
+        let is_likely = progress.is_guessed.get();
+        Ok(AtEntry { value, is_likely })
     }
 
-    fn evaluator<'e>(&'e self, steps: &'e Cell<u32>) -> Result<Evaluator<'e, 'a>, Absent> {
-        Evaluator::of(self.stack, self.number, self.function, steps)
+    fn evaluator<'e>(&'e self, progress: &'e Progress) -> Result<Evaluator<'e, 'a>, Absent> {
+        Evaluator::of(self.stack, self.number, self.function, progress)
     }
 
     /// The size of a variable in bytes, `most` at most. It can be nothing if that is all the type has.
@@ -179,8 +188,8 @@ impl<'s, 'a> Activation<'s, 'a> {
 
     /// What the program has computed for a bound: by an expression, or in a variable (DWARF 5 §2.19).
     fn bound(&self, place: Place, value: AttributeValue<Slice<'a>>) -> Result<i64, Absent> {
-        let steps = steps();
-        let evaluator = self.evaluator(&steps)?;
+        let progress = Progress::default();
+        let evaluator = self.evaluator(&progress)?;
         if let AttributeValue::UnitRef(_) | AttributeValue::DebugInfoRef(_) = value {
             return self.integer(evaluator.index().referred(place, &value)?);
         }
@@ -190,8 +199,8 @@ impl<'s, 'a> Activation<'s, 'a> {
 
     /// The value of the variable with an entry, which is an integer.
     fn integer(&self, place: Place) -> Result<i64, Absent> {
-        let steps = steps();
-        let evaluator = self.evaluator(&steps)?;
+        let progress = Progress::default();
+        let evaluator = self.evaluator(&progress)?;
         let index = evaluator.index();
         let entry = index.entry(place)?;
         let (origin, said) = index.origin(place, &entry)?;
@@ -241,10 +250,6 @@ fn constant_value(constant: &AttributeValue<Slice<'_>>, size: usize) -> Result<V
         },
     }
     Ok(value)
-}
-
-fn steps() -> Cell<u32> {
-    Cell::new(MOST_STEPS)
 }
 
 /// So many dimensions of an array are looked at.

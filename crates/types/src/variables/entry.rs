@@ -139,9 +139,13 @@ impl<'a> Evaluator<'_, 'a> {
             ..self.deeper()?
         };
         let site = function.calls.get(call).ok_or(Absent::Entry)?;
-        let ended = match self.is_called_by(&caller, site)? {
+        let target = self.stack.called(number);
+        if target.is_none() && site.callee.is_some() {
+            self.progress.is_guessed.set(true);
+        }
+        let ended = match self.is_called_by(&caller, site, target)? {
             true => Vec::new(),
-            false => self.ended_before(&caller, site)?,
+            false => self.ended_before(&caller, site, target)?,
         };
         if self.may_call_itself_last()? {
             return Err(Absent::Entry);
@@ -159,9 +163,13 @@ impl<'a> Evaluator<'_, 'a> {
         &self,
         caller: &Evaluator<'_, 'a>,
         call: &Call<'a>,
+        target: Option<u64>,
     ) -> Result<Vec<(Rc<Function<'a>>, usize)>, Absent> {
         let callee = call.callee.ok_or(Absent::Entry)?;
         let first = self.function_at(caller.frame.variables, caller.index(), callee)?;
+        // Another function of that name, in another module, was called.
+        let is_it = |first: &Rc<Function<'a>>| target.is_none_or(|to| self.is_at(first, to));
+        let first = first.filter(is_it);
         let mut found: Option<Vec<(Rc<Function<'a>>, usize)>> = None;
         // Ways so far, each with the function that it has led to.
         let mut open = vec![(Vec::new(), first.ok_or(Absent::Entry)?)];
@@ -251,8 +259,22 @@ impl<'a> Evaluator<'_, 'a> {
         Ok(false)
     }
 
+    /// Whether a function of this frame's module begins at an address of the process.
+    fn is_at(&self, function: &Function<'a>, address: u64) -> bool {
+        let entry = function.entry();
+        entry.map(|entry| entry.wrapping_add(self.frame.bias)) == Some(address)
+    }
+
     /// Whether it is this frame's function that a call of its caller calls, and not one that jumped to it.
-    fn is_called_by(&self, caller: &Evaluator<'_, 'a>, call: &Call<'a>) -> Result<bool, Absent> {
+    fn is_called_by(
+        &self,
+        caller: &Evaluator<'_, 'a>,
+        call: &Call<'a>,
+        target: Option<u64>,
+    ) -> Result<bool, Absent> {
+        if let Some(target) = target {
+            return Ok(self.is_at(self.function, target));
+        }
         if let Some(callee) = call.callee {
             let index = caller.index();
             let (origin, said) = index.origin(callee, &index.entry(callee)?)?;
@@ -265,10 +287,10 @@ impl<'a> Evaluator<'_, 'a> {
             let address = self.frame.variables.address_of(&name);
             return Ok(address.is_some() && address.map(|at| at.0) == self.function.entry());
         }
-        let (Some(target), Some(entry)) = (call.target, self.function.entry()) else {
+        let Some(target) = call.target else {
             return Ok(false);
         };
         let target = caller.number(caller.function.root, target)?;
-        Ok(target == entry.wrapping_add(self.frame.bias))
+        Ok(self.is_at(self.function, target))
     }
 }

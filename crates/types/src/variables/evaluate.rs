@@ -78,13 +78,30 @@ impl From<TypesError> for Absent {
 }
 
 /// So many times an expression is begun or given something that it asks for, for one variable.
-pub(super) const MOST_STEPS: u32 = 1000;
+const MOST_STEPS: u32 = 1000;
 
 /// So many operations are done from one of these to the next, about.
 const MOST_OPERATIONS: u32 = 1000;
 
 /// Expressions that need others, and callers that need theirs, are followed so deep.
 const DEEPEST: u32 = 32;
+
+/// How it goes with one variable.
+pub(super) struct Progress {
+    /// How many steps may still be taken.
+    steps: Cell<u32>,
+    /// Whether something was taken for what a call gave that may have called something else.
+    pub(super) is_guessed: Cell<bool>,
+}
+
+impl Default for Progress {
+    fn default() -> Progress {
+        Progress {
+            steps: Cell::new(MOST_STEPS),
+            is_guessed: Cell::new(false),
+        }
+    }
+}
 
 /// Evaluates the expressions of a frame.
 pub(super) struct Evaluator<'s, 'a> {
@@ -94,8 +111,7 @@ pub(super) struct Evaluator<'s, 'a> {
     pub(super) function: &'s Function<'a>,
     /// How the function was come into, if it is one that has ended with a call: its callee has the frame now.
     pub(super) ended: Option<Way<'a>>,
-    /// How many steps may still be taken.
-    pub(super) steps: &'s Cell<u32>,
+    pub(super) progress: &'s Progress,
     /// How deep it may still be gone.
     pub(super) depth: u32,
 }
@@ -107,7 +123,7 @@ impl<'s, 'a> Evaluator<'s, 'a> {
         stack: &'s dyn Stack<'a>,
         number: usize,
         function: &'s Function<'a>,
-        steps: &'s Cell<u32>,
+        progress: &'s Progress,
     ) -> Result<Evaluator<'s, 'a>, Absent> {
         Ok(Evaluator {
             stack,
@@ -115,7 +131,7 @@ impl<'s, 'a> Evaluator<'s, 'a> {
             frame: stack.frame(number).ok_or(Absent::Nowhere)?,
             function,
             ended: None,
-            steps,
+            progress,
             depth: DEEPEST,
         })
     }
@@ -130,8 +146,9 @@ impl<'s, 'a> Evaluator<'s, 'a> {
     }
 
     pub(super) fn step(&self) -> Result<(), Absent> {
-        let left = self.steps.get().checked_sub(1);
-        self.steps.set(left.unwrap_or(0));
+        let steps = &self.progress.steps;
+        let left = steps.get().checked_sub(1);
+        steps.set(left.unwrap_or(0));
         left.map(|_| ())
             .ok_or(Absent::TooLong { limit: MOST_STEPS })
     }

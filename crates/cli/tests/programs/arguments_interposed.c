@@ -1,0 +1,35 @@
+/* A function of a shared object, which a program calls, and which another shared object has one of the same name of, that calls the first one with other
+ * arguments. Each line "frame: NAME VALUE…" of the comments is what the function is called with, without the object between and with it. */
+#if defined(LIBRARY)
+#include <signal.h>
+
+volatile int sink;
+
+__attribute__((noinline)) static void ends(void) { raise(SIGSEGV); }
+
+/* frame: asked 5 77
+ * frame: asked 1005 154 */
+long asked(int number, long other) {
+  sink = number;
+  ends();
+  return sink;
+}
+#elif defined(BETWEEN)
+#define _GNU_SOURCE
+#include <dlfcn.h>
+
+static long (*next)(int, long);
+
+__attribute__((constructor)) static void find(void) { next = (long (*)(int, long))dlsym(RTLD_NEXT, "asked"); }
+
+long asked(int number, long other) { return next(number + 1000, other * 2); }
+#else
+long asked(int number, long other);
+
+int main(int count, char **words) {
+  long got = 0;
+  for (int round = 0; round < 2; round++)
+    got += asked(count + 4, count + 76);
+  return (int)got;
+}
+#endif
