@@ -46,6 +46,20 @@ pub enum SframeError {
         /// How many there can be.
         room: u64,
     },
+    /// The header says more of rows than there is room for.
+    #[error(
+        "the header's {field} at offset {offset:#x} is {value:#x}, there is room for {room:#x}"
+    )]
+    Header {
+        /// The field's name.
+        field: &'static str,
+        /// Where the field is.
+        offset: u64,
+        /// What it says.
+        value: u32,
+        /// The most that it can be.
+        room: u64,
+    },
     /// The range wraps around the address space.
     #[error("range of {size:#x} bytes at {start} wraps around the address space")]
     Range {

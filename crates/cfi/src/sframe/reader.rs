@@ -260,6 +260,32 @@ impl<'a> Part<'a> {
         u32::try_from(room).map_or(self.header.fdes, |room| room.min(self.header.fdes))
     }
 
+    /// What the header says of rows that cannot be: they would end behind the section, or be more than there are bytes for. Entries say where their rows are, and
+    /// are read all the same.
+    pub(super) fn false_fields(&self) -> impl Iterator<Item = SframeError> + use<> {
+        /// Where a row begins takes a byte, and what it consists of another.
+        const LEAST_ROW: u64 = 2;
+        let header = self.header;
+        let bytes = self.bytes().len() as u64;
+        let behind_headers = bytes.saturating_sub(header.bytes());
+        let behind_start = bytes.saturating_sub(header.rows());
+        let rows = behind_start.min(header.fre_bytes.into()) / LEAST_ROW;
+        let fields = [
+            ("sfh_num_fres", 12, header.fres, rows),
+            ("sfh_fre_len", 16, header.fre_bytes, behind_start),
+            ("sfh_freoff", 24, header.fre_offset, behind_headers),
+        ];
+        let start = self.offset;
+        let is_false = |&(.., value, room): &(_, _, u32, u64)| u64::from(value) > room;
+        let fields = fields.into_iter().filter(is_false);
+        fields.map(move |(field, at, value, room)| SframeError::Header {
+            field,
+            offset: start + at,
+            value,
+            room,
+        })
+    }
+
     /// All entries, or why one cannot be read. Those that there are no bytes for are one error, at the end.
     pub fn entries(
         &self,

@@ -133,6 +133,11 @@ pub fn read(data: &[u8], address: Vaddr, machine: Machine) -> Reading {
             end: part.end(),
             header: part.header,
         });
+        let false_fields = part.false_fields().map(|error| SframeProblem {
+            entry: offset,
+            error,
+        });
+        reading.problems.extend(false_fields);
         for (entry, read) in part.entries() {
             match read.and_then(|entry| function(&entry, &mut left)) {
                 Ok(function) => reading.functions.push(function),

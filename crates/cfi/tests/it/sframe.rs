@@ -5,7 +5,8 @@
 use proptest::prelude::*;
 use unspool_cfi::sframe::{
     Base, Converted, Disorder, Frame, FrameRow, Function, Lookup, Machine, Parts, Place, Places,
-    Reading, SframeError, Version, Why, Written, fit, functions, read, repair, table,
+    Reading, SframeError, SframeProblem, Version, Why, Written, fit, functions, read, repair,
+    table,
 };
 use unspool_ir::text::RowText;
 use unspool_ir::{CfaRule, Register, RegisterRule, Row, Table, Vaddr};
@@ -449,6 +450,27 @@ fn a_row_at_the_end_of_a_function_is_passed_over() {
     let reading = read(&section, SECTION, Machine::Amd64);
     assert_eq!(reading.problems, []);
     assert_eq!(text(&reading.functions, Machine::Amd64), without_last);
+}
+
+/// Nothing is read by what the header says of all rows together; that it is false is told.
+#[test]
+fn a_header_that_is_false_of_rows_is_told_and_its_entries_are_read() {
+    for (offset, field, room) in [(12, "sfh_num_fres", 8), (16, "sfh_fre_len", 0x10)] {
+        let mut section = bytes(PUSHES_V3);
+        section[offset..offset + 4].fill(0xff);
+        let reading = read(&section, SECTION, Machine::Amd64);
+        let expected = SframeProblem {
+            entry: 0,
+            error: SframeError::Header {
+                field,
+                offset: offset as u64,
+                value: u32::MAX,
+                room,
+            },
+        };
+        assert_eq!(reading.problems, [expected]);
+        assert_eq!(text(&reading.functions, Machine::Amd64), PUSHES);
+    }
 }
 
 #[test]
