@@ -447,4 +447,54 @@ fn what_cannot_be_done_is_said() {
     assert!(said("dump --member nothing kinds.o", 2).contains("it has .ctf"));
     assert!(said("link one.o --into two.o", 2).contains("relocatable"));
     assert!(said("link one.o -o x --symbols dynsym", 2).contains("--into"));
+    let whole = fs::read(folder.path("one.o")).unwrap();
+    fs::write(folder.path("cut"), &whole[..64]).unwrap();
+    let missing = "unspool: error: cannot read absent: No such file or directory (os error 2)\n";
+    for words in [
+        "dump FILE",
+        "link FILE -o x",
+        "to-btf FILE",
+        "diff FILE one.o",
+        "from-dwarf FILE",
+    ] {
+        assert_eq!(
+            said(&words.replace("FILE", "absent"), 2),
+            missing,
+            "{words}"
+        );
+        let errors = said(&words.replace("FILE", "cut"), 2);
+        assert_eq!(errors.matches("cut: ").count(), 1, "{errors}");
+    }
+}
+
+/// Pointers of two sizes have no place in one dictionary: a reader would take those of the one for the other.
+#[test]
+fn files_of_two_word_sizes_are_not_linked() {
+    let folder = Folder::new();
+    let one = source("one");
+    folder.tool(
+        "gcc",
+        &format!("-m32 -g -gctf -c {} -o narrow.o", one.display()),
+    );
+    fs::write(folder.path("main.c"), "int main(void) { return 0; }\n").unwrap();
+    folder.tool("gcc", "main.c -o wide");
+    let before = fs::read(folder.path("wide")).unwrap();
+    for (words, other) in [
+        ("link one.o narrow.o -o x", "one.o"),
+        ("link two.o three.o narrow.o -o x", "two.o"),
+        ("link narrow.o --into wide", "wide"),
+        ("from-dwarf narrow.o --into wide", "wide"),
+    ] {
+        let output = folder.unspool(words);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{words}: {errors}");
+        let has = |text: &str| errors.contains(text);
+        assert!(
+            has(&format!("{other} is 64-bit")) && has("narrow.o is 32-bit"),
+            "{errors}"
+        );
+    }
+    assert!(!folder.path("x").exists());
+    assert_eq!(fs::read(folder.path("wide")).unwrap(), before);
+    folder.done("link narrow.o -o x");
 }

@@ -134,6 +134,11 @@ fn verdicts_are_those_of_abidiff() {
             ),
             ("CTF", edit.ours, ours(folder, "old.ctf.so new.ctf.so")),
             (
+                "DWARF against CTF",
+                edit.ours,
+                ours(folder, "old.dwarf.so new.ctf.so"),
+            ),
+            (
                 "abidiff",
                 edit.abidiff,
                 abidiff(folder, "old.dwarf.so new.dwarf.so"),
@@ -149,6 +154,61 @@ fn verdicts_are_those_of_abidiff() {
         }
     }
     assert_eq!(wrong, Vec::<String>::new());
+}
+
+/// Compiles and links a source by gcc with some words.
+fn gcc(folder: &Path, name: &str, source: &str, words: &str) {
+    fs::write(folder.join("source.c"), source).unwrap();
+    let words = format!("-w -g -O1 {words} -o {name} source.c");
+    let output = run(folder, packages::path("/usr/bin/gcc").unwrap(), &words);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name}: {errors}");
+}
+
+/// What is static is no part of an interface: of object files and of static programs the global symbols count, and where one side is types alone, what the
+/// other one exports.
+#[test]
+fn what_is_static_is_not_exported() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let statics = "static long kept; __attribute__((noinline)) static long own(long a) { return kept += a; }\n\
+                   long use_own(void) { return own(1); }\n";
+    let old = format!("{SOURCE}{statics}");
+    let new = format!("{SOURCE}long use_own(void) {{ return 1; }}\n");
+    let gone = new.replace("float scale(", "static float scale(");
+    let versions = [("old", &old), ("new", &new), ("gone", &gone)];
+    for (form, words) in [
+        ("o", "-c"),
+        ("so", "-fPIC -shared"),
+        ("static", "-static -nostdlib -Wl,-e,use_own"),
+    ] {
+        for (name, source) in versions {
+            gcc(folder, &format!("{name}.{form}"), source, words);
+        }
+        let [none, breaks] = ["new", "gone"].map(|name| format!("old.{form} {name}.{form}"));
+        assert_eq!(ours(folder, &none), "none", "{form}");
+        assert_eq!(abidiff(folder, &none), "none", "{form}");
+        assert_eq!(ours(folder, &breaks), "breaks", "{form}");
+    }
+    let unspool = env!("CARGO_BIN_EXE_unspool");
+    for (name, source) in versions {
+        let words = format!("ctf from-dwarf {name}.so -o {name}.ctf");
+        assert!(run(folder, unspool, &words).status.success(), "{name}");
+        gcc(folder, "member.o", source, "-gctf -c");
+        let words = format!("rc {name}.a member.o");
+        let ar = run(folder, packages::path("/usr/bin/ar").unwrap(), &words);
+        assert!(ar.status.success(), "{name}");
+    }
+    for (files, verdict) in [
+        ("old.ctf new.so", "none"),
+        ("old.so new.ctf", "none"),
+        ("new.ctf old.so", "none"),
+        ("new.so old.ctf", "none"),
+        ("old.a new.a", "none"),
+        ("old.a gone.a", "breaks"),
+    ] {
+        assert_eq!(ours(folder, files), verdict, "{files}");
+    }
 }
 
 /// A change is told with the way that leads to it, and DWARF can be compared with BTF.

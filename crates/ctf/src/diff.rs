@@ -41,6 +41,8 @@ pub struct Interface<'i, 'a> {
     pub functions: &'i BTreeSet<String>,
     /// The data that it exports.
     pub objects: &'i BTreeSet<String>,
+    /// Of these, the data of which each thread has its own.
+    pub thread_locals: &'i BTreeSet<String>,
 }
 
 /// What changed from an old version of an interface to a new one: what breaks first. Empty if nothing that has types did.
@@ -56,6 +58,7 @@ pub fn diff(old: Interface<'_, '_>, new: Interface<'_, '_>) -> Vec<Change> {
     };
     comparison.names("function", old.functions, new.functions);
     comparison.names("data", old.objects, new.objects);
+    comparison.threads(old, new);
     let (before, after) = (old.graph, new.graph);
     let lists = [
         (
@@ -158,6 +161,24 @@ impl<'g> Comparison<'g, '_, '_> {
             path: String::new(),
         });
         self.changes.extend(told);
+    }
+
+    /// Tells what data each thread has its own of in one version only: code finds it in another way.
+    fn threads(&mut self, old: Interface<'_, '_>, new: Interface<'_, '_>) {
+        for name in old.objects.intersection(new.objects) {
+            let is_own = |version: Interface<'_, '_>| version.thread_locals.contains(name);
+            let what = match (is_own(old), is_own(new)) {
+                (false, true) => "is each thread's own, was one for all",
+                (true, false) => "is one for all threads, was each thread's own",
+                _ => continue,
+            };
+            self.changes.push(Change {
+                effect: Effect::Breaks,
+                subject: format!("data {name}"),
+                what: what.to_owned(),
+                path: String::new(),
+            });
+        }
     }
 
     /// Has two types compared that are come to by a step.
@@ -351,9 +372,10 @@ impl<'g> Comparison<'g, '_, '_> {
             return;
         };
         self.heads((old, said, *size), (new, says, *other), step);
+        let (members, others) = (fields(self.old, members), fields(self.new, others));
         let mut matched = BTreeSet::new();
-        for member in members {
-            let found = find(member, others).or_else(|| self.renamed(member, members, others));
+        for member in &members {
+            let found = find(member, &others).or_else(|| self.renamed(member, &members, &others));
             let Some((at, found)) = found else {
                 let what = format!("has no member {} any more", shown(self.old, member));
                 self.tell(Effect::Breaks, said, what, step);
@@ -455,6 +477,22 @@ impl<'g> Comparison<'g, '_, '_> {
             self.tell(Effect::Compatible, said, what, step);
         }
     }
+}
+
+/// Members with bit-fields as DWARF and BTF say them: the width is the member's, where CTF has a type that is a part of an integer.
+fn fields<'a>(graph: &Graph<'a>, members: &[Member<'a>]) -> Vec<Member<'a>> {
+    let field = |member: &Member<'a>| match graph.get(member.ty).map(|ty| &ty.kind) {
+        Some(Kind::Slice {
+            of, bits, offset, ..
+        }) => Member {
+            name: member.name.clone(),
+            ty: *of,
+            offset: member.offset.saturating_add(u64::from(*offset)),
+            bits: Some(*bits),
+        },
+        _ => member.clone(),
+    };
+    members.iter().map(field).collect()
 }
 
 /// The member that stands for another one: by its name, or without one by its place.

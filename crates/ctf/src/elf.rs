@@ -44,6 +44,10 @@ pub struct ElfSymbol<'a> {
     pub kind: SymbolKind,
     /// Its name.
     pub name: Cow<'a, str>,
+    /// Whether it can be had from other files: it is not local.
+    pub is_global: bool,
+    /// Whether it is data of which each thread has its own.
+    pub is_thread_local: bool,
 }
 
 const STT_OBJECT: u8 = 1;
@@ -80,6 +84,7 @@ impl<'a> ElfContext<'a> {
     fn symbol(self, bytes: &[u8], strings: &'a [u8]) -> Option<(u8, ElfSymbol<'a>)> {
         const SHN_UNDEF: u16 = 0;
         const SHN_ABS: u16 = 0xfff1;
+        const STB_LOCAL: u8 = 0;
         let (info, section, value) = match self.is_64 {
             true => (
                 4,
@@ -88,7 +93,8 @@ impl<'a> ElfContext<'a> {
             ),
             false => (12, 14, self.endian.u32(bytes, 4)?),
         };
-        let elf_kind = bytes.get(info)? & 0xf;
+        let info = bytes.get(info)?;
+        let (elf_kind, binding) = (info & 0xf, info >> 4);
         let kind = match elf_kind {
             STT_OBJECT | STT_TLS => SymbolKind::Object,
             STT_FUNC | STT_GNU_IFUNC => SymbolKind::Function,
@@ -102,8 +108,13 @@ impl<'a> ElfContext<'a> {
             || name == b"_START_"
             || name == b"_END_"
             || (kind == SymbolKind::Object && section == SHN_ABS && value == 0);
-        let name = String::from_utf8_lossy(name);
-        (!is_left_out).then_some((elf_kind, ElfSymbol { kind, name }))
+        let symbol = ElfSymbol {
+            kind,
+            name: String::from_utf8_lossy(name),
+            is_global: binding != STB_LOCAL,
+            is_thread_local: elf_kind == STT_TLS,
+        };
+        (!is_left_out).then_some((elf_kind, symbol))
     }
 
     /// The size of a pointer in bytes.

@@ -93,15 +93,16 @@ fn chains_of_names_are_followed_once() {
         .types()
         .filter(|(_, ty)| matches!(ty.kind, Kind::Typedef(_)));
     assert_eq!(names.count(), 200_000);
-    let functions = &BTreeSet::new();
+    let none = &BTreeSet::new();
     graph.objects = vec![Symbol {
         name: "last".into(),
         ty: TypeId(graph.last()),
     }];
     let interface = Interface {
         graph: &graph,
-        functions,
+        functions: none,
         objects: &BTreeSet::from(["last".to_owned()]),
+        thread_locals: none,
     };
     assert_eq!(diff(interface, interface), []);
 }

@@ -54,7 +54,7 @@ pub(crate) struct CtfSource {
     #[arg(long, value_name = "NAME")]
     pub(crate) member: Option<String>,
     /// Show the dimensions of arrays as they are stored, even if .comment or DWARF names a gcc that
-    /// stored them the wrong way round (before 14: its PR114186).
+    /// stored them the wrong way round (before 12.4, and 13 before 13.3: its PR114186).
     #[arg(long)]
     pub(crate) arrays_as_stored: bool,
 }
@@ -197,7 +197,8 @@ pub(crate) struct CtfToBtfArgs {
 /// Tell what changed between two versions of a library or program, and what of it breaks what was built with the old one.
 ///
 /// The types are those of CTF, else of BTF, else of DWARF, and need not be of the same form in both. What counts is what leads from exported functions and data:
-/// those of .dynsym, of object files all. The exit status is 1 if something breaks.
+/// those of .dynsym, or what is global in .symtab where there is none, as in object files. Of a file that is nothing but CTF or BTF, these are the ones that the
+/// other file exports and has types of, or all that have types if that one does not tell, either. The exit status is 1 if something breaks.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

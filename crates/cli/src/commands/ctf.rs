@@ -71,7 +71,7 @@ fn each_file(
     let mut found = false;
     for input in inputs {
         let path = || input.path().display().to_string();
-        let Some(stored) = input.types().with_context(path)? else {
+        let Some(stored) = input.types()? else {
             continue;
         };
         let section;

@@ -24,8 +24,10 @@ pub(super) enum Recording {
 impl Recording {
     /// Opens a file, or reads a pipe to its end. Of a profile that ends too early, standard error says so.
     pub(super) fn open(path: &Path) -> anyhow::Result<Recording> {
+        let known = fs::metadata(path);
+        let known = known.with_context(|| format!("cannot read {}", path.display()))?;
         let open = || {
-            if fs::metadata(path)?.is_file() {
+            if known.is_file() {
                 let mut start = Vec::new();
                 File::open(path)?.take(8).read_to_end(&mut start)?;
                 return Ok(match Kind::of(&start)? {

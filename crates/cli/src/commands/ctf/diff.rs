@@ -6,19 +6,24 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::json;
-use unspool_ctf::{Change, Effect, Graph, Interface, diff};
+use unspool_ctf::{Change, Effect, Graph, Interface, Symbol, diff};
+use unspool_module::ElfFile;
 use unspool_types::elf_context;
 
-use super::input;
+use super::input::SymbolNames;
 use super::loaded::{self, Loaded};
 use crate::args::Format;
 use crate::args::ctf::CtfDiffArgs;
 use crate::output::{self, Failure, Layout, Plain};
 
 pub(crate) fn run(args: &CtfDiffArgs) -> anyhow::Result<ExitCode> {
-    let (changes, is_clean) = with_interface(&args.old, |old, is_old_clean| {
-        with_interface(&args.new, |new, is_new_clean| {
-            Ok((diff(old, new), is_old_clean && is_new_clean))
+    let (changes, is_clean) = loaded::with_types(&args.old, |old| {
+        loaded::with_types(&args.new, |new| {
+            let (before, after) = (Version::of(old, &args.old)?, Version::of(new, &args.new)?);
+            let exports = [before.exports(&after), after.exports(&before)];
+            let [one, two] = &exports;
+            let changes = diff(before.interface(one), after.interface(two));
+            Ok((changes, old.is_clean && new.is_clean))
         })
     })?;
     let mut out = output::results();
@@ -33,41 +38,76 @@ pub(crate) fn run(args: &CtfDiffArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Has a function work on what a file exports, told whether all of it could be read.
-fn with_interface<R>(
-    path: &Path,
-    work: impl FnOnce(Interface<'_, '_>, bool) -> anyhow::Result<R>,
-) -> anyhow::Result<R> {
-    loaded::with_types(path, |loaded| {
-        let graph = loaded.one_graph();
-        let (functions, objects) = exported(loaded, &graph)?;
-        let interface = Interface {
-            graph: &graph,
-            functions: &functions,
-            objects: &objects,
-        };
-        work(interface, loaded.is_clean)
-    })
+/// One of the two versions.
+struct Version<'d> {
+    graph: Graph<'d>,
+    /// What it exports; `None` if nothing tells, as in a file that is nothing but CTF or BTF.
+    exports: Option<SymbolNames>,
 }
 
-/// The functions and data that a file exports: those of .dynsym, else of .symtab, else all that have types.
-fn exported(
-    loaded: &Loaded<'_>,
-    graph: &Graph<'_>,
-) -> anyhow::Result<(BTreeSet<String>, BTreeSet<String>)> {
-    if let Some(file) = loaded.elf {
-        let elf = elf_context(file)?;
-        for is_dynamic in [true, false] {
-            let (functions, objects) = input::symbol_names(elf, is_dynamic);
-            if !functions.is_empty() || !objects.is_empty() {
-                return Ok((functions, objects));
-            }
+impl<'d> Version<'d> {
+    fn of(loaded: &Loaded<'d>, path: &Path) -> anyhow::Result<Version<'d>> {
+        let exports = exports(&loaded.files)?;
+        if exports.as_ref().is_some_and(SymbolNames::is_empty) {
+            output::notice(&format_args!(
+                "{} exports no functions and no data: there is nothing in it to compare",
+                path.display()
+            ));
+        }
+        Ok(Version {
+            graph: loaded.one_graph(),
+            exports,
+        })
+    }
+
+    /// The names that have types.
+    fn typed(&self) -> SymbolNames {
+        let names = |symbols: &[Symbol<'_>]| {
+            let names = symbols.iter().map(|one| one.name.to_string());
+            names.collect::<BTreeSet<_>>()
+        };
+        let mut objects = names(&self.graph.objects);
+        objects.append(&mut names(&self.graph.variables));
+        SymbolNames {
+            functions: names(&self.graph.functions),
+            objects,
+            ..SymbolNames::default()
         }
     }
-    let names = |symbols: &[unspool_ctf::Symbol<'_>]| {
-        symbols.iter().map(|one| one.name.to_string()).collect()
-    };
-    Ok((names(&graph.functions), names(&graph.objects)))
+
+    /// The names that are compared. Where only one version tells what it exports, these are of both the ones that have types; where none does, all that have
+    /// types.
+    fn exports(&self, other: &Version<'_>) -> SymbolNames {
+        match (&self.exports, &other.exports) {
+            (Some(own), Some(_)) => own.clone(),
+            (Some(own), None) => own.common(&self.typed()),
+            (None, Some(others)) => others.common(&other.typed()).common(&self.typed()),
+            (None, None) => self.typed(),
+        }
+    }
+
+    fn interface<'i>(&'i self, names: &'i SymbolNames) -> Interface<'i, 'd> {
+        Interface {
+            graph: &self.graph,
+            functions: &names.functions,
+            objects: &names.objects,
+            thread_locals: &names.thread_locals,
+        }
+    }
+}
+
+/// What files export: what is in `.dynsym`, or without one what is global in `.symtab`. `None` if a file has neither.
+fn exports(files: &[&ElfFile]) -> anyhow::Result<Option<SymbolNames>> {
+    let mut exports = SymbolNames::default();
+    for file in files {
+        let elf = elf_context(file)?;
+        if elf.dynsym.is_empty() && elf.symtab.is_empty() {
+            return Ok(None);
+        }
+        let symbols = elf.symbols(!elf.dynsym.is_empty());
+        exports.extend(symbols.filter(|symbol| symbol.is_global));
+    }
+    Ok((!files.is_empty()).then_some(exports))
 }
 
 fn count(changes: &[Change], effect: Effect) -> usize {

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use unspool_ctf::{ARRAYS_IN_ORDER, Enumerator, Kind, LinkUnit, Linked, link};
-use unspool_ir::arch::Word;
 use unspool_module::{DebugFiles, ElfFile, SearchRoots};
 use unspool_types::{Program, SplitFiles, TypesError};
 
@@ -43,8 +42,7 @@ pub(crate) fn run(args: &CtfFromDwarfArgs) -> anyhow::Result<ExitCode> {
         }
         out.flush()?;
     }
-    let is_64 = file.word() == Word::W64;
-    target::write(&args.target, &linked, is_64, ARRAYS_IN_ORDER)?;
+    target::write(&args.target, &linked, Some(&file), ARRAYS_IN_ORDER)?;
     Ok(match is_read && lost.is_empty() {
         true => ExitCode::SUCCESS,
         false => ExitCode::from(Failure::FINDINGS),

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use unspool_ctf::{
-    ARCHIVE_MAGIC, BTF_MAGIC, ElfContext, Graph, MAGIC, SymbolKind, Unit, graphs_with_arrays_turned,
+    ARCHIVE_MAGIC, BTF_MAGIC, ElfContext, ElfSymbol, Graph, MAGIC, SymbolKind, Unit,
+    graphs_with_arrays_turned,
 };
 use unspool_ir::arch::Word;
 use unspool_module::{Container, ElfFile};
@@ -117,6 +118,14 @@ impl Input {
         }
     }
 
+    /// The ELF file, if it is one.
+    pub(super) fn elf(&self) -> Option<&ElfFile> {
+        match self {
+            Input::Bare { .. } => None,
+            Input::Elf(file) => Some(file),
+        }
+    }
+
     /// The CTF, and what it needs of the file that it is in; `None` if there is none.
     pub(super) fn section(&self) -> anyhow::Result<Option<(&[u8], ElfContext<'_>)>> {
         let file = match self {
@@ -203,7 +212,7 @@ fn is_bare(bytes: &[u8]) -> bool {
 
 /// The bytes of a file that begins as CTF or BTF does, and of all that comes through a pipe, which can be read but once.
 fn bytes_of(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
-    let said = || path.display().to_string();
+    let said = || format!("cannot read {}", path.display());
     let kind = fs::metadata(path).with_context(said)?.file_type();
     if !kind.is_file() && !kind.is_fifo() {
         return Ok(None);
@@ -222,7 +231,7 @@ fn bytes_of(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
     if rest.with_context(said)? as u64 > most {
         bail!(
             "{} yields more than {MOST_PIPED} bytes: put them into a file first",
-            said()
+            path.display()
         );
     }
     Ok(Some(bytes))
@@ -231,17 +240,44 @@ fn bytes_of(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
 /// No more is read from a pipe, in bytes.
 const MOST_PIPED: u64 = 1 << 30;
 
-/// The names of the functions and of the data in `.dynsym`, or in `.symtab`.
-pub(super) fn symbol_names(
-    elf: ElfContext<'_>,
-    is_dynamic: bool,
-) -> (BTreeSet<String>, BTreeSet<String>) {
-    let (mut functions, mut objects) = (BTreeSet::new(), BTreeSet::new());
-    for symbol in elf.symbols(is_dynamic) {
-        match symbol.kind {
-            SymbolKind::Function => functions.insert(symbol.name.into_owned()),
-            SymbolKind::Object => objects.insert(symbol.name.into_owned()),
-        };
+/// The names of functions and of data that symbols have.
+#[derive(Clone, Default)]
+pub(super) struct SymbolNames {
+    pub(super) functions: BTreeSet<String>,
+    pub(super) objects: BTreeSet<String>,
+    /// Of the data, that of which each thread has its own.
+    pub(super) thread_locals: BTreeSet<String>,
+}
+
+impl SymbolNames {
+    pub(super) fn is_empty(&self) -> bool {
+        self.functions.is_empty() && self.objects.is_empty()
     }
-    (functions, objects)
+
+    /// Those that others have, too.
+    pub(super) fn common(&self, others: &SymbolNames) -> SymbolNames {
+        let common = |one: &BTreeSet<String>, two: &BTreeSet<String>| {
+            one.intersection(two).cloned().collect()
+        };
+        SymbolNames {
+            functions: common(&self.functions, &others.functions),
+            objects: common(&self.objects, &others.objects),
+            thread_locals: self.thread_locals.clone(),
+        }
+    }
+}
+
+impl<'a> Extend<ElfSymbol<'a>> for SymbolNames {
+    fn extend<I: IntoIterator<Item = ElfSymbol<'a>>>(&mut self, symbols: I) {
+        for symbol in symbols {
+            let name = symbol.name.into_owned();
+            if symbol.is_thread_local {
+                self.thread_locals.insert(name.clone());
+            }
+            match symbol.kind {
+                SymbolKind::Function => self.functions.insert(name),
+                SymbolKind::Object => self.objects.insert(name),
+            };
+        }
+    }
 }

@@ -28,11 +28,19 @@ pub(crate) fn run(args: &CtfLinkArgs) -> anyhow::Result<ExitCode> {
     let mut is_clean = true;
     let mut sections = Vec::new();
     for (input, opened) in inputs.iter().zip(opened) {
-        if let Some(section) = opened.with_context(|| input.path().display().to_string())? {
+        if let Some(section) = opened? {
             is_clean &= section.problems.is_empty();
             super::report(input.path(), section.problems.iter());
             sections.push((input, section));
         }
+    }
+    let files = sections.iter().filter_map(|(input, _)| input.elf());
+    let first = files.clone().next();
+    for (first, file) in first
+        .into_iter()
+        .flat_map(|first| files.clone().map(move |file| (first, file)))
+    {
+        target::refuse_another_machine(first, file)?;
     }
     if sections.is_empty() {
         bail!(
@@ -44,12 +52,7 @@ pub(crate) fn run(args: &CtfLinkArgs) -> anyhow::Result<ExitCode> {
     let linked = link(&units, target::options(args.share));
     // Where nothing is known, the file that they are put into may tell.
     let label = if is_order_known { ARRAYS_IN_ORDER } else { "" };
-    let first = sections
-        .first()
-        .map(|(input, _)| input.section())
-        .transpose()?;
-    let is_64 = first.flatten().is_none_or(|(_, elf)| elf.is_64);
-    target::write(&args.target, &linked, is_64, label)?;
+    target::write(&args.target, &linked, first, label)?;
     Ok(if is_clean {
         ExitCode::SUCCESS
     } else {
@@ -59,9 +62,13 @@ pub(crate) fn run(args: &CtfLinkArgs) -> anyhow::Result<ExitCode> {
 
 /// The types of an input, if it has any.
 fn open(input: &Input) -> anyhow::Result<Option<Section<'_>>> {
-    let section = input.section()?;
-    let open = |(bytes, elf)| Section::open(bytes, elf);
-    Ok(section.map(open).transpose()?)
+    let Some((bytes, elf)) = input.section()? else {
+        return Ok(None);
+    };
+    let section = Section::open(bytes, elf);
+    section
+        .map(Some)
+        .with_context(|| input.path().display().to_string())
 }
 
 /// The units of all inputs, under the names that they are to have, with arrays as the source has them; and whether it is known of any how they were stored.

@@ -17,13 +17,21 @@ use crate::args::ctf::ShareTypes;
 pub(super) struct Loaded<'d> {
     /// Those of its units, or of its dictionaries. Children have their parents, which are here, too.
     pub(super) graphs: Vec<Arc<Graph<'d>>>,
-    /// The file, if it is an ELF file.
-    pub(super) elf: Option<&'d ElfFile>,
+    /// The ELF files that they are of: more than one of an archive.
+    pub(super) files: Vec<&'d ElfFile>,
     /// Whether all could be read wholly.
     pub(super) is_clean: bool,
 }
 
 impl<'d> Loaded<'d> {
+    /// The file, if it is one ELF file.
+    pub(super) fn elf(&self) -> Option<&'d ElfFile> {
+        match *self.files {
+            [file] => Some(file),
+            _ => None,
+        }
+    }
+
     /// All types as one graph: the linker makes them few, and what it leaves to single units stands beside what is shared.
     pub(super) fn one_graph(&self) -> Graph<'d> {
         let units = self.graphs.iter().cloned().map(LinkUnit::of);
@@ -60,7 +68,7 @@ pub(super) fn with_types<R>(
     let mut btf = Vec::new();
     let mut is_clean = true;
     for input in &inputs {
-        match input.types().with_context(context)? {
+        match input.types()? {
             Some(Stored::Ctf(bytes, elf)) => {
                 let section = Section::open(bytes, elf).with_context(context)?;
                 sections.push((input, section));
@@ -83,23 +91,20 @@ pub(super) fn with_types<R>(
     let mut graphs: Vec<Arc<Graph<'_>>> =
         dictionaries().map(|one| Arc::clone(&one.graph)).collect();
     graphs.extend(btf);
-    let elf = match &*inputs {
-        [Input::Elf(file)] => Some(&**file),
-        _ => None,
-    };
-    if let (true, Some(elf)) = (graphs.is_empty(), elf) {
+    let files: Vec<&ElfFile> = inputs.iter().filter_map(Input::elf).collect();
+    if let (true, [elf]) = (graphs.is_empty(), &*files) {
         let debug = from_dwarf::debug_files(elf);
         let splits = SplitFiles::default();
         let program = from_dwarf::read(elf, &debug, &splits)?;
         return Loaded {
             graphs: program.units.iter().map(defined).collect(),
-            elf: Some(elf),
+            files,
             is_clean: program.problems.is_empty(),
         }
         .handed_to(path, work);
     }
     Loaded {
-        elf,
+        files,
         is_clean,
         graphs,
     }

@@ -5,9 +5,10 @@ use std::path::Path;
 use std::thread;
 
 use anyhow::{Context as _, bail};
-use unspool_ctf::{ElfContext, LinkOptions, Linked, Share, SymbolForm, Writer};
+use unspool_ctf::{ElfContext, Endian, LinkOptions, Linked, Share, SymbolForm, Writer};
+use unspool_ir::arch::Word;
 use unspool_module::{ElfFile, embed_unmapped};
-use unspool_types::elf_context;
+use unspool_types::{elf_context, endian};
 
 use super::input;
 use crate::args::ctf::{CtfTarget, LinkSymbols, ShareTypes};
@@ -37,11 +38,34 @@ fn threads() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Writes what was linked, of units for machines of 64 bits or of 32, under a label or none.
+/// Refuses files for machines whose pointers have another size, or whose bytes another order: types are laid out otherwise there.
+pub(super) fn refuse_another_machine(one: &ElfFile, other: &ElfFile) -> anyhow::Result<()> {
+    let is_alike = one.word() == other.word() && one.abi().endian == other.abi().endian;
+    if is_alike {
+        return Ok(());
+    }
+    let said = |file: &ElfFile| {
+        let bits = if file.word() == Word::W64 { 64 } else { 32 };
+        let order = match endian(file) {
+            Endian::Little => "little",
+            Endian::Big => "big",
+        };
+        format!("{bits}-bit {order}-endian")
+    };
+    bail!(
+        "{} is {}, and {} is {}: their types are laid out in different ways, and do not go together",
+        one.path().display(),
+        said(one),
+        other.path().display(),
+        said(other)
+    );
+}
+
+/// Writes what was linked, of files for the machine of one of them if any is an ELF file, under a label or none.
 pub(super) fn write(
     target: &CtfTarget,
     linked: &Linked<'_>,
-    is_64: bool,
+    of: Option<&ElfFile>,
     label: &str,
 ) -> anyhow::Result<()> {
     let writer = |symbols, elf| Writer {
@@ -55,6 +79,9 @@ pub(super) fn write(
     match (&target.into, &target.output) {
         (Some(path), _) => {
             let file = commands::open(path)?;
+            if let Some(of) = of {
+                refuse_another_machine(of, &file)?;
+            }
             let elf = elf_context(&file)?;
             let form = form(target.symbols, elf);
             put_into(&file, path, &writer(form, elf).write(linked))?;
@@ -67,7 +94,7 @@ pub(super) fn write(
                 );
             }
             let elf = ElfContext {
-                is_64,
+                is_64: of.is_none_or(|file| file.word() == Word::W64),
                 ..ElfContext::default()
             };
             commands::write(path, &writer(form, elf).write(linked), None)?;

@@ -6,7 +6,7 @@ use unspool_ctf::{BtfWriter, Endian, Graph};
 use unspool_module::ElfFile;
 use unspool_types::{elf_context, endian};
 
-use super::input;
+use super::input::SymbolNames;
 use super::loaded::{self, Loaded};
 use crate::args::ctf::CtfToBtfArgs;
 use crate::commands;
@@ -17,13 +17,13 @@ pub(crate) fn run(args: &CtfToBtfArgs) -> anyhow::Result<ExitCode> {
     let bytes = loaded::with_types(&args.file, |loaded: &Loaded<'_>| {
         is_clean = loaded.is_clean;
         let mut graph = loaded.one_graph();
-        if let Some(elf) = loaded.elf {
+        if let Some(elf) = loaded.elf() {
             keep_symbols(&mut graph, elf)?;
         }
         if args.without_data {
             graph.objects.clear();
         }
-        let endian = loaded.elf.map_or(Endian::Little, endian);
+        let endian = loaded.elf().map_or(Endian::Little, endian);
         let (bytes, unsaid) = BtfWriter { endian }.write(&graph);
         is_clean &= unsaid.is_empty();
         for unsaid in unsaid {
@@ -47,12 +47,11 @@ fn keep_symbols(graph: &mut Graph<'_>, elf: &ElfFile) -> anyhow::Result<()> {
     if context.symtab.is_empty() {
         return Ok(());
     }
-    let (functions, objects) = input::symbol_names(context, false);
-    graph
-        .functions
-        .retain(|symbol| functions.contains(&*symbol.name));
-    graph
-        .objects
-        .retain(|symbol| objects.contains(&*symbol.name));
+    let mut names = SymbolNames::default();
+    names.extend(context.symbols(false));
+    let functions = &mut graph.functions;
+    functions.retain(|symbol| names.functions.contains(&*symbol.name));
+    let objects = &mut graph.objects;
+    objects.retain(|symbol| names.objects.contains(&*symbol.name));
     Ok(())
 }
