@@ -855,3 +855,79 @@ fn a_symbol_without_a_type_is_told() {
     folder.done("from-dwarf a --into a");
     assert_eq!(folder.done("symbol hid a"), "int hid(int);\n");
 }
+
+/// Names that symbols have beside the one that is described have its type, but for what is chosen when the program starts: there the function that chooses is described.
+#[test]
+fn aliases_have_the_types_of_what_they_name() {
+    let folder = Folder::new();
+    let source = "\
+        long impl_of(int a, long b) { return a + b; }\n\
+        extern __typeof(impl_of) weakly __attribute__((weak, alias(\"impl_of\")));\n\
+        short table[3];\n\
+        extern __typeof(table) other __attribute__((alias(\"table\")));\n\
+        static void *choose(void) { return impl_of; }\n\
+        long chosen(int, long) __attribute__((ifunc(\"choose\")));\n";
+    fs::write(folder.0.path().join("a.c"), source).unwrap();
+    let gcc = |words: &str| folder.tool("/usr/bin/gcc", &format!("-fPIC {words}"));
+    gcc("-g -shared a.c -o dwarf.so");
+    gcc("-gctf -c a.c");
+    gcc("-shared a.o -o ctf.so");
+    folder.done("from-dwarf dwarf.so -o dwarf.ctf");
+    folder.done("from-dwarf dwarf.so --into dwarf.so");
+    folder.done("link a.o --into ctf.so");
+    gcc("-g -shared a.c -o stripped.so");
+    folder.tool(
+        "/usr/bin/objcopy",
+        "--only-keep-debug stripped.so stripped.debug",
+    );
+    folder.tool("/usr/bin/strip", "stripped.so");
+    folder.tool(
+        "/usr/bin/objcopy",
+        "--add-gnu-debuglink=stripped.debug stripped.so",
+    );
+    folder.done("from-dwarf stripped.so --into stripped.so");
+    for file in ["dwarf.so", "dwarf.ctf", "ctf.so", "stripped.so"] {
+        let typed = |name| folder.done(&format!("symbol {name} {file}"));
+        assert_eq!(
+            typed("weakly"),
+            "long int weakly(int, long int);\n",
+            "{file}"
+        );
+        assert_eq!(typed("other"), "short int other[3];\n", "{file}");
+        let chosen = folder.unspool(&format!("symbol chosen {file}"));
+        let chosen = String::from_utf8(chosen.stdout).unwrap();
+        assert!(!chosen.contains("void *"), "{file}: {chosen}");
+    }
+}
+
+/// What an assembler writes of a function is no prototype: C that declares it is believed, in DWARF and in what is made of it.
+#[test]
+fn functions_in_assembly_have_the_types_that_c_declares() {
+    let folder = Folder::new();
+    let write = |name: &str, text: &str| fs::write(folder.0.path().join(name), text).unwrap();
+    write(
+        "twice.s",
+        ".globl twice\n.type twice, @function\ntwice: lea (%rdi,%rdi), %rax\nret\n.size twice, .-twice\n",
+    );
+    write(
+        "use.c",
+        "long twice(long); long use(long a) { return twice(a); }\n",
+    );
+    folder.tool("/usr/bin/gcc", "-g -shared -fPIC use.c twice.s -o old.so");
+    let dwarf = folder.tool("/usr/bin/readelf", "--debug-dump=info old.so");
+    assert_eq!(dwarf.matches("DW_AT_language").count(), 2, "{dwarf}");
+    fs::copy(
+        folder.0.path().join("old.so"),
+        folder.0.path().join("new.so"),
+    )
+    .unwrap();
+    folder.done("from-dwarf new.so --into new.so");
+    assert_eq!(
+        folder.done("symbol twice new.so"),
+        "long int twice(long int);\n"
+    );
+    for files in ["old.so new.so", "new.so old.so"] {
+        let said = folder.done(&format!("diff {files}"));
+        assert_eq!(said, "changes that break: 0, compatible: 0\n");
+    }
+}

@@ -142,9 +142,20 @@ fn what_is_recorded_as_exact_is_right() {
 #[test]
 fn stacks_are_split_by_what_was_asked_for() {
     let made = Try::new(&["-O2", "-g"]);
-    let said = made.record(&["--args", "parse_file:path,spin:#2,nobody"]);
+    let said = made.record(&[
+        "--args",
+        "parse_file:path,parse_file:nosuch,spin:#2,spin:#9,nobody",
+    ]);
     assert!(
         said.contains("nothing that was recorded has a function named `nobody`"),
+        "{said}"
+    );
+    for (function, parameter) in [("parse_file", "nosuch"), ("spin", "#9")] {
+        let told = format!("`{function}` takes nothing that is called `{parameter}`");
+        assert!(said.contains(&told), "{said}");
+    }
+    assert!(
+        !said.contains("called `path`") && !said.contains("called `#2`"),
         "{said}"
     );
     let folded = made.report(&["--as", "folded"]);

@@ -48,6 +48,21 @@ pub struct ElfSymbol<'a> {
     pub is_global: bool,
     /// Whether it is data of which each thread has its own.
     pub is_thread_local: bool,
+    /// Whether it is a function that is chosen when the program starts: the code at its address chooses.
+    pub is_chosen: bool,
+    /// What it names.
+    pub extent: Extent,
+}
+
+/// The bytes that a symbol is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Extent {
+    /// The number of the section that they are in.
+    pub section: u16,
+    /// The address, in object files in the section, of data of which each thread has its own among that.
+    pub address: u64,
+    /// How many there are.
+    pub size: u64,
 }
 
 const STT_OBJECT: u8 = 1;
@@ -85,13 +100,14 @@ impl<'a> ElfContext<'a> {
         const SHN_UNDEF: u16 = 0;
         const SHN_ABS: u16 = 0xfff1;
         const STB_LOCAL: u8 = 0;
-        let (info, section, value) = match self.is_64 {
-            true => (
-                4,
-                6,
-                self.endian.u32(bytes, 8)? | self.endian.u32(bytes, 12)?,
-            ),
-            false => (12, 14, self.endian.u32(bytes, 4)?),
+        let word = |at| Some(u64::from(self.endian.u32(bytes, at)?));
+        let long = |at: usize| match self.endian {
+            Endian::Little => Some(word(at)? | word(at + 4)? << 32),
+            Endian::Big => Some(word(at)? << 32 | word(at + 4)?),
+        };
+        let (info, section, address, size_of) = match self.is_64 {
+            true => (4, 6, long(8)?, long(16)?),
+            false => (12, 14, word(4)?, word(8)?),
         };
         let info = bytes.get(info)?;
         let (elf_kind, binding) = (info & 0xf, info >> 4);
@@ -107,12 +123,18 @@ impl<'a> ElfContext<'a> {
             || section == SHN_UNDEF
             || name == b"_START_"
             || name == b"_END_"
-            || (kind == SymbolKind::Object && section == SHN_ABS && value == 0);
+            || (kind == SymbolKind::Object && section == SHN_ABS && address == 0);
         let symbol = ElfSymbol {
             kind,
             name: String::from_utf8_lossy(name),
             is_global: binding != STB_LOCAL,
             is_thread_local: elf_kind == STT_TLS,
+            is_chosen: elf_kind == STT_GNU_IFUNC,
+            extent: Extent {
+                section,
+                address,
+                size: size_of,
+            },
         };
         (!is_left_out).then_some((elf_kind, symbol))
     }

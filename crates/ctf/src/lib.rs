@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod abi;
+mod aliases;
 mod archive;
 mod btf;
 mod bytes;
@@ -28,6 +29,7 @@ mod section;
 mod write;
 
 pub use abi::{Convention, Location, Passing, Piece, Signature};
+pub use aliases::Aliases;
 pub use archive::{ARCHIVE_MAGIC, Member as ArchiveMember, SHARED, members};
 pub use btf::{BTF_MAGIC, BtfError, BtfReading, BtfWriter, Unsaid};
 pub use bytes::Endian;
@@ -36,7 +38,7 @@ pub use compare::{Agreement, Difference};
 pub use dict::{Dict, Label, NO_NAME};
 pub use diff::{Change, Effect, Interface, diff};
 pub use dump::Dump;
-pub use elf::{ElfContext, ElfStrings, ElfSymbol, SymbolKind};
+pub use elf::{ElfContext, ElfStrings, ElfSymbol, Extent, SymbolKind};
 pub use error::CtfError;
 pub use graph::{
     Enumerator, Graph, Kind, Member, NameSpace, Number, Parameter, Qualifier, Symbol, Tag, Type,

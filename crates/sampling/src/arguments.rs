@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use unspool_args::{Certainty, Doubts, Frame, Function, Parameter, Shape, Shown, Text, whole};
 use unspool_ir::{CodeAddr, Register, RuntimeAddr, Vaddr};
@@ -42,9 +42,17 @@ enum Functions {
 /// A function whose arguments are recorded.
 struct WantedFunction {
     name: String,
-    /// Their names or numbers; all of them if there is none.
-    parameters: Vec<String>,
+    /// Which of them; all if there is none.
+    parameters: Vec<WantedParameter>,
     met: AtomicU8,
+}
+
+/// An argument that is recorded.
+struct WantedParameter {
+    /// Its name or number.
+    name: String,
+    /// Whether such a function takes it.
+    is_met: AtomicBool,
 }
 
 /// A file has such a function.
@@ -64,6 +72,14 @@ pub enum NothingOf {
          `unspool ctf link --into` puts into a program"
     )]
     Type(String),
+    /// It takes no such argument.
+    #[error("--args: `{function}` takes nothing that is called `{parameter}`")]
+    Parameter {
+        /// The function.
+        function: String,
+        /// The name, or the number, that was given.
+        parameter: String,
+    },
 }
 
 impl fmt::Debug for Wanted {
@@ -79,11 +95,15 @@ impl Wanted {
     pub fn new(functions: &[(String, Option<String>)], find: FindTable) -> Wanted {
         let mut named: Vec<WantedFunction> = Vec::new();
         for (name, parameter) in functions {
+            let parameter = parameter.clone().map(|name| WantedParameter {
+                name,
+                is_met: AtomicBool::new(false),
+            });
             match named.iter_mut().find(|known| known.name == *name) {
-                Some(known) => known.parameters.extend(parameter.clone()),
+                Some(known) => known.parameters.extend(parameter),
                 None => named.push(WantedFunction {
                     name: name.clone(),
-                    parameters: parameter.iter().cloned().collect(),
+                    parameters: parameter.into_iter().collect(),
                     met: AtomicU8::new(0),
                 }),
             }
@@ -102,15 +122,7 @@ impl Wanted {
         let Functions::Named(named) = &self.functions else {
             return Vec::new();
         };
-        let missing = |function: &WantedFunction| {
-            let met = function.met.load(Ordering::Relaxed);
-            match (met & IS_THERE != 0, met & HAS_TYPE != 0) {
-                (_, true) => None,
-                (true, false) => Some(NothingOf::Type(function.name.clone())),
-                (false, false) => Some(NothingOf::Function(function.name.clone())),
-            }
-        };
-        named.iter().filter_map(missing).collect()
+        named.iter().flat_map(WantedFunction::missing).collect()
     }
 
     /// Makes the table of a file that is about to be run, and has the store keep it, so that it is there from the first sample on.
@@ -195,11 +207,31 @@ impl Wanted {
 
 impl WantedFunction {
     fn asks_for(&self, place: usize, parameter: &Parameter<'_>) -> bool {
-        let is_meant = |wanted: &String| {
-            let number = wanted.strip_prefix('#').unwrap_or(wanted);
-            wanted == parameter.name || number.parse() == Ok(place + 1)
+        let is_meant = |wanted: &&WantedParameter| {
+            let number = wanted.name.strip_prefix('#').unwrap_or(&wanted.name);
+            wanted.name == parameter.name || number.parse() == Ok(place + 1)
         };
-        self.parameters.is_empty() || self.parameters.iter().any(is_meant)
+        let meant = self.parameters.iter().filter(is_meant);
+        let meant = meant.map(|wanted| wanted.is_met.store(true, Ordering::Relaxed));
+        meant.count() > 0 || self.parameters.is_empty()
+    }
+
+    /// What of it was not met.
+    fn missing(&self) -> Vec<NothingOf> {
+        let met = self.met.load(Ordering::Relaxed);
+        match (met & IS_THERE != 0, met & HAS_TYPE != 0) {
+            (_, true) => {
+                let parameters = self.parameters.iter();
+                let unmet = parameters.filter(|one| !one.is_met.load(Ordering::Relaxed));
+                let missing = unmet.map(|one| NothingOf::Parameter {
+                    function: self.name.clone(),
+                    parameter: one.name.clone(),
+                });
+                missing.collect()
+            }
+            (true, false) => vec![NothingOf::Type(self.name.clone())],
+            (false, false) => vec![NothingOf::Function(self.name.clone())],
+        }
     }
 }
 

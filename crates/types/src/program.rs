@@ -18,7 +18,7 @@ use crate::unit::UnitReader;
 /// What a program's debug information says of its types.
 #[derive(Debug, Default)]
 pub struct Program<'a> {
-    /// The units in C, in their order.
+    /// The units in C, in their order. What assemblers write is not among them: they describe functions without their types.
     pub units: Vec<UnitTypes<'a>>,
     /// The units in other languages.
     pub left_out: Vec<LeftOut>,
@@ -115,6 +115,10 @@ impl<'a> Program<'a> {
             });
             return Ok(());
         }
+        // What assemblers write of functions has no types.
+        if language(&entry) == gimli::DW_LANG_Mips_Assembler {
+            return Ok(());
+        }
         let (unit, _) = rest.unit(place).map_err(in_rest)?;
         let mut reader = UnitReader::new(&rest, place, u64::from(unit.header.address_size()));
         reader.unit(place);
@@ -139,12 +143,16 @@ pub(crate) fn in_folder<'a>(name: Cow<'a, str>, folder: Option<Cow<'a, str>>) ->
     }
 }
 
-/// The language of a unit, if that is not C.
-fn other_language(entry: &Entry<'_>) -> Option<String> {
-    let language = match entry.attr_value(gimli::DW_AT_language) {
+fn language(entry: &Entry<'_>) -> DwLang {
+    match entry.attr_value(gimli::DW_AT_language) {
         Some(AttributeValue::Language(language)) => language,
         _ => DwLang(0),
-    };
+    }
+}
+
+/// The language of a unit, if that is not C.
+fn other_language(entry: &Entry<'_>) -> Option<String> {
+    let language = language(entry);
     (!is_c(language)).then(|| {
         let name = language
             .static_string()

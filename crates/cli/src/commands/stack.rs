@@ -1,6 +1,7 @@
 //! `unspool stack`.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -17,7 +18,7 @@ use unspool_unwind::files::CoreFiles;
 use unspool_unwind::process::{Event, Process, Snapshot, Thread, Traced};
 use unspool_unwind::space::{Keep, Located, Space, Stack, WalkedFrame};
 use unspool_unwind::tables::Store;
-use unspool_values::{Asked, Described, Files, Problem, Tables, WithFiles};
+use unspool_values::{Asked, Described, Files, Problem, Tables, Values, WithFiles};
 
 use crate::args::{Format, StackArgs};
 use crate::output::{self, Failure, Layout};
@@ -55,7 +56,8 @@ struct Seen<'a> {
     snapshot: &'a dyn Snapshot,
     space: &'a Space<'a>,
     threads: Vec<ThreadStack<'a>>,
-    stopped: Option<Duration>,
+    /// The process, if it stands still to be looked at, or did, and how long it has done so before.
+    stopped: Option<(&'a Process, Duration)>,
 }
 
 /// All that is reported of one process.
@@ -64,8 +66,36 @@ struct Report<'a> {
     names: FileNames,
     /// What is shown of arguments and variables.
     asked: Asked<'a, 'a>,
+    /// Of each thread, by its number, what was found out of it before the process went on.
+    read: RefCell<HashMap<u32, Vec<Values>>>,
+    /// How long the process stood still.
+    stopped: Option<Duration>,
     /// Whether registers are shown.
     with_registers: bool,
+}
+
+impl Report<'_> {
+    /// What is shown of the frames of a thread's stack. Asked for once.
+    fn values<'s>(&'s self, tid: u32, stack: &'s Stack) -> Box<dyn Iterator<Item = Values> + 's> {
+        match self.read.borrow_mut().remove(&tid) {
+            Some(values) => Box::new(values.into_iter()),
+            None => Box::new(self.asked.frames(stack, 0..stack.frames.len())),
+        }
+    }
+
+    /// Finds out what is shown of frames, and lets the process go on.
+    fn let_go(&mut self, process: &Process, before: Duration) {
+        if self.asked.with_locals || self.asked.with_strings {
+            let asked = &self.asked;
+            let values = self.seen.threads.iter().filter_map(|one| {
+                let stack = one.stack.as_ref()?;
+                let values = asked.frames(stack, 0..stack.frames.len());
+                Some((one.thread.tid, values.collect()))
+            });
+            self.read = RefCell::new(values.collect());
+        }
+        self.stopped = Some(before + process.resume());
+    }
 }
 
 impl Seen<'_> {
@@ -164,7 +194,7 @@ impl Stacks<'_> {
         let copied = process.prefetch_stacks_and(copying.bytes, &copying.others);
         // What values lead to is not among what was copied.
         if !self.args.strings && !self.args.locals {
-            copying.stopped += process.resume();
+            process.resume();
         }
         let space = Space::new(process, process, self.store);
         let threads = self.walk(process, &space);
@@ -174,19 +204,20 @@ impl Stacks<'_> {
         // A process that is gone has been seen all the same.
         if !missing.is_empty()
             && may_grow
-            && let Ok(process) = Process::attach(pid)
+            && let Ok(again) = Process::attach(pid)
         {
+            copying.stopped += process.stopped();
             copying.bytes *= LARGER;
             copying.copied = Some(copied);
             copying.others.extend(missing);
-            return self.copied(pid, &process, copying);
+            return self.copied(pid, &again, copying);
         }
         self.finish(&Seen {
             subject: Subject::Process(pid),
             snapshot: process,
             space: &space,
             threads,
-            stopped: Some(copying.stopped),
+            stopped: Some((process, copying.stopped)),
         })
     }
 
@@ -295,8 +326,10 @@ impl Stacks<'_> {
             memory: seen.snapshot.memory(),
             space: seen.space,
         };
-        let report = Report {
+        let mut report = Report {
             seen,
+            read: RefCell::default(),
+            stopped: None,
             names: self.names(seen, root.as_ref()),
             asked: Asked {
                 snapshot: seen.snapshot,
@@ -309,6 +342,9 @@ impl Stacks<'_> {
             },
             with_registers: self.args.registers,
         };
+        if let Some((process, before)) = seen.stopped {
+            report.let_go(process, before);
+        }
         let layout = self.layout();
         self.sink.take(|out| match self.args.format {
             Format::Text => text::print(out, &report),

@@ -32,6 +32,12 @@ fn json() {
     assert_eq!(document["subject"]["kind"], "process");
     assert_eq!(document["subject"]["pid"], running.pid());
     assert!(document["stopped_ms"].as_f64().unwrap() > 0.0);
+    for options in [&["--locals"][..], &["--args", "--strings"]] {
+        let words = [options, &["--format", "json", &pid]].concat();
+        let printed = stack(&program.directory, &words);
+        let document: Value = serde_json::from_str(&printed.out).unwrap();
+        assert!(document["stopped_ms"].as_f64().unwrap() > 0.0, "{words:?}");
+    }
     let thread = &document["threads"][0];
     assert_eq!(thread["tid"], running.pid());
     assert_eq!(thread["name"], "recursion");

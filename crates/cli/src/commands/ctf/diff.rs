@@ -50,12 +50,12 @@ impl<'d> Version<'d> {
         let exports = exports(&loaded.files)?;
         if exports.as_ref().is_some_and(SymbolNames::is_empty) {
             output::notice(&format_args!(
-                "{} exports no functions and no data: there is nothing in it to compare",
+                "{} exports no functions and no data",
                 path.display()
             ));
         }
         Ok(Version {
-            graph: loaded.one_graph(),
+            graph: with_aliases(loaded),
             exports,
         })
     }
@@ -94,6 +94,15 @@ impl<'d> Version<'d> {
             thread_locals: &names.thread_locals,
         }
     }
+}
+
+/// All types of a file as one graph, in which names that symbols have beside others are there, too.
+fn with_aliases<'d>(loaded: &Loaded<'d>) -> Graph<'d> {
+    let mut graph = loaded.one_graph();
+    let mut aliases = loaded.aliases.clone();
+    aliases.forget_known(&graph);
+    aliases.name_in(&mut graph);
+    graph
 }
 
 /// What files export: what is in `.dynsym`, or without one what is global in `.symtab`. `None` if a file has neither.

@@ -1,14 +1,15 @@
 //! `unspool ctf from-dwarf`.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet};
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::bail;
-use unspool_ctf::{ARRAYS_IN_ORDER, Enumerator, Kind, LinkUnit, Linked, link};
+use unspool_ctf::{ARRAYS_IN_ORDER, Aliases, Enumerator, Graph, Kind, LinkUnit, Linked, link};
 use unspool_module::{DebugFiles, ElfFile, SearchRoots};
-use unspool_types::{Program, SplitFiles, TypesError};
+use unspool_types::{Program, SplitFiles, TypesError, elf_context};
 
 use super::{dump, target};
 use crate::args::ctf::CtfFromDwarfArgs;
@@ -27,7 +28,8 @@ pub(crate) fn run(args: &CtfFromDwarfArgs) -> anyhow::Result<ExitCode> {
         );
     }
     let is_read = program.problems.is_empty();
-    let linked = linked(program, args);
+    let aliases = aliases(&file, &debug)?;
+    let linked = linked(program, aliases, args);
     let lost = lost(&linked);
     for lost in &lost {
         output::notice(&format_args!("{}: {lost}", args.file.display()));
@@ -49,13 +51,32 @@ pub(crate) fn run(args: &CtfFromDwarfArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn linked<'a>(program: Program<'a>, args: &CtfFromDwarfArgs) -> Linked<'a> {
-    let units = program.units.into_iter().map(|unit| {
+fn linked<'a>(program: Program<'a>, aliases: Aliases, args: &CtfFromDwarfArgs) -> Linked<'a> {
+    let mut units: Vec<_> = graphs(program, |_| true).map(LinkUnit::of).collect();
+    for unit in &mut units {
+        Arc::make_mut(&mut unit.graph).forget_parameter_names();
+    }
+    target::name_aliases(&mut units, aliases);
+    link(&units, target::options(args.share))
+}
+
+/// The types of units, with the functions that they have code of: what others declare is said better there. Of functions that no unit has code of,
+/// what is declared is kept of those that are wanted.
+pub(super) fn graphs<'a>(
+    program: Program<'a>,
+    is_wanted: impl Fn(&str) -> bool,
+) -> impl Iterator<Item = Arc<Graph<'a>>> {
+    let entries = program.units.iter().flat_map(|unit| &unit.entries);
+    let defined: HashSet<Cow<'a, str>> = entries.map(|(_, name, _)| name.clone()).collect();
+    program.units.into_iter().map(move |unit| {
+        let own: HashSet<&str> = unit.entries.iter().map(|(_, name, _)| &**name).collect();
         let mut graph = Arc::unwrap_or_clone(unit.graph);
-        graph.forget_parameter_names();
-        LinkUnit::of(Arc::new(graph))
-    });
-    link(&units.collect::<Vec<_>>(), target::options(args.share))
+        graph.functions.retain(|symbol| {
+            let name = &*symbol.name;
+            own.contains(name) || (!defined.contains(name) && is_wanted(name))
+        });
+        Arc::new(graph)
+    })
 }
 
 fn dictionaries<'l, 'a>(
@@ -85,6 +106,15 @@ fn lost(linked: &Linked<'_>) -> Vec<String> {
         }
     }
     lost
+}
+
+/// Which symbols of a file and of its debug file name the same.
+pub(super) fn aliases(file: &ElfFile, debug: &DebugFiles) -> anyhow::Result<Aliases> {
+    let files = std::iter::once(file).chain(debug.debug.as_deref());
+    let files: Vec<_> = files.map(elf_context).collect::<Result<_, _>>()?;
+    let mut aliases = Aliases::default();
+    aliases.add(&files);
+    Ok(aliases)
 }
 
 /// The separate debug files of a file; says which are not its own.

@@ -4,11 +4,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use rayon::prelude::*;
-use unspool_ctf::{ARRAYS_IN_ORDER, CtfError, LinkUnit, Section, link};
+use unspool_ctf::{ARRAYS_IN_ORDER, Aliases, CtfError, LinkUnit, Section, link};
+
+use unspool_types::elf_context;
 
 use super::input::{self, Input};
 use super::target;
 use crate::args::ctf::CtfLinkArgs;
+use crate::commands;
 use crate::output::Failure;
 
 pub(crate) fn run(args: &CtfLinkArgs) -> anyhow::Result<ExitCode> {
@@ -48,7 +51,12 @@ pub(crate) fn run(args: &CtfLinkArgs) -> anyhow::Result<ExitCode> {
             input::SECTION
         );
     }
-    let (units, is_order_known) = units(args, &sections, &mut is_clean)?;
+    let (mut units, is_order_known) = units(args, &sections, &mut is_clean)?;
+    if let Some(path) = &args.target.into {
+        let mut aliases = Aliases::default();
+        aliases.add(&[elf_context(&commands::open(path)?)?]);
+        target::name_aliases(&mut units, aliases);
+    }
     let linked = link(&units, target::options(args.share));
     // Where nothing is known, the file that they are put into may tell.
     let label = if is_order_known { ARRAYS_IN_ORDER } else { "" };

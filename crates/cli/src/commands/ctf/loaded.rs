@@ -1,15 +1,14 @@
 //! The types of a file in whichever form it has them: CTF, BTF or DWARF.
 
-use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use unspool_ctf::{BtfReading, Graph, LinkUnit, Section, link};
+use unspool_ctf::{Aliases, BtfReading, Graph, LinkUnit, Section, link};
 use unspool_module::ElfFile;
-use unspool_types::{SplitFiles, UnitTypes};
+use unspool_types::{SplitFiles, elf_context};
 
-use super::input::{Input, Stored};
+use super::input::{Input, Stored, SymbolNames};
 use super::{Arrays, from_dwarf, read, report, target};
 use crate::args::ctf::ShareTypes;
 
@@ -19,6 +18,8 @@ pub(super) struct Loaded<'d> {
     pub(super) graphs: Vec<Arc<Graph<'d>>>,
     /// The ELF files that they are of: more than one of an archive.
     pub(super) files: Vec<&'d ElfFile>,
+    /// Which symbols of these name the same.
+    pub(super) aliases: Aliases,
     /// Whether all could be read wholly.
     pub(super) is_clean: bool,
 }
@@ -96,27 +97,29 @@ pub(super) fn with_types<R>(
         let debug = from_dwarf::debug_files(elf);
         let splits = SplitFiles::default();
         let program = from_dwarf::read(elf, &debug, &splits)?;
+        let is_clean = program.problems.is_empty();
+        let aliases = from_dwarf::aliases(elf, &debug)?;
+        let context = elf_context(elf)?;
+        let mut names = SymbolNames::default();
+        names.extend(context.symbols(true).chain(context.symbols(false)));
+        let is_there = |name: &str| names.functions.contains(name);
         return Loaded {
-            graphs: program.units.iter().map(defined).collect(),
+            graphs: from_dwarf::graphs(program, is_there).collect(),
             files,
-            is_clean: program.problems.is_empty(),
+            aliases,
+            is_clean,
         }
         .handed_to(path, work);
     }
+    let mut aliases = Aliases::default();
+    for file in &files {
+        aliases.add(&[elf_context(file)?]);
+    }
     Loaded {
         files,
+        aliases,
         is_clean,
         graphs,
     }
     .handed_to(path, work)
-}
-
-/// The types of a unit, with the functions that it has code of: what it declares is said better where that is defined.
-fn defined<'a>(unit: &UnitTypes<'a>) -> Arc<Graph<'a>> {
-    let defined: HashSet<&str> = unit.entries.iter().map(|(_, name, _)| &**name).collect();
-    let mut graph = Graph::clone(&unit.graph);
-    graph
-        .functions
-        .retain(|symbol| defined.contains(&*symbol.name));
-    Arc::new(graph)
 }

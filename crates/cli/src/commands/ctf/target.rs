@@ -2,10 +2,13 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 
 use anyhow::{Context as _, bail};
-use unspool_ctf::{ElfContext, Endian, LinkOptions, Linked, Share, SymbolForm, Writer};
+use unspool_ctf::{
+    Aliases, ElfContext, Endian, LinkOptions, LinkUnit, Linked, Share, SymbolForm, Writer,
+};
 use unspool_ir::arch::Word;
 use unspool_module::{ElfFile, embed_unmapped};
 use unspool_types::{elf_context, endian};
@@ -59,6 +62,16 @@ pub(super) fn refuse_another_machine(one: &ElfFile, other: &ElfFile) -> anyhow::
         other.path().display(),
         said(other)
     );
+}
+
+/// Gives the names that symbols have beside others the types of these, where no unit says what they are.
+pub(super) fn name_aliases(units: &mut [LinkUnit<'_>], mut aliases: Aliases) {
+    for unit in &*units {
+        aliases.forget_known(&unit.graph);
+    }
+    for unit in units.iter_mut().filter(|unit| aliases.are_in(&unit.graph)) {
+        aliases.name_in(Arc::make_mut(&mut unit.graph));
+    }
 }
 
 /// Writes what was linked, of files for the machine of one of them if any is an ELF file, under a label or none.

@@ -20,10 +20,7 @@ pub(super) fn print(out: &mut dyn Write, report: &Report<'_>, layout: Layout) ->
         "stack",
         &Document {
             subject: subject(&report.seen.subject),
-            stopped_ms: report
-                .seen
-                .stopped
-                .map(|stopped| stopped.as_secs_f64() * 1e3),
+            stopped_ms: report.stopped.map(|stopped| stopped.as_secs_f64() * 1e3),
             signal: report.seen.snapshot.signal().map(SignalObject::new),
             reliable: report.seen.is_reliable(),
             threads: Streamed(|| report.seen.threads.iter().map(|one| thread(report, one))),
@@ -140,7 +137,7 @@ fn thread<'a, 'r>(
         frames: stack.map(|stack| {
             Streamed(move || {
                 let numbered = stack.frames.iter().enumerate();
-                let values = report.asked.frames(stack, 0..stack.frames.len());
+                let values = report.values(thread.tid, stack);
                 let with_values = numbered.zip(values);
                 with_values.map(move |((index, one), values)| frame(report, index, one, values))
             })

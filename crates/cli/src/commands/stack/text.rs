@@ -47,7 +47,7 @@ fn header(out: &mut dyn Write, report: &Report<'_>) -> io::Result<()> {
             write!(out, "core {}: {threads}", Plain(&path))?;
         }
     }
-    if let Some(stopped) = report.seen.stopped {
+    if let Some(stopped) = report.stopped {
         write!(out, ", stopped for {:.2} ms", stopped.as_secs_f64() * 1e3)?;
     }
     writeln!(out)?;
@@ -93,7 +93,7 @@ fn print_thread(
             Ok(_) => writeln!(out, "  no stack: the registers have no code address"),
         };
     };
-    let values = report.asked.frames(stack, 0..stack.frames.len());
+    let values = report.values(thread.tid, stack);
     for ((number, frame), values) in stack.frames.iter().enumerate().zip(values) {
         print_frame(out, report, number, frame, &values)?;
     }
