@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::bail;
-use unspool_ctf::{ARRAYS_IN_ORDER, Aliases, Enumerator, Graph, Kind, LinkUnit, Linked, link};
+use unspool_ctf::{ARRAYS_IN_ORDER, Aliases, Enumerator, Kind, LinkUnit, Linked, link};
 use unspool_module::{DebugFiles, ElfFile, SearchRoots};
 use unspool_types::{Program, SplitFiles, TypesError, elf_context};
 
@@ -52,31 +52,34 @@ pub(crate) fn run(args: &CtfFromDwarfArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn linked<'a>(program: Program<'a>, aliases: Aliases, args: &CtfFromDwarfArgs) -> Linked<'a> {
-    let mut units: Vec<_> = graphs(program, |_| true).map(LinkUnit::of).collect();
+    let mut units = units(program, aliases, |_| true);
     for unit in &mut units {
         Arc::make_mut(&mut unit.graph).forget_parameter_names();
     }
-    target::name_aliases(&mut units, aliases);
     link(&units, target::options(args.share))
 }
 
 /// The types of units, with the functions that they have code of: what others declare is said better there. Of functions that no unit has code of,
-/// what is declared is kept of those that are wanted.
-pub(super) fn graphs<'a>(
+/// what is declared is kept of those that are wanted. Aliases have the types of what they name.
+pub(super) fn units<'a>(
     program: Program<'a>,
+    aliases: Aliases,
     is_wanted: impl Fn(&str) -> bool,
-) -> impl Iterator<Item = Arc<Graph<'a>>> {
+) -> Vec<LinkUnit<'a>> {
     let entries = program.units.iter().flat_map(|unit| &unit.entries);
     let defined: HashSet<Cow<'a, str>> = entries.map(|(_, name, _)| name.clone()).collect();
-    program.units.into_iter().map(move |unit| {
+    let units = program.units.into_iter().map(|unit| {
         let own: HashSet<&str> = unit.entries.iter().map(|(_, name, _)| &**name).collect();
         let mut graph = Arc::unwrap_or_clone(unit.graph);
         graph.functions.retain(|symbol| {
             let name = &*symbol.name;
             own.contains(name) || (!defined.contains(name) && is_wanted(name))
         });
-        Arc::new(graph)
-    })
+        LinkUnit::of(Arc::new(graph))
+    });
+    let mut units: Vec<_> = units.collect();
+    target::name_aliases(&mut units, aliases);
+    units
 }
 
 fn dictionaries<'l, 'a>(

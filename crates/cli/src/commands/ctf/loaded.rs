@@ -18,7 +18,7 @@ pub(super) struct Loaded<'d> {
     pub(super) graphs: Vec<Arc<Graph<'d>>>,
     /// The ELF files that they are of: more than one of an archive.
     pub(super) files: Vec<&'d ElfFile>,
-    /// Which symbols of these name the same.
+    /// Which symbols of these name the same, where that is not among the types.
     pub(super) aliases: Aliases,
     /// Whether all could be read wholly.
     pub(super) is_clean: bool,
@@ -99,14 +99,17 @@ pub(super) fn with_types<R>(
         let program = from_dwarf::read(elf, &debug, &splits)?;
         let is_clean = program.problems.is_empty();
         let aliases = from_dwarf::aliases(elf, &debug)?;
-        let context = elf_context(elf)?;
         let mut names = SymbolNames::default();
-        names.extend(context.symbols(true).chain(context.symbols(false)));
+        for file in std::iter::once(*elf).chain(debug.debug.as_deref()) {
+            let context = elf_context(file)?;
+            names.extend(context.symbols(true).chain(context.symbols(false)));
+        }
         let is_there = |name: &str| names.functions.contains(name);
+        let units = from_dwarf::units(program, aliases, is_there);
         return Loaded {
-            graphs: from_dwarf::graphs(program, is_there).collect(),
+            graphs: units.into_iter().map(|unit| unit.graph).collect(),
             files,
-            aliases,
+            aliases: Aliases::default(),
             is_clean,
         }
         .handed_to(path, work);
