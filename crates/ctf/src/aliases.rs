@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
+use hashbrown::HashSet;
+
 use crate::elf::{ElfContext, Extent, SymbolKind};
 use crate::graph::{Graph, Symbol};
 
@@ -49,15 +51,18 @@ impl Aliases {
         }
     }
 
-    /// Leaves out the names that a graph has types of: what they are is said.
-    pub fn forget_known(&mut self, graph: &Graph<'_>) {
-        let lists = [
-            (&mut self.functions, &graph.functions, &[][..]),
-            (&mut self.objects, &graph.objects, &graph.variables),
-        ];
-        for (list, symbols, others) in lists {
-            let known: BTreeSet<&str> =
-                symbols.iter().chain(others).map(|one| &*one.name).collect();
+    /// Leaves out the names that graphs have types of: what they are is said.
+    pub fn forget_known<'g, 'a: 'g>(&mut self, graphs: impl Iterator<Item = &'g Graph<'a>>) {
+        let (mut functions, mut objects) = (HashSet::new(), HashSet::new());
+        for graph in graphs {
+            functions.extend(graph.functions.iter().map(|one| &*one.name));
+            let variables = graph.objects.iter().chain(&graph.variables);
+            objects.extend(variables.map(|one| &*one.name));
+        }
+        for (list, known) in [
+            (&mut self.functions, functions),
+            (&mut self.objects, objects),
+        ] {
             list.values_mut()
                 .for_each(|names| names.retain(|name| !known.contains(&**name)));
             list.retain(|_, names| !names.is_empty());

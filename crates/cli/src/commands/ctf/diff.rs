@@ -100,7 +100,7 @@ impl<'d> Version<'d> {
 fn with_aliases<'d>(loaded: &Loaded<'d>) -> Graph<'d> {
     let mut graph = loaded.one_graph();
     let mut aliases = loaded.aliases.clone();
-    aliases.forget_known(&graph);
+    aliases.forget_known(std::iter::once(&graph));
     aliases.name_in(&mut graph);
     graph
 }

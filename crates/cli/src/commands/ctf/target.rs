@@ -66,9 +66,7 @@ pub(super) fn refuse_another_machine(one: &ElfFile, other: &ElfFile) -> anyhow::
 
 /// Gives the names that symbols have beside others the types of these, where no unit says what they are.
 pub(super) fn name_aliases(units: &mut [LinkUnit<'_>], mut aliases: Aliases) {
-    for unit in &*units {
-        aliases.forget_known(&unit.graph);
-    }
+    aliases.forget_known(units.iter().map(|unit| &*unit.graph));
     for unit in units.iter_mut().filter(|unit| aliases.are_in(&unit.graph)) {
         aliases.name_in(Arc::make_mut(&mut unit.graph));
     }
