@@ -111,6 +111,9 @@ impl<'s, 'a> Activation<'s, 'a> {
     /// [`Absent`].
     pub fn at_entry(&self, parameter: &Variable<'a>, most: usize) -> Result<AtEntry, Absent> {
         let size = self.size(parameter, most)?;
+        if self.function.is_unprototyped && self.graph.is_float(parameter.ty) {
+            return Err(Absent::Entry);
+        }
         let progress = Progress::default();
         let frame = self.evaluator(&progress)?;
         let bytes = frame.given(frame.passed(parameter)?)?.to_le_bytes();

@@ -39,6 +39,8 @@ pub struct Function<'a> {
     rust: Option<Rust<'a>>,
     /// How its parameters are passed, if nothing better tells where they are when it is called.
     signature: Option<Signature>,
+    /// Whether it is in C and its definition has no prototype (K&R): for `float`, `double` is passed.
+    pub(super) is_unprototyped: bool,
 }
 
 /// What types of Rust have that those of C have not.
@@ -278,6 +280,8 @@ impl<'a> Function<'a> {
             calls: reader.calls,
             rust,
             dimensions,
+            is_unprototyped: language(index, root).is_some_and(is_c)
+                && !flag(&said, gimli::DW_AT_prototyped),
             signature: own.and_then(|(convention, ty)| graph.signature(ty, convention)),
             graph,
         })
