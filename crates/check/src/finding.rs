@@ -154,7 +154,7 @@ const CODES: [(Code, &str, &str); 19] = [
     (
         Code::SframeEntry,
         "sframe-entry",
-        "an entry of .sframe cannot be read",
+        "an entry of .sframe cannot be read, or the header cannot be right",
     ),
 ];
 
