@@ -262,7 +262,7 @@ impl<'a> Part<'a> {
 
     /// What the header says of rows that cannot be: they would end behind the section, or be more than there are bytes for. Entries say where their rows are, and
     /// are read all the same.
-    pub(super) fn false_fields(&self) -> impl Iterator<Item = SframeError> + use<> {
+    pub fn false_fields(&self) -> impl Iterator<Item = SframeError> + use<> {
         /// Where a row begins takes a byte, and what it consists of another.
         const LEAST_ROW: u64 = 2;
         let header = self.header;
