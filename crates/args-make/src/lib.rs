@@ -18,6 +18,6 @@ pub use doubts::Doubt;
 pub use encode::{TooLarge, encode};
 pub use file::{MadeTable, TableError, table_of};
 pub use functions::{CallSite, Followed, Function, Row, follow, followed};
-pub use prototype::{Member, Parameter, Prototype, Prototypes, Shape, convention};
+pub use prototype::{Member, Parameter, Prototype, Prototypes, Shape};
 pub use shapes::Shapes;
 pub use sources::{prototypes, prototypes_of_ctf};

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use unspool_ctf::{Convention, Graph, Kind, Number, Passing, TypeId};
-use unspool_ir::{Abi, Arch};
 
 /// A function's parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,16 +80,6 @@ const DEEPEST: u32 = 7;
 
 /// The most members of a structure, or constants of an enumeration, that are kept.
 const MOST: usize = 256;
-
-/// The calling convention of a machine.
-#[must_use]
-pub fn convention(abi: Abi) -> Option<Convention> {
-    match abi.arch {
-        Arch::X86_64 => Some(Convention::Amd64),
-        Arch::Aarch64 => Some(Convention::Aarch64),
-        _ => None,
-    }
-}
 
 impl Prototype {
     /// The prototype that a function type is.

@@ -4,9 +4,9 @@ use std::cell::LazyCell;
 
 use unspool_ctf::{Section, Unit, graphs_with_arrays_turned};
 use unspool_module::{DebugFiles, ElfFile};
-use unspool_types::{Order, Producers, TypesError, elf_context};
+use unspool_types::{Order, Producers, TypesError, convention, elf_context};
 
-use crate::prototype::{Prototype, Prototypes, convention};
+use crate::prototype::{Prototype, Prototypes};
 
 /// The prototypes of a file's functions: by its DWARF, or that of its debug files, and by what `.ctf` any of these has. What cannot be
 /// read says nothing; the second are the units of which that is so because the rest of them is missing (`-gsplit-dwarf`).
@@ -17,7 +17,7 @@ pub fn prototypes(file: &ElfFile, debug: &DebugFiles) -> (Prototypes, Vec<TypesE
         add_ctf(one, debug, &mut prototypes);
     }
     let dwarf = unspool_types::Prototypes::of_module(file, debug).unwrap_or_default();
-    if let Some(convention) = convention(file.abi()) {
+    if let Some(convention) = convention(file.abi().arch) {
         for (address, found) in dwarf.iter() {
             if let Some(prototype) = Prototype::of(found.graph, found.ty, convention) {
                 prototypes.add_at(address.0, prototype);
@@ -38,7 +38,7 @@ pub fn prototypes_of_ctf<'f>(files: impl IntoIterator<Item = &'f ElfFile>) -> Pr
 
 fn add_ctf(file: &ElfFile, debug: &DebugFiles, prototypes: &mut Prototypes) {
     let (Some(convention), Ok(elf), Ok(Some(section))) = (
-        convention(file.abi()),
+        convention(file.abi().arch),
         elf_context(file),
         file.section_named(".ctf"),
     ) else {

@@ -64,12 +64,13 @@ pub(crate) fn findings(subject: &Subject<'_>) -> Vec<Finding> {
         let Some(declared) = declared else { continue };
         if !declared.signal_frame {
             let is_outermost = declared.return_address == Claim::Undefined;
-            if !is_outermost && begins_as_trampoline(subject, fde) {
+            // Perhaps behind the byte that is looked up.
+            if !is_outermost && trampoline(subject, fde, 2).is_some() {
                 findings.push(Finding::undeclared_signal(fde.start));
             }
             continue;
         }
-        let Some(trampoline) = trampoline(subject, fde) else {
+        let Some(trampoline) = trampoline(subject, fde, MOST) else {
             continue;
         };
         if trampoline == fde.start {
@@ -90,23 +91,15 @@ pub(crate) fn findings(subject: &Subject<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Whether an entry begins with a trampoline, or with it behind one byte.
-fn begins_as_trampoline(subject: &Subject<'_>, fde: &Fde) -> bool {
-    const LONGEST: u64 = 10;
-    let size = (fde.end.0 - fde.start.0).min(LONGEST);
-    let bytes = subject.file().bytes_at(fde.start, size);
-    let is_trampoline = |bytes: &[u8]| TRAMPOLINES.iter().any(|code| bytes.starts_with(code));
-    let rest = bytes.and_then(|bytes| bytes.get(1..));
-    bytes.into_iter().chain(rest).any(is_trampoline)
-}
+/// Entries of trampolines are this short.
+const MOST: usize = 64;
 
-/// Where a trampoline is in an entry.
-fn trampoline(subject: &Subject<'_>, fde: &Fde) -> Option<Vaddr> {
-    /// Entries of trampolines are this short.
-    const MOST: u64 = 64;
-    let size = (fde.end.0 - fde.start.0).min(MOST);
+/// Where a trampoline is in an entry, if it is among so many bytes.
+fn trampoline(subject: &Subject<'_>, fde: &Fde, among: usize) -> Option<Vaddr> {
+    let size = (fde.end.0 - fde.start.0).min(MOST as u64);
     let bytes = subject.file().bytes_at(fde.start, size)?;
-    let starts = (0..).zip((0..bytes.len()).filter_map(|at| bytes.get(at..)));
+    let starts = (0..bytes.len().min(among)).filter_map(|at| bytes.get(at..));
+    let starts = (0..).zip(starts);
     let mut found =
         starts.filter(|(_, rest)| TRAMPOLINES.iter().any(|code| rest.starts_with(code)));
     found.next().map(|(distance, _)| fde.start.offset(distance))

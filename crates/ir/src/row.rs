@@ -169,6 +169,12 @@ impl<'e> Row<'e> {
         self.rules.get(at).copied()
     }
 
+    /// Whether it says that nobody called: the return address has no value.
+    #[must_use]
+    pub fn is_outermost(&self) -> bool {
+        self.rule(self.return_address) == Some(RegisterRule::Undefined)
+    }
+
     /// The rules, in ascending order of register.
     pub fn rules(&self) -> impl ExactSizeIterator<Item = (Register, RegisterRule<'e>)> + '_ {
         self.used().iter().copied().zip(self.rules.iter().copied())

@@ -124,7 +124,7 @@ impl Comparison<'_> {
     /// called says nothing that could be wrong.
     pub(crate) fn differences(&self) -> Vec<(Difference, Option<u64>)> {
         let row = self.row;
-        if row.rule(row.return_address) == Some(RegisterRule::Undefined) {
+        if row.is_outermost() {
             return Vec::new();
         }
         let declared = Declared::of(row, self.facts);

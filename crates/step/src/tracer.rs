@@ -8,7 +8,7 @@ use std::sync::Arc;
 use libc::c_int;
 use unspool_check::{Aspect, Code, Declared, Place};
 use unspool_compact::call::{CallTest, WINDOW};
-use unspool_ir::{Abi, Arch, Endian, Register, RegisterRule, Registers, Row, RuntimeAddr, Vaddr};
+use unspool_ir::{Abi, Arch, Endian, Register, Registers, RuntimeAddr, Vaddr};
 use unspool_module::{ElfFile, Mapping as Placed};
 use unspool_synth::Machine;
 use unspool_synth::op::Flow;
@@ -809,24 +809,15 @@ impl<'r> Tracer<'r> {
     fn check_signal(&mut self, tid: i32, site: Site, truth: &Frame) -> io::Result<()> {
         let module = self.modules.get(site.module);
         let row = module.and_then(|module| module.row(site.at));
-        let is_outermost =
-            |row: &Row<'_>| row.rule(row.return_address) == Some(RegisterRule::Undefined);
-        if row.is_none_or(|row| row.signal_frame || is_outermost(&row)) {
-            return Ok(());
-        }
-        let function = module.and_then(|module| module.function(site.at));
-        self.thread(tid)?.pending.push(Pending {
-            cause: (
-                site.module,
-                function.unwrap_or(usize::MAX),
-                Fault::UndeclaredSignal,
+        match row.is_none_or(|row| row.signal_frame || row.is_outermost()) {
+            true => Ok(()),
+            false => self.suspect(
+                tid,
+                site,
+                truth,
+                vec![(Fault::UndeclaredSignal, None, None)],
             ),
-            at: site.at,
-            found: None,
-            truth: None,
-            frame: *truth,
-        });
-        Ok(())
+        }
     }
 
     /// A thread has executed one instruction.
@@ -1265,13 +1256,24 @@ impl<'r> Tracer<'r> {
             });
             told.collect()
         });
-        let module = self.modules.get(site.module);
-        let function = module.and_then(|module| module.function(site.at));
-        let function = function.unwrap_or(usize::MAX);
         let faults = faults.unwrap_or_else(|| match self.request.rows {
             RowsFrom::Table(_) => vec![(Fault::Missing, None, None)],
             RowsFrom::Code => Vec::new(),
         });
+        self.suspect(tid, site, truth, faults)
+    }
+
+    /// Keeps what is wrong about the row of an instruction, what that finds and where it is in truth, until the frame has ended.
+    fn suspect(
+        &mut self,
+        tid: i32,
+        site: Site,
+        truth: &Frame,
+        faults: Vec<(Fault, Option<u64>, Option<Place>)>,
+    ) -> io::Result<()> {
+        let module = self.modules.get(site.module);
+        let function = module.and_then(|module| module.function(site.at));
+        let function = function.unwrap_or(usize::MAX);
         let pending = faults.into_iter().map(|(fault, found, place)| Pending {
             cause: (site.module, function, fault),
             at: site.at,

@@ -1,6 +1,7 @@
-//! What CTF and BTF need of the ELF file that they are in.
+//! What CTF and BTF need of the ELF file that they are in, and of its machine.
 
-use unspool_ctf::{ElfContext, ElfStrings, Endian};
+use unspool_ctf::{Convention, ElfContext, ElfStrings, Endian};
+use unspool_ir::Arch;
 use unspool_ir::arch::Word;
 use unspool_module::{ElfFile, ModuleError};
 
@@ -33,4 +34,14 @@ pub fn elf_context(file: &ElfFile) -> Result<ElfContext<'_>, ModuleError> {
         endian: endian(file),
         is_64: file.word() == Word::W64,
     })
+}
+
+/// The calling convention of a machine.
+#[must_use]
+pub fn convention(arch: Arch) -> Option<Convention> {
+    match arch {
+        Arch::X86_64 => Some(Convention::Amd64),
+        Arch::Aarch64 => Some(Convention::Aarch64),
+        _ => None,
+    }
 }

@@ -17,7 +17,7 @@ mod split;
 mod unit;
 pub mod variables;
 
-pub use elf::{elf_context, endian};
+pub use elf::{convention, elf_context, endian};
 pub use error::{Machine, TypesError};
 pub use producers::{Order, Producers};
 pub use program::{LeftOut, Program, UnitTypes, read};

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use gimli::{AttributeValue, DwLang, UnitType};
+use gimli::{DwLang, UnitType};
 use unspool_ctf::{Graph, TypeId};
 use unspool_ir::Vaddr;
 use unspool_module::{DebugFiles, ElfFile};
@@ -13,7 +13,7 @@ use crate::entry::text;
 use crate::error::TypesError;
 use crate::index::{Entry, Index, Place};
 use crate::split::{self, SplitFiles, Splits};
-use crate::unit::UnitReader;
+use crate::unit::{UnitReader, is_c, language_of};
 
 /// What a program's debug information says of its types.
 #[derive(Debug, Default)]
@@ -116,7 +116,7 @@ impl<'a> Program<'a> {
             return Ok(());
         }
         // What assemblers write of functions has no types.
-        if language(&entry) == gimli::DW_LANG_Mips_Assembler {
+        if language_of(&entry) == Some(gimli::DW_LANG_Mips_Assembler) {
             return Ok(());
         }
         let (unit, _) = rest.unit(place).map_err(in_rest)?;
@@ -143,17 +143,10 @@ pub(crate) fn in_folder<'a>(name: Cow<'a, str>, folder: Option<Cow<'a, str>>) ->
     }
 }
 
-fn language(entry: &Entry<'_>) -> DwLang {
-    match entry.attr_value(gimli::DW_AT_language) {
-        Some(AttributeValue::Language(language)) => language,
-        _ => DwLang(0),
-    }
-}
-
 /// The language of a unit, if that is not C.
 fn other_language(entry: &Entry<'_>) -> Option<String> {
-    let language = language(entry);
-    (!is_c(language)).then(|| {
+    let language = language_of(entry).unwrap_or(DwLang(0));
+    (!has_types_of_c(language)).then(|| {
         let name = language
             .static_string()
             .map(|name| name.trim_start_matches("DW_LANG_"));
@@ -165,15 +158,6 @@ fn other_language(entry: &Entry<'_>) -> Option<String> {
 const DW_LANG_C23: DwLang = DwLang(0x3e);
 
 /// Whether types of a language are those of C. Assembly has none, which is not worth a word.
-fn is_c(language: DwLang) -> bool {
-    matches!(
-        language,
-        gimli::DW_LANG_C
-            | gimli::DW_LANG_C89
-            | gimli::DW_LANG_C99
-            | gimli::DW_LANG_C11
-            | gimli::DW_LANG_C17
-            | DW_LANG_C23
-            | gimli::DW_LANG_Mips_Assembler
-    )
+fn has_types_of_c(language: DwLang) -> bool {
+    is_c(language) || [DW_LANG_C23, gimli::DW_LANG_Mips_Assembler].contains(&language)
 }

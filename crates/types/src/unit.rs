@@ -379,13 +379,18 @@ impl<'d, 'a> UnitReader<'d, 'a> {
 
 /// The language of the unit with this root.
 pub(crate) fn language(index: &Index<'_>, root: Place) -> Option<DwLang> {
-    match index.entry(root).ok()?.attr_value(gimli::DW_AT_language)? {
+    language_of(&index.entry(root).ok()?)
+}
+
+/// The language that a unit's entry says.
+pub(crate) fn language_of(entry: &Entry<'_>) -> Option<DwLang> {
+    match entry.attr_value(gimli::DW_AT_language)? {
         AttributeValue::Language(language) => Some(language),
         _ => None,
     }
 }
 
-/// Whether a language is C.
+/// Whether a language is C, as it was before C23, in which every function has a prototype.
 pub(crate) fn is_c(language: DwLang) -> bool {
     matches!(
         language,

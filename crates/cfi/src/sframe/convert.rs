@@ -309,7 +309,7 @@ impl Reader {
         if row.return_address != machine.return_address() {
             return Err(Why::Column(row.return_address));
         }
-        if row.rule(row.return_address) == Some(RegisterRule::Undefined) {
+        if row.is_outermost() {
             return Ok(Meaning::Frame(Frame::Outermost));
         }
         let stubs = match row.cfa {

@@ -6,9 +6,10 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use gimli::{AttributeValue, Operation};
-use unspool_ctf::{Convention, Graph, Kind, Signature, TypeId};
-use unspool_ir::{Arch, Vaddr};
+use unspool_ctf::{Graph, Kind, Signature, TypeId};
+use unspool_ir::Vaddr;
 
+use crate::elf::convention;
 use crate::entry::{flag, text};
 use crate::error::TypesError;
 use crate::index::{Entry, Index, Place, Slice};
@@ -231,12 +232,7 @@ impl<'a> Function<'a> {
         let entry = index.entry(place)?;
         let (origin, said) = index.origin(place, &entry)?;
         let (unit, _) = index.unit(root)?;
-        let convention = match index.arch() {
-            Arch::X86_64 => Some(Convention::Amd64),
-            Arch::Aarch64 => Some(Convention::Aarch64),
-            _ => None,
-        };
-        let convention = convention.filter(|_| !is_by_gcc(index, root));
+        let convention = convention(index.arch()).filter(|_| !is_by_gcc(index, root));
         let mut reader = FunctionReader {
             index,
             types: UnitReader::new(index, root, u64::from(unit.header.address_size())),

@@ -64,7 +64,7 @@ impl Simple {
     /// The row in this form, if it has it.
     #[must_use]
     pub fn from_row(row: &Row<'_>) -> Option<Simple> {
-        if row.rule(row.return_address) == Some(RegisterRule::Undefined) {
+        if row.is_outermost() {
             return Some(Simple::OUTERMOST);
         }
         if row.signal_frame {

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use rayon::prelude::*;
 use unspool_ctf::{ARRAYS_IN_ORDER, Aliases, CtfError, LinkUnit, Section, link};
-
 use unspool_types::elf_context;
 
 use super::input::{self, Input};
@@ -39,11 +38,8 @@ pub(crate) fn run(args: &CtfLinkArgs) -> anyhow::Result<ExitCode> {
     }
     let files = sections.iter().filter_map(|(input, _)| input.elf());
     let first = files.clone().next();
-    for (first, file) in first
-        .into_iter()
-        .flat_map(|first| files.clone().map(move |file| (first, file)))
-    {
-        target::refuse_another_machine(first, file)?;
+    for file in files {
+        first.map_or(Ok(()), |first| target::refuse_another_machine(first, file))?;
     }
     if sections.is_empty() {
         bail!(
