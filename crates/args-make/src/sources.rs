@@ -2,7 +2,7 @@
 
 use std::cell::LazyCell;
 
-use unspool_ctf::{Section, Unit, graphs_with_arrays_turned};
+use unspool_ctf::{Section, Unit, turn_arrays};
 use unspool_module::{DebugFiles, ElfFile};
 use unspool_types::{Order, Producers, TypesError, convention, elf_context};
 
@@ -55,7 +55,8 @@ fn add_ctf(file: &ElfFile, debug: &DebugFiles, prototypes: &mut Prototypes) {
         Producers::of_comment(file).unwrap_or_else(|| Producers::of_dwarf(file, debug))
     });
     let is_wrong = |unit: &Unit<'_>| matches!(producers.order(unit), Order::Reversed(_));
-    for graph in graphs_with_arrays_turned(&units, is_wrong) {
-        prototypes.add(&graph, convention);
+    turn_arrays(&mut units, is_wrong);
+    for unit in &units {
+        prototypes.add(&unit.reading.graph, convention);
     }
 }

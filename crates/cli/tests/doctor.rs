@@ -11,6 +11,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
@@ -58,7 +59,15 @@ impl User {
                 folder,
             }
         };
-        prefixes.into_iter().enumerate().map(user).collect()
+        let users: Vec<User> = prefixes.into_iter().enumerate().map(user).collect();
+        // perf mounts tracefs where it is not mounted and it may: before any test has looked.
+        static MOUNTED: Once = Once::new();
+        MOUNTED.call_once(|| {
+            for user in &users {
+                perf_counts(user, &["-e", "sched:sched_switch"]);
+            }
+        });
+        users
     }
 
     fn command(&self, program: &str) -> Command {
@@ -163,8 +172,6 @@ fn perf_counts(user: &User, arguments: &[&str]) -> bool {
 #[test]
 fn what_can_be_opened_is_what_perf_counts() {
     for user in User::all("events") {
-        // perf mounts tracefs where it is not mounted and it may: so it looks first.
-        perf_counts(&user, &["-e", "sched:sched_switch"]);
         let report = user.doctor();
         let events = report
             .checks()

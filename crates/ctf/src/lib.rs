@@ -47,8 +47,8 @@ pub use graph::{
 pub use header::{Flags, Header, MAGIC, Version};
 pub use layout::{Hole, Placed, RecordLayout};
 pub use link::{LinkOptions, LinkUnit, Linked, Share, link};
-pub use quirks::{ARRAYS_IN_ORDER, Gcc, Quirk, graphs_with_arrays_turned};
+pub use quirks::{ARRAYS_IN_ORDER, Gcc, Quirk, turn_arrays};
 pub use read::Reading;
 pub use record::{Record, Records};
 pub use section::{Section, Unit};
-pub use write::{SymbolForm, Writer};
+pub use write::{Compress, SymbolForm, Writer};

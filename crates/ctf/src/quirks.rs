@@ -86,58 +86,58 @@ impl Unit<'_> {
     }
 }
 
-/// The graphs of the units of a section, with the arrays of those turned that are wrong. Children see the turned types of their parent, which has to be among the
-/// units.
-#[must_use]
-pub fn graphs_with_arrays_turned<'d>(
-    units: &[Unit<'d>],
-    is_wrong: impl Fn(&Unit<'d>) -> bool,
-) -> Vec<Arc<Graph<'d>>> {
+/// Turns the arrays of those units of a section that are wrong. Children see the turned types of their parent, which has to be among the units. What is
+/// known of a graph by nobody else is not copied.
+pub fn turn_arrays<'d>(units: &mut [Unit<'d>], is_wrong: impl Fn(&Unit<'d>) -> bool) {
     let has_arrays = |unit: &Unit<'_>| unit.reading.graph.has_arrays_of_arrays();
     let has_arrays: Vec<bool> = units.iter().map(has_arrays).collect();
     if !has_arrays.contains(&true) {
-        return units
-            .iter()
-            .map(|unit| Arc::clone(&unit.reading.graph))
-            .collect();
+        return;
     }
     let has_arrays = |number: usize| has_arrays.get(number).copied().unwrap_or_default();
     let is_wrong: Vec<bool> = units.iter().map(is_wrong).collect();
-    let parent_of = |graph: &Graph<'d>| {
-        let parent = graph.parent()?;
+    let is_wrong = |number: usize| is_wrong.get(number).copied().unwrap_or_default();
+    let parent_of = |unit: &Unit<'d>| {
+        let parent = unit.reading.graph.parent()?;
         let mut all = units.iter();
         all.position(|unit| std::ptr::eq(Arc::as_ptr(&unit.reading.graph), parent))
     };
-    let is_wrong = |number: usize| is_wrong.get(number).copied().unwrap_or_default();
-    let own = |(number, unit): (usize, &Unit<'d>)| {
+    let parents: Vec<Option<usize>> = units.iter().map(parent_of).collect();
+    let turn = |((number, unit), parent): ((usize, &Unit<'d>), &Option<usize>)| {
         let graph = &unit.reading.graph;
-        let parent = parent_of(graph);
         let sees_arrays = has_arrays(number) || parent.is_some_and(has_arrays);
-        if !is_wrong(number) || !sees_arrays {
-            return Arc::clone(graph);
-        }
-        let is_parent_turned = parent.is_some_and(is_wrong);
-        let base = if is_parent_turned { 0 } else { graph.base() };
-        Arc::new(Turner::new(graph, base).turn())
+        (is_wrong(number) && sees_arrays).then(|| {
+            let is_parent_turned = parent.is_some_and(is_wrong);
+            let base = if is_parent_turned { 0 } else { graph.base() };
+            Turner::new(graph, base).turn()
+        })
     };
-    let turned: Vec<_> = units.iter().enumerate().map(own).collect();
-    let with_parent = |graph: &Arc<Graph<'d>>| {
-        let own = graph.parent().map(std::ptr::from_ref);
-        let parent = parent_of(graph).and_then(|number| turned.get(number));
-        match parent.filter(|parent| Some(Arc::as_ptr(parent)) != own) {
-            Some(parent) => Arc::new(graph.on_parent(Arc::clone(parent))),
-            None => Arc::clone(graph),
+    let turns = units.iter().enumerate().zip(&parents).map(turn);
+    let turns: Vec<Option<Turned<'d>>> = turns.collect();
+    let is_turned: Vec<bool> = turns.iter().map(Option::is_some).collect();
+    for (unit, turned) in units.iter_mut().zip(turns) {
+        if let Some(turned) = turned {
+            turned.apply(Arc::make_mut(&mut unit.reading.graph));
         }
-    };
-    turned.iter().map(with_parent).collect()
+    }
+    for (number, parent) in parents.into_iter().enumerate() {
+        let parent = parent.filter(|parent| is_turned.get(*parent) == Some(&true));
+        let parent = parent.and_then(|parent| units.get(parent));
+        let parent = parent.map(|parent| Arc::clone(&parent.reading.graph));
+        if let (Some(parent), Some(unit)) = (parent, units.get_mut(number)) {
+            unit.reading.graph = Arc::new(unit.reading.graph.on_parent(parent));
+        }
+    }
 }
 
 impl<'a> Graph<'a> {
     /// The graph with arrays of arrays turned round, as [`Quirk::ReversedArrays`] needs it. Ids stay as they are; types are added behind. The parent of a
-    /// child stays as it is: what leads from the child to its arrays without a name is copied. Where the parent is wrong, too, [`graphs_with_arrays_turned`] copies nothing.
+    /// child stays as it is: what leads from the child to its arrays without a name is copied. Where the parent is wrong, too, [`turn_arrays`] copies nothing.
     #[must_use]
     pub fn with_arrays_turned(&self) -> Graph<'a> {
-        Turner::new(self, self.base()).turn()
+        let mut turned = self.clone();
+        Turner::new(self, self.base()).turn().apply(&mut turned);
+        turned
     }
 
     /// Whether it has arrays of arrays of its own.
@@ -206,52 +206,82 @@ struct Dimension {
 /// Copies of what is in a parent lead so deep.
 const DEEPEST: u32 = 64;
 
-/// Turns the arrays of arrays of a graph.
+/// Finds what becomes of a graph whose arrays of arrays are turned.
 struct Turner<'g, 'a> {
     graph: &'g Graph<'a>,
-    turned: Graph<'a>,
+    turned: Turned<'a>,
     /// What is cited up to this id is copied if it is to be turned.
     base: u32,
     made: HashMap<(TypeId, TypeId, u64), TypeId>,
     copies: HashMap<TypeId, TypeId>,
 }
 
+/// What changes in a graph whose arrays of arrays are turned.
+#[derive(Default)]
+struct Turned<'a> {
+    /// Types that are others.
+    others: Vec<(TypeId, Type<'a>)>,
+    /// Types that come behind all.
+    more: Vec<Type<'a>>,
+    /// What symbols that cited one type cite instead.
+    copies: HashMap<TypeId, TypeId>,
+}
+
+impl<'a> Turned<'a> {
+    /// Changes the graph that it was found of.
+    fn apply(self, graph: &mut Graph<'a>) {
+        for (id, ty) in self.others {
+            graph.set(id, ty);
+        }
+        for ty in self.more {
+            graph.add(ty);
+        }
+        let symbols = [
+            &mut graph.functions,
+            &mut graph.objects,
+            &mut graph.variables,
+        ];
+        for symbol in symbols.into_iter().flatten() {
+            symbol.ty = self.copies.get(&symbol.ty).copied().unwrap_or(symbol.ty);
+        }
+    }
+}
+
 impl<'g, 'a> Turner<'g, 'a> {
     fn new(graph: &'g Graph<'a>, base: u32) -> Turner<'g, 'a> {
         Turner {
             graph,
-            turned: graph.clone(),
+            turned: Turned::default(),
             base,
             made: HashMap::new(),
             copies: HashMap::new(),
         }
     }
 
-    fn turn(mut self) -> Graph<'a> {
-        for (id, ty) in self.graph.types() {
+    fn turn(mut self) -> Turned<'a> {
+        let graph = self.graph;
+        for (id, ty) in graph.types() {
             if let Some(kind) = self.array(id, DEEPEST) {
-                self.turned.set(id, Type { kind, ..ty.clone() });
+                self.turned.others.push((id, Type { kind, ..ty.clone() }));
             } else if self.base > 0 {
                 let own = ty.clone().with_references(|to| self.copied(to, DEEPEST));
-                self.turned.set(id, own);
+                self.turned.others.push((id, own));
             }
         }
-        let graph = self.graph;
-        let mut symbols = |symbols: &[Symbol<'a>]| -> Vec<Symbol<'a>> {
-            let turned = symbols.iter().map(|symbol| Symbol {
-                name: symbol.name.clone(),
-                ty: self.copied(symbol.ty, DEEPEST),
-            });
-            turned.collect()
-        };
-        let functions = symbols(&graph.functions);
-        let objects = symbols(&graph.objects);
-        let variables = symbols(&graph.variables);
-        let mut turned = self.turned;
-        turned.functions = functions;
-        turned.objects = objects;
-        turned.variables = variables;
-        turned
+        for symbol in [&graph.functions, &graph.objects, &graph.variables] {
+            for symbol in symbol {
+                self.copied(symbol.ty, DEEPEST);
+            }
+        }
+        self.turned.copies = self.copies;
+        self.turned
+    }
+
+    /// Adds a type behind all; its id.
+    fn add(&mut self, ty: Type<'a>) -> TypeId {
+        self.turned.more.push(ty);
+        let more = u32::try_from(self.turned.more.len()).unwrap_or(u32::MAX);
+        TypeId(self.graph.last().saturating_add(more))
     }
 
     /// What an array of arrays is when it is turned; `None` of anything else.
@@ -264,15 +294,17 @@ impl<'g, 'a> Turner<'g, 'a> {
         // From the innermost outwards: what stands first is the innermost.
         let mut element = self.copied(last.element, depth);
         for dimension in others {
-            let key = (element, dimension.index, dimension.count);
-            let turned = &mut self.turned;
-            element = *self.made.entry(key).or_insert_with(|| {
-                turned.add(Type::unnamed(Kind::Array {
-                    element: key.0,
-                    index: key.1,
-                    count: key.2,
-                }))
-            });
+            let (index, count) = (dimension.index, dimension.count);
+            let key = (element, index, count);
+            element = match self.made.get(&key) {
+                Some(known) => *known,
+                None => self.add(Type::unnamed(Kind::Array {
+                    element,
+                    index,
+                    count,
+                })),
+            };
+            self.made.insert(key, element);
         }
         Some(Kind::Array {
             element,
@@ -301,11 +333,7 @@ impl<'g, 'a> Turner<'g, 'a> {
             }
             None => return id,
         };
-        let copy = if copy == ty {
-            id
-        } else {
-            self.turned.add(copy)
-        };
+        let copy = if copy == ty { id } else { self.add(copy) };
         self.copies.insert(id, copy);
         copy
     }

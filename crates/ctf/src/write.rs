@@ -34,13 +34,22 @@ pub enum SymbolForm {
     None,
 }
 
+/// How dictionaries are compressed, where that makes them smaller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compress {
+    /// Not at all.
+    No,
+    /// Those of up to so many bytes as small as can be: that takes a tenth of a microsecond a byte. Others in a fifth of the time, for 7 % more bytes.
+    SmallestUpTo(usize),
+}
+
 /// Writes CTF.
 #[derive(Debug, Clone, Copy)]
 pub struct Writer<'e> {
     /// The order of bytes in numbers.
     pub endian: Endian,
-    /// Whether dictionaries are compressed where that makes them smaller.
-    pub compress: bool,
+    /// How dictionaries are compressed.
+    pub compress: Compress,
     /// In which form symbols are written.
     pub symbols: SymbolForm,
     /// The ELF file that it is for, whose strings and symbols are used.
@@ -55,7 +64,7 @@ impl Default for Writer<'_> {
     fn default() -> Self {
         Writer {
             endian: Endian::Little,
-            compress: true,
+            compress: Compress::SmallestUpTo(usize::MAX),
             symbols: SymbolForm::Names,
             elf: ElfContext::default(),
             label: "",
@@ -67,11 +76,8 @@ impl Default for Writer<'_> {
 /// Of libdeflate's twelve levels the first that looks for the best of all ways to say the same. Those above it take twice the time for 0.3 % fewer bytes.
 const BEST: i32 = 10;
 
-/// A fifth of the time, and 6 % more bytes.
-const FAST: i32 = 7;
-
-/// What has fewer bytes is compressed fast: a few thousand of them are not worth half of the time that the whole link takes.
-const LARGE: usize = 256 << 10;
+/// A fifth of the time, and 7 % more bytes.
+const FAST: i32 = 6;
 
 impl Writer<'_> {
     /// Writes what was linked: a dictionary, or an archive if there are children.
@@ -188,10 +194,10 @@ impl<'w, 'a> DictWriter<'w, 'a> {
         if is_dynamic {
             flags = flags.with(Flags::DYNSTR);
         }
-        let compressed = if self.writer.compress {
-            compressed(&body)
-        } else {
-            None
+        let compressed = match self.writer.compress {
+            Compress::No => None,
+            Compress::SmallestUpTo(most) if body.len() <= most => compressed(&body, BEST),
+            Compress::SmallestUpTo(_) => compressed(&body, FAST),
         };
         if compressed.is_some() {
             flags = flags.with(Flags::COMPRESSED);
@@ -398,8 +404,7 @@ fn names_of<'t>(ty: &'t Type<'_>, mut visit: impl FnMut(&'t str)) {
 }
 
 /// As a stream of zlib, if that is smaller.
-fn compressed(body: &[u8]) -> Option<Vec<u8>> {
-    let level = if body.len() < LARGE { FAST } else { BEST };
+fn compressed(body: &[u8], level: i32) -> Option<Vec<u8>> {
     let level = libdeflater::CompressionLvl::new(level).ok()?;
     let mut compressor = libdeflater::Compressor::new(level);
     let mut bytes = vec![0; compressor.zlib_compress_bound(body.len())];

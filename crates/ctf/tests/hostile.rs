@@ -15,9 +15,9 @@ use std::sync::Arc;
 use common::{Ctf, Folder};
 use proptest::prelude::*;
 use unspool_ctf::{
-    ARCHIVE_MAGIC, Agreement, BtfReading, BtfWriter, CtfError, Dump, ElfContext, Graph, Interface,
-    Kind, LinkOptions, LinkUnit, Member, Number, Parameter, Qualifier, Section, Symbol, Tag, Type,
-    TypeId, Writer, diff, graphs_with_arrays_turned, link,
+    ARCHIVE_MAGIC, Agreement, BtfReading, BtfWriter, Compress, CtfError, Dump, ElfContext, Graph,
+    Interface, Kind, LinkOptions, LinkUnit, Member, Number, Parameter, Qualifier, Section, Symbol,
+    Tag, Type, TypeId, Writer, diff, link, turn_arrays,
 };
 
 /// What is behind names and qualifiers, found step by step.
@@ -203,8 +203,10 @@ fn use_all(bytes: &[u8]) {
     let mut units = Vec::new();
     let all: Vec<_> = section.units().unwrap_or_default();
     // Ids of children are others, if there are more in their parent.
-    for (unit, turned) in all.iter().zip(graphs_with_arrays_turned(&all, |_| true)) {
-        let graph = &unit.reading.graph;
+    let mut others: Vec<_> = section.units().unwrap_or_default();
+    turn_arrays(&mut others, |_| true);
+    for (unit, turned) in all.iter().zip(&others) {
+        let (graph, turned) = (&unit.reading.graph, &turned.reading.graph);
         let pairs = graph.types().zip(turned.types());
         for ((id, ty), (other, _)) in pairs {
             assert_eq!(turned.size(other), graph.size(id));
@@ -250,7 +252,7 @@ fn archive() -> Vec<u8> {
         .map(|unit| LinkUnit::of(unit.reading.graph));
     let linked = link(&units.collect::<Vec<_>>(), LinkOptions::default());
     Writer {
-        compress: false,
+        compress: Compress::No,
         ..Writer::default()
     }
     .write(&linked)
@@ -547,7 +549,7 @@ proptest! {
     #[test]
     fn what_is_written_is_read_again(graph in common::graphs::graph()) {
         for endian in [unspool_ctf::Endian::Little, unspool_ctf::Endian::Big] {
-            for compress in [false, true] {
+            for compress in [Compress::No, Compress::SmallestUpTo(0), Compress::SmallestUpTo(usize::MAX)] {
                 let bytes = Writer { endian, compress, ..Writer::default() }.dict(&graph);
                 let section = Section::open(&bytes, ElfContext { is_64: true, ..ElfContext::default() }).unwrap();
                 let parents = section.parents();

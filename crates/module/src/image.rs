@@ -78,7 +78,7 @@ impl Image {
             let map = sys::map(file).map_err(io)?;
             return Ok((Image::Mapped(map), state));
         }
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(usize::try_from(state.size).unwrap_or(0));
         let mut file = file;
         file.rewind().map_err(io)?;
         file.take(MAP_FROM).read_to_end(&mut bytes).map_err(io)?;

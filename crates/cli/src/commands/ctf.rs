@@ -20,7 +20,7 @@ use unspool_ctf::{BtfReading, Graph, SHARED, Section, Unit};
 use crate::args::ctf::{CtfAction, CtfArgs, CtfSource};
 use crate::commands::{MOST_SAID, report};
 use crate::output;
-use input::{Input, Meant, Stored};
+use input::{ArraysOf, Input, Stored};
 
 pub(crate) fn run(args: &CtfArgs) -> anyhow::Result<ExitCode> {
     match &args.action {
@@ -152,24 +152,21 @@ fn read<'d>(input: &Input, section: &'d Section<'d>, arrays: Arrays) -> Shown<'d
             .flat_map(|unit| unit.reading.problems.iter().cloned()),
     );
     report(input.path(), problems.iter());
-    let meant = match arrays {
-        Arrays::AsStored => Meant::as_stored(&units),
-        Arrays::AsMeant => input.as_meant(&units),
+    let arrays = match arrays {
+        Arrays::AsStored => ArraysOf::default(),
+        Arrays::AsMeant => input.turn_arrays(&mut units),
     };
-    meant.tell_unknown(input.path());
-    let dictionaries = units
-        .into_iter()
-        .zip(meant.graphs)
-        .map(|(unit, graph)| Dictionary {
-            name: unit.name,
-            graph,
-            ctf: Some(unit),
-        });
+    arrays.tell_unknown(input.path());
+    let dictionaries = units.into_iter().map(|unit| Dictionary {
+        name: unit.name,
+        graph: Arc::clone(&unit.reading.graph),
+        ctf: Some(unit),
+    });
     Shown {
         dictionaries: dictionaries.collect(),
         is_archive: section.is_archive(),
         is_clean: problems.is_empty(),
-        reversed_by: meant.reversed_by,
+        reversed_by: arrays.reversed_by,
     }
 }
 

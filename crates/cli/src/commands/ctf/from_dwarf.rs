@@ -44,7 +44,13 @@ pub(crate) fn run(args: &CtfFromDwarfArgs) -> anyhow::Result<ExitCode> {
         }
         out.flush()?;
     }
-    target::write(&args.target, &linked, Some(&file), ARRAYS_IN_ORDER)?;
+    target::write(
+        &args.target,
+        &linked,
+        Some(&file),
+        ARRAYS_IN_ORDER,
+        target::threads(),
+    )?;
     Ok(match is_read && lost.is_empty() {
         true => ExitCode::SUCCESS,
         false => ExitCode::from(Failure::FINDINGS),
@@ -56,7 +62,7 @@ fn linked<'a>(program: Program<'a>, aliases: Aliases, args: &CtfFromDwarfArgs) -
     for unit in &mut units {
         Arc::make_mut(&mut unit.graph).forget_parameter_names();
     }
-    link(&units, target::options(args.share))
+    link(&units, target::options(args.share, target::threads()))
 }
 
 /// The types of units, with the functions that they have code of: what others declare is said better there. Of functions that no unit has code of,

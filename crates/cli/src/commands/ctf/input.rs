@@ -5,12 +5,10 @@ use std::fs;
 use std::io::Read as _;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use unspool_ctf::{
-    ARCHIVE_MAGIC, BTF_MAGIC, ElfContext, ElfSymbol, Graph, MAGIC, SymbolKind, Unit,
-    graphs_with_arrays_turned,
+    ARCHIVE_MAGIC, BTF_MAGIC, ElfContext, ElfSymbol, MAGIC, SymbolKind, Unit, turn_arrays,
 };
 use unspool_ir::arch::Word;
 use unspool_module::{Container, ElfFile};
@@ -34,30 +32,18 @@ pub(super) enum Stored<'i> {
     Btf(&'i [u8], u64),
 }
 
-/// The types of a file's dictionaries, with arrays of arrays as the source has them.
-pub(super) struct Meant<'d> {
-    /// One for each dictionary.
-    pub(super) graphs: Vec<Arc<Graph<'d>>>,
-    /// The gcc that stored some the wrong way round, which are turned.
+/// What is known of how a file's arrays of arrays are stored.
+#[derive(Default)]
+pub(super) struct ArraysOf {
+    /// The gcc that stored some the wrong way round.
     pub(super) reversed_by: Option<String>,
-    /// The dictionaries of which it is not known, whose arrays are as they are stored.
+    /// The dictionaries of which it is not known, whose arrays stay as they are stored.
     unknown: Vec<String>,
-    /// Whether it is known of any, or there are no such arrays.
-    pub(super) is_known: bool,
+    /// Whether there are any, and nothing is known of them.
+    pub(super) is_unknown: bool,
 }
 
-impl<'d> Meant<'d> {
-    /// If nothing is to be changed.
-    pub(super) fn as_stored(units: &[Unit<'d>]) -> Meant<'d> {
-        let graphs = units.iter().map(|unit| Arc::clone(&unit.reading.graph));
-        Meant {
-            graphs: graphs.collect(),
-            reversed_by: None,
-            unknown: Vec::new(),
-            is_known: true,
-        }
-    }
-
+impl ArraysOf {
     /// Says of a file what is not known.
     pub(super) fn tell_unknown(&self, path: &Path) {
         if self.unknown.is_empty() {
@@ -166,30 +152,31 @@ impl Input {
         }
     }
 
-    /// The types of its dictionaries, with arrays of arrays as the source has them, as far as that is known.
-    pub(super) fn as_meant<'d>(&self, units: &[Unit<'d>]) -> Meant<'d> {
-        let mut meant = Meant::as_stored(units);
+    /// Turns the arrays of arrays of its dictionaries as the source has them, as far as that is known.
+    pub(super) fn turn_arrays(&self, units: &mut [Unit<'_>]) -> ArraysOf {
         let has_arrays = |unit: &Unit<'_>| unit.reading.graph.has_arrays_of_arrays();
+        let mut arrays = ArraysOf::default();
         if !units.iter().any(has_arrays) {
-            return meant;
+            return arrays;
         }
         let producers = self.producers();
-        let is_wrong = |unit: &Unit<'d>| matches!(producers.order(unit), Order::Reversed(_));
-        meant.graphs = graphs_with_arrays_turned(units, is_wrong);
-        meant.is_known = false;
+        arrays.is_unknown = true;
         // Those without may cite their parent's.
-        for unit in units {
+        for unit in &*units {
             match producers.order(unit) {
-                Order::Source => meant.is_known = true,
+                Order::Source => arrays.is_unknown = false,
                 Order::Reversed(by) => {
-                    meant.is_known = true;
-                    meant.reversed_by = Some(by);
+                    arrays.is_unknown = false;
+                    arrays.reversed_by = Some(by);
                 }
-                Order::Unknown if has_arrays(unit) => meant.unknown.push(unit.name.to_owned()),
+                Order::Unknown if has_arrays(unit) => arrays.unknown.push(unit.name.to_owned()),
                 Order::Unknown => {}
             }
         }
-        meant
+        turn_arrays(units, |unit| {
+            matches!(producers.order(unit), Order::Reversed(_))
+        });
+        arrays
     }
 }
 

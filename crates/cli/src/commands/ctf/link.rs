@@ -1,5 +1,6 @@
 //! `unspool ctf link`.
 
+use std::fs;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
@@ -8,7 +9,7 @@ use unspool_ctf::{ARRAYS_IN_ORDER, Aliases, CtfError, LinkUnit, Section, link};
 use unspool_types::elf_context;
 
 use super::input::{self, Input};
-use super::target;
+use super::target::{self, Effort};
 use crate::args::ctf::CtfLinkArgs;
 use crate::commands;
 use crate::output::Failure;
@@ -17,20 +18,20 @@ pub(crate) fn run(args: &CtfLinkArgs) -> anyhow::Result<ExitCode> {
     if args.target.is_missing() {
         bail!("say where the types go: -o OUT, or --into ELF");
     }
-    let opened: Vec<_> = args
-        .inputs
-        .par_iter()
-        .map(|path| Input::open(path))
-        .collect();
+    let sizes = args.inputs.iter().map(fs::metadata);
+    let threads = target::threads_for(sizes.flatten().map(|size| size.len()).sum());
+    let opened = each(threads, &args.inputs, |path| Input::open(path));
     let mut inputs = Vec::new();
     for opened in opened {
         inputs.extend(opened?);
     }
-    let opened: Vec<_> = inputs.par_iter().map(open).collect();
+    let opened = each(threads, &inputs, open);
     let mut is_clean = true;
     let mut sections = Vec::new();
+    let mut types = 0;
     for (input, opened) in inputs.iter().zip(opened) {
-        if let Some(section) = opened? {
+        if let Some((section, bytes)) = opened? {
+            types += bytes;
             is_clean &= section.problems.is_empty();
             super::report(input.path(), section.problems.iter());
             sections.push((input, section));
@@ -47,16 +48,22 @@ pub(crate) fn run(args: &CtfLinkArgs) -> anyhow::Result<ExitCode> {
             input::SECTION
         );
     }
-    let (mut units, is_order_known) = units(args, &sections, &mut is_clean)?;
+    let (mut units, is_order_known) = units(args, &sections, threads, &mut is_clean)?;
     if let Some(path) = &args.target.into {
         let mut aliases = Aliases::default();
         aliases.add(&[elf_context(&commands::open(path)?)?]);
         target::name_aliases(&mut units, aliases);
     }
-    let linked = link(&units, target::options(args.share));
+    let linked = link(&units, target::options(args.share, threads));
     // Where nothing is known, the file that they are put into may tell.
     let label = if is_order_known { ARRAYS_IN_ORDER } else { "" };
-    target::write(&args.target, &linked, first, label)?;
+    target::write(
+        &args.target,
+        &linked,
+        first,
+        label,
+        Effort::on_link(threads, types),
+    )?;
     Ok(if is_clean {
         ExitCode::SUCCESS
     } else {
@@ -64,14 +71,26 @@ pub(crate) fn run(args: &CtfLinkArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The types of an input, if it has any.
-fn open(input: &Input) -> anyhow::Result<Option<Section<'_>>> {
+/// What `work` makes of each item, in their order.
+fn each<'i, T: Sync, R: Send>(
+    threads: usize,
+    items: &'i [T],
+    work: impl Fn(&'i T) -> R + Sync + Send,
+) -> Vec<R> {
+    match threads {
+        1 => items.iter().map(work).collect(),
+        _ => items.par_iter().map(work).collect(),
+    }
+}
+
+/// The types of an input, and in how many bytes they are stored, if it has any.
+fn open(input: &Input) -> anyhow::Result<Option<(Section<'_>, usize)>> {
     let Some((bytes, elf)) = input.section()? else {
         return Ok(None);
     };
     let section = Section::open(bytes, elf);
     section
-        .map(Some)
+        .map(|section| Some((section, bytes.len())))
         .with_context(|| input.path().display().to_string())
 }
 
@@ -79,26 +98,25 @@ fn open(input: &Input) -> anyhow::Result<Option<Section<'_>>> {
 fn units<'d>(
     args: &CtfLinkArgs,
     sections: &'d [(&Input, Section<'d>)],
+    threads: usize,
     is_clean: &mut bool,
 ) -> anyhow::Result<(Vec<LinkUnit<'d>>, bool)> {
-    let read: Vec<_> = sections
-        .par_iter()
-        .map(|(input, section)| {
-            let units = section.units()?;
-            let meant = input.as_meant(&units);
-            Ok((units, meant))
-        })
-        .collect();
+    let read = each(threads, sections, |(input, section)| {
+        let mut units = section.units()?;
+        let arrays = input.turn_arrays(&mut units);
+        Ok((units, arrays))
+    });
     let mut units = Vec::new();
     let mut is_order_known = false;
     for ((input, _), read) in sections.iter().zip(read) {
         let read: Result<_, CtfError> = read;
-        let (read, meant) = read.with_context(|| input.path().display().to_string())?;
-        meant.tell_unknown(input.path());
-        is_order_known |= meant.is_known;
-        for (unit, graph) in read.into_iter().zip(meant.graphs) {
+        let (read, arrays) = read.with_context(|| input.path().display().to_string())?;
+        arrays.tell_unknown(input.path());
+        is_order_known |= !arrays.is_unknown;
+        for unit in read {
             *is_clean &= unit.reading.problems.is_empty();
             super::report(input.path(), unit.reading.problems.iter());
+            let graph = unit.reading.graph;
             let name = graph.unit.clone().unwrap_or(unit.name.into());
             let mut mappings = args.units.iter();
             let mapped = mappings.find(|(prefix, _)| name.starts_with(prefix));

@@ -36,7 +36,7 @@ impl<'d> Loaded<'d> {
     /// All types as one graph: the linker makes them few, and what it leaves to single units stands beside what is shared.
     pub(super) fn one_graph(&self) -> Graph<'d> {
         let units = self.graphs.iter().cloned().map(LinkUnit::of);
-        let options = target::options(ShareTypes::Unconflicted);
+        let options = target::options(ShareTypes::Unconflicted, target::threads());
         let linked = link(&units.collect::<Vec<_>>(), options);
         let children = linked.children.iter().map(|(_, graph)| graph);
         let all: Vec<_> = std::iter::once(&*linked.shared).chain(children).collect();

@@ -7,7 +7,7 @@ use std::thread;
 
 use anyhow::{Context as _, bail};
 use unspool_ctf::{
-    Aliases, ElfContext, Endian, LinkOptions, LinkUnit, Linked, Share, SymbolForm, Writer,
+    Aliases, Compress, ElfContext, Endian, LinkOptions, LinkUnit, Linked, Share, SymbolForm, Writer,
 };
 use unspool_ir::arch::Word;
 use unspool_module::{ElfFile, embed_unmapped};
@@ -25,20 +25,57 @@ impl CtfTarget {
     }
 }
 
-/// How units are linked.
-pub(super) fn options(share: ShareTypes) -> LinkOptions {
+/// How units are linked, by so many threads.
+pub(super) fn options(share: ShareTypes, threads: usize) -> LinkOptions {
     LinkOptions {
         share: match share {
             ShareTypes::Unconflicted => Share::Unconflicted,
             ShareTypes::Duplicated => Share::Duplicated,
         },
-        threads: threads(),
+        threads,
     }
 }
 
 /// How many threads may work.
-fn threads() -> usize {
+pub(super) fn threads() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// How many threads work on files of so many bytes: beside small ones, threads take more time to begin than they save.
+pub(super) fn threads_for(bytes: u64) -> usize {
+    const WORTH_OTHERS: u64 = 16 << 20;
+    match bytes {
+        0..WORTH_OTHERS => 1,
+        _ => threads(),
+    }
+}
+
+/// What is spent on writing types.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Effort {
+    /// How many threads may work.
+    pub(super) threads: usize,
+    /// Dictionaries of up to so many bytes are made as small as can be.
+    pub(super) searched: usize,
+}
+
+impl Effort {
+    /// If so many bytes of types are linked. What is small beside them is made as small as can be: that takes at most half as long as all the rest.
+    pub(super) fn on_link(threads: usize, types: usize) -> Effort {
+        const READ_MEANWHILE: usize = 28;
+        Effort {
+            threads,
+            searched: types / READ_MEANWHILE,
+        }
+    }
+
+    /// Where reading takes longer than all that writing can take.
+    pub(super) fn all() -> Effort {
+        Effort {
+            threads: threads(),
+            searched: usize::MAX,
+        }
+    }
 }
 
 /// Refuses files for machines whose pointers have another size, or whose bytes another order: types are laid out otherwise there.
@@ -78,13 +115,17 @@ pub(super) fn write(
     linked: &Linked<'_>,
     of: Option<&ElfFile>,
     label: &str,
+    effort: Effort,
 ) -> anyhow::Result<()> {
     let writer = |symbols, elf| Writer {
-        compress: !target.uncompressed,
+        compress: match target.uncompressed {
+            true => Compress::No,
+            false => Compress::SmallestUpTo(effort.searched),
+        },
         symbols,
         elf,
         label,
-        threads: threads(),
+        threads: effort.threads,
         ..Writer::default()
     };
     match (&target.into, &target.output) {
