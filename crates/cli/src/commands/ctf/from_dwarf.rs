@@ -49,7 +49,7 @@ pub(crate) fn run(args: &CtfFromDwarfArgs) -> anyhow::Result<ExitCode> {
         &linked,
         Some(&file),
         ARRAYS_IN_ORDER,
-        target::threads(),
+        target::Effort::all(),
     )?;
     Ok(match is_read && lost.is_empty() {
         true => ExitCode::SUCCESS,
