@@ -1,8 +1,9 @@
-//! What expressions say, by example: the plain interpreter steps by the row in two states made up at random
-//! that are as the analysis says, and must find the caller in both.
+//! What expressions say, by example: the plain interpreter steps by the row in states made up at random
+//! that are as the analysis says, and must find the caller in all.
 //!
-//! A row's expressions add and mask what the state knows; that it is wrong and two states of random numbers
-//! agree by chance is a matter of one in 2^40.
+//! A row's expressions add and mask what the state knows; that it is wrong and states of random numbers
+//! agree by chance is a matter of one in 2^40. The CFA is a multiple of 16 (psABI, "The Stack Frame"): of a larger power of 2 it is one
+//! in some of the states only.
 
 use unspool_ir::interpret::{self, Frame};
 use unspool_ir::memory::UnreadableReason;
@@ -71,14 +72,16 @@ pub(crate) struct Witness<'a> {
 impl Witness<'_> {
     /// Judges what is an expression; the rest was judged plainly.
     pub(crate) fn judge(&self, plainly: Judgement) -> Judgement {
-        const SEEDS: [u64; 2] = [0x5eed_0001, 0x5eed_0002];
-        let [first, second] = SEEDS.map(|seed| self.judge_in(seed, plainly));
-        first.worse(&second)
+        // Where the stack pointer was aligned, each multiple of 16 below 64 that the CFA may be above one of 64.
+        let examples = if self.state.aligned().is_some() { 4 } else { 2 };
+        let judged = (0..examples).map(|number| self.judge_in(number, plainly));
+        let worst = judged.reduce(|worst, judgement| worst.worse(&judgement));
+        worst.unwrap_or(plainly)
     }
 
-    fn judge_in(&self, seed: u64, plainly: Judgement) -> Judgement {
+    fn judge_in(&self, number: u64, plainly: Judgement) -> Judgement {
         let example = Example {
-            seed,
+            number,
             state: self.state,
             facts: self.facts,
         };
@@ -141,7 +144,8 @@ fn verdict(found: Option<u64>, wanted: Option<u64>) -> Verdict {
 
 /// Numbers for what is only known at run time.
 struct Example<'s> {
-    seed: u64,
+    /// Which one.
+    number: u64,
     state: &'s State,
     facts: &'s Facts,
 }
@@ -150,16 +154,22 @@ impl Example<'_> {
     fn random(&self, of: u64) -> u64 {
         // The finalizer of splitmix64.
         let mut number = self
-            .seed
+            .number
+            .wrapping_add(0x5eed_0001)
             .wrapping_add(of.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         number ^ (number >> 31)
     }
 
-    /// An address of the stack, aligned as it is before a call.
+    /// An address of the stack, aligned as it is before a call, and as far as anything aligns it.
     fn address(&self, of: u64) -> u64 {
         (self.random(of) >> 20) & !63
+    }
+
+    /// The CFA: not aligned any further than the ABI says.
+    fn canonical(&self) -> u64 {
+        self.address(0).wrapping_add(16 * self.number)
     }
 
     /// The number that a value is here; `None` where it could be any.
@@ -168,7 +178,7 @@ impl Example<'_> {
             Known::Constant(number) => return Some(number),
             Known::Entry(register, offset) if register.0 == self.facts.stack_pointer.into() => {
                 let pushed = self.facts.call_pushes.unsigned_abs();
-                (self.address(0).wrapping_sub(pushed.into()), offset)
+                (self.canonical().wrapping_sub(pushed.into()), offset)
             }
             Known::Entry(register, offset) => (self.random(1 + u64::from(register.0)), offset),
             Known::Base(at, offset) => (self.base(at)?, offset),
@@ -180,6 +190,13 @@ impl Example<'_> {
     /// An address that is only known at run time.
     fn base(&self, at: u32) -> Option<u64> {
         let own = Value::base(at, 0);
+        if let Some(known) = self.state.aligned()
+            && let Some(above) = own.distance_from(known.at)
+        {
+            let multiple = u64::from(known.multiple);
+            let aligned = self.number(known.of)? & multiple.wrapping_neg();
+            return Some(aligned.wrapping_add_signed(above));
+        }
         match self.state.indexed().filter(|slot| slot.at == own) {
             Some(slot) => {
                 let index = self.number(slot.index)?;

@@ -23,7 +23,6 @@ const NOT_PROVEN: &[&str] = &["saved_in_vector_register"];
 const NOT_REFUTED: &[&str] = &[
     "call_on_other_stack",
     "cfa_in_scratch_register",
-    "old_stack_pointer_in_frame",
     "old_stack_pointer_in_frame_slow_path",
     "realigned_epilogue",
     "realigned_epilogue_rbx",

@@ -146,6 +146,41 @@ impl Semantics {
             Op::StoreLow {
                 base, offset, size, ..
             } => overwrite(state, base, offset, size.into()),
+            Op::OverwritePerhaps { base, offset, size } => {
+                let place = state.get(base).plus(offset.into());
+                if place.is_address() {
+                    state.overwrite_perhaps(place, size.into());
+                }
+            }
+            Op::StoreUnfollowed { base, offset, size } => {
+                let place = state.get(base).plus(offset.into());
+                match place.is_address() && size == 8 && state.hides() {
+                    true => state.store(place, Value::UNKNOWN),
+                    false => overwrite(state, base, offset, size.into()),
+                }
+            }
+            Op::KeepLoaded { base, offset, size } => {
+                let place = state.get(base).plus(offset.into());
+                if state.has_within(place, size.into(), |holds| self.is_saved(holds)) {
+                    state.hide();
+                }
+            }
+            Op::Keep { from } => {
+                if self.is_saved(state.get(from)) {
+                    state.hide();
+                }
+            }
+            Op::Fill { base, count, size } => self.fill(state, base, count, size),
+            Op::Turn { to } => {
+                let old = state.get(to);
+                let may_come_back = old == Value::UNKNOWN || self.is_saved(old);
+                let value = if may_come_back {
+                    Value::UNKNOWN
+                } else {
+                    Value::FRESH
+                };
+                self.set(state, to, value, at);
+            }
             Op::StoreEntry {
                 base,
                 index,
@@ -248,6 +283,19 @@ impl Semantics {
                 true => state.store_indexed(place, index, value, at),
                 false => state.hide(),
             }
+        }
+    }
+
+    /// Does what [`Op::Fill`] does. How much is filled that no number says is a program's array.
+    #[inline(never)]
+    fn fill(self, state: &mut State, base: u8, count: u8, size: u8) {
+        /// Frames are smaller.
+        const MOST: u64 = 1 << 20;
+        let count = state.get(count).as_constant().filter(|count| *count < MOST);
+        if let Some(Ok(bytes)) = count.map(|count| i64::try_from(count * u64::from(size)))
+            && bytes > 0
+        {
+            overwrite(state, base, 0, bytes);
         }
     }
 
@@ -355,7 +403,7 @@ impl Semantics {
         const WORD: i64 = 8;
         let sp = self.facts.stack_pointer;
         let old = state.get(sp);
-        state.rebase(sp, at);
+        state.align(sp, multiple, at);
         let ways = i64::from(multiple) / WORD;
         if multiple > MOST || !self.is_on_stack(old) {
             return;

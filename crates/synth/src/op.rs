@@ -165,6 +165,52 @@ pub enum Op {
         /// How many bytes.
         size: u16,
     },
+    /// `size` bytes of memory, at `base` plus `offset`, are something else, or what they were: which, only a run tells.
+    OverwritePerhaps {
+        /// The register that has the address.
+        base: u8,
+        /// What is added to it.
+        offset: i32,
+        /// How many bytes.
+        size: u16,
+    },
+    /// `size` bytes of memory, at `base` plus `offset`, come out of registers that are not followed.
+    StoreUnfollowed {
+        /// The register that has the address.
+        base: u8,
+        /// What is added to it.
+        offset: i32,
+        /// How many bytes.
+        size: u16,
+    },
+    /// `size` bytes of memory, at `base` plus `offset`, are kept in registers that are not followed.
+    KeepLoaded {
+        /// The register that has the address.
+        base: u8,
+        /// What is added to it.
+        offset: i32,
+        /// How many bytes.
+        size: u16,
+    },
+    /// `from` is kept in a register that is not followed.
+    Keep {
+        /// The register read.
+        from: u8,
+    },
+    /// As many times `size` bytes of memory as a register says are something else, from `base` upwards.
+    Fill {
+        /// The register that has the address.
+        base: u8,
+        /// The register that has the number.
+        count: u8,
+        /// How many bytes each has.
+        size: u8,
+    },
+    /// `to` is computed from what it was, in a way that can be undone.
+    Turn {
+        /// The register.
+        to: u8,
+    },
     /// 8 bytes of memory, at `base` plus `offset`, are computed from what they were, in a way that can be undone.
     Mix {
         /// The register that has the address.
@@ -216,16 +262,20 @@ impl Op {
             | Op::Load { to, .. }
             | Op::LoadLow { to, .. }
             | Op::Near { to, .. }
+            | Op::Turn { to }
             | Op::LoadEntry { to, .. } => bit(to),
             Op::Clobber { registers } => registers,
             Op::FindBack { .. } => u64::MAX,
-            Op::Halt => 0,
+            Op::Halt | Op::Keep { .. } | Op::KeepLoaded { .. } => 0,
             Op::Align { .. } | Op::SystemCall { .. } => bit(stack_pointer),
             // Both have names then.
             Op::StoreEntry { base, index, .. } => bit(base) | bit(index) | MEMORY,
             Op::Store { .. }
             | Op::StoreLow { .. }
             | Op::Overwrite { .. }
+            | Op::OverwritePerhaps { .. }
+            | Op::StoreUnfollowed { .. }
+            | Op::Fill { .. }
             | Op::Mix { .. }
             | Op::OverwriteNear { .. } => MEMORY,
         }

@@ -54,6 +54,17 @@ impl Indexed {
     }
 }
 
+/// What an address of run time is, if the stack pointer was aligned there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Aligned {
+    /// The address.
+    pub at: Value,
+    /// What it is the next lower multiple of, or itself.
+    pub of: Value,
+    /// The number that it is a multiple of: a power of 2.
+    pub multiple: u32,
+}
+
 const EMPTY: Slot = Slot {
     at: Value::UNKNOWN,
     holds: Value::UNKNOWN,
@@ -78,6 +89,8 @@ pub struct State {
     hides: bool,
     /// The slot that is found by an index.
     indexed: Option<Indexed>,
+    /// Where the stack pointer was aligned last.
+    aligned: Option<Aligned>,
 }
 
 impl State {
@@ -98,6 +111,7 @@ impl State {
             written: 0,
             hides: false,
             indexed: None,
+            aligned: None,
         }
     }
 
@@ -193,6 +207,24 @@ impl State {
         self.indexed
     }
 
+    /// What the address is that the stack pointer was aligned to last, if the paths agree on that.
+    #[must_use]
+    pub fn aligned(&self) -> Option<Aligned> {
+        self.aligned
+    }
+
+    /// Has a register hold the next lower multiple of a number, by instruction `at`.
+    pub(crate) fn align(&mut self, register: u8, multiple: u32, at: u32) {
+        let of = self.get(register);
+        self.rebase(register, at);
+        let is_other = of.is_address() && of.base_of() != Some(at);
+        self.aligned = is_other.then(|| Aligned {
+            at: self.get(register),
+            of,
+            multiple,
+        });
+    }
+
     /// Has a register hold an address of which nothing is known, which has a name from then on, given by instruction `at`.
     pub(crate) fn name(&mut self, register: u8, at: u32) {
         if at < INDEX {
@@ -242,6 +274,26 @@ impl State {
             8 => self.put(at, Value::FRESH),
             _ => self.clear(at, size),
         }
+    }
+
+    /// Has what `size` bytes at an address are a part of hold nobody knows what: they are something else, or what they were.
+    #[inline(never)]
+    pub(crate) fn overwrite_perhaps(&mut self, at: Value, size: i64) {
+        self.lose_indexed(at, size);
+        let used = usize::from(self.len);
+        for slot in self.slots.iter_mut().take(used) {
+            if slot.at.is_within(at, 1 - 8..size) && slot.holds != Value::UNKNOWN {
+                slot.holds = Value::UNKNOWN;
+                self.written |= MEMORY;
+            }
+        }
+    }
+
+    /// Whether some of the `size` bytes at an address are of a slot whose contents pass.
+    #[inline]
+    pub(crate) fn has_within(&self, at: Value, size: i64, passes: impl Fn(Value) -> bool) -> bool {
+        let is_there = |slot: &Slot| slot.at.is_within(at, 1 - 8..size) && passes(slot.holds);
+        at.is_address() && self.words & words_of(at, size) != 0 && self.slots().iter().any(is_there)
     }
 
     /// Forgets the slot that is found by an index, if it may be where `size` bytes at an address are.
@@ -349,6 +401,11 @@ impl State {
         if self.indexed.is_some_and(is_counted) {
             self.forget_indexed();
         }
+        let is_aligned =
+            |known: Aligned| [known.at, known.of].map(Value::base_of).contains(&Some(at));
+        if self.aligned.is_some_and(is_aligned) {
+            self.aligned = None;
+        }
         for value in &mut self.registers {
             if value.base_of() == Some(at) {
                 *value = Value::UNKNOWN;
@@ -383,6 +440,10 @@ impl State {
         }
         if let Some(slot) = &mut self.indexed {
             slot.base = renamed(slot.base);
+        }
+        if let Some(known) = &mut self.aligned {
+            known.at = renamed(known.at);
+            known.of = renamed(known.of);
         }
         let used = usize::from(self.len);
         for slot in self.slots.iter_mut().take(used) {
@@ -462,6 +523,10 @@ impl State {
         if (self.indexed.is_some() | other.indexed.is_some()) && self.indexed != other.indexed {
             changed |= self.indexed.is_some();
             self.forget_indexed();
+        }
+        if self.aligned.is_some() && self.aligned != other.aligned {
+            changed = true;
+            self.aligned = None;
         }
         self.join_slots(other) || changed
     }
@@ -544,6 +609,7 @@ impl State {
         self.written = 0;
         self.hides = other.hides;
         self.indexed = other.indexed;
+        self.aligned = other.aligned;
     }
 }
 

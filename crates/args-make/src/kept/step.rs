@@ -158,7 +158,11 @@ impl Frame<'_> {
                 steps.push(Step::Elsewhere);
                 kill(number)
             }
-            Op::Halt => Step::Kill { registers: 0 },
+            // What these do is told in detail.
+            Op::Halt | Op::Keep { .. } | Op::KeepLoaded { .. } | Op::Fill { .. } => {
+                Step::Kill { registers: 0 }
+            }
+            Op::Turn { to } => kill(to),
             Op::Clobber { registers } => Step::Kill { registers },
             Op::Load { to, base, offset } => self.load(to, base, offset, 8),
             Op::LoadLow {
@@ -176,7 +180,9 @@ impl Frame<'_> {
                 from,
                 size: bytes,
             } => self.write(base, offset, steps, |at| Step::Store { at, from, bytes }),
-            Op::Overwrite { base, offset, size } => self.write(base, offset, steps, |at| {
+            Op::Overwrite { base, offset, size }
+            | Op::OverwritePerhaps { base, offset, size }
+            | Op::StoreUnfollowed { base, offset, size } => self.write(base, offset, steps, |at| {
                 let bytes = size.into();
                 Step::Overwrite { at, bytes }
             }),

@@ -210,8 +210,8 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
                 self.indirect(insn, state.get(register), state);
                 false
             }
-            Flow::Return { .. } => {
-                self.returns(insn, state);
+            Flow::Return { pops } => {
+                self.returns(insn, pops, state);
                 false
             }
             Flow::Trap => false,
@@ -311,10 +311,12 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
         self.analyzer.insn_at(landing.pad)
     }
 
-    fn returns(&mut self, insn: InsnId, state: &mut State) {
+    fn returns(&mut self, insn: InsnId, pops: u16, state: &mut State) {
         // A return to what a call of this unit pushed.
         if let Some(target) = self.analyzer.pushed(state) {
+            let sp = self.analyzer.semantics.facts.stack_pointer;
             self.analyzer.semantics.pop_return(state);
+            state.set(sp, state.get(sp).plus(pops.into()));
             self.flow_into(target, state, insn);
         }
     }

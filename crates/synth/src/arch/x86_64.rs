@@ -32,6 +32,8 @@ use operands::target;
 use told_apart::{Kind, Kinds, pushes_something, told_apart};
 
 const RAX: u8 = 0;
+const RCX: u8 = 2;
+const RDI: u8 = 5;
 const RBP: u8 = 6;
 const RSP: u8 = 7;
 

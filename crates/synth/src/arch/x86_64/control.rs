@@ -69,14 +69,17 @@ pub(super) fn flow(
 }
 
 pub(super) fn returns(insn: &Instruction) -> Flow {
-    match insn.mnemonic() {
-        Mnemonic::Ret => Flow::Return {
-            pops: match insn.op_count() {
-                0 => 0,
-                _ => insn.immediate16(),
-            },
-        },
-        // From an interrupt, or to another privilege.
-        _ => Flow::Return { pops: 0 },
+    // Behind the address: the code segment, and what an interrupt pushes (Intel SDM, volume 3, "64-Bit Mode Stack Frame").
+    let pushed = match insn.code() {
+        Opcode::Retfq | Opcode::Retfq_imm16 => 8,
+        Opcode::Iretq => 32,
+        _ => 0,
+    };
+    let arguments = match insn.op_count() {
+        0 => 0,
+        _ => insn.immediate16(),
+    };
+    Flow::Return {
+        pops: arguments.saturating_add(pushed),
     }
 }

@@ -8,16 +8,12 @@ use iced_x86::{
 
 use super::operands::{Memory, memory};
 use super::told_apart::{Kind, told_apart};
-use super::{bit, number};
+use super::{RCX, RDI, bit, number};
 use crate::details::Detail;
 use crate::op::Op;
 
 /// DWARF's number of xmm0 (psABI, "DWARF Register Number Mapping"); those of the next fifteen follow.
 const XMM0: u8 = 17;
-
-/// DWARF's numbers of rcx and rdi.
-const RCX: u8 = 2;
-const RDI: u8 = 5;
 
 /// The vector registers that DWARF's numbers follow on one another for.
 const COUNT: usize = 16;

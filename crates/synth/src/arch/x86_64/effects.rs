@@ -4,9 +4,9 @@
 //! instruction asked about has registers in its operands that it does not use beside: then each opcode is
 //! asked about once.
 
-use iced_x86::{Instruction, InstructionInfoFactory, OpAccess, OpKind, Register};
+use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
-use super::operands::overwrite;
+use super::operands::{immediate, load_vector, overwrite, overwrite_perhaps, store_vector};
 use super::{bit, number};
 use crate::op::Op;
 
@@ -17,6 +17,8 @@ struct Effect {
     implicit: u32,
     /// Bit n: operand n is written.
     operands: u8,
+    /// Bit n: operand n is written, or stays as it is.
+    perhaps: u8,
 }
 
 /// What opcodes write, of those that were met.
@@ -43,19 +45,36 @@ impl Default for Effects {
 impl Effects {
     /// Notes what an instruction writes.
     pub(super) fn note(&mut self, insn: &Instruction, ops: &mut Vec<Op>) {
+        if changes_nothing(insn) {
+            return;
+        }
         let effect = self.of(insn);
         let mut registers = u64::from(effect.implicit);
+        let mut memory = None;
+        let mut is_vector = false;
         for operand in 0..insn.op_count() {
-            if effect.operands & (1 << operand) == 0 {
-                continue;
-            }
+            let is_written = effect.operands & (1 << operand) != 0;
             match insn.op_kind(operand) {
                 OpKind::Register => {
-                    registers |= number(insn.op_register(operand)).map_or(0, bit);
+                    let register = insn.op_register(operand);
+                    is_vector |= register.is_vector_register();
+                    if is_written {
+                        registers |= number(register).map_or(0, bit);
+                    }
                 }
-                OpKind::Memory => overwrite(insn, ops),
+                OpKind::Memory => {
+                    let is_certain = effect.perhaps & (1 << operand) == 0;
+                    memory = Some((is_written, is_certain && insn.op_mask() == Register::None));
+                }
                 _ => {}
             }
+        }
+        match memory {
+            Some((true, false)) => overwrite_perhaps(insn, ops),
+            Some((true, true)) if is_vector => store_vector(insn, ops),
+            Some((true, true)) => overwrite(insn, ops),
+            Some((false, _)) if is_vector => load_vector(insn, ops),
+            _ => {}
         }
         if registers != 0 {
             ops.push(Op::Clobber { registers });
@@ -141,11 +160,20 @@ impl Effects {
                     | OpAccess::ReadCondWrite
             )
         };
-        let mut operands = 0;
+        // By the signs of another operand.
+        let is_masked = matches!(
+            insn.mnemonic(),
+            Mnemonic::Vmaskmovps
+                | Mnemonic::Vmaskmovpd
+                | Mnemonic::Vpmaskmovd
+                | Mnemonic::Vpmaskmovq
+        );
+        let is_perhaps = |access| matches!(access, OpAccess::CondWrite | OpAccess::ReadCondWrite);
+        let (mut operands, mut perhaps) = (0, 0);
         for operand in 0..insn.op_count() {
-            if is_written(info.op_access(operand)) {
-                operands |= 1 << operand;
-            }
+            let access = info.op_access(operand);
+            operands |= u8::from(is_written(access)) << operand;
+            perhaps |= u8::from(is_masked || is_perhaps(access)) << operand;
         }
         let mut implicit = 0;
         for register in info.used_registers() {
@@ -156,6 +184,26 @@ impl Effects {
         Effect {
             implicit: u32::try_from(implicit & !used).unwrap_or_default(),
             operands,
+            perhaps,
         }
+    }
+}
+
+/// Whether an instruction leaves all but flags as it was: fences and probes of memory are such.
+fn changes_nothing(insn: &Instruction) -> bool {
+    let number = || immediate(insn, 1);
+    // Half a register clears the other half.
+    let is_left = match insn.op0_kind() {
+        OpKind::Memory => true,
+        OpKind::Register => insn.op0_register().is_gpr64(),
+        _ => false,
+    };
+    let is_same =
+        || insn.op1_kind() == OpKind::Register && insn.op0_register() == insn.op1_register();
+    match insn.mnemonic() {
+        Mnemonic::Or => is_left && (number() == Some(0) || is_same()),
+        Mnemonic::And => is_left && (number() == Some(-1) || is_same()),
+        Mnemonic::Add | Mnemonic::Sub | Mnemonic::Xor => is_left && number() == Some(0),
+        _ => false,
     }
 }

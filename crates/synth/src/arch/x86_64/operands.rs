@@ -116,6 +116,38 @@ pub(super) fn load_distance(insn: &Instruction, to: u8, ops: &mut Vec<Op>) {
     });
 }
 
+/// The bytes of the memory operand, if it is a register plus a number: these, and how many.
+fn simple(insn: &Instruction) -> Option<(u8, i32, u16)> {
+    let size = u16::try_from(insn.memory_size().size()).unwrap_or(u16::MAX);
+    match memory(insn) {
+        Memory::Simple { base, offset } => Some((base, offset, size)),
+        _ => None,
+    }
+}
+
+/// The memory operand's bytes are something else, or what they were.
+pub(super) fn overwrite_perhaps(insn: &Instruction, ops: &mut Vec<Op>) {
+    match simple(insn) {
+        Some((base, offset, size)) => ops.push(Op::OverwritePerhaps { base, offset, size }),
+        None => overwrite(insn, ops),
+    }
+}
+
+/// The memory operand's bytes come out of a vector register.
+pub(super) fn store_vector(insn: &Instruction, ops: &mut Vec<Op>) {
+    match simple(insn) {
+        Some((base, offset, size)) => ops.push(Op::StoreUnfollowed { base, offset, size }),
+        None => overwrite(insn, ops),
+    }
+}
+
+/// The memory operand's bytes go into a vector register.
+pub(super) fn load_vector(insn: &Instruction, ops: &mut Vec<Op>) {
+    if let Some((base, offset, size)) = simple(insn) {
+        ops.push(Op::KeepLoaded { base, offset, size });
+    }
+}
+
 /// The memory operand's bytes are something else.
 pub(super) fn overwrite(insn: &Instruction, ops: &mut Vec<Op>) {
     let size = u16::try_from(insn.memory_size().size()).unwrap_or(u16::MAX);

@@ -8,7 +8,7 @@ use super::operands::{
     Memory, immediate, is_low, load, load_distance, memory, overwrite, store, whole_destination,
     whole_source,
 };
-use super::{RAX, RBP, RSP, bit, number};
+use super::{RAX, RBP, RCX, RDI, RSP, bit, number};
 use crate::op::Op;
 use crate::state::SCRATCH;
 
@@ -29,7 +29,9 @@ pub(super) enum Kind {
     Exchanges,
     Widens,
     Extends,
-    FromVector,
+    Vectors,
+    Turns,
+    Fills,
     Leaves,
     Enters,
     Compares,
@@ -61,7 +63,21 @@ impl Kind {
             | Mnemonic::Vmovq
             | Mnemonic::Pextrq
             | Mnemonic::Vpextrq
-            | Mnemonic::Kmovq => Kind::FromVector,
+            | Mnemonic::Pinsrq
+            | Mnemonic::Vpinsrq
+            | Mnemonic::Kmovq => Kind::Vectors,
+            Mnemonic::Not | Mnemonic::Neg | Mnemonic::Bswap => Kind::Turns,
+            Mnemonic::Stosb
+            | Mnemonic::Stosw
+            | Mnemonic::Stosd
+            | Mnemonic::Stosq
+            | Mnemonic::Movsb
+            | Mnemonic::Movsw
+            | Mnemonic::Movsd
+            | Mnemonic::Movsq
+            | Mnemonic::Insb
+            | Mnemonic::Insw
+            | Mnemonic::Insd => Kind::Fills,
             Mnemonic::Leave => Kind::Leaves,
             Mnemonic::Enter => Kind::Enters,
             Mnemonic::Cmp => Kind::Compares,
@@ -109,7 +125,9 @@ pub(super) fn told_apart(kind: Kind, insn: &Instruction, ops: &mut Vec<Op>) -> b
         Kind::Exchanges => exchanges(insn, ops),
         Kind::Widens => widens(insn, ops),
         Kind::Extends => extends(insn, ops),
-        Kind::FromVector => from_vector(insn, ops),
+        Kind::Vectors => vectors(insn, ops),
+        Kind::Turns => turns(insn, ops),
+        Kind::Fills => fills(insn, ops),
         Kind::Leaves => leaves(insn, ops),
         Kind::Enters => enters(insn, ops),
         Kind::Halts => {
@@ -259,9 +277,21 @@ pub(super) fn pops(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
             }
         }
         None => {
+            ops.push(Op::Load {
+                to: SCRATCH,
+                base: RSP,
+                offset: 0,
+            });
             ops.push(step(8));
-            if insn.op0_kind() == OpKind::Memory {
-                overwrite(insn, ops);
+            // An address by the stack pointer is computed behind that (Intel SDM, POP).
+            match memory(insn) {
+                _ if insn.op0_kind() != OpKind::Memory => {}
+                Memory::Simple { base, offset } => ops.push(Op::Store {
+                    base,
+                    offset,
+                    from: SCRATCH,
+                }),
+                _ => overwrite(insn, ops),
             }
         }
     }
@@ -484,12 +514,49 @@ pub(super) fn extends(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
 }
 
 /// Vector registers are not followed: what comes back from them may have been kept there.
-pub(super) fn from_vector(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+pub(super) fn vectors(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    if let Some(to) = whole_destination(insn) {
+        ops.push(Op::Unknown { to });
+        return true;
+    }
+    let operands = (1..insn.op_count()).map(|operand| insn.op_register(operand));
+    let mut whole = operands.filter(|register| register.is_gpr64());
+    let Some(from) = whole.next().and_then(number) else {
+        return false;
+    };
+    ops.push(Op::Keep { from });
+    true
+}
+
+/// What is done twice is as before.
+pub(super) fn turns(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     let Some(to) = whole_destination(insn) else {
         return false;
     };
-    ops.push(Op::Unknown { to });
+    ops.push(Op::Turn { to });
     true
+}
+
+/// Strings are written upwards (psABI, "Registers": the direction flag is clear). What else changes is told by what is written.
+pub(super) fn fills(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    if !insn.is_string_instruction() {
+        return false;
+    }
+    let size = insn.memory_size().size();
+    let (base, count) = (RDI, RCX);
+    ops.push(match insn.has_rep_prefix() || insn.has_repne_prefix() {
+        true => Op::Fill {
+            base,
+            count,
+            size: u8::try_from(size).unwrap_or(u8::MAX),
+        },
+        false => Op::Overwrite {
+            base,
+            offset: 0,
+            size: u16::try_from(size).unwrap_or(u16::MAX),
+        },
+    });
+    false
 }
 
 pub(super) fn leaves(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
