@@ -126,6 +126,7 @@ impl Frame<'_> {
             | Op::Near { to, .. }
             | Op::Difference { to, .. }
             | Op::Unknown { to }
+            | Op::Turn { to }
             | Op::LoadEntry { to, .. } => kill(to),
             Op::Extend { to, from, bits } => Step::Low {
                 to,
@@ -162,7 +163,6 @@ impl Frame<'_> {
             Op::Halt | Op::Keep { .. } | Op::KeepLoaded { .. } | Op::Fill { .. } => {
                 Step::Kill { registers: 0 }
             }
-            Op::Turn { to } => kill(to),
             Op::Clobber { registers } => Step::Kill { registers },
             Op::Load { to, base, offset } => self.load(to, base, offset, 8),
             Op::LoadLow {
