@@ -86,6 +86,36 @@ fn code_behind_data_that_is_jumped_over_is_judged() {
     );
 }
 
+/// A string lies behind a call whose target takes the address of it off the stack.
+#[test]
+fn a_call_over_a_string_does_not_come_back() {
+    let source = |adjust: &str| {
+        format!(
+            "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        call 1f
+        .cfi_adjust_cfa_offset 8
+        .asciz \"inline string\"
+1:      pop %rax
+        {adjust}
+taken:  nop
+        ret
+        .cfi_endproc
+        .size f, . - f
+"
+        )
+    };
+    // Without lines nobody knows that it is a string: nothing leads there.
+    let (found, _) = check(&source(".cfi_adjust_cfa_offset -8"), "taken");
+    let codes: Vec<_> = found.iter().map(|it| it.code).collect();
+    assert_eq!(codes, [Code::Unreached], "{found:#?}");
+    let (found, taken) = check(&source(""), "taken");
+    let is_there = |it: &Finding| it.code == Code::CfaOffset && it.at.0 == taken;
+    assert!(found.iter().any(is_there), "{found:#?}");
+}
+
 /// The jump into the middle of an instruction leaves the way through all of it alone: glibc jumps over `lock`.
 #[test]
 fn a_jump_over_a_prefix_is_no_data() {

@@ -36,6 +36,11 @@ pub(super) struct Run<'a, I: ?Sized, G, O> {
     pub(super) next_guess: usize,
 }
 
+/// Whether a call leads to no function that is known.
+fn is_unknown(target: Target) -> bool {
+    matches!(target, Target::Outside(None))
+}
+
 impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
     pub(super) fn drain(&mut self) {
         let mut state = State::new();
@@ -202,6 +207,8 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
                     Told::Never => false,
                 }
             }
+            // What lies between is no code.
+            Flow::Call(to) if is_unknown(target) && self.is_hidden(insn, to) => false,
             Flow::Call(_) | Flow::IndirectCall => match target {
                 Target::Inside(inside) => self.call_inside(insn, inside, state),
                 Target::Outside(returns) => self.call(insn, returns, state),
@@ -260,6 +267,13 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
         });
     }
 
+    /// Whether a call goes over what is behind it into what decodes as the middle of an instruction.
+    fn is_hidden(&self, call: InsnId, to: u64) -> bool {
+        let analyzer = &self.analyzer;
+        let hides = analyzer.ranges.straddler(to, &analyzer.code);
+        hides.is_some_and(|insn| call < insn)
+    }
+
     /// Follows a call of code of the same function; it need not come back.
     fn call_inside(&mut self, insn: InsnId, to: InsnId, state: &mut State) -> bool {
         let semantics = self.analyzer.semantics;
@@ -273,7 +287,10 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
         semantics.push_return(&mut inside, self.analyzer.code.range(insn).end);
         self.flow_into(to, &inside, insn);
         semantics.call(state, None);
-        if self.analyzer.code.is_followed(insn) && insn.next() != to {
+        // Who takes the address off the stack does not come back: it may be that of a string.
+        let next = self.analyzer.code.range(insn).end;
+        let is_there = self.analyzer.code.is_followed(insn) && insn.next() != to;
+        if is_there && self.guide.comes(By::Return, next, state) {
             self.perhaps(insn, insn.next(), state);
         }
         false
