@@ -13,7 +13,9 @@ use unspool_synth::{
 };
 
 use crate::directives::Writer;
+use crate::layout::Layout;
 use crate::refusal::{Refusal, Why};
+use crate::source::Source;
 
 /// An instruction that is to get a row.
 #[derive(Debug, Clone)]
@@ -33,6 +35,8 @@ pub(crate) struct Work<'w, L> {
     pub(crate) line_of: &'w L,
     /// How functions come back, by their starts.
     pub(crate) returns: &'w HashMap<u64, Returned>,
+    pub(crate) source: &'w Source,
+    pub(crate) layout: Layout,
 }
 
 /// How a function comes back to its callers.

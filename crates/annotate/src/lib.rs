@@ -9,6 +9,7 @@
 
 mod directives;
 mod follow;
+mod layout;
 mod placing;
 mod plan;
 mod refusal;

@@ -45,11 +45,13 @@ struct Place {
 impl Plan {
     /// Plans directives for the functions of an object file that `declared`, its table, has no entry for.
     ///
-    /// `line_of` says which line of the file made the instruction at an address.
+    /// `source` is the text that the object file is made of, and `line_of` says which line of it made the instruction at
+    /// an address.
     #[must_use]
     pub fn of(
         file: &ElfFile,
         declared: &Table,
+        source: &Source,
         syntax: Syntax,
         line_of: impl Fn(Vaddr) -> Option<u32>,
     ) -> Plan {
@@ -85,6 +87,8 @@ impl Plan {
             writer,
             line_of: &line_of,
             returns: &returns,
+            source,
+            layout: source.layout(),
         };
         let mut planned: Vec<(&Function, Vec<Insn>)> = Vec::new();
         for unit in 0..program.units() {
@@ -107,7 +111,7 @@ impl Plan {
         planned.sort_by_key(|(function, _)| function.extent.start);
         let repeated = repeated(file, &functions, &line_of, writer);
         for (function, insns) in planned {
-            match work.directives(&insns, &repeated) {
+            match work.directives(&function.name, &insns, &repeated) {
                 Ok(directives) => plan.add(&work, function, &insns, directives),
                 Err((line, why)) => plan.refused.push(Refusal {
                     function: function.name.clone(),
@@ -160,15 +164,7 @@ impl Plan {
         });
     }
 
-    /// The text with the directives. All else stays as it is.
-    #[must_use]
-    pub fn written_into(&self, text: &str) -> String {
-        let mut source = Source::new(text);
-        self.write_into(&mut source);
-        source.to_string()
-    }
-
-    /// The same, where the text is in parts already.
+    /// Has the text that was planned for have the directives. All else stays as it is.
     pub fn write_into(&self, source: &mut Source) {
         let mut behind: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
         let directives = self

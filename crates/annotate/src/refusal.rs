@@ -47,6 +47,11 @@ pub enum Why {
         "the line is assembled more than once, and the row changes behind it: write it out, or the directives by hand"
     )]
     Repeated,
+    /// A branch of a condition has directives that are not right if it is left out.
+    #[error(
+        "which row holds depends on the condition in line {0}: write the directives of this function by hand, or have all branches do the same to the stack and the saved registers"
+    )]
+    Conditional(u32),
     /// An instruction is not from a line of the file.
     #[error("no line of the file makes this instruction (it may be from an included file)")]
     NoLine,

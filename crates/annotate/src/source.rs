@@ -3,6 +3,8 @@
 use core::fmt::{self, Write as _};
 use core::ops::Range;
 
+use crate::layout::{Assembled, Dialect, Layout, Near};
+
 /// A text, and what was changed in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
@@ -10,6 +12,9 @@ pub struct Source {
     /// The lines of the text that was read.
     old: Vec<String>,
     ending: &'static str,
+    dialect: Dialect,
+    /// Which lines of the text that was read have made code, if that is known.
+    assembled: Option<Assembled>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,13 +36,15 @@ pub struct Gap {
 
 /// What a line is to those around it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(crate) enum Kind {
     /// Nothing is on it but white space, labels, comments.
     Bare,
     /// A directive that changes rows, and nothing else.
     Row,
     /// Other directives that make no code and stay in their section.
     Passive,
+    /// What begins or ends a branch of a condition.
+    Condition,
     /// What makes code, begins or ends an entry, leaves the section, or is not known.
     Border,
 }
@@ -61,14 +68,14 @@ const ROW: [&str; 14] = [
 ];
 
 /// Directives that make no code.
-const PASSIVE: [&str; 20] = [
+const PASSIVE: [&str; 14] = [
     ".align", ".balign", ".p2align", ".globl", ".global", ".local", ".weak", ".hidden", ".type",
-    ".size", ".loc", ".file", ".set", ".if", ".ifdef", ".ifndef", ".else", ".elseif", ".endif",
-    ".equ",
+    ".size", ".loc", ".file", ".set", ".equ",
 ];
 
 impl Kind {
-    fn of(line: &str) -> Kind {
+    /// What a line is of a text that no preprocessor reads.
+    pub(crate) fn of(line: &str) -> Kind {
         let code = statement(line);
         let (word, _) = split_word(code);
         let is_one = !code.contains(';');
@@ -92,7 +99,7 @@ fn is_outermost(directive: &str) -> bool {
 }
 
 /// What a line has beside labels and comments.
-fn statement(line: &str) -> &str {
+pub(crate) fn statement(line: &str) -> &str {
     let mut rest = line.trim();
     loop {
         if rest.starts_with('#') || rest.starts_with("//") || rest.starts_with('*') {
@@ -121,7 +128,7 @@ fn statement(line: &str) -> &str {
 }
 
 /// The first word of a text, to a colon or white space, and what is behind.
-fn split_word(text: &str) -> (&str, &str) {
+pub(crate) fn split_word(text: &str) -> (&str, &str) {
     let end = text.find(|c: char| c.is_whitespace() || c == ':');
     let end = end.map_or(text.len(), |end| match text.get(end..end + 1) {
         Some(":") => end + 1,
@@ -132,9 +139,19 @@ fn split_word(text: &str) -> (&str, &str) {
 }
 
 impl Source {
-    /// Takes a text.
+    /// Takes a text that the assembler reads as it is: `.s`.
     #[must_use]
     pub fn new(text: &str) -> Source {
+        Source::of(text, Dialect::Plain)
+    }
+
+    /// Takes a text that C's preprocessor reads before the assembler: `.S`.
+    #[must_use]
+    pub fn preprocessed(text: &str) -> Source {
+        Source::of(text, Dialect::Preprocessed)
+    }
+
+    fn of(text: &str, dialect: Dialect) -> Source {
         let old: Vec<String> = text.split_inclusive('\n').map(str::to_owned).collect();
         let lines = old.iter().cloned().enumerate();
         Source {
@@ -149,7 +166,72 @@ impl Source {
                 true => "\r\n",
                 false => "\n",
             },
+            dialect,
+            assembled: None,
         }
+    }
+
+    /// Has it be known which lines, counted from 1, have made code as the text is: branches of conditions without such
+    /// a line are left out.
+    #[must_use]
+    pub fn with_assembled(mut self, lines: impl IntoIterator<Item = u32>) -> Source {
+        let lines = lines.into_iter().filter_map(|line| {
+            let place = usize::try_from(line).ok()?.checked_sub(1)?;
+            self.lines.get(place)?.old
+        });
+        self.assembled = Some(lines.collect());
+        self
+    }
+
+    pub(crate) fn layout(&self) -> Layout {
+        let texts = self.lines.iter().map(|line| line.text.as_str());
+        Layout::of(texts, self.dialect, |number| {
+            let place = usize::try_from(number).ok().and_then(|n| n.checked_sub(1));
+            let old = place.and_then(|place| self.lines.get(place)?.old);
+            let assembled = self.assembled.as_ref();
+            assembled
+                .zip(old)
+                .is_some_and(|(lines, old)| lines.contains(&old))
+        })
+    }
+
+    /// Whether a label of that name stands on a line.
+    pub(crate) fn has_label(&self, number: u32, name: &str) -> bool {
+        let mut rest = self.line(number).unwrap_or_default().trim_start();
+        loop {
+            let (word, behind) = split_word(rest);
+            match word.strip_suffix(':') {
+                Some(label) if label.trim_matches('"') == name => return true,
+                Some(_) => rest = behind,
+                None => return false,
+            }
+        }
+    }
+
+    /// The line of the first condition within an entry around a line.
+    #[must_use]
+    pub fn condition_around(&self, number: u32) -> Option<u32> {
+        let layout = self.layout();
+        let entry = self.entry_around(number)?;
+        let mut branches = layout.branches().map(|(_, branch)| branch.condition);
+        branches.find(|condition| entry.contains(condition))
+    }
+
+    /// Whether what is put in before two lines is assembled under the same conditions.
+    #[must_use]
+    pub fn is_as_conditional(&self, one: u32, other: u32) -> bool {
+        let layout = self.layout();
+        let before = |line: u32| layout.behind(line.saturating_sub(1));
+        before(one) == before(other)
+    }
+
+    /// Whether whatever is put in before a line is assembled where the line is itself, and the line before it that makes
+    /// code is, and nowhere else.
+    #[must_use]
+    pub fn is_continuous(&self, number: u32) -> bool {
+        let layout = self.layout();
+        let start = self.gap_in(&layout, number).start;
+        layout.behind(number) == layout.behind(start.saturating_sub(1))
     }
 
     /// Whether anything was changed.
@@ -199,11 +281,7 @@ impl Source {
     /// Whether there is nothing on a line but white space, labels, comments.
     #[must_use]
     pub fn is_bare(&self, number: u32) -> bool {
-        self.kind(number) == Some(Kind::Bare)
-    }
-
-    fn kind(&self, number: u32) -> Option<Kind> {
-        self.line(number).map(Kind::of)
+        self.layout().kind(number) == Some(Kind::Bare)
     }
 
     /// The directive on a line, without comments: `.cfi_offset %rbx, -16`.
@@ -227,44 +305,82 @@ impl Source {
         above.find_map(|line| self.original(line)).unwrap_or(0)
     }
 
-    /// What is between a line and the one before it that makes code.
+    /// What is between a line and the one before it that makes code. What is left out where the line is assembled, as
+    /// branches of conditions are, does not count.
     #[must_use]
     pub fn gap_before(&self, number: u32) -> Gap {
-        let above = (1..number)
-            .rev()
-            .find(|line| self.kind(*line) == Some(Kind::Border));
-        self.gap(above.map_or(1, |line| line + 1)..number)
+        let layout = self.layout();
+        let lines = self.gap_in(&layout, number);
+        self.gap(&layout, lines, number)
+    }
+
+    fn gap_in(&self, layout: &Layout, number: u32) -> Range<u32> {
+        let mut above = (1..number).rev();
+        let border = above.find(|line| self.is_border(layout, *line, number));
+        border.map_or(1, |line| line + 1)..number
     }
 
     /// What is between a line and the next that makes code.
     #[must_use]
     pub fn gap_behind(&self, number: u32) -> Gap {
-        let below = (number + 1..)
-            .find(|line| !matches!(self.kind(*line), Some(kind) if kind != Kind::Border));
-        self.gap(number + 1..below.unwrap_or(number + 1))
+        let layout = self.layout();
+        let mut below = number + 1..=layout.count();
+        let border = below.find(|line| self.is_border(&layout, *line, number));
+        let end = border.unwrap_or(layout.count() + 1);
+        self.gap(&layout, number + 1..end, number)
     }
 
-    fn gap(&self, lines: Range<u32>) -> Gap {
-        let directives = lines
-            .clone()
-            .filter(|line| self.kind(*line) == Some(Kind::Row));
+    /// Whether a line makes code beside another one that does.
+    fn is_border(&self, layout: &Layout, line: u32, of: u32) -> bool {
+        let near = |line| {
+            let is_known = self.assembled.is_some();
+            layout.near(layout.behind(line), layout.behind(of), is_known)
+        };
+        match layout.kind(line) {
+            Some(Kind::Border) => near(line) == Near::Assembled,
+            // It is not known whether there is code between these.
+            Some(Kind::Condition) => {
+                let above = line.saturating_sub(1);
+                near(line) == Near::Unknown || near(above) == Near::Unknown
+            }
+            _ => false,
+        }
+    }
+
+    fn gap(&self, layout: &Layout, lines: Range<u32>, of: u32) -> Gap {
+        let is_row = |line: &u32| {
+            let near = || {
+                let is_known = self.assembled.is_some();
+                layout.near(layout.behind(*line), layout.behind(of), is_known)
+            };
+            layout.kind(*line) == Some(Kind::Row) && near() == Near::Assembled
+        };
         Gap {
-            directives: directives.collect(),
+            directives: lines.clone().filter(is_row).collect(),
             lines,
         }
     }
 
     /// The lines before which a directive can stand that is to hold from an instruction on: behind the directives that
-    /// follow the instruction before, which is where people write it, and directly before its own line or its labels.
+    /// follow the instruction before, which is where people write it, and directly before its own line or its labels, if
+    /// that is assembled under the same conditions.
     #[must_use]
     pub fn places_before(&self, number: u32) -> Vec<u32> {
-        let gap = self.gap_before(number).lines;
-        let behind = gap.clone().find(|line| self.kind(*line) != Some(Kind::Row));
+        let layout = self.layout();
+        let gap = self.gap_in(&layout, number);
+        let above = layout.behind(gap.start.saturating_sub(1));
+        let is_place = |line: &u32| layout.is_place(line.saturating_sub(1), above);
+        let mut ends = gap
+            .clone()
+            .filter(|line| layout.kind(*line) != Some(Kind::Row));
+        let behind = ends.find(is_place).unwrap_or(number);
         let bare = gap
             .clone()
             .rev()
-            .take_while(|line| self.kind(*line) == Some(Kind::Bare));
-        let mut places = vec![behind.unwrap_or(number), bare.last().unwrap_or(number)];
+            .take_while(|line| layout.kind(*line) == Some(Kind::Bare));
+        let bare = bare.last().unwrap_or(number);
+        let mut places = vec![behind];
+        places.extend((bare..=number).find(|line| bare > behind && is_place(line)));
         places.dedup();
         places
     }
@@ -415,14 +531,19 @@ impl Source {
     #[must_use]
     pub fn strip(&mut self, entry: Range<u32>) -> bool {
         let mut is_whole = true;
+        let layout = self.layout();
+        let start = layout.behind(entry.start);
         for line in entry.rev() {
             let text = self.directive(line);
             if !text.contains(".cfi_") {
                 continue;
             }
+            // What is left out now is not written anew.
+            let near = layout.near(layout.behind(line), start, self.assembled.is_some());
             let is_alone = !self.line(line).unwrap_or_default().contains(':');
             let is_frame = is_alone && matches!(text, ".cfi_startproc" | ".cfi_endproc");
-            match is_frame || self.kind(line) == Some(Kind::Row) {
+            let is_known = near == Near::Assembled;
+            match is_known && (is_frame || layout.kind(line) == Some(Kind::Row)) {
                 true => self.remove(line),
                 false => is_whole = false,
             }

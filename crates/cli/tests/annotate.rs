@@ -282,6 +282,134 @@ f:
     assert_eq!(old, text);
 }
 
+/// What is written of a source with `$CPPFLAGS`, after it was assembled with and without FOO.
+fn annotated_with(flags: &str, text: &str) -> (Option<i32>, String, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, written) = (folder.path().join("f.S"), folder.path().join("cfi.S"));
+    fs::write(&path, text).unwrap();
+    let annotate = |path: &Path, options: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_unspool"));
+        command.arg("annotate").arg(path).args(options);
+        command.env_remove("CC").env_remove("CFLAGS");
+        command.env("CPPFLAGS", flags).output().unwrap()
+    };
+    let output = annotate(&path, &[]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    fs::write(&written, &output.stdout).unwrap();
+    let old = String::from_utf8(output.stdout.clone()).unwrap();
+    let is_old = |line: &&str| !line.trim_start().starts_with(".cfi_");
+    assert!(old.lines().filter(is_old).eq(text.lines()), "{old}");
+    for define in ["-UFOO", "-DFOO"] {
+        let mut cc = Command::new("cc");
+        cc.args(["-c", define, "-o", "/dev/null"]).arg(&written);
+        assert!(cc.status().unwrap().success(), "{flags} {define}: {old}");
+    }
+    let again = annotate(&written, &[]);
+    assert_eq!(again.stdout, output.stdout, "{flags}: not idempotent");
+    (output.status.code(), old, said)
+}
+
+/// The issue: `#ifdef` was taken for a comment, and `.cfi_startproc` put behind it.
+#[test]
+fn directives_stand_outside_of_conditions_that_what_they_are_of_is_not_in() {
+    let text = "\
+\t.globl f
+\t.type f, @function
+f:
+#ifdef FOO
+\tpush %r12
+#endif
+\tpush %rbx
+\ttest %edi, %edi
+#ifdef FOO
+\tjz 1f
+\tpop %rbx
+\tpop %r12
+\tret
+1:
+#endif
+\tcall g
+\tpop %rbx
+#ifdef FOO
+\tpop %r12
+\tret
+#else
+\tret
+#endif
+\t.size f, . - f
+";
+    let (status, without, said) = annotated_with("", text);
+    assert_eq!(status, Some(0), "{said}");
+    let (status, with, said) = annotated_with("-DFOO", text);
+    assert_eq!(status, Some(0), "{said}");
+    for written in [&without, &with] {
+        assert!(
+            written.contains("f:\n\t.cfi_startproc\n#ifdef FOO\n"),
+            "{written}"
+        );
+        assert!(
+            written.contains("#endif\n\t.cfi_endproc\n\t.size"),
+            "{written}"
+        );
+    }
+    // The offset of the register is another one where %r12 is not pushed.
+    let expected = "\
+f:
+\t.cfi_startproc
+#ifdef FOO
+\tpush %r12
+\t.cfi_adjust_cfa_offset 8
+\t.cfi_offset %r12, -16
+#endif
+\tpush %rbx
+\t.cfi_adjust_cfa_offset 8
+\t.cfi_rel_offset %rbx, 0
+\ttest %edi, %edi
+#ifdef FOO
+\tjz 1f
+\t.cfi_remember_state
+\tpop %rbx
+";
+    assert!(
+        with.contains(expected) || with.contains(&expected.replace("\t.cfi_remember_state\n", "")),
+        "{with}"
+    );
+    // So the table is right without it, too.
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("f.S"), &with).unwrap();
+    for define in ["", "-DFOO"] {
+        let mut check = Command::new(env!("CARGO_BIN_EXE_unspool"));
+        check.args(["check", "f.S"]).current_dir(folder.path());
+        let output = check.env("CPPFLAGS", define).output().unwrap();
+        assert!(output.status.success(), "{define}: {output:?}");
+    }
+}
+
+#[test]
+fn a_row_that_depends_on_a_condition_is_refused() {
+    let in_function = |body: &str| {
+        format!("\t.globl f\n\t.type f, @function\nf:\n{body}\tret\n\t.size f, . - f\n")
+    };
+    let cases = [
+        // The other branch would need directives of its own.
+        (
+            "#ifdef FOO\n\tpush %rbx\n#else\n\tpush %rbp\n#endif\n\tcall g\n#ifdef FOO\n\tpop %rbx\n#else\n\tpop %rbp\n#endif\n",
+            "f.S:5: f: which row holds depends on the condition in line 4",
+        ),
+        // There is a frame pointer, or none.
+        (
+            "\t.ifndef BAR\n\tpush %rbp\n\tmov %rsp, %rbp\n\t.endif\n\tcall g\n\t.ifndef BAR\n\tleave\n\t.endif\n",
+            "f.S:6: f: which row holds depends on the condition in line 4",
+        ),
+    ];
+    for (body, expected) in cases {
+        let text = in_function(body);
+        let (status, written, said) = annotated_with("-DFOO", &text);
+        assert_eq!((status, written), (Some(1), text), "{said}");
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
 #[test]
 fn what_has_directives_is_kept() {
     let kept = "\t.globl g\ng:\t.cfi_startproc\n\tpush %rax\n\tpop %rax\n\tret\n\t.cfi_endproc\n";

@@ -253,6 +253,64 @@ f:
     assert!(said.contains("f.S: 1 findings fixed, 0 stay"), "{said}");
 }
 
+/// The issue: what `#ifdef` leaves out was taken for the code before, and named as the place.
+#[test]
+fn directives_do_not_stand_in_what_is_left_out() {
+    let text = "\
+\t.globl f
+\t.type f, @function
+f:
+\t.cfi_startproc
+\tpush %rbx
+\t.cfi_adjust_cfa_offset 8
+\txor %ebx, %ebx
+#ifdef FOO
+\tpush %rax
+\tpop %rax
+#endif
+\tpop %rbx
+\t.cfi_adjust_cfa_offset -8
+\tret
+\t.cfi_endproc
+";
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("f.S"), text).unwrap();
+    let (status, out, _) = check(folder.path(), &["f.S"]);
+    assert_eq!(status, 1, "{out}");
+    assert!(
+        out.contains("write after line 7: .cfi_offset %rbx, -16"),
+        "{out}"
+    );
+    let (fixed, said) = fixed(text, 0);
+    let xor = "\txor %ebx, %ebx\n";
+    let expected = text.replace(xor, &format!("{xor}\t.cfi_offset %rbx, -16\n"));
+    assert_eq!(fixed, expected, "{said}");
+}
+
+#[test]
+fn what_is_remembered_in_a_condition_is_restored_there() {
+    let text = "\
+\t.globl f
+\t.type f, @function
+f:
+\t.cfi_startproc
+\ttest %edi, %edi
+\tjz 1f
+#ifndef FOO
+\tpush %rax
+\t.cfi_adjust_cfa_offset 8
+\tjmp g
+#endif
+1:\tret
+\t.cfi_endproc
+";
+    let (fixed, said) = fixed(text, 0);
+    let expected = text
+        .replace("\tpush %rax\n", "\tpush %rax\n\t.cfi_remember_state\n")
+        .replace("#endif", "\t.cfi_restore_state\n#endif");
+    assert_eq!(fixed, expected, "{said}");
+}
+
 #[test]
 fn assembly_without_any_directive_gets_all() {
     let (fixed, said) = fixed(

@@ -89,3 +89,40 @@ fn long_functions_are_analyzed() {
     let size = hopping.len();
     assert_eq!(reached(hopping, size), 150_001);
 }
+
+/// The issue: each jump through a table read it, and told all its targets anew: a minute for these.
+#[test]
+fn many_jumps_through_a_large_table_end() {
+    const JUMPS: u32 = 10_000;
+    const CODE: u32 = 18;
+    let table = u32::try_from(BASE).unwrap() + 5 + JUMPS * CODE;
+    // Each piece pushes, and jumps by the table.
+    let mut bytes = vec![0x90; 5];
+    for piece in 0..JUMPS {
+        let lea = u32::try_from(BASE).unwrap() + 5 + piece * CODE + 8;
+        bytes.extend([0x50, 0x48, 0x8d, 0x15]);
+        bytes.extend((table - lea).to_le_bytes());
+        bytes.extend([0x48, 0x63, 0x04, 0xba, 0x48, 0x01, 0xd0, 0x3e, 0xff, 0xe0]);
+    }
+    let code = bytes.len();
+    for entry in 0..JUMPS {
+        let piece = entry.wrapping_mul(7919) % JUMPS;
+        let to = u32::try_from(BASE).unwrap() + 5 + piece * CODE;
+        bytes.extend(to.wrapping_sub(table).to_le_bytes());
+    }
+    let image = Bytes(bytes);
+    let extent = Extent {
+        start: BASE,
+        end: BASE + code as u64,
+        part: Part::Function,
+    };
+    let mut machine = Machine::of(ABI).unwrap();
+    let program = Program::survey(&mut machine, &image, vec![extent], Vec::new(), |_| false);
+    let mut analyzer = Analyzer::new(machine);
+    let started = std::time::Instant::now();
+    let analysis = analyzer.analyze(&program, &image, 0, &[], &CodeAlone);
+    let mut count = 0;
+    analysis.visit(|_, _| count += 1);
+    assert_eq!(count, 5 + 5 * JUMPS);
+    assert!(started.elapsed().as_secs() < 5, "{:?}", started.elapsed());
+}

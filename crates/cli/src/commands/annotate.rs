@@ -29,16 +29,19 @@ pub(crate) fn run(args: &AnnotateArgs) -> anyhow::Result<ExitCode> {
         &DebugFiles::locate(&before, &SearchRoots::from_environment()),
         &[],
     );
+    let mut source = source::parsed(path, &text);
     let plan = Plan::of(
         &before,
         &tables::read_if_any(&before)?,
+        &source,
         Syntax::of(&text),
         |address| line_of(&lines, path, address),
     );
     for refusal in &plan.refused {
         say(path, refusal);
     }
-    let annotated = plan.written_into(&text);
+    plan.write_into(&mut source);
+    let annotated = source.to_string();
     let object = source::assemble_text(&annotated, path).context("with directives")?;
     let after = ElfFile::from_bytes(path, object)?;
     if let Err(refusal) = plan.holds(&after, &tables::read_if_any(&after)?) {

@@ -6,10 +6,15 @@
 //! it as well: a jump over a prefix.)
 
 use core::ops::Range;
+use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::{Analysis, Analyzer, Target};
+use crate::code::InsnId;
 use crate::op::Flow;
 use crate::program::Program;
+use crate::state::State;
+use crate::value::{Entries, JumpTable};
 
 /// What is known of data in a unit's ranges.
 #[derive(Debug, Default)]
@@ -18,14 +23,35 @@ pub(super) struct Data {
     pub(super) anchors: Vec<u64>,
     /// Jump tables, wherever they are.
     pub(super) tables: Vec<Range<u64>>,
+    /// What jump tables that were jumped through lead to.
+    pub(super) read: HashMap<TableKey, ReadTable>,
     /// Where jump tables lead though no instruction begins there.
     pub(super) missed: Vec<u64>,
+}
+
+/// A jump table's address, its greatest index, and whether its entries are addresses.
+pub(super) type TableKey = (u64, Option<u16>, bool);
+
+/// The key of a jump table.
+pub(super) fn key_of(table: JumpTable) -> TableKey {
+    let is_of_addresses = table.entries == Entries::Addresses;
+    (table.address, table.last, is_of_addresses)
+}
+
+/// A jump table, read.
+#[derive(Debug)]
+pub(super) struct ReadTable {
+    /// The instructions that it leads to, ascending.
+    pub(super) targets: Arc<[InsnId]>,
+    /// What every one of them has been told that holds, at least.
+    pub(super) told: Option<State>,
 }
 
 impl Data {
     /// Forgets all but where to decode.
     pub(super) fn forget(&mut self) {
         self.tables.clear();
+        self.read.clear();
         self.missed.clear();
     }
 

@@ -2,7 +2,9 @@
 
 use core::cmp::Reverse;
 use core::ops::Range;
+use std::sync::Arc;
 
+use super::data::{ReadTable, key_of};
 use super::guide::{By, Guide, Observer};
 use super::ranges::Lifted;
 use super::segments::{Segment, Target};
@@ -340,15 +342,7 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
 
     fn indirect(&mut self, insn: InsnId, target: Value, state: &State) {
         match target.known() {
-            Known::Target(table) => {
-                let targets = self.targets(table);
-                for to in &targets {
-                    self.flow_into(*to, state, insn);
-                }
-                if targets.is_empty() {
-                    self.leave_for_anywhere(insn, state);
-                }
-            }
+            Known::Target(table) => self.jump_by(insn, table, state),
             Known::Constant(to) => {
                 let target = self.analyzer.target(self.program, Flow::Jump(to));
                 self.jump(insn, target, state);
@@ -371,8 +365,61 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
         }
     }
 
+    /// Follows a jump through a table. That is as much work as it has targets, unless all of them are known to be reached
+    /// with what holds now.
+    fn jump_by(&mut self, insn: InsnId, table: JumpTable, state: &State) {
+        let targets = self.targets(table);
+        if targets.is_empty() {
+            return self.leave_for_anywhere(insn, state);
+        }
+        // To note an edge is less work than to join states.
+        let cost = match (self.analyzer.edges.is_some(), self.is_news(table, state)) {
+            (true, _) => targets.len().div_ceil(8),
+            (false, true) => targets.len(),
+            (false, false) => return,
+        };
+        self.analyzer.budget = self.analyzer.budget.saturating_sub(cost);
+        if self.analyzer.budget == 0 {
+            return;
+        }
+        for to in targets.iter() {
+            self.flow_into(*to, state, insn);
+        }
+    }
+
+    /// Whether a state may tell the targets of a table something that others have not told them.
+    fn is_news(&mut self, table: JumpTable, state: &State) -> bool {
+        let semantics = self.analyzer.semantics;
+        // An address that only a run knows has another name at each target.
+        let sp = state.get(semantics.facts.stack_pointer);
+        let Some(read) = self.analyzer.data.read.get_mut(&key_of(table)) else {
+            return true;
+        };
+        match &mut read.told {
+            _ if sp.base_of().is_some() => true,
+            Some(told) => told.join(state),
+            told => {
+                *told = Some(state.clone());
+                true
+            }
+        }
+    }
+
     /// The instructions that a jump table leads to.
-    fn targets(&mut self, table: JumpTable) -> Vec<InsnId> {
+    fn targets(&mut self, table: JumpTable) -> Arc<[InsnId]> {
+        if let Some(read) = self.analyzer.data.read.get(&key_of(table)) {
+            return Arc::clone(&read.targets);
+        }
+        let targets: Arc<[InsnId]> = self.read_targets(table).into();
+        let read = ReadTable {
+            targets: Arc::clone(&targets),
+            told: None,
+        };
+        self.analyzer.data.read.insert(key_of(table), read);
+        targets
+    }
+
+    fn read_targets(&mut self, table: JumpTable) -> Vec<InsnId> {
         let size = match table.entries {
             Entries::Distances => 4,
             Entries::Addresses => 8,
@@ -405,6 +452,8 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
             }
             end += size as u64;
         }
+        let read = usize::try_from(end - table.address).unwrap_or(usize::MAX) / size;
+        self.analyzer.budget = self.analyzer.budget.saturating_sub(read);
         self.analyzer.data.tables.push(table.address..end);
         found.sort_unstable();
         found.dedup();

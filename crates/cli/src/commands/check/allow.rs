@@ -106,7 +106,7 @@ impl Sources {
             let text = is_text
                 .then(|| fs::read_to_string(path))
                 .and_then(Result::ok)?;
-            let source = Source::new(&text);
+            let source = super::source::parsed(path, &text);
             let allows = Allows::of(&source);
             Some(Known {
                 used: vec![false; allows.all.len()],

@@ -126,6 +126,10 @@ enum Refused {
     NoFunction,
     #[error("the author knows of an agreement that the code does not show")]
     Agreement,
+    #[error(
+        "no directive was found that is right whatever the condition in line {0} comes to: write it by hand"
+    )]
+    Conditional(u32),
     #[error("no directive was found that mends it and makes nothing else wrong")]
     NothingFound,
 }
@@ -246,14 +250,18 @@ fn fix(path: &Path, text: &str, least: Severity, trials: usize) -> anyhow::Resul
         least,
         trials: Cell::new(trials),
     };
-    let mut draft = fixer.examine(Source::new(text))?;
+    let mut draft = fixer.examine(fixer.read(text)?)?;
     let found = draft.problems.len();
     for reach in [Reach::Whole, Reach::Part] {
         draft = fixer.all(draft, reach);
     }
     let refusal = |problem: &Problem| {
         let reason = fixer.edits(&draft.source, problem, Reach::Part).err();
-        let reason = reason.unwrap_or(Refused::NothingFound);
+        let condition = || {
+            let line = draft.source.condition_around(problem.line?)?;
+            draft.source.original(line).map(Refused::Conditional)
+        };
+        let reason = reason.or_else(condition).unwrap_or(Refused::NothingFound);
         (
             problem.line,
             format!("{} stays: {reason}", problem.key.code.id()),
@@ -286,6 +294,20 @@ struct Fixer<'p> {
 }
 
 impl Fixer<'_> {
+    /// The text of the file, with what is known of its lines by the code that it makes.
+    fn read(&self, text: &str) -> anyhow::Result<Source> {
+        let source = source::parsed(self.path, text);
+        let object = source::assemble_text(text, self.path)?;
+        let file = Arc::new(ElfFile::from_bytes(self.path, object)?);
+        let lines = source::lines(&file);
+        let ranges = file.executable_ranges().into_iter();
+        let addresses = ranges.flat_map(|range| range.start.0..range.end.0);
+        let made: BTreeSet<u32> = addresses
+            .filter_map(|address| line_of(&lines, self.path, Vaddr(address)))
+            .collect();
+        Ok(source.with_assembled(made))
+    }
+
     /// Assembles and checks a draft.
     fn examine(&self, source: Source) -> anyhow::Result<Draft> {
         let left = self.trials.get().checked_sub(1);
@@ -477,18 +499,14 @@ impl Fixer<'_> {
         if let (Some(Hint::Numbering { arch, .. }), Reach::Whole) = (problem.hint, reach) {
             edits.extend(self.with_names_of_i386(source, line, arch));
         }
-        edits.extend(removable.iter().rev().map(|directive| {
-            Edit(vec![Change::Move {
-                line: *directive,
-                before: line + 1,
-            }])
-        }));
-        edits.extend(below.iter().map(|directive| {
-            Edit(vec![Change::Move {
-                line: *directive,
-                before: places.first().copied().unwrap_or(line),
-            }])
-        }));
+        let moved = |from: u32, before: u32| {
+            let is_alike = source.is_as_conditional(from, before);
+            is_alike.then(|| Edit(vec![Change::Move { line: from, before }]))
+        };
+        let behind = removable.iter().rev();
+        edits.extend(behind.filter_map(|directive| moved(*directive, line + 1)));
+        let first = places.first().copied().unwrap_or(line);
+        edits.extend(below.iter().filter_map(|below| moved(*below, first)));
         let take_out = |line: &u32| Edit(vec![Change::TakeOut { line: *line }]);
         edits.extend(removable.iter().rev().map(take_out));
         edits.extend(above.iter().rev().filter_map(|line| {
@@ -498,7 +516,10 @@ impl Fixer<'_> {
         if problem.is_behind_exit {
             edits.extend(remembering(source, line));
         }
-        edits.extend(places.into_iter().filter_map(|before| {
+        // What no instruction before brings about is no more there if that one is left out.
+        let places = places.into_iter();
+        let places = places.filter(|_| !problem.is_behind_exit || source.is_continuous(line));
+        edits.extend(places.filter_map(|before| {
             let directive = problem.fix.clone()?;
             Some(Edit(vec![Change::Write { before, directive }]))
         }));
@@ -556,7 +577,13 @@ impl Fixer<'_> {
         let file = assemble(&bare)?;
         let lines = source::lines(&file);
         let line = |at: Vaddr| line_of(&lines, self.path, at);
-        let mut plan = Plan::of(&file, &tables::read_if_any(&file)?, self.syntax, line);
+        let mut plan = Plan::of(
+            &file,
+            &tables::read_if_any(&file)?,
+            &bare,
+            self.syntax,
+            line,
+        );
         plan.retain_around(section, offset);
         let mut source = bare;
         plan.write_into(&mut source);
@@ -625,8 +652,12 @@ fn remembering(source: &Source, line: u32) -> Vec<Edit> {
             before,
             directive: directive.to_owned(),
         };
+        let before = before.unwrap_or(here);
+        if !source.is_as_conditional(before, behind_exit) {
+            continue;
+        }
         edits.push(Edit(vec![
-            write(before.unwrap_or(here), ".cfi_remember_state"),
+            write(before, ".cfi_remember_state"),
             write(behind_exit, ".cfi_restore_state"),
         ]));
     }

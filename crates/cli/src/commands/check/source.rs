@@ -9,6 +9,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
+use unspool_annotate::Source;
 use unspool_module::{DebugFiles, ElfFile, Lines, SearchRoots};
 
 use crate::commands::words::words;
@@ -33,6 +34,15 @@ pub(super) fn lines(file: &Arc<ElfFile>) -> Lines {
 pub(crate) fn is_assembly(path: &Path) -> bool {
     let extension = path.extension().and_then(|extension| extension.to_str());
     matches!(extension, Some("s" | "S" | "sx" | "asm"))
+}
+
+/// A text of assembly source as lines, some of which a preprocessor reads if its file's name says so.
+pub(crate) fn parsed(path: &Path, text: &str) -> Source {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    match extension {
+        Some("S" | "sx") => Source::preprocessed(text),
+        _ => Source::new(text),
+    }
 }
 
 /// The object file that a text makes in the place of a file of assembly source: what it includes is looked for beside
