@@ -1,17 +1,22 @@
 //! Code that no entry covers.
 
-use unspool_ir::Vaddr;
+use std::collections::BTreeSet;
 
+use unspool_ir::Vaddr;
+use unspool_module::{Binding, Symbol};
+
+use crate::authors::Maker;
 use crate::finding::Code;
 use crate::subject::Subject;
 
 /// Functions that no entry covers, or not to their ends, and other code that is called or jumped to: the first
-/// address without an entry of each.
-pub(crate) fn uncovered(subject: &Subject<'_>) -> Vec<(Vaddr, Code)> {
+/// address without an entry of each. `told` is where control is known to come to behind the end of an entry: nothing more is said of that.
+pub(crate) fn uncovered(subject: &Subject<'_>, told: &BTreeSet<Vaddr>) -> Vec<(Vaddr, Code)> {
     let code = subject.file().executable_ranges();
-    let is_code = |at: u64| code.iter().any(|range| range.contains(&Vaddr(at)));
+    let is_code = |at: Vaddr| code.iter().any(|range| range.contains(&at));
     let symbols = subject.symbols.iter();
-    let functions = symbols.filter(|symbol| symbol.is_function && is_code(symbol.address.0));
+    let functions = symbols.filter(|symbol| is_code(symbol.address));
+    let functions = functions.filter(|symbol| symbol.is_function || is_label(subject, symbol));
     let runs = Runs::of(subject);
     let functions = functions.filter_map(|symbol| {
         let start = symbol.address.0;
@@ -23,14 +28,29 @@ pub(crate) fn uncovered(subject: &Subject<'_>) -> Vec<(Vaddr, Code)> {
         let end = start.saturating_add(symbol.size.max(1));
         (first < end).then_some((Vaddr(first), code))
     });
-    let outside = subject.program().outside().iter().copied();
+    let outside = subject.program().outside().iter().map(|to| Vaddr(*to));
     let outside = outside.filter(|to| is_code(*to));
     let mut found: Vec<_> = functions
-        .chain(outside.map(|to| (Vaddr(to), Code::NoEntry)))
+        .chain(outside.map(|to| (to, Code::NoEntry)))
+        .filter(|(at, _)| !told.contains(at))
         .collect();
     found.sort_unstable();
     found.dedup_by_key(|(at, _)| *at);
     found
+}
+
+/// Whether a symbol that does not say what it is of is of a function: a label that other files see, as people write them, of
+/// code, and not within another function.
+fn is_label(subject: &Subject<'_>, symbol: &Symbol<'_>) -> bool {
+    let at = symbol.address;
+    let is_within = || {
+        let around = subject.symbols.lookup(at);
+        around.is_some_and(|around| around.is_function && around.address < at)
+    };
+    symbol.binding != Binding::Local
+        && subject.maker_at(at) == Maker::People
+        && !subject.is_data_label(at)
+        && !is_within()
 }
 
 /// For each extent, where the extents end that follow it without a gap.

@@ -1,15 +1,15 @@
 //! What is wrong with a table, told once for each cause.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use unspool_ir::{Register, RowId, Vaddr};
-use unspool_module::ElfKind;
 
+use crate::authors::Maker;
 use crate::declared::{Declared, Place};
 use crate::hint::Hint;
 use crate::judge::{Aspect, Verdict};
-use crate::subject::{Maker, Subject};
+use crate::subject::Subject;
 use crate::unit::{Doubt, UnitReport};
 use crate::{coverage, words};
 
@@ -248,7 +248,7 @@ pub struct Finding {
     pub fix: Option<String>,
     /// What may have led to it.
     pub hint: Option<Hint>,
-    /// Other places that matter: where the paths come from that meet.
+    /// Other places that matter: where the paths come from that meet, or where control goes on.
     pub related: Vec<Vaddr>,
 }
 
@@ -269,8 +269,8 @@ impl Subject<'_> {
 
 impl Subject<'_> {
     /// How much counts what compilers have their reasons for, and people seldom.
-    fn if_written_by_people(&self) -> Severity {
-        match self.maker() {
+    fn if_written_by_people(&self, at: Vaddr) -> Severity {
+        match self.maker_at(at) {
             Maker::People => Severity::Refuted,
             Maker::Compiler => Severity::Note,
         }
@@ -404,20 +404,15 @@ pub(crate) fn of_unit(subject: &Subject<'_>, report: &UnitReport) -> Vec<Finding
         }
     }
     let mut findings: Vec<Finding> = causes.into_values().collect();
-    let all = |code, severity, places: &[Vaddr]| -> Vec<Finding> {
-        let finding = |at: &Vaddr| Finding::at(*at, code, severity);
-        places.iter().map(finding).collect()
-    };
-    findings.extend(all(
-        Code::InsideInstruction,
-        Severity::Refuted,
-        &report.inside,
-    ));
-    let serious = subject.if_written_by_people();
-    findings.extend(all(Code::EntryTooShort, serious, &report.runs_out));
-    let is_whole = subject.maker() == Maker::Compiler;
-    let unreached: &[Vaddr] = if is_whole { &[] } else { &report.unreached };
-    findings.extend(all(Code::Unreached, Severity::Unproven, unreached));
+    let inside = report.inside.iter();
+    findings.extend(inside.map(|at| Finding::at(*at, Code::InsideInstruction, Severity::Refuted)));
+    findings.extend(report.runs_out.iter().map(|[at, to]| Finding {
+        related: vec![*to],
+        ..Finding::at(*at, Code::EntryTooShort, subject.if_written_by_people(*at))
+    }));
+    let unreached = report.unreached.iter();
+    let unreached = unreached.filter(|at| subject.maker_at(**at) == Maker::People);
+    findings.extend(unreached.map(|at| Finding::at(*at, Code::Unreached, Severity::Unproven)));
     findings
 }
 
@@ -450,32 +445,31 @@ fn merged(doubts: &[Doubt]) -> Vec<Doubt> {
 }
 
 /// The findings that are not of one unit: functions of which not all is covered, and the outermost frame.
-pub(crate) fn of_whole(subject: &Subject<'_>) -> Vec<Finding> {
-    let serious = subject.if_written_by_people();
-    let uncovered = coverage::uncovered(subject);
+/// `told` is where control is known to come to behind the end of an entry.
+pub(crate) fn of_whole(subject: &Subject<'_>, told: &BTreeSet<Vaddr>) -> Vec<Finding> {
+    let uncovered = coverage::uncovered(subject, told);
     let mut findings: Vec<Finding> = uncovered
         .into_iter()
-        .map(|(at, code)| Finding::at(at, code, serious))
+        .map(|(at, code)| Finding::at(at, code, subject.if_written_by_people(at)))
         .collect();
     findings.extend(outermost(subject).map(|at| Finding {
         fix: Some(format!(
             ".cfi_undefined {}",
             words::operand(subject.facts().return_address, subject.table().abi())
         )),
-        ..Finding::at(at, Code::Outermost, serious)
+        ..Finding::at(at, Code::Outermost, subject.if_written_by_people(at))
     }));
     findings
 }
 
 /// The entry point of a program, if it does not say that nothing called it.
-fn outermost(subject: &Subject<'_>) -> Option<Vaddr> {
-    let entry = subject.file().entry();
+pub(crate) fn outermost(subject: &Subject<'_>) -> Option<Vaddr> {
+    let entry = subject.entry()?;
     let place = subject.program().start_at(entry.0)?;
     let (_, fde) = subject.fde_of(subject.program().extents().get(place)?)?;
     let row = subject.table().rows(fde).next()?;
     let declared = subject.judge.declared(row.row)?;
-    let is_linked = subject.file().kind() != ElfKind::Relocatable;
-    (is_linked && declared.return_address != Place::Undefined).then_some(entry)
+    (declared.return_address != Place::Undefined).then_some(entry)
 }
 
 /// For the extents of a unit that return: the registers that are not what they were at entry at any return.
@@ -506,8 +500,12 @@ impl Teller<'_> {
     fn finding(&self) -> Finding {
         let (code, abi) = (self.code(), self.subject.table().abi());
         let severity = match (code, self.doubt.verdict) {
-            (Code::PrivateConvention, Verdict::Refuted) => self.subject.if_written_by_people(),
-            (Code::HeightsDiffer, _) if self.subject.maker() == Maker::People => Severity::Refuted,
+            (Code::PrivateConvention, Verdict::Refuted) => {
+                self.subject.if_written_by_people(self.doubt.at)
+            }
+            (Code::HeightsDiffer, _) if self.subject.maker_at(self.doubt.at) == Maker::People => {
+                Severity::Refuted
+            }
             (_, Verdict::Refuted) => Severity::Refuted,
             _ => Severity::Unproven,
         };

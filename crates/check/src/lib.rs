@@ -5,6 +5,7 @@
 //! [`Report`], whose [`Finding`]s say what is wrong, why, and what to write.
 #![forbid(unsafe_code)]
 
+mod authors;
 mod called;
 mod coverage;
 mod declared;
@@ -16,6 +17,7 @@ mod mend;
 mod others;
 mod path;
 mod prover;
+mod remedy;
 mod report;
 mod sframe;
 mod signal;
@@ -24,6 +26,7 @@ mod unit;
 mod witness;
 pub mod words;
 
+pub use authors::{Authors, Maker, START_FILES};
 pub use declared::{Declared, Place};
 pub use finding::{Code, Finding, Severity};
 pub use hint::{Hint, of_i386};
@@ -33,5 +36,5 @@ pub use mend::{Mended, Unmended};
 pub use others::Others;
 pub use path::Jump;
 pub use report::{Report, Totals};
-pub use subject::{Declarations, Maker, Subject, SubjectError};
+pub use subject::{Declarations, Subject, SubjectError};
 pub use unit::{Doubt, RowVerdict, UnitReport};

@@ -37,7 +37,7 @@ impl Subject<'_> {
             return Vec::new();
         };
         let rows = self.rows_of(unit);
-        let guide = ByTable::new(self, &rows);
+        let guide = ByTable::new(self, unit, &rows);
         let analysis = self.analyze(analyzer, unit, &guide);
         let code = analysis.code();
         let Some(middle) = code.ids().find(|id| code.range(*id).start >= at.0) else {

@@ -75,7 +75,7 @@ impl Subject<'_> {
             .collect();
         for unit in units {
             let rows = self.rows_of(unit);
-            let analysis = self.analyze(&mut analyzer, unit, &ByTable::new(self, &rows));
+            let analysis = self.analyze(&mut analyzer, unit, &ByTable::new(self, unit, &rows));
             let mut repairs = Repairs {
                 subject: self,
                 analysis: &analysis,

@@ -55,7 +55,7 @@ impl Subject<'_> {
         mut found: impl FnMut(Range<u64>, Option<Judgement>),
     ) {
         let rows = self.rows_of(unit);
-        let analysis = self.analyze(analyzer, unit, &ByTable::new(self, &rows));
+        let analysis = self.analyze(analyzer, unit, &ByTable::new(self, unit, &rows));
         let code = analysis.code();
         analysis.visit(|insn, state| {
             let range = code.range(insn);

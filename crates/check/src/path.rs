@@ -19,7 +19,7 @@ impl Subject<'_> {
     pub fn path_to(&self, analyzer: &mut Analyzer, at: Vaddr) -> Option<Vec<Jump>> {
         let unit = self.program().unit_of(at.0)?;
         let rows = self.rows_of(unit);
-        let guide = ByTable::new(self, &rows);
+        let guide = ByTable::new(self, unit, &rows);
         let analysis = self.analyze(analyzer, unit, &guide);
         let code = analysis.code();
         let mut reached = HashSet::new();

@@ -8,7 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use unspool_ir::Vaddr;
 use unspool_synth::{Analyzer, Machine, Returns};
 
-use crate::finding::{self, Finding};
+use crate::authors::Maker;
+use crate::finding::{self, Code, Finding};
 use crate::judge::Verdict;
 use crate::subject::Subject;
 use crate::unit::UnitReport;
@@ -45,11 +46,11 @@ impl Totals {
         self.bytes += other.bytes;
     }
 
-    /// Counts the rows of a unit; those of signals' frames that are wrong are these.
+    /// Counts the rows of a unit; of some it is known elsewhere that they are wrong.
     fn count(&mut self, report: &UnitReport, wrong: &BTreeSet<Vaddr>) {
         for row in &report.rows {
             self.rows += 1;
-            if wrong.contains(&row.start) {
+            if wrong.contains(&row.start) || report.inside.contains(&row.start) {
                 self.refuted += 1;
                 continue;
             }
@@ -89,10 +90,11 @@ impl Report {
         progress: impl Fn(usize, usize) + Sync,
     ) -> Report {
         let signals = signal::findings(subject);
-        let rows = signals.iter();
-        let wrong = rows
-            .filter_map(|finding| subject.row_at(finding.at))
-            .collect();
+        // Rows of which something is refuted that is not about what they say is where.
+        let outermost = finding::outermost(subject);
+        let outermost = outermost.filter(|at| subject.maker_at(*at) == Maker::People);
+        let places = signals.iter().map(|finding| finding.at).chain(outermost);
+        let wrong = places.filter_map(|at| subject.row_at(at)).collect();
         let mut report = Report::once(subject, threads, &wrong, &progress);
         // What callers may expect of a function is known for certain when it was judged.
         if subject.learn(&report.exits, &report.others) {
@@ -105,7 +107,12 @@ impl Report {
             .findings
             .retain(|finding| place(finding).is_none_or(|place| !told.contains(&place)));
         report.findings.extend(signals);
-        report.findings.extend(finding::of_whole(subject));
+        let ways_out = report.findings.iter();
+        let ways_out = ways_out.filter(|finding| finding.code == Code::EntryTooShort);
+        let told = ways_out
+            .flat_map(|finding| finding.related.iter().copied())
+            .collect();
+        report.findings.extend(finding::of_whole(subject, &told));
         report.findings.extend(sframe::findings(subject));
         let key = |finding: &Finding| (finding.at, finding.code);
         report.findings.sort_by_key(key);

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use unspool_ir::{Arch, Fde, FdeId, Table, Vaddr};
-use unspool_module::{Binding, ElfFile, ElfKind, Lines, Symbols};
+use unspool_module::{Binding, ElfFile, Lines, Symbols};
 use unspool_recover::{self as recover, Text};
 use unspool_synth::arch::Facts;
 use unspool_synth::{Extent, Landing, Machine, Part, Program, Returns};
 use unspool_unwind::tables::{self, From, SourceError};
 
+use crate::authors::{Authors, Maker};
 use crate::called;
 use crate::declared::Place;
 use crate::judge::Judge;
@@ -28,28 +29,6 @@ pub enum SubjectError {
         /// Its architecture.
         arch: Arch,
     },
-}
-
-/// Who made a file's code and table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Maker {
-    /// A compiler: where the code alone does not say whether control comes somewhere, its table is believed.
-    Compiler,
-    /// People: nothing is believed.
-    People,
-}
-
-impl Maker {
-    /// Who probably made a file. An object file without the line that compilers leave in `.comment` is an
-    /// assembler's.
-    #[must_use]
-    pub fn of(file: &ElfFile) -> Maker {
-        let has_comment = file.sections().any(|section| section.name == ".comment");
-        match file.kind() == ElfKind::Relocatable && !has_comment {
-            true => Maker::People,
-            false => Maker::Compiler,
-        }
-    }
 }
 
 /// What a file declares.
@@ -95,7 +74,7 @@ impl Declarations {
 #[derive(Debug)]
 pub struct Subject<'f> {
     file: &'f ElfFile,
-    maker: Maker,
+    authors: Authors,
     pub(crate) symbols: &'f Symbols,
     pub(crate) lines: Option<&'f Lines>,
     /// What it declares.
@@ -114,8 +93,9 @@ impl<'f> Subject<'f> {
     pub fn new(
         file: &'f ElfFile,
         declarations: &'f Declarations,
-        maker: Maker,
+        authors: impl Into<Authors>,
     ) -> Result<Subject<'f>, SubjectError> {
+        let authors = authors.into();
         let abi = declarations.table.abi();
         let Some(mut machine) = Machine::of(abi) else {
             return Err(SubjectError::Arch {
@@ -129,11 +109,11 @@ impl<'f> Subject<'f> {
         let lost = recover::never_returning(file, symbols);
         let never_returns = |address| lost.contains(&address);
         let mut entries = recover::stubs(file);
-        entries.extend(functions(symbols, maker));
+        entries.extend(functions(symbols, &authors));
         let program = Program::survey(&mut machine, &Text(file), extents, entries, never_returns);
         let mut subject = Subject {
             file,
-            maker,
+            authors,
             declarations,
             program,
             judge,
@@ -160,10 +140,38 @@ impl<'f> Subject<'f> {
         self.file
     }
 
-    /// Who made it.
+    /// Who made the code at an address.
     #[must_use]
-    pub fn maker(&self) -> Maker {
-        self.maker
+    pub fn maker_at(&self, at: Vaddr) -> Maker {
+        self.authors.of_code(at)
+    }
+
+    /// Whether people made all of the file.
+    pub(crate) fn is_whole_of_people(&self) -> bool {
+        self.authors.is_of_people()
+    }
+
+    /// Whether the file has line numbers.
+    pub(crate) fn has_lines(&self) -> bool {
+        let mut sections = self.file.sections();
+        sections.any(|section| section.name == ".debug_line")
+    }
+
+    /// Where a program begins, which nothing calls; `None` if that is not known.
+    pub(crate) fn entry(&self) -> Option<Vaddr> {
+        recover::entry(self.file, self.symbols).map(Vaddr)
+    }
+
+    /// Who made a unit: people, if they wrote any of it.
+    pub(crate) fn maker_of(&self, unit: usize) -> Maker {
+        if !self.authors.has_both() {
+            return self.maker_at(Vaddr(0));
+        }
+        let mut extents = self.program.unit(unit);
+        match extents.any(|extent| self.maker_at(Vaddr(extent.start)) == Maker::People) {
+            true => Maker::People,
+            false => Maker::Compiler,
+        }
     }
 
     /// Its rows.
@@ -231,9 +239,10 @@ impl<'f> Subject<'f> {
 }
 
 /// The functions that may be called from where nobody sees; what people write, they call as they like.
-fn functions(symbols: &Symbols, maker: Maker) -> impl Iterator<Item = u64> {
-    let functions = symbols.iter().filter(move |symbol| {
-        symbol.is_function && (symbol.binding != Binding::Local || maker == Maker::People)
+fn functions(symbols: &Symbols, authors: &Authors) -> impl Iterator<Item = u64> {
+    let functions = symbols.iter().filter(|symbol| {
+        let is_seen = || symbol.binding != Binding::Local;
+        symbol.is_function && (is_seen() || authors.of_code(symbol.address) == Maker::People)
     });
     functions.map(|symbol| symbol.address.0)
 }

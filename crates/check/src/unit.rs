@@ -12,10 +12,12 @@ use unspool_synth::{
     Analysis, Analyzer, Code, Conflict, Guide, InsnId, Known, Returns, State, Value, Words,
 };
 
+use crate::authors::Maker;
 use crate::declared::{Declared, Place};
 use crate::hint::{self, Hint};
 use crate::judge::{Aspect, Judge, Judgement, Verdict};
-use crate::subject::{Maker, Subject};
+use crate::path::Jump;
+use crate::subject::Subject;
 
 /// What was found of one row of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,8 +64,8 @@ pub struct UnitReport {
     pub others: Vec<Vaddr>,
     /// Rows that start inside an instruction.
     pub inside: Vec<Vaddr>,
-    /// Instructions from which control goes on behind the end of all entries.
-    pub runs_out: Vec<Vaddr>,
+    /// Instructions from which control goes on behind the end of all entries, and where that is.
+    pub runs_out: Vec<Jump>,
     /// Returns, and which preserved registers are not what they were at entry: bit n stands for register n.
     pub returns: Vec<(Vaddr, u64)>,
 }
@@ -71,8 +73,10 @@ pub struct UnitReport {
 impl UnitReport {
     /// Whether nothing is to be told, as it mostly is.
     pub(crate) fn is_clear(&self) -> bool {
-        let places = [&self.unreached, &self.inside, &self.runs_out];
-        self.doubts.is_empty() && places.iter().all(|places| places.is_empty())
+        let places = [&self.unreached, &self.inside];
+        self.doubts.is_empty()
+            && self.runs_out.is_empty()
+            && places.iter().all(|places| places.is_empty())
     }
 }
 
@@ -82,7 +86,7 @@ impl Subject<'_> {
     pub fn judge_unit(&self, analyzer: &mut Analyzer, unit: usize) -> UnitReport {
         let rows = self.rows_of(unit);
         // Callers may rely on what is left as it was: it must be known of what people wrote.
-        let proven = match self.maker() {
+        let proven = match self.maker_of(unit) {
             Maker::People => None,
             Maker::Compiler => self.prove_unit(analyzer, unit, &rows),
         };
@@ -112,7 +116,7 @@ impl Subject<'_> {
         rows: Vec<RowVerdict>,
         guesses: &Guesses,
     ) -> (UnitReport, Option<Guesses>) {
-        let mut guide = ByTable::new(self, &rows);
+        let mut guide = ByTable::new(self, unit, &rows);
         guide.guesses = &guesses.starts;
         let analysis = self.analyze(analyzer, unit, &guide);
         let address = |id| Vaddr(analysis.code().range(id).start);
@@ -125,10 +129,13 @@ impl Subject<'_> {
             ..UnitReport::default()
         };
         self.judge_all(unit, &analysis, guesses, &mut report);
-        if self.maker() == Maker::People {
+        let maker = self.maker_of(unit);
+        if maker == Maker::People {
+            refute_meetings(&mut report);
             report.others.extend(self.jumps_out(analysis.code()));
         }
-        let is_known = self.lines.is_some() && !report.unreached.is_empty();
+        let is_known =
+            maker == Maker::People && self.lines.is_some() && !report.unreached.is_empty();
         let next = is_known.then(|| self.guesses(&analysis));
         (report, next)
     }
@@ -164,7 +171,7 @@ impl Subject<'_> {
     /// rows of the unit are believed, if a compiler made them.
     pub fn analyze_unit<'a>(&'a self, analyzer: &'a mut Analyzer, unit: usize) -> Analysis<'a> {
         let rows = self.rows_of(unit);
-        self.analyze(analyzer, unit, &ByTable::new(self, &rows))
+        self.analyze(analyzer, unit, &ByTable::new(self, unit, &rows))
     }
 
     pub(crate) fn analyze<'a>(
@@ -235,6 +242,21 @@ impl Subject<'_> {
         };
         self.program().containing(last) == self.program().containing(here.start)
             && line(here.start).is_some_and(|line_here| line(last) == Some(line_here))
+    }
+
+    /// Whether a label stands before data: that has the line of the instruction before, or none if there is none. Where a compiler's
+    /// file has lines, what has none may be code, too.
+    pub(crate) fn is_data_label(&self, at: Vaddr) -> bool {
+        let Some(lines) = self.lines.filter(|_| self.has_lines()) else {
+            return false;
+        };
+        match lines.line(at) {
+            Some(here) => {
+                let before = at.0.checked_sub(1);
+                before.and_then(|before| lines.line(Vaddr(before))) == Some(here)
+            }
+            None => self.is_whole_of_people(),
+        }
     }
 
     /// Judges a row in the state before the instruction at `pc`.
@@ -313,27 +335,6 @@ impl Subject<'_> {
         Some((row, self.judge.declared(row)?))
     }
 
-    fn note_flow(&self, at: &Range<u64>, flow: Flow, state: &State, report: &mut UnitReport) {
-        let sp = self.facts().stack_pointer;
-        let exit = match flow {
-            Flow::Return { pops } => {
-                let lost = (Vaddr(at.start), self.lost_registers(state));
-                report.returns.push(lost);
-                let top = state.get(sp);
-                let target = state.load(top).unwrap_or(Value::UNKNOWN);
-                let left = top.plus(self.facts().call_pushes.into());
-                self.exit(target, state, left.plus(pops.into()))
-            }
-            // The return address was popped.
-            Flow::IndirectJump(register) => self.exit(state.get(register), state, state.get(sp)),
-            _ => return,
-        };
-        match exit {
-            Some(exit) => report.exits.push((Vaddr(at.start), exit)),
-            None => report.others.push(Vaddr(at.start)),
-        }
-    }
-
     /// The jumps of a unit out of their extents.
     fn jumps_out(&self, code: &Code) -> impl Iterator<Item = Vaddr> {
         let leaves = |insn: &InsnId| {
@@ -356,34 +357,6 @@ impl Subject<'_> {
         };
         let lost = self.facts().preserved.iter().filter(is_lost);
         lost.fold(0, |all, register| all | 1 << (register & 63))
-    }
-
-    /// If `target` is the return address: how it is returned with the stack pointer `left`.
-    fn exit(&self, target: Value, state: &State, left: Value) -> Option<Returns> {
-        let facts = self.facts();
-        if target != Value::at_entry(facts.return_address) {
-            return None;
-        }
-        let cfa = Value::at_entry(facts.stack_pointer).plus(facts.call_pushes.into());
-        let popped = left.distance_from(cfa)?;
-        if popped == 0 && self.maker() == Maker::People {
-            let registers = (0..64).filter(|register| facts.clobbered >> register & 1 != 0);
-            let kept =
-                registers.filter(|register| state.get(*register) == Value::at_entry(*register));
-            return Some(Returns::Keeps(
-                kept.fold(0, |all, register| all | 1 << register),
-            ));
-        }
-        if let Ok(pops) = u16::try_from(popped) {
-            return Some(Returns::Pops(pops));
-        }
-        let saved = |at: i64| {
-            let holds = state.load(cfa.plus(at)).unwrap_or(Value::UNKNOWN);
-            let mut preserved = facts.preserved.iter().copied();
-            preserved.find(|register| holds == Value::at_entry(*register))
-        };
-        let words = (1..=-popped / 8).map(|word| saved(-8 * word));
-        (popped % 8 == 0).then(|| Words::new(words).map(Returns::Leaves))?
     }
 }
 
@@ -420,6 +393,8 @@ pub(crate) struct Walk<'w, 's> {
     last: Range<u64>,
     /// The instructions, ascending, to which only guesses lead: nothing is refuted there.
     guessed: &'w [u64],
+    /// Who made the unit.
+    maker: Maker,
 }
 
 impl<'w, 's> Walk<'w, 's> {
@@ -443,6 +418,7 @@ impl<'w, 's> Walk<'w, 's> {
             pending: 0,
             last: 0..0,
             guessed: &[],
+            maker: subject.maker_of(unit),
         };
         walk.read_row();
         walk
@@ -507,18 +483,71 @@ impl<'w, 's> Walk<'w, 's> {
         let code = analysis.code();
         let (range, flow) = (code.range(insn), code.flow(insn));
         if let Some(flow) = flow {
-            self.subject.note_flow(&range, flow, state, self.report);
+            self.note_flow(range.start, flow, state);
         }
         if let Some(Flow::Return { .. }) = flow {
             self.look_at_return(range.start, analysis, state);
         }
         let goes_on = matches!(flow, None | Some(Flow::Branch { .. }));
         if goes_on && self.is_outside(range.end) && !analysis.is_last_call(insn, state) {
-            self.report.runs_out.push(Vaddr(range.start));
+            self.report
+                .runs_out
+                .push([range.start, range.end].map(Vaddr));
         }
-        if self.subject.maker() == Maker::People {
+        if self.maker == Maker::People {
             self.look_into_others(analysis, insn, state);
         }
+    }
+
+    /// Notes how control leaves by an instruction.
+    fn note_flow(&mut self, at: u64, flow: Flow, state: &State) {
+        let facts = self.subject.facts();
+        let sp = facts.stack_pointer;
+        let exit = match flow {
+            Flow::Return { pops } => {
+                let lost = (Vaddr(at), self.subject.lost_registers(state));
+                self.report.returns.push(lost);
+                let top = state.get(sp);
+                let target = state.load(top).unwrap_or(Value::UNKNOWN);
+                let left = top.plus(facts.call_pushes.into());
+                self.exit(target, state, left.plus(pops.into()))
+            }
+            // The return address was popped.
+            Flow::IndirectJump(register) => self.exit(state.get(register), state, state.get(sp)),
+            _ => return,
+        };
+        match exit {
+            Some(exit) => self.report.exits.push((Vaddr(at), exit)),
+            None => self.report.others.push(Vaddr(at)),
+        }
+    }
+
+    /// If `target` is the return address: how it is returned with the stack pointer `left`.
+    fn exit(&self, target: Value, state: &State, left: Value) -> Option<Returns> {
+        let facts = self.subject.facts();
+        if target != Value::at_entry(facts.return_address) {
+            return None;
+        }
+        let cfa = Value::at_entry(facts.stack_pointer).plus(facts.call_pushes.into());
+        let popped = left.distance_from(cfa)?;
+        if popped == 0 && self.maker == Maker::People {
+            let registers = (0..64).filter(|register| facts.clobbered >> register & 1 != 0);
+            let kept =
+                registers.filter(|register| state.get(*register) == Value::at_entry(*register));
+            return Some(Returns::Keeps(
+                kept.fold(0, |all, register| all | 1 << register),
+            ));
+        }
+        if let Ok(pops) = u16::try_from(popped) {
+            return Some(Returns::Pops(pops));
+        }
+        let saved = |at: i64| {
+            let holds = state.load(cfa.plus(at)).unwrap_or(Value::UNKNOWN);
+            let mut preserved = facts.preserved.iter().copied();
+            preserved.find(|register| holds == Value::at_entry(*register))
+        };
+        let words = (1..=-popped / 8).map(|word| saved(-8 * word));
+        (popped % 8 == 0).then(|| Words::new(words).map(Returns::Leaves))?
     }
 
     /// Looks at the functions in which control goes on from an instruction.
@@ -657,6 +686,24 @@ impl<'w, 's> Walk<'w, 's> {
     }
 }
 
+/// No row can be right where paths meet on different heights.
+fn refute_meetings(report: &mut UnitReport) {
+    let doubts = report.doubts.iter();
+    let of_cfa = doubts.filter(|doubt| doubt.aspect == Aspect::Cfa);
+    for doubt in of_cfa {
+        let behind = report.rows.partition_point(|row| row.start <= doubt.at);
+        let row = behind
+            .checked_sub(1)
+            .and_then(|row| report.rows.get_mut(row));
+        let mut meetings = report.conflicts.iter();
+        if let Some(known) = row.and_then(|row| row.judgement.as_mut())
+            && meetings.any(|[at, ..]| *at == doubt.at)
+        {
+            known.cfa = Verdict::Refuted;
+        }
+    }
+}
+
 fn doubts_of(
     judge: &Judge<'_>,
     row: RowId,
@@ -700,11 +747,15 @@ pub(crate) struct ByTable<'s> {
 }
 
 impl<'s> ByTable<'s> {
-    pub(crate) fn new(subject: &'s Subject<'s>, rows: &'s [RowVerdict]) -> ByTable<'s> {
+    pub(crate) fn new(
+        subject: &'s Subject<'s>,
+        unit: usize,
+        rows: &'s [RowVerdict],
+    ) -> ByTable<'s> {
         ByTable {
             rows,
             judge: &subject.judge,
-            maker: subject.maker(),
+            maker: subject.maker_of(unit),
             guesses: &[],
         }
     }

@@ -16,7 +16,7 @@ fn checked(path: &str) -> (Totals, Vec<Finding>) {
     let file = ElfFile::open(path).unwrap();
     let declarations = Declarations::read(&file).unwrap();
     let mut subject = Subject::new(&file, &declarations, Maker::of(&file)).unwrap();
-    assert_eq!(subject.maker(), Maker::Compiler);
+    assert_eq!(Maker::of(&file), Maker::Compiler);
     let threads = NonZeroUsize::new(2).unwrap();
     let report = Report::of(&mut subject, threads, |_, _| {});
     assert_eq!(

@@ -97,6 +97,28 @@ fn assembly_in_rust_is_checked() {
     }
 }
 
+/// What is in the program itself, and not in its library, is told as well.
+#[test]
+fn naked_functions_and_labels_of_programs_are_checked() {
+    let folder = kernels("pub fn used() {}\n");
+    let program = r#"
+use std::arch::{global_asm, naked_asm};
+global_asm!(".globl bare", "bare:", "push rbx", "pop rbx", "ret");
+unsafe extern "C" { fn bare(); }
+#[unsafe(naked)]
+extern "C" fn naked() { naked_asm!("push rbx", "pop rbx", "ret") }
+fn main() { unsafe { bare() }; naked(); println!("{:?}", std::thread::spawn(|| 1).join()); }
+"#;
+    fs::write(folder.path().join("src/main.rs"), program).unwrap();
+    let (status, out, err) = cargo_unspool(folder.path(), &["check"]);
+    assert_eq!(status, Some(1), "{out}{err}");
+    for function in ["in bare+0x0", "in kernels::naked+0x0"] {
+        let is_it = |line: &str| line.contains("refuted CFI005") && line.ends_with(function);
+        assert!(out.lines().any(is_it), "{out}");
+    }
+    assert_eq!(out.matches(" CFI").count(), 2, "{out}{err}");
+}
+
 #[test]
 fn a_crate_without_findings_is_clean() {
     let right = LIBRARY

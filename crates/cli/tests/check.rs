@@ -729,6 +729,100 @@ fn what_people_wrote_is_judged_as_that_wherever_it_is_linked_in() {
     assert!(!lenient.contains("unproven CFI002"), "{lenient}");
 }
 
+/// Who wrote a function counts, not who made most of the file.
+#[test]
+fn functions_without_entry_and_registers_that_are_lost_are_told_of_assembly_in_programs() {
+    let folder = tempfile::tempdir().unwrap();
+    let entry = "\t.cfi_startproc\n\tpush %r14\n\t.cfi_adjust_cfa_offset 8\n\tpop %r14\n\t.cfi_adjust_cfa_offset -8\n\t.cfi_endproc\n\tret\n";
+    let function = |name: &str, body: &str| {
+        format!(
+            "\t.globl {name}\n\t.type {name}, @function\n{name}:\n{body}\t.size {name}, . - {name}\n"
+        )
+    };
+    let text = [
+        function("none", "\tpush %rbx\n\tpop %rbx\n\tret\n"),
+        function(
+            "lost",
+            "\t.cfi_startproc\n\tmov %rdi, %rbx\n\tmov %rdi, %rax\n\tret\n\t.cfi_endproc\n",
+        ),
+        function("short", entry),
+        "\t.globl untyped\nuntyped:\tpush %rbx\n\tpop %rbx\n\tret\n".to_owned(),
+        "\t.section .note.GNU-stack,\"\",@progbits\n".to_owned(),
+    ];
+    fs::write(folder.path().join("f.s"), text.concat()).unwrap();
+    let main = "long none(long), lost(long), short_(void) __asm__(\"short\"); int main(void) { return none(1) + lost(2) + short_(); }\n";
+    fs::write(folder.path().join("main.c"), main).unwrap();
+    let gcc = |options: &[&str]| tool(folder.path(), "/usr/bin/gcc", options);
+    gcc(&["-g", "-O1", "-c", "main.c", "f.s"]);
+    gcc(&["-o", "program", "main.o", "f.o"]);
+    gcc(&["-r", "-o", "both.o", "main.o", "f.o"]);
+    for file in ["f.s", "program", "both.o"] {
+        let (out, _) = run(folder.path(), &[file], 1);
+        for finding in [
+            "f.s:4: refuted CFI005 this function has no entry in the unwind table: in none+0x0",
+            "f.s:13: refuted CFI010 the caller's rbx is not preserved, though declared unchanged: in lost+0x3",
+            "f.s:23: refuted CFI006 control goes on where the entry ends: in short+0x2",
+            "f.s:29: refuted CFI005 this function has no entry in the unwind table: in untyped+0x0",
+        ] {
+            assert!(out.contains(finding), "{file}: {finding}: {out}");
+        }
+        // An entry that is too short is told once.
+        assert!(out.contains("findings: 4 refuted\n"), "{file}: {out}");
+    }
+}
+
+/// A walk goes on behind the end of the stack if the entry point is as functions are.
+#[test]
+fn entry_points_of_source_and_of_programs_say_that_they_are_outermost() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "\t.globl _start\n_start:\n\t.cfi_startproc\n\tmov $60, %eax\n\tsyscall\n\tud2\n\t.cfi_endproc\n";
+    fs::write(folder.path().join("f.s"), text).unwrap();
+    let options = ["-g", "-nostdlib", "-static", "-o", "program", "f.s"];
+    tool(folder.path(), "/usr/bin/gcc", &options);
+    for file in ["f.s", "program"] {
+        let (out, _) = run(folder.path(), &[file], 1);
+        assert!(out.contains("f.s:4: refuted CFI009"), "{out}");
+        assert!(out.contains("1 rows: 0 proven, 1 refuted"), "{out}");
+    }
+    let right = text.replace("startproc\n", "startproc\n\t.cfi_undefined %rip\n");
+    fs::write(folder.path().join("f.s"), right).unwrap();
+    run(folder.path(), &["f.s"], 0);
+}
+
+/// Code without any table is functions without entries; where there is no code, there is nothing to check.
+#[test]
+fn objects_without_a_table_are_told_with_what_writes_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let bare = "\t.globl f\nf:\tpush %rbx\n\tcall g\n\tpop %rbx\n\tret\n\t.globl table\ntable:\t.long 1, 2\n";
+    for (name, text) in [("f", bare), ("data", "\t.data\n\t.long 1\n")] {
+        let source = format!("{name}.s");
+        fs::write(folder.path().join(&source), text).unwrap();
+        let object = format!("{name}.o");
+        tool(
+            folder.path(),
+            "/usr/bin/as",
+            &["-g", "-o", &object, &source],
+        );
+    }
+    fs::write(folder.path().join("c.c"), "void f(void) {}\n").unwrap();
+    let options = ["-fno-asynchronous-unwind-tables", "-c", "c.c"];
+    tool(folder.path(), "/usr/bin/gcc", &options);
+    for (file, remedy) in [
+        ("f.s", "unspool annotate f.s"),
+        ("f.o", "f.s writes its entry"),
+        ("c.o", "unspool synth c.o --emit eh_frame -o OUT"),
+    ] {
+        let (out, _) = run(folder.path(), &[file], 1);
+        assert!(
+            out.contains("refuted CFI005") && out.contains(remedy),
+            "{out}"
+        );
+        assert!(out.ends_with("findings: 1 refuted\n"), "{out}");
+    }
+    let (_, err) = run(folder.path(), &["data.o"], 2);
+    assert!(err.contains("data.o: no unwind table"), "{err}");
+}
+
 #[test]
 fn a_finding_says_by_which_way_it_is_come_to_and_after_which_line_to_write() {
     let folder = tempfile::tempdir().unwrap();

@@ -594,7 +594,6 @@ fn what_cannot_be_written_is_said() {
             "cut.o: the section header table at offset",
         ),
         ("check --fix whole.o", "whole.o: no unwind table"),
-        ("check --fix lib.a", "lib.a: no member has an unwind table"),
         (
             "check --fix thin.a",
             "thin.a: it cannot be unpacked: it is a thin archive",

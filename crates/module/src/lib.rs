@@ -41,7 +41,7 @@ pub use embed::{
 pub use error::ModuleError;
 pub use header::ElfKind;
 pub use image::FileState;
-pub use lines::{InlineFrame, Lines};
+pub use lines::{InlineFrame, Lines, assembled};
 pub use relocate::RelocationError;
 pub use section::{FoundBy, Section, SectionInfo};
 pub use segment::{Mapping, Segment};

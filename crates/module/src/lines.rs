@@ -21,7 +21,10 @@ use crate::demangle::Signature;
 use crate::elf::ElfFile;
 use crate::error::ModuleError;
 
+mod assembled;
 mod part;
+
+pub use assembled::assembled;
 
 /// No address is in more inlined functions than this; a file that says so loses the others.
 const MAX_FRAMES: usize = 1024;

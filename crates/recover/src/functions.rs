@@ -38,7 +38,8 @@ pub fn functions(file: &ElfFile, symbols: &Symbols, machine: &mut Machine) -> Ve
 }
 
 /// Where a program begins, which nothing calls. Of an object file that is where linkers have it begin.
-pub(crate) fn entry(file: &ElfFile, symbols: &Symbols) -> Option<u64> {
+#[must_use]
+pub fn entry(file: &ElfFile, symbols: &Symbols) -> Option<u64> {
     if file.kind() != ElfKind::Relocatable {
         return Some(file.entry().0);
     }

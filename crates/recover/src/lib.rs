@@ -18,7 +18,7 @@ mod unchanged;
 mod ways_out;
 
 pub use areas::landings;
-pub use functions::{Function, functions, whole_of};
+pub use functions::{Function, entry, functions, whole_of};
 pub use noreturn::{never_returning, never_returns};
 pub use returning_twice::returning_twice;
 pub use stubs::stubs;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use unspool_check::{Declared, Maker, Place};
+use unspool_check::{Declared, Maker, Place, START_FILES};
 use unspool_ir::table::Span;
 use unspool_ir::{LoadBias, RegisterRule, Row, RowId, RuntimeAddr, Table, Vaddr};
 use unspool_module::{DebugFiles, ElfFile, Lines, SearchRoots, Symbols};
@@ -82,18 +82,6 @@ pub(crate) struct Mapped {
     pub(crate) start: RuntimeAddr,
     pub(crate) end: RuntimeAddr,
 }
-
-/// Functions that the C library's and the compiler's files for the start of programs bring along.
-const START_FILES: [&str; 8] = [
-    "_start",
-    "_init",
-    "_fini",
-    "_dl_relocate_static_pie",
-    "deregister_tm_clones",
-    "register_tm_clones",
-    "__do_global_dtors_aux",
-    "frame_dummy",
-];
 
 impl Module {
     /// Reads a file, and chooses the functions in scope.

@@ -119,10 +119,8 @@ fn many_jumps_through_a_large_table_end() {
     let mut machine = Machine::of(ABI).unwrap();
     let program = Program::survey(&mut machine, &image, vec![extent], Vec::new(), |_| false);
     let mut analyzer = Analyzer::new(machine);
-    let started = std::time::Instant::now();
     let analysis = analyzer.analyze(&program, &image, 0, &[], &CodeAlone);
     let mut count = 0;
     analysis.visit(|_, _| count += 1);
     assert_eq!(count, 5 + 5 * JUMPS);
-    assert!(started.elapsed().as_secs() < 5, "{:?}", started.elapsed());
 }

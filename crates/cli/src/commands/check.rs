@@ -7,7 +7,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::bail;
-use unspool_check::{Code, Declarations, Maker, Report, Severity, Subject, SubjectError, Totals};
+use unspool_check::{
+    Authors, Code, Declarations, Maker, Report, Severity, Subject, SubjectError, Totals,
+};
 use unspool_module::{Container, ElfFile, ElfKind, ModuleError};
 use unspool_unwind::tables::SourceError;
 
@@ -154,7 +156,8 @@ fn check(
     if let Some(object) = source::assemble(path)? {
         let file = Arc::new(ElfFile::from_bytes(path, object)?);
         let declarations = declarations_of_source(&file)?;
-        let mut checked = check_file(&file, &declarations, Maker::People, args, dismissals)?;
+        let authors = Authors::from(Maker::People);
+        let mut checked = check_file(&file, &declarations, authors, args, dismissals)?;
         if !args.fix {
             fix::advise(path, args, &file, &mut checked.findings)?;
         }
@@ -162,19 +165,19 @@ fn check(
         return Ok(vec![Ok(checked)]);
     }
     let mut check_elf = |file: ElfFile| {
-        let declarations = Declarations::read(&file)?;
-        let maker = Maker::of(&file);
-        anyhow::Ok(check_file(
-            &Arc::new(file),
-            &declarations,
-            maker,
-            args,
-            dismissals,
-        )?)
+        let file = Arc::new(file);
+        let authors = Origin::of(&file, args).authors(&file, &source::lines(&file));
+        match Declarations::read(&file) {
+            Ok(declared) => Ok(check_file(&file, &declared, authors, args, dismissals)?),
+            Err(error) => {
+                let checked = check_bare(&file, authors, args, dismissals)?;
+                checked.ok_or_else(|| anyhow::Error::from(error))
+            }
+        }
     };
     match Container::open(path)? {
         Container::File(file) => {
-            let is_kernel_module = file.sections().any(|section| section.name == ".modinfo");
+            let is_kernel_module = is_kernel_module(&file);
             match check_elf(*file) {
                 Err(error) if is_kernel_module && is_without_table(&error) => bail!(
                     "{error}; kernel modules have one only if they are built with -fasynchronous-unwind-tables"
@@ -232,13 +235,12 @@ fn is_without_table(error: &anyhow::Error) -> bool {
 fn check_file(
     file: &Arc<ElfFile>,
     declarations: &Declarations,
-    maker: Maker,
+    authors: Authors,
     args: &CheckArgs,
     dismissals: &mut Dismissals,
 ) -> Result<Checked, SubjectError> {
-    let least = least(args, maker);
-    let lines = (maker == Maker::People).then(|| source::lines(file));
-    let mut subject = Subject::new(file, declarations, maker)?;
+    let lines = authors.has_people().then(|| source::lines(file));
+    let mut subject = Subject::new(file, declarations, authors)?;
     if let Some(lines) = &lines {
         subject = subject.with_lines(lines);
     }
@@ -262,19 +264,18 @@ fn check_file(
             file.path().display()
         ));
     }
-    for mut finding in report.findings {
+    for finding in report.findings {
         let source = surroundings.source(finding.at);
         let source_path = source.as_ref().map(|(source, _)| Path::new(source));
         if !origin.is_own(source_path) {
             continue;
         }
-        // Of what people wrote all is told, wherever it is linked in.
-        let mut least = least;
-        if origin.is_written(source_path) && !args.lenient {
-            least = least.min(Severity::Unproven);
-            origin.reconsider(&mut finding);
-        }
-        if finding.severity < least {
+        // Of what people wrote all is told, wherever it is linked in, and whoever has its line numbers.
+        let maker = match origin.is_written(source_path) {
+            true => Maker::People,
+            false => subject.maker_at(finding.at),
+        };
+        if finding.severity < least(args, maker) {
             // A comment may be about what is only told on request.
             dismissals.of_comment(source.as_ref(), finding.code);
             checked.untold += 1;
@@ -286,6 +287,34 @@ fn check_file(
         checked.findings.push(told);
     }
     Ok(checked)
+}
+
+/// Checks an object file that has code and no table: whoever made it, its functions lack entries. `None` of a file that cannot be checked
+/// without a table: one without functions, a kernel's module, or one that is linked, whose table may be kept elsewhere.
+fn check_bare(
+    file: &Arc<ElfFile>,
+    authors: Authors,
+    args: &CheckArgs,
+    dismissals: &mut Dismissals,
+) -> Result<Option<Checked>, SubjectError> {
+    let is_object = file.kind() == ElfKind::Relocatable && !is_kernel_module(file);
+    if !is_object || file.executable_ranges().is_empty() {
+        return Ok(None);
+    }
+    let bare = match declarations_of_source(file) {
+        Ok(declarations) if declarations.table.fdes().is_empty() => declarations,
+        _ => return Ok(None),
+    };
+    let everybody = match authors.has_people() {
+        true => authors,
+        false => Authors::from(Maker::People),
+    };
+    let checked = check_file(file, &bare, everybody, args, dismissals)?;
+    Ok(Some(checked).filter(|checked| !checked.findings.is_empty()))
+}
+
+fn is_kernel_module(file: &ElfFile) -> bool {
+    file.sections().any(|section| section.name == ".modinfo")
 }
 
 /// What an assembled file declares. Nothing, if its author has written no directive: each function is a finding then.

@@ -55,6 +55,7 @@ pub(super) fn finding_as_json(told: &Told) -> Value {
         "path": told.path.iter().map(|jump| jump.map(|(at, _)| output::address(at.0))).collect::<Vec<_>>(),
         "fix": finding.fix,
         "hint": finding.hint.map(|hint| hint.to_string()),
+        "remedy": told.remedy(),
         "fix_after_line": told.after_line,
         "edits": told.advice.as_ref().map(Advice::as_json),
         "suppressed": told.suppression.as_ref().map(|suppression| json!({

@@ -11,7 +11,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::bail;
-use unspool_check::{Code, Declarations, Finding, Maker, Report, Severity, Subject, SubjectError};
+use unspool_check::{
+    Authors, Code, Declarations, Finding, Report, Severity, Subject, SubjectError,
+};
 use unspool_ir::{Table, Vaddr};
 use unspool_module::{Archive, ElfFile, ElfKind, demangle};
 use unspool_unwind::tables::{self, From, SourceError};
@@ -143,7 +145,7 @@ impl Round {
     /// Looks at a file, which has been made of another one, or is it.
     fn of(first: &ElfFile, file: &Arc<ElfFile>) -> anyhow::Result<Round> {
         let declarations = Declarations::read(file)?;
-        let mut subject = Subject::new(file, &declarations, Maker::of(file))?;
+        let mut subject = Subject::new(file, &declarations, Authors::of(file))?;
         let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         let report = Report::of(&mut subject, threads, |_, _| {});
         let surroundings = Surroundings::of(file, &subject, &report.findings);

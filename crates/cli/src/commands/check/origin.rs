@@ -1,9 +1,11 @@
 //! Whose code it is: a crate's own, and what people wrote.
 
+use core::ops::Range;
 use std::path::Path;
 
-use unspool_check::{Code, Finding, Severity};
-use unspool_module::{ElfFile, ElfKind};
+use unspool_check::{Authors, START_FILES};
+use unspool_ir::Vaddr;
+use unspool_module::{Binding, ElfFile, ElfKind, Lines, Symbol};
 
 use super::source;
 use crate::args::CheckArgs;
@@ -42,12 +44,31 @@ impl<'a> Origin<'a> {
         }
     }
 
-    /// Functions without an entry are a fault of whoever wrote them, but for those that the C library begins programs
-    /// with.
-    pub(super) fn reconsider(&self, finding: &mut Finding) {
-        let is_of_entry = matches!(finding.code, Code::NoEntry | Code::EntryTooShort);
-        if is_of_entry && self.kind == ElfKind::Relocatable {
-            finding.severity = Severity::Refuted;
+    /// Who wrote which code of a file. What has no line numbers in a crate's file that else has some, people wrote, but for what
+    /// the C library begins programs with.
+    pub(super) fn authors(&self, file: &ElfFile, lines: &Lines) -> Authors {
+        let authors = Authors::of(file);
+        if self.own.is_none() || !self.has_lines {
+            return authors;
         }
+        let code = file.executable_ranges();
+        let is_start = |symbol: &Symbol<'_>| START_FILES.contains(&symbol.name.as_ref());
+        let is_stub = |at| {
+            let section = file.section_of(at);
+            section.is_some_and(|(name, _)| name.starts_with(".plt"))
+        };
+        let symbols = file.symbols().iter();
+        let bare = symbols.filter(|symbol| {
+            let is_function = symbol.is_function || symbol.binding != Binding::Local;
+            is_function
+                && code.iter().any(|range| range.contains(&symbol.address))
+                && !is_start(symbol)
+                && !is_stub(symbol.address)
+                && lines.line(symbol.address).is_none()
+        });
+        let range = |symbol: Symbol<'_>| -> Range<Vaddr> {
+            symbol.address..symbol.address.offset(symbol.size.max(1))
+        };
+        authors.and(bare.map(range))
     }
 }

@@ -111,8 +111,5 @@ pub(super) fn tell(out: &mut impl Write, file: &Path, told: &Told) -> io::Result
     if let Some(hint) = finding.hint {
         writeln!(out, "    {hint}")?;
     }
-    if let Some(remedy) = told.remedy() {
-        writeln!(out, "    {remedy}")?;
-    }
-    Ok(())
+    writeln!(out, "    {}", told.remedy())
 }

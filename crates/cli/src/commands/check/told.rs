@@ -1,15 +1,17 @@
 //! Findings with what stands around them.
 
 use std::borrow::Cow;
+use std::path::Path;
 use std::sync::Arc;
 
-use unspool_check::{Finding, Line, Subject};
+use unspool_check::{Code, Finding, Line, Subject};
 use unspool_ir::Vaddr;
 use unspool_module::{DebugFiles, ElfFile, Lines, SearchRoots, Symbols, demangle};
 use unspool_synth::{Analyzer, Machine};
 
 use super::Checked;
 use super::edit::Advice;
+use super::source;
 use super::suppressions::Suppression;
 
 /// A finding with its surroundings.
@@ -27,6 +29,8 @@ pub(super) struct Told {
     pub(super) after_line: Option<u32>,
     /// What `--fix` would do about it, if that is known.
     pub(super) advice: Option<Advice>,
+    /// The command that writes entries for the file, if one does.
+    pub(super) writer: Option<String>,
     /// Why it does not count, if it does not.
     pub(super) suppression: Option<Suppression>,
 }
@@ -56,27 +60,27 @@ impl Told {
         if let Some(hint) = self.finding.hint {
             message = format!("{message} ({hint})");
         }
-        match self.remedy() {
-            Some(remedy) => format!("{message}, {place}; {remedy}"),
-            None => format!("{message}, {place}"),
-        }
+        format!("{message}, {place}; {}", self.remedy())
     }
 
-    /// What to write, and where.
-    pub(super) fn remedy(&self) -> Option<String> {
+    /// What to write, and where, or what else helps.
+    pub(super) fn remedy(&self) -> String {
         if let Some(advice) = &self.advice {
-            return Some(advice.to_string());
+            return advice.to_string();
         }
-        let fix = self.finding.fix.as_ref()?;
-        Some(match self.after_line {
-            Some(line) => format!("write after line {line}: {fix}"),
-            None => format!("write before {:x}: {fix}", self.finding.at.0),
-        })
+        match (&self.finding.fix, self.after_line, &self.writer) {
+            (Some(fix), Some(line), _) => format!("write after line {line}: {fix}"),
+            (None, _, Some(writer)) if self.finding.code == Code::NoEntry => {
+                format!("{writer} writes its entry")
+            }
+            _ => self.finding.remedy(),
+        }
     }
 }
 
 /// What stands around the findings of a file.
 pub(super) struct Surroundings<'s> {
+    file: &'s ElfFile,
     subject: &'s Subject<'s>,
     symbols: Symbols,
     lines: Lines,
@@ -86,7 +90,7 @@ pub(super) struct Surroundings<'s> {
 impl<'s> Surroundings<'s> {
     /// None if there are no findings.
     pub(super) fn of(
-        file: &Arc<ElfFile>,
+        file: &'s Arc<ElfFile>,
         subject: &'s Subject<'s>,
         findings: &[Finding],
     ) -> Option<Surroundings<'s>> {
@@ -96,6 +100,7 @@ impl<'s> Surroundings<'s> {
         }
         let debug = DebugFiles::locate(file, &SearchRoots::from_environment());
         Some(Surroundings {
+            file,
             subject,
             symbols: Symbols::near(file, debug.debug.as_deref(), &addresses),
             lines: Lines::new(Arc::clone(file), &debug, &addresses),
@@ -138,6 +143,7 @@ impl<'s> Surroundings<'s> {
         let before = lines.iter().rev().find(|insn: &&Line| insn.at < finding.at);
         let line_before = before.and_then(|insn| line_of(insn.at));
         let path = path.unwrap_or_default().into_iter();
+        let source_path = source.as_ref().map(|(file, _)| file.clone());
         Told {
             function: symbol.map(|symbol| {
                 let distance = finding.at.0.saturating_sub(symbol.address.0);
@@ -150,7 +156,34 @@ impl<'s> Surroundings<'s> {
             finding,
             after_line: None,
             advice: None,
+            writer: writer(self.file, source_path.as_deref()),
             suppression: None,
+        }
+    }
+}
+
+/// The command that writes entries: for assembly source its directives, and else a file with a table.
+fn writer(file: &ElfFile, source: Option<&str>) -> Option<String> {
+    let checked = file.path();
+    let is_source = |source: &&str| source::is_assembly(Path::new(source));
+    match source {
+        _ if source::is_assembly(checked) => {
+            Some(format!("unspool annotate {}", checked.display()))
+        }
+        Some(source) if is_source(&source) => Some(format!("unspool annotate {source}")),
+        // Compilers write entries themselves, if they are told to.
+        Some(_) => Some("-fasynchronous-unwind-tables, given to the compiler,".to_owned()),
+        None => {
+            // Of a member of an archive, that is named.
+            let whole = checked.to_string_lossy();
+            let whole = match whole
+                .strip_suffix(')')
+                .and_then(|name| name.rsplit_once('('))
+            {
+                Some((archive, _)) => archive.to_owned(),
+                None => whole.into_owned(),
+            };
+            Some(format!("unspool synth {whole} --emit eh_frame -o OUT"))
         }
     }
 }
