@@ -7,11 +7,10 @@
     reason = "a test"
 )]
 
-use std::num::NonZeroUsize;
-use std::process::Command;
+mod common;
 
-use unspool_check::{Code, Declarations, Finding, Maker, Report, Severity, Subject};
-use unspool_module::{ElfFile, Symbols};
+use common::check;
+use unspool_check::{Code, Finding, Severity};
 
 /// A function that jumps over a table into the middle of what its bytes decode as: the table ends with a prefix and an opcode
 /// that has eight bytes behind it.
@@ -42,24 +41,6 @@ others: ret
         .size f, . - f
 "
     )
-}
-
-/// The findings of a source, and the address of a label.
-fn check(source: &str, label: &str) -> (Vec<Finding>, u64) {
-    let folder = tempfile::tempdir().unwrap();
-    let [input, object] = ["f.s", "f.o"].map(|name| folder.path().join(name));
-    std::fs::write(&input, source).unwrap();
-    let mut assembler = Command::new("as");
-    assembler.arg(&input).arg("-o").arg(&object);
-    let status = assembler.status().expect("install binutils");
-    assert!(status.success());
-    let file = ElfFile::from_bytes(&object, std::fs::read(&object).unwrap()).unwrap();
-    let declarations = Declarations::read(&file).unwrap();
-    let mut subject = Subject::new(&file, &declarations, Maker::of(&file)).unwrap();
-    let findings = Report::of(&mut subject, NonZeroUsize::MIN, |_, _| {}).findings;
-    let symbols = Symbols::new(&file, None);
-    let label = symbols.named(label).next().unwrap();
-    (findings, label.address.0)
 }
 
 #[test]

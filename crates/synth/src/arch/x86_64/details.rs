@@ -64,7 +64,8 @@ impl Lifter {
     /// Notes the registers that an instruction makes something of, unless it is told what.
     fn take(&mut self, insn: &Instruction, ops: &mut Vec<Detail>) {
         self.told.clear();
-        if told_apart(Kind::of(insn.code()), insn, &mut self.told) {
+        let kind = Kind::of(insn.code());
+        if kind != Kind::Turns && told_apart(kind, insn, &mut self.told) {
             return;
         }
         let info = self.factory.info(insn);

@@ -525,7 +525,7 @@ pub(super) fn vectors(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
         return false;
     };
     ops.push(Op::Keep { from });
-    true
+    false
 }
 
 /// What is done twice is as before.
