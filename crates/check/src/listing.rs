@@ -97,8 +97,18 @@ impl Subject<'_> {
             .options_mut()
             .set_space_after_operand_separator(true);
         formatter.options_mut().set_branch_leading_zeros(false);
+        let insn = decoder.decode();
         let mut text = String::new();
-        formatter.format(&decoder.decode(), &mut text);
+        // What an object file calls elsewhere has no address yet.
+        let target = insn.near_branch_target();
+        match self.file().undefined_name(Vaddr(target)) {
+            Some(name) if target != 0 => {
+                formatter.format_mnemonic(&insn, &mut text);
+                text.push(' ');
+                text.push_str(&name);
+            }
+            _ => formatter.format(&insn, &mut text),
+        }
         text
     }
 }

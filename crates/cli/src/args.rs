@@ -738,7 +738,7 @@ pub(crate) struct VerifyArgs {
 /// with such addresses, and also a number that will do as a size; `--arg` says otherwise. Besides the rows, the
 /// registers that calls preserve must be as before when it returns. Assembly source and object files are linked by
 /// `$CC`, or cc, first. Ends with 1 also if a call does not return.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(override_usage = "\
 unspool check [OPTIONS] FILES...
        unspool check --run [OPTIONS] -- CMD...
@@ -764,7 +764,7 @@ then --fix on what that has written (docs/annotate.md).
 docs/diagnostics.md has each kind of finding with its cause and remedy.")]
 pub(crate) struct CheckArgs {
     /// Executables, shared objects, object files, archives of them, kernel modules (also .xz, .zst, .gz), assembly source.
-    #[arg(required_unless_present_any = ["explain", "run"], conflicts_with = "run")]
+    #[arg(required_unless_present_any = ["explain", "run", "cmd"], conflicts_with = "run")]
     pub(crate) files: Vec<PathBuf>,
     /// Print what a kind of finding means, what causes it, and what to do: `CFI001`, or `cfa-offset`.
     #[arg(long, value_name = "CODE", exclusive = true, value_parser = parse_code)]
@@ -805,6 +805,18 @@ pub(crate) struct CheckArgs {
     /// How the report is written.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: CheckFormat,
+}
+
+impl CheckArgs {
+    /// The same, with what stands behind `--` among the files if it is no command.
+    pub(crate) fn lowered(&self) -> CheckArgs {
+        let mut args = self.clone();
+        if !args.stepped.run {
+            let behind = args.stepped.cmd.drain(..).map(PathBuf::from);
+            args.files.extend(behind);
+        }
+        args
+    }
 }
 
 /// How findings are written.
@@ -1017,7 +1029,7 @@ pub(crate) struct ExprArgs {
 }
 
 /// What of a command is executed one instruction after another.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[group(skip)]
 pub(crate) struct StepArgs {
     /// Run a command, and hold the tables against what happens.
@@ -1042,13 +1054,13 @@ pub(crate) struct StepArgs {
     /// Write the report to a file.
     #[arg(short, long, value_name = "FILE", requires = "stepping")]
     pub(crate) output: Option<PathBuf>,
-    /// The command to run.
-    #[arg(last = true, value_name = "CMD", requires = "run")]
+    /// The command to run; without --run, files whose names begin with a dash.
+    #[arg(last = true, value_name = "CMD")]
     pub(crate) cmd: Vec<OsString>,
 }
 
 /// How a function is called.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[group(skip)]
 pub(crate) struct CallArgs {
     /// Call this function of the file, and hold its rows against what happens.

@@ -106,6 +106,55 @@ fn source_is_assembled_with_the_options_of_the_environment() {
     );
 }
 
+/// The issues: a temporary file was named, and nothing said of what `$CC` did.
+#[test]
+fn what_does_not_assemble_is_named_as_it_was_given() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    write(
+        "sum.asm",
+        "section .text\nglobal f\nf: mov rax, rdi\n ret\n",
+    );
+    write("bad.s", "\tno such instruction\n");
+    write("-dash.s", "f:\t.cfi_startproc\n\tret\n\t.cfi_endproc\n");
+    for command in ["check", "annotate"] {
+        let run = |cc: &str, arguments: &[&str]| {
+            let mut unspool = Command::new(env!("CARGO_BIN_EXE_unspool"));
+            unspool.arg(command).args(arguments).current_dir(&folder);
+            let output = unspool.env("CC", cc).output().unwrap();
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert!(!said.contains("/tmp"), "{said}");
+            (output.status.code(), said)
+        };
+        let (status, said) = run("cc", &["sum.asm"]);
+        let wanted = "sum.asm: cc makes no object file of this: if it is for another assembler (NASM), assemble it by that (nasm -f elf64 -g)";
+        assert!(status == Some(2) && said.contains(wanted), "{said}");
+        let (status, said) = run("false", &["bad.s"]);
+        assert!(
+            status == Some(2) && said.contains("false ended with exit status: 1"),
+            "{said}"
+        );
+        let (status, said) = run("cc", &["bad.s"]);
+        assert!(
+            status == Some(2) && said.contains("bad.s:1: Error"),
+            "{said}"
+        );
+        let (status, said) = run("cc", &["--", "-dash.s"]);
+        assert_eq!(status, Some(0), "{said}");
+    }
+}
+
+/// The issues: paths were told that nobody gave, and calls of made-up addresses.
+#[test]
+fn source_and_what_is_called_have_their_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "\t.globl f\n\t.type f, @function\nf:\t.cfi_startproc\n\tpush %rax\n\tcall elsewhere\n\tpop %rax\n\tret\n\t.cfi_endproc\n";
+    fs::write(folder.path().join("f.s"), text).unwrap();
+    let (out, _) = run(folder.path(), &["f.s"], 1);
+    assert!(out.starts_with("f.s:5: refuted CFI001"), "{out}");
+    assert!(out.contains(" call elsewhere "), "{out}");
+}
+
 #[test]
 fn a_finding_says_where_what_and_what_to_write() {
     let folder = tempfile::tempdir().unwrap();

@@ -106,6 +106,31 @@ fn calls_that_do_not_return() {
     let arguments = ["--calls", "1", "--time-limit", "1"];
     let wanted = ["call 1 had not returned in time (--time-limit)"];
     tells(&call("turns", &arguments, &file), 1, &wanted);
+    // The others are not made.
+    let wanted = [
+        "turns: 0 of 1 calls returned",
+        "turns: 7 calls were not made, since one had not returned in time",
+    ];
+    tells(&call("turns", &["--time-limit", "1"], &file), 1, &wanted);
+}
+
+/// The issue: assemblers that say nothing of types, as NASM, make functions that were not there.
+#[test]
+fn functions_without_type_and_size() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("bare.s");
+    let text =
+        "\t.globl first, second\nfirst:\tpush %rbx\n\tpop %rbx\n\tret\nsecond:\tnop\n\tret\n";
+    std::fs::write(&source, text).unwrap();
+    let file = source.to_str().unwrap();
+    for function in ["first", "second"] {
+        let arguments = ["--from", "synth"];
+        let wanted = ["8 of 8 calls returned with all registers preserved"];
+        tells(&call(function, &arguments, file), 0, &wanted);
+    }
+    // Nor is a file told that was made meanwhile.
+    let wanted = format!("{file} has no function third");
+    tells(&call("third", &[], file), 2, &[&wanted]);
 }
 
 #[test]

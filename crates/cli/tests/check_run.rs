@@ -138,12 +138,53 @@ fn what_makes_less_of_the_result_is_said() {
     let output = run(&[], &[program, "ends"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(text(&output.stderr).contains("the command failed: exit status: 7"));
+    // Not what was asked for was done.
     let output = run(&[], &[program, "nothing"]);
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(text(&output.stderr).contains("none of the 19 functions in scope was called"));
     let output = run(&["--time-limit", "1"], &[program, "endless"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(text(&output.stderr).contains("had not ended after 1 seconds and was killed"));
+}
+
+/// The issue: "3 of 3 rows" was said of a function that went a way later that nobody looked at.
+#[test]
+fn functions_that_were_let_be_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let c = "long f(long); int main(void) { for (long i = 0; i < 2000; i++) f(i == 1000); return 0; }\n";
+    let asm = "\t.globl f\n\t.type f, @function\nf:\t.cfi_startproc\n\ttest %rdi, %rdi\n\tjne 1f\n\tret\n1:\tpush %rax\n\tpop %rax\n\tret\n\t.cfi_endproc\n\
+        \t.size f, . - f\n\t.section .note.GNU-stack,\"\",@progbits\n";
+    std::fs::write(folder.path().join("main.c"), c).unwrap();
+    std::fs::write(folder.path().join("f.s"), asm).unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(["-g", "-o", "often", "main.c", "f.s"])
+        .current_dir(&folder);
+    assert!(cc.status().unwrap().success());
+    let run = |arguments: &[&str]| {
+        let mut unspool = Command::new(env!("CARGO_BIN_EXE_unspool"));
+        unspool
+            .args(["check", "--run"])
+            .args(arguments)
+            .args(["--", "./often"]);
+        text(&unspool.current_dir(&folder).output().unwrap().stderr)
+    };
+    let told = run(&[]);
+    // And the program by the name that it was given by.
+    assert!(
+        told.starts_with("./often: 1 of 1 functions called"),
+        "{told}"
+    );
+    assert!(
+        told.contains("was compared (--visits sees more): f"),
+        "{told}"
+    );
+    let document: serde_json::Value = serde_json::from_str(&run(&["--format", "json"])).unwrap();
+    assert_eq!(document["files"][0]["functions"][0]["let_be"], true);
+    let told = run(&["--visits", "100000"]);
+    assert!(
+        told.contains("refuted CFI001") && !told.contains("let be"),
+        "{told}"
+    );
 }
 
 #[test]

@@ -126,6 +126,28 @@ fn the_shorter_directive_is_told() {
     assert_eq!(text.lines().last(), Some(".cfi_offset x19, -16"));
 }
 
+/// The issue: `.cfi_offset %ra, -8` and `%reg77` are none for gas.
+#[test]
+fn the_shorter_directive_is_one_for_gas() {
+    let mut source = String::from("f:\t.cfi_startproc\n");
+    let mut rules = vec!["rip = *(cfa-8)".to_owned(), "rbx = rip".to_owned()];
+    let names = (0..130).map(|number| format!("reg{number} = *(cfa-24)"));
+    rules.extend(names.chain(["reg77 = cfa".to_owned(), "cfa = reg12+8".to_owned()]));
+    for rule in &rules {
+        let text = printed(&[rule]);
+        let directive = text.lines().last().unwrap();
+        assert!(!directive.contains("escape"), "{rule}: {text}");
+        source += &format!("\t{directive}\n\tnop\n");
+    }
+    assert!(source.contains(".cfi_offset %rip, -8\n"), "{source}");
+    assert!(source.contains(".cfi_register %rbx, %rip\n"), "{source}");
+    assert!(source.contains(".cfi_val_offset 77, 0\n"), "{source}");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rules.s");
+    fs::write(&path, source + "\t.cfi_endproc\n").unwrap();
+    tool("as", &["-o", "/dev/null", path.to_str().unwrap()]);
+}
+
 #[test]
 fn the_character_at_fault_is_pointed_at() {
     for (text, column) in [

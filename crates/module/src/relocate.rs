@@ -402,6 +402,20 @@ impl ElfFile {
         });
         Ok(undefined.collect())
     }
+
+    /// The name of the symbol that others define and a relocatable file's relocations have at an address.
+    #[must_use]
+    pub fn undefined_name(&self, at: Vaddr) -> Option<Cow<'_, str>> {
+        let distance = at.0.checked_sub(self.externals)?;
+        if !self.is_relocatable() || distance % EXTERNAL_STEP != 0 {
+            return None;
+        }
+        let is_symtab = |_: &ElfFile, header: &Shdr| header.is(elf::SHT_SYMTAB);
+        let table = SymbolTable::of_section(self, self.indices(is_symtab).next()?).ok()?;
+        let symbol = table.get(usize::try_from(distance / EXTERNAL_STEP).ok()?)?;
+        let is_elsewhere = symbol.place == Place::Elsewhere && distance > 0;
+        is_elsewhere.then(|| String::from_utf8_lossy(table.name(&symbol, MAX_NAME)))
+    }
 }
 
 /// Where the undefined symbol of that index is.

@@ -58,7 +58,7 @@ pub enum Argument {
 /// What calls showed.
 #[derive(Debug)]
 pub struct CallReport {
-    /// Each call.
+    /// Each call that was made: behind one that did not return in time there are none.
     pub calls: Vec<Called>,
     /// What all of them showed of the unwind table.
     pub report: Report,
@@ -119,7 +119,7 @@ const ON_STACK: usize = 32;
 /// The flag that has string instructions count down. It is clear before a call and behind it.
 const DIRECTION: u64 = 0x400;
 
-/// Calls a function some times. What it writes to standard output goes to standard error.
+/// Calls a function some times, or until a call does not return in time. What it writes to standard output goes to standard error.
 ///
 /// Must be called by a thread that has no other children: it waits for all of them.
 ///
@@ -152,7 +152,12 @@ pub fn call(request: &CallRequest) -> Result<CallReport, StepError> {
         if is_late && matches!(called.end, End::Ended(_)) {
             called.end = End::Late(None);
         }
+        let is_last = matches!(called.end, End::Late(_));
         calls.push(called);
+        // The others would most likely not return, either.
+        if is_last {
+            break;
+        }
     }
     let report = report::of(&tracer, false);
     Ok(CallReport { calls, report })

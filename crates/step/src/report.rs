@@ -45,6 +45,9 @@ pub struct FunctionRun {
     pub start: Vaddr,
     /// How often its entry was seen.
     pub entered: u64,
+    /// Whether it was let be, since it had shown nothing new for long: what it executed from then on was not compared, but
+    /// where it did something that had not been seen.
+    pub was_let_be: bool,
     /// Its rows.
     pub rows: Rows,
 }
@@ -114,6 +117,7 @@ fn functions(module: &Module) -> impl Iterator<Item = FunctionRun> {
             name: function.name.clone(),
             start: function.start,
             entered: function.entered.max(is_executed_part.into()),
+            was_let_be: function.was_let_be,
             rows,
         }
     })

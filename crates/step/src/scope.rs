@@ -32,6 +32,8 @@ pub(crate) struct Function {
     pub(crate) revived: u32,
     /// Its instructions have been visited often enough, as far as can be told.
     pub(crate) is_done: bool,
+    /// It has been let be at some time.
+    pub(crate) was_let_be: bool,
     /// How often functions had been revived when all its entries began to be seen.
     pub(crate) seen_since: u64,
     /// For each preserved register: how often it returned without having it restored.
@@ -165,7 +167,12 @@ impl Module {
             let mut wanted = request.functions.iter();
             wanted.any(|wanted| is_part_of(name, wanted))
         };
-        let all = self.all_functions(debug.debug.as_deref(), machine, is_named);
+        let all = self.all_functions(
+            debug.debug.as_deref(),
+            machine,
+            &request.functions,
+            is_named,
+        );
         let is_default = request.modules.is_empty();
         let is_asked = |function: &Function| match (&function.name, request.functions.is_empty()) {
             (Some(name), false) => is_named(name),
@@ -205,6 +212,7 @@ impl Module {
         &self,
         debug: Option<&ElfFile>,
         machine: &Machine,
+        wanted: &[String],
         is_named: impl Fn(&str) -> bool,
     ) -> Vec<Function> {
         let symbols = Symbols::new(&self.file, debug);
@@ -228,14 +236,16 @@ impl Module {
         for symbol in symbols.iter() {
             let is_entry = starts.contains_key(&symbol.address);
             let is_code = code.iter().any(|range| range.contains(&symbol.address));
-            if is_code && (symbol.is_function || is_entry) {
+            // What is asked for by its name is a function, if an assembler says nothing of that.
+            let is_wanted = wanted.iter().any(|wanted| *wanted == symbol.name);
+            if is_code && (symbol.is_function || is_entry || is_wanted) {
                 let end = symbol.address.offset(symbol.size);
                 let known = starts.entry(symbol.address).or_insert((None, end));
                 if known.0.is_none() || is_named(&symbol.name) {
                     known.0 = Some(symbol.name.clone().into_owned());
                 }
                 known.1 = known.1.max(end);
-                if symbol.is_function {
+                if symbol.is_function || is_wanted {
                     parts.remove(&symbol.address);
                 }
             }
@@ -264,6 +274,7 @@ impl Module {
                 fruitless: 0,
                 revived: 0,
                 is_done: false,
+                was_let_be: false,
                 seen_since: 0,
                 lost: [0; 6],
                 returned: 0,

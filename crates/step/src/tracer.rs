@@ -680,6 +680,7 @@ impl<'r> Tracer<'r> {
         function.fruitless += 1;
         if function.fruitless > ENTRIES {
             function.is_done = true;
+            function.was_let_be = true;
             let at = site.bias.to_runtime(site.at).0;
             self.space_of(tid)?.pass_at(at, Reason::Entry);
         }

@@ -70,6 +70,7 @@ impl Checked {
 }
 
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
+    let args = &args.lowered();
     if let Some(code) = args.explain {
         output::print(explanation(code).as_bytes())?;
         return Ok(ExitCode::SUCCESS);

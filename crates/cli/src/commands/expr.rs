@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 use unspool_cfi::escape;
 use unspool_cfi::instruction::InstructionText;
-use unspool_ir::arch::RegisterName;
 use unspool_ir::formula::{NoFormula, OperationsText, ParseError, Purpose, Statement};
 use unspool_ir::{Abi, Arch, Endian, Register};
 
@@ -150,12 +149,14 @@ fn list(bytes: &[u8]) -> String {
 
 /// The directive that assemblers have for the same, where they have one.
 fn shorter(statement: &Statement, abi: Abi) -> Option<String> {
-    let name = |register: Register| {
-        let sigil = match abi.arch {
-            Arch::X86_64 | Arch::I386 => "%",
-            _ => "",
-        };
-        format!("{sigil}{}", RegisterName(register, abi.arch))
+    let sigil = match abi.arch {
+        Arch::X86_64 | Arch::I386 => "%",
+        _ => "",
+    };
+    // What assemblers have no name for they take by its number.
+    let name = |register: Register| match abi.arch.assembler_name(register) {
+        Some(name) => format!("{sigil}{name}"),
+        None => register.0.to_string(),
     };
     let formula = statement.formula(abi).ok()?;
     match statement.purpose {

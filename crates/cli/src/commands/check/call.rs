@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use unspool_module::{DebugFiles, ElfFile, ElfKind, SearchRoots, Symbols, demangle};
@@ -38,6 +38,8 @@ struct Told<'r> {
     function: &'r str,
     seed: u64,
     calls: &'r [Called],
+    /// How many calls were not made.
+    missing: usize,
     modules: Vec<Module<'r>>,
     /// Names for where calls ended.
     symbols: Option<Symbols>,
@@ -68,6 +70,12 @@ pub(super) fn run(args: &CheckArgs, function: &str, format: Format) -> anyhow::R
         rows,
         visits: args.stepped.visits.get(),
         time_limit: Duration::from_secs(limit),
+    });
+    // What was made of the file has a name that says nothing to anybody.
+    let made = host.file.display().to_string();
+    let report = report.map_err(|error| {
+        let given = path.display().to_string();
+        anyhow!(error.to_string().replace(&made, &given))
     })?;
     let mut modules = run::modules(&report.report, rows)?;
     for module in &mut modules {
@@ -78,6 +86,8 @@ pub(super) fn run(args: &CheckArgs, function: &str, format: Format) -> anyhow::R
         function,
         seed: args.called.seed,
         calls: &report.calls,
+        missing: usize::try_from(args.called.calls.get())
+            .map_or(0, |calls| calls.saturating_sub(report.calls.len())),
         modules,
         symbols: symbols(&host.file, &report),
     };
@@ -168,12 +178,13 @@ fn linked(path: &Path, function: &str) -> anyhow::Result<Host> {
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty());
     let begin = format!("-Wl,--entry={function},--unresolved-symbols=ignore-all");
+    let operand = source::as_operand(path);
     let mut options: Vec<&OsStr> = ["-g", "-no-pie", "-nostartfiles", &begin, "-I"]
         .map(OsStr::new)
         .to_vec();
     options.extend([
         parent.unwrap_or(Path::new(".")).as_os_str(),
-        path.as_os_str(),
+        operand.as_os_str(),
         "-o".as_ref(),
         program.as_os_str(),
     ]);
@@ -302,7 +313,16 @@ fn print_text(out: &mut impl Write, told: &Told<'_>) -> io::Result<()> {
         told.function,
         count - failed,
         told.seed
-    )
+    )?;
+    if told.missing > 0 {
+        let missing = told.missing;
+        let function = told.function;
+        writeln!(
+            out,
+            "{function}: {missing} calls were not made, since one had not returned in time"
+        )?;
+    }
+    Ok(())
 }
 
 fn print_json(out: &mut impl Write, told: &Told<'_>) -> io::Result<()> {
@@ -310,6 +330,7 @@ fn print_json(out: &mut impl Write, told: &Told<'_>) -> io::Result<()> {
         "unspool": env!("CARGO_PKG_VERSION"),
         "function": told.function,
         "seed": told.seed,
+        "calls_not_made": told.missing,
         "calls": told.calls.iter().map(|called| as_json(told, called)).collect::<Vec<_>>(),
         "files": told.modules.iter().map(run::as_json).collect::<Vec<_>>(),
     });

@@ -45,7 +45,10 @@ pub(super) fn run(args: &StepArgs, format: Format) -> anyhow::Result<ExitCode> {
         visits: args.visits.get(),
         time_limit: Duration::from_secs(limit),
     })?;
-    let modules = modules(&report, rows)?;
+    let mut modules = modules(&report, rows)?;
+    if format == Format::Text {
+        show_as_given(&mut modules, args);
+    }
     let mut out = BufWriter::new(out);
     match format {
         Format::Text => print_text(&mut out, &modules)?,
@@ -53,8 +56,8 @@ pub(super) fn run(args: &StepArgs, format: Format) -> anyhow::Result<ExitCode> {
     }
     out.flush()?;
     give_notice(&report, limit);
-    let has_findings = has_findings(&report);
-    Ok(ExitCode::from(match has_findings || report.is_late {
+    let is_failure = has_findings(&report) || report.is_late || is_without_calls(&report);
+    Ok(ExitCode::from(match is_failure {
         true => Failure::FINDINGS,
         false => 0,
     }))
@@ -66,6 +69,24 @@ pub(super) fn has_findings(report: &Report) -> bool {
     findings.any(|found| found.finding.severity != Severity::Note)
 }
 
+/// Has the program be named as it is in the command.
+fn show_as_given<'r>(modules: &mut [Module<'r>], args: &'r StepArgs) {
+    let given = args.cmd.first().map(Path::new);
+    let Some((given, Ok(program))) = given.map(|given| (given, given.canonicalize())) else {
+        return;
+    };
+    let own = modules.iter_mut().find(|module| module.path == program);
+    if let Some(module) = own {
+        module.path = given;
+    }
+}
+
+/// Whether nothing in scope was called: what was asked for was not done.
+fn is_without_calls(report: &Report) -> bool {
+    let mut functions = report.functions.iter();
+    functions.all(|function| function.entered == 0)
+}
+
 /// Says what makes less of the result than it seems.
 fn give_notice(report: &Report, limit: u64) {
     if report.is_late {
@@ -75,11 +96,7 @@ fn give_notice(report: &Report, limit: u64) {
     } else if let Some(status) = report.status.filter(|status| !status.success()) {
         output::notice(&format_args!("the command failed: {}", in_words(status)));
     }
-    if report
-        .functions
-        .iter()
-        .all(|function| function.entered == 0)
-    {
+    if is_without_calls(report) {
         let count = report.functions.len();
         output::notice(&format_args!(
             "none of the {count} functions in scope was called: nothing was checked"
@@ -154,6 +171,17 @@ pub(super) fn print_text(out: &mut impl Write, modules: &[Module<'_>]) -> io::Re
             executed + never,
             module.findings.len(),
         )?;
+        let let_be: Vec<&str> = functions()
+            .filter(|function| function.was_let_be)
+            .filter_map(|function| function.name.as_deref())
+            .collect();
+        if !let_be.is_empty() {
+            writeln!(
+                out,
+                "  let be after they had shown nothing new for long, so that not each path of theirs was compared (--visits sees more): {}",
+                let_be.join(", ")
+            )?;
+        }
         let missing: usize = functions().map(|function| function.rows.missing).sum();
         if missing > 0 {
             writeln!(
@@ -204,6 +232,7 @@ pub(super) fn as_json(module: &Module<'_>) -> Value {
             "rows_executed": function.rows.executed,
             "rows_never_executed": never.map(|at| output::address(at.0)).collect::<Vec<_>>(),
             "executed_without_row": function.rows.missing,
+            "let_be": function.was_let_be,
         })
     };
     json!({

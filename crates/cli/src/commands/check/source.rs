@@ -3,8 +3,9 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
@@ -62,6 +63,7 @@ fn assemble_as(path: &Path, in_place_of: &Path) -> anyhow::Result<Vec<u8>> {
     let parent = in_place_of
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty());
+    let path = as_operand(path);
     let mut options: Vec<&OsStr> = ["-c", "-g", "-o"].map(OsStr::new).to_vec();
     options.extend([
         object.as_os_str(),
@@ -70,17 +72,22 @@ fn assemble_as(path: &Path, in_place_of: &Path) -> anyhow::Result<Vec<u8>> {
         path.as_os_str(),
     ]);
     compile(in_place_of, "assemble", &options)?;
-    let bytes = fs::read(&object).with_context(|| object.display().to_string())?;
-    Ok(bytes)
+    match fs::read(&object) {
+        Err(error) if error.kind() == ErrorKind::NotFound => bail!(
+            "{}: {} makes no object file of this: if it is for another assembler (NASM), assemble it by that (nasm -f elf64 -g), and check the object file; if it is for GNU as, its name would end in .s or .S",
+            in_place_of.display(),
+            compiler().0.to_string_lossy(),
+        ),
+        bytes => bytes.context("the object file that was made cannot be read"),
+    }
 }
 
 /// Has `$CC`, or cc, do something with a file, with the options of `$CPPFLAGS` and `$CFLAGS` before others.
 pub(super) fn compile(file: &Path, what: &str, options: &[&OsStr]) -> anyhow::Result<()> {
-    let mut command = of_variable("CC").into_iter();
-    let compiler = command.next().unwrap_or_else(|| "cc".into());
+    let (compiler, arguments) = compiler();
     let flags = ["CPPFLAGS", "CFLAGS"].into_iter().flat_map(of_variable);
     let output = Command::new(&compiler)
-        .args(command.chain(flags))
+        .args(arguments.into_iter().chain(flags))
         .args(options)
         .output();
     let output = output.with_context(|| {
@@ -91,16 +98,48 @@ pub(super) fn compile(file: &Path, what: &str, options: &[&OsStr]) -> anyhow::Re
         )
     })?;
     if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let said = options
+            .iter()
+            .fold(said, |said, option| named_as_given(&said, option, file));
+        let said: Vec<&str> = said.lines().collect();
+        let said = match said.is_empty() {
+            true => String::new(),
+            false => format!(": {}", said.join("; ")),
+        };
         bail!(
-            "{}: it does not {what} (options are taken from CPPFLAGS and CFLAGS): {}",
+            "{}: it does not {what} (options are taken from CPPFLAGS and CFLAGS): {} ended with {}{said}",
             file.display(),
-            String::from_utf8_lossy(&output.stderr)
-                .lines()
-                .collect::<Vec<_>>()
-                .join("; ")
+            compiler.to_string_lossy(),
+            output.status,
         );
     }
     Ok(())
+}
+
+/// What a compiler said, with a file by its own name that was made in the place of it.
+fn named_as_given(said: &str, option: &OsStr, file: &Path) -> String {
+    let path = Path::new(option);
+    let is_made = path.starts_with(env::temp_dir()) && path.file_name() == file.file_name();
+    match option.to_str().filter(|_| is_made) {
+        Some(made) => said.replace(made, &file.to_string_lossy()),
+        None => said.to_owned(),
+    }
+}
+
+/// A path that no program takes for an option.
+pub(super) fn as_operand(path: &Path) -> PathBuf {
+    match path.as_os_str().as_bytes().starts_with(b"-") {
+        true => Path::new(".").join(path),
+        false => path.to_path_buf(),
+    }
+}
+
+/// `$CC`, or cc, and its arguments.
+fn compiler() -> (OsString, Vec<OsString>) {
+    let mut command = of_variable("CC").into_iter();
+    let compiler = command.next().unwrap_or_else(|| "cc".into());
+    (compiler, command.collect())
 }
 
 /// The words of a variable of the environment.

@@ -57,10 +57,19 @@ pub(super) fn print(checked: &[Checked]) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Whether line numbers name a file that was given: it is shown as it was given then.
+fn is_same_file(source: &str, given: &Path) -> bool {
+    let source = Path::new(source);
+    let is_named_so = source.file_name() == given.file_name();
+    let canonical = |path: &Path| path.canonicalize().ok();
+    is_named_so && canonical(source).is_some_and(|source| canonical(given) == Some(source))
+}
+
 /// One finding.
 pub(super) fn tell(out: &mut impl Write, file: &Path, told: &Told) -> io::Result<()> {
     let finding = &told.finding;
     let place = match &told.source {
+        Some((source, line)) if is_same_file(source, file) => format!("{}:{line}", file.display()),
         Some((source, line)) => format!("{source}:{line}"),
         None => format!("{}:{}", file.display(), finding.at),
     };
