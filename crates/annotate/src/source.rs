@@ -225,6 +225,27 @@ impl Source {
         before(one) == before(other)
     }
 
+    /// Whether branches of conditions above a line, in the same entry, change the distance of the CFA, so that what is
+    /// counted from it is elsewhere if they are left out.
+    #[must_use]
+    pub fn is_shifted(&self, number: u32) -> bool {
+        let layout = self.layout();
+        let here = layout.behind(number.saturating_sub(1));
+        let Some(entry) = self.entry_around(number) else {
+            return false;
+        };
+        let shift = |line: u32| {
+            let inner = layout.behind(line);
+            let is_apart = !layout.is_around(inner, here);
+            let adjusted = self
+                .directive(line)
+                .strip_prefix(".cfi_adjust_cfa_offset")
+                .filter(|_| is_apart);
+            adjusted.and_then(|bytes| bytes.trim().parse::<i64>().ok())
+        };
+        (entry.start..number).filter_map(shift).sum::<i64>() != 0
+    }
+
     /// Whether whatever is put in before a line is assembled where the line is itself, and the line before it that makes
     /// code is, and nowhere else.
     #[must_use]

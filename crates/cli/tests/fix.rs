@@ -287,6 +287,41 @@ f:
     assert_eq!(fixed, expected, "{said}");
 }
 
+/// What is pushed under a condition may not be: a distance from the CFA would be another one then.
+#[test]
+fn distances_are_right_without_what_may_be_left_out() {
+    let text = "\
+\t.globl f
+\t.type f, @function
+f:
+\t.cfi_startproc
+#ifndef FOO
+\tpush %rax
+\t.cfi_adjust_cfa_offset 8
+#endif
+\tpush %rbx
+\t.cfi_adjust_cfa_offset 8
+\txor %ebx, %ebx
+\tpop %rbx
+\t.cfi_adjust_cfa_offset -8
+#ifndef FOO
+\tpop %rax
+\t.cfi_adjust_cfa_offset -8
+#endif
+\tret
+\t.cfi_endproc
+";
+    let (fixed, said) = fixed(text, 0);
+    assert!(
+        fixed.contains("\t.cfi_rel_offset %rbx, 0\n"),
+        "{fixed}{said}"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("f.S"), format!("#define FOO\n{fixed}")).unwrap();
+    let (status, out, _) = check(folder.path(), &["f.S"]);
+    assert_eq!(status, 0, "{out}");
+}
+
 #[test]
 fn what_is_remembered_in_a_condition_is_restored_there() {
     let text = "\

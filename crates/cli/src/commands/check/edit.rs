@@ -98,6 +98,18 @@ impl Edit {
         changed
     }
 
+    /// Whether it writes a directive that says a distance from the CFA, or all of the CFA's.
+    pub(super) fn is_counted_from_cfa(&self) -> bool {
+        let mut written = self.0.iter().filter_map(|change| match change {
+            Change::Write { directive, .. } | Change::Replace { by: directive, .. } => {
+                split(directive)
+            }
+            Change::TakeOut { .. } | Change::Move { .. } => None,
+        });
+        let counted = [".cfi_offset", ".cfi_def_cfa", ".cfi_def_cfa_offset"];
+        written.any(|(name, _)| counted.contains(&name))
+    }
+
     /// What it does to the file that the text was made of.
     pub(super) fn advice(&self, source: &Source) -> Option<Advice> {
         let steps = self.0.iter().map(|change| change.step(source));

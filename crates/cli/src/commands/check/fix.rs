@@ -523,6 +523,10 @@ impl Fixer<'_> {
             let directive = problem.fix.clone()?;
             Some(Edit(vec![Change::Write { before, directive }]))
         }));
+        // What is counted from the CFA would be right only as long as nothing is left out.
+        if source.is_shifted(line) {
+            edits.retain(|edit| !edit.is_counted_from_cfa());
+        }
         Ok(edits)
     }
 
