@@ -764,7 +764,11 @@ fn doubts_of(
             Place::AtCfa(offset) if judge.is_for_signals(judge.cfa_at_entry().plus(offset), state)
         );
         let truth = match aspect {
-            _ if is_for_signals && verdict == Verdict::Unproven => None,
+            // The slot that is declared does not count; the register itself may have it again.
+            Aspect::Register(register) if is_for_signals => {
+                let is_back = state.get(register) == Value::at_entry(register);
+                is_back.then_some(Place::Register(register, 0))
+            }
             Aspect::Cfa => judge
                 .true_cfa(claim(aspect), state)
                 .map(|(register, offset)| Place::Register(register, offset)),

@@ -724,6 +724,18 @@ fn what_is_saved_below_the_red_zone_is_not_proven() {
     );
 }
 
+/// Where it was restored, and the frame is gone, that is to be said.
+#[test]
+fn what_was_saved_below_the_red_zone_is_restored() {
+    let body = "sub $400, %rsp\n.cfi_adjust_cfa_offset 400\nmov %rbx, (%rsp)\n.cfi_offset %rbx, -408\nxor %ebx, %ebx\nmov (%rsp), %rbx\nadd $400, %rsp\n.cfi_adjust_cfa_offset -400\nback: ret\n";
+    let (found, back) = check(&function(body), "back");
+    let told: Vec<_> = found
+        .iter()
+        .map(|it| (it.at.0, it.fix.as_deref()))
+        .collect();
+    assert_eq!(told, [(back, Some(".cfi_restore %rbx"))], "{found:#?}");
+}
+
 /// A debugger goes on behind a breakpoint; what pads is no code.
 #[test]
 fn code_behind_a_breakpoint_is_judged() {
