@@ -81,7 +81,14 @@ impl Declared {
         let places = preserved.iter().take(facts.preserved.len());
         let places = places.chain([&cfa, &return_address]).chain(&stack_pointer);
         let has_expression = places.clone().any(|place| *place == Place::Expression);
-        let reads = places.fold(0, |all, place| all | place.reads());
+        // Whether a slot is out of reach of signals depends on where the stack pointer is.
+        let reach = i64::from(facts.red_zone) + i64::from(facts.call_pushes);
+        let is_deep = |place: &&Place| matches!(place, Place::AtCfa(offset) if *offset < -reach);
+        let of_depth = match places.clone().any(|place| is_deep(&place)) {
+            true => 1 << (facts.stack_pointer & 63),
+            false => 0,
+        };
+        let reads = places.fold(of_depth, |all, place| all | place.reads());
         Declared {
             cfa,
             return_address,

@@ -509,6 +509,9 @@ impl Teller<'_> {
             (_, Verdict::Refuted) => Severity::Refuted,
             _ => Severity::Unproven,
         };
+        if let Some(of_rule) = self.of_stack_pointer(code, severity) {
+            return of_rule;
+        }
         Finding {
             code,
             severity,
@@ -523,6 +526,23 @@ impl Teller<'_> {
             hint: self.doubt.hint,
             related: self.paths(code),
         }
+    }
+
+    /// Where the CFA is as it is declared, what is wrong is the row's rule for the caller's stack pointer.
+    fn of_stack_pointer(&self, code: Code, severity: Severity) -> Option<Finding> {
+        self.declared.stack_pointer?;
+        if self.doubt.aspect != Aspect::Cfa || self.doubt.truth != Some(self.claim()) {
+            return None;
+        }
+        let abi = self.subject.table().abi();
+        let sp = self.subject.facts().stack_pointer;
+        let row = self.subject.table().row(self.doubt.row)?;
+        Some(Finding {
+            subject: words::aspect(Aspect::Register(sp), abi),
+            declared: words::register(&row, Register(sp.into()), abi),
+            computed: "cfa".to_owned(),
+            ..Finding::at(self.doubt.at, code, severity)
+        })
     }
 
     /// What the row says of the aspect.
@@ -544,6 +564,7 @@ impl Teller<'_> {
             (Aspect::Register(register), ..) if self.is_never_restored(register) => {
                 Code::PrivateConvention
             }
+            _ if self.doubt.hint == Some(Hint::LostAtReturn) => Code::PrivateConvention,
             (Aspect::Register(_), Place::Register(..), _) => Code::RegisterLost,
             (Aspect::Register(_), ..) => Code::SavedElsewhere,
         }
@@ -567,6 +588,20 @@ impl Teller<'_> {
         self.never_restored & (1 << (register & 63)) != 0
     }
 
+    /// Whether a row of the entry says that the register is saved: who saves it means to preserve it.
+    fn is_saved(&self, register: u8) -> bool {
+        let extent = self.subject.program().extent_at(self.doubt.at.0);
+        let fde = extent.and_then(|extent| self.subject.fde_of(&extent));
+        let rows = fde
+            .into_iter()
+            .flat_map(|(_, fde)| self.subject.table().rows(fde));
+        let mut declared = rows.filter_map(|row| self.subject.judge.declared(row.row));
+        declared.any(|row| {
+            let claim = row.claim(Aspect::Register(register), self.subject.facts());
+            matches!(claim, Place::AtCfa(_) | Place::Expression)
+        })
+    }
+
     /// What doubts of the same cause have in common: how far off the row is.
     fn difference(&self) -> String {
         match (self.claim(), self.doubt.truth) {
@@ -584,11 +619,17 @@ impl Teller<'_> {
         let abi = self.subject.table().abi();
         if let (Code::PrivateConvention, Aspect::Register(register)) = (code, self.doubt.aspect) {
             // Who declares something else than that it is unchanged knows of an agreement.
-            let is_silent = self.claim() == Place::Register(register, 0);
+            let is_silent =
+                self.claim() == Place::Register(register, 0) && !self.is_saved(register);
             return is_silent.then(|| format!(".cfi_undefined {}", words::operand(register, abi)));
         }
         let column = self.subject.facts().return_address;
         let truth = self.doubt.truth?;
+        // What registers that are not followed hold may be it: it is lost elsewhere, and still there.
+        let is_elsewhere = matches!(self.claim(), Place::Register(other, _) if other > column);
+        if self.doubt.verdict == Verdict::Unproven && is_elsewhere {
+            return None;
+        }
         match (code, self.doubt.aspect, self.claim(), truth) {
             (Code::CfaOffset, _, Place::Register(_, declared), Place::Register(_, real)) => {
                 Some(match self.is_first {

@@ -29,6 +29,13 @@ pub enum Hint {
         /// The machine.
         arch: Arch,
     },
+    /// The slot holds it, and control returns without it.
+    LostAtReturn,
+    /// The slot holds it, as long as no signal comes.
+    BelowRedZone {
+        /// How far below the stack pointer nothing is written but by the function itself, in bytes.
+        red_zone: i32,
+    },
 }
 
 impl fmt::Display for Hint {
@@ -50,6 +57,13 @@ impl fmt::Display for Hint {
                 Some(name) => write!(f, ": %{name} may be meant"),
                 None => Ok(()),
             }),
+            Hint::LostAtReturn => {
+                write!(f, "control returns here, and it was not restored")
+            }
+            Hint::BelowRedZone { red_zone } => write!(
+                f,
+                "the slot is more than {red_zone} bytes below the stack pointer: a signal's frame may be written over it"
+            ),
             Hint::NotPreserved { register, arch } => {
                 write!(f, "calls do not preserve {}", RegisterName(register, arch))
             }
@@ -89,7 +103,10 @@ pub(crate) fn numbering(
         judge.declared(id)?.claim(aspect, judge.facts),
         truth,
     ) {
-        (Aspect::Cfa, Place::Register(declared, offset), _) => {
+        // The stack pointer is meant by whoever names it, and by who names nothing.
+        (Aspect::Cfa, Place::Register(declared, offset), _)
+            if declared != judge.facts.stack_pointer =>
+        {
             let meant = of_i386(declared)?;
             (state.get(meant).plus(offset) == cfa).then(|| hint(declared, meant))
         }

@@ -161,7 +161,11 @@ impl<'t> Judge<'t> {
     #[inline]
     pub(crate) fn is_proven_plainly(&self, id: RowId, state: &State) -> bool {
         let proof = self.proofs.get(id.0 as usize).and_then(Option::as_ref);
-        proof.is_some_and(|proof| proof.holds(state))
+        proof.is_some_and(|proof| {
+            // They are in the order downwards.
+            let lowest = proof.slots.last();
+            proof.holds(state) && !lowest.is_some_and(|slot| self.is_for_signals(slot.at, state))
+        })
     }
 
     /// Judges a row before the instruction at `pc`.
@@ -217,6 +221,12 @@ impl<'t> Judge<'t> {
             _ => false,
         };
         has_rule && is_elsewhere
+    }
+
+    /// Whether the kernel may write a signal's frame over a slot: it is below the red zone.
+    pub(crate) fn is_for_signals(&self, at: Value, state: &State) -> bool {
+        let above = at.distance_from(state.get(self.facts.stack_pointer));
+        above.is_some_and(|above| above < -i64::from(self.facts.red_zone))
     }
 
     /// Judges the CFA alone; what is an expression is unproven.
@@ -307,7 +317,11 @@ impl<'t> Judge<'t> {
                     true => Value::FRESH,
                     false => Value::UNKNOWN,
                 };
-                is_value(slot.unwrap_or(unknown), wanted)
+                let found = is_value(slot.unwrap_or(unknown), wanted);
+                match self.is_for_signals(at, state) {
+                    true => found.max(Verdict::Unproven),
+                    false => found,
+                }
             }
             // By agreement with the callers it may be.
             Place::Cfa(offset) => match cfa.plus(offset) == wanted {
@@ -350,7 +364,9 @@ impl<'t> Judge<'t> {
             _ => None,
         };
         let first = claimed.into_iter().chain([self.facts.stack_pointer]);
-        let registers = first.chain(0..self.facts.return_address);
+        // What calls change is of no use behind the next one.
+        let preserved = self.facts.preserved.iter().copied();
+        let registers = first.chain(preserved).chain(0..self.facts.return_address);
         let mut found = registers.filter_map(|register| {
             let distance = self.cfa.distance_from(state.get(register))?;
             Some((register, distance))

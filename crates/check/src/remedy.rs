@@ -1,6 +1,7 @@
 //! What helps against a finding that no single directive mends.
 
-use crate::finding::{Code, Finding};
+use crate::finding::{Code, Finding, Severity};
+use crate::hint::Hint;
 
 impl Finding {
     /// What its author can do about it, in a sentence.
@@ -11,6 +12,16 @@ impl Finding {
         }
         let register = self.subject.rsplit(' ').next().unwrap_or_default();
         match self.code {
+            _ if matches!(self.hint, Some(Hint::BelowRedZone { .. })) => {
+                "move the stack pointer below the slot before it is used".to_owned()
+            }
+            Code::RegisterLost | Code::SavedElsewhere if self.severity == Severity::Unproven => {
+                "if the row is right, unspool check --run or --call shows it by single-stepping; then it can be allowed with that reason"
+                    .to_owned()
+            }
+            Code::CfaOffset if self.subject != "the CFA" => format!(
+                "take the rule of {register} out: without one, the caller's is the CFA"
+            ),
             Code::CfaOffset | Code::CfaRegister => {
                 "have a register keep its distance from the CFA, and name that: .cfi_def_cfa %rbp, 16 behind push %rbp and mov %rsp, %rbp"
                     .to_owned()

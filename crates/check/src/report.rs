@@ -94,18 +94,19 @@ impl Report {
         let outermost = finding::outermost(subject);
         let outermost = outermost.filter(|at| subject.maker_at(*at) == Maker::People);
         let places = signals.iter().map(|finding| finding.at).chain(outermost);
-        let wrong = places.filter_map(|at| subject.row_at(at)).collect();
+        let places: Vec<Vaddr> = places.collect();
+        let wrong = places.iter().filter_map(|at| subject.row_at(*at)).collect();
         let mut report = Report::once(subject, threads, &wrong, &progress);
         // What callers may expect of a function is known for certain when it was judged.
         if subject.learn(&report.exits, &report.others) {
             report = Report::once(subject, threads, &wrong, &progress);
         }
         // What else is told of their entries is told for the same cause.
-        let place = |finding: &Finding| subject.program().containing(finding.at.0);
-        let told: Vec<usize> = signals.iter().filter_map(place).collect();
+        let extent = |at: Vaddr| subject.program().containing(at.0);
+        let told: Vec<usize> = places.iter().filter_map(|at| extent(*at)).collect();
         report
             .findings
-            .retain(|finding| place(finding).is_none_or(|place| !told.contains(&place)));
+            .retain(|finding| extent(finding.at).is_none_or(|place| !told.contains(&place)));
         report.findings.extend(signals);
         let ways_out = report.findings.iter();
         let ways_out = ways_out.filter(|finding| finding.code == Code::EntryTooShort);

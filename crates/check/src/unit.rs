@@ -3,6 +3,7 @@
 use core::ops::Range;
 
 use unspool_ir::{RowId, Vaddr};
+use unspool_module::ElfFile;
 use unspool_recover::Text;
 use unspool_synth::analysis::{By, Watch};
 use unspool_synth::op::{Flow, Op};
@@ -487,6 +488,7 @@ impl<'w, 's> Walk<'w, 's> {
         }
         if let Some(Flow::Return { .. }) = flow {
             self.look_at_return(range.start, analysis, state);
+            self.look_at_lost(range.start, state);
         }
         let goes_on = matches!(flow, None | Some(Flow::Branch { .. }));
         if goes_on && self.is_outside(range.end) && !analysis.is_last_call(insn, state) {
@@ -633,6 +635,45 @@ impl<'w, 's> Walk<'w, 's> {
         }
     }
 
+    /// A register that a row says is saved, and that is not what it was when control returns, is lost: what is still in its slot,
+    /// perhaps, is of no use to the caller.
+    fn look_at_lost(&mut self, at: u64, state: &State) {
+        let facts = self.subject.facts();
+        let (sp, column) = (facts.stack_pointer, facts.return_address);
+        let is_return = state.get(sp) == Value::at_entry(sp)
+            && state.load(state.get(sp)) == Some(Value::at_entry(column));
+        let Some(declared) = self.declared.filter(|_| is_return) else {
+            return;
+        };
+        let lost = self.subject.lost_registers(state);
+        let Some(row) = self.report.rows.get_mut(self.row) else {
+            return;
+        };
+        let claims = facts.preserved.iter().zip(&declared.preserved);
+        for (place, (register, claim)) in claims.enumerate() {
+            let is_lost = lost >> (register & 63) & 1 != 0;
+            // What is in its slot no longer is told of the row as it is.
+            let is_saved = matches!(*claim, Place::AtCfa(offset)
+                if state.load(self.subject.judge.cfa_at_entry().plus(offset)) == Some(Value::at_entry(*register)));
+            if !is_lost || !is_saved {
+                continue;
+            }
+            let mut judgement = row.judgement.unwrap_or(Judgement::PROVEN);
+            if let Some(verdict) = judgement.preserved.get_mut(place) {
+                *verdict = Verdict::Refuted;
+            }
+            row.judgement = Some(judgement);
+            self.report.doubts.push(Doubt {
+                at: Vaddr(at),
+                row: row.row,
+                aspect: Aspect::Register(*register),
+                verdict: Verdict::Refuted,
+                truth: None,
+                hint: Some(Hint::LostAtReturn),
+            });
+        }
+    }
+
     /// Finds the row of the instruction at an address.
     fn find_row(&mut self, at: u64) {
         while let Some(next) = self.report.rows.get(self.row + 1)
@@ -718,7 +759,16 @@ fn doubts_of(
     let doubted = found.aspects(facts);
     let doubted = doubted.filter(|(_, verdict)| *verdict != Verdict::Proven);
     let doubts = doubted.map(|(aspect, verdict)| {
+        let is_for_signals = matches!(
+            claim(aspect),
+            Place::AtCfa(offset) if judge.is_for_signals(judge.cfa_at_entry().plus(offset), state)
+        );
         let truth = match aspect {
+            // The slot that is declared does not count; the register itself may have it again.
+            Aspect::Register(register) if is_for_signals => {
+                let is_back = state.get(register) == Value::at_entry(register);
+                is_back.then_some(Place::Register(register, 0))
+            }
             Aspect::Cfa => judge
                 .true_cfa(claim(aspect), state)
                 .map(|(register, offset)| Place::Register(register, offset)),
@@ -731,7 +781,12 @@ fn doubts_of(
             aspect,
             verdict,
             truth,
-            hint: hint::numbering(judge, row, aspect, truth, state),
+            hint: match is_for_signals {
+                true => Some(Hint::BelowRedZone {
+                    red_zone: facts.red_zone,
+                }),
+                false => hint::numbering(judge, row, aspect, truth, state),
+            },
         }
     });
     doubts.collect()
@@ -742,6 +797,7 @@ pub(crate) struct ByTable<'s> {
     /// The rows of the unit, ascending.
     rows: &'s [RowVerdict],
     judge: &'s Judge<'s>,
+    file: &'s ElfFile,
     maker: Maker,
     guesses: &'s [u64],
 }
@@ -755,6 +811,7 @@ impl<'s> ByTable<'s> {
         ByTable {
             rows,
             judge: &subject.judge,
+            file: subject.file(),
             maker: subject.maker_of(unit),
             guesses: &[],
         }
@@ -787,6 +844,15 @@ impl Guide for ByTable<'_> {
         // A walk takes it for a frame of its own.
         let declared = self.declared_at(address);
         declared.is_some_and(|declared| declared.is_begin(self.judge.facts))
+    }
+
+    /// A breakpoint that people wrote among other code, which is no padding.
+    fn resumes(&self, address: u64) -> bool {
+        const BREAKPOINT: u8 = 0xcc;
+        let code = Text(self.file);
+        let bytes = code.bytes_from(address).unwrap_or_default();
+        self.maker == Maker::People
+            && matches!(bytes, [BREAKPOINT, next, ..] if *next != BREAKPOINT)
     }
 
     fn args_size(&self, address: u64, _: Value) -> u64 {

@@ -683,3 +683,113 @@ g:      .cfi_startproc
     let is_refuted = |it: &Finding| it.at.0 == rebuilt && it.severity == Severity::Refuted;
     assert!(found.iter().any(is_refuted), "{found:#?}");
 }
+
+/// A function between its first directive and its size.
+fn function(body: &str) -> String {
+    format!(".globl f\n.type f, @function\nf: .cfi_startproc\n{body}.cfi_endproc\n.size f, . - f\n")
+}
+
+/// What is left in a slot below the stack pointer is of no use to a caller, whose register is another.
+#[test]
+fn a_return_without_a_saved_register_is_told() {
+    let source = |restore: &str| {
+        function(&format!(
+            "push %rbx\n.cfi_adjust_cfa_offset 8\n.cfi_offset %rbx, -16\nxor %ebx, %ebx\n{restore}\n.cfi_adjust_cfa_offset -8\nback: ret\n"
+        ))
+    };
+    let (found, _) = check(&source("pop %rbx"), "back");
+    assert!(found.is_empty(), "{found:#?}");
+    let (found, back) = check(&source("add $8, %rsp"), "back");
+    let told: Vec<_> = found
+        .iter()
+        .map(|it| (it.code, it.severity, it.at.0, it.fix.clone()))
+        .collect();
+    let expected = (Code::PrivateConvention, Severity::Refuted, back, None);
+    assert_eq!(told, [expected]);
+    // By agreement.
+    let agreed = source("add $8, %rsp").replace("back:", ".cfi_undefined %rbx\nback:");
+    let (found, _) = check(&agreed, "back");
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+/// The kernel writes a signal's frame below the red zone.
+#[test]
+fn what_is_saved_below_the_red_zone_is_not_proven() {
+    let source = |at: i32| {
+        let slot = at - 8;
+        function(&format!(
+            "mov %rbx, {at}(%rsp)\n.cfi_offset %rbx, {slot}\nsaved: xor %ebx, %ebx\nmov {at}(%rsp), %rbx\n.cfi_restore %rbx\nret\n"
+        ))
+    };
+    let (found, _) = check(&source(-128), "saved");
+    assert!(found.is_empty(), "{found:#?}");
+    let (found, saved) = check(&source(-136), "saved");
+    let told: Vec<_> = found
+        .iter()
+        .map(|it| (it.code, it.severity, it.at.0))
+        .collect();
+    let expected = (Code::SavedElsewhere, Severity::Unproven, saved);
+    assert_eq!(told, [expected], "{found:#?}");
+    assert!(
+        found[0]
+            .hint
+            .is_some_and(|hint| hint.to_string().contains("128 bytes")),
+        "{found:#?}"
+    );
+}
+
+/// Where it was restored, and the frame is gone, that is to be said.
+#[test]
+fn what_was_saved_below_the_red_zone_is_restored() {
+    let body = "sub $400, %rsp\n.cfi_adjust_cfa_offset 400\nmov %rbx, (%rsp)\n.cfi_offset %rbx, -408\nxor %ebx, %ebx\nmov (%rsp), %rbx\nadd $400, %rsp\n.cfi_adjust_cfa_offset -400\nback: ret\n";
+    let (found, back) = check(&function(body), "back");
+    let told: Vec<_> = found
+        .iter()
+        .map(|it| (it.at.0, it.fix.as_deref()))
+        .collect();
+    assert_eq!(told, [(back, Some(".cfi_restore %rbx"))], "{found:#?}");
+}
+
+/// A debugger goes on behind a breakpoint; what pads is no code.
+#[test]
+fn code_behind_a_breakpoint_is_judged() {
+    let source = |adjust: &str, padding: &str| {
+        function(&format!(
+            "push %rax\n{adjust}\nint3\nbehind: pop %rax\n.cfi_def_cfa_offset 8\nret\n{padding}"
+        ))
+    };
+    let right = ".cfi_adjust_cfa_offset 8";
+    let (found, _) = check(&source(right, "int3\nint3\n"), "behind");
+    assert!(found.is_empty(), "{found:#?}");
+    let late = source("", "").replace("behind:", ".cfi_adjust_cfa_offset 24\nbehind:");
+    let (found, behind) = check(&late, "behind");
+    let is_behind = |it: &Finding| it.code == Code::CfaOffset && it.at.0 == behind;
+    assert!(found.iter().any(is_behind), "{found:#?}");
+}
+
+/// What is wrong may be the rule of the caller's stack pointer alone.
+#[test]
+fn a_rule_of_the_stack_pointer_is_told_as_that() {
+    let (found, _) = check(&function(".cfi_offset %rsp, -8\nat: ret\n"), "at");
+    let told: Vec<_> = found.iter().map(Finding::message).collect();
+    assert_eq!(told, ["the caller's rsp is cfa, and declared [cfa-8]"]);
+}
+
+/// Of who does not say that nothing called it all else follows from that.
+#[test]
+fn entry_points_that_do_not_say_so_are_told_once() {
+    let source = "
+        .globl _start
+        .type _start, @function
+_start: .cfi_startproc
+        mov %rsp, %rdi
+        and $-16, %rsp
+aligned: call f
+        hlt
+        .cfi_endproc
+        .size _start, . - _start
+";
+    let (found, _) = check(source, "aligned");
+    let told: Vec<_> = found.iter().map(|it| it.code).collect();
+    assert_eq!(told, [Code::Outermost], "{found:#?}");
+}

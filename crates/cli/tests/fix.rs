@@ -357,6 +357,40 @@ fn assembly_without_any_directive_gets_all() {
     assert_eq!(fixed, expected, "{said}");
 }
 
+/// What control runs out of is made longer, instead of two findings of one cause.
+#[test]
+fn entries_that_end_too_early_end_where_the_function_does() {
+    let text = "\t.globl f\n\t.type f, @function\nf:\t.cfi_startproc\n\tpush %rax\n\t.cfi_adjust_cfa_offset 8\n\tpop %rax\n\t.cfi_adjust_cfa_offset -8\n\t.cfi_endproc\n\tret\n\t.size f, . - f\n";
+    let (mended, said) = fixed(text, 0);
+    let right = text.replace("\t.cfi_endproc\n\tret\n", "\tret\n\t.cfi_endproc\n");
+    assert_eq!(mended, right);
+    assert!(said.contains("1 findings fixed, 0 stay"), "{said}");
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("f.s"), text).unwrap();
+    let (_, out, _) = check(folder.path(), &["f.s"]);
+    assert!(out.starts_with("f.s:6: refuted CFI006"), "{out}");
+    assert!(
+        out.contains("move line 8 behind line 9: .cfi_endproc"),
+        "{out}"
+    );
+    assert!(out.ends_with("findings: 1 refuted\n"), "{out}");
+    let (_, _, said) = check(folder.path(), &["--diff", "f.s"]);
+    assert!(
+        said.contains("1 findings would be fixed, 0 would stay"),
+        "{said}"
+    );
+}
+
+/// No directive makes right what takes registers off the stack in the wrong order.
+#[test]
+fn registers_that_the_code_loses_are_not_hidden() {
+    let text = "\t.globl f\n\t.type f, @function\nf:\t.cfi_startproc\n\tpush %r12\n\t.cfi_adjust_cfa_offset 8\n\t.cfi_offset %r12, -16\n\tpush %r13\n\t.cfi_adjust_cfa_offset 8\n\t.cfi_offset %r13, -24\n\txor %r12d, %r12d\n\txor %r13d, %r13d\n\tpop %r12\n\t.cfi_adjust_cfa_offset -8\n\t.cfi_restore %r12\n\tpop %r13\n\t.cfi_adjust_cfa_offset -8\n\t.cfi_restore %r13\n\tret\n\t.cfi_endproc\n\t.size f, . - f\n";
+    let (same, said) = fixed(text, 1);
+    assert_eq!(same, text);
+    let stays = "CFI010 stays: the code does not preserve the register";
+    assert_eq!(said.matches(stays).count(), 2, "{said}");
+}
+
 #[test]
 fn what_is_assembled_more_than_once_is_let_be() {
     let in_function = |body: &str| {

@@ -163,6 +163,7 @@ fn check(
             fix::advise(path, args, &file, &mut checked.findings)?;
         }
         checked.remarks = dismissals.remarks(path);
+        name_as_asked(path, &mut checked.findings);
         return Ok(vec![Ok(checked)]);
     }
     let mut check_elf = |file: ElfFile| {
@@ -187,6 +188,19 @@ fn check(
             }
         }
         Container::Archive(members) => check_members(path, members, check_elf),
+    }
+}
+
+/// Has findings name a file of source as its user does, where the assembler has written all of its path.
+fn name_as_asked(path: &Path, findings: &mut [Told]) {
+    let Ok(whole) = path.canonicalize() else {
+        return;
+    };
+    let sources = findings.iter_mut().filter_map(|told| told.source.as_mut());
+    for (source, _) in sources {
+        if Path::new(source).canonicalize().is_ok_and(|it| it == whole) {
+            *source = path.to_string_lossy().into_owned();
+        }
     }
 }
 

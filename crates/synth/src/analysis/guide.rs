@@ -30,6 +30,12 @@ pub trait Guide {
         false
     }
 
+    /// Whether control goes on behind the trap at `address`: a debugger may have it do that.
+    fn resumes(&self, address: u64) -> bool {
+        let _ = address;
+        false
+    }
+
     /// How many bytes of arguments the unwinder takes off the stack when an exception out of the call at
     /// `address` lands, before which the stack pointer is `sp` (`DW_CFA_GNU_args_size`).
     fn args_size(&self, address: u64, sp: Value) -> u64 {

@@ -223,7 +223,7 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
                 self.returns(insn, pops, state);
                 false
             }
-            Flow::Trap => false,
+            Flow::Trap => self.guide.resumes(self.analyzer.code.range(insn).start),
         }
     }
 

@@ -65,8 +65,12 @@ pub(super) fn edit(path: &Path, args: &CheckArgs) -> anyhow::Result<String> {
     }
     if fixed.gone > 0 || !fixed.refused.is_empty() {
         let (gone, stay) = (fixed.gone, fixed.refused.len());
+        let (fixed, stay) = match args.fix {
+            true => ("fixed", format!("{stay} stay")),
+            false => ("would be fixed", format!("{stay} would stay")),
+        };
         output::notice(&format_args!(
-            "{}: {gone} findings fixed, {stay} stay",
+            "{}: {gone} findings {fixed}, {stay}",
             path.display()
         ));
     }
@@ -124,7 +128,9 @@ enum Refused {
         "the function returns without the return address on top of the stack: it is not come into as functions are"
     )]
     NoFunction,
-    #[error("the author knows of an agreement that the code does not show")]
+    #[error(
+        "the code does not preserve the register: mend the code, or declare it undefined behind what overwrites it"
+    )]
     Agreement,
     #[error(
         "no directive was found that is right whatever the condition in line {0} comes to: write it by hand"
@@ -190,11 +196,7 @@ impl Problem {
     fn is_of_rows(&self) -> bool {
         !matches!(
             self.key.code,
-            Code::NoEntry
-                | Code::EntryTooShort
-                | Code::HeightsDiffer
-                | Code::SignalFrame
-                | Code::Unreached
+            Code::NoEntry | Code::HeightsDiffer | Code::SignalFrame | Code::Unreached
         )
     }
 }
@@ -489,6 +491,9 @@ impl Fixer<'_> {
         if source.is_repeated(line) {
             return Err(Refused::Repeated);
         }
+        if problem.key.code == Code::EntryTooShort {
+            return Ok(longer(source, line));
+        }
         let mut edits = Vec::new();
         let places = source.places_before(line);
         let above = source.gap_before(line).directives;
@@ -557,9 +562,8 @@ impl Fixer<'_> {
             .problems
             .iter()
             .filter(move |problem| problem.is_in(section, entry));
-        let is_known = |problem: &&Problem| {
-            problem.is_of_rows() || matches!(problem.key.code, Code::NoEntry | Code::EntryTooShort)
-        };
+        let is_known =
+            |problem: &&Problem| problem.is_of_rows() || problem.key.code == Code::NoEntry;
         let problem = own.find(is_known);
         let strips = problem
             .map(|problem| strips(&draft.source, problem))
@@ -632,6 +636,26 @@ fn is_exit(text: &str) -> bool {
     let mut words = text.split_whitespace();
     let mnemonic = words.find(|word| !matches!(*word, "rep" | "repz" | "bnd" | "notrack"));
     mnemonic.is_some_and(|word| word.starts_with("ret") || matches!(word, "jmp" | "ud2" | "hlt"))
+}
+
+/// Has the entry around a line end further on: behind each of the lines that follow it.
+fn longer(source: &Source, line: u32) -> Vec<Edit> {
+    /// So many lines further, each of which is a run of the assembler.
+    const MOST: usize = 20;
+    let Some(entry) = source.entry_around(line) else {
+        return Vec::new();
+    };
+    let end = entry.end - 1;
+    let next = source.entry_behind(end);
+    let lines = (entry.end..next.map_or(u32::MAX, |next| next.start)).take(MOST);
+    let lines = lines.take_while(|line| source.texts().any(|(number, _)| number == *line));
+    let longer = |behind: u32| {
+        Edit(vec![Change::Move {
+            line: end,
+            before: behind + 1,
+        }])
+    };
+    lines.map(longer).collect()
 }
 
 /// Has the rows from before the end of a frame be remembered there, and be restored behind the exit before a line: for each instruction
