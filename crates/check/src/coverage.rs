@@ -4,6 +4,9 @@ use std::collections::BTreeSet;
 
 use unspool_ir::Vaddr;
 use unspool_module::{Binding, Symbol};
+use unspool_recover::Text;
+use unspool_synth::op::{Flow, Seen};
+use unspool_synth::{Image as _, Machine};
 
 use crate::authors::Maker;
 use crate::finding::Code;
@@ -16,7 +19,11 @@ pub(crate) fn uncovered(subject: &Subject<'_>, told: &BTreeSet<Vaddr>) -> Vec<(V
     let is_code = |at: Vaddr| code.iter().any(|range| range.contains(&at));
     let symbols = subject.symbols.iter();
     let functions = symbols.filter(|symbol| is_code(symbol.address));
-    let functions = functions.filter(|symbol| symbol.is_function || is_label(subject, symbol));
+    let mut starts: Vec<u64> = subject.symbols.iter().map(|it| it.address.0).collect();
+    starts.sort_unstable();
+    let functions = functions.filter(|symbol| {
+        symbol.is_function || is_label(subject, symbol) && leads_on(subject, symbol, &starts)
+    });
     let runs = Runs::of(subject);
     let functions = functions.filter_map(|symbol| {
         let start = symbol.address.0;
@@ -51,6 +58,29 @@ fn is_label(subject: &Subject<'_>, symbol: &Symbol<'_>) -> bool {
         && subject.maker_at(at) == Maker::People
         && !subject.is_data_label(at)
         && !is_within()
+}
+
+/// Whether control leaves what a label stands before, as far as the next symbol: what is no code seldom looks like that. `starts` are the
+/// addresses of all symbols, ascending.
+fn leads_on(subject: &Subject<'_>, symbol: &Symbol<'_>, starts: &[u64]) -> bool {
+    // Lines tell what is code, and a program begins with code.
+    if subject.has_lines() || subject.entry() == Some(symbol.address) {
+        return true;
+    }
+    let start = symbol.address.0;
+    let next = starts.get(starts.partition_point(|other| *other <= start));
+    let text = Text(subject.file());
+    let rest = text.bytes_from(start).unwrap_or_default();
+    let length = next.and_then(|next| usize::try_from(next - start).ok());
+    let bytes = length.and_then(|length| rest.get(..length)).unwrap_or(rest);
+    let Some(mut machine) = Machine::of(subject.table().abi()) else {
+        return true;
+    };
+    let mut leads_on = false;
+    machine.scan(bytes, start, |seen| {
+        leads_on |= matches!(seen, Seen::Flow(flow) if !matches!(flow, Flow::Trap));
+    });
+    leads_on
 }
 
 /// For each extent, where the extents end that follow it without a gap.

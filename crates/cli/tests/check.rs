@@ -846,12 +846,11 @@ fn objects_without_a_table_are_told_with_what_writes_one() {
     for (name, text) in [("f", bare), ("data", "\t.data\n\t.long 1\n")] {
         let source = format!("{name}.s");
         fs::write(folder.path().join(&source), text).unwrap();
-        let object = format!("{name}.o");
-        tool(
-            folder.path(),
-            "/usr/bin/as",
-            &["-g", "-o", &object, &source],
-        );
+        for (option, end) in [("-g", ".o"), ("-W", "_no_lines.o")] {
+            let object = format!("{name}{end}");
+            let options = [option, "-o", &object, &source];
+            tool(folder.path(), "/usr/bin/as", &options);
+        }
     }
     fs::write(folder.path().join("c.c"), "void f(void) {}\n").unwrap();
     let options = ["-fno-asynchronous-unwind-tables", "-c", "c.c"];
@@ -859,6 +858,7 @@ fn objects_without_a_table_are_told_with_what_writes_one() {
     for (file, remedy) in [
         ("f.s", "unspool annotate f.s"),
         ("f.o", "f.s writes its entry"),
+        ("f_no_lines.o", "unspool synth f_no_lines.o --emit eh_frame"),
         ("c.o", "unspool synth c.o --emit eh_frame -o OUT"),
     ] {
         let (out, _) = run(folder.path(), &[file], 1);
