@@ -1,7 +1,7 @@
 //! Writes the CFI directives of assembly that has none.
 //!
 //! [`Plan::of`] takes the object file that the assembly makes, finds its functions without entry, and what their rows
-//! must be. [`Plan::written_into`] has the directives that make these rows inserted into the text, which is otherwise
+//! must be. [`Plan::write_into`] has the directives that make these rows inserted into the text, which is otherwise
 //! left as it is; [`Plan::holds`] looks whether the object file that the new text makes has these rows.
 //!
 //! It takes files that were read and text: it opens nothing, assembles nothing, prints nothing.
