@@ -13,7 +13,6 @@ use unspool_synth::{
 };
 
 use crate::directives::Writer;
-use crate::layout::Layout;
 use crate::refusal::{Refusal, Why};
 use crate::source::Source;
 
@@ -36,7 +35,6 @@ pub(crate) struct Work<'w, L> {
     /// How functions come back, by their starts.
     pub(crate) returns: &'w HashMap<u64, Returned>,
     pub(crate) source: &'w Source,
-    pub(crate) layout: Layout,
 }
 
 /// How a function comes back to its callers.

@@ -67,7 +67,10 @@ impl<L: Fn(Vaddr) -> Option<u32>> Work<'_, L> {
             let size = text.strip_prefix(".size").map(str::trim_start);
             size.is_some_and(|size| size.split(',').next().map(str::trim) == Some(name))
         };
-        let entry = self.layout.entry(first.line, last.line, is_label, is_size);
+        let entry = self
+            .source
+            .layout()
+            .entry(first.line, last.line, is_label, is_size);
         let (start, end) = entry.ok_or_else(|| self.conditional(first.line))?;
         let mut starts = vec![".cfi_startproc".to_owned()];
         let at_entry = Rules::at_entry(self.writer.facts);
@@ -115,7 +118,7 @@ impl<L: Fn(Vaddr) -> Option<u32>> Work<'_, L> {
     }
 
     fn conditional(&self, line: u32) -> (u32, Why) {
-        let layout = &self.layout;
+        let layout = self.source.layout();
         let own = layout.branch(layout.behind(line));
         let inside = own.map(|branch| branch.condition);
         // A function that is not in a condition has one within, or is cut off by one.
@@ -127,7 +130,7 @@ impl<L: Fn(Vaddr) -> Option<u32>> Work<'_, L> {
 
     /// The line behind which a row is said anew that control does not come to from the instruction before.
     fn place_of(&self, before: u32, after: u32) -> Result<u32, (u32, Why)> {
-        let layout = &self.layout;
+        let layout = self.source.layout();
         let place = match layout.behind(before) == layout.behind(after) {
             true => Some(before),
             false => layout.between(before, after, layout.behind(after)),
@@ -137,7 +140,7 @@ impl<L: Fn(Vaddr) -> Option<u32>> Work<'_, L> {
 
     /// Where a row is remembered and restored.
     fn remembered(&self, insns: &[Insn], entry: Range<u32>) -> Vec<Range<usize>> {
-        let mut branches = self.layout.branches();
+        let mut branches = self.source.layout().branches();
         // What is remembered is right whatever was left out before.
         let least = match branches.any(|(_, branch)| entry.contains(&branch.condition)) {
             true => 1,
@@ -145,7 +148,7 @@ impl<L: Fn(Vaddr) -> Option<u32>> Work<'_, L> {
         };
         let line = |place: usize| insns.get(place).map_or(0, |insn| insn.line);
         remembered(insns, self.writer, least, |range| {
-            let before = |place: usize| self.layout.behind(line(place.saturating_sub(1)));
+            let before = |place: usize| self.source.layout().behind(line(place.saturating_sub(1)));
             before(range.start) == before(range.end)
         })
     }
@@ -153,7 +156,7 @@ impl<L: Fn(Vaddr) -> Option<u32>> Work<'_, L> {
     /// Whether directives are right whatever is left out of the branches of conditions inside a function; those that
     /// count from the CFA are written so that they are.
     fn check_conditions(&self, all: &mut [Placed], entry: Range<u32>) -> Result<(), (u32, Why)> {
-        let layout = &self.layout;
+        let layout = self.source.layout();
         let frame = layout.behind(entry.start);
         let own = layout
             .branches()

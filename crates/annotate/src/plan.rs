@@ -88,7 +88,6 @@ impl Plan {
             line_of: &line_of,
             returns: &returns,
             source,
-            layout: source.layout(),
         };
         let mut planned: Vec<(&Function, Vec<Insn>)> = Vec::new();
         for unit in 0..program.units() {

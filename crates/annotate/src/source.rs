@@ -1,12 +1,13 @@
 //! Assembly source as lines, into which directives are put and from which they are taken.
 
+use core::cell::OnceCell;
 use core::fmt::{self, Write as _};
 use core::ops::Range;
 
 use crate::layout::{Assembled, Dialect, Layout, Near};
 
 /// A text, and what was changed in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Source {
     lines: Vec<Line>,
     /// The lines of the text that was read.
@@ -15,6 +16,8 @@ pub struct Source {
     dialect: Dialect,
     /// Which lines of the text that was read have made code, if that is known.
     assembled: Option<Assembled>,
+    /// What the lines are, found when it is asked for, and anew when they have changed.
+    layout: OnceCell<Layout>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -168,6 +171,7 @@ impl Source {
             },
             dialect,
             assembled: None,
+            layout: OnceCell::new(),
         }
     }
 
@@ -180,10 +184,15 @@ impl Source {
             self.lines.get(place)?.old
         });
         self.assembled = Some(lines.collect());
+        self.layout.take();
         self
     }
 
-    pub(crate) fn layout(&self) -> Layout {
+    pub(crate) fn layout(&self) -> &Layout {
+        self.layout.get_or_init(|| self.read_layout())
+    }
+
+    fn read_layout(&self) -> Layout {
         let texts = self.lines.iter().map(|line| line.text.as_str());
         Layout::of(texts, self.dialect, |number| {
             let place = usize::try_from(number).ok().and_then(|n| n.checked_sub(1));
@@ -251,7 +260,7 @@ impl Source {
     #[must_use]
     pub fn is_continuous(&self, number: u32) -> bool {
         let layout = self.layout();
-        let start = self.gap_in(&layout, number).start;
+        let start = self.gap_in(layout, number).start;
         layout.behind(number) == layout.behind(start.saturating_sub(1))
     }
 
@@ -331,8 +340,8 @@ impl Source {
     #[must_use]
     pub fn gap_before(&self, number: u32) -> Gap {
         let layout = self.layout();
-        let lines = self.gap_in(&layout, number);
-        self.gap(&layout, lines, number)
+        let lines = self.gap_in(layout, number);
+        self.gap(layout, lines, number)
     }
 
     fn gap_in(&self, layout: &Layout, number: u32) -> Range<u32> {
@@ -346,9 +355,9 @@ impl Source {
     pub fn gap_behind(&self, number: u32) -> Gap {
         let layout = self.layout();
         let mut below = number + 1..=layout.count();
-        let border = below.find(|line| self.is_border(&layout, *line, number));
+        let border = below.find(|line| self.is_border(layout, *line, number));
         let end = border.unwrap_or(layout.count() + 1);
-        self.gap(&layout, number + 1..end, number)
+        self.gap(layout, number + 1..end, number)
     }
 
     /// Whether a line makes code beside another one that does.
@@ -388,7 +397,7 @@ impl Source {
     #[must_use]
     pub fn places_before(&self, number: u32) -> Vec<u32> {
         let layout = self.layout();
-        let gap = self.gap_in(&layout, number);
+        let gap = self.gap_in(layout, number);
         let above = layout.behind(gap.start.saturating_sub(1));
         let is_place = |line: &u32| layout.is_place(line.saturating_sub(1), above);
         let mut ends = gap
@@ -447,6 +456,7 @@ impl Source {
             last.text.push_str(ending);
         }
         self.lines.splice(place..place, lines);
+        self.layout.take();
     }
 
     /// Takes a line out.
@@ -456,6 +466,7 @@ impl Source {
             .and_then(|number| number.checked_sub(1));
         if let Some(place) = place.filter(|place| *place < self.lines.len()) {
             self.lines.remove(place);
+            self.layout.take();
         }
     }
 
@@ -474,11 +485,13 @@ impl Source {
             .and_then(|number| number.checked_sub(1));
         if let Some(line) = place.and_then(|place| self.lines.get_mut(place)) {
             *line = Line { old: None, text };
+            self.layout.take();
         }
     }
 
     /// Has lines that were put in be the author's own again where these say the same.
     pub fn keep_what_was_said(&mut self) {
+        self.layout.take();
         let mut next = 0;
         let numbers: Vec<usize> = self.lines.iter().filter_map(|line| line.old).collect();
         let mut kept = numbers.into_iter().peekable();
@@ -552,7 +565,7 @@ impl Source {
     #[must_use]
     pub fn strip(&mut self, entry: Range<u32>) -> bool {
         let mut is_whole = true;
-        let layout = self.layout();
+        let layout = self.layout().clone();
         let start = layout.behind(entry.start);
         for line in entry.rev() {
             let text = self.directive(line);

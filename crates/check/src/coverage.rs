@@ -1,5 +1,6 @@
 //! Code that no entry covers.
 
+use core::cell::LazyCell;
 use std::collections::BTreeSet;
 
 use unspool_ir::Vaddr;
@@ -19,8 +20,12 @@ pub(crate) fn uncovered(subject: &Subject<'_>, told: &BTreeSet<Vaddr>) -> Vec<(V
     let is_code = |at: Vaddr| code.iter().any(|range| range.contains(&at));
     let symbols = subject.symbols.iter();
     let functions = symbols.filter(|symbol| is_code(symbol.address));
-    let mut starts: Vec<u64> = subject.symbols.iter().map(|it| it.address.0).collect();
-    starts.sort_unstable();
+    // Few files have labels of which it is asked.
+    let starts = LazyCell::new(|| {
+        let mut starts: Vec<u64> = subject.symbols.iter().map(|it| it.address.0).collect();
+        starts.sort_unstable();
+        starts
+    });
     let functions = functions.filter(|symbol| {
         symbol.is_function || is_label(subject, symbol) && leads_on(subject, symbol, &starts)
     });

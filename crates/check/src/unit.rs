@@ -848,11 +848,11 @@ impl Guide for ByTable<'_> {
 
     /// A breakpoint that people wrote among other code, which is no padding.
     fn resumes(&self, address: u64) -> bool {
-        const BREAKPOINT: u8 = 0xcc;
+        let breakpoint = self.judge.facts.breakpoint;
         let code = Text(self.file);
         let bytes = code.bytes_from(address).unwrap_or_default();
-        self.maker == Maker::People
-            && matches!(bytes, [BREAKPOINT, next, ..] if *next != BREAKPOINT)
+        let rest = bytes.strip_prefix(breakpoint).unwrap_or_default();
+        self.maker == Maker::People && !rest.is_empty() && !rest.starts_with(breakpoint)
     }
 
     fn args_size(&self, address: u64, _: Value) -> u64 {

@@ -43,6 +43,8 @@ pub struct Facts {
     pub no_return: &'static [u64],
     /// How far below the stack pointer memory keeps its value, in bytes.
     pub red_zone: i32,
+    /// The instruction that debuggers stop at, and behind which they go on.
+    pub breakpoint: &'static [u8],
     /// The code that handlers of signals return to: what is on the stack there is the kernel's.
     pub signal_return: &'static [u8],
 }

@@ -41,7 +41,7 @@ pub enum Known {
 }
 
 /// A table that an indirect jump takes its targets from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct JumpTable {
     /// Its address.
     pub address: u64,
@@ -66,7 +66,7 @@ impl JumpTable {
 }
 
 /// What the entries of a [`JumpTable`] are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Entries {
     /// Signed distances of 4 bytes from the table's address.
     Distances,

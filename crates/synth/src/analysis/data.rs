@@ -14,7 +14,7 @@ use crate::code::InsnId;
 use crate::op::Flow;
 use crate::program::Program;
 use crate::state::State;
-use crate::value::{Entries, JumpTable};
+use crate::value::JumpTable;
 
 /// What is known of data in a unit's ranges.
 #[derive(Debug, Default)]
@@ -24,18 +24,9 @@ pub(super) struct Data {
     /// Jump tables, wherever they are.
     pub(super) tables: Vec<Range<u64>>,
     /// What jump tables that were jumped through lead to.
-    pub(super) read: HashMap<TableKey, ReadTable>,
+    pub(super) read: HashMap<JumpTable, ReadTable>,
     /// Where jump tables lead though no instruction begins there.
     pub(super) missed: Vec<u64>,
-}
-
-/// A jump table's address, its greatest index, and whether its entries are addresses.
-pub(super) type TableKey = (u64, Option<u16>, bool);
-
-/// The key of a jump table.
-pub(super) fn key_of(table: JumpTable) -> TableKey {
-    let is_of_addresses = table.entries == Entries::Addresses;
-    (table.address, table.last, is_of_addresses)
 }
 
 /// A jump table, read.

@@ -4,7 +4,7 @@ use core::cmp::Reverse;
 use core::ops::Range;
 use std::sync::Arc;
 
-use super::data::{ReadTable, key_of};
+use super::data::ReadTable;
 use super::guide::{By, Guide, Observer};
 use super::ranges::Lifted;
 use super::segments::{Segment, Target};
@@ -392,7 +392,7 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
         let semantics = self.analyzer.semantics;
         // An address that only a run knows has another name at each target.
         let sp = state.get(semantics.facts.stack_pointer);
-        let Some(read) = self.analyzer.data.read.get_mut(&key_of(table)) else {
+        let Some(read) = self.analyzer.data.read.get_mut(&table) else {
             return true;
         };
         match &mut read.told {
@@ -407,7 +407,7 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
 
     /// The instructions that a jump table leads to.
     fn targets(&mut self, table: JumpTable) -> Arc<[InsnId]> {
-        if let Some(read) = self.analyzer.data.read.get(&key_of(table)) {
+        if let Some(read) = self.analyzer.data.read.get(&table) {
             return Arc::clone(&read.targets);
         }
         let targets: Arc<[InsnId]> = self.read_targets(table).into();
@@ -415,7 +415,7 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
             targets: Arc::clone(&targets),
             told: None,
         };
-        self.analyzer.data.read.insert(key_of(table), read);
+        self.analyzer.data.read.insert(table, read);
         targets
     }
 

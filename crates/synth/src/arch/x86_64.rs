@@ -56,6 +56,8 @@ pub static FACTS: Facts = Facts {
     // rt_sigreturn, exit, exit_group
     no_return: &[15, 60, 231],
     red_zone: 128,
+    // int3
+    breakpoint: &[0xcc],
     // mov $15, %rax; syscall: rt_sigreturn.
     signal_return: &[0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05],
 };

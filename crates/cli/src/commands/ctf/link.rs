@@ -39,8 +39,10 @@ pub(crate) fn run(args: &CtfLinkArgs) -> anyhow::Result<ExitCode> {
     }
     let files = sections.iter().filter_map(|(input, _)| input.elf());
     let first = files.clone().next();
-    for file in files {
-        first.map_or(Ok(()), |first| target::refuse_another_machine(first, file))?;
+    if let Some(first) = first {
+        for file in files {
+            target::refuse_another_machine(first, file)?;
+        }
     }
     if sections.is_empty() {
         bail!(
