@@ -69,6 +69,13 @@ fn saved_registers_are_what_instructions_leave() {
         ("mov %rsp, %rdi; mov $4, %ecx; rep stosl", None),
         ("mov %rsp, %rdi; mov $5, %ecx; rep stosl", Some(Refuted)),
         ("mov %rsp, %rdi; rep movsb", None),
+        // Where no operand says the address.
+        ("lea 8(%rsp), %rdi; maskmovdqu %xmm0, %xmm1", Some(Unproven)),
+        ("mov %rsp, %rax; movdir64b (%rcx), %rax", Some(Refuted)),
+        (
+            "lea 16(%rsp), %rax; sub $64, %rax; movdir64b (%rcx), %rax",
+            None,
+        ),
         // By way of registers that are not followed.
         ("movq 16(%rsp), %xmm0; movq %xmm0, 16(%rsp)", Some(Unproven)),
         (

@@ -100,9 +100,10 @@ fn control_c_is_for_the_command() {
     let path = directory.path().join("script.sh");
     std::fs::write(&path, script).unwrap();
     let program = unspool(&directory);
-    // Not every shell replaces itself by its last command, and one that waits dies of the signal.
+    // Not every shell replaces itself by its last command, and one that waits dies of the signal. What ignores it from the start, as
+    // what a script runs in the background, cannot trap it.
     let line = format!(
-        "exec {} stack -- sh {}",
+        "exec env --default-signal=INT {} stack -- sh {}",
         program.get_program().display(),
         path.display()
     );

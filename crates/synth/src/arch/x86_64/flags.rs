@@ -2,7 +2,7 @@
 
 use iced_x86::{ConditionCode, FlowControl, Instruction, Mnemonic, OpKind};
 
-use super::operands::{immediate, whole_source};
+use super::operands::{immediate, is_low, whole_source};
 use super::{RSP, bit, number};
 use crate::op::{Op, Test, Way};
 
@@ -21,7 +21,7 @@ pub(super) fn comparison(insn: &Instruction) -> Option<Compared> {
         return None;
     }
     let register = insn.op0_register();
-    let a = number(register)?;
+    let a = number(register).filter(|_| is_low(register))?;
     if let Some(b) = whole_source(insn) {
         return Some(Compared::Registers(a, b));
     }

@@ -32,6 +32,8 @@ pub(super) enum Kind {
     Vectors,
     Turns,
     Fills,
+    /// Where no operand in memory says.
+    Stores,
     Leaves,
     Enters,
     Compares,
@@ -78,6 +80,10 @@ impl Kind {
             | Mnemonic::Insb
             | Mnemonic::Insw
             | Mnemonic::Insd => Kind::Fills,
+            Mnemonic::Movdir64b
+            | Mnemonic::Maskmovq
+            | Mnemonic::Maskmovdqu
+            | Mnemonic::Vmaskmovdqu => Kind::Stores,
             Mnemonic::Leave => Kind::Leaves,
             Mnemonic::Enter => Kind::Enters,
             Mnemonic::Cmp => Kind::Compares,
@@ -128,6 +134,7 @@ pub(super) fn told_apart(kind: Kind, insn: &Instruction, ops: &mut Vec<Op>) -> b
         Kind::Vectors => vectors(insn, ops),
         Kind::Turns => turns(insn, ops),
         Kind::Fills => fills(insn, ops),
+        Kind::Stores => stores(insn, ops),
         Kind::Leaves => leaves(insn, ops),
         Kind::Enters => enters(insn, ops),
         Kind::Halts => {
@@ -557,6 +564,22 @@ pub(super) fn fills(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
         },
     });
     false
+}
+
+/// The bytes that a mask chooses are written to where a register says; or all of 64, to where the first operand says.
+pub(super) fn stores(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    let (offset, size) = (
+        0,
+        u16::try_from(insn.memory_size().size()).unwrap_or(u16::MAX),
+    );
+    if insn.mnemonic() == Mnemonic::Movdir64b {
+        ops.extend(whole_destination(insn).map(|base| Op::Overwrite { base, offset, size }));
+        return true;
+    }
+    let is_flat = !matches!(insn.segment_prefix(), Register::FS | Register::GS);
+    let base = RDI;
+    ops.extend(is_flat.then_some(Op::OverwritePerhaps { base, offset, size }));
+    true
 }
 
 pub(super) fn leaves(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
