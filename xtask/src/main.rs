@@ -180,11 +180,13 @@ fn cargo() -> OsString {
 
 /// Runs all tests of the workspace; yields whether they passed.
 fn run_tests(arguments: impl Iterator<Item = OsString>) -> Result<bool, Error> {
-    let cargo = cargo();
-    let status = Command::new(&cargo)
+    // What nohup starts ignores SIGHUP, and what a script starts in the background SIGINT: what tests start would, too, and could not catch them.
+    let status = Command::new("env")
+        .args(["--default-signal=HUP,INT,QUIT", "--"])
+        .arg(cargo())
         .args(["test", "--workspace"])
         .args(arguments)
         .status()
-        .map_err(|error| format!("cannot run {}: {error}", cargo.to_string_lossy()))?;
+        .map_err(|error| format!("cannot run env: {error}"))?;
     Ok(status.success())
 }

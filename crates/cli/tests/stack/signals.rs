@@ -20,15 +20,7 @@ fn a_signal_from_a_program_is_passed_on() {
     let directory = Directory::new();
     for name in ["HUP", "INT", "QUIT", "TERM"] {
         let script = format!("trap 'echo caught; exit 7' {name}; echo ready; read line; exit 1");
-        // What ignores a signal from the start, as under nohup, cannot trap it.
-        let unspool = shell(&directory, &script);
-        let mut command = Command::new("env");
-        command
-            .arg(format!("--default-signal={name}"))
-            .arg(unspool.get_program())
-            .args(unspool.get_args())
-            .env("XDG_CACHE_HOME", directory.path().join("cache"));
-        let mut running = Running::command(&mut command);
+        let mut running = Running::command(&mut shell(&directory, &script));
         assert_eq!(running.line(), "ready");
         send_signal(running.pid(), name);
         assert_eq!(running.line(), "caught", "{name}");
@@ -100,10 +92,9 @@ fn control_c_is_for_the_command() {
     let path = directory.path().join("script.sh");
     std::fs::write(&path, script).unwrap();
     let program = unspool(&directory);
-    // Not every shell replaces itself by its last command, and one that waits dies of the signal. What ignores it from the start, as
-    // what a script runs in the background, cannot trap it.
+    // Not every shell replaces itself by its last command, and one that waits dies of the signal.
     let line = format!(
-        "exec env --default-signal=INT {} stack -- sh {}",
+        "exec {} stack -- sh {}",
         program.get_program().display(),
         path.display()
     );
