@@ -1,9 +1,10 @@
 //! What is wrong with a table, told once for each cause.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use unspool_ir::{Register, RowId, Vaddr};
+use unspool_synth::arch::Facts;
 
 use crate::authors::Maker;
 use crate::declared::{Declared, Place};
@@ -319,10 +320,12 @@ impl Finding {
             (Code::InsideInstruction, _) => "a row starts inside an instruction".to_owned(),
             (Code::HeightsDiffer, _) => {
                 let from: Vec<String> = self.related.iter().map(|at| format!("{at}")).collect();
-                format!(
-                    "the stack is of another height on the path from {}: no row can be right here",
-                    from.join(" than on that from ")
-                )
+                let from = from.join(" than on that from ");
+                let right = match computed.as_str() {
+                    "" => "no row can be right here".to_owned(),
+                    computed => format!("the CFA is {computed}, and declared {declared}"),
+                };
+                format!("the stack is of another height on the path from {from}: {right}")
             }
             (Code::PrivateConvention, _) => {
                 format!("{subject} is not preserved, though declared {declared}")
@@ -358,20 +361,14 @@ pub(crate) fn of_unit(subject: &Subject<'_>, report: &UnitReport) -> Vec<Finding
     let doubts = merged(&report.doubts);
     let mut causes: BTreeMap<(usize, Cause), Finding> = BTreeMap::new();
     let of_cfa = doubts.iter();
-    let without_cfa: HashSet<Vaddr> = of_cfa
+    let of_cfa: HashMap<Vaddr, &Doubt> = of_cfa
         .filter(|doubt| doubt.aspect == Aspect::Cfa)
-        .map(|doubt| doubt.at)
+        .map(|doubt| (doubt.at, doubt))
         .collect();
     let never_restored = never_restored(subject, report);
+    let mut explained = BTreeSet::new();
     let mut last_place = None;
     for doubt in &doubts {
-        // Without a CFA nothing else is known.
-        let is_consequence = doubt.aspect != Aspect::Cfa
-            && doubt.verdict == Verdict::Unproven
-            && without_cfa.contains(&doubt.at);
-        if is_consequence {
-            continue;
-        }
         let place = subject.program().containing(doubt.at.0).unwrap_or_default();
         let Some(declared) = subject.judge.declared(doubt.row) else {
             continue;
@@ -388,9 +385,20 @@ pub(crate) fn of_unit(subject: &Subject<'_>, report: &UnitReport) -> Vec<Finding
         if doubt.aspect == Aspect::Cfa {
             last_place = Some(place);
         }
-        let difference = teller.difference();
-        let cause = (finding.code, doubt.aspect, difference);
-        match causes.entry((place, cause)) {
+        let cause = (place, (finding.code, doubt.aspect, teller.difference()));
+        let of_cfa = of_cfa
+            .get(&doubt.at)
+            .filter(|_| doubt.aspect != Aspect::Cfa);
+        if of_cfa.is_some_and(|of_cfa| is_relative(doubt, of_cfa, declared, subject.facts())) {
+            explained.insert(cause);
+            continue;
+        }
+        // Without a CFA nothing else is known.
+        let is_unknown = of_cfa.is_some() && doubt.verdict == Verdict::Unproven;
+        if is_unknown || explained.contains(&cause) {
+            continue;
+        }
+        match causes.entry(cause) {
             Entry::Vacant(free) => drop(free.insert(finding)),
             Entry::Occupied(mut known) => {
                 let known = known.get_mut();
@@ -414,6 +422,25 @@ pub(crate) fn of_unit(subject: &Subject<'_>, report: &UnitReport) -> Vec<Finding
     let unreached = unreached.filter(|at| subject.maker_at(**at) == Maker::People);
     findings.extend(unreached.map(|at| Finding::at(*at, Code::Unreached, Severity::Unproven)));
     findings
+}
+
+/// Whether a doubt of a register has its cause in one of the CFA at the same instruction: what is declared relative to another register
+/// (`.cfi_rel_offset`) is as far from a wrong CFA as its slot is from the right one.
+fn is_relative(doubt: &Doubt, of_cfa: &Doubt, declared: &Declared, facts: &Facts) -> bool {
+    match (
+        declared.cfa,
+        of_cfa.truth,
+        declared.claim(doubt.aspect, facts),
+        doubt.truth,
+    ) {
+        (
+            Place::Register(register, cfa),
+            Some(Place::Register(real, real_cfa)),
+            Place::AtCfa(slot),
+            Some(Place::AtCfa(real_slot)),
+        ) => register == real && cfa + slot == real_cfa + real_slot,
+        _ => false,
+    }
 }
 
 /// Doubts, where those that are of the same thing at the same instruction are one: at a call, what is wrong before it may be wrong while
@@ -638,17 +665,19 @@ impl Teller<'_> {
                     false => format!(".cfi_def_cfa_offset {real}"),
                 })
             }
-            (Code::CfaRegister, _, declared, Place::Register(register, offset)) => {
+            (
+                Code::CfaRegister | Code::HeightsDiffer,
+                _,
+                declared,
+                Place::Register(register, offset),
+            ) => {
                 let (register, offset) = match (self.doubt.hint, declared) {
                     (Some(Hint::Numbering { meant, .. }), Place::Register(_, offset)) => {
                         (u8::try_from(meant.0).unwrap_or(register), offset)
                     }
                     _ => (register, offset),
                 };
-                Some(format!(
-                    ".cfi_def_cfa {}, {offset}",
-                    words::operand(register, abi)
-                ))
+                words::directive(Aspect::Cfa, Place::Register(register, offset), column, abi)
             }
             (_, Aspect::Cfa, ..) => None,
             (_, aspect, ..) => words::directive(aspect, truth, column, abi),

@@ -263,8 +263,10 @@ impl<'t> Judge<'t> {
         judgement.cfa = self.cfa(declared, state);
         let cfa = self.cfa_of(declared, state);
         let column = self.facts.return_address;
-        judgement.return_address =
-            self.place(declared.return_address, cfa, Value::at_entry(column), state);
+        let returns_to = self
+            .moved_return_address(declared.return_address, cfa, state)
+            .unwrap_or(Value::at_entry(column));
+        judgement.return_address = self.place(declared.return_address, cfa, returns_to, state);
         let claims = self.facts.preserved.iter().zip(&declared.preserved);
         for ((register, place), verdict) in claims.zip(&mut judgement.preserved) {
             *verdict = self.place(*place, cfa, Value::at_entry(*register), state);
@@ -274,6 +276,16 @@ impl<'t> Judge<'t> {
             judgement.cfa = judgement.cfa.max(found);
         }
         judgement
+    }
+
+    /// What is where a row says that the return address is, if it is that, or was: code moves it over data that is behind the call.
+    fn moved_return_address(&self, place: Place, cfa: Value, state: &State) -> Option<Value> {
+        let found = match place {
+            Place::Register(register, offset) => state.get(register).plus(offset),
+            Place::AtCfa(offset) => state.load(cfa.plus(offset))?,
+            _ => return None,
+        };
+        is_return_address(found, self.facts).then_some(found)
     }
 
     /// Takes back what was refuted of registers for which a row finds what another one of its entry says that they are by
@@ -451,6 +463,11 @@ impl Proof {
 /// Whether a column stands for a return address that calls push: no register has it.
 fn is_pushed(register: u8, facts: &Facts) -> bool {
     register == facts.return_address && facts.call_pushes != 0
+}
+
+/// Whether a value is the return address plus a number, 0 mostly.
+pub(crate) fn is_return_address(value: Value, facts: &Facts) -> bool {
+    matches!(value.known(), Known::Entry(origin, _) if origin.0 == facts.return_address.into())
 }
 
 fn is_value(value: Value, wanted: Value) -> Verdict {

@@ -46,7 +46,7 @@ impl Finding {
                 "move the directive to the border of instructions".to_owned()
             }
             Code::ReturnAddress => {
-                "keep the return address in its slot, or say where it is: .cfi_offset %rip, N or .cfi_register %rip, %reg".to_owned()
+                "keep the return address in its slot, or say where it is: .cfi_offset %rip, N or .cfi_register %rip, %reg; if nobody called, .cfi_undefined %rip".to_owned()
             }
             Code::SignalFrame if self.computed.is_empty() => {
                 "write a nop before the label, inside of the entry, behind all directives".to_owned()

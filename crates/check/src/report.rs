@@ -79,6 +79,8 @@ pub struct Report {
     exits: Vec<(Vaddr, Returns)>,
     /// Where control leaves them otherwise.
     others: Vec<Vaddr>,
+    /// Functions that control goes on in with another CFA than their first rows say.
+    ahead: BTreeSet<Vaddr>,
 }
 
 impl Report {
@@ -107,6 +109,7 @@ impl Report {
         report
             .findings
             .retain(|finding| extent(finding.at).is_none_or(|place| !told.contains(&place)));
+        report.tell_entries_alone(subject);
         report.findings.extend(signals);
         let ways_out = report.findings.iter();
         let ways_out = ways_out.filter(|finding| finding.code == Code::EntryTooShort);
@@ -117,7 +120,20 @@ impl Report {
         report.findings.extend(sframe::findings(subject));
         let key = |finding: &Finding| (finding.at, finding.code);
         report.findings.sort_by_key(key);
+        report.findings.dedup();
         report
+    }
+
+    /// Leaves out what is told of functions behind their first rows where those are wrong for who goes on there: as functions that
+    /// are called they need not make sense.
+    fn tell_entries_alone(&mut self, subject: &Subject<'_>) {
+        let ahead = &self.ahead;
+        self.findings.retain(|finding| {
+            let extent = subject.program().extent_at(finding.at.0);
+            let start = extent.map(|extent| Vaddr(extent.start));
+            let start = start.filter(|start| ahead.contains(start));
+            start.is_none_or(|start| finding.at == start && finding.code == Code::CfaOffset)
+        });
     }
 
     fn once(
@@ -146,6 +162,7 @@ impl Report {
                     part.findings.extend(finding::of_unit(subject, &report));
                     part.exits.extend(report.exits);
                     part.others.extend(report.others);
+                    part.ahead.extend(report.ahead);
                 }
                 progress(first, units);
             }
@@ -169,6 +186,7 @@ impl Report {
         self.findings.extend(part.findings);
         self.exits.extend(part.exits);
         self.others.extend(part.others);
+        self.ahead.extend(part.ahead);
     }
 }
 

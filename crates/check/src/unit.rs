@@ -16,7 +16,7 @@ use unspool_synth::{
 use crate::authors::Maker;
 use crate::declared::{Declared, Place};
 use crate::hint::{self, Hint};
-use crate::judge::{Aspect, Judge, Judgement, Verdict};
+use crate::judge::{Aspect, Judge, Judgement, Verdict, is_return_address};
 use crate::path::Jump;
 use crate::subject::Subject;
 
@@ -63,6 +63,8 @@ pub struct UnitReport {
     pub exits: Vec<(Vaddr, Returns)>,
     /// Where control leaves an extent otherwise; of what compilers made not all.
     pub others: Vec<Vaddr>,
+    /// Functions of other units that control goes on in with another CFA than their first rows say.
+    pub ahead: Vec<Vaddr>,
     /// Rows that start inside an instruction.
     pub inside: Vec<Vaddr>,
     /// Instructions from which control goes on behind the end of all entries, and where that is.
@@ -132,13 +134,35 @@ impl Subject<'_> {
         self.judge_all(unit, &analysis, guesses, &mut report);
         let maker = self.maker_of(unit);
         if maker == Maker::People {
-            refute_meetings(&mut report);
+            self.refute_meetings(&mut report);
             report.others.extend(self.jumps_out(analysis.code()));
         }
         let is_known =
             maker == Maker::People && self.lines.is_some() && !report.unreached.is_empty();
         let next = is_known.then(|| self.guesses(&analysis));
         (report, next)
+    }
+
+    /// No row that counts from a register can be right where paths meet on different heights.
+    fn refute_meetings(&self, report: &mut UnitReport) {
+        let counts = |row| {
+            let declared = self.judge.declared(row);
+            declared.is_some_and(|declared| matches!(declared.cfa, Place::Register(..)))
+        };
+        let doubts = report.doubts.iter();
+        let of_cfa = doubts.filter(|doubt| doubt.aspect == Aspect::Cfa && counts(doubt.row));
+        for doubt in of_cfa {
+            let behind = report.rows.partition_point(|row| row.start <= doubt.at);
+            let row = behind
+                .checked_sub(1)
+                .and_then(|row| report.rows.get_mut(row));
+            let mut meetings = report.conflicts.iter();
+            if let Some(known) = row.and_then(|row| row.judgement.as_mut())
+                && meetings.any(|[at, ..]| *at == doubt.at)
+            {
+                known.cfa = Verdict::Refuted;
+            }
+        }
     }
 
     /// Where code begins that nothing is known to lead to, and that is no data.
@@ -218,9 +242,14 @@ impl Subject<'_> {
     pub(crate) fn note_unreached(&self, analysis: &Analysis<'_>, report: &mut UnitReport) {
         let code = analysis.code();
         let mut before = 0..0;
+        let mut idle_until = 0;
         for insn in analysis.unreached() {
             let range = code.range(insn);
             let before = core::mem::replace(&mut before, range.clone());
+            idle_until = idle_loop(code, insn).unwrap_or(idle_until);
+            if range.start < idle_until {
+                continue;
+            }
             let extent = |at| self.program().containing(at);
             let last = report.unreached.last();
             let is_told = last.is_some_and(|last| extent(last.0) == extent(range.start));
@@ -527,7 +556,7 @@ impl<'w, 's> Walk<'w, 's> {
     /// If `target` is the return address: how it is returned with the stack pointer `left`.
     fn exit(&self, target: Value, state: &State, left: Value) -> Option<Returns> {
         let facts = self.subject.facts();
-        if target != Value::at_entry(facts.return_address) {
+        if !is_return_address(target, facts) {
             return None;
         }
         let cfa = Value::at_entry(facts.stack_pointer).plus(facts.call_pushes.into());
@@ -607,6 +636,7 @@ impl<'w, 's> Walk<'w, 's> {
                 truth: Some(Place::Register(sp, real)),
                 hint: None,
             });
+            self.report.ahead.push(Vaddr(to));
         }
     }
 
@@ -727,22 +757,14 @@ impl<'w, 's> Walk<'w, 's> {
     }
 }
 
-/// No row can be right where paths meet on different heights.
-fn refute_meetings(report: &mut UnitReport) {
-    let doubts = report.doubts.iter();
-    let of_cfa = doubts.filter(|doubt| doubt.aspect == Aspect::Cfa);
-    for doubt in of_cfa {
-        let behind = report.rows.partition_point(|row| row.start <= doubt.at);
-        let row = behind
-            .checked_sub(1)
-            .and_then(|row| report.rows.get_mut(row));
-        let mut meetings = report.conflicts.iter();
-        if let Some(known) = row.and_then(|row| row.judgement.as_mut())
-            && meetings.any(|[at, ..]| *at == doubt.at)
-        {
-            known.cfa = Verdict::Refuted;
-        }
-    }
+/// Where the loop ends that begins with an instruction, if it is a short one that does nothing and is never left: a processor runs ahead
+/// into it behind a call that does not come back (a retpoline), and no further.
+fn idle_loop(code: &Code, first: InsnId) -> Option<u64> {
+    const MOST: usize = 8;
+    let start = code.range(first).start;
+    let mut line = code.ids().skip(first.0 as usize).take(MOST);
+    let last = line.find(|insn| code.flow(*insn).is_some() || !code.ops_of(*insn).is_empty())?;
+    (code.flow(last) == Some(Flow::Jump(start))).then(|| code.range(last).end)
 }
 
 fn doubts_of(

@@ -79,12 +79,16 @@ pub fn place(place: Place, of: Aspect, abi: Abi) -> String {
     }
 }
 
-/// The directive that says of a register, or of the return address, where it is; `None` if none does. `column` is the return
-/// address's number.
+/// The directive that says where something is; `None` if none does. `column` is the return address's number.
 #[must_use]
 pub fn directive(of: Aspect, place: Place, column: u8, abi: Abi) -> Option<String> {
     let register = match of {
-        Aspect::Cfa => return None,
+        Aspect::Cfa => {
+            let Place::Register(register, offset) = place else {
+                return None;
+            };
+            return Some(format!(".cfi_def_cfa {}, {offset}", operand(register, abi)));
+        }
         Aspect::ReturnAddress => column,
         Aspect::Register(register) => register,
     };

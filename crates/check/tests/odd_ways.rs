@@ -9,7 +9,7 @@
 
 mod common;
 
-use common::check;
+use common::{check, report};
 use unspool_check::{Code, Finding, Severity};
 
 /// A function that jumps over a table into the middle of what its bytes decode as: the table ends with a prefix and an opcode
@@ -142,6 +142,229 @@ popped: push %rcx
     let (found, popped) = check(source, "popped");
     let found: Vec<_> = found.iter().map(|it| (it.code, it.at.0)).collect();
     assert!(found.contains(&(Code::CfaOffset, popped)), "{found:x?}");
+}
+
+/// What a function's text decodes as, up to the code behind it, need not be followed: no call comes back to it.
+#[test]
+fn a_text_that_is_called_over_is_no_code() {
+    let source = |adjust: &str| {
+        format!(
+            "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        sub $24, %rsp
+        .cfi_adjust_cfa_offset 24
+        call 1f
+        .asciz \"hello, world\"
+1:      {adjust}
+pops:   pop %rdi
+        .cfi_def_cfa_offset 32
+        add $24, %rsp
+        .cfi_adjust_cfa_offset -24
+        ret
+        .cfi_endproc
+        .size f, . - f
+"
+        )
+    };
+    let found = |adjust: &str| {
+        let (found, pops) = check(&source(adjust), "pops");
+        let found: Vec<_> = found.iter().map(|it| (it.code, it.at.0)).collect();
+        (found, pops)
+    };
+    // Nothing leads to the text: without lines it may be code.
+    let (right, _) = found(".cfi_adjust_cfa_offset 8");
+    let codes: Vec<_> = right.iter().map(|(code, _)| *code).collect();
+    assert_eq!(codes, [Code::Unreached], "{right:x?}");
+    let (wrong, pops) = found("");
+    assert!(wrong.contains(&(Code::CfaOffset, pops)), "{wrong:x?}");
+}
+
+/// A callee whose caller has data behind the call returns behind that.
+#[test]
+fn a_return_address_may_be_moved() {
+    let source = |body: &str| {
+        format!(
+            "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        {body}
+behind: nop
+        ret
+        .cfi_endproc
+        .size f, . - f
+        "
+        )
+    };
+    let codes = |body: &str| {
+        let (found, behind) = check(&source(body), "behind");
+        let found = found.iter().map(|it| (it.code, it.at.0 - behind));
+        found.collect::<Vec<_>>()
+    };
+    assert_eq!(codes("addq $8, (%rsp)"), []);
+    let in_register = "pop %rcx
+        .cfi_adjust_cfa_offset -8
+        .cfi_register %rip, %rcx
+        lea 8(%rcx), %rcx
+        push %rcx
+        .cfi_adjust_cfa_offset 8
+        .cfi_offset %rip, -8";
+    assert_eq!(codes(in_register), []);
+    assert_eq!(codes("movq $0, (%rsp)"), [(Code::ReturnAddress, 0)]);
+}
+
+/// A retpoline: the loop behind its call is for what the processor runs ahead into.
+#[test]
+fn a_loop_for_speculation_alone_is_none() {
+    let source = |adjust: &str, last: &str| {
+        format!(
+            "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        call 1f
+        .cfi_adjust_cfa_offset 8
+2:      pause
+        lfence
+        {last}
+1:      {adjust}
+stores: mov %rax, (%rsp)
+        ret
+        .cfi_endproc
+        .size f, . - f
+        "
+        )
+    };
+    let codes = |adjust: &str, last: &str| {
+        let (found, stores) = check(&source(adjust, last), "stores");
+        let found: Vec<_> = found.iter().map(|it| (it.code, it.at.0)).collect();
+        (found, stores)
+    };
+    assert_eq!(codes("", "jmp 2b").0, []);
+    let (wrong, stores) = codes(".cfi_adjust_cfa_offset 8", "jmp 2b");
+    assert!(wrong.contains(&(Code::CfaOffset, stores)), "{wrong:x?}");
+    // One that does something may be come to.
+    let (other, _) = codes("", "inc %eax\n jmp 2b");
+    assert_eq!(other.first().map(|it| it.0), Some(Code::Unreached));
+}
+
+/// What is declared relative to the stack pointer is wrong as long as the CFA is: there is one cause.
+#[test]
+fn a_wrong_cfa_is_told_once() {
+    let source = |slot: &str| {
+        format!(
+            "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        sub $24, %rsp
+wrong:  mov %rbx, 8(%rsp)
+        {slot}
+        xor %ebx, %ebx
+        mov 8(%rsp), %rbx
+        .cfi_restore %rbx
+        add $24, %rsp
+        ret
+        .cfi_endproc
+        .size f, . - f
+        "
+        )
+    };
+    let found = |slot: &str| {
+        let (found, wrong) = check(&source(slot), "wrong");
+        let found: Vec<_> = found.iter().map(|it| (it.code, it.at.0)).collect();
+        (found, wrong)
+    };
+    let (relative, wrong) = found(".cfi_rel_offset %rbx, 8");
+    assert_eq!(relative, [(Code::CfaOffset, wrong)]);
+    let (other, wrong) = found(".cfi_rel_offset %rbx, 0");
+    let codes: Vec<_> = other.iter().map(|(code, _)| *code).collect();
+    assert_eq!(codes, [Code::CfaOffset, Code::SavedElsewhere], "{wrong:x}");
+}
+
+/// Functions go on in another one, as it is not called, and its first row does not say so: what is wrong further on in it is so for
+/// the same cause.
+#[test]
+fn a_shared_body_is_told_of_at_its_begin() {
+    let source = |adjust: &str| {
+        format!(
+            "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        push %rbx
+        .cfi_def_cfa_offset 16
+        .cfi_offset %rbx, -16
+        xor %ebx, %ebx
+        jmp body
+        .cfi_endproc
+        .size f, . - f
+        .globl g
+        .type g, @function
+g:      .cfi_startproc
+        push %rbx
+        .cfi_def_cfa_offset 16
+        .cfi_offset %rbx, -16
+        mov $1, %ebx
+        .cfi_endproc
+        .size g, . - g
+        .type body, @function
+body:   .cfi_startproc
+        {adjust}
+        .cfi_offset %rbx, -16
+        mov %rdi, %rax
+        add %rbx, %rax
+        pop %rbx
+        .cfi_def_cfa_offset 8
+        .cfi_restore %rbx
+        ret
+        .cfi_endproc
+        .size body, . - body
+        "
+        )
+    };
+    let (right, _) = check(&source(".cfi_def_cfa_offset 16"), "body");
+    assert_eq!(right, []);
+    let (wrong, body) = check(&source(""), "body");
+    let found: Vec<_> = wrong.iter().map(|it| (it.code, it.at.0)).collect();
+    assert_eq!(found, [(Code::CfaOffset, body)]);
+}
+
+/// The stack pointer goes down in a loop, and with it the slot that the CFA is read from: paths meet on different heights, and the row is
+/// right.
+#[test]
+fn a_cfa_in_a_slot_that_goes_along_is_not_refuted() {
+    let source = "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        mov %rsp, %rax
+        .cfi_def_cfa_register %rax
+        sub $24, %rsp
+        and $-64, %rsp
+        mov %rax, 8(%rsp)
+        .cfi_escape 0x0f,0x05,0x77,0x08,0x06,0x23,0x08
+        mov $4, %ecx
+head:   sub $64, %rsp
+        .cfi_escape 0x0f,0x06,0x77,0xc8,0x00,0x06,0x23,0x08
+        mov 72(%rsp), %rax
+        mov %rax, 8(%rsp)
+        .cfi_escape 0x0f,0x05,0x77,0x08,0x06,0x23,0x08
+        dec %ecx
+        jnz head
+        mov 8(%rsp), %rsp
+        .cfi_def_cfa %rsp, 8
+        ret
+        .cfi_endproc
+        .size f, . - f
+        ";
+    let (report, _) = report(source, "head");
+    assert_eq!(report.totals.refuted, 0, "{:#?}", report.findings);
+    let severities = report.findings.iter().map(|it| it.severity);
+    assert!(severities.clone().all(|it| it == Severity::Unproven));
+    assert!(severities.count() > 0);
 }
 
 /// A jump behind the push of an address is a call that comes back there.

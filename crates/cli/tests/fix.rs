@@ -430,6 +430,66 @@ fn what_is_assembled_more_than_once_is_let_be() {
     }
 }
 
+/// A register's slot that is counted from a CFA which nothing mends would be right only as long as that is wrong.
+#[test]
+fn what_is_counted_from_a_cfa_that_stays_wrong_is_not_written() {
+    let text = "\t.macro saves
+\tsub $16, %rsp
+\tmov %rbx, 8(%rsp)
+\t.cfi_offset %rbx, -16
+\tmov %r12, (%rsp)
+\t.endm
+\t.globl f
+\t.type f, @function
+f:
+\t.cfi_startproc
+\tsaves
+\txor %r12d, %r12d
+\tmov (%rsp), %r12
+\tmov 8(%rsp), %rbx
+\t.cfi_restore %rbx
+\tadd $16, %rsp
+\tret
+\t.cfi_endproc
+\t.size f, . - f
+";
+    let (fixed, said) = fixed(text, 1);
+    assert_eq!(fixed, text, "{said}");
+    assert!(said.contains("CFI001 stays: the line"), "{said}");
+}
+
+/// What control goes on in from other functions.
+#[test]
+fn a_shared_body_is_mended() {
+    let text = "\t.globl f
+\t.type f, @function
+f:
+\t.cfi_startproc
+\tpush %rbx
+\t.cfi_def_cfa_offset 16
+\t.cfi_offset %rbx, -16
+\txor %ebx, %ebx
+\tjmp body
+\t.cfi_endproc
+\t.size f, . - f
+\t.type body, @function
+body:
+\t.cfi_startproc
+\t.cfi_offset %rbx, -16
+\tlea (%rdi,%rbx), %rax
+\tpop %rbx
+\t.cfi_def_cfa_offset 8
+\t.cfi_restore %rbx
+\tret
+\t.cfi_endproc
+\t.size body, . - body
+";
+    let (fixed, said) = fixed(text, 0);
+    let line = "\t.cfi_adjust_cfa_offset 8\n";
+    let expected = text.replace("-16\n\tlea", &format!("-16\n{line}\tlea"));
+    assert_eq!(fixed, expected, "{said}");
+}
+
 #[test]
 fn what_is_included_is_let_be() {
     let folder = tempfile::tempdir().unwrap();

@@ -146,7 +146,9 @@ impl Comparison<'_> {
             _ => RuntimeAddr(self.truth.sp),
         };
         let pc = self.recover(cfa, row.return_address);
-        if pc != Some(self.truth.pc) {
+        // A callee may come back behind data that is behind the call.
+        let skipped = pc.map(|pc| pc.wrapping_sub(self.truth.pc));
+        if skipped.is_none_or(|skipped| skipped > MOST_SKIPPED) {
             let difference = Difference {
                 code: Code::ReturnAddress,
                 of: Aspect::ReturnAddress,
@@ -199,7 +201,9 @@ impl Comparison<'_> {
 
     fn of_cfa(&self, found: Option<u64>) -> Difference {
         let distance = found.map(|found| self.truth.sp.wrapping_sub(found).cast_signed());
-        let is_near = distance.is_some_and(|distance| distance.unsigned_abs() < NEAR);
+        let is_counted = matches!(self.counted_from_a_register(),
+            Some(Place::Register(register, _)) if Some(register) == self.declared_register());
+        let is_near = is_counted && distance.is_some_and(|distance| distance.unsigned_abs() < NEAR);
         let code = match (self.row.cfa, is_near) {
             (CfaRule::Expression(_), _) => Code::Expression,
             (_, true) => Code::CfaOffset,
@@ -234,29 +238,42 @@ impl Comparison<'_> {
                 None => return self.counted_from_a_register(),
             },
         };
-        if let Aspect::Register(own) = difference.of
-            && self.registers.get(Register(own.into())) == Some(wanted)
-        {
-            return Some(Place::Register(own, 0));
-        }
+        let own = match difference.of {
+            Aspect::Register(own) => Some(own),
+            Aspect::Cfa | Aspect::ReturnAddress => None,
+        };
+        let own = own.filter(|own| self.registers.get(Register((*own).into())) == Some(wanted));
         // A number that may be anywhere by chance tells nothing.
-        if wanted < 256 {
-            return None;
-        }
+        let is_telling = wanted >= 256;
+        let slot = |red_zone| {
+            let below = self.slot_of(wanted, red_zone).filter(|_| is_telling)?;
+            Some(Place::AtCfa(-below.cast_signed()))
+        };
+        // Whose row says that it is saved means to say where, though it may not have been overwritten yet.
+        let is_saved = own.is_some_and(|own| {
+            let rule = self.row.rule(Register(own.into()));
+            matches!(rule, Some(RegisterRule::Offset(_)))
+        });
+        let saved = is_saved.then(|| slot(0)).flatten();
+        let kept = own.map(|own| Place::Register(own, 0));
+        let elsewhere = || {
+            let mut others = self.numbered();
+            let (other, _) = others.find(|(_, value)| is_telling && *value == wanted)?;
+            Some(Place::Register(other, 0))
+        };
+        let red_zone = self.facts.red_zone.unsigned_abs().into();
+        saved.or(kept).or_else(|| slot(red_zone)).or_else(elsewhere)
+    }
+
+    /// How far below the CFA a word of the frame is that has a value: between there and so many bytes below the stack pointer.
+    fn slot_of(&self, value: u64, below_sp: u64) -> Option<u64> {
         let lowest = self
             .registers
             .get(Register(self.facts.stack_pointer.into()));
-        let lowest = lowest.unwrap_or(0).saturating_sub(128);
+        let lowest = lowest.unwrap_or(0).saturating_sub(below_sp);
         let words = (1..=SEARCHED).map(|number| 8 * number);
         let mut words = words.take_while(|below| self.truth.sp.saturating_sub(*below) >= lowest);
-        let place = words
-            .find(|below| self.memory.word(self.truth.sp.wrapping_sub(*below)) == Some(wanted));
-        if let Some(below) = place {
-            return Some(Place::AtCfa(-below.cast_signed()));
-        }
-        let mut others = self.numbered();
-        let (other, _) = others.find(|(_, value)| *value == wanted)?;
-        Some(Place::Register(other, 0))
+        words.find(|below| self.memory.word(self.truth.sp.wrapping_sub(*below)) == Some(value))
     }
 
     /// The registers that integers are in, and what they hold.
@@ -266,23 +283,32 @@ impl Comparison<'_> {
         numbers.filter_map(|(number, value)| Some((number.ok().filter(|it| *it < 16)?, value)))
     }
 
-    /// The true CFA as a register and an offset.
-    fn counted_from_a_register(&self) -> Option<Place> {
-        let declared = match self.row.cfa {
+    /// The register that the row counts the CFA from.
+    fn declared_register(&self) -> Option<u8> {
+        match self.row.cfa {
             CfaRule::RegisterOffset { register, .. } => u8::try_from(register.0).ok(),
             _ => None,
-        };
+        }
+    }
+
+    /// The true CFA as a register and an offset.
+    fn counted_from_a_register(&self) -> Option<Place> {
+        let declared = self.declared_register();
         // rsp and rbp are what tables count from.
         let first = declared.into_iter().chain([7, 6]);
         let first = first.map(|number| (number, self.registers.get(Register(number.into()))));
         let first = first.map(|(number, value)| (number, value.unwrap_or(0)));
-        let mut places = first.chain(self.numbered()).map(|(number, value)| {
+        let places = first.chain(self.numbered()).map(|(number, value)| {
             let offset = self.truth.sp.wrapping_sub(value).cast_signed();
-            Place::Register(number, offset)
+            (number, offset)
         });
-        places.find(
-            |place| matches!(place, Place::Register(_, offset) if offset.unsigned_abs() < NEAR),
-        )
+        let mut near: Vec<(u8, i64)> = places
+            .filter(|(_, offset)| offset.unsigned_abs() < NEAR)
+            .collect();
+        // What points above the CFA is near by chance, mostly: it is of the caller's frame.
+        near.sort_by_key(|(_, offset)| *offset < 0);
+        let (number, offset) = near.first()?;
+        Some(Place::Register(*number, *offset))
     }
 }
 
@@ -297,6 +323,8 @@ pub(crate) fn place_of(of: Aspect, facts: &Facts) -> Option<usize> {
         .position(|number| *number == register)
 }
 
+/// The most bytes of data behind a call.
+const MOST_SKIPPED: u64 = 4096;
 /// A distance in a frame is less, in bytes.
 const NEAR: u64 = 1 << 20;
 /// How many words of a frame are searched for a register.

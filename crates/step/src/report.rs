@@ -1,11 +1,11 @@
 //! What a run showed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
-use unspool_check::{Code, Finding, Maker, Place, Severity, words};
+use unspool_check::{Aspect, Code, Finding, Maker, Place, Severity, words};
 use unspool_ir::Vaddr;
 use unspool_synth::arch::Facts;
 
@@ -22,6 +22,8 @@ pub struct Report {
     pub is_late: bool,
     /// The functions in scope, by module and address.
     pub functions: Vec<FunctionRun>,
+    /// Of modules that have functions in scope beside others, which compilers made: how many others.
+    pub left_out: BTreeMap<PathBuf, usize>,
     /// What is wrong, by module and address.
     pub findings: Vec<Observed>,
     /// Instructions that were stepped.
@@ -95,10 +97,14 @@ pub(crate) fn of(tracer: &Tracer<'_>, is_late: bool) -> Report {
         Some(observed)
     });
     let findings = findings.collect();
+    let left_out = modules.iter().filter(|module| module.left_out > 0);
     Report {
         status: tracer.root_status.map(ExitStatus::from_raw),
         is_late,
         functions: modules.iter().flat_map(functions).collect(),
+        left_out: left_out
+            .map(|module| (module.path.clone(), module.left_out))
+            .collect(),
         findings,
         steps: tracer.steps,
         checked: tracer.checked,
@@ -185,6 +191,8 @@ fn observed(
                 (Code::CfaOffset, Some(distance)) => {
                     Some(format!(".cfi_adjust_cfa_offset {distance}"))
                 }
+                // What was meant by an expression is not known.
+                (Code::Expression, _) if difference.of == Aspect::Cfa => None,
                 _ => seen.truth.and_then(|truth| {
                     words::directive(difference.of, truth, facts.return_address, ABI)
                 }),

@@ -65,6 +65,8 @@ pub(crate) struct Module {
     pub(crate) maker: Maker,
     /// The functions in scope, ascending and without overlap.
     pub(crate) functions: Vec<Function>,
+    /// How many others there are, which compilers made.
+    pub(crate) left_out: usize,
     pub(crate) spots: BTreeMap<u64, Spot>,
 }
 
@@ -103,6 +105,7 @@ impl Module {
             spans: Vec::new(),
             has_vectors: false,
             functions: Vec::new(),
+            left_out: 0,
             spots: BTreeMap::new(),
             file,
         };
@@ -190,7 +193,9 @@ impl Module {
             let is_compiled = |function: &Function| is_compiled(&lines, function.start);
             let is_all = functions.iter().all(is_compiled);
             if request.functions.is_empty() && !is_all {
+                let all = functions.len();
                 functions.retain(|function| !is_compiled(function));
+                self.left_out = all - functions.len();
             }
             if !is_all {
                 self.maker = Maker::People;

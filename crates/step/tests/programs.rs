@@ -343,6 +343,36 @@ fn what_is_wrong_is_said_with_distances() {
     assert_eq!(first.finding.at.0, function(&report, "wrong").start.0 + 1);
 }
 
+/// A slot is told though the register was not overwritten yet; and not a register that is near by chance.
+#[test]
+fn what_is_wrong_is_mended_for_all_that_follows() {
+    let report = run("wrong_places");
+    let said: Vec<_> = report
+        .findings
+        .iter()
+        .map(|found| (found.finding.message(), found.finding.fix.clone()))
+        .collect();
+    let expected = [
+        (
+            "the caller's rbx is [cfa-24], and declared [cfa-32]",
+            ".cfi_offset %rbx, -24",
+        ),
+        (
+            "the CFA is rsp+8, and declared rbp+16",
+            ".cfi_def_cfa %rsp, 8",
+        ),
+    ];
+    let expected = expected.map(|(message, fix)| (message.to_owned(), Some(fix.to_owned())));
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn a_return_address_may_be_moved() {
+    let report = run("has_data");
+    is_right(&report, &["skips_data", "has_data"]);
+    assert_eq!(report.status.and_then(|status| status.code()), Some(0));
+}
+
 #[test]
 fn a_way_that_is_rarely_taken_is_seen_in_the_end() {
     let report = run("rarely");

@@ -28,6 +28,54 @@ wrong:
 	.cfi_endproc
 	.size	wrong, . - wrong
 
+# The slot is declared a word too low, and the register that the CFA is counted from is the caller's already.
+	.globl	wrong_places
+	.type	wrong_places, @function
+wrong_places:
+	.cfi_startproc
+	push	%rbp
+	.cfi_def_cfa_offset	16
+	.cfi_offset	%rbp, -16
+	mov	%rsp, %rbp
+	.cfi_def_cfa_register	%rbp
+	push	%rbx
+	.cfi_offset	%rbx, -32
+	nop
+	mov	%edi, %ebx
+	lea	1(%rbx), %eax
+	pop	%rbx
+	.cfi_restore	%rbx
+	pop	%rbp
+	.cfi_restore	%rbp
+	ret
+	.cfi_endproc
+	.size	wrong_places, . - wrong_places
+
+# Comes back behind two bytes of data.
+	.globl	skips_data
+	.type	skips_data, @function
+skips_data:
+	.cfi_startproc
+	addq	$2, (%rsp)
+	lea	1(%rdi), %eax
+	ret
+	.cfi_endproc
+	.size	skips_data, . - skips_data
+
+	.globl	has_data
+	.type	has_data, @function
+has_data:
+	.cfi_startproc
+	sub	$8, %rsp
+	.cfi_def_cfa_offset	16
+	call	skips_data
+	.byte	0x0f, 0x0b
+	add	$8, %rsp
+	.cfi_def_cfa_offset	8
+	ret
+	.cfi_endproc
+	.size	has_data, . - has_data
+
 # Calls what it is given, which may not come back.
 	.globl	calls
 	.type	calls, @function

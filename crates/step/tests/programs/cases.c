@@ -15,6 +15,8 @@
 
 int right(int);
 int wrong(int);
+int wrong_places(int);
+int has_data(int);
 int calls(void *, void *);
 int jumps(void *, int);
 int loops(int);
@@ -292,6 +294,10 @@ int main(int count, char **arguments) {
             all[i].run();
     if (strcmp(which, "wrong") == 0)
         return wrong(1) != 2;
+    if (strcmp(which, "has_data") == 0)
+        return has_data(1) != 2;
+    if (strcmp(which, "wrong_places") == 0)
+        return wrong_places(1) != 2;
     if (strcmp(which, "stale_word") == 0)
         return stale_word(1) != 8;
     if (strcmp(which, "shares") == 0)

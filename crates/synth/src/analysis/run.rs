@@ -292,10 +292,17 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
         // Who takes the address off the stack does not come back: it may be that of a string.
         let next = self.analyzer.code.range(insn).end;
         let is_there = self.analyzer.code.is_followed(insn) && insn.next() != to;
-        if is_there && self.guide.comes(By::Return, next, state) {
+        if is_there && !self.is_text(next..start) && self.guide.comes(By::Return, next, state) {
             self.perhaps(insn, insn.next(), state);
         }
         false
+    }
+
+    /// Whether bytes are characters, with a zero behind the last.
+    fn is_text(&self, range: Range<u64>) -> bool {
+        let is_character = |byte: &u8| matches!(byte, b' '..=b'~' | b'\t' | b'\n' | b'\r' | 0);
+        let bytes = self.image.bytes(range).unwrap_or_default();
+        bytes.last() == Some(&0) && bytes.iter().all(is_character)
     }
 
     /// Follows a call; whether it comes back.

@@ -118,7 +118,9 @@ struct Fixed {
 /// Why nothing is written for a finding.
 #[derive(Debug, thiserror::Error)]
 enum Refused {
-    #[error("no line of the file makes this instruction (it may be from an included file)")]
+    #[error(
+        "no line of the file makes this instruction: it is from an included file, or a compiler has marked it as a line of another (# 12 \"file.c\"); --fix mends the object file, too"
+    )]
     NoLine,
     #[error("the line makes several instructions: write the directive between them by hand")]
     OneLine,
@@ -221,6 +223,19 @@ impl Draft {
         let gone = before.keys().into_iter().filter(|key| !keys.contains(key));
         let gone = gone.filter_map(|key| Some((key.clone(), advice?.clone())));
         self.done = before.done.iter().cloned().chain(gone).collect();
+    }
+
+    /// Whether a register's finding is behind one of the CFA that nothing mended: what is counted from a wrong CFA would have to be
+    /// wrong, too.
+    fn is_cfa_wrong_before(&self, problem: &Problem) -> bool {
+        let is_of_cfa = |code| matches!(code, Code::CfaOffset | Code::CfaRegister);
+        let mut others = self.problems.iter();
+        !is_of_cfa(problem.key.code)
+            && others.any(|other| {
+                is_of_cfa(other.key.code)
+                    && other.is_in(&problem.key.section, problem.entry)
+                    && other.key.offset <= problem.key.offset
+            })
     }
 
     /// Whether less is wrong than before, and nothing else.
@@ -450,7 +465,11 @@ impl Fixer<'_> {
     /// The edit after which least is wrong, if one mends a finding.
     fn step(&self, draft: &Draft, problem: &Problem, reach: Reach) -> Option<Draft> {
         let mut best: Option<Draft> = None;
+        let is_cfa_wrong = draft.is_cfa_wrong_before(problem);
         for edit in self.edits(&draft.source, problem, reach).ok()? {
+            if is_cfa_wrong && edit.is_counted_from_cfa() {
+                continue;
+            }
             let Ok(mut after) = self.examine(edit.applied(&draft.source)) else {
                 continue; // it does not assemble: directives contradict each other
             };

@@ -24,6 +24,8 @@ use crate::output::{self, Failure, Layout};
 pub(super) struct Module<'r> {
     pub(super) path: &'r Path,
     pub(super) functions: Vec<&'r FunctionRun>,
+    /// How many others there are, which compilers made.
+    left_out: usize,
     findings: Vec<Told>,
     /// How often each finding was seen.
     times: Vec<u64>,
@@ -127,6 +129,7 @@ pub(super) fn modules(report: &Report, rows: RowsFrom) -> anyhow::Result<Vec<Mod
             .map(|found| (found.finding.clone(), found.times))
             .unzip();
         all.push(Module {
+            left_out: report.left_out.get(path).copied().unwrap_or_default(),
             findings: told(path, rows, findings)?,
             path,
             functions,
@@ -171,6 +174,13 @@ pub(super) fn print_text(out: &mut impl Write, modules: &[Module<'_>]) -> io::Re
             executed + never,
             module.findings.len(),
         )?;
+        if module.left_out > 0 {
+            writeln!(
+                out,
+                "  {} functions that compilers made were left out: --function NAME, or --module FILE for all",
+                module.left_out
+            )?;
+        }
         let let_be: Vec<&str> = functions()
             .filter(|function| function.was_let_be)
             .filter_map(|function| function.name.as_deref())
@@ -238,6 +248,7 @@ pub(super) fn as_json(module: &Module<'_>) -> Value {
     json!({
         "file": module.path.to_string_lossy(),
         "functions": module.functions.iter().map(function).collect::<Vec<_>>(),
+        "functions_left_out": module.left_out,
         "findings": findings,
     })
 }

@@ -358,15 +358,9 @@ pub(super) fn addresses(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
 
 pub(super) fn adds(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     let Some(to) = whole_destination(insn) else {
-        return false;
+        return adds_to_memory(insn, ops);
     };
-    let bytes = match insn.mnemonic() {
-        Mnemonic::Inc => Some(1),
-        Mnemonic::Dec => Some(-1),
-        Mnemonic::Add => immediate(insn, 1),
-        _ => immediate(insn, 1).and_then(i64::checked_neg),
-    };
-    if let Some(bytes) = bytes {
+    if let Some(bytes) = added(insn) {
         let Ok(bytes) = i32::try_from(bytes) else {
             return false;
         };
@@ -385,6 +379,34 @@ pub(super) fn adds(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
         _ if from == to => Op::Constant { to, value: 0 },
         _ => Op::Difference { to, a: to, b: from },
     });
+    true
+}
+
+/// The number that an instruction adds.
+fn added(insn: &Instruction) -> Option<i64> {
+    match insn.mnemonic() {
+        Mnemonic::Inc => Some(1),
+        Mnemonic::Dec => Some(-1),
+        Mnemonic::Add => immediate(insn, 1),
+        _ => immediate(insn, 1).and_then(i64::checked_neg),
+    }
+}
+
+/// Adds a number to what the memory operand holds, if that may be an address.
+fn adds_to_memory(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
+    if insn.op0_kind() != OpKind::Memory || insn.memory_size().size() != 8 {
+        return false;
+    }
+    let bytes = added(insn).and_then(|bytes| i32::try_from(bytes).ok());
+    let (Some(bytes), Memory::Simple { base, offset }) = (bytes, memory(insn)) else {
+        return false;
+    };
+    let (to, from) = (SCRATCH, SCRATCH);
+    ops.extend([
+        Op::Load { to, base, offset },
+        Op::Add { to, from, bytes },
+        Op::Store { base, offset, from },
+    ]);
     true
 }
 
