@@ -546,7 +546,7 @@ impl Teller<'_> {
             places: 1,
             subject: words::aspect(self.doubt.aspect, abi),
             declared: self.subject.said(self.doubt.row, self.doubt.aspect),
-            computed: self.doubt.truth.map_or_else(String::new, |truth| {
+            computed: self.truth().map_or_else(String::new, |truth| {
                 words::place(truth, self.doubt.aspect, abi)
             }),
             fix: self.fix(code),
@@ -570,6 +570,14 @@ impl Teller<'_> {
             computed: "cfa".to_owned(),
             ..Finding::at(self.doubt.at, code, severity)
         })
+    }
+
+    /// Where that is of which the row says something else. What registers that are not followed hold may be it: then it may be in both.
+    fn truth(&self) -> Option<Place> {
+        let column = self.subject.facts().return_address;
+        let is_elsewhere = matches!(self.claim(), Place::Register(other, _) if other > column);
+        let is_there = self.doubt.verdict == Verdict::Unproven && is_elsewhere;
+        self.doubt.truth.filter(|_| !is_there)
     }
 
     /// What the row says of the aspect.
@@ -651,12 +659,7 @@ impl Teller<'_> {
             return is_silent.then(|| format!(".cfi_undefined {}", words::operand(register, abi)));
         }
         let column = self.subject.facts().return_address;
-        let truth = self.doubt.truth?;
-        // What registers that are not followed hold may be it: it is lost elsewhere, and still there.
-        let is_elsewhere = matches!(self.claim(), Place::Register(other, _) if other > column);
-        if self.doubt.verdict == Verdict::Unproven && is_elsewhere {
-            return None;
-        }
+        let truth = self.truth()?;
         match (code, self.doubt.aspect, self.claim(), truth) {
             (Code::CfaOffset, _, Place::Register(_, declared), Place::Register(_, real)) => {
                 Some(match self.is_first {

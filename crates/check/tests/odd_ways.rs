@@ -367,6 +367,35 @@ head:   sub $64, %rsp
     assert!(severities.count() > 0);
 }
 
+/// Vector registers are not followed: that the register itself has the value still does not make the row doubtful in another way.
+#[test]
+fn what_is_kept_in_vector_registers_is_not_contradicted() {
+    let source = "
+        .globl f
+        .type f, @function
+f:      .cfi_startproc
+        movq %rbx, %xmm8
+        .cfi_register %rbx, %xmm8
+kept:   nop
+        xor %ebx, %ebx
+        movq %xmm8, %rbx
+        .cfi_restore %rbx
+        ret
+        .cfi_endproc
+        .size f, . - f
+        ";
+    let (found, kept) = check(source, "kept");
+    let first = found.first().expect("it cannot be proven");
+    assert_eq!(
+        (first.at.0, first.severity, &*first.message()),
+        (
+            kept,
+            Severity::Unproven,
+            "it cannot be shown that the caller's rbx is xmm8, as declared"
+        )
+    );
+}
+
 /// A jump behind the push of an address is a call that comes back there.
 #[test]
 fn code_behind_a_call_by_hand_is_judged() {
