@@ -122,7 +122,7 @@ enum Refused {
         "no line of the file makes this instruction: it is from an included file, or a compiler has marked it as a line of another (# 12 \"file.c\"); --fix mends the object file, too"
     )]
     NoLine,
-    #[error("the line makes several instructions: write the directive between them by hand")]
+    #[error("the line makes several instructions, or data behind it (.byte) makes this one: write the directive between them by hand")]
     OneLine,
     #[error("the line is in a macro, or is repeated: write the directive by hand")]
     Repeated,
