@@ -101,7 +101,8 @@ impl Returned {
                 return;
             }
             let sp = state.get(facts.stack_pointer);
-            let is_return = state.load(sp) == Some(Value::at_entry(facts.return_address));
+            let target = state.load(sp).unwrap_or(Value::UNKNOWN);
+            let is_return = target.behind_return(facts.return_address).is_some();
             // What returns elsewhere is a jump there.
             let wanted = match is_return {
                 true => entry_sp,

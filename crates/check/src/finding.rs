@@ -1,10 +1,9 @@
 //! What is wrong with a table, told once for each cause.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use unspool_ir::{Register, RowId, Vaddr};
-use unspool_synth::arch::Facts;
 
 use crate::authors::Maker;
 use crate::declared::{Declared, Place};
@@ -361,14 +360,20 @@ pub(crate) fn of_unit(subject: &Subject<'_>, report: &UnitReport) -> Vec<Finding
     let doubts = merged(&report.doubts);
     let mut causes: BTreeMap<(usize, Cause), Finding> = BTreeMap::new();
     let of_cfa = doubts.iter();
-    let of_cfa: HashMap<Vaddr, &Doubt> = of_cfa
+    let without_cfa: HashSet<Vaddr> = of_cfa
         .filter(|doubt| doubt.aspect == Aspect::Cfa)
-        .map(|doubt| (doubt.at, doubt))
+        .map(|doubt| doubt.at)
         .collect();
     let never_restored = never_restored(subject, report);
-    let mut explained = BTreeSet::new();
     let mut last_place = None;
     for doubt in &doubts {
+        // Without a CFA nothing else is known.
+        let is_consequence = doubt.aspect != Aspect::Cfa
+            && doubt.verdict == Verdict::Unproven
+            && without_cfa.contains(&doubt.at);
+        if is_consequence {
+            continue;
+        }
         let place = subject.program().containing(doubt.at.0).unwrap_or_default();
         let Some(declared) = subject.judge.declared(doubt.row) else {
             continue;
@@ -385,20 +390,9 @@ pub(crate) fn of_unit(subject: &Subject<'_>, report: &UnitReport) -> Vec<Finding
         if doubt.aspect == Aspect::Cfa {
             last_place = Some(place);
         }
-        let cause = (place, (finding.code, doubt.aspect, teller.difference()));
-        let of_cfa = of_cfa
-            .get(&doubt.at)
-            .filter(|_| doubt.aspect != Aspect::Cfa);
-        if of_cfa.is_some_and(|of_cfa| is_relative(doubt, of_cfa, declared, subject.facts())) {
-            explained.insert(cause);
-            continue;
-        }
-        // Without a CFA nothing else is known.
-        let is_unknown = of_cfa.is_some() && doubt.verdict == Verdict::Unproven;
-        if is_unknown || explained.contains(&cause) {
-            continue;
-        }
-        match causes.entry(cause) {
+        let difference = teller.difference();
+        let cause = (finding.code, doubt.aspect, difference);
+        match causes.entry((place, cause)) {
             Entry::Vacant(free) => drop(free.insert(finding)),
             Entry::Occupied(mut known) => {
                 let known = known.get_mut();
@@ -422,25 +416,6 @@ pub(crate) fn of_unit(subject: &Subject<'_>, report: &UnitReport) -> Vec<Finding
     let unreached = unreached.filter(|at| subject.maker_at(**at) == Maker::People);
     findings.extend(unreached.map(|at| Finding::at(*at, Code::Unreached, Severity::Unproven)));
     findings
-}
-
-/// Whether a doubt of a register has its cause in one of the CFA at the same instruction: what is declared relative to another register
-/// (`.cfi_rel_offset`) is as far from a wrong CFA as its slot is from the right one.
-fn is_relative(doubt: &Doubt, of_cfa: &Doubt, declared: &Declared, facts: &Facts) -> bool {
-    match (
-        declared.cfa,
-        of_cfa.truth,
-        declared.claim(doubt.aspect, facts),
-        doubt.truth,
-    ) {
-        (
-            Place::Register(register, cfa),
-            Some(Place::Register(real, real_cfa)),
-            Place::AtCfa(slot),
-            Some(Place::AtCfa(real_slot)),
-        ) => register == real && cfa + slot == real_cfa + real_slot,
-        _ => false,
-    }
 }
 
 /// Doubts, where those that are of the same thing at the same instruction are one: at a call, what is wrong before it may be wrong while
@@ -608,8 +583,10 @@ impl Teller<'_> {
     /// The paths that meet here, if they do.
     fn meeting(&self) -> Option<&[Vaddr; 3]> {
         let mut conflicts = self.report.conflicts.iter();
+        let sp = self.subject.facts().stack_pointer;
+        let is_of_sp = matches!(self.claim(), Place::Register(register, _) if register == sp);
         let is_unproven = self.doubt.verdict == Verdict::Unproven;
-        conflicts.find(|[at, ..]| is_unproven && *at == self.doubt.at)
+        conflicts.find(|[at, ..]| is_unproven && is_of_sp && *at == self.doubt.at)
     }
 
     fn paths(&self, code: Code) -> Vec<Vaddr> {

@@ -278,14 +278,19 @@ impl<'t> Judge<'t> {
         judgement
     }
 
-    /// What is where a row says that the return address is, if it is that, or was: code moves it over data that is behind the call.
+    /// What is where a row says that the return address is, if code has moved that over data behind the call: it is where a return would
+    /// take it from, or there is none any more.
     fn moved_return_address(&self, place: Place, cfa: Value, state: &State) -> Option<Value> {
+        let (column, pushes) = (self.facts.return_address, i64::from(self.facts.call_pushes));
+        let own = self.cfa.plus(-pushes);
+        let above = own.distance_from(state.get(self.facts.stack_pointer));
+        let is_popped = above.is_some_and(|above| above < 0);
         let found = match place {
-            Place::Register(register, offset) => state.get(register).plus(offset),
-            Place::AtCfa(offset) => state.load(cfa.plus(offset))?,
+            Place::Register(register, offset) if is_popped => state.get(register).plus(offset),
+            Place::AtCfa(offset) if cfa.plus(offset) == own => state.load(own)?,
             _ => return None,
         };
-        is_return_address(found, self.facts).then_some(found)
+        found.behind_return(column).map(|_| found)
     }
 
     /// Takes back what was refuted of registers for which a row finds what another one of its entry says that they are by
@@ -463,11 +468,6 @@ impl Proof {
 /// Whether a column stands for a return address that calls push: no register has it.
 fn is_pushed(register: u8, facts: &Facts) -> bool {
     register == facts.return_address && facts.call_pushes != 0
-}
-
-/// Whether a value is the return address plus a number, 0 mostly.
-pub(crate) fn is_return_address(value: Value, facts: &Facts) -> bool {
-    matches!(value.known(), Known::Entry(origin, _) if origin.0 == facts.return_address.into())
 }
 
 fn is_value(value: Value, wanted: Value) -> Verdict {

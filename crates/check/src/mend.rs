@@ -213,7 +213,8 @@ impl Repairs<'_> {
         let is_above = cfa.is_some_and(|(register, distance)| {
             register == facts.stack_pointer && distance < facts.call_pushes.into()
         });
-        let returns = state.load(sp) == Some(Value::at_entry(facts.return_address));
+        let target = state.load(sp).unwrap_or(Value::UNKNOWN);
+        let returns = target.behind_return(facts.return_address).is_some();
         matches!(flow, Some(Flow::Return { .. })) && is_above && !returns
     }
 

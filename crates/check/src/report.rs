@@ -1,6 +1,6 @@
 //! What was found of a whole file.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -79,8 +79,8 @@ pub struct Report {
     exits: Vec<(Vaddr, Returns)>,
     /// Where control leaves them otherwise.
     others: Vec<Vaddr>,
-    /// Functions that control goes on in with another CFA than their first rows say.
-    ahead: BTreeSet<Vaddr>,
+    /// Functions that control goes on in with another CFA than their first rows say, and how far that is above the stack pointer.
+    ahead: BTreeMap<Vaddr, i64>,
 }
 
 impl Report {
@@ -109,7 +109,7 @@ impl Report {
         report
             .findings
             .retain(|finding| extent(finding.at).is_none_or(|place| !told.contains(&place)));
-        report.tell_entries_alone(subject);
+        report.spare_shared(subject);
         report.findings.extend(signals);
         let ways_out = report.findings.iter();
         let ways_out = ways_out.filter(|finding| finding.code == Code::EntryTooShort);
@@ -118,22 +118,32 @@ impl Report {
             .collect();
         report.findings.extend(finding::of_whole(subject, &told));
         report.findings.extend(sframe::findings(subject));
-        let key = |finding: &Finding| (finding.at, finding.code);
-        report.findings.sort_by_key(key);
+        let key = |finding: &Finding| (finding.at, finding.code, finding.computed.clone());
+        report.findings.sort_by_cached_key(key);
         report.findings.dedup();
         report
     }
 
-    /// Leaves out what is told of functions behind their first rows where those are wrong for who goes on there: as functions that
-    /// are called they need not make sense.
-    fn tell_entries_alone(&mut self, subject: &Subject<'_>) {
-        let ahead = &self.ahead;
-        self.findings.retain(|finding| {
-            let extent = subject.program().extent_at(finding.at.0);
-            let start = extent.map(|extent| Vaddr(extent.start));
-            let start = start.filter(|start| ahead.contains(start));
-            start.is_none_or(|start| finding.at == start && finding.code == Code::CfaOffset)
-        });
+    /// Leaves out what was found of functions only because they were judged as functions that are called, where control goes on in them otherwise: their first
+    /// rows are told, and what is found with those mended.
+    fn spare_shared(&mut self, subject: &Subject<'_>) {
+        let Some(machine) = Machine::of(subject.table().abi()) else {
+            return;
+        };
+        let mut analyzer = Analyzer::new(machine);
+        let key = |finding: &Finding| (finding.at, finding.code, finding.subject.clone());
+        for (at, cfa) in &self.ahead {
+            let again = subject.judge_shared(&mut analyzer, *at, *cfa);
+            let again = finding::of_unit(subject, &again);
+            let again: BTreeSet<_> = again.iter().map(key).collect();
+            let extent = subject.program().extent_at(at.0);
+            let is_inside = |finding: &Finding| {
+                let at = finding.at.0;
+                extent.is_some_and(|extent| extent.start <= at && at < extent.end)
+            };
+            self.findings
+                .retain(|finding| !is_inside(finding) || again.contains(&key(finding)));
+        }
     }
 
     fn once(

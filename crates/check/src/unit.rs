@@ -16,7 +16,7 @@ use unspool_synth::{
 use crate::authors::Maker;
 use crate::declared::{Declared, Place};
 use crate::hint::{self, Hint};
-use crate::judge::{Aspect, Judge, Judgement, Verdict, is_return_address};
+use crate::judge::{Aspect, Judge, Judgement, Verdict};
 use crate::path::Jump;
 use crate::subject::Subject;
 
@@ -63,8 +63,8 @@ pub struct UnitReport {
     pub exits: Vec<(Vaddr, Returns)>,
     /// Where control leaves an extent otherwise; of what compilers made not all.
     pub others: Vec<Vaddr>,
-    /// Functions of other units that control goes on in with another CFA than their first rows say.
-    pub ahead: Vec<Vaddr>,
+    /// Functions of other units that control goes on in with another CFA than their first rows say, and how far that is above the stack pointer.
+    pub ahead: Vec<(Vaddr, i64)>,
     /// Rows that start inside an instruction.
     pub inside: Vec<Vaddr>,
     /// Instructions from which control goes on behind the end of all entries, and where that is.
@@ -110,6 +110,24 @@ impl Subject<'_> {
         }
     }
 
+    /// Judges the rows of a unit as it is come into where control goes on in a function that was not called: with the CFA so far above the stack
+    /// pointer, and what else the function's first row says.
+    pub(crate) fn judge_shared(&self, analyzer: &mut Analyzer, at: Vaddr, cfa: i64) -> UnitReport {
+        let Some(unit) = self.program().unit_of(at.0) else {
+            return UnitReport::default();
+        };
+        let begin = self.first_row(at.0).and_then(|(_, declared)| {
+            let cfa = Place::Register(self.facts().stack_pointer, cfa);
+            self.judge.entry(&Declared { cfa, ..*declared })
+        });
+        let guesses = Guesses {
+            begin: begin.map(|state| (at.0, state)),
+            ..Guesses::default()
+        };
+        self.judge_with(analyzer, unit, self.rows_of(unit), &guesses)
+            .0
+    }
+
     /// Judges the rows of a unit with guesses where jumps lead; and where they may lead, if code is left that nothing leads to, and it
     /// is known what is code.
     fn judge_with(
@@ -121,6 +139,7 @@ impl Subject<'_> {
     ) -> (UnitReport, Option<Guesses>) {
         let mut guide = ByTable::new(self, unit, &rows);
         guide.guesses = &guesses.starts;
+        guide.begin = guesses.begin.as_ref();
         let analysis = self.analyze(analyzer, unit, &guide);
         let address = |id| Vaddr(analysis.code().range(id).start);
         let meeting = |conflict: &Conflict| {
@@ -143,11 +162,14 @@ impl Subject<'_> {
         (report, next)
     }
 
-    /// No row that counts from a register can be right where paths meet on different heights.
+    /// No row that counts from the stack pointer is right where paths meet on different heights of the stack.
     fn refute_meetings(&self, report: &mut UnitReport) {
+        let sp = self.facts().stack_pointer;
         let counts = |row| {
             let declared = self.judge.declared(row);
-            declared.is_some_and(|declared| matches!(declared.cfa, Place::Register(..)))
+            declared.is_some_and(
+                |declared| matches!(declared.cfa, Place::Register(register, _) if register == sp),
+            )
         };
         let doubts = report.doubts.iter();
         let of_cfa = doubts.filter(|doubt| doubt.aspect == Aspect::Cfa && counts(doubt.row));
@@ -246,7 +268,7 @@ impl Subject<'_> {
         for insn in analysis.unreached() {
             let range = code.range(insn);
             let before = core::mem::replace(&mut before, range.clone());
-            idle_until = idle_loop(code, insn).unwrap_or(idle_until);
+            idle_until = self.loop_for_speculation(code, insn).unwrap_or(idle_until);
             if range.start < idle_until {
                 continue;
             }
@@ -260,6 +282,25 @@ impl Subject<'_> {
                 report.unreached.push(Vaddr(range.start));
             }
         }
+    }
+
+    /// Where the loop ends that begins with an instruction, if a processor is to run ahead into it and no further, behind a call that does not
+    /// come back (a retpoline).
+    fn loop_for_speculation(&self, code: &Code, first: InsnId) -> Option<u64> {
+        const MOST: usize = 8;
+        let start = code.range(first).start;
+        let before = InsnId(first.0.checked_sub(1)?);
+        let is_behind_call =
+            matches!(code.flow(before), Some(Flow::Call(_))) && code.range(before).end == start;
+        let text = Text(self.file());
+        let waits = |insn: &InsnId| {
+            let bytes = text.bytes(code.range(*insn)).unwrap_or_default();
+            code.is_padding(*insn) || self.facts().waits.contains(&bytes)
+        };
+        let mut line = code.ids().skip(first.0 as usize).take(MOST);
+        let last = line.find(|insn| !waits(insn))?;
+        let is_loop = is_behind_call && code.flow(last) == Some(Flow::Jump(start));
+        is_loop.then(|| code.range(last).end)
     }
 
     /// Whether what nothing leads to is data; `before` is what else nothing leads to, perhaps directly before. Assemblers give lines to
@@ -390,9 +431,11 @@ impl Subject<'_> {
     }
 }
 
-/// Where jumps may lead of which it is not known where they lead.
+/// Where jumps may lead of which it is not known where they lead, and how code may be come into.
 #[derive(Debug, Default)]
 struct Guesses {
+    /// A function that is not come into as functions are, and what holds there.
+    begin: Option<(u64, State)>,
     /// Where code begins that nothing else leads to.
     starts: Vec<u64>,
     /// All instructions that nothing else leads to, ascending.
@@ -556,11 +599,12 @@ impl<'w, 's> Walk<'w, 's> {
     /// If `target` is the return address: how it is returned with the stack pointer `left`.
     fn exit(&self, target: Value, state: &State, left: Value) -> Option<Returns> {
         let facts = self.subject.facts();
-        if !is_return_address(target, facts) {
-            return None;
-        }
+        let behind = target.behind_return(facts.return_address)?;
         let cfa = Value::at_entry(facts.stack_pointer).plus(facts.call_pushes.into());
         let popped = left.distance_from(cfa)?;
+        if behind > 0 {
+            return (popped == 0).then_some(Returns::Behind(behind));
+        }
         if popped == 0 && self.maker == Maker::People {
             let registers = (0..64).filter(|register| facts.clobbered >> register & 1 != 0);
             let kept =
@@ -636,7 +680,7 @@ impl<'w, 's> Walk<'w, 's> {
                 truth: Some(Place::Register(sp, real)),
                 hint: None,
             });
-            self.report.ahead.push(Vaddr(to));
+            self.report.ahead.push((Vaddr(to), real));
         }
     }
 
@@ -670,8 +714,9 @@ impl<'w, 's> Walk<'w, 's> {
     fn look_at_lost(&mut self, at: u64, state: &State) {
         let facts = self.subject.facts();
         let (sp, column) = (facts.stack_pointer, facts.return_address);
-        let is_return = state.get(sp) == Value::at_entry(sp)
-            && state.load(state.get(sp)) == Some(Value::at_entry(column));
+        let target = state.load(state.get(sp)).unwrap_or(Value::UNKNOWN);
+        let is_return =
+            state.get(sp) == Value::at_entry(sp) && target.behind_return(column).is_some();
         let Some(declared) = self.declared.filter(|_| is_return) else {
             return;
         };
@@ -757,16 +802,6 @@ impl<'w, 's> Walk<'w, 's> {
     }
 }
 
-/// Where the loop ends that begins with an instruction, if it is a short one that does nothing and is never left: a processor runs ahead
-/// into it behind a call that does not come back (a retpoline), and no further.
-fn idle_loop(code: &Code, first: InsnId) -> Option<u64> {
-    const MOST: usize = 8;
-    let start = code.range(first).start;
-    let mut line = code.ids().skip(first.0 as usize).take(MOST);
-    let last = line.find(|insn| code.flow(*insn).is_some() || !code.ops_of(*insn).is_empty())?;
-    (code.flow(last) == Some(Flow::Jump(start))).then(|| code.range(last).end)
-}
-
 fn doubts_of(
     judge: &Judge<'_>,
     row: RowId,
@@ -822,6 +857,7 @@ pub(crate) struct ByTable<'s> {
     file: &'s ElfFile,
     maker: Maker,
     guesses: &'s [u64],
+    begin: Option<&'s (u64, State)>,
 }
 
 impl<'s> ByTable<'s> {
@@ -836,6 +872,7 @@ impl<'s> ByTable<'s> {
             file: subject.file(),
             maker: subject.maker_of(unit),
             guesses: &[],
+            begin: None,
         }
     }
 
@@ -852,6 +889,11 @@ impl Guide for ByTable<'_> {
         let declared = self.declared_at(address);
         by == By::Jump && self.maker == Maker::People
             || declared.is_none_or(|declared| self.judge.cfa(declared, state) != Verdict::Refuted)
+    }
+
+    fn begin(&self, address: u64) -> Option<State> {
+        let (_, state) = self.begin.filter(|(start, _)| *start == address)?;
+        Some(state.clone())
     }
 
     fn entry(&self, address: u64) -> Option<State> {

@@ -72,6 +72,7 @@ fn saved_registers_are_what_instructions_leave() {
         // Where no operand says the address.
         ("lea 8(%rsp), %rdi; maskmovdqu %xmm0, %xmm1", Some(Unproven)),
         ("mov %rsp, %rax; movdir64b (%rcx), %rax", Some(Refuted)),
+        ("mov %rsp, %rax; clzero", Some(Unproven)),
         (
             "lea 16(%rsp), %rax; sub $64, %rax; movdir64b (%rcx), %rax",
             None,

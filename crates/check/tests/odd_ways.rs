@@ -181,29 +181,31 @@ pops:   pop %rdi
     assert!(wrong.contains(&(Code::CfaOffset, pops)), "{wrong:x?}");
 }
 
-/// A callee whose caller has data behind the call returns behind that.
-#[test]
-fn a_return_address_may_be_moved() {
-    let source = |body: &str| {
-        format!(
-            "
+/// The codes and places of what is found of a function, its `.cfi_startproc` and `.cfi_endproc` beside; `label` is 0.
+fn codes(body: &str, label: &str) -> Vec<(Code, i64)> {
+    let source = format!(
+        "
         .globl f
         .type f, @function
 f:      .cfi_startproc
         {body}
-behind: nop
-        ret
         .cfi_endproc
         .size f, . - f
         "
-        )
-    };
-    let codes = |body: &str| {
-        let (found, behind) = check(&source(body), "behind");
-        let found = found.iter().map(|it| (it.code, it.at.0 - behind));
-        found.collect::<Vec<_>>()
-    };
-    assert_eq!(codes("addq $8, (%rsp)"), []);
+    );
+    let (found, label) = check(&source, label);
+    let places = found.iter().map(|it| {
+        let behind = it.at.0.wrapping_sub(label);
+        (it.code, behind.cast_signed())
+    });
+    places.collect()
+}
+
+/// A callee whose caller has data behind the call returns behind that.
+#[test]
+fn a_return_address_may_be_moved() {
+    let behind = |body: &str| codes(&format!("{body}\nbehind: nop\n ret"), "behind");
+    assert_eq!(behind("addq $8, (%rsp)"), []);
     let in_register = "pop %rcx
         .cfi_adjust_cfa_offset -8
         .cfi_register %rip, %rcx
@@ -211,8 +213,76 @@ behind: nop
         push %rcx
         .cfi_adjust_cfa_offset 8
         .cfi_offset %rip, -8";
-    assert_eq!(codes(in_register), []);
-    assert_eq!(codes("movq $0, (%rsp)"), [(Code::ReturnAddress, 0)]);
+    assert_eq!(behind(in_register), []);
+    assert_eq!(
+        behind("movq $0, (%rsp)"),
+        [(Code::ReturnAddress, 0)],
+        "it is another"
+    );
+    assert_eq!(
+        behind("subq $5, (%rsp)"),
+        [(Code::ReturnAddress, 0)],
+        "before the call"
+    );
+    // The return takes the address that is on top.
+    let copied = "mov (%rsp), %rax
+        add $1000, %rax
+        push %rax
+        .cfi_adjust_cfa_offset 8
+        .cfi_offset %rip, -16
+at:     nop
+        add $8, %rsp
+        .cfi_adjust_cfa_offset -8
+        .cfi_offset %rip, -8
+        ret";
+    assert_eq!(codes(copied, "at"), [(Code::ReturnAddress, 0)]);
+    // What is lost is lost.
+    let lost = "push %rbx
+        .cfi_adjust_cfa_offset 8
+        .cfi_offset %rbx, -16
+        xor %ebx, %ebx
+        add $8, %rsp
+        .cfi_adjust_cfa_offset -8
+        addq $8, (%rsp)
+last:   ret";
+    assert_eq!(codes(lost, "last"), [(Code::PrivateConvention, 0)]);
+}
+
+/// Who calls such a function is followed to where it comes back.
+#[test]
+fn code_behind_data_behind_a_call_is_judged() {
+    let called = |skip: u32, adjust: &str| {
+        let body = format!(
+            "push %rbx
+        .cfi_adjust_cfa_offset 8
+        .cfi_offset %rbx, -16
+        mov %rsp, %rbx
+        call skip
+        push %rax
+        {adjust}
+back:   nop
+        xor %eax, %eax
+        mov %rbx, %rsp
+        .cfi_def_cfa_offset 16
+        pop %rbx
+        .cfi_adjust_cfa_offset -8
+        .cfi_restore %rbx
+        ret
+        .cfi_endproc
+        .type skip, @function
+skip:   .cfi_startproc
+        addq ${skip}, (%rsp)
+        ret"
+        );
+        codes(&body, "back")
+    };
+    assert_eq!(called(0, ".cfi_adjust_cfa_offset 8"), []);
+    assert_eq!(called(0, ""), [(Code::CfaOffset, 0)]);
+    // The push is a byte of data.
+    let found = called(1, ".cfi_adjust_cfa_offset 8");
+    assert!(found.contains(&(Code::CfaOffset, 0)), "{found:?}");
+    let found = called(1, "");
+    assert!(!found.contains(&(Code::CfaOffset, 0)), "{found:?}");
 }
 
 /// A retpoline: the loop behind its call is for what the processor runs ahead into.
@@ -245,50 +315,23 @@ stores: mov %rax, (%rsp)
     assert_eq!(codes("", "jmp 2b").0, []);
     let (wrong, stores) = codes(".cfi_adjust_cfa_offset 8", "jmp 2b");
     assert!(wrong.contains(&(Code::CfaOffset, stores)), "{wrong:x?}");
+    // Where a call does not stand before it, it may be come to.
+    let parked = "lea park(%rip), %rax
+        mov %rax, resume(%rip)
+        ret
+park:   pause
+        jmp park";
+    assert_eq!(self::codes(parked, "park"), [(Code::Unreached, 0)]);
     // One that does something may be come to.
     let (other, _) = codes("", "inc %eax\n jmp 2b");
     assert_eq!(other.first().map(|it| it.0), Some(Code::Unreached));
-}
-
-/// What is declared relative to the stack pointer is wrong as long as the CFA is: there is one cause.
-#[test]
-fn a_wrong_cfa_is_told_once() {
-    let source = |slot: &str| {
-        format!(
-            "
-        .globl f
-        .type f, @function
-f:      .cfi_startproc
-        sub $24, %rsp
-wrong:  mov %rbx, 8(%rsp)
-        {slot}
-        xor %ebx, %ebx
-        mov 8(%rsp), %rbx
-        .cfi_restore %rbx
-        add $24, %rsp
-        ret
-        .cfi_endproc
-        .size f, . - f
-        "
-        )
-    };
-    let found = |slot: &str| {
-        let (found, wrong) = check(&source(slot), "wrong");
-        let found: Vec<_> = found.iter().map(|it| (it.code, it.at.0)).collect();
-        (found, wrong)
-    };
-    let (relative, wrong) = found(".cfi_rel_offset %rbx, 8");
-    assert_eq!(relative, [(Code::CfaOffset, wrong)]);
-    let (other, wrong) = found(".cfi_rel_offset %rbx, 0");
-    let codes: Vec<_> = other.iter().map(|(code, _)| *code).collect();
-    assert_eq!(codes, [Code::CfaOffset, Code::SavedElsewhere], "{wrong:x}");
 }
 
 /// Functions go on in another one, as it is not called, and its first row does not say so: what is wrong further on in it is so for
 /// the same cause.
 #[test]
 fn a_shared_body_is_told_of_at_its_begin() {
-    let source = |adjust: &str| {
+    let of = |adjust: &str, inner: &str| {
         format!(
             "
         .globl f
@@ -316,7 +359,7 @@ body:   .cfi_startproc
         .cfi_offset %rbx, -16
         mov %rdi, %rax
         add %rbx, %rax
-        pop %rbx
+{inner} pop %rbx
         .cfi_def_cfa_offset 8
         .cfi_restore %rbx
         ret
@@ -325,11 +368,18 @@ body:   .cfi_startproc
         "
         )
     };
+    let source = |adjust: &str| of(adjust, "");
     let (right, _) = check(&source(".cfi_def_cfa_offset 16"), "body");
     assert_eq!(right, []);
     let (wrong, body) = check(&source(""), "body");
     let found: Vec<_> = wrong.iter().map(|it| (it.code, it.at.0)).collect();
     assert_eq!(found, [(Code::CfaOffset, body)]);
+    // What is wrong by itself is told, too.
+    let inner = "        push %r12\ninner:  pop %r12\n";
+    let (wrong, inner) = check(&of("", inner), "inner");
+    let found: Vec<_> = wrong.iter().map(|it| (it.code, it.at.0)).collect();
+    let both = [body, inner].map(|at| (Code::CfaOffset, at));
+    assert_eq!(found, both);
 }
 
 /// The stack pointer goes down in a loop, and with it the slot that the CFA is read from: paths meet on different heights, and the row is

@@ -53,7 +53,7 @@ fn what_is_wrong_is_told_beside_the_code() {
         "mov %edi, %ebx declared rsp+8 is rsp+16",
         ".cfi_adjust_cfa_offset 8",
         "1 of 22 functions called",
-        "functions that compilers made were left out",
+        "functions that compilers made, left out: ",
     ] {
         assert!(told.contains(words), "`{words}` is not in:\n{told}");
     }

@@ -430,7 +430,7 @@ fn what_is_assembled_more_than_once_is_let_be() {
     }
 }
 
-/// A register's slot that is counted from a CFA which nothing mends would be right only as long as that is wrong.
+/// A register's slot is counted from the CFA: as long as that is wrong, so is what is found by it.
 #[test]
 fn what_is_counted_from_a_cfa_that_stays_wrong_is_not_written() {
     let text = "\t.macro saves
@@ -456,6 +456,61 @@ f:
     let (fixed, said) = fixed(text, 1);
     assert_eq!(fixed, text, "{said}");
     assert!(said.contains("CFI001 stays: the line"), "{said}");
+}
+
+/// What is counted a word off is counted so everywhere.
+#[test]
+fn a_frame_that_is_a_word_off_is_mended() {
+    let text = "\t.globl f
+\t.type f, @function
+f:
+\t.cfi_startproc
+\tpush %rbx
+\t.cfi_def_cfa_offset 24
+\t.cfi_offset %rbx, -24
+\tmov %edi, %ebx
+\tcall g
+\tmov %ebx, %eax
+\tpop %rbx
+\t.cfi_def_cfa_offset 8
+\t.cfi_restore %rbx
+\tret
+\t.cfi_endproc
+\t.size f, . - f
+";
+    let (fixed, said) = fixed(text, 0);
+    assert_eq!(fixed, text.replace("24", "16"), "{said}");
+}
+
+/// Where paths meet on different heights, a register that keeps its distance from the CFA is named.
+#[test]
+fn a_loop_that_pushes_has_its_frame_pointer_named() {
+    let text = "\t.globl f
+\t.type f, @function
+f:
+\t.cfi_startproc
+\tpush %rbp
+\t.cfi_def_cfa_offset 16
+\t.cfi_offset %rbp, -16
+\tmov %rsp, %rbp
+1:\tpush %rax
+\tdec %edi
+\tjnz 1b
+\tleave
+\t.cfi_def_cfa %rsp, 8
+\t.cfi_restore %rbp
+\tret
+\t.cfi_endproc
+\t.size f, . - f
+";
+    let (fixed, said) = fixed(text, 0);
+    let line = "\tmov %rsp, %rbp\n";
+    let named = [
+        "\t.cfi_def_cfa %rbp, 16\n",
+        "\t.cfi_def_cfa_register %rbp\n",
+    ];
+    let expected = named.map(|named| text.replace(line, &format!("{line}{named}")));
+    assert!(expected.contains(&fixed), "{fixed}{said}");
 }
 
 /// What control goes on in from other functions.

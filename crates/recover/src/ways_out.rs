@@ -62,8 +62,8 @@ impl WaysOut {
         match analysis.code().flow(id) {
             Some(Flow::Return { .. }) => {
                 let target = state.load(state.get(facts.stack_pointer));
-                let returns = target == Some(Value::at_entry(facts.return_address));
-                match analysis.is_as_called(state) && returns {
+                let returns = target.and_then(|target| target.behind_return(facts.return_address));
+                match analysis.is_as_called(state) && returns.is_some() {
                     true => self.for_it += 1,
                     false => self.against = self.against.or(Some(from)),
                 }

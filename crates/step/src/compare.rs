@@ -146,9 +146,7 @@ impl Comparison<'_> {
             _ => RuntimeAddr(self.truth.sp),
         };
         let pc = self.recover(cfa, row.return_address);
-        // A callee may come back behind data that is behind the call.
-        let skipped = pc.map(|pc| pc.wrapping_sub(self.truth.pc));
-        if skipped.is_none_or(|skipped| skipped > MOST_SKIPPED) {
+        if pc != Some(self.truth.pc) {
             let difference = Difference {
                 code: Code::ReturnAddress,
                 of: Aspect::ReturnAddress,
@@ -295,7 +293,8 @@ impl Comparison<'_> {
     fn counted_from_a_register(&self) -> Option<Place> {
         let declared = self.declared_register();
         // rsp and rbp are what tables count from.
-        let first = declared.into_iter().chain([7, 6]);
+        let sp = self.facts.stack_pointer;
+        let first = declared.into_iter().chain([sp, 6]);
         let first = first.map(|number| (number, self.registers.get(Register(number.into()))));
         let first = first.map(|(number, value)| (number, value.unwrap_or(0)));
         let places = first.chain(self.numbered()).map(|(number, value)| {
@@ -306,7 +305,7 @@ impl Comparison<'_> {
             .filter(|(_, offset)| offset.unsigned_abs() < NEAR)
             .collect();
         // What points above the CFA is near by chance, mostly: it is of the caller's frame.
-        near.sort_by_key(|(_, offset)| *offset < 0);
+        near.sort_by_key(|(number, offset)| *offset < 0 && *number != sp);
         let (number, offset) = near.first()?;
         Some(Place::Register(*number, *offset))
     }
@@ -323,8 +322,6 @@ pub(crate) fn place_of(of: Aspect, facts: &Facts) -> Option<usize> {
         .position(|number| *number == register)
 }
 
-/// The most bytes of data behind a call.
-const MOST_SKIPPED: u64 = 4096;
 /// A distance in a frame is less, in bytes.
 const NEAR: u64 = 1 << 20;
 /// How many words of a frame are searched for a register.

@@ -12,6 +12,7 @@ use unspool_ir::{Abi, Arch, Endian, Register, Registers, RuntimeAddr, Vaddr};
 use unspool_module::{ElfFile, Mapping as Placed};
 use unspool_synth::Machine;
 use unspool_synth::op::Flow;
+use unspool_synth::value::MOST_SKIPPED;
 use unspool_unwind::maps::{Mapping, Mappings};
 use unspool_unwind::process::mapped_files;
 
@@ -1306,6 +1307,9 @@ impl<'r> Tracer<'r> {
         });
         let ended: Vec<Pending> = ended.collect();
         for pending in ended {
+            if is_behind_data(&pending, regs) {
+                continue;
+            }
             let is_return = pending.frame.returns_to(regs.rip, regs.rsp);
             if is_return
                 || pending
@@ -1472,6 +1476,18 @@ pub(crate) struct Prepared {
     pub(crate) back: u64,
     /// Memory for arguments.
     pub(crate) scratch: u64,
+}
+
+/// Whether a row has found the return address, or where it was while the callee moved it over data behind the call, to behind which control came
+/// back.
+fn is_behind_data(pending: &Pending, regs: &Regs) -> bool {
+    let difference = pending.cause.2.difference();
+    let is_pc = difference.is_some_and(|told| told.code == Code::ReturnAddress);
+    let moved = regs.rip.saturating_sub(u64::from(MOST_SKIPPED))..=regs.rip;
+    let way = pending.frame.pc..=regs.rip;
+    is_pc
+        && moved.contains(&pending.frame.pc)
+        && pending.found.is_some_and(|found| way.contains(&found))
 }
 
 /// What is, where control went, of what a difference is about.

@@ -211,7 +211,8 @@ impl Analyzer {
         while let Some(Lifted { range, part, .. }) = self.ranges.get(place).cloned() {
             place += 1;
             if part == Part::Function {
-                self.enter(range.start, &entry);
+                let own = guide.begin(range.start);
+                self.enter(range.start, own.as_ref().unwrap_or(&entry));
             }
             for address in program.entries_in(range) {
                 self.enter(*address, &entry);

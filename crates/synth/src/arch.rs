@@ -45,6 +45,8 @@ pub struct Facts {
     pub red_zone: i32,
     /// The instruction that debuggers stop at, and behind which they go on.
     pub breakpoint: &'static [u8],
+    /// Instructions that do nothing but keep the processor from running ahead.
+    pub waits: &'static [&'static [u8]],
     /// The code that handlers of signals return to: what is on the stack there is the kernel's.
     pub signal_return: &'static [u8],
 }

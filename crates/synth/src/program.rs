@@ -46,6 +46,8 @@ pub enum Returns {
     Leaves(Words),
     /// It comes back, and these registers are as they were, though a call may change them: bit n stands for register n.
     Keeps(u64),
+    /// It comes back so many bytes behind where it was called: what lies between is data.
+    Behind(u16),
     /// It never comes back.
     Never,
 }
@@ -56,7 +58,8 @@ impl Returns {
     pub fn or(self, other: Returns) -> Returns {
         match (self, other) {
             (Returns::Keeps(one), Returns::Keeps(another)) => Returns::Keeps(one & another),
-            (_, Returns::Keeps(_)) => self,
+            // Where data is need not be known where there is code.
+            (_, Returns::Keeps(_) | Returns::Behind(_)) => self,
             _ => other,
         }
     }

@@ -5,6 +5,9 @@ use core::ops::Range;
 
 use unspool_ir::Register;
 
+/// The most bytes of data behind a call that its callee comes back behind.
+pub const MOST_SKIPPED: u16 = 4096;
+
 /// What is known of a 64-bit value, relative to the entry of the function.
 ///
 /// Values form a lattice of small height: on top what is known, below it [`Value::FRESH`] (computed, and no
@@ -141,6 +144,18 @@ impl Value {
     #[must_use]
     pub fn at_entry(register: u8) -> Value {
         Value::entry(Register(register.into()), 0)
+    }
+
+    /// How far behind the return address it is, in bytes, `register` standing for that: not at all, mostly. There are callees that come back behind data that is behind
+    /// the call.
+    #[must_use]
+    pub fn behind_return(self, register: u8) -> Option<u16> {
+        match self.known() {
+            Known::Entry(origin, bytes) if origin.0 == register.into() => u16::try_from(bytes)
+                .ok()
+                .filter(|bytes| *bytes <= MOST_SKIPPED),
+            _ => None,
+        }
     }
 
     /// The stack pointer after instruction `at`, plus `offset`.

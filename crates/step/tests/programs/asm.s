@@ -51,12 +51,15 @@ wrong_places:
 	.cfi_endproc
 	.size	wrong_places, . - wrong_places
 
-# Comes back behind two bytes of data.
+# Comes back behind two bytes of data, which it steps over one by one.
 	.globl	skips_data
 	.type	skips_data, @function
 skips_data:
 	.cfi_startproc
-	addq	$2, (%rsp)
+	mov	$2, %ecx
+1:	incq	(%rsp)
+	dec	%ecx
+	jnz	1b
 	lea	1(%rdi), %eax
 	ret
 	.cfi_endproc

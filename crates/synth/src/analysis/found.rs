@@ -65,7 +65,8 @@ impl Analysis<'_> {
     pub fn is_return(&self, state: &State) -> bool {
         let facts = self.facts();
         let target = state.load(state.get(facts.stack_pointer));
-        target == Some(Value::at_entry(facts.return_address)) && self.is_as_called(state)
+        let returns = target.and_then(|target| target.behind_return(facts.return_address));
+        returns.is_some() && self.is_as_called(state)
     }
 
     /// Whether a jump to the address in a register is a return: that is the return address, and the stack is as a
@@ -74,8 +75,8 @@ impl Analysis<'_> {
     pub fn is_return_by(&self, target: u8, state: &State) -> bool {
         let facts = self.facts();
         let left = Value::at_entry(facts.stack_pointer).plus(facts.call_pushes.into());
-        state.get(target) == Value::at_entry(facts.return_address)
-            && state.get(facts.stack_pointer) == left
+        let returns = state.get(target).behind_return(facts.return_address);
+        returns.is_some() && state.get(facts.stack_pointer) == left
     }
 
     /// What holds, of what a row can speak of, while the callee of a call runs before which `state` holds.

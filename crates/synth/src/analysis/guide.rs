@@ -13,6 +13,12 @@ pub trait Guide {
         true
     }
 
+    /// The state at `address`, the start of a function, if that is not come into as functions are.
+    fn begin(&self, address: u64) -> Option<State> {
+        let _ = address;
+        None
+    }
+
     /// The state at `address`, the start of a fragment that nothing else leads to.
     fn entry(&self, address: u64) -> Option<State> {
         let _ = address;

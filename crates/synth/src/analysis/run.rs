@@ -317,8 +317,17 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
             landed.set(semantics.facts.stack_pointer, sp.plus(popped));
             self.flow_into(pad, &landed, insn);
         }
-        if returns == Some(Returns::Never) {
-            return false;
+        match returns {
+            Some(Returns::Never) => return false,
+            Some(Returns::Behind(bytes)) => {
+                let to = end.saturating_add(bytes.into());
+                match self.analyzer.insn_at(to) {
+                    Some(next) => self.flow_into(next, state, insn),
+                    None => self.analyzer.data.missed.push(to),
+                }
+                return false;
+            }
+            _ => {}
         }
         if self.analyzer.code.is_followed(insn) && !self.guide.comes(By::Return, end, state) {
             self.perhaps(insn, insn.next(), state);

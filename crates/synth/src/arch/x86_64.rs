@@ -58,6 +58,8 @@ pub static FACTS: Facts = Facts {
     red_zone: 128,
     // int3
     breakpoint: &[0xcc],
+    // pause, lfence
+    waits: &[&[0xf3, 0x90], &[0x0f, 0xae, 0xe8]],
     // mov $15, %rax; syscall: rt_sigreturn.
     signal_return: &[0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05],
 };

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use unspool_annotate::{Plan, Source, Syntax};
-use unspool_check::{Code, Finding, Hint, Maker, Report, Severity, Subject, of_i386};
+use unspool_check::{Code, Finding, Hint, Line, Maker, Report, Severity, Subject, of_i386};
 use unspool_ir::{Arch, Register, Vaddr};
 use unspool_module::ElfFile;
 use unspool_synth::{Analyzer, Machine};
@@ -122,7 +122,9 @@ enum Refused {
         "no line of the file makes this instruction: it is from an included file, or a compiler has marked it as a line of another (# 12 \"file.c\"); --fix mends the object file, too"
     )]
     NoLine,
-    #[error("the line makes several instructions, or data behind it (.byte) makes this one: write the directive between them by hand")]
+    #[error(
+        "the line makes several instructions, or data behind it (.byte) makes this one: write the directive between them by hand"
+    )]
     OneLine,
     #[error("the line is in a macro, or is repeated: write the directive by hand")]
     Repeated,
@@ -138,6 +140,8 @@ enum Refused {
         "no directive was found that is right whatever the condition in line {0} comes to: write it by hand"
     )]
     Conditional(u32),
+    #[error("the CFA is wrong here, too: mend that first, by hand")]
+    Cfa,
     #[error("no directive was found that mends it and makes nothing else wrong")]
     NothingFound,
 }
@@ -176,6 +180,8 @@ struct Problem {
     is_below_return: bool,
     /// Whether control does not come from the instruction before.
     is_behind_exit: bool,
+    /// Whether the CFA is elsewhere than where its row says; `None` if that is an expression.
+    cfa: Option<bool>,
     fix: Option<String>,
     hint: Option<Hint>,
 }
@@ -196,10 +202,15 @@ impl Problem {
 
     /// Whether directives about rows may help.
     fn is_of_rows(&self) -> bool {
-        !matches!(
-            self.key.code,
-            Code::NoEntry | Code::HeightsDiffer | Code::SignalFrame | Code::Unreached
-        )
+        match self.key.code {
+            Code::NoEntry | Code::SignalFrame | Code::Unreached => false,
+            Code::HeightsDiffer => self.fix.is_some(),
+            _ => true,
+        }
+    }
+
+    fn is_of_cfa(&self) -> bool {
+        self.key.subject == "the CFA"
     }
 }
 
@@ -225,17 +236,20 @@ impl Draft {
         self.done = before.done.iter().cloned().chain(gone).collect();
     }
 
-    /// Whether a register's finding is behind one of the CFA that nothing mended: what is counted from a wrong CFA would have to be
-    /// wrong, too.
-    fn is_cfa_wrong_before(&self, problem: &Problem) -> bool {
-        let is_of_cfa = |code| matches!(code, Code::CfaOffset | Code::CfaRegister);
+    /// Whether a register's slot is in question where the CFA is wrong: a directive that counts from that finds it elsewhere.
+    fn is_cfa_wrong_at(&self, problem: &Problem) -> bool {
         let mut others = self.problems.iter();
-        !is_of_cfa(problem.key.code)
-            && others.any(|other| {
-                is_of_cfa(other.key.code)
+        match problem.cfa {
+            Some(is_wrong) => is_wrong && !problem.is_of_cfa(),
+            // An expression, of which something is found from where it begins on.
+            None => others.any(|other| {
+                !problem.is_of_cfa()
+                    && other.is_of_cfa()
+                    && other.cfa.is_none()
                     && other.is_in(&problem.key.section, problem.entry)
                     && other.key.offset <= problem.key.offset
-            })
+            }),
+        }
     }
 
     /// Whether less is wrong than before, and nothing else.
@@ -278,7 +292,9 @@ fn fix(path: &Path, text: &str, least: Severity, trials: usize) -> anyhow::Resul
             let line = draft.source.condition_around(problem.line?)?;
             draft.source.original(line).map(Refused::Conditional)
         };
-        let reason = reason.or_else(condition).unwrap_or(Refused::NothingFound);
+        let cfa = || draft.is_cfa_wrong_at(problem).then_some(Refused::Cfa);
+        let reason = reason.or_else(condition).or_else(cfa);
+        let reason = reason.unwrap_or(Refused::NothingFound);
         (
             problem.line,
             format!("{} stays: {reason}", problem.key.code.id()),
@@ -290,6 +306,15 @@ fn fix(path: &Path, text: &str, least: Severity, trials: usize) -> anyhow::Resul
         advice: draft.done.into_iter().rev().collect(),
         source: draft.source,
     })
+}
+
+/// Whether the CFA is elsewhere than where the row of an instruction says; `None` if that is an expression.
+fn is_cfa_wrong(insn: Option<&Line>) -> Option<bool> {
+    let Line {
+        declared, computed, ..
+    } = insn?;
+    let is_counted = declared.starts_with(|first: char| first.is_ascii_alphabetic());
+    is_counted.then(|| !computed.is_empty() && declared != computed)
 }
 
 /// How far an entry must be mended.
@@ -359,6 +384,7 @@ impl Fixer<'_> {
                     && finding.code == Code::CfaOffset
                     && finding.computed == "rsp",
                 is_behind_exit: before.first().is_some_and(|insn| is_exit(&insn.text)),
+                cfa: is_cfa_wrong(here.first()),
                 fix: finding.fix.map(|fix| self.written(&fix)),
                 hint: finding.hint,
                 key,
@@ -465,7 +491,7 @@ impl Fixer<'_> {
     /// The edit after which least is wrong, if one mends a finding.
     fn step(&self, draft: &Draft, problem: &Problem, reach: Reach) -> Option<Draft> {
         let mut best: Option<Draft> = None;
-        let is_cfa_wrong = draft.is_cfa_wrong_before(problem);
+        let is_cfa_wrong = draft.is_cfa_wrong_at(problem);
         for edit in self.edits(&draft.source, problem, reach).ok()? {
             if is_cfa_wrong && edit.is_counted_from_cfa() {
                 continue;

@@ -177,7 +177,7 @@ pub(super) fn print_text(out: &mut impl Write, modules: &[Module<'_>]) -> io::Re
         if module.left_out > 0 {
             writeln!(
                 out,
-                "  {} functions that compilers made were left out: --function NAME, or --module FILE for all",
+                "  functions that compilers made, left out: {} (--function NAME, or --module NAME for all of a file)",
                 module.left_out
             )?;
         }

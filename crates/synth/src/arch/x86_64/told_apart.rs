@@ -32,7 +32,7 @@ pub(super) enum Kind {
     Vectors,
     Turns,
     Fills,
-    /// Where no operand in memory says.
+    /// It stores where a register says, and no operand in memory.
     Stores,
     Leaves,
     Enters,
@@ -83,7 +83,8 @@ impl Kind {
             Mnemonic::Movdir64b
             | Mnemonic::Maskmovq
             | Mnemonic::Maskmovdqu
-            | Mnemonic::Vmaskmovdqu => Kind::Stores,
+            | Mnemonic::Vmaskmovdqu
+            | Mnemonic::Clzero => Kind::Stores,
             Mnemonic::Leave => Kind::Leaves,
             Mnemonic::Enter => Kind::Enters,
             Mnemonic::Cmp => Kind::Compares,
@@ -588,19 +589,30 @@ pub(super) fn fills(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
     false
 }
 
-/// The bytes that a mask chooses are written to where a register says; or all of 64, to where the first operand says.
+/// 64 bytes where the first operand says, all or none of those of a cache line, or those of 8 or 16 that a mask chooses. Addresses of 32 bits are none
+/// of the stack.
 pub(super) fn stores(insn: &Instruction, ops: &mut Vec<Op>) -> bool {
-    let (offset, size) = (
-        0,
-        u16::try_from(insn.memory_size().size()).unwrap_or(u16::MAX),
-    );
-    if insn.mnemonic() == Mnemonic::Movdir64b {
-        ops.extend(whole_destination(insn).map(|base| Op::Overwrite { base, offset, size }));
-        return true;
-    }
+    const LINE: u16 = 64;
+    let size = u16::try_from(insn.memory_size().size()).unwrap_or(u16::MAX);
     let is_flat = !matches!(insn.segment_prefix(), Register::FS | Register::GS);
-    let base = RDI;
-    ops.extend(is_flat.then_some(Op::OverwritePerhaps { base, offset, size }));
+    ops.extend(match insn.mnemonic() {
+        Mnemonic::Movdir64b => whole_destination(insn).map(|base| Op::Overwrite {
+            base,
+            offset: 0,
+            size,
+        }),
+        // Somewhere around, since the address is cut to a multiple.
+        Mnemonic::Clzero => Some(Op::OverwritePerhaps {
+            base: RAX,
+            offset: 1 - i32::from(LINE),
+            size: 2 * LINE - 1,
+        }),
+        _ => (is_flat && insn.op0_kind() == OpKind::MemorySegRDI).then_some(Op::OverwritePerhaps {
+            base: RDI,
+            offset: 0,
+            size,
+        }),
+    });
     true
 }
 
