@@ -422,14 +422,16 @@ impl State {
     }
 
     /// Has what is relative to the run-time address that a register holds be relative to another one, `base`,
-    /// which that register holds then: the same is said of some address, which has another name.
+    /// which that register holds then: the same is said of some address, which has another name. The name may be that of an address so far away.
     pub fn rename_base(&mut self, register: u8, base: u32) {
         let old = self.get(register);
         let Some(from) = old.base_of() else { return };
-        if from == base {
+        if from == base && old.offset() == 0 {
             return;
         }
-        self.forget_base(base);
+        if from != base {
+            self.forget_base(base);
+        }
         let renamed = |value: Value| match value.distance_from(old) {
             Some(distance) => Value::base(base, 0).plus(distance),
             None => value,
@@ -451,6 +453,16 @@ impl State {
             slot.holds = renamed(slot.holds);
         }
         self.find_words();
+    }
+
+    /// Forgets slots relative to a base that another state has not: they may be anything.
+    pub fn forget_slots_but(&mut self, base: u32, other: &State) {
+        let is_lost = |slot: &Slot| {
+            slot.at.base_of() == Some(base) && !other.slots().iter().any(|its| its.at == slot.at)
+        };
+        let mut lost = self.slots().iter().filter(|slot| is_lost(slot));
+        self.hides |= lost.any(|slot| slot.holds.is_address());
+        self.retain(|slot| !is_lost(slot));
     }
 
     /// Finds [`State::words`] anew, where slots have gone or moved.

@@ -246,12 +246,18 @@ impl Analyzer {
         }
         let from = from.unwrap_or(to);
         let sp = self.semantics.facts.stack_pointer;
-        // Wherever the stack was moved to, on whichever path: it is where it is here.
+        // Wherever the stack was moved to, on whichever path: it is where it is here. What is on it may have moved along.
         let mut renamed;
-        let mut state = state;
-        if let Some(base) = state.get(sp).base_of() {
+        let (arrived, mut state) = (state.get(sp), state);
+        if let Some(base) = arrived.base_of() {
+            let here = to.0 | JOINED | base & ANYWHERE;
             renamed = state.clone();
-            renamed.rename_base(sp, to.0 | JOINED | base & ANYWHERE);
+            renamed.rename_base(sp, here);
+            let known = segment.state.checked_sub(1);
+            let known = known.and_then(|known| self.states.get(known as usize));
+            if let Some(known) = known.filter(|_| base == here && arrived.offset() != 0) {
+                renamed.forget_slots_but(here, known);
+            }
             state = &renamed;
         }
         let Some(known) = segment.state.checked_sub(1) else {
@@ -282,12 +288,11 @@ impl Analyzer {
         let Some(known) = self.states.get_mut(known as usize) else {
             return;
         };
-        let (first, other) = (known.get(sp), state.get(sp));
-        if !known.join(state) {
-            return;
-        }
+        let (first, other) = (known.get(sp), arrived);
         let is_other = |distance| distance != 0;
-        if first.distance_from(other).is_some_and(is_other) {
+        let has_moved = first.distance_from(other).is_some_and(is_other);
+        let is_told = || self.conflicts.iter().any(|conflict| conflict.at == to);
+        if has_moved && !is_told() {
             self.conflicts.push(Conflict {
                 at: to,
                 first,
@@ -296,7 +301,9 @@ impl Analyzer {
                 other_from: from,
             });
         }
-        self.enqueue(to);
+        if known.join(state) {
+            self.enqueue(to);
+        }
     }
 
     /// Does operations, by their places.
