@@ -101,10 +101,8 @@ impl Returned {
                 return;
             }
             let sp = state.get(facts.stack_pointer);
-            let target = state.load(sp).unwrap_or(Value::UNKNOWN);
-            let is_return = target.behind_return(facts.return_address).is_some();
             // What returns elsewhere is a jump there.
-            let wanted = match is_return {
+            let wanted = match facts.is_return(state) {
                 true => entry_sp,
                 false => entry_sp.plus(-i64::from(facts.call_pushes)),
             };

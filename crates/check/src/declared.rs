@@ -22,6 +22,11 @@ pub enum Place {
 }
 
 impl Place {
+    /// Whether it is counted from a register.
+    pub(crate) fn counts_from(self, register: u8) -> bool {
+        matches!(self, Place::Register(own, _) if own == register)
+    }
+
     /// What of a state is read to find the value, as [`unspool_synth::State::settle`] has it.
     fn reads(self) -> u64 {
         match self {

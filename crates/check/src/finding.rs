@@ -584,7 +584,7 @@ impl Teller<'_> {
     fn meeting(&self) -> Option<&[Vaddr; 3]> {
         let mut conflicts = self.report.conflicts.iter();
         let sp = self.subject.facts().stack_pointer;
-        let is_of_sp = matches!(self.claim(), Place::Register(register, _) if register == sp);
+        let is_of_sp = self.claim().counts_from(sp);
         let is_unproven = self.doubt.verdict == Verdict::Unproven;
         conflicts.find(|[at, ..]| is_unproven && is_of_sp && *at == self.doubt.at)
     }

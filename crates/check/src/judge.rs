@@ -204,8 +204,7 @@ impl<'t> Judge<'t> {
     fn is_on_other_stack(&self, declared: &Declared, state: &State) -> bool {
         let sp = self.facts.stack_pointer;
         let value = state.get(sp);
-        matches!(declared.cfa, Place::Register(register, _) if register == sp)
-            && (value == Value::UNKNOWN || value.is_anywhere())
+        declared.cfa.counts_from(sp) && (value == Value::UNKNOWN || value.is_anywhere())
     }
 
     /// Whether a row describes a context that control is about to go to, as those of `longjmp` do: it has a rule of its own

@@ -21,6 +21,8 @@ pub struct Line {
     pub declared: String,
     /// Where it is; empty if that is not known, or nothing leads there.
     pub computed: String,
+    /// Whether it is known to be elsewhere than the row says; `None` if the row counts it from no register.
+    pub is_elsewhere: Option<bool>,
 }
 
 impl Subject<'_> {
@@ -61,12 +63,14 @@ impl Subject<'_> {
                 let behind = rows.partition_point(|row| row.start.0 <= address);
                 let row = behind.checked_sub(1).and_then(|place| rows.get(place));
                 let declared = row.and_then(|row| self.judge.declared(row.row));
-                claims.push(declared.map_or(Place::Undefined, |declared| declared.cfa));
+                let claim = declared.map_or(Place::Undefined, |declared| declared.cfa);
+                claims.push(claim);
                 Line {
                     at: Vaddr(address),
                     text: self.disassembled(code.range(*id)),
                     declared: row.map_or_else(String::new, |row| self.said(row.row, Aspect::Cfa)),
                     computed: String::new(),
+                    is_elsewhere: matches!(claim, Place::Register(..)).then_some(false),
                 }
             })
             .collect();
@@ -79,6 +83,7 @@ impl Subject<'_> {
             if let (Some(line), Some((register, offset))) = (lines.get_mut(place), truth) {
                 let truth = Place::Register(register, offset);
                 line.computed = words::place(truth, Aspect::Cfa, self.table().abi());
+                line.is_elsewhere = line.is_elsewhere.map(|_| truth != claim);
             }
         });
         lines

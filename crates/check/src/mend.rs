@@ -7,7 +7,7 @@ use unspool_ir::table::{RowStart, TableError};
 use unspool_ir::{Register, Row, RowId, Table, Vaddr};
 use unspool_synth::op::Flow;
 use unspool_synth::rows::Saved;
-use unspool_synth::{Analysis, Analyzer, Extent, InsnId, Machine, NoRow, Rules, State, Value};
+use unspool_synth::{Analysis, Analyzer, Extent, InsnId, Machine, NoRow, Rules, State};
 
 use crate::declared::Place;
 use crate::finding::{Finding, Severity};
@@ -208,14 +208,11 @@ impl Repairs<'_> {
     /// call has put that.
     fn is_below_return(&self, flow: Option<Flow>, state: &State) -> bool {
         let facts = self.subject.facts();
-        let sp = state.get(facts.stack_pointer);
         let cfa = self.subject.judge.true_cfa(Place::Undefined, state);
         let is_above = cfa.is_some_and(|(register, distance)| {
             register == facts.stack_pointer && distance < facts.call_pushes.into()
         });
-        let target = state.load(sp).unwrap_or(Value::UNKNOWN);
-        let returns = target.behind_return(facts.return_address).is_some();
-        matches!(flow, Some(Flow::Return { .. })) && is_above && !returns
+        matches!(flow, Some(Flow::Return { .. })) && is_above && !facts.is_return(state)
     }
 
     /// A row of which all that is refuted is as it is proven to be.

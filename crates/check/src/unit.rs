@@ -167,9 +167,7 @@ impl Subject<'_> {
         let sp = self.facts().stack_pointer;
         let counts = |row| {
             let declared = self.judge.declared(row);
-            declared.is_some_and(
-                |declared| matches!(declared.cfa, Place::Register(register, _) if register == sp),
-            )
+            declared.is_some_and(|declared| declared.cfa.counts_from(sp))
         };
         let doubts = report.doubts.iter();
         let of_cfa = doubts.filter(|doubt| doubt.aspect == Aspect::Cfa && counts(doubt.row));
@@ -713,10 +711,8 @@ impl<'w, 's> Walk<'w, 's> {
     /// perhaps, is of no use to the caller.
     fn look_at_lost(&mut self, at: u64, state: &State) {
         let facts = self.subject.facts();
-        let (sp, column) = (facts.stack_pointer, facts.return_address);
-        let target = state.load(state.get(sp)).unwrap_or(Value::UNKNOWN);
-        let is_return =
-            state.get(sp) == Value::at_entry(sp) && target.behind_return(column).is_some();
+        let sp = facts.stack_pointer;
+        let is_return = state.get(sp) == Value::at_entry(sp) && facts.is_return(state);
         let Some(declared) = self.declared.filter(|_| is_return) else {
             return;
         };

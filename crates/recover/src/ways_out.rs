@@ -57,17 +57,12 @@ impl WaysOut {
         id: InsnId,
         state: &State,
     ) {
-        let facts = analysis.facts();
         let from = analysis.code().range(id).start;
         match analysis.code().flow(id) {
-            Some(Flow::Return { .. }) => {
-                let target = state.load(state.get(facts.stack_pointer));
-                let returns = target.and_then(|target| target.behind_return(facts.return_address));
-                match analysis.is_as_called(state) && returns.is_some() {
-                    true => self.for_it += 1,
-                    false => self.against = self.against.or(Some(from)),
-                }
-            }
+            Some(Flow::Return { .. }) => match analysis.is_return(state) {
+                true => self.for_it += 1,
+                false => self.against = self.against.or(Some(from)),
+            },
             // One that leaves all as it was may be a switch.
             Some(Flow::IndirectJump(to)) => {
                 let returns = analysis.is_return_by(to, state) && analysis.preserves(state);

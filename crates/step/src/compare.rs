@@ -294,20 +294,17 @@ impl Comparison<'_> {
         let declared = self.declared_register();
         // rsp and rbp are what tables count from.
         let sp = self.facts.stack_pointer;
-        let first = declared.into_iter().chain([sp, 6]);
+        let first = declared.into_iter().chain([sp, self.facts.frame_pointer]);
         let first = first.map(|number| (number, self.registers.get(Register(number.into()))));
         let first = first.map(|(number, value)| (number, value.unwrap_or(0)));
         let places = first.chain(self.numbered()).map(|(number, value)| {
             let offset = self.truth.sp.wrapping_sub(value).cast_signed();
             (number, offset)
         });
-        let mut near: Vec<(u8, i64)> = places
-            .filter(|(_, offset)| offset.unsigned_abs() < NEAR)
-            .collect();
+        let near = places.filter(|(_, offset)| offset.unsigned_abs() < NEAR);
         // What points above the CFA is near by chance, mostly: it is of the caller's frame.
-        near.sort_by_key(|(number, offset)| *offset < 0 && *number != sp);
-        let (number, offset) = near.first()?;
-        Some(Place::Register(*number, *offset))
+        let (number, offset) = near.min_by_key(|(number, offset)| *offset < 0 && *number != sp)?;
+        Some(Place::Register(number, offset))
     }
 }
 

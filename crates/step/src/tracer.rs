@@ -104,6 +104,14 @@ struct Pending {
     frame: Frame,
 }
 
+impl Pending {
+    /// Whether it is about the return address.
+    fn is_of_return(&self) -> bool {
+        let difference = self.cause.2.difference();
+        difference.is_some_and(|told| told.code == Code::ReturnAddress)
+    }
+}
+
 /// Differences of one cause.
 #[derive(Debug)]
 pub(crate) struct Seen {
@@ -1296,9 +1304,9 @@ impl<'r> Tracer<'r> {
         let shadow = &thread.shadow;
         let row = |pending: &Pending| (pending.frame.key, pending.at);
         let has_arrived = |pending: &&Pending| {
-            let difference = pending.cause.2.difference();
-            let is_pc = difference.is_some_and(|told| told.code == Code::ReturnAddress);
-            is_pc && pending.found == Some(regs.rip) && shadow.has_left(&pending.frame)
+            pending.is_of_return()
+                && pending.found == Some(regs.rip)
+                && shadow.has_left(&pending.frame)
         };
         let arrived = thread.pending.iter().filter(has_arrived);
         let arrived: Vec<(u64, Vaddr)> = arrived.map(row).collect();
@@ -1481,11 +1489,9 @@ pub(crate) struct Prepared {
 /// Whether a row has found the return address, or where it was while the callee moved it over data behind the call, to behind which control came
 /// back.
 fn is_behind_data(pending: &Pending, regs: &Regs) -> bool {
-    let difference = pending.cause.2.difference();
-    let is_pc = difference.is_some_and(|told| told.code == Code::ReturnAddress);
     let moved = regs.rip.saturating_sub(u64::from(MOST_SKIPPED))..=regs.rip;
     let way = pending.frame.pc..=regs.rip;
-    is_pc
+    pending.is_of_return()
         && moved.contains(&pending.frame.pc)
         && pending.found.is_some_and(|found| way.contains(&found))
 }

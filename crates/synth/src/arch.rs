@@ -6,6 +6,7 @@ use unspool_ir::{Abi, Arch};
 
 use crate::code::Code;
 use crate::op::{Flow, Seen};
+use crate::state::State;
 
 pub mod x86_64;
 
@@ -49,6 +50,15 @@ pub struct Facts {
     pub waits: &'static [&'static [u8]],
     /// The code that handlers of signals return to: what is on the stack there is the kernel's.
     pub signal_return: &'static [u8],
+}
+
+impl Facts {
+    /// Whether the return address is on top of the stack, or code has moved it over data behind the call: a return goes to who called.
+    #[must_use]
+    pub fn is_return(&self, state: &State) -> bool {
+        let top = state.load(state.get(self.stack_pointer));
+        top.is_some_and(|top| top.behind_return(self.return_address).is_some())
+    }
 }
 
 impl Machine {

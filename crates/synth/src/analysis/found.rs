@@ -63,10 +63,7 @@ impl Analysis<'_> {
     /// Whether a return goes to who called, with all as it was at entry.
     #[must_use]
     pub fn is_return(&self, state: &State) -> bool {
-        let facts = self.facts();
-        let target = state.load(state.get(facts.stack_pointer));
-        let returns = target.and_then(|target| target.behind_return(facts.return_address));
-        returns.is_some() && self.is_as_called(state)
+        self.facts().is_return(state) && self.is_as_called(state)
     }
 
     /// Whether a jump to the address in a register is a return: that is the return address, and the stack is as a

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use unspool_annotate::{Plan, Source, Syntax};
-use unspool_check::{Code, Finding, Hint, Line, Maker, Report, Severity, Subject, of_i386};
+use unspool_check::{Code, Finding, Hint, Maker, Report, Severity, Subject, of_i386};
 use unspool_ir::{Arch, Register, Vaddr};
 use unspool_module::ElfFile;
 use unspool_synth::{Analyzer, Machine};
@@ -308,15 +308,6 @@ fn fix(path: &Path, text: &str, least: Severity, trials: usize) -> anyhow::Resul
     })
 }
 
-/// Whether the CFA is elsewhere than where the row of an instruction says; `None` if that is an expression.
-fn is_cfa_wrong(insn: Option<&Line>) -> Option<bool> {
-    let Line {
-        declared, computed, ..
-    } = insn?;
-    let is_counted = declared.starts_with(|first: char| first.is_ascii_alphabetic());
-    is_counted.then(|| !computed.is_empty() && declared != computed)
-}
-
 /// How far an entry must be mended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reach {
@@ -384,7 +375,7 @@ impl Fixer<'_> {
                     && finding.code == Code::CfaOffset
                     && finding.computed == "rsp",
                 is_behind_exit: before.first().is_some_and(|insn| is_exit(&insn.text)),
-                cfa: is_cfa_wrong(here.first()),
+                cfa: here.first().and_then(|insn| insn.is_elsewhere),
                 fix: finding.fix.map(|fix| self.written(&fix)),
                 hint: finding.hint,
                 key,
