@@ -1,8 +1,7 @@
 //! Where the unwind table does not hold: what was kept in registers is not to be had of frames that are found by such rows.
 
 use unspool_args::Doubts;
-use unspool_check::{Aspect, RowVerdict, Subject, Verdict};
-use unspool_synth::Analyzer;
+use unspool_check::{Aspect, Prover, RowVerdict, Subject, Verdict};
 
 /// A range of code whose unwind row the code does not bear out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,8 +15,8 @@ pub struct Doubt {
 }
 
 /// The doubts about a unit's rows.
-pub(crate) fn of_unit(subject: &Subject<'_>, analyzer: &mut Analyzer, unit: usize) -> Vec<Doubt> {
-    let rows = subject.judge_unit(analyzer, unit).rows;
+pub(crate) fn of_unit(subject: &Subject<'_>, prover: &mut Prover, unit: usize) -> Vec<Doubt> {
+    let rows = subject.judge_unit(prover, unit).rows;
     let nexts = rows.iter().skip(1).map(|row| row.start.0);
     let ends = nexts.chain([u64::MAX]);
     let doubt = |(row, next): (&RowVerdict, u64)| {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::rc::Rc;
 
-use unspool_check::Subject;
+use unspool_check::{Prover, Subject};
 use unspool_ir::Vaddr;
 use unspool_module::{Binding, ElfFile, Segment, Symbols};
 use unspool_recover::{returning_twice, whole_of};
@@ -105,18 +105,18 @@ pub struct Followed {
 #[must_use]
 pub fn follow(subject: &Subject<'_>, symbols: &Symbols, prototypes: &Prototypes) -> Followed {
     let file = subject.file();
-    let (Some(machine), Some(other)) = (Machine::of(file.abi()), Machine::of(file.abi())) else {
+    let (Some(machine), Some(mut prover)) = (Machine::of(file.abi()), Prover::of(file.abi()))
+    else {
         return Followed::default();
     };
     let known = Known::of(subject, symbols, prototypes);
     let mut analyzer = Analyzer::new(machine).with_edges();
-    let mut judging = Analyzer::new(other);
     let (mut found, mut doubts) = (Vec::new(), Vec::new());
     let mut tails: HashMap<u64, Tails> = HashMap::new();
     for unit in 0..subject.program().units() {
         let analysis = subject.analyze_unit(&mut analyzer, unit);
         known.follow(unit, &analysis, &mut found, &mut tails);
-        doubts.extend(doubts::of_unit(subject, &mut judging, unit));
+        doubts.extend(doubts::of_unit(subject, &mut prover, unit));
     }
     doubts.sort_by_key(|doubt| doubt.start);
     found.sort_by_key(|function| function.start);

@@ -82,7 +82,7 @@ fn leads_on(subject: &Subject<'_>, symbol: &Symbol<'_>, starts: &[u64]) -> bool 
         return true;
     };
     let mut leads_on = false;
-    machine.scan(bytes, start, |seen| {
+    machine.scan(bytes, start, |_, seen| {
         leads_on |= matches!(seen, Seen::Flow(flow) if !matches!(flow, Flow::Trap));
     });
     leads_on

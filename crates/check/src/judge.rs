@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use unspool_ir::{Abi, Row, RowId, Table};
 use unspool_synth::arch::Facts;
 use unspool_synth::state::Slot;
+use unspool_synth::sweep::frame::{Frame, Held};
 use unspool_synth::{Known, State, Value};
 
 use crate::declared::{Declared, Place};
@@ -104,6 +105,8 @@ pub(crate) struct Judge<'t> {
     table: &'t Table,
     declared: Vec<Option<Declared>>,
     proofs: Vec<Option<Proof>>,
+    /// What rows say of frames, if they say no more; and the lowest slot in that.
+    claims: Vec<Option<(Frame, i16)>>,
     /// The rows that have expressions.
     expressions: HashMap<RowId, WithExpressions<'t>>,
     /// The CFA, as the states have it.
@@ -128,6 +131,10 @@ impl<'t> Judge<'t> {
             table,
             expressions: expressions.collect(),
             proofs: declared.iter().map(proof).collect(),
+            claims: declared
+                .iter()
+                .map(|row| claim(row.as_ref()?, facts).map(|frame| (frame, frame.lowest())))
+                .collect(),
             declared,
             cfa,
         }
@@ -166,6 +173,12 @@ impl<'t> Judge<'t> {
             let lowest = proof.slots.last();
             proof.holds(state) && !lowest.is_some_and(|slot| self.is_for_signals(slot.at, state))
         })
+    }
+
+    /// What a row says of frames, if it says no more.
+    #[inline]
+    pub(crate) fn claim(&self, id: RowId) -> Option<(Frame, i16)> {
+        *self.claims.get(id.0 as usize)?
     }
 
     /// Judges a row before the instruction at `pc`.
@@ -409,6 +422,37 @@ impl<'t> Judge<'t> {
             }
         }
     }
+}
+
+/// What a row says of frames, if it says no more.
+fn claim(declared: &Declared, facts: &Facts) -> Option<Frame> {
+    let mut claim = Frame::UNKNOWN;
+    let Place::Register(register, offset) = declared.cfa else {
+        return None;
+    };
+    let distance = i16::try_from(offset).ok()?.checked_neg()?;
+    let pushed = i64::from(facts.call_pushes);
+    let is_plain = [facts.stack_pointer, facts.frame_pointer].contains(&register)
+        && declared.return_address == Place::AtCfa(-pushed)
+        && matches!(declared.stack_pointer, None | Some(Place::Cfa(0)))
+        && !declared.signal_frame;
+    if !is_plain || !claim.know(register, Held::Stack(distance)) {
+        return None;
+    }
+    for (register, place) in facts.preserved.iter().zip(&declared.preserved) {
+        let is_told = match *place {
+            Place::Undefined => true,
+            Place::Register(own, 0) if own == *register => {
+                claim.get(*register) == Held::Other && claim.know(*register, Held::Own)
+            }
+            Place::AtCfa(offset) => claim.know_saved(*register, i16::try_from(offset).ok()?),
+            _ => false,
+        };
+        if !is_told {
+            return None;
+        }
+    }
+    Some(claim)
 }
 
 /// What shows at a glance that all is true that a row says, as it mostly is.

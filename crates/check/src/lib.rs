@@ -35,6 +35,7 @@ pub use listing::Line;
 pub use mend::{Mended, Unmended};
 pub use others::Others;
 pub use path::Jump;
+pub use prover::Prover;
 pub use report::{Report, Totals};
 pub use subject::{Declarations, Subject, SubjectError};
 pub use unit::{Doubt, RowVerdict, UnitReport};

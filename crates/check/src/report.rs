@@ -11,6 +11,7 @@ use unspool_synth::{Analyzer, Machine, Returns};
 use crate::authors::Maker;
 use crate::finding::{self, Code, Finding};
 use crate::judge::Verdict;
+use crate::prover::Prover;
 use crate::subject::Subject;
 use crate::unit::UnitReport;
 use crate::{sframe, signal};
@@ -157,17 +158,16 @@ impl Report {
         let whole = Mutex::new(Report::default());
         let work = || {
             let mut part = Report::default();
-            let Some(machine) = Machine::of(subject.table().abi()) else {
+            let Some(mut prover) = Prover::of(subject.table().abi()) else {
                 return;
             };
-            let mut analyzer = Analyzer::new(machine);
             loop {
                 let first = next.fetch_add(BATCH, Ordering::Relaxed);
                 if first >= units {
                     break;
                 }
                 for unit in first..units.min(first + BATCH) {
-                    let report = subject.judge_unit(&mut analyzer, unit);
+                    let report = subject.judge_unit(&mut prover, unit);
                     part.totals.count(&report, wrong);
                     part.findings.extend(finding::of_unit(subject, &report));
                     part.exits.extend(report.exits);

@@ -9,11 +9,11 @@ use unspool_ir::table::Span;
 use unspool_ir::text::RowText;
 use unspool_ir::{CfaRule, Fde, Register, RegisterRule, Row, Table, Vaddr};
 use unspool_module::ElfKind;
-use unspool_synth::Analyzer;
 use unspool_unwind::tables::{self, From};
 
 use crate::finding::{Code, Finding, Severity};
 use crate::judge::Verdict;
+use crate::prover::Prover;
 use crate::subject::Subject;
 
 /// Of one kind, so many are told.
@@ -142,7 +142,7 @@ impl<'s, 'f> Told<'s, 'f> {
 
     /// Where `.sframe` says something else, once for each of its entries.
     fn differences(&self) -> Vec<Finding> {
-        let mut analyzer = unspool_synth::Machine::of(self.own.abi()).map(Analyzer::new);
+        let mut prover = Prover::of(self.own.abi());
         let mut same = BTreeSet::new();
         let mut findings: BTreeMap<Vaddr, Finding> = BTreeMap::new();
         for_each_range(&self.own, &self.other, |at, _, own, other| {
@@ -164,8 +164,8 @@ impl<'s, 'f> Told<'s, 'f> {
             if let Some(finding) = findings.get_mut(&start) {
                 finding.places += 1;
             } else if findings.len() < MOST {
-                let severity = match analyzer.as_mut() {
-                    Some(analyzer) => self.severity(analyzer, at),
+                let severity = match prover.as_mut() {
+                    Some(prover) => self.severity(prover, at),
                     None => Severity::Unproven,
                 };
                 let (subject, computed, declared) = difference;
@@ -182,11 +182,11 @@ impl<'s, 'f> Told<'s, 'f> {
     }
 
     /// If the code proves the row of `.eh_frame`, another one is wrong.
-    fn severity(&self, analyzer: &mut Analyzer, at: Vaddr) -> Severity {
+    fn severity(&self, prover: &mut Prover, at: Vaddr) -> Severity {
         let Some(unit) = self.subject.program().unit_of(at.0) else {
             return Severity::Unproven;
         };
-        let report = self.subject.judge_unit(analyzer, unit);
+        let report = self.subject.judge_unit(prover, unit);
         let before = report.rows.iter().filter(|row| row.start <= at);
         let row = before.max_by_key(|row| row.start);
         match row.and_then(|row| row.judgement) {

@@ -18,6 +18,7 @@ use crate::declared::{Declared, Place};
 use crate::hint::{self, Hint};
 use crate::judge::{Aspect, Judge, Judgement, Verdict};
 use crate::path::Jump;
+use crate::prover::Prover;
 use crate::subject::Subject;
 
 /// What was found of one row of an entry.
@@ -86,14 +87,17 @@ impl UnitReport {
 impl Subject<'_> {
     /// Judges the rows of a unit of the program.
     #[must_use]
-    pub fn judge_unit(&self, analyzer: &mut Analyzer, unit: usize) -> UnitReport {
+    pub fn judge_unit(&self, prover: &mut Prover, unit: usize) -> UnitReport {
         let rows = self.rows_of(unit);
         // Callers may rely on what is left as it was: it must be known of what people wrote.
-        let proven = match self.maker_of(unit) {
-            Maker::People => None,
-            Maker::Compiler => self.prove_unit(analyzer, unit, &rows),
+        let left = match self.maker_of(unit) {
+            Maker::People => rows,
+            Maker::Compiler => match self.prove_unit(prover, unit, rows) {
+                Ok(report) => return report,
+                Err(rows) => rows,
+            },
         };
-        proven.unwrap_or_else(|| self.judge_fully(analyzer, unit, rows))
+        self.judge_fully(&mut prover.analyzer, unit, left)
     }
 
     /// The same with all that is known of each path.
@@ -251,7 +255,7 @@ impl Subject<'_> {
         guesses: &Guesses,
         report: &mut UnitReport,
     ) {
-        let mut walk = Walk::new(self, unit, report, 0);
+        let mut walk = Walk::new(self, unit, report);
         walk.guessed = &guesses.unreached;
         analysis.watch(|insn, state, written| walk.look(analysis, insn, state, written));
         self.note_unreached(analysis, report);
@@ -456,8 +460,6 @@ pub(crate) struct Walk<'w, 's> {
     declared: Option<&'w Declared>,
     /// What of a state it speaks of.
     reads: u64,
-    /// What may be written meanwhile, as [`State::settle`] has it, and no row but those with expressions is judged anew.
-    ignored: u64,
     /// What was written since the row was judged.
     pending: u64,
     /// The addresses of the instruction looked at last.
@@ -473,7 +475,6 @@ impl<'w, 's> Walk<'w, 's> {
         subject: &'w Subject<'s>,
         unit: usize,
         report: &'w mut UnitReport,
-        ignored: u64,
     ) -> Walk<'w, 's> {
         let extents = subject.program().unit(unit);
         let mut walk = Walk {
@@ -485,7 +486,6 @@ impl<'w, 's> Walk<'w, 's> {
             until: 0,
             declared: None,
             reads: 0,
-            ignored,
             pending: 0,
             last: 0..0,
             guessed: &[],
@@ -758,32 +758,11 @@ impl<'w, 's> Walk<'w, 's> {
         }
     }
 
-    /// Whether nothing is to be told of the instruction looked at last, or before.
-    pub(crate) fn is_clear(&self) -> bool {
-        let next = self.report.rows.get(self.row + 1);
-        let is_cut = next.is_some_and(|next| next.start.0 < self.last.end);
-        !is_cut && self.report.doubts.is_empty() && self.report.runs_out.is_empty()
-    }
-
-    /// Finds the row of the instruction at an address that is perhaps before the one looked at last.
-    pub(crate) fn go_back(&mut self, at: u64) {
-        let row = self.report.rows.get(self.row);
-        if row.is_some_and(|row| at < row.start.0) {
-            let behind = self.report.rows.partition_point(|row| row.start.0 <= at);
-            self.row = behind.saturating_sub(1);
-            self.read_row();
-        }
-    }
-
     fn read_row(&mut self) {
         let rows = &self.report.rows;
         let row = rows.get(self.row);
         self.declared = row.and_then(|row| self.subject.judge.declared(row.row));
-        self.reads = match self.declared {
-            Some(row) if row.has_expression => row.reads,
-            Some(row) => row.reads & !self.ignored,
-            None => 0,
-        };
+        self.reads = self.declared.map_or(0, |row| row.reads);
         self.pending = u64::MAX;
         let next = rows.get(self.row + 1).map_or(u64::MAX, |next| next.start.0);
         let start = row.map_or(0, |row| row.start.0);

@@ -180,7 +180,7 @@ impl Sightings {
         for section in sections {
             let text = Text(file);
             let bytes = text.bytes(section.clone()).unwrap_or_default();
-            machine.scan(bytes, section.start, |sight| match sight {
+            machine.scan(bytes, section.start, |_, sight| match sight {
                 Seen::Flow(Flow::Call(to)) => seen.calls.push(to),
                 Seen::Flow(Flow::Jump(to) | Flow::Branch { to, .. }) => jumps.push(to),
                 Seen::Taken(address) => seen.taken.push(address),

@@ -372,7 +372,7 @@ impl Function<'_> {
             if !take(steps, bytes.len()) {
                 return None;
             }
-            machine.scan(bytes, address, |seen| match seen {
+            machine.scan(bytes, address, |_, seen| match seen {
                 Seen::Flow(Flow::Jump(to) | Flow::Branch { to, .. }) => {
                     *led.jumps.entry(to).or_default() += 1;
                     open.push(to);

@@ -25,10 +25,9 @@ mod run;
 mod segments;
 
 pub use found::{Analysis, Watch};
-pub use guide::{By, CodeAlone, Guide, Observer};
+pub use guide::{By, CodeAlone, Guide};
 
 use data::Data;
-use guide::Patient;
 use ranges::{Lifted, Ranges};
 use run::{Run, Weak};
 use segments::{Segment, Target};
@@ -42,6 +41,15 @@ pub struct Landing {
     pub end: u64,
     /// The landing pad.
     pub pad: u64,
+}
+
+impl Landing {
+    /// Where exceptions out of the call at an address land, by landings in the order of their starts.
+    pub(crate) fn pad_of(landings: &[Landing], call: u64) -> Option<u64> {
+        let behind = landings.partition_point(|landing| landing.start <= call);
+        let landing = landings.get(behind.checked_sub(1)?)?;
+        (call < landing.end).then_some(landing.pad)
+    }
 }
 
 /// Paths that meet and disagree about the stack pointer.
@@ -161,10 +169,12 @@ impl Analyzer {
         landings: &[Landing],
         guide: &impl Guide,
     ) -> Analysis<'a> {
-        self.observe(program, image, unit, landings, guide, &mut Patient);
+        self.data.anchors.clear();
+        self.read(program, image, unit);
+        self.follow(program, image, landings, guide);
         while self.finds_anchors(program) {
             self.read(program, image, unit);
-            self.follow(program, image, landings, guide, &mut Patient);
+            self.follow(program, image, landings, guide);
         }
         let found = Analysis {
             analyzer: self,
@@ -172,7 +182,7 @@ impl Analyzer {
         }
         .found_back();
         if self.find_back(&found) {
-            self.follow(program, image, landings, guide, &mut Patient);
+            self.follow(program, image, landings, guide);
         }
         Analysis {
             analyzer: self,
@@ -180,31 +190,14 @@ impl Analyzer {
         }
     }
 
-    /// Follows a unit as [`Analyzer::analyze`] does, and tells an observer of it meanwhile. `None` if it gave the unit up, or
-    /// the unit is too large.
-    pub fn observe<'a>(
-        &'a mut self,
-        program: &'a Program,
-        image: &(impl Image + ?Sized),
-        unit: usize,
-        landings: &[Landing],
-        guide: &impl Guide,
-        observer: &mut impl Observer,
-    ) -> Option<Analysis<'a>> {
-        self.data.anchors.clear();
-        self.read(program, image, unit);
-        self.follow(program, image, landings, guide, observer)
-    }
-
     /// Follows what was read.
-    fn follow<'a>(
-        &'a mut self,
-        program: &'a Program,
+    fn follow(
+        &mut self,
+        program: &Program,
         image: &(impl Image + ?Sized),
         landings: &[Landing],
         guide: &impl Guide,
-        observer: &mut impl Observer,
-    ) -> Option<Analysis<'a>> {
+    ) {
         self.cut(program);
         let entry = self.semantics.entry();
         let mut place = 0;
@@ -225,7 +218,6 @@ impl Analyzer {
             image,
             landings,
             guide,
-            observer,
             next_range: 0,
             next_guess: 0,
         };
@@ -240,12 +232,7 @@ impl Analyzer {
                 segment.state = 0;
                 segment.is_chained = false;
             }
-            return None;
         }
-        Some(Analysis {
-            analyzer: self,
-            program,
-        })
     }
 
     /// Decodes the ranges of a unit.

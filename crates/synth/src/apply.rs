@@ -233,6 +233,17 @@ impl Semantics {
                 let value = self.difference(to, state.get(a), state.get(b));
                 self.set(state, to, value, at);
             }
+            Op::LoadSum { to, a, b, offset } => {
+                let numbers = [state.get(a), state.get(b)].map(Value::as_constant);
+                let value = match numbers {
+                    [Some(table), None] | [None, Some(table)] => {
+                        // How great the other is, is counted in bytes.
+                        Value::distance(table.wrapping_add_signed(offset.into()), None)
+                    }
+                    _ => Value::FRESH,
+                };
+                self.set(state, to, value, at);
+            }
             Op::LoadEntry {
                 to,
                 base,
@@ -386,12 +397,6 @@ impl Semantics {
             true => Value::UNKNOWN,
             false => Value::FRESH,
         }
-    }
-
-    /// Forgets what rows do not speak of: all but the registers of a set, what is saved, and addresses of the stack,
-    /// by which slots may be written. Bit n stands for register n.
-    pub(crate) fn keep(self, state: &mut State, registers: u64) {
-        state.keep(registers, self.entry_sp(), |value| self.is_saved(value));
     }
 
     /// Does what [`Op::Align`] does. What is saved in so many slots above the stack pointer that one of them is a slot above

@@ -5,8 +5,9 @@ use core::ops::Range;
 use unspool_ir::{Abi, Arch};
 
 use crate::code::Code;
-use crate::op::{Flow, Seen};
+use crate::op::{Flow, Op, Seen};
 use crate::state::State;
+use crate::sweep::frame::Frame;
 
 pub mod x86_64;
 
@@ -61,6 +62,99 @@ impl Facts {
     }
 }
 
+/// An instruction, by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Decoded {
+    /// Its bytes.
+    pub length: usize,
+    /// Where the processor goes, if it does not just go on; of a branch not what it tells.
+    pub flow: Option<Flow>,
+    /// Whether it is padding, as [`Code::is_padding`] has it.
+    pub is_padding: bool,
+}
+
+impl Decoded {
+    /// A byte that begins no instruction: it traps.
+    const NONE: Decoded = Decoded {
+        length: 1,
+        flow: Some(Flow::Trap),
+        is_padding: true,
+    };
+}
+
+/// What a glance at an instruction's bytes shows: how long it is, and, of most, what it does to a [`Frame`](crate::sweep::frame::Frame).
+#[derive(Debug, Clone, Copy)]
+pub enum Glance<'b> {
+    /// Of x86-64.
+    X86_64(x86_64::Glance<'b>),
+}
+
+impl Glance<'_> {
+    /// How many bytes it has.
+    #[must_use]
+    #[inline(always)]
+    pub fn length(&self) -> usize {
+        match self {
+            Glance::X86_64(glance) => glance.length(),
+        }
+    }
+
+    /// Whether it is padding, as [`Code::is_padding`] has it.
+    #[must_use]
+    #[inline(always)]
+    pub fn is_padding(&self) -> bool {
+        match self {
+            Glance::X86_64(glance) => glance.is_padding(),
+        }
+    }
+
+    /// Whether it is known to leave a frame as it is, and control goes on behind it.
+    #[must_use]
+    #[inline(always)]
+    pub fn leaves(&self, frame: &Frame) -> bool {
+        match self {
+            Glance::X86_64(glance) => glance.leaves(frame),
+        }
+    }
+
+    /// Whether it takes an address that it says relative to its own.
+    #[must_use]
+    #[inline(always)]
+    pub fn takes_address(&self) -> bool {
+        match self {
+            Glance::X86_64(glance) => glance.takes_address(),
+        }
+    }
+
+    /// Tells what it does to frames, which may be by other operations than [`Machine::lift`] has; whether it did: otherwise it must be decoded
+    /// for that.
+    #[inline(always)]
+    pub fn tell(&self, see: impl FnMut(Op)) -> bool {
+        match self {
+            Glance::X86_64(glance) => glance.tell(see),
+        }
+    }
+
+    /// Whether control may not just go on from it.
+    #[must_use]
+    #[inline(always)]
+    pub fn is_flow(&self) -> bool {
+        match self {
+            Glance::X86_64(glance) => glance.is_flow(),
+        }
+    }
+
+    /// Where control goes from it, if it is at `address`, and control does not just go on: of a branch not what it tells, of an
+    /// indirect jump not by which register.
+    #[must_use]
+    #[inline(always)]
+    pub fn flow(&self, address: u64) -> Option<Flow> {
+        match self {
+            Glance::X86_64(glance) => glance.flow(address),
+        }
+    }
+}
+
 impl Machine {
     /// The machine of an architecture; `None` if it is not known here.
     #[must_use]
@@ -86,9 +180,25 @@ impl Machine {
         }
     }
 
+    /// Glances at the first instruction of `bytes`; `None` if it must be decoded, or there is none.
+    #[must_use]
+    #[inline(always)]
+    pub fn glance<'b>(&self, bytes: &'b [u8]) -> Option<Glance<'b>> {
+        match self {
+            Machine::X86_64(lifter) => lifter.glance(bytes).map(Glance::X86_64),
+        }
+    }
+
+    /// Decodes the first instruction of `bytes`, which are at `address`, and has `ops` be what it does; `None` if there is none.
+    pub fn decode(&mut self, bytes: &[u8], address: u64, ops: &mut Vec<Op>) -> Option<Decoded> {
+        match self {
+            Machine::X86_64(lifter) => lifter.decode(bytes, address, ops),
+        }
+    }
+
     /// Decodes all of `bytes`, which are at `address`, and tells only where control goes and which
-    /// addresses are taken.
-    pub fn scan(&mut self, bytes: &[u8], address: u64, see: impl FnMut(Seen)) {
+    /// addresses are taken, and by which instructions.
+    pub fn scan(&mut self, bytes: &[u8], address: u64, see: impl FnMut(u64, Seen)) {
         match self {
             Machine::X86_64(lifter) => lifter.scan(bytes, address, see),
         }

@@ -17,6 +17,7 @@ pub mod op;
 pub mod program;
 pub mod rows;
 pub mod state;
+pub mod sweep;
 pub mod value;
 
 pub use analysis::{Analysis, Analyzer, CodeAlone, Conflict, Edge, Guide, Landing};
@@ -26,4 +27,5 @@ pub use details::{Detail, Details};
 pub use program::{Extent, Image, Part, Program, Returns, Survey, Words};
 pub use rows::{Cfa, NoRow, Rules, Saved};
 pub use state::State;
+pub use sweep::Sweeper;
 pub use value::{Known, Value};

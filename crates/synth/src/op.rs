@@ -106,6 +106,18 @@ pub enum Op {
         /// What is added to the address.
         offset: i32,
     },
+    /// `to` is what 4 bytes of memory hold, with their sign, at `a` plus `b` plus `offset`: an entry of a table, if one of the two registers
+    /// has its address.
+    LoadSum {
+        /// The register written.
+        to: u8,
+        /// A register read.
+        a: u8,
+        /// A register read.
+        b: u8,
+        /// What is added to the address.
+        offset: i32,
+    },
     /// 8 bytes of memory are `from`, at `base` plus 8 times `index` plus `offset`.
     StoreEntry {
         /// The register that has the address.
@@ -263,6 +275,7 @@ impl Op {
             | Op::LoadLow { to, .. }
             | Op::Near { to, .. }
             | Op::Turn { to }
+            | Op::LoadSum { to, .. }
             | Op::LoadEntry { to, .. } => bit(to),
             Op::Clobber { registers } => registers,
             Op::FindBack { .. } => u64::MAX,

@@ -4,6 +4,7 @@ use core::ops::Range;
 
 use crate::arch::Machine;
 use crate::op::{Flow, Seen};
+use crate::value::JumpTable;
 
 /// The bytes that code and its jump tables are in.
 pub trait Image {
@@ -103,6 +104,10 @@ pub struct Program {
     entries: Vec<u64>,
     /// Addresses that code takes of what is not code, ascending: a jump table ends before the next.
     tables: Vec<u64>,
+    /// Where extents are jumped to from behind, or from another, elsewhere than at their starts; ascending.
+    heads: Vec<u64>,
+    /// How many of those are before each extent.
+    heads_before: Vec<usize>,
     /// Where calls and jumps go that no extent has, ascending.
     outside: Vec<u64>,
     /// Those of them that never return.
@@ -168,6 +173,8 @@ pub struct Survey {
     pops: Option<u16>,
     /// Where it jumps to outside itself.
     jumps: Vec<u64>,
+    /// Where it jumps back to inside itself.
+    heads: Vec<u64>,
     /// Where it calls outside itself.
     calls: Vec<u64>,
     /// Addresses that it takes.
@@ -184,7 +191,12 @@ impl Survey {
 
     /// Forgets all, and keeps the room.
     fn clear(&mut self) {
-        for list in [&mut self.jumps, &mut self.calls, &mut self.taken] {
+        for list in [
+            &mut self.jumps,
+            &mut self.heads,
+            &mut self.calls,
+            &mut self.taken,
+        ] {
             list.clear();
         }
     }
@@ -195,10 +207,13 @@ impl Survey {
         let is_inside = |to: u64| extent.start <= to && to < extent.end;
         let mut leaves = false;
         let mut pops: Option<Option<u16>> = None;
-        machine.scan(bytes, extent.start, |seen| match seen {
+        machine.scan(bytes, extent.start, |at, seen| match seen {
             Seen::Taken(address) if !is_inside(address) => self.taken.push(address),
             Seen::Flow(Flow::Jump(to) | Flow::Branch { to, .. }) if !is_inside(to) => {
                 self.jumps.push(to);
+            }
+            Seen::Flow(Flow::Jump(to) | Flow::Branch { to, .. }) if to <= at => {
+                self.heads.push(to);
             }
             Seen::Flow(Flow::Call(to)) if !is_inside(to) => self.calls.push(to),
             Seen::Flow(Flow::IndirectJump(_)) => leaves = true,
@@ -290,6 +305,8 @@ impl Program {
             unit_of: Vec::new(),
             entries: Vec::new(),
             tables: Vec::new(),
+            heads: Vec::new(),
+            heads_before: Vec::new(),
             outside: Vec::new(),
             lost: Vec::new(),
             index: Index::new(&extents),
@@ -317,7 +334,7 @@ impl Program {
     /// Takes in which addresses were called, jumped to and taken.
     fn gather_addresses(&mut self, surveys: &[&Survey]) {
         let (mut entries, mut tables) = (core::mem::take(&mut self.entries), Vec::new());
-        let mut outside = Vec::new();
+        let (mut outside, mut heads) = (Vec::new(), Vec::new());
         entries.retain(|entry| self.start_at(*entry).is_none());
         for survey in surveys {
             for to in &survey.calls {
@@ -332,15 +349,29 @@ impl Program {
                     }
                 }
             }
-            let jumps = survey.jumps.iter().copied();
-            outside.extend(jumps.filter(|to| self.containing(*to).is_none()));
+            for to in &survey.jumps {
+                match self.extent_at(*to) {
+                    Some(extent) if extent.start == *to => {}
+                    Some(_) => heads.push(*to),
+                    None => outside.push(*to),
+                }
+            }
+            heads.extend(&survey.heads);
             tables.extend(&survey.taken);
         }
-        for list in [&mut entries, &mut tables, &mut outside] {
+        for list in [&mut entries, &mut tables, &mut outside, &mut heads] {
             list.sort_unstable();
             list.dedup();
         }
-        (self.entries, self.tables, self.outside) = (entries, tables, outside);
+        (self.entries, self.tables) = (entries, tables);
+        (self.outside, self.heads) = (outside, heads);
+        let mut before = 0;
+        for extent in &self.extents {
+            let rest = self.heads.get(before..).unwrap_or_default();
+            let skipped = rest.iter().take_while(|head| **head < extent.start);
+            before += skipped.count();
+            self.heads_before.push(before);
+        }
     }
 
     /// A function never returns if all that it leaves by are jumps to such functions.
@@ -525,17 +556,44 @@ impl Program {
         self.entries.get(first..end).unwrap_or_default()
     }
 
+    /// Where the code of a unit is jumped to from behind, or from another extent; a start of an extent may be missing.
+    pub fn heads(&self, unit: usize) -> impl Iterator<Item = u64> + '_ {
+        let places = self.units.get(unit).map(Vec::as_slice).unwrap_or_default();
+        places.iter().flat_map(|place| {
+            let place = *place as usize;
+            let first = self.heads_before.get(place).copied().unwrap_or(0);
+            let end = self.heads_before.get(place + 1).copied();
+            let heads = self.heads.get(first..end.unwrap_or(self.heads.len()));
+            heads.unwrap_or_default().iter().copied()
+        })
+    }
+
     /// Where calls and jumps go that no extent has, ascending.
     #[must_use]
     pub fn outside(&self) -> &[u64] {
         &self.outside
     }
 
-    /// The first address above this one that code takes.
-    #[must_use]
-    pub fn next_taken(&self, address: u64) -> Option<u64> {
-        let next = self.tables.partition_point(|table| *table <= address);
-        self.tables.get(next).copied()
+    /// Where the entries of a jump table lead; behind its last there may be others.
+    pub fn targets<'i, I: Image + ?Sized>(
+        &self,
+        table: JumpTable,
+        image: &'i I,
+    ) -> impl Iterator<Item = u64> + use<'i, I> {
+        let size = table.entry_size();
+        let next = self.tables.partition_point(|taken| *taken <= table.address);
+        // It ends before what code takes the address of.
+        let room = match self.tables.get(next) {
+            Some(next) => usize::try_from(next - table.address).unwrap_or(usize::MAX) / size,
+            None => usize::MAX,
+        };
+        // The index may be bounded by its type only: the table need not be as long.
+        let count = table
+            .last
+            .map_or(room, |last| room.min(usize::from(last) + 1));
+        let bytes = image.bytes_from(table.address).unwrap_or_default();
+        let entries = bytes.chunks_exact(size).take(count);
+        entries.map(move |entry| table.target(entry))
     }
 }
 

@@ -361,23 +361,6 @@ impl State {
         }
     }
 
-    /// Forgets what registers and slots hold, but for the registers of a set, addresses of the same origin as `origin` or only
-    /// known at run time, and slots whose contents pass. Bit n stands for register n.
-    pub(crate) fn keep(&mut self, registers: u64, origin: Value, is_kept: impl Fn(Value) -> bool) {
-        let is_place = |value: Value| value.is_base() | value.has_origin_of(origin);
-        for register in bits(self.known & !registers) {
-            if let Some(value) = self.registers.get_mut(usize::from(register))
-                && !is_place(*value)
-            {
-                *value = Value::UNKNOWN;
-                self.known &= !(1 << register);
-            }
-        }
-        self.retain(|slot| is_place(slot.holds) || is_kept(slot.holds));
-        // Some of these were perhaps forgotten.
-        self.hides = true;
-    }
-
     /// Forgets all slots below an address: the callee of a call may overwrite them.
     pub fn forget_below(&mut self, at: Value) {
         if self.has_below(at) {

@@ -55,6 +55,14 @@ pub struct JumpTable {
 }
 
 impl JumpTable {
+    /// The size of an entry, in bytes.
+    pub(crate) fn entry_size(self) -> usize {
+        match self.entries {
+            Entries::Distances => 4,
+            Entries::Addresses => 8,
+        }
+    }
+
     /// The address of code that an entry of the table leads to.
     #[must_use]
     pub(crate) fn target(self, entry: &[u8]) -> u64 {

@@ -127,6 +127,7 @@ impl Frame<'_> {
             | Op::Difference { to, .. }
             | Op::Unknown { to }
             | Op::Turn { to }
+            | Op::LoadSum { to, .. }
             | Op::LoadEntry { to, .. } => kill(to),
             Op::Extend { to, from, bits } => Step::Low {
                 to,

@@ -113,6 +113,7 @@ impl Analysis<'_> {
         let sp = facts.stack_pointer;
         match *op {
             Op::Load { to, .. }
+            | Op::LoadSum { to, .. }
             | Op::LoadEntry { to, .. }
             | Op::Near { to, .. }
             | Op::Sum { to, .. } => to == sp,

@@ -127,10 +127,9 @@ impl Analysis<'_> {
             };
             state.assign(known);
             state.touch();
-            let mut watch = Some(Watch::ALL);
+            let mut watch = Watch::ALL;
             for segment in self.chain(head) {
-                let see = |insn, state: &State, written| Some(see(insn, state, written));
-                self.follow(segment, &mut state, &mut watch, see);
+                self.follow(segment, &mut state, &mut watch, &mut see);
                 self.go_on(segment, &mut state);
             }
         }
@@ -231,29 +230,26 @@ impl Analysis<'_> {
         })
     }
 
-    /// Tells of the instructions of a segment, and does their operations, until the answer is `None`.
+    /// Tells of the instructions of a segment, and does their operations.
     #[inline]
-    pub(super) fn follow(
+    fn follow(
         &self,
         segment: &Segment,
         state: &mut State,
-        watch: &mut Option<Watch>,
-        mut see: impl FnMut(InsnId, &State, u64) -> Option<Watch>,
+        watch: &mut Watch,
+        mut see: impl FnMut(InsnId, &State, u64) -> Watch,
     ) {
         let (code, semantics) = (&self.analyzer.code, self.analyzer.semantics);
         let mut ops = code.ops_at(segment.ops()).iter();
         let mut at = segment.ops_start;
         for step in code.steps(segment.first, segment.end) {
-            let Some(watched) = *watch else {
-                return;
-            };
             let leaves = || match code.flow(step.id) {
                 Some(Flow::Call(_) | Flow::IndirectCall) => {
-                    watched.calls || semantics.keeps_below(state)
+                    watch.calls || semantics.keeps_below(state)
                 }
                 flow => flow.is_some_and(Flow::leaves),
             };
-            let is_watched = state.is_written(watched.written) || step.end >= watched.until;
+            let is_watched = state.is_written(watch.written) || step.end >= watch.until;
             if is_watched || step.is_flow && leaves() {
                 let written = state.settle();
                 *watch = see(step.id, state, written);

@@ -1,7 +1,5 @@
 //! What is asked and told while a unit is followed.
 
-use super::{Analysis, Watch};
-use crate::code::InsnId;
 use crate::state::State;
 use crate::value::Value;
 
@@ -64,39 +62,3 @@ pub enum By {
 pub struct CodeAlone;
 
 impl Guide for CodeAlone {}
-
-/// Is told what holds before instructions while a unit is followed, as it is known then: perhaps better than it turns out
-/// to be, in which case it is told again.
-pub trait Observer {
-    /// Whether it wants to be told at all.
-    const LOOKS: bool;
-
-    /// What must be known of a state at `address` if control comes there by a jump, beside addresses of the stack; the rest
-    /// may be forgotten. Bit n stands for register n.
-    fn needs(&self, address: u64) -> u64;
-
-    /// What holds before an instruction, as [`Analysis::watch`] has it; `None` gives the unit up.
-    fn see(
-        &mut self,
-        so_far: &Analysis<'_>,
-        insn: InsnId,
-        state: &State,
-        written: u64,
-    ) -> Option<Watch>;
-}
-
-/// Waits for the end.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Patient;
-
-impl Observer for Patient {
-    const LOOKS: bool = false;
-
-    fn needs(&self, _: u64) -> u64 {
-        u64::MAX
-    }
-
-    fn see(&mut self, _: &Analysis<'_>, _: InsnId, _: &State, _: u64) -> Option<Watch> {
-        Some(Watch::ALL)
-    }
-}

@@ -5,16 +5,16 @@ use core::ops::Range;
 use std::sync::Arc;
 
 use super::data::ReadTable;
-use super::guide::{By, Guide, Observer};
+use super::guide::{By, Guide};
 use super::ranges::Lifted;
 use super::segments::{Segment, Target};
-use super::{Analysis, Analyzer, Landing, Watch};
+use super::{Analyzer, Landing};
 use crate::apply::Told;
 use crate::code::InsnId;
 use crate::op::{Flow, Way};
 use crate::program::{Image, Part, Program, Returns};
 use crate::state::State;
-use crate::value::{Entries, JumpTable, Known, Value};
+use crate::value::{JumpTable, Known, Value};
 
 /// An edge that is only followed where nothing else leads.
 #[derive(Debug)]
@@ -25,13 +25,12 @@ pub(super) struct Weak {
 }
 
 /// The work on one unit.
-pub(super) struct Run<'a, I: ?Sized, G, O> {
+pub(super) struct Run<'a, I: ?Sized, G> {
     pub(super) analyzer: &'a mut Analyzer,
     pub(super) program: &'a Program,
     pub(super) image: &'a I,
     pub(super) landings: &'a [Landing],
     pub(super) guide: &'a G,
-    pub(super) observer: &'a mut O,
     /// The ranges before this one are come into.
     pub(super) next_range: usize,
     /// The guesses before this one are followed.
@@ -43,7 +42,7 @@ fn is_unknown(target: Target) -> bool {
     matches!(target, Target::Outside(None))
 }
 
-impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
+impl<I: Image + ?Sized, G: Guide> Run<'_, I, G> {
     pub(super) fn drain(&mut self) {
         let mut state = State::new();
         loop {
@@ -113,8 +112,7 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
 
     /// Lets a state arrive at an instruction by a jump.
     fn flow_into(&mut self, to: InsnId, state: &State, from: InsnId) {
-        let needs = |address| self.observer.needs(address);
-        self.analyzer.flow_into(to, state, Some(from), needs);
+        self.analyzer.flow_into(to, state, Some(from));
     }
 
     /// Does a segment that is jumped to, and those that are chained to it.
@@ -132,23 +130,8 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
             None => return,
         }
         state.touch();
-        let mut watch = Some(Watch::ALL);
         while let Some(segment) = self.analyzer.segments.get(place).copied() {
-            if O::LOOKS {
-                let so_far = Analysis {
-                    analyzer: &*self.analyzer,
-                    program: self.program,
-                };
-                so_far.follow(&segment, state, &mut watch, |insn, state, written| {
-                    self.observer.see(&so_far, insn, state, written)
-                });
-                if watch.is_none() {
-                    self.analyzer.budget = 0;
-                    return;
-                }
-            } else {
-                self.analyzer.apply(segment.ops(), state);
-            }
+            self.analyzer.apply(segment.ops(), state);
             let cost = (segment.ops_end - segment.ops_start + 1) as usize;
             self.analyzer.budget = self.analyzer.budget.saturating_sub(cost);
             let goes_on = match segment.flow() {
@@ -311,7 +294,8 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
         let Range { start, end } = self.analyzer.code.range(insn);
         let sp = state.get(semantics.facts.stack_pointer);
         semantics.call(state, returns);
-        if let Some(pad) = self.pad_of(start) {
+        let pad = Landing::pad_of(self.landings, start);
+        if let Some(pad) = pad.and_then(|pad| self.analyzer.insn_at(pad)) {
             let mut landed = state.clone();
             let popped = i64::try_from(self.guide.args_size(end - 1, sp)).unwrap_or(0);
             landed.set(semantics.facts.stack_pointer, sp.plus(popped));
@@ -334,16 +318,6 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
             return false;
         }
         true
-    }
-
-    fn pad_of(&self, call: u64) -> Option<InsnId> {
-        let landings = self.landings;
-        let behind = landings.partition_point(|landing| landing.start <= call);
-        let landing = landings.get(behind.checked_sub(1)?)?;
-        if call >= landing.end {
-            return None;
-        }
-        self.analyzer.insn_at(landing.pad)
     }
 
     fn returns(&mut self, insn: InsnId, pops: u16, state: &mut State) {
@@ -436,25 +410,10 @@ impl<I: Image + ?Sized, G: Guide, O: Observer> Run<'_, I, G, O> {
     }
 
     fn read_targets(&mut self, table: JumpTable) -> Vec<InsnId> {
-        let size = match table.entries {
-            Entries::Distances => 4,
-            Entries::Addresses => 8,
-        };
-        let Some(bytes) = self.image.bytes_from(table.address) else {
-            return Vec::new();
-        };
-        let room = match self.program.next_taken(table.address) {
-            Some(next) => usize::try_from(next - table.address).unwrap_or(usize::MAX) / size,
-            None => usize::MAX,
-        };
-        // The index may be bounded by its type only: the table need not be as long.
-        let count = table
-            .last
-            .map_or(room, |last| room.min(usize::from(last) + 1));
-        let entries = bytes.chunks_exact(size);
+        let size = table.entry_size();
         let mut found = Vec::new();
         let mut end = table.address;
-        for address in entries.take(count).map(|entry| table.target(entry)) {
+        for address in self.program.targets(table, self.image) {
             match self.analyzer.insn_at(address) {
                 Some(to) => found.push(to),
                 // What cannot be leads to the end of the function; what is no entry leads anywhere.

@@ -177,7 +177,7 @@ impl Analyzer {
 
     pub(super) fn enter(&mut self, address: u64, entry: &State) {
         if let Some(insn) = self.insn_at(address) {
-            self.flow_into(insn, entry, None, |_| u64::MAX);
+            self.flow_into(insn, entry, None);
         }
     }
 
@@ -227,14 +227,8 @@ impl Analyzer {
         Some(self.segments.len() - 1)
     }
 
-    /// Lets a state arrive at an instruction by a jump. `needs` says what must be known there, as [`Observer::needs`] has it.
-    pub(super) fn flow_into(
-        &mut self,
-        to: InsnId,
-        state: &State,
-        from: Option<InsnId>,
-        needs: impl FnOnce(u64) -> u64,
-    ) {
+    /// Lets a state arrive at an instruction by a jump.
+    pub(super) fn flow_into(&mut self, to: InsnId, state: &State, from: Option<InsnId>) {
         let Some(place) = self.segment_from(to) else {
             return;
         };
@@ -266,10 +260,6 @@ impl Analyzer {
             }
             if let Some(room) = self.states.get_mut(self.used_states) {
                 room.assign(state);
-                let needed = needs(self.code.range(to).start);
-                if needed != u64::MAX {
-                    self.semantics.keep(room, needed);
-                }
             }
             self.used_states += 1;
             segment.state = as_u32(self.used_states);

@@ -9,15 +9,17 @@ use core::ops::Range;
 
 use iced_x86::{FlowControl, Instruction, Mnemonic, Register};
 
-use super::Facts;
+use super::{Decoded, Facts};
 use crate::code::Code;
 use crate::op::{Flow, Op, Seen};
 use crate::state::SCRATCH;
+use crate::sweep::frame::Frame;
 
 mod control;
 pub(crate) mod details;
 mod effects;
 mod flags;
+mod glance;
 mod insns;
 mod lengths;
 mod operands;
@@ -27,7 +29,7 @@ use control::{flow, taken};
 use effects::Effects;
 use flags::{Compared, comparison, keeps};
 use insns::Insns;
-use lengths::Lengths;
+use lengths::{Lengths, Parts, WINDOW};
 use operands::target;
 use told_apart::{Kind, Kinds, pushes_something, told_apart};
 
@@ -82,6 +84,56 @@ fn bit(register: u8) -> u64 {
     1_u64.checked_shl(register.into()).unwrap_or(0)
 }
 
+/// What a glance at an instruction's bytes shows.
+#[derive(Debug, Clone, Copy)]
+pub struct Glance<'b>(Parts<'b>);
+
+impl Glance<'_> {
+    /// How many bytes it has.
+    #[must_use]
+    #[inline(always)]
+    pub fn length(&self) -> usize {
+        self.0.length
+    }
+
+    /// Whether it is padding, as [`Code::is_padding`] has it.
+    #[must_use]
+    #[inline(always)]
+    pub fn is_padding(&self) -> bool {
+        self.0.is_nop()
+    }
+
+    /// Whether it is known to leave a frame as it is, and control goes on behind it.
+    #[inline(always)]
+    pub fn leaves(&self, frame: &Frame) -> bool {
+        self.0.leaves(frame)
+    }
+
+    /// Whether it takes an address that it says relative to its own.
+    #[inline(always)]
+    pub fn takes_address(&self) -> bool {
+        self.0.takes_address()
+    }
+
+    /// Tells what it does to frames; whether it did: otherwise it must be decoded for that.
+    #[inline(always)]
+    pub fn tell(&self, mut see: impl FnMut(Op)) -> bool {
+        self.0.note(&mut see).is_some()
+    }
+
+    /// Whether control does not just go on from it.
+    #[inline(always)]
+    pub fn is_flow(&self) -> bool {
+        self.0.is_flow()
+    }
+
+    /// Where control goes from it, if it is at `address`, and control does not just go on: of a branch not what it tells, of an indirect jump not by which register.
+    #[inline(always)]
+    pub fn flow(&self, address: u64) -> Option<Flow> {
+        self.0.flow(address)
+    }
+}
+
 /// Decodes, and keeps what instructions do that are not told apart.
 #[derive(Debug, Default)]
 pub struct Lifter {
@@ -120,28 +172,57 @@ impl Lifter {
                         compared = keeps(insn, written, known).then_some(known);
                     }
                     let length = u8::try_from(insn.len()).unwrap_or(u8::MAX);
-                    let is_padding =
-                        matches!(kind, Kind::Pads | Kind::Halts) || flow == Some(Flow::Trap);
-                    code.push(at, length, flow, is_padding);
+                    code.push(at, length, flow, is_padding(kind, flow));
                 }
             }
         }
     }
 
+    /// Glances at the first instruction of `bytes`; `None` if more must be known.
+    #[inline(always)]
+    pub fn glance<'b>(&self, bytes: &'b [u8]) -> Option<Glance<'b>> {
+        self.lengths.parts(bytes.first_chunk()?).map(Glance)
+    }
+
+    /// Decodes the first instruction of `bytes`, which are at `address`; `None` if there is none.
+    #[inline(never)]
+    pub fn decode(&mut self, bytes: &[u8], address: u64, ops: &mut Vec<Op>) -> Option<Decoded> {
+        ops.clear();
+        let mut insns = Insns::new(bytes.get(..WINDOW).unwrap_or(bytes), address);
+        let Some(insn) = insns.next()? else {
+            return Some(Decoded::NONE);
+        };
+        let kind = self.kinds.of(insn);
+        let flow = match kind {
+            Kind::Flow => self.lift_flow(insn, None, ops),
+            _ => {
+                self.lift_one(kind, insn, ops);
+                None
+            }
+        };
+        Some(Decoded {
+            length: insn.len(),
+            flow,
+            is_padding: is_padding(kind, flow),
+        })
+    }
+
     /// Decodes all of `bytes`, which are at `address`, and tells only where control goes and which
-    /// addresses are taken.
-    pub fn scan(&mut self, bytes: &[u8], address: u64, mut see: impl FnMut(Seen)) {
+    /// addresses are taken, and by which instructions.
+    pub fn scan(&mut self, bytes: &[u8], address: u64, mut see: impl FnMut(u64, Seen)) {
         let mut insns = Insns::new(bytes, address);
         let mut goes_on = false;
         loop {
             // Never the last one, which decides whether control goes on behind.
             let skipped = self.lengths.skip(insns.rest(), insns.ip(), &mut see);
             insns.skip(skipped);
+            let at = insns.ip();
             let Some(insn) = insns.next() else { break };
             let Some(insn) = insn else {
                 goes_on = false;
                 continue;
             };
+            let mut see = |seen| see(at, seen);
             goes_on = matches!(
                 insn.flow_control(),
                 FlowControl::Next | FlowControl::ConditionalBranch
@@ -160,7 +241,7 @@ impl Lifter {
             }
         }
         if goes_on {
-            see(Seen::End);
+            see(insns.ip(), Seen::End);
         }
     }
 
@@ -239,6 +320,11 @@ impl Lifter {
         }
         flow
     }
+}
+
+/// Whether an instruction of a kind does nothing, or traps.
+fn is_padding(kind: Kind, flow: Option<Flow>) -> bool {
+    matches!(kind, Kind::Pads | Kind::Halts) || flow == Some(Flow::Trap)
 }
 
 /// Whether bytes that begin an instruction of [`Lengths`] begin one that does nothing.

@@ -4,6 +4,7 @@
 //! What is told here is valid whatever its operands are. All else is left to the decoder's library: other opcodes,
 //! more than one prefix before REX, and memory that may be a table without a base register.
 
+use super::glance::need;
 use crate::op::{Flow, Seen, Test};
 use crate::state::SCRATCH;
 
@@ -121,8 +122,10 @@ fn operand_length(modrm: u8) -> u8 {
 /// Tells lengths.
 #[derive(Debug)]
 pub(super) struct Lengths {
-    one_byte: [u16; 256],
-    two_bytes: [u16; 256],
+    /// Of opcodes of one byte, and then of those behind 0x0f.
+    forms: [u16; 512],
+    /// What these need to leave a frame as it is.
+    needs: [u8; 512],
     operands: [u8; 256],
 }
 
@@ -130,29 +133,32 @@ impl Default for Lengths {
     fn default() -> Self {
         let byte = |place: usize| u8::try_from(place).unwrap_or_default();
         Lengths {
-            one_byte: core::array::from_fn(|place| complete(one_byte(byte(place)))),
-            two_bytes: core::array::from_fn(|place| complete(two_bytes(byte(place)))),
+            forms: core::array::from_fn(|place| match place.checked_sub(256) {
+                None => complete(one_byte(byte(place))),
+                Some(place) => complete(two_bytes(byte(place))),
+            }),
+            needs: core::array::from_fn(need),
             operands: core::array::from_fn(|place| operand_length(byte(place))),
         }
     }
 }
 
 /// More than the longest instruction has.
-const WINDOW: usize = 16;
+pub(super) const WINDOW: usize = 16;
 
 impl Lengths {
     /// Tells what the instructions tell that are at the beginning of `bytes`, which are at `address`, until one that is none
     /// of these, or the last; how many bytes they have.
     #[inline]
-    pub(super) fn skip(&self, bytes: &[u8], address: u64, mut see: impl FnMut(Seen)) -> usize {
+    pub(super) fn skip(&self, bytes: &[u8], address: u64, mut see: impl FnMut(u64, Seen)) -> usize {
         let mut rest = bytes;
         let mut at = address;
         while let Some((length, seen)) = self.of(rest, at) {
+            if let Some(seen) = seen {
+                see(at, seen);
+            }
             rest = rest.get(length..).unwrap_or_default();
             at = at.wrapping_add(length as u64);
-            if let Some(seen) = seen {
-                see(seen);
-            }
         }
         bytes.len() - rest.len()
     }
@@ -169,9 +175,22 @@ impl Lengths {
                 &padded
             }
         };
+        // The last one decides whether control goes on behind.
+        let parts = self
+            .parts(window)
+            .filter(|parts| parts.length < bytes.len())?;
+        Some((parts.length, parts.seen(address)))
+    }
+
+    /// The parts of an instruction; `None` if it is none of these.
+    ///
+    /// Whether there is REX or an escape no processor foresees: nothing branches on that.
+    #[inline(always)]
+    pub(super) fn parts<'b>(&self, window: &'b [u8; WINDOW]) -> Option<Parts<'b>> {
         // All that can come before a number or a distance, but for what was looked at.
         let mut head = u64::from_le_bytes(*window.first_chunk()?);
         let mut length = 1;
+        let mut prefix = 0;
         let mut allowed = form::KNOWN;
         if let byte @ (0x66 | 0xf2 | 0xf3) = first(head) {
             allowed = match byte {
@@ -179,26 +198,25 @@ impl Lengths {
                 0xf2 => form::PF2,
                 _ => form::PF3,
             };
+            prefix = byte;
             head >>= 8;
             length += 1;
         }
-        let rex = first(head);
-        let has_rex = rex & 0xf0 == 0x40;
-        if has_rex {
-            head >>= 8;
-            length += 1;
-        }
-        let mut forms = &self.one_byte;
-        if first(head) == 0x0f {
-            forms = &self.two_bytes;
-            head >>= 8;
-            length += 1;
-        }
+        let has_rex = u8::from(first(head) & 0xf0 == 0x40);
+        let rex = first(head) & has_rex.wrapping_neg();
+        head >>= 8 * has_rex;
+        let is_long = u8::from(first(head) == 0x0f);
+        head >>= 8 * is_long;
+        length += usize::from(has_rex + is_long);
         let (opcode, modrm) = (first(head), first(head >> 8));
-        let form = *forms.get(usize::from(opcode))?;
-        if form & allowed == 0 {
+        let place = usize::from(is_long) << 8 | usize::from(opcode);
+        let (form, needs) = (*self.forms.get(place)?, *self.needs.get(place)?);
+        // With REX.W its number has 8 bytes.
+        let has_long_number = form & form::VALUE != 0 && rex & 8 != 0 && opcode & 0xf8 == 0xb8;
+        if form & allowed == 0 || has_long_number {
             return None;
         }
+        let operand_at = length;
         if form & form::MODRM != 0 {
             let operand = *self.operands.get(usize::from(modrm))?;
             // Memory without a base register may be a table.
@@ -209,19 +227,90 @@ impl Lengths {
             length += usize::from(operand & !MAY_BE_TABLE);
         }
         length += usize::from(form & form::NUMBER);
-        if length >= bytes.len() {
+        Some(Parts {
+            window,
+            length,
+            form,
+            needs,
+            prefix,
+            rex,
+            is_long: is_long != 0,
+            opcode,
+            operand_at,
+        })
+    }
+}
+
+/// The parts of an instruction.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Parts<'b> {
+    /// Its bytes, and others behind them.
+    pub(super) window: &'b [u8; WINDOW],
+    /// How many it has.
+    pub(super) length: usize,
+    /// What is said of its opcode.
+    form: u16,
+    /// What its opcode needs to leave a frame as it is.
+    pub(super) needs: u8,
+    /// 0x66, 0xf2, 0xf3, or 0 for none.
+    pub(super) prefix: u8,
+    /// REX, or 0 for none.
+    pub(super) rex: u8,
+    /// Whether 0x0f comes before its opcode.
+    pub(super) is_long: bool,
+    pub(super) opcode: u8,
+    /// Where ModRM is, if it has one.
+    pub(super) operand_at: usize,
+}
+
+impl Parts<'_> {
+    /// ModRM, if it has one.
+    #[inline]
+    pub(super) fn modrm(&self) -> u8 {
+        self.byte(self.operand_at)
+    }
+
+    #[inline]
+    pub(super) fn byte(&self, at: usize) -> u8 {
+        self.window.get(at).copied().unwrap_or(0)
+    }
+
+    /// Whether control does not just go on from it.
+    #[inline(always)]
+    pub(super) fn is_flow(&self) -> bool {
+        self.form & form::JUMP != 0 || self.form & form::SEEN != 0 && self.opcode != 0x8d
+    }
+
+    /// Whether it takes an address that it says relative to its own.
+    #[inline(always)]
+    pub(super) fn takes_address(&self) -> bool {
+        self.form & form::SEEN != 0 && self.opcode == 0x8d && self.modrm() & 0xc7 == 5
+    }
+
+    /// What it tells, if anything, at an address.
+    #[inline]
+    pub(super) fn seen(&self, address: u64) -> Option<Seen> {
+        let kind = self.form & (form::JUMP | form::VALUE | form::SEEN);
+        if kind == 0 {
             return None;
         }
-        if form & (form::JUMP | form::VALUE | form::SEEN) == 0 {
-            return Some((length, None));
+        let insn = self.window.get(..self.length)?;
+        match kind {
+            form::JUMP => Some(Seen::Flow(jump(self.opcode, insn, address))),
+            form::VALUE => value(self.opcode, self.rex & 8 != 0, insn).map(Seen::Value),
+            _ if self.opcode == 0x8d => taken(self.modrm(), insn, address),
+            _ => leaves(self.opcode, self.modrm()).map(Seen::Flow),
         }
-        let insn = window.get(..length)?;
-        let seen = match form & (form::JUMP | form::VALUE | form::SEEN) {
-            form::JUMP => Some(Seen::Flow(jump(opcode, insn, address))),
-            form::VALUE => Some(Seen::Value(value(opcode, has_rex && rex & 8 != 0, insn)?)),
-            _ => seen(opcode, modrm, insn, address),
-        };
-        Some((length, seen))
+    }
+
+    /// Where control goes from it, if it is at an address and control does not just go on.
+    #[inline(always)]
+    pub(super) fn flow(&self, address: u64) -> Option<Flow> {
+        if self.form & form::JUMP == 0 {
+            return leaves(self.opcode, self.modrm());
+        }
+        let insn = self.window.get(..self.length)?;
+        Some(jump(self.opcode, insn, address))
     }
 }
 
@@ -241,11 +330,8 @@ fn pad(bytes: &[u8]) -> [u8; WINDOW] {
     window
 }
 
-/// The number that an instruction has, which may be told to work on 8 bytes; `None` if that has 8, too.
+/// The number of 4 bytes that an instruction has, which may be told to work on 8.
 fn value(opcode: u8, is_wide: bool, insn: &[u8]) -> Option<u64> {
-    if is_wide && matches!(opcode, 0xb8..=0xbf) {
-        return None;
-    }
     let value = i32::from_le_bytes(*insn.last_chunk()?);
     // Where 8 bytes are written, its sign counts: by `push`, and with REX.W.
     let is_signed = opcode == 0x68 || is_wide;
@@ -255,13 +341,18 @@ fn value(opcode: u8, is_wide: bool, insn: &[u8]) -> Option<u64> {
     })
 }
 
-/// What an instruction tells that takes an address, or goes where no number says.
-fn seen(opcode: u8, modrm: u8, insn: &[u8], address: u64) -> Option<Seen> {
+/// What an instruction tells that takes an address.
+fn taken(modrm: u8, insn: &[u8], address: u64) -> Option<Seen> {
+    (modrm & 0xc7 == 5).then(|| Seen::Taken(behind(insn, address)))
+}
+
+/// Where an instruction goes that goes where no number says.
+#[inline(always)]
+fn leaves(opcode: u8, modrm: u8) -> Option<Flow> {
     match (opcode, modrm >> 3 & 7) {
-        (0xc3, _) => Some(Seen::Flow(Flow::Return { pops: 0 })),
-        (0x8d, _) if modrm & 0xc7 == 5 => Some(Seen::Taken(behind(insn, address))),
-        (0xff, 2) => Some(Seen::Flow(Flow::IndirectCall)),
-        (0xff, 4) => Some(Seen::Flow(Flow::IndirectJump(SCRATCH))),
+        (0xc3, _) => Some(Flow::Return { pops: 0 }),
+        (0xff, 2) => Some(Flow::IndirectCall),
+        (0xff, 4) => Some(Flow::IndirectJump(SCRATCH)),
         _ => None,
     }
 }
@@ -276,6 +367,7 @@ fn behind(insn: &[u8], address: u64) -> u64 {
 }
 
 /// Where an instruction goes that jumps.
+#[inline(always)]
 fn jump(opcode: u8, insn: &[u8], address: u64) -> Flow {
     let to = match opcode {
         0x70..=0x7f | 0xeb => {

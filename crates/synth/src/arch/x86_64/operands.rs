@@ -106,6 +106,12 @@ pub(super) fn load_distance(insn: &Instruction, to: u8, ops: &mut Vec<Op>) {
             size: 4,
             offset,
         },
+        Memory::Entry {
+            base: Some(a),
+            index: b,
+            scale: 1,
+            offset,
+        } => Op::LoadSum { to, a, b, offset },
         Memory::Simple { base, offset } => Op::LoadLow {
             to,
             base,
