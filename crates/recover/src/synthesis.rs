@@ -25,6 +25,7 @@ use crate::functions::{Function, Sightings, code_ranges, entry, named};
 use crate::noreturn::never_returning;
 use crate::pads::{self, Landings};
 use crate::partition::{Descriptions, Tools, partition};
+use crate::stubs::first_stub;
 use crate::text::Text;
 use crate::ways_out::Goal;
 
@@ -124,6 +125,7 @@ pub fn synthesize(
     let code = Known {
         file,
         entry,
+        first_stub: first_stub(file),
         gaps: &gaps,
         names: &names,
         seen: &seen,
@@ -153,7 +155,7 @@ fn land(tools: &mut Tools<'_>, program: &mut Program, descriptions: &mut Descrip
     tools.settle(program, units.collect(), descriptions)
 }
 
-/// Assumes of one place that nothing leads to that it is come into as after a call: this is the state then.
+/// Assumes of one place that nothing leads to that it is come into: as after a call, mostly. This is the state then.
 struct AsCalled<'l> {
     at: u64,
     state: State,
@@ -189,6 +191,8 @@ struct Known<'k> {
     file: &'k ElfFile,
     /// Where the program begins.
     entry: Option<u64>,
+    /// The first stub of its procedure linkage table.
+    first_stub: Option<u64>,
     /// Where code is that gets rows, ascending.
     gaps: &'k [Range<u64>],
     /// Functions that symbols name, by their starts.
@@ -324,9 +328,15 @@ impl Work<'_> {
             if !may_begin || known.contains_key(&extent.start) {
                 continue;
             }
+            let is_first_stub = self.known.first_stub == Some(start);
+            let mut state = tools.analyzer.entry();
+            if is_first_stub {
+                let (sp, pushed) = (self.facts.stack_pointer, -i64::from(self.facts.call_pushes));
+                state.set(sp, state.get(sp).plus(pushed));
+            }
             let guide = AsCalled {
                 at: extent.start,
-                state: tools.analyzer.entry(),
+                state,
                 landings: &tools.landings,
             };
             let text = Text(self.known.file);
@@ -346,6 +356,7 @@ impl Work<'_> {
             let against = ways.against.or(other.map(|insn| insn.range.start));
             let refused = match against {
                 _ if tries == 0 => Some(Missing::NoWayOut),
+                _ if is_first_stub => None,
                 Some(at) => Some(Missing::NotBorneOut(Vaddr(at))),
                 None if ways.for_it == 0 => Some(Missing::NoWayOut),
                 None => None,

@@ -93,6 +93,38 @@ fn run(command: &mut Command, package: &str) {
     assert!(status.success(), "{command:?}");
 }
 
+/// Where nothing is called of another file, linkers write the first stub of a procedure linkage table nevertheless, and nothing leads there.
+#[test]
+fn the_first_stub_without_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("empty.c");
+    std::fs::write(&source, "int main(void) { return 0; }").unwrap();
+    let program = folder.path().join("empty");
+    run(
+        Command::new("gcc").arg("-o").arg(&program).arg(&source),
+        "gcc",
+    );
+    let file = ElfFile::open(&program).unwrap();
+    let sections = file.sections().filter(|section| section.name == ".plt");
+    let plt: Vec<_> = sections
+        .map(|section| (section.address.unwrap(), section.size))
+        .collect();
+    let [(start, 16)] = plt[..] else {
+        panic!("{plt:?}");
+    };
+    let cfas = |table: &Table| {
+        let spans = table.spans();
+        let spans = spans.filter(|span| start <= span.start && span.start.0 < start.0 + 16);
+        let cfas = spans.map(|span| (span.start, table.row(span.row).unwrap().cfa));
+        cfas.map(|(at, cfa)| format!("{at:?} {cfa:?}"))
+            .collect::<Vec<_>>()
+    };
+    let declared = cfas(&table_of(&file));
+    assert_eq!(declared.len(), 2, "the push is between: {declared:?}");
+    let made = synthesize(&file, file.symbols(), &[]).unwrap().table;
+    assert_eq!(cfas(&made), declared);
+}
+
 #[test]
 fn compilers_say_the_same() {
     let folder = tempfile::tempdir().unwrap();

@@ -409,6 +409,7 @@ impl<I: Image + ?Sized, C: Claims> Sweep<'_, I, C> {
             |register| register == self.facts.stack_pointer || register == self.facts.frame_pointer;
         let base = match op {
             Op::Add { to, from, .. } if points_at_frames(to) => from,
+            Op::Load { to, base, .. } if frame.is_saved(to) => base,
             Op::Store { base, .. }
             | Op::StoreLow { base, .. }
             | Op::Overwrite { base, .. }

@@ -101,6 +101,13 @@ impl Frame {
         }
     }
 
+    /// Whether what a register held at entry is saved somewhere.
+    #[must_use]
+    #[inline]
+    pub fn is_saved(&self, register: u8) -> bool {
+        self.saved(register) != held::OTHER
+    }
+
     /// Which of the addresses a register holds that the user of frames keeps, if it is known to hold one.
     #[must_use]
     pub fn address_of(&self, register: u8) -> Option<usize> {
@@ -223,7 +230,10 @@ impl Frame {
                     held::OWN if is_moved => held::OTHER,
                     held::ADDRESS.. if bytes != 0 => held::OTHER,
                     held::OWN | held::OTHER | held::ADDRESS.. => old,
-                    distance => within(i32::from(distance).saturating_add(bytes)),
+                    distance => match within(i32::from(distance).saturating_add(bytes)) {
+                        held::OTHER => return Err(Beyond),
+                        distance => distance,
+                    },
                 };
                 self.set(to, value)
             }
