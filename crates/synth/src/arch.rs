@@ -104,7 +104,7 @@ impl Glance<'_> {
     #[inline(always)]
     pub fn is_padding(&self) -> bool {
         match self {
-            Glance::X86_64(glance) => glance.is_padding(),
+            Glance::X86_64(glance) => glance.is_nop(),
         }
     }
 

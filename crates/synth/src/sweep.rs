@@ -16,7 +16,7 @@ use crate::code::Code;
 use crate::op::{Flow, Op, Way};
 use crate::program::{Extent, Image, Part, Program, Returns};
 use crate::state::State;
-use crate::value::{Known, Value};
+use crate::value::{JumpTable, Known, Value};
 
 pub mod frame;
 mod labels;
@@ -68,7 +68,7 @@ const LEAST_ENTRIES: u64 = 1 << 12;
 /// So many addresses are kept that registers may hold.
 const MOST_ADDRESSES: usize = 256;
 
-/// At least so many instructions before one of which more must be known are looked at for that.
+/// At least so many instructions before one of which more must be known are looked at for that, beside those that leave frames as they are.
 const LINE: usize = 32;
 
 /// Looks at units; keeps its room from one to the next.
@@ -108,10 +108,15 @@ impl Sweeper {
         landings: &[Landing],
         claims: &mut impl Claims,
     ) -> bool {
+        // An entry may claim to be of more code than there is.
+        let lengths = program.unit(unit).map(|extent| {
+            let bytes = image.bytes(extent.start..extent.end)?;
+            u64::try_from(bytes.len()).ok()
+        });
+        let Some(bytes) = lengths.sum::<Option<u64>>() else {
+            return false;
+        };
         self.begin(program, unit, landings);
-        let bytes: u64 = (program.unit(unit))
-            .map(|extent| extent.end - extent.start)
-            .sum();
         let mut sweep = Sweep {
             entries: bytes.saturating_mul(ENTRIES_PER_BYTE).max(LEAST_ENTRIES),
             facts: self.semantics.facts,
@@ -193,21 +198,24 @@ impl Sweeper {
         state
     }
 
-    /// Whether what a register holds behind a straight line was loaded from a table there, or counts from such an entry.
-    fn is_from_table(&self, register: u8) -> bool {
+    /// Whether a straight line says where what a register holds behind it comes from, and whether that was loaded from a table there, or counts from such
+    /// an entry.
+    fn comes_from(&self, register: u8) -> (bool, bool) {
         let sp = self.semantics.facts.stack_pointer;
         let bit = |register: u8| 1_u64 << (register & 63);
         let ops = self.line.ids().flat_map(|insn| self.line.ops_of(insn));
-        let found = ops.fold(0_u64, |found, op| {
+        let (mut written, mut found) = (0_u64, 0_u64);
+        for op in ops {
             let is_found = |from: u8| found & bit(from) != 0;
-            match *op {
+            written |= op.written(sp);
+            found = match *op {
                 Op::LoadEntry { to, .. } | Op::LoadSum { to, .. } => found | bit(to),
                 Op::Sum { to, a, b } if is_found(a) || is_found(b) => found | bit(to),
                 Op::Add { to, from, .. } if is_found(from) => found | bit(to),
                 op => found & !op.written(sp),
-            }
-        });
-        found & bit(register) != 0
+            };
+        }
+        (written & bit(register) != 0, found & bit(register) != 0)
     }
 }
 
@@ -314,7 +322,7 @@ impl<I: Image + ?Sized, C: Claims> Sweep<'_, I, C> {
                 self.is_new = true;
             }
             if let Some(label) = self.sweeper.labels.of(here.first + offset) {
-                comes = label.pass(&mut frame, comes, &self.claim.frame, self.facts);
+                comes = label.pass(&mut frame, comes, &self.claim.frame, self.facts)?;
                 self.is_new = true;
                 line = Line::new(address);
             } else if comes == Comes::Never {
@@ -339,7 +347,7 @@ impl<I: Image + ?Sized, C: Claims> Sweep<'_, I, C> {
             let at = At {
                 start: address,
                 end: start + next as u64,
-                line: line.pass(address),
+                line: line.go_on(address),
                 comes,
             };
             let flow = match &glance {
@@ -364,7 +372,7 @@ impl<I: Image + ?Sized, C: Claims> Sweep<'_, I, C> {
                 comes = self.leave(flow, at, &here, &mut frame)?;
             }
         }
-        self.sweeper.labels.pass(start);
+        self.sweeper.labels.finish(start);
         // Who calls at the end does not know that it never comes back, or that is all there is.
         let ends = is_call && !self.sweeper.labels.contains(end);
         (comes == Comes::Never || ends).then_some(())
@@ -517,18 +525,18 @@ impl<I: Image + ?Sized, C: Claims> Sweep<'_, I, C> {
             None | Some(Returns::Keeps(_) | Returns::Never) => 0,
             Some(Returns::Leaves(_) | Returns::Behind(_)) => return None,
         };
-        frame.call(self.facts);
+        frame.call(self.facts).ok()?;
         // While the callee runs, what is claimed at the call is asked for, too.
         self.hold(frame)?;
         if let Some(pad) = Landing::pad_of(self.landings, at.start)
             && self.sweeper.labels.contains(pad)
         {
             let mut landed = *frame;
-            landed.pop(self.claim.args_size, self.facts);
+            landed.pop(self.claim.args_size, self.facts).ok()?;
             self.flow_into(pad, here, &landed, at.comes)?;
         }
         if pops != 0 {
-            frame.pop(pops.into(), self.facts);
+            frame.pop(pops.into(), self.facts).ok()?;
             self.is_new = true;
         }
         Some(match returns {
@@ -549,31 +557,50 @@ impl<I: Image + ?Sized, C: Claims> Sweep<'_, I, C> {
             self.sweeper.addresses.get(number).copied()
         });
         let target = target.get(register);
-        if let Known::Target(table) = target.known()
-            && table.last != Some(0)
-        {
-            self.uses |= self.keeps_addresses;
-            let (program, image) = (self.program, self.image);
-            let mut targets = program.targets(table, image).peekable();
-            targets.peek()?;
-            for to in targets {
-                self.entries = self.entries.checked_sub(1)?;
-                match self.sweeper.labels.contains(to) {
-                    true => self.flow_into(to, here, frame, at.comes)?,
-                    // What cannot be leads to the end of the function.
-                    false if self.sweeper.labels.has_end(to) => {}
-                    // The table is not as long as its index may be great.
-                    false if table.last.is_none() => break,
-                    false => return None,
+        match target.known() {
+            Known::Constant(to) => return self.jump(to, at, here, frame),
+            // A pointer, mostly to a function elsewhere.
+            Known::Target(table) if table.last == Some(0) => {
+                let to = self.program.targets(table, self.image).next();
+                if let Some(to) = to.filter(|to| self.sweeper.labels.contains(*to)) {
+                    return self.jump(to, at, here, frame);
                 }
             }
-            return Some(());
+            Known::Target(table) => return self.jump_through(table, at, here, frame),
+            _ => {}
         }
         let entry_sp = Frame::entry(self.facts).get(self.facts.stack_pointer);
         let is_as_called = frame.get(self.facts.stack_pointer) == entry_sp;
-        let is_by_table = self.sweeper.is_from_table(register);
+        let (is_known, is_by_table) = self.sweeper.comes_from(register);
         self.misses_address = is_by_table;
-        (is_as_called && !is_by_table).then_some(())
+        (is_as_called && is_known && !is_by_table).then_some(())
+    }
+
+    /// Follows a jump through a table.
+    fn jump_through(
+        &mut self,
+        table: JumpTable,
+        at: At,
+        here: &Place,
+        frame: &Frame,
+    ) -> Option<()> {
+        self.uses |= self.keeps_addresses;
+        let mut is_followed = false;
+        for to in self.program.targets(table, self.image) {
+            self.entries = self.entries.checked_sub(1)?;
+            match self.sweeper.labels.contains(to) {
+                true => {
+                    self.flow_into(to, here, frame, at.comes)?;
+                    is_followed = true;
+                }
+                // What cannot be leads to the end of the function.
+                false if self.sweeper.labels.has_end(to) => {}
+                // The table is not as long as its index may be great.
+                false if table.last.is_none() => break,
+                false => return None,
+            }
+        }
+        is_followed.then_some(())
     }
 
     /// Does what an operation does that no frame tells, but that a number says.
@@ -624,9 +651,9 @@ impl<I: Image + ?Sized, C: Claims> Sweep<'_, I, C> {
             }
         };
         let (label, is_news) = self.sweeper.labels.need(place, to)?;
-        match label.take_in(frame, comes, self.facts) {
+        match label.take_in(frame, comes, self.facts).ok()? {
             Lack::Nothing => {}
-            // They mostly are of no use any more.
+            // It does not matter as long as nothing follows from such an address: see `Sweep::note_use`.
             Lack::Minor => self.lacks = true,
             Lack::Major => self.is_again = true,
         }
@@ -657,7 +684,7 @@ impl Line {
 
     /// Goes on to an instruction; where the line begins that leads there.
     #[inline]
-    fn pass(&mut self, at: u64) -> u64 {
+    fn go_on(&mut self, at: u64) -> u64 {
         if self.count == LINE {
             (self.start, self.next, self.count) = (self.next, at, 0);
         }

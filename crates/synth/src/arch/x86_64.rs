@@ -13,7 +13,6 @@ use super::{Decoded, Facts};
 use crate::code::Code;
 use crate::op::{Flow, Op, Seen};
 use crate::state::SCRATCH;
-use crate::sweep::frame::Frame;
 
 mod control;
 pub(crate) mod details;
@@ -29,7 +28,9 @@ use control::{flow, taken};
 use effects::Effects;
 use flags::{Compared, comparison, keeps};
 use insns::Insns;
-use lengths::{Lengths, Parts, WINDOW};
+use lengths::{Lengths, WINDOW};
+
+pub use lengths::Glance;
 use operands::target;
 use told_apart::{Kind, Kinds, pushes_something, told_apart};
 
@@ -84,56 +85,6 @@ fn bit(register: u8) -> u64 {
     1_u64.checked_shl(register.into()).unwrap_or(0)
 }
 
-/// What a glance at an instruction's bytes shows.
-#[derive(Debug, Clone, Copy)]
-pub struct Glance<'b>(Parts<'b>);
-
-impl Glance<'_> {
-    /// How many bytes it has.
-    #[must_use]
-    #[inline(always)]
-    pub fn length(&self) -> usize {
-        self.0.length
-    }
-
-    /// Whether it is padding, as [`Code::is_padding`] has it.
-    #[must_use]
-    #[inline(always)]
-    pub fn is_padding(&self) -> bool {
-        self.0.is_nop()
-    }
-
-    /// Whether it is known to leave a frame as it is, and control goes on behind it.
-    #[inline(always)]
-    pub fn leaves(&self, frame: &Frame) -> bool {
-        self.0.leaves(frame)
-    }
-
-    /// Whether it takes an address that it says relative to its own.
-    #[inline(always)]
-    pub fn takes_address(&self) -> bool {
-        self.0.takes_address()
-    }
-
-    /// Tells what it does to frames; whether it did: otherwise it must be decoded for that.
-    #[inline(always)]
-    pub fn tell(&self, mut see: impl FnMut(Op)) -> bool {
-        self.0.note(&mut see).is_some()
-    }
-
-    /// Whether control does not just go on from it.
-    #[inline(always)]
-    pub fn is_flow(&self) -> bool {
-        self.0.is_flow()
-    }
-
-    /// Where control goes from it, if it is at `address`, and control does not just go on: of a branch not what it tells, of an indirect jump not by which register.
-    #[inline(always)]
-    pub fn flow(&self, address: u64) -> Option<Flow> {
-        self.0.flow(address)
-    }
-}
-
 /// Decodes, and keeps what instructions do that are not told apart.
 #[derive(Debug, Default)]
 pub struct Lifter {
@@ -181,7 +132,7 @@ impl Lifter {
     /// Glances at the first instruction of `bytes`; `None` if more must be known.
     #[inline(always)]
     pub fn glance<'b>(&self, bytes: &'b [u8]) -> Option<Glance<'b>> {
-        self.lengths.parts(bytes.first_chunk()?).map(Glance)
+        self.lengths.glance(bytes.first_chunk()?)
     }
 
     /// Decodes the first instruction of `bytes`, which are at `address`; `None` if there is none.
@@ -257,14 +208,13 @@ impl Lifter {
         let mut insns = Insns::new(bytes, address);
         loop {
             let at = insns.ip();
-            if let Some((length, seen)) = self.lengths.of(insns.rest(), at) {
-                let is_padding = is_nop(insns.rest());
-                insns.skip(length);
-                let flow = match seen {
+            if let Some(told) = self.lengths.of(insns.rest(), at) {
+                insns.skip(told.length);
+                let flow = match told.seen {
                     Some(Seen::Flow(flow)) => Some(flow),
                     _ => None,
                 };
-                see(at..insns.ip(), flow, is_padding);
+                see(at..insns.ip(), flow, told.is_nop);
                 continue;
             }
             match insns.next() {
@@ -325,15 +275,4 @@ impl Lifter {
 /// Whether an instruction of a kind does nothing, or traps.
 fn is_padding(kind: Kind, flow: Option<Flow>) -> bool {
     matches!(kind, Kind::Pads | Kind::Halts) || flow == Some(Flow::Trap)
-}
-
-/// Whether bytes that begin an instruction of [`Lengths`] begin one that does nothing.
-fn is_nop(bytes: &[u8]) -> bool {
-    let bytes = bytes.strip_prefix(&[0x66]).unwrap_or(bytes);
-    match bytes {
-        [0x90, ..] | [0x0f, 0x1f, ..] | [0x40..=0x4f, 0x0f, 0x1f, ..] => true,
-        // The lowest bit of REX makes it an exchange of registers.
-        [rex @ 0x40..=0x4f, 0x90, ..] => rex & 1 == 0,
-        _ => false,
-    }
 }

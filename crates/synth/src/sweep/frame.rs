@@ -7,7 +7,7 @@ use crate::op::{Op, bits};
 const REGISTERS: usize = 16;
 
 /// What a register holds, or where what it held at entry is saved: a distance from the CFA, or one of [`held`]. Few frames have more than
-/// 32 KiB; of what is further away nothing is known.
+/// 28 KiB: what is further away is [`Beyond`].
 type Lane = i16;
 
 mod held {
@@ -15,7 +15,7 @@ mod held {
 
     /// What the register of that number held at entry.
     pub(super) const OWN: Lane = Lane::MAX;
-    /// Something else; saved nowhere.
+    /// Something else; of the stack pointer, an address below all that is saved; saved nowhere.
     pub(super) const OTHER: Lane = Lane::MIN;
     /// From here on: one of the addresses that the user of frames keeps.
     pub(super) const ADDRESS: Lane = Lane::MAX - (1 << 12);
@@ -162,10 +162,20 @@ impl Frame {
     }
 
     /// Knows no more than another does, too.
+    ///
+    /// # Errors
+    ///
+    /// If the stack pointers differ, and one of them is not below all that is saved.
     #[inline]
-    pub fn meet(&mut self, other: &Frame) {
+    pub fn meet(&mut self, other: &Frame, facts: &Facts) -> Result<(), Beyond> {
+        let tops = [&*self, other].map(|frame| frame.held(facts.stack_pointer));
         for (own, other) in self.lanes.iter_mut().zip(&other.lanes) {
             *own = if *own == *other { *own } else { held::OTHER };
+        }
+        let is_lost = tops.iter().max() != tops.iter().min();
+        match is_lost && tops.iter().any(|top| *top > self.lowest()) {
+            true => Err(Beyond),
+            false => Ok(()),
         }
     }
 
@@ -230,12 +240,27 @@ impl Frame {
                     held::OWN if is_moved => held::OTHER,
                     held::ADDRESS.. if bytes != 0 => held::OTHER,
                     held::OWN | held::OTHER | held::ADDRESS.. => old,
-                    distance => match within(i32::from(distance).saturating_add(bytes)) {
-                        held::OTHER => return Err(Beyond),
-                        distance => distance,
-                    },
+                    distance => at_distance(distance, bytes)?,
                 };
+                // From anywhere, it need not be below.
+                let is_lost = to == facts.stack_pointer && from != to;
+                if is_lost && value == held::OTHER {
+                    return Err(Beyond);
+                }
                 self.set(to, value)
+            }
+            Op::Align { .. } => self.lower(facts)?,
+            Op::Difference { to, a, .. } if to == facts.stack_pointer && a == to => {
+                self.lower(facts)?
+            }
+            // Among a program's arrays.
+            Op::StoreEntry { base, from, .. }
+                if self.held(from) != held::OWN || !self.is_stack(base) =>
+            {
+                false
+            }
+            _ if op.written(facts.stack_pointer) >> facts.stack_pointer & 1 != 0 => {
+                return Err(Beyond);
             }
             Op::Constant { to, .. }
             | Op::Address { to, .. }
@@ -249,19 +274,18 @@ impl Frame {
             | Op::LoadEntry { to, .. }
             | Op::LoadSum { to, .. }
             | Op::Turn { to } => self.set(to, held::OTHER),
-            Op::Align { .. } => self.set(facts.stack_pointer, held::OTHER),
             Op::Clobber { registers } => {
                 let lost = bits(registers).map(|register| self.set(register, held::OTHER));
                 lost.fold(false, |any, is_lost| any | is_lost)
             }
             Op::Load { to, base, offset } => {
-                let value = match self.address(base, offset) {
+                let value = match self.address(base, offset)? {
                     Some(at) if self.saved(to) == at => held::OWN,
                     _ => held::OTHER,
                 };
                 self.set(to, value)
             }
-            Op::Store { base, offset, from } => match self.address(base, offset) {
+            Op::Store { base, offset, from } => match self.address(base, offset)? {
                 Some(at) => {
                     let changed = self.overwrite(at, 8, facts)?;
                     let is_saved = self.held(from) == held::OWN;
@@ -278,9 +302,7 @@ impl Frame {
                 self.write(base, offset, size.into(), facts)?
             }
             Op::Mix { base, offset } => self.write(base, offset, 8, facts)?,
-            // Among a program's arrays.
-            Op::StoreEntry { from, .. } if self.held(from) != held::OWN => false,
-            Op::Fill { base, .. } if self.address(base, 0).is_none() => false,
+            Op::Fill { base, .. } if !self.is_stack(base) => false,
             Op::OverwriteNear { .. } | Op::KeepLoaded { .. } | Op::Keep { .. } | Op::Halt => false,
             Op::Fill { .. }
             | Op::StoreEntry { .. }
@@ -290,24 +312,52 @@ impl Frame {
     }
 
     /// Is as a call leaves it that comes back, but for arguments that it pops.
+    ///
+    /// # Errors
+    ///
+    /// If the callee may write over the return address of this frame.
     #[inline]
-    pub fn call(&mut self, facts: &Facts) {
+    pub fn call(&mut self, facts: &Facts) -> Result<(), Beyond> {
         for (register, held) in self.lanes.iter_mut().take(REGISTERS).enumerate() {
             let is_lost = facts.clobbered >> register & 1 != 0;
             *held = if is_lost { held::OTHER } else { *held };
         }
         if let Held::Stack(top) = self.get(facts.stack_pointer) {
+            if i32::from(top) > -facts.call_pushes {
+                return Err(Beyond);
+            }
             // What is below is the callee's.
             for at in self.lanes.iter_mut().skip(REGISTERS) {
                 *at = if *at < top { held::OTHER } else { *at };
             }
         }
+        Ok(())
+    }
+
+    /// Has the stack pointer be somewhere below.
+    fn lower(&mut self, facts: &Facts) -> Result<bool, Beyond> {
+        match self.held(facts.stack_pointer) > self.lowest() {
+            true => Err(Beyond),
+            false => Ok(self.set(facts.stack_pointer, held::OTHER)),
+        }
     }
 
     /// Has the stack pointer be so many bytes higher.
-    pub fn pop(&mut self, bytes: i32, facts: &Facts) {
-        let top = self.address(facts.stack_pointer, bytes);
-        self.set(facts.stack_pointer, top.unwrap_or(held::OTHER));
+    ///
+    /// # Errors
+    ///
+    /// If that is too far away.
+    pub fn pop(&mut self, bytes: i32, facts: &Facts) -> Result<(), Beyond> {
+        let sp = facts.stack_pointer;
+        if let Held::Stack(top) = self.get(sp) {
+            self.set(sp, at_distance(top, bytes)?);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn is_stack(&self, register: u8) -> bool {
+        matches!(self.get(register), Held::Stack(_))
     }
 
     #[inline]
@@ -348,21 +398,18 @@ impl Frame {
         lane.is_some_and(|lane| core::mem::replace(lane, value) != value)
     }
 
-    /// An address of the stack.
+    /// An address of the stack, if it is one.
     #[inline]
-    fn address(&self, base: u8, offset: i32) -> Option<Lane> {
+    fn address(&self, base: u8, offset: i32) -> Result<Option<Lane>, Beyond> {
         match self.get(base) {
-            Held::Stack(distance) => {
-                let at = within(i32::from(distance).saturating_add(offset));
-                (at != held::OTHER).then_some(at)
-            }
-            Held::Own | Held::Other => None,
+            Held::Stack(distance) => at_distance(distance, offset).map(Some),
+            Held::Own | Held::Other => Ok(None),
         }
     }
 
     #[inline]
     fn write(&mut self, base: u8, offset: i32, size: i32, facts: &Facts) -> Result<bool, Beyond> {
-        match self.address(base, offset) {
+        match self.address(base, offset)? {
             Some(at) => self.overwrite(at, size, facts),
             None => Ok(false),
         }
@@ -385,6 +432,15 @@ impl Frame {
             *saved = left;
         }
         Ok(lost != 0)
+    }
+}
+
+/// So many bytes above an address of the stack.
+#[inline]
+fn at_distance(distance: Lane, bytes: i32) -> Result<Lane, Beyond> {
+    match within(i32::from(distance).saturating_add(bytes)) {
+        held::OTHER => Err(Beyond),
+        distance => Ok(distance),
     }
 }
 

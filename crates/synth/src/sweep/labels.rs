@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use super::frame::{Frame, Lack};
+use super::frame::{Beyond, Frame, Lack};
 use crate::arch::Facts;
 
 /// Such a place.
@@ -16,7 +16,7 @@ pub(super) struct Label {
     is_met: bool,
     /// Whether an instruction begins there that was looked at.
     is_done: bool,
-    /// Whether control comes there for certain.
+    /// Whether control comes there for certain. That depends on the code alone, and stays known from sweep to sweep.
     is_reached: bool,
     /// Whether nothing was known to lead there when it was looked at.
     is_doubtful: bool,
@@ -53,16 +53,16 @@ impl Label {
     };
 
     /// Comes to it from the instruction before with a frame, if at all; what is claimed to hold there, and is so on all ways, is the
-    /// frame then.
+    /// frame then. `None` if frames cannot meet.
     pub(super) fn pass(
         &mut self,
         frame: &mut Frame,
         comes: Comes,
         claim: &Frame,
         facts: &Facts,
-    ) -> Comes {
+    ) -> Option<Comes> {
         if comes != Comes::Never {
-            self.take_in(frame, comes, facts);
+            self.take_in(frame, comes, facts).ok()?;
         } else if self.ways == Ways::Unknown {
             // Only jumps from behind lead there.
             self.frame = claim.or_stack_of(frame);
@@ -72,29 +72,34 @@ impl Label {
         self.is_done = true;
         self.is_doubtful = !self.is_met;
         *frame = self.frame;
-        match self.is_reached {
+        Some(match self.is_reached {
             true => Comes::Surely,
             false => Comes::Perhaps,
-        }
+        })
     }
 
     /// Lets a frame arrive; what does not hold then that held for certain when it was looked at.
-    pub(super) fn take_in(&mut self, frame: &Frame, comes: Comes, facts: &Facts) -> Lack {
+    pub(super) fn take_in(
+        &mut self,
+        frame: &Frame,
+        comes: Comes,
+        facts: &Facts,
+    ) -> Result<Lack, Beyond> {
         self.is_met = true;
         self.is_reached |= comes == Comes::Surely;
         let ways = core::mem::replace(&mut self.ways, Ways::Known);
         if ways != Ways::Unknown && frame.has(&self.frame) {
-            return Lack::Nothing;
+            return Ok(Lack::Nothing);
         }
         let lack = match self.is_done {
             true => frame.lacks(&self.frame, facts),
             false => Lack::Nothing,
         };
         match ways {
-            Ways::Known => self.frame.meet(frame),
+            Ways::Known => self.frame.meet(frame, facts)?,
             Ways::Assumed | Ways::Unknown => self.frame = *frame,
         }
-        lack
+        Ok(lack)
     }
 }
 
@@ -164,8 +169,11 @@ impl Labels {
 
     /// Whether a range ends at an address.
     pub(super) fn has_end(&self, address: u64) -> bool {
-        let mut places = self.places.iter();
-        places.any(|place| place.range.end == address)
+        let place = self
+            .places
+            .partition_point(|place| place.range.end < address);
+        let place = self.places.get(place);
+        place.is_some_and(|place| place.range.end == address)
     }
 
     /// The range that has an address.
@@ -212,9 +220,11 @@ impl Labels {
     }
 
     /// Takes in that all code of a range was looked at that begins at `start`.
-    pub(super) fn pass(&mut self, start: u64) {
-        let mut places = self.places.iter_mut();
-        if let Some(place) = places.find(|place| place.range.start == start) {
+    pub(super) fn finish(&mut self, start: u64) {
+        let place = self
+            .places
+            .partition_point(|place| place.range.start < start);
+        if let Some(place) = self.places.get_mut(place) {
             place.done = place.range.end;
         }
     }

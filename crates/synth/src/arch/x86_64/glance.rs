@@ -3,7 +3,7 @@
 //! Most instructions change registers that no row speaks of, and decoding takes several times as long as seeing that. What is told here has
 //! the same effect on all frames as what `told_apart.rs` and `effects.rs` tell; a test compares them. All else is left to these.
 
-use super::lengths::Parts;
+use super::lengths::Glance;
 use super::{DWARF, RAX, RSP, bit};
 use crate::op::Op;
 use crate::sweep::frame::{Frame, Held};
@@ -81,7 +81,7 @@ fn register(number: u8) -> u8 {
     DWARF.get(usize::from(number & 15)).copied().unwrap_or(RAX)
 }
 
-impl Parts<'_> {
+impl Glance<'_> {
     fn is_wide(&self) -> bool {
         self.rex & 8 != 0
     }
@@ -154,8 +154,9 @@ impl Parts<'_> {
     }
 
     /// Whether it is known to leave a frame as it is, and control goes on behind it.
+    #[must_use]
     #[inline(always)]
-    pub(super) fn leaves(&self, frame: &Frame) -> bool {
+    pub fn leaves(&self, frame: &Frame) -> bool {
         const COMPARE: u8 = 7;
         let mut needs = self.needs;
         let modrm = self.modrm();
@@ -163,20 +164,19 @@ impl Parts<'_> {
             needs = need::KNOWN;
         }
         let is = |what: u8| needs & what != 0;
-        let number = |number: u8| match is(need::BYTE) {
-            true => self.of_byte(number),
-            false => number,
+        let is_lost = |number: u8| {
+            let register = self.whole(number, is(need::BYTE));
+            register != RSP && frame.get(register) == Held::Other
         };
-        let is_lost = |number: u8| frame.get(register(number)) == Held::Other;
         let (reg, low) = (self.reg(), modrm & 7);
         let mut leaves = is(need::KNOWN);
-        leaves &= !is(need::REGISTER) || is_lost(number(reg));
-        leaves &= !is(need::OPCODE) || is_lost(number(self.rm(self.opcode)));
+        leaves &= !is(need::REGISTER) || is_lost(reg);
+        leaves &= !is(need::OPCODE) || is_lost(self.rm(self.opcode));
         if needs & (need::OPERAND | need::MEMORY | need::RESTORES) == 0 {
             return leaves;
         }
         if modrm >= 0xc0 {
-            return leaves && (!is(need::OPERAND) || is_lost(number(self.rm(low))));
+            return leaves && (!is(need::OPERAND) || is_lost(self.rm(low)));
         }
         let is_restored = is(need::RESTORES) && PRESERVED >> reg & 1 != 0;
         if !is(need::MEMORY) && !is_restored {
@@ -191,18 +191,26 @@ impl Parts<'_> {
         leaves && !matches!(frame.get(register(self.rm(base))), Held::Stack(_))
     }
 
-    /// Whether it does nothing.
+    /// Whether it does nothing, as padding does.
+    #[must_use]
     #[inline]
-    pub(super) fn is_nop(&self) -> bool {
+    pub fn is_nop(&self) -> bool {
         match self.is_long {
             false => self.opcode == 0x90 && self.rex & 1 == 0,
             true => self.opcode == 0x1f,
         }
     }
 
-    /// Tells what it does; `None`, and nothing, if that is not told here. Where control goes is [told elsewhere](Parts::seen).
+    /// Tells what it does to frames, which may be by other operations than [`Lifter::lift`](super::Lifter::lift) has; whether it did: otherwise it must be
+    /// decoded for that.
+    #[inline(always)]
+    pub fn tell(&self, mut see: impl FnMut(Op)) -> bool {
+        self.note(&mut see).is_some()
+    }
+
+    /// Tells what it does; `None`, and nothing, if that is not told here. Where control goes is [told elsewhere](Glance::flow).
     #[inline]
-    pub(super) fn note(&self, see: &mut impl FnMut(Op)) -> Option<()> {
+    fn note(&self, see: &mut impl FnMut(Op)) -> Option<()> {
         match self.is_long {
             false => self.note_short(see),
             true => self.note_long(see),
@@ -218,9 +226,9 @@ impl Parts<'_> {
             0x08..=0x0b | 0x20..=0x23 if self.is_with_itself() => return None,
             0x00..=0x3f => match self.opcode & 7 {
                 0 | 1 => self.change_operand(is_byte, see)?,
-                2 | 3 => self.change_register(is_byte, see),
+                2 | 3 => self.change_register(is_byte, see)?,
                 5 if self.is_wide() => return None,
-                _ => change(RAX, see),
+                _ => change(RAX, see)?,
             },
             0x50..=0x57 => {
                 let from = register(self.rm(self.opcode));
@@ -242,7 +250,7 @@ impl Parts<'_> {
                 });
                 see(step(8));
             }
-            0x63 | 0x69 | 0x6b => self.change_register(false, see),
+            0x63 | 0x69 | 0x6b => self.change_register(false, see)?,
             0x80 | 0x81 | 0x83 => self.compute_with_number(see)?,
             0x88 => match self.is_in_memory() {
                 true => self.store(1, see),
@@ -250,19 +258,19 @@ impl Parts<'_> {
             },
             0x89 => match self.is_in_memory() {
                 true => self.store_register(see)?,
-                false => self.copy(self.operand(), self.reg(), see),
+                false => self.copy(self.operand(), self.reg(), see)?,
             },
-            0x8a => self.change_register(true, see),
+            0x8a => self.change_register(true, see)?,
             0x8b => match self.is_in_memory() {
-                true => self.load(see),
-                false => self.copy(self.reg(), self.operand(), see),
+                true => self.load(see)?,
+                false => self.copy(self.reg(), self.operand(), see)?,
             },
-            0x8d => self.take_address(see),
+            0x8d => self.take_address(see)?,
             0x90 if self.rex & 1 == 0 => {}
-            0x98 => change(RAX, see),
-            0x99 => change(DWARF[2], see),
-            0xb0..=0xb7 => change(register(self.of_byte(self.rm(self.opcode))), see),
-            0xb8..=0xbf => change(register(self.rm(self.opcode)), see),
+            0x98 => change(RAX, see)?,
+            0x99 => change(DWARF[2], see)?,
+            0xb0..=0xb7 => change(register(self.of_byte(self.rm(self.opcode))), see)?,
+            0xb8..=0xbf => change(register(self.rm(self.opcode)), see)?,
             0xc0 | 0xc1 | 0xd0..=0xd3 => self.change_operand(is_byte, see)?,
             0xc6 | 0xc7 => match self.is_in_memory() {
                 true => self.store(if is_byte { 1 } else { self.size() }, see),
@@ -271,9 +279,9 @@ impl Parts<'_> {
             0xf6 | 0xf7 => match digit(self.modrm()) {
                 2 | 3 => self.change_operand(is_byte, see)?,
                 _ => {
-                    change(RAX, see);
+                    change(RAX, see)?;
                     if !is_byte {
-                        change(DWARF[2], see);
+                        change(DWARF[2], see)?;
                     }
                 }
             },
@@ -292,7 +300,7 @@ impl Parts<'_> {
         };
         match self.opcode {
             _ if vector != 0 && self.is_in_memory() => self.store(vector, see),
-            0x40..=0x4f | 0xaf | 0xb6 | 0xb7 | 0xbe | 0xbf => self.change_register(false, see),
+            0x40..=0x4f | 0xaf | 0xb6 | 0xb7 | 0xbe | 0xbf => self.change_register(false, see)?,
             0x90..=0x9f => self.change_operand(true, see)?,
             // Vectors, jumps, what only compares, and what does nothing.
             _ => {}
@@ -313,28 +321,21 @@ impl Parts<'_> {
         }
     }
 
-    fn change_register(&self, is_byte: bool, see: &mut impl FnMut(Op)) {
-        let number = self.reg();
-        change(
-            register(match is_byte {
-                true => self.of_byte(number),
-                false => number,
-            }),
-            see,
-        );
+    fn change_register(&self, is_byte: bool, see: &mut impl FnMut(Op)) -> Option<()> {
+        change(self.whole(self.reg(), is_byte), see)
     }
 
     fn change_operand(&self, is_byte: bool, see: &mut impl FnMut(Op)) -> Option<()> {
         (!self.is_in_memory()).then_some(())?;
-        let number = self.operand();
-        change(
-            register(match is_byte {
-                true => self.of_byte(number),
-                false => number,
-            }),
-            see,
-        );
-        Some(())
+        change(self.whole(self.operand(), is_byte), see)
+    }
+
+    /// The register with a number, which may be that of a byte.
+    fn whole(&self, number: u8, is_byte: bool) -> u8 {
+        register(match is_byte {
+            true => self.of_byte(number),
+            false => number,
+        })
     }
 
     /// Notes one of eight computations with a number.
@@ -368,25 +369,27 @@ impl Parts<'_> {
         Some(())
     }
 
-    fn copy(&self, to: u8, from: u8, see: &mut impl FnMut(Op)) {
+    fn copy(&self, to: u8, from: u8, see: &mut impl FnMut(Op)) -> Option<()> {
         let (to, from) = (register(to), register(from));
         match self.is_wide() {
             true => see(Op::Add { to, from, bytes: 0 }),
-            false => change(to, see),
+            false => change(to, see)?,
         }
+        Some(())
     }
 
-    fn load(&self, see: &mut impl FnMut(Op)) {
+    fn load(&self, see: &mut impl FnMut(Op)) -> Option<()> {
         let to = register(self.reg());
         match self.memory() {
             Memory::Simple { base, offset } if self.is_wide() => {
                 see(Op::Load { to, base, offset });
             }
-            _ => change(to, see),
+            _ => change(to, see)?,
         }
+        Some(())
     }
 
-    fn take_address(&self, see: &mut impl FnMut(Op)) {
+    fn take_address(&self, see: &mut impl FnMut(Op)) -> Option<()> {
         let to = register(self.reg());
         match self.memory() {
             Memory::Simple { base, offset } if self.is_wide() => see(Op::Add {
@@ -394,8 +397,9 @@ impl Parts<'_> {
                 from: base,
                 bytes: offset,
             }),
-            _ => change(to, see),
+            _ => change(to, see)?,
         }
+        Some(())
     }
 
     fn store_register(&self, see: &mut impl FnMut(Op)) -> Option<()> {
@@ -419,11 +423,13 @@ impl Parts<'_> {
     }
 }
 
-/// Notes that a register is something else.
-fn change(register: u8, see: &mut impl FnMut(Op)) {
+/// Tells that a register is something else; how the stack pointer is moved is left to the decoder.
+fn change(register: u8, see: &mut impl FnMut(Op)) -> Option<()> {
+    (register != RSP).then_some(())?;
     see(Op::Clobber {
         registers: bit(register),
     });
+    Some(())
 }
 
 /// Moves the stack pointer.
@@ -476,6 +482,13 @@ mod tests {
     }
 
     #[test]
+    fn preserved_registers_are_those_of_the_abi() {
+        let preserved = (0..16).filter(|number| PRESERVED >> number & 1 != 0);
+        let preserved: Vec<u8> = preserved.map(register).collect();
+        assert_eq!(preserved, FACTS.preserved);
+    }
+
+    #[test]
     fn what_is_seen_at_a_glance_is_what_the_decoder_says() {
         let lengths = Lengths::default();
         let frames = frames();
@@ -496,22 +509,22 @@ mod tests {
                     bytes.extend(tail);
                     bytes.resize(32, 0xc3);
                     let mut ops = Vec::new();
-                    let Some(parts) = lengths.parts(bytes.first_chunk().expect("it is as long"))
+                    let Some(glance) = lengths.glance(bytes.first_chunk().expect("it is as long"))
                     else {
                         continue;
                     };
                     let mut code = Code::default();
-                    let insn = bytes.get(..parts.length).expect("it is there");
+                    let insn = bytes.get(..glance.length).expect("it is there");
                     lifter.lift(insn, ADDRESS, &mut code);
                     let expected = outcome(code.ops_of(InsnId(0)), &frames);
                     for (before, after) in frames.iter().zip(&expected) {
-                        if parts.leaves(before) {
-                            let is_so = after.is_none_or(|after| after == *before);
+                        if glance.leaves(before) {
+                            let is_so = *after == Some(*before);
                             assert!(is_so && code.flow(InsnId(0)).is_none(), "{insn:x?}");
                             left += 1;
                         }
                     }
-                    if parts.note(&mut |op| ops.push(op)).is_none() {
+                    if glance.note(&mut |op| ops.push(op)).is_none() {
                         continue;
                     }
                     let is_so = outcome(&ops, &frames) == expected;

@@ -153,20 +153,19 @@ impl Lengths {
     pub(super) fn skip(&self, bytes: &[u8], address: u64, mut see: impl FnMut(u64, Seen)) -> usize {
         let mut rest = bytes;
         let mut at = address;
-        while let Some((length, seen)) = self.of(rest, at) {
-            if let Some(seen) = seen {
+        while let Some(told) = self.of(rest, at) {
+            if let Some(seen) = told.seen {
                 see(at, seen);
             }
-            rest = rest.get(length..).unwrap_or_default();
-            at = at.wrapping_add(length as u64);
+            rest = rest.get(told.length..).unwrap_or_default();
+            at = at.wrapping_add(told.length as u64);
         }
         bytes.len() - rest.len()
     }
 
-    /// How long the first instruction of `bytes` is, which are at `address`, and what it tells; `None` if it is none of these,
-    /// or the last.
+    /// What is told of the first instruction of `bytes`, which are at `address`; `None` if it is none of these, or the last.
     #[inline]
-    pub(super) fn of(&self, bytes: &[u8], address: u64) -> Option<(usize, Option<Seen>)> {
+    pub(super) fn of(&self, bytes: &[u8], address: u64) -> Option<Told> {
         let padded;
         let window: &[u8; WINDOW] = match bytes.first_chunk() {
             Some(window) => window,
@@ -176,17 +175,21 @@ impl Lengths {
             }
         };
         // The last one decides whether control goes on behind.
-        let parts = self
-            .parts(window)
-            .filter(|parts| parts.length < bytes.len())?;
-        Some((parts.length, parts.seen(address)))
+        let glance = self
+            .glance(window)
+            .filter(|glance| glance.length < bytes.len())?;
+        Some(Told {
+            length: glance.length,
+            seen: glance.seen(address),
+            is_nop: glance.is_nop(),
+        })
     }
 
-    /// The parts of an instruction; `None` if it is none of these.
+    /// Looks at an instruction; `None` if it is none of these.
     ///
     /// Whether there is REX or an escape no processor foresees: nothing branches on that.
     #[inline(always)]
-    pub(super) fn parts<'b>(&self, window: &'b [u8; WINDOW]) -> Option<Parts<'b>> {
+    pub(super) fn glance<'b>(&self, window: &'b [u8; WINDOW]) -> Option<Glance<'b>> {
         // All that can come before a number or a distance, but for what was looked at.
         let mut head = u64::from_le_bytes(*window.first_chunk()?);
         let mut length = 1;
@@ -227,7 +230,7 @@ impl Lengths {
             length += usize::from(operand & !MAY_BE_TABLE);
         }
         length += usize::from(form & form::NUMBER);
-        Some(Parts {
+        Some(Glance {
             window,
             length,
             form,
@@ -241,9 +244,20 @@ impl Lengths {
     }
 }
 
-/// The parts of an instruction.
+/// What is told of an instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Told {
+    /// Its bytes.
+    pub(super) length: usize,
+    /// What it tells, if anything.
+    pub(super) seen: Option<Seen>,
+    /// Whether it does nothing.
+    pub(super) is_nop: bool,
+}
+
+/// What a glance at an instruction's bytes shows.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Parts<'b> {
+pub struct Glance<'b> {
     /// Its bytes, and others behind them.
     pub(super) window: &'b [u8; WINDOW],
     /// How many it has.
@@ -263,7 +277,7 @@ pub(super) struct Parts<'b> {
     pub(super) operand_at: usize,
 }
 
-impl Parts<'_> {
+impl Glance<'_> {
     /// ModRM, if it has one.
     #[inline]
     pub(super) fn modrm(&self) -> u8 {
@@ -276,14 +290,23 @@ impl Parts<'_> {
     }
 
     /// Whether control does not just go on from it.
+    #[must_use]
     #[inline(always)]
-    pub(super) fn is_flow(&self) -> bool {
+    pub fn is_flow(&self) -> bool {
         self.form & form::JUMP != 0 || self.form & form::SEEN != 0 && self.opcode != 0x8d
     }
 
-    /// Whether it takes an address that it says relative to its own.
+    /// How many bytes it has.
+    #[must_use]
     #[inline(always)]
-    pub(super) fn takes_address(&self) -> bool {
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Whether it takes an address that it says relative to its own.
+    #[must_use]
+    #[inline(always)]
+    pub fn takes_address(&self) -> bool {
         self.form & form::SEEN != 0 && self.opcode == 0x8d && self.modrm() & 0xc7 == 5
     }
 
@@ -299,15 +322,17 @@ impl Parts<'_> {
             form::JUMP => Some(Seen::Flow(jump(self.opcode, insn, address))),
             form::VALUE => value(self.opcode, self.rex & 8 != 0, insn).map(Seen::Value),
             _ if self.opcode == 0x8d => taken(self.modrm(), insn, address),
-            _ => leaves(self.opcode, self.modrm()).map(Seen::Flow),
+            _ => goes(self.opcode, self.modrm()).map(Seen::Flow),
         }
     }
 
-    /// Where control goes from it, if it is at an address and control does not just go on.
+    /// Where control goes from it, if it is at an address and control does not just go on: of a branch not what it tells, of an indirect jump
+    /// not by which register.
+    #[must_use]
     #[inline(always)]
-    pub(super) fn flow(&self, address: u64) -> Option<Flow> {
+    pub fn flow(&self, address: u64) -> Option<Flow> {
         if self.form & form::JUMP == 0 {
-            return leaves(self.opcode, self.modrm());
+            return goes(self.opcode, self.modrm());
         }
         let insn = self.window.get(..self.length)?;
         Some(jump(self.opcode, insn, address))
@@ -348,7 +373,7 @@ fn taken(modrm: u8, insn: &[u8], address: u64) -> Option<Seen> {
 
 /// Where an instruction goes that goes where no number says.
 #[inline(always)]
-fn leaves(opcode: u8, modrm: u8) -> Option<Flow> {
+fn goes(opcode: u8, modrm: u8) -> Option<Flow> {
     match (opcode, modrm >> 3 & 7) {
         (0xc3, _) => Some(Flow::Return { pops: 0 }),
         (0xff, 2) => Some(Flow::IndirectCall),
@@ -397,7 +422,7 @@ mod tests {
     const ADDRESS: u64 = 0x40_0000;
 
     /// Whether the decoder's library says the same of the first instruction.
-    fn is_confirmed(bytes: &[u8], length: usize, seen: Option<Seen>) -> bool {
+    fn is_confirmed(bytes: &[u8], told: Told) -> bool {
         let mut decoder = Decoder::with_ip(64, bytes, ADDRESS, DecoderOptions::NONE);
         let insn = decoder.decode();
         let to = insn.near_branch_target();
@@ -422,7 +447,11 @@ mod tests {
             .map(Seen::Flow)
             .or_else(|| control::value(&insn).map(Seen::Value))
             .or(taken);
-        !insn.is_invalid() && insn.len() == length && seen == expected && !is_table
+        !insn.is_invalid()
+            && insn.len() == told.length
+            && told.seen == expected
+            && told.is_nop == (insn.mnemonic() == Mnemonic::Nop)
+            && !is_table
     }
 
     #[test]
@@ -439,8 +468,8 @@ mod tests {
                     let mut bytes = [*prefix, rex, escape, opcode].concat();
                     bytes.extend([0x12, 0x34, 0x56, 0x7f, 0x81, 0x92, 0xa3, 0xb4]);
                     bytes.resize(2 * WINDOW, 0xc3);
-                    if let Some((length, seen)) = lengths.of(&bytes, ADDRESS) {
-                        assert!(is_confirmed(&bytes, length, seen), "{bytes:x?}: {length}");
+                    if let Some(told_of) = lengths.of(&bytes, ADDRESS) {
+                        assert!(is_confirmed(&bytes, told_of), "{bytes:x?}: {told_of:?}");
                         told += 1;
                     }
                 }
@@ -452,7 +481,11 @@ mod tests {
     #[test]
     fn the_last_instruction_is_left_to_the_decoder() {
         let moves = [0xb8, 0x12, 0x34, 0x56, 0x78].repeat(WINDOW);
-        let told = Some((5, Some(Seen::Value(0x7856_3412))));
+        let told = Some(Told {
+            length: 5,
+            seen: Some(Seen::Value(0x7856_3412)),
+            is_nop: false,
+        });
         for bytes in 1..=moves.len() {
             let bytes = moves.get(..bytes).expect("there are as many");
             let expected = told.filter(|_| bytes.len() > 5);
