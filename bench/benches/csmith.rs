@@ -1,7 +1,7 @@
 //! Random programs in C: their tables held against their code, and rows made of their code held against both their tables
 //! and what happens when they run.
 //!
-//! `cargo bench -p unspool-bench --bench csmith -- [N]`: N programs (10) of csmith (Debian packages csmith, libcsmith-dev), each
+//! `cargo bench -p unspool-bench --bench csmith -- [N [COMPILER]]`: N programs (10) of csmith (Debian packages csmith, libcsmith-dev), each
 //! compiled by gcc and clang with -O0 to -O3. Rows are made with symbols and, of a stripped copy, without. What is
 //! wrong is told with its program, which `csmith --seed SEED` generates again.
 #![expect(clippy::print_stdout, reason = "a measurement prints")]
@@ -37,9 +37,13 @@ fn main() -> anyhow::Result<()> {
         .map(|seed| generate(&folder, seed))
         .collect::<anyhow::Result<_>>()?;
     println!("the table | CFA proven | all proven | refuted | unproven | never reached");
-    println!("  rows made | there | CFA right | same | registers right | refuted at");
+    println!(
+        "  rows made | there | CFA right | same | same, of those that are no expression | registers right | refuted at"
+    );
     println!("  when run | rows executed | instructions without a row | wrong");
-    for compiler in COMPILERS {
+    let only = arguments.next();
+    let is_asked_for = |compiler: &&str| only.as_ref().is_none_or(|only| only == compiler);
+    for compiler in COMPILERS.into_iter().filter(is_asked_for) {
         for level in LEVELS {
             let mut found = Found::default();
             for source in &sources {
@@ -165,10 +169,11 @@ impl Synthesized {
         let made = self.made;
         let percent = |count| unspool_bench::share(count, made.rows) * 100.0;
         println!(
-            "  {name} | {:.3} % | {:.3} % | {:.3} % | {:.3} % | {}",
+            "  {name} | {:.3} % | {:.3} % | {:.3} % | {:.3} % | {:.3} % | {}",
             percent(made.there),
             percent(made.cfa),
             percent(made.same),
+            unspool_bench::share(made.same_plain, made.plain) * 100.0,
             percent(made.registers),
             made.refuted,
         );

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Context as _;
 use unspool_check::{Declarations, Judgement, Maker, Others, Subject, Verdict};
-use unspool_ir::{Abi, Register, RegisterRule, Row, Table};
+use unspool_ir::{Abi, CfaRule, Register, RegisterRule, Row, Table};
 use unspool_module::ElfFile;
 use unspool_synth::{Analyzer, Machine};
 
@@ -19,6 +19,10 @@ pub struct Made {
     pub cfa: u64,
     /// Its CFA is the same register and offset, or the same expression.
     pub same: u64,
+    /// Rows of which the declared CFA is a register and an offset.
+    pub plain: u64,
+    /// Those of them that have the same.
+    pub same_plain: u64,
     /// The return address and all registers that calls preserve are right, too.
     pub registers: u64,
     /// Their rules are the same as the declared ones.
@@ -34,6 +38,8 @@ impl Made {
         self.there += other.there;
         self.cfa += other.cfa;
         self.same += other.same;
+        self.plain += other.plain;
+        self.same_plain += other.same_plain;
         self.registers += other.registers;
         self.same_registers += other.same_registers;
         self.refuted += other.refuted;
@@ -81,6 +87,8 @@ pub fn compare(
             continue;
         };
         counts.rows += 1;
+        let is_plain = matches!(declared.cfa, CfaRule::RegisterOffset { .. });
+        counts.plain += u64::from(is_plain);
         let at = span.start.0;
         let Some(row) = others.row(at) else { continue };
         let is = |ask: fn(&Judgement) -> Verdict| {
@@ -98,6 +106,7 @@ pub fn compare(
         let are_right = are_same || none_is_lost && is(Judgement::registers);
         counts.there += 1;
         counts.same += u64::from(is_same);
+        counts.same_plain += u64::from(is_plain && is_same);
         counts.cfa += u64::from(is_right);
         counts.same_registers += u64::from(is_right && are_same);
         counts.registers += u64::from(is_right && are_right);

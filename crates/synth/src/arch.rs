@@ -82,7 +82,7 @@ impl Decoded {
     };
 }
 
-/// What a glance at an instruction's bytes shows: how long it is, and, of most, what it does to a [`Frame`](crate::sweep::frame::Frame).
+/// What a glance at an instruction's bytes shows: how long it is, and, of most, what it does to a [`Frame`].
 #[derive(Debug, Clone, Copy)]
 pub enum Glance<'b> {
     /// Of x86-64.

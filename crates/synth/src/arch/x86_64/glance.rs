@@ -1,4 +1,4 @@
-//! What the instructions do that code mostly consists of, told by their bytes, as far as a [`Frame`](crate::sweep::frame::Frame) tells it.
+//! What the instructions do that code mostly consists of, told by their bytes, as far as a [`Frame`] tells it.
 //!
 //! Most instructions change registers that no row speaks of, and decoding takes several times as long as seeing that. What is told here has
 //! the same effect on all frames as what `told_apart.rs` and `effects.rs` tell; a test compares them. All else is left to these.
@@ -201,7 +201,7 @@ impl Glance<'_> {
         }
     }
 
-    /// Tells what it does to frames, which may be by other operations than [`Lifter::lift`](super::Lifter::lift) has; whether it did: otherwise it must be
+    /// Tells what it does to frames, which may be by other operations than [`super::Lifter::lift`] has; whether it did: otherwise it must be
     /// decoded for that.
     #[inline(always)]
     pub fn tell(&self, mut see: impl FnMut(Op)) -> bool {
