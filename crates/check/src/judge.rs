@@ -432,7 +432,7 @@ fn claim(declared: &Declared, facts: &Facts) -> Option<Frame> {
     };
     let distance = i16::try_from(offset).ok()?.checked_neg()?;
     let pushed = i64::from(facts.call_pushes);
-    let is_plain = [facts.stack_pointer, facts.frame_pointer].contains(&register)
+    let is_plain = facts.points_at_frames(register)
         && declared.return_address == Place::AtCfa(-pushed)
         && matches!(declared.stack_pointer, None | Some(Place::Cfa(0)))
         && !declared.signal_frame;

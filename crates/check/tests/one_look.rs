@@ -6,26 +6,14 @@
     reason = "a test"
 )]
 
-use std::num::NonZeroUsize;
-use std::path::Path;
-use std::process::Command;
+mod common;
 
-use unspool_check::{Declarations, Maker, Report, Subject, Totals};
-use unspool_module::ElfFile;
+use common::{assembled, report_of};
+use unspool_check::{Maker, Totals};
 
 /// What is found of a source as if a compiler had made it.
-fn totals(name: &str, source: &str, folder: &Path) -> Totals {
-    let path = folder.join(name);
-    std::fs::write(&path, source).unwrap();
-    let object = path.with_extension("o");
-    let mut assembler = Command::new("as");
-    assembler.arg("-o").arg(&object).arg(&path);
-    let output = assembler.output().expect("install binutils");
-    assert!(output.status.success(), "{name}: {output:?}");
-    let file = ElfFile::open(&object).unwrap();
-    let declarations = Declarations::read(&file).unwrap();
-    let mut subject = Subject::new(&file, &declarations, Maker::Compiler).unwrap();
-    Report::of(&mut subject, NonZeroUsize::MIN, |_, _| {}).totals
+fn totals(source: &str) -> Totals {
+    report_of(&assembled(source), Maker::Compiler).totals
 }
 
 /// A function with a frame pointer and `rbx` saved, and 40,000 bytes below.
@@ -87,7 +75,6 @@ f:      .cfi_startproc
 
 #[test]
 fn what_is_false_is_not_proven() {
-    let folder = tempfile::tempdir().unwrap();
     let loaded_in_the_first_round = "
         push %rbx
         .cfi_adjust_cfa_offset 8
@@ -116,25 +103,25 @@ fn what_is_false_is_not_proven() {
         .cfi_def_cfa rsp, 8
         ud2";
     for (name, source) in [
-        ("loaded.s", function(loaded_in_the_first_round)),
-        ("stored.s", with_large_frame("movq $0, 40000(%rsp)\n nop")),
+        ("loaded", function(loaded_in_the_first_round)),
+        ("stored", with_large_frame("movq $0, 40000(%rsp)\n nop")),
         (
-            "filled.s",
+            "filled",
             with_large_frame("mov %rsp, %rdi\n mov $5001, %ecx\n rep stosq\n nop"),
         ),
         (
-            "called.s",
+            "called",
             with_large_frame("add $40008, %rsp\n call g\n sub $8, %rsp"),
         ),
-        ("returns.s", function(called_over_the_return_address)),
+        ("returns", function(called_over_the_return_address)),
         (
-            "popped.s",
+            "popped",
             with_large_frame("add $40000, %rsp\n push %rbp\n pop %rsp\n call g\n nop"),
         ),
-        ("constant.s", with_a_way("lea 1f(%rip), %rax\n jmp *%rax")),
-        ("pointer.s", with_a_way("jmp *pointer(%rip)")),
+        ("constant", with_a_way("lea 1f(%rip), %rax\n jmp *%rax")),
+        ("pointer", with_a_way("jmp *pointer(%rip)")),
     ] {
-        let totals = totals(name, &source, folder.path());
+        let totals = totals(&source);
         assert!(totals.proven < totals.rows, "{name}: {totals:?}");
     }
 }
@@ -142,13 +129,12 @@ fn what_is_false_is_not_proven() {
 /// The same with nothing false in it.
 #[test]
 fn what_is_true_is_proven() {
-    let folder = tempfile::tempdir().unwrap();
     for (name, source) in [
-        ("stored.s", with_large_frame("movq $0, 39992(%rsp)\n nop")),
-        ("called.s", with_large_frame("call g\n nop")),
-        ("elsewhere.s", with_a_way("lea g(%rip), %rax\n jmp *%rax")),
+        ("stored", with_large_frame("movq $0, 39992(%rsp)\n nop")),
+        ("called", with_large_frame("call g\n nop")),
+        ("elsewhere", with_a_way("lea g(%rip), %rax\n jmp *%rax")),
     ] {
-        let totals = totals(name, &source, folder.path());
+        let totals = totals(&source);
         assert_eq!(totals.proven, totals.rows, "{name}: {totals:?}");
     }
 }
@@ -156,7 +142,6 @@ fn what_is_true_is_proven() {
 /// An entry of more code than the file has.
 #[test]
 fn an_entry_of_everything() {
-    let folder = tempfile::tempdir().unwrap();
     for length in ["0x1000000000", "0xf000000000000000"] {
         let source = format!(
             "
@@ -178,7 +163,7 @@ fde:    .long end - fde - 4, fde + 4 - cie
 end:
 "
         );
-        let totals = totals("everything.s", &source, folder.path());
+        let totals = totals(&source);
         assert_eq!((totals.rows, totals.proven), (1, 0), "{length}");
     }
 }

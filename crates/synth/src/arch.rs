@@ -54,6 +54,13 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// Whether a register is the stack pointer, or points at the frame in code that keeps a frame pointer.
+    #[must_use]
+    #[inline]
+    pub fn points_at_frames(&self, register: u8) -> bool {
+        register == self.stack_pointer || register == self.frame_pointer
+    }
+
     /// Whether the return address is on top of the stack, or code has moved it over data behind the call: a return goes to who called.
     #[must_use]
     pub fn is_return(&self, state: &State) -> bool {
@@ -132,15 +139,6 @@ impl Glance<'_> {
     pub fn tell(&self, see: impl FnMut(Op)) -> bool {
         match self {
             Glance::X86_64(glance) => glance.tell(see),
-        }
-    }
-
-    /// Whether control may not just go on from it.
-    #[must_use]
-    #[inline(always)]
-    pub fn is_flow(&self) -> bool {
-        match self {
-            Glance::X86_64(glance) => glance.is_flow(),
         }
     }
 

@@ -14,7 +14,7 @@ use crate::apply::{Semantics, Told};
 use crate::arch::{Facts, Glance, Machine};
 use crate::code::Code;
 use crate::op::{Flow, Op, Way};
-use crate::program::{Extent, Image, Part, Program, Returns};
+use crate::program::{Image, Part, Program, Returns};
 use crate::state::State;
 use crate::value::{JumpTable, Known, Value};
 
@@ -276,7 +276,7 @@ impl<I: Image + ?Sized, C: Claims> Sweep<'_, I, C> {
                     self.flow_into(address, &here, &entry, Comes::Surely)?;
                 }
                 let mut ops = core::mem::take(&mut self.sweeper.ops);
-                let looked = self.look_at(extent, &mut ops);
+                let looked = self.look_at(here, &mut ops);
                 self.sweeper.ops = ops;
                 looked?;
             }
@@ -284,8 +284,8 @@ impl<I: Image + ?Sized, C: Claims> Sweep<'_, I, C> {
         Some(())
     }
 
-    fn look_at(&mut self, extent: Extent, ops: &mut Vec<Op>) -> Option<()> {
-        let mut here = self.sweeper.labels.place(extent.start)?.clone();
+    /// Looks at a range of code.
+    fn look_at(&mut self, mut here: Place, ops: &mut Vec<Op>) -> Option<()> {
         let Range { start, end } = here.range;
         // A glance takes more than an instruction has.
         let bytes = self.image.bytes_from(start)?;
@@ -351,12 +351,7 @@ impl<I: Image + ?Sized, C: Claims> Sweep<'_, I, C> {
                 comes,
             };
             let flow = match &glance {
-                Some(glance) if self.tell(glance, &mut frame)? => {
-                    if !glance.is_flow() {
-                        continue;
-                    }
-                    glance.flow(address)
-                }
+                Some(glance) if self.tell(glance, &mut frame)? => glance.flow(address),
                 known => {
                     if known.is_some() {
                         let rest = code.get(offset..)?;
@@ -413,10 +408,8 @@ impl<I: Image + ?Sized, C: Claims> Sweep<'_, I, C> {
     /// Notes whether an operation depends on an address of the stack in another register than those that point at frames.
     #[inline(always)]
     fn note_use(&mut self, op: Op, frame: &Frame) {
-        let points_at_frames =
-            |register| register == self.facts.stack_pointer || register == self.facts.frame_pointer;
         let base = match op {
-            Op::Add { to, from, .. } if points_at_frames(to) => from,
+            Op::Add { to, from, .. } if self.facts.points_at_frames(to) => from,
             Op::Load { to, base, .. } if frame.is_saved(to) => base,
             Op::Store { base, .. }
             | Op::StoreLow { base, .. }
@@ -427,7 +420,7 @@ impl<I: Image + ?Sized, C: Claims> Sweep<'_, I, C> {
             | Op::Fill { base, .. } => base,
             _ => return,
         };
-        if !points_at_frames(base) && matches!(frame.get(base), Held::Stack(_)) {
+        if !self.facts.points_at_frames(base) && frame.is_stack(base) {
             self.uses = true;
         }
     }
@@ -569,8 +562,7 @@ impl<I: Image + ?Sized, C: Claims> Sweep<'_, I, C> {
             Known::Target(table) => return self.jump_through(table, at, here, frame),
             _ => {}
         }
-        let entry_sp = Frame::entry(self.facts).get(self.facts.stack_pointer);
-        let is_as_called = frame.get(self.facts.stack_pointer) == entry_sp;
+        let is_as_called = frame.is_stack_as_called(self.facts);
         let (is_known, is_by_table) = self.sweeper.comes_from(register);
         self.misses_address = is_by_table;
         (is_as_called && is_known && !is_by_table).then_some(())
@@ -607,10 +599,8 @@ impl<I: Image + ?Sized, C: Claims> Sweep<'_, I, C> {
     fn apply_beyond(&mut self, op: Op, at: At, frame: &mut Frame) -> Option<()> {
         match op {
             Op::Fill { base, count, size } => {
-                self.read_line(at.line..at.start)?;
                 // How much is filled that no number says is a program's array.
-                let count = self.sweeper.behind_line(|_| None).get(count).as_constant();
-                if let Some(count) = count {
+                if let Some(count) = self.number_before(count, at)? {
                     let size = u16::try_from(count.checked_mul(size.into())?).ok()?;
                     let offset = 0;
                     let filled = Op::Overwrite { base, offset, size };
@@ -619,16 +609,18 @@ impl<I: Image + ?Sized, C: Claims> Sweep<'_, I, C> {
                 Some(())
             }
             Op::SystemCall { number } => {
-                self.read_line(at.line..at.start)?;
-                let number = self
-                    .sweeper
-                    .behind_line(|_| None)
-                    .get(number)
-                    .as_constant()?;
+                let number = self.number_before(number, at)??;
                 (!self.facts.new_stack.contains(&number)).then_some(())
             }
             _ => None,
         }
+    }
+
+    /// The number that a register holds before an instruction, if the line that leads there says so.
+    fn number_before(&mut self, register: u8, at: At) -> Option<Option<u64>> {
+        self.read_line(at.line..at.start)?;
+        let state = self.sweeper.behind_line(|_| None);
+        Some(state.get(register).as_constant())
     }
 
     /// Decodes a straight line.

@@ -1,4 +1,5 @@
 //! Assembly source, checked.
+#![allow(dead_code, reason = "no test asks for all of it")]
 
 use std::num::NonZeroUsize;
 use std::process::Command;
@@ -14,6 +15,15 @@ pub(crate) fn check(source: &str, label: &str) -> (Vec<Finding>, u64) {
 
 /// What is found of a source, and the address of a label.
 pub(crate) fn report(source: &str, label: &str) -> (Report, u64) {
+    let file = assembled(source);
+    let report = report_of(&file, Maker::of(&file));
+    let symbols = Symbols::new(&file, None);
+    let label = symbols.named(label).next().unwrap();
+    (report, label.address.0)
+}
+
+/// A source, assembled.
+pub(crate) fn assembled(source: &str) -> ElfFile {
     let folder = tempfile::tempdir().unwrap();
     let [input, object] = ["f.s", "f.o"].map(|name| folder.path().join(name));
     std::fs::write(&input, source).unwrap();
@@ -21,11 +31,12 @@ pub(crate) fn report(source: &str, label: &str) -> (Report, u64) {
     assembler.arg(&input).arg("-o").arg(&object);
     let status = assembler.status().expect("install binutils");
     assert!(status.success());
-    let file = ElfFile::from_bytes(&object, std::fs::read(&object).unwrap()).unwrap();
-    let declarations = Declarations::read(&file).unwrap();
-    let mut subject = Subject::new(&file, &declarations, Maker::of(&file)).unwrap();
-    let report = Report::of(&mut subject, NonZeroUsize::MIN, |_, _| {});
-    let symbols = Symbols::new(&file, None);
-    let label = symbols.named(label).next().unwrap();
-    (report, label.address.0)
+    ElfFile::from_bytes(&object, std::fs::read(&object).unwrap()).unwrap()
+}
+
+/// What is found of a file that somebody made.
+pub(crate) fn report_of(file: &ElfFile, maker: Maker) -> Report {
+    let declarations = Declarations::read(file).unwrap();
+    let mut subject = Subject::new(file, &declarations, maker).unwrap();
+    Report::of(&mut subject, NonZeroUsize::MIN, |_, _| {})
 }

@@ -106,14 +106,7 @@ impl Lifter {
                 Some(Some(insn)) => {
                     let ops = code.ops();
                     let before = ops.len();
-                    let kind = self.kinds.of(insn);
-                    let flow = match kind {
-                        Kind::Flow => self.lift_flow(insn, compared, ops),
-                        _ => {
-                            self.lift_one(kind, insn, ops);
-                            None
-                        }
-                    };
+                    let (kind, flow) = self.lift_one(insn, compared, ops);
                     if kind == Kind::Compares
                         && let Some(now) = comparison(insn)
                     {
@@ -143,14 +136,7 @@ impl Lifter {
         let Some(insn) = insns.next()? else {
             return Some(Decoded::NONE);
         };
-        let kind = self.kinds.of(insn);
-        let flow = match kind {
-            Kind::Flow => self.lift_flow(insn, None, ops),
-            _ => {
-                self.lift_one(kind, insn, ops);
-                None
-            }
-        };
+        let (kind, flow) = self.lift_one(insn, None, ops);
         Some(Decoded {
             length: insn.len(),
             flow,
@@ -233,8 +219,18 @@ impl Lifter {
         }
     }
 
-    /// Notes what an instruction of a kind does from which control goes on.
-    fn lift_one(&mut self, kind: Kind, insn: &Instruction, ops: &mut Vec<Op>) {
+    /// Notes what an instruction does; its kind, and where it goes if control does not just go on.
+    #[inline(always)]
+    fn lift_one(
+        &mut self,
+        insn: &Instruction,
+        compared: Option<Compared>,
+        ops: &mut Vec<Op>,
+    ) -> (Kind, Option<Flow>) {
+        let kind = self.kinds.of(insn);
+        if kind == Kind::Flow {
+            return (kind, self.lift_flow(insn, compared, ops));
+        }
         if !told_apart(kind, insn, ops) {
             let before = ops.len();
             self.effects.note(insn, ops);
@@ -242,6 +238,7 @@ impl Lifter {
                 pushes_something(insn, before, ops);
             }
         }
+        (kind, None)
     }
 
     /// Notes what an instruction does from which control does not just go on, but for some; where it goes.

@@ -147,15 +147,11 @@ impl Frame {
     /// What of what another knows it does not.
     #[must_use]
     pub fn lacks(&self, other: &Frame, facts: &Facts) -> Lack {
-        let points_at_frames = |register: usize| {
-            [facts.stack_pointer, facts.frame_pointer]
-                .map(usize::from)
-                .contains(&register)
-        };
-        let lanes = self.lanes.iter().zip(&other.lanes).enumerate();
+        let lanes = (0..).zip(self.lanes.iter().zip(&other.lanes));
         let lacks = lanes.filter(|(_, (own, other))| **other != held::OTHER && own != other);
         let lacks = lacks.map(|(lane, (_, other))| {
-            let is_minor = lane < REGISTERS && *other != held::OWN && !points_at_frames(lane);
+            let is_register = usize::from(lane) < REGISTERS && !facts.points_at_frames(lane);
+            let is_minor = is_register && *other != held::OWN;
             if is_minor { Lack::Minor } else { Lack::Major }
         });
         lacks.max().unwrap_or(Lack::Nothing)
@@ -217,11 +213,17 @@ impl Frame {
         })
     }
 
+    /// Whether the stack pointer is where it was at entry.
+    #[must_use]
+    pub fn is_stack_as_called(&self, facts: &Facts) -> bool {
+        self.held(facts.stack_pointer) == within(-facts.call_pushes)
+    }
+
     /// Whether all is as it was at entry.
     #[must_use]
     pub fn is_as_called(&self, facts: &Facts) -> bool {
         let mut preserved = facts.preserved.iter();
-        self.held(facts.stack_pointer) == within(-facts.call_pushes)
+        self.is_stack_as_called(facts)
             && preserved.all(|register| self.held(*register) == held::OWN)
     }
 
@@ -355,8 +357,10 @@ impl Frame {
         Ok(())
     }
 
+    /// Whether a register holds an address of the stack.
+    #[must_use]
     #[inline]
-    fn is_stack(&self, register: u8) -> bool {
+    pub fn is_stack(&self, register: u8) -> bool {
         matches!(self.get(register), Held::Stack(_))
     }
 

@@ -4,6 +4,7 @@
 //! the same effect on all frames as what `told_apart.rs` and `effects.rs` tell; a test compares them. All else is left to these.
 
 use super::lengths::Glance;
+use super::told_apart::step;
 use super::{DWARF, RAX, RSP, bit};
 use crate::op::Op;
 use crate::sweep::frame::{Frame, Held};
@@ -188,7 +189,7 @@ impl Glance<'_> {
             5 if modrm < 0x40 => return leaves,
             _ => low,
         };
-        leaves && !matches!(frame.get(register(self.rm(base))), Held::Stack(_))
+        leaves && !frame.is_stack(register(self.rm(base)))
     }
 
     /// Whether it does nothing, as padding does.
@@ -430,15 +431,6 @@ fn change(register: u8, see: &mut impl FnMut(Op)) -> Option<()> {
         registers: bit(register),
     });
     Some(())
-}
-
-/// Moves the stack pointer.
-fn step(bytes: i32) -> Op {
-    Op::Add {
-        to: RSP,
-        from: RSP,
-        bytes,
-    }
 }
 
 #[cfg(test)]

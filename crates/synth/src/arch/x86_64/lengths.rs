@@ -289,13 +289,6 @@ impl Glance<'_> {
         self.window.get(at).copied().unwrap_or(0)
     }
 
-    /// Whether control does not just go on from it.
-    #[must_use]
-    #[inline(always)]
-    pub fn is_flow(&self) -> bool {
-        self.form & form::JUMP != 0 || self.form & form::SEEN != 0 && self.opcode != 0x8d
-    }
-
     /// How many bytes it has.
     #[must_use]
     #[inline(always)]
@@ -331,11 +324,11 @@ impl Glance<'_> {
     #[must_use]
     #[inline(always)]
     pub fn flow(&self, address: u64) -> Option<Flow> {
-        if self.form & form::JUMP == 0 {
-            return goes(self.opcode, self.modrm());
+        match self.form & (form::JUMP | form::SEEN) {
+            form::JUMP => Some(jump(self.opcode, self.window.get(..self.length)?, address)),
+            form::SEEN => goes(self.opcode, self.modrm()),
+            _ => None,
         }
-        let insn = self.window.get(..self.length)?;
-        Some(jump(self.opcode, insn, address))
     }
 }
 
