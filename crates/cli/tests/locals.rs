@@ -69,7 +69,7 @@ fn killed_between(
     }
     let output = gdb.output().unwrap();
     let known = fs::read(path("gdb"));
-    let known = known.unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
+    let known = known.unwrap_or_else(|error| panic!("{error}: {output:?}"));
 
     prepare(folder.path());
     let mut unspool = Command::new(env!("CARGO_BIN_EXE_unspool"));

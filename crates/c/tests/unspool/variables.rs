@@ -137,8 +137,8 @@ fn told_with_gdb(program: &Path, stop: &str) -> (Lines, Value) {
     gdb.arg(cli_test_file("locals/variables.py")).arg(program);
     gdb.env("STOP", stop).env("OUT", &known).env("TOLD", &told);
     gdb.env("XDG_CACHE_HOME", "/nonexistent");
-    let output = stdout(&mut gdb);
-    let known = fs::read(&known).unwrap_or_else(|_| panic!("{output}"));
+    let output = gdb.output().unwrap();
+    let known = fs::read(&known).unwrap_or_else(|error| panic!("{error}: {output:?}"));
     (Lines::read(&told), serde_json::from_slice(&known).unwrap())
 }
 

@@ -157,10 +157,38 @@ def stack():
 def change_what_calls_change():
     """Gives all registers that calls need not preserve other values; done again, those that they had."""
     gdb.newest_frame().select()
+    change_vector_registers()
     for register in ("rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11"):
         gdb.execute(f"set ${register} = ~${register}")
+
+
+def change_vector_registers():
+    """Inverts the low halves of xmm0 to xmm15, by instructions that the process itself runs.
+
+    gdb 13 cannot write these registers on a processor with AMX: the kernel refuses its buffer, which is too small for that state.
+    The instructions stand for a moment where the program began, which is run no more.
+    """
+    start = int(gdb.parse_and_eval("(unsigned long)&_start"))
+    mask, code = b"\xff" * 8 + b"\0" * 8, start + 16
+    instructions = b""
     for number in range(16):
-        gdb.execute(f"set $xmm{number}.v2_int64[0] = ~$xmm{number}.v2_int64[0]")
+        # xorps mask(%rip), %xmmN
+        opcode = b"\x44" * (number > 7) + bytes((0x0F, 0x57, 0x05 | (number & 7) << 3))
+        behind = code + len(instructions) + len(opcode) + 4
+        instructions += opcode + struct.pack("<i", start - behind)
+    trap = b"\xcc"
+    written = mask + instructions + trap
+    process, pc = gdb.selected_inferior(), int(gdb.parse_and_eval("(unsigned long)$pc"))
+    before = process.read_memory(start, len(written)).tobytes()
+    process.write_memory(start, written)
+    gdb.execute("set scheduler-locking on")
+    gdb.execute(f"set $pc = {code:#x}")
+    gdb.execute("signal 0")
+    reached = int(gdb.parse_and_eval("(unsigned long)$pc"))
+    assert reached == start + len(written), f"stopped at {reached:#x}, not at the trap"
+    gdb.execute(f"set $pc = {pc:#x}")
+    gdb.execute("set scheduler-locking replay")
+    process.write_memory(start, before)
 
 
 def common(one, other):
@@ -200,9 +228,10 @@ def main():
         for variable in frame["variables"]:
             variable["believed"] = variable["value"]
     change_what_calls_change()
-    # Those of the innermost frame are its own.
+    # Those of the innermost frame are its own. Once the process has run, gdb shows more functions that are inlined there: frames match from the outermost on.
     first = 0 if STOP else 1
-    for frame, again in zip(frames[first:], stack()[first:]):
+    for frame, again in zip(reversed(frames[first:]), reversed(stack())):
+        assert (frame["pc"], frame["function"]) == (again["pc"], again["function"])
         for variable, other in zip(frame["variables"], again["variables"]):
             for what in ("value", "entry"):
                 variable[what] = common(variable[what], other[what])
